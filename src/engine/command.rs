@@ -1,0 +1,203 @@
+//! Everything the engine can ask to be done, one API call each, and the answers it can get.
+//! It must not know who carries a command out.
+
+use crate::model::claim::ClaimRecord;
+use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey};
+use crate::model::instance::{Instance, InstanceState, OfferingKey};
+use crate::model::labels::Labels;
+use crate::model::object::Kind;
+use crate::model::pod::Pod;
+use crate::model::taint::Taint;
+
+/// A launch of one instance for one claim. Repeating it with the same claim launches nothing more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// The claim; its id is the client token.
+    pub claim: ClaimRecord,
+    /// What may be launched, cheapest first.
+    pub offerings: Vec<OfferingKey>,
+    /// Labels the node registers with.
+    pub labels: Labels,
+    /// Taints the node registers with, startup taints and the unregistered taint included.
+    pub taints: Vec<Taint>,
+    /// Tags for all that the launch makes: the claim's and the user's.
+    pub tags: Labels,
+    /// User data.
+    pub user_data: String,
+}
+
+/// A change of one Node, written only if the object still has the version that was decided upon.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodePatch {
+    /// The node.
+    pub node: NodeName,
+    /// Version the object must still have.
+    pub version: String,
+    /// Labels to set; `None` takes one away.
+    pub labels: Vec<(String, Option<String>)>,
+    /// Annotations to set; `None` takes one away.
+    pub annotations: Vec<(String, Option<String>)>,
+    /// All taints it shall have; `None` leaves them as they are.
+    pub taints: Option<Vec<Taint>>,
+}
+
+/// One thing to be done, one API call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Launch an instance.
+    Launch(Box<Launch>),
+    /// End an instance.
+    Terminate {
+        /// The claim it fulfils, for the log.
+        claim: ClaimId,
+        /// The instance.
+        instance: InstanceId,
+    },
+    /// List all instances of the installation and cluster, ended ones as long as they are known.
+    ListInstances,
+    /// Change a Node.
+    PatchNode(NodePatch),
+    /// Remove a Node object, if it still has this UID.
+    DeleteNode {
+        /// The node.
+        node: NodeName,
+        /// UID it must have.
+        uid: String,
+    },
+    /// Evict a pod, if it still has this UID.
+    Evict {
+        /// The pod.
+        pod: PodKey,
+        /// UID it must have.
+        uid: String,
+    },
+    /// List the pods bound to a node, straight from the API server, past every cache.
+    ListPodsOn {
+        /// The node.
+        node: NodeName,
+    },
+    /// Ask for single objects by name: which of them still exist with this UID?
+    Probe {
+        /// Their kind.
+        kind: Kind,
+        /// Key and UID of each.
+        objects: Vec<(ObjectKey, String)>,
+    },
+    /// Drop the watch of a kind and start it anew with a full listing.
+    Rewatch {
+        /// The kind.
+        kind: Kind,
+    },
+}
+
+impl Command {
+    /// The spelling in logs and metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Launch(_) => "launch",
+            Self::Terminate { .. } => "terminate",
+            Self::ListInstances => "list_instances",
+            Self::PatchNode(_) => "patch_node",
+            Self::DeleteNode { .. } => "delete_node",
+            Self::Evict { .. } => "evict",
+            Self::ListPodsOn { .. } => "list_pods_on",
+            Self::Probe { .. } => "probe",
+            Self::Rewatch { .. } => "rewatch",
+        }
+    }
+}
+
+/// Number of a command within one engine, to match its answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CommandId(pub u64);
+
+/// Why an offering was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RefusalKind {
+    /// The provider has none left.
+    InsufficientCapacity,
+    /// The account may not have more.
+    LimitExceeded,
+    /// The provider does not sell it like this.
+    Unsupported,
+}
+
+/// An offering that was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The offering.
+    pub offering: OfferingKey,
+    /// Why.
+    pub kind: RefusalKind,
+}
+
+/// Why a command failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FailureKind {
+    /// The object has changed since: decide anew.
+    Conflict,
+    /// The object does not exist any more.
+    Gone,
+    /// Too many requests: try later.
+    Throttled,
+    /// Not allowed: trying again will not help until someone changes that.
+    Denied,
+    /// The request itself is wrong.
+    Invalid,
+    /// No answer: it may or may not have happened.
+    Unknown,
+}
+
+impl FailureKind {
+    /// The spelling in logs and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Conflict => "conflict",
+            Self::Gone => "gone",
+            Self::Throttled => "throttled",
+            Self::Denied => "denied",
+            Self::Invalid => "invalid",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// What became of a command. Every command is answered once, by whoever carries it out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// `Launch`: the instance, also when an earlier launch of the claim had made it.
+    Launched(Instance),
+    /// `Launch`: nothing was made; these offerings were refused.
+    LaunchRefused(Vec<Refusal>),
+    /// `Terminate`: the state the instance is in now.
+    Terminating(InstanceState),
+    /// `ListInstances`: all of them.
+    Instances(Vec<Instance>),
+    /// `Evict`: a disruption budget says not now; in the API server's words, bounded.
+    EvictRefused(String),
+    /// `ListPodsOn`: all pods bound to the node.
+    Pods(Vec<Pod>),
+    /// `Probe`: how many of the objects still exist.
+    Probed {
+        /// Existing ones.
+        alive: usize,
+    },
+    /// Everything else: done.
+    Done,
+    /// It failed.
+    Failed {
+        /// How.
+        kind: FailureKind,
+        /// In words, bounded, without secrets.
+        text: String,
+    },
+}
+
+/// A command on its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issued {
+    /// Its number.
+    pub id: CommandId,
+    /// What is to be done.
+    pub command: Command,
+}

@@ -1,0 +1,14 @@
+//! Outrigger decides which nodes a Kubernetes cluster needs, and gets them, from outside.
+//! It must not know anything about the host it runs on, except in the shell.
+
+// Floors, lowest first: a module names only those above it in this list (tests/it/tidy.rs).
+
+pub mod model;
+
+pub mod catalog;
+
+pub mod state;
+
+pub mod solve;
+
+pub mod engine;

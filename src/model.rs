@@ -1,0 +1,45 @@
+//! The vocabulary: what pods, nodes, pools, instance types and claims are, as plain values.
+//! It must not know how they are read, watched, launched or decided upon.
+//!
+//! One word per thing, everywhere (code, HCL, logs, metrics, docs):
+//!
+//! | word | meaning |
+//! |---|---|
+//! | cluster, pool, node class | a watched Kubernetes API; a rule for nodes; how EC2 makes one |
+//! | claim | one promised node, from plan to termination; lives in EC2 tags |
+//! | instance type, offering | a shape; shape × zone × capacity type with a price |
+//! | unplaced | a pod with no answer, and why |
+//! | candidate, verdict | a node considered for leaving; why it may not |
+//! | reason | why a node leaves: Empty, Drifted, Expired, … |
+//! | drain, evict, cordon, terminate | four different acts |
+
+// The order is the architecture: a module names only those above it. Blank lines keep rustfmt
+// from sorting.
+
+pub mod id;
+
+pub mod labels;
+
+pub mod quantity;
+
+pub mod requirement;
+
+pub mod taint;
+
+pub mod pod;
+
+pub mod node;
+
+pub mod object;
+
+pub mod instance;
+
+pub mod window;
+
+pub mod pool;
+
+pub mod node_class;
+
+pub mod claim;
+
+pub mod cluster;

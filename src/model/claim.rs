@@ -1,0 +1,274 @@
+//! A claim: one promised node, from plan to termination, and the tags that remember it.
+//! It must not know how tags are written.
+//!
+//! ```text
+//!                  refused: planned again under a new id
+//!                 ┌──────────────▲
+//! Planned ─► Launching ─► Launched ─► Registered ─► Initialized ─► Draining ─► Terminating ─► Gone
+//!                 │            │            │  past its deadline        ▲            ▲
+//!                 └────────────┴────────────┴───────────────────────────┴────────────┘
+//! ```
+
+use std::fmt;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::id::{ClaimId, ClusterName, NodeClassName, PoolName};
+use crate::model::labels::Labels;
+use crate::model::taint::{Effect, Taint};
+
+/// How far a claim's life has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Decided, not asked for yet.
+    Planned,
+    /// Asked for, no answer yet.
+    Launching,
+    /// An instance exists.
+    Launched,
+    /// Its Node exists and is ours.
+    Registered,
+    /// Its Node can run pods.
+    Initialized,
+    /// It is leaving; its pods are moved away.
+    Draining,
+    /// Its instance is being ended.
+    Terminating,
+    /// Instance and Node are gone.
+    Gone,
+}
+
+impl Phase {
+    /// The spelling in logs and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Planned => "planned",
+            Self::Launching => "launching",
+            Self::Launched => "launched",
+            Self::Registered => "registered",
+            Self::Initialized => "initialized",
+            Self::Draining => "draining",
+            Self::Terminating => "terminating",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+/// Version of the tag schema below.
+pub const SCHEMA_VERSION: &str = "1";
+
+/// Tag: version of the tag schema.
+pub const TAG_SCHEMA: &str = "outrigger.dev/schema-version";
+/// Tag: the installation.
+pub const TAG_INSTALLATION: &str = "outrigger.dev/installation";
+/// Tag: the cluster's name as configured.
+pub const TAG_CLUSTER: &str = "outrigger.dev/cluster";
+/// Tag: the pool.
+pub const TAG_POOL: &str = "karpenter.sh/nodepool";
+/// Tag: the node class.
+pub const TAG_NODE_CLASS: &str = "karpenter.k8s.aws/ec2nodeclass";
+/// Tag: the claim's id.
+pub const TAG_CLAIM: &str = "outrigger.dev/claim";
+/// Tag: when the claim was planned (RFC 3339).
+pub const TAG_CREATED: &str = "outrigger.dev/created-at";
+/// Tag: seconds after which the node leaves, or `never`.
+pub const TAG_EXPIRE: &str = "outrigger.dev/expire-after";
+/// Tag: seconds a leaving node's pods may hold it, or `never`.
+pub const TAG_GRACE: &str = "outrigger.dev/termination-grace-period";
+/// Tag: hash of the pool's template, `v1:…`.
+pub const TAG_POOL_HASH: &str = "outrigger.dev/pool-hash";
+/// Tag: hash of the node class, `v1:…`.
+pub const TAG_NODE_CLASS_HASH: &str = "outrigger.dev/node-class-hash";
+/// Tag: startup taints, `key=value:Effect` joined by spaces.
+pub const TAG_STARTUP_TAINTS: &str = "outrigger.dev/startup-taints";
+/// Tag: why the claim was made.
+pub const TAG_REASON: &str = "outrigger.dev/reason";
+/// Tag: the decision that made the claim.
+pub const TAG_COMMAND: &str = "outrigger.dev/command-id";
+
+/// What a launch writes into the instance's tags: all a restart needs to know of a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimRecord {
+    /// The claim's id, also the client token of its launch.
+    pub id: ClaimId,
+    /// The installation.
+    pub installation: String,
+    /// The cluster.
+    pub cluster: ClusterName,
+    /// The pool.
+    pub pool: PoolName,
+    /// The node class, if the pool has one.
+    pub node_class: Option<NodeClassName>,
+    /// When it was planned.
+    pub created: Timestamp,
+    /// Age at which its node leaves; none means never.
+    pub expire_after: Option<SignedDuration>,
+    /// How long its pods may hold the leaving node; none means for ever.
+    pub termination_grace_period: Option<SignedDuration>,
+    /// Hash of the pool's template.
+    pub pool_hash: String,
+    /// Hash of the node class.
+    pub node_class_hash: String,
+    /// Startup taints its node registers with.
+    pub startup_taints: Vec<Taint>,
+    /// Why it was made.
+    pub reason: String,
+    /// The decision that made it.
+    pub command_id: String,
+}
+
+/// Why an instance's tags are not a claim of this installation and cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotAClaim {
+    /// Another installation's, another cluster's or nobody's instance: never touched.
+    Foreign,
+    /// Ours, but a tag is missing or cannot be read.
+    Unreadable(&'static str),
+}
+
+impl fmt::Display for NotAClaim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Foreign => f.write_str("the instance is not of this installation and cluster"),
+            Self::Unreadable(tag) => write!(f, "the tag {tag} is missing or cannot be read"),
+        }
+    }
+}
+
+/// EC2 allows 256 characters in a tag value.
+const TAG_VALUE_MAX: usize = 256;
+
+impl ClaimRecord {
+    /// The tags of the launch call.
+    pub fn tags(&self) -> Labels {
+        let seconds = |duration: Option<SignedDuration>| {
+            duration.map_or("never".to_owned(), |d| d.as_secs().to_string())
+        };
+        let startup: Vec<String> = self
+            .startup_taints
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        let node_class = self.node_class.as_ref().map_or("", NodeClassName::as_str);
+        [
+            (TAG_SCHEMA, SCHEMA_VERSION.to_owned()),
+            (TAG_INSTALLATION, self.installation.clone()),
+            (TAG_CLUSTER, self.cluster.to_string()),
+            (TAG_POOL, self.pool.to_string()),
+            (TAG_NODE_CLASS, node_class.to_owned()),
+            (TAG_CLAIM, self.id.to_string()),
+            (TAG_CREATED, self.created.to_string()),
+            (TAG_EXPIRE, seconds(self.expire_after)),
+            (TAG_GRACE, seconds(self.termination_grace_period)),
+            (TAG_POOL_HASH, self.pool_hash.clone()),
+            (TAG_NODE_CLASS_HASH, self.node_class_hash.clone()),
+            (TAG_STARTUP_TAINTS, startup.join(" ")),
+            (TAG_REASON, self.reason.clone()),
+            (TAG_COMMAND, self.command_id.clone()),
+            (
+                &format!("kubernetes.io/cluster/{}", self.cluster),
+                "owned".to_owned(),
+            ),
+        ]
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value.chars().take(TAG_VALUE_MAX).collect()))
+        .collect()
+    }
+
+    /// Reads a claim back from an instance's tags.
+    pub fn from_tags(
+        tags: &Labels,
+        installation: &str,
+        cluster: &ClusterName,
+    ) -> Result<Self, NotAClaim> {
+        let get = |tag: &'static str| tags.get(tag).ok_or(NotAClaim::Unreadable(tag));
+        let is = |tag: &str, value: &str| tags.get(tag).is_some_and(|own| own == value);
+        if !is(TAG_INSTALLATION, installation) || !is(TAG_CLUSTER, cluster.as_str()) {
+            return Err(NotAClaim::Foreign);
+        }
+        if !is(TAG_SCHEMA, SCHEMA_VERSION) {
+            return Err(NotAClaim::Unreadable(TAG_SCHEMA));
+        }
+        let seconds = |tag: &'static str| match get(tag)?.as_str() {
+            "never" => Ok(None),
+            text => text
+                .parse()
+                .map(|s| Some(SignedDuration::from_secs(s)))
+                .map_err(|_| NotAClaim::Unreadable(tag)),
+        };
+        let startup_taints = get(TAG_STARTUP_TAINTS)?
+            .split_whitespace()
+            .map(|text| parse_taint(text).ok_or(NotAClaim::Unreadable(TAG_STARTUP_TAINTS)))
+            .collect::<Result<_, _>>()?;
+        let id = get(TAG_CLAIM)?;
+        if id.is_empty() {
+            return Err(NotAClaim::Unreadable(TAG_CLAIM));
+        }
+        let node_class = get(TAG_NODE_CLASS)?;
+        Ok(Self {
+            id: ClaimId::from(id.as_str()),
+            installation: installation.to_owned(),
+            cluster: cluster.clone(),
+            pool: PoolName::from(get(TAG_POOL)?.as_str()),
+            node_class: (!node_class.is_empty()).then(|| node_class.as_str().into()),
+            created: get(TAG_CREATED)?
+                .parse()
+                .map_err(|_| NotAClaim::Unreadable(TAG_CREATED))?,
+            expire_after: seconds(TAG_EXPIRE)?,
+            termination_grace_period: seconds(TAG_GRACE)?,
+            pool_hash: get(TAG_POOL_HASH)?.clone(),
+            node_class_hash: get(TAG_NODE_CLASS_HASH)?.clone(),
+            startup_taints,
+            reason: get(TAG_REASON)?.clone(),
+            command_id: get(TAG_COMMAND)?.clone(),
+        })
+    }
+}
+
+fn parse_taint(text: &str) -> Option<Taint> {
+    let (rest, effect) = text.rsplit_once(':')?;
+    let (key, value) = rest.split_once('=').unwrap_or((rest, ""));
+    let effect = Effect::parse(effect)?;
+    Some(Taint {
+        key: key.to_owned(),
+        value: value.to_owned(),
+        effect,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::{SignedDuration, Timestamp};
+
+    use super::{ClaimRecord, NotAClaim, TAG_EXPIRE};
+    use crate::model::taint::{Effect, Taint};
+
+    #[test]
+    fn tags_carry_a_claim_there_and_back() {
+        let record = ClaimRecord {
+            id: "abc".into(),
+            installation: "here".into(),
+            cluster: "prod".into(),
+            pool: "general".into(),
+            node_class: None,
+            created: Timestamp::from_second(1_800_000_000).expect("in range"),
+            expire_after: Some(SignedDuration::from_hours(720)),
+            termination_grace_period: None,
+            pool_hash: "v1:1".into(),
+            node_class_hash: "v1:2".into(),
+            startup_taints: vec![Taint {
+                key: "a/b".into(),
+                value: "c".into(),
+                effect: Effect::NoExecute,
+            }],
+            reason: "provisioned".into(),
+            command_id: "d1".into(),
+        };
+        let mut tags = record.tags();
+        let read = |tags: &_, cluster: &str| ClaimRecord::from_tags(tags, "here", &cluster.into());
+        assert_eq!(read(&tags, "prod"), Ok(record));
+        assert_eq!(read(&tags, "other"), Err(NotAClaim::Foreign));
+        tags.insert(TAG_EXPIRE.into(), "soon".into());
+        assert_eq!(read(&tags, "prod"), Err(NotAClaim::Unreadable(TAG_EXPIRE)));
+    }
+}

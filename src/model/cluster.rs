@@ -1,0 +1,112 @@
+//! A cluster as configured: how it is reached, who makes its nodes, and what may be done to it.
+//! It must not know how a connection is made.
+
+use std::path::PathBuf;
+
+use jiff::SignedDuration;
+
+use crate::model::id::ClusterName;
+use crate::model::labels::Labels;
+use crate::model::node_class::NodeClass;
+use crate::model::pool::Pool;
+
+/// What may be done to a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Watch and plan, touch nothing.
+    #[default]
+    Observe,
+    /// Carry the plans out.
+    Manage,
+}
+
+/// Where a kubeconfig is and which of its contexts counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kubeconfig {
+    /// Path of the file.
+    pub path: PathBuf,
+    /// Context; none means the file's current one.
+    pub context: Option<String>,
+}
+
+/// How the cluster's API is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Api {
+    /// List this often instead of watching; none means watch.
+    pub poll: Option<SignedDuration>,
+    /// Requests in flight at once.
+    pub concurrency: u32,
+}
+
+impl Default for Api {
+    fn default() -> Self {
+        Self {
+            poll: None,
+            concurrency: 32,
+        }
+    }
+}
+
+/// A simulated EC2 in place of the real one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Simulated {
+    /// File of instance types; none means those that ship.
+    pub catalog: Option<PathBuf>,
+    /// Time from launch to a registered Node.
+    pub boot: SignedDuration,
+    /// Address of a `simulated-cloud` process; none means in process.
+    pub address: Option<String>,
+}
+
+/// How the batch of pending pods is collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batching {
+    /// A batch closes after this long without another pod.
+    pub idle: SignedDuration,
+    /// A batch closes at the latest after this long.
+    pub max: SignedDuration,
+}
+
+impl Default for Batching {
+    fn default() -> Self {
+        Self {
+            idle: SignedDuration::from_secs(1),
+            max: SignedDuration::from_secs(10),
+        }
+    }
+}
+
+/// A cluster and everything that is decided about it: all an engine needs to know of the
+/// configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cluster {
+    /// The installation, the same on all its hosts; only its instances are ever touched.
+    pub installation: String,
+    /// Name.
+    pub name: ClusterName,
+    /// What may be done to it.
+    pub mode: Mode,
+    /// Region of its instances; empty for simulated ones outside AWS.
+    pub region: String,
+    /// How its API is reached; none is enough for an offline plan.
+    pub kubeconfig: Option<Kubeconfig>,
+    /// A simulated EC2 in place of the real one.
+    pub simulated: Option<Simulated>,
+    /// How its API is used.
+    pub api: Api,
+    /// Tags for everything launched for it.
+    pub tags: Labels,
+    /// Its pools, by weight (highest first), then name.
+    pub pools: Vec<Pool>,
+    /// The node classes its pools use.
+    pub node_classes: Vec<NodeClass>,
+    /// How the batch of pending pods is collected.
+    pub batching: Batching,
+}
+
+impl Cluster {
+    /// The pool of this name.
+    pub fn pool(&self, name: &str) -> Option<&Pool> {
+        self.pools.iter().find(|pool| pool.name.as_str() == name)
+    }
+}

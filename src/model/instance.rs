@@ -1,0 +1,165 @@
+//! Instance types with their offerings, and instances as the provider lists them.
+//! It must not know how either is fetched.
+
+use jiff::Timestamp;
+
+use crate::model::id::{InstanceId, TypeName, Zone};
+use crate::model::labels::Labels;
+use crate::model::quantity::Resources;
+use crate::model::requirement::Requirements;
+
+/// How capacity is bought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CapacityType {
+    /// Paid for already.
+    Reserved,
+    /// Cheap, and may be taken back.
+    Spot,
+    /// At list price.
+    OnDemand,
+}
+
+impl CapacityType {
+    /// All of them, as the label `karpenter.sh/capacity-type` spells them.
+    pub const NAMES: [&str; 3] = ["reserved", "spot", "on-demand"];
+
+    /// The spelling of the label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Reserved => "reserved",
+            Self::Spot => "spot",
+            Self::OnDemand => "on-demand",
+        }
+    }
+
+    /// The capacity type of this spelling.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "reserved" => Some(Self::Reserved),
+            "spot" => Some(Self::Spot),
+            "on-demand" => Some(Self::OnDemand),
+            _ => None,
+        }
+    }
+}
+
+/// US dollars per hour. Finite and not negative; compared with a total order.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Price(f64);
+
+impl Price {
+    /// A price; `None` for what is negative or not finite.
+    pub fn new(usd_per_h: f64) -> Option<Self> {
+        (usd_per_h.is_finite() && usd_per_h >= 0.0).then_some(Self(usd_per_h))
+    }
+
+    /// US dollars per hour.
+    pub fn usd_per_h(self) -> f64 {
+        self.0
+    }
+}
+
+impl Eq for Price {}
+
+impl PartialOrd for Price {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Price {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+/// Where and how an instance type may be had, and at what price.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offering {
+    /// The zone.
+    pub zone: Zone,
+    /// How it is bought.
+    pub capacity_type: CapacityType,
+    /// Price.
+    pub price: Price,
+    /// Whether the provider sells it at all right now (hold-downs are kept elsewhere).
+    pub available: bool,
+}
+
+/// A shape of instance: what it has, what it keeps for itself, how it is labelled, where it sells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceType {
+    /// Name.
+    pub name: TypeName,
+    /// What its labels may be. Every well-known label is defined, absent ones as `DoesNotExist`;
+    /// zone and capacity type list those of the offerings.
+    pub requirements: Requirements,
+    /// Capacity the kubelet reports.
+    pub capacity: Resources,
+    /// What pods may use of it.
+    pub allocatable: Resources,
+    /// Offerings, by price, then zone, then capacity type.
+    pub offerings: Vec<Offering>,
+}
+
+/// An instance type, a zone and a capacity type: what one launch may ask for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OfferingKey {
+    /// The instance type.
+    pub instance_type: TypeName,
+    /// The zone.
+    pub zone: Zone,
+    /// How it is bought.
+    pub capacity_type: CapacityType,
+}
+
+impl std::fmt::Display for OfferingKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} {} {}",
+            self.instance_type,
+            self.zone,
+            self.capacity_type.as_str()
+        )
+    }
+}
+
+/// How far an instance's life has come, in EC2's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum InstanceState {
+    /// Starting.
+    Pending,
+    /// Running.
+    Running,
+    /// On its way to `Stopped`.
+    Stopping,
+    /// Stopped.
+    Stopped,
+    /// On its way to `Terminated`.
+    ShuttingDown,
+    /// Gone for good.
+    Terminated,
+}
+
+impl InstanceState {
+    /// Whether it costs money or may come back to doing so.
+    pub fn is_live(self) -> bool {
+        !matches!(self, Self::ShuttingDown | Self::Terminated)
+    }
+}
+
+/// An instance as the provider lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// Id.
+    pub id: InstanceId,
+    /// What it is, where it is, how it is paid.
+    pub offering: OfferingKey,
+    /// State.
+    pub state: InstanceState,
+    /// When it was launched.
+    pub launched: Timestamp,
+    /// Its tags, as given by the launch call.
+    pub tags: Labels,
+}

@@ -1,0 +1,83 @@
+//! A node as the cluster reports it.
+//! It must not know which instance or claim is behind it.
+
+use jiff::Timestamp;
+
+use crate::model::id::{NodeName, PoolName};
+use crate::model::labels::{
+    INITIALIZED, Labels, POOL, REGISTERED, TAINT_DISRUPTED, TAINT_UNREGISTERED,
+};
+use crate::model::quantity::Resources;
+use crate::model::taint::Taint;
+
+/// A Node object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Name.
+    pub name: NodeName,
+    /// UID: a recreated node of the same name is another node.
+    pub uid: String,
+    /// Version of the object, for writes that must not overwrite another's.
+    pub version: String,
+    /// `spec.providerID`, empty until set; the only link to an instance.
+    pub provider_id: String,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+    /// When its deletion was asked for.
+    pub deleting: Option<Timestamp>,
+    /// Labels.
+    pub labels: Labels,
+    /// The annotations that are read.
+    pub annotations: Labels,
+    /// Taints.
+    pub taints: Vec<Taint>,
+    /// Whether it is cordoned.
+    pub unschedulable: bool,
+    /// Whether its `Ready` condition is true.
+    pub ready: bool,
+    /// Capacity.
+    pub capacity: Resources,
+    /// What pods may use of it.
+    pub allocatable: Resources,
+}
+
+impl Node {
+    /// The pool it belongs to, if any.
+    pub fn pool(&self) -> Option<PoolName> {
+        self.labels
+            .get(POOL)
+            .map(|name| PoolName::from(name.as_str()))
+    }
+
+    /// The instance id its provider id ends in: `aws:///us-east-1a/i-0123` gives `i-0123`.
+    pub fn instance_id(&self) -> Option<&str> {
+        let id = self.provider_id.rsplit('/').next().unwrap_or_default();
+        (!id.is_empty() && self.provider_id.contains("://")).then_some(id)
+    }
+
+    /// Whether it bears the label `karpenter.sh/registered=true`.
+    pub fn is_registered(&self) -> bool {
+        self.labels
+            .get(REGISTERED)
+            .is_some_and(|value| value == "true")
+    }
+
+    /// Whether it bears the label `karpenter.sh/initialized=true`.
+    pub fn is_initialized(&self) -> bool {
+        self.labels
+            .get(INITIALIZED)
+            .is_some_and(|value| value == "true")
+    }
+
+    /// Whether it bears the unregistered taint.
+    pub fn has_unregistered_taint(&self) -> bool {
+        self.taints
+            .iter()
+            .any(|taint| taint.key == TAINT_UNREGISTERED)
+    }
+
+    /// Whether it bears the disrupted taint.
+    pub fn has_disrupted_taint(&self) -> bool {
+        self.taints.iter().any(|taint| taint.key == TAINT_DISRUPTED)
+    }
+}

@@ -1,0 +1,171 @@
+//! Everything that is watched in a cluster, under one type, with its kind and key.
+//! It must not know what the objects mean to each other.
+
+use crate::model::id::{NodeName, ObjectKey};
+use crate::model::labels::Labels;
+use crate::model::node::Node;
+use crate::model::pod::{DaemonSet, Pdb, Pod};
+use crate::model::requirement::Requirements;
+
+/// The kinds of objects that are watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Pods.
+    Pod,
+    /// Nodes.
+    Node,
+    /// DaemonSets.
+    DaemonSet,
+    /// PodDisruptionBudgets.
+    Pdb,
+    /// PersistentVolumeClaims.
+    VolumeClaim,
+    /// PersistentVolumes.
+    Volume,
+    /// StorageClasses.
+    StorageClass,
+    /// CSINodes.
+    CsiNode,
+    /// Namespaces.
+    Namespace,
+}
+
+impl Kind {
+    /// All kinds, in the order they are named above.
+    pub const ALL: [Self; 9] = [
+        Self::Pod,
+        Self::Node,
+        Self::DaemonSet,
+        Self::Pdb,
+        Self::VolumeClaim,
+        Self::Volume,
+        Self::StorageClass,
+        Self::CsiNode,
+        Self::Namespace,
+    ];
+
+    /// The plural that Kubernetes uses in its paths.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Pod => "pods",
+            Self::Node => "nodes",
+            Self::DaemonSet => "daemonsets",
+            Self::Pdb => "poddisruptionbudgets",
+            Self::VolumeClaim => "persistentvolumeclaims",
+            Self::Volume => "persistentvolumes",
+            Self::StorageClass => "storageclasses",
+            Self::CsiNode => "csinodes",
+            Self::Namespace => "namespaces",
+        }
+    }
+}
+
+/// A PersistentVolumeClaim.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumeClaim {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// The volume it is bound to; empty until then.
+    pub volume: String,
+    /// Its storage class; empty where there is none.
+    pub storage_class: String,
+    /// `Pending`, `Bound` or `Lost`.
+    pub phase: String,
+}
+
+/// A PersistentVolume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Volume {
+    /// Name.
+    pub name: String,
+    /// Where it can be used: alternatives, empty for everywhere.
+    pub node_affinity: Vec<Requirements>,
+    /// CSI driver; empty for other kinds.
+    pub driver: String,
+}
+
+/// A StorageClass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StorageClass {
+    /// Name.
+    pub name: String,
+    /// Provisioner.
+    pub provisioner: String,
+    /// Whether volumes are made only when a pod is placed.
+    pub waits_for_consumer: bool,
+    /// Where its volumes can be made: alternatives, empty for everywhere.
+    pub allowed_topologies: Vec<Requirements>,
+}
+
+/// A CSINode: how many volumes each driver can attach to a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CsiNode {
+    /// Name, the node's.
+    pub name: NodeName,
+    /// Driver and its limit.
+    pub limits: Vec<(String, u32)>,
+}
+
+/// A Namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Namespace {
+    /// Name.
+    pub name: String,
+    /// Labels.
+    pub labels: Labels,
+}
+
+/// A watched object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Object {
+    /// A pod.
+    Pod(Box<Pod>),
+    /// A node.
+    Node(Box<Node>),
+    /// A DaemonSet.
+    DaemonSet(Box<DaemonSet>),
+    /// A PodDisruptionBudget.
+    Pdb(Pdb),
+    /// A PersistentVolumeClaim.
+    VolumeClaim(VolumeClaim),
+    /// A PersistentVolume.
+    Volume(Volume),
+    /// A StorageClass.
+    StorageClass(StorageClass),
+    /// A CSINode.
+    CsiNode(CsiNode),
+    /// A Namespace.
+    Namespace(Namespace),
+}
+
+impl Object {
+    /// Its kind.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Pod(_) => Kind::Pod,
+            Self::Node(_) => Kind::Node,
+            Self::DaemonSet(_) => Kind::DaemonSet,
+            Self::Pdb(_) => Kind::Pdb,
+            Self::VolumeClaim(_) => Kind::VolumeClaim,
+            Self::Volume(_) => Kind::Volume,
+            Self::StorageClass(_) => Kind::StorageClass,
+            Self::CsiNode(_) => Kind::CsiNode,
+            Self::Namespace(_) => Kind::Namespace,
+        }
+    }
+
+    /// Its key; the namespace is empty for what lives in none.
+    pub fn key(&self) -> ObjectKey {
+        match self {
+            Self::Pod(pod) => pod.key.clone(),
+            Self::Node(node) => ObjectKey::new("", node.name.as_str()),
+            Self::DaemonSet(set) => set.key.clone(),
+            Self::Pdb(pdb) => pdb.key.clone(),
+            Self::VolumeClaim(claim) => claim.key.clone(),
+            Self::Volume(volume) => ObjectKey::new("", volume.name.as_str()),
+            Self::StorageClass(class) => ObjectKey::new("", class.name.as_str()),
+            Self::CsiNode(node) => ObjectKey::new("", node.name.as_str()),
+            Self::Namespace(namespace) => ObjectKey::new("", namespace.name.as_str()),
+        }
+    }
+}

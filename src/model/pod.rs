@@ -1,0 +1,163 @@
+//! A pod: only what placing and draining it need.
+//! It must not know the shape of the Kubernetes API.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use crate::model::id::{NodeName, ObjectKey, PodKey};
+use crate::model::labels::{DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, Labels};
+use crate::model::quantity::Resources;
+use crate::model::requirement::Requirements;
+use crate::model::taint::Toleration;
+
+/// How far a pod's life has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PodPhase {
+    /// Not running yet.
+    #[default]
+    Pending,
+    /// Running.
+    Running,
+    /// Ended well.
+    Succeeded,
+    /// Ended badly.
+    Failed,
+}
+
+/// The owner that controls a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Owner {
+    /// Kind, such as `ReplicaSet`, `DaemonSet`, `StatefulSet`, `Job` or `Node`.
+    pub kind: String,
+    /// Name within the pod's namespace.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+}
+
+/// A pod as the cluster reports it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pod {
+    /// Namespace and name.
+    pub key: PodKey,
+    /// UID: a recreated pod of the same name is another pod.
+    pub uid: String,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+    /// When it started to run on its node.
+    pub started: Option<Timestamp>,
+    /// When its deletion was asked for.
+    pub deleting: Option<Timestamp>,
+    /// Labels.
+    pub labels: Labels,
+    /// The annotations that are read: do-not-disrupt and its kin.
+    pub annotations: Labels,
+    /// The owner that controls it.
+    pub owner: Option<Owner>,
+    /// The node it is bound to.
+    pub node: Option<NodeName>,
+    /// The node the scheduler nominated for it after preempting others.
+    pub nominated_node: Option<NodeName>,
+    /// Phase.
+    pub phase: PodPhase,
+    /// Whether the scheduler has said that it fits nowhere (`PodScheduled`, `Unschedulable`).
+    pub unschedulable: bool,
+    /// Whether its `Ready` condition is true.
+    pub ready: bool,
+    /// Priority.
+    pub priority: i32,
+    /// Name of the priority class.
+    pub priority_class: String,
+    /// Effective requests as the scheduler counts them, `pods: 1` included.
+    pub requests: Resources,
+    /// Node selector.
+    pub node_selector: Labels,
+    /// Required node affinity: the terms are alternatives. Empty means none.
+    pub node_affinity: Vec<Requirements>,
+    /// Tolerations.
+    pub tolerations: Vec<Toleration>,
+    /// Host ports it binds: protocol, address (empty for all) and port.
+    pub host_ports: BTreeSet<(String, String, u16)>,
+    /// Persistent volume claims it mounts, in its own namespace.
+    pub volume_claims: Vec<String>,
+    /// Seconds it is given to end.
+    pub grace_seconds: i64,
+    /// What cannot be understood about it, each a sentence fragment. Such a pod is never placed.
+    pub defects: Vec<String>,
+    /// Hard constraints it has that placing does not weigh, by the names of their fields. Such a
+    /// pod is never placed, since a node made for it might not take it.
+    pub unweighed: Vec<&'static str>,
+}
+
+impl Pod {
+    /// Whether it has ended for good.
+    pub fn is_terminal(&self) -> bool {
+        matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
+    }
+
+    /// Whether a DaemonSet controls it: it comes and goes with its node.
+    pub fn is_daemon(&self) -> bool {
+        self.owner
+            .as_ref()
+            .is_some_and(|owner| owner.kind == "DaemonSet")
+    }
+
+    /// Whether it is the mirror of a static pod: the kubelet owns it.
+    pub fn is_mirror(&self) -> bool {
+        self.owner
+            .as_ref()
+            .is_some_and(|owner| owner.kind == "Node")
+    }
+
+    /// Whether it needs capacity that we may provide. Source: spec/scheduling.md §1.3.
+    pub fn is_provisionable(&self) -> bool {
+        self.unschedulable
+            && self.node.is_none()
+            && self.nominated_node.is_none()
+            && self.deleting.is_none()
+            && !self.is_terminal()
+            && !self.is_daemon()
+            && !self.is_mirror()
+    }
+
+    /// Whether its node is of use to it: neither a daemon, nor a mirror, nor ended.
+    pub fn occupies_node(&self) -> bool {
+        self.node.is_some() && !self.is_terminal() && !self.is_daemon() && !self.is_mirror()
+    }
+
+    /// Whether it asks not to be disrupted for good (`true`); durations are weighed elsewhere.
+    pub fn do_not_disrupt(&self) -> Option<&str> {
+        [DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS]
+            .iter()
+            .find_map(|key| self.annotations.get(*key).map(String::as_str))
+    }
+
+    /// Whether this pod is critical to the cluster and leaves a node last.
+    pub fn is_critical(&self) -> bool {
+        matches!(
+            self.priority_class.as_str(),
+            "system-cluster-critical" | "system-node-critical"
+        )
+    }
+}
+
+/// A DaemonSet: what every node it fits will have to carry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DaemonSet {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// A pod as its template describes it; never bound.
+    pub template: Pod,
+}
+
+/// A disruption budget of pods, as far as we weigh it before the API server does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pdb {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// Labels a pod must have, all of them.
+    pub selector: Requirements,
+    /// How many pods may be disrupted now, as the controller last counted.
+    pub disruptions_allowed: i64,
+}

@@ -1,0 +1,437 @@
+//! Requirements: what a label may be, and when two such rules agree.
+//! It must not know whose labels they are.
+//!
+//! The algebra is that of spec/scheduling.md §2.2: `In` holds a set, every other operator holds
+//! the complement of one, and bounds narrow either.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::model::labels::{Labels, is_well_known, normalized};
+
+/// An operator as Kubernetes and Karpenter write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operator {
+    /// The label has one of the values.
+    In,
+    /// The label is absent or has none of the values.
+    NotIn,
+    /// The label is present.
+    Exists,
+    /// The label is absent.
+    DoesNotExist,
+    /// The label is an integer above the value.
+    Gt,
+    /// The label is an integer of at least the value.
+    Gte,
+    /// The label is an integer below the value.
+    Lt,
+    /// The label is an integer of at most the value.
+    Lte,
+}
+
+/// What one label may be.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Requirement {
+    complement: bool,
+    values: BTreeSet<String>,
+    gte: Option<i64>,
+    lte: Option<i64>,
+    /// How many distinct values of this label the kept instance types must offer.
+    pub min_values: Option<u32>,
+}
+
+impl Requirement {
+    /// The label is one of `values`.
+    pub fn is_in<S: Into<String>>(values: impl IntoIterator<Item = S>) -> Self {
+        let values = values.into_iter().map(Into::into).collect();
+        Self {
+            complement: false,
+            values,
+            gte: None,
+            lte: None,
+            min_values: None,
+        }
+    }
+
+    /// The label is none of `values`.
+    pub fn not_in<S: Into<String>>(values: impl IntoIterator<Item = S>) -> Self {
+        Self {
+            complement: true,
+            ..Self::is_in(values)
+        }
+    }
+
+    /// The label is present.
+    pub fn exists() -> Self {
+        Self::not_in::<String>([])
+    }
+
+    /// The label is absent.
+    pub fn does_not_exist() -> Self {
+        Self::is_in::<String>([])
+    }
+
+    /// The label is an integer within the bounds, both included.
+    pub fn between(gte: Option<i64>, lte: Option<i64>) -> Self {
+        if matches!((gte, lte), (Some(low), Some(high)) if low > high) {
+            return Self::does_not_exist();
+        }
+        Self {
+            gte,
+            lte,
+            ..Self::exists()
+        }
+    }
+
+    /// A requirement from an operator and its values. `Err` says what is wrong with the values:
+    /// `In` wants at least one, the comparisons exactly one integer of zero or more.
+    pub fn from_operator(operator: Operator, values: &[String]) -> Result<Self, String> {
+        let number = || match values {
+            [one] => one
+                .parse::<i64>()
+                .ok()
+                .filter(|n| *n >= 0)
+                .ok_or_else(|| format!("{operator:?} wants an integer of 0 or more")),
+            _ => Err(format!("{operator:?} wants exactly one value")),
+        };
+        Ok(match operator {
+            Operator::In if values.is_empty() => return Err("In wants at least one value".into()),
+            Operator::In => Self::is_in(values.iter().cloned()),
+            Operator::NotIn => Self::not_in(values.iter().cloned()),
+            Operator::Exists => Self::exists(),
+            Operator::DoesNotExist => Self::does_not_exist(),
+            Operator::Gt => match number()?.checked_add(1) {
+                Some(gte) => Self::between(Some(gte), None),
+                None => Self::does_not_exist(),
+            },
+            Operator::Gte => Self::between(Some(number()?), None),
+            Operator::Lt => Self::between(None, Some(number()? - 1)),
+            Operator::Lte => Self::between(None, Some(number()?)),
+        })
+    }
+
+    /// The operator this requirement amounts to: `In`, `NotIn`, `Exists` (even when bounded) or
+    /// `DoesNotExist`.
+    pub fn operator(&self) -> Operator {
+        match (self.complement, self.values.is_empty()) {
+            (true, true) => Operator::Exists,
+            (true, false) => Operator::NotIn,
+            (false, true) => Operator::DoesNotExist,
+            (false, false) => Operator::In,
+        }
+    }
+
+    /// Whether an absent label satisfies this requirement.
+    pub fn allows_absence(&self) -> bool {
+        matches!(self.operator(), Operator::NotIn | Operator::DoesNotExist)
+    }
+
+    /// Whether the label may have this value.
+    pub fn has(&self, value: &str) -> bool {
+        self.values.contains(value) != self.complement && self.within(value)
+    }
+
+    /// The values of an `In` requirement; `None` where the values are excluded ones.
+    pub fn values(&self) -> Option<&BTreeSet<String>> {
+        (!self.complement).then_some(&self.values)
+    }
+
+    fn within(&self, value: &str) -> bool {
+        if self.gte.is_none() && self.lte.is_none() {
+            return true;
+        }
+        value.parse::<i64>().is_ok_and(|number| {
+            self.gte.is_none_or(|low| number >= low) && self.lte.is_none_or(|high| number <= high)
+        })
+    }
+
+    /// What satisfies both requirements.
+    pub fn intersection(&self, other: &Self) -> Self {
+        let gte = self.gte.max(other.gte);
+        let lte = [self.lte, other.lte].into_iter().flatten().min();
+        let min_values = self.min_values.max(other.min_values);
+        if matches!((gte, lte), (Some(low), Some(high)) if low > high) {
+            return Self {
+                min_values,
+                ..Self::does_not_exist()
+            };
+        }
+        let complement = self.complement && other.complement;
+        let values: BTreeSet<String> = match (self.complement, other.complement) {
+            (true, true) => self.values.union(&other.values).cloned().collect(),
+            (false, true) => self.values.difference(&other.values).cloned().collect(),
+            (true, false) => other.values.difference(&self.values).cloned().collect(),
+            (false, false) => self.values.intersection(&other.values).cloned().collect(),
+        };
+        let mut both = Self {
+            complement,
+            values,
+            gte,
+            lte,
+            min_values,
+        };
+        let bounds = Self::between(gte, lte);
+        both.values.retain(|value| bounds.within(value));
+        if !complement {
+            (both.gte, both.lte) = (None, None);
+        }
+        both
+    }
+
+    /// Whether some present value satisfies both.
+    pub fn has_intersection(&self, other: &Self) -> bool {
+        let gte = self.gte.max(other.gte);
+        let lte = [self.lte, other.lte].into_iter().flatten().min();
+        if matches!((gte, lte), (Some(low), Some(high)) if low > high) {
+            return false;
+        }
+        match (self.complement, other.complement) {
+            (true, true) => true,
+            (false, _) => self
+                .values
+                .iter()
+                .any(|value| self.within(value) && other.has(value)),
+            (true, false) => other
+                .values
+                .iter()
+                .any(|value| other.within(value) && self.has(value)),
+        }
+    }
+}
+
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Spec §2.2: lists in messages stop at five values.
+        const SHOWN_MAX: usize = 5;
+        let list = |f: &mut fmt::Formatter<'_>| {
+            let shown: Vec<&str> = self
+                .values
+                .iter()
+                .take(SHOWN_MAX)
+                .map(String::as_str)
+                .collect();
+            let rest = self.values.len().saturating_sub(SHOWN_MAX);
+            let more = if rest > 0 {
+                format!(" and {rest} others")
+            } else {
+                String::new()
+            };
+            write!(f, "[{}{more}]", shown.join(", "))
+        };
+        match self.operator() {
+            Operator::In => {
+                f.write_str("in ")?;
+                list(f)?;
+            }
+            Operator::NotIn => {
+                f.write_str("not in ")?;
+                list(f)?;
+            }
+            Operator::DoesNotExist => f.write_str("does not exist")?,
+            _ if self.gte.is_none() && self.lte.is_none() => f.write_str("exists")?,
+            _ => {}
+        }
+        if let Some(low) = self.gte {
+            write!(f, " >= {low}")?;
+        }
+        if let Some(high) = self.lte {
+            write!(f, " <= {high}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why two sets of requirements disagree: the label and a sentence fragment.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Incompatible {
+    /// The label in question.
+    pub key: String,
+    /// What is wrong with it.
+    pub text: String,
+}
+
+impl fmt::Display for Incompatible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.key, self.text)
+    }
+}
+
+/// Requirements on several labels, all of which must hold. Keys are normalized on the way in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Requirements {
+    by_key: BTreeMap<String, Requirement>,
+}
+
+impl Requirements {
+    /// Requirements that exactly these labels satisfy.
+    pub fn from_labels(labels: &Labels) -> Self {
+        let mut all = Self::default();
+        for (key, value) in labels {
+            all.add(key, Requirement::is_in([value.clone()]));
+        }
+        all
+    }
+
+    /// Narrows a label by one more requirement.
+    pub fn add(&mut self, key: &str, requirement: Requirement) {
+        let key = normalized(key);
+        match self.by_key.get_mut(key) {
+            Some(own) => *own = own.intersection(&requirement),
+            None => {
+                self.by_key.insert(key.to_owned(), requirement);
+            }
+        }
+    }
+
+    /// Narrows by all of `other`.
+    pub fn add_all(&mut self, other: &Self) {
+        for (key, requirement) in &other.by_key {
+            self.add(key, requirement.clone());
+        }
+    }
+
+    /// The requirement on a label, if there is one.
+    pub fn get(&self, key: &str) -> Option<&Requirement> {
+        self.by_key.get(key)
+    }
+
+    /// All requirements by key.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Requirement)> {
+        self.by_key
+            .iter()
+            .map(|(key, requirement)| (key.as_str(), requirement))
+    }
+
+    /// Whether there is no requirement at all.
+    pub fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
+    /// Whether, on every label both sides name, some value satisfies both.
+    pub fn intersects(&self, incoming: &Self) -> Result<(), Incompatible> {
+        for (key, wanted) in &incoming.by_key {
+            let Some(own) = self.by_key.get(key) else {
+                continue;
+            };
+            let fine =
+                own.has_intersection(wanted) || (wanted.allows_absence() && own.allows_absence());
+            if !fine {
+                let text = format!("wanted {wanted}, offered {own}");
+                return Err(Incompatible {
+                    key: key.clone(),
+                    text,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a node of these requirements can take what `incoming` wants. Labels this side does
+    /// not define are a fault, except well-known ones where `well_known_undefined` (a node that
+    /// does not exist yet).
+    pub fn compatible(
+        &self,
+        incoming: &Self,
+        well_known_undefined: bool,
+    ) -> Result<(), Incompatible> {
+        for (key, wanted) in &incoming.by_key {
+            if self.by_key.contains_key(key)
+                || wanted.allows_absence()
+                || (well_known_undefined && is_well_known(key))
+            {
+                continue;
+            }
+            let text = format!("wanted {wanted}, but the label is not defined here");
+            return Err(Incompatible {
+                key: key.clone(),
+                text,
+            });
+        }
+        self.intersects(incoming)
+    }
+}
+
+impl<'a> FromIterator<(&'a str, Requirement)> for Requirements {
+    fn from_iter<T: IntoIterator<Item = (&'a str, Requirement)>>(iter: T) -> Self {
+        let mut all = Self::default();
+        for (key, requirement) in iter {
+            all.add(key, requirement);
+        }
+        all
+    }
+}
+
+impl fmt::Display for Requirements {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<String> = self
+            .by_key
+            .iter()
+            .map(|(key, requirement)| format!("{key} {requirement}"))
+            .collect();
+        f.write_str(&parts.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Operator, Requirement, Requirements};
+
+    fn requirement(text: &str) -> Requirement {
+        match text.split_once(' ').unwrap_or((text, "")) {
+            ("exists", _) => Requirement::exists(),
+            ("absent", _) => Requirement::does_not_exist(),
+            ("in", values) => Requirement::is_in(values.split(',')),
+            ("not", values) => Requirement::not_in(values.split(',')),
+            ("gt", n) => {
+                Requirement::from_operator(Operator::Gt, &[n.to_owned()]).expect("an integer")
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The truth table of spec/scheduling.md §2.2: rows are the node's side, columns the pod's.
+    #[test]
+    fn compatibility_follows_the_truth_table() {
+        let sides = ["", "exists", "absent", "in A", "not A", "gt 1"];
+        let table = [
+            ("custom", "", "ynynyn"),
+            ("karpenter.sh/capacity-type", "", "yyyyyy"),
+            ("custom", "exists", "yynyyy"),
+            ("custom", "absent", "ynynyn"),
+            ("custom", "in A", "yynynn"),
+            ("custom", "not A", "yyynyy"),
+            ("custom", "gt 1", "yynnyy"),
+        ];
+        for (key, node, row) in table {
+            for (pod, expect) in sides.iter().zip(row.chars()) {
+                let side = |text: &str| -> Requirements {
+                    (!text.is_empty())
+                        .then(|| (key, requirement(text)))
+                        .into_iter()
+                        .collect()
+                };
+                let got = side(node).compatible(&side(pod), true).is_ok();
+                assert_eq!(got, expect == 'y', "node {node:?} pod {pod:?} key {key}");
+            }
+        }
+    }
+
+    #[test]
+    fn bounds_drop_values_outside_them() {
+        let both = requirement("in 1,5,x").intersection(&requirement("gt 2"));
+        assert_eq!(both, Requirement::is_in(["5"]));
+        let none =
+            Requirement::between(Some(3), None).intersection(&Requirement::between(None, Some(2)));
+        assert_eq!(none.operator(), Operator::DoesNotExist);
+    }
+
+    #[test]
+    fn operators_refuse_values_they_cannot_use() {
+        let values = |list: &[&str]| list.iter().map(|v| (*v).to_owned()).collect::<Vec<_>>();
+        assert!(Requirement::from_operator(Operator::In, &[]).is_err());
+        assert!(Requirement::from_operator(Operator::Gt, &values(&["-1"])).is_err());
+        assert!(Requirement::from_operator(Operator::Lte, &values(&["1", "2"])).is_err());
+        assert!(Requirement::from_operator(Operator::Lt, &values(&["x"])).is_err());
+    }
+}

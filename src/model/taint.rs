@@ -1,0 +1,156 @@
+//! Taints of nodes and tolerations of pods.
+//! It must not know why a taint is there.
+
+use std::fmt;
+
+use crate::model::labels::TAINT_UNREGISTERED;
+
+/// What a taint does to a pod that does not tolerate it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Effect {
+    /// New pods are kept away.
+    NoSchedule,
+    /// New pods are kept away where there is another place.
+    PreferNoSchedule,
+    /// New pods are kept away and running ones evicted.
+    NoExecute,
+}
+
+impl Effect {
+    /// All effects, as Kubernetes spells them.
+    pub const NAMES: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+
+    /// The effect of this Kubernetes spelling.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "NoSchedule" => Some(Self::NoSchedule),
+            "PreferNoSchedule" => Some(Self::PreferNoSchedule),
+            "NoExecute" => Some(Self::NoExecute),
+            _ => None,
+        }
+    }
+
+    /// Kubernetes' spelling.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NoSchedule => "NoSchedule",
+            Self::PreferNoSchedule => "PreferNoSchedule",
+            Self::NoExecute => "NoExecute",
+        }
+    }
+}
+
+/// A taint of a node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Taint {
+    /// The key.
+    pub key: String,
+    /// The value, empty where there is none.
+    pub value: String,
+    /// The effect.
+    pub effect: Effect,
+}
+
+impl Taint {
+    /// A taint without a value.
+    pub fn new(key: &str, effect: Effect) -> Self {
+        Self {
+            key: key.to_owned(),
+            value: String::new(),
+            effect,
+        }
+    }
+
+    /// Whether two taints are the same to Kubernetes, which tells them apart by key and effect.
+    pub fn matches(&self, other: &Self) -> bool {
+        self.key == other.key && self.effect == other.effect
+    }
+
+    /// Whether this taint goes by itself while a node starts.
+    /// Source: spec/scheduling.md §1.5 (known ephemeral taints).
+    pub fn is_ephemeral(&self) -> bool {
+        match (self.key.as_str(), self.effect) {
+            ("node.kubernetes.io/not-ready", Effect::NoSchedule | Effect::NoExecute)
+            | ("node.kubernetes.io/unreachable", Effect::NoSchedule) => true,
+            ("node.cloudprovider.kubernetes.io/uninitialized", Effect::NoSchedule) => {
+                self.value == "true"
+            }
+            (TAINT_UNREGISTERED, Effect::NoExecute) => true,
+            (key, _) => key.starts_with("readiness.k8s.io/"),
+        }
+    }
+}
+
+impl fmt::Display for Taint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let equals = if self.value.is_empty() { "" } else { "=" };
+        write!(
+            f,
+            "{}{equals}{}:{}",
+            self.key,
+            self.value,
+            self.effect.as_str()
+        )
+    }
+}
+
+/// How a toleration compares a taint's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TolerationOperator {
+    /// The values are equal.
+    Equal,
+    /// Any value will do.
+    Exists,
+    /// The taint's value is an integer below the toleration's.
+    Lt,
+    /// The taint's value is an integer above the toleration's.
+    Gt,
+}
+
+/// A toleration of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Toleration {
+    /// The key; empty (with `Exists`) tolerates every key.
+    pub key: String,
+    /// How the value is compared.
+    pub operator: TolerationOperator,
+    /// The value.
+    pub value: String,
+    /// The effect; none tolerates every effect.
+    pub effect: Option<Effect>,
+}
+
+impl Toleration {
+    /// Whether this toleration covers the taint. Source: Kubernetes, taints and tolerations.
+    pub fn tolerates(&self, taint: &Taint) -> bool {
+        if self.effect.is_some_and(|effect| effect != taint.effect) {
+            return false;
+        }
+        if self.key.is_empty() {
+            return self.operator == TolerationOperator::Exists;
+        }
+        let numbers = || {
+            Some((
+                taint.value.parse::<i64>().ok()?,
+                self.value.parse::<i64>().ok()?,
+            ))
+        };
+        self.key == taint.key
+            && match self.operator {
+                TolerationOperator::Exists => true,
+                TolerationOperator::Equal => self.value == taint.value,
+                TolerationOperator::Lt => numbers().is_some_and(|(taint, own)| taint < own),
+                TolerationOperator::Gt => numbers().is_some_and(|(taint, own)| taint > own),
+            }
+    }
+}
+
+/// The first taint that none of the tolerations covers.
+pub fn untolerated<'a>(
+    taints: impl IntoIterator<Item = &'a Taint>,
+    tolerations: &[Toleration],
+) -> Option<&'a Taint> {
+    taints
+        .into_iter()
+        .find(|taint| !tolerations.iter().any(|own| own.tolerates(taint)))
+}

@@ -1,0 +1,162 @@
+//! Windows of time: a five-field cron schedule with a duration, in a time zone.
+//! It must not know what happens within a window, nor what time it is.
+
+use std::str::FromStr;
+
+use croner::Cron;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use thiserror::Error;
+
+/// Why a schedule cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum WindowError {
+    /// The cron expression does not follow the five-field grammar.
+    #[error("{expression:?} is not a cron expression of five fields: {why}")]
+    Cron {
+        /// The expression.
+        expression: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// No such time zone.
+    #[error("no time zone is named {0:?}; write an IANA name such as Europe/Berlin")]
+    TimeZone(String),
+    /// The duration is not between one minute and 31 days.
+    #[error("a window lasts from 1m to 744h")]
+    Duration,
+}
+
+/// A recurring window of time.
+#[derive(Clone, Debug)]
+pub struct Window {
+    expression: String,
+    cron: Box<Cron>,
+    duration: SignedDuration,
+    zone: TimeZone,
+}
+
+impl PartialEq for Window {
+    fn eq(&self, other: &Self) -> bool {
+        self.expression == other.expression
+            && self.duration == other.duration
+            && self.zone == other.zone
+    }
+}
+
+impl Eq for Window {}
+
+/// Longest window: beyond a month, a schedule is better turned round.
+const DURATION_MAX: SignedDuration = SignedDuration::from_hours(744);
+
+impl Window {
+    /// A window that opens by a cron expression (five fields or `@daily` and the like), lasts
+    /// `duration`, and reads the clock of `zone` (an IANA name).
+    pub fn new(
+        expression: &str,
+        duration: SignedDuration,
+        zone: &str,
+    ) -> Result<Self, WindowError> {
+        let named = zone;
+        let zone = TimeZone::get(zone).map_err(|_| WindowError::TimeZone(named.to_owned()))?;
+        if duration < SignedDuration::from_mins(1) || duration > DURATION_MAX {
+            return Err(WindowError::Duration);
+        }
+        let bad = |why: String| WindowError::Cron {
+            expression: expression.to_owned(),
+            why,
+        };
+        if !expression.starts_with('@') && expression.split_whitespace().count() != 5 {
+            return Err(bad(
+                "wants minute, hour, day of month, month, day of week".into()
+            ));
+        }
+        let cron = Cron::from_str(expression).map_err(|error| bad(error.to_string()))?;
+        let expression = expression.to_owned();
+        Ok(Self {
+            expression,
+            cron: Box::new(cron),
+            duration,
+            zone,
+        })
+    }
+
+    /// Whether the window is open at `now`. Karpenter's rule: the first opening after
+    /// `now - duration` is not after `now` (spec/disruption.md §1.6).
+    pub fn active_at(&self, now: Timestamp) -> bool {
+        let Ok(from) = now.checked_sub(self.duration) else {
+            return false;
+        };
+        self.next_after(from).is_some_and(|opens| opens <= now)
+    }
+
+    /// When the window next opens after `from`.
+    pub fn next_after(&self, from: Timestamp) -> Option<Timestamp> {
+        let zoned = from.to_zoned(self.zone.clone());
+        self.cron
+            .find_next_occurrence(&zoned, false)
+            .ok()
+            .map(|next| next.timestamp())
+    }
+
+    /// The cron expression as written.
+    pub fn expression(&self) -> &str {
+        &self.expression
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::{SignedDuration, Timestamp};
+
+    use super::Window;
+
+    fn check(expression: &str, hours: i64, zone: &str, at: &str, open: bool) {
+        let window = Window::new(expression, SignedDuration::from_hours(hours), zone);
+        let now: Timestamp = at.parse().expect("a timestamp");
+        assert_eq!(
+            window.expect("a window").active_at(now),
+            open,
+            "{expression} {zone} {at}"
+        );
+    }
+
+    #[test]
+    fn windows_open_and_close_by_the_clock_of_their_zone() {
+        check("0 8 * * mon-fri", 10, "UTC", "2026-11-20T08:00:00Z", true);
+        check("0 8 * * mon-fri", 10, "UTC", "2026-11-20T17:59:59Z", true);
+        check("0 8 * * mon-fri", 10, "UTC", "2026-11-20T18:00:00Z", false);
+        check("0 8 * * mon-fri", 10, "UTC", "2026-11-21T09:00:00Z", false);
+        check(
+            "0 8 * * *",
+            1,
+            "Europe/Berlin",
+            "2026-11-20T07:30:00Z",
+            true,
+        );
+        check(
+            "0 8 * * *",
+            1,
+            "Europe/Berlin",
+            "2026-07-20T06:30:00Z",
+            true,
+        );
+        check("@daily", 1, "UTC", "2026-07-20T00:30:00Z", true);
+    }
+
+    #[test]
+    fn day_of_month_and_day_of_week_are_alternatives() {
+        check("0 9 1 * mon", 1, "UTC", "2026-12-01T09:00:00Z", true);
+        check("0 9 1 * mon", 1, "UTC", "2026-11-23T09:00:00Z", true);
+    }
+
+    #[test]
+    fn what_is_no_schedule_is_refused() {
+        let hour = SignedDuration::from_hours(1);
+        assert!(Window::new("0 8 * *", hour, "UTC").is_err());
+        assert!(Window::new("61 8 * * *", hour, "UTC").is_err());
+        assert!(Window::new("0 0 8 * * *", hour, "UTC").is_err());
+        assert!(Window::new("0 8 * * *", hour, "Mars/Base").is_err());
+        assert!(Window::new("0 8 * * *", SignedDuration::ZERO, "UTC").is_err());
+    }
+}

@@ -1,0 +1,442 @@
+//! Checks that the tree keeps to its architecture: the order of `mod` lines decides which module
+//! may name which. It reads source as text, so it needs nothing of the crate to compile.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use lex::{Kind, Lexed, Token, lex};
+
+mod lex;
+mod rules;
+
+/// One file holds one thought; past this many lines of production code it holds two.
+const FILE_LINES: usize = 500;
+/// The width at which two versions still fit side by side on a screen.
+const COLUMNS: usize = 100;
+/// Names that say where code was put, not what it decides.
+const VAGUE: [&str; 7] = [
+    "common", "helper", "helpers", "manager", "misc", "util", "utils",
+];
+/// Macros and attributes that belong to unfinished work.
+const UNFINISHED: [&str; 3] = ["dbg", "todo", "unimplemented"];
+const FORBIDDEN_ATTRIBUTES: [(&str, &str); 2] = [
+    ("allow", "hides what `#[expect]` would say when it is over"),
+    ("ignore", "hides a test that is never run"),
+];
+/// Crates and standard modules that act, wait, or differ from one run to the next.
+const SHELL_ONLY: [&str; 15] = [
+    "anyhow",
+    "clap",
+    "k8s_openapi",
+    "kube",
+    "tokio",
+    "tracing",
+    "std::env",
+    "std::fs",
+    "std::net",
+    "std::process",
+    "std::thread",
+    "getrandom",
+    "rand::random",
+    "rand::rng",
+    "fastrand::Rng::new",
+];
+/// Types and functions that are as bad under any path.
+const SHELL_ONLY_WORDS: [&str; 9] = [
+    "Instant",
+    "OsRng",
+    "RandomState",
+    "SysRng",
+    "SystemTime",
+    "ThreadRng",
+    "from_entropy",
+    "from_os_rng",
+    "thread_rng",
+];
+
+/// Files by their path from the root of the repository.
+type Files = BTreeMap<String, String>;
+/// A module's path from its crate, which is itself the empty path.
+type ModulePath = Vec<String>;
+
+/// A `mod` line.
+struct Declared {
+    name: String,
+    /// Whether it is compiled only with the feature `shell`.
+    shell: bool,
+}
+
+/// A file that a `mod` line reaches, with the module to which each of its tokens belongs.
+struct Reached {
+    file: String,
+    lexed: Lexed,
+    modules: Vec<ModulePath>,
+    test: bool,
+}
+
+/// What is reached from one root file, and in which order each module declares its children.
+struct Crate {
+    files: Vec<Reached>,
+    children: BTreeMap<ModulePath, Vec<Declared>>,
+}
+
+/// Every fault of a tree, by file and line.
+fn findings(files: &Files) -> Vec<String> {
+    let mut found = BTreeSet::new();
+    let mut reached = BTreeSet::new();
+    for root in ["src/lib.rs", "src/main.rs", "tests/it/main.rs"] {
+        let unit = Crate::read(files, root);
+        for file in &unit.files {
+            reached.insert(file.file.clone());
+            check_text(file, &files[&file.file], &mut found);
+            if root != "tests/it/main.rs" && !file.test {
+                check_length(file, &mut found);
+                check_order(&unit, file, &mut found);
+            }
+            if root == "src/lib.rs" && !file.test {
+                check_floors(&unit, file, &mut found);
+            }
+        }
+    }
+    for file in files.keys().filter(|file| !reached.contains(*file)) {
+        found.insert((
+            file.clone(),
+            1,
+            "no `mod` line reaches this file".to_owned(),
+        ));
+    }
+    found
+        .into_iter()
+        .map(|(file, line, fault)| format!("{file}:{line}: {fault}"))
+        .collect()
+}
+
+type Found = BTreeSet<(String, usize, String)>;
+
+impl Crate {
+    fn read(files: &Files, root: &str) -> Self {
+        let folder = root.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let mut unit = Self {
+            files: Vec::new(),
+            children: BTreeMap::new(),
+        };
+        let mut todo = vec![(root.to_owned(), ModulePath::new(), false)];
+        while let Some((file, module, test)) = todo.pop() {
+            let Some(text) = files.get(&file) else {
+                continue;
+            };
+            let lexed = lex(text);
+            let modules = unit.declare(&lexed.tokens, module, |child, in_test| {
+                todo.push((
+                    format!("{folder}/{}.rs", child.join("/")),
+                    child,
+                    test || in_test,
+                ));
+            });
+            unit.files.push(Reached {
+                file,
+                lexed,
+                modules,
+                test,
+            });
+        }
+        unit
+    }
+
+    /// Notes the `mod` lines of a file, reports those whose body is elsewhere, and says to which
+    /// module each token belongs.
+    fn declare(
+        &mut self,
+        tokens: &[Token],
+        module: ModulePath,
+        mut elsewhere: impl FnMut(ModulePath, bool),
+    ) -> Vec<ModulePath> {
+        let mut here = module;
+        let mut depth = 0_usize;
+        let mut open = Vec::new();
+        let mut modules = Vec::with_capacity(tokens.len());
+        for (i, token) in tokens.iter().enumerate() {
+            modules.push(here.clone());
+            if token.is_mark("{") {
+                depth += 1;
+            } else if token.is_mark("}") {
+                depth = depth.saturating_sub(1);
+                if open.last() == Some(&depth) {
+                    open.pop();
+                    here.pop();
+                }
+            }
+            let [keyword, name, mark, ..] = &tokens[i.saturating_sub(2)..=i] else {
+                continue;
+            };
+            if !keyword.is_word("mod") || name.kind != Kind::Word {
+                continue;
+            }
+            let shell = behind_shell(tokens, i - 2);
+            let declared = Declared {
+                name: name.text.clone(),
+                shell,
+            };
+            let mut child = here.clone();
+            child.push(name.text.clone());
+            if mark.is_mark(";") || mark.is_mark("{") {
+                self.children
+                    .entry(here.clone())
+                    .or_default()
+                    .push(declared);
+            }
+            if mark.is_mark(";") {
+                elsewhere(child, token.test);
+            } else if mark.is_mark("{") {
+                open.push(depth - 1);
+                here = child;
+            }
+        }
+        modules
+    }
+
+    /// The place of a module among its siblings, when it is a module at all.
+    fn place(&self, parent: &[String], name: &str) -> Option<usize> {
+        self.children
+            .get(parent)?
+            .iter()
+            .position(|child| child.name == name)
+    }
+
+    /// The module that `from` may not name, out of those that a path leads through.
+    fn named_too_early(&self, from: &[String], target: &[String]) -> Option<String> {
+        let shared = from.iter().zip(target).take_while(|(a, b)| a == b).count();
+        let (own, other) = (from.get(shared)?, target.get(shared)?);
+        let (own, place) = (
+            self.place(&from[..shared], own)?,
+            self.place(&from[..shared], other)?,
+        );
+        (place > own).then(|| target[..=shared].join("::"))
+    }
+}
+
+/// Whether one of the attributes right before the `mod` at `keyword` asks for feature `shell`.
+fn behind_shell(tokens: &[Token], keyword: usize) -> bool {
+    let attributes = tokens[..keyword]
+        .iter()
+        .rev()
+        .take_while(|token| !token.is_mark(";") && !token.is_mark("{") && !token.is_mark("}"));
+    let words: Vec<&str> = attributes.map(|token| token.text.as_str()).collect();
+    words.windows(3).any(|w| w == ["shell", "=", "feature"]) && !words.contains(&"not")
+}
+
+fn check_text(file: &Reached, text: &str, found: &mut Found) {
+    let mut fault = |line: usize, what: String| found.insert((file.file.clone(), line, what));
+    if !text.starts_with("//!") {
+        fault(1, "the file does not open with `//!`".to_owned());
+    }
+    let stem = file
+        .file
+        .rsplit('/')
+        .next()
+        .and_then(|name| name.strip_suffix(".rs"));
+    if let Some(stem) = stem.filter(|stem| VAGUE.contains(stem)) {
+        fault(
+            1,
+            format!("`{stem}` is no name for a file: say what it decides or holds"),
+        );
+    }
+    for (line, text) in (1..).zip(text.lines()) {
+        let columns = text.chars().count();
+        if columns > COLUMNS {
+            fault(line, format!("{columns} columns, {COLUMNS} at most"));
+        }
+    }
+    for (line, _) in file
+        .lexed
+        .comments
+        .iter()
+        .filter(|(_, text)| text.contains("FIXME"))
+    {
+        fault(*line, "`FIXME` is unfinished work".to_owned());
+    }
+    let tokens = &file.lexed.tokens;
+    for (i, pair) in tokens.windows(2).enumerate() {
+        let (token, next) = (&pair[0], &pair[1]);
+        let (line, word) = (token.first, token.text.as_str());
+        if token.kind == Kind::Word && next.is_mark("!") && UNFINISHED.contains(&word) {
+            fault(line, format!("`{word}!` is unfinished work"));
+        }
+        if token.is_word("mod") && VAGUE.contains(&next.text.as_str()) {
+            fault(line, format!("`{}` is no name for a module", next.text));
+        }
+        for word in lex::attribute(tokens, i).map_or(&[][..], |inside| &tokens[inside]) {
+            let forbidden = FORBIDDEN_ATTRIBUTES
+                .iter()
+                .find(|(name, _)| word.is_word(name));
+            if let Some((name, why)) = forbidden {
+                fault(word.first, format!("`#[{name}]` {why}"));
+            }
+        }
+    }
+}
+
+fn check_length(file: &Reached, found: &mut Found) {
+    let live = file.lexed.tokens.iter().filter(|token| !token.test);
+    let lines: BTreeSet<usize> = live.flat_map(|token| token.first..=token.last).collect();
+    if lines.len() > FILE_LINES {
+        let fault = format!(
+            "{} lines of production code, {FILE_LINES} at most",
+            lines.len()
+        );
+        found.insert((file.file.clone(), 1, fault));
+    }
+}
+
+fn check_order(unit: &Crate, file: &Reached, found: &mut Found) {
+    for (at, line, path) in paths(&file.lexed.tokens) {
+        let from = &file.modules[at];
+        let Some(target) = resolve(from, &path) else {
+            continue;
+        };
+        if let Some(late) = unit.named_too_early(from, &target) {
+            let from = from.join("::");
+            let fault = format!("`{from}` names `{late}`, which is declared after it");
+            found.insert((file.file.clone(), line, fault));
+        }
+    }
+}
+
+fn check_floors(unit: &Crate, file: &Reached, found: &mut Found) {
+    let tokens = &file.lexed.tokens;
+    let top = unit
+        .children
+        .get(&ModulePath::new())
+        .map_or(&[][..], Vec::as_slice);
+    let pure = |at: usize| {
+        let floor = file.modules[at].first()?;
+        let in_shell = top
+            .iter()
+            .any(|declared| declared.shell && declared.name == *floor);
+        (!in_shell).then_some(floor)
+    };
+    let mut fault = |floor: &str, line, what: &str| {
+        let what = format!("`{floor}` names `{what}`, which only the shell may");
+        found.insert((file.file.clone(), line, what));
+    };
+    for (at, line, path) in paths(tokens) {
+        let Some(floor) = pure(at) else { continue };
+        let path = path.join("::");
+        let names = |entry: &&&str| path == **entry || path.starts_with(&format!("{entry}::"));
+        if let Some(entry) = SHELL_ONLY.iter().find(names) {
+            fault(floor, line, entry);
+        }
+    }
+    for (at, token) in tokens.iter().enumerate().filter(|(_, token)| !token.test) {
+        let listed = token.kind == Kind::Word && SHELL_ONLY_WORDS.contains(&token.text.as_str());
+        if let Some(floor) = pure(at).filter(|_| listed) {
+            fault(floor, token.first, &token.text);
+        }
+    }
+}
+
+/// Every path of production code, from its first segment on: where it starts, the line on which
+/// its last segment stands, and its segments. A group gives one path for each of its members.
+fn paths(tokens: &[Token]) -> Vec<(usize, usize, Vec<String>)> {
+    let mut all = Vec::new();
+    for (i, token) in tokens.iter().enumerate() {
+        let before = |back: usize| i.checked_sub(back).map(|j| &tokens[j]);
+        let continues = before(1).is_some_and(|t| t.is_mark("::"))
+            && before(2).is_some_and(|t| t.kind == Kind::Word || t.is_mark(">"));
+        let used = before(1).is_some_and(|t| t.is_word("use") || t.is_word("crate"));
+        let leads = tokens.get(i + 1).is_some_and(|t| t.is_mark("::")) || used;
+        if token.kind == Kind::Word && leads && !continues && !token.test {
+            let mut members = Vec::new();
+            read_path(tokens, i, Vec::new(), &mut members);
+            all.extend(members.into_iter().map(|(line, path)| (i, line, path)));
+        }
+    }
+    all
+}
+
+/// Reads one path, or the tree of paths of a `use`, and returns where it ends.
+fn read_path(
+    tokens: &[Token],
+    mut at: usize,
+    mut path: Vec<String>,
+    members: &mut Vec<(usize, Vec<String>)>,
+) -> usize {
+    let mut line = 0;
+    while let Some(token) = tokens
+        .get(at)
+        .filter(|t| t.kind == Kind::Word || t.is_mark("*"))
+    {
+        line = token.first;
+        at += 1;
+        // A `self` in a group means what the group stands behind.
+        if path.is_empty() || !token.is_word("self") {
+            path.push(token.text.clone());
+        }
+        if !tokens.get(at).is_some_and(|t| t.is_mark("::")) {
+            break;
+        }
+        at += 1;
+    }
+    if !tokens.get(at).is_some_and(|t| t.is_mark("{")) || !tokens[at - 1].is_mark("::") {
+        members.push((line, path));
+        return at;
+    }
+    at += 1;
+    while let Some(token) = tokens.get(at).filter(|t| !t.is_mark("}")) {
+        // A renamed member is `path as name`; the name leads nowhere.
+        let skip = token.is_mark(",") || token.is_mark("::");
+        at = match (skip, token.is_word("as")) {
+            (true, _) => at + 1,
+            (_, true) => at + 2,
+            _ => read_path(tokens, at, path.clone(), members).max(at + 1),
+        };
+    }
+    at + 1
+}
+
+/// The path from the crate that a path written in module `from` means; `None` when it starts
+/// neither at the crate nor at a module around it.
+fn resolve(from: &[String], path: &[String]) -> Option<ModulePath> {
+    let (mut base, mut rest) = match path.split_first()? {
+        (head, rest) if head == "crate" => (ModulePath::new(), rest),
+        (head, rest) if head == "self" => (from.to_vec(), rest),
+        (head, _) if head == "super" => (from.to_vec(), path),
+        _ => return None,
+    };
+    while let Some((_, after)) = rest.split_first().filter(|(head, _)| *head == "super") {
+        base.pop();
+        rest = after;
+    }
+    base.extend_from_slice(rest);
+    Some(base)
+}
+
+/// The `.rs` files under a folder of the repository.
+fn collect(root: &Path, folder: &str, files: &mut Files) {
+    let entries = std::fs::read_dir(root.join(folder)).expect("a folder of the repository");
+    for entry in entries {
+        let entry = entry.expect("an entry of a folder");
+        let path = format!("{folder}/{}", entry.file_name().display());
+        if entry.file_type().expect("the type of an entry").is_dir() {
+            collect(root, &path, files);
+        } else if path.ends_with(".rs") {
+            let text = std::fs::read_to_string(entry.path()).expect("source in UTF-8");
+            files.insert(path, text);
+        }
+    }
+}
+
+#[test]
+fn the_tree_is_tidy() {
+    let mut files = Files::new();
+    for folder in ["src", "tests/it"] {
+        collect(Path::new(env!("CARGO_MANIFEST_DIR")), folder, &mut files);
+    }
+    let found = findings(&files);
+    assert!(
+        found.is_empty(),
+        "{} findings:\n{}",
+        found.len(),
+        found.join("\n")
+    );
+}

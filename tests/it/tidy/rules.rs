@@ -1,0 +1,243 @@
+//! Feeds small trees to the checker and says which faults it must find in each. It reads no file
+//! of the real tree: that is left to the parent module.
+
+use super::findings;
+
+/// Checks that a tree of `(path, text)` has exactly these faults.
+fn check(tree: &[(&str, &str)], expect: &[&str]) {
+    let files = tree
+        .iter()
+        .map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
+    assert_eq!(findings(&files.collect()), expect);
+}
+
+/// A library of two floors and the shell, in that order, with `solve` as given.
+fn check_solve(solve: &str, expect: &[&str]) {
+    let lib = "//! L.\nmod solve;\nmod engine;\n#[cfg(feature = \"shell\")]\npub mod shell;";
+    let solve = format!("//! S.\n{solve}");
+    let tree = [
+        ("src/engine.rs", "//! E.\nuse crate::solve;"),
+        ("src/lib.rs", lib),
+    ];
+    let shell = (
+        "src/shell.rs",
+        "//! S.\nuse crate::{engine, solve};\nuse tokio::time::Instant;",
+    );
+    check(&[tree[0], tree[1], ("src/solve.rs", &solve), shell], expect);
+}
+
+#[test]
+fn a_lower_floor_names_no_upper_one() {
+    let fault = "src/solve.rs:2: `solve` names `engine`, which is declared after it";
+    check_solve("use crate::engine::Engine;", &[fault]);
+    check_solve("use super::engine;", &[fault]);
+    check_solve("fn f() { crate::engine::go::<u8>() }", &[fault]);
+    check_solve("pub(in crate::engine) fn f() {}", &[fault]);
+    check_solve(
+        "mod inner { use super::super::engine; }",
+        &["src/solve.rs:2: `solve::inner` names `engine`, which is declared after it"],
+    );
+}
+
+#[test]
+fn a_lower_floor_names_no_upper_one_in_a_group() {
+    let group = "use crate::{\n    solve::{self, A},\n    engine::{self as e, B},\n    shell,\n};";
+    check_solve(
+        group,
+        &[
+            "src/solve.rs:4: `solve` names `engine`, which is declared after it",
+            "src/solve.rs:5: `solve` names `shell`, which is declared after it",
+        ],
+    );
+    check_solve(
+        "use {std::fmt, crate::engine as e};",
+        &["src/solve.rs:2: `solve` names `engine`, which is declared after it"],
+    );
+}
+
+#[test]
+fn comments_strings_and_test_modules_name_what_they_like() {
+    check_solve(
+        "/// See [`crate::engine`].\nconst S: &str = \"crate::engine\";",
+        &[],
+    );
+    check_solve(
+        "#[cfg(test)]\nmod tests { use crate::engine; use std::time::Instant; }",
+        &[],
+    );
+    check_solve(
+        "use crate::Item; use super::Other; use crate::solve::Own;",
+        &[],
+    );
+}
+
+#[test]
+fn a_child_names_only_the_siblings_above_it() {
+    let tree = |pack: &'static str| {
+        [
+            ("src/lib.rs", "//! L.\npub mod solve;"),
+            (
+                "src/solve.rs",
+                "//! S.\nmod problem;\nmod pack;\nmod relax;\nuse relax::R;",
+            ),
+            ("src/solve/pack.rs", pack),
+            ("src/solve/problem.rs", "//! P."),
+            ("src/solve/relax.rs", "//! R.\nuse super::{Solve, pack};"),
+        ]
+    };
+    check(
+        &tree("//! P.\nuse super::problem::Problem;\nuse super::Solve;"),
+        &[],
+    );
+    check(
+        &tree("//! P.\nuse super::{Solve, relax};\nuse crate::solve::relax::R;"),
+        &[
+            "src/solve/pack.rs:2: `solve::pack` names `solve::relax`, which is declared after it",
+            "src/solve/pack.rs:3: `solve::pack` names `solve::relax`, which is declared after it",
+        ],
+    );
+}
+
+#[test]
+fn the_binary_names_any_floor() {
+    let lib = ("src/lib.rs", "//! L.\npub mod cli {}");
+    check(
+        &[
+            lib,
+            (
+                "src/main.rs",
+                "//! M.\nuse outrigger::cli;\nfn main() { cli::run() }",
+            ),
+        ],
+        &[],
+    );
+}
+
+#[test]
+fn a_core_floor_names_no_shell_crate_and_no_clock() {
+    let names = |name: &str| format!("`solve` names `{name}`, which only the shell may");
+    check_solve(
+        "use std::{fmt, fs::File};",
+        &[&format!("src/solve.rs:2: {}", names("std::fs"))],
+    );
+    check_solve(
+        "fn f() { ::tokio::spawn(g()); }",
+        &[&format!("src/solve.rs:2: {}", names("tokio"))],
+    );
+    check_solve(
+        "use kube;",
+        &[&format!("src/solve.rs:2: {}", names("kube"))],
+    );
+    check_solve(
+        "fn f() { time::Instant::now() }",
+        &[&format!("src/solve.rs:2: {}", names("Instant"))],
+    );
+    check_solve(
+        "fn f() { fastrand::Rng::new() }",
+        &[&format!("src/solve.rs:2: {}", names("fastrand::Rng::new"))],
+    );
+    check_solve(
+        "fn f(kube: u8, e: std::env::VarError) { kube; }",
+        &[&format!("src/solve.rs:2: {}", names("std::env"))],
+    );
+    check_solve(
+        "use std::time::Duration; fn f(kube: u8) { my::tokio::g(kube) }",
+        &[],
+    );
+}
+
+#[test]
+fn a_file_holds_at_most_five_hundred_lines_of_production_code() {
+    let line = "static A: u8 = 1; // One.\n\n// Nothing.\n";
+    let tests = "#[cfg(test)]\nmod tests {\n    fn f() {}\n}\n";
+    let text = |lines: usize| format!("//! L.\n{}{tests}", line.repeat(lines));
+    check(&[("src/lib.rs", &text(500))], &[]);
+    check(
+        &[("src/lib.rs", &text(501))],
+        &["src/lib.rs:1: 501 lines of production code, 500 at most"],
+    );
+}
+
+#[test]
+fn a_line_has_at_most_a_hundred_columns() {
+    let text = |columns: usize| format!("//! L.\n//{}", "é".repeat(columns - 2));
+    check(&[("src/lib.rs", &text(100))], &[]);
+    check(
+        &[("src/lib.rs", &text(101))],
+        &["src/lib.rs:2: 101 columns, 100 at most"],
+    );
+}
+
+#[test]
+fn a_file_opens_with_its_purpose() {
+    let text = "/// L.\nfn f() {}";
+    check(
+        &[("tests/it/main.rs", text)],
+        &["tests/it/main.rs:1: the file does not open with `//!`"],
+    );
+}
+
+#[test]
+fn every_file_is_reached_by_a_mod_line() {
+    let lib = ("src/lib.rs", "//! L.\npub mod a;\n#[cfg(test)]\nmod t;");
+    let tree = [
+        lib,
+        ("src/a.rs", "//! A."),
+        ("src/t.rs", "//! T."),
+        ("src/b/mod.rs", "//! B."),
+    ];
+    check(&tree, &["src/b/mod.rs:1: no `mod` line reaches this file"]);
+    check(
+        &[("tests/it/a.rs", "//! A.")],
+        &["tests/it/a.rs:1: no `mod` line reaches this file"],
+    );
+}
+
+#[test]
+fn names_say_what_they_hold() {
+    let tree = [
+        ("src/lib.rs", "//! L.\nmod utils;"),
+        ("src/utils.rs", "//! U."),
+    ];
+    check(
+        &tree,
+        &[
+            "src/lib.rs:2: `utils` is no name for a module",
+            "src/utils.rs:1: `utils` is no name for a file: say what it decides or holds",
+        ],
+    );
+}
+
+#[test]
+fn nothing_unfinished_is_left_behind() {
+    let text = "//! L.\nfn f() { todo!() }\nfn g() { dbg!(1); unimplemented!() } // FIXME: h.\n";
+    check(
+        &[("src/lib.rs", text)],
+        &[
+            "src/lib.rs:2: `todo!` is unfinished work",
+            "src/lib.rs:3: `FIXME` is unfinished work",
+            "src/lib.rs:3: `dbg!` is unfinished work",
+            "src/lib.rs:3: `unimplemented!` is unfinished work",
+        ],
+    );
+    check(
+        &[(
+            "src/lib.rs",
+            "//! L.\nconst S: &str = \"todo!() FIXME #[ignore]\";",
+        )],
+        &[],
+    );
+}
+
+#[test]
+fn lints_are_expected_and_tests_are_run() {
+    let text = "//! L.\n#![allow(a)]\n#[cfg_attr(b, allow(c))]\n#[ignore = \"d\"]\n#[expect(e)]";
+    check(
+        &[("src/lib.rs", text)],
+        &[
+            "src/lib.rs:2: `#[allow]` hides what `#[expect]` would say when it is over",
+            "src/lib.rs:3: `#[allow]` hides what `#[expect]` would say when it is over",
+            "src/lib.rs:4: `#[ignore]` hides a test that is never run",
+        ],
+    );
+}
