@@ -1,5 +1,220 @@
 //! The only holder of state, timers and in-flight work of one cluster: events in, commands out.
 //! It must not know the clock, the network, or any other cluster.
+//!
+//! Events only mark work; a pass does it a moment later, so that a thousand events cost one pass:
+//!
+//! ```text
+//! handle(event) ─► state ─► wake ─ ─ Timeout ─► pass: look ─► join ─► lifecycle ─► sweep ─► provision
+//! ```
+
+pub mod backoff;
+
+pub mod batch;
 
 pub mod command;
+
 pub mod event;
+
+pub mod report;
+
+mod work;
+
+mod look;
+
+mod answers;
+
+mod drain;
+
+mod lifecycle;
+
+mod act;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use fastrand::Rng;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::engine::batch::Batch;
+use crate::engine::command::{Command, CommandId, Issued};
+use crate::engine::event::Event;
+use crate::engine::report::Report;
+use crate::engine::work::{Flight, FlightKind, Looking, Work};
+use crate::model::cluster::Mode;
+use crate::model::id::{ClaimId, NodeName, PodKey};
+use crate::model::object::Kind;
+use crate::solve::Why;
+use crate::state::State;
+
+/// Watch events within this time are worked on together.
+const SETTLE: SignedDuration = SignedDuration::from_millis(50);
+
+/// A pass is made at least this often, so that nothing depends on a single timer.
+const IDLE: SignedDuration = SignedDuration::from_secs(30);
+
+/// One cluster's engine. It is told what happened and when; it says what to do and when to wake it.
+#[derive(Debug)]
+pub struct Engine {
+    state: State,
+    rng: Rng,
+    commands: VecDeque<Issued>,
+    reports: VecDeque<Report>,
+    last_command: u64,
+    flights: BTreeMap<CommandId, Flight>,
+    works: BTreeMap<ClaimId, Work>,
+    looking: Looking,
+    batch: Batch,
+    wake: Option<(Timestamp, &'static str)>,
+    next_sweep: Option<Timestamp>,
+    told: BTreeMap<PodKey, Vec<Why>>,
+    observed: BTreeSet<String>,
+    orphans: BTreeMap<NodeName, Timestamp>,
+}
+
+impl Engine {
+    /// An engine that knows nothing yet; claim ids and jitter come from `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            state: State::default(),
+            rng: Rng::with_seed(seed),
+            commands: VecDeque::new(),
+            reports: VecDeque::new(),
+            last_command: 0,
+            flights: BTreeMap::new(),
+            works: BTreeMap::new(),
+            looking: Looking::default(),
+            batch: Batch::default(),
+            wake: None,
+            next_sweep: None,
+            told: BTreeMap::new(),
+            observed: BTreeSet::new(),
+            orphans: BTreeMap::new(),
+        }
+    }
+
+    /// Takes note of what happened. Work is done when `poll_timeout` comes, not here.
+    pub fn handle(&mut self, event: Event, now: Timestamp) {
+        let settled = now.checked_add(SETTLE).unwrap_or(now);
+        match event {
+            Event::Timeout => {
+                self.pass(now);
+                return;
+            }
+            Event::ConfigChanged(cluster) => self.state.cluster = cluster,
+            Event::CatalogChanged(catalog) => self.state.catalog = catalog,
+            Event::Reset(kind, objects) => self.reset(kind, objects, now),
+            Event::Applied(object) => {
+                self.state.views.alive(object.kind(), now);
+                self.state.objects.apply(object, now);
+            }
+            Event::Deleted(kind, key) => {
+                self.state.views.alive(kind, now);
+                self.state.objects.delete(kind, &key, now);
+                if kind == Kind::Node {
+                    self.looking.gone_nodes.insert(key.name.into());
+                }
+            }
+            // A sign of life changes nothing that a pass could act on.
+            Event::WatchAlive(kind) => {
+                self.state.views.alive(kind, now);
+                return;
+            }
+            Event::WatchLost(kind) => self.state.views.lost(kind),
+            Event::Answered(id, answer) => {
+                self.answered(id, answer, now);
+                self.wake_at(now, "an answer came");
+                return;
+            }
+            Event::Interrupted(instance, _) => self.interrupted(&instance, now),
+        }
+        self.wake_at(settled, "the cluster changed");
+    }
+
+    /// The next thing to be done; each is answered by one `Event::Answered`.
+    pub fn next_command(&mut self) -> Option<Issued> {
+        self.commands.pop_front()
+    }
+
+    /// The next line for the log.
+    pub fn next_report(&mut self) -> Option<Report> {
+        self.reports.pop_front()
+    }
+
+    /// When to send `Event::Timeout` next, and what for.
+    pub fn poll_timeout(&self) -> Option<(Timestamp, &'static str)> {
+        self.wake
+    }
+
+    /// Whether every watch is synced and two instance listings agree, so that decisions are made.
+    pub fn is_ready(&self) -> bool {
+        self.looking.ready && self.looking.frozen.is_none()
+    }
+
+    /// What is known of the cluster, for status and tests.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Whether commands are unanswered or not even taken.
+    pub fn is_busy(&self) -> bool {
+        !self.flights.is_empty()
+    }
+
+    fn pass(&mut self, now: Timestamp) {
+        self.wake = None;
+        self.state.expire(now);
+        self.forget_gone_nodes();
+        self.give_up_on_flights(now);
+        self.look(now);
+        self.join_nodes();
+        if self.is_ready() {
+            self.advance_claims(now);
+            self.collect_orphans(now);
+            self.sweep(now);
+            self.provision(now);
+        }
+        self.wake_at(now.checked_add(IDLE).unwrap_or(now), "a regular look");
+    }
+
+    fn forget_gone_nodes(&mut self) {
+        let unknown: BTreeSet<&NodeName> = self.state.objects.unknown_nodes().collect();
+        self.looking.gone_nodes.retain(|name| unknown.contains(name));
+    }
+
+    fn wake_at(&mut self, at: Timestamp, why: &'static str) {
+        if self.wake.is_none_or(|(own, _)| at < own) {
+            self.wake = Some((at, why));
+        }
+    }
+
+    fn manages(&self) -> bool {
+        self.state.cluster.mode == Mode::Manage
+    }
+
+    fn report(&mut self, report: Report) {
+        self.reports.push_back(report);
+    }
+
+    /// Sends a command off. Only looks are sent for a cluster that is merely observed.
+    fn issue(&mut self, command: Command, kind: FlightKind, now: Timestamp) -> CommandId {
+        self.last_command += 1;
+        let id = CommandId(self.last_command);
+        let name = command.name();
+        self.flights.insert(id, Flight { kind, name, since: now });
+        self.commands.push_back(Issued { id, command });
+        id
+    }
+
+    fn reset(&mut self, kind: Kind, objects: Vec<crate::model::object::Object>, now: Timestamp) {
+        let known = self.state.objects.count(kind);
+        let vanished = self.state.objects.reset(kind, objects, now);
+        let count = vanished.len();
+        let probed = matches!(kind, Kind::Pod | Kind::Node);
+        if self.state.views.listed(kind, known, count, now) && probed {
+            self.looking.doubts.insert(kind, vanished);
+        } else {
+            self.state.views.believe(kind);
+            self.looking.doubts.remove(&kind);
+        }
+        *self.looking.resets.entry(kind).or_insert(0) += 1;
+    }
+}

@@ -11,4 +11,8 @@ pub mod state;
 
 pub mod solve;
 
+pub mod disrupt;
+
+pub mod plan;
+
 pub mod engine;

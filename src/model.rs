@@ -43,3 +43,5 @@ pub mod node_class;
 pub mod claim;
 
 pub mod cluster;
+
+pub mod hash;

@@ -4,9 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use jiff::Timestamp;
+
 use crate::catalog::Catalog;
 use crate::model::cluster::Cluster;
 use crate::model::id::{ClaimId, NodeName, PoolName};
+use crate::model::instance::Price;
 use crate::model::pod::{DaemonSet, Pod};
 use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
@@ -74,4 +77,31 @@ pub struct Snapshot<'a> {
     pub daemon_sets: Vec<&'a DaemonSet>,
     /// What each pool has in use.
     pub usage: BTreeMap<PoolName, Usage>,
+    /// Nodes that might leave on purpose, by name.
+    pub candidates: Vec<Candidate>,
+    /// How many nodes of each pool are leaving on purpose already.
+    pub leaving: BTreeMap<PoolName, usize>,
+}
+
+/// A node that might leave on purpose, and what speaks for and against it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its claim; none in an offline plan.
+    pub claim: Option<ClaimId>,
+    /// The node.
+    pub node: NodeName,
+    /// Its pool.
+    pub pool: PoolName,
+    /// When it was initialized; none while it is not.
+    pub initialized: Option<Timestamp>,
+    /// When a pod last came or went, or it was initialized.
+    pub changed: Option<Timestamp>,
+    /// Pods on it that are neither daemons nor mirrors nor ended.
+    pub pods: usize,
+    /// Whether pods are expected on it.
+    pub nominated: bool,
+    /// Why it must not be disrupted, if its annotations say so.
+    pub protected: Option<String>,
+    /// What it costs, if the catalog knows it.
+    pub price: Option<Price>,
 }

@@ -1,0 +1,6 @@
+//! Which nodes should leave on purpose, and why each of the others may not.
+//! It must not know how a node is drained or ended.
+
+pub mod verdict;
+
+pub mod emptiness;

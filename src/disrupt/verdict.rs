@@ -1,0 +1,80 @@
+//! Why a node may not leave on purpose now: every no has a type.
+//! It must not know for which reason the node was looked at, beyond its name.
+
+use std::fmt;
+
+use jiff::Timestamp;
+
+use crate::model::id::NodeName;
+
+/// What keeps a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is not initialized.
+    NotInitialized,
+    /// Pods run on it.
+    InUse {
+        /// How many.
+        pods: usize,
+    },
+    /// Pods are expected on it.
+    Nominated,
+    /// Its pool does not consolidate.
+    Never,
+    /// Its pool is not configured any more.
+    NoPool,
+    /// Too little time has passed since a pod came or went.
+    TooEarly {
+        /// When enough will have passed.
+        until: Timestamp,
+    },
+    /// An annotation forbids it.
+    Protected(String),
+    /// As many nodes as the pool's budgets allow are leaving already.
+    Budget {
+        /// How many may leave at once now.
+        allowed: usize,
+    },
+}
+
+impl Verdict {
+    /// The spelling in JSON, logs and metrics.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotInitialized => "not_initialized",
+            Self::InUse { .. } => "in_use",
+            Self::Nominated => "nominated",
+            Self::Never => "never",
+            Self::NoPool => "no_pool",
+            Self::TooEarly { .. } => "too_early",
+            Self::Protected(_) => "protected",
+            Self::Budget { .. } => "budget",
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotInitialized => f.write_str("it is not initialized"),
+            Self::InUse { pods } => write!(f, "{pods} pods run on it"),
+            Self::Nominated => f.write_str("pods are expected on it"),
+            Self::Never => f.write_str("its pool does not consolidate"),
+            Self::NoPool => f.write_str("its pool is not configured"),
+            Self::TooEarly { until } => write!(f, "it must stay unchanged until {until}"),
+            Self::Protected(why) => f.write_str(why),
+            Self::Budget { allowed } => {
+                write!(f, "the budgets of its pool allow {allowed} nodes to leave at once now")
+            }
+        }
+    }
+}
+
+/// A node that stays, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The node.
+    pub node: NodeName,
+    /// What keeps it.
+    pub verdict: Verdict,
+}

@@ -1,0 +1,185 @@
+//! What becomes of an answer: it is matched to its command and taken into the state.
+//! It must not know what is done next; the pass that follows decides that.
+
+use jiff::Timestamp;
+
+use crate::engine::Engine;
+use crate::engine::command::{Answer, CommandId, FailureKind};
+use crate::engine::report::Report;
+use crate::engine::work::{ANSWER_MAX, FlightKind, Step};
+use crate::model::claim::Phase;
+use crate::model::id::{ClaimId, InstanceId, PodKey};
+use crate::model::instance::{Instance, InstanceState};
+use crate::model::pod::Pod;
+use crate::model::pool::Reason;
+use crate::state::holds::HOLD;
+
+impl Engine {
+    /// Matches an answer to its command.
+    pub(super) fn answered(&mut self, id: CommandId, answer: Answer, now: Timestamp) {
+        // An answer to a command of an earlier life, or one that was given up on.
+        let Some(flight) = self.flights.remove(&id) else { return };
+        if let Answer::Failed { kind, text } = &answer
+            && !matches!(kind, FailureKind::Gone | FailureKind::Conflict)
+        {
+            let (kind, text) = (*kind, text.clone());
+            self.report(Report::Failed { command: flight.name, kind, text });
+        }
+        match flight.kind {
+            FlightKind::Step(claim) => self.stepped(&claim, id, answer, now),
+            FlightKind::Evict(claim, pod) => self.evicted(&claim, &pod, answer, now),
+            FlightKind::Listing => self.listed(answer, now),
+            FlightKind::Probe(kind) => {
+                let alive = match answer {
+                    Answer::Probed { alive } => Some(alive),
+                    _ => None,
+                };
+                self.probed(kind, alive, now);
+            }
+            FlightKind::Rewatch | FlightKind::Orphan(_) => {}
+        }
+    }
+
+    /// Commands whose answers were lost have failed with an unknown outcome.
+    pub(super) fn give_up_on_flights(&mut self, now: Timestamp) {
+        let late: Vec<CommandId> = self
+            .flights
+            .iter()
+            .filter(|(_, flight)| now.duration_since(flight.since) > ANSWER_MAX)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in late {
+            let text = format!("no answer within {ANSWER_MAX:#}");
+            self.answered(id, Answer::Failed { kind: FailureKind::Unknown, text }, now);
+        }
+    }
+
+    fn listed(&mut self, answer: Answer, now: Timestamp) {
+        self.looking.listing = false;
+        let Answer::Instances(instances) = answer else { return };
+        let cluster = self.state.cluster.clone();
+        let outcome = self.state.ledger.listed(instances, &cluster, now);
+        for (instance, why) in outcome.strangers {
+            self.report(Report::Stranger { instance, why });
+        }
+        for claim in outcome.adopted {
+            self.report(Report::ClaimPhase { claim, node: None, phase: Phase::Launched });
+        }
+        self.looking.listing_fault =
+            outcome.partial.then(|| "the listing of instances shrank".to_owned());
+    }
+
+    fn stepped(&mut self, id: &ClaimId, command: CommandId, answer: Answer, now: Timestamp) {
+        let Some(work) = self.works.get_mut(id) else { return };
+        let Some((expected, step)) = work.step.take() else { return };
+        if expected != command {
+            work.step = Some((expected, step));
+            return;
+        }
+        match (step, answer) {
+            (Step::Launch, Answer::Launched(instance)) => self.launched(id, instance, now),
+            (Step::Launch, Answer::LaunchRefused(refusals)) => {
+                let until = now.checked_add(HOLD).unwrap_or(now);
+                for refusal in &refusals {
+                    self.state.holds.hold(refusal.offering.clone(), until);
+                }
+                self.report(Report::ClaimRefused { claim: id.clone(), refusals });
+                self.forget_claim(id);
+            }
+            (Step::Terminate, Answer::Terminating(state)) => self.set_state(id, state, now),
+            (Step::Terminate, Answer::Failed { kind: FailureKind::Gone, .. }) => {
+                self.set_state(id, InstanceState::Terminated, now);
+            }
+            (Step::ListPods, Answer::Pods(pods)) => self.pods_listed(id, &pods, now),
+            (Step::Taint, Answer::Done) => {
+                if let Some(work) = self.works.get_mut(id) {
+                    work.drain.tainted = Some(now);
+                }
+                self.succeeded(id);
+            }
+            (Step::Register | Step::Initialize | Step::Untaint | Step::DeleteNode, Answer::Done) => {
+                self.succeeded(id);
+            }
+            // The Node is not what it was: decide anew when the watch shows it.
+            (_, Answer::Failed { kind: FailureKind::Gone, .. }) => self.succeeded(id),
+            _ => {
+                if let Some(work) = self.works.get_mut(id) {
+                    work.patched = None;
+                    work.retry.failed(now, &mut self.rng);
+                }
+            }
+        }
+    }
+
+    fn succeeded(&mut self, id: &ClaimId) {
+        if let Some(work) = self.works.get_mut(id) {
+            work.retry = Default::default();
+        }
+    }
+
+    fn launched(&mut self, id: &ClaimId, instance: Instance, now: Timestamp) {
+        if !instance.state.is_live() {
+            // The token had been used and its instance has ended: plan again under a new id.
+            self.forget_claim(id);
+            return;
+        }
+        let price = self.state.catalog.offering(&instance.offering).map(|own| own.price);
+        let offering = instance.offering.clone();
+        let instance_id = instance.id.clone();
+        self.state.ledger.join(id, instance);
+        self.report(Report::ClaimLaunched {
+            claim: id.clone(),
+            instance: instance_id,
+            offering,
+            price,
+        });
+        self.succeeded(id);
+        if let Some(claim) = self.state.ledger.claims.get_mut(id)
+            && claim.phase < Phase::Launched
+        {
+            (claim.phase, claim.since) = (Phase::Launched, now);
+            claim.offerings.clear();
+        }
+    }
+
+    fn set_state(&mut self, id: &ClaimId, state: InstanceState, now: Timestamp) {
+        let claim = self.state.ledger.claims.get_mut(id);
+        let Some(instance) = claim.and_then(|claim| claim.instance.as_mut()) else { return };
+        instance.state = instance.state.max(state);
+        if instance.state.is_live() {
+            // Asked for and not on its way: ask again.
+            if let Some(work) = self.works.get_mut(id) {
+                work.retry.failed(now, &mut self.rng);
+            }
+        }
+    }
+
+    fn evicted(&mut self, id: &ClaimId, pod: &PodKey, answer: Answer, now: Timestamp) {
+        let Some(work) = self.works.get_mut(id) else { return };
+        let eviction = work.drain.evictions.entry(pod.clone()).or_default();
+        eviction.in_flight = false;
+        eviction.retry.failed(now, &mut self.rng);
+        if let Answer::EvictRefused(text) = answer {
+            self.report(Report::EvictRefused { pod: pod.clone(), text });
+        }
+    }
+
+    fn pods_listed(&mut self, id: &ClaimId, pods: &[Pod], now: Timestamp) {
+        let staying = pods.iter().filter(|pod| pod.occupies_node()).count();
+        let Some(claim) = self.state.ledger.claims.get(id) else { return };
+        let reason = claim.leaving;
+        let Some(work) = self.works.get_mut(id) else { return };
+        work.retry = Default::default();
+        if staying == 0 {
+            work.drain.confirmed = true;
+        } else if reason == Some(Reason::Empty) {
+            self.keep(id, format!("{staying} pods have come to it"), now);
+        }
+    }
+
+    /// The provider takes an instance back: its node leaves at once, without any budget.
+    pub(super) fn interrupted(&mut self, instance: &InstanceId, now: Timestamp) {
+        let Some(id) = self.state.ledger.by_instance(instance.as_str()).cloned() else { return };
+        self.retire(&id, Reason::Interrupted, now);
+    }
+}

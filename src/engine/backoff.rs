@@ -1,0 +1,37 @@
+//! When to try again: growing waits with seeded jitter, capped.
+//! It must not know what is tried.
+
+use fastrand::Rng;
+use jiff::{SignedDuration, Timestamp};
+
+/// First wait.
+const FIRST_MS: i64 = 500;
+/// Doubling stops here: 500 ms × 2^7 is 64 s.
+const DOUBLINGS_MAX: u32 = 7;
+
+/// Attempts so far and when the next may be made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retry {
+    attempts: u32,
+    at: Option<Timestamp>,
+}
+
+impl Retry {
+    /// Notes a failure: the next attempt waits twice as long, give or take a fifth.
+    pub fn failed(&mut self, now: Timestamp, rng: &mut Rng) {
+        let wait = FIRST_MS << self.attempts.min(DOUBLINGS_MAX);
+        let jitter = rng.i64(-wait / 5..=wait / 5);
+        self.attempts = self.attempts.saturating_add(1);
+        self.at = now.checked_add(SignedDuration::from_millis(wait + jitter)).ok();
+    }
+
+    /// Whether the next attempt may be made.
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        self.at.is_none_or(|at| at <= now)
+    }
+
+    /// When the next attempt may be made, if one failed.
+    pub fn next(&self) -> Option<Timestamp> {
+        self.at
+    }
+}

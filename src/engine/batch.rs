@@ -1,0 +1,55 @@
+//! The window in which pending pods are collected, so that many are planned at once.
+//! It must not know how they are planned.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::cluster::Batching;
+use crate::model::id::PodKey;
+
+/// Pods without an answer are planned again this often: capacity, pools or stock may be others.
+const AGAIN: SignedDuration = SignedDuration::from_secs(10);
+
+/// An open or closed window.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    known: BTreeSet<PodKey>,
+    opened: Option<Timestamp>,
+    last_new: Option<Timestamp>,
+    last_round: Option<Timestamp>,
+}
+
+impl Batch {
+    /// Takes note of the pods that wait now; one not seen before opens the window or keeps it open.
+    pub fn observe(&mut self, waiting: BTreeSet<PodKey>, now: Timestamp) {
+        if waiting.iter().any(|key| !self.known.contains(key)) {
+            self.opened.get_or_insert(now);
+            self.last_new = Some(now);
+        }
+        if waiting.is_empty() {
+            self.opened = None;
+        }
+        self.known = waiting;
+    }
+
+    /// When the pods that wait shall be planned; none while none wait.
+    pub fn due(&self, batching: &Batching) -> Option<Timestamp> {
+        if self.known.is_empty() {
+            return None;
+        }
+        let after = |at: Timestamp, wait| at.checked_add(wait).unwrap_or(Timestamp::MAX);
+        match (self.opened, self.last_new) {
+            (Some(opened), Some(last)) => {
+                Some(after(last, batching.idle).min(after(opened, batching.max)))
+            }
+            _ => Some(self.last_round.map_or(Timestamp::MIN, |round| after(round, AGAIN))),
+        }
+    }
+
+    /// The pods that waited have been planned.
+    pub fn planned(&mut self, now: Timestamp) {
+        self.opened = None;
+        self.last_round = Some(now);
+    }
+}

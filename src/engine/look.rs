@@ -1,0 +1,180 @@
+//! Whether the view of the cluster is whole, and what is asked to make it so.
+//! It must not know what is decided upon the view.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::engine::Engine;
+use crate::engine::command::Command;
+use crate::engine::report::Report;
+use crate::engine::work::FlightKind;
+use crate::model::claim::Phase;
+use crate::model::id::{NodeName, ObjectKey};
+use crate::model::object::Kind;
+use crate::state::ledger::LISTING_APART;
+
+/// Instances are listed this often while nothing is on its way.
+const LISTING_IDLE: SignedDuration = SignedDuration::from_secs(60);
+
+/// A listing older than this is stale.
+const LISTING_AGE_MAX: SignedDuration = SignedDuration::from_secs(180);
+
+/// After a fault the view must have been whole for this long before anything is decided upon it.
+const QUIET: SignedDuration = SignedDuration::from_secs(5);
+
+/// Objects asked for by name when a listing lacks many: enough that a listing which lacks a tenth
+/// of them wrongly is caught more often than not, few enough to ask at once.
+const PROBES_MAX: usize = 8;
+
+/// Pods bound to nodes we do not know are normal for a moment: two watches are not in step.
+const UNKNOWN_MAX: SignedDuration = SignedDuration::from_secs(3);
+
+impl Engine {
+    /// Freezes, thaws, and asks for what is missing.
+    pub(super) fn look(&mut self, now: Timestamp) {
+        self.list_instances(now);
+        self.doubt_unknown_nodes(now);
+        self.probe(now);
+        let fault = self.fault(now);
+        match fault {
+            Some(why) => {
+                self.looking.whole_since = None;
+                if self.looking.ready && self.looking.frozen.is_none() {
+                    self.report(Report::Frozen(why.clone()));
+                    self.looking.frozen = Some(why);
+                }
+            }
+            None => self.whole(now),
+        }
+        if let Some(at) = self.state.views.next_stale() {
+            // One millisecond on, the age is above its limit.
+            let at = at.checked_add(SignedDuration::from_millis(1)).unwrap_or(at);
+            self.wake_at(at.max(now), "a watch may be stale");
+        }
+    }
+
+    fn fault(&self, now: Timestamp) -> Option<String> {
+        let listed = self.state.ledger.listed_at();
+        let stale = listed.is_none_or(|at| now.duration_since(at) > LISTING_AGE_MAX);
+        self.state
+            .views
+            .fault(now)
+            .or_else(|| self.looking.listing_fault.clone())
+            .or_else(|| {
+                (!self.state.ledger.is_settled())
+                    .then(|| "two listings of instances have not agreed yet".to_owned())
+            })
+            .or_else(|| stale.then(|| "the listing of instances is stale".to_owned()))
+            .or_else(|| {
+                (!self.looking.ready && self.looking.unknown_since.is_some())
+                    .then(|| "pods are bound to unknown nodes".to_owned())
+            })
+    }
+
+    fn whole(&mut self, now: Timestamp) {
+        if !self.looking.ready {
+            self.looking.ready = true;
+            self.looking.thawed = Some(now);
+            self.state.started = Some(now);
+            self.report(Report::Ready);
+            return;
+        }
+        if self.looking.frozen.is_none() {
+            return;
+        }
+        let since = *self.looking.whole_since.get_or_insert(now);
+        let thaw = since.checked_add(QUIET).unwrap_or(now);
+        if thaw <= now {
+            self.looking.frozen = None;
+            self.looking.whole_since = None;
+            self.looking.thawed = Some(now);
+            self.report(Report::Thawed);
+        } else {
+            self.wake_at(thaw, "the view has been whole for a while");
+        }
+    }
+
+    fn list_instances(&mut self, now: Timestamp) {
+        let moving = !self.state.ledger.is_settled()
+            || self.looking.listing_fault.is_some()
+            || self.state.ledger.claims.values().any(|claim| {
+                matches!(claim.phase, Phase::Launching | Phase::Terminating)
+            });
+        let wait = if moving { LISTING_APART } else { LISTING_IDLE };
+        let last = self.looking.listing_asked.max(self.state.ledger.listed_at());
+        let due = last.map_or(now, |at| at.checked_add(wait).unwrap_or(now));
+        if self.looking.listing {
+            return;
+        }
+        if due <= now {
+            self.looking.listing = true;
+            self.looking.listing_asked = Some(now);
+            self.issue(Command::ListInstances, FlightKind::Listing, now);
+        } else {
+            self.wake_at(due, "instances are to be listed");
+        }
+    }
+
+    /// Pods bound to nodes that the watch of nodes does not show mean that it shows too little.
+    fn doubt_unknown_nodes(&mut self, now: Timestamp) {
+        let unknown: Vec<(ObjectKey, String)> = self
+            .state
+            .objects
+            .unknown_nodes()
+            .filter(|name| !self.looking.gone_nodes.contains(*name))
+            .take(PROBES_MAX)
+            .map(|name| (ObjectKey::new("", name.as_str()), String::new()))
+            .collect();
+        if unknown.is_empty() {
+            self.looking.unknown_since = None;
+            return;
+        }
+        let since = *self.looking.unknown_since.get_or_insert(now);
+        let due = since.checked_add(UNKNOWN_MAX).unwrap_or(now);
+        if due > now {
+            self.wake_at(due, "pods are bound to unknown nodes");
+        } else {
+            self.looking.doubts.entry(Kind::Node).or_insert(unknown);
+        }
+    }
+
+    fn probe(&mut self, now: Timestamp) {
+        for kind in [Kind::Pod, Kind::Node] {
+            let Some(objects) = self.looking.doubts.get(&kind) else { continue };
+            let retry = self.looking.probing.entry(kind).or_default();
+            if self.looking.in_flight.get(&kind) == Some(&true) {
+                continue;
+            }
+            if let Some(at) = retry.next().filter(|at| *at > now) {
+                self.wake_at(at, "a doubted listing is to be probed");
+                continue;
+            }
+            let stride = objects.len().div_ceil(PROBES_MAX).max(1);
+            let sample = objects.iter().step_by(stride).cloned().collect();
+            self.looking.in_flight.insert(kind, true);
+            let probe = Command::Probe { kind, objects: sample };
+            self.issue(probe, FlightKind::Probe(kind), now);
+        }
+    }
+
+    /// What the listing lacked does exist (the watch starts anew), or does not (it is believed).
+    pub(super) fn probed(&mut self, kind: Kind, alive: Option<usize>, now: Timestamp) {
+        self.looking.in_flight.insert(kind, false);
+        match alive {
+            Some(0) => {
+                let gone = self.looking.doubts.remove(&kind).unwrap_or_default();
+                if kind == Kind::Node {
+                    let names = gone.into_iter().map(|(key, _)| NodeName::from(key.name));
+                    self.looking.gone_nodes.extend(names);
+                }
+                self.looking.probing.remove(&kind);
+                self.state.views.believe(kind);
+            }
+            Some(_) => {
+                self.state.views.doubt(kind);
+                self.issue(Command::Rewatch { kind }, FlightKind::Rewatch, now);
+                self.looking.probing.entry(kind).or_default().failed(now, &mut self.rng);
+            }
+            None => self.looking.probing.entry(kind).or_default().failed(now, &mut self.rng),
+        }
+    }
+}

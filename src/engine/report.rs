@@ -1,0 +1,118 @@
+//! What the engine decided and saw, for people: one report a line of the log.
+//! It must not know how lines are written or counted.
+
+use crate::engine::command::{FailureKind, Refusal};
+use crate::model::claim::Phase;
+use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey, PoolName};
+use crate::model::instance::{OfferingKey, Price};
+use crate::model::pool::Reason;
+use crate::solve::Unplaced;
+
+/// Something worth a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// Every watch is synced and two instance listings agree: decisions begin.
+    Ready,
+    /// Nothing voluntary is done until the view is whole again; why.
+    Frozen(String),
+    /// The view is whole again.
+    Thawed,
+    /// A round of placing pods: how many pods waited, and what became of them.
+    Planned {
+        /// Pods that waited.
+        pending: usize,
+        /// Pods that existing hosts will take.
+        placed: usize,
+        /// New claims.
+        claims: usize,
+        /// Pods with no answer.
+        unplaced: usize,
+        /// Price of the new claims, by their cheapest offerings.
+        price: Price,
+    },
+    /// A pod has no answer; repeated only when the answer changes.
+    Unplaced(Unplaced),
+    /// A claim was planned for these pods (in observe mode: would be).
+    ClaimPlanned {
+        /// The claim.
+        claim: ClaimId,
+        /// The pool.
+        pool: PoolName,
+        /// The cheapest offering.
+        offering: OfferingKey,
+        /// Its price.
+        price: Price,
+        /// How many offerings may be launched for it.
+        offerings: usize,
+        /// Pods it is planned for.
+        pods: Vec<PodKey>,
+    },
+    /// An instance was launched for a claim.
+    ClaimLaunched {
+        /// The claim.
+        claim: ClaimId,
+        /// The instance.
+        instance: InstanceId,
+        /// What was launched.
+        offering: OfferingKey,
+        /// Its price, if the catalog knows it.
+        price: Option<Price>,
+    },
+    /// A launch was refused; its pods are planned again.
+    ClaimRefused {
+        /// The claim.
+        claim: ClaimId,
+        /// What was refused.
+        refusals: Vec<Refusal>,
+    },
+    /// A claim moved on to another phase.
+    ClaimPhase {
+        /// The claim.
+        claim: ClaimId,
+        /// Its node, once known.
+        node: Option<NodeName>,
+        /// The phase it is in now.
+        phase: Phase,
+    },
+    /// A node is asked to leave (in observe mode: would be).
+    Retire {
+        /// The claim.
+        claim: ClaimId,
+        /// Its node, if it has one.
+        node: Option<NodeName>,
+        /// Why.
+        reason: Reason,
+        /// What it cost per hour.
+        price: Option<Price>,
+    },
+    /// A node was to leave but stays: something came in between.
+    Kept {
+        /// The claim.
+        claim: ClaimId,
+        /// Why it stays.
+        why: String,
+    },
+    /// An eviction was refused by a disruption budget; it is tried again.
+    EvictRefused {
+        /// The pod.
+        pod: PodKey,
+        /// In the API server's words.
+        text: String,
+    },
+    /// A command failed.
+    Failed {
+        /// The command's name.
+        command: &'static str,
+        /// How.
+        kind: FailureKind,
+        /// In words.
+        text: String,
+    },
+    /// An instance of ours whose tags cannot be read, or that two claims share: left alone.
+    Stranger {
+        /// The instance.
+        instance: InstanceId,
+        /// What is wrong with it.
+        why: String,
+    },
+}

@@ -1,0 +1,121 @@
+//! What is under way: unanswered commands, and how far each claim's next step has come.
+//! It must not know which step follows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::engine::backoff::Retry;
+use crate::engine::command::CommandId;
+use crate::model::id::{ClaimId, NodeName, ObjectKey, PodKey};
+use crate::model::object::Kind;
+
+/// A command without an answer for this long has failed with an unknown outcome. Whoever carries
+/// commands out answers sooner; this is for answers that were lost.
+pub(super) const ANSWER_MAX: SignedDuration = SignedDuration::from_secs(120);
+
+/// What an unanswered command is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum FlightKind {
+    /// The one step a claim has under way.
+    Step(ClaimId),
+    /// The eviction of a pod from a claim's node.
+    Evict(ClaimId, PodKey),
+    /// A listing of instances.
+    Listing,
+    /// Asking whether objects that a listing lacks exist.
+    Probe(Kind),
+    /// Asking for a listing of a kind.
+    Rewatch,
+    /// Removing a Node without a claim.
+    Orphan(NodeName),
+}
+
+/// A command without an answer.
+#[derive(Clone, Debug)]
+pub(super) struct Flight {
+    pub(super) kind: FlightKind,
+    pub(super) name: &'static str,
+    pub(super) since: Timestamp,
+}
+
+/// How far a drain has come.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Drain {
+    /// When the taint was confirmed.
+    pub(super) tainted: Option<Timestamp>,
+    /// Whether the API server itself has said, after the taint, that no pod is left.
+    pub(super) confirmed: bool,
+    /// Pods whose eviction is under way or waits for another attempt.
+    pub(super) evictions: BTreeMap<PodKey, Eviction>,
+    /// When the API server may be asked for the pods of the node again.
+    pub(super) next_list: Option<Timestamp>,
+}
+
+/// One pod's eviction.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Eviction {
+    pub(super) in_flight: bool,
+    pub(super) retry: Retry,
+}
+
+/// What is under way for one claim.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Work {
+    /// The step without an answer.
+    pub(super) step: Option<(CommandId, Step)>,
+    /// When a failed step may be tried again.
+    pub(super) retry: Retry,
+    /// Version of the Node that was changed last; nothing more is decided upon it.
+    pub(super) patched: Option<String>,
+    /// The drain, if it leaves.
+    pub(super) drain: Drain,
+    /// When its Node was first missed.
+    pub(super) node_missed: Option<Timestamp>,
+    /// How many listings of nodes there had been when its deadline passed.
+    pub(super) overdue: Option<u64>,
+}
+
+/// The steps of a claim that need an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Launch,
+    Register,
+    Initialize,
+    Taint,
+    Untaint,
+    ListPods,
+    Terminate,
+    DeleteNode,
+}
+
+/// How the view of the cluster is kept whole.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Looking {
+    /// Whether decisions have begun.
+    pub(super) ready: bool,
+    /// Why nothing is done for the time being.
+    pub(super) frozen: Option<String>,
+    /// When decisions began or last went on; deadlines count from here at the earliest.
+    pub(super) thawed: Option<Timestamp>,
+    /// Since when the view has been whole while frozen.
+    pub(super) whole_since: Option<Timestamp>,
+    /// Whether a listing of instances is under way.
+    pub(super) listing: bool,
+    /// When instances were last asked for.
+    pub(super) listing_asked: Option<Timestamp>,
+    /// Why the last listing of instances does not count, if it does not.
+    pub(super) listing_fault: Option<String>,
+    /// What doubted listings lack.
+    pub(super) doubts: BTreeMap<Kind, Vec<(ObjectKey, String)>>,
+    /// Kinds that are being probed.
+    pub(super) probing: BTreeMap<Kind, Retry>,
+    /// Whether a probe of this kind is under way.
+    pub(super) in_flight: BTreeMap<Kind, bool>,
+    /// How many listings of each kind there were.
+    pub(super) resets: BTreeMap<Kind, u64>,
+    /// Nodes that are known to be gone although pods may still be bound to them.
+    pub(super) gone_nodes: BTreeSet<NodeName>,
+    /// Since when pods have been bound to nodes we do not know.
+    pub(super) unknown_since: Option<Timestamp>,
+}

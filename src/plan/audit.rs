@@ -1,0 +1,66 @@
+//! Checks a plan against the rules that must never break, before anyone acts on it.
+//! It must not know how the plan was found: what it checks, it counts for itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::id::{PodKey, PoolName};
+use crate::plan::Plan;
+use crate::solve::NewClaim;
+use crate::state::snapshot::{Snapshot, Usage};
+
+/// Leaves out what breaks a rule and says so in the findings.
+pub fn audit(mut plan: Plan, snapshot: &Snapshot<'_>) -> Plan {
+    let mut usage = snapshot.usage.clone();
+    let mut seen: BTreeSet<PodKey> = BTreeSet::new();
+    let mut findings = Vec::new();
+    plan.launches.retain(|claim| match fault(claim, snapshot, &mut usage, &mut seen) {
+        None => true,
+        Some(fault) => {
+            findings.push(format!("a claim of pool {} was dropped: {fault}", claim.pool));
+            false
+        }
+    });
+    plan.findings = findings;
+    plan
+}
+
+fn fault(
+    claim: &NewClaim,
+    snapshot: &Snapshot<'_>,
+    usage: &mut BTreeMap<PoolName, Usage>,
+    seen: &mut BTreeSet<PodKey>,
+) -> Option<String> {
+    let Some(pool) = snapshot.cluster.pool(claim.pool.as_str()) else {
+        return Some("the pool is not configured".into());
+    };
+    let mut largest = crate::model::quantity::Resources::default();
+    for (offering, _) in &claim.offerings {
+        let Some(it) = snapshot.catalog.get(offering.instance_type.as_str()) else {
+            return Some(format!("{offering} is not in the catalog"));
+        };
+        if let Some(short) = claim.requests.shortage(&it.allocatable) {
+            return Some(format!("{offering} has too little {short}"));
+        }
+        largest.raise_to(&it.capacity);
+    }
+    if claim.offerings.is_empty() {
+        return Some("it has no offerings".into());
+    }
+    if let Some(pod) = claim.pods.iter().find(|pod| seen.contains(*pod)) {
+        return Some(format!("pod {pod} is planned twice"));
+    }
+    let own = usage.entry(claim.pool.clone()).or_default();
+    let mut after = own.clone();
+    after.capacity.add(&largest);
+    after.nodes += 1;
+    let left = pool.remaining(&after.capacity, 0);
+    if let Some((name, _)) = left.capacity.iter().find(|(_, amount)| *amount < 0) {
+        return Some(format!("the limit of {name} would be exceeded"));
+    }
+    if pool.limits.nodes.is_some_and(|most| after.nodes > most as usize) {
+        return Some("the limit of nodes would be exceeded".into());
+    }
+    *own = after;
+    seen.extend(claim.pods.iter().cloned());
+    None
+}

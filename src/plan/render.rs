@@ -1,0 +1,205 @@
+//! A plan as text in Terraform's manner, and as one JSON object.
+//! It must not know where either is written, nor decide anything.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use crate::model::id::PodKey;
+use crate::model::instance::{OfferingKey, Price};
+use crate::plan::Plan;
+use crate::solve::NewClaim;
+use crate::state::snapshot::Host;
+
+/// Version of the JSON object; it grows when a field goes or changes its meaning.
+pub const FORMAT_VERSION: &str = "1.0";
+
+/// Pods named one by one before the rest is counted.
+const PODS_SHOWN: usize = 5;
+
+/// A plan with what is needed to show it.
+#[derive(Clone, Debug)]
+pub struct Shown<'a> {
+    /// The cluster's name.
+    pub cluster: &'a str,
+    /// The plan.
+    pub plan: &'a Plan,
+    /// What the cluster's nodes cost before, in US dollars per hour.
+    pub before: f64,
+    /// How long planning took, in seconds of wall time.
+    pub solve_seconds: f64,
+}
+
+impl Shown<'_> {
+    /// What the cluster's nodes will cost, in US dollars per hour.
+    pub fn after(&self) -> f64 {
+        let launched: f64 = self.plan.launches.iter().map(price).sum();
+        let retired: f64 = self
+            .plan
+            .retire
+            .iter()
+            .filter_map(|retire| retire.candidate.price)
+            .map(Price::usd_per_h)
+            .sum();
+        self.before + launched - retired
+    }
+
+    /// One JSON object.
+    pub fn json(&self) -> Value {
+        json!({
+            "format_version": FORMAT_VERSION,
+            "cluster": self.cluster,
+            "solve_seconds": self.solve_seconds,
+            "launches": self.launches(),
+            "placed_on_existing": self.placed(),
+            "unplaced": self.unplaced(),
+            "retire": self.retire(),
+            "usd_per_h_before": round(self.before),
+            "usd_per_h_after": round(self.after()),
+        })
+    }
+
+    fn launches(&self) -> Vec<Value> {
+        let launch = |(index, claim): (usize, &NewClaim)| {
+            let mut types: Vec<&str> = Vec::new();
+            for (offering, _) in &claim.offerings {
+                if !types.contains(&offering.instance_type.as_str()) {
+                    types.push(offering.instance_type.as_str());
+                }
+            }
+            let (first, price) = cheapest(claim)?;
+            Some(json!({
+                "claim": format!("claim-{}", index + 1),
+                "pool": claim.pool.as_str(),
+                "instance_type": first.instance_type.as_str(),
+                "instance_types": types,
+                "zone": first.zone.as_str(),
+                "capacity_type": first.capacity_type.as_str(),
+                "usd_per_h": round(price.usd_per_h()),
+                "pods": names(&claim.pods),
+            }))
+        };
+        self.plan.launches.iter().enumerate().filter_map(launch).collect()
+    }
+
+    fn placed(&self) -> Vec<Value> {
+        let placed = |(host, pods): &(Host, Vec<PodKey>)| match host {
+            Host::Node(node) => json!({ "node": node.as_str(), "pods": names(pods) }),
+            Host::Claim(claim) => json!({ "claim": claim.as_str(), "pods": names(pods) }),
+        };
+        self.plan.placed.iter().map(placed).collect()
+    }
+
+    fn unplaced(&self) -> Vec<Value> {
+        let reason = |why: &crate::solve::Why| {
+            json!({
+                "pool": why.pool.as_ref().map(crate::model::id::PoolName::as_str),
+                "code": why.code.as_str(),
+                "text": why.text,
+            })
+        };
+        self.plan
+            .unplaced
+            .iter()
+            .map(|unplaced| {
+                let reasons: Vec<Value> = unplaced.reasons.iter().map(reason).collect();
+                json!({ "pod": unplaced.pod.to_string(), "reasons": reasons })
+            })
+            .collect()
+    }
+
+    fn retire(&self) -> Vec<Value> {
+        let retire = |own: &crate::plan::Retire| {
+            json!({ "node": own.candidate.node.as_str(), "reason": own.reason.as_str() })
+        };
+        self.plan.retire.iter().map(retire).collect()
+    }
+
+    /// Text for people: `+` for what is launched, `-` for what is retired, `!` for pods without an
+    /// answer.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "Cluster {}:\n", self.cluster);
+        for claim in &self.plan.launches {
+            let Some((first, price)) = cheapest(claim) else { continue };
+            let others = match claim.offerings.len() - 1 {
+                0 => String::new(),
+                more => format!(" (or {more} others)"),
+            };
+            let _ = writeln!(out, "  + launch {first}{others} in pool {}", claim.pool);
+            let _ = writeln!(out, "      {:.4} $/h for {}", price.usd_per_h(), claim.requests);
+            let _ = writeln!(out, "      {}", pods_text(&claim.pods));
+        }
+        for (host, pods) in &self.plan.placed {
+            let _ = writeln!(out, "    {host} takes {}", pods_text(pods));
+        }
+        for own in &self.plan.retire {
+            let _ = writeln!(out, "  - retire {}: {}", own.candidate.node, own.reason.as_str());
+        }
+        self.unplaced_text(&mut out);
+        for finding in &self.plan.findings {
+            let _ = writeln!(out, "  ! audit: {finding}");
+        }
+        if self.plan.is_empty() && self.plan.unplaced.is_empty() && self.plan.placed.is_empty() {
+            let _ = writeln!(out, "  Nothing to do.");
+        }
+        let (before, after) = (self.before, self.after());
+        let change = match before > 0.0 {
+            true => format!(" ({:+.0}%)", (after - before) / before * 100.0),
+            false => String::new(),
+        };
+        let _ = writeln!(
+            out,
+            "\nPlan: {} to launch, {} to retire, {} unplaced. Cost: ${before:.2}/h → ${after:.2}/h{change}.",
+            self.plan.launches.len(),
+            self.plan.retire.len(),
+            self.plan.unplaced.len(),
+        );
+        out
+    }
+
+    /// Pods without an answer, those with the same reasons together.
+    fn unplaced_text(&self, out: &mut String) {
+        let mut groups: BTreeMap<Vec<String>, Vec<PodKey>> = BTreeMap::new();
+        for unplaced in &self.plan.unplaced {
+            let reasons = unplaced.reasons.iter().map(|why| match &why.pool {
+                Some(pool) => format!("pool {pool}: {} [{}]", why.text, why.code.as_str()),
+                None => format!("{} [{}]", why.text, why.code.as_str()),
+            });
+            groups.entry(reasons.collect()).or_default().push(unplaced.pod.clone());
+        }
+        for (reasons, pods) in groups {
+            let _ = writeln!(out, "  ! no place for {}", pods_text(&pods));
+            for reason in reasons {
+                let _ = writeln!(out, "      {reason}");
+            }
+        }
+    }
+}
+
+fn cheapest(claim: &NewClaim) -> Option<&(OfferingKey, Price)> {
+    claim.offerings.first()
+}
+
+fn price(claim: &NewClaim) -> f64 {
+    cheapest(claim).map_or(0.0, |(_, price)| price.usd_per_h())
+}
+
+fn names(pods: &[PodKey]) -> Vec<String> {
+    pods.iter().map(ToString::to_string).collect()
+}
+
+fn pods_text(pods: &[PodKey]) -> String {
+    let shown: Vec<String> = pods.iter().take(PODS_SHOWN).map(ToString::to_string).collect();
+    let rest = pods.len() - shown.len();
+    let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+    let plural = if pods.len() == 1 { "pod" } else { "pods" };
+    format!("{} {plural}: {}{more}", pods.len(), shown.join(", "))
+}
+
+/// Dollars to six digits, so that sums of binary fractions read as people expect.
+fn round(usd: f64) -> f64 {
+    (usd * 1e6).round() / 1e6
+}

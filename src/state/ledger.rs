@@ -1,0 +1,280 @@
+//! Claims, and the instances and nodes that fulfil them: the join of three truths.
+//! It must not know what is to be done about a claim.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::claim::{ClaimRecord, NotAClaim, Phase};
+use crate::model::cluster::Cluster;
+use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey};
+use crate::model::instance::{Instance, InstanceState, OfferingKey};
+use crate::model::pool::Reason;
+
+/// One promised node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// What the instance's tags remember.
+    pub record: ClaimRecord,
+    /// How far it has come.
+    pub phase: Phase,
+    /// When it came there, as far as we saw.
+    pub since: Timestamp,
+    /// What may be launched for it, cheapest first; empty once an instance exists.
+    pub offerings: Vec<OfferingKey>,
+    /// Its instance.
+    pub instance: Option<Instance>,
+    /// Its Node.
+    pub node: Option<NodeName>,
+    /// Pending pods it is planned for and will be given some time to get.
+    pub pods: BTreeSet<PodKey>,
+    /// Why it is leaving.
+    pub leaving: Option<Reason>,
+    /// When its instance was first missing from a listing.
+    missing_since: Option<Timestamp>,
+    /// Whether a later listing, far enough from the first, lacked it too.
+    missing_confirmed: bool,
+}
+
+impl Claim {
+    /// A claim in this phase, with nothing else known.
+    pub fn new(record: ClaimRecord, phase: Phase, now: Timestamp) -> Self {
+        Self {
+            record,
+            phase,
+            since: now,
+            offerings: Vec::new(),
+            instance: None,
+            node: None,
+            pods: BTreeSet::new(),
+            leaving: None,
+            missing_since: None,
+            missing_confirmed: false,
+        }
+    }
+
+    /// Whether its instance is gone: ended, or missing from two listings far enough apart.
+    pub fn instance_is_gone(&self) -> bool {
+        self.missing_confirmed
+            || self.instance.as_ref().is_some_and(|own| own.state == InstanceState::Terminated)
+    }
+
+    /// Whether its instance may still be running.
+    pub fn has_live_instance(&self) -> bool {
+        self.instance.as_ref().is_some_and(|instance| instance.state.is_live())
+    }
+
+    /// Whether pods may be planned onto it.
+    pub fn takes_pods(&self) -> bool {
+        self.leaving.is_none()
+            && matches!(
+                self.phase,
+                Phase::Planned
+                    | Phase::Launching
+                    | Phase::Launched
+                    | Phase::Registered
+                    | Phase::Initialized
+            )
+    }
+}
+
+/// A new instance may be missing from listings for this long: EC2 is eventually consistent.
+const LISTING_LAG: SignedDuration = SignedDuration::from_secs(60);
+
+/// Two listings count as independent when they are this far apart.
+pub const LISTING_APART: SignedDuration = SignedDuration::from_secs(5);
+
+/// More missing instances than this share of those we knew is no listing to believe.
+const MISSING_SHARE_MAX: usize = 5;
+
+/// What a listing of instances told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// Instances that bear our tags but cannot be claims, and why.
+    pub strangers: Vec<(InstanceId, String)>,
+    /// Claims that a listing brought in.
+    pub adopted: Vec<ClaimId>,
+    /// Whether so many instances were missing that the listing is taken for partial.
+    pub partial: bool,
+}
+
+/// All claims of one cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    /// Claims by id.
+    pub claims: BTreeMap<ClaimId, Claim>,
+    by_instance: BTreeMap<InstanceId, ClaimId>,
+    last_listing: Option<(Timestamp, Vec<(InstanceId, bool)>)>,
+    agreed: bool,
+    doubted: Option<(Timestamp, Vec<ClaimId>)>,
+    strangers: BTreeSet<InstanceId>,
+    ended: BTreeSet<InstanceId>,
+}
+
+impl Ledger {
+    /// The claim an instance fulfils.
+    pub fn by_instance(&self, instance: &str) -> Option<&ClaimId> {
+        self.by_instance.get(instance)
+    }
+
+    /// Whether the last listing showed this instance of ours as ended.
+    pub fn has_ended(&self, instance: &str) -> bool {
+        self.ended.contains(instance)
+    }
+
+    /// Whether two listings at least `LISTING_APART` apart have agreed since the start.
+    pub fn is_settled(&self) -> bool {
+        self.agreed
+    }
+
+    /// When instances were last listed.
+    pub fn listed_at(&self) -> Option<Timestamp> {
+        self.last_listing.as_ref().map(|(at, _)| *at)
+    }
+
+    /// Adds a claim.
+    pub fn insert(&mut self, claim: Claim) {
+        if let Some(instance) = &claim.instance {
+            self.by_instance.insert(instance.id.clone(), claim.record.id.clone());
+        }
+        self.claims.insert(claim.record.id.clone(), claim);
+    }
+
+    /// Forgets a claim that is gone.
+    pub fn remove(&mut self, id: &ClaimId) {
+        self.claims.remove(id);
+        self.by_instance.retain(|_, owner| owner != id);
+    }
+
+    /// Joins an instance to its claim, if the claim has none or the same.
+    pub fn join(&mut self, id: &ClaimId, instance: Instance) {
+        let Some(claim) = self.claims.get_mut(id) else { return };
+        self.by_instance.insert(instance.id.clone(), id.clone());
+        claim.instance = Some(instance);
+        (claim.missing_since, claim.missing_confirmed) = (None, false);
+    }
+
+    /// Takes a full listing of our instances in.
+    pub fn listed(
+        &mut self,
+        instances: Vec<Instance>,
+        cluster: &Cluster,
+        now: Timestamp,
+    ) -> Listed {
+        let mut outcome = Listed::default();
+        let mut fingerprint: Vec<(InstanceId, bool)> =
+            instances.iter().map(|i| (i.id.clone(), i.state.is_live())).collect();
+        fingerprint.sort();
+        self.ended.clear();
+        let seen: BTreeSet<InstanceId> = instances.iter().map(|i| i.id.clone()).collect();
+        for instance in instances {
+            self.take_instance(instance, cluster, now, &mut outcome);
+        }
+        self.mark_missing(&seen, now, &mut outcome);
+        self.settle(fingerprint, now);
+        outcome
+    }
+
+    fn take_instance(
+        &mut self,
+        instance: Instance,
+        cluster: &Cluster,
+        now: Timestamp,
+        outcome: &mut Listed,
+    ) {
+        let record =
+            match ClaimRecord::from_tags(&instance.tags, &cluster.installation, &cluster.name) {
+                Ok(record) => record,
+                // The listing is filtered by these tags; should it not be, we still never touch it.
+                Err(NotAClaim::Foreign) => return,
+                Err(why) => {
+                    self.stranger(&instance.id, why.to_string(), outcome);
+                    return;
+                }
+            };
+        let id = record.id.clone();
+        if instance.state == InstanceState::Terminated {
+            self.ended.insert(instance.id.clone());
+        }
+        match self.claims.get(&id).map(|claim| &claim.instance) {
+            None if !instance.state.is_live() => {}
+            None => {
+                let mut claim = Claim::new(record, Phase::Launched, now);
+                claim.since = instance.launched;
+                claim.instance = Some(instance);
+                self.insert(claim);
+                outcome.adopted.push(id);
+            }
+            Some(None) => self.join(&id, instance),
+            Some(Some(own)) if own.id == instance.id => {
+                // A listing may lag behind: what is ending does not come back to life.
+                let ending = !own.state.is_live() && instance.state.is_live();
+                let state = if ending { own.state } else { instance.state };
+                self.join(&id, Instance { state, ..instance });
+            }
+            Some(Some(_)) if !instance.state.is_live() => {}
+            Some(Some(own)) => {
+                let why = format!("claim {id} has instance {} already", own.id);
+                self.stranger(&instance.id, why, outcome);
+            }
+        }
+    }
+
+    fn stranger(&mut self, instance: &InstanceId, why: String, outcome: &mut Listed) {
+        if self.strangers.insert(instance.clone()) {
+            outcome.strangers.push((instance.clone(), why));
+        }
+    }
+
+    /// Notes which live instances a listing lacks. Where too many are lacking at once the listing
+    /// counts for nothing until another one, far enough from it, says the same.
+    fn mark_missing(&mut self, seen: &BTreeSet<InstanceId>, now: Timestamp, outcome: &mut Listed) {
+        let overdue = |claim: &&mut Claim| {
+            claim.instance.as_ref().is_some_and(|instance| {
+                instance.state.is_live() && now.duration_since(instance.launched) >= LISTING_LAG
+            })
+        };
+        let (mut known, mut missing) = (0, Vec::new());
+        for claim in self.claims.values_mut().filter(overdue) {
+            known += 1;
+            if claim.instance.as_ref().is_some_and(|instance| !seen.contains(&instance.id)) {
+                missing.push(claim);
+            }
+        }
+        let ids: Vec<ClaimId> = missing.iter().map(|claim| claim.record.id.clone()).collect();
+        if missing.len() > 1 && missing.len() * MISSING_SHARE_MAX > known {
+            match &self.doubted {
+                Some((at, same)) if *same == ids => {
+                    outcome.partial = now.duration_since(*at) < LISTING_APART;
+                }
+                _ => {
+                    outcome.partial = true;
+                    self.doubted = Some((now, ids));
+                }
+            }
+        } else {
+            self.doubted = None;
+        }
+        if outcome.partial {
+            return;
+        }
+        for claim in missing {
+            let since = *claim.missing_since.get_or_insert(now);
+            claim.missing_confirmed |= now.duration_since(since) >= LISTING_APART;
+        }
+    }
+
+    fn settle(&mut self, fingerprint: Vec<(InstanceId, bool)>, now: Timestamp) {
+        match &self.last_listing {
+            // Too close to tell: the earlier one stays the one to compare with.
+            Some((at, last)) if now.duration_since(*at) < LISTING_APART => {
+                if *last == fingerprint {
+                    return;
+                }
+            }
+            Some((_, last)) => self.agreed |= *last == fingerprint,
+            None => {}
+        }
+        self.last_listing = Some((now, fingerprint));
+    }
+}

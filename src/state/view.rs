@@ -1,0 +1,90 @@
+//! How far the watches of a cluster can be believed: synced, recent and whole, or not.
+//! It must not know what is held back meanwhile.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::object::Kind;
+
+/// A watch that gave no sign of life for this long is stale. API servers send bookmarks about once
+/// a minute and the shell looks for signs of life three times as often.
+pub const AGE_MAX: SignedDuration = SignedDuration::from_secs(90);
+
+/// A relist that lacks this many objects we knew, and more than one in `SHRUNK_SHARE`, is doubted.
+const SHRUNK_MIN: usize = 3;
+/// See `SHRUNK_MIN`.
+const SHRUNK_SHARE: usize = 5;
+
+/// What is known of one watch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct View {
+    synced: bool,
+    seen: Option<Timestamp>,
+    doubted: bool,
+}
+
+/// All watches of a cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Views {
+    kinds: BTreeMap<Kind, View>,
+}
+
+impl Views {
+    /// A full listing came in. Returns whether it is to be doubted: it lacks `vanished` of the
+    /// `known` objects that a synced watch had shown before, without a word about their deletion.
+    pub fn listed(&mut self, kind: Kind, known: usize, vanished: usize, now: Timestamp) -> bool {
+        let view = self.kinds.entry(kind).or_default();
+        let watched = view.seen.is_some();
+        let shrunk = vanished >= SHRUNK_MIN && vanished * SHRUNK_SHARE > known;
+        *view = View { synced: true, seen: Some(now), doubted: watched && shrunk };
+        view.doubted
+    }
+
+    /// The watch gave a sign of life.
+    pub fn alive(&mut self, kind: Kind, now: Timestamp) {
+        let view = self.kinds.entry(kind).or_default();
+        view.seen = view.seen.max(Some(now));
+    }
+
+    /// The watch broke.
+    pub fn lost(&mut self, kind: Kind) {
+        self.kinds.entry(kind).or_default().synced = false;
+    }
+
+    /// Single objects were asked for, and what the listing lacks is truly gone.
+    pub fn believe(&mut self, kind: Kind) {
+        self.kinds.entry(kind).or_default().doubted = false;
+    }
+
+    /// The watch shows less than there is.
+    pub fn doubt(&mut self, kind: Kind) {
+        self.kinds.entry(kind).or_default().doubted = true;
+    }
+
+    /// Whether the watch of this kind is doubted.
+    pub fn is_doubted(&self, kind: Kind) -> bool {
+        self.kinds.get(&kind).is_some_and(|view| view.doubted)
+    }
+
+    /// Why nothing voluntary may be done now; none when every watch is whole.
+    pub fn fault(&self, now: Timestamp) -> Option<String> {
+        Kind::ALL.iter().find_map(|kind| {
+            let name = kind.plural();
+            match self.kinds.get(kind) {
+                None | Some(View { synced: false, .. }) => Some(format!("{name} are not synced")),
+                Some(View { doubted: true, .. }) => Some(format!("the listing of {name} shrank")),
+                Some(View { seen, .. }) => {
+                    let age = now.duration_since(seen.unwrap_or(Timestamp::UNIX_EPOCH));
+                    (age > AGE_MAX).then(|| format!("{name} gave no sign of life for {age:#}"))
+                }
+            }
+        })
+    }
+
+    /// When the first watch will be stale unless it gives a sign of life.
+    pub fn next_stale(&self) -> Option<Timestamp> {
+        let seen = self.kinds.values().filter(|view| view.synced).filter_map(|view| view.seen);
+        seen.min().and_then(|at| at.checked_add(AGE_MAX).ok())
+    }
+}

@@ -1,0 +1,332 @@
+//! Holds one real control plane for a test: its processes, its addresses and its kubeconfig.
+//! It must not know how the plane is put together (`tests/plane/up` does) nor what is tested on it.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/plane/up");
+
+/// How the script begins to say that there is nothing it could start.
+const MISSING: &str = "control plane binaries: ";
+
+/// How often to look whether something came true, and for how long: 20 s, for what takes 0.1 s.
+const POLL: Duration = Duration::from_millis(10);
+const POLLS: usize = 2000;
+
+/// A running control plane; dropping it ends every process and removes its directory.
+///
+/// The script stops when its stdin closes, so nothing outlives a test process that was killed.
+#[derive(Debug)]
+pub(crate) struct Plane {
+    kubeconfig: PathBuf,
+    token: String,
+    port: u16,
+    dir: PathBuf,
+    logs: PathBuf,
+    script: Mutex<Script>,
+}
+
+/// The running `tests/plane/up --driven`: one line in, one line of JSON out.
+#[derive(Debug)]
+struct Script {
+    child: Child,
+    /// `None` once told to stop.
+    commands: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Plane {
+    /// Starts etcd, the API, its controllers and kwok from the directory `KUBEBUILDER_ASSETS`,
+    /// and returns when the API and the controller manager do their work.
+    pub(crate) fn start() -> Result<Plane, String> {
+        let mut script = Script::start()?;
+        let facts = script.answer("the start of tests/plane/up")?;
+        let text = |name: &str| match facts[name].as_str() {
+            Some(text) => Ok(text.to_owned()),
+            None => Err(format!("tests/plane/up did not name its {name}: {facts}")),
+        };
+        let port = facts["port"]
+            .as_u64()
+            .and_then(|port| u16::try_from(port).ok());
+        Ok(Plane {
+            kubeconfig: text("kubeconfig")?.into(),
+            token: text("token")?,
+            port: port.ok_or_else(|| format!("tests/plane/up named no port: {facts}"))?,
+            dir: text("dir")?.into(),
+            logs: text("logs")?.into(),
+            script: Mutex::new(script),
+        })
+    }
+
+    /// The same for a test that is skipped where the binaries are missing, as `tests/all` counts
+    /// it; a plane that is there but does not start fails the test.
+    pub(crate) fn start_or_skip(test: &str) -> Option<Plane> {
+        match Plane::start() {
+            Ok(plane) => Some(plane),
+            Err(missing) if missing.starts_with(MISSING) => {
+                println!("SKIP {test}: {missing}");
+                None
+            }
+            Err(failed) => panic!("{failed}"),
+        }
+    }
+
+    /// A kubeconfig of an administrator, with the CA that signed the API's certificate.
+    pub(crate) fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// The same for `127.0.0.1:port`, where something passes TLS through to the API.
+    pub(crate) fn kubeconfig_for(&self, port: u16) -> Result<PathBuf, String> {
+        let answer = self.ask(&format!("kubeconfig {port}"))?;
+        match answer["kubeconfig"].as_str() {
+            Some(path) => Ok(path.into()),
+            None => Err(format!("tests/plane/up named no kubeconfig: {answer}")),
+        }
+    }
+
+    /// The API's port on 127.0.0.1; it stays the same over `stop_api` and `start_api`.
+    pub(crate) fn api_port(&self) -> u16 {
+        self.port
+    }
+
+    /// The administrator's bearer token.
+    pub(crate) fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// Where each process writes `NAME.log`; gone when the plane is dropped, unless
+    /// `OUTRIGGER_PLANE_KEEP` is set.
+    pub(crate) fn logs_dir(&self) -> &Path {
+        &self.logs
+    }
+
+    /// Kills the API without warning; etcd, the controllers and kwok go on.
+    pub(crate) fn stop_api(&self) -> Result<(), String> {
+        self.ask("stop-api").map(drop)
+    }
+
+    /// Starts the API on the same port, certificate and data, and waits until it is ready; the
+    /// controllers and kwok start anew with it.
+    pub(crate) fn start_api(&self) -> Result<(), String> {
+        self.ask("start-api").map(drop)
+    }
+
+    fn ask(&self, command: &str) -> Result<Value, String> {
+        // A test that panicked while it held the lock left no half-written command behind.
+        self.script
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .ask(command)
+    }
+}
+
+impl Drop for Plane {
+    fn drop(&mut self) {
+        let script = self.script.get_mut();
+        if !script.unwrap_or_else(PoisonError::into_inner).stop() {
+            drop(fs::remove_dir_all(&self.dir));
+        }
+    }
+}
+
+impl Script {
+    fn start() -> Result<Script, String> {
+        let mut child = Command::new("python3")
+            .args([SCRIPT, "--driven"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("control plane: failed to start python3: {error}"))?;
+        match (child.stdin.take(), child.stdout.take()) {
+            (Some(commands), Some(answers)) => Ok(Script {
+                child,
+                commands: Some(commands),
+                answers: BufReader::new(answers),
+            }),
+            _ => Err("control plane: python3 started without its pipes".to_owned()),
+        }
+    }
+
+    fn ask(&mut self, command: &str) -> Result<Value, String> {
+        if let Some(commands) = &mut self.commands {
+            // If the script has ended, its last line says why: read that, not the broken pipe.
+            drop(writeln!(commands, "{command}"));
+        }
+        self.answer(command)
+    }
+
+    /// The next line; the script keeps its own deadlines, so there is one.
+    fn answer(&mut self, question: &str) -> Result<Value, String> {
+        let mut line = String::new();
+        let read = self.answers.read_line(&mut line);
+        read.map_err(|error| format!("{question}: failed to read the answer: {error}"))?;
+        let answer: Value = serde_json::from_str(&line)
+            .map_err(|error| format!("{question}: tests/plane/up said {line:?}: {error}"))?;
+        match answer["error"].as_str() {
+            Some(error) => Err(error.to_owned()),
+            None => Ok(answer),
+        }
+    }
+
+    /// Returns whether the script ended by itself, and so cleaned up.
+    fn stop(&mut self) -> bool {
+        self.commands = None;
+        for _ in 0..POLLS {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return true;
+            }
+            thread::sleep(POLL);
+        }
+        // Its children are bound to its life and die with it.
+        drop(self.child.kill());
+        drop(self.child.wait());
+        false
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+mod tests {
+    use std::io;
+    use std::net::{TcpListener, TcpStream};
+    use std::thread;
+
+    use k8s_openapi::api::apps::v1::Deployment;
+    use k8s_openapi::api::core::v1::{Node, Pod};
+    use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+    use kube::config::{KubeConfigOptions, Kubeconfig};
+    use kube::{Client, Config};
+    use serde_json::json;
+
+    use super::{POLL, POLLS, Path, Plane};
+
+    async fn client(kubeconfig: &Path) -> Client {
+        let read = Kubeconfig::read_from(kubeconfig).expect("the kubeconfig reads");
+        let options = KubeConfigOptions::default();
+        let config = Config::from_custom_kubeconfig(read, &options).await;
+        Client::try_from(config.expect("the kubeconfig loads")).expect("a client")
+    }
+
+    async fn running_pods_become(client: &Client, expect: usize) {
+        let api: Api<Pod> = Api::namespaced(client.clone(), "default");
+        let mut pods = Vec::new();
+        for _ in 0..POLLS {
+            let list = api.list(&ListParams::default()).await;
+            pods = list.expect("pods list").items;
+            let running = pods.iter().filter(|pod| {
+                let status = pod.status.as_ref();
+                status.is_some_and(|status| status.phase.as_deref() == Some("Running"))
+            });
+            if running.count() == expect && pods.len() == expect {
+                return;
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        panic!("no {expect} running pods: {pods:#?}");
+    }
+
+    async fn scale(client: &Client, replicas: u32) {
+        let deployments: Api<Deployment> = Api::namespaced(client.clone(), "default");
+        let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        let patched = deployments
+            .patch("web", &PatchParams::default(), &patch)
+            .await;
+        patched.expect("the deployment scales");
+    }
+
+    async fn create_node_and_deployment(client: &Client) {
+        let node = serde_json::from_value(json!({
+            "metadata": {"name": "fake", "annotations": {"kwok.x-k8s.io/node": "fake"}},
+            "status": {
+                "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"},
+                "capacity": {"cpu": "4", "memory": "8Gi", "pods": "110"},
+            },
+        }));
+        let nodes: Api<Node> = Api::all(client.clone());
+        let created = nodes
+            .create(&PostParams::default(), &node.expect("a node"))
+            .await;
+        created.expect("the node is created");
+        let deployment = serde_json::from_value(json!({
+            "metadata": {"name": "web"},
+            "spec": {
+                "replicas": 3,
+                "selector": {"matchLabels": {"app": "web"}},
+                "template": {
+                    "metadata": {"labels": {"app": "web"}},
+                    "spec": {"containers": [{"name": "web", "image": "web"}]},
+                },
+            },
+        }));
+        let deployments: Api<Deployment> = Api::namespaced(client.clone(), "default");
+        let deployment = deployment.expect("a deployment");
+        let created = deployments
+            .create(&PostParams::default(), &deployment)
+            .await;
+        created.expect("the deployment is created");
+    }
+
+    /// Listens on a port of its own and passes each connection through to the API.
+    fn pass_through(api_port: u16) -> io::Result<u16> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let port = listener.local_addr()?.port();
+        thread::spawn(move || -> io::Result<()> {
+            for inward in listener.incoming() {
+                let (inward, outward) = (inward?, TcpStream::connect(("127.0.0.1", api_port))?);
+                let (mut from, mut to) = (inward.try_clone()?, outward.try_clone()?);
+                thread::spawn(move || io::copy(&mut from, &mut to));
+                let (mut from, mut to) = (outward, inward);
+                thread::spawn(move || io::copy(&mut from, &mut to));
+            }
+            Ok(())
+        });
+        Ok(port)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn pods_run_on_a_fake_node_and_outlive_a_killed_api() {
+        let name = "plane::tests::pods_run_on_a_fake_node_and_outlive_a_killed_api";
+        let Some(plane) = Plane::start_or_skip(name) else {
+            return;
+        };
+        let direct = client(plane.kubeconfig()).await;
+        create_node_and_deployment(&direct).await;
+        running_pods_become(&direct, 3).await;
+
+        plane.stop_api().expect("the API stops");
+        direct
+            .apiserver_version()
+            .await
+            .expect_err("nothing answers for a killed API");
+        plane.start_api().expect("the API starts again");
+        running_pods_become(&direct, 3).await;
+
+        let port = pass_through(plane.api_port()).expect("a port to listen on");
+        let proxied = plane
+            .kubeconfig_for(port)
+            .expect("a kubeconfig for the proxy");
+        let proxied = client(&proxied).await;
+        scale(&proxied, 1).await;
+        running_pods_become(&proxied, 1).await;
+        scale(&proxied, 0).await;
+        running_pods_become(&proxied, 0).await;
+
+        assert!(plane.logs_dir().join("kube-scheduler.log").exists());
+        assert!(!plane.token().is_empty());
+        let dir = plane.dir.clone();
+        drop(plane);
+        assert!(!dir.exists(), "the directory of the plane is left behind");
+    }
+}
