@@ -1,10 +1,142 @@
 //! The instance types that can be had: shapes, labels, offerings and prices, as one shared value.
 //! It must not know which of them are out of stock right now, nor who asks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::id::TypeName;
+use thiserror::Error;
+
+use crate::model::id::{TypeName, Zone};
 use crate::model::instance::{InstanceType, Offering, OfferingKey};
+
+pub mod shape;
+
+pub mod capacity;
+
+pub mod hardware;
+
+pub mod ec2;
+
+pub mod csv;
+
+pub mod kwok;
+
+#[cfg(test)]
+mod tests;
+
+/// The instance types of EC2 in [`SHIPPED_REGION`].
+const SHIPPED: &str = include_str!("catalog/ec2-us-east-1.csv");
+/// Where EC2 is cheapest and has the most types; also the region of a table that names none.
+pub const SHIPPED_REGION: &str = "us-east-1";
+
+/// Why a text is no catalog.
+#[derive(Debug, Error)]
+pub enum CatalogError {
+    /// A fault in a file.
+    #[error("read the catalog {name}")]
+    File {
+        /// The file.
+        name: String,
+        /// The fault.
+        source: Box<CatalogError>,
+    },
+    /// No type at all.
+    #[error("there are no instance types in it; give a table with a header, or a JSON list")]
+    Empty,
+    /// A column is missing.
+    #[error("line {line}: there is no column {column}; add it to the header and to every line")]
+    MissingColumn {
+        /// The line of the header.
+        line: usize,
+        /// The column.
+        column: &'static str,
+    },
+    /// A column is not known.
+    #[error("line {line}: column {column:?} is not known; correct its name or remove it")]
+    UnknownColumn {
+        /// The line of the header.
+        line: usize,
+        /// The column.
+        column: String,
+    },
+    /// A column is there twice.
+    #[error("line {line}: column {column} is there twice; remove one")]
+    RepeatedColumn {
+        /// The line of the header.
+        line: usize,
+        /// The column.
+        column: String,
+    },
+    /// A line is longer or shorter than the header.
+    #[error(
+        "line {line}: {found} fields where the header has {expected}; \
+         fields are separated by commas and cannot be quoted"
+    )]
+    Width {
+        /// The line.
+        line: usize,
+        /// Fields of the header.
+        expected: usize,
+        /// Fields of the line.
+        found: usize,
+    },
+    /// A field is not what its column holds.
+    #[error("line {line}, column {column}: {text:?} where {expected} is expected")]
+    Value {
+        /// The line.
+        line: usize,
+        /// The column.
+        column: &'static str,
+        /// The field.
+        text: String,
+        /// What the column holds.
+        expected: &'static str,
+    },
+    /// A type stands on two lines.
+    #[error("line {line}: type {name} is on line {first} already; remove one")]
+    RepeatedLine {
+        /// The later line.
+        line: usize,
+        /// The type.
+        name: String,
+        /// The earlier line.
+        first: usize,
+    },
+    /// The text is not JSON, or not of the expected shape.
+    #[error("it is not a JSON list of instance types as Karpenter's kwok provider has it")]
+    Json(#[source] serde_json::Error),
+    /// A type of a JSON list is there twice.
+    #[error("type {name} is there twice; remove one")]
+    RepeatedType {
+        /// The type.
+        name: String,
+    },
+    /// A type of a JSON list has a fault.
+    #[error("type {name:?}, {place}: {text}")]
+    Type {
+        /// The type.
+        name: String,
+        /// Where in the type.
+        place: String,
+        /// What is wrong, and what to do.
+        text: String,
+    },
+}
+
+/// Reads the catalog in a file of this name: a JSON list in the shape of Karpenter's kwok
+/// provider, or else a table of EC2 types, of the region its remark `# region: NAME` gives.
+pub fn parse(name: &str, text: &str) -> Result<Catalog, CatalogError> {
+    // Some editors put a byte order mark in front.
+    let text = text.trim_start_matches('\u{feff}');
+    let read = if text.trim_start().starts_with('[') {
+        kwok::parse_kwok_json(text)
+    } else {
+        csv::parse_csv(text, csv::region(text).unwrap_or(SHIPPED_REGION))
+    };
+    read.map_err(|fault| CatalogError::File {
+        name: name.to_owned(),
+        source: Box::new(fault),
+    })
+}
 
 /// All instance types of an account and region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +150,11 @@ impl Catalog {
         Self {
             types: types.into_iter().map(|it| (it.name.clone(), it)).collect(),
         }
+    }
+
+    /// The catalog that ships: EC2 in us-east-1. Read anew at every call, so keep it.
+    pub fn shipped() -> Self {
+        csv::parse_csv(SHIPPED, SHIPPED_REGION).expect("the shipped table was read by a test")
     }
 
     /// All types by name.
@@ -38,6 +175,14 @@ impl Catalog {
     /// Whether there is no type at all.
     pub fn is_empty(&self) -> bool {
         self.types.is_empty()
+    }
+
+    /// The zones in which anything sells, sorted.
+    pub fn zones(&self) -> BTreeSet<&Zone> {
+        self.types()
+            .flat_map(|it| &it.offerings)
+            .map(|offering| &offering.zone)
+            .collect()
     }
 
     /// The offering of this key.

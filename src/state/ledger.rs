@@ -267,11 +267,12 @@ impl Ledger {
     fn settle(&mut self, fingerprint: Vec<(InstanceId, bool)>, now: Timestamp) {
         match &self.last_listing {
             // Too close to tell: the earlier one stays the one to compare with.
-            Some((at, last)) if now.duration_since(*at) < LISTING_APART => {
-                if *last == fingerprint {
-                    return;
-                }
+            Some((at, last))
+                if now.duration_since(*at) < LISTING_APART && *last == fingerprint =>
+            {
+                return;
             }
+            Some((at, _)) if now.duration_since(*at) < LISTING_APART => {}
             Some((_, last)) => self.agreed |= *last == fingerprint,
             None => {}
         }

@@ -1,0 +1,301 @@
+//! Reads EC2 instance types from a table of comma-separated values, found by the names of its
+//! columns. It must not know where the table comes from, nor what follows from the facts in it.
+//!
+//! Lines that start with `#` are remarks; there is no quoting. Two kinds of table are read: the
+//! compact one that is shipped, and the wider one it was made from, which counts the network
+//! interfaces of all cards (`enis`, `network_cards`) where the compact one counts those of the
+//! default card (`card_enis`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::catalog::shape::{Arch, Gpu, Neuron, Shape};
+use crate::catalog::{Catalog, CatalogError, ec2};
+use crate::model::id::Zone;
+use crate::model::instance::Price;
+
+/// Columns a table cannot do without; `enis` may stand for `card_enis`.
+const REQUIRED: [&str; 7] = [
+    "type",
+    "arch",
+    "vcpu",
+    "memory_mib",
+    "ips_per_eni",
+    "on_demand_usd_per_h",
+    "zones",
+];
+/// Columns whose absence means that nothing is known.
+const OPTIONAL: [&str; 19] = [
+    "cpu_manufacturer",
+    "hypervisor",
+    "spot",
+    "card_enis",
+    "enis",
+    "network_cards",
+    "efa_max",
+    "branch_enis",
+    "network_mbps",
+    "ebs_mbps",
+    "nvme_gb",
+    "encryption_in_transit",
+    "gpu_name",
+    "gpu_manufacturer",
+    "gpu_count",
+    "gpu_memory_mib",
+    "accelerator_name",
+    "neuron_devices",
+    "neuron_cores",
+];
+/// Columns of the wider table that say nothing the others do not.
+const UNUSED: [&str; 5] = [
+    "bare_metal",
+    "current_generation",
+    "trunking",
+    "accelerator_manufacturer",
+    "accelerator_count",
+];
+
+const WHOLE: &str = "a whole number";
+const POSITIVE: &str = "a whole number of 1 or more";
+const FLAG: &str = "0 or 1";
+
+/// Reads a table of the instance types of a region.
+pub fn parse_csv(text: &str, region: &str) -> Result<Catalog, CatalogError> {
+    let mut lines = (1..)
+        .zip(text.lines())
+        .filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
+    let (line, header) = lines.next().ok_or(CatalogError::Empty)?;
+    let header = read_header(line, header)?;
+    let mut types = Vec::new();
+    let mut seen = BTreeMap::new();
+    for (line, text) in lines {
+        let row = Row::new(&header, line, text)?;
+        let shape = read_shape(&row)?;
+        if let Some(first) = seen.insert(shape.name.clone(), line) {
+            let name = shape.name;
+            return Err(CatalogError::RepeatedLine { line, name, first });
+        }
+        let spot = row.flag("spot")?.unwrap_or(false);
+        let offerings = ec2::offerings(read_price(&row)?, spot, &read_zones(&row, region)?);
+        types.push(ec2::instance_type(&shape, region, offerings));
+    }
+    if types.is_empty() {
+        return Err(CatalogError::Empty);
+    }
+    Ok(Catalog::new(types))
+}
+
+/// The region that a remark `# region: NAME` names.
+pub fn region(text: &str) -> Option<&str> {
+    text.lines()
+        .take_while(|line| line.starts_with('#'))
+        .find_map(|line| line.strip_prefix("# region:"))
+        .map(str::trim)
+        .filter(|region| !region.is_empty())
+}
+
+/// The columns by name, with their places, and how many there are.
+struct Header<'a> {
+    places: BTreeMap<&'a str, usize>,
+    width: usize,
+}
+
+fn read_header(line: usize, text: &str) -> Result<Header<'_>, CatalogError> {
+    let mut places = BTreeMap::new();
+    for (place, name) in text.split(',').enumerate() {
+        let column = name.trim();
+        let known = REQUIRED
+            .iter()
+            .chain(&OPTIONAL)
+            .chain(&UNUSED)
+            .any(|known| *known == column);
+        if !known {
+            let column = column.to_owned();
+            return Err(CatalogError::UnknownColumn { line, column });
+        }
+        if places.insert(column, place).is_some() {
+            let column = column.to_owned();
+            return Err(CatalogError::RepeatedColumn { line, column });
+        }
+    }
+    let missing = |column| CatalogError::MissingColumn { line, column };
+    for column in REQUIRED {
+        if !places.contains_key(column) {
+            return Err(missing(column));
+        }
+    }
+    if !places.contains_key("card_enis") && !places.contains_key("enis") {
+        return Err(missing("card_enis"));
+    }
+    let width = places.len();
+    Ok(Header { places, width })
+}
+
+/// One line of the table.
+struct Row<'a> {
+    header: &'a Header<'a>,
+    line: usize,
+    fields: Vec<&'a str>,
+}
+
+impl<'a> Row<'a> {
+    fn new(header: &'a Header<'a>, line: usize, text: &'a str) -> Result<Self, CatalogError> {
+        let fields: Vec<&str> = text.split(',').map(str::trim).collect();
+        if fields.len() != header.width {
+            return Err(CatalogError::Width {
+                line,
+                expected: header.width,
+                found: fields.len(),
+            });
+        }
+        Ok(Self {
+            header,
+            line,
+            fields,
+        })
+    }
+
+    /// The text of a column; empty where the table does not have it.
+    fn text(&self, column: &'static str) -> &'a str {
+        let place = self.header.places.get(column);
+        place.map_or("", |place| self.fields[*place])
+    }
+
+    /// The text of a column; `None` where it is empty.
+    fn name(&self, column: &'static str) -> Option<String> {
+        let text = self.text(column);
+        (!text.is_empty()).then(|| text.to_owned())
+    }
+
+    fn wrong(&self, column: &'static str, expected: &'static str) -> CatalogError {
+        CatalogError::Value {
+            line: self.line,
+            column,
+            text: self.text(column).chars().take(40).collect(),
+            expected,
+        }
+    }
+
+    fn number(&self, column: &'static str) -> Result<Option<u32>, CatalogError> {
+        match self.text(column) {
+            "" => Ok(None),
+            text => text
+                .parse()
+                .map(Some)
+                .map_err(|_| self.wrong(column, WHOLE)),
+        }
+    }
+
+    fn positive(&self, column: &'static str) -> Result<u32, CatalogError> {
+        self.number(column)?
+            .filter(|number| *number > 0)
+            .ok_or_else(|| self.wrong(column, POSITIVE))
+    }
+
+    fn flag(&self, column: &'static str) -> Result<Option<bool>, CatalogError> {
+        match self.text(column) {
+            "" => Ok(None),
+            "0" => Ok(Some(false)),
+            "1" => Ok(Some(true)),
+            _ => Err(self.wrong(column, FLAG)),
+        }
+    }
+}
+
+fn read_shape(row: &Row<'_>) -> Result<Shape, CatalogError> {
+    let arch = match row.text("arch") {
+        "amd64" | "x86_64" | "i386/x86_64" => Arch::Amd64,
+        "arm64" => Arch::Arm64,
+        _ => return Err(row.wrong("arch", "amd64, x86_64, i386/x86_64 or arm64")),
+    };
+    let has_hypervisor = row.header.places.contains_key("hypervisor");
+    Ok(Shape {
+        name: row
+            .name("type")
+            .ok_or_else(|| row.wrong("type", "a name"))?,
+        arch,
+        vcpu: row.positive("vcpu")?,
+        memory_mib: row.positive("memory_mib")?,
+        cpu_manufacturer: row.name("cpu_manufacturer"),
+        hypervisor: has_hypervisor.then(|| row.text("hypervisor").to_owned()),
+        card_enis: read_card_enis(row)?,
+        ips_per_eni: row.positive("ips_per_eni")?,
+        efa_max: row.number("efa_max")?.unwrap_or(0),
+        branch_enis: row.number("branch_enis")?.unwrap_or(0),
+        network_mbps: row.number("network_mbps")?,
+        ebs_mbps: row.number("ebs_mbps")?,
+        nvme_gb: row.number("nvme_gb")?,
+        encryption_in_transit: row.flag("encryption_in_transit")?,
+        gpu: read_gpu(row)?,
+        neuron: read_neuron(row)?,
+    })
+}
+
+/// The interfaces of the default card. Where only those of all cards are given, each card is taken
+/// to have as many: too few for the handful of types whose second card has none, never too many.
+fn read_card_enis(row: &Row<'_>) -> Result<u32, CatalogError> {
+    if row.header.places.contains_key("card_enis") {
+        return row.positive("card_enis");
+    }
+    let enis = row.positive("enis")?;
+    let cards = match row.number("network_cards")? {
+        None => 1,
+        Some(_) => row.positive("network_cards")?,
+    };
+    Ok((enis / cards).max(1))
+}
+
+fn read_gpu(row: &Row<'_>) -> Result<Option<Gpu>, CatalogError> {
+    let count = row.number("gpu_count")?;
+    let memory_mib = row.number("gpu_memory_mib")?;
+    let Some(name) = row.name("gpu_name") else {
+        return match count {
+            Some(_) => Err(row.wrong("gpu_name", "a name, since there is a gpu_count")),
+            None => Ok(None),
+        };
+    };
+    Ok(Some(Gpu {
+        name,
+        manufacturer: row.text("gpu_manufacturer").to_owned(),
+        count: count.ok_or_else(|| row.wrong("gpu_count", WHOLE))?,
+        memory_mib: memory_mib.ok_or_else(|| row.wrong("gpu_memory_mib", WHOLE))?,
+    }))
+}
+
+fn read_neuron(row: &Row<'_>) -> Result<Option<Neuron>, CatalogError> {
+    let Some(devices) = row.number("neuron_devices")? else {
+        return Ok(None);
+    };
+    Ok(Some(Neuron {
+        name: row.name("accelerator_name"),
+        devices,
+        cores: row
+            .number("neuron_cores")?
+            .ok_or_else(|| row.wrong("neuron_cores", WHOLE))?,
+    }))
+}
+
+/// The list price; `None` where the field is empty.
+fn read_price(row: &Row<'_>) -> Result<Option<Price>, CatalogError> {
+    const COLUMN: &str = "on_demand_usd_per_h";
+    match row.text(COLUMN) {
+        "" => Ok(None),
+        text => text
+            .parse()
+            .ok()
+            .and_then(Price::new)
+            .map(Some)
+            .ok_or_else(|| row.wrong(COLUMN, "US dollars per hour, or nothing")),
+    }
+}
+
+/// The zones, each written as the letter that follows the region in its name.
+fn read_zones(row: &Row<'_>, region: &str) -> Result<Vec<Zone>, CatalogError> {
+    let letters = row.text("zones");
+    let distinct: BTreeSet<char> = letters.chars().collect();
+    let fine = letters.chars().all(|c| c.is_ascii_lowercase()) && distinct.len() == letters.len();
+    if !fine {
+        return Err(row.wrong("zones", "the letters of its zones, each once, like abd"));
+    }
+    let zones = distinct.into_iter();
+    Ok(zones.map(|c| Zone::from(format!("{region}{c}"))).collect())
+}

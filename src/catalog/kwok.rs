@@ -1,0 +1,240 @@
+//! Reads instance types in the shape of Karpenter's kwok provider (`instance_types.json`).
+//! It must not know EC2: these types may be any hardware, or none.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::catalog::{Catalog, CatalogError, ec2, hardware};
+use crate::model::id::{TypeName, Zone};
+use crate::model::instance::{CapacityType, InstanceType, Offering, Price};
+use crate::model::labels;
+use crate::model::quantity::Resources;
+use crate::model::requirement::{Requirement, Requirements};
+
+/// The kwok provider's labels share this prefix.
+const PREFIX: &str = "karpenter.kwok.sh/";
+/// Kubernetes' own limit, for types that name none.
+const DEFAULT_PODS: i64 = 110;
+/// What a kwok node keeps for itself, as the kwok provider has it.
+const RESERVED: Resources = Resources {
+    cpu_milli: 100,
+    memory: 10 << 20,
+    ephemeral_storage: 0,
+    pods: 0,
+    extended: BTreeMap::new(),
+};
+
+#[derive(Deserialize)]
+struct RawType {
+    name: String,
+    architecture: String,
+    #[serde(rename = "operatingSystems")]
+    operating_systems: Vec<String>,
+    resources: BTreeMap<String, Value>,
+    offerings: Vec<RawOffering>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct RawOffering {
+    price: f64,
+    #[serde(default = "yes")]
+    available: bool,
+    requirements: Vec<RawRequirement>,
+}
+
+#[derive(Deserialize)]
+struct RawRequirement {
+    key: String,
+    operator: String,
+    #[serde(default)]
+    values: Vec<String>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Reads a list of instance types. Labels the list does not speak of are absent from its types.
+pub fn parse_kwok_json(text: &str) -> Result<Catalog, CatalogError> {
+    let raw: Vec<RawType> = serde_json::from_str(text).map_err(CatalogError::Json)?;
+    let mut types = Vec::with_capacity(raw.len());
+    let mut seen = BTreeSet::new();
+    for raw in &raw {
+        if !seen.insert(raw.name.as_str()) {
+            let name = raw.name.clone();
+            return Err(CatalogError::RepeatedType { name });
+        }
+        types.push(read_type(raw)?);
+    }
+    if types.is_empty() {
+        return Err(CatalogError::Empty);
+    }
+    Ok(Catalog::new(types))
+}
+
+fn wrong(raw: &RawType, place: &str, text: impl Into<String>) -> CatalogError {
+    CatalogError::Type {
+        name: raw.name.clone(),
+        place: place.to_owned(),
+        text: text.into(),
+    }
+}
+
+fn read_type(raw: &RawType) -> Result<InstanceType, CatalogError> {
+    if raw.name.is_empty() {
+        return Err(wrong(
+            raw,
+            "name",
+            "is empty; give every type a name of its own",
+        ));
+    }
+    let mut capacity = Resources {
+        pods: DEFAULT_PODS,
+        ..Resources::default()
+    };
+    for (name, quantity) in &raw.resources {
+        let place = format!("resources.{name}");
+        let text = quantity_text(quantity)
+            .ok_or_else(|| wrong(raw, &place, "is no quantity; write it like \"4Gi\""))?;
+        let set = capacity.set(name, &text);
+        set.map_err(|fault| wrong(raw, &place, fault.to_string()))?;
+        if capacity.get(name) < 0 {
+            return Err(wrong(raw, &place, "is negative"));
+        }
+    }
+    for needed in ["cpu", "memory"] {
+        if capacity.get(needed) == 0 {
+            let place = format!("resources.{needed}");
+            return Err(wrong(raw, &place, "is missing; a node needs some"));
+        }
+    }
+    let mut allocatable = capacity.clone();
+    allocatable.subtract(&RESERVED);
+    let mut offerings = Vec::with_capacity(raw.offerings.len());
+    for (place, offering) in raw.offerings.iter().enumerate() {
+        offerings.push(read_offering(
+            raw,
+            &format!("offerings[{place}]"),
+            offering,
+        )?);
+    }
+    ec2::sort(&mut offerings);
+    let keys: BTreeSet<_> = offerings
+        .iter()
+        .map(|it| (&it.zone, it.capacity_type))
+        .collect();
+    if keys.len() < offerings.len() {
+        let text = "name one zone and capacity type twice; keep one of them";
+        return Err(wrong(raw, "offerings", text));
+    }
+    Ok(InstanceType {
+        name: TypeName::from(raw.name.as_str()),
+        requirements: requirements(raw, &offerings),
+        capacity,
+        allocatable,
+        offerings,
+    })
+}
+
+/// Kubernetes takes quantities as text or as plain numbers.
+fn quantity_text(quantity: &Value) -> Option<String> {
+    match quantity {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+fn read_offering(
+    raw: &RawType,
+    place: &str,
+    offering: &RawOffering,
+) -> Result<Offering, CatalogError> {
+    let value = |key: &str| {
+        let mut named = offering
+            .requirements
+            .iter()
+            .filter(|it| labels::normalized(&it.key) == key);
+        match (named.next(), named.next()) {
+            (Some(it), None) if it.operator == "In" && it.values.len() == 1 => {
+                Ok(it.values[0].as_str())
+            }
+            _ => {
+                let text = format!("wants one requirement on {key}, In a single value");
+                Err(wrong(raw, place, text))
+            }
+        }
+    };
+    let spelling = value(labels::CAPACITY_TYPE)?;
+    let capacity_type = CapacityType::parse(spelling).ok_or_else(|| {
+        let names = CapacityType::NAMES.join(", ");
+        wrong(
+            raw,
+            place,
+            format!("has capacity type {spelling:?}; known are {names}"),
+        )
+    })?;
+    let price = Price::new(offering.price)
+        .ok_or_else(|| wrong(raw, place, format!("has the price {}", offering.price)))?;
+    Ok(Offering {
+        zone: Zone::from(value(labels::ZONE)?),
+        capacity_type,
+        price,
+        available: offering.available,
+    })
+}
+
+fn requirements(raw: &RawType, offerings: &[Offering]) -> Requirements {
+    let mut all = Requirements::default();
+    let mut set = |key: &str, value: &str| all.add(key, Requirement::is_in([value]));
+    let resource = |name: &str| {
+        let quantity = raw.resources.get(name).and_then(quantity_text);
+        quantity.unwrap_or_default()
+    };
+    let cpu = resource("cpu");
+    set(labels::INSTANCE_TYPE, &raw.name);
+    set(labels::ARCH, &raw.architecture);
+    set(&format!("{PREFIX}instance-cpu"), &cpu);
+    set(&format!("{PREFIX}instance-memory"), &resource("memory"));
+    set(&format!("{PREFIX}instance-family"), family(&raw.name));
+    set(
+        &format!("{PREFIX}instance-size"),
+        size(&raw.name).unwrap_or(&cpu),
+    );
+    all.add(
+        labels::OS,
+        Requirement::is_in(raw.operating_systems.iter().cloned()),
+    );
+    hardware::complete(&mut all, offerings);
+    all
+}
+
+/// What stands before the first dot or dash of a name, or else its first letter.
+fn family(name: &str) -> &str {
+    match name.split_once(['.', '-']) {
+        Some((family, _)) => family,
+        None => name
+            .char_indices()
+            .nth(1)
+            .map_or(name, |(end, _)| &name[..end]),
+    }
+}
+
+/// The size in a name of AWS' form, `family.size`; other types are as large as their processor.
+fn size(name: &str) -> Option<&str> {
+    let (family, size) = name.split_once('.')?;
+    let plain = family
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let known = match size.strip_suffix("xlarge") {
+        Some(times) => times.chars().all(|c| c.is_ascii_digit()),
+        None => matches!(
+            size,
+            "nano" | "micro" | "small" | "medium" | "large" | "metal"
+        ),
+    };
+    (plain && !family.is_empty() && known).then_some(size)
+}

@@ -1,0 +1,332 @@
+//! What one pool can supply: instance types less their daemons, and who may have which offering.
+//! It must not know how pods are packed, nor what was launched.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use crate::model::id::Zone;
+use crate::model::instance::{CapacityType, InstanceType, Offering, OfferingKey};
+use crate::model::labels::{
+    CAPACITY_TYPE, INITIALIZED, NODE_CLASS, POOL, REGISTERED, ZONE, is_well_known,
+};
+use crate::model::pod::DaemonSet;
+use crate::model::pool::Pool;
+use crate::model::quantity::Resources;
+use crate::model::requirement::{Incompatible, Operator, Requirement, Requirements};
+use crate::model::taint::{Effect, Taint, untolerated};
+use crate::solve::problem::{Kind, Port, Problem, alternatives, clash};
+use crate::state::snapshot::Snapshot;
+
+/// Offerings of one instance type that are weighed, cheapest first: one bit each. AWS' largest
+/// region has 7 zones and 3 capacity types, which makes 21.
+const OFFERS_MAX: usize = 64;
+
+/// An instance type as a pool would use it.
+#[derive(Debug)]
+pub(super) struct Shape<'a> {
+    /// The type.
+    pub(super) instance_type: &'a InstanceType,
+    /// What is left for pods; none where daemons ask for more than there is.
+    pub(super) net: Option<Vec<i64>>,
+    /// What its daemons ask for.
+    pub(super) daemons: Resources,
+    /// Host ports of its daemons.
+    pub(super) daemon_ports: BTreeSet<Port>,
+    /// What can be had, cheapest first, at most `OFFERS_MAX`.
+    pub(super) offers: Vec<&'a Offering>,
+    /// What could be had but is held down.
+    pub(super) held: Vec<&'a Offering>,
+    /// Its capacity in what the pool limits, in the order of the pool's limits.
+    pub(super) limited: Vec<i64>,
+}
+
+/// A pool with what it can supply.
+#[derive(Debug)]
+pub(super) struct Shelf<'a> {
+    /// The pool.
+    pub(super) pool: &'a Pool,
+    /// What its nodes' labels may be.
+    pub(super) side: Requirements,
+    /// The types it may use, by name.
+    pub(super) shapes: Vec<Shape<'a>>,
+}
+
+/// What pods of one kind may have of a shelf.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Row {
+    /// For each shape, the offers they may have, one bit each.
+    pub(super) masks: Vec<u64>,
+    /// What they ask of labels that neither the pool nor the type decides. Pods that ask for
+    /// different values of one such label are not put together.
+    pub(super) open: Vec<(String, Requirement)>,
+}
+
+/// Why a pool has nothing for a kind of pods, whatever they ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum No {
+    /// A taint is not tolerated.
+    Taint(Taint),
+    /// A label cannot be as wanted.
+    Label(Incompatible),
+}
+
+impl<'a> Shelf<'a> {
+    /// The shelf of a pool. Source: spec/scheduling.md §1.6, §2.9.
+    pub(super) fn new(
+        pool: &'a Pool,
+        problem: &Problem<'_>,
+        snapshot: &Snapshot<'a>,
+        now: Timestamp,
+    ) -> Self {
+        let mut side = pool.requirements.clone();
+        side.add_all(&Requirements::from_labels(&pool.labels));
+        side.add(POOL, Requirement::is_in([pool.name.as_str()]));
+        if let Some(class) = &pool.node_class {
+            side.add(NODE_CLASS, Requirement::is_in([class.as_str()]));
+        }
+        let of_types = pick(&side, |key| !of_pool(key) && !of_offering(key));
+        let daemons = daemons(pool, &side, &snapshot.daemon_sets);
+        let shape = |instance_type: &'a InstanceType| {
+            let (carried, daemon_ports) = carried(instance_type, &daemons);
+            let mut net = instance_type.allocatable.clone();
+            net.subtract(&carried);
+            let limits = &pool.limits.capacity;
+            let amount = |(name, _): &(String, i64)| instance_type.capacity.get(name).max(0);
+            let mut shape = Shape {
+                instance_type,
+                net: problem.axes.supply(&net),
+                daemons: carried,
+                daemon_ports,
+                offers: Vec::new(),
+                held: Vec::new(),
+                limited: limits.iter().map(amount).collect(),
+            };
+            shape.stock(&side, snapshot, now);
+            shape
+        };
+        let shapes = snapshot
+            .catalog
+            .types()
+            .filter(|it| it.requirements.intersects(&of_types).is_ok())
+            .map(shape)
+            .collect();
+        Self { pool, side, shapes }
+    }
+
+    /// What the labels of a node for these pods must be, or why there can be none. `relaxed` takes
+    /// `PreferNoSchedule` for a wish. Source: spec/scheduling.md §2.5, §2.7, §2.8.
+    pub(super) fn admit(
+        &self,
+        kind: &Kind<'_>,
+        alternative: &Requirements,
+        relaxed: bool,
+    ) -> Result<Requirements, No> {
+        let hard = |taint: &&Taint| !(relaxed && taint.effect == Effect::PreferNoSchedule);
+        let taints = self.pool.taints.iter().filter(hard);
+        if let Some(taint) = untolerated(taints, kind.tolerations) {
+            return Err(No::Taint(taint.clone()));
+        }
+        self.side.compatible(alternative, true).map_err(No::Label)?;
+        let mut both = pick(&self.side, |key| alternative.get(key).is_some());
+        both.add_all(alternative);
+        Ok(both)
+    }
+
+    /// What pods of this kind may have, given what the labels must be.
+    pub(super) fn row(&self, kind: &Kind<'_>, labels: &Requirements) -> Row {
+        let of_types = pick(labels, |key| !of_pool(key) && !of_offering(key));
+        let masks: Vec<u64> = self
+            .shapes
+            .iter()
+            .map(|shape| shape.mask(kind, &of_types, labels))
+            .collect();
+        let open = of_types
+            .iter()
+            .filter(|(key, _)| self.leaves_open(key, &masks))
+            .map(|(key, requirement)| (key.to_owned(), requirement.clone()))
+            .collect();
+        Row { masks, open }
+    }
+
+    /// Whether neither the pool nor every type in question says what this label will be.
+    fn leaves_open(&self, key: &str, masks: &[u64]) -> bool {
+        let own = self.side.get(key);
+        let absent = !is_well_known(key);
+        let decides = |shape: &Shape<'_>| match shape.instance_type.requirements.get(key) {
+            Some(requirement) => is_decided(requirement),
+            None => own.is_none() && absent,
+        };
+        let mut in_question = self
+            .shapes
+            .iter()
+            .zip(masks)
+            .filter(|(_, mask)| **mask != 0);
+        !own.is_some_and(is_decided) && in_question.any(|(shape, _)| !decides(shape))
+    }
+}
+
+impl<'a> Shape<'a> {
+    /// Fills in what can be had of what the pool wants.
+    fn stock(&mut self, side: &Requirements, snapshot: &Snapshot<'a>, now: Timestamp) {
+        let mut wanted: Vec<&'a Offering> = self
+            .instance_type
+            .offerings
+            .iter()
+            .filter(|offering| offering.available && sells(side, offering))
+            .collect();
+        wanted.sort_by_key(|offering| (offering.price, &offering.zone, offering.capacity_type));
+        let (held, offers) = wanted
+            .into_iter()
+            .partition(|offering| snapshot.holds.is_held(&self.key(offering), now));
+        (self.held, self.offers) = (held, offers);
+        self.offers.truncate(OFFERS_MAX);
+    }
+
+    /// The full name of one of its offerings.
+    pub(super) fn key(&self, offering: &Offering) -> OfferingKey {
+        OfferingKey {
+            instance_type: self.instance_type.name.clone(),
+            zone: offering.zone.clone(),
+            capacity_type: offering.capacity_type,
+        }
+    }
+
+    /// Whether its labels can be as wanted, apart from zone and capacity type.
+    pub(super) fn suits(&self, labels: &Requirements) -> Result<(), Incompatible> {
+        let of_types = pick(labels, |key| !of_pool(key) && !of_offering(key));
+        self.instance_type.requirements.intersects(&of_types)
+    }
+
+    fn mask(&self, kind: &Kind<'_>, of_types: &Requirements, labels: &Requirements) -> u64 {
+        if self
+            .instance_type
+            .requirements
+            .intersects(of_types)
+            .is_err()
+            || clash(kind.ports, &self.daemon_ports)
+        {
+            return 0;
+        }
+        let bit = |(at, offering): (usize, &&Offering)| u64::from(sells(labels, offering)) << at;
+        self.offers
+            .iter()
+            .enumerate()
+            .map(bit)
+            .fold(0, |all, bit| all | bit)
+    }
+
+    /// The price of the cheapest of these offers.
+    pub(super) fn price(&self, mask: u64) -> Option<f64> {
+        let offer = self.offers.get(mask.trailing_zeros() as usize)?;
+        Some(offer.price.usd_per_h())
+    }
+
+    /// Those of these offers that cost no more than the cheapest of them.
+    pub(super) fn cheapest(&self, mask: u64) -> u64 {
+        let Some(first) = self.offers.get(mask.trailing_zeros() as usize) else {
+            return 0;
+        };
+        let same = |at: &usize| mask >> at & 1 == 1 && self.offers[*at].price == first.price;
+        (0..self.offers.len())
+            .filter(same)
+            .fold(0, |all, at| all | 1 << at)
+    }
+}
+
+/// Whether an offering is where and how these labels want it.
+pub(super) fn sells(labels: &Requirements, offering: &Offering) -> bool {
+    let Offering {
+        zone: Zone(zone),
+        capacity_type,
+        ..
+    } = offering;
+    let has = |key: &str, value: &str| labels.get(key).is_none_or(|own| own.has(value));
+    has(ZONE, zone) && has(CAPACITY_TYPE, CapacityType::as_str(*capacity_type))
+}
+
+/// Labels that a pool gives to its nodes, whatever their type.
+fn of_pool(key: &str) -> bool {
+    matches!(key, POOL | NODE_CLASS)
+}
+
+/// Labels that the offering decides.
+fn of_offering(key: &str) -> bool {
+    matches!(key, ZONE | CAPACITY_TYPE)
+}
+
+fn is_decided(requirement: &Requirement) -> bool {
+    match requirement.operator() {
+        Operator::DoesNotExist => true,
+        Operator::In => requirement.values().is_some_and(|values| values.len() == 1),
+        _ => false,
+    }
+}
+
+fn pick(labels: &Requirements, wanted: impl Fn(&str) -> bool) -> Requirements {
+    let own = labels.iter().filter(|(key, _)| wanted(key));
+    own.map(|(key, requirement)| (key, requirement.clone()))
+        .collect()
+}
+
+/// A daemon as a pool's nodes would carry it.
+struct Daemon<'a> {
+    alternatives: Vec<Requirements>,
+    requests: Resources,
+    ports: &'a BTreeSet<Port>,
+}
+
+/// The daemons that a pool's nodes may carry. Source: spec/scheduling.md §2.9.
+fn daemons<'a>(pool: &Pool, side: &Requirements, sets: &[&'a DaemonSet]) -> Vec<Daemon<'a>> {
+    let mut side = side.clone();
+    // A daemon may wait for a node to be ready for it; it will be.
+    for key in [REGISTERED, INITIALIZED] {
+        side.add(key, Requirement::is_in(["true"]));
+    }
+    let hard = |taint: &&Taint| taint.effect != Effect::PreferNoSchedule;
+    let daemon = |set: &&'a DaemonSet| {
+        let pod = &set.template;
+        let taints = pool.taints.iter().filter(hard);
+        let alternatives: Vec<Requirements> = alternatives(pod)
+            .iter()
+            .filter(|alternative| side.compatible(alternative, true).is_ok())
+            .map(|alternative| pick(alternative, |key| !of_pool(key)))
+            .collect();
+        let fits = untolerated(taints, &pod.tolerations).is_none() && !alternatives.is_empty();
+        fits.then(|| Daemon {
+            alternatives,
+            requests: floored(&pod.requests),
+            ports: &pod.host_ports,
+        })
+    };
+    sets.iter().filter_map(daemon).collect()
+}
+
+/// What the daemons of a type ask for, and their host ports.
+fn carried(instance_type: &InstanceType, daemons: &[Daemon<'_>]) -> (Resources, BTreeSet<Port>) {
+    let mut sum = Resources::default();
+    let mut ports = BTreeSet::new();
+    let own = &instance_type.requirements;
+    for daemon in daemons {
+        let mut alternatives = daemon.alternatives.iter();
+        if alternatives.any(|alternative| own.intersects(alternative).is_ok()) {
+            sum.add(&daemon.requests);
+            ports.extend(daemon.ports.iter().cloned());
+        }
+    }
+    (sum, ports)
+}
+
+/// The same with every amount below zero at zero.
+pub(super) fn floored(resources: &Resources) -> Resources {
+    let extended = resources.extended.iter();
+    Resources {
+        cpu_milli: resources.cpu_milli.max(0),
+        memory: resources.memory.max(0),
+        ephemeral_storage: resources.ephemeral_storage.max(0),
+        pods: resources.pods.max(0),
+        extended: extended
+            .map(|(name, amount)| (name.clone(), (*amount).max(0)))
+            .collect(),
+    }
+}

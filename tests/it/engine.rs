@@ -1,0 +1,366 @@
+//! The engine step by step: what it asks for after each event, and what it leaves alone.
+//! It must not know the simulated world, which tests the same engine as a whole.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use outrigger::catalog::Catalog;
+use outrigger::engine::Engine;
+use outrigger::engine::command::{Answer, Command, FailureKind, Issued, Launch, Refusal};
+use outrigger::engine::command::{NodePatch, RefusalKind};
+use outrigger::engine::event::Event;
+use outrigger::engine::report::Report;
+use outrigger::model::cluster::{Cluster, Mode};
+use outrigger::model::id::{NodeName, ObjectKey};
+use outrigger::model::instance::{Instance, InstanceState};
+use outrigger::model::node::Node;
+use outrigger::model::object::{Kind, Object};
+use outrigger::model::pod::Pod;
+use outrigger::model::pool::{Allowance, Pool};
+
+/// An engine with a hand-driven clock and a provider that always says yes.
+struct Stage {
+    engine: Engine,
+    now: Timestamp,
+    instances: BTreeMap<String, Instance>,
+    launches: Vec<Launch>,
+    seen: Vec<String>,
+    reports: Vec<Report>,
+}
+
+impl Stage {
+    fn new(mode: Mode) -> Self {
+        let now = Timestamp::from_second(1_800_000_000).expect("in range");
+        let mut stage = Self {
+            engine: Engine::new(7),
+            now,
+            instances: BTreeMap::new(),
+            launches: Vec::new(),
+            seen: Vec::new(),
+            reports: Vec::new(),
+        };
+        stage.start(mode);
+        stage
+    }
+
+    fn start(&mut self, mode: Mode) {
+        let mut pool = Pool::new("general");
+        pool.disruption.consolidate_after = Some(SignedDuration::from_secs(30));
+        pool.disruption.budgets[0].nodes = Allowance::Percent(100);
+        let cluster = Cluster {
+            installation: "tests".into(),
+            name: "one".into(),
+            mode,
+            pools: vec![pool],
+            ..Cluster::default()
+        };
+        self.engine.handle(Event::ConfigChanged(Arc::new(cluster)), self.now);
+        let catalog = Arc::new(Catalog::shipped());
+        self.engine.handle(Event::CatalogChanged(catalog), self.now);
+    }
+
+    fn sync(&mut self, nodes: Vec<Node>, pods: Vec<Pod>) {
+        for kind in Kind::ALL {
+            let objects = match kind {
+                Kind::Node => nodes.iter().cloned().map(|n| Object::Node(Box::new(n))).collect(),
+                Kind::Pod => pods.iter().cloned().map(|p| Object::Pod(Box::new(p))).collect(),
+                _ => Vec::new(),
+            };
+            self.engine.handle(Event::Reset(kind, objects), self.now);
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        self.engine.handle(event, self.now);
+    }
+
+    fn apply(&mut self, object: Object) {
+        self.event(Event::Applied(object));
+    }
+
+    /// Lets time pass, answering every command but those of `hold`; returns the names of commands.
+    fn run(&mut self, seconds: i64, hold: &[&str]) -> Vec<Issued> {
+        let end = self.now + SignedDuration::from_secs(seconds);
+        let mut held = Vec::new();
+        loop {
+            while let Some(issued) = self.engine.next_command() {
+                if !matches!(issued.command, Command::ListInstances) {
+                    self.seen.push(issued.command.name().to_owned());
+                }
+                if hold.contains(&issued.command.name()) {
+                    held.push(issued);
+                    continue;
+                }
+                let answer = self.answer(&issued.command);
+                self.engine.handle(Event::Answered(issued.id, answer), self.now);
+            }
+            self.reports.extend(std::iter::from_fn(|| self.engine.next_report()));
+            let next = self.engine.poll_timeout().map_or(end, |(at, _)| at.max(self.now));
+            if next > end {
+                break;
+            }
+            self.now = next;
+            for kind in Kind::ALL {
+                self.engine.handle(Event::WatchAlive(kind), self.now);
+            }
+            self.engine.handle(Event::Timeout, self.now);
+        }
+        self.now = end;
+        held
+    }
+
+    fn answer(&mut self, command: &Command) -> Answer {
+        match command {
+            Command::Launch(launch) => {
+                let id = format!("i-{}", self.launches.len());
+                let instance = Instance {
+                    id: id.as_str().into(),
+                    offering: launch.offerings[0].clone(),
+                    state: InstanceState::Running,
+                    launched: self.now,
+                    tags: launch.tags.clone(),
+                };
+                self.launches.push((**launch).clone());
+                self.instances.insert(id, instance.clone());
+                Answer::Launched(instance)
+            }
+            Command::Terminate { instance, .. } => {
+                let own = self.instances.get_mut(instance.as_str()).expect("a known instance");
+                own.state = InstanceState::Terminated;
+                Answer::Terminating(InstanceState::ShuttingDown)
+            }
+            Command::ListInstances => {
+                Answer::Instances(self.instances.values().cloned().collect())
+            }
+            Command::PatchNode(patch) => {
+                self.patch(patch);
+                Answer::Done
+            }
+            Command::DeleteNode { node, .. } => {
+                let key = ObjectKey::new("", node.as_str());
+                self.engine.handle(Event::Deleted(Kind::Node, key), self.now);
+                Answer::Done
+            }
+            Command::ListPodsOn { node } => {
+                let pods = self.engine.state().objects.pods_on(node.as_str()).cloned().collect();
+                Answer::Pods(pods)
+            }
+            Command::Probe { .. } => Answer::Probed { alive: 0 },
+            Command::Evict { .. } | Command::Rewatch { .. } => Answer::Done,
+        }
+    }
+
+    fn patch(&mut self, patch: &NodePatch) {
+        let node = self.engine.state().objects.nodes.get(&patch.node).expect("a known node");
+        let mut node = node.clone();
+        node.version = format!("{}+", node.version);
+        for (target, changes) in
+            [(&mut node.labels, &patch.labels), (&mut node.annotations, &patch.annotations)]
+        {
+            for (key, value) in changes {
+                match value {
+                    Some(value) => target.insert(key.clone(), value.clone()),
+                    None => target.remove(key),
+                };
+            }
+        }
+        if let Some(taints) = &patch.taints {
+            node.taints.clone_from(taints);
+        }
+        self.engine.handle(Event::Applied(Object::Node(Box::new(node))), self.now);
+    }
+
+    /// The node that the n-th launch would register.
+    fn node(&self, n: usize) -> Node {
+        let launch = &self.launches[n];
+        let instance = &self.instances[&format!("i-{n}")];
+        let catalog = self.engine.state().catalog.clone();
+        let it = catalog.get(instance.offering.instance_type.as_str()).expect("a known type");
+        Node {
+            name: NodeName(format!("node-{n}")),
+            uid: format!("uid-{n}"),
+            version: "1".into(),
+            provider_id: format!("aws:///{}/{}", instance.offering.zone, instance.id),
+            labels: launch.labels.clone(),
+            taints: launch.taints.clone(),
+            ready: true,
+            capacity: it.capacity.clone(),
+            allocatable: it.allocatable.clone(),
+            created: Some(self.now),
+            ..Node::default()
+        }
+    }
+
+    fn count(&self, name: &str) -> usize {
+        self.seen.iter().filter(|own| *own == name).count()
+    }
+}
+
+fn waiting_pod(name: &str) -> Pod {
+    let mut pod = Pod { key: ObjectKey::new("default", name), ..Pod::default() };
+    pod.uid = format!("uid-{name}");
+    pod.unschedulable = true;
+    pod.requests.cpu_milli = 1000;
+    pod.requests.memory = 1 << 30;
+    pod.requests.pods = 1;
+    pod
+}
+
+fn bound(mut pod: Pod, node: &str) -> Object {
+    pod.node = Some(node.into());
+    pod.unschedulable = false;
+    Object::Pod(Box::new(pod))
+}
+
+#[test]
+fn a_pending_pod_becomes_a_node_that_leaves_when_it_is_empty() {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.sync(vec![], vec![]);
+    stage.run(6, &[]);
+    assert!(stage.engine.is_ready(), "two listings agree after five seconds");
+    let pod = waiting_pod("a");
+    stage.apply(Object::Pod(Box::new(pod.clone())));
+    stage.run(3, &[]);
+    assert_eq!(stage.launches.len(), 1);
+    let node = stage.node(0);
+    stage.apply(Object::Node(Box::new(node)));
+    stage.run(2, &[]);
+    let node = stage.engine.state().objects.nodes.values().next().expect("the node").clone();
+    assert!(node.is_registered() && node.is_initialized() && node.taints.is_empty(), "{node:?}");
+    stage.apply(bound(pod.clone(), "node-0"));
+    stage.run(120, &[]);
+    assert_eq!(stage.seen, ["launch", "patch_node"], "a node in use stays");
+    stage.event(Event::Deleted(Kind::Pod, pod.key));
+    stage.run(20, &[]);
+    assert_eq!(stage.count("terminate"), 0, "not before consolidate_after");
+    stage.run(60, &[]);
+    let steps = ["patch_node", "list_pods_on", "terminate", "delete_node"];
+    assert_eq!(stage.seen[2..], steps.map(str::to_owned));
+    assert!(stage.engine.state().ledger.claims.is_empty());
+}
+
+#[test]
+fn a_pod_that_comes_while_its_node_is_tainted_keeps_the_node() {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.run(10, &[]);
+    let node = stage.node(0);
+    stage.apply(Object::Node(Box::new(node)));
+    stage.event(Event::Deleted(Kind::Pod, waiting_pod("a").key));
+    let held = stage.run(60, &["list_pods_on"]);
+    let Some(Issued { id, command: Command::ListPodsOn { .. } }) = held.first() else {
+        panic!("the drain is to be confirmed: {:?}", stage.seen);
+    };
+    let Object::Pod(late) = bound(waiting_pod("late"), "node-0") else { unreachable!() };
+    stage.apply(Object::Pod(late.clone()));
+    stage.event(Event::Answered(*id, Answer::Pods(vec![*late])));
+    stage.run(120, &[]);
+    assert_eq!(stage.count("terminate"), 0);
+    let node = stage.engine.state().objects.nodes.values().next().expect("the node");
+    assert!(!node.has_disrupted_taint(), "the taint is taken away again");
+}
+
+#[test]
+fn a_cluster_in_observe_mode_is_planned_for_and_never_touched() {
+    let mut stage = Stage::new(Mode::Observe);
+    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.run(120, &[]);
+    assert_eq!(stage.seen, Vec::<String>::new());
+    let planned = |report: &&Report| matches!(report, Report::ClaimPlanned { .. });
+    assert_eq!(stage.reports.iter().filter(planned).count(), 1, "said once");
+}
+
+#[test]
+fn nothing_is_launched_before_every_watch_is_synced() {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.event(Event::WatchLost(Kind::Node));
+    stage.run(60, &[]);
+    assert_eq!(stage.count("launch"), 0);
+    stage.event(Event::Reset(Kind::Node, vec![]));
+    stage.run(10, &[]);
+    assert_eq!(stage.count("launch"), 1);
+}
+
+#[test]
+fn a_launch_without_an_answer_is_repeated_under_the_same_claim() {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.sync(vec![], vec![waiting_pod("a")]);
+    let held = stage.run(10, &["launch"]);
+    let unknown = Answer::Failed { kind: FailureKind::Unknown, text: "timed out".into() };
+    stage.event(Event::Answered(held[0].id, unknown));
+    stage.run(10, &[]);
+    let Command::Launch(first) = &held[0].command else { panic!("a launch") };
+    assert_eq!(stage.launches.len(), 1);
+    assert_eq!(stage.launches[0].claim.id, first.claim.id);
+}
+
+#[test]
+fn a_refused_claim_is_planned_again_under_a_new_id_without_the_refused_offering() {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.sync(vec![], vec![waiting_pod("a")]);
+    let held = stage.run(10, &["launch"]);
+    let Command::Launch(first) = &held[0].command else { panic!("a launch") };
+    let offering = first.offerings[0].clone();
+    let kind = RefusalKind::InsufficientCapacity;
+    let refusals = vec![Refusal { offering: offering.clone(), kind }];
+    stage.event(Event::Answered(held[0].id, Answer::LaunchRefused(refusals)));
+    stage.run(10, &[]);
+    assert_eq!(stage.launches.len(), 1);
+    assert_ne!(stage.launches[0].claim.id, first.claim.id);
+    assert!(!stage.launches[0].offerings.contains(&offering));
+}
+
+#[test]
+fn a_restart_takes_claims_back_from_tags_and_launches_nothing_more() {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.run(10, &[]);
+    assert_eq!(stage.launches.len(), 1);
+    stage.engine = Engine::new(8);
+    stage.start(Mode::Manage);
+    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.run(60, &[]);
+    assert_eq!(stage.launches.len(), 1, "the pod has room on the claim");
+    let node = stage.node(0);
+    stage.apply(Object::Node(Box::new(node)));
+    stage.run(5, &[]);
+    assert_eq!(stage.engine.state().ledger.claims.len(), 1);
+}
+
+#[test]
+fn a_claim_that_never_registers_is_ended_and_planned_again() {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.run(10, &[]);
+    stage.run(15 * 60, &["rewatch"]);
+    assert_eq!(stage.count("terminate"), 0, "not before the nodes were listed once more");
+    stage.event(Event::Reset(Kind::Node, vec![]));
+    stage.run(30, &[]);
+    assert_eq!(stage.count("terminate"), 1);
+    assert_eq!(stage.launches.len(), 2);
+}
+
+#[test]
+fn a_relist_that_lacks_many_nodes_freezes_until_they_are_asked_for() {
+    let mut stage = Stage::new(Mode::Manage);
+    let nodes: Vec<Node> = (0..10)
+        .map(|n| Node { name: NodeName(format!("n{n}")), ready: true, ..Node::default() })
+        .collect();
+    stage.sync(nodes.clone(), vec![]);
+    stage.run(10, &[]);
+    let few = nodes[..3].iter().cloned().map(|n| Object::Node(Box::new(n))).collect();
+    stage.event(Event::Reset(Kind::Node, few));
+    stage.apply(Object::Pod(Box::new(waiting_pod("a"))));
+    let held = stage.run(60, &["probe", "rewatch"]);
+    assert_eq!(stage.count("launch"), 0, "frozen");
+    stage.event(Event::Answered(held[0].id, Answer::Probed { alive: 1 }));
+    let held = stage.run(60, &["rewatch", "probe"]);
+    assert_eq!(stage.count("launch"), 0, "still frozen");
+    assert!(held.iter().any(|own| matches!(own.command, Command::Rewatch { .. })));
+    let all = nodes.iter().cloned().map(|n| Object::Node(Box::new(n))).collect();
+    stage.event(Event::Reset(Kind::Node, all));
+    stage.run(10, &[]);
+    assert_eq!(stage.count("launch"), 1, "work goes on by itself");
+}

@@ -1,0 +1,6 @@
+//! The one integration binary; each module is one rung of the ladder in docs/ARCHITECTURE.md.
+//! It must not know anything its modules test.
+
+mod tidy;
+
+mod engine;
