@@ -9,6 +9,8 @@ mod fill;
 
 mod choose;
 
+mod rooms;
+
 mod draft;
 
 mod pack;

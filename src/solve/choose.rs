@@ -1,8 +1,7 @@
 //! What may be launched for a claim: which types fit, by price, within what the limits leave.
 //! It must not know how its pods were brought together.
 
-use crate::model::id::{TypeName, Zone};
-use crate::model::instance::{CapacityType, OfferingKey, Price};
+use crate::model::instance::{OfferingKey, Price};
 use crate::solve::fill::Part;
 use crate::solve::problem::{Problem, take, times};
 use crate::solve::supply::{Row, Shelf};
@@ -59,11 +58,6 @@ impl Ledger {
             *left = left.saturating_add(*amount);
         }
         self.nodes = self.nodes.saturating_add(1);
-    }
-
-    /// Whether nothing is limited.
-    pub(super) fn is_open(&self) -> bool {
-        self.left.is_empty()
     }
 }
 
@@ -125,37 +119,26 @@ pub(super) fn offerings(
     sum: &[i64],
     ledger: &mut Ledger,
 ) -> (Vec<(OfferingKey, Price)>, Vec<usize>) {
-    let mut wanted: Vec<(Price, &Zone, &TypeName, CapacityType, usize)> = Vec::new();
-    for (at, shape) in shelf.shapes.iter().enumerate() {
-        let mask = fitting(shelf, at, rows, sum);
-        for (bit, offer) in shape.offers.iter().enumerate() {
-            if mask >> bit & 1 == 1 {
-                let name = &shape.instance_type.name;
-                wanted.push((offer.price, &offer.zone, name, offer.capacity_type, at));
-            }
-        }
-    }
-    wanted.sort_unstable();
     let mut reserved = shelf.shapes[planned].limited.clone();
     let mut kept = Vec::new();
     let mut types = Vec::new();
     let mut price_max = f64::INFINITY;
-    for (price, zone, name, capacity_type, at) in wanted {
-        if kept.len() == OFFERINGS_MAX || price.usd_per_h() > price_max {
+    // What fits depends on the type alone; offers of one type are far apart in the list.
+    let mut masks: Vec<Option<u64>> = vec![None; shelf.shapes.len()];
+    for &(at, bit) in &shelf.by_price {
+        let shape = &shelf.shapes[at];
+        let offer = shape.offers[bit];
+        if kept.len() == OFFERINGS_MAX || offer.price.usd_per_h() > price_max {
             break;
         }
-        if !grow(&mut reserved, &shelf.shapes[at].limited, ledger) {
+        let mask = *masks[at].get_or_insert_with(|| fitting(shelf, at, rows, sum));
+        if mask >> bit & 1 == 0 || !grow(&mut reserved, &shape.limited, ledger) {
             continue;
         }
-        if kept.is_empty() && price.usd_per_h() > 0.0 {
-            price_max = PRICE_RATIO_MAX * price.usd_per_h();
+        if kept.is_empty() && offer.price.usd_per_h() > 0.0 {
+            price_max = PRICE_RATIO_MAX * offer.price.usd_per_h();
         }
-        let key = OfferingKey {
-            instance_type: name.clone(),
-            zone: zone.clone(),
-            capacity_type,
-        };
-        kept.push((key, price));
+        kept.push((shape.key(offer), offer.price));
         if !types.contains(&at) {
             types.push(at);
         }

@@ -25,6 +25,9 @@ const QUEUES_MAX: usize = 64;
 /// Claims that are looked at for being one, the cheapest of all. A fuller node has nothing to gain.
 const MERGE_MAX: usize = 8;
 
+/// Times that claims are made one. A packing leaves a few that gain by it, whatever its size.
+const MERGES_MAX: usize = 64;
+
 /// A node to be made, in ordinals.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Claim {
@@ -63,7 +66,8 @@ pub(super) struct Draft {
     pub(super) ledger: Ledger,
     /// Whether it ended because its steps were used up.
     pub(super) cut_short: bool,
-    steps: u64,
+    /// How much was looked at.
+    pub(super) steps: u64,
 }
 
 /// An instance type as seen from a row, and the best that is known to be made of it.
@@ -197,16 +201,18 @@ impl<'o> Order<'o> {
     fn refit(&self, draft: &mut Draft) {
         let mut last: Option<(Claim, Claim)> = None;
         for claim in &mut draft.claims {
+            let limited = &self.shelf.shapes[claim.shape].limited;
+            draft.ledger.release(limited);
             if let Some((before, after)) = &last
-                && draft.ledger.is_open()
                 && before == claim
+                && draft.ledger.copies(&self.shelf.shapes[after.shape].limited) > 0
             {
+                let limited = &self.shelf.shapes[after.shape].limited;
+                draft.ledger.reserve(limited, 1);
                 claim.clone_from(after);
                 continue;
             }
             let before = claim.clone();
-            let limited = &self.shelf.shapes[claim.shape].limited;
-            draft.ledger.release(limited);
             let whole = sum(self.problem, claim.parts.iter().map(|(_, part)| *part));
             let rows = self.rows_of(&claim.parts);
             if let Some((shape, price)) = cheapest(self.shelf, &rows, &whole, &draft.ledger)
@@ -223,8 +229,7 @@ impl<'o> Order<'o> {
     /// Makes the cheapest claims one wherever that costs less. The last nodes of a packing carry
     /// what was left over, each sized for the best use of itself alone.
     fn merge_small(&self, draft: &mut Draft) {
-        // Each round leaves fewer claims.
-        while draft.claims.len() > 1 {
+        for _ in 0..MERGES_MAX.min(draft.claims.len().saturating_sub(1)) {
             let mut order: Vec<usize> = (0..draft.claims.len()).collect();
             order.sort_by(|a, b| {
                 let price = |at: &usize| draft.claims[*at].price;

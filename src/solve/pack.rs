@@ -12,24 +12,21 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::model::taint::{Effect, untolerated};
-use crate::solve::choose::{Ledger, sum};
+use crate::model::taint::Effect;
+use crate::solve::choose::Ledger;
 use crate::solve::draft::{Claim, Draft, NODE_COST, Order};
-use crate::solve::fill::{Bin, Part, Queues, Terms, Way};
-use crate::solve::problem::{Kind, Problem, clash, take, times};
+use crate::solve::fill::{Part, Way};
+use crate::solve::problem::{Kind, Problem};
+use crate::solve::rooms::place;
 use crate::solve::supply::{Row, Shelf};
 use crate::state::snapshot::{Room, Snapshot};
 
 /// Steps one draft may take, each a class looked at for one host: some nanoseconds. Beyond, pods
-/// are left with `Effort`. 10,000 pods that all differ take a tenth of it.
+/// are left with `Effort`. 100,000 pods that all differ take half of it with 1,340 types.
 const STEPS_MAX: u64 = 200_000_000;
 
-/// Steps that rooms may take, each a class looked at for one room. 10,000 classes and 10,000 rooms
-/// fit in.
-const ROOM_STEPS_MAX: u64 = 200_000_000;
-
-/// Below so many pods times rooms, other orders are tried where the first leaves pods waiting.
-const ROOM_TRIES_MAX: u64 = 20_000_000;
+/// A draft that takes more steps than this is not made again in other ways.
+const AGAIN_MAX: u64 = 2_000_000;
 
 /// Drafts of one round: a draft moves claims to smaller types at its end, which may free some of
 /// the limits for pods that it left.
@@ -85,16 +82,16 @@ pub(super) fn pack<'a>(
         let used = snapshot.usage.get(&shelf.pool.name);
         Ledger::new(shelf, &used.cloned().unwrap_or_default())
     };
+    let placed = place(problem, rooms);
     let mut packed = Packed {
         ledgers: shelves.iter().map(ledger).collect(),
         shelves,
-        placed: vec![Vec::new(); rooms.len()],
+        placed: placed.parts,
         opened: Vec::new(),
         rows: Vec::new(),
-        left: problem.counts(),
-        cut_short: false,
+        left: placed.left,
+        cut_short: placed.cut_short,
     };
-    place_in_rooms(problem, rooms, &mut packed);
     open_claims(problem, &mut packed);
     let placed = packed.placed.iter().flatten().copied();
     let claims = packed.opened.iter().flat_map(|opened| &opened.claim.parts);
@@ -105,191 +102,6 @@ pub(super) fn pack<'a>(
     assert!(count == problem.counts(), "every pod is counted once");
     packed
 }
-
-// Phase 1: rooms.
-
-/// Rooms in ordinals.
-struct Rooms<'r> {
-    problem: &'r Problem<'r>,
-    rooms: &'r [&'r Room],
-    /// What is free; none where nothing fits.
-    free: Vec<Option<Vec<i64>>>,
-    /// Whether a kind may go to a room, kind by kind, once it is known.
-    may: Vec<Option<bool>>,
-}
-
-/// Fills the rooms there are, in the snapshot's order. Where that leaves pods waiting, other ways
-/// to fill the same rooms may leave fewer.
-fn place_in_rooms(problem: &Problem<'_>, rooms: &[&Room], packed: &mut Packed<'_>) {
-    let mut own = Rooms {
-        problem,
-        rooms,
-        free: rooms
-            .iter()
-            .map(|room| problem.axes.supply(&room.free))
-            .collect(),
-        may: vec![None; rooms.len() * problem.kinds.len()],
-    };
-    let effort = (rooms.len() * problem.classes.len()) as u64;
-    let mut best = own.by_pod();
-    packed.cut_short = effort > ROOM_STEPS_MAX;
-    let tries = [
-        (Way::Worth, true),
-        (Way::Largest, true),
-        (Way::Worth, false),
-        (Way::Largest, false),
-    ];
-    for (way, largest_first) in tries {
-        let waiting: u64 = best.1.iter().sum();
-        if waiting == 0 || effort > ROOM_TRIES_MAX {
-            break;
-        }
-        let other = own.by_room(way, largest_first);
-        if other.1.iter().sum::<u64>() < waiting {
-            best = other;
-        }
-    }
-    own.check(&best.0);
-    (packed.placed, packed.left) = best;
-}
-
-impl Rooms<'_> {
-    /// Whether pods of a kind may go to a room, resources apart. `PreferNoSchedule` does not keep
-    /// them away: the scheduler would bind them there rather than leave them waiting.
-    fn may(&mut self, kind: usize, room: usize) -> bool {
-        let at = kind * self.rooms.len() + room;
-        if let Some(known) = self.may[at] {
-            return known;
-        }
-        let (own, host) = (&self.problem.kinds[kind], &self.rooms[room]);
-        let mut taints = host
-            .taints
-            .iter()
-            .filter(|taint| taint.effect != Effect::PreferNoSchedule);
-        let may = untolerated(&mut taints, own.tolerations).is_none()
-            && !clash(own.ports, &host.host_ports)
-            && own
-                .alternatives
-                .iter()
-                .any(|alternative| host.labels.compatible(alternative, false).is_ok());
-        self.may[at] = Some(may);
-        may
-    }
-
-    /// Each class in turn to the first rooms that have room for it.
-    fn by_pod(&mut self) -> (Vec<Vec<Part>>, Vec<u64>) {
-        let mut free = self.free.clone();
-        let mut left = self.problem.counts();
-        let mut placed: Vec<Vec<Part>> = vec![Vec::new(); self.rooms.len()];
-        let mut steps = 0;
-        for (class, own) in self.problem.classes.iter().enumerate() {
-            for room in 0..self.rooms.len() {
-                steps += 1;
-                if left[class] == 0 || steps > ROOM_STEPS_MAX {
-                    break;
-                }
-                let Some(free) = &mut free[room] else {
-                    continue;
-                };
-                let mut count = times(free, &own.demand).min(left[class]);
-                if count == 0 || !self.may(own.kind, room) {
-                    continue;
-                }
-                if !self.problem.kinds[own.kind].ports.is_empty() {
-                    let there = |(other, _): &Part| self.problem.classes[*other].kind;
-                    let mut others = placed[room].iter().map(there);
-                    if others.any(|other| self.problem.ports_clash(own.kind, other)) {
-                        continue;
-                    }
-                    count = 1;
-                }
-                take(free, &own.demand, count);
-                left[class] -= count;
-                placed[room].push((class, count));
-            }
-        }
-        (placed, left)
-    }
-
-    /// Each room in turn with the pods that go together best.
-    fn by_room(&mut self, way: Way, largest_first: bool) -> (Vec<Vec<Part>>, Vec<u64>) {
-        let mut left = self.problem.counts();
-        let mut placed: Vec<Vec<Part>> = vec![Vec::new(); self.rooms.len()];
-        let mut order: Vec<usize> = (0..self.rooms.len()).collect();
-        if largest_first {
-            let size = |room: &usize| self.free[*room].as_ref().map(|free| (free[0], free[1]));
-            order.sort_by(|one, other| size(other).cmp(&size(one)).then(one.cmp(other)));
-        }
-        let worth = self.worth();
-        let mut steps = 0;
-        for room in order {
-            let Some(free) = self.free[room].clone() else {
-                continue;
-            };
-            let kinds = self.problem.kinds.len();
-            let may: Vec<bool> = (0..kinds).map(|kind| self.may(kind, room)).collect();
-            let ports = |kind: usize| !self.problem.kinds[kind].ports.is_empty();
-            let terms = Terms {
-                mask: &|kind| u64::from(may[kind]),
-                is_picky: &ports,
-                apart: &|one, other| self.problem.ports_clash(one, other),
-            };
-            let order: Vec<usize> = (0..left.len()).filter(|class| left[*class] > 0).collect();
-            let queues = order.iter().map(|class| vec![*class]).collect();
-            let mut bin = Bin {
-                free,
-                mask: 1,
-                good: 1,
-                picky: Vec::new(),
-            };
-            let waiting = (&Queues { order, queues }, &left[..], &worth[..]);
-            placed[room] = bin.fill(way, (self.problem, &terms), waiting, &mut steps);
-            for (class, count) in &placed[room] {
-                left[*class] -= count;
-            }
-        }
-        (placed, left)
-    }
-
-    /// What a pod is worth where nothing is bought: the largest share of all free room it takes.
-    fn worth(&self) -> Vec<f64> {
-        let axes = self
-            .problem
-            .classes
-            .first()
-            .map_or(0, |class| class.demand.len());
-        let mut whole = vec![0.0; axes];
-        for free in self.free.iter().flatten() {
-            for (whole, free) in whole.iter_mut().zip(free) {
-                #[expect(clippy::cast_precision_loss, reason = "only for an order")]
-                let free = *free as f64;
-                *whole += free;
-            }
-        }
-        let worth = |demand: &Vec<i64>| {
-            #[expect(clippy::cast_precision_loss, reason = "only for an order")]
-            let share = |(demand, whole): (&i64, &f64)| *demand as f64 / f64::max(*whole, 1.0);
-            demand.iter().zip(&whole).map(share).fold(1e-12, f64::max)
-        };
-        let classes = self.problem.classes.iter();
-        classes.map(|class| worth(&class.demand)).collect()
-    }
-
-    /// Post-condition: no room takes more than it has.
-    fn check(&self, placed: &[Vec<Part>]) {
-        for ((room, free), parts) in self.rooms.iter().zip(&self.free).zip(placed) {
-            let whole = sum(self.problem, parts.iter().copied());
-            let fits = free.as_ref().is_some_and(|free| times(free, &whole) > 0);
-            assert!(
-                parts.is_empty() || fits,
-                "{} takes no more than it has",
-                room.host
-            );
-        }
-    }
-}
-
-// Phase 2: new claims.
 
 /// Opens claims for what is left, pool by pool.
 fn open_claims(problem: &Problem<'_>, packed: &mut Packed<'_>) {
@@ -435,7 +247,7 @@ fn best_draft(order: &Order<'_>, ledger: &Ledger) -> Draft {
             ..*order
         };
         let draft = order.draft(ways, ledger, STEPS_MAX);
-        let last = draft.cut_short || draft.claims.is_empty();
+        let last = draft.steps > AGAIN_MAX || draft.claims.is_empty();
         if drafts.is_empty() || !draft.cut_short {
             drafts.push(draft);
         }

@@ -59,6 +59,10 @@ impl Axes {
 
 /// How many times a demand fits into what is free.
 pub(super) fn times(free: &[i64], demand: &[i64]) -> u64 {
+    // Most are asked of what is too small, and a comparison is cheaper than a division.
+    if free.iter().zip(demand).any(|(free, demand)| demand > free) {
+        return 0;
+    }
     let ratio = |(free, demand): (&i64, &i64)| match *demand {
         0 => u64::MAX,
         demand => u64::try_from(free / demand).unwrap_or(0),
@@ -233,4 +237,74 @@ pub(super) fn clash(one: &BTreeSet<Port>, other: &BTreeSet<Port>) -> bool {
         a.0 == b.0 && a.2 == b.2 && (a.1 == b.1 || everywhere(&a.1) || everywhere(&b.1))
     };
     one.iter().any(|a| other.iter().any(|b| same(a, b)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{Problem, clash, times};
+    use crate::model::pod::Pod;
+
+    #[test]
+    fn host_ports_clash_on_one_address_or_all() {
+        let cases = [
+            ("TCP", "", 80, true),
+            ("TCP", "::", 80, true),
+            ("TCP", "10.0.0.1", 80, true),
+            ("TCP", "10.0.0.2", 80, false),
+            ("UDP", "10.0.0.1", 80, false),
+            ("TCP", "10.0.0.1", 81, false),
+        ];
+        let ports = |protocol: &str, address: &str, port: u16| {
+            BTreeSet::from([(protocol.to_owned(), address.to_owned(), port)])
+        };
+        for (protocol, address, port, expect) in cases {
+            let other = ports(protocol, address, port);
+            assert_eq!(
+                clash(&ports("TCP", "10.0.0.1", 80), &other),
+                expect,
+                "{other:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_demand_fits_as_often_as_its_scarcest_resource_allows() {
+        let cases = [
+            ([10, 9, 3], [2, 3, 1], 3),
+            ([10, 9, 0], [2, 3, 1], 0),
+            ([10, 9, 0], [2, 3, 0], 3),
+            ([0, 0, 0], [0, 0, 0], u64::MAX),
+            ([i64::MAX, 1, 1], [1, 1, 1], 1),
+        ];
+        for (free, demand, expect) in cases {
+            assert_eq!(times(&free, &demand), expect, "{demand:?} in {free:?}");
+        }
+    }
+
+    #[test]
+    fn pods_that_are_alike_are_one_class_and_the_largest_come_first() {
+        let pod = |name: &str, cpu: i64, zone: &str| {
+            let mut pod = Pod::default();
+            pod.key.name = name.to_owned();
+            pod.requests.cpu_milli = cpu;
+            pod.node_selector.insert("zone".to_owned(), zone.to_owned());
+            pod
+        };
+        let pods = [
+            pod("a", 1, "x"),
+            pod("b", i64::MIN, "x"),
+            pod("c", 2, "y"),
+            pod("d", 1, "x"),
+            pod("e", 1, "y"),
+        ];
+        let problem = Problem::new(&pods.iter().collect::<Vec<_>>());
+        let name = |pod: &&Pod| pod.key.name.clone();
+        let classes = problem.classes.iter();
+        let names: Vec<String> = classes
+            .map(|class| class.pods.iter().map(name).collect())
+            .collect();
+        assert_eq!(names, ["c", "ad", "e", "b"]);
+    }
 }

@@ -50,6 +50,10 @@ pub(super) struct Shelf<'a> {
     pub(super) side: Requirements,
     /// The types it may use, by name.
     pub(super) shapes: Vec<Shape<'a>>,
+    /// All their offers by price, then zone, type and capacity type: the places of shape and offer.
+    pub(super) by_price: Vec<(usize, usize)>,
+    /// The labels that some of these types define.
+    keys: BTreeSet<&'a str>,
 }
 
 /// What pods of one kind may have of a shelf.
@@ -105,13 +109,21 @@ impl<'a> Shelf<'a> {
             shape.stock(&side, snapshot, now);
             shape
         };
-        let shapes = snapshot
+        let shapes: Vec<Shape<'a>> = snapshot
             .catalog
             .types()
             .filter(|it| it.requirements.intersects(&of_types).is_ok())
             .map(shape)
             .collect();
-        Self { pool, side, shapes }
+        let defined = |shape: &Shape<'a>| shape.instance_type.requirements.iter();
+        let keys = shapes.iter().flat_map(defined).map(|(key, _)| key);
+        Self {
+            pool,
+            side,
+            by_price: by_price(&shapes),
+            keys: keys.collect(),
+            shapes,
+        }
     }
 
     /// What the labels of a node for these pods must be, or why there can be none. `relaxed` takes
@@ -136,10 +148,11 @@ impl<'a> Shelf<'a> {
     /// What pods of this kind may have, given what the labels must be.
     pub(super) fn row(&self, kind: &Kind<'_>, labels: &Requirements) -> Row {
         let of_types = pick(labels, |key| !of_pool(key) && !of_offering(key));
+        let defined = pick(&of_types, |key| self.keys.contains(key));
         let masks: Vec<u64> = self
             .shapes
             .iter()
-            .map(|shape| shape.mask(kind, &of_types, labels))
+            .map(|shape| shape.mask(kind, &defined, labels))
             .collect();
         let open = of_types
             .iter()
@@ -232,6 +245,18 @@ impl<'a> Shape<'a> {
             .filter(same)
             .fold(0, |all, at| all | 1 << at)
     }
+}
+
+fn by_price(shapes: &[Shape<'_>]) -> Vec<(usize, usize)> {
+    let offers =
+        |(at, shape): (usize, &Shape<'_>)| (0..shape.offers.len()).map(move |bit| (at, bit));
+    let mut all: Vec<(usize, usize)> = shapes.iter().enumerate().flat_map(offers).collect();
+    // Shapes are by name, so their places order as their names do.
+    all.sort_by_key(|(at, bit)| {
+        let offer = shapes[*at].offers[*bit];
+        (offer.price, &offer.zone, *at, offer.capacity_type)
+    });
+    all
 }
 
 /// Whether an offering is where and how these labels want it.
