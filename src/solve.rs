@@ -21,6 +21,7 @@ use jiff::Timestamp;
 
 use crate::model::id::{PodKey, PoolName};
 use crate::model::instance::{OfferingKey, Price};
+use crate::model::labels::Labels;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::solve::pack::{Opened, Packed};
@@ -35,6 +36,8 @@ pub struct NewClaim {
     pub pool: PoolName,
     /// What may be launched for it, cheapest first; never empty.
     pub offerings: Vec<(OfferingKey, Price)>,
+    /// Labels its node must get beyond those of its pool and type, so that its pods agree.
+    pub labels: Labels,
     /// Sum of what its pods and daemons ask for.
     pub requests: Resources,
     /// The pods, sorted by key.
@@ -225,6 +228,7 @@ impl<'d> Deal<'d> {
             NewClaim {
                 pool: shelf.pool.name.clone(),
                 offerings,
+                labels: shelf.labels(&rows),
                 requests,
                 pods: keys(&pods),
             }

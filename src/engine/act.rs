@@ -175,6 +175,7 @@ impl Engine {
         self.report(report);
         let mut claim = Claim::new(ClaimRecord { id, ..record }, Phase::Planned, now);
         claim.offerings = launch.offerings.into_iter().map(|(offering, _)| offering).collect();
+        claim.labels = launch.labels;
         claim.pods = launch.pods.into_iter().collect();
         self.state.ledger.insert(claim);
     }

@@ -157,6 +157,7 @@ impl Engine {
         claim.phase = Phase::Launching;
         let claim = claim.clone();
         let mut labels = pool_labels(&pool);
+        labels.extend(claim.labels);
         labels.insert(MANAGED_BY.to_owned(), claim.record.installation.clone());
         if let Some(class) = &claim.record.node_class {
             labels.insert(NODE_CLASS.to_owned(), class.to_string());
@@ -219,6 +220,7 @@ impl Engine {
     fn registration(&self, claim: &Claim, node: &Node, now: Timestamp) -> NodePatch {
         let pool = self.timeouts(claim);
         let mut labels = pool_labels(&pool);
+        labels.extend(claim.labels.clone());
         labels.insert(MANAGED_BY.to_owned(), claim.record.installation.clone());
         labels.insert(REGISTERED.to_owned(), "true".to_owned());
         if let Some(instance) = &claim.instance {

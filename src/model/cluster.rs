@@ -29,20 +29,45 @@ pub struct Kubeconfig {
     pub context: Option<String>,
 }
 
+/// Whether lists come as a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WatchList {
+    /// As the server can.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
 /// How the cluster's API is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Api {
     /// List this often instead of watching; none means watch.
     pub poll: Option<SignedDuration>,
+    /// Requests per second, on average.
+    pub qps: u32,
+    /// Requests at once, at most.
+    pub burst: u32,
     /// Requests in flight at once.
     pub concurrency: u32,
+    /// Whether lists come as a stream.
+    pub watch_list: WatchList,
+    /// Nothing is decided on a view of the cluster older than this.
+    pub view_max_age: SignedDuration,
 }
 
 impl Default for Api {
     fn default() -> Self {
         Self {
             poll: None,
+            // Karpenter's (spec/scheduling.md, settings).
+            qps: 200,
+            burst: 300,
             concurrency: 32,
+            watch_list: WatchList::default(),
+            view_max_age: SignedDuration::from_mins(5),
         }
     }
 }

@@ -137,6 +137,18 @@ impl Requirement {
         (!self.complement).then_some(&self.values)
     }
 
+    /// A value the label may have; none where it may as well be absent.
+    pub fn any(&self) -> Option<String> {
+        if self.allows_absence() {
+            return None;
+        }
+        if !self.complement {
+            return self.values.iter().next().cloned();
+        }
+        let bound = self.gte.or(self.lte);
+        Some(bound.map_or_else(|| "true".to_owned(), |number| number.to_string()))
+    }
+
     fn within(&self, value: &str) -> bool {
         if self.gte.is_none() && self.lte.is_none() {
             return true;

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use crate::model::id::Zone;
 use crate::model::instance::{CapacityType, InstanceType, Offering, OfferingKey};
 use crate::model::labels::{
-    CAPACITY_TYPE, INITIALIZED, NODE_CLASS, POOL, REGISTERED, ZONE, is_well_known,
+    CAPACITY_TYPE, INITIALIZED, Labels, NODE_CLASS, POOL, REGISTERED, ZONE, is_well_known,
 };
 use crate::model::pod::DaemonSet;
 use crate::model::pool::Pool;
@@ -160,6 +160,21 @@ impl<'a> Shelf<'a> {
             .map(|(key, requirement)| (key.to_owned(), requirement.clone()))
             .collect();
         Row { masks, open }
+    }
+
+    /// Labels that the pool's requirements or the pods leave open and that someone must set: the
+    /// first value that all allow.
+    pub(super) fn labels(&self, rows: &[&Row]) -> Labels {
+        let mut open = pick(&self.side, |key| {
+            !is_well_known(key) && !self.keys.contains(key) && !of_pool(key)
+        });
+        for (key, requirement) in rows.iter().flat_map(|row| &row.open) {
+            if !is_well_known(key) {
+                open.add(key, requirement.clone());
+            }
+        }
+        let value = |(key, own): (&str, &Requirement)| Some((key.to_owned(), own.any()?));
+        open.iter().filter_map(value).collect()
     }
 
     /// Whether neither the pool nor every type in question says what this label will be.

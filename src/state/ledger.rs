@@ -9,6 +9,7 @@ use crate::model::claim::{ClaimRecord, NotAClaim, Phase};
 use crate::model::cluster::Cluster;
 use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey};
 use crate::model::instance::{Instance, InstanceState, OfferingKey};
+use crate::model::labels::Labels;
 use crate::model::pool::Reason;
 
 /// One promised node.
@@ -22,6 +23,8 @@ pub struct Claim {
     pub since: Timestamp,
     /// What may be launched for it, cheapest first; empty once an instance exists.
     pub offerings: Vec<OfferingKey>,
+    /// Labels its node gets beyond those of its pool and type.
+    pub labels: Labels,
     /// Its instance.
     pub instance: Option<Instance>,
     /// Its Node.
@@ -44,6 +47,7 @@ impl Claim {
             phase,
             since: now,
             offerings: Vec::new(),
+            labels: Labels::new(),
             instance: None,
             node: None,
             pods: BTreeSet::new(),

@@ -176,7 +176,8 @@ impl State {
                 lower(&mut free, name, amount);
             }
         }
-        let labels = claim_labels(pool, offerings, &types);
+        let mut labels = claim_labels(pool, offerings, &types);
+        labels.add_all(&Requirements::from_labels(&claim.labels));
         let taints = pool.taints.clone();
         free.subtract(&daemon_requests(self.objects.daemon_sets.values(), &taints, &labels));
         let host = Host::Claim(claim.record.id.clone());
