@@ -4,7 +4,8 @@
 //! Events only mark work; a pass does it a moment later, so that a thousand events cost one pass:
 //!
 //! ```text
-//! handle(event) ─► state ─► wake ─ ─ Timeout ─► pass: look ─► join ─► lifecycle ─► sweep ─► provision
+//! handle(event) ─► state ─► wake ─ ─ Timeout ─► pass
+//! pass: look ─► join ─► lifecycle ─► sweep ─► provision
 //! ```
 
 pub mod backoff;
@@ -177,7 +178,9 @@ impl Engine {
 
     fn forget_gone_nodes(&mut self) {
         let unknown: BTreeSet<&NodeName> = self.state.objects.unknown_nodes().collect();
-        self.looking.gone_nodes.retain(|name| unknown.contains(name));
+        self.looking
+            .gone_nodes
+            .retain(|name| unknown.contains(name));
     }
 
     fn wake_at(&mut self, at: Timestamp, why: &'static str) {
@@ -199,7 +202,14 @@ impl Engine {
         self.last_command += 1;
         let id = CommandId(self.last_command);
         let name = command.name();
-        self.flights.insert(id, Flight { kind, name, since: now });
+        self.flights.insert(
+            id,
+            Flight {
+                kind,
+                name,
+                since: now,
+            },
+        );
         self.commands.push_back(Issued { id, command });
         id
     }

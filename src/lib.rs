@@ -7,6 +7,8 @@ pub mod model;
 
 pub mod catalog;
 
+pub mod config;
+
 pub mod state;
 
 pub mod solve;

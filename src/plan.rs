@@ -66,19 +66,32 @@ pub fn sweep_empty(snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
     let (due, kept) = empty_nodes(snapshot, now);
     let retire = due
         .into_iter()
-        .map(|candidate| Retire { candidate, reason: Reason::Empty })
+        .map(|candidate| Retire {
+            candidate,
+            reason: Reason::Empty,
+        })
         .collect();
-    Plan { retire, kept, ..Plan::default() }
+    Plan {
+        retire,
+        kept,
+        ..Plan::default()
+    }
 }
 
 /// Both at once, for a plan that is shown and not carried out. A node that pending pods will use is
 /// not retired by the same plan.
 pub fn whole(snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
     let plan = provision(snapshot, now);
-    let Plan { mut retire, kept, .. } = sweep_empty(snapshot, now);
+    let Plan {
+        mut retire, kept, ..
+    } = sweep_empty(snapshot, now);
     retire.retain(|own| {
         let host = Host::Node(own.candidate.node.clone());
         !plan.placed.iter().any(|(placed, _)| *placed == host)
     });
-    Plan { retire, kept, ..plan }
+    Plan {
+        retire,
+        kept,
+        ..plan
+    }
 }

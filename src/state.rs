@@ -57,7 +57,12 @@ impl State {
         objects: Vec<Object>,
         now: Timestamp,
     ) -> Self {
-        let mut state = Self { cluster, catalog, offline: true, ..Self::default() };
+        let mut state = Self {
+            cluster,
+            catalog,
+            offline: true,
+            ..Self::default()
+        };
         for object in objects {
             state.objects.apply(object, now);
         }

@@ -63,7 +63,8 @@ fn chain(fault: &CatalogError) -> String {
 #[test]
 fn allocatable_is_what_eks_nodes_report() {
     let catalog = Catalog::shipped();
-    let rows: [(&str, i64, i64, i64, &[(&str, i64)]); 7] = [
+    type Row = (&'static str, i64, i64, i64, &'static [(&'static str, i64)]);
+    let rows: [Row; 7] = [
         ("a1.medium", 940, 1392, 8, &[]),
         ("m5.large", 1930, 6903, 29, &[]),
         ("c6g.large", 1930, 3055, 29, &[]),

@@ -17,7 +17,10 @@ pub fn empty_nodes(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<Candidate>, 
         let pool = snapshot.cluster.pool(candidate.pool.as_str());
         match weigh(candidate, pool, now) {
             None => due.push(candidate.clone()),
-            Some(verdict) => kept.push(Kept { node: candidate.node.clone(), verdict }),
+            Some(verdict) => kept.push(Kept {
+                node: candidate.node.clone(),
+                verdict,
+            }),
         }
     }
     due.sort_by(|a, b| (a.changed, &a.node).cmp(&(b.changed, &b.node)));
@@ -31,7 +34,10 @@ pub fn empty_nodes(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<Candidate>, 
             return true;
         }
         let verdict = Verdict::Budget { allowed: *allowed };
-        kept.push(Kept { node: candidate.node.clone(), verdict });
+        kept.push(Kept {
+            node: candidate.node.clone(),
+            verdict,
+        });
         false
     });
     kept.sort_by(|a, b| a.node.cmp(&b.node));
@@ -49,12 +55,16 @@ pub fn next_due(kept: &[Kept]) -> Option<Timestamp> {
 }
 
 fn weigh(candidate: &Candidate, pool: Option<&Pool>, now: Timestamp) -> Option<Verdict> {
-    let Some(pool) = pool else { return Some(Verdict::NoPool) };
+    let Some(pool) = pool else {
+        return Some(Verdict::NoPool);
+    };
     let (Some(_), Some(changed)) = (candidate.initialized, candidate.changed) else {
         return Some(Verdict::NotInitialized);
     };
     if candidate.pods > 0 {
-        return Some(Verdict::InUse { pods: candidate.pods });
+        return Some(Verdict::InUse {
+            pods: candidate.pods,
+        });
     }
     if candidate.nominated {
         return Some(Verdict::Nominated);
@@ -62,7 +72,9 @@ fn weigh(candidate: &Candidate, pool: Option<&Pool>, now: Timestamp) -> Option<V
     if let Some(why) = &candidate.protected {
         return Some(Verdict::Protected(why.clone()));
     }
-    let Some(after) = pool.disruption.consolidate_after else { return Some(Verdict::Never) };
+    let Some(after) = pool.disruption.consolidate_after else {
+        return Some(Verdict::Never);
+    };
     let until = changed.checked_add(after).unwrap_or(Timestamp::MAX);
     (until > now).then_some(Verdict::TooEarly { until })
 }
@@ -70,8 +82,15 @@ fn weigh(candidate: &Candidate, pool: Option<&Pool>, now: Timestamp) -> Option<V
 /// How many nodes of the pool may be leaving at once, and how many more that lets go.
 fn allowance(snapshot: &Snapshot<'_>, name: &PoolName, now: Timestamp) -> (usize, usize) {
     let leaving = snapshot.leaving.get(name).copied().unwrap_or(0);
-    let total = snapshot.candidates.iter().filter(|own| own.pool == *name).count() + leaving;
+    let total = snapshot
+        .candidates
+        .iter()
+        .filter(|own| own.pool == *name)
+        .count()
+        + leaving;
     let pool = snapshot.cluster.pool(name.as_str());
-    let allowed = pool.map_or(0, |pool| pool.allowed_disruptions(Reason::Empty, total, now));
+    let allowed = pool.map_or(0, |pool| {
+        pool.allowed_disruptions(Reason::Empty, total, now)
+    });
     (allowed, allowed.saturating_sub(leaving))
 }

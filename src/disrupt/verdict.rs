@@ -64,7 +64,10 @@ impl fmt::Display for Verdict {
             Self::TooEarly { until } => write!(f, "it must stay unchanged until {until}"),
             Self::Protected(why) => f.write_str(why),
             Self::Budget { allowed } => {
-                write!(f, "the budgets of its pool allow {allowed} nodes to leave at once now")
+                write!(
+                    f,
+                    "the budgets of its pool allow {allowed} nodes to leave at once now"
+                )
             }
         }
     }

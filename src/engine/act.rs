@@ -41,13 +41,20 @@ impl Engine {
             self.wake_at(due, "a node may be empty for long enough");
         }
         for retire in plan.retire {
-            let Some(claim) = retire.candidate.claim else { continue };
+            let Some(claim) = retire.candidate.claim else {
+                continue;
+            };
             if self.manages() {
                 self.retire(&claim, retire.reason, now);
             } else if self.observed.insert(format!("retire {claim}")) {
                 let (node, reason) = (Some(retire.candidate.node), retire.reason);
                 let price = retire.candidate.price;
-                self.report(Report::Retire { claim, node, reason, price });
+                self.report(Report::Retire {
+                    claim,
+                    node,
+                    reason,
+                    price,
+                });
             }
         }
     }
@@ -86,7 +93,10 @@ impl Engine {
         for Unplaced { pod, reasons } in &plan.unplaced {
             if self.told.get(pod) != Some(reasons) {
                 news = true;
-                let unplaced = Unplaced { pod: pod.clone(), reasons: reasons.clone() };
+                let unplaced = Unplaced {
+                    pod: pod.clone(),
+                    reasons: reasons.clone(),
+                };
                 self.report(Report::Unplaced(unplaced));
             }
             told.insert(pod.clone(), reasons.clone());
@@ -100,8 +110,12 @@ impl Engine {
             });
         }
         if news {
-            let price: f64 =
-                plan.launches.iter().filter_map(cheapest).map(|(_, p)| p.usd_per_h()).sum();
+            let price: f64 = plan
+                .launches
+                .iter()
+                .filter_map(cheapest)
+                .map(|(_, p)| p.usd_per_h())
+                .sum();
             self.report(Report::Planned {
                 pending,
                 placed: plan.placed.iter().map(|(_, pods)| pods.len()).sum(),
@@ -136,10 +150,16 @@ impl Engine {
     }
 
     fn plan_claim(&mut self, launch: NewClaim, command_id: &str, now: Timestamp) {
-        let Some(pool) = self.state.cluster.pool(launch.pool.as_str()) else { return };
-        let Some((offering, price)) = cheapest(&launch).cloned() else { return };
+        let Some(pool) = self.state.cluster.pool(launch.pool.as_str()) else {
+            return;
+        };
+        let Some((offering, price)) = cheapest(&launch).cloned() else {
+            return;
+        };
         let class = self.state.cluster.node_classes.iter();
-        let class = class.clone().find(|own| Some(&own.name) == pool.node_class.as_ref());
+        let class = class
+            .clone()
+            .find(|own| Some(&own.name) == pool.node_class.as_ref());
         let record = ClaimRecord {
             id: ClaimId::default(),
             installation: self.state.cluster.installation.clone(),
@@ -166,7 +186,10 @@ impl Engine {
         };
         if !self.manages() {
             // Nothing comes of it, so the same pods are planned for again and again: say it once.
-            let fresh = launch.pods.iter().any(|pod| self.observed.insert(format!("pod {pod}")));
+            let fresh = launch
+                .pods
+                .iter()
+                .any(|pod| self.observed.insert(format!("pod {pod}")));
             if fresh {
                 self.report(report);
             }
@@ -174,7 +197,11 @@ impl Engine {
         }
         self.report(report);
         let mut claim = Claim::new(ClaimRecord { id, ..record }, Phase::Planned, now);
-        claim.offerings = launch.offerings.into_iter().map(|(offering, _)| offering).collect();
+        claim.offerings = launch
+            .offerings
+            .into_iter()
+            .map(|(offering, _)| offering)
+            .collect();
         claim.labels = launch.labels;
         claim.pods = launch.pods.into_iter().collect();
         self.state.ledger.insert(claim);
@@ -182,7 +209,9 @@ impl Engine {
 
     fn fresh_id(&mut self) -> String {
         const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-        (0..CLAIM_ID_LENGTH).map(|_| char::from(ALPHABET[self.rng.usize(0..32)])).collect()
+        (0..CLAIM_ID_LENGTH)
+            .map(|_| char::from(ALPHABET[self.rng.usize(0..32)]))
+            .collect()
     }
 }
 

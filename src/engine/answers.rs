@@ -18,12 +18,18 @@ impl Engine {
     /// Matches an answer to its command.
     pub(super) fn answered(&mut self, id: CommandId, answer: Answer, now: Timestamp) {
         // An answer to a command of an earlier life, or one that was given up on.
-        let Some(flight) = self.flights.remove(&id) else { return };
+        let Some(flight) = self.flights.remove(&id) else {
+            return;
+        };
         if let Answer::Failed { kind, text } = &answer
             && !matches!(kind, FailureKind::Gone | FailureKind::Conflict)
         {
             let (kind, text) = (*kind, text.clone());
-            self.report(Report::Failed { command: flight.name, kind, text });
+            self.report(Report::Failed {
+                command: flight.name,
+                kind,
+                text,
+            });
         }
         match flight.kind {
             FlightKind::Step(claim) => self.stepped(&claim, id, answer, now),
@@ -50,28 +56,46 @@ impl Engine {
             .collect();
         for id in late {
             let text = format!("no answer within {ANSWER_MAX:#}");
-            self.answered(id, Answer::Failed { kind: FailureKind::Unknown, text }, now);
+            self.answered(
+                id,
+                Answer::Failed {
+                    kind: FailureKind::Unknown,
+                    text,
+                },
+                now,
+            );
         }
     }
 
     fn listed(&mut self, answer: Answer, now: Timestamp) {
         self.looking.listing = false;
-        let Answer::Instances(instances) = answer else { return };
+        let Answer::Instances(instances) = answer else {
+            return;
+        };
         let cluster = self.state.cluster.clone();
         let outcome = self.state.ledger.listed(instances, &cluster, now);
         for (instance, why) in outcome.strangers {
             self.report(Report::Stranger { instance, why });
         }
         for claim in outcome.adopted {
-            self.report(Report::ClaimPhase { claim, node: None, phase: Phase::Launched });
+            self.report(Report::ClaimPhase {
+                claim,
+                node: None,
+                phase: Phase::Launched,
+            });
         }
-        self.looking.listing_fault =
-            outcome.partial.then(|| "the listing of instances shrank".to_owned());
+        self.looking.listing_fault = outcome
+            .partial
+            .then(|| "the listing of instances shrank".to_owned());
     }
 
     fn stepped(&mut self, id: &ClaimId, command: CommandId, answer: Answer, now: Timestamp) {
-        let Some(work) = self.works.get_mut(id) else { return };
-        let Some((expected, step)) = work.step.take() else { return };
+        let Some(work) = self.works.get_mut(id) else {
+            return;
+        };
+        let Some((expected, step)) = work.step.take() else {
+            return;
+        };
         if expected != command {
             work.step = Some((expected, step));
             return;
@@ -83,11 +107,20 @@ impl Engine {
                 for refusal in &refusals {
                     self.state.holds.hold(refusal.offering.clone(), until);
                 }
-                self.report(Report::ClaimRefused { claim: id.clone(), refusals });
+                self.report(Report::ClaimRefused {
+                    claim: id.clone(),
+                    refusals,
+                });
                 self.forget_claim(id);
             }
             (Step::Terminate, Answer::Terminating(state)) => self.set_state(id, state, now),
-            (Step::Terminate, Answer::Failed { kind: FailureKind::Gone, .. }) => {
+            (
+                Step::Terminate,
+                Answer::Failed {
+                    kind: FailureKind::Gone,
+                    ..
+                },
+            ) => {
                 self.set_state(id, InstanceState::Terminated, now);
             }
             (Step::ListPods, Answer::Pods(pods)) => self.pods_listed(id, &pods, now),
@@ -97,11 +130,20 @@ impl Engine {
                 }
                 self.succeeded(id);
             }
-            (Step::Register | Step::Initialize | Step::Untaint | Step::DeleteNode, Answer::Done) => {
+            (
+                Step::Register | Step::Initialize | Step::Untaint | Step::DeleteNode,
+                Answer::Done,
+            ) => {
                 self.succeeded(id);
             }
             // The Node is not what it was: decide anew when the watch shows it.
-            (_, Answer::Failed { kind: FailureKind::Gone, .. }) => self.succeeded(id),
+            (
+                _,
+                Answer::Failed {
+                    kind: FailureKind::Gone,
+                    ..
+                },
+            ) => self.succeeded(id),
             _ => {
                 if let Some(work) = self.works.get_mut(id) {
                     work.patched = None;
@@ -123,7 +165,11 @@ impl Engine {
             self.forget_claim(id);
             return;
         }
-        let price = self.state.catalog.offering(&instance.offering).map(|own| own.price);
+        let price = self
+            .state
+            .catalog
+            .offering(&instance.offering)
+            .map(|own| own.price);
         let offering = instance.offering.clone();
         let instance_id = instance.id.clone();
         self.state.ledger.join(id, instance);
@@ -144,7 +190,9 @@ impl Engine {
 
     fn set_state(&mut self, id: &ClaimId, state: InstanceState, now: Timestamp) {
         let claim = self.state.ledger.claims.get_mut(id);
-        let Some(instance) = claim.and_then(|claim| claim.instance.as_mut()) else { return };
+        let Some(instance) = claim.and_then(|claim| claim.instance.as_mut()) else {
+            return;
+        };
         instance.state = instance.state.max(state);
         if instance.state.is_live() {
             // Asked for and not on its way: ask again.
@@ -155,20 +203,29 @@ impl Engine {
     }
 
     fn evicted(&mut self, id: &ClaimId, pod: &PodKey, answer: Answer, now: Timestamp) {
-        let Some(work) = self.works.get_mut(id) else { return };
+        let Some(work) = self.works.get_mut(id) else {
+            return;
+        };
         let eviction = work.drain.evictions.entry(pod.clone()).or_default();
         eviction.in_flight = false;
         eviction.retry.failed(now, &mut self.rng);
         if let Answer::EvictRefused(text) = answer {
-            self.report(Report::EvictRefused { pod: pod.clone(), text });
+            self.report(Report::EvictRefused {
+                pod: pod.clone(),
+                text,
+            });
         }
     }
 
     fn pods_listed(&mut self, id: &ClaimId, pods: &[Pod], now: Timestamp) {
         let staying = pods.iter().filter(|pod| pod.occupies_node()).count();
-        let Some(claim) = self.state.ledger.claims.get(id) else { return };
+        let Some(claim) = self.state.ledger.claims.get(id) else {
+            return;
+        };
         let reason = claim.leaving;
-        let Some(work) = self.works.get_mut(id) else { return };
+        let Some(work) = self.works.get_mut(id) else {
+            return;
+        };
         work.retry = Default::default();
         if staying == 0 {
             work.drain.confirmed = true;
@@ -179,7 +236,9 @@ impl Engine {
 
     /// The provider takes an instance back: its node leaves at once, without any budget.
     pub(super) fn interrupted(&mut self, instance: &InstanceId, now: Timestamp) {
-        let Some(id) = self.state.ledger.by_instance(instance.as_str()).cloned() else { return };
+        let Some(id) = self.state.ledger.by_instance(instance.as_str()).cloned() else {
+            return;
+        };
         self.retire(&id, Reason::Interrupted, now);
     }
 }

@@ -22,7 +22,9 @@ impl Retry {
         let wait = FIRST_MS << self.attempts.min(DOUBLINGS_MAX);
         let jitter = rng.i64(-wait / 5..=wait / 5);
         self.attempts = self.attempts.saturating_add(1);
-        self.at = now.checked_add(SignedDuration::from_millis(wait + jitter)).ok();
+        self.at = now
+            .checked_add(SignedDuration::from_millis(wait + jitter))
+            .ok();
     }
 
     /// Whether the next attempt may be made.

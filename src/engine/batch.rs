@@ -43,7 +43,10 @@ impl Batch {
             (Some(opened), Some(last)) => {
                 Some(after(last, batching.idle).min(after(opened, batching.max)))
             }
-            _ => Some(self.last_round.map_or(Timestamp::MIN, |round| after(round, AGAIN))),
+            _ => Some(
+                self.last_round
+                    .map_or(Timestamp::MIN, |round| after(round, AGAIN)),
+            ),
         }
     }
 

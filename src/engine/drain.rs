@@ -27,7 +27,9 @@ const EVICTIONS_MAX: usize = 16;
 impl Engine {
     /// Lets a node go: from here on it is drained and ended, unless something keeps it.
     pub(super) fn retire(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
-        let Some(claim) = self.state.ledger.claims.get(id) else { return };
+        let Some(claim) = self.state.ledger.claims.get(id) else {
+            return;
+        };
         if claim.leaving.is_some() || !self.manages() {
             return;
         }
@@ -38,19 +40,30 @@ impl Engine {
             .and_then(|own| self.state.catalog.offering(&own.offering))
             .map(|offering| offering.price);
         let registered = matches!(claim.phase, Phase::Registered | Phase::Initialized);
-        self.report(Report::Retire { claim: id.clone(), node, reason, price });
+        self.report(Report::Retire {
+            claim: id.clone(),
+            node,
+            reason,
+            price,
+        });
         if let Some(claim) = self.state.ledger.claims.get_mut(id) {
             claim.leaving = Some(reason);
             claim.pods.clear();
         }
         self.works.entry(id.clone()).or_default().drain = Drain::default();
-        let next = if registered { Phase::Draining } else { Phase::Terminating };
+        let next = if registered {
+            Phase::Draining
+        } else {
+            Phase::Terminating
+        };
         self.enter(id, next, now);
     }
 
     /// The next step of a drain.
     pub(super) fn drain(&mut self, id: &ClaimId, now: Timestamp) {
-        let Some(claim) = self.state.ledger.claims.get(id) else { return };
+        let Some(claim) = self.state.ledger.claims.get(id) else {
+            return;
+        };
         let reason = claim.leaving.unwrap_or(Reason::Empty);
         let Some(node) = self.node_of(claim) else {
             // Without its Node nothing runs on it.
@@ -87,13 +100,22 @@ impl Engine {
             return;
         }
         work.drain.next_list = now.checked_add(LIST_APART).ok();
-        self.step(id, Step::ListPods, Command::ListPodsOn { node: node.clone() }, now);
+        self.step(
+            id,
+            Step::ListPods,
+            Command::ListPodsOn { node: node.clone() },
+            now,
+        );
     }
 
     /// Sends evictions off for the pods that may go now. Returns whether any pod is left.
     fn evict_pods(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) -> bool {
-        let Some(claim) = self.state.ledger.claims.get(id) else { return false };
-        let Some(name) = claim.node.clone() else { return false };
+        let Some(claim) = self.state.ledger.claims.get(id) else {
+            return false;
+        };
+        let Some(name) = claim.node.clone() else {
+            return false;
+        };
         let left: Vec<&Pod> = self
             .state
             .objects
@@ -144,10 +166,18 @@ impl Engine {
 
     /// Keeps a node that was to leave.
     pub(super) fn keep(&mut self, id: &ClaimId, why: String, now: Timestamp) {
-        let Some(claim) = self.state.ledger.claims.get_mut(id) else { return };
+        let Some(claim) = self.state.ledger.claims.get_mut(id) else {
+            return;
+        };
         claim.leaving = None;
-        let tainted = self.works.get(id).is_some_and(|work| work.drain.tainted.is_some());
-        self.report(Report::Kept { claim: id.clone(), why });
+        let tainted = self
+            .works
+            .get(id)
+            .is_some_and(|work| work.drain.tainted.is_some());
+        self.report(Report::Kept {
+            claim: id.clone(),
+            why,
+        });
         self.enter(id, Phase::Initialized, now);
         if tainted {
             self.untaint(id, now);
@@ -156,12 +186,21 @@ impl Engine {
 
     /// Takes the disrupted taint and all that was written with it away.
     pub(super) fn untaint(&mut self, id: &ClaimId, now: Timestamp) {
-        let Some(claim) = self.state.ledger.claims.get(id) else { return };
-        let Some(node) = self.node_of(claim) else { return };
+        let Some(claim) = self.state.ledger.claims.get(id) else {
+            return;
+        };
+        let Some(node) = self.node_of(claim) else {
+            return;
+        };
         if !node.has_disrupted_taint() {
             return;
         }
-        let taints = node.taints.iter().filter(|own| own.key != TAINT_DISRUPTED).cloned().collect();
+        let taints = node
+            .taints
+            .iter()
+            .filter(|own| own.key != TAINT_DISRUPTED)
+            .cloned()
+            .collect();
         let patch = NodePatch {
             node: node.name.clone(),
             version: node.version.clone(),
@@ -175,14 +214,21 @@ impl Engine {
 
 /// Taint and reason go on in one patch, so that neither is ever seen without the other.
 fn taint_patch(node: &crate::model::node::Node, reason: Reason) -> NodePatch {
-    let mut taints: Vec<Taint> =
-        node.taints.iter().filter(|own| own.key != TAINT_DISRUPTED).cloned().collect();
+    let mut taints: Vec<Taint> = node
+        .taints
+        .iter()
+        .filter(|own| own.key != TAINT_DISRUPTED)
+        .cloned()
+        .collect();
     taints.push(Taint::new(TAINT_DISRUPTED, Effect::NoSchedule));
     NodePatch {
         node: node.name.clone(),
         version: node.version.clone(),
         labels: vec![(EXCLUDE_BALANCERS.to_owned(), Some("karpenter".to_owned()))],
-        annotations: vec![(DISRUPTION_REASON.to_owned(), Some(reason.as_str().to_owned()))],
+        annotations: vec![(
+            DISRUPTION_REASON.to_owned(),
+            Some(reason.as_str().to_owned()),
+        )],
         taints: Some(taints),
     }
 }

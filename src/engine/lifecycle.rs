@@ -34,9 +34,15 @@ impl Engine {
     /// Links nodes to claims by instance id.
     pub(super) fn join_nodes(&mut self) {
         for node in self.state.objects.nodes.values() {
-            let Some(instance) = node.instance_id() else { continue };
-            let Some(id) = self.state.ledger.by_instance(instance).cloned() else { continue };
-            let Some(claim) = self.state.ledger.claims.get_mut(&id) else { continue };
+            let Some(instance) = node.instance_id() else {
+                continue;
+            };
+            let Some(id) = self.state.ledger.by_instance(instance).cloned() else {
+                continue;
+            };
+            let Some(claim) = self.state.ledger.claims.get_mut(&id) else {
+                continue;
+            };
             if claim.node.is_none() {
                 claim.node = Some(node.name.clone());
             }
@@ -55,13 +61,16 @@ impl Engine {
                 self.wake_at(at, "a step is to be tried again");
                 continue;
             }
-            let Some(claim) = self.state.ledger.claims.get(&id) else { continue };
+            let Some(claim) = self.state.ledger.claims.get(&id) else {
+                continue;
+            };
             if self.instance_ended(claim) && claim.phase != Phase::Terminating {
                 self.end(&id, claim.leaving.unwrap_or(Reason::Orphaned), now);
             }
             self.advance(&id, now);
         }
-        self.works.retain(|id, _| self.state.ledger.claims.contains_key(id));
+        self.works
+            .retain(|id, _| self.state.ledger.claims.contains_key(id));
     }
 
     /// Gone for sure: the provider says so, or it is missing and the kubelet is silent as well.
@@ -79,7 +88,9 @@ impl Engine {
     }
 
     fn advance(&mut self, id: &ClaimId, now: Timestamp) {
-        let Some(claim) = self.state.ledger.claims.get(id) else { return };
+        let Some(claim) = self.state.ledger.claims.get(id) else {
+            return;
+        };
         match claim.phase {
             Phase::Planned | Phase::Launching => self.launch(id, now),
             Phase::Launched => self.register(id, now),
@@ -109,12 +120,18 @@ impl Engine {
 
     /// Moves a claim on.
     pub(super) fn enter(&mut self, id: &ClaimId, phase: Phase, now: Timestamp) {
-        let Some(claim) = self.state.ledger.claims.get_mut(id) else { return };
+        let Some(claim) = self.state.ledger.claims.get_mut(id) else {
+            return;
+        };
         (claim.phase, claim.since) = (phase, now);
         let node = claim.node.clone();
         let work = self.works.entry(id.clone()).or_default();
         work.overdue = None;
-        self.report(Report::ClaimPhase { claim: id.clone(), node, phase });
+        self.report(Report::ClaimPhase {
+            claim: id.clone(),
+            node,
+            phase,
+        });
         self.wake_at(now, "a claim moved on");
     }
 
@@ -127,17 +144,23 @@ impl Engine {
     /// When a phase that began at `since` and may last `timeout` is overdue. Time that went by
     /// while nothing was done does not count.
     fn deadline(&self, since: Timestamp, timeout: SignedDuration) -> Timestamp {
-        let from = self.looking.thawed.map_or(since, |thawed| thawed.max(since));
+        let from = self
+            .looking
+            .thawed
+            .map_or(since, |thawed| thawed.max(since));
         from.checked_add(timeout).unwrap_or(Timestamp::MAX)
     }
 
     fn timeouts(&self, claim: &Claim) -> Pool {
         let pool = self.state.cluster.pool(claim.record.pool.as_str());
-        pool.cloned().unwrap_or_else(|| Pool::new(claim.record.pool.as_str()))
+        pool.cloned()
+            .unwrap_or_else(|| Pool::new(claim.record.pool.as_str()))
     }
 
     fn launch(&mut self, id: &ClaimId, now: Timestamp) {
-        let Some(claim) = self.state.ledger.claims.get(id) else { return };
+        let Some(claim) = self.state.ledger.claims.get(id) else {
+            return;
+        };
         if claim.instance.is_some() {
             self.enter(id, Phase::Launched, now);
             return;
@@ -153,7 +176,9 @@ impl Engine {
             return;
         }
         self.wake_at(deadline, "a launch is overdue");
-        let Some(claim) = self.state.ledger.claims.get_mut(id) else { return };
+        let Some(claim) = self.state.ledger.claims.get_mut(id) else {
+            return;
+        };
         claim.phase = Phase::Launching;
         let claim = claim.clone();
         let mut labels = pool_labels(&pool);
@@ -166,12 +191,16 @@ impl Engine {
         taints.extend(pool.startup_taints.iter().cloned());
         taints.push(Taint::new(TAINT_UNREGISTERED, Effect::NoExecute));
         let class = self.state.cluster.node_classes.iter();
-        let class = class.clone().find(|own| Some(&own.name) == claim.record.node_class.as_ref());
+        let class = class
+            .clone()
+            .find(|own| Some(&own.name) == claim.record.node_class.as_ref());
         let mut tags = self.state.cluster.tags.clone();
         tags.extend(class.map(|class| class.tags.clone()).unwrap_or_default());
         tags.extend(claim.record.tags());
         let launch = Launch {
-            user_data: class.map(|class| class.user_data.clone()).unwrap_or_default(),
+            user_data: class
+                .map(|class| class.user_data.clone())
+                .unwrap_or_default(),
             claim: claim.record,
             offerings: claim.offerings,
             labels,
@@ -182,7 +211,9 @@ impl Engine {
     }
 
     fn register(&mut self, id: &ClaimId, now: Timestamp) {
-        let Some(claim) = self.state.ledger.claims.get(id) else { return };
+        let Some(claim) = self.state.ledger.claims.get(id) else {
+            return;
+        };
         if let Some(node) = self.node_of(claim) {
             if node.is_registered() {
                 self.enter(id, Phase::Registered, now);
@@ -216,7 +247,7 @@ impl Engine {
         }
     }
 
-    /// One patch makes a node ours: labels, annotations and taints, and the unregistered taint goes.
+    /// One patch makes a node ours: labels, annotations and taints; the unregistered taint goes.
     fn registration(&self, claim: &Claim, node: &Node, now: Timestamp) -> NodePatch {
         let pool = self.timeouts(claim);
         let mut labels = pool_labels(&pool);
@@ -235,9 +266,17 @@ impl Engine {
         ] {
             annotations.insert(key.to_owned(), value);
         }
-        let mut taints: Vec<Taint> =
-            node.taints.iter().filter(|own| own.key != TAINT_UNREGISTERED).cloned().collect();
-        if node.labels.get(DO_NOT_SYNC_TAINTS).is_none_or(|value| value != "true") {
+        let mut taints: Vec<Taint> = node
+            .taints
+            .iter()
+            .filter(|own| own.key != TAINT_UNREGISTERED)
+            .cloned()
+            .collect();
+        if node
+            .labels
+            .get(DO_NOT_SYNC_TAINTS)
+            .is_none_or(|value| value != "true")
+        {
             for wanted in pool.taints.iter().chain(&claim.record.startup_taints) {
                 if !taints.iter().any(|own| own.matches(wanted)) {
                     taints.push(wanted.clone());
@@ -245,13 +284,17 @@ impl Engine {
             }
         }
         let starts = |taint: &Taint| claim.record.startup_taints.iter().any(|s| s.matches(taint));
-        let clear = !taints.iter().any(|taint| taint.is_ephemeral() || starts(taint));
+        let clear = !taints
+            .iter()
+            .any(|taint| taint.is_ephemeral() || starts(taint));
         if node.ready && clear {
             labels.insert(INITIALIZED.to_owned(), "true".to_owned());
             annotations.insert(INITIALIZED_AT.to_owned(), now.to_string());
         }
         let set = |all: BTreeMap<String, String>| {
-            all.into_iter().map(|(key, value)| (key, Some(value))).collect()
+            all.into_iter()
+                .map(|(key, value)| (key, Some(value)))
+                .collect()
         };
         NodePatch {
             node: node.name.clone(),
@@ -266,14 +309,21 @@ impl Engine {
         if self.node_vanished(id, now) {
             return;
         }
-        let Some(claim) = self.state.ledger.claims.get(id) else { return };
-        let Some(node) = self.node_of(claim) else { return };
+        let Some(claim) = self.state.ledger.claims.get(id) else {
+            return;
+        };
+        let Some(node) = self.node_of(claim) else {
+            return;
+        };
         if node.is_initialized() {
             self.enter(id, Phase::Initialized, now);
             return;
         }
         let starts = |taint: &Taint| claim.record.startup_taints.iter().any(|s| s.matches(taint));
-        let clear = !node.taints.iter().any(|taint| taint.is_ephemeral() || starts(taint));
+        let clear = !node
+            .taints
+            .iter()
+            .any(|taint| taint.is_ephemeral() || starts(taint));
         if node.ready && clear {
             if !self.is_stale(id, node) {
                 let patch = NodePatch {
@@ -298,7 +348,8 @@ impl Engine {
     /// Whether the Node as the watch shows it is older than our last change of it.
     pub(super) fn is_stale(&self, id: &ClaimId, node: &Node) -> bool {
         let work = self.works.get(id);
-        work.and_then(|work| work.patched.as_ref()).is_some_and(|version| *version == node.version)
+        work.and_then(|work| work.patched.as_ref())
+            .is_some_and(|version| *version == node.version)
     }
 
     /// The Node of a claim, as the watch shows it.
@@ -310,8 +361,12 @@ impl Engine {
         if self.node_vanished(id, now) {
             return;
         }
-        let Some(claim) = self.state.ledger.claims.get(id) else { return };
-        let Some(node) = self.node_of(claim) else { return };
+        let Some(claim) = self.state.ledger.claims.get(id) else {
+            return;
+        };
+        let Some(node) = self.node_of(claim) else {
+            return;
+        };
         // The taint is of an earlier life; whether the node leaves is decided anew.
         if node.has_disrupted_taint() && node.deleting.is_none() && !self.is_stale(id, node) {
             self.untaint(id, now);
@@ -320,7 +375,9 @@ impl Engine {
 
     /// Whether a registered claim's Node is gone; after a while its instance follows.
     fn node_vanished(&mut self, id: &ClaimId, now: Timestamp) -> bool {
-        let Some(claim) = self.state.ledger.claims.get(id) else { return true };
+        let Some(claim) = self.state.ledger.claims.get(id) else {
+            return true;
+        };
         let present = self.node_of(claim).is_some();
         let work = self.works.entry(id.clone()).or_default();
         if present {
@@ -339,23 +396,35 @@ impl Engine {
 
     /// Ends a claim's instance without a drain: nothing runs on it, or nothing can be moved.
     pub(super) fn end(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
-        let Some(claim) = self.state.ledger.claims.get_mut(id) else { return };
+        let Some(claim) = self.state.ledger.claims.get_mut(id) else {
+            return;
+        };
         if claim.leaving.is_none() {
             claim.leaving = Some(reason);
             let node = claim.node.clone();
-            self.report(Report::Retire { claim: id.clone(), node, reason, price: None });
+            self.report(Report::Retire {
+                claim: id.clone(),
+                node,
+                reason,
+                price: None,
+            });
         }
         self.enter(id, Phase::Terminating, now);
     }
 
     fn terminate(&mut self, id: &ClaimId, now: Timestamp) {
-        let Some(claim) = self.state.ledger.claims.get(id) else { return };
+        let Some(claim) = self.state.ledger.claims.get(id) else {
+            return;
+        };
         let Some(instance) = claim.instance.clone() else {
             self.forget_claim(id);
             return;
         };
         if instance.state.is_live() && !claim.instance_is_gone() {
-            let command = Command::Terminate { claim: id.clone(), instance: instance.id };
+            let command = Command::Terminate {
+                claim: id.clone(),
+                instance: instance.id,
+            };
             self.step(id, Step::Terminate, command, now);
             return;
         }
@@ -363,7 +432,9 @@ impl Engine {
         if !claim.instance_is_gone() {
             return;
         }
-        let node = self.node_of(claim).map(|node| (node.name.clone(), node.uid.clone()));
+        let node = self
+            .node_of(claim)
+            .map(|node| (node.name.clone(), node.uid.clone()));
         match node {
             Some((node, uid)) if !self.is_deleted(id, &uid) => {
                 self.looking.gone_nodes.insert(node.clone());
@@ -381,21 +452,27 @@ impl Engine {
     }
 
     fn is_deleted(&self, id: &ClaimId, uid: &str) -> bool {
-        self.works.get(id).is_some_and(|work| work.patched.as_deref() == Some(uid))
+        self.works
+            .get(id)
+            .is_some_and(|work| work.patched.as_deref() == Some(uid))
     }
 
     /// Removes Nodes of ours that no claim knows and whose kubelet is silent.
     pub(super) fn collect_orphans(&mut self, now: Timestamp) {
         let claimed = |node: &Node| {
-            node.instance_id().is_some_and(|own| self.state.ledger.by_instance(own).is_some())
+            node.instance_id()
+                .is_some_and(|own| self.state.ledger.by_instance(own).is_some())
         };
         let installation = self.state.cluster.installation.as_str();
         let ours = |node: &Node| {
-            node.labels.get(MANAGED_BY).is_some_and(|own| own == installation)
+            node.labels
+                .get(MANAGED_BY)
+                .is_some_and(|own| own == installation)
                 && node.annotations.contains_key(CLAIM)
         };
         let ended = |node: &Node| {
-            node.instance_id().is_some_and(|own| self.state.ledger.has_ended(own))
+            node.instance_id()
+                .is_some_and(|own| self.state.ledger.has_ended(own))
         };
         let orphans: BTreeMap<NodeName, (String, bool)> = self
             .state
@@ -408,7 +485,11 @@ impl Engine {
         self.orphans.retain(|name, _| orphans.contains_key(name));
         for (node, (uid, ended)) in orphans {
             let since = *self.orphans.entry(node.clone()).or_insert(now);
-            let age = if ended { SignedDuration::ZERO } else { ORPHAN_AGE };
+            let age = if ended {
+                SignedDuration::ZERO
+            } else {
+                ORPHAN_AGE
+            };
             let due = self.deadline(since, age);
             if due > now {
                 self.wake_at(due, "a node has no instance");
@@ -420,11 +501,12 @@ impl Engine {
     }
 
     fn is_removing(&self, node: &NodeName) -> bool {
-        self.flights.values().any(|flight| flight.kind == FlightKind::Orphan(node.clone()))
+        self.flights
+            .values()
+            .any(|flight| flight.kind == FlightKind::Orphan(node.clone()))
     }
 }
 
 fn id_text(claim: &Claim) -> String {
     claim.record.id.to_string()
 }
-

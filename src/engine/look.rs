@@ -96,11 +96,17 @@ impl Engine {
     fn list_instances(&mut self, now: Timestamp) {
         let moving = !self.state.ledger.is_settled()
             || self.looking.listing_fault.is_some()
-            || self.state.ledger.claims.values().any(|claim| {
-                matches!(claim.phase, Phase::Launching | Phase::Terminating)
-            });
+            || self
+                .state
+                .ledger
+                .claims
+                .values()
+                .any(|claim| matches!(claim.phase, Phase::Launching | Phase::Terminating));
         let wait = if moving { LISTING_APART } else { LISTING_IDLE };
-        let last = self.looking.listing_asked.max(self.state.ledger.listed_at());
+        let last = self
+            .looking
+            .listing_asked
+            .max(self.state.ledger.listed_at());
         let due = last.map_or(now, |at| at.checked_add(wait).unwrap_or(now));
         if self.looking.listing {
             return;
@@ -139,7 +145,9 @@ impl Engine {
 
     fn probe(&mut self, now: Timestamp) {
         for kind in [Kind::Pod, Kind::Node] {
-            let Some(objects) = self.looking.doubts.get(&kind) else { continue };
+            let Some(objects) = self.looking.doubts.get(&kind) else {
+                continue;
+            };
             let retry = self.looking.probing.entry(kind).or_default();
             if self.looking.in_flight.get(&kind) == Some(&true) {
                 continue;
@@ -151,7 +159,10 @@ impl Engine {
             let stride = objects.len().div_ceil(PROBES_MAX).max(1);
             let sample = objects.iter().step_by(stride).cloned().collect();
             self.looking.in_flight.insert(kind, true);
-            let probe = Command::Probe { kind, objects: sample };
+            let probe = Command::Probe {
+                kind,
+                objects: sample,
+            };
             self.issue(probe, FlightKind::Probe(kind), now);
         }
     }
@@ -172,9 +183,18 @@ impl Engine {
             Some(_) => {
                 self.state.views.doubt(kind);
                 self.issue(Command::Rewatch { kind }, FlightKind::Rewatch, now);
-                self.looking.probing.entry(kind).or_default().failed(now, &mut self.rng);
+                self.looking
+                    .probing
+                    .entry(kind)
+                    .or_default()
+                    .failed(now, &mut self.rng);
             }
-            None => self.looking.probing.entry(kind).or_default().failed(now, &mut self.rng),
+            None => self
+                .looking
+                .probing
+                .entry(kind)
+                .or_default()
+                .failed(now, &mut self.rng),
         }
     }
 }

@@ -10,7 +10,9 @@ use crate::model::pool::Pool;
 fn fnv1a(text: &str) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
-    text.bytes().fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
+    text.bytes().fold(OFFSET, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(PRIME)
+    })
 }
 
 /// Hash of what a pool writes on its nodes, `v1:…`; requirements are compared on their own.
@@ -28,9 +30,15 @@ pub fn pool_hash(pool: &Pool) -> String {
     field("annotations", &pool.annotations);
     field("taints", &list(&pool.taints));
     field("startup_taints", &list(&pool.startup_taints));
-    field("node_class", &pool.node_class.as_ref().map(|class| class.as_str()));
+    field(
+        "node_class",
+        &pool.node_class.as_ref().map(|class| class.as_str()),
+    );
     field("expire_after", &pool.expire_after.map(|d| d.as_secs()));
-    field("termination_grace_period", &pool.termination_grace_period.map(|d| d.as_secs()));
+    field(
+        "termination_grace_period",
+        &pool.termination_grace_period.map(|d| d.as_secs()),
+    );
     format!("v1:{:016x}", fnv1a(&text))
 }
 

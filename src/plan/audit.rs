@@ -13,13 +13,18 @@ pub fn audit(mut plan: Plan, snapshot: &Snapshot<'_>) -> Plan {
     let mut usage = snapshot.usage.clone();
     let mut seen: BTreeSet<PodKey> = BTreeSet::new();
     let mut findings = Vec::new();
-    plan.launches.retain(|claim| match fault(claim, snapshot, &mut usage, &mut seen) {
-        None => true,
-        Some(fault) => {
-            findings.push(format!("a claim of pool {} was dropped: {fault}", claim.pool));
-            false
-        }
-    });
+    plan.launches.retain(
+        |claim| match fault(claim, snapshot, &mut usage, &mut seen) {
+            None => true,
+            Some(fault) => {
+                findings.push(format!(
+                    "a claim of pool {} was dropped: {fault}",
+                    claim.pool
+                ));
+                false
+            }
+        },
+    );
     plan.findings = findings;
     plan
 }
@@ -57,7 +62,11 @@ fn fault(
     if let Some((name, _)) = left.capacity.iter().find(|(_, amount)| *amount < 0) {
         return Some(format!("the limit of {name} would be exceeded"));
     }
-    if pool.limits.nodes.is_some_and(|most| after.nodes > most as usize) {
+    if pool
+        .limits
+        .nodes
+        .is_some_and(|most| after.nodes > most as usize)
+    {
         return Some("the limit of nodes would be exceeded".into());
     }
     *own = after;

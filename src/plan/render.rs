@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::model::id::PodKey;
 use crate::model::instance::{OfferingKey, Price};
-use crate::plan::Plan;
+use crate::plan::{Plan, Retire};
 use crate::solve::NewClaim;
 use crate::state::snapshot::Host;
 
@@ -80,7 +80,12 @@ impl Shown<'_> {
                 "pods": names(&claim.pods),
             }))
         };
-        self.plan.launches.iter().enumerate().filter_map(launch).collect()
+        self.plan
+            .launches
+            .iter()
+            .enumerate()
+            .filter_map(launch)
+            .collect()
     }
 
     fn placed(&self) -> Vec<Value> {
@@ -110,8 +115,9 @@ impl Shown<'_> {
     }
 
     fn retire(&self) -> Vec<Value> {
-        let retire = |own: &crate::plan::Retire| {
-            json!({ "node": own.candidate.node.as_str(), "reason": own.reason.as_str() })
+        let retire = |own: &Retire| {
+            let (node, reason) = (own.candidate.node.as_str(), own.reason.as_str());
+            json!({ "node": node, "reason": reason })
         };
         self.plan.retire.iter().map(retire).collect()
     }
@@ -123,20 +129,32 @@ impl Shown<'_> {
         // Writing to a String cannot fail.
         let _ = writeln!(out, "Cluster {}:\n", self.cluster);
         for claim in &self.plan.launches {
-            let Some((first, price)) = cheapest(claim) else { continue };
+            let Some((first, price)) = cheapest(claim) else {
+                continue;
+            };
             let others = match claim.offerings.len() - 1 {
                 0 => String::new(),
                 more => format!(" (or {more} others)"),
             };
             let _ = writeln!(out, "  + launch {first}{others} in pool {}", claim.pool);
-            let _ = writeln!(out, "      {:.4} $/h for {}", price.usd_per_h(), claim.requests);
+            let _ = writeln!(
+                out,
+                "      {:.4} $/h for {}",
+                price.usd_per_h(),
+                claim.requests
+            );
             let _ = writeln!(out, "      {}", pods_text(&claim.pods));
         }
         for (host, pods) in &self.plan.placed {
             let _ = writeln!(out, "    {host} takes {}", pods_text(pods));
         }
         for own in &self.plan.retire {
-            let _ = writeln!(out, "  - retire {}: {}", own.candidate.node, own.reason.as_str());
+            let _ = writeln!(
+                out,
+                "  - retire {}: {}",
+                own.candidate.node,
+                own.reason.as_str()
+            );
         }
         self.unplaced_text(&mut out);
         for finding in &self.plan.findings {
@@ -152,7 +170,8 @@ impl Shown<'_> {
         };
         let _ = writeln!(
             out,
-            "\nPlan: {} to launch, {} to retire, {} unplaced. Cost: ${before:.2}/h → ${after:.2}/h{change}.",
+            "\nPlan: {} to launch, {} to retire, {} unplaced. \
+             Cost: ${before:.2}/h → ${after:.2}/h{change}.",
             self.plan.launches.len(),
             self.plan.retire.len(),
             self.plan.unplaced.len(),
@@ -168,7 +187,10 @@ impl Shown<'_> {
                 Some(pool) => format!("pool {pool}: {} [{}]", why.text, why.code.as_str()),
                 None => format!("{} [{}]", why.text, why.code.as_str()),
             });
-            groups.entry(reasons.collect()).or_default().push(unplaced.pod.clone());
+            groups
+                .entry(reasons.collect())
+                .or_default()
+                .push(unplaced.pod.clone());
         }
         for (reasons, pods) in groups {
             let _ = writeln!(out, "  ! no place for {}", pods_text(&pods));
@@ -192,9 +214,17 @@ fn names(pods: &[PodKey]) -> Vec<String> {
 }
 
 fn pods_text(pods: &[PodKey]) -> String {
-    let shown: Vec<String> = pods.iter().take(PODS_SHOWN).map(ToString::to_string).collect();
+    let shown: Vec<String> = pods
+        .iter()
+        .take(PODS_SHOWN)
+        .map(ToString::to_string)
+        .collect();
     let rest = pods.len() - shown.len();
-    let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+    let more = if rest > 0 {
+        format!(" and {rest} more")
+    } else {
+        String::new()
+    };
     let plural = if pods.len() == 1 { "pod" } else { "pods" };
     format!("{} {plural}: {}{more}", pods.len(), shown.join(", "))
 }

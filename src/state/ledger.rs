@@ -60,12 +60,17 @@ impl Claim {
     /// Whether its instance is gone: ended, or missing from two listings far enough apart.
     pub fn instance_is_gone(&self) -> bool {
         self.missing_confirmed
-            || self.instance.as_ref().is_some_and(|own| own.state == InstanceState::Terminated)
+            || self
+                .instance
+                .as_ref()
+                .is_some_and(|own| own.state == InstanceState::Terminated)
     }
 
     /// Whether its instance may still be running.
     pub fn has_live_instance(&self) -> bool {
-        self.instance.as_ref().is_some_and(|instance| instance.state.is_live())
+        self.instance
+            .as_ref()
+            .is_some_and(|instance| instance.state.is_live())
     }
 
     /// Whether pods may be planned onto it.
@@ -139,7 +144,8 @@ impl Ledger {
     /// Adds a claim.
     pub fn insert(&mut self, claim: Claim) {
         if let Some(instance) = &claim.instance {
-            self.by_instance.insert(instance.id.clone(), claim.record.id.clone());
+            self.by_instance
+                .insert(instance.id.clone(), claim.record.id.clone());
         }
         self.claims.insert(claim.record.id.clone(), claim);
     }
@@ -152,7 +158,9 @@ impl Ledger {
 
     /// Joins an instance to its claim, if the claim has none or the same.
     pub fn join(&mut self, id: &ClaimId, instance: Instance) {
-        let Some(claim) = self.claims.get_mut(id) else { return };
+        let Some(claim) = self.claims.get_mut(id) else {
+            return;
+        };
         self.by_instance.insert(instance.id.clone(), id.clone());
         claim.instance = Some(instance);
         (claim.missing_since, claim.missing_confirmed) = (None, false);
@@ -166,8 +174,10 @@ impl Ledger {
         now: Timestamp,
     ) -> Listed {
         let mut outcome = Listed::default();
-        let mut fingerprint: Vec<(InstanceId, bool)> =
-            instances.iter().map(|i| (i.id.clone(), i.state.is_live())).collect();
+        let mut fingerprint: Vec<(InstanceId, bool)> = instances
+            .iter()
+            .map(|i| (i.id.clone(), i.state.is_live()))
+            .collect();
         fingerprint.sort();
         self.ended.clear();
         let seen: BTreeSet<InstanceId> = instances.iter().map(|i| i.id.clone()).collect();
@@ -241,11 +251,18 @@ impl Ledger {
         let (mut known, mut missing) = (0, Vec::new());
         for claim in self.claims.values_mut().filter(overdue) {
             known += 1;
-            if claim.instance.as_ref().is_some_and(|instance| !seen.contains(&instance.id)) {
+            if claim
+                .instance
+                .as_ref()
+                .is_some_and(|instance| !seen.contains(&instance.id))
+            {
                 missing.push(claim);
             }
         }
-        let ids: Vec<ClaimId> = missing.iter().map(|claim| claim.record.id.clone()).collect();
+        let ids: Vec<ClaimId> = missing
+            .iter()
+            .map(|claim| claim.record.id.clone())
+            .collect();
         if missing.len() > 1 && missing.len() * MISSING_SHARE_MAX > known {
             match &self.doubted {
                 Some((at, same)) if *same == ids => {
@@ -271,9 +288,7 @@ impl Ledger {
     fn settle(&mut self, fingerprint: Vec<(InstanceId, bool)>, now: Timestamp) {
         match &self.last_listing {
             // Too close to tell: the earlier one stays the one to compare with.
-            Some((at, last))
-                if now.duration_since(*at) < LISTING_APART && *last == fingerprint =>
-            {
+            Some((at, last)) if now.duration_since(*at) < LISTING_APART && *last == fingerprint => {
                 return;
             }
             Some((at, _)) if now.duration_since(*at) < LISTING_APART => {}

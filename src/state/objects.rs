@@ -113,8 +113,11 @@ impl Objects {
         now: Timestamp,
     ) -> Vec<(ObjectKey, String)> {
         let listed: BTreeSet<ObjectKey> = objects.iter().map(Object::key).collect();
-        let vanished: Vec<(ObjectKey, String)> =
-            self.keys(kind).into_iter().filter(|(key, _)| !listed.contains(key)).collect();
+        let vanished: Vec<(ObjectKey, String)> = self
+            .keys(kind)
+            .into_iter()
+            .filter(|(key, _)| !listed.contains(key))
+            .collect();
         for (key, _) in &vanished {
             self.delete(kind, key, now);
         }
@@ -137,7 +140,11 @@ impl Objects {
         let bare = |key: &ObjectKey| (key.clone(), String::new());
         let named = |name: &str| (ObjectKey::new("", name), String::new());
         match kind {
-            Kind::Pod => self.pods.iter().map(|(k, pod)| (k.clone(), pod.uid.clone())).collect(),
+            Kind::Pod => self
+                .pods
+                .iter()
+                .map(|(k, pod)| (k.clone(), pod.uid.clone()))
+                .collect(),
             Kind::Node => self
                 .nodes
                 .values()
@@ -147,15 +154,27 @@ impl Objects {
             Kind::Pdb => self.pdbs.keys().map(bare).collect(),
             Kind::VolumeClaim => self.volume_claims.keys().map(bare).collect(),
             Kind::Volume => self.volumes.keys().map(|name| named(name)).collect(),
-            Kind::StorageClass => self.storage_classes.keys().map(|name| named(name)).collect(),
-            Kind::CsiNode => self.csi_nodes.keys().map(|name| named(name.as_str())).collect(),
+            Kind::StorageClass => self
+                .storage_classes
+                .keys()
+                .map(|name| named(name))
+                .collect(),
+            Kind::CsiNode => self
+                .csi_nodes
+                .keys()
+                .map(|name| named(name.as_str()))
+                .collect(),
             Kind::Namespace => self.namespaces.keys().map(|name| named(name)).collect(),
         }
     }
 
     /// The pods bound to a node.
     pub fn pods_on(&self, node: &str) -> impl Iterator<Item = &Pod> {
-        self.pods_by_node.get(node).into_iter().flatten().filter_map(|key| self.pods.get(key))
+        self.pods_by_node
+            .get(node)
+            .into_iter()
+            .flatten()
+            .filter_map(|key| self.pods.get(key))
     }
 
     /// Pods that wait for capacity, by key. Source: spec/scheduling.md §1.3.
@@ -170,12 +189,15 @@ impl Objects {
 
     /// Nodes that pods are bound to although no such Node is known: a sign of a partial view.
     pub fn unknown_nodes(&self) -> impl Iterator<Item = &NodeName> {
-        self.pods_by_node.keys().filter(|name| !self.nodes.contains_key(*name))
+        self.pods_by_node
+            .keys()
+            .filter(|name| !self.nodes.contains_key(*name))
     }
 
     /// Forgets what is remembered of nodes that are gone.
     pub fn forget_gone_nodes(&mut self) {
-        self.pods_changed.retain(|name, _| self.nodes.contains_key(name));
+        self.pods_changed
+            .retain(|name, _| self.nodes.contains_key(name));
     }
 
     /// Forgets when pods came and went, where the objects were given at once.
@@ -197,7 +219,10 @@ impl Objects {
             if pod.occupies_node() {
                 self.pods_changed.insert(node.clone(), now);
             }
-            self.pods_by_node.entry(node).or_default().insert(pod.key.clone());
+            self.pods_by_node
+                .entry(node)
+                .or_default()
+                .insert(pod.key.clone());
         }
         if pod.is_provisionable() {
             self.waiting.insert(pod.key.clone());

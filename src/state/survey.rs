@@ -44,7 +44,10 @@ impl State {
         };
         for claim in self.ledger.claims.values() {
             if claim.leaving.is_some() && claim.node.is_some() {
-                *snapshot.leaving.entry(claim.record.pool.clone()).or_insert(0) += 1;
+                *snapshot
+                    .leaving
+                    .entry(claim.record.pool.clone())
+                    .or_insert(0) += 1;
             }
         }
         snapshot
@@ -59,13 +62,20 @@ impl State {
             .filter(|claim| self.expects_pods(claim, now))
             .flat_map(|claim| &claim.pods)
             .collect();
-        self.objects.waiting().filter(move |pod| !held.contains(&pod.key))
+        self.objects
+            .waiting()
+            .filter(move |pod| !held.contains(&pod.key))
     }
 
     /// Pending pods that claims were planned for and may still get, by host.
     fn expected_pods(&self, now: Timestamp) -> BTreeMap<Host, Vec<&Pod>> {
         let mut expected: BTreeMap<Host, Vec<&Pod>> = BTreeMap::new();
-        for claim in self.ledger.claims.values().filter(|claim| self.expects_pods(claim, now)) {
+        for claim in self
+            .ledger
+            .claims
+            .values()
+            .filter(|claim| self.expects_pods(claim, now))
+        {
             let pods: Vec<&Pod> = claim
                 .pods
                 .iter()
@@ -132,8 +142,12 @@ impl State {
         let goes_by_itself = |taint: &Taint| {
             !initialized && (taint.is_ephemeral() || startup.iter().any(|own| own.matches(taint)))
         };
-        let taints: Vec<Taint> =
-            node.taints.iter().filter(|taint| !goes_by_itself(taint)).cloned().collect();
+        let taints: Vec<Taint> = node
+            .taints
+            .iter()
+            .filter(|taint| !goes_by_itself(taint))
+            .cloned()
+            .collect();
         let mut free = node.allocatable.clone();
         if let (false, Some(offering)) = (initialized, claim.and_then(offering_of)) {
             // Plugins report their resources late: count on what the type has.
@@ -143,7 +157,11 @@ impl State {
         }
         let mut ports = BTreeSet::new();
         let mut daemons: BTreeSet<&str> = BTreeSet::new();
-        for pod in self.objects.pods_on(node.name.as_str()).filter(|pod| !pod.is_terminal()) {
+        for pod in self
+            .objects
+            .pods_on(node.name.as_str())
+            .filter(|pod| !pod.is_terminal())
+        {
             free.subtract(&pod.requests);
             ports.extend(pod.host_ports.iter().cloned());
             if let Some(owner) = pod.owner.as_ref().filter(|_| pod.is_daemon()) {
@@ -154,7 +172,14 @@ impl State {
         let missing = missing.filter(|set| !daemons.contains(set.key.name.as_str()));
         free.subtract(&daemon_requests(missing, &taints, &labels));
         let host = Host::Node(node.name.clone());
-        Room { host, labels, taints, free, host_ports: ports, initialized }
+        Room {
+            host,
+            labels,
+            taints,
+            free,
+            host_ports: ports,
+            initialized,
+        }
     }
 
     fn room_of_claim(&self, claim: &Claim) -> Option<Room> {
@@ -179,9 +204,20 @@ impl State {
         let mut labels = claim_labels(pool, offerings, &types);
         labels.add_all(&Requirements::from_labels(&claim.labels));
         let taints = pool.taints.clone();
-        free.subtract(&daemon_requests(self.objects.daemon_sets.values(), &taints, &labels));
+        free.subtract(&daemon_requests(
+            self.objects.daemon_sets.values(),
+            &taints,
+            &labels,
+        ));
         let host = Host::Claim(claim.record.id.clone());
-        Some(Room { host, labels, taints, free, host_ports: BTreeSet::new(), initialized: false })
+        Some(Room {
+            host,
+            labels,
+            taints,
+            free,
+            host_ports: BTreeSet::new(),
+            initialized: false,
+        })
     }
 
     fn usage(&self) -> BTreeMap<PoolName, Usage> {
@@ -210,7 +246,10 @@ impl State {
     /// Offline, nodes of our pools stand for their claims.
     fn claimless_nodes(&self) -> impl Iterator<Item = &Node> {
         let ours = |node: &&Node| {
-            self.offline && node.pool().is_some_and(|pool| self.cluster.pool(pool.as_str()).is_some())
+            self.offline
+                && node
+                    .pool()
+                    .is_some_and(|pool| self.cluster.pool(pool.as_str()).is_some())
         };
         self.objects.nodes.values().filter(ours)
     }
@@ -226,7 +265,10 @@ impl State {
                 Some(self.candidate(node, Some(claim), now))
             })
             .collect();
-        all.extend(self.claimless_nodes().map(|node| self.candidate(node, None, now)));
+        all.extend(
+            self.claimless_nodes()
+                .map(|node| self.candidate(node, None, now)),
+        );
         all.sort_by(|a, b| a.node.cmp(&b.node));
         all
     }
@@ -234,29 +276,53 @@ impl State {
     /// What speaks for and against a node's leaving.
     pub fn candidate(&self, node: &Node, claim: Option<&Claim>, now: Timestamp) -> Candidate {
         let name = node.name.as_str();
-        let stamp = node.annotations.get(INITIALIZED_AT).and_then(|text| text.parse().ok());
-        let seen = claim.filter(|claim| claim.phase == Phase::Initialized).map(|claim| claim.since);
+        let stamp = node
+            .annotations
+            .get(INITIALIZED_AT)
+            .and_then(|text| text.parse().ok());
+        let seen = claim
+            .filter(|claim| claim.phase == Phase::Initialized)
+            .map(|claim| claim.since);
         let offline = claim.is_none().then_some(node.created).flatten();
-        let initialized = if node.is_initialized() { stamp.or(seen).or(offline) } else { None };
+        let initialized = if node.is_initialized() {
+            stamp.or(seen).or(offline)
+        } else {
+            None
+        };
         let started = self.started.filter(|_| claim.is_some());
-        let pods = self.objects.pods_on(name).filter(|pod| pod.occupies_node()).count();
-        let protected = [DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS].iter().find_map(|key| {
-            let value = node.annotations.get(*key)?;
-            (value == "true").then(|| format!("the node is annotated {key}=true"))
-        });
+        let pods = self
+            .objects
+            .pods_on(name)
+            .filter(|pod| pod.occupies_node())
+            .count();
+        let protected = [DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS]
+            .iter()
+            .find_map(|key| {
+                let value = node.annotations.get(*key)?;
+                (value == "true").then(|| format!("the node is annotated {key}=true"))
+            });
         Candidate {
             claim: claim.map(|claim| claim.record.id.clone()),
             node: node.name.clone(),
             pool: node.pool().unwrap_or_default(),
             initialized,
-            changed: self.objects.pods_changed(name).max(initialized).max(started),
+            changed: self
+                .objects
+                .pods_changed(name)
+                .max(initialized)
+                .max(started),
             pods,
             nominated: claim.is_some_and(|claim| {
                 self.expects_pods(claim, now)
                     && claim.pods.iter().any(|key| {
-                        self.objects.pods.get(key).is_some_and(Pod::is_provisionable)
+                        self.objects
+                            .pods
+                            .get(key)
+                            .is_some_and(Pod::is_provisionable)
                     })
-            }) || self.nominated_until(&node.name).is_some_and(|until| until > now),
+            }) || self
+                .nominated_until(&node.name)
+                .is_some_and(|until| until > now),
             protected,
             price: self.price_of(node, claim),
         }
@@ -264,7 +330,11 @@ impl State {
 
     /// What all nodes cost whose offerings the catalog knows, in US dollars per hour.
     pub fn cost(&self) -> f64 {
-        let prices = self.objects.nodes.values().filter_map(|node| self.price_of(node, None));
+        let prices = self
+            .objects
+            .nodes
+            .values()
+            .filter_map(|node| self.price_of(node, None));
         prices.map(Price::usd_per_h).sum()
     }
 
@@ -312,10 +382,16 @@ fn offering_of(claim: &Claim) -> Option<&OfferingKey> {
 fn claim_labels(pool: &Pool, offerings: &[OfferingKey], types: &[&InstanceType]) -> Requirements {
     let mut labels = Requirements::from_labels(&pool.labels);
     labels.add(POOL, Requirement::is_in([pool.name.as_str()]));
-    let Some(first) = types.first() else { return labels };
+    let Some(first) = types.first() else {
+        return labels;
+    };
     for (key, requirement) in first.requirements.iter() {
         let single = requirement.values().is_some_and(|values| values.len() == 1);
-        if single && types.iter().all(|it| it.requirements.get(key) == Some(requirement)) {
+        if single
+            && types
+                .iter()
+                .all(|it| it.requirements.get(key) == Some(requirement))
+        {
             labels.add(key, requirement.clone());
         }
     }
@@ -358,7 +434,9 @@ fn daemon_requests<'a>(
                 .collect();
         }
         let fits = untolerated(taints, &pod.tolerations).is_none()
-            && wanted.iter().any(|own| labels.compatible(own, false).is_ok());
+            && wanted
+                .iter()
+                .any(|own| labels.compatible(own, false).is_ok());
         if fits {
             sum.add(&pod.requests);
         }

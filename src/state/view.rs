@@ -37,7 +37,11 @@ impl Views {
         let view = self.kinds.entry(kind).or_default();
         let watched = view.seen.is_some();
         let shrunk = vanished >= SHRUNK_MIN && vanished * SHRUNK_SHARE > known;
-        *view = View { synced: true, seen: Some(now), doubted: watched && shrunk };
+        *view = View {
+            synced: true,
+            seen: Some(now),
+            doubted: watched && shrunk,
+        };
         view.doubted
     }
 
@@ -84,7 +88,11 @@ impl Views {
 
     /// When the first watch will be stale unless it gives a sign of life.
     pub fn next_stale(&self) -> Option<Timestamp> {
-        let seen = self.kinds.values().filter(|view| view.synced).filter_map(|view| view.seen);
+        let seen = self
+            .kinds
+            .values()
+            .filter(|view| view.synced)
+            .filter_map(|view| view.seen);
         seen.min().and_then(|at| at.checked_add(AGE_MAX).ok())
     }
 }

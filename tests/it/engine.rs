@@ -55,7 +55,8 @@ impl Stage {
             pools: vec![pool],
             ..Cluster::default()
         };
-        self.engine.handle(Event::ConfigChanged(Arc::new(cluster)), self.now);
+        self.engine
+            .handle(Event::ConfigChanged(Arc::new(cluster)), self.now);
         let catalog = Arc::new(Catalog::shipped());
         self.engine.handle(Event::CatalogChanged(catalog), self.now);
     }
@@ -63,8 +64,16 @@ impl Stage {
     fn sync(&mut self, nodes: Vec<Node>, pods: Vec<Pod>) {
         for kind in Kind::ALL {
             let objects = match kind {
-                Kind::Node => nodes.iter().cloned().map(|n| Object::Node(Box::new(n))).collect(),
-                Kind::Pod => pods.iter().cloned().map(|p| Object::Pod(Box::new(p))).collect(),
+                Kind::Node => nodes
+                    .iter()
+                    .cloned()
+                    .map(|n| Object::Node(Box::new(n)))
+                    .collect(),
+                Kind::Pod => pods
+                    .iter()
+                    .cloned()
+                    .map(|p| Object::Pod(Box::new(p)))
+                    .collect(),
                 _ => Vec::new(),
             };
             self.engine.handle(Event::Reset(kind, objects), self.now);
@@ -93,10 +102,15 @@ impl Stage {
                     continue;
                 }
                 let answer = self.answer(&issued.command);
-                self.engine.handle(Event::Answered(issued.id, answer), self.now);
+                self.engine
+                    .handle(Event::Answered(issued.id, answer), self.now);
             }
-            self.reports.extend(std::iter::from_fn(|| self.engine.next_report()));
-            let next = self.engine.poll_timeout().map_or(end, |(at, _)| at.max(self.now));
+            self.reports
+                .extend(std::iter::from_fn(|| self.engine.next_report()));
+            let next = self
+                .engine
+                .poll_timeout()
+                .map_or(end, |(at, _)| at.max(self.now));
             if next > end {
                 break;
             }
@@ -126,24 +140,32 @@ impl Stage {
                 Answer::Launched(instance)
             }
             Command::Terminate { instance, .. } => {
-                let own = self.instances.get_mut(instance.as_str()).expect("a known instance");
+                let own = self
+                    .instances
+                    .get_mut(instance.as_str())
+                    .expect("a known instance");
                 own.state = InstanceState::Terminated;
                 Answer::Terminating(InstanceState::ShuttingDown)
             }
-            Command::ListInstances => {
-                Answer::Instances(self.instances.values().cloned().collect())
-            }
+            Command::ListInstances => Answer::Instances(self.instances.values().cloned().collect()),
             Command::PatchNode(patch) => {
                 self.patch(patch);
                 Answer::Done
             }
             Command::DeleteNode { node, .. } => {
                 let key = ObjectKey::new("", node.as_str());
-                self.engine.handle(Event::Deleted(Kind::Node, key), self.now);
+                self.engine
+                    .handle(Event::Deleted(Kind::Node, key), self.now);
                 Answer::Done
             }
             Command::ListPodsOn { node } => {
-                let pods = self.engine.state().objects.pods_on(node.as_str()).cloned().collect();
+                let pods = self
+                    .engine
+                    .state()
+                    .objects
+                    .pods_on(node.as_str())
+                    .cloned()
+                    .collect();
                 Answer::Pods(pods)
             }
             Command::Probe { .. } => Answer::Probed { alive: 0 },
@@ -152,12 +174,19 @@ impl Stage {
     }
 
     fn patch(&mut self, patch: &NodePatch) {
-        let node = self.engine.state().objects.nodes.get(&patch.node).expect("a known node");
+        let node = self
+            .engine
+            .state()
+            .objects
+            .nodes
+            .get(&patch.node)
+            .expect("a known node");
         let mut node = node.clone();
         node.version = format!("{}+", node.version);
-        for (target, changes) in
-            [(&mut node.labels, &patch.labels), (&mut node.annotations, &patch.annotations)]
-        {
+        for (target, changes) in [
+            (&mut node.labels, &patch.labels),
+            (&mut node.annotations, &patch.annotations),
+        ] {
             for (key, value) in changes {
                 match value {
                     Some(value) => target.insert(key.clone(), value.clone()),
@@ -168,7 +197,8 @@ impl Stage {
         if let Some(taints) = &patch.taints {
             node.taints.clone_from(taints);
         }
-        self.engine.handle(Event::Applied(Object::Node(Box::new(node))), self.now);
+        self.engine
+            .handle(Event::Applied(Object::Node(Box::new(node))), self.now);
     }
 
     /// The node that the n-th launch would register.
@@ -176,7 +206,9 @@ impl Stage {
         let launch = &self.launches[n];
         let instance = &self.instances[&format!("i-{n}")];
         let catalog = self.engine.state().catalog.clone();
-        let it = catalog.get(instance.offering.instance_type.as_str()).expect("a known type");
+        let it = catalog
+            .get(instance.offering.instance_type.as_str())
+            .expect("a known type");
         Node {
             name: NodeName(format!("node-{n}")),
             uid: format!("uid-{n}"),
@@ -198,7 +230,10 @@ impl Stage {
 }
 
 fn waiting_pod(name: &str) -> Pod {
-    let mut pod = Pod { key: ObjectKey::new("default", name), ..Pod::default() };
+    let mut pod = Pod {
+        key: ObjectKey::new("default", name),
+        ..Pod::default()
+    };
     pod.uid = format!("uid-{name}");
     pod.unschedulable = true;
     pod.requests.cpu_milli = 1000;
@@ -218,7 +253,10 @@ fn a_pending_pod_becomes_a_node_that_leaves_when_it_is_empty() {
     let mut stage = Stage::new(Mode::Manage);
     stage.sync(vec![], vec![]);
     stage.run(6, &[]);
-    assert!(stage.engine.is_ready(), "two listings agree after five seconds");
+    assert!(
+        stage.engine.is_ready(),
+        "two listings agree after five seconds"
+    );
     let pod = waiting_pod("a");
     stage.apply(Object::Pod(Box::new(pod.clone())));
     stage.run(3, &[]);
@@ -226,8 +264,19 @@ fn a_pending_pod_becomes_a_node_that_leaves_when_it_is_empty() {
     let node = stage.node(0);
     stage.apply(Object::Node(Box::new(node)));
     stage.run(2, &[]);
-    let node = stage.engine.state().objects.nodes.values().next().expect("the node").clone();
-    assert!(node.is_registered() && node.is_initialized() && node.taints.is_empty(), "{node:?}");
+    let node = stage
+        .engine
+        .state()
+        .objects
+        .nodes
+        .values()
+        .next()
+        .expect("the node")
+        .clone();
+    assert!(
+        node.is_registered() && node.is_initialized() && node.taints.is_empty(),
+        "{node:?}"
+    );
     stage.apply(bound(pod.clone(), "node-0"));
     stage.run(120, &[]);
     assert_eq!(stage.seen, ["launch", "patch_node"], "a node in use stays");
@@ -249,15 +298,28 @@ fn a_pod_that_comes_while_its_node_is_tainted_keeps_the_node() {
     stage.apply(Object::Node(Box::new(node)));
     stage.event(Event::Deleted(Kind::Pod, waiting_pod("a").key));
     let held = stage.run(60, &["list_pods_on"]);
-    let Some(Issued { id, command: Command::ListPodsOn { .. } }) = held.first() else {
+    let Some(Issued {
+        id,
+        command: Command::ListPodsOn { .. },
+    }) = held.first()
+    else {
         panic!("the drain is to be confirmed: {:?}", stage.seen);
     };
-    let Object::Pod(late) = bound(waiting_pod("late"), "node-0") else { unreachable!() };
+    let Object::Pod(late) = bound(waiting_pod("late"), "node-0") else {
+        unreachable!()
+    };
     stage.apply(Object::Pod(late.clone()));
     stage.event(Event::Answered(*id, Answer::Pods(vec![*late])));
     stage.run(120, &[]);
     assert_eq!(stage.count("terminate"), 0);
-    let node = stage.engine.state().objects.nodes.values().next().expect("the node");
+    let node = stage
+        .engine
+        .state()
+        .objects
+        .nodes
+        .values()
+        .next()
+        .expect("the node");
     assert!(!node.has_disrupted_taint(), "the taint is taken away again");
 }
 
@@ -288,10 +350,15 @@ fn a_launch_without_an_answer_is_repeated_under_the_same_claim() {
     let mut stage = Stage::new(Mode::Manage);
     stage.sync(vec![], vec![waiting_pod("a")]);
     let held = stage.run(10, &["launch"]);
-    let unknown = Answer::Failed { kind: FailureKind::Unknown, text: "timed out".into() };
+    let unknown = Answer::Failed {
+        kind: FailureKind::Unknown,
+        text: "timed out".into(),
+    };
     stage.event(Event::Answered(held[0].id, unknown));
     stage.run(10, &[]);
-    let Command::Launch(first) = &held[0].command else { panic!("a launch") };
+    let Command::Launch(first) = &held[0].command else {
+        panic!("a launch")
+    };
     assert_eq!(stage.launches.len(), 1);
     assert_eq!(stage.launches[0].claim.id, first.claim.id);
 }
@@ -301,10 +368,15 @@ fn a_refused_claim_is_planned_again_under_a_new_id_without_the_refused_offering(
     let mut stage = Stage::new(Mode::Manage);
     stage.sync(vec![], vec![waiting_pod("a")]);
     let held = stage.run(10, &["launch"]);
-    let Command::Launch(first) = &held[0].command else { panic!("a launch") };
+    let Command::Launch(first) = &held[0].command else {
+        panic!("a launch")
+    };
     let offering = first.offerings[0].clone();
     let kind = RefusalKind::InsufficientCapacity;
-    let refusals = vec![Refusal { offering: offering.clone(), kind }];
+    let refusals = vec![Refusal {
+        offering: offering.clone(),
+        kind,
+    }];
     stage.event(Event::Answered(held[0].id, Answer::LaunchRefused(refusals)));
     stage.run(10, &[]);
     assert_eq!(stage.launches.len(), 1);
@@ -335,7 +407,11 @@ fn a_claim_that_never_registers_is_ended_and_planned_again() {
     stage.sync(vec![], vec![waiting_pod("a")]);
     stage.run(10, &[]);
     stage.run(15 * 60, &["rewatch"]);
-    assert_eq!(stage.count("terminate"), 0, "not before the nodes were listed once more");
+    assert_eq!(
+        stage.count("terminate"),
+        0,
+        "not before the nodes were listed once more"
+    );
     stage.event(Event::Reset(Kind::Node, vec![]));
     stage.run(30, &[]);
     assert_eq!(stage.count("terminate"), 1);
@@ -346,11 +422,19 @@ fn a_claim_that_never_registers_is_ended_and_planned_again() {
 fn a_relist_that_lacks_many_nodes_freezes_until_they_are_asked_for() {
     let mut stage = Stage::new(Mode::Manage);
     let nodes: Vec<Node> = (0..10)
-        .map(|n| Node { name: NodeName(format!("n{n}")), ready: true, ..Node::default() })
+        .map(|n| Node {
+            name: NodeName(format!("n{n}")),
+            ready: true,
+            ..Node::default()
+        })
         .collect();
     stage.sync(nodes.clone(), vec![]);
     stage.run(10, &[]);
-    let few = nodes[..3].iter().cloned().map(|n| Object::Node(Box::new(n))).collect();
+    let few = nodes[..3]
+        .iter()
+        .cloned()
+        .map(|n| Object::Node(Box::new(n)))
+        .collect();
     stage.event(Event::Reset(Kind::Node, few));
     stage.apply(Object::Pod(Box::new(waiting_pod("a"))));
     let held = stage.run(60, &["probe", "rewatch"]);
@@ -358,8 +442,15 @@ fn a_relist_that_lacks_many_nodes_freezes_until_they_are_asked_for() {
     stage.event(Event::Answered(held[0].id, Answer::Probed { alive: 1 }));
     let held = stage.run(60, &["rewatch", "probe"]);
     assert_eq!(stage.count("launch"), 0, "still frozen");
-    assert!(held.iter().any(|own| matches!(own.command, Command::Rewatch { .. })));
-    let all = nodes.iter().cloned().map(|n| Object::Node(Box::new(n))).collect();
+    assert!(
+        held.iter()
+            .any(|own| matches!(own.command, Command::Rewatch { .. }))
+    );
+    let all = nodes
+        .iter()
+        .cloned()
+        .map(|n| Object::Node(Box::new(n)))
+        .collect();
     stage.event(Event::Reset(Kind::Node, all));
     stage.run(10, &[]);
     assert_eq!(stage.count("launch"), 1, "work goes on by itself");

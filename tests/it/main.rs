@@ -3,4 +3,11 @@
 
 mod tidy;
 
+mod config;
+
 mod engine;
+
+mod solve;
+
+#[cfg(feature = "shell")]
+mod plane;

@@ -1,0 +1,371 @@
+//! Turns texts in HCL into clusters with all that is decided about them, or says what is wrong.
+//! It must not know where the texts come from: files, the environment and secrets are arguments.
+//!
+//! ```text
+//! SourceFile ─ source, native | json ─▶ tree ─ read (schema, eval) ─▶ sections ─ lower ─▶ Config
+//!                                         └──────────── report ────────────┴──▶ Vec<Problem>
+//! ```
+//!
+//! All files make one module, as in Terraform: none overrides another, and the same label twice is
+//! an error that names both places. Everything wrong is reported at once.
+
+// The order is the architecture: a module names only those above it.
+
+pub mod problem;
+
+pub mod source;
+
+pub mod schema;
+
+pub mod blocks;
+
+mod syntax;
+
+mod native;
+
+mod json;
+
+mod value;
+
+mod functions;
+
+mod eval;
+
+mod report;
+
+mod slips;
+
+mod names;
+
+mod convert;
+
+mod read;
+
+mod types;
+
+mod variables;
+
+mod locals;
+
+pub mod settings;
+
+mod lower;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use hcl::Value;
+
+use crate::config::eval::{Evaluator, Known, Scope};
+pub use crate::config::functions::Reader as FileReader;
+use crate::config::functions::{Environment, FUNCTIONS, SPECIAL};
+use crate::config::lower::Blocks;
+use crate::config::problem::{Problem, ProblemCode, Severity};
+use crate::config::read::{Reader, check_names};
+use crate::config::report::{Finding, Reporter};
+use crate::config::schema::BlockType;
+pub use crate::config::settings::Config;
+pub use crate::config::source::SourceFile;
+use crate::config::source::{Sources, Span};
+use crate::config::syntax::{Block, Body, Expr};
+use crate::config::variables::{Given, GivenSource, Resolved, Strictness};
+
+/// A variable's value from the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// Name of the variable.
+    pub name: String,
+    /// Its value: the text itself or, by the variable's type, an expression.
+    pub value: String,
+}
+
+/// Everything a configuration may depend on besides its own files.
+#[derive(Clone)]
+pub struct Inputs<'a> {
+    /// Values from the command line; they win over files, the last one over the others.
+    pub vars: Vec<Input>,
+    /// Files of values (`name = value`), `*.auto.vars.hcl` first; the last one wins.
+    pub var_files: Vec<SourceFile>,
+    /// The environment: for `env(…)`, and `OUTRIGGER_VAR_x` for the variable `x`.
+    pub env: BTreeMap<String, String>,
+    /// Secrets by name, for `secret(…)`.
+    pub secrets: BTreeMap<String, String>,
+    /// Folder of the configuration: `path.config`, and where relative paths start.
+    pub dir: PathBuf,
+    /// Reads a file for `file(…)`, `templatefile(…)` and `fileexists(…)`.
+    pub read: &'a FileReader<'a>,
+}
+
+impl Default for Inputs<'_> {
+    fn default() -> Self {
+        Self {
+            vars: Vec::new(),
+            var_files: Vec::new(),
+            env: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+            dir: PathBuf::new(),
+            read: &no_files,
+        }
+    }
+}
+
+fn no_files(_: &Path) -> Result<String, String> {
+    Err("files cannot be read here".to_owned())
+}
+
+/// Environment variables with this prefix are values of variables.
+const VAR_PREFIX: &str = "OUTRIGGER_VAR_";
+
+/// Reads a configuration: all of it, or everything that is wrong with it, warnings included.
+pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Problem>> {
+    let mut sources = Sources::default();
+    let (parsed, syntax) = parse_all(&mut sources, files, blocks::root());
+    let (given, mut more) = given_values(&mut sources, inputs);
+    let reporter = Reporter::new(sources);
+    let broken = !syntax.is_empty() || !more.is_empty();
+    more.extend(syntax);
+    for finding in more {
+        reporter.add(finding);
+    }
+    let mut body = Body::default();
+    for one in parsed {
+        body.attrs.extend(one.attrs);
+        body.blocks.extend(one.blocks);
+    }
+    check_names(&reporter, &body, blocks::root(), "");
+    // Half a module would only tell of what stands in the other half.
+    if broken {
+        return Err(reporter.into_problems());
+    }
+    let evaluator = Evaluator::new(Environment {
+        dir: &inputs.dir,
+        read: inputs.read,
+        env: &inputs.env,
+        secrets: &inputs.secrets,
+    });
+    let all: Vec<&Block> = body.blocks.iter().collect();
+    let config = evaluate(&reporter, &evaluator, &Blocks { all: &all }, &given);
+    let failed = reporter.failed();
+    // What a typing error names is not unused.
+    if !failed {
+        warn_unused(&reporter, &body);
+    }
+    let problems = reporter.into_problems();
+    if failed {
+        return Err(problems);
+    }
+    Ok(Config {
+        warnings: problems,
+        ..config
+    })
+}
+
+/// Names of all functions, in order.
+pub fn function_names() -> Vec<&'static str> {
+    let mut names: Vec<&str> = FUNCTIONS.iter().map(|function| function.name).collect();
+    names.extend(SPECIAL);
+    names.sort_unstable();
+    names
+}
+
+fn evaluate(
+    reporter: &Reporter,
+    evaluator: &Evaluator<'_>,
+    blocks: &Blocks<'_>,
+    given: &[Given],
+) -> Config {
+    let mut scope = Scope::default();
+    let dir = evaluator.environment.dir.display().to_string();
+    let known = |value: Value| Known {
+        value,
+        sensitive: false,
+    };
+    let path = [("config".to_owned(), Some(known(Value::String(dir))))];
+    scope.roots.insert("path", path.into_iter().collect());
+
+    fn reader<'a>(
+        reporter: &'a Reporter,
+        evaluator: &'a Evaluator<'a>,
+        scope: &'a Scope,
+    ) -> Reader<'a> {
+        Reader {
+            reporter,
+            evaluator,
+            scope,
+        }
+    }
+    let declared = reader(reporter, evaluator, &scope).sections(blocks, "variable");
+    variables::check_given(&reader(reporter, evaluator, &scope), given, &declared);
+    let resolved = variables::resolve(&reader(reporter, evaluator, &scope), &declared, given);
+    let values = |(name, resolved): (&String, &Resolved)| (name.clone(), resolved.known.clone());
+    scope
+        .roots
+        .insert("var", resolved.iter().map(values).collect());
+    variables::validate(&reader(reporter, evaluator, &scope), &declared, &resolved);
+
+    // A block's name stands for its address, which the argument that takes it understands.
+    for kind in ["node_class", "schedule"] {
+        let names = blocks.of(kind).filter_map(|block| block.labels.first());
+        let addresses = names.map(|(name, _)| {
+            let address = known(Value::String(format!("{kind}.{name}")));
+            (name.clone(), Some(address))
+        });
+        scope.roots.insert(kind, addresses.collect());
+    }
+    let locals: Vec<&Block> = blocks.of("locals").collect();
+    locals::resolve(reporter, evaluator, &locals, &mut scope);
+    lower::lower(&reader(reporter, evaluator, &scope), blocks)
+}
+
+/// The trees of all files, and what keeps some from being one.
+fn parse_all(
+    sources: &mut Sources,
+    files: &[SourceFile],
+    schema: &'static BlockType,
+) -> (Vec<Body>, Vec<Finding>) {
+    let (mut bodies, mut findings) = (Vec::new(), Vec::new());
+    for file in files {
+        let index = sources.add(file);
+        let text = sources.text(index);
+        let is_json = Path::new(sources.name(index))
+            .extension()
+            .is_some_and(|end| end == "json");
+        if is_json {
+            let (body, refusals) = json::parse(text, index, schema);
+            bodies.push(body);
+            findings.extend(refusals.into_iter().map(|refusal| {
+                Finding::error(ProblemCode::Syntax, refusal.span, refusal.detail)
+                    .maybe_help(refusal.help)
+            }));
+            continue;
+        }
+        match native::parse(text, index) {
+            Ok(body) => bodies.push(body),
+            Err(error) => {
+                let offset = error.location().offset();
+                findings.push(slips::explain(text, index, offset, error.message()));
+            }
+        }
+    }
+    (bodies, findings)
+}
+
+/// A file of values takes any name.
+static VALUES: BlockType = BlockType {
+    name: "vars",
+    label: None,
+    repeat: schema::Repeat::Once,
+    about: "",
+    arguments: &[],
+    blocks: &[],
+    open: true,
+};
+
+/// All values from outside, the ones that win last.
+fn given_values(sources: &mut Sources, inputs: &Inputs<'_>) -> (Vec<Given>, Vec<Finding>) {
+    let mut given = Vec::new();
+    let mut text = |sources: &mut Sources, origin: String, (name, value): (&str, &str), strict| {
+        let file = sources.add(&SourceFile::new(origin, value));
+        given.push(Given {
+            name: name.to_owned(),
+            source: GivenSource::Text(value.to_owned()),
+            span: Span::new(file, 0, value.len()),
+            strict,
+        });
+    };
+    for (key, value) in &inputs.env {
+        if let Some(name) = key.strip_prefix(VAR_PREFIX) {
+            text(sources, key.clone(), (name, value), Strictness::Ignored);
+        }
+    }
+    let mut rest = Vec::new();
+    let (bodies, mut findings) = parse_all(sources, &inputs.var_files, &VALUES);
+    for attr in bodies.iter().flat_map(|body| &body.attrs) {
+        rest.push(Given {
+            name: attr.name.clone(),
+            source: GivenSource::Expr(attr.expr.clone()),
+            span: attr.expr.span,
+            strict: Strictness::Warning,
+        });
+    }
+    for block in bodies.iter().flat_map(|body| &body.blocks) {
+        let detail = "A file of values has only arguments.";
+        findings.push(Finding::error(
+            ProblemCode::UnknownBlock,
+            block.header(),
+            detail,
+        ));
+    }
+    given.extend(rest);
+    for input in &inputs.vars {
+        let file = sources.add(&SourceFile::new(
+            format!("--var {}", input.name),
+            &*input.value,
+        ));
+        given.push(Given {
+            name: input.name.clone(),
+            source: GivenSource::Text(input.value.clone()),
+            span: Span::new(file, 0, input.value.len()),
+            strict: Strictness::Error,
+        });
+    }
+    (given, findings)
+}
+
+/// Warns of what is declared and never named.
+fn warn_unused(reporter: &Reporter, body: &Body) {
+    let mut used: BTreeSet<(&str, &str)> = BTreeSet::new();
+    for block in &body.blocks {
+        visit(block, &mut |attr_block, expr| {
+            let own = block.labels.first().map(|(label, _)| label.as_str());
+            for (root, name) in locals::named(expr) {
+                // A variable's own rules are no use of it.
+                if !(root == "var" && attr_block == "variable" && own == Some(name)) {
+                    used.insert((root, name));
+                }
+            }
+        });
+    }
+    let warn = |root: &str, name: &str, span: Span, title: &str| {
+        if !used.contains(&(root, name)) {
+            let detail = format!("Nothing uses {root}.{name}.");
+            let finding = Finding::warning(ProblemCode::Unused, span, detail);
+            reporter.add(finding.within(title));
+        }
+    };
+    for block in &body.blocks {
+        let label = block.labels.first();
+        match (block.kind.as_str(), label) {
+            ("locals", _) => {
+                for attr in &block.body.attrs {
+                    warn("local", &attr.name, attr.name_span, "locals");
+                }
+            }
+            ("variable", Some((name, span))) => warn("var", name, *span, &block.title()),
+            (kind @ ("node_class" | "schedule"), Some((name, span))) => {
+                warn(kind, name, *span, &block.title());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Calls `see` with every expression of a block, and the type of the outermost block.
+fn visit<'a>(block: &'a Block, see: &mut dyn FnMut(&str, &'a Expr)) {
+    fn inner<'a>(kind: &str, body: &'a Body, see: &mut dyn FnMut(&str, &'a Expr)) {
+        for attr in &body.attrs {
+            see(kind, &attr.expr);
+        }
+        for block in &body.blocks {
+            inner(kind, &block.body, see);
+        }
+    }
+    inner(&block.kind, &block.body, see);
+}
+
+/// Whether a list of problems holds an error.
+pub fn has_errors(problems: &[Problem]) -> bool {
+    problems
+        .iter()
+        .any(|problem| problem.severity == Severity::Error)
+}

@@ -1,0 +1,398 @@
+//! The tables of the schema: every block and argument, flat and in order.
+//! They must not know how they are read.
+
+use crate::config::schema::{Argument, BlockType, Kind, Repeat};
+
+mod node_class;
+
+mod pool;
+
+const SECOND: i64 = 1000;
+const MINUTE: i64 = 60 * SECOND;
+const HOUR: i64 = 60 * MINUTE;
+/// Ten years: no setting is meant to last longer, and a typing error often is.
+const LONGEST: i64 = 87_600 * HOUR;
+
+const fn argument(
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    about: &'static str,
+) -> Argument {
+    Argument {
+        name,
+        kind,
+        default,
+        required: false,
+        about,
+    }
+}
+
+const fn required(name: &'static str, kind: Kind, about: &'static str) -> Argument {
+    Argument {
+        name,
+        kind,
+        default: "",
+        required: true,
+        about,
+    }
+}
+
+const fn duration(min_ms: i64, max_ms: i64) -> Kind {
+    Kind::Duration {
+        min_ms,
+        max_ms,
+        never: false,
+    }
+}
+
+const fn duration_or_never(min_ms: i64, max_ms: i64) -> Kind {
+    Kind::Duration {
+        min_ms,
+        max_ms,
+        never: true,
+    }
+}
+
+const BLOCK: BlockType = BlockType {
+    name: "",
+    label: None,
+    repeat: Repeat::Once,
+    about: "",
+    arguments: &[],
+    blocks: &[],
+    open: false,
+};
+
+/// What may stand in a file: the blocks, at the outermost level.
+pub fn root() -> &'static BlockType {
+    &ROOT
+}
+
+static ROOT: BlockType = BlockType {
+    name: "file",
+    blocks: &[
+        &OUTRIGGER,
+        &VARIABLE,
+        &LOCALS,
+        &CLUSTER,
+        &node_class::NODE_CLASS,
+        &pool::POOL,
+        &pool::DEFAULTS,
+        &SCHEDULE,
+        &SCHEDULER,
+        &TELEMETRY,
+    ],
+    ..BLOCK
+};
+
+static OUTRIGGER: BlockType = BlockType {
+    name: "outrigger",
+    about: "The installation as a whole.",
+    arguments: &[
+        argument(
+            "installation",
+            Kind::Name,
+            "",
+            "Name of the installation, the same on all its hosts; only its instances are ever \
+             touched. Required when a cluster is managed.",
+        ),
+        argument(
+            "required_version",
+            Kind::Text,
+            "",
+            "Versions of Outrigger this configuration is for, such as `~> 0.1`.",
+        ),
+        argument(
+            "dry_run",
+            Kind::Flag,
+            "false",
+            "Treats every cluster as `mode = \"observe\"`.",
+        ),
+    ],
+    ..BLOCK
+};
+
+static VARIABLE: BlockType = BlockType {
+    name: "variable",
+    label: Some("NAME"),
+    repeat: Repeat::PerLabel,
+    about: "A value given from outside, `var.NAME`.",
+    arguments: &[
+        argument(
+            "type",
+            Kind::Expression,
+            "any",
+            "`string`, `number`, `bool`, `any`, `list(T)`, `set(T)`, `map(T)`, `tuple([…])` or \
+             `object({…})` with `optional(T, default)`.",
+        ),
+        argument(
+            "default",
+            Kind::Expression,
+            "",
+            "Value where none is given; without one, one must be given.",
+        ),
+        argument("description", Kind::Text, "", "What the value is for."),
+        argument(
+            "sensitive",
+            Kind::Flag,
+            "false",
+            "Keeps the value, and all made from it, out of messages.",
+        ),
+        argument("nullable", Kind::Flag, "true", "Whether `null` is a value."),
+    ],
+    blocks: &[&VALIDATION],
+    ..BLOCK
+};
+
+static VALIDATION: BlockType = BlockType {
+    name: "validation",
+    repeat: Repeat::Many,
+    about: "A rule that the variable's value must meet.",
+    arguments: &[
+        required(
+            "condition",
+            Kind::Expression,
+            "True where the value is fine.",
+        ),
+        required(
+            "error_message",
+            Kind::Expression,
+            "What to say where it is not.",
+        ),
+    ],
+    ..BLOCK
+};
+
+static LOCALS: BlockType = BlockType {
+    name: "locals",
+    repeat: Repeat::Many,
+    about: "Named values, `local.NAME`, in any order.",
+    open: true,
+    ..BLOCK
+};
+
+static CLUSTER: BlockType = BlockType {
+    name: "cluster",
+    label: Some("NAME"),
+    repeat: Repeat::PerLabel,
+    about: "A Kubernetes cluster to look after.",
+    arguments: &[
+        argument(
+            "for_each",
+            Kind::Expression,
+            "",
+            "Makes one cluster for each element, known within the block as `each.key` and \
+             `each.value`.",
+        ),
+        argument(
+            "name",
+            Kind::Name,
+            "",
+            "Name of the cluster; the label or, with `for_each`, `each.key` if missing.",
+        ),
+        argument(
+            "region",
+            Kind::Name,
+            "",
+            "Region of its instances. Required unless it is simulated.",
+        ),
+        argument(
+            "mode",
+            Kind::OneOf(&["observe", "manage"]),
+            "\"observe\"",
+            "Whether plans are only made or also carried out.",
+        ),
+        argument(
+            "tags",
+            Kind::Tags,
+            "{}",
+            "Tags for everything launched for it.",
+        ),
+    ],
+    blocks: &[&KUBECONFIG, &SIMULATED, &API],
+    ..BLOCK
+};
+
+static KUBECONFIG: BlockType = BlockType {
+    name: "kubeconfig",
+    about: "How its API is reached. Required in a managed cluster.",
+    arguments: &[
+        required("path", Kind::Path, "The kubeconfig file."),
+        argument(
+            "context",
+            Kind::Text,
+            "",
+            "Context; the file's current one if missing.",
+        ),
+    ],
+    ..BLOCK
+};
+
+static SIMULATED: BlockType = BlockType {
+    name: "simulated",
+    about: "A simulated EC2 in place of the real one.",
+    arguments: &[
+        argument(
+            "catalog",
+            Kind::Path,
+            "",
+            "File of instance types; those that ship with Outrigger if missing.",
+        ),
+        argument(
+            "boot",
+            duration(0, HOUR),
+            "\"0s\"",
+            "Time from launch to a registered Node.",
+        ),
+        argument(
+            "address",
+            Kind::Address,
+            "",
+            "Address of a `simulated-cloud` process; in process if missing.",
+        ),
+    ],
+    ..BLOCK
+};
+
+static API: BlockType = BlockType {
+    name: "api",
+    about: "How its API is used.",
+    arguments: &[
+        argument(
+            "poll",
+            duration(SECOND, HOUR),
+            "",
+            "Lists this often instead of watching.",
+        ),
+        argument(
+            "qps",
+            Kind::Whole(1, 10_000),
+            "200",
+            "Requests per second, on average.",
+        ),
+        argument(
+            "burst",
+            Kind::Whole(1, 10_000),
+            "300",
+            "Requests at once, at most.",
+        ),
+        argument(
+            "concurrency",
+            Kind::Whole(1, 1024),
+            "32",
+            "Requests in flight at once.",
+        ),
+        argument(
+            "watch_list",
+            Kind::OneOf(&["auto", "on", "off"]),
+            "\"auto\"",
+            "Whether lists are streamed; `auto` asks the server.",
+        ),
+        argument(
+            "view_max_age",
+            duration(SECOND, 24 * HOUR),
+            "\"5m\"",
+            "Nothing is decided on a view of the cluster older than this.",
+        ),
+    ],
+    ..BLOCK
+};
+
+static SCHEDULE: BlockType = BlockType {
+    name: "schedule",
+    label: Some("NAME"),
+    repeat: Repeat::PerLabel,
+    about: "A recurring window of time, `schedule.NAME`.",
+    arguments: &[
+        required(
+            "start",
+            Kind::Text,
+            "When it opens: minute, hour, day of month, month, day of week; or `@daily` etc.",
+        ),
+        argument(
+            "duration",
+            duration(MINUTE, 744 * HOUR),
+            "",
+            "How long it is open.",
+        ),
+        argument(
+            "end",
+            Kind::Text,
+            "",
+            "When it closes, in place of `duration`: cron as well.",
+        ),
+        argument(
+            "timezone",
+            Kind::Text,
+            "\"UTC\"",
+            "Time zone, an IANA name.",
+        ),
+    ],
+    ..BLOCK
+};
+
+static SCHEDULER: BlockType = BlockType {
+    name: "scheduler",
+    about: "How pending pods are collected before nodes are planned for them.",
+    arguments: &[
+        argument(
+            "batch_idle",
+            duration(10, 10 * MINUTE),
+            "\"1s\"",
+            "A batch closes after this long without another pod.",
+        ),
+        argument(
+            "batch_max",
+            duration(10, 10 * MINUTE),
+            "\"10s\"",
+            "A batch closes at the latest after this long.",
+        ),
+    ],
+    ..BLOCK
+};
+
+static TELEMETRY: BlockType = BlockType {
+    name: "telemetry",
+    about: "What the daemon says about itself.",
+    arguments: &[argument(
+        "listen",
+        Kind::Address,
+        "",
+        "Address for /metrics, /livez and /readyz; none are served if missing.",
+    )],
+    blocks: &[&LOG, &METRICS],
+    ..BLOCK
+};
+
+static LOG: BlockType = BlockType {
+    name: "log",
+    about: "The log.",
+    arguments: &[
+        argument(
+            "format",
+            Kind::OneOf(&["text", "json", "journald"]),
+            "\"text\"",
+            "Its form.",
+        ),
+        argument(
+            "level",
+            Kind::OneOf(&["error", "warn", "info", "debug", "trace"]),
+            "\"info\"",
+            "What is left out below.",
+        ),
+    ],
+    ..BLOCK
+};
+
+static METRICS: BlockType = BlockType {
+    name: "metrics",
+    about: "The metrics.",
+    arguments: &[argument(
+        "names",
+        Kind::SomeOf(&["karpenter", "outrigger"]),
+        "[\"karpenter\", \"outrigger\"]",
+        "Under whose names they are published.",
+    )],
+    ..BLOCK
+};

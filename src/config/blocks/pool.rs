@@ -1,0 +1,237 @@
+//! The tables of `pool` and `defaults` blocks.
+//! They must not know how they are read.
+
+use super::{
+    BLOCK, HOUR, LONGEST, MINUTE, SECOND, argument, duration, duration_or_never, required,
+};
+use crate::config::schema::{Argument, BlockType, Kind, Repeat};
+
+const NODE_CLASS_OF_POOL: Argument = argument(
+    "node_class",
+    Kind::Reference("node_class"),
+    "",
+    "How EC2 makes its nodes. Required unless all its clusters are simulated.",
+);
+const WEIGHT: Argument = argument(
+    "weight",
+    Kind::Whole(0, 100),
+    "0",
+    "Preference over other pools, higher first.",
+);
+const EXPIRE_AFTER: Argument = argument(
+    "expire_after",
+    duration_or_never(10 * SECOND, LONGEST),
+    "\"720h\"",
+    "Age at which a node is replaced.",
+);
+const TERMINATION_GRACE_PERIOD: Argument = argument(
+    "termination_grace_period",
+    duration_or_never(0, LONGEST),
+    "\"never\"",
+    "How long a leaving node's pods may hold it; `never` is for ever.",
+);
+const LAUNCH_TIMEOUT: Argument = argument(
+    "launch_timeout",
+    duration(10 * SECOND, 24 * HOUR),
+    "\"5m\"",
+    "How long a launch may take.",
+);
+const REGISTRATION_TIMEOUT: Argument = argument(
+    "registration_timeout",
+    duration(10 * SECOND, 24 * HOUR),
+    "\"15m\"",
+    "How long a launched instance may take to register.",
+);
+const INITIALIZATION_TIMEOUT: Argument = argument(
+    "initialization_timeout",
+    duration(10 * SECOND, 24 * HOUR),
+    "\"15m\"",
+    "How long a registered node may take to initialize.",
+);
+const CONSOLIDATION: Argument = argument(
+    "consolidation",
+    Kind::OneOf(&["empty", "empty_or_underutilized", "balanced"]),
+    "\"empty_or_underutilized\"",
+    "Which nodes consolidation may touch.",
+);
+const CONSOLIDATE_AFTER: Argument = argument(
+    "consolidate_after",
+    duration_or_never(0, LONGEST),
+    "\"0s\"",
+    "How long a node must have been without change.",
+);
+
+pub(super) static POOL: BlockType = BlockType {
+    name: "pool",
+    label: Some("NAME"),
+    repeat: Repeat::PerLabel,
+    about: "A rule for nodes.",
+    arguments: &[
+        argument(
+            "clusters",
+            Kind::Texts,
+            "[\"*\"]",
+            "Clusters it is for: names, or patterns with `*`.",
+        ),
+        NODE_CLASS_OF_POOL,
+        WEIGHT,
+        argument("labels", Kind::Labels, "{}", "Labels of the nodes."),
+        argument(
+            "annotations",
+            Kind::Annotations,
+            "{}",
+            "Annotations of the nodes.",
+        ),
+        argument(
+            "limits",
+            Kind::Quantities,
+            "{}",
+            "Limits on all its nodes together, by resource; `nodes` is their number.",
+        ),
+        EXPIRE_AFTER,
+        TERMINATION_GRACE_PERIOD,
+        LAUNCH_TIMEOUT,
+        REGISTRATION_TIMEOUT,
+        INITIALIZATION_TIMEOUT,
+    ],
+    blocks: &[&REQUIRE, &TAINT, &STARTUP_TAINT, &DISRUPTION],
+    ..BLOCK
+};
+
+static REQUIRE: BlockType = BlockType {
+    name: "require",
+    label: Some("KEY"),
+    repeat: Repeat::PerLabel,
+    about: "What one label of the nodes may be.",
+    arguments: &[
+        argument("in", Kind::Texts, "", "One of these."),
+        argument("not_in", Kind::Texts, "", "None of these."),
+        argument(
+            "exists",
+            Kind::Flag,
+            "",
+            "Whether the label is there at all.",
+        ),
+        argument("gt", Kind::Whole(0, i64::MAX), "", "An integer above this."),
+        argument(
+            "gte",
+            Kind::Whole(0, i64::MAX),
+            "",
+            "An integer of at least this.",
+        ),
+        argument("lt", Kind::Whole(0, i64::MAX), "", "An integer below this."),
+        argument(
+            "lte",
+            Kind::Whole(0, i64::MAX),
+            "",
+            "An integer of at most this.",
+        ),
+        argument(
+            "min_values",
+            Kind::Whole(1, 50),
+            "",
+            "How many values the instance types of one launch must offer.",
+        ),
+    ],
+    ..BLOCK
+};
+
+const TAINT_ARGUMENTS: &[Argument] = &[
+    required(
+        "effect",
+        Kind::OneOf(&["NoSchedule", "PreferNoSchedule", "NoExecute"]),
+        "What it does to pods that do not tolerate it.",
+    ),
+    argument("value", Kind::Name, "\"\"", "Its value."),
+];
+
+static TAINT: BlockType = BlockType {
+    name: "taint",
+    label: Some("KEY"),
+    repeat: Repeat::Many,
+    about: "A taint of the nodes; one block for each key and effect.",
+    arguments: TAINT_ARGUMENTS,
+    ..BLOCK
+};
+
+static STARTUP_TAINT: BlockType = BlockType {
+    name: "startup_taint",
+    label: Some("KEY"),
+    repeat: Repeat::Many,
+    about: "A taint the nodes start with and someone else takes away.",
+    arguments: TAINT_ARGUMENTS,
+    ..BLOCK
+};
+
+static DISRUPTION: BlockType = BlockType {
+    name: "disruption",
+    about: "When and how nodes are disrupted on purpose.",
+    arguments: &[CONSOLIDATION, CONSOLIDATE_AFTER],
+    blocks: &[&BUDGET],
+    ..BLOCK
+};
+
+static BUDGET: BlockType = BlockType {
+    name: "budget",
+    repeat: Repeat::Many,
+    about: "How many nodes may be leaving at once; every budget holds. Without any, 10%.",
+    arguments: &[
+        required("nodes", Kind::Allowance, "How many of the pool's nodes."),
+        argument(
+            "reasons",
+            Kind::SomeOf(&["empty", "underutilized", "drifted"]),
+            "[]",
+            "For which reasons; all if empty.",
+        ),
+        argument(
+            "during",
+            Kind::Reference("schedule"),
+            "",
+            "When it holds; always if missing.",
+        ),
+        argument(
+            "schedule",
+            Kind::Text,
+            "",
+            "When it holds, in place of `during`: five-field cron.",
+        ),
+        argument(
+            "duration",
+            duration(MINUTE, 744 * HOUR),
+            "",
+            "How long it holds from each time of `schedule`.",
+        ),
+        argument(
+            "timezone",
+            Kind::Text,
+            "\"UTC\"",
+            "Time zone of `schedule`, an IANA name.",
+        ),
+    ],
+    ..BLOCK
+};
+
+pub(super) static DEFAULTS: BlockType = BlockType {
+    name: "defaults",
+    label: Some("KIND"),
+    repeat: Repeat::PerLabel,
+    about: "`defaults \"pool\"`: what pools have that do not say otherwise.",
+    arguments: &[
+        NODE_CLASS_OF_POOL,
+        WEIGHT,
+        EXPIRE_AFTER,
+        TERMINATION_GRACE_PERIOD,
+        LAUNCH_TIMEOUT,
+        REGISTRATION_TIMEOUT,
+        INITIALIZATION_TIMEOUT,
+    ],
+    blocks: &[&DEFAULT_DISRUPTION],
+    ..BLOCK
+};
+
+static DEFAULT_DISRUPTION: BlockType = BlockType {
+    name: "disruption",
+    about: "When and how nodes are disrupted on purpose.",
+    arguments: &[CONSOLIDATION, CONSOLIDATE_AFTER],
+    ..BLOCK
+};

@@ -1,0 +1,403 @@
+//! Turns the value of an expression into what an argument of the schema takes.
+//! It must not know which argument that is.
+
+use jiff::SignedDuration;
+
+use hcl::Value;
+
+use crate::config::names::{is_address, label_key_fault, label_value_fault, name_fault};
+use crate::config::problem::ProblemCode;
+use crate::config::schema::{Kind, duration_text};
+use crate::config::syntax::PathStep;
+use crate::config::value::{nearest, number_text, quote, to_bool, to_number, to_text};
+use crate::model::pool::Allowance;
+use crate::model::quantity::{parse_milli, parse_whole};
+
+/// What an argument holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Parsed {
+    Text(String),
+    Flag(bool),
+    Whole(i64),
+    /// None is `"never"`.
+    Duration(Option<SignedDuration>),
+    Allowance(Allowance),
+    Texts(Vec<String>),
+    Map(Vec<(String, String)>),
+    /// `cpu` in thousandths.
+    Quantities(Vec<(String, i64)>),
+    /// The name behind the dot.
+    Reference(String),
+}
+
+/// What is wrong with a value, or with a part of it.
+#[derive(Clone, Debug)]
+pub(super) struct Fault {
+    pub(super) path: Vec<PathStep>,
+    pub(super) code: ProblemCode,
+    pub(super) detail: String,
+    pub(super) help: Option<String>,
+}
+
+/// The value as `kind`, or everything that is wrong with it. `name` is how messages call it.
+pub(super) fn convert(kind: Kind, name: &str, value: &Value) -> Result<Parsed, Vec<Fault>> {
+    let one = Converter { kind, name };
+    match kind {
+        Kind::Texts | Kind::SomeOf(_) => one.list(value),
+        Kind::Tags | Kind::Labels | Kind::Annotations | Kind::Quantities => one.map(value),
+        _ => one.single(value).map_err(|fault| vec![fault]),
+    }
+}
+
+struct Converter<'a> {
+    kind: Kind,
+    name: &'a str,
+}
+
+impl Converter<'_> {
+    fn fault(&self, code: ProblemCode, value: &Value) -> Fault {
+        let (name, wants) = (self.name, self.kind.wants());
+        Fault {
+            path: Vec::new(),
+            code,
+            detail: format!(
+                "The argument {name:?} wants {wants}, and got {}.",
+                quote(value)
+            ),
+            help: None,
+        }
+    }
+
+    fn wrong_type(&self, value: &Value) -> Fault {
+        self.fault(ProblemCode::WrongType, value)
+    }
+
+    fn text(&self, value: &Value) -> Result<String, Fault> {
+        to_text(value).ok_or_else(|| self.wrong_type(value))
+    }
+
+    fn single(&self, value: &Value) -> Result<Parsed, Fault> {
+        Ok(match self.kind {
+            Kind::Text => Parsed::Text(self.text(value)?),
+            Kind::Name => {
+                let text = self.text(value)?;
+                if let Some(why) = name_fault(&text) {
+                    let mut fault = self.fault(ProblemCode::InvalidLabel, value);
+                    fault.help = Some(why);
+                    return Err(fault);
+                }
+                Parsed::Text(text)
+            }
+            Kind::Path => match self.text(value)? {
+                text if text.is_empty() => {
+                    return Err(self.fault(ProblemCode::InvalidValue, value));
+                }
+                text => Parsed::Text(text),
+            },
+            Kind::Address => match self.text(value)? {
+                text if is_address(&text) => Parsed::Text(text),
+                _ => return Err(self.fault(ProblemCode::InvalidValue, value)),
+            },
+            Kind::OneOf(names) | Kind::SomeOf(names) => self.one_of(names, value)?,
+            Kind::Flag => match to_bool(value) {
+                Some(flag) => Parsed::Flag(flag),
+                None => return Err(self.wrong_type(value)),
+            },
+            Kind::Whole(min, max) => {
+                let Some(number) = to_number(value) else {
+                    return Err(self.wrong_type(value));
+                };
+                match number.as_i64() {
+                    Some(whole) if (min..=max).contains(&whole) => Parsed::Whole(whole),
+                    _ => return Err(self.fault(ProblemCode::OutOfRange, value)),
+                }
+            }
+            Kind::Duration {
+                min_ms,
+                max_ms,
+                never,
+            } => self.duration(min_ms, max_ms, never, value)?,
+            Kind::Quantity => {
+                let text = self.text(value)?;
+                parse_whole(&text).map_err(|error| self.quantity_fault(&error.to_string()))?;
+                Parsed::Text(text)
+            }
+            Kind::Allowance => self.allowance(value)?,
+            Kind::Reference(kind) => self.reference(kind, value)?,
+            Kind::Texts
+            | Kind::Tags
+            | Kind::Labels
+            | Kind::Annotations
+            | Kind::Quantities
+            | Kind::Expression => Parsed::Text(self.text(value)?),
+        })
+    }
+
+    fn one_of(&self, names: &[&str], value: &Value) -> Result<Parsed, Fault> {
+        let text = self.text(value)?;
+        if names.contains(&text.as_str()) {
+            return Ok(Parsed::Text(text));
+        }
+        let mut fault = self.fault(ProblemCode::InvalidValue, value);
+        let near = nearest(&text, names.iter().copied());
+        fault.help = near.map(|near| format!("did you mean {near:?}?"));
+        Err(fault)
+    }
+
+    fn duration(&self, min: i64, max: i64, never: bool, value: &Value) -> Result<Parsed, Fault> {
+        let invalid = || self.fault(ProblemCode::InvalidDuration, value);
+        let text = match value {
+            Value::Number(number) => {
+                let number = number_text(number);
+                let mut fault = invalid();
+                fault.help = Some(format!(
+                    "give it a unit: \"{number}s\", \"{number}m\" or \"{number}h\""
+                ));
+                return Err(fault);
+            }
+            other => self.text(other)?,
+        };
+        if text.eq_ignore_ascii_case("never") {
+            return match never {
+                true => Ok(Parsed::Duration(None)),
+                false => Err(invalid()),
+            };
+        }
+        let Some(duration) = parse_duration(&text) else {
+            let mut fault = invalid();
+            let days = text
+                .strip_suffix('d')
+                .and_then(|days| days.parse::<u32>().ok());
+            fault.help = Some(match days.and_then(|days| days.checked_mul(24)) {
+                Some(hours) => format!("write \"{hours}h\": the units are ms, s, m and h"),
+                None => "write it like \"90s\", \"10m\" or \"1h30m\"".to_owned(),
+            });
+            return Err(fault);
+        };
+        let ms = duration.as_millis();
+        if ms < i128::from(min) || ms > i128::from(max) {
+            let mut fault = self.fault(ProblemCode::OutOfRange, value);
+            let (min, max) = (duration_text(min), duration_text(max));
+            fault.detail = format!(
+                "The argument {:?} takes durations from {min} to {max}, and got {}.",
+                self.name,
+                quote(value)
+            );
+            return Err(fault);
+        }
+        Ok(Parsed::Duration(Some(duration)))
+    }
+
+    fn allowance(&self, value: &Value) -> Result<Parsed, Fault> {
+        let text = self.text(value)?;
+        let out_of_range = || self.fault(ProblemCode::OutOfRange, value);
+        if let Some(percent) = text.strip_suffix('%') {
+            let percent: i64 = percent.parse().map_err(|_| self.wrong_type(value))?;
+            return match u8::try_from(percent) {
+                Ok(percent) if percent <= 100 => Ok(Parsed::Allowance(Allowance::Percent(percent))),
+                _ => {
+                    let mut fault = out_of_range();
+                    let (name, got) = (self.name, quote(value));
+                    fault.detail = format!(
+                        "The argument {name:?} takes percentages from 0% to 100%, and got {got}."
+                    );
+                    Err(fault)
+                }
+            };
+        }
+        let Some(number) = to_number(value) else {
+            return Err(self.wrong_type(value));
+        };
+        let count = number.as_u64().and_then(|count| u32::try_from(count).ok());
+        let count = count.ok_or_else(out_of_range)?;
+        Ok(Parsed::Allowance(Allowance::Nodes(count)))
+    }
+
+    fn reference(&self, kind: &str, value: &Value) -> Result<Parsed, Fault> {
+        let text = self.text(value)?;
+        match text.split_once('.') {
+            Some((own, name)) if own == kind => Ok(Parsed::Reference(name.to_owned())),
+            Some(_) => Err(self.wrong_type(value)),
+            None => {
+                let mut fault = self.wrong_type(value);
+                fault.help = Some(format!("write {kind}.{text}, without quotes"));
+                Err(fault)
+            }
+        }
+    }
+
+    fn list(&self, value: &Value) -> Result<Parsed, Vec<Fault>> {
+        let Value::Array(items) = value else {
+            let mut fault = self.wrong_type(value);
+            if let Value::String(text) = value {
+                fault.help = Some(format!("write [{text:?}]"));
+            }
+            return Err(vec![fault]);
+        };
+        let (mut texts, mut faults) = (Vec::new(), Vec::new());
+        for (index, item) in items.iter().enumerate() {
+            let text = match self.kind {
+                Kind::SomeOf(names) => self.one_of(names, item),
+                _ => self.text(item).map(Parsed::Text),
+            };
+            match text {
+                Ok(Parsed::Text(text)) => texts.push(text),
+                Ok(_) => {}
+                Err(mut fault) => {
+                    let wants = match self.kind {
+                        Kind::SomeOf(names) => Kind::OneOf(names).wants(),
+                        _ => Kind::Text.wants(),
+                    };
+                    let (name, got) = (self.name, quote(item));
+                    fault.detail = format!("An element of {name:?} is {wants}, and not {got}.");
+                    fault.path = vec![PathStep::Index(index)];
+                    faults.push(fault);
+                }
+            }
+        }
+        if faults.is_empty() {
+            Ok(Parsed::Texts(texts))
+        } else {
+            Err(faults)
+        }
+    }
+
+    fn map(&self, value: &Value) -> Result<Parsed, Vec<Fault>> {
+        let Value::Object(items) = value else {
+            let mut fault = self.wrong_type(value);
+            fault.help = Some(format!("write {} = {{ … }}", self.name));
+            return Err(vec![fault]);
+        };
+        let (mut texts, mut amounts, mut faults) = (Vec::new(), Vec::new(), Vec::new());
+        for (key, item) in items {
+            let mut report = |step: PathStep, fault: Fault| {
+                let path = vec![step];
+                faults.push(Fault { path, ..fault });
+            };
+            if self.kind != Kind::Tags
+                && let Some(why) = label_key_fault(key)
+            {
+                let mut fault = self.fault(ProblemCode::InvalidLabel, item);
+                fault.detail = format!("{key:?} cannot be a key here. {why}");
+                report(PathStep::KeyItself(key.clone()), fault);
+                continue;
+            }
+            let Some(text) = to_text(item) else {
+                let mut fault = self.wrong_type(item);
+                fault.detail = format!("{key:?} should be a text, and is {}.", quote(item));
+                report(PathStep::Key(key.clone()), fault);
+                continue;
+            };
+            let fault = match self.kind {
+                Kind::Labels => label_value_fault(&text).map(|why| {
+                    let mut fault = self.fault(ProblemCode::InvalidLabel, item);
+                    fault.detail = format!("{} cannot be the value of {key:?}. {why}", quote(item));
+                    fault
+                }),
+                Kind::Quantities => match amount(key, &text) {
+                    Ok(amount) => {
+                        amounts.push((key.clone(), amount));
+                        None
+                    }
+                    Err(why) => {
+                        let mut fault = self.quantity_fault(&why);
+                        let bytes = text.strip_suffix(['B', 'b']);
+                        let short = bytes.filter(|short| parse_whole(short).is_ok());
+                        fault.help = short.map(|short| match short.ends_with('i') {
+                            true => format!("write {short:?}"),
+                            false => format!("write {short:?}, or \"{short}i\" for powers of two"),
+                        });
+                        Some(fault)
+                    }
+                },
+                _ => None,
+            };
+            match fault {
+                Some(fault) => report(PathStep::Key(key.clone()), fault),
+                None => texts.push((key.clone(), text)),
+            }
+        }
+        match (faults.is_empty(), self.kind) {
+            (true, Kind::Quantities) => Ok(Parsed::Quantities(amounts)),
+            (true, _) => Ok(Parsed::Map(texts)),
+            (false, _) => Err(faults),
+        }
+    }
+
+    fn quantity_fault(&self, why: &str) -> Fault {
+        let mut fault = self.fault(ProblemCode::InvalidQuantity, &Value::Null);
+        fault.detail = format!("In {:?}, {why}.", self.name);
+        fault
+    }
+}
+
+/// A quantity of a resource: `cpu` in thousandths, nodes and pods as counts.
+fn amount(resource: &str, text: &str) -> Result<i64, String> {
+    let counted = matches!(resource, "nodes" | "pods");
+    if counted && text.parse::<u32>().is_err() {
+        return Err(format!("{text:?} is not a number of {resource}"));
+    }
+    let amount = match resource {
+        "cpu" => parse_milli(text),
+        _ => parse_whole(text),
+    };
+    let amount = amount.map_err(|error| error.to_string())?;
+    if amount < 0 {
+        return Err(format!("{text:?} is less than nothing"));
+    }
+    Ok(amount)
+}
+
+/// A duration: integers, each with one of the units ms, s, m and h.
+pub(super) fn parse_duration(text: &str) -> Option<SignedDuration> {
+    let mut sum = SignedDuration::ZERO;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .filter(|at| *at > 0)?;
+        let (number, after) = rest.split_at(digits);
+        let letters = after
+            .find(|c: char| c.is_ascii_digit())
+            .unwrap_or(after.len());
+        let (unit, after) = after.split_at(letters);
+        let ms = match unit {
+            "ms" => 1,
+            "s" => 1000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            _ => return None,
+        };
+        let ms = number.parse::<i64>().ok()?.checked_mul(ms)?;
+        sum = sum.checked_add(SignedDuration::from_millis(ms))?;
+        rest = after;
+    }
+    (!text.is_empty()).then_some(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_duration;
+
+    #[test]
+    fn durations_are_integers_with_units() {
+        let cases = [
+            ("90s", Some(90_000)),
+            ("1h30m", Some(5_400_000)),
+            ("0s", Some(0)),
+            ("250ms", Some(250)),
+            ("", None),
+            ("10", None),
+            ("s", None),
+            ("-1s", None),
+            ("1.5h", None),
+            ("3d", None),
+            ("99999999999999999999h", None),
+            ("9223372036854775807h", None),
+        ];
+        for (text, expect) in cases {
+            let got = parse_duration(text).map(|duration| duration.as_millis());
+            assert_eq!(got, expect, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! Evaluates expressions, one node at a time, so that a fault lies at the smallest expression that
+//! has no value. It must not know which blocks there are.
+//!
+//! hcl-rs has an evaluator of its own. It gives no spans, evaluates the arguments of `try` before
+//! the call, and its arithmetic panics on overflow; this one does not.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use hcl::{Map, Number, Value};
+
+use crate::config::functions::Environment;
+use crate::config::problem::ProblemCode;
+use crate::config::source::Span;
+use crate::config::syntax::{Expr, For, ForPart, Kind, Part};
+use crate::config::value::{self, elements, quote, type_name};
+
+mod operator;
+
+mod path;
+
+mod call;
+
+/// Why an expression has no value, and where.
+#[derive(Clone, Debug)]
+pub(super) struct Fault {
+    pub(super) span: Span,
+    pub(super) code: ProblemCode,
+    pub(super) detail: String,
+    pub(super) label: String,
+    pub(super) help: Option<String>,
+    /// Names in the expression and what they stand for.
+    pub(super) values: Vec<(String, String)>,
+    /// Whether another problem says it already.
+    pub(super) silent: bool,
+    /// Whether `values` has been filled in.
+    pub(super) noted: bool,
+}
+
+impl Fault {
+    pub(super) fn new(span: Span, code: ProblemCode, detail: impl Into<String>) -> Box<Self> {
+        Box::new(Self {
+            span,
+            code,
+            detail: detail.into(),
+            label: String::new(),
+            help: None,
+            values: Vec::new(),
+            silent: false,
+            noted: false,
+        })
+    }
+
+    /// The consequence of a fault that is reported elsewhere.
+    fn silent(span: Span) -> Box<Self> {
+        let mut fault = Self::new(span, ProblemCode::Evaluation, "");
+        fault.silent = true;
+        fault
+    }
+
+    fn help(mut self: Box<Self>, help: impl Into<String>) -> Box<Self> {
+        self.help = Some(help.into());
+        self
+    }
+
+    fn label(mut self: Box<Self>, label: impl Into<String>) -> Box<Self> {
+        self.label = label.into();
+        self
+    }
+}
+
+type Outcome = Result<Value, Box<Fault>>;
+
+/// A named value.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub(super) value: Value,
+    pub(super) sensitive: bool,
+}
+
+/// The named values an expression may use: for each first name (`var`), each second name with its
+/// value, or none where that has a fault of its own.
+#[derive(Debug, Default)]
+pub(super) struct Scope {
+    pub(super) roots: BTreeMap<&'static str, BTreeMap<String, Option<Known>>>,
+}
+
+/// A name given by a `for`, by `each` or by `templatefile`, and those around it.
+#[derive(Clone, Copy)]
+pub(super) struct Frame<'a> {
+    pub(super) name: &'a str,
+    pub(super) value: &'a Value,
+    pub(super) sensitive: bool,
+    pub(super) outer: Option<&'a Frame<'a>>,
+}
+
+/// What the evaluation of a configuration may cost: a step for each node, and for each value made
+/// or copied its size. The largest fleets known take some hundred thousand.
+const STEPS_MAX: u64 = 4_000_000;
+/// How many lists and maps may lie in one another in the value of a name.
+pub(super) const DEPTH_MAX: usize = 64;
+
+/// Evaluates the expressions of one configuration.
+pub(super) struct Evaluator<'a> {
+    pub(super) environment: Environment<'a>,
+    steps: Cell<u64>,
+}
+
+impl<'a> Evaluator<'a> {
+    pub(super) fn new(environment: Environment<'a>) -> Self {
+        Self {
+            environment,
+            steps: Cell::new(0),
+        }
+    }
+
+    /// The value of an expression, and whether it is sensitive.
+    pub(super) fn evaluate(
+        &self,
+        expr: &Expr,
+        scope: &Scope,
+        frame: Option<&Frame<'_>>,
+    ) -> Result<Known, Box<Fault>> {
+        let run = Run {
+            evaluator: self,
+            scope,
+            sensitive: Cell::new(false),
+            quiet: false,
+            templates: 0,
+        };
+        let outcome = run.eval(expr, frame);
+        let sensitive = run.sensitive.get();
+        match outcome {
+            Ok(value) if value::depth(&value) > DEPTH_MAX => {
+                let detail = format!("The value has more than {DEPTH_MAX} nested levels.");
+                Err(Fault::new(expr.span, ProblemCode::LimitExceeded, detail))
+            }
+            Ok(value) => Ok(Known { value, sensitive }),
+            Err(mut fault) => {
+                if sensitive {
+                    fault.values.clear();
+                    if matches!(
+                        fault.code,
+                        ProblemCode::Evaluation | ProblemCode::FunctionCall
+                    ) {
+                        fault.detail = "The expression has no value. Why is not shown, because \
+                                        it holds a sensitive value."
+                            .to_owned();
+                        fault.label = String::new();
+                        fault.help = None;
+                    }
+                }
+                Err(fault)
+            }
+        }
+    }
+}
+
+/// The evaluation of one expression.
+struct Run<'a> {
+    evaluator: &'a Evaluator<'a>,
+    scope: &'a Scope,
+    /// Whether a sensitive value has been read.
+    sensitive: Cell<bool>,
+    /// Whether faults need no values beside them.
+    quiet: bool,
+    /// How many templates of files are being rendered.
+    templates: usize,
+}
+
+impl Run<'_> {
+    fn charge(&self, span: Span, cost: u64) -> Result<(), Box<Fault>> {
+        let steps = self.evaluator.steps.get();
+        let sum = steps.saturating_add(cost);
+        self.evaluator.steps.set(sum);
+        if sum <= STEPS_MAX {
+            return Ok(());
+        }
+        // Everything after the first expression that is too much is a consequence of it.
+        if steps > STEPS_MAX {
+            return Err(Fault::silent(span));
+        }
+        let detail = format!("Evaluating the configuration takes more than {STEPS_MAX} steps.");
+        Err(Fault::new(span, ProblemCode::LimitExceeded, detail)
+            .label("the limit is reached here")
+            .help("look for nested `for` expressions, or a value that doubles again and again"))
+    }
+
+    fn eval(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Outcome {
+        self.charge(expr.span, 1)?;
+        let outcome = self.node(expr, frame);
+        outcome.map_err(|mut fault| {
+            if !fault.noted && !self.quiet && !fault.silent {
+                fault.noted = true;
+                fault.values = self.notes(expr, frame);
+            }
+            fault
+        })
+    }
+
+    fn node(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Outcome {
+        let span = expr.span;
+        match &expr.kind {
+            Kind::Literal(literal) => {
+                self.charge(span, value::size(literal))?;
+                Ok(literal.clone())
+            }
+            Kind::List(items) => {
+                let items = items.iter().map(|item| self.eval(item, frame));
+                Ok(Value::Array(items.collect::<Result<_, _>>()?))
+            }
+            Kind::Object(items) => self.object(items, frame),
+            Kind::Template(parts) => {
+                let mut out = String::new();
+                self.template(parts, span, frame, &mut out)?;
+                Ok(Value::String(out))
+            }
+            Kind::Variable(_) => self.path(expr, &[], span, frame),
+            Kind::Traversal(base, steps) => self.path(base, steps, span, frame),
+            Kind::Call(call) => self.call(call, span, frame),
+            Kind::Not(inner) => Ok(Value::Bool(!self.flag(inner, frame)?)),
+            Kind::Negate(inner) => Ok(Value::Number(-self.number(inner, frame)?)),
+            Kind::Binary(sides) => self.binary(&sides.0, sides.1, &sides.2, span, frame),
+            Kind::Conditional(three) => {
+                let chosen = if self.flag(&three.0, frame)? {
+                    &three.1
+                } else {
+                    &three.2
+                };
+                self.eval(chosen, frame)
+            }
+            Kind::For(each) => self.for_each(each, frame),
+        }
+    }
+
+    fn flag(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Result<bool, Box<Fault>> {
+        let got = self.eval(expr, frame)?;
+        value::to_bool(&got).ok_or_else(|| wrong(expr, "true or false", &got))
+    }
+
+    fn number(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Result<Number, Box<Fault>> {
+        let got = self.eval(expr, frame)?;
+        value::to_number(&got).ok_or_else(|| wrong(expr, "a number", &got))
+    }
+
+    fn key(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Result<String, Box<Fault>> {
+        let got = self.eval(expr, frame)?;
+        value::to_text(&got).ok_or_else(|| wrong(expr, "a text as key", &got))
+    }
+
+    fn object(&self, items: &[(Expr, Expr)], frame: Option<&Frame<'_>>) -> Outcome {
+        let mut map = Map::with_capacity(items.len());
+        for (key, item) in items {
+            let name = self.key(key, frame)?;
+            if map.insert(name.clone(), self.eval(item, frame)?).is_some() {
+                let detail = format!("The key {name:?} is in the map twice.");
+                return Err(Fault::new(key.span, ProblemCode::Evaluation, detail));
+            }
+        }
+        Ok(Value::Object(map))
+    }
+
+    fn template(
+        &self,
+        parts: &[Part],
+        span: Span,
+        frame: Option<&Frame<'_>>,
+        out: &mut String,
+    ) -> Result<(), Box<Fault>> {
+        for part in parts {
+            match part {
+                Part::Text(text) => {
+                    self.charge(span, 1 + value::text_size(text))?;
+                    out.push_str(text);
+                }
+                Part::Value(expr) => {
+                    let got = self.eval(expr, frame)?;
+                    let Some(text) = value::to_text(&got) else {
+                        return Err(wrong(expr, "a text, number or bool", &got));
+                    };
+                    out.push_str(&text);
+                }
+                Part::If(three) => {
+                    let chosen = if self.flag(&three.0, frame)? {
+                        &three.1
+                    } else {
+                        &three.2
+                    };
+                    self.template(chosen, span, frame, out)?;
+                }
+                Part::For(each) => self.template_for(each, span, frame, out)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn template_for(
+        &self,
+        each: &ForPart,
+        span: Span,
+        frame: Option<&Frame<'_>>,
+        out: &mut String,
+    ) -> Result<(), Box<Fault>> {
+        let collection = self.eval(&each.collection, frame)?;
+        let Some(elements) = elements(&collection) else {
+            return Err(wrong(
+                &each.collection,
+                "a list or a map to go through",
+                &collection,
+            ));
+        };
+        for (key, item) in elements {
+            let names = (each.key_name.as_deref(), each.value_name.as_str());
+            self.within(names, (&key, item), frame, &mut |frame| {
+                self.template(&each.parts, span, frame, out)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Calls `body` with the names of a `for` in place.
+    fn within<T>(
+        &self,
+        names: (Option<&str>, &str),
+        (key, item): (&Value, &Value),
+        outer: Option<&Frame<'_>>,
+        body: &mut dyn FnMut(Option<&Frame<'_>>) -> T,
+    ) -> T {
+        let sensitive = self.sensitive.get();
+        let frame = |name, value, outer| Frame {
+            name,
+            value,
+            sensitive,
+            outer,
+        };
+        match names.0 {
+            Some(name) => {
+                let outer = frame(name, key, outer);
+                body(Some(&Frame {
+                    name: names.1,
+                    value: item,
+                    sensitive,
+                    outer: Some(&outer),
+                }))
+            }
+            None => body(Some(&frame(names.1, item, outer))),
+        }
+    }
+
+    fn for_each(&self, each: &For, frame: Option<&Frame<'_>>) -> Outcome {
+        let collection = self.eval(&each.collection, frame)?;
+        let Some(elements) = elements(&collection) else {
+            return Err(wrong(
+                &each.collection,
+                "a list or a map to go through",
+                &collection,
+            ));
+        };
+        let (mut list, mut map) = (Vec::new(), Map::new());
+        for (key, item) in elements {
+            let names = (each.key_name.as_deref(), each.value_name.as_str());
+            self.within(names, (&key, item), frame, &mut |frame| {
+                if let Some(condition) = &each.condition
+                    && !self.flag(condition, frame)?
+                {
+                    return Ok(());
+                }
+                let name = each
+                    .key
+                    .as_ref()
+                    .map(|key| self.key(key, frame))
+                    .transpose()?;
+                let made = self.eval(&each.value, frame)?;
+                match (name, &each.key) {
+                    (Some(name), Some(key)) => put(&mut map, name, made, each.grouping, key.span),
+                    _ => {
+                        list.push(made);
+                        Ok(())
+                    }
+                }
+            })?;
+        }
+        Ok(if each.key.is_some() {
+            Value::Object(map)
+        } else {
+            Value::Array(list)
+        })
+    }
+}
+
+fn put(
+    map: &mut Map<String, Value>,
+    name: String,
+    made: Value,
+    grouping: bool,
+    span: Span,
+) -> Result<(), Box<Fault>> {
+    if grouping {
+        let group = map.entry(name).or_insert_with(|| Value::Array(Vec::new()));
+        if let Value::Array(items) = group {
+            items.push(made);
+        }
+        return Ok(());
+    }
+    if map.contains_key(&name) {
+        let detail = format!("Two elements give the key {name:?}.");
+        let fault = Fault::new(span, ProblemCode::Evaluation, detail);
+        return Err(fault.help("write ... after the value to collect all values of a key"));
+    }
+    map.insert(name, made);
+    Ok(())
+}
+
+fn wrong(expr: &Expr, wants: &str, got: &Value) -> Box<Fault> {
+    let detail = match got {
+        Value::Array(_) | Value::Object(_) => {
+            format!("This should be {wants}, and is {}.", type_name(got))
+        }
+        _ => format!("This should be {wants}, and is {}.", quote(got)),
+    };
+    Fault::new(expr.span, ProblemCode::Evaluation, detail)
+}

@@ -1,0 +1,219 @@
+//! Calls: what becomes of the arguments, and the functions that need more than values.
+//! It must not know what the other functions do.
+
+use std::cell::Cell;
+
+use hcl::{Map, Value};
+
+use super::{Fault, Frame, Outcome, Run, Scope, wrong};
+use crate::config::functions::{self, Args};
+use crate::config::native::{Place, parse_template};
+use crate::config::problem::ProblemCode;
+use crate::config::source::Span;
+use crate::config::syntax::{Call, Expr};
+use crate::config::value::{self, nearest};
+
+impl Run<'_> {
+    pub(super) fn call(&self, call: &Call, span: Span, frame: Option<&Frame<'_>>) -> Outcome {
+        match call.name.as_str() {
+            "try" => return self.attempt(call, span, frame),
+            "can" if call.args.len() == 1 => {
+                let outcome = self.silently(&call.args[0], frame);
+                return match outcome {
+                    Err(fault) if fault.silent || fault.code == ProblemCode::LimitExceeded => {
+                        Err(fault)
+                    }
+                    outcome => Ok(Value::Bool(outcome.is_ok())),
+                };
+            }
+            _ => {}
+        }
+        let mut values = Vec::with_capacity(call.args.len());
+        for (index, arg) in call.args.iter().enumerate() {
+            let got = self.eval(arg, frame)?;
+            match got {
+                Value::Array(items) if call.expand && index + 1 == call.args.len() => {
+                    values.extend(items);
+                }
+                other if call.expand && index + 1 == call.args.len() => {
+                    return Err(wrong(arg, "a list before ...", &other));
+                }
+                other => values.push(other),
+            }
+        }
+        if call.name == "templatefile" {
+            return self.templatefile(call, &values, span);
+        }
+        let Some(function) = functions::find(&call.name) else {
+            return Err(unknown_function(call));
+        };
+        let (least, most) = (function.args_min, function.args_max);
+        check_count(call, values.len(), least, most)?;
+        let args = Args {
+            values,
+            environment: &self.evaluator.environment,
+        };
+        let answer = (function.call)(&args).map_err(|refusal| {
+            let at = refusal
+                .arg
+                .and_then(|arg| call.args.get(arg).or(call.args.last()));
+            let detail = format!(
+                "The function {:?} does not answer: {}.",
+                call.name, refusal.text
+            );
+            Fault::new(
+                at.map_or(span, |arg| arg.span),
+                ProblemCode::FunctionCall,
+                detail,
+            )
+        })?;
+        if call.name == "secret" {
+            self.sensitive.set(true);
+        }
+        self.charge(span, value::size(&answer))?;
+        Ok(answer)
+    }
+
+    /// The evaluation of something that may fail; nobody reads the values beside its fault.
+    fn silently(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Outcome {
+        let run = Run {
+            quiet: true,
+            sensitive: Cell::new(self.sensitive.get()),
+            ..*self
+        };
+        let outcome = run.eval(expr, frame);
+        self.sensitive.set(run.sensitive.get());
+        outcome
+    }
+
+    fn attempt(&self, call: &Call, span: Span, frame: Option<&Frame<'_>>) -> Outcome {
+        let mut last = None;
+        for arg in &call.args {
+            match self.silently(arg, frame) {
+                Err(fault) if fault.silent || fault.code == ProblemCode::LimitExceeded => {
+                    return Err(fault);
+                }
+                Err(fault) => last = Some(fault),
+                Ok(value) => return Ok(value),
+            }
+        }
+        let why = last.map_or_else(
+            || "it needs at least one argument.".to_owned(),
+            |fault| format!("no argument has a value. Of the last one: {}", fault.detail),
+        );
+        let detail = format!("The function \"try\" does not answer: {why}");
+        Err(Fault::new(span, ProblemCode::FunctionCall, detail))
+    }
+
+    fn templatefile(&self, call: &Call, values: &[Value], span: Span) -> Outcome {
+        check_count(call, values.len(), 2, 2)?;
+        let refuse = |arg: usize, why: String| {
+            let detail = format!("The function \"templatefile\" does not answer: {why}.");
+            Fault::new(
+                call.args[arg.min(call.args.len() - 1)].span,
+                ProblemCode::FunctionCall,
+                detail,
+            )
+        };
+        let (Some(name), Some(vars)) = (values[0].as_str(), values[1].as_object()) else {
+            return Err(refuse(0, "it wants a path and a map of names".to_owned()));
+        };
+        if self.templates > 0 {
+            return Err(refuse(0, "a template cannot render another one".to_owned()));
+        }
+        let path = self.evaluator.environment.resolve(name);
+        let text = (self.evaluator.environment.read)(&path)
+            .map_err(|error| refuse(0, format!("{} cannot be read: {error}", path.display())))?;
+        self.charge(span, value::text_size(&text))?;
+        let template = parse_template(&text, Place::All(span), span).map_err(|error| {
+            let line = error.location().line();
+            refuse(
+                0,
+                format!("line {line} of {}: {}", path.display(), error.message()),
+            )
+        })?;
+        let run = Run {
+            templates: self.templates + 1,
+            scope: &Scope::default(),
+            sensitive: Cell::new(self.sensitive.get()),
+            quiet: true,
+            ..*self
+        };
+        let sensitive = self.sensitive.get();
+        let frames = |vars: &Map<String, Value>| run.with_all(vars, sensitive, &template);
+        let outcome = frames(vars);
+        self.sensitive.set(run.sensitive.get());
+        outcome.map_err(|mut fault| {
+            fault.detail = format!("In the template {}: {}", path.display(), fault.detail);
+            fault
+        })
+    }
+
+    /// The value of an expression in which all of `vars` are names.
+    fn with_all(&self, vars: &Map<String, Value>, sensitive: bool, expr: &Expr) -> Outcome {
+        fn nest(
+            run: &Run<'_>,
+            rest: &mut dyn Iterator<Item = (&String, &Value)>,
+            outer: Option<&Frame<'_>>,
+            sensitive: bool,
+            expr: &Expr,
+        ) -> Outcome {
+            match rest.next() {
+                None => run.eval(expr, outer),
+                Some((name, value)) => {
+                    let frame = Frame {
+                        name,
+                        value,
+                        sensitive,
+                        outer,
+                    };
+                    nest(run, rest, Some(&frame), sensitive, expr)
+                }
+            }
+        }
+        // One frame of the stack for each name.
+        const NAMES_MAX: usize = 100;
+        if vars.len() > NAMES_MAX {
+            let detail = format!("A template takes at most {NAMES_MAX} names.");
+            return Err(Fault::new(expr.span, ProblemCode::LimitExceeded, detail));
+        }
+        nest(self, &mut vars.iter(), None, sensitive, expr)
+    }
+}
+
+fn check_count(call: &Call, got: usize, least: usize, most: usize) -> Result<(), Box<Fault>> {
+    if (least..=most).contains(&got) {
+        return Ok(());
+    }
+    let wants = match (least, most) {
+        (_, usize::MAX) => format!("at least {least}"),
+        (least, most) if least == most => least.to_string(),
+        _ => format!("{least} to {most}"),
+    };
+    let detail = format!(
+        "The function {:?} takes {wants} arguments, not {got}.",
+        call.name
+    );
+    Err(Fault::new(
+        call.name_span,
+        ProblemCode::FunctionCall,
+        detail,
+    ))
+}
+
+fn unknown_function(call: &Call) -> Box<Fault> {
+    let detail = format!("There is no function {:?}.", call.name);
+    let fault = Fault::new(call.name_span, ProblemCode::UnknownFunction, detail);
+    let names = functions::FUNCTIONS.iter().map(|function| function.name);
+    let help = match call.name.as_str() {
+        "timestamp" | "uuid" | "bcrypt" | "plantimestamp" => {
+            "a configuration must mean the same each time it is read; give the value as a variable"
+                .to_owned()
+        }
+        name => match nearest(name, names.chain(functions::SPECIAL)) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => return fault,
+        },
+    };
+    fault.help(help)
+}

@@ -1,0 +1,75 @@
+//! Operators of two values.
+//! They must not know where the values come from.
+
+use hcl::{Number, Value};
+use hcl_edit::expr::BinaryOperator;
+
+use super::{Fault, Frame, Outcome, Run};
+use crate::config::problem::ProblemCode;
+use crate::config::source::Span;
+use crate::config::syntax::Expr;
+
+impl Run<'_> {
+    pub(super) fn binary(
+        &self,
+        left: &Expr,
+        operator: BinaryOperator,
+        right: &Expr,
+        span: Span,
+        frame: Option<&Frame<'_>>,
+    ) -> Outcome {
+        Ok(match operator {
+            BinaryOperator::And => Value::Bool(self.flag(left, frame)? && self.flag(right, frame)?),
+            BinaryOperator::Or => Value::Bool(self.flag(left, frame)? || self.flag(right, frame)?),
+            BinaryOperator::Eq => Value::Bool(self.eval(left, frame)? == self.eval(right, frame)?),
+            BinaryOperator::NotEq => {
+                Value::Bool(self.eval(left, frame)? != self.eval(right, frame)?)
+            }
+            _ => {
+                let (one, other) = (self.number(left, frame)?, self.number(right, frame)?);
+                calculate(operator, one, other)
+                    .map_err(|why| Fault::new(span, ProblemCode::Evaluation, why))?
+            }
+        })
+    }
+}
+
+/// The result of an operator on two numbers: whole as long as it can be.
+fn calculate(operator: BinaryOperator, one: Number, other: Number) -> Result<Value, String> {
+    let (a, b) = (
+        one.as_f64().unwrap_or_default(),
+        other.as_f64().unwrap_or_default(),
+    );
+    let whole = |number: &Number| {
+        let small = number.as_i64().map(i128::from);
+        small.or_else(|| number.as_u64().map(i128::from))
+    };
+    let integers = whole(&one).zip(whole(&other));
+    let order = integers.map_or_else(|| a.partial_cmp(&b), |(a, b)| Some(a.cmp(&b)));
+    let result = match operator {
+        BinaryOperator::Less => return Ok(Value::Bool(order.is_some_and(|o| o.is_lt()))),
+        BinaryOperator::LessEq => return Ok(Value::Bool(order.is_some_and(|o| o.is_le()))),
+        BinaryOperator::Greater => return Ok(Value::Bool(order.is_some_and(|o| o.is_gt()))),
+        BinaryOperator::GreaterEq => return Ok(Value::Bool(order.is_some_and(|o| o.is_ge()))),
+        BinaryOperator::Div | BinaryOperator::Mod if b == 0.0 => {
+            return Err("A number cannot be divided by zero.".to_owned());
+        }
+        BinaryOperator::Plus => (integers.and_then(|(a, b)| a.checked_add(b)), a + b),
+        BinaryOperator::Minus => (integers.and_then(|(a, b)| a.checked_sub(b)), a - b),
+        BinaryOperator::Mul => (integers.and_then(|(a, b)| a.checked_mul(b)), a * b),
+        BinaryOperator::Div => (
+            integers.filter(|(a, b)| a % b == 0).map(|(a, b)| a / b),
+            a / b,
+        ),
+        BinaryOperator::Mod => (integers.map(|(a, b)| a % b), a % b),
+        _ => (None, f64::NAN),
+    };
+    let integer = result.0.and_then(|integer| {
+        let small = i64::try_from(integer).ok().map(Number::from);
+        small.or_else(|| u64::try_from(integer).ok().map(Number::from))
+    });
+    integer
+        .or_else(|| Number::from_f64(result.1))
+        .map(Value::Number)
+        .ok_or_else(|| "The result is not a finite number.".to_owned())
+}

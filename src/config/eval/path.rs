@@ -1,0 +1,294 @@
+//! Paths: a name and the steps from its value to another one within it.
+//! It must not know which names there are.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use hcl::Value;
+
+use super::{Fault, Frame, Known, Outcome, Run, wrong};
+use crate::config::problem::ProblemCode;
+use crate::config::source::Span;
+use crate::config::syntax::{Expr, Kind, Step, StepKind};
+use crate::config::value::{self, nearest, quote, type_name};
+
+impl Run<'_> {
+    /// The value that a name and the steps after it lead to.
+    pub(super) fn path(
+        &self,
+        base: &Expr,
+        steps: &[Step],
+        span: Span,
+        frame: Option<&Frame<'_>>,
+    ) -> Outcome {
+        let Kind::Variable(name) = &base.kind else {
+            let start = self.eval(base, frame)?;
+            return self.follow(&start, steps, base.span, frame);
+        };
+        let mut outer = frame;
+        while let Some(at) = outer {
+            if at.name == name {
+                if at.sensitive {
+                    self.sensitive.set(true);
+                }
+                return self.follow(at.value, steps, base.span, frame);
+            }
+            outer = at.outer;
+        }
+        let Some(names) = self.scope.roots.get(name.as_str()) else {
+            return Err(self.unknown_root(name, base.span, frame));
+        };
+        let Some((first, rest)) = steps.split_first() else {
+            let detail = format!("{name:?} is no value by itself.");
+            let fault = Fault::new(span, ProblemCode::Evaluation, detail);
+            return Err(fault.help(format!("write {name}.NAME")));
+        };
+        let second = match &first.kind {
+            StepKind::Name(second) => second.clone(),
+            StepKind::Index(index) => self.key(index, frame)?,
+            _ => {
+                let detail = format!("{name:?} has no elements to go through.");
+                return Err(Fault::new(first.span, ProblemCode::Evaluation, detail));
+            }
+        };
+        match names.get(&second) {
+            Some(Some(known)) => {
+                if known.sensitive {
+                    self.sensitive.set(true);
+                }
+                self.follow(&known.value, rest, base.span.to(first.span), frame)
+            }
+            Some(None) => Err(Fault::silent(span)),
+            None => Err(unknown_name(name, &second, base.span.to(first.span), names)),
+        }
+    }
+
+    fn unknown_root(&self, name: &str, span: Span, frame: Option<&Frame<'_>>) -> Box<Fault> {
+        let detail = match name {
+            "each" => "\"each\" stands only in blocks that have a for_each.".to_owned(),
+            _ => format!("There is no {name:?} here."),
+        };
+        let fault = Fault::new(span, ProblemCode::UnknownReference, detail);
+        if name == "each" {
+            return fault;
+        }
+        let mut known: Vec<&str> = self.scope.roots.keys().copied().collect();
+        let mut outer = frame;
+        while let Some(at) = outer {
+            known.push(at.name);
+            outer = at.outer;
+        }
+        let helped = match nearest(name, known.iter().copied()) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None if known.is_empty() => return fault,
+            None => format!(
+                "a text stands in quotes; expressions here may use {}",
+                known.join(", ")
+            ),
+        };
+        fault.help(helped)
+    }
+
+    fn follow(
+        &self,
+        start: &Value,
+        steps: &[Step],
+        mut span: Span,
+        frame: Option<&Frame<'_>>,
+    ) -> Outcome {
+        let mut at = start;
+        for (index, step) in steps.iter().enumerate() {
+            span = span.to(step.span);
+            match &step.kind {
+                StepKind::Name(name) => at = member(at, name, span)?,
+                StepKind::Index(index) => {
+                    let key = self.eval(index, frame)?;
+                    at = item(at, &key, index, span)?;
+                }
+                StepKind::NameSplat | StepKind::Splat => {
+                    let rest = &steps[index + 1..];
+                    let own = match step.kind {
+                        StepKind::Splat => rest.len(),
+                        _ => {
+                            let names = rest.iter();
+                            names
+                                .take_while(|s| matches!(s.kind, StepKind::Name(_)))
+                                .count()
+                        }
+                    };
+                    let (own, rest) = rest.split_at(own);
+                    let made = self.splat(at, own, span, frame)?;
+                    return self.follow(&made, rest, span, frame);
+                }
+            }
+        }
+        self.charge(span, value::size(at))?;
+        Ok(at.clone())
+    }
+
+    fn splat(&self, at: &Value, own: &[Step], span: Span, frame: Option<&Frame<'_>>) -> Outcome {
+        let items: Vec<&Value> = match at {
+            Value::Null => Vec::new(),
+            Value::Array(items) => items.iter().collect(),
+            single => vec![single],
+        };
+        let items = items
+            .into_iter()
+            .map(|item| self.follow(item, own, span, frame));
+        Ok(Value::Array(items.collect::<Result<_, _>>()?))
+    }
+
+    /// What the names in an expression stand for, for the reader of a fault.
+    pub(super) fn notes(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Vec<(String, String)> {
+        const NOTES_MAX: usize = 4;
+        let mut notes: Vec<(String, String)> = Vec::new();
+        let mut paths = Vec::new();
+        expr.walk(&mut |inner| match &inner.kind {
+            Kind::Traversal(base, steps) => paths.push((&**base, steps.as_slice())),
+            Kind::Variable(_) => paths.push((inner, &[][..])),
+            _ => {}
+        });
+        // Whoever reads of `each.value` wants to know which element it is of.
+        let key = [Step {
+            span: expr.span,
+            kind: StepKind::Name("key".to_owned()),
+        }];
+        let each = paths
+            .iter()
+            .find(|(base, _)| path_text(base, &[]).as_deref() == Some("each"));
+        if let Some((base, _)) = each {
+            paths.insert(0, (*base, &key[..]));
+        }
+        for (base, steps) in paths {
+            if let Some(note) = self.note(base, steps, frame)
+                && notes.len() < NOTES_MAX
+                && !notes.iter().any(|(own, _)| own.starts_with(&note.0))
+            {
+                notes.push(note);
+            }
+        }
+        notes
+    }
+
+    /// As much of a path as has a value, with that value.
+    fn note(
+        &self,
+        base: &Expr,
+        steps: &[Step],
+        frame: Option<&Frame<'_>>,
+    ) -> Option<(String, String)> {
+        for count in (0..=steps.len()).rev() {
+            let steps = &steps[..count];
+            let name = path_text(base, steps)?;
+            let run = Run {
+                quiet: true,
+                sensitive: Cell::new(false),
+                ..*self
+            };
+            let Ok(value) = run.path(base, steps, base.span, frame) else {
+                continue;
+            };
+            let shown = match run.sensitive.get() {
+                true => "is sensitive".to_owned(),
+                false => format!("is {}", quote(&value)),
+            };
+            return Some((name, shown));
+        }
+        None
+    }
+}
+
+fn unknown_name(
+    root: &str,
+    name: &str,
+    span: Span,
+    names: &BTreeMap<String, Option<Known>>,
+) -> Box<Fault> {
+    let what = match root {
+        "var" => "variable",
+        "local" => "local value",
+        other => other,
+    };
+    let detail = format!("There is no {what} {name:?}.");
+    let fault = Fault::new(span, ProblemCode::UnknownReference, detail);
+    let fault = fault.label("not declared anywhere");
+    let known = names.keys().map(String::as_str);
+    match nearest(name, known.clone()) {
+        Some(near) => fault.help(format!("did you mean {root}.{near}?")),
+        None if names.is_empty() => fault,
+        None => {
+            let list: Vec<&str> = known.take(8).collect();
+            fault.help(format!("there are: {}", list.join(", ")))
+        }
+    }
+}
+
+fn member<'v>(at: &'v Value, name: &str, span: Span) -> Result<&'v Value, Box<Fault>> {
+    let Value::Object(map) = at else {
+        let detail = format!("{} has no attribute {name:?}.", capital(type_name(at)));
+        return Err(Fault::new(span, ProblemCode::Evaluation, detail));
+    };
+    map.get(name).ok_or_else(|| {
+        let detail = format!("The map has no key {name:?}.");
+        let fault = Fault::new(span, ProblemCode::Evaluation, detail);
+        let keys = map.keys().map(String::as_str);
+        match nearest(name, keys.clone()) {
+            Some(near) => fault.help(format!("did you mean {near:?}?")),
+            None if map.is_empty() => fault,
+            None => {
+                let list: Vec<&str> = keys.take(8).collect();
+                fault.help(format!("it has: {}", list.join(", ")))
+            }
+        }
+    })
+}
+
+fn item<'v>(at: &'v Value, key: &Value, index: &Expr, span: Span) -> Result<&'v Value, Box<Fault>> {
+    match at {
+        Value::Object(_) => {
+            let name = value::to_text(key).ok_or_else(|| wrong(index, "a text as key", key))?;
+            member(at, &name, span)
+        }
+        Value::Array(items) => {
+            let place = value::to_number(key).and_then(|number| number.as_u64());
+            let place = place.ok_or_else(|| wrong(index, "an index of 0 or more", key))?;
+            let found = usize::try_from(place)
+                .ok()
+                .and_then(|place| items.get(place));
+            found.ok_or_else(|| {
+                let count = items.len();
+                let detail = format!("The list has {count} elements, and none at {place}.");
+                Fault::new(span, ProblemCode::Evaluation, detail)
+            })
+        }
+        other => {
+            let detail = format!("{} has no elements.", capital(type_name(other)));
+            Err(Fault::new(span, ProblemCode::Evaluation, detail))
+        }
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars.next().map(|c| c.to_uppercase().to_string());
+    format!("{}{}", first.unwrap_or_default(), chars.as_str())
+}
+
+/// A name and its steps as text, where each step is known without evaluation.
+fn path_text(base: &Expr, steps: &[Step]) -> Option<String> {
+    let Kind::Variable(name) = &base.kind else {
+        return None;
+    };
+    let mut text = name.clone();
+    for step in steps {
+        match &step.kind {
+            StepKind::Name(name) => text.push_str(&format!(".{name}")),
+            StepKind::Index(index) => match &index.kind {
+                Kind::Literal(literal) => text.push_str(&format!("[{}]", quote(literal))),
+                _ => return None,
+            },
+            StepKind::Splat | StepKind::NameSplat => return None,
+        }
+    }
+    Some(text)
+}

@@ -1,0 +1,232 @@
+//! The functions an expression may call: their names, how many arguments each takes, what it does.
+//! Names and meanings are Terraform's. They must not know the expression that calls them.
+//!
+//! Nothing here differs from one evaluation to the next: no clock, no entropy, no commands.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use hcl::{Map, Number, Value};
+
+use crate::config::value;
+
+mod yaml;
+
+mod encoding;
+
+mod text;
+
+mod collection;
+
+mod number;
+
+/// Reads a file, or says why it cannot be read.
+pub type Reader<'a> = dyn Fn(&Path) -> Result<String, String> + 'a;
+
+/// What functions can get at besides their arguments.
+pub(super) struct Environment<'a> {
+    pub(super) dir: &'a Path,
+    pub(super) read: &'a Reader<'a>,
+    pub(super) env: &'a BTreeMap<String, String>,
+    pub(super) secrets: &'a BTreeMap<String, String>,
+}
+
+impl Environment<'_> {
+    /// A path as the configuration means it: from its own folder.
+    pub(super) fn resolve(&self, path: &str) -> PathBuf {
+        self.dir.join(path)
+    }
+}
+
+/// Why a function does not answer.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    /// The argument at fault, if it is a single one.
+    pub(super) arg: Option<usize>,
+    /// What is the matter, as a sentence without its full stop.
+    pub(super) text: String,
+}
+
+impl From<String> for Refusal {
+    fn from(text: String) -> Self {
+        Self { arg: None, text }
+    }
+}
+
+impl From<&str> for Refusal {
+    fn from(text: &str) -> Self {
+        Self::from(text.to_owned())
+    }
+}
+
+type Answer = Result<Value, Refusal>;
+
+/// The arguments of a call.
+pub(super) struct Args<'a> {
+    pub(super) values: Vec<Value>,
+    pub(super) environment: &'a Environment<'a>,
+}
+
+/// A function.
+pub(super) struct Function {
+    pub(super) name: &'static str,
+    pub(super) args_min: usize,
+    pub(super) args_max: usize,
+    pub(super) call: fn(&Args<'_>) -> Answer,
+}
+
+const MANY: usize = usize::MAX;
+
+const fn function(
+    name: &'static str,
+    args_min: usize,
+    args_max: usize,
+    call: fn(&Args<'_>) -> Answer,
+) -> Function {
+    Function {
+        name,
+        args_min,
+        args_max,
+        call,
+    }
+}
+
+/// Functions the evaluator itself answers, because they need more than values.
+pub(super) const SPECIAL: [&str; 3] = ["can", "templatefile", "try"];
+
+/// Every other function, by name.
+pub(super) const FUNCTIONS: &[Function] = &[
+    function("abs", 1, 1, number::abs),
+    function("base64decode", 1, 1, encoding::base64decode),
+    function("base64encode", 1, 1, encoding::base64encode),
+    function("ceil", 1, 1, number::ceil),
+    function("coalesce", 1, MANY, collection::coalesce),
+    function("coalescelist", 1, MANY, collection::coalescelist),
+    function("compact", 1, 1, collection::compact),
+    function("concat", 1, MANY, collection::concat),
+    function("contains", 2, 2, collection::contains),
+    function("distinct", 1, 1, collection::distinct),
+    function("element", 2, 2, collection::element),
+    function("endswith", 2, 2, text::endswith),
+    function("env", 1, 2, encoding::env),
+    function("file", 1, 1, encoding::file),
+    function("fileexists", 1, 1, encoding::fileexists),
+    function("flatten", 1, 1, collection::flatten),
+    function("floor", 1, 1, number::floor),
+    function("format", 1, MANY, text::format),
+    function("formatlist", 1, MANY, text::formatlist),
+    function("index", 2, 2, collection::index),
+    function("join", 2, MANY, text::join),
+    function("jsondecode", 1, 1, encoding::jsondecode),
+    function("jsonencode", 1, 1, encoding::jsonencode),
+    function("keys", 1, 1, collection::keys),
+    function("length", 1, 1, collection::length),
+    function("lookup", 2, 3, collection::lookup),
+    function("lower", 1, 1, text::lower),
+    function("max", 1, MANY, number::max),
+    function("merge", 0, MANY, collection::merge),
+    function("min", 1, MANY, number::min),
+    function("one", 1, 1, collection::one),
+    function("range", 1, 3, number::range),
+    function("regex", 2, 2, text::regex),
+    function("regexall", 2, 2, text::regexall),
+    function("replace", 3, 3, text::replace),
+    function("reverse", 1, 1, collection::reverse),
+    function("secret", 1, 1, encoding::secret),
+    function("setintersection", 1, MANY, collection::setintersection),
+    function("setproduct", 1, MANY, collection::setproduct),
+    function("setsubtract", 2, 2, collection::setsubtract),
+    function("setunion", 1, MANY, collection::setunion),
+    function("slice", 3, 3, collection::slice),
+    function("sort", 1, 1, collection::sort),
+    function("split", 2, 2, text::split),
+    function("startswith", 2, 2, text::startswith),
+    function("strcontains", 2, 2, text::strcontains),
+    function("substr", 3, 3, text::substr),
+    function("sum", 1, 1, number::sum),
+    function("title", 1, 1, text::title),
+    function("tobool", 1, 1, encoding::tobool),
+    function("tolist", 1, 1, collection::tolist),
+    function("tomap", 1, 1, collection::tomap),
+    function("tonumber", 1, 1, encoding::tonumber),
+    function("toset", 1, 1, collection::toset),
+    function("tostring", 1, 1, encoding::tostring),
+    function("trim", 2, 2, text::trim),
+    function("trimprefix", 2, 2, text::trimprefix),
+    function("trimspace", 1, 1, text::trimspace),
+    function("trimsuffix", 2, 2, text::trimsuffix),
+    function("upper", 1, 1, text::upper),
+    function("values", 1, 1, collection::values),
+    function("yamldecode", 1, 1, encoding::yamldecode),
+    function("yamlencode", 1, 1, encoding::yamlencode),
+    function("zipmap", 2, 2, collection::zipmap),
+];
+
+/// The function of this name.
+pub(super) fn find(name: &str) -> Option<&'static Function> {
+    FUNCTIONS.iter().find(|function| function.name == name)
+}
+
+impl Args<'_> {
+    fn value(&self, arg: usize) -> &Value {
+        self.values.get(arg).unwrap_or(&Value::Null)
+    }
+
+    fn refuse<T>(&self, arg: usize, wants: &str) -> Result<T, Refusal> {
+        let got = match self.value(arg) {
+            text @ Value::String(_) if wants != "a list" && wants != "a map" => value::quote(text),
+            other => value::type_name(other).to_owned(),
+        };
+        Err(Refusal {
+            arg: Some(arg),
+            text: format!("argument {} wants {wants}, and got {got}", arg + 1),
+        })
+    }
+
+    fn text(&self, arg: usize) -> Result<String, Refusal> {
+        match value::to_text(self.value(arg)) {
+            Some(text) => Ok(text),
+            None => self.refuse(arg, "a text"),
+        }
+    }
+
+    fn number(&self, arg: usize) -> Result<Number, Refusal> {
+        match value::to_number(self.value(arg)) {
+            Some(number) => Ok(number),
+            None => self.refuse(arg, "a number"),
+        }
+    }
+
+    fn float(&self, arg: usize) -> Result<f64, Refusal> {
+        Ok(self.number(arg)?.as_f64().unwrap_or_default())
+    }
+
+    fn integer(&self, arg: usize) -> Result<i64, Refusal> {
+        match self.number(arg)?.as_i64() {
+            Some(integer) => Ok(integer),
+            None => self.refuse(arg, "an integer"),
+        }
+    }
+
+    fn list(&self, arg: usize) -> Result<&[Value], Refusal> {
+        match self.value(arg) {
+            Value::Array(items) => Ok(items),
+            _ => self.refuse(arg, "a list"),
+        }
+    }
+
+    fn map(&self, arg: usize) -> Result<&Map<String, Value>, Refusal> {
+        match self.value(arg) {
+            Value::Object(items) => Ok(items),
+            _ => self.refuse(arg, "a map"),
+        }
+    }
+
+    fn texts(&self, arg: usize) -> Result<Vec<String>, Refusal> {
+        let texts: Option<Vec<String>> = self.list(arg)?.iter().map(value::to_text).collect();
+        match texts {
+            Some(texts) => Ok(texts),
+            None => self.refuse(arg, "a list of texts"),
+        }
+    }
+}

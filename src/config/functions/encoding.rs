@@ -1,0 +1,241 @@
+//! Functions that turn one form of value into another, or fetch a value from outside.
+//! They must not know where files, secrets and the environment come from.
+
+use std::fmt::Write as _;
+
+use hcl::{Number, Value};
+use serde_json::Value as Json;
+
+use super::yaml;
+use super::{Answer, Args, Refusal};
+use crate::config::value;
+
+pub(super) fn tostring(args: &Args<'_>) -> Answer {
+    match args.value(0) {
+        Value::Null => Ok(Value::Null),
+        _ => Ok(Value::String(args.text(0)?)),
+    }
+}
+
+pub(super) fn tonumber(args: &Args<'_>) -> Answer {
+    match args.value(0) {
+        Value::Null => Ok(Value::Null),
+        _ => Ok(Value::Number(args.number(0)?)),
+    }
+}
+
+pub(super) fn tobool(args: &Args<'_>) -> Answer {
+    match (args.value(0), value::to_bool(args.value(0))) {
+        (Value::Null, _) => Ok(Value::Null),
+        (_, Some(flag)) => Ok(Value::Bool(flag)),
+        (_, None) => args.refuse(0, "a bool"),
+    }
+}
+
+pub(super) fn env(args: &Args<'_>) -> Answer {
+    let name = args.text(0)?;
+    match (args.environment.env.get(&name), args.values.get(1)) {
+        (Some(found), _) => Ok(Value::String(found.clone())),
+        (None, Some(default)) => Ok(default.clone()),
+        (None, None) => Err(Refusal {
+            arg: Some(0),
+            text: format!("the environment has no variable {name:?}, and there is no default"),
+        }),
+    }
+}
+
+pub(super) fn secret(args: &Args<'_>) -> Answer {
+    let name = args.text(0)?;
+    match args.environment.secrets.get(&name) {
+        Some(found) => Ok(Value::String(found.clone())),
+        None => Err(Refusal {
+            arg: Some(0),
+            text: format!("no secret is named {name:?}"),
+        }),
+    }
+}
+
+pub(super) fn file(args: &Args<'_>) -> Answer {
+    let name = args.text(0)?;
+    let path = args.environment.resolve(&name);
+    let read = (args.environment.read)(&path);
+    read.map(Value::String).map_err(|error| Refusal {
+        arg: Some(0),
+        text: format!("{} cannot be read: {error}", path.display()),
+    })
+}
+
+pub(super) fn fileexists(args: &Args<'_>) -> Answer {
+    let path = args.environment.resolve(&args.text(0)?);
+    Ok(Value::Bool((args.environment.read)(&path).is_ok()))
+}
+
+pub(super) fn jsondecode(args: &Args<'_>) -> Answer {
+    match serde_json::from_str::<Json>(&args.text(0)?) {
+        Ok(json) => Ok(from_json(&json)),
+        Err(error) => Err(Refusal {
+            arg: Some(0),
+            text: format!("the text is not JSON: {error}"),
+        }),
+    }
+}
+
+fn from_json(json: &Json) -> Value {
+    match json {
+        Json::Null => Value::Null,
+        Json::Bool(flag) => Value::Bool(*flag),
+        Json::Number(number) => {
+            let integer = number.as_u64().map(Number::from);
+            let integer = integer.or_else(|| number.as_i64().map(Number::from));
+            let number = integer.or_else(|| Number::from_f64(number.as_f64()?));
+            number.map_or(Value::Null, Value::Number)
+        }
+        Json::String(text) => Value::String(text.clone()),
+        Json::Array(items) => Value::Array(items.iter().map(from_json).collect()),
+        Json::Object(items) => {
+            let items = items
+                .iter()
+                .map(|(key, item)| (key.clone(), from_json(item)));
+            Value::Object(items.collect())
+        }
+    }
+}
+
+pub(super) fn jsonencode(args: &Args<'_>) -> Answer {
+    Ok(Value::String(json_text(args.value(0))))
+}
+
+/// The value as JSON: keys in order, and the characters escaped that Terraform escapes.
+pub(super) fn json_text(item: &Value) -> String {
+    fn to_json(item: &Value) -> Json {
+        match item {
+            Value::Null => Json::Null,
+            Value::Bool(flag) => Json::from(*flag),
+            Value::Number(number) => number
+                .as_u64()
+                .map(Json::from)
+                .or_else(|| number.as_i64().map(Json::from))
+                .or_else(|| number.as_f64().map(Json::from))
+                .unwrap_or_default(),
+            Value::String(text) => Json::from(text.as_str()),
+            Value::Array(items) => items.iter().map(to_json).collect(),
+            Value::Object(_) => {
+                let elements = value::elements(item).unwrap_or_default();
+                let named = elements.into_iter().map(|(key, item)| {
+                    let key = value::to_text(&key).unwrap_or_default();
+                    (key, to_json(item))
+                });
+                Json::Object(named.collect())
+            }
+        }
+    }
+    let text = to_json(item).to_string();
+    text.replace('<', "\\u003c")
+        .replace('>', "\\u003e")
+        .replace('&', "\\u0026")
+}
+
+pub(super) fn yamldecode(args: &Args<'_>) -> Answer {
+    yaml::parse(&args.text(0)?).map_err(|fault| Refusal {
+        arg: Some(0),
+        text: format!("line {} of the text: {}", fault.line, fault.text),
+    })
+}
+
+pub(super) fn yamlencode(args: &Args<'_>) -> Answer {
+    fn quoted(text: &str) -> String {
+        Json::from(text).to_string()
+    }
+    /// Writes what follows a key or a dash.
+    fn write(item: &Value, indent: usize, out: &mut String) {
+        let pad = "  ".repeat(indent);
+        match item {
+            Value::Array(items) if !items.is_empty() => {
+                for item in items {
+                    let _ = write!(out, "{pad}-");
+                    nested(item, indent, out);
+                }
+            }
+            Value::Object(items) if !items.is_empty() => {
+                for (key, item) in value::elements(item).unwrap_or_default() {
+                    let key = quoted(&value::to_text(&key).unwrap_or_default());
+                    let _ = write!(out, "{pad}{key}:");
+                    nested(item, indent, out);
+                }
+            }
+            Value::Array(_) => out.push_str("[]\n"),
+            Value::Object(_) => out.push_str("{}\n"),
+            Value::String(text) => {
+                let _ = writeln!(out, "{}", quoted(text));
+            }
+            other => {
+                let text = value::to_text(other).unwrap_or_else(|| "null".to_owned());
+                let _ = writeln!(out, "{text}");
+            }
+        }
+    }
+    fn nested(item: &Value, indent: usize, out: &mut String) {
+        let deep = match item {
+            Value::Array(items) => !items.is_empty(),
+            Value::Object(items) => !items.is_empty(),
+            _ => false,
+        };
+        out.push(if deep { '\n' } else { ' ' });
+        write(item, indent + 1, out);
+    }
+    let mut out = String::new();
+    write(args.value(0), 0, &mut out);
+    Ok(Value::String(out))
+}
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+pub(super) fn base64encode(args: &Args<'_>) -> Answer {
+    let mut out = String::new();
+    for chunk in args.text(0)?.as_bytes().chunks(3) {
+        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for at in 0..4 {
+            let sextet = (bits >> (18 - 6 * at)) & 63;
+            out.push(if at <= chunk.len() {
+                char::from(ALPHABET[sextet as usize])
+            } else {
+                '='
+            });
+        }
+    }
+    Ok(Value::String(out))
+}
+
+pub(super) fn base64decode(args: &Args<'_>) -> Answer {
+    let refuse = |text: &str| Refusal {
+        arg: Some(0),
+        text: text.to_owned(),
+    };
+    let text = args.text(0)?;
+    let data = text.trim_end_matches('=');
+    if text.len() % 4 != 0 || text.len() - data.len() > 2 {
+        return Err(refuse(
+            "the text is not base64: its length is not a multiple of four",
+        ));
+    }
+    let (mut bytes, mut bits, mut count) = (Vec::new(), 0_u32, 0);
+    for byte in data.bytes() {
+        let Some(sextet) = ALPHABET.iter().position(|own| *own == byte) else {
+            return Err(refuse(
+                "the text is not base64: it has a character that is none of its",
+            ));
+        };
+        bits = bits << 6 | u32::try_from(sextet).unwrap_or(0);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count) as u8);
+            bits &= (1 << count) - 1;
+        }
+    }
+    let decoded = String::from_utf8(bytes);
+    decoded
+        .map(Value::String)
+        .map_err(|_| refuse("what the text encodes is not UTF-8"))
+}

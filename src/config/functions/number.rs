@@ -1,0 +1,94 @@
+//! Functions of numbers.
+//! They must not know the other functions.
+
+use hcl::{Number, Value};
+
+use super::{Answer, Args, Refusal};
+
+/// Terraform's bound on the length of a range.
+const RANGE_MAX: usize = 1024;
+
+pub(super) fn abs(args: &Args<'_>) -> Answer {
+    let number = args.number(0)?;
+    let negative = number.as_f64().is_some_and(|float| float < 0.0);
+    Ok(Value::Number(if negative { -number } else { number }))
+}
+
+pub(super) fn ceil(args: &Args<'_>) -> Answer {
+    finite(args.float(0)?.ceil())
+}
+
+pub(super) fn floor(args: &Args<'_>) -> Answer {
+    finite(args.float(0)?.floor())
+}
+
+pub(super) fn max(args: &Args<'_>) -> Answer {
+    pick(args, |best, other| other > best)
+}
+
+pub(super) fn min(args: &Args<'_>) -> Answer {
+    pick(args, |best, other| other < best)
+}
+
+fn pick(args: &Args<'_>, better: fn(f64, f64) -> bool) -> Answer {
+    let mut best = args.number(0)?;
+    for arg in 1..args.values.len() {
+        let other = args.number(arg)?;
+        let float = |number: Number| number.as_f64().unwrap_or_default();
+        if better(float(best), float(other)) {
+            best = other;
+        }
+    }
+    Ok(Value::Number(best))
+}
+
+pub(super) fn sum(args: &Args<'_>) -> Answer {
+    let mut integers = Some(0_i64);
+    let mut floats = 0.0;
+    for item in args.list(0)? {
+        let Some(number) = crate::config::value::to_number(item) else {
+            return args.refuse(0, "a list of numbers");
+        };
+        floats += number.as_f64().unwrap_or_default();
+        integers = integers.and_then(|sum| sum.checked_add(number.as_i64()?));
+    }
+    match integers {
+        Some(sum) => Ok(Value::from(sum)),
+        None => finite(floats),
+    }
+}
+
+pub(super) fn range(args: &Args<'_>) -> Answer {
+    let (start, end) = match args.values.len() {
+        1 => (0.0, args.float(0)?),
+        _ => (args.float(0)?, args.float(1)?),
+    };
+    let step = match args.values.len() {
+        3 => args.float(2)?,
+        _ if start <= end => 1.0,
+        _ => -1.0,
+    };
+    if step == 0.0 || (step > 0.0) != (start <= end) {
+        return Err(Refusal {
+            arg: Some(2),
+            text: "the step must lead from the start towards the end".to_owned(),
+        });
+    }
+    let mut items = Vec::new();
+    let mut at = start;
+    while if step > 0.0 { at < end } else { at > end } {
+        if items.len() == RANGE_MAX {
+            return Err(format!("more than {RANGE_MAX} numbers").into());
+        }
+        items.push(finite(at)?);
+        at += step;
+    }
+    Ok(Value::Array(items))
+}
+
+fn finite(float: f64) -> Answer {
+    match Number::from_f64(float) {
+        Some(number) => Ok(Value::Number(number)),
+        None => Err("the result is not a finite number".into()),
+    }
+}

@@ -1,0 +1,346 @@
+//! Functions of texts.
+//! They must not know the other functions.
+
+use hcl::{Map, Value};
+use regex::{Captures, Regex};
+
+use super::{Answer, Args, Refusal};
+use crate::config::value;
+
+/// Bytes a text may come to have: what goes into user data or a label is far below.
+const TEXT_MAX: usize = 4 << 20;
+/// Width and precision a format may ask for.
+const WIDTH_MAX: usize = 1024;
+
+fn text(text: impl Into<String>) -> Answer {
+    Ok(Value::String(text.into()))
+}
+
+fn list(texts: impl IntoIterator<Item = String>) -> Answer {
+    Ok(Value::Array(texts.into_iter().map(Value::String).collect()))
+}
+
+fn bounded(bytes: usize) -> Result<(), Refusal> {
+    if bytes > TEXT_MAX {
+        return Err("the text would be longer than 4 MiB".into());
+    }
+    Ok(())
+}
+
+pub(super) fn endswith(args: &Args<'_>) -> Answer {
+    Ok(Value::Bool(args.text(0)?.ends_with(&args.text(1)?)))
+}
+
+pub(super) fn startswith(args: &Args<'_>) -> Answer {
+    Ok(Value::Bool(args.text(0)?.starts_with(&args.text(1)?)))
+}
+
+pub(super) fn strcontains(args: &Args<'_>) -> Answer {
+    Ok(Value::Bool(args.text(0)?.contains(&args.text(1)?)))
+}
+
+pub(super) fn lower(args: &Args<'_>) -> Answer {
+    text(args.text(0)?.to_lowercase())
+}
+
+pub(super) fn upper(args: &Args<'_>) -> Answer {
+    text(args.text(0)?.to_uppercase())
+}
+
+pub(super) fn title(args: &Args<'_>) -> Answer {
+    let mut start = true;
+    let mut out = String::new();
+    for c in args.text(0)?.chars() {
+        if start {
+            out.extend(c.to_uppercase());
+        } else {
+            out.push(c);
+        }
+        start = !c.is_alphanumeric() && c != '\'' && c != '_';
+    }
+    text(out)
+}
+
+pub(super) fn trim(args: &Args<'_>) -> Answer {
+    let cut: Vec<char> = args.text(1)?.chars().collect();
+    text(args.text(0)?.trim_matches(cut.as_slice()))
+}
+
+pub(super) fn trimprefix(args: &Args<'_>) -> Answer {
+    let (whole, prefix) = (args.text(0)?, args.text(1)?);
+    text(whole.strip_prefix(&prefix).unwrap_or(&whole))
+}
+
+pub(super) fn trimsuffix(args: &Args<'_>) -> Answer {
+    let (whole, suffix) = (args.text(0)?, args.text(1)?);
+    text(whole.strip_suffix(&suffix).unwrap_or(&whole))
+}
+
+pub(super) fn trimspace(args: &Args<'_>) -> Answer {
+    text(args.text(0)?.trim())
+}
+
+pub(super) fn split(args: &Args<'_>) -> Answer {
+    let (separator, whole) = (args.text(0)?, args.text(1)?);
+    if whole.is_empty() {
+        return list([]);
+    }
+    if separator.is_empty() {
+        return list(whole.chars().map(String::from));
+    }
+    list(whole.split(&separator).map(str::to_owned))
+}
+
+pub(super) fn join(args: &Args<'_>) -> Answer {
+    let separator = args.text(0)?;
+    let mut texts = Vec::new();
+    for arg in 1..args.values.len() {
+        texts.extend(args.texts(arg)?);
+    }
+    let inner: usize = texts.iter().map(String::len).sum();
+    bounded(inner + separator.len().saturating_mul(texts.len()))?;
+    text(texts.join(&separator))
+}
+
+pub(super) fn substr(args: &Args<'_>) -> Answer {
+    let whole: Vec<char> = args.text(0)?.chars().collect();
+    let length = i64::try_from(whole.len()).unwrap_or(i64::MAX);
+    let (offset, wanted) = (args.integer(1)?, args.integer(2)?);
+    let start = if offset < 0 {
+        length.saturating_add(offset).max(0)
+    } else {
+        offset.min(length)
+    };
+    let end = match wanted {
+        -1 => length,
+        0.. => start.saturating_add(wanted).min(length),
+        _ => return args.refuse(2, "a length, or -1 for all the rest"),
+    };
+    let place = |at: i64| usize::try_from(at).unwrap_or(0);
+    text(whole[place(start)..place(end)].iter().collect::<String>())
+}
+
+fn pattern(args: &Args<'_>, arg: usize, text: &str) -> Result<Regex, Refusal> {
+    Regex::new(text).map_err(|error| {
+        let why = error.to_string();
+        let why = why
+            .lines()
+            .last()
+            .unwrap_or_default()
+            .trim_start_matches("error: ");
+        Refusal {
+            arg: Some(arg.min(args.values.len())),
+            text: format!("{text:?} is not a regular expression: {why}"),
+        }
+    })
+}
+
+/// A match as Terraform gives it: the text, the groups, or the groups by name.
+fn groups(regex: &Regex, found: &Captures<'_>) -> Value {
+    let group = |place: usize| {
+        let text = found.get(place).map(|group| group.as_str().to_owned());
+        text.map_or(Value::Null, Value::String)
+    };
+    if regex.captures_len() == 1 {
+        return group(0);
+    }
+    let names: Vec<Option<&str>> = regex.capture_names().collect();
+    if names.iter().any(Option::is_some) {
+        let named = names.iter().enumerate().filter_map(|(place, name)| {
+            let name = (*name)?;
+            Some((name.to_owned(), group(place)))
+        });
+        return Value::Object(named.collect::<Map<String, Value>>());
+    }
+    Value::Array((1..names.len()).map(group).collect())
+}
+
+pub(super) fn regex(args: &Args<'_>) -> Answer {
+    let (wanted, whole) = (args.text(0)?, args.text(1)?);
+    let regex = pattern(args, 0, &wanted)?;
+    match regex.captures(&whole) {
+        Some(found) => Ok(groups(&regex, &found)),
+        None => Err(format!("{wanted:?} does not match anything in the text").into()),
+    }
+}
+
+pub(super) fn regexall(args: &Args<'_>) -> Answer {
+    let (wanted, whole) = (args.text(0)?, args.text(1)?);
+    let regex = pattern(args, 0, &wanted)?;
+    let all = regex
+        .captures_iter(&whole)
+        .map(|found| groups(&regex, &found));
+    Ok(Value::Array(all.collect()))
+}
+
+pub(super) fn replace(args: &Args<'_>) -> Answer {
+    let (whole, wanted, new) = (args.text(0)?, args.text(1)?, args.text(2)?);
+    let slashed = wanted
+        .strip_prefix('/')
+        .and_then(|rest| rest.strip_suffix('/'));
+    if let Some(wanted) = slashed {
+        let regex = pattern(args, 1, wanted)?;
+        // Each of the matches may give the text back as a whole, several times.
+        let hits = regex.find_iter(&whole).count();
+        let most = new.len().saturating_mul(whole.len().max(1));
+        bounded(
+            whole
+                .len()
+                .saturating_add(hits.saturating_mul(most.min(TEXT_MAX))),
+        )?;
+        return text(regex.replace_all(&whole, new.as_str()).into_owned());
+    }
+    let hits = whole.matches(&wanted).count();
+    bounded(whole.len().saturating_add(hits.saturating_mul(new.len())))?;
+    text(whole.replace(&wanted, &new))
+}
+
+pub(super) fn format(args: &Args<'_>) -> Answer {
+    text(formatted(&args.text(0)?, &args.values[1..])?)
+}
+
+pub(super) fn formatlist(args: &Args<'_>) -> Answer {
+    let pattern = args.text(0)?;
+    let lengths = args.values[1..]
+        .iter()
+        .filter_map(Value::as_array)
+        .map(Vec::len);
+    let Some(rows) = lengths.clone().min() else {
+        return list([formatted(&pattern, &args.values[1..])?]);
+    };
+    if lengths.max() != Some(rows) {
+        return Err("the lists differ in length".into());
+    }
+    let mut lines = Vec::new();
+    for row in 0..rows {
+        let inputs = args.values[1..].iter().map(|input| match input {
+            Value::Array(items) => items[row].clone(),
+            other => other.clone(),
+        });
+        lines.push(formatted(&pattern, &inputs.collect::<Vec<Value>>())?);
+    }
+    list(lines)
+}
+
+/// One `%…` of a format.
+#[derive(Default)]
+struct Verb {
+    left: bool,
+    zeros: bool,
+    plus: bool,
+    width: usize,
+    precision: Option<usize>,
+}
+
+fn formatted(pattern: &str, inputs: &[Value]) -> Result<String, Refusal> {
+    let mut out = String::new();
+    let mut rest = pattern.chars().peekable();
+    let mut used = 0;
+    while let Some(c) = rest.next() {
+        if c != '%' {
+            out.push(c);
+            continue;
+        }
+        let mut verb = Verb::default();
+        while let Some(flag) = rest.next_if(|c| matches!(c, '-' | '0' | '+')) {
+            match flag {
+                '-' => verb.left = true,
+                '0' => verb.zeros = true,
+                _ => verb.plus = true,
+            }
+        }
+        let mut digits = || -> Result<usize, Refusal> {
+            let mut number = 0_usize;
+            while let Some(digit) = rest.next_if(char::is_ascii_digit) {
+                number = number * 10 + digit.to_digit(10).unwrap_or(0) as usize;
+                if number > WIDTH_MAX {
+                    return Err(format!("a width is at most {WIDTH_MAX}").into());
+                }
+            }
+            Ok(number)
+        };
+        verb.width = digits()?;
+        if rest.next_if_eq(&'.').is_some() {
+            let mut number = 0_usize;
+            while let Some(digit) = rest.next_if(char::is_ascii_digit) {
+                number = (number * 10 + digit.to_digit(10).unwrap_or(0) as usize).min(WIDTH_MAX);
+            }
+            verb.precision = Some(number);
+        }
+        let Some(letter) = rest.next() else {
+            return Err("the format ends within a %".into());
+        };
+        if letter == '%' {
+            out.push('%');
+            continue;
+        }
+        let Some(input) = inputs.get(used) else {
+            return Err(format!("there is no argument left for %{letter}").into());
+        };
+        used += 1;
+        out.push_str(&verb.apply(letter, input, used)?);
+        bounded(out.len())?;
+    }
+    if used < inputs.len() {
+        return Err(format!("there are {} arguments for {used} verbs", inputs.len()).into());
+    }
+    Ok(out)
+}
+
+impl Verb {
+    fn apply(&self, letter: char, input: &Value, arg: usize) -> Result<String, Refusal> {
+        let refuse = |wants: &str| Refusal {
+            arg: Some(arg),
+            text: format!(
+                "%{letter} wants {wants}, and got {}",
+                value::type_name(input)
+            ),
+        };
+        let number = || value::to_number(input).ok_or_else(|| refuse("a number"));
+        let float = || Ok::<f64, Refusal>(number()?.as_f64().unwrap_or_default());
+        let integer = || number()?.as_i64().ok_or_else(|| refuse("an integer"));
+        let plain = || value::to_text(input).ok_or_else(|| refuse("a text, number or bool"));
+        let text = match letter {
+            's' => plain()?,
+            'v' => value::to_text(input).unwrap_or_else(|| super::encoding::json_text(input)),
+            'q' => format!("{:?}", plain()?),
+            'd' => integer()?.to_string(),
+            'x' => format!("{:x}", integer()?),
+            'X' => format!("{:X}", integer()?),
+            'o' => format!("{:o}", integer()?),
+            'b' => format!("{:b}", integer()?),
+            'f' => format!("{:.*}", self.precision.unwrap_or(6), float()?),
+            'g' => value::number_text(&number()?),
+            't' => match value::to_bool(input) {
+                Some(flag) => flag.to_string(),
+                None => return Err(refuse("a bool")),
+            },
+            other => return Err(format!("there is no verb %{other}").into()),
+        };
+        let text = match self.precision {
+            Some(most) if matches!(letter, 's' | 'q' | 'v') => text.chars().take(most).collect(),
+            _ => text,
+        };
+        let text = match text.strip_prefix('-') {
+            None if self.plus && matches!(letter, 'd' | 'f' | 'g') => format!("+{text}"),
+            _ => text,
+        };
+        let width = self.width;
+        Ok(
+            match (
+                self.left,
+                self.zeros && !matches!(letter, 's' | 'q' | 'v' | 't'),
+            ) {
+                (true, _) => format!("{text:<width$}"),
+                (false, false) => format!("{text:>width$}"),
+                (false, true) => {
+                    let (sign, digits) = match text.strip_prefix(['-', '+']) {
+                        Some(digits) => (&text[..1], digits),
+                        None => ("", text.as_str()),
+                    };
+                    format!("{sign}{digits:0>0$}", width.saturating_sub(sign.len()))
+                }
+            },
+        )
+    }
+}

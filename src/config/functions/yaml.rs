@@ -1,0 +1,387 @@
+//! Reads the part of YAML that configuration is written in: block and flow collections, plain,
+//! quoted and block scalars. It refuses the rest: anchors, tags, several documents.
+
+use hcl::Value;
+
+use crate::config::value::parse_number;
+
+/// Why a text is not YAML of this kind.
+#[derive(Debug)]
+pub(super) struct Fault {
+    /// Line, from one.
+    pub(super) line: usize,
+    pub(super) text: String,
+}
+
+/// How many collections may lie in one another.
+const DEPTH_MAX: usize = 64;
+
+/// A line that says something: its number, its indent, its text from there on.
+#[derive(Clone, Debug)]
+struct Line<'a> {
+    number: usize,
+    indent: usize,
+    text: &'a str,
+}
+
+struct Parser<'a> {
+    raw: Vec<&'a str>,
+    lines: Vec<Line<'a>>,
+    at: usize,
+}
+
+type Parsed<T> = Result<T, Fault>;
+
+/// The value of a document.
+pub(super) fn parse(text: &str) -> Parsed<Value> {
+    let raw: Vec<&str> = text.lines().collect();
+    let mut lines = Vec::new();
+    for (index, line) in raw.iter().enumerate() {
+        let content = line.trim_start_matches(' ');
+        let blank = content.trim().is_empty() || content.starts_with('#');
+        let start = *line == "---" && lines.is_empty();
+        if !blank && !start {
+            lines.push(Line {
+                number: index + 1,
+                indent: line.len() - content.len(),
+                text: content.trim_end(),
+            });
+        }
+    }
+    let mut parser = Parser { raw, lines, at: 0 };
+    let Some(first) = parser.lines.first() else {
+        return Ok(Value::Null);
+    };
+    let indent = first.indent;
+    let value = parser.block(indent, 0)?;
+    match parser.lines.get(parser.at) {
+        Some(line) => fault(line.number, "it does not belong to what stands before it"),
+        None => Ok(value),
+    }
+}
+
+fn fault<T>(line: usize, text: impl Into<String>) -> Parsed<T> {
+    let text = text.into();
+    Err(Fault { line, text })
+}
+
+impl<'a> Parser<'a> {
+    fn line(&self) -> Option<Line<'a>> {
+        self.lines.get(self.at).cloned()
+    }
+
+    /// The value whose lines start at `indent`.
+    fn block(&mut self, indent: usize, depth: usize) -> Parsed<Value> {
+        let Some(line) = self.line() else {
+            return Ok(Value::Null);
+        };
+        if depth > DEPTH_MAX {
+            return fault(line.number, format!("more than {DEPTH_MAX} nested levels"));
+        }
+        if line.text.starts_with('\t') {
+            return fault(line.number, "a tab cannot indent");
+        }
+        if is_item(line.text) {
+            return self.sequence(indent, depth);
+        }
+        if split_key(line.text).is_some() {
+            return self.mapping(indent, depth);
+        }
+        self.at += 1;
+        self.scalar(&line, line.text, indent)
+    }
+
+    fn sequence(&mut self, indent: usize, depth: usize) -> Parsed<Value> {
+        let mut items = Vec::new();
+        while let Some(line) = self.line().filter(|line| line.indent == indent) {
+            let Some(rest) = line.text.strip_prefix('-').filter(|_| is_item(line.text)) else {
+                break;
+            };
+            let inner = rest.trim_start_matches(' ');
+            let indent_inner = indent + line.text.len() - inner.len();
+            if comment(inner) {
+                self.at += 1;
+                items.push(self.below(indent + 1, depth)?);
+            } else if is_item(inner) || split_key(inner).is_some() {
+                // The rest of the line is the first line of a collection of its own.
+                self.lines[self.at] = Line {
+                    indent: indent_inner,
+                    text: inner,
+                    ..line
+                };
+                items.push(self.block(indent_inner, depth + 1)?);
+            } else {
+                self.at += 1;
+                items.push(self.scalar(&line, inner, indent + 1)?);
+            }
+        }
+        Ok(Value::Array(items))
+    }
+
+    fn mapping(&mut self, indent: usize, depth: usize) -> Parsed<Value> {
+        let mut items = hcl::Map::new();
+        while let Some(line) = self.line().filter(|line| line.indent == indent) {
+            let Some((key, rest)) = split_key(line.text) else {
+                return fault(line.number, "a key and a colon are expected");
+            };
+            let key = match plain(key.trim(), line.number)? {
+                Value::String(text) => text,
+                other => crate::config::value::to_text(&other).unwrap_or_default(),
+            };
+            let rest = rest.trim_start();
+            self.at += 1;
+            let value = if comment(rest) {
+                // A list may stand as far left as the key it belongs to.
+                let list = self
+                    .line()
+                    .filter(|next| next.indent == indent && is_item(next.text));
+                match list {
+                    Some(_) => self.block(indent, depth + 1)?,
+                    None => self.below(indent + 1, depth)?,
+                }
+            } else {
+                self.scalar(&line, rest, indent + 1)?
+            };
+            if items.insert(key.clone(), value).is_some() {
+                return fault(line.number, format!("the key {key:?} is there twice"));
+            }
+        }
+        if let Some(line) = self.line().filter(|line| line.indent > indent) {
+            return fault(line.number, "its indent fits nothing before it");
+        }
+        Ok(Value::Object(items))
+    }
+
+    /// The value on the lines that follow, if they are indented at least this far.
+    fn below(&mut self, indent: usize, depth: usize) -> Parsed<Value> {
+        match self.line() {
+            Some(next) if next.indent >= indent => self.block(next.indent, depth + 1),
+            _ => Ok(Value::Null),
+        }
+    }
+
+    /// A scalar or flow collection that starts on this line.
+    fn scalar(&mut self, line: &Line<'_>, text: &str, indent: usize) -> Parsed<Value> {
+        match text.as_bytes().first() {
+            Some(b'|' | b'>') => self.block_scalar(line, text, indent),
+            Some(b'&' | b'*' | b'!') => {
+                fault(line.number, "anchors, aliases and tags are not supported")
+            }
+            Some(b'[' | b'{') => {
+                let mut flow = without_comment(text).to_owned();
+                // A flow collection may go on over several lines.
+                while open_brackets(&flow) > 0 {
+                    let Some(next) = self.line() else {
+                        return fault(line.number, "the collection is never closed");
+                    };
+                    flow.push(' ');
+                    flow.push_str(without_comment(next.text));
+                    self.at += 1;
+                }
+                let mut rest = flow.as_str();
+                let value = flow_value(&mut rest, line.number, 0)?;
+                match rest.trim() {
+                    "" => Ok(value),
+                    _ => fault(line.number, "there is something after the collection"),
+                }
+            }
+            _ => plain(without_comment(text).trim(), line.number),
+        }
+    }
+
+    fn block_scalar(&mut self, line: &Line<'_>, text: &str, indent: usize) -> Parsed<Value> {
+        let folded = text.starts_with('>');
+        let (strip, keep) = (text.contains('-'), text.contains('+'));
+        let mut content: Vec<&str> = Vec::new();
+        let mut own = None;
+        for raw in self.raw.iter().skip(line.number) {
+            let width = raw.len() - raw.trim_start_matches(' ').len();
+            if raw.trim().is_empty() {
+                content.push("");
+                continue;
+            }
+            let own = *own.get_or_insert(width);
+            if width < own.max(indent) {
+                break;
+            }
+            content.push(&raw[own..]);
+        }
+        let last = line.number + content.len();
+        while self.line().is_some_and(|next| next.number <= last) {
+            self.at += 1;
+        }
+        let ends = content
+            .iter()
+            .rev()
+            .take_while(|line| line.is_empty())
+            .count();
+        let (body, tail) = content.split_at(content.len() - ends);
+        let mut out = if folded {
+            let paragraphs = body.split(|line| line.is_empty());
+            paragraphs
+                .map(|lines| lines.join(" "))
+                .collect::<Vec<_>>()
+                .join("\n")
+        } else {
+            body.join("\n")
+        };
+        if !strip && !body.is_empty() {
+            out.push('\n');
+        }
+        if keep {
+            out.push_str(&"\n".repeat(tail.len()));
+        }
+        Ok(Value::String(out))
+    }
+}
+
+fn is_item(text: &str) -> bool {
+    text == "-" || text.starts_with("- ")
+}
+
+fn comment(text: &str) -> bool {
+    text.trim().is_empty() || text.starts_with('#')
+}
+
+/// A key with what follows its colon; nothing where the line has no key.
+fn split_key(text: &str) -> Option<(&str, &str)> {
+    let mut quote = None;
+    for (at, c) in text.char_indices() {
+        match (quote, c) {
+            (None, '"' | '\'') if at == 0 => quote = Some(c),
+            (Some(open), c) if c == open => quote = None,
+            (None, '#') if text[..at].ends_with(' ') => return None,
+            (None, '[' | '{') if at == 0 => return None,
+            (None, ':') => {
+                let rest = &text[at + 1..];
+                if rest.is_empty() || rest.starts_with(' ') {
+                    return Some((&text[..at], rest));
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The text up to a comment outside quotes.
+fn without_comment(text: &str) -> &str {
+    let mut quote = None;
+    let mut before = ' ';
+    for (at, c) in text.char_indices() {
+        match (quote, c) {
+            (None, '"' | '\'') => quote = Some(c),
+            (Some(open), c) if c == open => quote = None,
+            (None, '#') if before == ' ' => return text[..at].trim_end(),
+            _ => {}
+        }
+        before = c;
+    }
+    text
+}
+
+fn open_brackets(text: &str) -> i64 {
+    let mut quote = None;
+    let mut open = 0;
+    for c in text.chars() {
+        match (quote, c) {
+            (None, '"' | '\'') => quote = Some(c),
+            (Some(own), c) if c == own => quote = None,
+            (None, '[' | '{') => open += 1,
+            (None, ']' | '}') => open -= 1,
+            _ => {}
+        }
+    }
+    open
+}
+
+fn flow_value(rest: &mut &str, line: usize, depth: usize) -> Parsed<Value> {
+    if depth > DEPTH_MAX {
+        return fault(line, format!("more than {DEPTH_MAX} nested levels"));
+    }
+    *rest = rest.trim_start();
+    let list = rest.starts_with('[');
+    if !list && !rest.starts_with('{') {
+        return plain(flow_token(rest, line)?.trim(), line);
+    }
+    *rest = &rest[1..];
+    let close = if list { ']' } else { '}' };
+    let (mut items, mut named) = (Vec::new(), hcl::Map::new());
+    loop {
+        *rest = rest.trim_start().trim_start_matches(',').trim_start();
+        if let Some(after) = rest.strip_prefix(close) {
+            *rest = after;
+            break;
+        }
+        if rest.is_empty() {
+            return fault(line, "the collection is never closed");
+        }
+        if list {
+            items.push(flow_value(rest, line, depth + 1)?);
+            continue;
+        }
+        let key = match plain(flow_token(rest, line)?.trim(), line)? {
+            Value::String(text) => text,
+            other => crate::config::value::to_text(&other).unwrap_or_default(),
+        };
+        let Some(after) = rest.trim_start().strip_prefix(':') else {
+            return fault(line, "a colon is expected after a key");
+        };
+        *rest = after;
+        named.insert(key, flow_value(rest, line, depth + 1)?);
+    }
+    Ok(if list {
+        Value::Array(items)
+    } else {
+        Value::Object(named)
+    })
+}
+
+/// The next scalar within a flow collection.
+fn flow_token<'a>(rest: &mut &'a str, line: usize) -> Parsed<&'a str> {
+    let whole = *rest;
+    let quote = whole.chars().next().filter(|c| matches!(c, '"' | '\''));
+    let end = match quote {
+        Some(quote) => whole[1..].find(quote).map(|at| at + 2),
+        None => {
+            let ends = |c: char| matches!(c, ',' | ']' | '}');
+            let colon = whole
+                .find(": ")
+                .or_else(|| whole.find(':').filter(|_| false));
+            let stop = whole.find(ends).unwrap_or(whole.len());
+            Some(colon.map_or(stop, |colon| colon.min(stop)))
+        }
+    };
+    match end {
+        Some(0) => fault(line, "a value is expected"),
+        Some(end) => {
+            *rest = &whole[end..];
+            Ok(&whole[..end])
+        }
+        None => fault(line, "the quote is never closed"),
+    }
+}
+
+/// A plain or quoted scalar.
+fn plain(text: &str, line: usize) -> Parsed<Value> {
+    if text.starts_with('"') {
+        return match serde_json::from_str::<String>(text) {
+            Ok(text) => Ok(Value::String(text)),
+            Err(_) => fault(line, "the quoted text is malformed"),
+        };
+    }
+    if let Some(rest) = text.strip_prefix('\'') {
+        return match rest.strip_suffix('\'') {
+            Some(inner) => Ok(Value::String(inner.replace("''", "'"))),
+            None => fault(line, "the quote is never closed"),
+        };
+    }
+    Ok(match text {
+        "" | "~" | "null" | "Null" | "NULL" => Value::Null,
+        "true" | "True" | "TRUE" => Value::Bool(true),
+        "false" | "False" | "FALSE" => Value::Bool(false),
+        _ => parse_number(text)
+            .filter(|_| text.starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '.'))
+            .map_or_else(|| Value::String(text.to_owned()), Value::Number),
+    })
+}

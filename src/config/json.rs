@@ -1,0 +1,316 @@
+//! Reads the JSON form of HCL into a tree. The schema decides what is a block and what an argument;
+//! texts are templates. It must not know what the blocks mean.
+
+use hcl::{Number, Value};
+
+use crate::config::native::{Place, parse_template};
+use crate::config::schema::BlockType;
+use crate::config::source::Span;
+use crate::config::syntax::{Attr, Block, Body, Expr, Kind};
+
+/// Why a JSON text is not a configuration, and where.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) span: Span,
+    pub(super) detail: String,
+    pub(super) help: Option<String>,
+}
+
+/// Property that is a comment, by the rules of HCL's JSON form.
+const COMMENT: &str = "//";
+
+/// The tree of a file; what cannot be placed is left out and refused.
+pub(super) fn parse(text: &str, file: usize, schema: &BlockType) -> (Body, Vec<Refusal>) {
+    let refuse = |refusal| (Body::default(), vec![refusal]);
+    // serde_json judges, with its limit on nesting; the scanner below only adds positions.
+    if let Err(error) = serde_json::from_str::<serde_json::Value>(text) {
+        let at = offset(text, error.line(), error.column());
+        let detail = error.to_string();
+        let detail = detail
+            .split(" at line ")
+            .next()
+            .unwrap_or(&detail)
+            .to_owned();
+        return refuse(Refusal {
+            span: Span::new(file, at, at + 1),
+            help: (detail == "trailing comma").then(|| "remove the comma before this".to_owned()),
+            detail: format!("This is not JSON: {detail}."),
+        });
+    }
+    let mut scanner = Scanner { text, file, at: 0 };
+    let Some(node) = scanner.node() else {
+        return refuse(not_an_object(Span::new(file, 0, 1)));
+    };
+    let mut refusals = Vec::new();
+    let body = Builder {
+        refusals: &mut refusals,
+    }
+    .body(&node, schema);
+    (body, refusals)
+}
+
+fn not_an_object(span: Span) -> Refusal {
+    Refusal {
+        span,
+        detail: "A JSON object is expected here.".to_owned(),
+        help: None,
+    }
+}
+
+/// Byte of a line and column as `serde_json` counts them: lines from one, columns in bytes.
+fn offset(text: &str, line: usize, column: usize) -> usize {
+    let before: usize = text
+        .split_inclusive('\n')
+        .take(line.saturating_sub(1))
+        .map(str::len)
+        .sum();
+    (before + column.saturating_sub(1)).min(text.len())
+}
+
+#[derive(Debug)]
+struct Node {
+    span: Span,
+    kind: NodeKind,
+}
+
+#[derive(Debug)]
+enum NodeKind {
+    Plain(Value),
+    /// A text, and whether its bytes are those of the file.
+    Text(String, bool),
+    Array(Vec<Node>),
+    Object(Vec<(String, Span, Node)>),
+}
+
+/// Reads a text that is known to be JSON.
+struct Scanner<'a> {
+    text: &'a str,
+    file: usize,
+    at: usize,
+}
+
+impl Scanner<'_> {
+    fn peek(&mut self) -> Option<u8> {
+        let rest = self.text.get(self.at..)?;
+        self.at += rest.len() - rest.trim_start_matches([' ', '\t', '\r', '\n']).len();
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn node(&mut self) -> Option<Node> {
+        let first = self.peek()?;
+        let start = self.at;
+        let kind = match first {
+            b'{' => {
+                let mut items = Vec::new();
+                self.at += 1;
+                while self.peek()? != b'}' {
+                    if self.peek()? == b',' {
+                        self.at += 1;
+                        continue;
+                    }
+                    let (key, span, _) = self.string()?;
+                    if self.peek()? == b':' {
+                        self.at += 1;
+                    }
+                    items.push((key, span, self.node()?));
+                }
+                self.at += 1;
+                NodeKind::Object(items)
+            }
+            b'[' => {
+                let mut items = Vec::new();
+                self.at += 1;
+                while self.peek()? != b']' {
+                    if self.peek()? == b',' {
+                        self.at += 1;
+                        continue;
+                    }
+                    items.push(self.node()?);
+                }
+                self.at += 1;
+                NodeKind::Array(items)
+            }
+            b'"' => {
+                let (text, _, verbatim) = self.string()?;
+                NodeKind::Text(text, verbatim)
+            }
+            _ => NodeKind::Plain(self.plain()?),
+        };
+        let span = Span::new(self.file, start, self.at);
+        Some(Node { span, kind })
+    }
+
+    fn string(&mut self) -> Option<(String, Span, bool)> {
+        let start = self.at;
+        let mut escaped = false;
+        let mut verbatim = true;
+        let inside = self.text.get(start + 1..)?.bytes().position(|byte| {
+            let end = byte == b'"' && !escaped;
+            escaped = byte == b'\\' && !escaped;
+            verbatim &= byte != b'\\';
+            end
+        })?;
+        self.at = start + inside + 2;
+        let text = serde_json::from_str(&self.text[start..self.at]).ok()?;
+        Some((text, Span::new(self.file, start, self.at), verbatim))
+    }
+
+    fn plain(&mut self) -> Option<Value> {
+        let rest = &self.text[self.at..];
+        let end = rest
+            .find(|c: char| c.is_whitespace() || matches!(c, ',' | ']' | '}'))
+            .unwrap_or(rest.len());
+        self.at += end;
+        Some(match &rest[..end] {
+            "null" => Value::Null,
+            "true" => Value::Bool(true),
+            "false" => Value::Bool(false),
+            number => {
+                let number: serde_json::Number = serde_json::from_str(number).ok()?;
+                let integer = number.as_u64().map(Number::from);
+                let integer = integer.or_else(|| number.as_i64().map(Number::from));
+                Value::Number(integer.or_else(|| Number::from_f64(number.as_f64()?))?)
+            }
+        })
+    }
+}
+
+struct Builder<'a> {
+    refusals: &'a mut Vec<Refusal>,
+}
+
+impl Builder<'_> {
+    fn body(&mut self, node: &Node, schema: &BlockType) -> Body {
+        let mut body = Body::default();
+        match &node.kind {
+            NodeKind::Object(items) => {
+                for (name, span, value) in items.iter().filter(|(name, ..)| name != COMMENT) {
+                    self.entry(&mut body, (name, *span), value, schema);
+                }
+            }
+            // Several objects in a list are one body, as in Terraform.
+            NodeKind::Array(items) => {
+                for item in items {
+                    let more = self.body(item, schema);
+                    body.attrs.extend(more.attrs);
+                    body.blocks.extend(more.blocks);
+                }
+            }
+            _ => self.refusals.push(not_an_object(node.span)),
+        }
+        body
+    }
+
+    fn entry(
+        &mut self,
+        body: &mut Body,
+        (name, span): (&str, Span),
+        value: &Node,
+        schema: &BlockType,
+    ) {
+        let Some(block) = schema.block(name) else {
+            // Nothing but blocks stands at the outermost level.
+            if schema.arguments.is_empty() && !schema.open {
+                body.blocks.push(Block {
+                    kind: name.to_owned(),
+                    kind_span: span,
+                    labels: Vec::new(),
+                    body: Body::default(),
+                });
+                return;
+            }
+            let expr = self.expr(value);
+            body.attrs.push(Attr {
+                name: name.to_owned(),
+                name_span: span,
+                expr,
+            });
+            return;
+        };
+        if block.label.is_none() {
+            self.each(value, &mut |builder, node| {
+                let inner = builder.body(node, block);
+                body.blocks.push(Block {
+                    kind: name.to_owned(),
+                    kind_span: span,
+                    labels: Vec::new(),
+                    body: inner,
+                });
+            });
+            return;
+        }
+        self.each(value, &mut |builder, node| {
+            let NodeKind::Object(labelled) = &node.kind else {
+                builder.refusals.push(Refusal {
+                    help: Some(format!("write {{ \"{name}\": {{ \"NAME\": {{ … }} }} }}")),
+                    ..not_an_object(node.span)
+                });
+                return;
+            };
+            for (label, label_span, node) in labelled.iter().filter(|item| item.0 != COMMENT) {
+                builder.each(node, &mut |builder, node| {
+                    let inner = builder.body(node, block);
+                    body.blocks.push(Block {
+                        kind: name.to_owned(),
+                        kind_span: *label_span,
+                        labels: vec![(label.clone(), *label_span)],
+                        body: inner,
+                    });
+                });
+            }
+        });
+    }
+
+    /// Calls `visit` with the node or, if it is a list, with each of its items.
+    fn each(&mut self, node: &Node, visit: &mut dyn FnMut(&mut Self, &Node)) {
+        match &node.kind {
+            NodeKind::Array(items) => {
+                for item in items {
+                    visit(self, item);
+                }
+            }
+            _ => visit(self, node),
+        }
+    }
+
+    fn expr(&mut self, node: &Node) -> Expr {
+        let kind = match &node.kind {
+            NodeKind::Plain(value) => Kind::Literal(value.clone()),
+            NodeKind::Text(text, verbatim) => return self.text(text, node.span, *verbatim),
+            NodeKind::Array(items) => {
+                Kind::List(items.iter().map(|item| self.expr(item)).collect())
+            }
+            NodeKind::Object(items) => {
+                let mut pairs = Vec::with_capacity(items.len());
+                for (key, span, value) in items.iter().filter(|(key, ..)| key != COMMENT) {
+                    pairs.push((self.text(key, *span, false), self.expr(value)));
+                }
+                Kind::Object(pairs)
+            }
+        };
+        Expr::new(node.span, kind)
+    }
+
+    fn text(&mut self, text: &str, span: Span, verbatim: bool) -> Expr {
+        let plain = Expr::new(span, Kind::Literal(Value::String(text.to_owned())));
+        if !text.contains("${") && !text.contains("%{") {
+            return plain;
+        }
+        let place = if verbatim {
+            Place::From(Span::new(span.file, span.start + 1, span.end))
+        } else {
+            Place::All(span)
+        };
+        parse_template(text, place, span).unwrap_or_else(|error| {
+            self.refusals.push(Refusal {
+                span,
+                detail: format!(
+                    "The template in this text is malformed: {}.",
+                    error.message()
+                ),
+                help: Some("write $${ for a ${ that is meant as it is".to_owned()),
+            });
+            plain
+        })
+    }
+}

@@ -1,0 +1,164 @@
+//! Local values: evaluated in the order in which they need each other.
+//! It must not know what they are used for.
+
+use std::collections::BTreeMap;
+
+use crate::config::eval::{Evaluator, Known, Scope};
+use crate::config::problem::ProblemCode;
+use crate::config::report::{Finding, Reporter};
+use crate::config::syntax::{Attr, Block, Expr, Kind, StepKind};
+
+/// How messages call the block around a local value.
+const TITLE: &str = "locals";
+
+/// Evaluates all local values into the scope.
+pub(super) fn resolve(
+    reporter: &Reporter,
+    evaluator: &Evaluator<'_>,
+    blocks: &[&Block],
+    scope: &mut Scope,
+) {
+    let mut attrs: BTreeMap<&str, &Attr> = BTreeMap::new();
+    for attr in blocks.iter().flat_map(|block| &block.body.attrs) {
+        if let Some(before) = attrs.insert(&attr.name, attr)
+            && before.name_span != attr.name_span
+        {
+            let detail = format!("There are two local values {:?}.", attr.name);
+            let finding = Finding::error(ProblemCode::DuplicateName, attr.name_span, detail)
+                .label("again here")
+                .also(before.name_span, "first here")
+                .within(TITLE);
+            reporter.add(finding);
+        }
+    }
+    // Every name is in the scope from the start: one that has no value yet is not unknown.
+    let names = attrs.keys().map(|name| ((*name).to_owned(), None));
+    scope.roots.insert("local", names.collect());
+    for name in order(reporter, &attrs) {
+        let attr = attrs[name];
+        let known = match evaluator.evaluate(&attr.expr, scope, None) {
+            Ok(known) => Some(known),
+            Err(fault) => {
+                reporter.add_fault(*fault, TITLE);
+                None
+            }
+        };
+        put(scope, name, known);
+    }
+}
+
+fn put(scope: &mut Scope, name: &str, known: Option<Known>) {
+    if let Some(locals) = scope.roots.get_mut("local") {
+        locals.insert(name.to_owned(), known);
+    }
+}
+
+/// The local values an expression names.
+pub(super) fn named_locals(expr: &Expr) -> Vec<&str> {
+    named(expr)
+        .into_iter()
+        .filter(|(root, _)| *root == "local")
+        .map(|(_, name)| name)
+        .collect()
+}
+
+/// The first two names of every path in an expression (`var`, `environment`).
+pub(super) fn named(expr: &Expr) -> Vec<(&str, &str)> {
+    let mut names = Vec::new();
+    expr.walk(&mut |inner| {
+        let Kind::Traversal(base, steps) = &inner.kind else {
+            return;
+        };
+        let (Kind::Variable(root), Some(first)) = (&base.kind, steps.first()) else {
+            return;
+        };
+        match &first.kind {
+            StepKind::Name(name) => names.push((root.as_str(), name.as_str())),
+            StepKind::Index(index) => {
+                names.extend(index.literal_text().map(|name| (root.as_str(), name)));
+            }
+            StepKind::Splat | StepKind::NameSplat => {}
+        }
+    });
+    names
+}
+
+/// How far a local value has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Visit {
+    Open,
+    Done,
+}
+
+/// The names, each after those it needs. Those that need themselves are reported and left out.
+/// A stack of its own keeps a long chain from overflowing the real one.
+fn order<'a>(reporter: &Reporter, attrs: &BTreeMap<&'a str, &'a Attr>) -> Vec<&'a str> {
+    let mut visits: BTreeMap<&str, Visit> = BTreeMap::new();
+    let mut sorted = Vec::new();
+    for start in attrs.keys() {
+        let mut path: Vec<(&str, Vec<&str>)> = Vec::new();
+        let mut enter = Some(*start).filter(|start| !visits.contains_key(start));
+        loop {
+            if let Some(name) = enter.take() {
+                visits.insert(name, Visit::Open);
+                let needs = attrs.get(name).map(|attr| named_locals(&attr.expr));
+                path.push((name, needs.unwrap_or_default()));
+            }
+            let Some((name, needs)) = path.last_mut() else {
+                break;
+            };
+            match needs.pop() {
+                None => {
+                    visits.insert(name, Visit::Done);
+                    sorted.push(*name);
+                    path.pop();
+                }
+                Some(need) => match (visits.get(need), attrs.contains_key(need)) {
+                    (None, true) => enter = Some(need),
+                    (Some(Visit::Open), _) => {
+                        let chain = path.iter().map(|(name, _)| *name);
+                        let chain = chain.skip_while(|name| *name != need).collect::<Vec<_>>();
+                        report_cycle(reporter, attrs, &chain);
+                    }
+                    _ => {}
+                },
+            }
+        }
+    }
+    // A name may stand in several maps at once only as the same name in `attrs`.
+    sorted
+        .iter()
+        .filter_map(|name| attrs.get_key_value(name))
+        .map(|(name, _)| *name)
+        .collect()
+}
+
+fn report_cycle(reporter: &Reporter, attrs: &BTreeMap<&str, &Attr>, chain: &[&str]) {
+    // Links of the chain that are shown with their place.
+    const PLACES_MAX: usize = 5;
+    // The same cycle is found from each of its members: it always starts at the first by name.
+    let first = chain.iter().enumerate().min_by_key(|(_, name)| **name);
+    let mut chain = chain.to_vec();
+    chain.rotate_left(first.map_or(0, |(index, _)| index));
+    let attrs: Vec<&Attr> = chain
+        .iter()
+        .filter_map(|name| attrs.get(name).copied())
+        .collect();
+    let Some((start, rest)) = attrs.split_first() else {
+        return;
+    };
+    let mut links: Vec<String> = chain.iter().map(|name| format!("local.{name}")).collect();
+    links.push(format!("local.{}", start.name));
+    let detail = format!("None of these has a value: {}.", links.join(" → "));
+    let mut finding = Finding::error(ProblemCode::Cycle, start.name_span, detail)
+        .label(format!(
+            "needs {}",
+            links.get(1).map_or("itself", String::as_str)
+        ))
+        .within(TITLE);
+    for (index, attr) in rest.iter().enumerate().take(PLACES_MAX - 1) {
+        let needs = links.get(index + 2).map_or("", String::as_str);
+        finding = finding.also(attr.name_span, format!("needs {needs}"));
+    }
+    reporter.add(finding);
+}

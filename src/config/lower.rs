@@ -1,0 +1,301 @@
+//! Lowers blocks to the model: references resolved, rules that span several arguments checked.
+//! It must not know the text the blocks were written in, beyond pointing at it.
+
+use hcl::Value;
+
+use crate::config::blocks::root;
+use crate::config::eval::Frame;
+use crate::config::names::matches_pattern;
+use crate::config::problem::ProblemCode;
+use crate::config::read::{Reader, Section};
+use crate::config::report::Finding;
+use crate::config::settings::Config;
+use crate::config::source::Span;
+use crate::config::syntax::{Block, PathStep};
+use crate::config::value::{elements, nearest, type_name};
+use crate::model::cluster::Cluster;
+use crate::model::node_class::NodeClass;
+use crate::model::pool::Pool;
+
+mod installation;
+
+mod schedule;
+
+mod requirement;
+
+mod pool;
+
+mod node_class;
+
+mod cluster;
+
+/// All blocks of a configuration by type.
+pub(super) struct Blocks<'a> {
+    pub(super) all: &'a [&'a Block],
+}
+
+impl<'a> Blocks<'a> {
+    pub(super) fn of(&self, kind: &'static str) -> impl Iterator<Item = &'a Block> {
+        self.all
+            .iter()
+            .copied()
+            .filter(move |block| block.kind == kind)
+    }
+}
+
+impl Reader<'_> {
+    /// Reads all blocks of a type that has no `for_each`.
+    pub(super) fn sections(&self, blocks: &Blocks<'_>, kind: &'static str) -> Vec<Section> {
+        let Some(schema) = root().block(kind) else {
+            return Vec::new();
+        };
+        blocks
+            .of(kind)
+            .map(|block| self.read(block, schema, None, ""))
+            .collect()
+    }
+
+    /// Reads all blocks of a type, once for each element of their `for_each`; beside each stands
+    /// the element's key. The flag says whether any `for_each` had no value.
+    fn instances(&self, blocks: &Blocks<'_>, kind: &'static str) -> (Vec<Instance>, bool) {
+        let mut instances = Vec::new();
+        let mut complete = true;
+        let Some(schema) = root().block(kind) else {
+            return (instances, complete);
+        };
+        for block in blocks.of(kind) {
+            let attr = block.body.attrs.iter().find(|attr| attr.name == "for_each");
+            let Some(attr) = attr else {
+                let section = self.read(block, schema, None, "");
+                instances.push(Instance { section, key: None });
+                continue;
+            };
+            let known = match self.evaluator.evaluate(&attr.expr, self.scope, None) {
+                Ok(known) => known,
+                Err(fault) => {
+                    self.reporter.add_fault(*fault, &block.title());
+                    complete = false;
+                    continue;
+                }
+            };
+            if let Some(finding) = for_each_fault(&known.value, known.sensitive, attr.expr.span) {
+                self.reporter.add(finding.within(&block.title()));
+                complete = false;
+                continue;
+            }
+            for (index, value) in elements(&known.value).unwrap_or_default() {
+                let key = if known.value.is_array() {
+                    value
+                } else {
+                    &index
+                };
+                let each: hcl::Map<String, Value> = [
+                    ("key".to_owned(), key.clone()),
+                    ("value".to_owned(), value.clone()),
+                ]
+                .into_iter()
+                .collect();
+                let frame = Frame {
+                    name: "each",
+                    value: &Value::Object(each),
+                    sensitive: false,
+                    outer: None,
+                };
+                let section = self.read(block, schema, Some(&frame), "");
+                let key = key.as_str().map(str::to_owned);
+                instances.push(Instance { section, key });
+            }
+        }
+        (instances, complete)
+    }
+}
+
+/// A block, or what one element of its `for_each` makes of it.
+struct Instance {
+    section: Section,
+    key: Option<String>,
+}
+
+fn for_each_fault(value: &Value, sensitive: bool, span: Span) -> Option<Finding> {
+    let texts = |items: &[Value]| items.iter().all(Value::is_string);
+    let detail = match value {
+        _ if sensitive => {
+            "for_each names what it makes by its keys, and so cannot be sensitive.".to_owned()
+        }
+        Value::Object(_) => return None,
+        Value::Array(items) if texts(items) => return None,
+        Value::Array(_) => "for_each takes a list only of texts.".to_owned(),
+        other => format!(
+            "for_each takes a map or a list of texts, and not {}.",
+            type_name(other)
+        ),
+    };
+    let finding = Finding::error(ProblemCode::InvalidForEach, span, detail);
+    Some(finding.help("write for_each = { for … : key => value }, or a list of texts"))
+}
+
+/// Lowers all blocks.
+pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Config {
+    let installation = installation::lower(reader, blocks);
+    let batching = installation::lower_batching(reader, blocks);
+    let telemetry = installation::lower_telemetry(reader, blocks);
+    let schedules = schedule::lower(reader, blocks);
+    let (mut clusters, complete) = cluster::lower(reader, blocks, &installation);
+    let classes = node_class::lower(reader, blocks);
+    let pools = pool::lower(reader, blocks, &schedules);
+    let names: Vec<String> = clusters.iter().map(|c| c.cluster.name.0.clone()).collect();
+    if complete {
+        for (section, patterns) in pools
+            .iter()
+            .map(|pool| (&pool.section, &pool.clusters))
+            .chain(
+                classes
+                    .iter()
+                    .map(|class| (&class.section, &class.clusters)),
+            )
+        {
+            check_clusters(reader, section, patterns, &names);
+        }
+    }
+    for draft in &mut clusters {
+        draft.cluster.batching = batching;
+        give_pools(reader, &mut draft.cluster, &pools, &classes);
+    }
+    let mut clusters: Vec<Cluster> = clusters.into_iter().map(|draft| draft.cluster).collect();
+    clusters.sort_by(|one, other| one.name.cmp(&other.name));
+    Config {
+        clusters,
+        telemetry,
+        warnings: Vec::new(),
+    }
+}
+
+/// Gives a cluster its pools, and the node classes they use.
+fn give_pools(
+    reader: &Reader<'_>,
+    cluster: &mut Cluster,
+    pools: &[pool::Draft],
+    classes: &[node_class::Draft],
+) {
+    let (mut own, mut used): (Vec<Pool>, Vec<NodeClass>) = (Vec::new(), Vec::new());
+    for draft in pools.iter().filter(|pool| covers(&pool.clusters, cluster)) {
+        let class = class_of(reader, draft, classes, cluster);
+        own.push(Pool {
+            node_class: class.map(|class| class.name.clone()),
+            ..draft.pool.clone()
+        });
+        used.extend(class.filter(|class| !used.contains(class)).cloned());
+    }
+    own.sort_by(|one, other| {
+        let weight = other.weight.cmp(&one.weight);
+        weight.then_with(|| one.name.cmp(&other.name))
+    });
+    used.sort_by(|one, other| one.name.cmp(&other.name));
+    (cluster.pools, cluster.node_classes) = (own, used);
+}
+
+fn covers(patterns: &[String], cluster: &Cluster) -> bool {
+    patterns
+        .iter()
+        .any(|pattern| matches_pattern(pattern, cluster.name.as_str()))
+}
+
+/// Clusters a block is for that are not there.
+fn check_clusters(reader: &Reader<'_>, section: &Section, patterns: &[String], names: &[String]) {
+    if !section.has("clusters") {
+        return;
+    }
+    for (index, pattern) in patterns.iter().enumerate() {
+        if pattern == "*" || names.iter().any(|name| matches_pattern(pattern, name)) {
+            continue;
+        }
+        let span = section.inner_span("clusters", PathStep::Index(index));
+        let known = names.iter().map(String::as_str);
+        let finding = if pattern.contains('*') {
+            let detail = format!("No cluster fits the pattern {pattern:?}.");
+            Finding::warning(ProblemCode::MatchesNothing, span, detail)
+        } else {
+            let detail = format!("There is no cluster {pattern:?}.");
+            Finding::error(ProblemCode::UnknownReference, span, detail)
+        };
+        let help = match nearest(pattern, known.clone()) {
+            Some(near) => Some(format!("did you mean {near:?}?")),
+            None if names.is_empty() => None,
+            None => Some(format!(
+                "there are: {}",
+                known.take(8).collect::<Vec<_>>().join(", ")
+            )),
+        };
+        reader
+            .reporter
+            .add(finding.maybe_help(help).within(&section.title));
+    }
+}
+
+/// The node class a pool uses in a cluster.
+fn class_of<'a>(
+    reader: &Reader<'_>,
+    pool: &pool::Draft,
+    classes: &'a [node_class::Draft],
+    cluster: &Cluster,
+) -> Option<&'a NodeClass> {
+    let simulated = cluster.simulated.is_some();
+    let title = &pool.section.title;
+    let Some((name, span)) = &pool.node_class else {
+        if !simulated && !pool.section.has("node_class") {
+            let detail = format!(
+                "The pool is for the cluster {:?}, whose nodes EC2 makes, and has no node_class.",
+                cluster.name.as_str()
+            );
+            let finding = Finding::error(ProblemCode::MissingArgument, pool.section.header, detail)
+                .label("node_class is missing")
+                .help("write node_class = node_class.NAME, or set it in defaults \"pool\"")
+                .within(title)
+                .once();
+            reader.reporter.add(finding);
+        }
+        return None;
+    };
+    let named: Vec<&node_class::Draft> = classes
+        .iter()
+        .filter(|class| class.class.name.as_str() == name)
+        .collect();
+    let fitting: Vec<&&node_class::Draft> = named
+        .iter()
+        .filter(|class| covers(&class.clusters, cluster))
+        .collect();
+    match fitting.as_slice() {
+        [only] => Some(&only.class),
+        [] if simulated || named.is_empty() => None,
+        [] => {
+            let detail = format!(
+                "The node class {name:?} is not for the cluster {:?}, but the pool is.",
+                cluster.name.as_str()
+            );
+            let class = &named[0].section;
+            let finding = Finding::error(ProblemCode::UnknownReference, *span, detail)
+                .also(class.span("clusters"), "the clusters it is for")
+                .within(title)
+                .once();
+            reader.reporter.add(finding);
+            None
+        }
+        [first, ..] => {
+            let detail = format!(
+                "{} node classes {name:?} are for the cluster {:?}.",
+                fitting.len(),
+                cluster.name.as_str()
+            );
+            let finding = Finding::error(ProblemCode::AmbiguousReference, *span, detail)
+                .also(
+                    first.section.span("clusters"),
+                    "each element of for_each is for it",
+                )
+                .help("write clusters = [each.key] in the node class")
+                .within(title)
+                .once();
+            reader.reporter.add(finding);
+            None
+        }
+    }
+}

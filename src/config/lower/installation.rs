@@ -1,0 +1,192 @@
+//! Lowers what is there once: the installation, the scheduler, telemetry.
+//! It must not know the clusters.
+
+use jiff::SignedDuration;
+
+use crate::config::lower::Blocks;
+use crate::config::problem::ProblemCode;
+use crate::config::read::{Reader, Section};
+use crate::config::report::Finding;
+use crate::config::settings::{LogFormat, LogLevel, MetricNames, Telemetry};
+use crate::config::source::Span;
+use crate::model::cluster::Batching;
+
+/// The block `outrigger`.
+#[derive(Debug, Default)]
+pub(super) struct Installation {
+    pub(super) name: Option<String>,
+    pub(super) dry_run: bool,
+    /// Whether a name was written, be it a wrong one.
+    pub(super) named: bool,
+    pub(super) header: Option<Span>,
+}
+
+pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Installation {
+    let sections = reader.sections(blocks, "outrigger");
+    let Some(section) = sections.first() else {
+        return Installation::default();
+    };
+    check_version(reader, section);
+    Installation {
+        name: section.owned("installation"),
+        dry_run: section.flag("dry_run") == Some(true),
+        named: section.has("installation"),
+        header: Some(section.header),
+    }
+}
+
+fn check_version(reader: &Reader<'_>, section: &Section) {
+    let Some(wanted) = section.text("required_version") else {
+        return;
+    };
+    let own = env!("CARGO_PKG_VERSION");
+    let span = section.span("required_version");
+    let finding = match allows(wanted, own) {
+        Some(true) => return,
+        Some(false) => {
+            let detail = format!("The configuration is for Outrigger {wanted}, and this is {own}.");
+            Finding::error(ProblemCode::UnsupportedVersion, span, detail)
+        }
+        None => {
+            let detail = format!("{wanted:?} does not say which versions are meant.");
+            Finding::error(ProblemCode::InvalidValue, span, detail)
+                .help("write it like \"~> 0.1\" or \">= 0.1, < 0.3\"")
+        }
+    };
+    reader.reporter.add(finding.within(&section.title));
+}
+
+/// Whether a version fits constraints such as `~> 0.1` or `>= 0.1, < 0.3`; none where they are
+/// malformed. Of a version's parts those that are missing are zero.
+fn allows(constraints: &str, version: &str) -> Option<bool> {
+    let own = parts(version)?;
+    let mut fine = true;
+    for constraint in constraints.split(',') {
+        let constraint = constraint.trim();
+        let digits = constraint.find(|c: char| c.is_ascii_digit())?;
+        let (operator, wanted) = constraint.split_at(digits);
+        let given = wanted.split('.').count();
+        let wanted = parts(wanted)?;
+        fine &= match operator.trim() {
+            "" | "=" => own == wanted,
+            "!=" => own != wanted,
+            ">" => own > wanted,
+            ">=" => own >= wanted,
+            "<" => own < wanted,
+            "<=" => own <= wanted,
+            // The last part that is given may grow.
+            "~>" => own >= wanted && own[..given.max(2) - 1] == wanted[..given.max(2) - 1],
+            _ => return None,
+        };
+    }
+    Some(fine)
+}
+
+fn parts(version: &str) -> Option<[u64; 3]> {
+    let mut parts = [0; 3];
+    for (index, part) in version.split('.').enumerate() {
+        *parts.get_mut(index)? = part.parse().ok()?;
+    }
+    Some(parts)
+}
+
+pub(super) fn lower_batching(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Batching {
+    let sections = reader.sections(blocks, "scheduler");
+    let Some(section) = sections.first() else {
+        return Batching::default();
+    };
+    let default = Batching::default();
+    let batching = Batching {
+        idle: section.duration("batch_idle").unwrap_or(default.idle),
+        max: section.duration("batch_max").unwrap_or(default.max),
+    };
+    if batching.idle > batching.max {
+        let text = |duration: SignedDuration| {
+            let ms = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+            crate::config::schema::duration_text(ms)
+        };
+        let detail = format!(
+            "batch_idle is {}, which is longer than batch_max, {}.",
+            text(batching.idle),
+            text(batching.max)
+        );
+        let (one, other) = match section.get("batch_idle") {
+            Some(_) => ("batch_idle", "batch_max"),
+            None => ("batch_max", "batch_idle"),
+        };
+        let mut finding = Finding::error(ProblemCode::OutOfRange, section.span(one), detail)
+            .within(&section.title);
+        if section.get(other).is_some() {
+            finding = finding.also(section.span(other), "");
+        }
+        reader.reporter.add(finding);
+    }
+    batching
+}
+
+pub(super) fn lower_telemetry(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Telemetry {
+    let mut telemetry = Telemetry::default();
+    let sections = reader.sections(blocks, "telemetry");
+    let Some(section) = sections.first() else {
+        return telemetry;
+    };
+    telemetry.listen = section.owned("listen");
+    if let Some(log) = section.block("log") {
+        telemetry.log_format = match log.text("format") {
+            Some("json") => LogFormat::Json,
+            Some("journald") => LogFormat::Journald,
+            _ => LogFormat::Text,
+        };
+        telemetry.log_level = match log.text("level") {
+            Some("error") => LogLevel::Error,
+            Some("warn") => LogLevel::Warn,
+            Some("debug") => LogLevel::Debug,
+            Some("trace") => LogLevel::Trace,
+            _ => LogLevel::Info,
+        };
+    }
+    let metrics = section.block("metrics");
+    if let Some(names) = metrics.and_then(|metrics| metrics.texts("names")) {
+        let mut chosen: Vec<MetricNames> = names
+            .iter()
+            .map(|name| match name.as_str() {
+                "karpenter" => MetricNames::Karpenter,
+                _ => MetricNames::Outrigger,
+            })
+            .collect();
+        chosen.sort();
+        chosen.dedup();
+        telemetry.metric_names = chosen;
+    }
+    telemetry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::allows;
+
+    #[test]
+    fn version_constraints_are_those_of_terraform() {
+        let cases = [
+            ("~> 0.1", "0.1.5", Some(true)),
+            ("~> 0.1", "0.9.0", Some(true)),
+            ("~> 0.1", "1.0.0", Some(false)),
+            ("~> 0.1.2", "0.1.9", Some(true)),
+            ("~> 0.1.2", "0.2.0", Some(false)),
+            (">= 0.1, < 0.3", "0.2.0", Some(true)),
+            (">= 0.1, < 0.3", "0.3.0", Some(false)),
+            ("0.1.0", "0.1.0", Some(true)),
+            ("!= 0.1.0", "0.1.0", Some(false)),
+            ("latest", "0.1.0", None),
+            ("=> 1", "0.1.0", None),
+            ("1.2.3.4", "0.1.0", None),
+        ];
+        for (constraints, version, expect) in cases {
+            assert_eq!(
+                allows(constraints, version),
+                expect,
+                "{constraints} {version}"
+            );
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Lowers pools, with what `defaults "pool"` says where they do not.
+//! It must not know which clusters there are.
+
+use jiff::SignedDuration;
+
+use crate::config::lower::Blocks;
+use crate::config::lower::requirement::{self, refuse_key, restricted};
+use crate::config::lower::schedule::{Schedules, window_of};
+use crate::config::names::{label_value_fault, name_fault};
+use crate::config::problem::ProblemCode;
+use crate::config::read::{Reader, Section};
+use crate::config::report::Finding;
+use crate::config::source::Span;
+use crate::config::syntax::PathStep;
+use crate::model::pool::{Budget, Consolidation, Disruption, Limits, Pool, Reason};
+use crate::model::requirement::Requirement;
+use crate::model::taint::{Effect, Taint};
+use crate::model::window::Window;
+
+/// A pool, and what it says that a cluster's copy of it does not.
+pub(super) struct Draft {
+    pub(super) pool: Pool,
+    /// Names of clusters, or patterns.
+    pub(super) clusters: Vec<String>,
+    /// The node class, and where it is named.
+    pub(super) node_class: Option<(String, Span)>,
+    pub(super) section: Section,
+}
+
+pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>, schedules: &Schedules) -> Vec<Draft> {
+    let defaults = reader.sections(blocks, "defaults");
+    for section in defaults
+        .iter()
+        .filter(|section| !matches!(section.label(), "" | "pool"))
+    {
+        let detail = format!("There are no defaults for {:?}.", section.label());
+        let finding = Finding::error(ProblemCode::BlockLabel, section.label_span(), detail)
+            .help("write defaults \"pool\" { … }")
+            .within(&section.title);
+        reader.reporter.add(finding);
+    }
+    let defaults = defaults.iter().find(|section| section.label() == "pool");
+    let sections = reader.sections(blocks, "pool");
+    sections
+        .into_iter()
+        .map(|section| one(reader, section, defaults, schedules))
+        .collect()
+}
+
+/// A pool's arguments, and after them those of the defaults.
+struct Layers<'a>([Option<&'a Section>; 2]);
+
+impl<'a> Layers<'a> {
+    fn find<T>(&self, get: impl Fn(&'a Section) -> Option<T>) -> Option<T> {
+        self.0.iter().flatten().find_map(|section| get(section))
+    }
+
+    fn or_never(&self, name: &str, default: Option<SignedDuration>) -> Option<SignedDuration> {
+        self.find(|section| section.duration_or_never(name))
+            .unwrap_or(default)
+    }
+
+    fn duration(&self, name: &str, default: SignedDuration) -> SignedDuration {
+        self.find(|section| section.duration(name))
+            .unwrap_or(default)
+    }
+
+    fn within(&self, name: &str) -> Layers<'a> {
+        Layers(
+            self.0
+                .map(|section| section.and_then(|section| section.block(name))),
+        )
+    }
+}
+
+fn one(
+    reader: &Reader<'_>,
+    section: Section,
+    defaults: Option<&Section>,
+    schedules: &Schedules,
+) -> Draft {
+    let name = section.label();
+    if let Some(why) = name_fault(name).filter(|_| !name.is_empty()) {
+        let detail = format!("{name:?} cannot be the name of a pool. {why}");
+        let finding = Finding::error(ProblemCode::InvalidLabel, section.label_span(), detail);
+        reader.reporter.add(finding.within(&section.title));
+    }
+    let layers = Layers([Some(&section), defaults]);
+    let default = Pool::new(name);
+    let requirements = requirement::lower(reader, &section);
+    let pool = Pool {
+        weight: layers
+            .find(|section| section.count("weight"))
+            .unwrap_or(default.weight),
+        labels: section.map("labels"),
+        annotations: section.map("annotations"),
+        taints: taints(reader, &section, "taint"),
+        startup_taints: taints(reader, &section, "startup_taint"),
+        limits: limits(&section),
+        expire_after: layers.or_never("expire_after", default.expire_after),
+        termination_grace_period: layers
+            .or_never("termination_grace_period", default.termination_grace_period),
+        launch_timeout: layers.duration("launch_timeout", default.launch_timeout),
+        registration_timeout: layers.duration("registration_timeout", default.registration_timeout),
+        initialization_timeout: layers
+            .duration("initialization_timeout", default.initialization_timeout),
+        disruption: disruption(reader, &layers, &default.disruption, schedules),
+        requirements,
+        ..default
+    };
+    check_labels(reader, &section, &pool);
+    let node_class = layers.find(|section| {
+        let name = section.reference("node_class")?;
+        Some((name.to_owned(), section.span("node_class")))
+    });
+    // Clusters that are wrong are no clusters, and not all of them.
+    let everywhere = if section.has("clusters") {
+        Vec::new()
+    } else {
+        vec!["*".to_owned()]
+    };
+    let clusters = section
+        .texts("clusters")
+        .map_or(everywhere, <[String]>::to_vec);
+    Draft {
+        pool,
+        clusters,
+        node_class,
+        section,
+    }
+}
+
+fn limits(section: &Section) -> Limits {
+    let mut limits = Limits::default();
+    for (name, amount) in section.quantities("limits") {
+        if name == "nodes" {
+            limits.nodes = u32::try_from(*amount).ok();
+        } else {
+            limits.capacity.push((name.clone(), *amount));
+        }
+    }
+    limits.capacity.sort();
+    limits
+}
+
+fn check_labels(reader: &Reader<'_>, section: &Section, pool: &Pool) {
+    for (key, value) in &pool.labels {
+        let report = |code, step: PathStep, detail: String| {
+            let span = section.inner_span("labels", step);
+            Finding::error(code, span, detail).within(&section.title)
+        };
+        if let Some(why) = restricted(key) {
+            let detail = format!("A pool cannot set the label {key:?}: {why}.");
+            let step = PathStep::KeyItself(key.clone());
+            reader
+                .reporter
+                .add(report(ProblemCode::RestrictedLabel, step, detail));
+            continue;
+        }
+        let own = Requirement::is_in([value.clone()]);
+        let clash = pool
+            .requirements
+            .get(key)
+            .filter(|rule| !rule.has_intersection(&own));
+        if let Some(rule) = clash {
+            let detail = format!("The label is {value:?}, but the pool requires {key} {rule}.");
+            let mut finding = report(ProblemCode::Impossible, PathStep::Key(key.clone()), detail);
+            let required = section.blocks("require").find(|inner| inner.label() == key);
+            if let Some(required) = required {
+                finding = finding.also(required.header, "required here");
+            }
+            reader.reporter.add(finding);
+        }
+    }
+}
+
+fn taints(reader: &Reader<'_>, section: &Section, kind: &str) -> Vec<Taint> {
+    let mut taints: Vec<(Taint, Span)> = Vec::new();
+    for inner in section.blocks(kind) {
+        let key = inner.label();
+        if key.is_empty() || refuse_key(reader, inner) {
+            continue;
+        }
+        let value = inner.text("value").unwrap_or_default();
+        if let Some(why) = label_value_fault(value) {
+            let detail = format!("{value:?} cannot be a taint's value. {why}");
+            let code = ProblemCode::InvalidLabel;
+            let finding = Finding::error(code, inner.span("value"), detail);
+            reader.reporter.add(finding.within(&inner.title));
+        }
+        let Some(effect) = inner.text("effect").and_then(Effect::parse) else {
+            continue;
+        };
+        let taint = Taint {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            effect,
+        };
+        let same = |other: &&(Taint, Span)| other.0.key == taint.key && other.0.effect == effect;
+        if let Some((_, before)) = taints.iter().find(same) {
+            let detail = format!(
+                "There are two taints {key:?} with the effect {}.",
+                effect.as_str()
+            );
+            let finding = Finding::error(ProblemCode::DuplicateBlock, inner.header, detail)
+                .label("again here")
+                .also(*before, "first here")
+                .within(&inner.title);
+            reader.reporter.add(finding);
+        }
+        taints.push((taint, inner.header));
+    }
+    taints.into_iter().map(|(taint, _)| taint).collect()
+}
+
+fn disruption(
+    reader: &Reader<'_>,
+    layers: &Layers<'_>,
+    default: &Disruption,
+    schedules: &Schedules,
+) -> Disruption {
+    let inner = layers.within("disruption");
+    let consolidation = inner.find(|section| match section.text("consolidation")? {
+        "empty" => Some(Consolidation::Empty),
+        "balanced" => Some(Consolidation::Balanced),
+        _ => Some(Consolidation::EmptyOrUnderutilized),
+    });
+    let own = inner.0[0];
+    let budgets: Vec<Budget> = own
+        .into_iter()
+        .flat_map(|section| section.blocks("budget"))
+        .filter_map(|section| budget(reader, section, schedules))
+        .collect();
+    let given = own.is_some_and(|section| section.block("budget").is_some());
+    Disruption {
+        consolidation: consolidation.unwrap_or(default.consolidation),
+        consolidate_after: inner.or_never("consolidate_after", default.consolidate_after),
+        budgets: if given {
+            budgets
+        } else {
+            default.budgets.clone()
+        },
+    }
+}
+
+fn budget(reader: &Reader<'_>, section: &Section, schedules: &Schedules) -> Option<Budget> {
+    let during = window(reader, section, schedules);
+    let reasons = section.texts("reasons").unwrap_or_default().iter();
+    let reasons = reasons.filter_map(|text| {
+        let known = Reason::BUDGETED
+            .iter()
+            .find(|reason| reason.as_str() == text);
+        known.copied()
+    });
+    Some(Budget {
+        nodes: section.allowance("nodes")?,
+        reasons: reasons.collect(),
+        during,
+    })
+}
+
+/// When a budget holds: a schedule by name, or one in place.
+fn window(reader: &Reader<'_>, section: &Section, schedules: &Schedules) -> Option<Window> {
+    let in_place = ["schedule", "duration", "timezone"];
+    let first = in_place.iter().find_map(|name| section.get(name));
+    if let (Some(during), Some(first)) = (section.get("during"), first) {
+        let detail = "A budget names a schedule with during, or gives one in place, not both.";
+        let finding = Finding::error(ProblemCode::Conflict, first.name_span, detail)
+            .also(during.name_span, "")
+            .within(&section.title);
+        reader.reporter.add(finding);
+        return None;
+    }
+    if let Some(name) = section.reference("during") {
+        return schedules.get(name).cloned().flatten();
+    }
+    let first = first?;
+    if !section.has("schedule") {
+        let detail = "This says for how long the budget holds, but nothing from when on.";
+        let finding = Finding::error(ProblemCode::MissingArgument, first.name_span, detail)
+            .label("schedule is missing")
+            .help("write schedule = \"0 8 * * mon-fri\" beside it")
+            .within(&section.title);
+        reader.reporter.add(finding);
+        return None;
+    }
+    window_of(reader, section, "schedule")
+}

@@ -1,0 +1,196 @@
+//! Lowers `require` blocks to requirements, and refuses what no node can meet.
+//! It must not know the pool they belong to.
+
+use crate::config::names::{label_key_fault, label_value_fault};
+use crate::config::problem::ProblemCode;
+use crate::config::read::{Reader, Section};
+use crate::config::report::Finding;
+use crate::config::syntax::PathStep;
+use crate::config::value::nearest;
+use crate::model::instance::CapacityType;
+use crate::model::labels::{ARCH, CAPACITY_TYPE, OS, POOL, normalized, restriction};
+use crate::model::requirement::{Operator, Requirement, Requirements};
+
+/// Every operator with its argument.
+const OPERATORS: [(&str, Operator); 7] = [
+    ("in", Operator::In),
+    ("not_in", Operator::NotIn),
+    ("exists", Operator::Exists),
+    ("gt", Operator::Gt),
+    ("gte", Operator::Gte),
+    ("lt", Operator::Lt),
+    ("lte", Operator::Lte),
+];
+
+/// Pairs of arguments that exclude each other.
+const EXCLUSIVE: [(&str, &str); 9] = [
+    ("in", "not_in"),
+    ("in", "exists"),
+    ("not_in", "exists"),
+    ("gt", "gte"),
+    ("lt", "lte"),
+    ("exists", "gt"),
+    ("exists", "gte"),
+    ("exists", "lt"),
+    ("exists", "lte"),
+];
+
+/// All requirements of a pool.
+pub(super) fn lower(reader: &Reader<'_>, pool: &Section) -> Requirements {
+    let mut all = Requirements::default();
+    for section in pool.blocks("require") {
+        if let Some(requirement) = one(reader, section) {
+            all.add(section.label(), requirement);
+        }
+    }
+    all
+}
+
+/// Why a label can be neither asked for nor set.
+pub(super) fn restricted(key: &str) -> Option<&'static str> {
+    match key {
+        POOL => Some("it is the name of the pool itself"),
+        key => restriction(key),
+    }
+}
+
+/// Reports a key that cannot be used, and says whether it did.
+pub(super) fn refuse_key(reader: &Reader<'_>, section: &Section) -> bool {
+    let key = section.label();
+    let (code, detail) = match (label_key_fault(key), restricted(key)) {
+        (Some(why), _) => (
+            ProblemCode::InvalidLabel,
+            format!("{key:?} cannot be a key. {why}"),
+        ),
+        (None, Some(why)) => (
+            ProblemCode::RestrictedLabel,
+            format!("A pool can say nothing about {key:?}: {why}."),
+        ),
+        (None, None) => return false,
+    };
+    let finding = Finding::error(code, section.label_span(), detail);
+    reader.reporter.add(finding.within(&section.title));
+    true
+}
+
+fn one(reader: &Reader<'_>, section: &Section) -> Option<Requirement> {
+    let key = section.label();
+    // An empty label has been reported as such.
+    if key.is_empty() || refuse_key(reader, section) {
+        return None;
+    }
+    let used: Vec<(&str, Operator)> = OPERATORS
+        .iter()
+        .filter(|(name, _)| section.get(name).is_some())
+        .copied()
+        .collect();
+    if used.is_empty() {
+        if !OPERATORS.iter().any(|(name, _)| section.has(name)) {
+            let detail = format!("It does not say what {key:?} may be.");
+            let finding = Finding::error(ProblemCode::MissingArgument, section.header, detail)
+                .help("write one of in, not_in, exists, gt, gte, lt, lte")
+                .within(&section.title);
+            reader.reporter.add(finding);
+        }
+        return None;
+    }
+    if conflicts(reader, section) || !values_fine(reader, section) {
+        return None;
+    }
+    let mut requirement = Requirement::exists();
+    for (name, operator) in &used {
+        let (operator, values) = match (section.whole(name), section.flag(name)) {
+            (Some(whole), _) => (*operator, vec![whole.to_string()]),
+            (_, Some(false)) => (Operator::DoesNotExist, Vec::new()),
+            _ => (*operator, section.texts(name).unwrap_or_default().to_vec()),
+        };
+        match Requirement::from_operator(operator, &values) {
+            Ok(more) => requirement = requirement.intersection(&more),
+            Err(_) => {
+                let detail = format!("{name} is empty, so no value of {key:?} would do.");
+                let code = ProblemCode::InvalidValue;
+                let finding = Finding::error(code, section.span(name), detail);
+                reader.reporter.add(finding.within(&section.title));
+                return None;
+            }
+        }
+    }
+    let absent = section.flag("exists") == Some(false);
+    if requirement.operator() == Operator::DoesNotExist && !absent {
+        let mut finding = Finding::error(
+            ProblemCode::Impossible,
+            section.span(used[0].0),
+            format!("No value of {key:?} meets all of this."),
+        );
+        for (name, _) in used.iter().skip(1) {
+            finding = finding.also(section.span(name), "");
+        }
+        reader.reporter.add(finding.within(&section.title));
+        return None;
+    }
+    requirement.min_values = section.count("min_values");
+    check_min_values(reader, section);
+    Some(requirement)
+}
+
+fn conflicts(reader: &Reader<'_>, section: &Section) -> bool {
+    for (one, other) in EXCLUSIVE {
+        if let (Some(first), Some(second)) = (section.get(one), section.get(other)) {
+            let detail = format!("{one} and {other} exclude each other.");
+            let finding = Finding::error(ProblemCode::Conflict, second.name_span, detail)
+                .also(first.name_span, "")
+                .within(&section.title);
+            reader.reporter.add(finding);
+            return true;
+        }
+    }
+    false
+}
+
+fn values_fine(reader: &Reader<'_>, section: &Section) -> bool {
+    let known: &[&str] = match normalized(section.label()) {
+        CAPACITY_TYPE => &CapacityType::NAMES,
+        ARCH => &["amd64", "arm64"],
+        OS => &["linux", "windows"],
+        _ => &[],
+    };
+    let mut fine = true;
+    for name in ["in", "not_in"] {
+        for (index, text) in section.texts(name).unwrap_or_default().iter().enumerate() {
+            let span = section.inner_span(name, PathStep::Index(index));
+            let finding = if let Some(why) = label_value_fault(text) {
+                let detail = format!("{text:?} cannot be a label's value. {why}");
+                Finding::error(ProblemCode::InvalidLabel, span, detail)
+            } else if !known.is_empty() && !known.contains(&text.as_str()) {
+                let detail = format!("{} is never {text:?}.", section.label());
+                let help = match nearest(text, known.iter().copied()) {
+                    Some(near) => format!("did you mean {near:?}?"),
+                    None => format!("it may be: {}", known.join(", ")),
+                };
+                Finding::error(ProblemCode::InvalidValue, span, detail).help(help)
+            } else {
+                continue;
+            };
+            reader.reporter.add(finding.within(&section.title));
+            fine = false;
+        }
+    }
+    fine
+}
+
+fn check_min_values(reader: &Reader<'_>, section: &Section) {
+    let (Some(least), Some(values)) = (section.count("min_values"), section.texts("in")) else {
+        return;
+    };
+    if (least as usize) <= values.len() {
+        return;
+    }
+    let detail = format!(
+        "min_values is {least}, but in names {} values.",
+        values.len()
+    );
+    let finding = Finding::error(ProblemCode::OutOfRange, section.span("min_values"), detail)
+        .also(section.span("in"), "")
+        .within(&section.title);
+    reader.reporter.add(finding);
+}

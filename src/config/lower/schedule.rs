@@ -1,0 +1,170 @@
+//! Lowers schedules, and what budgets say in place of one, to windows of time.
+//! It must not know what happens within a window.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::config::lower::Blocks;
+use crate::config::problem::ProblemCode;
+use crate::config::read::{Reader, Section};
+use crate::config::report::Finding;
+use crate::config::source::Span;
+use crate::config::value::nearest;
+use crate::model::window::{Window, WindowError};
+
+/// Windows by the name of their schedule; none where it has a fault.
+pub(super) type Schedules = BTreeMap<String, Option<Window>>;
+
+pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Schedules {
+    let sections = reader.sections(blocks, "schedule");
+    let windows = sections.iter().map(|section| {
+        let window = window_of(reader, section, "start");
+        (section.label().to_owned(), window)
+    });
+    windows.collect()
+}
+
+/// The window of a block that has `duration` or `end`, and its cron expression in `start`.
+pub(super) fn window_of(reader: &Reader<'_>, section: &Section, start: &str) -> Option<Window> {
+    let expression = section.text(start)?;
+    let zone = section.text("timezone").unwrap_or("UTC");
+    let duration = match (section.duration("duration"), section.get("end")) {
+        (Some(duration), None) => duration,
+        (None, Some(_)) => until_end(reader, section, expression)?,
+        (Some(_), Some(end)) => {
+            let detail = "A schedule has a duration or an end, not both.";
+            let finding = Finding::error(ProblemCode::Conflict, end.name_span, detail)
+                .also(section.get("duration")?.name_span, "")
+                .within(&section.title);
+            reader.reporter.add(finding);
+            return None;
+        }
+        (None, None) => {
+            if !section.has("duration") && !section.has("end") {
+                let detail =
+                    format!("{start} says when it opens, but nothing how long it is open.");
+                let finding = Finding::error(ProblemCode::MissingArgument, section.header, detail)
+                    .label("duration is missing")
+                    .help("write duration = \"8h\"")
+                    .within(&section.title);
+                reader.reporter.add(finding);
+            }
+            return None;
+        }
+    };
+    match Window::new(expression, duration, zone) {
+        Ok(window) if opens(&window) => Some(window),
+        Ok(_) => {
+            let detail = format!("The schedule {expression:?} never opens.");
+            report(reader, section, section.span(start), detail, None);
+            None
+        }
+        Err(error) => {
+            refuse(reader, section, start, &error);
+            None
+        }
+    }
+}
+
+fn opens(window: &Window) -> bool {
+    window.next_after(Timestamp::UNIX_EPOCH).is_some()
+}
+
+fn refuse(reader: &Reader<'_>, section: &Section, start: &str, error: &WindowError) {
+    match error {
+        WindowError::Cron { expression, why } => {
+            let detail = format!("{expression:?} is not a schedule: {why}.");
+            let help = "write minute, hour, day of month, month and day of week, such as \
+                        \"0 8 * * mon-fri\"";
+            report(
+                reader,
+                section,
+                section.span(start),
+                detail,
+                Some(help.to_owned()),
+            );
+        }
+        WindowError::TimeZone(zone) => {
+            let detail = format!("There is no time zone {zone:?}.");
+            let names: Vec<String> = jiff::tz::db()
+                .available()
+                .map(|name| name.to_string())
+                .collect();
+            let near = nearest(zone, names.iter().map(String::as_str));
+            let help = match near {
+                Some(near) => format!("did you mean {near:?}?"),
+                None => "write an IANA name such as \"Europe/Berlin\"".to_owned(),
+            };
+            report(
+                reader,
+                section,
+                section.span("timezone"),
+                detail,
+                Some(help),
+            );
+        }
+        WindowError::Duration => {
+            let detail = "A window lasts from 1m to 744h.".to_owned();
+            report(reader, section, section.span("duration"), detail, None);
+        }
+    }
+}
+
+fn report(
+    reader: &Reader<'_>,
+    section: &Section,
+    span: Span,
+    detail: String,
+    help: Option<String>,
+) {
+    let finding = Finding::error(ProblemCode::InvalidSchedule, span, detail);
+    reader
+        .reporter
+        .add(finding.maybe_help(help).within(&section.title));
+}
+
+/// How many openings are looked at to learn how long a window is: a year of days and more.
+const OPENINGS: usize = 400;
+
+/// The duration of a window that is given by its start and its end. It is measured by the clock on
+/// the wall, and must be the same each time.
+fn until_end(reader: &Reader<'_>, section: &Section, start: &str) -> Option<SignedDuration> {
+    let end = section.text("end")?;
+    let minute = SignedDuration::from_mins(1);
+    let window = |name: &str, expression: &str| match Window::new(expression, minute, "UTC") {
+        Ok(window) if opens(&window) => Some(window),
+        Ok(_) => {
+            let detail = format!("The schedule {expression:?} never comes.");
+            report(reader, section, section.span(name), detail, None);
+            None
+        }
+        Err(error) => {
+            refuse(reader, section, name, &error);
+            None
+        }
+    };
+    let (starts, ends) = (window("start", start)?, window("end", end)?);
+    let mut at = Timestamp::UNIX_EPOCH;
+    let mut durations = Vec::new();
+    for _ in 0..OPENINGS {
+        let Some(opened) = starts.next_after(at) else {
+            break;
+        };
+        let Some(closed) = ends.next_after(opened) else {
+            break;
+        };
+        durations.push(closed.duration_since(opened));
+        at = opened;
+    }
+    let first = durations.first().copied()?;
+    if durations.iter().any(|duration| *duration != first) {
+        let detail = format!(
+            "From {start:?} to {end:?} is not always equally long, so this is not one window."
+        );
+        let help = "give its duration, or split it into several schedules".to_owned();
+        report(reader, section, section.span("end"), detail, Some(help));
+        return None;
+    }
+    Some(first)
+}

@@ -1,0 +1,166 @@
+//! What Kubernetes takes as the key of a label, as its value, as a resource's name.
+//! It must not know which labels there are.
+
+/// Characters of a label's value, or of the name in its key, at most.
+const NAME_MAX: usize = 63;
+/// Characters of the domain in a label's key at most.
+const DOMAIN_MAX: usize = 253;
+
+/// Why a text cannot be a label's value, as a sentence.
+pub(super) fn label_value_fault(text: &str) -> Option<String> {
+    if text.is_empty() {
+        return None;
+    }
+    part_fault(text, "A label's value")
+}
+
+/// Why a text cannot be a name: a label's value that is not empty.
+pub(super) fn name_fault(text: &str) -> Option<String> {
+    if text.is_empty() {
+        return Some("A name is not empty.".to_owned());
+    }
+    part_fault(text, "A name")
+}
+
+/// Why a text cannot be a label's key, as a sentence.
+pub(super) fn label_key_fault(text: &str) -> Option<String> {
+    let (domain, name) = match text.split_once('/') {
+        Some((domain, name)) => (Some(domain), name),
+        None => (None, text),
+    };
+    if name.is_empty() {
+        return Some("A label's key is not empty.".to_owned());
+    }
+    if name.contains('/') {
+        return Some("A label's key has at most one slash.".to_owned());
+    }
+    let domain_fault = domain.and_then(|domain| {
+        let label = |part: &str| {
+            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            !part.is_empty()
+                && part.chars().all(plain)
+                && !part.starts_with('-')
+                && !part.ends_with('-')
+        };
+        let fine = domain.len() <= DOMAIN_MAX && domain.split('.').all(label);
+        (!fine).then(|| {
+            "What stands before the slash of a label's key is a domain in lower case.".to_owned()
+        })
+    });
+    domain_fault.or_else(|| part_fault(name, "The name in a label's key"))
+}
+
+fn part_fault(text: &str, what: &str) -> Option<String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    if text.chars().count() > NAME_MAX {
+        return Some(format!("{what} has at most {NAME_MAX} characters."));
+    }
+    let fine = text.chars().all(plain) && edge(text.chars().next()) && edge(text.chars().last());
+    (!fine).then(|| {
+        format!(
+            "{what} consists of letters, digits, '-', '_' and '.', and starts and ends with a \
+             letter or digit."
+        )
+    })
+}
+
+/// Whether a text is `host:port`.
+pub(super) fn is_address(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else {
+        return false;
+    };
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
+    let bracketed = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'));
+    let host_fine = match bracketed {
+        Some(inner) => {
+            inner.contains(':') && inner.chars().all(|c| c.is_ascii_hexdigit() || c == ':')
+        }
+        None => !host.is_empty() && host.chars().all(plain),
+    };
+    host_fine && port.chars().all(|c| c.is_ascii_digit()) && port.parse::<u16>().is_ok()
+}
+
+/// Whether a name fits a pattern, in which `*` is any number of characters.
+pub(super) fn matches_pattern(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = name.strip_prefix(parts.next().unwrap_or_default()) else {
+        return false;
+    };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, middle)) = parts.split_last() else {
+        return rest.is_empty();
+    };
+    for part in middle {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_address, label_key_fault, label_value_fault, matches_pattern};
+
+    #[test]
+    fn label_keys_and_values_are_those_of_kubernetes() {
+        for key in ["a", "example.com/team", "a_b.c-d", "x.y/A1"] {
+            assert_eq!(label_key_fault(key), None, "{key:?}");
+        }
+        for key in [
+            "",
+            "/a",
+            "a/",
+            "a/b/c",
+            "-a",
+            "Example.com/a",
+            "a b",
+            "a..b/c",
+        ] {
+            assert!(label_key_fault(key).is_some(), "{key:?}");
+        }
+        assert_eq!(label_value_fault(""), None);
+        assert!(label_value_fault("a b").is_some());
+        assert!(label_value_fault(&"a".repeat(64)).is_some());
+    }
+
+    #[test]
+    fn patterns_match_with_stars_anywhere() {
+        let cases = [
+            ("*", "a", true),
+            ("eu-*", "eu-1", true),
+            ("eu-*", "us-1", false),
+            ("*-1", "eu-1", true),
+            ("a*b*c", "a1b2c", true),
+            ("a*a", "a", false),
+            ("a", "a", true),
+            ("a", "ab", false),
+        ];
+        for (pattern, name, expect) in cases {
+            assert_eq!(matches_pattern(pattern, name), expect, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn addresses_have_a_host_and_a_port() {
+        for text in ["127.0.0.1:9464", "[::1]:80", "localhost:0"] {
+            assert!(is_address(text), "{text:?}");
+        }
+        for text in [
+            "",
+            ":80",
+            "localhost",
+            "a:65536",
+            "a:+1",
+            "[::1]",
+            "::1:80",
+            "a b:1",
+        ] {
+            assert!(!is_address(text), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Reads HCL in its native form into a tree.
+//! It must not know which blocks and arguments there are.
+
+use std::ops::Range;
+
+use hcl::Value;
+use hcl_edit::Span as _;
+use hcl_edit::expr::{Expression, ForExpr, FuncCall, ObjectKey, Traversal, TraversalOperator};
+use hcl_edit::structure::{self, BlockLabel, Structure};
+use hcl_edit::template::{Directive, Element, Strip, Template};
+
+use crate::config::source::Span;
+use crate::config::syntax::{
+    Attr, Block, Body, Call, Expr, For, ForPart, Kind, Part, Step, StepKind,
+};
+
+/// Where a text stands that is read by itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place {
+    /// Its bytes are those of the file from here on.
+    From(Span),
+    /// Its bytes cannot be told apart: everything in it stands here.
+    All(Span),
+}
+
+impl Place {
+    fn span(self, range: Option<Range<usize>>, fallback: Span) -> Span {
+        match (self, range) {
+            (Self::From(base), Some(range)) => {
+                Span::new(base.file, base.start + range.start, base.start + range.end)
+            }
+            (Self::From(_), None) => fallback,
+            (Self::All(span), _) => span,
+        }
+    }
+}
+
+/// The tree of a file.
+pub(super) fn parse(text: &str, file: usize) -> Result<Body, hcl_edit::parser::Error> {
+    let body = hcl_edit::parser::parse_body(text)?;
+    let whole = Span::new(file, 0, text.len());
+    let place = Place::From(Span::new(file, 0, 0));
+    Ok(lower_body(&body, place, whole))
+}
+
+/// The tree of an expression.
+pub(super) fn parse_expr(text: &str, place: Place) -> Result<Expr, hcl_edit::parser::Error> {
+    let expr = hcl_edit::parser::parse_expr(text)?;
+    Ok(lower_expr(&expr, place, place.span(None, Span::default())))
+}
+
+/// The tree of a text with `${…}` and `%{…}` in it.
+pub(super) fn parse_template(
+    text: &str,
+    place: Place,
+    span: Span,
+) -> Result<Expr, hcl_edit::parser::Error> {
+    let template = hcl_edit::parser::parse_template(text)?;
+    Ok(lower_template_expr(&template, place, span))
+}
+
+fn lower_body(body: &structure::Body, place: Place, around: Span) -> Body {
+    let mut out = Body::default();
+    for part in body {
+        match part {
+            Structure::Attribute(attr) => {
+                let name_span = place.span(attr.key.span(), around);
+                out.attrs.push(Attr {
+                    name: attr.key.as_str().to_owned(),
+                    name_span,
+                    expr: lower_expr(&attr.value, place, name_span),
+                });
+            }
+            Structure::Block(block) => {
+                let kind_span = place.span(block.ident.span(), around);
+                let labels = block.labels.iter().map(|label| {
+                    let text = match label {
+                        BlockLabel::Ident(ident) => ident.as_str().to_owned(),
+                        BlockLabel::String(text) => text.value().clone(),
+                    };
+                    (text, place.span(label.span(), kind_span))
+                });
+                out.blocks.push(Block {
+                    kind: block.ident.as_str().to_owned(),
+                    kind_span,
+                    labels: labels.collect(),
+                    body: lower_body(&block.body, place, kind_span),
+                });
+            }
+        }
+    }
+    out
+}
+
+/// `around` is the span of what the expression stands in, should it have none of its own.
+fn lower_expr(expr: &Expression, place: Place, around: Span) -> Expr {
+    let span = place.span(expr.span(), around);
+    let inner = |expr: &Expression| lower_expr(expr, place, span);
+    let kind = match expr {
+        Expression::Null(_) => Kind::Literal(Value::Null),
+        Expression::Bool(value) => Kind::Literal(Value::Bool(*value.value())),
+        Expression::Number(value) => Kind::Literal(Value::Number(*value.value())),
+        Expression::String(value) => Kind::Literal(Value::String(value.value().clone())),
+        Expression::Array(items) => Kind::List(items.iter().map(inner).collect()),
+        Expression::Object(object) => {
+            let items = object.iter().map(|(key, value)| {
+                let key = match key {
+                    ObjectKey::Ident(name) => {
+                        let text = Kind::Literal(Value::String(name.as_str().to_owned()));
+                        Expr::new(place.span(name.span(), span), text)
+                    }
+                    ObjectKey::Expression(key) => inner(key),
+                };
+                (key, inner(value.expr()))
+            });
+            Kind::Object(items.collect())
+        }
+        Expression::StringTemplate(template) => {
+            return lower_template_expr(template, place, span);
+        }
+        Expression::HeredocTemplate(heredoc) => {
+            return lower_template_expr(&heredoc.template, place, span);
+        }
+        Expression::Parenthesis(parenthesis) => {
+            let expr = inner(parenthesis.inner());
+            return Expr { span, ..expr };
+        }
+        Expression::Variable(name) => Kind::Variable(name.as_str().to_owned()),
+        Expression::Conditional(three) => Kind::Conditional(Box::new((
+            inner(&three.cond_expr),
+            inner(&three.true_expr),
+            inner(&three.false_expr),
+        ))),
+        Expression::FuncCall(call) => lower_call(call, place, span),
+        Expression::Traversal(traversal) => lower_traversal(traversal, place, span),
+        Expression::UnaryOp(op) => {
+            return Expr::operator(span, *op.operator.value(), inner(&op.expr));
+        }
+        Expression::BinaryOp(op) => Kind::Binary(Box::new((
+            inner(&op.lhs_expr),
+            *op.operator.value(),
+            inner(&op.rhs_expr),
+        ))),
+        Expression::ForExpr(each) => lower_for(each, place, span),
+    };
+    Expr::new(span, kind)
+}
+
+fn lower_call(call: &FuncCall, place: Place, span: Span) -> Kind {
+    let spaces = call
+        .name
+        .namespace
+        .iter()
+        .map(|part| format!("{}::", part.as_str()));
+    let name = spaces.collect::<String>() + call.name.name.as_str();
+    let args = call.args.iter().map(|arg| lower_expr(arg, place, span));
+    Kind::Call(Box::new(Call {
+        name,
+        name_span: place.span(call.name.name.span(), span),
+        args: args.collect(),
+        expand: call.args.expand_final(),
+    }))
+}
+
+fn lower_traversal(traversal: &Traversal, place: Place, span: Span) -> Kind {
+    let base = lower_expr(&traversal.expr, place, span);
+    let steps = traversal.operators.iter().map(|operator| {
+        let step_span = place.span(operator.span(), span);
+        let kind = match operator.value() {
+            TraversalOperator::AttrSplat(_) => StepKind::NameSplat,
+            TraversalOperator::FullSplat(_) => StepKind::Splat,
+            TraversalOperator::GetAttr(name) => StepKind::Name(name.as_str().to_owned()),
+            TraversalOperator::Index(index) => StepKind::Index(lower_expr(index, place, step_span)),
+            TraversalOperator::LegacyIndex(index) => {
+                let index = Kind::Literal(Value::from(*index.value()));
+                StepKind::Index(Expr::new(step_span, index))
+            }
+        };
+        Step {
+            span: step_span,
+            kind,
+        }
+    });
+    Kind::Traversal(Box::new(base), steps.collect())
+}
+
+fn lower_for(each: &ForExpr, place: Place, span: Span) -> Kind {
+    let inner = |expr: &Expression| lower_expr(expr, place, span);
+    Kind::For(Box::new(For {
+        key_name: each
+            .intro
+            .key_var
+            .as_ref()
+            .map(|name| name.as_str().to_owned()),
+        value_name: each.intro.value_var.as_str().to_owned(),
+        collection: inner(&each.intro.collection_expr),
+        key: each.key_expr.as_ref().map(inner),
+        value: inner(&each.value_expr),
+        condition: each.cond.as_ref().map(|cond| inner(&cond.expr)),
+        grouping: each.grouping,
+    }))
+}
+
+fn lower_template_expr(template: &Template, place: Place, span: Span) -> Expr {
+    // A template that is one interpolation and nothing else has the value in it, of any type.
+    if let (1, Some(Element::Interpolation(only))) = (template.len(), template.get(0)) {
+        let expr = lower_expr(&only.expr, place, span);
+        return Expr { span, ..expr };
+    }
+    let mut parts = lower_parts(template, place, span, Edges::default());
+    match parts.as_mut_slice() {
+        [] => Expr::new(span, Kind::Literal(Value::String(String::new()))),
+        [Part::Text(text)] => {
+            let text = std::mem::take(text);
+            Expr::new(span, Kind::Literal(Value::String(text)))
+        }
+        _ => Expr::new(span, Kind::Template(parts)),
+    }
+}
+
+/// Whether what stands around a template strips white space at its ends.
+#[derive(Clone, Copy, Debug, Default)]
+struct Edges {
+    start: bool,
+    end: bool,
+}
+
+fn lower_parts(template: &Template, place: Place, span: Span, edges: Edges) -> Vec<Part> {
+    let elements: Vec<&Element> = template.iter().collect();
+    let mut parts = Vec::with_capacity(elements.len());
+    for (index, element) in elements.iter().enumerate() {
+        parts.push(match element {
+            Element::Literal(text) => {
+                let before = index.checked_sub(1).map(|index| elements[index]);
+                let after = elements.get(index + 1);
+                let mut text = text.value().as_str();
+                if before.map_or(edges.start, |element| strips(element).end) {
+                    text = trim_start(text);
+                }
+                if after.map_or(edges.end, |element| strips(element).start) {
+                    text = trim_end(text);
+                }
+                Part::Text(text.to_owned())
+            }
+            Element::Interpolation(value) => Part::Value(lower_expr(
+                &value.expr,
+                place,
+                place.span(value.span(), span),
+            )),
+            Element::Directive(directive) => lower_directive(directive, place, span),
+        });
+    }
+    parts
+}
+
+fn lower_directive(directive: &Directive, place: Place, span: Span) -> Part {
+    match directive {
+        Directive::If(branch) => {
+            let last = branch.endif_expr.strip.strip_start();
+            let middle = branch.else_expr.as_ref();
+            let edges = Edges {
+                start: branch.if_expr.strip.strip_end(),
+                end: middle.map_or(last, |middle| middle.strip.strip_start()),
+            };
+            let yes = lower_parts(&branch.if_expr.template, place, span, edges);
+            let no = middle.map(|middle| {
+                let edges = Edges {
+                    start: middle.strip.strip_end(),
+                    end: last,
+                };
+                lower_parts(&middle.template, place, span, edges)
+            });
+            let condition = lower_expr(&branch.if_expr.cond_expr, place, span);
+            Part::If(Box::new((condition, yes, no.unwrap_or_default())))
+        }
+        Directive::For(each) => {
+            let edges = Edges {
+                start: each.for_expr.strip.strip_end(),
+                end: each.endfor_expr.strip.strip_start(),
+            };
+            Part::For(Box::new(ForPart {
+                key_name: each
+                    .for_expr
+                    .key_var
+                    .as_ref()
+                    .map(|name| name.as_str().to_owned()),
+                value_name: each.for_expr.value_var.as_str().to_owned(),
+                collection: lower_expr(&each.for_expr.collection_expr, place, span),
+                parts: lower_parts(&each.for_expr.template, place, span, edges),
+            }))
+        }
+    }
+}
+
+/// At which of its sides an element strips white space from its neighbours.
+fn strips(element: &Element) -> Edges {
+    let edges = |first: Strip, last: Strip| Edges {
+        start: first.strip_start(),
+        end: last.strip_end(),
+    };
+    match element {
+        Element::Literal(_) => Edges::default(),
+        Element::Interpolation(value) => edges(value.strip, value.strip),
+        Element::Directive(directive) => match directive.as_ref() {
+            Directive::If(branch) => edges(branch.if_expr.strip, branch.endif_expr.strip),
+            Directive::For(each) => edges(each.for_expr.strip, each.endfor_expr.strip),
+        },
+    }
+}
+
+/// Without white space up to the first line break, and without that break.
+fn trim_start(text: &str) -> &str {
+    let text = text.trim_start_matches(blank);
+    text.strip_prefix("\r\n")
+        .or_else(|| text.strip_prefix('\n'))
+        .unwrap_or(text)
+}
+
+fn trim_end(text: &str) -> &str {
+    let text = text.trim_end_matches(blank);
+    text.strip_suffix("\r\n")
+        .or_else(|| text.strip_suffix('\n'))
+        .unwrap_or(text)
+}
+
+fn blank(c: char) -> bool {
+    c.is_whitespace() && c != '\r' && c != '\n'
+}

@@ -1,0 +1,458 @@
+//! Problems: what is wrong with a configuration, where, and what would put it right.
+//! It must not know how a problem is found, nor where it is shown.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use serde_json::{Value as Json, json};
+
+/// Whether a configuration with this problem can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// It cannot.
+    Error,
+    /// It can, but hardly means what its author meant.
+    Warning,
+}
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident, $code:literal, $summary:literal;)*) => {
+        /// The kinds of fault a configuration may have. The codes are stable.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum ProblemCode {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl ProblemCode {
+            /// Every code there is.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The stable name, in kebab case.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $code,)*
+                }
+            }
+
+            /// The fault in a few words, as a title.
+            pub fn summary(self) -> &'static str {
+                match self {
+                    $(Self::$name => $summary,)*
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    /// The text is neither HCL nor, in a `.json` file, JSON.
+    Syntax, "syntax", "Syntax error";
+    /// A block type that is not expected where it stands.
+    UnknownBlock, "unknown-block", "Unsupported block";
+    /// An argument that is not expected where it stands.
+    UnknownArgument, "unknown-argument", "Unsupported argument";
+    /// A block that must be there is not.
+    MissingBlock, "missing-block", "Missing block";
+    /// An argument that must be there is not.
+    MissingArgument, "missing-argument", "Missing argument";
+    /// Two blocks where one may be, or two with the same label.
+    DuplicateBlock, "duplicate-block", "Duplicate block";
+    /// The same argument twice.
+    DuplicateArgument, "duplicate-argument", "Duplicate argument";
+    /// Two things of one name.
+    DuplicateName, "duplicate-name", "Duplicate name";
+    /// A block with too many or too few labels, or a label that cannot be one.
+    BlockLabel, "block-label", "Invalid block label";
+    /// `name { … }` where `name = …` is meant.
+    ArgumentExpected, "argument-expected", "Argument written as a block";
+    /// `name = …` where `name { … }` is meant.
+    BlockExpected, "block-expected", "Block written as an argument";
+    /// A value of the wrong type.
+    WrongType, "wrong-type", "Wrong type";
+    /// A value that is not one of those possible.
+    InvalidValue, "invalid-value", "Invalid value";
+    /// A number, duration or percentage outside its range.
+    OutOfRange, "out-of-range", "Value out of range";
+    /// A text that is not a duration.
+    InvalidDuration, "invalid-duration", "Invalid duration";
+    /// A text that is not a Kubernetes quantity.
+    InvalidQuantity, "invalid-quantity", "Invalid quantity";
+    /// A schedule that cannot be one.
+    InvalidSchedule, "invalid-schedule", "Invalid schedule";
+    /// A text that Kubernetes would not take as a label, a label's key or a resource's name.
+    InvalidLabel, "invalid-label", "Invalid label";
+    /// A label that only Kubernetes or the daemon itself may set.
+    RestrictedLabel, "restricted-label", "Restricted label";
+    /// Arguments that exclude each other.
+    Conflict, "conflict", "Conflicting arguments";
+    /// Requirements that no node can meet.
+    Impossible, "impossible-requirement", "Requirement that nothing can meet";
+    /// A name that stands for nothing: a block, cluster, pool, variable or local value.
+    UnknownReference, "unknown-reference", "Reference to something that is not there";
+    /// A reference that means more than one thing.
+    AmbiguousReference, "ambiguous-reference", "Ambiguous reference";
+    /// Values that need each other.
+    Cycle, "cycle", "Values that depend on each other";
+    /// An expression that has no value.
+    Evaluation, "evaluation", "Expression without a value";
+    /// A function that is not there.
+    UnknownFunction, "unknown-function", "Unknown function";
+    /// A function that refused its arguments.
+    FunctionCall, "function-call", "Function call failed";
+    /// A configuration whose evaluation takes too much time or space.
+    LimitExceeded, "limit-exceeded", "Configuration too large";
+    /// `for_each` over something that is neither a map nor a list of texts.
+    InvalidForEach, "invalid-for-each", "Invalid for_each";
+    /// A type that is none.
+    InvalidType, "invalid-type", "Invalid type";
+    /// A variable without a value.
+    MissingVariable, "missing-variable", "Variable without a value";
+    /// A value for a variable that is not declared.
+    UndeclaredVariable, "undeclared-variable", "Value for an undeclared variable";
+    /// A variable's value that one of its rules refuses.
+    ValidationFailed, "validation-failed", "Invalid value for a variable";
+    /// A configuration for another version of Outrigger.
+    UnsupportedVersion, "unsupported-version", "Unsupported Outrigger version";
+    /// Something is declared and never used.
+    Unused, "unused", "Declared, but never used";
+    /// A pattern that matches nothing.
+    MatchesNothing, "matches-nothing", "Pattern that matches nothing";
+}
+
+/// A place in a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// Line, from one.
+    pub line: usize,
+    /// Column in characters, from one.
+    pub column: usize,
+    /// Offset in bytes, from zero.
+    pub byte: usize,
+}
+
+/// A part of a file that a problem points at, with enough of its text to be shown alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourceRange {
+    /// Name of the file.
+    pub file: String,
+    /// Where it starts.
+    pub start: Position,
+    /// Where it ends: the place after its last character.
+    pub end: Position,
+    /// What is the matter here; may be empty.
+    pub label: String,
+    /// The block around it (`pool "general"`).
+    pub context: Option<String>,
+    /// The line on which it starts; none where showing it could betray a sensitive value.
+    pub code: Option<String>,
+}
+
+impl SourceRange {
+    /// The range in bytes.
+    pub fn bytes(&self) -> Range<usize> {
+        self.start.byte..self.end.byte
+    }
+}
+
+/// What is wrong with a configuration, where, and what would put it right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Whether the configuration can be used all the same.
+    pub severity: Severity,
+    /// The kind of fault.
+    pub code: ProblemCode,
+    /// The fault in a few words.
+    pub summary: String,
+    /// The fault in full sentences.
+    pub detail: String,
+    /// The place, then every other place that matters. Empty where no file is to blame.
+    pub ranges: Vec<SourceRange>,
+    /// What would put it right.
+    pub help: Option<String>,
+    /// Names in the expression at fault and what they stand for (`each.key`, `is "demo"`).
+    pub values: Vec<(String, String)>,
+}
+
+impl Problem {
+    /// An error without a place.
+    pub fn error(code: ProblemCode, detail: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Error,
+            code,
+            summary: code.summary().to_owned(),
+            detail: detail.into(),
+            ranges: Vec::new(),
+            help: None,
+            values: Vec::new(),
+        }
+    }
+
+    /// A warning without a place.
+    pub fn warning(code: ProblemCode, detail: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Warning,
+            ..Self::error(code, detail)
+        }
+    }
+
+    /// The same at one more place.
+    #[must_use]
+    pub fn at(mut self, range: SourceRange) -> Self {
+        self.ranges.push(range);
+        self
+    }
+
+    /// The same with advice.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// The problem as text, in the manner of Terraform: place, snippet, what is wrong, what to do.
+    pub fn render(&self) -> String {
+        let mut out = String::new();
+        let severity = match self.severity {
+            Severity::Error => "Error",
+            Severity::Warning => "Warning",
+        };
+        let _ = writeln!(out, "{severity}: {} [{}]", self.summary, self.code.as_str());
+        for (index, range) in self.ranges.iter().enumerate() {
+            out.push('\n');
+            render_range(&mut out, range, if index == 0 { "on" } else { "and" });
+        }
+        if !self.values.is_empty() {
+            out.push('\n');
+        }
+        for (name, value) in &self.values {
+            let _ = writeln!(out, "  {name} {value}");
+        }
+        let _ = writeln!(out, "\n  {}", wrapped(&self.detail, "  "));
+        if let Some(help) = &self.help {
+            let _ = writeln!(out, "\n  = help: {}", wrapped(help, "    "));
+        }
+        out
+    }
+
+    /// The problem as a diagnostic of `terraform validate -json`. What Terraform does not have is
+    /// added under names of our own: `code`, `help` and `related`.
+    pub fn to_json(&self) -> Json {
+        let severity = match self.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        let mut out = json!({
+            "severity": severity,
+            "code": self.code.as_str(),
+            "summary": self.summary,
+            "detail": self.detail,
+        });
+        if let Some(first) = self.ranges.first() {
+            out["range"] = range_json(first);
+            out["snippet"] = snippet_json(first, &self.values);
+        }
+        if let Some(help) = &self.help {
+            out["help"] = json!(help);
+        }
+        let related: Vec<Json> = self
+            .ranges
+            .iter()
+            .skip(1)
+            .map(|range| json!({ "range": range_json(range), "label": range.label }))
+            .collect();
+        if !related.is_empty() {
+            out["related"] = json!(related);
+        }
+        out
+    }
+}
+
+/// All problems as the document that `terraform validate -json` prints.
+pub fn report_json(problems: &[Problem]) -> Json {
+    let errors = problems
+        .iter()
+        .filter(|problem| problem.severity == Severity::Error)
+        .count();
+    json!({
+        "format_version": "1.0",
+        "valid": errors == 0,
+        "error_count": errors,
+        "warning_count": problems.len() - errors,
+        "diagnostics": problems.iter().map(Problem::to_json).collect::<Vec<_>>(),
+    })
+}
+
+/// All problems as text, one after the other, with a count at the end.
+pub fn render_all(problems: &[Problem]) -> String {
+    let mut out = String::new();
+    for problem in problems {
+        out.push_str(&problem.render());
+        out.push('\n');
+    }
+    let errors = problems
+        .iter()
+        .filter(|problem| problem.severity == Severity::Error)
+        .count();
+    let count = |count: usize, what: &str| match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    };
+    let warnings = problems.len() - errors;
+    match (errors, warnings) {
+        (0, 0) => {}
+        (_, 0) => out.push_str(&count(errors, "error")),
+        (0, _) => out.push_str(&count(warnings, "warning")),
+        _ => {
+            let both = format!("{}, {}", count(errors, "error"), count(warnings, "warning"));
+            out.push_str(&both);
+        }
+    }
+    if !out.is_empty() {
+        out.push('\n');
+    }
+    out
+}
+
+/// The text in lines of a width that a terminal has, each after the first indented.
+fn wrapped(text: &str, indent: &str) -> String {
+    const COLUMNS: usize = 88;
+    let mut out = String::new();
+    for (index, line) in text.lines().enumerate() {
+        if index > 0 {
+            let _ = write!(out, "\n{indent}");
+        }
+        let mut column = 0;
+        for word in line.split(' ') {
+            let width = word.chars().count() + 1;
+            if column > 0 && column + width > COLUMNS {
+                let _ = write!(out, "\n{indent}");
+                column = 0;
+            } else if column > 0 {
+                out.push(' ');
+            }
+            out.extend(word.chars().map(printable));
+            column += width;
+        }
+    }
+    out
+}
+
+/// Characters of a line that are shown at most, and how many of them before the fault.
+const SHOWN_MAX: usize = 110;
+const BEFORE_MAX: usize = 60;
+
+fn render_range(out: &mut String, range: &SourceRange, word: &str) {
+    let _ = write!(out, "  {word} {} line {}", range.file, range.start.line);
+    match &range.context {
+        Some(context) => {
+            let _ = writeln!(out, ", in {context}:");
+        }
+        None => out.push_str(":\n"),
+    }
+    let number = range.start.line.to_string();
+    let margin = " ".repeat(number.len());
+    let Some(code) = &range.code else {
+        let _ = writeln!(
+            out,
+            "  {number} | (not shown: it may hold a sensitive value)"
+        );
+        if !range.label.is_empty() {
+            let _ = writeln!(out, "  {margin} | {}", range.label);
+        }
+        return;
+    };
+    let from = range.start.column.saturating_sub(1);
+    let on_line = code.chars().count().saturating_sub(from);
+    let width = if range.end.line > range.start.line {
+        on_line
+    } else {
+        range.end.column.saturating_sub(range.start.column)
+    };
+    let long = code.chars().count() > SHOWN_MAX;
+    let skipped = if long {
+        from.saturating_sub(BEFORE_MAX)
+    } else {
+        0
+    };
+    let shown: String = code
+        .chars()
+        .skip(skipped)
+        .take(SHOWN_MAX)
+        .map(printable)
+        .collect();
+    let lead = if skipped > 0 { "…" } else { "" };
+    let tail = if code.chars().count() > skipped + SHOWN_MAX {
+        "…"
+    } else {
+        ""
+    };
+    let _ = writeln!(out, "  {number} | {lead}{}{tail}", shown.trim_end());
+    let room = SHOWN_MAX.saturating_sub(from - skipped).max(1);
+    let carets = "^".repeat(width.clamp(1, room));
+    let indent = " ".repeat(from - skipped + lead.chars().count());
+    let _ = writeln!(
+        out,
+        "{}",
+        format!("  {margin} | {indent}{carets} {}", range.label).trim_end()
+    );
+}
+
+/// Control characters would move the underline, or the terminal.
+fn printable(c: char) -> char {
+    match c {
+        '\t' => ' ',
+        c if c.is_control() => '\u{fffd}',
+        c => c,
+    }
+}
+
+fn range_json(range: &SourceRange) -> Json {
+    let position = |position: Position| {
+        json!({
+            "line": position.line,
+            "column": position.column,
+            "byte": position.byte,
+        })
+    };
+    json!({
+        "filename": range.file,
+        "start": position(range.start),
+        "end": position(range.end),
+    })
+}
+
+fn snippet_json(range: &SourceRange, values: &[(String, String)]) -> Json {
+    let code = range.code.as_deref().unwrap_or("(sensitive value)");
+    let (start, end) = match range.code {
+        None => (0, code.len()),
+        Some(_) => highlight(code, range),
+    };
+    let values: Vec<Json> = values
+        .iter()
+        .map(|(name, value)| json!({ "traversal": name, "statement": value }))
+        .collect();
+    json!({
+        "context": range.context,
+        "code": code,
+        "start_line": range.start.line,
+        "highlight_start_offset": start,
+        "highlight_end_offset": end,
+        "values": values,
+    })
+}
+
+/// The bytes of the line that the range covers.
+fn highlight(code: &str, range: &SourceRange) -> (usize, usize) {
+    let byte = |column: usize| {
+        code.char_indices()
+            .nth(column.saturating_sub(1))
+            .map_or(code.len(), |(byte, _)| byte)
+    };
+    let start = byte(range.start.column);
+    let end = if range.end.line > range.start.line {
+        code.len()
+    } else {
+        byte(range.end.column)
+    };
+    (start, end.max(start))
+}

@@ -1,0 +1,458 @@
+//! The typed reader: checks blocks against the schema and reads every argument, recording all that
+//! is wrong and stopping at none of it. It must not know what the blocks mean.
+
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
+
+use crate::config::convert::{Parsed, convert};
+use crate::config::eval::{Evaluator, Frame, Scope};
+use crate::config::problem::ProblemCode;
+use crate::config::report::{Finding, Reporter};
+use crate::config::schema::{Argument, BlockType, Kind, Repeat};
+use crate::config::source::Span;
+use crate::config::syntax::{Attr, Block, Body, Expr, Kind as SyntaxKind, PathStep};
+use crate::config::value::nearest;
+use crate::model::labels::Labels;
+use crate::model::pool::Allowance;
+
+/// An argument that has been read.
+#[derive(Clone, Debug)]
+pub(super) struct Read {
+    pub(super) value: Parsed,
+    pub(super) name_span: Span,
+    pub(super) expr: Expr,
+}
+
+/// A block that has been read. Arguments that are missing, null or wrong are not in it.
+#[derive(Clone, Debug)]
+pub(super) struct Section {
+    pub(super) title: String,
+    pub(super) header: Span,
+    pub(super) label: Option<(String, Span)>,
+    arguments: BTreeMap<&'static str, Read>,
+    /// Arguments the block evaluates itself.
+    exprs: BTreeMap<&'static str, Expr>,
+    /// Arguments that are there, but wrong: they are not to be missed as well.
+    faulty: Vec<&'static str>,
+    blocks: Vec<(&'static str, Section)>,
+}
+
+impl Section {
+    pub(super) fn label(&self) -> &str {
+        self.label.as_ref().map_or("", |(label, _)| label)
+    }
+
+    /// Where the label is, or the block's name if it has none.
+    pub(super) fn label_span(&self) -> Span {
+        self.label.as_ref().map_or(self.header, |(_, span)| *span)
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Read> {
+        self.arguments.get(name)
+    }
+
+    /// Whether the argument was written at all.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.arguments.contains_key(name) || self.faulty.contains(&name)
+    }
+
+    /// Where an argument's value is, or the block's first line.
+    pub(super) fn span(&self, name: &str) -> Span {
+        self.get(name).map_or(self.header, |read| read.expr.span)
+    }
+
+    /// Where a part of an argument's value is.
+    pub(super) fn inner_span(&self, name: &str, step: PathStep) -> Span {
+        self.get(name)
+            .map_or(self.header, |read| read.expr.inner_span(&[step]))
+    }
+
+    pub(super) fn expr(&self, name: &str) -> Option<&Expr> {
+        self.exprs.get(name)
+    }
+
+    pub(super) fn blocks<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Self> {
+        let named = self.blocks.iter().filter(move |(own, _)| *own == name);
+        named.map(|(_, section)| section)
+    }
+
+    pub(super) fn block(&self, name: &str) -> Option<&Self> {
+        self.blocks
+            .iter()
+            .find(|(own, _)| *own == name)
+            .map(|(_, section)| section)
+    }
+
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        match &self.get(name)?.value {
+            Parsed::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(super) fn owned(&self, name: &str) -> Option<String> {
+        self.text(name).map(str::to_owned)
+    }
+
+    pub(super) fn flag(&self, name: &str) -> Option<bool> {
+        match self.get(name)?.value {
+            Parsed::Flag(flag) => Some(flag),
+            _ => None,
+        }
+    }
+
+    pub(super) fn whole(&self, name: &str) -> Option<i64> {
+        match self.get(name)?.value {
+            Parsed::Whole(whole) => Some(whole),
+            _ => None,
+        }
+    }
+
+    /// An integer that the schema keeps small.
+    pub(super) fn count(&self, name: &str) -> Option<u32> {
+        u32::try_from(self.whole(name)?).ok()
+    }
+
+    /// A duration; the inner none is `never`.
+    pub(super) fn duration_or_never(&self, name: &str) -> Option<Option<SignedDuration>> {
+        match self.get(name)?.value {
+            Parsed::Duration(duration) => Some(duration),
+            _ => None,
+        }
+    }
+
+    pub(super) fn duration(&self, name: &str) -> Option<SignedDuration> {
+        self.duration_or_never(name).flatten()
+    }
+
+    pub(super) fn allowance(&self, name: &str) -> Option<Allowance> {
+        match self.get(name)?.value {
+            Parsed::Allowance(allowance) => Some(allowance),
+            _ => None,
+        }
+    }
+
+    pub(super) fn texts(&self, name: &str) -> Option<&[String]> {
+        match &self.get(name)?.value {
+            Parsed::Texts(texts) => Some(texts),
+            _ => None,
+        }
+    }
+
+    pub(super) fn map(&self, name: &str) -> Labels {
+        match self.get(name).map(|read| &read.value) {
+            Some(Parsed::Map(items)) => items.iter().cloned().collect(),
+            _ => Labels::default(),
+        }
+    }
+
+    pub(super) fn quantities(&self, name: &str) -> &[(String, i64)] {
+        match self.get(name).map(|read| &read.value) {
+            Some(Parsed::Quantities(items)) => items,
+            _ => &[],
+        }
+    }
+
+    pub(super) fn reference(&self, name: &str) -> Option<&str> {
+        match &self.get(name)?.value {
+            Parsed::Reference(name) => Some(name),
+            _ => None,
+        }
+    }
+}
+
+/// Reads blocks with everything that is known to them.
+pub(super) struct Reader<'a> {
+    pub(super) reporter: &'a Reporter,
+    pub(super) evaluator: &'a Evaluator<'a>,
+    pub(super) scope: &'a Scope,
+}
+
+impl Reader<'_> {
+    /// Reads a block and all within it.
+    pub(super) fn read(
+        &self,
+        block: &Block,
+        schema: &'static BlockType,
+        frame: Option<&Frame<'_>>,
+        around: &str,
+    ) -> Section {
+        let title = match around {
+            "" => block.title(),
+            around => format!("{around}, {}", block.title()),
+        };
+        let mut section = Section {
+            header: block.header(),
+            label: block.labels.first().cloned(),
+            arguments: BTreeMap::new(),
+            exprs: BTreeMap::new(),
+            faulty: Vec::new(),
+            blocks: Vec::new(),
+            title,
+        };
+        for attr in &block.body.attrs {
+            if let Some(argument) = schema.argument(&attr.name) {
+                self.argument(&mut section, argument, attr, frame);
+            }
+        }
+        for inner in &block.body.blocks {
+            if let Some(schema) = schema.block(&inner.kind) {
+                let read = self.read(inner, schema, frame, &section.title);
+                section.blocks.push((schema.name, read));
+            }
+        }
+        self.check_present(&section, schema);
+        section
+    }
+
+    fn argument(
+        &self,
+        section: &mut Section,
+        argument: &'static Argument,
+        attr: &Attr,
+        frame: Option<&Frame<'_>>,
+    ) {
+        if argument.kind == Kind::Expression {
+            section.exprs.insert(argument.name, attr.expr.clone());
+            return;
+        }
+        let known = match self.evaluator.evaluate(&attr.expr, self.scope, frame) {
+            Ok(known) => known,
+            Err(fault) => {
+                section.faulty.push(argument.name);
+                self.reporter.add_fault(*fault, &section.title);
+                self.report_parts(&attr.expr, frame, &section.title);
+                return;
+            }
+        };
+        // As in Terraform, null is the same as nothing.
+        if known.value.is_null() {
+            return;
+        }
+        match convert(argument.kind, argument.name, &known.value) {
+            Ok(value) => {
+                let read = Read {
+                    value,
+                    name_span: attr.name_span,
+                    expr: attr.expr.clone(),
+                };
+                section.arguments.insert(argument.name, read);
+            }
+            Err(faults) => {
+                section.faulty.push(argument.name);
+                for fault in faults {
+                    let detail = match known.sensitive {
+                        false => fault.detail,
+                        true => format!(
+                            "The argument {:?} wants {}. What it got is sensitive and not shown.",
+                            argument.name,
+                            argument.kind.wants()
+                        ),
+                    };
+                    let span = attr.expr.inner_span(&fault.path);
+                    let finding = Finding::error(fault.code, span, detail).within(&section.title);
+                    let help = fault.help.filter(|_| !known.sensitive);
+                    self.reporter.add(finding.maybe_help(help));
+                }
+            }
+        }
+    }
+
+    /// Reports every part of a list or map that has no value: the first is not the only one.
+    fn report_parts(&self, expr: &Expr, frame: Option<&Frame<'_>>, title: &str) {
+        let parts: Vec<&Expr> = match &expr.kind {
+            SyntaxKind::List(items) => items.iter().collect(),
+            SyntaxKind::Object(items) => items.iter().map(|(_, item)| item).collect(),
+            _ => return,
+        };
+        for part in parts {
+            if let Err(fault) = self.evaluator.evaluate(part, self.scope, frame) {
+                self.reporter.add_fault(*fault, title);
+            }
+        }
+    }
+
+    fn check_present(&self, section: &Section, schema: &'static BlockType) {
+        for argument in schema.arguments.iter().filter(|argument| argument.required) {
+            let there = section.has(argument.name) || section.exprs.contains_key(argument.name);
+            if !there {
+                let (kind, name) = (schema.name, argument.name);
+                let detail = format!("A {kind} block needs the argument {name:?}.");
+                let code = ProblemCode::MissingArgument;
+                let finding = Finding::error(code, section.header, detail)
+                    .label(format!("{name} is missing"))
+                    .help(format!("{name}: {}", argument.about))
+                    .within(&section.title);
+                self.reporter.add(finding);
+            }
+        }
+    }
+}
+
+/// Checks that a body, and all within it, has only what the schema has, each as often as it may.
+pub(super) fn check_names(
+    reporter: &Reporter,
+    body: &Body,
+    schema: &'static BlockType,
+    title: &str,
+) {
+    let mut seen: BTreeMap<&str, Span> = BTreeMap::new();
+    for attr in &body.attrs {
+        if let Some(before) = seen.insert(&attr.name, attr.name_span) {
+            let detail = format!("The argument {:?} is there twice.", attr.name);
+            let finding = Finding::error(ProblemCode::DuplicateArgument, attr.name_span, detail)
+                .label("again here")
+                .also(before, "first here")
+                .within(title);
+            reporter.add(finding);
+        }
+        if !schema.open && schema.argument(&attr.name).is_none() {
+            reporter.add(unknown_argument(attr, schema).within(title));
+        }
+    }
+    let mut places: BTreeMap<(&str, &str), Span> = BTreeMap::new();
+    for block in &body.blocks {
+        let Some(inner) = schema.block(&block.kind) else {
+            reporter.add(unknown_block(block, schema).within(title));
+            continue;
+        };
+        let inner_title = match title {
+            "" => block.title(),
+            title => format!("{title}, {}", block.title()),
+        };
+        check_labels(reporter, block, inner, title);
+        let label = block.labels.first().map_or("", |(label, _)| label.as_str());
+        let key = match inner.repeat {
+            Repeat::Once => Some((inner.name, "")),
+            Repeat::PerLabel => Some((inner.name, label)),
+            Repeat::Many => None,
+        };
+        if let Some(before) = key.and_then(|key| places.insert(key, block.header())) {
+            reporter.add(duplicate(block, inner, before).within(title));
+        }
+        check_names(reporter, &block.body, inner, &inner_title);
+    }
+}
+
+fn duplicate(block: &Block, schema: &BlockType, before: Span) -> Finding {
+    let detail = match schema.repeat {
+        Repeat::Once => format!("There is at most one {} block here.", block.kind),
+        _ => format!("There are two blocks {}.", block.title()),
+    };
+    Finding::error(ProblemCode::DuplicateBlock, block.header(), detail)
+        .label("again here")
+        .also(before, "first here")
+        .help("blocks are never merged, not even from different files; join them, or rename one")
+}
+
+fn check_labels(reporter: &Reporter, block: &Block, schema: &BlockType, title: &str) {
+    let wanted = usize::from(schema.label.is_some());
+    let faulty = block.labels.iter().find(|(label, _)| label.is_empty());
+    let (span, detail) = match (block.labels.get(wanted), faulty) {
+        (Some((_, extra)), _) => {
+            let count = if wanted == 0 { "no label" } else { "one label" };
+            (*extra, format!("A {} block has {count}.", block.kind))
+        }
+        (None, Some((_, empty))) => (*empty, "A label is not empty.".to_owned()),
+        (None, None) if block.labels.len() < wanted => (
+            block.kind_span,
+            format!("A {} block has a label.", block.kind),
+        ),
+        _ => return,
+    };
+    let code = ProblemCode::BlockLabel;
+    let mut finding = Finding::error(code, span, detail).within(title);
+    finding = match schema.label {
+        Some(label) => finding.help(format!("write {} {label:?} {{ … }}", block.kind)),
+        None => finding.help(format!("write {} {{ … }}", block.kind)),
+    };
+    reporter.add(finding);
+}
+
+fn unknown_argument(attr: &Attr, schema: &'static BlockType) -> Finding {
+    let name = attr.name.as_str();
+    if let Some(block) = schema.block(name) {
+        let detail = format!("{name:?} is a block, not an argument.");
+        let label = block
+            .label
+            .map_or(String::new(), |label| format!(" {label:?}"));
+        return Finding::error(ProblemCode::BlockExpected, attr.name_span, detail).help(format!(
+            "write {name}{label} {{ … }}, without the equals sign"
+        ));
+    }
+    let detail = match schema.name {
+        "file" => format!("An argument named {name:?} is not expected outside of blocks."),
+        kind => format!("An argument named {name:?} is not expected in a {kind} block."),
+    };
+    let finding = Finding::error(ProblemCode::UnknownArgument, attr.name_span, detail)
+        .label("not expected here");
+    let names = schema.arguments.iter().map(|argument| argument.name);
+    let blocks = schema.blocks.iter().map(|block| block.name);
+    if let Some(deeper) = deeper(schema, &|inner| inner.argument(name).is_some()) {
+        return finding.help(format!("{name:?} belongs in the {deeper} block"));
+    }
+    match nearest(name, names.clone().chain(blocks)) {
+        Some(near) => finding.help(format!("did you mean {near:?}?")),
+        None if schema.arguments.is_empty() => finding,
+        None => {
+            let list: Vec<&str> = names.collect();
+            finding.help(format!("there are: {}", list.join(", ")))
+        }
+    }
+}
+
+/// Karpenter's words, and what they are here.
+const KARPENTER: [(&str, &str); 8] = [
+    ("nodepool", "pool"),
+    ("node_pool", "pool"),
+    ("provisioner", "pool"),
+    ("nodeclass", "node_class"),
+    ("ec2nodeclass", "node_class"),
+    ("requirements", "require"),
+    ("startupTaints", "startup_taint"),
+    ("budgets", "budget"),
+];
+
+fn unknown_block(block: &Block, schema: &'static BlockType) -> Finding {
+    let name = block.kind.as_str();
+    if schema.argument(name).is_some() {
+        let detail = format!("{name:?} is an argument, not a block.");
+        return Finding::error(ProblemCode::ArgumentExpected, block.header(), detail)
+            .help(format!("write {name} = {{ … }}, with an equals sign"));
+    }
+    let detail = match schema.name {
+        "file" => format!("There are no {name:?} blocks."),
+        kind => format!("A block named {name:?} is not expected in a {kind} block."),
+    };
+    let finding = Finding::error(ProblemCode::UnknownBlock, block.kind_span, detail)
+        .label("not expected here");
+    if let Some(deeper) = deeper(schema, &|inner| inner.block(name).is_some()) {
+        return finding.help(format!("{name:?} belongs in a {deeper} block"));
+    }
+    let names = schema.blocks.iter().map(|block| block.name);
+    if let Some((_, own)) = KARPENTER
+        .iter()
+        .find(|(theirs, _)| name.eq_ignore_ascii_case(theirs))
+        && schema.block(own).is_some()
+    {
+        return finding.help(format!("did you mean {own:?}?"));
+    }
+    match nearest(name, names.clone()) {
+        Some(near) => finding.help(format!("did you mean {near:?}?")),
+        None if schema.blocks.is_empty() => finding,
+        None => {
+            let list: Vec<&str> = names.collect();
+            finding.help(format!("there are: {}", list.join(", ")))
+        }
+    }
+}
+
+/// The block within this one that `fits`.
+fn deeper(
+    schema: &'static BlockType,
+    fits: &dyn Fn(&'static BlockType) -> bool,
+) -> Option<&'static str> {
+    let found = schema.blocks.iter().find(|inner| fits(inner));
+    found.map(|inner| inner.name)
+}

@@ -1,0 +1,184 @@
+//! Collects what is found wrong, with places in the sources, and says each thing once.
+//! It must not know what is being looked for.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use crate::config::eval::Fault;
+use crate::config::problem::{Problem, ProblemCode, Severity, SourceRange};
+use crate::config::source::{Sources, Span};
+
+/// A problem whose places are spans.
+#[derive(Debug)]
+pub(super) struct Finding {
+    pub(super) severity: Severity,
+    pub(super) code: ProblemCode,
+    pub(super) detail: String,
+    /// Each place with a label.
+    pub(super) places: Vec<(Span, String)>,
+    /// The block around the first place.
+    pub(super) context: Option<String>,
+    pub(super) help: Option<String>,
+    pub(super) values: Vec<(String, String)>,
+    /// Whether one of its kind is enough at its place, whatever the details.
+    pub(super) once: bool,
+}
+
+impl Finding {
+    pub(super) fn error(code: ProblemCode, span: Span, detail: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Error,
+            code,
+            detail: detail.into(),
+            places: vec![(span, String::new())],
+            context: None,
+            help: None,
+            values: Vec::new(),
+            once: false,
+        }
+    }
+
+    pub(super) fn warning(code: ProblemCode, span: Span, detail: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Warning,
+            ..Self::error(code, span, detail)
+        }
+    }
+
+    /// The same with a label at its last place.
+    pub(super) fn label(mut self, label: impl Into<String>) -> Self {
+        if let Some(last) = self.places.last_mut() {
+            last.1 = label.into();
+        }
+        self
+    }
+
+    /// The same with one more place.
+    pub(super) fn also(mut self, span: Span, label: impl Into<String>) -> Self {
+        self.places.push((span, label.into()));
+        self
+    }
+
+    pub(super) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// The same with advice, if there is any.
+    pub(super) fn maybe_help(mut self, help: Option<String>) -> Self {
+        self.help = help.or(self.help);
+        self
+    }
+
+    pub(super) fn once(mut self) -> Self {
+        self.once = true;
+        self
+    }
+
+    pub(super) fn within(mut self, title: &str) -> Self {
+        self.context = (!title.is_empty()).then(|| title.to_owned());
+        self
+    }
+}
+
+/// Everything found wrong so far.
+pub(super) struct Reporter {
+    pub(super) sources: Sources,
+    /// What must not be shown: the texts of sensitive values.
+    hidden: RefCell<Vec<Span>>,
+    found: RefCell<Vec<(Span, Problem)>>,
+    seen: RefCell<BTreeSet<(ProblemCode, Span, String)>>,
+}
+
+/// Problems that are reported at most. Whoever has this many reads the first ones.
+const FOUND_MAX: usize = 200;
+
+impl Reporter {
+    pub(super) fn new(sources: Sources) -> Self {
+        Self {
+            sources,
+            hidden: RefCell::default(),
+            found: RefCell::default(),
+            seen: RefCell::default(),
+        }
+    }
+
+    /// Keeps a part of the sources out of every message.
+    pub(super) fn hide(&self, span: Span) {
+        self.hidden.borrow_mut().push(span);
+    }
+
+    /// Takes in a finding, unless the same was found at the same place.
+    pub(super) fn add(&self, finding: Finding) {
+        let Some(first) = finding.places.first().map(|(span, _)| *span) else {
+            return;
+        };
+        let mut found = self.found.borrow_mut();
+        // With for_each the same text is read several times; the first time says enough.
+        let once = finding.once || !finding.values.is_empty();
+        let detail = if once {
+            String::new()
+        } else {
+            finding.detail.clone()
+        };
+        let fresh = self.seen.borrow_mut().insert((finding.code, first, detail));
+        if !fresh || found.len() >= FOUND_MAX {
+            return;
+        }
+        let mut problem = Problem {
+            severity: finding.severity,
+            help: finding.help,
+            values: finding.values,
+            ..Problem::error(finding.code, finding.detail)
+        };
+        for (span, label) in &finding.places {
+            problem.ranges.push(self.range(*span, label));
+        }
+        if let Some(first) = problem.ranges.first_mut() {
+            first.context = finding.context;
+        }
+        found.push((first, problem));
+    }
+
+    /// Takes in what the evaluator found.
+    pub(super) fn add_fault(&self, fault: Fault, title: &str) {
+        if fault.silent {
+            return;
+        }
+        let mut finding = Finding::error(fault.code, fault.span, fault.detail)
+            .label(fault.label)
+            .maybe_help(fault.help)
+            .within(title);
+        finding.values = fault.values;
+        self.add(finding);
+    }
+
+    fn range(&self, span: Span, label: &str) -> SourceRange {
+        let mut range = self.sources.range(span, label);
+        let line = |byte| self.sources.line_of(span.file, byte);
+        let hidden = self.hidden.borrow().iter().any(|hidden| {
+            hidden.file == span.file
+                && line(hidden.start) <= range.start.line
+                && range.start.line <= line(hidden.end)
+        });
+        if hidden {
+            range.code = None;
+        }
+        range
+    }
+
+    /// Whether any error was found.
+    pub(super) fn failed(&self) -> bool {
+        let found = self.found.borrow();
+        found
+            .iter()
+            .any(|(_, problem)| problem.severity == Severity::Error)
+    }
+
+    /// Everything found, in the order of the sources.
+    pub(super) fn into_problems(self) -> Vec<Problem> {
+        let mut found = self.found.into_inner();
+        found.sort_by_key(|(span, _)| *span);
+        found.into_iter().map(|(_, problem)| problem).collect()
+    }
+}

@@ -1,0 +1,211 @@
+//! The schema: which blocks and arguments there are, of which type, with which default.
+//! It must not know what any of them brings about.
+//!
+//! The reader checks against these tables, and docs/CONFIGURATION.md is written from them.
+
+/// How often a block may stand in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeat {
+    /// Once.
+    Once,
+    /// Any number of times.
+    Many,
+    /// Once for each label.
+    PerLabel,
+}
+
+/// What an argument takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Any text.
+    Text,
+    /// A name as Kubernetes takes it for a label's value.
+    Name,
+    /// The path of a file; a relative one is read from the folder of the configuration.
+    Path,
+    /// `host:port`.
+    Address,
+    /// One of these texts.
+    OneOf(&'static [&'static str]),
+    /// `true` or `false`.
+    Flag,
+    /// An integer within these bounds.
+    Whole(i64, i64),
+    /// A duration within these bounds in milliseconds, or `"never"`.
+    Duration {
+        /// Shortest.
+        min_ms: i64,
+        /// Longest.
+        max_ms: i64,
+        /// Whether `"never"` is one, too.
+        never: bool,
+    },
+    /// A Kubernetes quantity.
+    Quantity,
+    /// A count, or a percentage of nodes.
+    Allowance,
+    /// A list of texts.
+    Texts,
+    /// A list of some of these texts.
+    SomeOf(&'static [&'static str]),
+    /// A map from anything to texts.
+    Tags,
+    /// A map from label keys to label values.
+    Labels,
+    /// A map from label keys to texts.
+    Annotations,
+    /// A map from resource names to quantities.
+    Quantities,
+    /// A reference to a block of this type.
+    Reference(&'static str),
+    /// An expression that the block itself gives a meaning to.
+    Expression,
+}
+
+/// An argument.
+#[derive(Clone, Copy, Debug)]
+pub struct Argument {
+    /// Name.
+    pub name: &'static str,
+    /// What it takes.
+    pub kind: Kind,
+    /// Its value where it is missing, as HCL; empty where it then has none.
+    pub default: &'static str,
+    /// Whether it must be there.
+    pub required: bool,
+    /// What it is for.
+    pub about: &'static str,
+}
+
+/// A type of block.
+#[derive(Debug)]
+pub struct BlockType {
+    /// Name.
+    pub name: &'static str,
+    /// What its label says, in capitals; none where it has no label.
+    pub label: Option<&'static str>,
+    /// How often it may stand in its place.
+    pub repeat: Repeat,
+    /// What it is for.
+    pub about: &'static str,
+    /// Its arguments.
+    pub arguments: &'static [Argument],
+    /// The blocks within it.
+    pub blocks: &'static [&'static BlockType],
+    /// Whether it takes any argument at all.
+    pub open: bool,
+}
+
+impl BlockType {
+    /// The argument of this name.
+    pub fn argument(&self, name: &str) -> Option<&'static Argument> {
+        self.arguments.iter().find(|argument| argument.name == name)
+    }
+
+    /// The block of this name within it.
+    pub fn block(&self, name: &str) -> Option<&'static BlockType> {
+        self.blocks.iter().find(|block| block.name == name).copied()
+    }
+}
+
+impl Kind {
+    /// What it takes, in a few words that complete "wants …".
+    pub fn wants(&self) -> String {
+        let list = |names: &[&str]| {
+            let quoted: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+            match quoted.split_last() {
+                Some((last, rest)) if !rest.is_empty() => {
+                    format!("{} or {last}", rest.join(", "))
+                }
+                _ => quoted.concat(),
+            }
+        };
+        match self {
+            Self::Text => "a text".to_owned(),
+            Self::Name => "a name".to_owned(),
+            Self::Path => "a path".to_owned(),
+            Self::Address => "an address such as \"127.0.0.1:9464\"".to_owned(),
+            Self::OneOf(names) => list(names),
+            Self::Flag => "true or false".to_owned(),
+            Self::Whole(min, i64::MAX) => format!("an integer of at least {min}"),
+            Self::Whole(min, max) => format!("an integer from {min} to {max}"),
+            Self::Duration { never: false, .. } => "a duration such as \"90s\"".to_owned(),
+            Self::Duration { never: true, .. } => {
+                "a duration such as \"90s\", or \"never\"".to_owned()
+            }
+            Self::Quantity => "a quantity such as \"50Gi\"".to_owned(),
+            Self::Allowance => "a count such as 3 or a percentage such as \"10%\"".to_owned(),
+            Self::Texts => "a list of texts".to_owned(),
+            Self::SomeOf(names) => format!("a list of {}", list(names)),
+            Self::Tags => "a map of texts".to_owned(),
+            Self::Labels => "a map of labels".to_owned(),
+            Self::Annotations => "a map of annotations".to_owned(),
+            Self::Quantities => "a map of quantities".to_owned(),
+            Self::Reference(kind) => format!("a reference such as {kind}.NAME"),
+            Self::Expression => "an expression".to_owned(),
+        }
+    }
+
+    /// Its type, unit and range for the reference table.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Path => "path".to_owned(),
+            Self::Address => "`host:port`".to_owned(),
+            Self::Flag => "bool".to_owned(),
+            Self::Text => "text".to_owned(),
+            Self::Name => "name".to_owned(),
+            Self::OneOf(names) => code_list(names, " \\| "),
+            Self::SomeOf(names) => format!("list of {}", code_list(names, ", ")),
+            Self::Whole(min, i64::MAX) => format!("integer, from {min}"),
+            Self::Whole(min, max) => format!("integer, {min} to {max}"),
+            Self::Duration {
+                min_ms,
+                max_ms,
+                never,
+            } => {
+                let range = format!(
+                    "duration, {} to {}",
+                    duration_text(*min_ms),
+                    duration_text(*max_ms)
+                );
+                if *never {
+                    format!("{range}, or `never`")
+                } else {
+                    range
+                }
+            }
+            Self::Quantity => "quantity".to_owned(),
+            Self::Allowance => "count, or percentage 0 to 100".to_owned(),
+            Self::Texts => "list of texts".to_owned(),
+            Self::Tags => "map of texts".to_owned(),
+            Self::Labels => "map of labels".to_owned(),
+            Self::Annotations => "map of annotations".to_owned(),
+            Self::Quantities => "map of quantities".to_owned(),
+            Self::Reference(kind) => format!("reference, `{kind}.NAME`"),
+            Self::Expression => "expression".to_owned(),
+        }
+    }
+}
+
+fn code_list(names: &[&str], between: &str) -> String {
+    let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    quoted.join(between)
+}
+
+/// A duration as HCL spells it, in the largest unit that divides it.
+pub fn duration_text(ms: i64) -> String {
+    const UNITS: [(i64, &str); 3] = [(3_600_000, "h"), (60_000, "m"), (1000, "s")];
+    UNITS
+        .iter()
+        .find(|(unit, _)| ms % unit == 0 && ms != 0)
+        .map_or_else(
+            || {
+                if ms == 0 {
+                    "0s".to_owned()
+                } else {
+                    format!("{ms}ms")
+                }
+            },
+            |(unit, name)| format!("{}{name}", ms / unit),
+        )
+}

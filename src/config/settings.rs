@@ -1,0 +1,77 @@
+//! What a configuration amounts to: clusters ready for their engines, and how the daemon reports.
+//! It must not know how it was written.
+
+use crate::config::problem::Problem;
+use crate::model::cluster::Cluster;
+
+/// The form of the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+    /// Fields for journald.
+    Journald,
+}
+
+/// What is left out of the log: everything below.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// What failed.
+    Error,
+    /// What may be worth a look.
+    Warn,
+    /// What was decided.
+    #[default]
+    Info,
+    /// Why it was decided.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+/// Under whose names metrics are published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MetricNames {
+    /// Those of Karpenter, for the dashboards there are.
+    Karpenter,
+    /// Our own.
+    Outrigger,
+}
+
+/// What the daemon says about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Telemetry {
+    /// `host:port` for `/metrics`, `/livez` and `/readyz`; none means they are not served.
+    pub listen: Option<String>,
+    /// The form of the log.
+    pub log_format: LogFormat,
+    /// What is left out of the log.
+    pub log_level: LogLevel,
+    /// Under whose names metrics are published.
+    pub metric_names: Vec<MetricNames>,
+}
+
+impl Default for Telemetry {
+    fn default() -> Self {
+        Self {
+            listen: None,
+            log_format: LogFormat::default(),
+            log_level: LogLevel::default(),
+            metric_names: vec![MetricNames::Karpenter, MetricNames::Outrigger],
+        }
+    }
+}
+
+/// A configuration, complete and valid.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// The clusters, by name, each with all that is decided about it.
+    pub clusters: Vec<Cluster>,
+    /// What the daemon says about itself.
+    pub telemetry: Telemetry,
+    /// What can be used, but hardly means what its author meant.
+    pub warnings: Vec<Problem>,
+}

@@ -1,0 +1,294 @@
+//! Common slips in HCL, told from the text around a syntax error: what was probably meant.
+//! It must not know which blocks and arguments there are.
+
+use crate::config::problem::ProblemCode;
+use crate::config::report::Finding;
+use crate::config::source::Span;
+
+/// The finding for a syntax error that the parser noticed at `offset`.
+pub(super) fn explain(text: &str, file: usize, offset: usize, message: &str) -> Finding {
+    let offset = floor(text, offset.min(text.len()));
+    let line_start = text[..offset].rfind('\n').map_or(0, |at| at + 1);
+    let before = &text[line_start..offset];
+    let rest = text[offset..].lines().next().unwrap_or_default();
+    let width = rest.chars().next().map_or(0, char::len_utf8);
+    let at = |start: usize, end: usize| Span::new(file, start, end);
+    let here = at(offset, offset + width);
+    let error = |span, detail: String| Finding::error(ProblemCode::Syntax, span, detail);
+
+    if message.contains("redefined attribute") {
+        let name: String = rest.chars().take_while(|c| name_char(*c)).collect();
+        let span = at(offset, offset + name.len());
+        let detail = format!("The argument {name:?} is there twice.");
+        let finding = Finding::error(ProblemCode::DuplicateArgument, span, detail);
+        return match first_use(text, offset, &name) {
+            Some(first) => finding
+                .label("again here")
+                .also(at(first, first + name.len()), "first here"),
+            None => finding,
+        };
+    }
+    if message.contains("at most") {
+        return Finding::error(
+            ProblemCode::LimitExceeded,
+            here,
+            format!("There are too many levels here: {message}."),
+        );
+    }
+    if text[offset..].trim().is_empty()
+        && let Some(open) = unclosed(text)
+    {
+        let detail = match open.mark {
+            '"' => "A text that starts here is never closed.",
+            '<' => "A heredoc that starts here has no end.",
+            _ => "A block or collection that starts here is never closed.",
+        };
+        let close = match open.mark {
+            '[' => "add the missing ]".to_owned(),
+            '(' => "add the missing )".to_owned(),
+            '"' => "add the missing \"".to_owned(),
+            '<' => "end it with its word, alone on a line".to_owned(),
+            _ => "add the missing }, or look for one too few in the block".to_owned(),
+        };
+        return error(at(open.at, open.at + 1), detail.to_owned())
+            .label("opened here")
+            .help(close);
+    }
+    if let Some(finding) = unfinished(text, file, offset, message) {
+        return finding;
+    }
+    let trimmed = before.trim_end();
+    if let Some(name) = trimmed.strip_suffix('=')
+        && (rest.trim().is_empty() || rest.starts_with('#'))
+    {
+        let name = name.trim().rsplit(' ').next().unwrap_or_default();
+        let end = line_start + trimmed.len();
+        return error(
+            at(end - 1, end),
+            format!("The argument {name:?} has no value."),
+        )
+        .label("a value is missing after this")
+        .help(format!("write {name} = null to leave it unset"));
+    }
+    let (detail, help) = slip(before, rest, message);
+    error(here, detail).maybe_help(help)
+}
+
+/// The finding where something was opened on the way to `offset` and should be closed by now.
+fn unfinished(text: &str, file: usize, offset: usize, message: &str) -> Option<Finding> {
+    let finding = |at: usize, width: usize, detail: &str, help: &str| {
+        let span = Span::new(file, at, at + width);
+        let finding = Finding::error(ProblemCode::Syntax, span, detail);
+        Some(finding.label("opened here").help(help))
+    };
+    if message.contains("heredoc end") {
+        let at = text[..offset].rfind("<<")?;
+        let detail = "A heredoc has no end.";
+        return finding(at, 2, detail, "end it with its word, alone on a line");
+    }
+    let line_start = text[..offset].rfind('\n').map_or(0, |at| at + 1);
+    let line = text[line_start..].lines().next().unwrap_or_default();
+    let comment = line.trim_start().starts_with(['#', '/']);
+    if !comment && line.replace("\\\"", "  ").matches('"').count() % 2 == 1 {
+        let at = line_start + line.rfind('"')?;
+        let help = "add the missing \", or write the text as a heredoc: <<-EOT";
+        return finding(at, 1, "A text is not closed on its line.", help);
+    }
+    for (expected, mark) in [("expected `]`", '['), ("expected `)`", '(')] {
+        let open = unclosed(&text[..offset]).filter(|open| open.mark == mark);
+        if let Some(open) = open.filter(|_| message.contains(expected)) {
+            let detail = match mark {
+                '[' => "A list that starts here is not closed.",
+                _ => "A parenthesis that starts here is not closed.",
+            };
+            let help = format!("add the missing {}", if mark == '[' { ']' } else { ')' });
+            return finding(open.at, 1, detail, &help);
+        }
+    }
+    None
+}
+
+/// What is wrong at `rest`, after `before` on the same line, and what would be right.
+fn slip(before: &str, rest: &str, message: &str) -> (String, Option<String>) {
+    let help = |text: &str| Some(text.to_owned());
+    let said = format!("This is not HCL: {message}.");
+    let trimmed = before.trim();
+    let first = rest.chars().next();
+    let starts_argument = {
+        let name = rest.trim_start().trim_start_matches(name_char);
+        rest.trim_start().starts_with(name_char) && name.trim_start().starts_with('=')
+    };
+    match first {
+        Some('\'') => (
+            "A text stands in double quotes.".to_owned(),
+            help("write \"…\" in place of '…'"),
+        ),
+        Some(':') if trimmed.chars().all(name_char) && !trimmed.is_empty() => (
+            "A colon does not give a value here.".to_owned(),
+            Some(format!("write {trimmed} = …")),
+        ),
+        Some('=') if trimmed.ends_with('"') => (
+            "A block has no equals sign.".to_owned(),
+            Some(format!("write {trimmed} {{ … }}")),
+        ),
+        Some(',') => (
+            "A comma stands only within lists, maps and calls.".to_owned(),
+            help("write each argument on a line of its own, without commas"),
+        ),
+        Some('}') if trimmed.is_empty() => (
+            "There is nothing that this brace closes.".to_owned(),
+            help("remove it, or look for a { that is missing above"),
+        ),
+        _ if starts_argument && trimmed.contains('{') => (
+            "A block on one line has at most one argument.".to_owned(),
+            help("write each argument on a line of its own"),
+        ),
+        _ if starts_argument && trimmed.contains('=') => (
+            "Two arguments stand on one line.".to_owned(),
+            help("write each argument on a line of its own"),
+        ),
+        _ if message.contains("escape") => (
+            "There is no such escape.".to_owned(),
+            help("the escapes are \\n, \\r, \\t, \\\", \\\\, \\uNNNN and \\UNNNNNNNN"),
+        ),
+        _ => (said, None),
+    }
+}
+
+fn name_char(c: char) -> bool {
+    c.is_alphanumeric() || c == '_' || c == '-'
+}
+
+fn floor(text: &str, mut at: usize) -> usize {
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+/// Where an argument was first given, going back from where it is given again: on the same level
+/// of braces.
+fn first_use(text: &str, offset: usize, name: &str) -> Option<usize> {
+    let mut depth = 0_i64;
+    let mut first = None;
+    let mut end = offset;
+    for line in text[..offset].split_inclusive('\n').rev() {
+        let start = end - line.len();
+        end = start;
+        let opens = line.matches('{').count();
+        let closes = line.matches('}').count();
+        depth += i64::try_from(closes).unwrap_or(0);
+        let content = line.trim_start();
+        let after = content.strip_prefix(name).map(str::trim_start);
+        if depth == 0 && after.is_some_and(|after| after.starts_with('=')) {
+            first = Some(start + line.len() - content.len());
+        }
+        depth -= i64::try_from(opens).unwrap_or(0);
+        if depth < 0 {
+            break;
+        }
+    }
+    first
+}
+
+/// Something that was opened: where, with which mark, on a line of which indent.
+#[derive(Clone, Copy)]
+struct Open {
+    at: usize,
+    mark: char,
+    indent: usize,
+}
+
+/// What is opened and never closed. Where a closing brace stands further left than the line that
+/// opened, something between the two is; else it is the innermost that is open at the end.
+fn unclosed(text: &str) -> Option<Open> {
+    let mut open: Vec<Open> = Vec::new();
+    let mut suspect = None;
+    let mut indent = 0;
+    let mut blank = true;
+    let mut chars = text.char_indices().peekable();
+    while let Some((at, c)) = chars.next() {
+        let in_text = open.last().is_some_and(|open| open.mark == '"');
+        let next = chars.peek().map(|(_, c)| *c);
+        match c {
+            '\n' => {
+                (indent, blank) = (0, true);
+                continue;
+            }
+            ' ' | '\t' if blank => {
+                indent += 1;
+                continue;
+            }
+            '\\' if in_text => {
+                chars.next();
+            }
+            '$' | '%' if in_text && next == Some('{') => {
+                chars.next();
+                open.push(Open {
+                    at,
+                    mark: '{',
+                    indent,
+                });
+            }
+            '"' if in_text => {
+                open.pop();
+            }
+            _ if in_text => {}
+            '"' => open.push(Open {
+                at,
+                mark: '"',
+                indent,
+            }),
+            '#' => skip_line(&mut chars),
+            '/' if next == Some('/') => skip_line(&mut chars),
+            '{' | '[' | '(' => open.push(Open {
+                at,
+                mark: c,
+                indent,
+            }),
+            '}' | ']' | ')' => {
+                let last = open.pop();
+                let further_left = last.filter(|last| blank && last.indent > indent);
+                suspect = suspect.or(further_left);
+            }
+            '<' if next == Some('<') => {
+                if let Some(missing) = skip_heredoc(text, at, &mut chars) {
+                    return Some(missing);
+                }
+                (indent, blank) = (0, true);
+                continue;
+            }
+            _ => {}
+        }
+        blank = false;
+    }
+    suspect.or_else(|| open.last().copied())
+}
+
+type Chars<'a> = std::iter::Peekable<std::str::CharIndices<'a>>;
+
+fn skip_line(chars: &mut Chars<'_>) {
+    while chars.next_if(|(_, c)| *c != '\n').is_some() {}
+}
+
+/// Goes past a heredoc, or gives its start where it has no end.
+fn skip_heredoc(text: &str, at: usize, chars: &mut Chars<'_>) -> Option<Open> {
+    let first = text[at + 2..].lines().next().unwrap_or_default();
+    let word = first.trim_start_matches('-').trim();
+    if word.is_empty() || !word.chars().all(name_char) {
+        return None;
+    }
+    let mut end = at + 2 + first.len();
+    for line in text[end..].split_inclusive('\n') {
+        end += line.len();
+        if line.trim() == word {
+            while chars.next_if(|(at, _)| *at < end).is_some() {}
+            return None;
+        }
+    }
+    Some(Open {
+        at,
+        mark: '<',
+        indent: 0,
+    })
+}

@@ -1,0 +1,161 @@
+//! Source texts: which file a span lies in, on which line, in which column.
+//! It must not know what the texts say.
+
+use crate::config::problem::{Position, SourceRange};
+
+/// A configuration file as read by the shell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceFile {
+    /// Name, for messages. Ends in `.json` where the text is the JSON form of HCL.
+    pub name: String,
+    /// Content.
+    pub text: String,
+}
+
+impl SourceFile {
+    /// A file of this name and content.
+    pub fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            text: text.into(),
+        }
+    }
+}
+
+/// A part of one of the files, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Span {
+    /// The file, by its place in the list.
+    pub(super) file: usize,
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+impl Span {
+    pub(super) fn new(file: usize, start: usize, end: usize) -> Self {
+        Self { file, start, end }
+    }
+
+    /// From the start of this span to the end of another one in the same file.
+    pub(super) fn to(self, other: Self) -> Self {
+        Self {
+            end: other.end.max(self.end),
+            ..self
+        }
+    }
+}
+
+/// The byte order mark that some editors put in front of a text.
+const MARK: &str = "\u{feff}";
+
+/// A file without its byte order mark, and where its lines start.
+#[derive(Debug)]
+struct Indexed {
+    name: String,
+    text: String,
+    /// Bytes taken off the front.
+    mark: usize,
+    lines: Vec<usize>,
+}
+
+/// All files of a configuration.
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    files: Vec<Indexed>,
+}
+
+impl Sources {
+    /// Takes in one more file and gives its place in the list.
+    pub(super) fn add(&mut self, file: &SourceFile) -> usize {
+        let text = file.text.strip_prefix(MARK).unwrap_or(&file.text);
+        let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+        self.files.push(Indexed {
+            name: file.name.clone(),
+            mark: file.text.len() - text.len(),
+            lines: std::iter::once(0)
+                .chain(breaks.map(|(at, _)| at + 1))
+                .collect(),
+            text: text.to_owned(),
+        });
+        self.files.len() - 1
+    }
+
+    /// Name of a file.
+    pub(super) fn name(&self, file: usize) -> &str {
+        self.files.get(file).map_or("", |file| &file.name)
+    }
+
+    /// Text of a file, without a byte order mark.
+    pub(super) fn text(&self, file: usize) -> &str {
+        self.files.get(file).map_or("", |file| &file.text)
+    }
+
+    /// The span as a range to show, with a label.
+    pub(super) fn range(&self, span: Span, label: &str) -> SourceRange {
+        let Some(file) = self.files.get(span.file) else {
+            return SourceRange::default();
+        };
+        let start = file.position(span.start);
+        SourceRange {
+            file: file.name.clone(),
+            start,
+            end: file.position(span.end.max(span.start)),
+            label: label.to_owned(),
+            context: None,
+            code: Some(file.line(start.line).to_owned()),
+        }
+    }
+
+    /// The line and column of a byte, both from zero.
+    pub(super) fn line_of(&self, file: usize, byte: usize) -> usize {
+        self.files
+            .get(file)
+            .map_or(0, |file| file.position(byte).line)
+    }
+}
+
+impl Indexed {
+    fn position(&self, byte: usize) -> Position {
+        let mut byte = byte.min(self.text.len());
+        while !self.text.is_char_boundary(byte) {
+            byte -= 1;
+        }
+        let line = self.lines.partition_point(|start| *start <= byte);
+        let start = self.lines.get(line.saturating_sub(1)).copied().unwrap_or(0);
+        Position {
+            line: line.max(1),
+            column: self.text[start..byte].chars().count() + 1,
+            byte: byte + self.mark,
+        }
+    }
+
+    /// The text of a line, without its end.
+    fn line(&self, line: usize) -> &str {
+        let start = self.lines.get(line - 1).copied().unwrap_or(0);
+        let end = self
+            .lines
+            .get(line)
+            .map_or(self.text.len(), |next| next - 1);
+        self.text[start..end.max(start)].trim_end_matches('\r')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SourceFile, Sources, Span};
+
+    #[test]
+    fn lines_and_columns_are_counted_in_characters() {
+        let mut sources = Sources::default();
+        let file = sources.add(&SourceFile::new("a.hcl", "\u{feff}ä = 1\r\nbö = 2"));
+        let range = sources.range(Span::new(file, 8, 11), "");
+        assert_eq!((range.start.line, range.start.column), (2, 1));
+        assert_eq!((range.end.line, range.end.column), (2, 3));
+        assert_eq!(range.bytes(), 11..14);
+        assert_eq!(
+            sources.range(Span::new(file, 0, 1), "").code.as_deref(),
+            Some("ä = 1")
+        );
+        assert_eq!(sources.range(Span::new(file, 99, 99), "").start.line, 2);
+    }
+}

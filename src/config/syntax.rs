@@ -1,0 +1,248 @@
+//! The tree of a configuration: bodies, blocks and expressions, each with its span.
+//! It must not know whether it was written as HCL or as JSON, nor what its names mean.
+
+use hcl::Value;
+use hcl_edit::expr::{BinaryOperator, UnaryOperator};
+
+use crate::config::source::Span;
+
+/// What stands between two braces, or in a file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Body {
+    pub(super) attrs: Vec<Attr>,
+    pub(super) blocks: Vec<Block>,
+}
+
+/// `name = expression`.
+#[derive(Clone, Debug)]
+pub(super) struct Attr {
+    pub(super) name: String,
+    pub(super) name_span: Span,
+    pub(super) expr: Expr,
+}
+
+/// `kind "label" { … }`.
+#[derive(Clone, Debug)]
+pub(super) struct Block {
+    pub(super) kind: String,
+    pub(super) kind_span: Span,
+    pub(super) labels: Vec<(String, Span)>,
+    pub(super) body: Body,
+}
+
+impl Block {
+    /// The block's first line: its type and labels.
+    pub(super) fn header(&self) -> Span {
+        match self.labels.last() {
+            Some((_, last)) if last.file == self.kind_span.file => self.kind_span.to(*last),
+            _ => self.kind_span,
+        }
+    }
+
+    /// How messages name it: `pool "general"`.
+    pub(super) fn title(&self) -> String {
+        let mut title = self.kind.clone();
+        for (label, _) in &self.labels {
+            title.push_str(&format!(" {label:?}"));
+        }
+        title
+    }
+}
+
+/// An expression.
+#[derive(Clone, Debug)]
+pub(super) struct Expr {
+    pub(super) span: Span,
+    pub(super) kind: Kind,
+}
+
+/// What an expression is.
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    Literal(Value),
+    List(Vec<Expr>),
+    Object(Vec<(Expr, Expr)>),
+    Template(Vec<Part>),
+    Variable(String),
+    Traversal(Box<Expr>, Vec<Step>),
+    Call(Box<Call>),
+    Not(Box<Expr>),
+    Negate(Box<Expr>),
+    Binary(Box<(Expr, BinaryOperator, Expr)>),
+    Conditional(Box<(Expr, Expr, Expr)>),
+    For(Box<For>),
+}
+
+/// One step into a value.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) span: Span,
+    pub(super) kind: StepKind,
+}
+
+/// How a step finds its way.
+#[derive(Clone, Debug)]
+pub(super) enum StepKind {
+    Name(String),
+    Index(Expr),
+    /// `.*`: every element, by the names that follow.
+    NameSplat,
+    /// `[*]`: every element, by all steps that follow.
+    Splat,
+}
+
+/// `name(arguments)`.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    pub(super) name: String,
+    pub(super) name_span: Span,
+    pub(super) args: Vec<Expr>,
+    /// Whether the last argument ends in `...`.
+    pub(super) expand: bool,
+}
+
+/// `[for k, v in collection : …]`, or with `key` its form in braces.
+#[derive(Clone, Debug)]
+pub(super) struct For {
+    pub(super) key_name: Option<String>,
+    pub(super) value_name: String,
+    pub(super) collection: Expr,
+    pub(super) key: Option<Expr>,
+    pub(super) value: Expr,
+    pub(super) condition: Option<Expr>,
+    /// Whether values of one key are collected.
+    pub(super) grouping: bool,
+}
+
+/// A piece of a template; marks that strip white space have been applied.
+#[derive(Clone, Debug)]
+pub(super) enum Part {
+    Text(String),
+    Value(Expr),
+    If(Box<(Expr, Vec<Part>, Vec<Part>)>),
+    For(Box<ForPart>),
+}
+
+/// `%{ for k, v in collection }…%{ endfor }`.
+#[derive(Clone, Debug)]
+pub(super) struct ForPart {
+    pub(super) key_name: Option<String>,
+    pub(super) value_name: String,
+    pub(super) collection: Expr,
+    pub(super) parts: Vec<Part>,
+}
+
+impl Expr {
+    pub(super) fn new(span: Span, kind: Kind) -> Self {
+        Self { span, kind }
+    }
+
+    pub(super) fn operator(span: Span, operator: UnaryOperator, inner: Self) -> Self {
+        let kind = match operator {
+            UnaryOperator::Not => Kind::Not,
+            UnaryOperator::Neg => Kind::Negate,
+        };
+        Self::new(span, kind(Box::new(inner)))
+    }
+
+    /// The part of a literal list or object that a path leads to: the smallest span that holds
+    /// the value found there.
+    pub(super) fn inner_span(&self, path: &[PathStep]) -> Span {
+        let Some((first, rest)) = path.split_first() else {
+            return self.span;
+        };
+        match (&self.kind, first) {
+            (Kind::List(items), PathStep::Index(index)) => items
+                .get(*index)
+                .map_or(self.span, |item| item.inner_span(rest)),
+            (Kind::Object(items), PathStep::Key(key) | PathStep::KeyItself(key)) => {
+                let found = items
+                    .iter()
+                    .find(|(own, _)| own.literal_text() == Some(key));
+                match (found, first) {
+                    (Some((own, _)), PathStep::KeyItself(_)) => own.span,
+                    (Some((_, value)), _) => value.inner_span(rest),
+                    (None, _) => self.span,
+                }
+            }
+            _ => self.span,
+        }
+    }
+
+    /// The text of an expression that is nothing but one.
+    pub(super) fn literal_text(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Literal(Value::String(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Calls `visit` with every expression within this one, itself first.
+    pub(super) fn walk<'a>(&'a self, visit: &mut dyn FnMut(&'a Self)) {
+        visit(self);
+        match &self.kind {
+            Kind::Literal(_) | Kind::Variable(_) => {}
+            Kind::List(items) => items.iter().for_each(|item| item.walk(visit)),
+            Kind::Object(items) => {
+                for (key, value) in items {
+                    key.walk(visit);
+                    value.walk(visit);
+                }
+            }
+            Kind::Template(parts) => walk_parts(parts, visit),
+            Kind::Traversal(base, steps) => {
+                base.walk(visit);
+                for step in steps {
+                    if let StepKind::Index(index) = &step.kind {
+                        index.walk(visit);
+                    }
+                }
+            }
+            Kind::Call(call) => call.args.iter().for_each(|arg| arg.walk(visit)),
+            Kind::Not(inner) | Kind::Negate(inner) => inner.walk(visit),
+            Kind::Binary(sides) => {
+                sides.0.walk(visit);
+                sides.2.walk(visit);
+            }
+            Kind::Conditional(three) => {
+                three.0.walk(visit);
+                three.1.walk(visit);
+                three.2.walk(visit);
+            }
+            Kind::For(each) => {
+                each.collection.walk(visit);
+                each.value.walk(visit);
+                for inner in each.key.iter().chain(&each.condition) {
+                    inner.walk(visit);
+                }
+            }
+        }
+    }
+}
+
+/// A step into a value that was read from an expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum PathStep {
+    Index(usize),
+    Key(String),
+    /// The key and not what it leads to.
+    KeyItself(String),
+}
+
+fn walk_parts<'a>(parts: &'a [Part], visit: &mut dyn FnMut(&'a Expr)) {
+    for part in parts {
+        match part {
+            Part::Text(_) => {}
+            Part::Value(expr) => expr.walk(visit),
+            Part::If(three) => {
+                three.0.walk(visit);
+                walk_parts(&three.1, visit);
+                walk_parts(&three.2, visit);
+            }
+            Part::For(each) => {
+                each.collection.walk(visit);
+                walk_parts(&each.parts, visit);
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Values of expressions: their types by name, how they turn into one another, how big they are.
+//! It must not know which expression a value came from.
+
+use hcl::{Number, Value};
+
+/// What a value is, with an article.
+pub(super) fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a bool",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a map",
+    }
+}
+
+/// The value as a message shows it: texts quoted, long ones cut, lists and maps only counted.
+pub(super) fn quote(value: &Value) -> String {
+    const SHOWN_MAX: usize = 60;
+    match value {
+        Value::String(text) if text.chars().count() > SHOWN_MAX => {
+            let start: String = text.chars().take(SHOWN_MAX).collect();
+            format!("{start:?}…")
+        }
+        Value::String(text) => format!("{text:?}"),
+        Value::Array(items) if items.is_empty() => "an empty list".to_owned(),
+        Value::Array(items) if items.len() == 1 => "a list of 1 element".to_owned(),
+        Value::Array(items) => format!("a list of {} elements", items.len()),
+        Value::Object(items) if items.is_empty() => "an empty map".to_owned(),
+        Value::Object(items) if items.len() == 1 => "a map of 1 element".to_owned(),
+        Value::Object(items) => format!("a map of {} elements", items.len()),
+        other => to_text(other).unwrap_or_else(|| "null".to_owned()),
+    }
+}
+
+/// A text, number or bool as text.
+pub(super) fn to_text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Bool(flag) => Some(flag.to_string()),
+        Value::Number(number) => Some(number_text(number)),
+        _ => None,
+    }
+}
+
+/// A number, or a text that reads as one, as number.
+pub(super) fn to_number(value: &Value) -> Option<Number> {
+    match value {
+        Value::Number(number) => Some(*number),
+        Value::String(text) => parse_number(text),
+        _ => None,
+    }
+}
+
+/// A bool, or `"true"` or `"false"`, as bool.
+pub(super) fn to_bool(value: &Value) -> Option<bool> {
+    match value {
+        Value::Bool(flag) => Some(*flag),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    }
+}
+
+/// The number without an empty fraction or exponent.
+pub(super) fn number_text(number: &Number) -> String {
+    if let Some(integer) = number.as_u64() {
+        return integer.to_string();
+    }
+    match number.as_i64() {
+        Some(integer) => integer.to_string(),
+        None => number.as_f64().unwrap_or_default().to_string(),
+    }
+}
+
+/// A decimal number.
+pub(super) fn parse_number(text: &str) -> Option<Number> {
+    let plain = |c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+' | 'e' | 'E');
+    if text.is_empty() || !text.chars().all(plain) {
+        return None;
+    }
+    let integer = text.parse::<u64>().ok().map(Number::from);
+    let integer = integer.or_else(|| text.parse::<i64>().ok().map(Number::from));
+    integer.or_else(|| Number::from_f64(text.parse().ok()?))
+}
+
+/// What a value costs to copy: one for each part, one more for every 64 bytes of text.
+pub(super) fn size(value: &Value) -> u64 {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 1,
+        Value::String(text) => 1 + text_size(text),
+        Value::Array(items) => items.iter().map(size).sum::<u64>() + 1,
+        Value::Object(items) => {
+            let sizes = items
+                .iter()
+                .map(|(key, item)| 1 + text_size(key) + size(item));
+            sizes.sum::<u64>() + 1
+        }
+    }
+}
+
+/// What a text costs to copy, besides itself.
+pub(super) fn text_size(text: &str) -> u64 {
+    text.len() as u64 / 64
+}
+
+/// How many lists and maps lie in one another.
+pub(super) fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => items.iter().map(depth).max().unwrap_or(0) + 1,
+        Value::Object(items) => items.values().map(depth).max().unwrap_or(0) + 1,
+        _ => 0,
+    }
+}
+
+/// The elements of a list or map with their keys, maps in the order of their keys.
+pub(super) fn elements(value: &Value) -> Option<Vec<(Value, &Value)>> {
+    match value {
+        Value::Array(items) => {
+            let keys = (0..items.len()).map(Value::from);
+            Some(keys.zip(items).collect())
+        }
+        Value::Object(items) => {
+            let mut sorted: Vec<(&String, &Value)> = items.iter().collect();
+            sorted.sort_by_key(|(key, _)| *key);
+            let texts = sorted.into_iter();
+            Some(
+                texts
+                    .map(|(key, item)| (Value::from(key.as_str()), item))
+                    .collect(),
+            )
+        }
+        _ => None,
+    }
+}
+
+/// The name most like `wanted`, if any is like it at all.
+pub(super) fn nearest<'a>(
+    wanted: &str,
+    names: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    const LIKE_MIN: f64 = 0.8;
+    // Comparing takes the product of the lengths; a name that long is no typing error.
+    const LENGTH_MAX: usize = 64;
+    if wanted.len() > LENGTH_MAX {
+        return None;
+    }
+    let folded = wanted.to_lowercase().replace('-', "_");
+    names
+        .into_iter()
+        .filter(|name| name.len() <= LENGTH_MAX && *name != wanted)
+        .map(|name| {
+            let other = name.to_lowercase().replace('-', "_");
+            (strsim::jaro_winkler(&folded, &other), name)
+        })
+        .filter(|(like, _)| *like >= LIKE_MIN)
+        .max_by(|(one, _), (other, _)| one.total_cmp(other))
+        .map(|(_, name)| name)
+}

@@ -1,0 +1,277 @@
+//! Variables: their types, where their values come from, the rules these must meet.
+//! It must not know what the values are used for.
+
+use std::collections::BTreeMap;
+
+use hcl::Value;
+
+use crate::config::eval::{Fault, Known, Scope};
+use crate::config::native::{Place, parse_expr};
+use crate::config::problem::ProblemCode;
+use crate::config::read::{Reader, Section};
+use crate::config::report::Finding;
+use crate::config::source::Span;
+use crate::config::syntax::{Expr, Kind};
+use crate::config::types::Type;
+use crate::config::value::{nearest, to_text};
+
+/// A value for a variable, from outside.
+#[derive(Clone, Debug)]
+pub(super) struct Given {
+    pub(super) name: String,
+    pub(super) source: GivenSource,
+    /// Where the value is.
+    pub(super) span: Span,
+    /// Whether it matters that no such variable is declared.
+    pub(super) strict: Strictness,
+}
+
+/// In which form a value is given.
+#[derive(Clone, Debug)]
+pub(super) enum GivenSource {
+    /// As text: of the command line or of the environment.
+    Text(String),
+    /// As an expression: of a file.
+    Expr(Expr),
+}
+
+/// What a value is for which no variable is declared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Strictness {
+    /// An error: somebody has just typed it.
+    Error,
+    /// A warning: files are shared.
+    Warning,
+    /// Nothing: the environment is everybody's.
+    Ignored,
+}
+
+/// Reports values that no variable takes.
+pub(super) fn check_given(reader: &Reader<'_>, given: &[Given], declared: &[Section]) {
+    for one in given {
+        let known = declared.iter().any(|section| section.label() == one.name);
+        if known || one.strict == Strictness::Ignored {
+            continue;
+        }
+        let detail = format!("No variable {:?} is declared.", one.name);
+        let code = ProblemCode::UndeclaredVariable;
+        let finding = match one.strict {
+            Strictness::Error => Finding::error(code, one.span, detail),
+            _ => Finding::warning(code, one.span, detail),
+        };
+        let names = declared.iter().map(Section::label);
+        let near = nearest(&one.name, names);
+        let help = near.map(|near| format!("did you mean {near:?}?"));
+        reader.reporter.add(finding.maybe_help(help));
+    }
+}
+
+/// A variable's value, and where it comes from.
+#[derive(Debug)]
+pub(super) struct Resolved {
+    pub(super) known: Option<Known>,
+    pub(super) origin: Span,
+}
+
+/// The value of each variable. What has none is none.
+pub(super) fn resolve(
+    reader: &Reader<'_>,
+    declared: &[Section],
+    given: &[Given],
+) -> BTreeMap<String, Resolved> {
+    let mut resolved = BTreeMap::new();
+    for section in declared {
+        let last = given.iter().rev().find(|one| one.name == section.label());
+        resolved.insert(section.label().to_owned(), one(reader, section, last));
+    }
+    resolved
+}
+
+fn one(reader: &Reader<'_>, section: &Section, given: Option<&Given>) -> Resolved {
+    let sensitive = section.flag("sensitive") == Some(true);
+    let kind = section.expr("type").map(Type::parse);
+    let default = section.expr("default");
+    let origin = given.map_or_else(
+        || default.map_or(section.header, |default| default.span),
+        |given| given.span,
+    );
+    if sensitive {
+        let default = default.map(|default| default.span);
+        let hidden = default.into_iter().chain(given.map(|given| given.span));
+        hidden.for_each(|span| reader.reporter.hide(span));
+    }
+    let known = match (kind.transpose(), given, default) {
+        (Err(fault), ..) => {
+            let finding = Finding::error(ProblemCode::InvalidType, fault.span, fault.detail);
+            let finding = finding.maybe_help(fault.help).within(&section.title);
+            reader.reporter.add(finding);
+            None
+        }
+        (Ok(_), None, None) => {
+            missing(reader, section);
+            None
+        }
+        (Ok(kind), Some(given), _) => {
+            let value = given_value(reader, given, kind.as_ref());
+            value.and_then(|value| fit(reader, section, &value, kind.as_ref(), origin))
+        }
+        (Ok(kind), None, Some(default)) => {
+            let value = plain(reader, default, &section.title);
+            value.and_then(|value| fit(reader, section, &value, kind.as_ref(), origin))
+        }
+    };
+    let known = known.map(|value| Known { value, sensitive });
+    Resolved { known, origin }
+}
+
+fn missing(reader: &Reader<'_>, section: &Section) {
+    let name = section.label();
+    let detail = format!("The variable {name:?} has neither a value nor a default.");
+    let finding = Finding::error(ProblemCode::MissingVariable, section.header, detail)
+        .help(format!(
+            "give it with --var {name}=VALUE, in a file with --var-file, or as OUTRIGGER_VAR_{name}"
+        ))
+        .within(&section.title);
+    reader.reporter.add(finding);
+}
+
+/// The value of an expression that may use functions, but no names.
+fn plain(reader: &Reader<'_>, expr: &Expr, title: &str) -> Option<Value> {
+    match reader.evaluator.evaluate(expr, &Scope::default(), None) {
+        Ok(known) => Some(known.value),
+        Err(fault) => {
+            let fault = match fault.code {
+                ProblemCode::UnknownReference => Box::new(Fault {
+                    detail: "The value of a variable cannot depend on other values.".to_owned(),
+                    help: Some("put it into locals, which may".to_owned()),
+                    ..*fault
+                }),
+                _ => fault,
+            };
+            reader.reporter.add_fault(*fault, title);
+            None
+        }
+    }
+}
+
+fn given_value(reader: &Reader<'_>, given: &Given, kind: Option<&Type>) -> Option<Value> {
+    let text = match &given.source {
+        GivenSource::Expr(expr) => return plain(reader, expr, ""),
+        GivenSource::Text(text) => text,
+    };
+    let literal = || Some(Value::String(text.clone()));
+    let Some(kind) = kind.filter(|kind| !kind.is_plain()) else {
+        return literal();
+    };
+    let place = Place::From(Span::new(given.span.file, 0, text.len()));
+    match parse_expr(text, place) {
+        Ok(expr) if *kind == Type::Any && !matches!(expr.kind, Kind::List(_) | Kind::Object(_)) => {
+            let known = reader.evaluator.evaluate(&expr, &Scope::default(), None);
+            known.map_or_else(|_| literal(), |known| Some(known.value))
+        }
+        Ok(expr) => plain(reader, &expr, ""),
+        Err(_) if *kind == Type::Any => literal(),
+        Err(error) => {
+            let detail = format!(
+                "The value of the variable {:?} is read as an expression, because of its type, \
+                 and is none: {}.",
+                given.name,
+                error.message()
+            );
+            let span = Span::new(given.span.file, error.location().offset(), text.len());
+            reader
+                .reporter
+                .add(Finding::error(ProblemCode::Syntax, span, detail));
+            None
+        }
+    }
+}
+
+fn fit(
+    reader: &Reader<'_>,
+    section: &Section,
+    value: &Value,
+    kind: Option<&Type>,
+    origin: Span,
+) -> Option<Value> {
+    let name = section.label();
+    let refused = |why: String| {
+        let sensitive = section.flag("sensitive") == Some(true);
+        let why = if sensitive {
+            "it is sensitive and not shown".to_owned()
+        } else {
+            why
+        };
+        let detail = format!("The value of the variable {name:?} does not fit its type: {why}.");
+        let mut finding = Finding::error(ProblemCode::WrongType, origin, detail);
+        if let Some(kind) = section.expr("type") {
+            finding = finding.also(kind.span, "its type");
+        }
+        reader.reporter.add(finding.within(&section.title));
+        None
+    };
+    if value.is_null() && section.flag("nullable") == Some(false) {
+        return refused("it is null, and null is not allowed".to_owned());
+    }
+    match kind {
+        None => Some(value.clone()),
+        Some(kind) => kind.fit(value).map_or_else(refused, Some),
+    }
+}
+
+/// Checks the variables' rules, which may name all variables.
+pub(super) fn validate(
+    reader: &Reader<'_>,
+    declared: &[Section],
+    resolved: &BTreeMap<String, Resolved>,
+) {
+    for section in declared {
+        let found = resolved
+            .get(section.label())
+            .filter(|resolved| resolved.known.is_some());
+        let Some(resolved) = found else {
+            continue;
+        };
+        for rule in section.blocks("validation") {
+            check_rule(reader, section, rule, resolved.origin);
+        }
+    }
+}
+
+fn check_rule(reader: &Reader<'_>, section: &Section, rule: &Section, origin: Span) {
+    let (Some(condition), Some(message)) = (rule.expr("condition"), rule.expr("error_message"))
+    else {
+        return;
+    };
+    let known = match reader.evaluator.evaluate(condition, reader.scope, None) {
+        Ok(known) => known,
+        Err(fault) => {
+            reader.reporter.add_fault(*fault, &rule.title);
+            return;
+        }
+    };
+    match known.value {
+        Value::Bool(true) => {}
+        Value::Bool(false) => {
+            let detail = match reader.evaluator.evaluate(message, reader.scope, None) {
+                Ok(known) if known.sensitive => {
+                    "What is wrong is not shown, because it names a sensitive value.".to_owned()
+                }
+                Ok(known) => to_text(&known.value).unwrap_or_default(),
+                Err(fault) => {
+                    reader.reporter.add_fault(*fault, &rule.title);
+                    return;
+                }
+            };
+            let finding = Finding::error(ProblemCode::ValidationFailed, origin, detail)
+                .also(condition.span, "refused by this rule")
+                .within(&section.title);
+            reader.reporter.add(finding);
+        }
+        _ => {
+            let detail = "A condition is true or false, and this is neither.";
+            let finding = Finding::error(ProblemCode::WrongType, condition.span, detail);
+            reader.reporter.add(finding.within(&rule.title));
+        }
+    }
+}

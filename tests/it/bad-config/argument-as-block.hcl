@@ -1,0 +1,9 @@
+cluster "demo" {
+  simulated {}
+}
+
+pool "general" {
+  limits {
+    cpu = 100
+  }
+}

@@ -1,0 +1,7 @@
+cluster "demo" {
+  simulated {}
+}
+
+defaults "node_class" {
+  weight = 10
+}

@@ -1,0 +1,9 @@
+cluster "demo" {
+  simulated {}
+}
+
+pool "general" "spot" {
+  weight = 10
+}
+
+scheduler "main" {}

@@ -1,0 +1,9 @@
+cluster "demo" {
+  simulated {}
+}
+
+pool "general" {
+  weight = 10
+  labels = { team = "a" }
+  weight = 20
+}

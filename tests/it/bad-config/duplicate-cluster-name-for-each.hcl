@@ -1,0 +1,5 @@
+cluster "fleet" {
+  for_each = { eu = {}, us = {} }
+  name     = "fleet"
+  simulated {}
+}

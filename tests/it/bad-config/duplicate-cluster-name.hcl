@@ -1,0 +1,8 @@
+cluster "demo" {
+  simulated {}
+}
+
+cluster "other" {
+  name = "demo"
+  simulated {}
+}

@@ -1,0 +1,7 @@
+cluster "demo" {
+  simulated {}
+}
+
+pool "general" {
+  weight = 10 / 0
+}

@@ -1,0 +1,10 @@
+cluster "demo" {
+  simulated {}
+}
+
+pool "general" {
+  annotations = {
+    host  = env("HOST_NAME")
+    token = secret("token")
+  }
+}

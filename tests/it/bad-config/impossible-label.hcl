@@ -1,0 +1,8 @@
+cluster "demo" {
+  simulated {}
+}
+
+pool "general" {
+  labels = { team = "ml" }
+  require "team" { in = ["platform", "data"] }
+}

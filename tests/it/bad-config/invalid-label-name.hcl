@@ -1,0 +1,9 @@
+cluster "my cluster" {
+  simulated {}
+}
+
+pool "general purpose" {}
+
+outrigger {
+  installation = "eu/platform"
+}

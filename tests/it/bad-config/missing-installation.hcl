@@ -1,0 +1,7 @@
+outrigger {}
+
+cluster "prod" {
+  mode = "manage"
+  simulated {}
+  kubeconfig { path = "kubeconfig" }
+}

@@ -1,0 +1,8 @@
+outrigger {
+  installation = "example"
+}
+
+cluster "prod" {
+  mode   = "manage"
+  region = "eu-central-1"
+}

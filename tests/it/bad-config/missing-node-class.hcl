@@ -1,0 +1,5 @@
+cluster "prod" {
+  region = "eu-central-1"
+}
+
+pool "general" {}

@@ -1,0 +1,3 @@
+cluster "prod" {
+  kubeconfig { path = "kubeconfig" }
+}

@@ -1,0 +1,7 @@
+cluster "demo" {
+  simulated {}
+}
+
+pool "general" {
+  disruption { consolidation = "empty" consolidate_after = "1m" }
+}

@@ -1,0 +1,7 @@
+cluster "demo" {
+  simulated {}
+}
+
+pool "general" {
+  expire_after = '720h'
+}

@@ -1,0 +1,8 @@
+cluster "demo" {
+  simulated {}
+}
+
+pool "general" {
+  weight = 10
+}
+}

@@ -1,0 +1,7 @@
+cluster "demo" {
+  simulated {}
+}
+
+pool "general" {
+  weight = 10  expire_after = "720h"
+}

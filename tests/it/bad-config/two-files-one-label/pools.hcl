@@ -1,0 +1,4 @@
+# Moved here from main.hcl.
+pool "general" {
+  weight = 20
+}

@@ -1,0 +1,11 @@
+cluster "demo" {
+  simulated {}
+}
+
+locals {
+  team = "a"
+}
+
+pool "general" {
+  labels = { team = local.team }
+}

@@ -1,0 +1,9 @@
+cluster "demo" {
+  simulated {}
+}
+
+variable "team" {}
+
+pool "general" {
+  labels = { team = var.team }
+}

@@ -1,0 +1,2 @@
+team  = "a"
+teems = 3

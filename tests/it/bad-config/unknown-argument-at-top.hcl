@@ -1,0 +1,5 @@
+cluster "demo" {
+  simulated {}
+}
+
+dry_run = true

@@ -1,0 +1,7 @@
+cluster "demo" {
+  simulated {}
+}
+
+pool "general" {
+  consolidate_after = "1m"
+}

@@ -1,0 +1,9 @@
+cluster "demo" {
+  simulated {}
+}
+
+pool "general" {
+  taints "dedicated" {
+    effect = "NoSchedule"
+  }
+}

@@ -1,0 +1,3 @@
+nodepool "general" {
+  weight = 10
+}

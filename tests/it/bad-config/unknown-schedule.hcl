@@ -1,0 +1,12 @@
+cluster "demo" {
+  simulated {}
+}
+
+pool "general" {
+  disruption {
+    budget {
+      nodes  = 1
+      during = schedule.nights
+    }
+  }
+}

@@ -1,0 +1,11 @@
+cluster "demo" {
+  simulated {}
+}
+
+variable "environment" {
+  default = "prod"
+}
+
+pool "general" {
+  labels = { environment = var.enviroment, again = var.environment }
+}

@@ -1,0 +1,7 @@
+cluster "demo" {
+  simulated {}
+}
+
+outrigger {
+  required_version = "latest"
+}

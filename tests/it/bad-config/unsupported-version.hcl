@@ -1,0 +1,7 @@
+cluster "demo" {
+  simulated {}
+}
+
+outrigger {
+  required_version = ">= 7.0, < 8.0"
+}

@@ -1,0 +1,9 @@
+cluster "demo" {
+  simulated {}
+}
+
+node_class "general" {}
+
+pool "general" {
+  node_class = "general"
+}

@@ -1,0 +1,9 @@
+cluster "demo" {
+  simulated {}
+}
+
+pool "general" {
+  weight   = "ten"
+  clusters = "demo"
+  labels   = ["team"]
+}

@@ -1,0 +1,182 @@
+//! Loads configurations, good and bad: what they amount to, and how well the bad ones are refused.
+//! It must not know how a configuration is read.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use insta::{assert_snapshot, glob, with_settings};
+use outrigger::config::problem::{Problem, render_all};
+use outrigger::config::{Config, Input, Inputs, SourceFile, load};
+
+mod functions;
+
+mod properties;
+
+mod reference;
+
+mod refusals;
+
+/// The folder a case believes it lies in.
+const FOLDER: &str = "/etc/outrigger.d";
+
+/// A configuration with all it may depend on. Comments at the start of its first file say what is
+/// given from outside: `# var x=1`, `# env x=1`, `# secret x=1`.
+struct Case {
+    files: Vec<SourceFile>,
+    var_files: Vec<SourceFile>,
+    folder: Option<PathBuf>,
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name()
+        .expect("a file has a name")
+        .to_string_lossy()
+        .into_owned()
+}
+
+fn source(path: &Path) -> SourceFile {
+    SourceFile::new(
+        name_of(path),
+        fs::read_to_string(path).expect("a case in UTF-8"),
+    )
+}
+
+impl Case {
+    fn file(path: &Path) -> Self {
+        Self {
+            files: vec![source(path)],
+            var_files: Vec::new(),
+            folder: None,
+        }
+    }
+
+    /// A folder: `*.vars.hcl` are values of variables, every other `*.hcl` is configuration.
+    fn folder(folder: &Path) -> Self {
+        let entries = fs::read_dir(folder).expect("the folder of a case");
+        let mut paths: Vec<PathBuf> = entries
+            .map(|entry| entry.expect("an entry").path())
+            .collect();
+        paths.sort();
+        let named = |path: &Path, end: &str| name_of(path).ends_with(end);
+        let (values, rest): (Vec<PathBuf>, Vec<PathBuf>) =
+            paths.into_iter().partition(|path| named(path, ".vars.hcl"));
+        let rest = rest.into_iter();
+        let files = rest.filter(|path| named(path, ".hcl") || named(path, ".hcl.json"));
+        Self {
+            files: files.map(|path| source(&path)).collect(),
+            var_files: values.iter().map(|path| source(path)).collect(),
+            folder: Some(folder.to_owned()),
+        }
+    }
+
+    fn of(path: &Path) -> Self {
+        if name_of(path) == "main.hcl" {
+            Self::folder(path.parent().expect("a case lies in a folder"))
+        } else {
+            Self::file(path)
+        }
+    }
+
+    fn load(&self) -> Result<Config, Vec<Problem>> {
+        let mut inputs = Inputs {
+            var_files: self.var_files.clone(),
+            dir: PathBuf::from(FOLDER),
+            ..Inputs::default()
+        };
+        let (mut env, mut secrets) = (BTreeMap::new(), BTreeMap::new());
+        let first = self.files.first().map_or("", |file| file.text.as_str());
+        for line in first.lines().take_while(|line| line.starts_with('#')) {
+            let Some((kind, pair)) = line.trim_start_matches(['#', ' ']).split_once(' ') else {
+                continue;
+            };
+            let Some((name, value)) = pair.split_once('=') else {
+                continue;
+            };
+            let (name, value) = (name.to_owned(), value.to_owned());
+            match kind {
+                "var" => inputs.vars.push(Input { name, value }),
+                "env" => drop(env.insert(name, value)),
+                "secret" => drop(secrets.insert(name, value)),
+                _ => {}
+            }
+        }
+        (inputs.env, inputs.secrets) = (env, secrets);
+        let read = |path: &Path| {
+            let inner = path.strip_prefix(FOLDER).ok().zip(self.folder.as_ref());
+            let (inner, folder) = inner.ok_or("no such file or directory")?;
+            fs::read_to_string(folder.join(inner)).map_err(|_| "no such file".to_owned())
+        };
+        inputs.read = &read;
+        load(&self.files, &inputs)
+    }
+}
+
+fn load_text(text: &str) -> Result<Config, Vec<Problem>> {
+    load(&[SourceFile::new("main.hcl", text)], &Inputs::default())
+}
+
+#[test]
+fn good_configurations_are_lowered() {
+    let check = |path: &Path| {
+        let name = case_name(path);
+        let config = Case::of(path).load();
+        let config = config.unwrap_or_else(|problems| panic!("{name}:\n{}", render_all(&problems)));
+        with_settings!({
+            snapshot_path => "config/good",
+            prepend_module_to_snapshot => false,
+            omit_expression => true,
+            snapshot_suffix => name,
+        }, {
+            assert_snapshot!("lowered", without_cron(&format!("{config:#?}")));
+        });
+    };
+    glob!("good-config/*.{hcl,json}", check);
+    glob!("good-config/*/main.hcl", check);
+}
+
+/// A schedule as parsed is hundreds of lines; its expression is beside it.
+fn without_cron(debug: &str) -> String {
+    let mut out = String::new();
+    let mut hidden: Option<usize> = None;
+    for line in debug.lines() {
+        let indent = line.len() - line.trim_start().len();
+        if line.trim_start().starts_with("cron: Cron {") {
+            hidden = Some(indent);
+        }
+        if hidden.is_none() {
+            out.push_str(line);
+            out.push('\n');
+        }
+        hidden = hidden.filter(|start| !(indent == *start && line.trim() == "},"));
+    }
+    out
+}
+
+fn case_name(path: &Path) -> String {
+    if name_of(path) == "main.hcl" {
+        name_of(path.parent().expect("a case lies in a folder"))
+    } else {
+        name_of(path)
+    }
+}
+
+#[test]
+fn every_example_that_ships_loads_without_a_warning() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
+    let mut seen = 0;
+    for entry in fs::read_dir(folder).expect("the folder of examples") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|end| end == "hcl") {
+            let config = Case::file(&path).load();
+            let config = config.unwrap_or_else(|problems| panic!("{}", render_all(&problems)));
+            assert!(
+                config.warnings.is_empty(),
+                "{}",
+                render_all(&config.warnings)
+            );
+            seen += 1;
+        }
+    }
+    assert!(seen > 0);
+}

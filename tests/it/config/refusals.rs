@@ -1,0 +1,84 @@
+//! Bad configurations: each refusal is a snapshot, and every kind of fault has a case.
+//! It must not know how a fault is found.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use insta::{assert_snapshot, glob, with_settings};
+use outrigger::config::problem::{Problem, ProblemCode, render_all, report_json};
+
+use super::{Case, case_name, load_text};
+
+fn problems(path: &Path) -> Vec<Problem> {
+    match Case::of(path).load() {
+        Ok(config) => config.warnings,
+        Err(problems) => problems,
+    }
+}
+
+#[test]
+fn bad_configurations_are_refused_in_words() {
+    let check = |path: &Path| {
+        let name = case_name(path);
+        let problems = problems(path);
+        assert!(!problems.is_empty(), "{name} is not refused");
+        let text = render_all(&problems).replace(env!("CARGO_PKG_VERSION"), "[version]");
+        with_settings!({
+            snapshot_path => "bad",
+            prepend_module_to_snapshot => false,
+            omit_expression => true,
+            snapshot_suffix => name,
+        }, {
+            assert_snapshot!("refused", text);
+        });
+    };
+    glob!("..", "bad-config/*.{hcl,json}", check);
+    glob!("..", "bad-config/*/main.hcl", check);
+}
+
+#[test]
+fn every_kind_of_fault_has_a_case() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/bad-config");
+    let mut codes = BTreeSet::new();
+    let mut cases = 0;
+    for entry in std::fs::read_dir(root).expect("the folder of cases") {
+        let path = entry.expect("an entry").path();
+        let path: PathBuf = if path.is_dir() {
+            path.join("main.hcl")
+        } else {
+            path
+        };
+        codes.extend(problems(&path).iter().map(|problem| problem.code));
+        cases += 1;
+    }
+    let missing: Vec<&str> = ProblemCode::ALL
+        .iter()
+        .filter(|code| !codes.contains(code))
+        .map(|code| code.as_str())
+        .collect();
+    assert!(missing.is_empty(), "no case for {missing:?}");
+    assert!(cases >= 60, "{cases} cases");
+}
+
+#[test]
+fn problems_as_json_have_the_shape_of_terraform() {
+    let text = "pool \"general\" {\n  wieght = 10\n}\n";
+    let problems = load_text(text).expect_err("an unknown argument");
+    let report = report_json(&problems);
+    assert_eq!(report["format_version"], "1.0");
+    assert_eq!(report["valid"], false);
+    assert_eq!(report["error_count"], 1);
+    let diagnostic = &report["diagnostics"][0];
+    assert_eq!(diagnostic["severity"], "error");
+    assert_eq!(diagnostic["summary"], "Unsupported argument");
+    assert_eq!(diagnostic["range"]["filename"], "main.hcl");
+    assert_eq!(diagnostic["range"]["start"]["line"], 2);
+    assert_eq!(diagnostic["range"]["start"]["column"], 3);
+    assert_eq!(diagnostic["range"]["end"]["byte"], 25);
+    let snippet = &diagnostic["snippet"];
+    assert_eq!(snippet["context"], "pool \"general\"");
+    assert_eq!(snippet["code"], "  wieght = 10");
+    assert_eq!(snippet["start_line"], 2);
+    assert_eq!(snippet["highlight_start_offset"], 2);
+    assert_eq!(snippet["highlight_end_offset"], 8);
+}

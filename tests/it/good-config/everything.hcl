@@ -1,0 +1,170 @@
+# var owners=["platform", "data"]
+# env BUILD=42
+# secret pull_token=hunter2
+outrigger {
+  installation     = "platform-eu"
+  required_version = ">= 0.1, < 9"
+  dry_run          = false
+}
+
+variable "owners" {
+  type        = list(string)
+  description = "Teams, the first of which is asked first."
+  validation {
+    condition     = length(var.owners) > 0
+    error_message = "there must be an owner."
+  }
+}
+
+variable "sizes" {
+  type    = object({ nodes = number, cpu = optional(number, 64) })
+  default = { nodes = "12" }
+}
+
+locals {
+  # In any order: each is evaluated after what it needs.
+  tags     = merge(local.base, { Owner = one(slice(var.owners, 0, 1)) })
+  base     = { Environment = "prod", Build = env("BUILD") }
+  clusters = { for name, region in local.regions : "${name}-1" => region if name != "ap" }
+  regions  = { eu = "eu-central-1", us = "us-east-1", ap = "ap-south-1" }
+}
+
+cluster "fleet" {
+  for_each = local.clusters
+  name     = "k-${each.key}"
+  region   = each.value
+  mode     = startswith(each.key, "eu-") ? "manage" : "observe"
+  tags     = local.tags
+  kubeconfig {
+    path    = "${path.config}/kubeconfig"
+    context = each.key
+  }
+  api {
+    poll         = "30s"
+    qps          = 50
+    burst        = 100
+    concurrency  = 8
+    watch_list   = "off"
+    view_max_age = "2m"
+  }
+}
+
+cluster "lab" {
+  simulated {
+    catalog = "types.json"
+    boot    = "2s"
+    address = "127.0.0.1:7070"
+  }
+}
+
+node_class "general" {
+  for_each            = toset(keys(local.clusters))
+  clusters            = ["k-${each.value}"]
+  role                = "node-${each.key}"
+  detailed_monitoring = true
+  user_data           = <<-EOT
+    #!/bin/sh
+    %{ for owner in var.owners ~}
+    echo ${owner} >> /etc/owners
+    %{ endfor ~}
+    echo ${secret("pull_token")} > /etc/token
+  EOT
+  tags                = merge(local.tags, { Name = "${each.key}-node" })
+  ami { alias = "al2023@latest" }
+  ami {
+    name  = "my-image-*"
+    owner = "self"
+  }
+  subnet { tags = { "karpenter.sh/discovery" = each.key } }
+  security_group { id = "sg-0123456789" }
+  block_device "/dev/xvda" {
+    volume_size = "50Gi"
+    volume_type = "gp3"
+    encrypted   = true
+  }
+  metadata_options { http_tokens = "required" }
+  kubelet {
+    max_pods        = 110
+    system_reserved = { cpu = "100m", memory = "200Mi" }
+  }
+}
+
+schedule "night" {
+  start    = "0 22 * * *"
+  end      = "0 6 * * *"
+  timezone = "Europe/Berlin"
+}
+
+defaults "pool" {
+  node_class               = node_class.general
+  weight                   = 5
+  expire_after             = "336h"
+  termination_grace_period = "24h"
+  disruption {
+    consolidation     = "empty"
+    consolidate_after = "5m"
+  }
+}
+
+pool "general" {
+  clusters     = ["k-*"]
+  weight       = 50
+  labels       = { team = var.owners[0], "example.com/tier" = 1 }
+  annotations  = { "example.com/note" = "anything goes here: ü" }
+  limits       = { cpu = var.sizes.cpu * 1.5, memory = "8000Gi", nodes = var.sizes.nodes, "nvidia.com/gpu" = 0 }
+  expire_after = "never"
+  require "karpenter.sh/capacity-type" { in = ["spot", "on-demand"] }
+  require "karpenter.k8s.aws/instance-category" {
+    in         = ["c", "m", "r"]
+    min_values = 2
+  }
+  require "karpenter.k8s.aws/instance-generation" {
+    gt = 5
+    lt = 9
+  }
+  require "example.com/tier" { not_in = ["0"] }
+  require "example.com/legacy" { exists = false }
+  require "beta.kubernetes.io/arch" { in = ["amd64"] }
+  taint "dedicated" {
+    effect = "NoSchedule"
+    value  = "general"
+  }
+  taint "dedicated" { effect = "NoExecute" }
+  startup_taint "node.cilium.io/agent-not-ready" { effect = "NoExecute" }
+  disruption {
+    consolidate_after = "never"
+    budget { nodes = "20%" }
+    budget {
+      nodes   = 0
+      reasons = ["drifted", "underutilized"]
+      during  = schedule.night
+    }
+    budget {
+      nodes    = 3
+      schedule = "@daily"
+      duration = "1h30m"
+      timezone = "America/New_York"
+    }
+  }
+}
+
+pool "spare" {
+  clusters               = ["lab", "k-eu-1"]
+  launch_timeout         = "90s"
+  registration_timeout   = "10m"
+  initialization_timeout = "1h"
+}
+
+scheduler {
+  batch_idle = "500ms"
+  batch_max  = "5s"
+}
+
+telemetry {
+  listen = "[::1]:9464"
+  log {
+    format = "journald"
+    level  = "debug"
+  }
+  metrics { names = ["outrigger"] }
+}
