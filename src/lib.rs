@@ -18,3 +18,5 @@ pub mod disrupt;
 pub mod plan;
 
 pub mod engine;
+
+pub mod sim;

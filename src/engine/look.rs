@@ -45,10 +45,8 @@ impl Engine {
             }
             None => self.whole(now),
         }
-        if let Some(at) = self.state.views.next_stale() {
-            // One millisecond on, the age is above its limit.
-            let at = at.checked_add(SignedDuration::from_millis(1)).unwrap_or(at);
-            self.wake_at(at.max(now), "a watch may be stale");
+        if let Some(at) = self.state.views.next_stale(now) {
+            self.wake_at(at, "a watch may be stale");
         }
     }
 

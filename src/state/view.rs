@@ -86,13 +86,12 @@ impl Views {
         })
     }
 
-    /// When the first watch will be stale unless it gives a sign of life.
-    pub fn next_stale(&self) -> Option<Timestamp> {
-        let seen = self
-            .kinds
-            .values()
-            .filter(|view| view.synced)
-            .filter_map(|view| view.seen);
-        seen.min().and_then(|at| at.checked_add(AGE_MAX).ok())
+    /// When the next watch that is not stale yet will be, unless it gives a sign of life.
+    pub fn next_stale(&self, now: Timestamp) -> Option<Timestamp> {
+        // One millisecond on, the age is above its limit.
+        let limit = AGE_MAX + SignedDuration::from_millis(1);
+        let synced = self.kinds.values().filter(|view| view.synced);
+        let stale = synced.filter_map(|view| view.seen?.checked_add(limit).ok());
+        stale.filter(|at| *at > now).min()
     }
 }

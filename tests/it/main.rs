@@ -7,6 +7,8 @@ mod config;
 
 mod engine;
 
+mod sim;
+
 mod solve;
 
 #[cfg(feature = "shell")]

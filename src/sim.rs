@@ -1,0 +1,504 @@
+//! A world for the engine: virtual clock, cloud, cluster and faults, all from one seed.
+//! It must not know real time, and nothing in it may depend on anything but its arguments.
+//!
+//! ```text
+//!        ┌────────────── events, late, lost or cut ◄── watches ◄── cluster ◄─┐
+//!        ▼                                                                   │ booted, ended
+//!     engine ──► commands, late or lost ──► checked against the truth ──► cloud
+//! ```
+
+pub mod chance;
+
+pub mod timers;
+
+pub mod workload;
+
+pub mod scenario;
+
+pub mod timeline;
+
+pub mod cloud;
+
+pub mod cluster;
+
+pub mod faults;
+
+pub mod watches;
+
+pub mod summary;
+
+pub mod invariants;
+
+mod deeds;
+
+mod mishaps;
+
+mod news;
+
+mod strangers;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use fastrand::Rng;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::catalog::Catalog;
+use crate::engine::Engine;
+use crate::engine::command::{Answer, CommandId, Issued};
+use crate::engine::event::Event;
+use crate::model::cluster::Cluster;
+use crate::model::instance::{InstanceType, OfferingKey};
+use crate::model::object::Kind;
+use crate::model::pool::Pool;
+use crate::model::requirement::Requirement;
+use crate::sim::chance::{between, stream};
+use crate::sim::cloud::{Cloud, CloudSettings};
+use crate::sim::cluster::SimCluster;
+use crate::sim::faults::{Cut, Faults, Mishap, Trip};
+use crate::sim::invariants::{Checker, Rule, Scene, Violation};
+use crate::sim::scenario::Scenario;
+use crate::sim::summary::{FixedFleet, SAMPLE, Summary, percentile};
+use crate::sim::timeline::{Fact, Line};
+use crate::sim::timers::{Timers, later};
+use crate::sim::watches::{Listing, Watches};
+
+/// What a world is made from.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// What happens.
+    pub scenario: Arc<Scenario>,
+    /// The configuration in force.
+    pub config: Arc<Cluster>,
+    /// Shapes and prices.
+    pub catalog: Arc<Catalog>,
+}
+
+impl Setup {
+    /// A setup with only those types of the catalog that some pool may use, and the fixed type: the
+    /// others would change nothing and take their time at every plan.
+    pub fn new(scenario: Arc<Scenario>, config: Arc<Cluster>, catalog: &Catalog) -> Self {
+        let usable = |shape: &InstanceType| {
+            let fits = |pool: &Pool| {
+                pool.requirements.iter().all(|(key, wanted)| {
+                    let values = shape.requirements.get(key).and_then(Requirement::values);
+                    values.is_none_or(|values| values.iter().any(|value| wanted.has(value)))
+                        || wanted.allows_absence()
+                })
+            };
+            shape.name == scenario.fixed_type || config.pools.iter().any(fits)
+        };
+        let types = catalog.types().filter(|shape| usable(shape)).cloned();
+        let catalog = Arc::new(Catalog::new(types));
+        Self {
+            scenario,
+            config,
+            catalog,
+        }
+    }
+}
+
+/// What the world itself does later.
+#[derive(Clone, Debug)]
+enum Due {
+    Arrive(u64, Box<Issued>, Trip),
+    Answer(u64, CommandId, Box<Answer>),
+    Tell(u64, Box<Event>),
+    Happen(Mishap),
+    WatchBack(Kind, Option<Cut>, Timestamp),
+    Start,
+    Bookmarks,
+    Shortage(usize, bool),
+    Interrupt(u32),
+    Restock(Vec<OfferingKey>),
+    Sample,
+}
+
+/// Counts for the summary.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    launched: usize,
+    retired: usize,
+    live: usize,
+    peak: usize,
+    refusals: u32,
+    interruptions: u32,
+    restarts: u32,
+}
+
+/// Bookmarks come this often: the shell looks for signs of life three times a minute, API servers
+/// give one once a minute.
+const BOOKMARKS: SignedDuration = SignedDuration::from_secs(40);
+
+/// An engine that is woken this often within one moment never comes to rest.
+const SPINS_MAX: u32 = 1000;
+
+/// In the end faults may have left nodes that have to time out, one after the other.
+const SETTLE: SignedDuration = SignedDuration::from_mins(90);
+
+/// Nothing may be done in this last while.
+const QUIET: SignedDuration = SignedDuration::from_mins(15);
+
+/// A cluster, a cloud and a daemon, at a moment.
+#[derive(Debug)]
+pub struct World {
+    setup: Setup,
+    seed: u64,
+    now: Timestamp,
+    limit: Timestamp,
+    engine: Option<Engine>,
+    life: u64,
+    scene: Scene,
+    watches: Watches,
+    faults: Faults,
+    timers: Timers<Due>,
+    checker: Checker,
+    fixed: FixedFleet,
+    tally: Tally,
+    lines: VecDeque<Line>,
+    spins: (Timestamp, u32),
+    lags: Rng,
+    picks: Rng,
+}
+
+impl World {
+    /// The world of a scenario under a seed, with the seed's faults or with none.
+    pub fn new(setup: Setup, seed: u64, faults: bool) -> Self {
+        let scenario = Arc::clone(&setup.scenario);
+        let (start, end) = (scenario.start, scenario.end);
+        let faults = if faults {
+            Faults::drawn(seed, start, end)
+        } else {
+            Faults::none(seed)
+        };
+        let ms = SignedDuration::from_millis;
+        let settings = CloudSettings {
+            seed,
+            boot: scenario.boot,
+            launch_delay: ms(8000),
+            terminate_delay: ms(25_000),
+            listing_lag: faults.listing_lag(),
+            capacity: std::collections::BTreeMap::new(),
+        };
+        let scene = Scene {
+            config: Arc::clone(&setup.config),
+            catalog: Arc::clone(&setup.catalog),
+            cluster: SimCluster::new(&scenario.workloads, seed),
+            cloud: Cloud::new(Arc::clone(&setup.catalog), settings),
+        };
+        let fixed = FixedFleet::new(setup.catalog.get(scenario.fixed_type.as_str()));
+        let mut world = Self {
+            setup,
+            seed,
+            now: start,
+            limit: end,
+            engine: None,
+            life: 0,
+            scene,
+            watches: Watches::default(),
+            faults,
+            timers: Timers::default(),
+            checker: Checker::default(),
+            fixed,
+            tally: Tally::default(),
+            lines: VecDeque::new(),
+            spins: (start, 0),
+            lags: stream(seed, "world/lags"),
+            picks: stream(seed, "world/picks"),
+        };
+        world.foresee(&scenario);
+        world.settle_strangers();
+        world
+    }
+
+    /// Notes everything that is known to come.
+    fn foresee(&mut self, scenario: &Scenario) {
+        self.timers.at(scenario.start, Due::Start);
+        self.timers.at(scenario.start, Due::Sample);
+        self.timers.after(scenario.start, BOOKMARKS, Due::Bookmarks);
+        for (index, shortage) in scenario.shortages.iter().enumerate() {
+            self.timers.at(shortage.from, Due::Shortage(index, true));
+            if let Some(until) = shortage.until {
+                self.timers.at(until, Due::Shortage(index, false));
+            }
+        }
+        for interruption in &scenario.interruptions {
+            self.timers
+                .at(interruption.at, Due::Interrupt(interruption.count));
+        }
+        for (at, mishap) in self.faults.mishaps() {
+            self.timers.at(*at, Due::Happen(*mishap));
+        }
+    }
+
+    /// The time in this world.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Cluster and cloud as they really are.
+    pub fn scene(&self) -> &Scene {
+        &self.scene
+    }
+
+    /// Cluster and cloud, for what users and other programs would do to them.
+    pub fn scene_mut(&mut self) -> &mut Scene {
+        &mut self.scene
+    }
+
+    /// The engine, while the daemon runs.
+    pub fn engine(&self) -> Option<&Engine> {
+        self.engine.as_ref()
+    }
+
+    /// What has not held so far.
+    pub fn violations(&self) -> &[Violation] {
+        self.checker.violations()
+    }
+
+    /// What has been commanded so far.
+    pub fn checker(&self) -> &Checker {
+        &self.checker
+    }
+
+    /// The facts since they were last taken, in order.
+    pub fn take_lines(&mut self) -> VecDeque<Line> {
+        std::mem::take(&mut self.lines)
+    }
+
+    /// Lets the next thing happen. Returns when it did; none once the day is over.
+    pub fn step(&mut self) -> Option<Timestamp> {
+        let next = self.next_at().filter(|at| *at <= self.limit)?;
+        self.now = self.now.max(next);
+        let now = self.now;
+        if self.timers.next_at().is_some_and(|at| at <= now) {
+            while let Some((_, due)) = self.timers.due(now) {
+                self.happen(due);
+            }
+        } else if self.scene.cloud.next_at().is_some_and(|at| at <= now) {
+            for event in self.scene.cloud.advance(now) {
+                self.cloud_event(event);
+            }
+        } else if self.scene.cluster.next_at().is_some_and(|at| at <= now) {
+            self.scene.cluster.advance(now);
+        } else if let Some(delivery) = self.watches.deliver(now) {
+            self.hear(delivery.event);
+        } else {
+            self.wake();
+        }
+        self.spread_news();
+        Some(now)
+    }
+
+    /// Lets everything happen up to a time.
+    pub fn run_until(&mut self, until: Timestamp) {
+        while self.next_at().is_some_and(|at| at <= until) && self.step().is_some() {}
+        self.now = self.now.max(until.min(self.limit));
+    }
+
+    /// Runs the day to its end.
+    pub fn run(&mut self) {
+        while self.step().is_some() {}
+        self.now = self.limit;
+    }
+
+    /// Runs the day to its end and on until everything must have come to rest, and looks whether it
+    /// has. Returns all that did not hold.
+    pub fn finish(&mut self) -> &[Violation] {
+        self.run();
+        self.limit = later(self.setup.scenario.end, SETTLE);
+        self.run();
+        let acts = self.checker.acts();
+        self.limit = later(self.limit, QUIET);
+        self.run();
+        let acts = self.checker.acts() - acts;
+        self.checker.settled(&self.scene, acts, self.now);
+        self.check_strangers();
+        self.checker.violations()
+    }
+
+    fn next_at(&self) -> Option<Timestamp> {
+        let wake = self
+            .engine
+            .as_ref()
+            .and_then(Engine::poll_timeout)
+            .map(|(at, _)| at);
+        [
+            self.timers.next_at(),
+            self.scene.cloud.next_at(),
+            self.scene.cluster.next_at(),
+            self.watches.next_at(),
+            wake,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    fn happen(&mut self, due: Due) {
+        match due {
+            Due::Arrive(life, issued, trip) => self.arrive(life, *issued, trip),
+            Due::Answer(life, id, answer) if life == self.life => {
+                self.hear(Event::Answered(id, *answer));
+            }
+            Due::Tell(life, event) if life == self.life => self.hear(*event),
+            Due::Answer(..) | Due::Tell(..) => {}
+            Due::Happen(mishap) => self.go_wrong(mishap),
+            Due::WatchBack(kind, cut, since) => self.watch_back(kind, cut, since),
+            Due::Start => self.start_daemon(),
+            Due::Bookmarks => {
+                for kind in Kind::ALL {
+                    let event = Event::WatchAlive(kind);
+                    self.watches
+                        .tell(kind, event, self.now, SignedDuration::ZERO);
+                }
+                self.timers.after(self.now, BOOKMARKS, Due::Bookmarks);
+            }
+            Due::Shortage(index, begins) => self.shortage(index, begins),
+            Due::Interrupt(count) => self.take_back(count),
+            Due::Restock(keys) => self.restock(keys),
+            Due::Sample => {
+                self.fixed.sample(&self.scene.cluster);
+                if self.now < self.setup.scenario.end {
+                    self.timers.after(self.now, SAMPLE, Due::Sample);
+                }
+            }
+        }
+    }
+
+    /// Starts the daemon, or starts it anew: it knows nothing and hears everything.
+    fn start_daemon(&mut self) {
+        if self.engine.is_some() {
+            return;
+        }
+        self.life += 1;
+        let engine_seed = self
+            .seed
+            .wrapping_add(self.life.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        self.engine = Some(Engine::new(engine_seed));
+        self.note(Fact::Started);
+        self.hear(Event::ConfigChanged(Arc::clone(&self.setup.config)));
+        self.hear(Event::CatalogChanged(Arc::clone(&self.setup.catalog)));
+        for kind in Kind::ALL {
+            let wait = self.lag(20, 600);
+            self.list_kind(kind, None, wait);
+        }
+    }
+
+    /// Stops the daemon. What it has sent off arrives all the same, with a probability of one half.
+    pub fn stop_daemon(&mut self) {
+        if self.engine.take().is_none() {
+            return;
+        }
+        self.life += 1;
+        self.watches.end();
+        let picks = &mut self.picks;
+        self.timers
+            .retain(|due| !matches!(due, Due::Arrive(..)) || picks.bool());
+        self.note(Fact::Stopped);
+    }
+
+    fn list_kind(&mut self, kind: Kind, cut: Option<(Cut, Timestamp)>, wait: SignedDuration) {
+        let mut objects = self.scene.cluster.store().list(kind);
+        let listing = match cut {
+            Some((cut, since)) => mishaps::cut_off(&mut objects, cut, since, &mut self.picks),
+            None => Listing::Whole,
+        };
+        self.watches.list(
+            Event::Reset(kind, objects),
+            kind,
+            listing,
+            later(self.now, wait),
+        );
+    }
+
+    /// Gives the engine an event and carries off what it wants done.
+    fn hear(&mut self, event: Event) {
+        let now = self.now;
+        let Some(engine) = &mut self.engine else {
+            return;
+        };
+        engine.handle(event, now);
+        self.collect();
+    }
+
+    fn wake(&mut self) {
+        let (at, count) = self.spins;
+        self.spins = if at == self.now {
+            (at, count + 1)
+        } else {
+            (self.now, 1)
+        };
+        if self.spins.1 == SPINS_MAX {
+            let why = self
+                .engine
+                .as_ref()
+                .and_then(Engine::poll_timeout)
+                .map_or("", |(_, w)| w);
+            self.checker
+                .fault(Rule::Spin, self.now, format!("woken without end: {why}"));
+            self.stop_daemon();
+            return;
+        }
+        self.hear(Event::Timeout);
+    }
+
+    /// Takes commands and reports from the engine.
+    fn collect(&mut self) {
+        while let Some(issued) = self.engine.as_mut().and_then(Engine::next_command) {
+            self.send(issued);
+        }
+        while let Some(report) = self.engine.as_mut().and_then(Engine::next_report) {
+            self.tell(report);
+        }
+    }
+
+    fn lag(&mut self, low_ms: i64, high_ms: i64) -> SignedDuration {
+        let ms = SignedDuration::from_millis;
+        between(&mut self.lags, ms(low_ms), ms(high_ms))
+    }
+
+    fn note(&mut self, fact: Fact) {
+        self.lines.push_back(Line { at: self.now, fact });
+    }
+
+    /// The day so far in numbers.
+    pub fn summary(&self) -> Summary {
+        let cost = self
+            .scene
+            .cloud
+            .all()
+            .filter(|machine| self.scene.is_ours(machine.truth()))
+            .filter_map(|machine| {
+                let price = self
+                    .scene
+                    .catalog
+                    .offering(&machine.truth().offering)?
+                    .price;
+                Some(machine.billed(self.now).as_secs_f64() / 3600.0 * price.usd_per_h())
+            })
+            .sum();
+        let waits = self.scene.cluster.waits();
+        let scenario = &self.setup.scenario;
+        Summary {
+            title: scenario.title.clone(),
+            seed: self.seed,
+            start: scenario.start,
+            end: self.now,
+            pods_bound: waits.len(),
+            bind_p50: percentile(waits, 50),
+            bind_p95: percentile(waits, 95),
+            launched: self.tally.launched,
+            retired: self.tally.retired,
+            peak: self.tally.peak,
+            cost,
+            fixed_type: scenario.fixed_type.clone(),
+            fixed_peak: self.fixed.peak(),
+            fixed_cost: self.fixed.cost(),
+            evictions: self.scene.cluster.evictions(),
+            refusals: self.tally.refusals,
+            interruptions: self.tally.interruptions,
+            restarts: self.tally.restarts,
+        }
+    }
+}

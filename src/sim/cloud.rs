@@ -1,0 +1,378 @@
+//! EC2 as it behaves: capacity, allocation, client tokens, delays, listings that lag, spot notices.
+//! It must not know which cluster its instances join, nor what they are for.
+//!
+//! It serves the simulation, and behind a real API server it serves `run` as a simulated cloud.
+
+pub mod machine;
+
+pub mod stock;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fastrand::Rng;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::catalog::Catalog;
+use crate::engine::command::{Answer, FailureKind, Launch, Refusal, RefusalKind};
+use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
+use crate::model::id::{ClaimId, ClusterName, InstanceId};
+use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey, Price};
+use crate::model::labels::Labels;
+use crate::model::taint::Taint;
+use crate::sim::chance::{stream, up_to};
+use crate::sim::cloud::machine::Machine;
+use crate::sim::cloud::stock::Stock;
+use crate::sim::timers::{Timers, later};
+
+/// How long before its end a spot instance is told. Source: EC2 user guide, spot interruptions.
+pub const SPOT_NOTICE: SignedDuration = SignedDuration::from_mins(2);
+
+/// How long a terminated instance stays in listings: about an hour in EC2.
+pub const TERMINATED_VISIBLE: SignedDuration = SignedDuration::from_hours(1);
+
+/// How this EC2 behaves.
+#[derive(Clone, Debug)]
+pub struct CloudSettings {
+    /// Decides ids and lags.
+    pub seed: u64,
+    /// Time from launch until the instance's kubelet registers.
+    pub boot: SignedDuration,
+    /// Time an instance is pending before it runs.
+    pub launch_delay: SignedDuration,
+    /// Time an instance is shutting down before it is terminated.
+    pub terminate_delay: SignedDuration,
+    /// Longest time until a listing shows a new instance or a new state.
+    pub listing_lag: SignedDuration,
+    /// How many more instances may be launched; offerings that are not named are never short.
+    pub capacity: BTreeMap<OfferingKey, u32>,
+}
+
+impl Default for CloudSettings {
+    /// No delay, no lag, no shortage.
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            boot: SignedDuration::ZERO,
+            launch_delay: SignedDuration::ZERO,
+            terminate_delay: SignedDuration::ZERO,
+            listing_lag: SignedDuration::ZERO,
+            capacity: BTreeMap::new(),
+        }
+    }
+}
+
+/// What EC2 does or tells of its own accord.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CloudEvent {
+    /// An instance's kubelet is up and registers its node.
+    Booted {
+        /// The instance.
+        instance: Instance,
+        /// Labels the launch gave.
+        labels: Labels,
+        /// Taints the launch gave.
+        taints: Vec<Taint>,
+    },
+    /// A spot instance will be taken back.
+    Interrupted {
+        /// The instance.
+        instance: InstanceId,
+        /// When.
+        at: Timestamp,
+    },
+    /// An instance is terminated: whatever ran on it is gone.
+    Ended {
+        /// The instance.
+        instance: InstanceId,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Todo {
+    Run,
+    Boot,
+    Tell,
+    Reclaim,
+    End,
+}
+
+/// An account's instances in one region.
+#[derive(Clone, Debug)]
+pub struct Cloud {
+    catalog: Arc<Catalog>,
+    settings: CloudSettings,
+    stock: Stock,
+    machines: BTreeMap<InstanceId, Machine>,
+    tokens: BTreeMap<ClaimId, InstanceId>,
+    timers: Timers<(InstanceId, Todo)>,
+    ids: Rng,
+    lags: Rng,
+}
+
+impl Cloud {
+    /// An empty account.
+    pub fn new(catalog: Arc<Catalog>, settings: CloudSettings) -> Self {
+        Self {
+            catalog,
+            stock: Stock::new(settings.capacity.clone()),
+            machines: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            timers: Timers::default(),
+            ids: stream(settings.seed, "cloud/ids"),
+            lags: stream(settings.seed, "cloud/lags"),
+            settings,
+        }
+    }
+
+    /// Launches one instance. The claim's id is the client token: repeating a launch gives the same
+    /// instance, or an error once that has ended.
+    ///
+    /// One call buys one way, as CreateFleet does: reserved before spot before on-demand, by what
+    /// the offerings name. On-demand takes the lowest price, spot the best of price and depth.
+    pub fn launch(&mut self, launch: &Launch, now: Timestamp) -> Answer {
+        if let Some(machine) = self
+            .tokens
+            .get(&launch.claim.id)
+            .and_then(|id| self.machines.get(id))
+        {
+            return repeated(machine);
+        }
+        let Some(way) = launch.offerings.iter().map(|key| key.capacity_type).min() else {
+            return failed(FailureKind::Invalid, "the launch names no offering");
+        };
+        let wanted = launch
+            .offerings
+            .iter()
+            .filter(|key| key.capacity_type == way);
+        let mut refused = Vec::new();
+        let mut sold: Vec<(OfferingKey, Price)> = Vec::new();
+        for key in wanted {
+            match self.price(key) {
+                None => refused.push((key, RefusalKind::Unsupported)),
+                Some(_) if self.stock.left(key) == Some(0) => {
+                    refused.push((key, RefusalKind::InsufficientCapacity));
+                }
+                Some(price) => sold.push((key.clone(), price)),
+            }
+        }
+        let chosen = match way {
+            CapacityType::Spot => self.stock.price_capacity_optimized(&sold),
+            CapacityType::OnDemand | CapacityType::Reserved => stock::lowest_price(&sold),
+        };
+        let Some(offering) = chosen else {
+            let refusal = |(key, kind): (&OfferingKey, _)| Refusal {
+                offering: key.clone(),
+                kind,
+            };
+            return Answer::LaunchRefused(refused.into_iter().map(refusal).collect());
+        };
+        Answer::Launched(self.start(launch, offering, now))
+    }
+
+    fn price(&self, key: &OfferingKey) -> Option<Price> {
+        self.catalog
+            .offering(key)
+            .filter(|offering| offering.available)
+            .map(|o| o.price)
+    }
+
+    fn start(&mut self, launch: &Launch, offering: OfferingKey, now: Timestamp) -> Instance {
+        self.stock.take(&offering);
+        let instance = Instance {
+            id: self.new_id(),
+            offering,
+            state: InstanceState::Pending,
+            launched: now,
+            tags: launch.tags.clone(),
+        };
+        let id = instance.id.clone();
+        let seen = later(now, self.lag());
+        let machine = Machine::new(
+            instance.clone(),
+            launch.labels.clone(),
+            launch.taints.clone(),
+            seen,
+        );
+        self.machines.insert(id.clone(), machine);
+        self.tokens.insert(launch.claim.id.clone(), id.clone());
+        self.timers
+            .after(now, self.settings.launch_delay, (id.clone(), Todo::Run));
+        let boot = self.settings.boot.max(self.settings.launch_delay);
+        self.timers.after(now, boot, (id, Todo::Boot));
+        instance
+    }
+
+    fn new_id(&mut self) -> InstanceId {
+        loop {
+            let id = InstanceId(format!("i-{:016x}", self.ids.u64(..)));
+            if !self.machines.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
+    fn lag(&mut self) -> SignedDuration {
+        up_to(&mut self.lags, self.settings.listing_lag)
+    }
+
+    /// Ends an instance; ending it again changes nothing.
+    pub fn terminate(&mut self, instance: &InstanceId, now: Timestamp) -> Answer {
+        let Some(machine) = self.machines.get(instance) else {
+            return failed(FailureKind::Gone, "InvalidInstanceID.NotFound");
+        };
+        if machine.truth().state.is_live() {
+            self.shut_down(instance, now);
+        }
+        let state = self
+            .machines
+            .get(instance)
+            .map(|machine| machine.truth().state);
+        Answer::Terminating(state.unwrap_or(InstanceState::Terminated))
+    }
+
+    fn shut_down(&mut self, instance: &InstanceId, now: Timestamp) {
+        self.turn(instance, InstanceState::ShuttingDown, now);
+        self.timers.after(
+            now,
+            self.settings.terminate_delay,
+            (instance.clone(), Todo::End),
+        );
+    }
+
+    fn turn(&mut self, instance: &InstanceId, state: InstanceState, now: Timestamp) {
+        let seen = later(now, self.lag());
+        if let Some(machine) = self.machines.get_mut(instance) {
+            machine.turn(state, now, seen);
+        }
+    }
+
+    /// What a listing of the instances of one installation and cluster shows: as EC2 does it, that
+    /// may be an earlier truth.
+    pub fn list(
+        &mut self,
+        installation: &str,
+        cluster: &ClusterName,
+        now: Timestamp,
+    ) -> Vec<Instance> {
+        let has = |tags: &Labels, tag: &str, value: &str| tags.get(tag).is_some_and(|v| v == value);
+        self.machines
+            .values()
+            .filter(|machine| {
+                let tags = &machine.truth().tags;
+                has(tags, TAG_INSTALLATION, installation)
+                    && has(tags, TAG_CLUSTER, cluster.as_str())
+            })
+            .filter_map(|machine| machine.seen(now))
+            .collect()
+    }
+
+    /// Every instance there ever was, as it really is.
+    pub fn all(&self) -> impl Iterator<Item = &Machine> {
+        self.machines.values()
+    }
+
+    /// One instance, as it really is.
+    pub fn get(&self, instance: &str) -> Option<&Machine> {
+        self.machines.get(instance)
+    }
+
+    /// When something happens next without being asked for.
+    pub fn next_at(&self) -> Option<Timestamp> {
+        self.timers.next_at()
+    }
+
+    /// Lets everything happen that is due at `now`, in order.
+    pub fn advance(&mut self, now: Timestamp) -> Vec<CloudEvent> {
+        let mut events = Vec::new();
+        while let Some((at, (id, todo))) = self.timers.due(now) {
+            events.extend(self.happen(id, todo, at));
+        }
+        events
+    }
+
+    fn happen(&mut self, id: InstanceId, todo: Todo, at: Timestamp) -> Option<CloudEvent> {
+        let machine = self.machines.get(&id)?;
+        let state = machine.truth().state;
+        match todo {
+            Todo::Run if state == InstanceState::Pending => {
+                self.turn(&id, InstanceState::Running, at);
+                None
+            }
+            Todo::Boot if state.is_live() => Some(CloudEvent::Booted {
+                instance: machine.truth().clone(),
+                labels: machine.labels.clone(),
+                taints: machine.taints.clone(),
+            }),
+            Todo::Tell if state.is_live() => Some(CloudEvent::Interrupted {
+                instance: id,
+                at: machine.reclaimed?,
+            }),
+            Todo::Reclaim if state.is_live() => {
+                self.shut_down(&id, at);
+                None
+            }
+            Todo::End if state != InstanceState::Terminated => {
+                self.stock.give_back(&machine.truth().offering);
+                self.turn(&id, InstanceState::Terminated, at);
+                Some(CloudEvent::Ended { instance: id })
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes a spot instance back: it is told at `now` and ends two minutes later. False when it is
+    /// no live spot instance, or has been told already.
+    pub fn interrupt(&mut self, instance: &InstanceId, now: Timestamp) -> bool {
+        let Some(machine) = self.machines.get_mut(instance) else {
+            return false;
+        };
+        let truth = machine.truth();
+        if !truth.state.is_live()
+            || truth.offering.capacity_type != CapacityType::Spot
+            || machine.reclaimed.is_some()
+        {
+            return false;
+        }
+        let end = later(now, SPOT_NOTICE);
+        machine.reclaimed = Some(end);
+        self.timers.at(now, (instance.clone(), Todo::Tell));
+        self.timers.at(end, (instance.clone(), Todo::Reclaim));
+        true
+    }
+
+    /// An instance fails without a word: its machine ends at once. False when it was not live.
+    pub fn fail(&mut self, instance: &InstanceId, now: Timestamp) -> bool {
+        let live = self
+            .get(instance.as_str())
+            .is_some_and(|m| m.truth().state.is_live());
+        if live {
+            self.shut_down(instance, now);
+        }
+        live
+    }
+
+    /// How many more instances of an offering may be launched; none means it is never short.
+    pub fn set_capacity(&mut self, offering: OfferingKey, left: Option<u32>) {
+        self.stock.set(offering, left);
+    }
+}
+
+fn repeated(machine: &Machine) -> Answer {
+    let instance = machine.truth();
+    if instance.state.is_live() {
+        return Answer::Launched(instance.clone());
+    }
+    let text = format!(
+        "the client token was used for {}, which has ended",
+        instance.id
+    );
+    failed(FailureKind::Invalid, &text)
+}
+
+fn failed(kind: FailureKind, text: &str) -> Answer {
+    Answer::Failed {
+        kind,
+        text: text.to_owned(),
+    }
+}

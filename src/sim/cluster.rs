@@ -1,0 +1,166 @@
+//! A cluster as far as anyone outside can tell: API server, owners, scheduler, kubelets, budgets.
+//! It must not know Outrigger: whatever it is asked for, it answers as Kubernetes would.
+
+pub mod filter;
+
+pub mod store;
+
+pub mod owners;
+
+pub mod scheduler;
+
+pub mod kubelet;
+
+pub mod api;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fastrand::Rng;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::id::{NodeName, PodKey};
+use crate::sim::chance::{between, stream};
+use crate::sim::cluster::kubelet::Kubelet;
+use crate::sim::cluster::owners::Owned;
+use crate::sim::cluster::store::Store;
+use crate::sim::timeline::Fact;
+use crate::sim::timers::Timers;
+use crate::sim::workload::Workload;
+
+/// A pod that waits for a place: its rank (priority, then age), key and UID.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Waiter {
+    rank: (i64, u64),
+    pod: PodKey,
+    uid: String,
+}
+
+/// What the cluster's own machinery does later.
+#[derive(Clone, Debug)]
+enum Todo {
+    Scale(usize, u32),
+    Reconcile(usize),
+    Schedule,
+    Bind(NodeName, Vec<Waiter>),
+    Run(PodKey, String),
+    Finish(PodKey, String),
+    Leave(PodKey, String),
+    Clean(PodKey, String),
+    Ready(NodeName),
+    Unstart(NodeName),
+    Silent(NodeName),
+    EvictLost(NodeName),
+    Collect(NodeName),
+}
+
+/// A cluster.
+#[derive(Clone, Debug)]
+pub struct SimCluster {
+    store: Store,
+    owned: Vec<Owned>,
+    owners: BTreeMap<String, usize>,
+    kubelets: BTreeMap<NodeName, Kubelet>,
+    targets: BTreeMap<PodKey, NodeName>,
+    waiting: BTreeMap<(i64, u64), (PodKey, String)>,
+    scheduling: bool,
+    unbalanced: BTreeSet<usize>,
+    timers: Timers<Todo>,
+    facts: Vec<Fact>,
+    waits: Vec<SignedDuration>,
+    evictions: u32,
+    paces: Rng,
+    born: u64,
+}
+
+impl SimCluster {
+    /// A cluster without nodes, where these workloads will run.
+    pub fn new(workloads: &[Workload], seed: u64) -> Self {
+        let mut cluster = Self {
+            store: Store::default(),
+            owned: Vec::new(),
+            owners: BTreeMap::new(),
+            kubelets: BTreeMap::new(),
+            targets: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            scheduling: false,
+            unbalanced: BTreeSet::new(),
+            timers: Timers::default(),
+            facts: Vec::new(),
+            waits: Vec::new(),
+            evictions: 0,
+            paces: stream(seed, "cluster/paces"),
+            born: 0,
+        };
+        for name in ["default", "kube-system"] {
+            cluster.store.put_namespace(name);
+        }
+        for workload in workloads {
+            cluster.adopt(workload);
+        }
+        cluster
+    }
+
+    /// The objects.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The objects, for tests and for what other clients of the API would do.
+    pub fn store_mut(&mut self) -> &mut Store {
+        &mut self.store
+    }
+
+    /// What has become visible since it was last asked.
+    pub fn take_facts(&mut self) -> Vec<Fact> {
+        std::mem::take(&mut self.facts)
+    }
+
+    /// How long each pod that was bound had waited since it was made; daemons left out.
+    pub fn waits(&self) -> &[SignedDuration] {
+        &self.waits
+    }
+
+    /// How many evictions were granted.
+    pub fn evictions(&self) -> u32 {
+        self.evictions
+    }
+
+    /// When something happens next by itself.
+    pub fn next_at(&self) -> Option<Timestamp> {
+        self.timers.next_at()
+    }
+
+    /// Lets everything happen that is due at `now`.
+    pub fn advance(&mut self, now: Timestamp) {
+        while let Some((at, todo)) = self.timers.due(now) {
+            self.happen(todo, at);
+        }
+        self.refresh_budgets();
+    }
+
+    fn happen(&mut self, todo: Todo, now: Timestamp) {
+        match todo {
+            Todo::Scale(owner, replicas) => self.rescale(owner, replicas, now),
+            Todo::Reconcile(owner) => self.reconcile(owner, now),
+            Todo::Schedule => self.schedule(now),
+            Todo::Bind(node, pods) => self.bind(&node, pods, now),
+            Todo::Run(pod, uid) => self.run_pod(&pod, &uid, now),
+            Todo::Finish(pod, uid) => self.finish_pod(&pod, &uid, now),
+            Todo::Leave(pod, uid) => self.forget_pod(&pod, &uid, now),
+            Todo::Clean(pod, uid) => self.delete_pod(&pod, &uid, now),
+            Todo::Ready(node) => self.node_ready(&node, now),
+            Todo::Unstart(node) => self.start_is_over(&node, now),
+            Todo::Silent(node) => self.node_silent(&node, now),
+            Todo::EvictLost(node) => self.evict_lost(&node, now),
+            Todo::Collect(node) => self.collect_pods(&node, now),
+        }
+    }
+
+    fn pace(&mut self, low_ms: i64, high_ms: i64) -> SignedDuration {
+        let (low, high) = (
+            SignedDuration::from_millis(low_ms),
+            SignedDuration::from_millis(high_ms),
+        );
+        between(&mut self.paces, low, high)
+    }
+}

@@ -1,0 +1,118 @@
+//! The API calls that a client may make, answered as the API server answers them.
+//! It must not know who calls.
+
+use jiff::Timestamp;
+
+use crate::engine::command::{Answer, Command, FailureKind, NodePatch};
+use crate::model::id::{NodeName, ObjectKey, PodKey};
+use crate::model::labels::Labels;
+use crate::model::pod::PodPhase;
+use crate::sim::cluster::{SimCluster, Todo};
+
+/// What the API server says when a budget is in the way.
+const BUDGET: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
+
+impl SimCluster {
+    /// Carries out a command that is for the API server; none for what is not.
+    pub fn carry_out(&mut self, command: &Command, now: Timestamp) -> Option<Answer> {
+        let answer = match command {
+            Command::PatchNode(patch) => self.patch_node(patch, now),
+            Command::DeleteNode { node, uid } => self.delete_node(node, uid, now),
+            Command::Evict { pod, uid } => self.evict(pod, uid, now),
+            Command::ListPodsOn { node } => {
+                Answer::Pods(self.store().pods_on(node.as_str()).cloned().collect())
+            }
+            Command::Probe { kind, objects } => {
+                let exists =
+                    |(key, uid): &&(ObjectKey, String)| self.store().exists(*kind, key, uid);
+                Answer::Probed {
+                    alive: objects.iter().filter(exists).count(),
+                }
+            }
+            Command::Launch(_)
+            | Command::Terminate { .. }
+            | Command::ListInstances
+            | Command::Rewatch { .. } => return None,
+        };
+        self.refresh_budgets();
+        Some(answer)
+    }
+
+    fn patch_node(&mut self, patch: &NodePatch, now: Timestamp) -> Answer {
+        match self.store.nodes().get(&patch.node) {
+            None => return gone("node", patch.node.as_str()),
+            Some(node) if node.version != patch.version => {
+                return conflict("the object has been modified");
+            }
+            Some(_) => {}
+        }
+        self.store.change_node(&patch.node, now, |node| {
+            merge(&mut node.labels, &patch.labels);
+            merge(&mut node.annotations, &patch.annotations);
+            if let Some(taints) = &patch.taints {
+                node.taints.clone_from(taints);
+            }
+        });
+        self.node_changed(now);
+        Answer::Done
+    }
+
+    fn delete_node(&mut self, name: &NodeName, uid: &str, now: Timestamp) -> Answer {
+        match self.store.nodes().get(name) {
+            None => return gone("node", name.as_str()),
+            Some(node) if node.uid != uid => {
+                return conflict("the UID in the precondition differs");
+            }
+            Some(_) => {}
+        }
+        self.store.remove_node(name);
+        // The pod garbage collector looks every 20 s and then waits for 20 s more.
+        let wait = self.pace(20_000, 40_000);
+        self.timers.after(now, wait, Todo::Collect(name.clone()));
+        Answer::Done
+    }
+
+    fn evict(&mut self, key: &PodKey, uid: &str, now: Timestamp) -> Answer {
+        let Some(pod) = self.store.pods().get(key) else {
+            return gone("pod", &key.name);
+        };
+        if pod.uid != uid {
+            return conflict("the UID in the precondition differs");
+        }
+        let free = pod.deleting.is_some() || pod.is_terminal() || pod.phase == PodPhase::Pending;
+        let allowance = self
+            .owner_index(pod)
+            .and_then(|owner| self.allowance(owner));
+        if !free && allowance.is_some_and(|allowed| allowed <= 0) {
+            return Answer::EvictRefused(BUDGET.to_owned());
+        }
+        if pod.deleting.is_none() {
+            self.evictions += 1;
+        }
+        self.delete_pod(key, uid, now);
+        Answer::Done
+    }
+}
+
+fn merge(own: &mut Labels, changes: &[(String, Option<String>)]) {
+    for (key, value) in changes {
+        match value {
+            Some(value) => own.insert(key.clone(), value.clone()),
+            None => own.remove(key),
+        };
+    }
+}
+
+fn gone(kind: &str, name: &str) -> Answer {
+    Answer::Failed {
+        kind: FailureKind::Gone,
+        text: format!("{kind} {name:?} not found"),
+    }
+}
+
+fn conflict(text: &str) -> Answer {
+    Answer::Failed {
+        kind: FailureKind::Conflict,
+        text: text.to_owned(),
+    }
+}

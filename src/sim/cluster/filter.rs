@@ -1,0 +1,146 @@
+//! The scheduler's filter rules, written from the Kubernetes documentation and from nothing else.
+//! It must not know how Outrigger places pods: each of the two would hide the other's mistakes.
+
+use crate::model::labels::Labels;
+use crate::model::node::Node;
+use crate::model::quantity::Resources;
+use crate::model::requirement::Operator;
+use crate::model::taint::{Effect, Taint, Toleration, TolerationOperator};
+use crate::sim::workload::{Want, Workload};
+
+/// Why a node does not take a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Unfit {
+    /// It is cordoned.
+    Cordoned,
+    /// It has a taint that the pod does not tolerate.
+    Taint,
+    /// Its labels are not those that the pod wants.
+    Labels,
+    /// It has too little left.
+    Room,
+}
+
+/// Whether the node takes a pod of the workload, given what is used on it.
+pub fn admits(workload: &Workload, node: &Node, used: &Resources) -> Result<(), Unfit> {
+    // The cheap checks come first; which one says no does not matter to the scheduler.
+    if !has_room(&workload.requests, &node.allocatable, used) {
+        return Err(Unfit::Room);
+    }
+    admits_when_empty(workload, node)
+}
+
+/// Whether the node would take a pod of the workload if nothing ran on it.
+pub fn admits_when_empty(workload: &Workload, node: &Node) -> Result<(), Unfit> {
+    let tolerations = &workload.tolerations;
+    if node.unschedulable && !bears(tolerations, &cordon()) {
+        return Err(Unfit::Cordoned);
+    }
+    if node
+        .taints
+        .iter()
+        .any(|taint| repels(taint) && !bears(tolerations, taint))
+    {
+        return Err(Unfit::Taint);
+    }
+    if !labels_suit(workload, &node.labels) {
+        return Err(Unfit::Labels);
+    }
+    Ok(())
+}
+
+fn cordon() -> Taint {
+    Taint::new("node.kubernetes.io/unschedulable", Effect::NoSchedule)
+}
+
+fn repels(taint: &Taint) -> bool {
+    matches!(taint.effect, Effect::NoSchedule | Effect::NoExecute)
+}
+
+/// How many taints ask a pod of the workload to rather go elsewhere.
+pub fn discouragements(workload: &Workload, node: &Node) -> usize {
+    node.taints
+        .iter()
+        .filter(|taint| taint.effect == Effect::PreferNoSchedule)
+        .filter(|taint| !bears(&workload.tolerations, taint))
+        .count()
+}
+
+/// Whether one of the tolerations covers the taint.
+pub fn bears(tolerations: &[Toleration], taint: &Taint) -> bool {
+    tolerations.iter().any(|toleration| {
+        let effect = toleration
+            .effect
+            .is_none_or(|effect| effect == taint.effect);
+        let key = toleration.key == taint.key;
+        let value = match toleration.operator {
+            TolerationOperator::Exists => toleration.key.is_empty() || key,
+            TolerationOperator::Equal => key && toleration.value == taint.value,
+            TolerationOperator::Lt => {
+                key && integers(taint, toleration).is_some_and(|(t, o)| t < o)
+            }
+            TolerationOperator::Gt => {
+                key && integers(taint, toleration).is_some_and(|(t, o)| t > o)
+            }
+        };
+        effect && value
+    })
+}
+
+fn integers(taint: &Taint, toleration: &Toleration) -> Option<(i64, i64)> {
+    Some((taint.value.parse().ok()?, toleration.value.parse().ok()?))
+}
+
+/// Whether labels are what the workload's selector and affinity want.
+pub fn labels_suit(workload: &Workload, labels: &Labels) -> bool {
+    let selected = workload
+        .node_selector
+        .iter()
+        .all(|(key, value)| labels.get(key) == Some(value));
+    selected
+        && workload
+            .wants
+            .iter()
+            .all(|want| suits(want, labels.get(&want.key)))
+}
+
+fn suits(want: &Want, label: Option<&String>) -> bool {
+    let first = || {
+        want.values
+            .first()
+            .and_then(|value| value.parse::<i64>().ok())
+    };
+    let number = || label.and_then(|label| label.parse::<i64>().ok());
+    let compared = |holds: fn(i64, i64) -> bool| match (number(), first()) {
+        (Some(label), Some(bound)) => holds(label, bound),
+        _ => false,
+    };
+    match want.operator {
+        Operator::In => label.is_some_and(|label| want.values.contains(label)),
+        Operator::NotIn => label.is_none_or(|label| !want.values.contains(label)),
+        Operator::Exists => label.is_some(),
+        Operator::DoesNotExist => label.is_none(),
+        Operator::Gt => compared(|label, bound| label > bound),
+        Operator::Gte => compared(|label, bound| label >= bound),
+        Operator::Lt => compared(|label, bound| label < bound),
+        Operator::Lte => compared(|label, bound| label <= bound),
+    }
+}
+
+/// Whether what a pod asks for, itself included, is left. The rest may be overdrawn.
+pub fn has_room(requests: &Resources, allocatable: &Resources, used: &Resources) -> bool {
+    let enough = |wanted: i64, has: i64, taken: i64| wanted == 0 || wanted <= has - taken;
+    enough(requests.cpu_milli, allocatable.cpu_milli, used.cpu_milli)
+        && enough(requests.memory, allocatable.memory, used.memory)
+        && enough(
+            requests.ephemeral_storage,
+            allocatable.ephemeral_storage,
+            used.ephemeral_storage,
+        )
+        && used.pods < allocatable.pods
+        && requests.extended.iter().all(|(name, wanted)| {
+            let has = allocatable.extended.get(name).copied().unwrap_or(0);
+            let taken = used.extended.get(name).copied().unwrap_or(0);
+            enough(*wanted, has, taken)
+        })
+}

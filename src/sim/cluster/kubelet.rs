@@ -1,0 +1,305 @@
+//! Kubelets: they register nodes, run pods, and fall silent; the node controllers notice.
+//! It must not know why an instance ended.
+
+use jiff::Timestamp;
+
+use crate::model::id::{InstanceId, NodeName, PodKey};
+use crate::model::instance::{Instance, InstanceType};
+use crate::model::labels::{ARCH, HOSTNAME, INSTANCE_TYPE, Labels, OS, ZONE};
+use crate::model::node::Node;
+use crate::model::pod::PodPhase;
+use crate::model::taint::{Effect, Taint};
+use crate::sim::cluster::{SimCluster, Todo};
+use crate::sim::timeline::Fact;
+use crate::sim::workload::Owns;
+
+/// Kubelets report every 10 s, and a node that is silent for 40 s is not ready any more.
+/// Source: Kubernetes, node-monitor-grace-period.
+const GRACE_MS: i64 = 40_000;
+
+/// Pods tolerate an unreachable node for five minutes. Source: DefaultTolerationSeconds.
+const TOLERATION_MS: i64 = 300_000;
+
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+
+/// The kubelet of one node.
+#[derive(Clone, Debug)]
+pub struct Kubelet {
+    /// Its instance.
+    pub instance: InstanceId,
+    /// When that was launched.
+    pub launched: Timestamp,
+    /// Whether the machine still runs.
+    pub alive: bool,
+    startup_taints: Vec<Taint>,
+}
+
+/// A machine that boots.
+#[derive(Clone, Copy, Debug)]
+pub struct Boot<'a> {
+    /// Its instance.
+    pub instance: &'a Instance,
+    /// Its type.
+    pub shape: &'a InstanceType,
+    /// Labels to register with.
+    pub labels: &'a Labels,
+    /// Taints to register with.
+    pub taints: &'a [Taint],
+    /// Those of them that an agent on the node takes away.
+    pub startup_taints: &'a [Taint],
+    /// Whether it ever gets ready.
+    pub gets_ready: bool,
+}
+
+impl SimCluster {
+    /// Registers the node of a machine that has booted.
+    pub fn register(&mut self, boot: &Boot<'_>, now: Timestamp) -> NodeName {
+        let instance = boot.instance;
+        let number = self.kubelets.len();
+        // As EC2 names them; the number makes it unique.
+        let name = NodeName(format!(
+            "ip-10-0-{}-{}.ec2.internal",
+            number / 250,
+            number % 250 + 4
+        ));
+        let mut labels = boot.labels.clone();
+        for key in [ARCH, OS] {
+            let value = boot
+                .shape
+                .requirements
+                .get(key)
+                .and_then(|r| r.values()?.first());
+            labels.extend(value.map(|value| (key.to_owned(), value.clone())));
+        }
+        labels.insert(HOSTNAME.to_owned(), name.0.clone());
+        labels.insert(
+            INSTANCE_TYPE.to_owned(),
+            instance.offering.instance_type.0.clone(),
+        );
+        labels.insert(ZONE.to_owned(), instance.offering.zone.0.clone());
+        let mut taints = boot.taints.to_vec();
+        taints.push(Taint::new(NOT_READY, Effect::NoSchedule));
+        let node = Node {
+            name: name.clone(),
+            uid: self.store.new_uid(),
+            provider_id: format!("aws:///{}/{}", instance.offering.zone, instance.id),
+            created: Some(now),
+            labels,
+            taints,
+            capacity: boot.shape.capacity.clone(),
+            allocatable: boot.shape.allocatable.clone(),
+            ..Node::default()
+        };
+        self.store.put_node(node, now);
+        let kubelet = Kubelet {
+            instance: instance.id.clone(),
+            launched: instance.launched,
+            alive: true,
+            startup_taints: boot.startup_taints.to_vec(),
+        };
+        self.kubelets.insert(name.clone(), kubelet);
+        self.facts.push(Fact::Registered {
+            node: name.clone(),
+            instance: instance.id.clone(),
+        });
+        if boot.gets_ready {
+            // The network plugin takes a few seconds.
+            let wait = self.pace(3000, 12_000);
+            self.timers.after(now, wait, Todo::Ready(name.clone()));
+        }
+        self.node_changed(now);
+        name
+    }
+
+    /// Puts a node there that nobody's instance stands behind.
+    pub fn add_node(&mut self, node: Node, now: Timestamp) {
+        let kubelet = Kubelet {
+            instance: InstanceId(node.instance_id().unwrap_or_default().to_owned()),
+            launched: now,
+            alive: true,
+            startup_taints: Vec::new(),
+        };
+        self.kubelets.insert(node.name.clone(), kubelet);
+        self.store.put_node(node, now);
+        self.node_changed(now);
+    }
+
+    /// The kubelet of a node, also of one that is gone.
+    pub fn kubelet(&self, node: &str) -> Option<&Kubelet> {
+        self.kubelets.get(node)
+    }
+
+    /// The node of an instance, as long as there is one.
+    pub fn node_of(&self, instance: &str) -> Option<&Node> {
+        self.store
+            .nodes()
+            .values()
+            .find(|node| node.instance_id() == Some(instance))
+    }
+
+    pub(super) fn is_alive(&self, node: &NodeName) -> bool {
+        self.kubelets.get(node).is_some_and(|kubelet| kubelet.alive)
+    }
+
+    pub(super) fn node_changed(&mut self, now: Timestamp) {
+        self.ask_daemons(now);
+        self.ask_schedule(now);
+    }
+
+    pub(super) fn node_ready(&mut self, name: &NodeName, now: Timestamp) {
+        let Some(kubelet) = self.kubelets.get(name).filter(|kubelet| kubelet.alive) else {
+            return;
+        };
+        let after = now.duration_since(kubelet.launched);
+        let starting = !kubelet.startup_taints.is_empty();
+        let changed = self.store.change_node(name, now, |node| {
+            node.ready = true;
+            node.taints.retain(|taint| taint.key != NOT_READY);
+        });
+        if !changed {
+            return;
+        }
+        self.facts.push(Fact::Ready {
+            node: name.clone(),
+            after,
+        });
+        if starting {
+            let wait = self.pace(2000, 8000);
+            self.timers.after(now, wait, Todo::Unstart(name.clone()));
+        }
+        let early: Vec<(PodKey, String)> = self
+            .store
+            .pods_on(name.as_str())
+            .map(|p| (p.key.clone(), p.uid.clone()))
+            .collect();
+        for (pod, uid) in early {
+            let wait = self.pace(800, 3000);
+            self.timers.after(now, wait, Todo::Run(pod, uid));
+        }
+        self.node_changed(now);
+    }
+
+    pub(super) fn start_is_over(&mut self, name: &NodeName, now: Timestamp) {
+        let Some(kubelet) = self.kubelets.get(name).filter(|kubelet| kubelet.alive) else {
+            return;
+        };
+        let gone = kubelet.startup_taints.clone();
+        self.store.change_node(name, now, |node| {
+            node.taints
+                .retain(|taint| !gone.iter().any(|other| other.matches(taint)));
+        });
+        self.node_changed(now);
+    }
+
+    pub(super) fn run_pod(&mut self, key: &PodKey, uid: &str, now: Timestamp) {
+        let Some(pod) = self.store.pods().get(key).filter(|pod| pod.uid == uid) else {
+            return;
+        };
+        let Some(node) = pod.node.clone() else { return };
+        let ready = self.store.nodes().get(&node).is_some_and(|node| node.ready);
+        if pod.phase != PodPhase::Pending
+            || pod.deleting.is_some()
+            || !ready
+            || !self.is_alive(&node)
+        {
+            return;
+        }
+        let owner = self.owner_index(pod);
+        self.store.change_pod(key, uid, now, |pod| {
+            pod.phase = PodPhase::Running;
+            pod.started = Some(now);
+            pod.ready = true;
+        });
+        let Some(owner) = owner else { return };
+        self.unbalanced.insert(owner);
+        if let Owns::Job { run_for } = self.owned[owner].workload.owns {
+            self.timers
+                .after(now, run_for, Todo::Finish(key.clone(), uid.to_owned()));
+        }
+    }
+
+    /// The machine of an instance is gone: its kubelet falls silent.
+    pub fn machine_ended(&mut self, instance: &InstanceId, now: Timestamp) {
+        let found = self
+            .kubelets
+            .iter_mut()
+            .find(|(_, kubelet)| kubelet.instance == *instance);
+        let Some((name, kubelet)) = found else { return };
+        kubelet.alive = false;
+        let name = name.clone();
+        let wait = self.pace(GRACE_MS, GRACE_MS);
+        self.timers.after(now, wait, Todo::Silent(name));
+    }
+
+    pub(super) fn node_silent(&mut self, name: &NodeName, now: Timestamp) {
+        let changed = self.store.change_node(name, now, |node| {
+            node.ready = false;
+            node.taints.retain(|taint| taint.key != NOT_READY);
+            node.taints
+                .push(Taint::new(UNREACHABLE, Effect::NoSchedule));
+            node.taints.push(Taint::new(UNREACHABLE, Effect::NoExecute));
+        });
+        if !changed {
+            return;
+        }
+        for (pod, uid) in self.running_on(name) {
+            self.store
+                .change_pod(&pod, &uid, now, |pod| pod.ready = false);
+            self.note_pod(&pod);
+        }
+        let wait = self.pace(TOLERATION_MS, TOLERATION_MS);
+        self.timers.after(now, wait, Todo::EvictLost(name.clone()));
+    }
+
+    fn note_pod(&mut self, pod: &PodKey) {
+        let owner = self
+            .store
+            .pods()
+            .get(pod)
+            .and_then(|pod| self.owner_index(pod));
+        self.unbalanced.extend(owner);
+    }
+
+    fn running_on(&self, name: &NodeName) -> Vec<(PodKey, String)> {
+        let bound = self
+            .store
+            .pods_on(name.as_str())
+            .filter(|pod| !pod.is_terminal());
+        bound
+            .map(|pod| (pod.key.clone(), pod.uid.clone()))
+            .collect()
+    }
+
+    /// The taint manager asks for the deletion of what ran there; no kubelet confirms it.
+    pub(super) fn evict_lost(&mut self, name: &NodeName, now: Timestamp) {
+        if !self.store.nodes().contains_key(name) {
+            return;
+        }
+        for (pod, uid) in self.running_on(name) {
+            let daemon = self
+                .store
+                .pods()
+                .get(&pod)
+                .is_some_and(|pod| pod.is_daemon());
+            if !daemon {
+                self.delete_pod(&pod, &uid, now);
+            }
+        }
+    }
+
+    /// The pod garbage collector removes what is bound to a node that is not there.
+    pub(super) fn collect_pods(&mut self, name: &NodeName, now: Timestamp) {
+        if self.store.nodes().contains_key(name) {
+            return;
+        }
+        let bound: Vec<(PodKey, String)> = self
+            .store
+            .pods_on(name.as_str())
+            .map(|p| (p.key.clone(), p.uid.clone()))
+            .collect();
+        for (pod, uid) in bound {
+            self.forget_pod(&pod, &uid, now);
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Deployments, Jobs and DaemonSets: they make pods, and make them anew when they are gone.
+//! It must not know where pods run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use crate::model::id::{NodeName, PodKey};
+use crate::model::pod::{DaemonSet, Pdb, Pod, PodPhase};
+use crate::model::requirement::Requirements;
+use crate::model::taint::{Effect, Toleration, TolerationOperator};
+use crate::sim::cluster::filter::admits_when_empty;
+use crate::sim::cluster::{SimCluster, Todo};
+use crate::sim::timeline::Fact;
+use crate::sim::workload::{Budget, Owns, Workload};
+
+/// A workload with what became of it.
+#[derive(Clone, Debug)]
+pub struct Owned {
+    /// The workload; a DaemonSet's with the tolerations its controller adds.
+    pub workload: Workload,
+    template: Pod,
+    /// Replicas asked for; for a job, all runs asked for so far.
+    pub desired: u32,
+    /// Runs that ended well.
+    pub succeeded: u32,
+    asked: bool,
+}
+
+/// What the DaemonSet controller lets every daemon tolerate.
+/// Source: Kubernetes documentation, DaemonSet, taints and tolerations.
+const DAEMON_TOLERATIONS: [(&str, Effect); 6] = [
+    ("node.kubernetes.io/not-ready", Effect::NoExecute),
+    ("node.kubernetes.io/unreachable", Effect::NoExecute),
+    ("node.kubernetes.io/disk-pressure", Effect::NoSchedule),
+    ("node.kubernetes.io/memory-pressure", Effect::NoSchedule),
+    ("node.kubernetes.io/pid-pressure", Effect::NoSchedule),
+    ("node.kubernetes.io/unschedulable", Effect::NoSchedule),
+];
+
+impl SimCluster {
+    pub(super) fn adopt(&mut self, workload: &Workload) {
+        let index = self.owned.len();
+        let mut workload = workload.clone();
+        if workload.owns == Owns::DaemonSet {
+            let key = workload.key();
+            self.store.put_daemon_set(DaemonSet {
+                key,
+                template: workload.template(),
+            });
+            workload
+                .tolerations
+                .extend(DAEMON_TOLERATIONS.map(|(key, effect)| Toleration {
+                    key: key.to_owned(),
+                    operator: TolerationOperator::Exists,
+                    value: String::new(),
+                    effect: Some(effect),
+                }));
+        }
+        for step in &workload.steps {
+            self.timers.at(step.at, Todo::Scale(index, step.replicas));
+        }
+        let template = workload.template();
+        self.owners.insert(workload.name.clone(), index);
+        let (desired, succeeded, asked) = (0, 0, false);
+        self.owned.push(Owned {
+            workload,
+            template,
+            desired,
+            succeeded,
+            asked,
+        });
+        self.unbalanced.insert(index);
+    }
+
+    /// The workloads.
+    pub fn workloads(&self) -> impl Iterator<Item = &Owned> {
+        self.owned.iter()
+    }
+
+    /// The workload that owns a pod.
+    pub fn owner_of(&self, pod: &Pod) -> Option<&Owned> {
+        self.owned.get(self.owner_index(pod)?)
+    }
+
+    pub(super) fn owner_index(&self, pod: &Pod) -> Option<usize> {
+        self.owners.get(&pod.owner.as_ref()?.name).copied()
+    }
+
+    /// Asks for another number of replicas; for a job, for that many more runs.
+    pub fn scale(&mut self, workload: &str, replicas: u32, now: Timestamp) {
+        if let Some(index) = self.owners.get(workload).copied() {
+            self.rescale(index, replicas, now);
+        }
+    }
+
+    pub(super) fn rescale(&mut self, owner: usize, replicas: u32, now: Timestamp) {
+        let Some(owned) = self.owned.get_mut(owner) else {
+            return;
+        };
+        let from = owned.desired;
+        let job = matches!(owned.workload.owns, Owns::Job { .. });
+        owned.desired = if job { from + replicas } else { replicas };
+        let from = if job { replicas } else { from };
+        let workload = owned.workload.name.clone();
+        if !job && from == replicas {
+            return;
+        }
+        self.facts.push(Fact::Scaled {
+            workload,
+            from,
+            to: replicas,
+        });
+        self.ask_reconcile(owner, now);
+    }
+
+    pub(super) fn ask_reconcile(&mut self, owner: usize, now: Timestamp) {
+        self.unbalanced.insert(owner);
+        // Controllers react within a few tens of milliseconds.
+        let wait = self.pace(20, 200);
+        let Some(owned) = self.owned.get_mut(owner).filter(|owned| !owned.asked) else {
+            return;
+        };
+        owned.asked = true;
+        self.timers.after(now, wait, Todo::Reconcile(owner));
+    }
+
+    pub(super) fn ask_daemons(&mut self, now: Timestamp) {
+        for owner in 0..self.owned.len() {
+            if self.owned[owner].workload.owns == Owns::DaemonSet {
+                self.ask_reconcile(owner, now);
+            }
+        }
+    }
+
+    pub(super) fn reconcile(&mut self, owner: usize, now: Timestamp) {
+        let Some(owned) = self.owned.get_mut(owner) else {
+            return;
+        };
+        owned.asked = false;
+        let (desired, succeeded) = (owned.desired, owned.succeeded);
+        match owned.workload.owns {
+            Owns::Deployment => self.reconcile_count(owner, desired as usize, now),
+            Owns::Job { .. } => {
+                self.reconcile_count(owner, desired.saturating_sub(succeeded) as usize, now);
+            }
+            Owns::DaemonSet => self.reconcile_daemons(owner, now),
+        }
+    }
+
+    fn reconcile_count(&mut self, owner: usize, wanted: usize, now: Timestamp) {
+        let name = self.owned[owner].workload.name.clone();
+        let mut active: Vec<&Pod> = self
+            .store
+            .pods_of(&name)
+            .filter(|pod| pod.deleting.is_none() && !pod.is_terminal())
+            .collect();
+        if active.len() > wanted {
+            // Like the ReplicaSet controller: unbound before bound, idle before ready, young first.
+            active.sort_by_key(|pod| {
+                (
+                    pod.node.is_some(),
+                    pod.ready,
+                    pod.created.map(std::cmp::Reverse),
+                    &pod.key,
+                )
+            });
+            let surplus = active.len() - wanted;
+            let leaving: Vec<(PodKey, String)> = active[..surplus]
+                .iter()
+                .map(|p| (p.key.clone(), p.uid.clone()))
+                .collect();
+            for (key, uid) in leaving {
+                self.delete_pod(&key, &uid, now);
+            }
+            return;
+        }
+        for _ in active.len()..wanted {
+            self.make_pod(owner, None, now);
+        }
+    }
+
+    fn reconcile_daemons(&mut self, owner: usize, now: Timestamp) {
+        let workload = &self.owned[owner].workload;
+        let served: BTreeSet<&NodeName> = self
+            .store
+            .pods_of(&workload.name)
+            .filter(|pod| pod.deleting.is_none() && !pod.is_terminal())
+            .filter_map(|pod| self.targets.get(&pod.key))
+            .collect();
+        let missing: Vec<NodeName> = self
+            .store
+            .nodes()
+            .values()
+            .filter(|node| !served.contains(&node.name))
+            .filter(|node| admits_when_empty(workload, node).is_ok())
+            .map(|node| node.name.clone())
+            .collect();
+        for node in missing {
+            self.make_pod(owner, Some(node), now);
+        }
+    }
+
+    fn make_pod(&mut self, owner: usize, target: Option<NodeName>, now: Timestamp) {
+        self.born += 1;
+        let uid = self.store.new_uid();
+        let owned = &self.owned[owner];
+        let mut pod = owned.template.clone();
+        pod.key.name = format!("{}-{:05}", owned.workload.name, self.born);
+        pod.uid.clone_from(&uid);
+        pod.created = Some(now);
+        let key = pod.key.clone();
+        if let Some(node) = target {
+            self.targets.insert(key.clone(), node);
+        }
+        self.waiting
+            .insert((-i64::from(pod.priority), self.born), (key, uid));
+        self.store.put_pod(pod, now);
+        self.ask_schedule(now);
+    }
+
+    /// Asks for a pod to be deleted: one that runs is given its time, any other goes at once.
+    pub fn delete_pod(&mut self, key: &PodKey, uid: &str, now: Timestamp) {
+        let Some(pod) = self.store.pods().get(key).filter(|pod| pod.uid == uid) else {
+            return;
+        };
+        if pod.deleting.is_some() {
+            return;
+        }
+        let Some(node) = pod.node.clone().filter(|_| !pod.is_terminal()) else {
+            self.forget_pod(key, uid, now);
+            return;
+        };
+        let grace = pod.grace_seconds.saturating_mul(1000).clamp(0, 5000);
+        let owner = self.owner_index(pod);
+        self.store.change_pod(key, uid, now, |pod| {
+            pod.deleting = Some(now);
+            pod.ready = false;
+        });
+        if let Some(owner) = owner {
+            self.ask_reconcile(owner, now);
+        }
+        if self.is_alive(&node) {
+            // Most processes end well before their grace period does.
+            let wait = self.pace(grace.min(500), grace);
+            self.timers
+                .after(now, wait, Todo::Leave(key.clone(), uid.to_owned()));
+        } else if !self.store.nodes().contains_key(&node) {
+            self.forget_pod(key, uid, now);
+        }
+    }
+
+    /// Removes a pod whose process is gone.
+    pub(super) fn forget_pod(&mut self, key: &PodKey, uid: &str, now: Timestamp) {
+        let Some(pod) = self.store.remove_pod(key, uid, now) else {
+            return;
+        };
+        self.targets.remove(key);
+        if let Some(owner) = self.owner_index(&pod) {
+            self.ask_reconcile(owner, now);
+        }
+        if pod.node.is_some() {
+            self.ask_schedule(now);
+        }
+    }
+
+    /// Ends a job's pod well, and has it cleaned up later.
+    pub(super) fn finish_pod(&mut self, key: &PodKey, uid: &str, now: Timestamp) {
+        let Some(pod) = self.store.pods().get(key).filter(|pod| pod.uid == uid) else {
+            return;
+        };
+        let alive = pod.node.clone().is_some_and(|node| self.is_alive(&node));
+        if pod.deleting.is_some() || pod.phase != PodPhase::Running || !alive {
+            return;
+        }
+        let Some(owner) = self.owner_index(pod) else {
+            return;
+        };
+        self.owned[owner].succeeded += 1;
+        self.store.change_pod(key, uid, now, |pod| {
+            pod.phase = PodPhase::Succeeded;
+            pod.ready = false;
+        });
+        // ttlSecondsAfterFinished of ten minutes.
+        let wait = self.pace(600_000, 600_000);
+        self.timers
+            .after(now, wait, Todo::Clean(key.clone(), uid.to_owned()));
+        self.ask_reconcile(owner, now);
+        self.ask_schedule(now);
+    }
+
+    pub(super) fn refresh_budgets(&mut self) {
+        for owner in std::mem::take(&mut self.unbalanced) {
+            let Some((allowed, owned)) = self.allowance(owner).zip(self.owned.get(owner)) else {
+                continue;
+            };
+            let name = owned.workload.name.clone();
+            let labels = [("app".to_owned(), name)].into();
+            self.store.put_pdb(Pdb {
+                key: owned.workload.key(),
+                selector: Requirements::from_labels(&labels),
+                disruptions_allowed: allowed,
+            });
+        }
+    }
+
+    /// For each budgeted owner of running pods on a node: its name, how many it would lose with the
+    /// node, and how many may be away.
+    pub fn displaced(&self, node: &str) -> Vec<(&str, i64, i64)> {
+        let mut lost: BTreeMap<usize, i64> = BTreeMap::new();
+        for pod in self
+            .store
+            .pods_on(node)
+            .filter(|pod| pod.ready && pod.deleting.is_none())
+        {
+            if let Some(owner) = self.owner_index(pod) {
+                *lost.entry(owner).or_insert(0) += 1;
+            }
+        }
+        lost.into_iter()
+            .filter_map(|(owner, lost)| {
+                let name = self.owned.get(owner)?.workload.name.as_str();
+                Some((name, lost, self.allowance(owner)?))
+            })
+            .collect()
+    }
+
+    /// How many pods of a workload may be disrupted now; none where it has no budget.
+    pub(super) fn allowance(&self, owner: usize) -> Option<i64> {
+        let owned = self.owned.get(owner)?;
+        let budget = owned.workload.budget?;
+        let healthy = self
+            .store
+            .pods_of(&owned.workload.name)
+            .filter(|pod| pod.ready && pod.deleting.is_none())
+            .count();
+        let healthy = i64::try_from(healthy).unwrap_or(i64::MAX);
+        let least = match budget {
+            Budget::MinAvailable(least) => i64::from(least),
+            Budget::MaxUnavailable(most) => i64::from(owned.desired) - i64::from(most),
+        };
+        Some((healthy - least.max(0)).max(0))
+    }
+}

@@ -1,0 +1,192 @@
+//! The scheduler: it filters and scores nodes, sets room aside, and binds a moment later.
+//! It must not know of nodes that are still to come.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use crate::model::id::NodeName;
+use crate::model::node::Node;
+use crate::model::pod::Pod;
+use crate::model::quantity::Resources;
+use crate::sim::cluster::filter::{admits, discouragements};
+use crate::sim::cluster::{SimCluster, Todo, Waiter};
+use crate::sim::timeline::Fact;
+use crate::sim::workload::Workload;
+
+impl SimCluster {
+    pub(super) fn ask_schedule(&mut self, now: Timestamp) {
+        if self.scheduling || self.waiting.is_empty() {
+            return;
+        }
+        self.scheduling = true;
+        let wait = self.pace(20, 100);
+        self.timers.after(now, wait, Todo::Schedule);
+    }
+
+    /// Tries every waiting pod once, by priority and age.
+    pub(super) fn schedule(&mut self, now: Timestamp) {
+        self.scheduling = false;
+        let mut bound: BTreeMap<NodeName, Vec<Waiter>> = BTreeMap::new();
+        let mut hopeless = BTreeSet::new();
+        let mut fresh = 0;
+        for (rank, (pod, uid)) in std::mem::take(&mut self.waiting) {
+            let Some(it) = self.store.pods().get(&pod).filter(|it| awaits(it, &uid)) else {
+                continue;
+            };
+            let Some(owner) = self.owner_index(it) else {
+                continue;
+            };
+            let daemon = it.is_daemon();
+            // Room only shrinks during one pass: what failed once fails for all its replicas.
+            let choice = if hopeless.contains(&owner) {
+                None
+            } else {
+                self.choose(owner, it)
+            };
+            if let Some(node) = choice {
+                let requests = it.requests.clone();
+                self.store.reserve(&node, &requests);
+                bound
+                    .entry(node)
+                    .or_default()
+                    .push(Waiter { rank, pod, uid });
+                continue;
+            }
+            if !daemon {
+                hopeless.insert(owner);
+            }
+            if !it.unschedulable {
+                self.store
+                    .change_pod(&pod, &uid, now, |pod| pod.unschedulable = true);
+                fresh += usize::from(!daemon);
+            }
+            self.waiting.insert(rank, (pod, uid));
+        }
+        for (node, pods) in bound {
+            // The binding is a call of its own, while others go on changing the node.
+            let wait = self.pace(5, 120);
+            self.timers.after(now, wait, Todo::Bind(node, pods));
+        }
+        if fresh > 0 {
+            self.facts.push(Fact::Waiting {
+                pods: fresh,
+                pending: self.pending(),
+            });
+        }
+    }
+
+    /// How many pods wait for a place, daemons left out.
+    pub fn pending(&self) -> usize {
+        self.waiting
+            .values()
+            .filter(|(key, _)| !self.targets.contains_key(key))
+            .count()
+    }
+
+    fn choose(&self, owner: usize, pod: &Pod) -> Option<NodeName> {
+        let workload = &self.owned.get(owner)?.workload;
+        if let Some(target) = self.targets.get(&pod.key) {
+            let node = self.store.nodes().get(target)?;
+            let used = &self.store.load(target.as_str())?.used;
+            return admits(workload, node, used).is_ok().then(|| target.clone());
+        }
+        let mut best: Option<((usize, i64), &NodeName)> = None;
+        for node in self.store.nodes().values() {
+            let Some(load) = self.store.load(node.name.as_str()) else {
+                continue;
+            };
+            if admits(workload, node, &load.used).is_err() {
+                continue;
+            }
+            let score = (
+                discouragements(workload, node),
+                -left_over(workload, node, &load.used),
+            );
+            // Nodes come by name, so the first of equal ones stays.
+            if best.as_ref().is_none_or(|(least, _)| score < *least) {
+                best = Some((score, &node.name));
+            }
+        }
+        best.map(|(_, name)| name.clone())
+    }
+
+    pub(super) fn bind(&mut self, node: &NodeName, pods: Vec<Waiter>, now: Timestamp) {
+        let exists = self.store.nodes().contains_key(node);
+        let mut count = 0;
+        for Waiter { rank, pod, uid } in pods {
+            let Some(it) = self.store.pods().get(&pod).filter(|it| it.uid == uid) else {
+                self.release_template(node, &pod);
+                continue;
+            };
+            let (requests, created, daemon) = (it.requests.clone(), it.created, it.is_daemon());
+            let wanted = awaits(it, &uid);
+            self.store.release(node, &requests);
+            if !wanted {
+                continue;
+            }
+            if !exists {
+                self.waiting.insert(rank, (pod, uid));
+                continue;
+            }
+            self.store.change_pod(&pod, &uid, now, |pod| {
+                pod.node = Some(node.clone());
+                pod.unschedulable = false;
+            });
+            if !daemon {
+                self.waits
+                    .extend(created.map(|created| now.duration_since(created)));
+                count += 1;
+            }
+            let wait = self.pace(800, 3000);
+            self.timers.after(now, wait, Todo::Run(pod, uid));
+        }
+        if count > 0 {
+            self.facts.push(Fact::Bound {
+                node: node.clone(),
+                pods: count,
+            });
+        }
+        self.ask_schedule(now);
+    }
+
+    /// Gives back the room of a pod that was deleted before it was bound.
+    fn release_template(&mut self, node: &NodeName, pod: &crate::model::id::PodKey) {
+        let owner = pod
+            .name
+            .rsplit_once('-')
+            .and_then(|(owner, _)| self.owners.get(owner));
+        let Some(owned) = owner.and_then(|owner| self.owned.get(*owner)) else {
+            return;
+        };
+        let requests = Resources {
+            pods: 1,
+            ..owned.workload.requests.clone()
+        };
+        self.store.release(node, &requests);
+    }
+}
+
+fn awaits(pod: &Pod, uid: &str) -> bool {
+    pod.uid == uid && pod.node.is_none() && pod.deleting.is_none() && !pod.is_terminal()
+}
+
+/// What would be left of the node, in ten thousandths, averaged over cpu and memory: the
+/// scheduler's default is to spread (`NodeResourcesFit`, LeastAllocated).
+fn left_over(workload: &Workload, node: &Node, used: &Resources) -> i64 {
+    let share = |has: i64, taken: i64, wanted: i64| {
+        if has <= 0 {
+            0
+        } else {
+            (has - taken - wanted).max(0).saturating_mul(10_000) / has
+        }
+    };
+    let requests = &workload.requests;
+    let cpu = share(
+        node.allocatable.cpu_milli,
+        used.cpu_milli,
+        requests.cpu_milli,
+    );
+    let memory = share(node.allocatable.memory, used.memory, requests.memory);
+    i64::midpoint(cpu, memory)
+}

@@ -1,0 +1,284 @@
+//! The API server's objects, what is bound where, and the changes that watches will tell.
+//! It must not know why an object changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use crate::engine::event::Event;
+use crate::model::id::{NodeName, ObjectKey, PodKey};
+use crate::model::labels::Labels;
+use crate::model::node::Node;
+use crate::model::object::{Kind, Namespace, Object};
+use crate::model::pod::{DaemonSet, Pdb, Pod};
+use crate::model::quantity::Resources;
+
+/// What runs on one node.
+#[derive(Clone, Debug, Default)]
+pub struct Load {
+    /// Sum of the requests of its pods that have not ended, those on their way to it included.
+    pub used: Resources,
+    /// Its pods.
+    pub pods: BTreeSet<PodKey>,
+    /// When it last had a pod that is no daemon; its creation where it never had.
+    pub busy: Option<Timestamp>,
+}
+
+/// All objects.
+#[derive(Clone, Debug, Default)]
+pub struct Store {
+    pods: BTreeMap<PodKey, Pod>,
+    nodes: BTreeMap<NodeName, Node>,
+    daemon_sets: BTreeMap<ObjectKey, DaemonSet>,
+    pdbs: BTreeMap<ObjectKey, Pdb>,
+    namespaces: BTreeMap<String, Namespace>,
+    loads: BTreeMap<NodeName, Load>,
+    by_owner: BTreeMap<String, BTreeSet<PodKey>>,
+    changes: Vec<Event>,
+    versions: u64,
+    uids: u64,
+}
+
+impl Store {
+    /// All pods, by key.
+    pub fn pods(&self) -> &BTreeMap<PodKey, Pod> {
+        &self.pods
+    }
+
+    /// All nodes, by name.
+    pub fn nodes(&self) -> &BTreeMap<NodeName, Node> {
+        &self.nodes
+    }
+
+    /// What runs on a node.
+    pub fn load(&self, node: &str) -> Option<&Load> {
+        self.loads.get(node)
+    }
+
+    /// The pods bound to a node.
+    pub fn pods_on(&self, node: &str) -> impl Iterator<Item = &Pod> {
+        let keys = self.loads.get(node).into_iter().flat_map(|load| &load.pods);
+        keys.filter_map(|key| self.pods.get(key))
+    }
+
+    /// The keys of an owner's pods.
+    pub fn owned(&self, owner: &str) -> impl Iterator<Item = &PodKey> {
+        self.by_owner.get(owner).into_iter().flatten()
+    }
+
+    /// The pods of an owner.
+    pub fn pods_of(&self, owner: &str) -> impl Iterator<Item = &Pod> {
+        self.owned(owner).filter_map(|key| self.pods.get(key))
+    }
+
+    /// A UID that nothing else has.
+    pub fn new_uid(&mut self) -> String {
+        self.uids += 1;
+        format!("uid-{}", self.uids)
+    }
+
+    /// What has changed since it was last asked.
+    pub fn take_changes(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Whether anything has changed since.
+    pub fn has_changes(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
+    /// Writes a pod, new or changed.
+    pub fn put_pod(&mut self, pod: Pod, now: Timestamp) {
+        self.changes
+            .push(Event::Applied(Object::Pod(Box::new(pod.clone()))));
+        let old = self.pods.remove(&pod.key);
+        if let Some(old) = &old {
+            self.unload(old, now);
+        }
+        if let (None, Some(owner)) = (&old, &pod.owner) {
+            self.by_owner
+                .entry(owner.name.clone())
+                .or_default()
+                .insert(pod.key.clone());
+        }
+        if let Some(node) = &pod.node {
+            let load = self.loads.entry(node.clone()).or_default();
+            load.pods.insert(pod.key.clone());
+            if !pod.is_terminal() {
+                load.used.add(&pod.requests);
+            }
+            if pod.occupies_node() {
+                load.busy = Some(now);
+            }
+        }
+        self.pods.insert(pod.key.clone(), pod);
+    }
+
+    fn unload(&mut self, pod: &Pod, now: Timestamp) {
+        let Some(load) = pod.node.as_ref().and_then(|node| self.loads.get_mut(node)) else {
+            return;
+        };
+        load.pods.remove(&pod.key);
+        if !pod.is_terminal() {
+            load.used.subtract(&pod.requests);
+        }
+        if pod.occupies_node() {
+            load.busy = Some(now);
+        }
+    }
+
+    /// Changes a pod, if there is one with this UID. False where there is none.
+    pub fn change_pod(
+        &mut self,
+        key: &PodKey,
+        uid: &str,
+        now: Timestamp,
+        change: impl FnOnce(&mut Pod),
+    ) -> bool {
+        let Some(pod) = self.pods.get(key).filter(|pod| pod.uid == uid) else {
+            return false;
+        };
+        let mut pod = pod.clone();
+        change(&mut pod);
+        self.put_pod(pod, now);
+        true
+    }
+
+    /// Removes a pod for good, if there is one with this UID.
+    pub fn remove_pod(&mut self, key: &PodKey, uid: &str, now: Timestamp) -> Option<Pod> {
+        self.pods.get(key).filter(|pod| pod.uid == uid)?;
+        let pod = self.pods.remove(key)?;
+        self.unload(&pod, now);
+        if let Some(owned) = pod
+            .owner
+            .as_ref()
+            .and_then(|o| self.by_owner.get_mut(&o.name))
+        {
+            owned.remove(key);
+        }
+        self.changes.push(Event::Deleted(Kind::Pod, key.clone()));
+        Some(pod)
+    }
+
+    /// Sets aside room for a pod that is on its way to a node.
+    pub fn reserve(&mut self, node: &NodeName, requests: &Resources) {
+        self.loads
+            .entry(node.clone())
+            .or_default()
+            .used
+            .add(requests);
+    }
+
+    /// Takes back what was set aside.
+    pub fn release(&mut self, node: &NodeName, requests: &Resources) {
+        if let Some(load) = self.loads.get_mut(node) {
+            load.used.subtract(requests);
+        }
+    }
+
+    /// Writes a node, new or changed, under a new version.
+    pub fn put_node(&mut self, mut node: Node, now: Timestamp) {
+        self.versions += 1;
+        node.version = self.versions.to_string();
+        let load = self.loads.entry(node.name.clone()).or_default();
+        load.busy.get_or_insert(now);
+        self.changes
+            .push(Event::Applied(Object::Node(Box::new(node.clone()))));
+        self.nodes.insert(node.name.clone(), node);
+    }
+
+    /// Changes a node, if it is there. False where it is not.
+    pub fn change_node(
+        &mut self,
+        name: &NodeName,
+        now: Timestamp,
+        change: impl FnOnce(&mut Node),
+    ) -> bool {
+        let Some(mut node) = self.nodes.get(name).cloned() else {
+            return false;
+        };
+        change(&mut node);
+        self.put_node(node, now);
+        true
+    }
+
+    /// Removes a node.
+    pub fn remove_node(&mut self, name: &NodeName) -> Option<Node> {
+        let node = self.nodes.remove(name)?;
+        let key = ObjectKey::new("", name.as_str());
+        self.changes.push(Event::Deleted(Kind::Node, key));
+        Some(node)
+    }
+
+    /// Writes a DaemonSet.
+    pub fn put_daemon_set(&mut self, set: DaemonSet) {
+        self.changes
+            .push(Event::Applied(Object::DaemonSet(Box::new(set.clone()))));
+        self.daemon_sets.insert(set.key.clone(), set);
+    }
+
+    /// Writes a disruption budget, if it says anything new.
+    pub fn put_pdb(&mut self, pdb: Pdb) {
+        if self.pdbs.get(&pdb.key) != Some(&pdb) {
+            self.changes.push(Event::Applied(Object::Pdb(pdb.clone())));
+            self.pdbs.insert(pdb.key.clone(), pdb);
+        }
+    }
+
+    /// Writes a namespace.
+    pub fn put_namespace(&mut self, name: &str) {
+        let namespace = Namespace {
+            name: name.to_owned(),
+            labels: Labels::new(),
+        };
+        self.changes
+            .push(Event::Applied(Object::Namespace(namespace.clone())));
+        self.namespaces.insert(name.to_owned(), namespace);
+    }
+
+    /// A full listing of a kind.
+    pub fn list(&self, kind: Kind) -> Vec<Object> {
+        match kind {
+            Kind::Pod => self
+                .pods
+                .values()
+                .map(|p| Object::Pod(Box::new(p.clone())))
+                .collect(),
+            Kind::Node => self
+                .nodes
+                .values()
+                .map(|n| Object::Node(Box::new(n.clone())))
+                .collect(),
+            Kind::DaemonSet => self
+                .daemon_sets
+                .values()
+                .map(|set| Object::DaemonSet(Box::new(set.clone())))
+                .collect(),
+            Kind::Pdb => self.pdbs.values().cloned().map(Object::Pdb).collect(),
+            Kind::Namespace => self
+                .namespaces
+                .values()
+                .cloned()
+                .map(Object::Namespace)
+                .collect(),
+            Kind::VolumeClaim | Kind::Volume | Kind::StorageClass | Kind::CsiNode => Vec::new(),
+        }
+    }
+
+    /// Whether the object of this key still exists under this UID, or at all where none is given.
+    /// Kinds without a UID here are asked for by key alone.
+    pub fn exists(&self, kind: Kind, key: &ObjectKey, uid: &str) -> bool {
+        let same = |own: &str| uid.is_empty() || own == uid;
+        match kind {
+            Kind::Pod => self.pods.get(key).is_some_and(|pod| same(&pod.uid)),
+            Kind::Node => self
+                .nodes
+                .get(key.name.as_str())
+                .is_some_and(|node| same(&node.uid)),
+            Kind::DaemonSet => self.daemon_sets.contains_key(key),
+            Kind::Pdb => self.pdbs.contains_key(key),
+            Kind::Namespace => self.namespaces.contains_key(&key.name),
+            Kind::VolumeClaim | Kind::Volume | Kind::StorageClass | Kind::CsiNode => false,
+        }
+    }
+}

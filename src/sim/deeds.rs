@@ -1,0 +1,210 @@
+//! How a command travels, is checked against the truth, carried out and answered.
+//! It must not know what the engine makes of the answer.
+
+use jiff::SignedDuration;
+
+use crate::engine::command::{Answer, Command, FailureKind, Issued, Launch};
+use crate::engine::event::Event;
+use crate::model::claim::ClaimRecord;
+use crate::model::id::InstanceId;
+use crate::model::instance::{Instance, OfferingKey};
+use crate::model::object::Kind;
+use crate::model::taint::Taint;
+use crate::sim::faults::{Fate, Trip};
+use crate::sim::timeline::Fact;
+use crate::sim::{Due, World};
+
+impl World {
+    /// Sends a command off as the engine would: it is checked, travels, and is carried out.
+    pub fn send(&mut self, issued: Issued) {
+        let doubt = self.watches.doubt(self.now);
+        self.checker
+            .issued(&issued.command, doubt, &self.scene, self.now);
+        let trip = self.faults.trip(&issued.command, self.now);
+        self.timers.after(
+            self.now,
+            trip.there,
+            Due::Arrive(self.life, Box::new(issued), trip),
+        );
+    }
+
+    pub(super) fn arrive(&mut self, life: u64, issued: Issued, trip: Trip) {
+        let Issued { id, command } = issued;
+        let failed = |kind, text: &str| Answer::Failed {
+            kind,
+            text: text.to_owned(),
+        };
+        let answer = match trip.fate {
+            Fate::Throttled => failed(FailureKind::Throttled, "RequestLimitExceeded"),
+            Fate::LostBefore => failed(FailureKind::Unknown, "no answer"),
+            Fate::LostAfter => {
+                self.carry_out(&command);
+                failed(FailureKind::Unknown, "no answer")
+            }
+            Fate::Blocked => Answer::EvictRefused("the budget is not yet known".to_owned()),
+            Fate::SoldOut { offerings } => {
+                self.sell_out(&command, offerings);
+                self.carry_out(&command)
+            }
+            Fate::Overtaken => {
+                self.overtake(&command);
+                self.carry_out(&command)
+            }
+            Fate::Carried => self.carry_out(&command),
+        };
+        let due = Due::Answer(life, id, Box::new(answer));
+        if trip.twice {
+            let again = trip.back.saturating_add(SignedDuration::from_millis(700));
+            self.timers.after(self.now, again, due.clone());
+        }
+        self.timers.after(self.now, trip.back, due);
+    }
+
+    /// Carries a command out at once, whoever wants it.
+    pub fn carry_out(&mut self, command: &Command) -> Answer {
+        self.checker.arriving(command, &self.scene, self.now);
+        let answer = match command {
+            Command::Launch(launch) => self.launch(launch),
+            Command::Terminate { instance, .. } => self.terminate(instance),
+            Command::ListInstances => {
+                let config = &self.scene.config;
+                let list = self
+                    .scene
+                    .cloud
+                    .list(&config.installation, &config.name, self.now);
+                Answer::Instances(list)
+            }
+            Command::Rewatch { kind } => self.rewatch(*kind),
+            _ => self
+                .scene
+                .cluster
+                .carry_out(command, self.now)
+                .unwrap_or(Answer::Done),
+        };
+        self.spread_news();
+        answer
+    }
+
+    fn launch(&mut self, launch: &Launch) -> Answer {
+        let before = self.scene.cloud.all().count();
+        let answer = self.scene.cloud.launch(launch, self.now);
+        match &answer {
+            Answer::Launched(instance) if self.scene.cloud.all().count() > before => {
+                self.launched(launch, instance);
+            }
+            Answer::LaunchRefused(refusals) => {
+                self.tally.refusals += 1;
+                let offerings = refusals
+                    .iter()
+                    .map(|refusal| refusal.offering.clone())
+                    .collect();
+                self.note(Fact::Refused {
+                    claim: launch.claim.id.clone(),
+                    offerings,
+                });
+            }
+            _ => {}
+        }
+        answer
+    }
+
+    fn launched(&mut self, launch: &Launch, instance: &Instance) {
+        if self.scene.is_ours(instance) {
+            self.tally.launched += 1;
+            self.tally.live += 1;
+            self.tally.peak = self.tally.peak.max(self.tally.live);
+        }
+        let price = self
+            .scene
+            .catalog
+            .offering(&instance.offering)
+            .map(|own| own.price);
+        self.note(Fact::Launched {
+            claim: launch.claim.id.clone(),
+            instance: instance.id.clone(),
+            offering: instance.offering.clone(),
+            price: price.unwrap_or_default(),
+        });
+        self.checker.launched(&self.scene, self.now);
+    }
+
+    fn terminate(&mut self, instance: &InstanceId) -> Answer {
+        let machine = self.scene.cloud.get(instance.as_str());
+        let retired = machine
+            .filter(|machine| machine.truth().state.is_live())
+            .map(|machine| {
+                let ran = machine.billed(self.now);
+                let offering = machine.truth().offering.clone();
+                Fact::Retired {
+                    instance: instance.clone(),
+                    offering,
+                    ran,
+                }
+            });
+        if let Some(fact) = retired {
+            self.note(fact);
+        }
+        self.scene.cloud.terminate(instance, self.now)
+    }
+
+    pub(super) fn machine_ended(&mut self, instance: &InstanceId) {
+        let Some(machine) = self.scene.cloud.get(instance.as_str()) else {
+            return;
+        };
+        if self.scene.is_ours(machine.truth()) {
+            self.tally.live = self.tally.live.saturating_sub(1);
+            self.tally.retired += 1;
+        }
+        self.scene.cluster.machine_ended(instance, self.now);
+    }
+
+    /// The startup taints of an instance of ours; none for a stranger's.
+    pub(super) fn startup_taints(&self, instance: &Instance) -> Option<Vec<Taint>> {
+        let config = &self.scene.config;
+        ClaimRecord::from_tags(&instance.tags, &config.installation, &config.name)
+            .ok()
+            .map(|record| record.startup_taints)
+    }
+
+    /// A watch that is broken by a fault stays so; any other starts anew.
+    fn rewatch(&mut self, kind: Kind) -> Answer {
+        if self.watches.is_up(kind) {
+            let wait = self.lag(20, 300);
+            self.list_kind(kind, None, wait);
+        }
+        Answer::Done
+    }
+
+    fn sell_out(&mut self, command: &Command, offerings: usize) {
+        let Command::Launch(launch) = command else {
+            return;
+        };
+        let keys: Vec<OfferingKey> = launch.offerings.iter().take(offerings).cloned().collect();
+        for key in &keys {
+            self.scene.cloud.set_capacity(key.clone(), Some(0));
+        }
+        let wait = self.lag(60_000, 600_000);
+        self.timers.after(self.now, wait, Due::Restock(keys));
+    }
+
+    /// Somebody else writes the node while the patch is on its way.
+    fn overtake(&mut self, command: &Command) {
+        let Command::PatchNode(patch) = command else {
+            return;
+        };
+        let now = self.now;
+        self.scene
+            .cluster
+            .store_mut()
+            .change_node(&patch.node, now, |node| {
+                node.annotations
+                    .insert("example.com/written".to_owned(), now.to_string());
+            });
+    }
+
+    /// Gives the engine an event out of the ordinary.
+    pub fn surprise(&mut self, event: Event) {
+        self.hear(event);
+        self.spread_news();
+    }
+}

@@ -1,0 +1,308 @@
+//! What goes wrong and when, drawn from the seed: each seed has its own mix, and none has it all.
+//! It must not know how a fault is brought about.
+
+use fastrand::Rng;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::engine::command::Command;
+use crate::model::object::Kind;
+use crate::sim::chance::{between, happens, stream, up_to};
+use crate::sim::timers::later;
+
+/// What becomes of one command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is carried out, and answered.
+    Carried,
+    /// It is turned away: too many requests.
+    Throttled,
+    /// It gets lost on the way there.
+    LostBefore,
+    /// It is carried out, and the answer gets lost.
+    LostAfter,
+    /// Some offerings are sold out by the time a launch arrives; all of them, if so said.
+    SoldOut {
+        /// How many of the first.
+        offerings: usize,
+    },
+    /// Someone else writes the node first.
+    Overtaken,
+    /// The disruption budget says no, whatever it said before.
+    Blocked,
+}
+
+/// A command's way there and back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trip {
+    /// Time until it arrives.
+    pub there: SignedDuration,
+    /// Time until the answer arrives.
+    pub back: SignedDuration,
+    /// What becomes of it.
+    pub fate: Fate,
+    /// Whether the answer comes twice.
+    pub twice: bool,
+}
+
+/// How much a listing lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// A few objects: nobody can tell from the listing.
+    Mild,
+    /// Most of what was there before: such a listing must not be believed.
+    Severe,
+}
+
+/// Something that goes wrong at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mishap {
+    /// The daemon dies.
+    Restart {
+        /// For this long.
+        down: SignedDuration,
+    },
+    /// A watch breaks.
+    WatchLost {
+        /// Of this kind.
+        kind: Kind,
+        /// For this long.
+        lasts: SignedDuration,
+        /// Whether the listing after that lacks objects.
+        cut: Option<Cut>,
+    },
+    /// A watch falls silent without breaking.
+    Stall {
+        /// Of this kind.
+        kind: Kind,
+        /// For this long.
+        lasts: SignedDuration,
+    },
+    /// A spot instance is taken back.
+    Reclaim,
+    /// A machine fails without a word.
+    Failure,
+}
+
+/// Rates in thousandths of all commands or machines.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mix {
+    throttled: u32,
+    lost_before: u32,
+    lost_after: u32,
+    slow: u32,
+    twice: u32,
+    sold_out: u32,
+    overtaken: u32,
+    blocked: u32,
+    mute: u32,
+    unready: u32,
+}
+
+/// The faults of one seed.
+#[derive(Clone, Debug)]
+pub struct Faults {
+    until: Timestamp,
+    mix: Mix,
+    listing_lag: SignedDuration,
+    mishaps: Vec<(Timestamp, Mishap)>,
+    trips: Rng,
+    fates: Rng,
+    machines: Rng,
+}
+
+/// Listings lag by at most this: after a start the engine asks twice, 5 s apart, and a lag beyond
+/// that would hide from both what an earlier life launched.
+const LISTING_LAG_MAX: SignedDuration = SignedDuration::from_secs(4);
+
+/// Each kind of mishap happens up to this often in a scenario.
+const MISHAPS_MAX: u32 = 5;
+
+impl Faults {
+    /// No fault at all: only the usual delays.
+    pub fn none(seed: u64) -> Self {
+        Self {
+            until: Timestamp::MIN,
+            mix: Mix::default(),
+            listing_lag: SignedDuration::from_secs(1),
+            mishaps: Vec::new(),
+            trips: stream(seed, "faults/trips"),
+            fates: stream(seed, "faults/fates"),
+            machines: stream(seed, "faults/machines"),
+        }
+    }
+
+    /// The faults of a seed between two times.
+    pub fn drawn(seed: u64, from: Timestamp, until: Timestamp) -> Self {
+        let mut rng = stream(seed, "faults/mix");
+        // Every kind of fault is left out of about every third seed: a fault that is always there
+        // hides those that show only without it.
+        let mut rate = |most: u32| {
+            if rng.u32(0..3) == 0 {
+                0
+            } else {
+                rng.u32(1..=most)
+            }
+        };
+        let mix = Mix {
+            throttled: rate(60),
+            lost_before: rate(30),
+            lost_after: rate(40),
+            slow: rate(60),
+            twice: rate(30),
+            sold_out: rate(250),
+            overtaken: rate(80),
+            blocked: rate(300),
+            mute: rate(60),
+            unready: rate(50),
+        };
+        let mut lags = stream(seed, "faults/lags");
+        Self {
+            until,
+            mix,
+            listing_lag: up_to(&mut lags, LISTING_LAG_MAX),
+            mishaps: draw_mishaps(seed, from, until),
+            ..Self::none(seed)
+        }
+    }
+
+    /// How far listings of instances lag.
+    pub fn listing_lag(&self) -> SignedDuration {
+        self.listing_lag
+    }
+
+    /// When the last fault may happen.
+    pub fn until(&self) -> Timestamp {
+        self.until
+    }
+
+    /// All mishaps with their times.
+    pub fn mishaps(&self) -> &[(Timestamp, Mishap)] {
+        &self.mishaps
+    }
+
+    /// What becomes of a command that is sent now.
+    pub fn trip(&mut self, command: &Command, now: Timestamp) -> Trip {
+        let ms = SignedDuration::from_millis;
+        let rng = &mut self.trips;
+        let (mut there, mut back) = match command {
+            Command::Launch(_) => (
+                between(rng, ms(200), ms(900)),
+                between(rng, ms(400), ms(2500)),
+            ),
+            Command::Terminate { .. } | Command::ListInstances => {
+                (between(rng, ms(20), ms(150)), between(rng, ms(50), ms(400)))
+            }
+            _ => (between(rng, ms(2), ms(20)), between(rng, ms(2), ms(30))),
+        };
+        if now >= self.until {
+            return Trip {
+                there,
+                back,
+                fate: Fate::Carried,
+                twice: false,
+            };
+        }
+        let rng = &mut self.fates;
+        if happens(rng, self.mix.slow) {
+            there += up_to(rng, ms(20_000));
+            back += up_to(rng, ms(20_000));
+        }
+        let fate = draw_fate(&self.mix, command, rng);
+        if matches!(fate, Fate::LostBefore | Fate::LostAfter) {
+            // Whoever carries commands out gives up on them after a while.
+            back = between(rng, ms(10_000), ms(30_000));
+        }
+        Trip {
+            there,
+            back,
+            fate,
+            twice: happens(rng, self.mix.twice),
+        }
+    }
+
+    /// Whether a machine that boots now stays mute: its kubelet never registers.
+    pub fn stays_mute(&mut self, now: Timestamp) -> bool {
+        now < self.until && happens(&mut self.machines, self.mix.mute)
+    }
+
+    /// Whether a node that registers now never gets ready.
+    pub fn stays_unready(&mut self, now: Timestamp) -> bool {
+        now < self.until && happens(&mut self.machines, self.mix.unready)
+    }
+}
+
+fn draw_fate(mix: &Mix, command: &Command, rng: &mut Rng) -> Fate {
+    if happens(rng, mix.throttled) {
+        return Fate::Throttled;
+    }
+    if happens(rng, mix.lost_before) {
+        return Fate::LostBefore;
+    }
+    if happens(rng, mix.lost_after) {
+        return Fate::LostAfter;
+    }
+    match command {
+        Command::Launch(launch) if happens(rng, mix.sold_out) => {
+            let all = launch.offerings.len();
+            let some = if rng.bool() {
+                all
+            } else {
+                rng.usize(1..=all.max(1))
+            };
+            Fate::SoldOut { offerings: some }
+        }
+        Command::PatchNode(_) if happens(rng, mix.overtaken) => Fate::Overtaken,
+        Command::Evict { .. } if happens(rng, mix.blocked) => Fate::Blocked,
+        _ => Fate::Carried,
+    }
+}
+
+fn draw_mishaps(seed: u64, from: Timestamp, until: Timestamp) -> Vec<(Timestamp, Mishap)> {
+    let mut rng = stream(seed, "faults/mishaps");
+    let span = until.duration_since(from);
+    let mut all = Vec::new();
+    let seconds = SignedDuration::from_secs;
+    for kind in 0..6 {
+        let count = if rng.bool() {
+            rng.u32(1..=MISHAPS_MAX)
+        } else {
+            0
+        };
+        for _ in 0..count {
+            let at = later(from, up_to(&mut rng, span));
+            let mishap = match kind {
+                0 => Mishap::Restart {
+                    down: between(&mut rng, seconds(1), seconds(90)),
+                },
+                1 => Mishap::WatchLost {
+                    kind: any_kind(&mut rng),
+                    lasts: between(&mut rng, seconds(1), seconds(300)),
+                    cut: None,
+                },
+                2 => Mishap::WatchLost {
+                    kind: if rng.bool() { Kind::Pod } else { Kind::Node },
+                    lasts: between(&mut rng, seconds(1), seconds(60)),
+                    cut: Some(if rng.bool() { Cut::Mild } else { Cut::Severe }),
+                },
+                3 => Mishap::Stall {
+                    kind: any_kind(&mut rng),
+                    lasts: between(&mut rng, seconds(5), seconds(300)),
+                },
+                4 => Mishap::Reclaim,
+                _ => Mishap::Failure,
+            };
+            all.push((at, mishap));
+        }
+    }
+    all.sort_by_key(|(at, _)| *at);
+    all
+}
+
+/// Pods and nodes more often than the rest.
+fn any_kind(rng: &mut Rng) -> Kind {
+    match rng.u32(0..4) {
+        0 | 1 => Kind::Pod,
+        2 => Kind::Node,
+        _ => Kind::ALL[rng.usize(0..Kind::ALL.len())],
+    }
+}

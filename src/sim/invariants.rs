@@ -1,0 +1,447 @@
+//! What must hold after every step, and what must hold once faults have stopped.
+//! It must not know how the engine decides: it looks at commands and at the truth behind them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::catalog::Catalog;
+use crate::engine::command::{Command, NodePatch};
+use crate::model::claim::{ClaimRecord, TAG_CLAIM, TAG_GRACE, TAG_POOL};
+use crate::model::cluster::Cluster;
+use crate::model::id::{InstanceId, NodeName, PodKey};
+use crate::model::instance::Instance;
+use crate::model::labels::{DISRUPTION_REASON, TAINT_DISRUPTED};
+use crate::model::node::Node;
+use crate::model::object::Kind;
+use crate::model::pool::Reason;
+use crate::model::quantity::Resources;
+use crate::sim::cloud::Cloud;
+use crate::sim::cloud::machine::Machine;
+use crate::sim::cluster::SimCluster;
+use crate::sim::timers::later;
+
+/// What must hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    /// The live instances of a pool keep within its limits.
+    Limits,
+    /// A claim has at most one live instance.
+    OneInstance,
+    /// What is not ours is not touched.
+    Foreign,
+    /// No pod loses its place against a disruption budget.
+    Budget,
+    /// No registered instance is ended before its drain is confirmed.
+    Drain,
+    /// Nothing voluntary is done while the view is stale or partial.
+    StaleView,
+    /// The engine comes to rest within one moment.
+    Spin,
+    /// In the end every pod that can be placed is bound.
+    Unbound,
+    /// In the end no node is empty for longer than its pool allows.
+    EmptyNode,
+    /// In the end every instance has its Node and every Node its instance.
+    Orphan,
+    /// In the end nothing is left to do.
+    Restless,
+}
+
+/// Something that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// What should.
+    pub rule: Rule,
+    /// When.
+    pub at: Timestamp,
+    /// The objects in question.
+    pub text: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}: {}", self.at, self.rule, self.text)
+    }
+}
+
+/// The truth that a command is held against: all there is beside the daemon.
+#[derive(Clone, Debug)]
+pub struct Scene {
+    /// The configuration in force.
+    pub config: Arc<Cluster>,
+    /// Shapes and prices.
+    pub catalog: Arc<Catalog>,
+    /// The cluster.
+    pub cluster: SimCluster,
+    /// The cloud.
+    pub cloud: Cloud,
+}
+
+impl Scene {
+    /// Whether an instance is of this installation and cluster.
+    pub fn is_ours(&self, instance: &Instance) -> bool {
+        ClaimRecord::from_tags(&instance.tags, &self.config.installation, &self.config.name).is_ok()
+    }
+
+    /// The machine behind a node, if it is one of ours.
+    fn our_machine(&self, node: &Node) -> Option<&Machine> {
+        let machine = self.cloud.get(node.instance_id()?)?;
+        self.is_ours(machine.truth()).then_some(machine)
+    }
+
+    /// All live instances of ours.
+    pub fn live(&self) -> impl Iterator<Item = &Machine> {
+        let live = self
+            .cloud
+            .all()
+            .filter(|machine| machine.truth().state.is_live());
+        live.filter(|machine| self.is_ours(machine.truth()))
+    }
+
+    fn occupying(&self, node: &Node) -> usize {
+        let pods = self.cluster.store().pods_on(node.name.as_str());
+        pods.filter(|pod| pod.occupies_node()).count()
+    }
+}
+
+/// Longest time a claim of ours may be without its counterpart in the end: registration may take
+/// a quarter of an hour, and ending what did not register some minutes more.
+const ORPHAN_MAX: SignedDuration = SignedDuration::from_mins(25);
+
+/// Longest time a node may be empty beyond what its pool allows in the end: budgets let nodes go
+/// one by one.
+const EMPTY_SLACK: SignedDuration = SignedDuration::from_mins(20);
+
+/// Watches commands and their outcome.
+#[derive(Clone, Debug, Default)]
+pub struct Checker {
+    violations: Vec<Violation>,
+    tainted: BTreeMap<NodeName, Timestamp>,
+    commands: u64,
+    counted: BTreeMap<&'static str, u64>,
+}
+
+impl Checker {
+    /// All that did not hold so far.
+    pub fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+
+    /// How many commands there were, by name.
+    pub fn commands(&self) -> &BTreeMap<&'static str, u64> {
+        &self.counted
+    }
+
+    /// How many commands there were that do more than look at instances.
+    pub fn acts(&self) -> u64 {
+        self.commands
+    }
+
+    /// Notes something that does not hold.
+    pub fn fault(&mut self, rule: Rule, at: Timestamp, text: String) {
+        self.violations.push(Violation { rule, at, text });
+    }
+
+    /// A command leaves the engine, whose view is in doubt for a reason, or is not.
+    pub fn issued(
+        &mut self,
+        command: &Command,
+        doubt: Option<(Kind, &'static str)>,
+        scene: &Scene,
+        now: Timestamp,
+    ) {
+        *self.counted.entry(command.name()).or_insert(0) += 1;
+        self.commands += u64::from(!matches!(command, Command::ListInstances));
+        let (Some((kind, why)), Some(what)) = (doubt, voluntary(command, scene)) else {
+            return;
+        };
+        let text = format!("{what} while the watch of {} {why}", kind.plural());
+        self.fault(Rule::StaleView, now, text);
+    }
+
+    /// A command arrives where it is carried out.
+    pub fn arriving(&mut self, command: &Command, scene: &Scene, now: Timestamp) {
+        match command {
+            Command::Terminate { instance, .. } => self.terminating(instance, scene, now),
+            Command::PatchNode(patch) => self.patching(patch, scene, now),
+            Command::DeleteNode { node, uid } => self.deleting(node, uid, scene, now),
+            Command::Evict { pod, uid } => self.evicting(pod, uid, scene, now),
+            Command::Launch(_)
+            | Command::ListInstances
+            | Command::ListPodsOn { .. }
+            | Command::Probe { .. }
+            | Command::Rewatch { .. } => {}
+        }
+    }
+
+    fn terminating(&mut self, instance: &InstanceId, scene: &Scene, now: Timestamp) {
+        let Some(machine) = scene.cloud.get(instance.as_str()) else {
+            return;
+        };
+        if !scene.is_ours(machine.truth()) {
+            self.fault(
+                Rule::Foreign,
+                now,
+                format!("terminate {instance}, which is not ours"),
+            );
+            return;
+        }
+        if !machine.truth().state.is_live() || machine.reclaimed.is_some() {
+            return;
+        }
+        let Some(node) = scene.cluster.node_of(instance.as_str()) else {
+            return;
+        };
+        if self.grace_is_over(node, machine, now) {
+            return;
+        }
+        self.displacing(node, &format!("terminate {instance}"), scene, now);
+        if node.is_registered() && !node.has_disrupted_taint() {
+            let text = format!("terminate {instance} though {} is not tainted", node.name);
+            self.fault(Rule::Drain, now, text);
+        }
+    }
+
+    /// Whether a leaving node has held its pods for as long as its pool lets it.
+    fn grace_is_over(&self, node: &Node, machine: &Machine, now: Timestamp) -> bool {
+        let tags = &machine.truth().tags;
+        let seconds = tags.get(TAG_GRACE).and_then(|text| text.parse().ok());
+        let grace = seconds.map(SignedDuration::from_secs);
+        let tainted = self.tainted.get(&node.name);
+        grace
+            .zip(tainted)
+            .is_some_and(|(grace, tainted)| later(*tainted, grace) <= now)
+    }
+
+    /// An act takes the place of every pod on a node away.
+    fn displacing(&mut self, node: &Node, act: &str, scene: &Scene, now: Timestamp) {
+        let count = scene.occupying(node);
+        if count == 0 {
+            return;
+        }
+        let text = format!("{act} with {count} pods on {}", node.name);
+        self.fault(Rule::Drain, now, text);
+        for (owner, lost, allowed) in scene.cluster.displaced(node.name.as_str()) {
+            if lost > allowed {
+                let text = format!("{act}: {owner} loses {lost} pods, {allowed} may be away");
+                self.fault(Rule::Budget, now, text);
+            }
+        }
+    }
+
+    fn patching(&mut self, patch: &NodePatch, scene: &Scene, now: Timestamp) {
+        let Some(node) = scene.cluster.store().nodes().get(&patch.node) else {
+            return;
+        };
+        if scene.our_machine(node).is_none() {
+            self.fault(
+                Rule::Foreign,
+                now,
+                format!("patch {}, which is not ours", node.name),
+            );
+        }
+        if node.version == patch.version && taints(patch) {
+            self.tainted.entry(node.name.clone()).or_insert(now);
+        }
+        let untaints = patch.taints.is_some() && !taints(patch);
+        if node.version == patch.version && untaints {
+            self.tainted.remove(&node.name);
+        }
+    }
+
+    fn deleting(&mut self, name: &NodeName, uid: &str, scene: &Scene, now: Timestamp) {
+        let node = scene
+            .cluster
+            .store()
+            .nodes()
+            .get(name)
+            .filter(|node| node.uid == uid);
+        let Some(node) = node else { return };
+        let Some(machine) = scene.our_machine(node) else {
+            self.fault(
+                Rule::Foreign,
+                now,
+                format!("delete {name}, which is not ours"),
+            );
+            return;
+        };
+        if machine.truth().state.is_live() && machine.reclaimed.is_none() {
+            let text = format!("delete {name} while {} lives", machine.truth().id);
+            self.fault(Rule::Drain, now, text);
+            self.displacing(node, &format!("delete {name}"), scene, now);
+        }
+    }
+
+    fn evicting(&mut self, key: &PodKey, uid: &str, scene: &Scene, now: Timestamp) {
+        let pod = scene
+            .cluster
+            .store()
+            .pods()
+            .get(key)
+            .filter(|pod| pod.uid == uid);
+        let node = pod.and_then(|pod| scene.cluster.store().nodes().get(pod.node.as_ref()?));
+        let Some(node) = node else { return };
+        if scene.our_machine(node).is_none() {
+            let text = format!("evict {key} from {}, which is not ours", node.name);
+            self.fault(Rule::Foreign, now, text);
+        } else if !node.has_disrupted_taint() {
+            let text = format!("evict {key} from {}, which is not leaving", node.name);
+            self.fault(Rule::Drain, now, text);
+        }
+    }
+
+    /// An instance was launched.
+    pub fn launched(&mut self, scene: &Scene, now: Timestamp) {
+        let mut claims: BTreeMap<&str, u32> = BTreeMap::new();
+        let mut pools: BTreeMap<&str, (u32, Resources)> = BTreeMap::new();
+        for machine in scene.live() {
+            let instance = machine.truth();
+            let tag = |name: &str| instance.tags.get(name).map_or("", String::as_str);
+            *claims.entry(tag(TAG_CLAIM)).or_insert(0) += 1;
+            let (count, capacity) = pools.entry(tag(TAG_POOL)).or_default();
+            *count += 1;
+            if let Some(shape) = scene.catalog.get(instance.offering.instance_type.as_str()) {
+                capacity.add(&shape.capacity);
+            }
+        }
+        for (claim, count) in claims.into_iter().filter(|(_, count)| *count > 1) {
+            self.fault(
+                Rule::OneInstance,
+                now,
+                format!("claim {claim} has {count} instances"),
+            );
+        }
+        for (name, (count, capacity)) in pools {
+            let Some(pool) = scene.config.pool(name) else {
+                continue;
+            };
+            if pool.limits.nodes.is_some_and(|most| count > most) {
+                self.fault(Rule::Limits, now, format!("pool {name} has {count} nodes"));
+            }
+            for (resource, most) in &pool.limits.capacity {
+                let used = capacity.get(resource);
+                if used > *most {
+                    let text = format!("pool {name} has {resource} {used}, {most} at most");
+                    self.fault(Rule::Limits, now, text);
+                }
+            }
+        }
+    }
+
+    /// What must hold at the end, a while after faults and workloads have come to rest; `acts` are
+    /// the commands of a last quiet while.
+    pub fn settled(&mut self, scene: &Scene, acts: u64, now: Timestamp) {
+        for pod in scene.cluster.store().pods().values() {
+            let done = pod.is_terminal() || pod.node.is_some() || pod.is_daemon();
+            if !done {
+                self.fault(Rule::Unbound, now, format!("pod {} is not bound", pod.key));
+            }
+        }
+        let mut nodes = BTreeSet::new();
+        for node in scene.cluster.store().nodes().values() {
+            nodes.extend(node.instance_id());
+            let Some(machine) = scene.our_machine(node) else {
+                continue;
+            };
+            let ended = machine
+                .ended
+                .is_some_and(|at| now.duration_since(at) > ORPHAN_MAX);
+            if ended {
+                let text = format!("node {} is left of {}", node.name, machine.truth().id);
+                self.fault(Rule::Orphan, now, text);
+            }
+            self.empty_for_long(node, scene, now);
+            if node.has_disrupted_taint() && scene.occupying(node) > 0 {
+                self.fault(
+                    Rule::Orphan,
+                    now,
+                    format!("node {} is left tainted", node.name),
+                );
+            }
+        }
+        for machine in scene.live() {
+            let instance = machine.truth();
+            let old = now.duration_since(instance.launched) > ORPHAN_MAX;
+            if old && !nodes.contains(instance.id.as_str()) {
+                self.fault(
+                    Rule::Orphan,
+                    now,
+                    format!("instance {} has no node", instance.id),
+                );
+            }
+        }
+        if acts > 0 {
+            self.fault(
+                Rule::Restless,
+                now,
+                format!("{acts} commands though nothing changes"),
+            );
+        }
+    }
+
+    fn empty_for_long(&mut self, node: &Node, scene: &Scene, now: Timestamp) {
+        let pool = node
+            .pool()
+            .and_then(|pool| scene.config.pool(pool.as_str()));
+        let Some(wait) = pool.and_then(|pool| pool.disruption.consolidate_after) else {
+            return;
+        };
+        if scene.occupying(node) > 0 {
+            return;
+        }
+        let busy = scene
+            .cluster
+            .store()
+            .load(node.name.as_str())
+            .and_then(|load| load.busy);
+        let Some(busy) = busy else { return };
+        let empty = now.duration_since(busy);
+        if empty > wait.saturating_add(EMPTY_SLACK) {
+            let text = format!("node {} has been empty for {empty:#}", node.name);
+            self.fault(Rule::EmptyNode, now, text);
+        }
+    }
+}
+
+/// Whether a patch puts the disrupted taint on.
+fn taints(patch: &NodePatch) -> bool {
+    let taints = patch.taints.iter().flatten();
+    taints.into_iter().any(|taint| taint.key == TAINT_DISRUPTED)
+}
+
+/// What a command does of its own will, in words; none where it only looks, or cannot be helped.
+fn voluntary(command: &Command, scene: &Scene) -> Option<String> {
+    let reclaimed = |node: &NodeName| {
+        let node = scene.cluster.store().nodes().get(node)?;
+        scene.our_machine(node)?.reclaimed
+    };
+    match command {
+        Command::PatchNode(patch) if taints(patch) => {
+            let interrupted = (
+                DISRUPTION_REASON.to_owned(),
+                Some(Reason::Interrupted.as_str().to_owned()),
+            );
+            let helpless = patch.annotations.contains(&interrupted);
+            (!helpless && reclaimed(&patch.node).is_none()).then(|| format!("taint {}", patch.node))
+        }
+        Command::Evict { pod, .. } => {
+            let node = scene.cluster.store().pods().get(pod)?.node.as_ref()?;
+            reclaimed(node).is_none().then(|| format!("evict {pod}"))
+        }
+        Command::Terminate { instance, .. } => {
+            let machine = scene.cloud.get(instance.as_str())?;
+            let registered = scene.cluster.node_of(instance.as_str())?.is_registered();
+            let live = machine.truth().state.is_live() && machine.reclaimed.is_none();
+            (registered && live).then(|| format!("terminate {instance}"))
+        }
+        Command::DeleteNode { node, .. } => {
+            let found = scene.cluster.store().nodes().get(node)?;
+            let live = scene.our_machine(found)?.truth().state.is_live();
+            (live && reclaimed(node).is_none()).then(|| format!("delete {node}"))
+        }
+        _ => None,
+    }
+}

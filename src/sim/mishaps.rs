@@ -1,0 +1,199 @@
+//! How each mishap is brought about.
+//! It must not know how often that is.
+
+use fastrand::Rng;
+use jiff::Timestamp;
+
+use crate::model::id::InstanceId;
+use crate::model::instance::{CapacityType, OfferingKey};
+use crate::model::object::{Kind, Object};
+use crate::sim::faults::{Cut, Mishap};
+use crate::sim::timeline::Fact;
+use crate::sim::timers::later;
+use crate::sim::watches::Listing;
+use crate::sim::{Due, World};
+
+impl World {
+    pub(super) fn go_wrong(&mut self, mishap: Mishap) {
+        match mishap {
+            Mishap::Restart { down } => {
+                if self.engine().is_none() {
+                    return;
+                }
+                self.tally.restarts += 1;
+                self.stop_daemon();
+                self.timers.after(self.now, down, Due::Start);
+            }
+            Mishap::WatchLost { kind, lasts, cut } => {
+                if self.engine().is_none() || !self.watches.is_up(kind) {
+                    return;
+                }
+                self.note(Fact::Fault(format!(
+                    "the watch of {} breaks",
+                    kind.plural()
+                )));
+                self.watches.lose(kind, self.now);
+                self.timers
+                    .after(self.now, lasts, Due::WatchBack(kind, cut, self.now));
+            }
+            Mishap::Stall { kind, lasts } => {
+                let text = format!("the watch of {} stalls for {lasts:#}", kind.plural());
+                self.note(Fact::Fault(text));
+                self.watches.stall(kind, later(self.now, lasts));
+            }
+            Mishap::Reclaim => self.take_back(1),
+            Mishap::Failure => {
+                let running = self.ours(|_| true);
+                if let Some(instance) = self.picks.choice(running) {
+                    self.note(Fact::Lost {
+                        instance: instance.clone(),
+                    });
+                    self.scene.cloud.fail(&instance, self.now);
+                }
+            }
+        }
+    }
+
+    /// A broken watch comes back with a listing.
+    pub(super) fn watch_back(&mut self, kind: Kind, cut: Option<Cut>, since: Timestamp) {
+        if self.engine().is_none() || self.watches.is_up(kind) {
+            return;
+        }
+        let wait = self.lag(20, 300);
+        self.list_kind(kind, cut.map(|cut| (cut, since)), wait);
+        if let Some(cut) = cut {
+            let text = format!("a listing of {} lacks objects ({cut:?})", kind.plural());
+            self.note(Fact::Fault(text));
+            // It breaks once more after a while, and then tells everything.
+            let lasts = self.lag(20_000, 240_000);
+            let due = Due::Happen(Mishap::WatchLost {
+                kind,
+                lasts: self.lag(500, 3000),
+                cut: None,
+            });
+            self.timers.after(self.now, lasts, due);
+        }
+    }
+
+    /// Takes spot instances back, as many as there are up to `count`.
+    pub(super) fn take_back(&mut self, count: u32) {
+        for _ in 0..count {
+            let spot = self.ours(|offering| offering.capacity_type == CapacityType::Spot);
+            let Some(instance) = self.picks.choice(spot) else {
+                return;
+            };
+            self.scene.cloud.interrupt(&instance, self.now);
+        }
+    }
+
+    /// Our live instances of some offerings that are not being taken back, by id.
+    fn ours(&self, wanted: impl Fn(&OfferingKey) -> bool) -> Vec<InstanceId> {
+        self.scene
+            .live()
+            .filter(|machine| machine.reclaimed.is_none())
+            .map(|machine| machine.truth())
+            .filter(|instance| wanted(&instance.offering))
+            .map(|instance| instance.id.clone())
+            .collect()
+    }
+
+    /// A shortage of the scenario begins or ends.
+    pub(super) fn shortage(&mut self, index: usize, begins: bool) {
+        let scenario = std::sync::Arc::clone(&self.setup.scenario);
+        let Some(shortage) = scenario.shortages.get(index) else {
+            return;
+        };
+        let left = begins.then_some(shortage.left);
+        let keys: Vec<OfferingKey> = self
+            .offerings()
+            .into_iter()
+            .filter(|key| shortage.covers(key))
+            .collect();
+        let words = [
+            shortage.instance_type.clone(),
+            shortage.zone.clone(),
+            shortage.capacity_type.map(|way| way.as_str().to_owned()),
+        ];
+        let which = words.into_iter().flatten().collect::<Vec<_>>().join(" ");
+        self.note(Fact::Stock {
+            offerings: keys.len(),
+            which,
+            left,
+        });
+        for key in keys {
+            self.scene.cloud.set_capacity(key, left);
+        }
+    }
+
+    /// Every offering of the catalog.
+    fn offerings(&self) -> Vec<OfferingKey> {
+        let mut keys = Vec::new();
+        for shape in self.scene.catalog.types() {
+            for offering in &shape.offerings {
+                keys.push(OfferingKey {
+                    instance_type: shape.name.clone(),
+                    zone: offering.zone.clone(),
+                    capacity_type: offering.capacity_type,
+                });
+            }
+        }
+        keys
+    }
+
+    /// What a fault had sold out is there again, unless the scenario has it short.
+    pub(super) fn restock(&mut self, keys: Vec<OfferingKey>) {
+        let scenario = std::sync::Arc::clone(&self.setup.scenario);
+        for key in keys {
+            let short = scenario.shortages.iter().find(|shortage| {
+                shortage.covers(&key)
+                    && shortage.from <= self.now
+                    && shortage.until.is_none_or(|until| self.now < until)
+            });
+            self.scene
+                .cloud
+                .set_capacity(key, short.map(|shortage| shortage.left));
+        }
+    }
+}
+
+/// Leaves objects out of a listing. Only what the watch had shown before it broke at `since` may be
+/// left out on a large scale: the lack of anything else could not be noticed by anyone.
+pub(super) fn cut_off(
+    objects: &mut Vec<Object>,
+    cut: Cut,
+    since: Timestamp,
+    picks: &mut Rng,
+) -> Listing {
+    /// A listing that lacks fewer than this is not worth a doubt.
+    const FEWEST: usize = 4;
+    let shown = |object: &Object| {
+        let created = match object {
+            Object::Pod(pod) => pod.created,
+            Object::Node(node) => node.created,
+            _ => None,
+        };
+        created.is_some_and(|created| later(created, crate::sim::watches::SILENT_MAX) < since)
+    };
+    let old = objects.iter().filter(|object| shown(object)).count();
+    let lacking = match cut {
+        Cut::Mild => old / 12,
+        Cut::Severe => (old * picks.usize(50..=90)).div_ceil(100),
+    };
+    if cut == Cut::Severe && lacking < FEWEST {
+        return Listing::Whole;
+    }
+    let mut order: Vec<usize> = (0..objects.len())
+        .filter(|index| shown(&objects[*index]))
+        .collect();
+    picks.shuffle(&mut order);
+    order.truncate(lacking);
+    order.sort_unstable();
+    for index in order.into_iter().rev() {
+        objects.remove(index);
+    }
+    if cut == Cut::Severe {
+        Listing::Cut
+    } else {
+        Listing::Whole
+    }
+}

@@ -1,0 +1,128 @@
+//! Carries news about: from the engine to the timeline, from cluster and cloud to the engine.
+//! It must not decide what happens.
+
+use std::sync::Arc;
+
+use crate::engine::event::Event;
+use crate::engine::report::Report;
+use crate::sim::cloud::CloudEvent;
+use crate::sim::cluster::kubelet::Boot;
+use crate::sim::timeline::Fact;
+use crate::sim::{Due, World};
+
+impl World {
+    pub(super) fn tell(&mut self, report: Report) {
+        match report {
+            Report::ClaimPlanned {
+                claim,
+                pool,
+                offering,
+                price,
+                pods,
+                ..
+            } => {
+                self.note(Fact::Planned {
+                    claim,
+                    pool,
+                    offering,
+                    price,
+                    pods: pods.len(),
+                });
+            }
+            Report::Retire {
+                claim,
+                node,
+                reason,
+                price,
+            } => {
+                let node = node.map_or(claim.0, |node| node.0);
+                self.note(Fact::Leaving {
+                    node,
+                    reason: reason.as_str(),
+                    price,
+                });
+            }
+            Report::Unplaced(unplaced) => {
+                let why = unplaced
+                    .reasons
+                    .first()
+                    .map_or(String::new(), |why| why.text.clone());
+                self.note(Fact::Unplaced {
+                    pod: unplaced.pod.to_string(),
+                    why,
+                });
+            }
+            Report::Frozen(why) => self.note(Fact::Frozen(why)),
+            Report::Thawed => self.note(Fact::Thawed),
+            _ => {}
+        }
+    }
+
+    /// Carries what changed in the cluster to the watches and the timeline.
+    pub(super) fn spread_news(&mut self) {
+        for fact in self.scene.cluster.take_facts() {
+            self.note(fact);
+        }
+        for event in self.scene.cluster.store_mut().take_changes() {
+            let kind = match &event {
+                Event::Applied(object) => object.kind(),
+                Event::Deleted(kind, _) => *kind,
+                _ => continue,
+            };
+            let delay = self.lag(1, 25);
+            self.watches.tell(kind, event, self.now, delay);
+        }
+    }
+
+    pub(super) fn cloud_event(&mut self, event: CloudEvent) {
+        match event {
+            CloudEvent::Booted {
+                instance,
+                labels,
+                taints,
+            } => {
+                let startup = self.startup_taints(&instance);
+                let Some(startup_taints) = startup else {
+                    return;
+                };
+                if self.faults.stays_mute(self.now) {
+                    self.note(Fact::Fault(format!("{} never registers", instance.id)));
+                    return;
+                }
+                let gets_ready = !self.faults.stays_unready(self.now);
+                if !gets_ready {
+                    self.note(Fact::Fault(format!(
+                        "the node of {} stays unready",
+                        instance.id
+                    )));
+                }
+                let catalog = Arc::clone(&self.scene.catalog);
+                let Some(shape) = catalog.get(instance.offering.instance_type.as_str()) else {
+                    return;
+                };
+                let boot = Boot {
+                    instance: &instance,
+                    shape,
+                    labels: &labels,
+                    taints: &taints,
+                    startup_taints: &startup_taints,
+                    gets_ready,
+                };
+                self.scene.cluster.register(&boot, self.now);
+            }
+            CloudEvent::Interrupted { instance, at } => {
+                self.tally.interruptions += 1;
+                self.note(Fact::Interrupted {
+                    instance: instance.clone(),
+                    at,
+                });
+                // EventBridge and the queue take a moment.
+                let wait = self.lag(500, 5000);
+                let event = Box::new(Event::Interrupted(instance, at));
+                self.timers
+                    .after(self.now, wait, Due::Tell(self.life, event));
+            }
+            CloudEvent::Ended { instance } => self.machine_ended(&instance),
+        }
+    }
+}

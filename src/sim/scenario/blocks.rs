@@ -1,0 +1,300 @@
+//! The blocks of a scenario, each read into what it means.
+//! It must not know how places in the source are found.
+
+use hcl_edit::structure::{Block, Body};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::id::TypeName;
+use crate::model::instance::CapacityType;
+use crate::model::requirement::{Operator, Requirement};
+use crate::model::taint::{Effect, Toleration, TolerationOperator};
+use crate::sim::scenario::read::{Reader, time_of_day};
+use crate::sim::scenario::{Interruption, Scenario, Shortage};
+use crate::sim::timers::later;
+use crate::sim::workload::{Budget, Owns, Step, Want, Workload};
+
+/// 2026-03-03, a Tuesday, at midnight UTC: any day would do, but it must always be the same.
+const DEFAULT_START: &str = "2026-03-03T00:00:00Z";
+
+/// AL2023 nodes on EC2 take 40 to 60 s from launch to registration.
+const DEFAULT_BOOT: SignedDuration = SignedDuration::from_secs(45);
+
+/// A common choice for a node group of one type: 16 vCPU, 64 GiB.
+const DEFAULT_FIXED_TYPE: &str = "m5.4xlarge";
+
+/// Longest scenario: a month.
+const DURATION_MAX: SignedDuration = SignedDuration::from_hours(31 * 24);
+
+/// Reads the head of a scenario.
+pub fn read_scenario(reader: &mut Reader<'_>, block: &Block) -> Option<Scenario> {
+    let body = &block.body;
+    reader.known(
+        body,
+        &["title", "start", "duration", "boot", "fixed_type"],
+        &[],
+    );
+    let start = match reader.timestamp(body, "start") {
+        Some(start) => start,
+        None => DEFAULT_START.parse().ok()?,
+    };
+    let duration = reader
+        .duration(body, "duration")
+        .unwrap_or(SignedDuration::from_hours(24));
+    if duration.is_zero() || duration > DURATION_MAX {
+        reader.mistake_in(
+            block,
+            "a scenario lasts up to 744h, and longer than nothing",
+        );
+        return None;
+    }
+    Some(Scenario {
+        title: reader.text(body, "title").unwrap_or_default(),
+        start,
+        end: later(start, duration),
+        boot: reader.duration(body, "boot").unwrap_or(DEFAULT_BOOT),
+        fixed_type: TypeName(
+            reader
+                .text(body, "fixed_type")
+                .unwrap_or_else(|| DEFAULT_FIXED_TYPE.to_owned()),
+        ),
+        workloads: Vec::new(),
+        shortages: Vec::new(),
+        interruptions: Vec::new(),
+        config: String::new(),
+    })
+}
+
+/// Reads a workload.
+pub fn read_workload(reader: &mut Reader<'_>, block: &Block, start: Timestamp) -> Option<Workload> {
+    const ARGUMENTS: [&str; 7] = [
+        "kind",
+        "requests",
+        "replicas",
+        "node_selector",
+        "priority",
+        "run_for",
+        "grace",
+    ];
+    let name = reader.label(block, "its name")?;
+    let body = &block.body;
+    reader.known(body, &ARGUMENTS, &["at", "pdb", "toleration", "require"]);
+    let owns = read_kind(reader, block)?;
+    let mut workload = Workload::new(name, owns);
+    workload.requests = reader.resources(body, "requests").unwrap_or_default();
+    workload.node_selector = reader.labels(body, "node_selector").unwrap_or_default();
+    workload.steps = read_steps(reader, block, start);
+    workload.budget = body
+        .get_blocks("pdb")
+        .next()
+        .and_then(|pdb| read_budget(reader, pdb));
+    for toleration in body.get_blocks("toleration") {
+        workload
+            .tolerations
+            .extend(read_toleration(reader, toleration));
+    }
+    for require in body.get_blocks("require") {
+        read_require(reader, require, &mut workload.wants);
+    }
+    if let Some(priority) = reader.number(body, "priority") {
+        workload.priority = i32::try_from(priority).unwrap_or(i32::MAX);
+    }
+    if let Some(grace) = reader.duration(body, "grace") {
+        workload.grace = grace;
+    }
+    if owns == Owns::DaemonSet && !workload.steps.is_empty() {
+        reader.mistake_in(
+            block,
+            "a daemonset has no replicas: it runs on every node it fits",
+        );
+    }
+    Some(workload)
+}
+
+fn read_kind(reader: &mut Reader<'_>, block: &Block) -> Option<Owns> {
+    let run_for = reader.duration(&block.body, "run_for");
+    let kind = reader
+        .text(&block.body, "kind")
+        .unwrap_or_else(|| "deployment".to_owned());
+    match (kind.as_str(), run_for) {
+        ("deployment", None) => Some(Owns::Deployment),
+        ("daemonset", None) => Some(Owns::DaemonSet),
+        ("job", Some(run_for)) => Some(Owns::Job { run_for }),
+        ("job", None) => {
+            reader.mistake_in(block, "a job wants `run_for`, such as \"20m\"");
+            None
+        }
+        ("deployment" | "daemonset", Some(_)) => {
+            reader.mistake_in(block, "only a job has `run_for`");
+            None
+        }
+        _ => {
+            reader.mistake_in(block, "`kind` is \"deployment\", \"job\" or \"daemonset\"");
+            None
+        }
+    }
+}
+
+fn read_steps(reader: &mut Reader<'_>, block: &Block, start: Timestamp) -> Vec<Step> {
+    let mut steps = Vec::new();
+    if let Some(replicas) = reader.number(&block.body, "replicas") {
+        steps.push(Step {
+            at: start,
+            replicas,
+        });
+    }
+    for at in block.body.get_blocks("at") {
+        reader.known(&at.body, &["replicas"], &[]);
+        let Some(label) = reader.label(at, "a time of day such as \"08:30\"") else {
+            continue;
+        };
+        let moment = time_of_day(label, start);
+        let replicas = reader.number(&at.body, "replicas");
+        match (moment, replicas) {
+            (Some(at), Some(replicas)) => steps.push(Step { at, replicas }),
+            (None, _) => {
+                reader.mistake_in(
+                    at,
+                    &format!("{label:?} is not a time of day such as \"08:30\""),
+                );
+            }
+            (_, None) if at.body.has_attribute("replicas") => {}
+            (_, None) => reader.mistake_in(at, "`replicas` is missing"),
+        }
+    }
+    steps.sort_by_key(|step| step.at);
+    steps
+}
+
+fn read_budget(reader: &mut Reader<'_>, block: &Block) -> Option<Budget> {
+    let body = &block.body;
+    reader.known(body, &["min_available", "max_unavailable"], &[]);
+    let least = reader.number(body, "min_available");
+    let most = reader.number(body, "max_unavailable");
+    match (least, most) {
+        (Some(least), None) => Some(Budget::MinAvailable(least)),
+        (None, Some(most)) => Some(Budget::MaxUnavailable(most)),
+        _ => {
+            reader.mistake_in(
+                block,
+                "a pdb wants either `min_available` or `max_unavailable`",
+            );
+            None
+        }
+    }
+}
+
+fn read_toleration(reader: &mut Reader<'_>, block: &Block) -> Option<Toleration> {
+    let key = reader.label(block, "the taint's key, \"\" for all")?;
+    reader.known(&block.body, &["value", "effect"], &[]);
+    let value = reader.text(&block.body, "value");
+    let effect = match reader.text(&block.body, "effect") {
+        None => None,
+        Some(text) => {
+            let effect = Effect::parse(&text);
+            if effect.is_none() {
+                reader.mistake_in(block, &format!("`effect` is one of {:?}", Effect::NAMES));
+            }
+            Some(effect?)
+        }
+    };
+    let operator = match value {
+        Some(_) => TolerationOperator::Equal,
+        None => TolerationOperator::Exists,
+    };
+    let value = value.unwrap_or_default();
+    Some(Toleration {
+        key: key.to_owned(),
+        operator,
+        value,
+        effect,
+    })
+}
+
+fn read_require(reader: &mut Reader<'_>, block: &Block, wants: &mut Vec<Want>) {
+    const OPERATORS: [(&str, Operator); 8] = [
+        ("in", Operator::In),
+        ("not_in", Operator::NotIn),
+        ("exists", Operator::Exists),
+        ("does_not_exist", Operator::DoesNotExist),
+        ("gt", Operator::Gt),
+        ("gte", Operator::Gte),
+        ("lt", Operator::Lt),
+        ("lte", Operator::Lte),
+    ];
+    let Some(key) = reader.label(block, "the label's key") else {
+        return;
+    };
+    let names = OPERATORS.map(|(name, _)| name);
+    reader.known(&block.body, &names, &[]);
+    for attribute in block.body.attributes() {
+        let name = attribute.key.as_str();
+        let Some((_, operator)) = OPERATORS.iter().find(|(known, _)| *known == name) else {
+            continue;
+        };
+        let values = match operator {
+            Operator::Exists | Operator::DoesNotExist => Some(Vec::new()),
+            _ => reader.texts(attribute),
+        };
+        let Some(values) = values else { continue };
+        if let Err(why) = Requirement::from_operator(*operator, &values) {
+            reader.mistake_in(attribute, &why);
+        }
+        wants.push(Want {
+            key: key.to_owned(),
+            operator: *operator,
+            values,
+        });
+    }
+}
+
+/// Reads what runs short.
+pub fn read_capacity(reader: &mut Reader<'_>, block: &Block, start: Timestamp) -> Option<Shortage> {
+    let body = &block.body;
+    reader.known(
+        body,
+        &["type", "zone", "capacity_type", "left", "from", "until"],
+        &[],
+    );
+    let from = reader.moment(body, "from", start).unwrap_or(start);
+    let until = reader.moment(body, "until", from);
+    Some(Shortage {
+        instance_type: reader.text(body, "type"),
+        zone: reader.text(body, "zone"),
+        capacity_type: read_capacity_type(reader, block, body)?,
+        left: reader.number(body, "left").unwrap_or(0),
+        from,
+        until,
+    })
+}
+
+/// The capacity type, if one is named; none when it is not one.
+fn read_capacity_type(
+    reader: &mut Reader<'_>,
+    block: &Block,
+    body: &Body,
+) -> Option<Option<CapacityType>> {
+    let Some(text) = reader.text(body, "capacity_type") else {
+        return Some(None);
+    };
+    let parsed = CapacityType::parse(&text);
+    if parsed.is_none() {
+        let text = format!("`capacity_type` is one of {:?}", CapacityType::NAMES);
+        reader.mistake_in(block, &text);
+    }
+    parsed.map(Some)
+}
+
+/// Reads what is taken back.
+pub fn read_interruption(
+    reader: &mut Reader<'_>,
+    block: &Block,
+    start: Timestamp,
+) -> Option<Interruption> {
+    reader.known(&block.body, &["at", "count"], &[]);
+    let at = reader.moment(&block.body, "at", start);
+    if at.is_none() && !block.body.has_attribute("at") {
+        reader.mistake_in(block, "`at` is missing: when, such as \"13:00\"");
+    }
+    let count = reader.number(&block.body, "count").unwrap_or(1);
+    Some(Interruption { at: at?, count })
+}

@@ -1,0 +1,232 @@
+//! A small typed reader of literal HCL: every mistake is noted with its place, and reading goes on.
+//! It must not know which blocks there are.
+
+use hcl_edit::Span;
+use hcl_edit::expr::{Expression, ObjectKey};
+use hcl_edit::structure::{Attribute, Block, Body, Structure};
+use jiff::civil::Time;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp, ToSpan};
+
+use crate::model::labels::Labels;
+use crate::model::quantity::Resources;
+use crate::sim::scenario::Mistake;
+
+/// Reads one source.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    source: &'a str,
+    mistakes: Vec<Mistake>,
+}
+
+impl<'a> Reader<'a> {
+    /// A reader of this source.
+    pub fn new(source: &'a str) -> Self {
+        Self {
+            source,
+            mistakes: Vec::new(),
+        }
+    }
+
+    /// All mistakes, by place.
+    pub fn mistakes(mut self) -> Vec<Mistake> {
+        self.mistakes
+            .sort_by_key(|mistake| (mistake.line, mistake.column));
+        self.mistakes
+    }
+
+    /// Notes a mistake at a byte of the source.
+    pub fn mistake(&mut self, at: usize, text: &str) {
+        let before = self.source.get(..at).unwrap_or(self.source);
+        let line = before.matches('\n').count() + 1;
+        let column = before
+            .rsplit('\n')
+            .next()
+            .unwrap_or_default()
+            .chars()
+            .count()
+            + 1;
+        self.mistakes.push(Mistake {
+            line,
+            column,
+            text: text.to_owned(),
+        });
+    }
+
+    /// Notes a mistake where something stands.
+    pub fn mistake_in(&mut self, item: &impl Span, text: &str) {
+        self.mistake(item.span().map_or(0, |span| span.start), text);
+    }
+
+    /// The one label of a block.
+    pub fn label<'b>(&mut self, block: &'b Block, what: &str) -> Option<&'b str> {
+        match block.labels.as_slice() {
+            [label] => Some(label.as_str()),
+            _ => {
+                let text = format!("a {} block has one label: {what}", block.ident.as_str());
+                self.mistake_in(block, &text);
+                None
+            }
+        }
+    }
+
+    /// Notes every argument and block that is not among the known ones.
+    pub fn known(&mut self, body: &Body, arguments: &[&str], blocks: &[&str]) {
+        for item in body.iter() {
+            let (name, known) = match item {
+                Structure::Attribute(attribute) => (attribute.key.as_str(), arguments),
+                Structure::Block(block) => (block.ident.as_str(), blocks),
+            };
+            if !known.contains(&name) {
+                let hint = known
+                    .iter()
+                    .find(|known| strsim::damerau_levenshtein(known, name) <= 2)
+                    .map_or(String::new(), |known| format!("; did you mean `{known}`?"));
+                self.mistake_in(item, &format!("`{name}` is not expected here{hint}"));
+            }
+        }
+    }
+
+    fn value<T>(
+        &mut self,
+        body: &Body,
+        name: &str,
+        wanted: &str,
+        read: impl FnOnce(&Expression) -> Option<T>,
+    ) -> Option<T> {
+        let attribute = body.get_attribute(name)?;
+        let value = read(&attribute.value);
+        if value.is_none() {
+            self.mistake_in(attribute, &format!("`{name}` wants {wanted}"));
+        }
+        value
+    }
+
+    /// A text.
+    pub fn text(&mut self, body: &Body, name: &str) -> Option<String> {
+        self.value(body, name, "a text in quotes", text)
+    }
+
+    /// A whole number.
+    pub fn number(&mut self, body: &Body, name: &str) -> Option<u32> {
+        self.value(body, name, "a whole number of 0 or more", |expression| {
+            u32::try_from(expression.as_number()?.as_u64()?).ok()
+        })
+    }
+
+    /// A duration.
+    pub fn duration(&mut self, body: &Body, name: &str) -> Option<SignedDuration> {
+        self.value(
+            body,
+            name,
+            "a duration such as \"90s\" or \"1h30m\"",
+            |expression| {
+                let duration: SignedDuration = text(expression)?.parse().ok()?;
+                (!duration.is_negative()).then_some(duration)
+            },
+        )
+    }
+
+    /// A time of day, as the first such moment from `start` on.
+    pub fn moment(&mut self, body: &Body, name: &str, start: Timestamp) -> Option<Timestamp> {
+        self.value(
+            body,
+            name,
+            "a time of day such as \"08:30\"",
+            |expression| time_of_day(&text(expression)?, start),
+        )
+    }
+
+    /// A moment with its date.
+    pub fn timestamp(&mut self, body: &Body, name: &str) -> Option<Timestamp> {
+        self.value(
+            body,
+            name,
+            "a moment such as \"2026-03-03T00:00:00Z\"",
+            |expression| text(expression)?.parse().ok(),
+        )
+    }
+
+    /// Texts by name.
+    pub fn labels(&mut self, body: &Body, name: &str) -> Option<Labels> {
+        self.value(
+            body,
+            name,
+            "an object of texts such as { team = \"media\" }",
+            |e| {
+                pairs(e)?
+                    .into_iter()
+                    .map(|(key, value)| Some((key, text(value)?)))
+                    .collect()
+            },
+        )
+    }
+
+    /// Quantities by the names of resources.
+    pub fn resources(&mut self, body: &Body, name: &str) -> Option<Resources> {
+        self.value(
+            body,
+            name,
+            "quantities such as { cpu = \"500m\", memory = \"1Gi\" }",
+            |e| {
+                let mut resources = Resources::default();
+                for (key, value) in pairs(e)? {
+                    let quantity = text(value).or_else(|| Some(value.as_number()?.to_string()))?;
+                    resources.set(&key, &quantity).ok()?;
+                }
+                let valid = resources.iter().all(|(_, amount)| amount >= 0);
+                valid.then_some(resources)
+            },
+        )
+    }
+
+    /// Texts; a single one counts as a list of one.
+    pub fn texts(&mut self, attribute: &Attribute) -> Option<Vec<String>> {
+        let scalar = |e: &Expression| text(e).or_else(|| Some(e.as_number()?.to_string()));
+        let values = match attribute.value.as_array() {
+            Some(array) => array.iter().map(scalar).collect(),
+            None => scalar(&attribute.value).map(|one| vec![one]),
+        };
+        if values.is_none() {
+            let text = format!("`{}` wants texts in quotes", attribute.key.as_str());
+            self.mistake_in(attribute, &text);
+        }
+        values
+    }
+}
+
+fn text(expression: &Expression) -> Option<String> {
+    expression.as_str().map(str::to_owned)
+}
+
+fn pairs(expression: &Expression) -> Option<Vec<(String, &Expression)>> {
+    expression
+        .as_object()?
+        .iter()
+        .map(|(key, value)| {
+            let key = match key {
+                ObjectKey::Ident(ident) => ident.as_str().to_owned(),
+                ObjectKey::Expression(expression) => text(expression)?,
+            };
+            Some((key, value.expr()))
+        })
+        .collect()
+}
+
+/// The first moment from `start` on at this time of day, in UTC.
+pub fn time_of_day(text: &str, start: Timestamp) -> Option<Timestamp> {
+    let time: Time = text.parse().ok()?;
+    let day = start.to_zoned(TimeZone::UTC);
+    let at = day
+        .datetime()
+        .date()
+        .to_datetime(time)
+        .to_zoned(TimeZone::UTC)
+        .ok()?
+        .timestamp();
+    if at < start {
+        at.checked_add(24.hours()).ok()
+    } else {
+        Some(at)
+    }
+}

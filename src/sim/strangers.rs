@@ -1,0 +1,115 @@
+//! What is in the account and the cluster without being ours, and whether it still is.
+//! It must not know who else lives there.
+
+use crate::engine::command::{Answer, Launch};
+use crate::model::claim::{ClaimRecord, TAG_CLUSTER, TAG_INSTALLATION};
+use crate::model::id::{ClusterName, NodeName};
+use crate::model::instance::OfferingKey;
+use crate::model::labels::Labels;
+use crate::model::node::Node;
+use crate::model::taint::{Effect, Taint};
+use crate::sim::World;
+use crate::sim::invariants::Rule;
+
+/// How many strangers there are.
+const STRANGERS: usize = 3;
+
+impl World {
+    /// Another installation's instance, another cluster's, and nobody's, which is a node here.
+    pub(super) fn settle_strangers(&mut self) {
+        let Some(offering) = self.any_offering() else {
+            return;
+        };
+        let config = &self.scene.config;
+        let tags = |installation: &str, cluster: &str| -> Labels {
+            [(TAG_INSTALLATION, installation), (TAG_CLUSTER, cluster)]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into()
+        };
+        let all = [
+            tags("another-installation", config.name.as_str()),
+            tags(&config.installation, "another-cluster"),
+            [("Name".to_owned(), "system".to_owned())].into(),
+        ];
+        for (number, tags) in all.into_iter().enumerate() {
+            let launch = stranger(number, offering.clone(), tags, self.now);
+            let answer = self.scene.cloud.launch(&launch, self.now);
+            if let (Answer::Launched(instance), true) = (answer, number + 1 == STRANGERS) {
+                let provider_id = format!("aws:///{}/{}", instance.offering.zone, instance.id);
+                self.add_system_node(provider_id);
+            }
+        }
+    }
+
+    fn any_offering(&self) -> Option<OfferingKey> {
+        self.scene.catalog.types().find_map(|shape| {
+            let found = shape.offerings.iter().find(|own| own.available)?;
+            Some(OfferingKey {
+                instance_type: shape.name.clone(),
+                zone: found.zone.clone(),
+                capacity_type: found.capacity_type,
+            })
+        })
+    }
+
+    fn add_system_node(&mut self, provider_id: String) {
+        let name = "ip-10-0-255-1.ec2.internal";
+        let mut room = crate::model::quantity::Resources::default();
+        (room.cpu_milli, room.memory, room.pods) = (2000, 4 << 30, 29);
+        let node = Node {
+            name: NodeName::from(name),
+            uid: self.scene.cluster.store_mut().new_uid(),
+            provider_id,
+            created: Some(self.now),
+            labels: [("kubernetes.io/hostname".to_owned(), name.to_owned())].into(),
+            taints: vec![Taint::new("CriticalAddonsOnly", Effect::NoSchedule)],
+            ready: true,
+            capacity: room.clone(),
+            allocatable: room,
+            ..Node::default()
+        };
+        self.scene.cluster.add_node(node, self.now);
+    }
+
+    /// Whether every stranger's instance still lives.
+    pub(super) fn check_strangers(&mut self) {
+        let ended: Vec<String> = self
+            .scene
+            .cloud
+            .all()
+            .map(|machine| machine.truth())
+            .filter(|instance| !self.scene.is_ours(instance) && !instance.state.is_live())
+            .map(|instance| instance.id.0.clone())
+            .collect();
+        for instance in ended {
+            let text = format!("{instance}, which is not ours, has ended");
+            self.checker.fault(Rule::Foreign, self.now, text);
+        }
+    }
+}
+
+fn stranger(number: usize, offering: OfferingKey, tags: Labels, now: jiff::Timestamp) -> Launch {
+    let record = ClaimRecord {
+        id: format!("stranger-{number}").into(),
+        installation: String::new(),
+        cluster: ClusterName::default(),
+        pool: "strangers".into(),
+        node_class: None,
+        created: now,
+        expire_after: None,
+        termination_grace_period: None,
+        pool_hash: String::new(),
+        node_class_hash: String::new(),
+        startup_taints: Vec::new(),
+        reason: String::new(),
+        command_id: String::new(),
+    };
+    Launch {
+        claim: record,
+        offerings: vec![offering],
+        labels: Labels::new(),
+        taints: Vec::new(),
+        tags,
+        user_data: String::new(),
+    }
+}

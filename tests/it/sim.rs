@@ -1,0 +1,5 @@
+//! The simulated world under test, and the engine within it.
+
+mod setup;
+
+mod day;

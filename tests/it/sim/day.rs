@@ -1,0 +1,67 @@
+//! The engine through the built-in day, with and without faults: what must hold, holds.
+
+use std::thread;
+
+use outrigger::sim::Setup;
+
+use super::setup::{finish, reproduce, working_day};
+
+/// Default tests stay quick; `outrigger simulate --faults --seeds 1000` looks further.
+const SEEDS: u64 = 20;
+
+#[test]
+fn a_day_without_faults_goes_well() {
+    let setup = working_day();
+    let (world, violations) = finish(&setup, 1, false);
+    assert!(
+        violations.is_empty(),
+        "{}",
+        reproduce(1, false, &violations)
+    );
+    let summary = world.summary();
+    assert!(summary.pods_bound > 200, "{summary}");
+    assert!(summary.cost < summary.fixed_cost, "{summary}");
+    assert_eq!(summary.interruptions, 2, "{summary}");
+}
+
+#[test]
+fn twenty_days_with_faults_hold_everything() {
+    let setup = working_day();
+    let check = |setup: &Setup, seed: u64| {
+        let (_, violations) = finish(setup, seed, true);
+        (!violations.is_empty()).then(|| reproduce(seed, true, &violations))
+    };
+    let failures: Vec<String> = thread::scope(|scope| {
+        let halves = [0, 1].map(|half| {
+            let setup = &setup;
+            scope.spawn(move || {
+                let seeds = (0..SEEDS).filter(|seed| seed % 2 == half);
+                seeds
+                    .filter_map(|seed| check(setup, seed))
+                    .collect::<Vec<_>>()
+            })
+        });
+        halves
+            .into_iter()
+            .flat_map(|half| half.join().expect("no panic"))
+            .collect()
+    });
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    let setup = working_day();
+    let bytes = |seed: u64| {
+        let (mut world, _) = finish(&setup, seed, true);
+        let lines: Vec<String> = world
+            .take_lines()
+            .iter()
+            .map(|line| line.to_json().to_string())
+            .collect();
+        format!("{}\n{}", lines.join("\n"), world.summary().to_json())
+    };
+    let first = bytes(7);
+    assert_eq!(first, bytes(7));
+    assert_ne!(first, bytes(8));
+}
