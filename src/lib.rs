@@ -20,3 +20,11 @@ pub mod plan;
 pub mod engine;
 
 pub mod sim;
+
+// The only async, the only clock, the only sockets.
+
+#[cfg(feature = "shell")]
+pub mod shell;
+
+#[cfg(feature = "shell")]
+pub mod cli;

@@ -1,6 +1,12 @@
 //! Holds one real control plane for a test: its processes, its addresses and its kubeconfig.
 //! It must not know how the plane is put together (`tests/plane/up` does) nor what is tested on it.
 
+mod bench;
+
+mod proxy;
+
+mod cases;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

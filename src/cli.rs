@@ -1,0 +1,113 @@
+//! The command line: which verb, with which arguments, and what its end means to the caller.
+//! It must not know how a verb works.
+
+mod arguments;
+
+mod diagnostics;
+
+mod run;
+
+mod validate;
+
+mod plan;
+
+mod simulate;
+
+mod simulated_cloud;
+
+mod version;
+
+use std::error::Error;
+use std::ffi::OsString;
+use std::io::{self, ErrorKind};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+use tokio::runtime::{Builder, Runtime};
+
+/// Scales the nodes of Kubernetes clusters from outside them.
+#[derive(Debug, Parser)]
+#[command(name = "outrigger", version, arg_required_else_help = true)]
+struct CommandLine {
+    /// Never colour anything
+    #[arg(long, global = true)]
+    no_color: bool,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Drive every cluster of a configuration: the daemon
+    Run(run::Arguments),
+    /// Check a configuration; nothing is contacted
+    Validate(validate::Arguments),
+    /// Show what would be done about a cluster whose state is in a file
+    Plan(plan::Arguments),
+    /// Run a scenario in a simulated world, and show it
+    Simulate(simulate::Arguments),
+    /// Serve a simulated EC2 on loopback, for `simulated { address = … }`
+    SimulatedCloud(simulated_cloud::Arguments),
+    /// Print the version
+    Version(version::Arguments),
+}
+
+/// Does what the arguments, the program's name first, ask for.
+pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let arguments = arguments::with_two_dashes(arguments);
+    let line = match CommandLine::try_parse_from(arguments) {
+        Ok(line) => line,
+        Err(error) => error.exit(),
+    };
+    let colour = !line.no_color && !arguments::is_colour_unwanted();
+    let end = match line.verb {
+        Verb::Run(arguments) => run::execute(&arguments, colour),
+        Verb::Validate(arguments) => validate::execute(&arguments, colour),
+        Verb::Plan(arguments) => plan::execute(&arguments, colour),
+        Verb::Simulate(arguments) => simulate::execute(&arguments, colour),
+        Verb::SimulatedCloud(arguments) => simulated_cloud::execute(arguments),
+        Verb::Version(arguments) => version::execute(&arguments),
+    };
+    end.unwrap_or_else(|error| failed(&error))
+}
+
+/// Says what went wrong. Nobody reads the rest of a closed pipe, so that is no failure.
+fn failed(error: &anyhow::Error) -> ExitCode {
+    let closed = error
+        .downcast_ref::<io::Error>()
+        .is_some_and(|error| error.kind() == ErrorKind::BrokenPipe);
+    if closed {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("Error: {}", chain(error.as_ref()));
+    ExitCode::FAILURE
+}
+
+/// An error and its causes, one a line; a cause that its effect has told already is left out.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut told = text.clone();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let own = error.to_string();
+        if !told.contains(&own) {
+            text.push_str("\n  because: ");
+            text.push_str(own.trim_end());
+            told = own;
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// The async runtime. Two threads carry all clusters' calls; deciding has threads of its own.
+fn runtime() -> anyhow::Result<Runtime> {
+    // One provider of cryptography for all clients; only tests find one in place already.
+    drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("start the async runtime")
+}

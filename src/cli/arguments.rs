@@ -1,0 +1,135 @@
+//! Arguments that several verbs share, and Terraform's spelling of them.
+//! It must not know what a verb does with them.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::shell::files::{DEFAULT_CONFIG, Wanted};
+
+/// Which configuration, with which variables.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ConfigArguments {
+    /// A file or directory of configuration; may be given several times
+    #[arg(
+        long = "config",
+        value_name = "PATH",
+        env = "OUTRIGGER_CONFIG",
+        value_delimiter = ':',
+        default_value = DEFAULT_CONFIG
+    )]
+    pub(crate) paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) variables: VariableArguments,
+}
+
+impl ConfigArguments {
+    pub(crate) fn wanted(&self) -> Wanted {
+        self.variables.wanted(self.paths.clone())
+    }
+}
+
+/// Variables from outside. Later ones win; `--var` wins over files, files over the environment.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct VariableArguments {
+    /// Set a variable of the configuration (also OUTRIGGER_VAR_NAME=VALUE)
+    #[arg(long = "var", value_name = "NAME=VALUE", value_parser = assignment)]
+    pub(crate) set: Vec<(String, String)>,
+    /// Set the variables that a file names
+    #[arg(long = "var-file", value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+impl VariableArguments {
+    /// These variables for the configuration in these paths.
+    pub(crate) fn wanted(&self, paths: Vec<PathBuf>) -> Wanted {
+        Wanted {
+            paths,
+            variable_files: self.files.clone(),
+            variables: self.set.clone(),
+        }
+    }
+}
+
+fn assignment(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text
+        .split_once('=')
+        .ok_or("write it like region=eu-west-1")?;
+    Ok((name.trim().to_owned(), value.to_owned()))
+}
+
+/// Whether the environment asks for plain text: <https://no-color.org>.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "NO_COLOR is how users say this to every program"
+)]
+pub(crate) fn is_colour_unwanted() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+}
+
+/// Long options that Terraform's users write with one dash. No verb has short options of these
+/// letters.
+const LONG: [&str; 15] = [
+    "boot",
+    "catalog",
+    "cluster",
+    "cluster-state",
+    "config",
+    "faults",
+    "help",
+    "json",
+    "listen",
+    "no-color",
+    "seed",
+    "speed",
+    "var",
+    "var-file",
+    "version",
+];
+
+/// The same arguments with two dashes where Terraform has one.
+pub(crate) fn with_two_dashes(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut literal = false;
+    arguments
+        .map(|argument| {
+            literal |= argument == "--";
+            let Some(text) = argument.to_str().filter(|_| !literal) else {
+                return argument;
+            };
+            let name = text
+                .strip_prefix('-')
+                .map(|it| it.split('=').next().unwrap_or(it));
+            match name {
+                Some(name) if LONG.contains(&name) => OsString::from(format!("-{text}")),
+                _ => argument,
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::with_two_dashes;
+
+    #[test]
+    fn terraforms_spelling_is_understood() {
+        let check = |given: &str, expect: &str| {
+            let words = given.split(' ').map(OsString::from);
+            assert_eq!(
+                with_two_dashes(words).join(" ".as_ref()),
+                OsString::from(expect)
+            );
+        };
+        let join = |words: Vec<OsString>| words.join(" ".as_ref());
+        assert_eq!(join(Vec::new()), OsString::new());
+        check(
+            "plan -json -var a=-b -var=c=d",
+            "plan --json --var a=-b --var=c=d",
+        );
+        check("plan --cluster-state - -V", "plan --cluster-state - -V");
+        check("simulate -- -json", "simulate -- -json");
+    }
+}

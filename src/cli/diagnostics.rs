@@ -1,0 +1,62 @@
+//! Shows what is wrong with a configuration, on stderr for people or on stdout as JSON.
+//! It must not know what was to be done with the configuration.
+
+use std::io::{self, IsTerminal, Write};
+
+use crate::config::problem::{Problem, Severity, render_all};
+use crate::shell::files::LoadError;
+
+/// What it takes to colour a line for a terminal, and what ends it.
+const RED: &str = "\u{1b}[1;31m";
+const YELLOW: &str = "\u{1b}[1;33m";
+const PLAIN: &str = "\u{1b}[0m";
+
+/// Writes problems to stderr.
+pub(crate) fn show(problems: &[Problem], colour: bool) {
+    let mut text = render_all(problems);
+    if colour && io::stderr().is_terminal() {
+        text = coloured(&text);
+    }
+    // There is nowhere left to say that stderr is gone.
+    io::stderr().write_all(text.as_bytes()).unwrap_or_default();
+}
+
+fn coloured(text: &str) -> String {
+    text.split_inclusive('\n')
+        .map(|line| {
+            let colour = match line {
+                _ if line.starts_with("Error:") => RED,
+                _ if line.starts_with("Warning:") => YELLOW,
+                _ => return line.to_owned(),
+            };
+            format!("{colour}{}{PLAIN}\n", line.trim_end())
+        })
+        .collect()
+}
+
+/// Writes why there is no configuration to stderr.
+pub(crate) fn show_error(error: &LoadError, colour: bool) {
+    match error {
+        LoadError::Problems(problems) => show(problems, colour),
+        LoadError::Files(_) => eprintln!("Error: {}", crate::shell::text::chain(error)),
+    }
+}
+
+/// Why there is no configuration, in one line, for the log.
+pub(crate) fn line(error: &LoadError) -> String {
+    let LoadError::Problems(problems) = error else {
+        return crate::shell::text::chain(error);
+    };
+    let mut errors = problems.iter().filter(|it| it.severity == Severity::Error);
+    let Some(first) = errors.next() else {
+        return error.to_string();
+    };
+    let place = first.ranges.first().map_or(String::new(), |range| {
+        format!("{}:{}: ", range.file, range.start.line)
+    });
+    let more = match errors.count() {
+        0 => String::new(),
+        count => format!(" (and {count} more; run outrigger validate)"),
+    };
+    crate::shell::text::bounded(&format!("{place}{}{more}", first.detail))
+}

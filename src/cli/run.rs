@@ -1,0 +1,80 @@
+//! `outrigger run`: the daemon.
+//! It must not know how clusters are driven.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+
+use super::arguments::ConfigArguments;
+use super::diagnostics;
+use crate::config::Config;
+use crate::model::cluster::Cluster;
+use crate::shell::files;
+use crate::shell::supervisor::{self, RunError};
+use crate::shell::telemetry::log;
+use crate::shell::text;
+
+/// The configuration is to blame: a restart would not help. systemd knows it by
+/// `RestartPreventExitStatus=78`, sysexits.h as EX_CONFIG.
+const BAD_CONFIG: u8 = 78;
+
+#[derive(Args, Debug)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    config: ConfigArguments,
+}
+
+pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
+    let wanted = arguments.config.wanted();
+    let config = match files::load(&wanted) {
+        Ok(config) => config,
+        Err(error) => {
+            diagnostics::show_error(&error, colour);
+            return Ok(ExitCode::from(BAD_CONFIG));
+        }
+    };
+    if config.clusters.is_empty() {
+        eprintln!("Error: the configuration names no cluster; write cluster \"NAME\" {{ … }}");
+        return Ok(ExitCode::from(BAD_CONFIG));
+    }
+    let telemetry = config.telemetry.clone();
+    log::init(telemetry.log_format, telemetry.log_level);
+    let reload = move || {
+        let config = files::load(&wanted).map_err(|error| diagnostics::line(&error))?;
+        if config.clusters.is_empty() {
+            return Err("it names no cluster any more".to_owned());
+        }
+        Ok(clusters(config))
+    };
+    let ran = super::runtime()?.block_on(supervisor::run(clusters(config), &telemetry, reload));
+    match ran {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(RunError::Prepare(error)) => {
+            eprintln!(
+                "Error: {}\n\n  = help: {}",
+                super::chain(&error),
+                error.help()
+            );
+            Ok(ExitCode::from(BAD_CONFIG))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The clusters of a configuration; what is odd about it goes to the log.
+fn clusters(config: Config) -> Vec<Arc<Cluster>> {
+    for warning in &config.warnings {
+        let place = warning
+            .ranges
+            .first()
+            .map(|it| format!("{}:{}", it.file, it.start.line));
+        tracing::warn!(
+            code = warning.code.as_str(),
+            place,
+            "{}",
+            text::bounded(&warning.detail)
+        );
+    }
+    config.clusters.into_iter().map(Arc::new).collect()
+}

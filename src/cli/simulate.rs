@@ -1,0 +1,256 @@
+//! `outrigger simulate`: a scenario with its timeline and its summary, on nothing but this process.
+//! It must not know how the world in it works.
+
+use std::fs;
+use std::io::{self, IsTerminal, StdoutLock, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::Args;
+use jiff::Timestamp;
+
+use super::plan::{chosen, read_catalog};
+use super::{arguments, diagnostics};
+use crate::config::{self, Config, Inputs, SourceFile};
+use crate::model::instance::Price;
+use crate::shell::clock::Stopwatch;
+use crate::shell::files::{self, LoadError};
+use crate::sim::scenario::{Scenario, WORKING_DAY};
+use crate::sim::timeline::{Fact, Line};
+use crate::sim::{Setup, World};
+
+/// How fast a scenario runs on a terminal unless told otherwise: a day takes about a minute.
+const TERMINAL_SPEED: f64 = 1200.0;
+/// The status line is written at most this often.
+const STATUS: Duration = Duration::from_millis(80);
+/// Clears the line the cursor is on.
+const CLEAR: &str = "\r\u{1b}[2K";
+
+#[derive(Args, Debug)]
+pub(crate) struct Arguments {
+    /// A scenario in HCL; a working day if missing
+    #[arg(value_name = "SCENARIO")]
+    scenario: Option<PathBuf>,
+    /// Decides everything that is left to chance: the same seed gives the same output
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// How many times faster than life, or `max` [default: 1200 on a terminal, else max]
+    #[arg(long, value_name = "X", value_parser = speed)]
+    speed: Option<Speed>,
+    /// Also draw faults from the seed: refusals, delays, stale listings, restarts
+    #[arg(long)]
+    faults: bool,
+    /// Use this configuration instead of the scenario's; may be given several times
+    #[arg(long = "config", value_name = "PATH")]
+    config: Vec<PathBuf>,
+    /// The cluster, where the configuration has several
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
+    #[command(flatten)]
+    variables: arguments::VariableArguments,
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Speed {
+    Times(f64),
+    Max,
+}
+
+fn speed(text: &str) -> Result<Speed, String> {
+    if text == "max" {
+        return Ok(Speed::Max);
+    }
+    match text.trim_end_matches('x').parse::<f64>() {
+        Ok(times) if times.is_finite() && times > 0.0 => Ok(Speed::Times(times)),
+        _ => Err("write it like 600, or max".to_owned()),
+    }
+}
+
+pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
+    let (name, text) = match &arguments.scenario {
+        None => ("the built-in scenario".to_owned(), WORKING_DAY.to_owned()),
+        Some(path) => (path.display().to_string(), files::read_text(path)?),
+    };
+    let scenario = match Scenario::parse(&text) {
+        Ok(scenario) => scenario,
+        Err(mistakes) => {
+            let lines: Vec<String> = mistakes.iter().map(|it| format!("{name}:{it}")).collect();
+            bail!("read the scenario\n{}", lines.join("\n"));
+        }
+    };
+    let config = match load(arguments, name, &scenario) {
+        Ok(config) => config,
+        Err(error) => {
+            diagnostics::show_error(&error, colour);
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    let cluster = chosen(config.clusters, arguments.cluster.as_deref())?;
+    let catalog = read_catalog(&cluster, None)?;
+    let setup = Setup {
+        scenario: Arc::new(scenario),
+        config: Arc::new(cluster),
+        catalog: Arc::new(catalog),
+    };
+    let start = setup.scenario.start;
+    let mut world = World::new(setup, arguments.seed, arguments.faults);
+    let mut stage = Stage::new(arguments, start, colour);
+    while let Some(now) = world.step() {
+        stage.wait(now);
+        let facts = world.take_lines();
+        let news = !facts.is_empty();
+        for line in &facts {
+            stage.line(line)?;
+        }
+        stage.status(&world, news)?;
+    }
+    stage.end(&world)?;
+    for violation in world.violations() {
+        eprintln!("Error: {violation}");
+    }
+    Ok(if world.violations().is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// The configuration in the scenario, or the one that is named instead.
+fn load(arguments: &Arguments, name: String, scenario: &Scenario) -> Result<Config, LoadError> {
+    if !arguments.config.is_empty() {
+        return files::load(&arguments.variables.wanted(arguments.config.clone()));
+    }
+    let inside = SourceFile::new(name, scenario.config.as_str());
+    let dir = arguments
+        .scenario
+        .as_ref()
+        .and_then(|path| path.parent())
+        .map(PathBuf::from);
+    let read = |path: &std::path::Path| fs::read_to_string(path).map_err(|it| it.to_string());
+    let inputs = Inputs {
+        dir: dir.unwrap_or_default(),
+        read: &read,
+        ..Inputs::default()
+    };
+    config::load(&[inside], &inputs).map_err(LoadError::Problems)
+}
+
+/// Where the timeline is shown, and how fast.
+struct Stage {
+    out: StdoutLock<'static>,
+    json: bool,
+    /// Whether a status line is kept below the timeline.
+    live: bool,
+    colour: bool,
+    start: Timestamp,
+    speed: Speed,
+    watch: Stopwatch,
+    status_at: Duration,
+}
+
+impl Stage {
+    fn new(arguments: &Arguments, start: Timestamp, colour: bool) -> Self {
+        let live = io::stdout().is_terminal() && !arguments.json;
+        let usual = if live {
+            Speed::Times(TERMINAL_SPEED)
+        } else {
+            Speed::Max
+        };
+        Self {
+            out: io::stdout().lock(),
+            json: arguments.json,
+            live,
+            colour: colour && live,
+            start,
+            speed: arguments.speed.unwrap_or(usual),
+            watch: Stopwatch::start(),
+            status_at: Duration::ZERO,
+        }
+    }
+
+    /// Waits until it is time for what happens at `now`.
+    fn wait(&self, now: Timestamp) {
+        let Speed::Times(times) = self.speed else {
+            return;
+        };
+        let passed = now.duration_since(self.start).as_secs_f64() / times;
+        let due = Duration::try_from_secs_f64(passed).unwrap_or_default();
+        thread::sleep(due.saturating_sub(self.watch.elapsed()));
+    }
+
+    fn line(&mut self, line: &Line) -> io::Result<()> {
+        if self.json {
+            return writeln!(self.out, "{}", line.to_json());
+        }
+        let clear = if self.live { CLEAR } else { "" };
+        match colour_of(&line.fact).filter(|_| self.colour) {
+            Some(colour) => writeln!(self.out, "{clear}\u{1b}[{colour}m{line}\u{1b}[0m"),
+            None => writeln!(self.out, "{clear}{line}"),
+        }
+    }
+
+    /// Keeps the status below the timeline up to date.
+    fn status(&mut self, world: &World, news: bool) -> io::Result<()> {
+        let elapsed = self.watch.elapsed();
+        if !self.live || (!news && elapsed.saturating_sub(self.status_at) < STATUS) {
+            return Ok(());
+        }
+        self.status_at = elapsed;
+        let scene = world.scene();
+        let (mut instances, mut usd_per_h) = (0, 0.0);
+        for machine in scene.live() {
+            instances += 1;
+            let offering = scene.catalog.offering(&machine.truth().offering);
+            usd_per_h += offering.map_or(0.0, |it| Price::usd_per_h(it.price));
+        }
+        let (pending, nodes) = (scene.cluster.pending(), scene.cluster.store().nodes().len());
+        let time = world.now().strftime("%a %H:%M");
+        write!(
+            self.out,
+            "{CLEAR}{time}  {pending} pods pending  {instances} instances  {nodes} nodes  \
+             {usd_per_h:.2} $/h"
+        )?;
+        self.out.flush()
+    }
+
+    /// The closing summary.
+    fn end(&mut self, world: &World) -> io::Result<()> {
+        let summary = world.summary();
+        if self.json {
+            return writeln!(self.out, "{}", summary.to_json());
+        }
+        let clear = if self.live { CLEAR } else { "" };
+        writeln!(self.out, "{clear}\n{summary}")
+    }
+}
+
+/// Green for what comes, red for what goes wrong, yellow for what leaves, as in Terraform's plans.
+fn colour_of(fact: &Fact) -> Option<u8> {
+    match fact {
+        Fact::Launched { .. } | Fact::Ready { .. } => Some(32),
+        Fact::Leaving { .. } | Fact::Retired { .. } => Some(33),
+        Fact::Refused { .. }
+        | Fact::Interrupted { .. }
+        | Fact::Lost { .. }
+        | Fact::Stock { left: Some(_), .. }
+        | Fact::Fault(_)
+        | Fact::Unplaced { .. }
+        | Fact::Frozen(_)
+        | Fact::Stopped => Some(31),
+        Fact::Scaled { .. } => Some(36),
+        Fact::Waiting { .. }
+        | Fact::Planned { .. }
+        | Fact::Registered { .. }
+        | Fact::Bound { .. }
+        | Fact::Stock { .. }
+        | Fact::Started
+        | Fact::Thawed => None,
+    }
+}

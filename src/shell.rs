@@ -1,0 +1,28 @@
+//! Runs the engines of a configuration against the real world: wires, drives, stops.
+//! It must not know why anything is decided.
+
+pub(crate) mod clock;
+
+pub(crate) mod text;
+
+pub(crate) mod files;
+
+pub(crate) mod telemetry;
+
+pub(crate) mod kube;
+
+pub(crate) mod provider;
+
+pub(crate) mod wire;
+
+pub(crate) mod simulated;
+
+pub(crate) mod cloud_server;
+
+pub(crate) mod cron;
+
+pub(crate) mod driver;
+
+pub(crate) mod admin;
+
+pub(crate) mod supervisor;

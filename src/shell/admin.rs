@@ -1,0 +1,94 @@
+//! What the daemon tells about itself over HTTP: is it alive, is it ready, what has it counted.
+//! It must not know how any of that comes about.
+
+use std::io;
+
+use axum::Router;
+use axum::extract::{RawQuery, State};
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::shell::driver::{self, Status};
+use crate::shell::telemetry::metrics::Counted;
+
+/// Why nothing is served.
+#[derive(Debug, Error)]
+pub(crate) enum AdminError {
+    #[error(
+        "listen on {0} for /metrics, /livez and /readyz; set telemetry.listen to a free address"
+    )]
+    Listen(String, #[source] io::Error),
+}
+
+/// The clusters that are driven, and how each is doing.
+pub(crate) type Clusters = Vec<driver::Shown>;
+
+#[derive(Clone)]
+struct Shown {
+    clusters: watch::Receiver<Clusters>,
+    metrics: Counted,
+}
+
+/// Serves from here on, until the process ends.
+pub(crate) async fn start(
+    address: &str,
+    clusters: watch::Receiver<Clusters>,
+    metrics: Counted,
+) -> Result<(), AdminError> {
+    let listener = TcpListener::bind(address)
+        .await
+        .map_err(|it| AdminError::Listen(address.to_owned(), it))?;
+    let address = listener
+        .local_addr()
+        .map_or(address.to_owned(), |it| it.to_string());
+    let router = Router::new()
+        .route("/livez", get(|| async { "ok\n" }))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(render))
+        .with_state(Shown { clusters, metrics });
+    tracing::info!(address, "serving /livez, /readyz and /metrics");
+    tokio::spawn(async move {
+        if let Err(error) = axum::serve(listener, router).await {
+            tracing::error!(%error, "serving /metrics ended");
+        }
+    });
+    Ok(())
+}
+
+/// Ready when every cluster is, or is known not to become so soon.
+async fn readyz(State(shown): State<Shown>, RawQuery(query): RawQuery) -> impl IntoResponse {
+    let verbose = query.is_some_and(|query| query.split('&').any(|it| it.starts_with("verbose")));
+    let clusters = shown.clusters.borrow().clone();
+    let mut text = String::new();
+    let mut all = true;
+    for cluster in &clusters {
+        let Status { ready, degraded } = *cluster.status.borrow();
+        all &= ready || degraded;
+        let state = match (ready, degraded) {
+            (true, _) => "ready",
+            (false, true) => "degraded",
+            (false, false) => "not ready",
+        };
+        if verbose {
+            text.push_str(&format!("cluster {}: {state}\n", cluster.name));
+        }
+    }
+    text.push_str(if all { "ok\n" } else { "not ready\n" });
+    (
+        if all {
+            StatusCode::OK
+        } else {
+            StatusCode::SERVICE_UNAVAILABLE
+        },
+        text,
+    )
+}
+
+async fn render(State(shown): State<Shown>) -> impl IntoResponse {
+    let kind = "text/plain; version=0.0.4; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], shown.metrics.render())
+}

@@ -1,0 +1,49 @@
+//! The only readings of time and entropy: everything else is told.
+//! It must not know what they are used for.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+/// The time of day.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place where the clock is read"
+)]
+pub(crate) fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+/// A number that differs from one start of the process to the next.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place where entropy is drawn"
+)]
+pub(crate) fn seed() -> u64 {
+    RandomState::new().hash_one(Timestamp::now().as_nanosecond())
+}
+
+/// Measures a span of time, for people.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stopwatch(Instant);
+
+impl Stopwatch {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place where the clock is read"
+    )]
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    pub(crate) fn elapsed(self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// How long it is until `at`, by the clock.
+pub(crate) fn until(at: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(now())).unwrap_or_default()
+}

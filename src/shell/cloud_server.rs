@@ -1,0 +1,163 @@
+//! The simulated cloud behind HTTP on loopback: it outlives the daemons that use it.
+//! It must not know how the cloud works, nor who asks.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use axum::extract::State;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use kube::Client;
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::sync::Mutex;
+
+use crate::engine::command::{Answer, FailureKind};
+use crate::model::cluster::{Api, Kubeconfig};
+use crate::shell::kube::client::connect;
+use crate::shell::simulated::CloudHandle;
+use crate::shell::text;
+use crate::shell::wire::{AnswerBody, LaunchBody, ListBody, TerminateBody};
+
+/// Why the cloud is not served.
+#[derive(Debug, Error)]
+pub(crate) enum ServeError {
+    #[error(
+        "listen on {0}: anyone who reaches a simulated cloud commands it, so only loopback \
+             addresses are served; use 127.0.0.1"
+    )]
+    NotLoopback(SocketAddr),
+    #[error("listen on {0}")]
+    Listen(SocketAddr, #[source] io::Error),
+    #[error("serve on {0}")]
+    Serve(SocketAddr, #[source] io::Error),
+}
+
+/// A kubeconfig as it was at a time, and its context.
+type HomeKey = (PathBuf, Option<String>, Option<SystemTime>);
+
+#[derive(Clone)]
+struct Served {
+    cloud: CloudHandle,
+    /// Clients of the APIs that nodes register with.
+    homes: Arc<Mutex<BTreeMap<HomeKey, Client>>>,
+}
+
+/// A bound listener, so that its port is known before anything is served.
+pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, ServeError> {
+    if !address.ip().is_loopback() {
+        return Err(ServeError::NotLoopback(address));
+    }
+    TcpListener::bind(address)
+        .await
+        .map_err(|error| ServeError::Listen(address, error))
+}
+
+/// Serves until `shutdown`.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    cloud: CloudHandle,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), ServeError> {
+    let address = listener
+        .local_addr()
+        .unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let router = Router::new()
+        .route("/v1/launch", post(launch))
+        .route("/v1/terminate", post(terminate))
+        .route("/v1/list", post(list))
+        .route("/v1/instances", get(instances))
+        .with_state(Served {
+            cloud,
+            homes: Arc::default(),
+        });
+    axum::serve(listener, router)
+        .with_graceful_shutdown(shutdown)
+        .await
+        .map_err(|error| ServeError::Serve(address, error))
+}
+
+fn failed(kind: FailureKind, why: &str) -> Json<AnswerBody> {
+    Json(
+        Answer::Failed {
+            kind,
+            text: text::bounded(why),
+        }
+        .into(),
+    )
+}
+
+async fn launch(State(served): State<Served>, Json(body): Json<LaunchBody>) -> Json<AnswerBody> {
+    let home = Kubeconfig {
+        path: body.kubeconfig.clone(),
+        context: body.context.clone(),
+    };
+    let launch = match body.launch() {
+        Ok(launch) => launch,
+        Err(why) => return failed(FailureKind::Invalid, &why),
+    };
+    let claim = launch.claim.id.clone();
+    let cluster = launch.claim.cluster.clone();
+    let answer = match served.home(&home).await {
+        Ok(home) => served.cloud.launch(Box::new(launch), home).await,
+        Err(why) => return failed(FailureKind::Invalid, &why),
+    };
+    if let Answer::Launched(instance) = &answer {
+        let (id, offering) = (&instance.id, &instance.offering);
+        tracing::info!(%cluster, %claim, instance = %id, %offering, "launched");
+    }
+    Json(answer.into())
+}
+
+impl Served {
+    async fn home(&self, kubeconfig: &Kubeconfig) -> Result<Client, String> {
+        let changed = fs::metadata(&kubeconfig.path)
+            .and_then(|file| file.modified())
+            .ok();
+        let key = (kubeconfig.path.clone(), kubeconfig.context.clone(), changed);
+        let mut homes = self.homes.lock().await;
+        if let Some(home) = homes.get(&key) {
+            return Ok(home.clone());
+        }
+        let home = connect(kubeconfig, &Api::default())
+            .await
+            .map_err(|error| text::chain(&error))?
+            .client;
+        // A changed file replaces what it said before.
+        homes.retain(|(path, context, _), _| (path, context) != (&key.0, &key.1));
+        homes.insert(key, home.clone());
+        Ok(home)
+    }
+}
+
+async fn terminate(
+    State(served): State<Served>,
+    Json(body): Json<TerminateBody>,
+) -> Json<AnswerBody> {
+    tracing::info!(instance = body.instance, "terminate");
+    Json(served.cloud.terminate(body.instance.into()).await.into())
+}
+
+async fn list(State(served): State<Served>, Json(body): Json<ListBody>) -> Json<AnswerBody> {
+    listed(&served, Some((body.installation, body.cluster.into()))).await
+}
+
+async fn instances(State(served): State<Served>) -> Json<AnswerBody> {
+    listed(&served, None).await
+}
+
+async fn listed(
+    served: &Served,
+    of: Option<(String, crate::model::id::ClusterName)>,
+) -> Json<AnswerBody> {
+    match served.cloud.list(of).await {
+        Some(instances) => Json(Answer::Instances(instances).into()),
+        None => failed(FailureKind::Unknown, "the simulated cloud has ended"),
+    }
+}

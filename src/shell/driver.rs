@@ -1,0 +1,324 @@
+//! Drives one engine on a thread of its own: events in, commands out, an alarm clock beside it.
+//! It must not know what any event or command means.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use futures::FutureExt;
+use jiff::{SignedDuration, Timestamp};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{sleep, timeout};
+
+use crate::catalog::Catalog;
+use crate::engine::Engine;
+use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
+use crate::engine::event::Event;
+use crate::model::cluster::{Cluster, Mode};
+use crate::model::id::ClusterName;
+use crate::shell::clock::{self, Stopwatch};
+use crate::shell::kube::act;
+use crate::shell::kube::client::Connection;
+use crate::shell::kube::watch::{self as watching, Watches};
+use crate::shell::provider::Provider;
+use crate::shell::telemetry;
+
+/// Events that wait for the engine; the watches wait when there are more.
+const INBOX: usize = 1024;
+/// Events taken at once before the engine is asked for commands again.
+const BATCH: usize = 512;
+/// A cluster that has not been ready for this long is degraded: `run` counts as started without it.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
+/// How long a stopping driver waits for the answers under way.
+const STOP: Duration = Duration::from_secs(30);
+/// How much longer its thread may take: one pass of the engine.
+const GRACE: Duration = Duration::from_secs(5);
+/// The alarm never rings sooner than this, so that no engine can keep its thread busy with it.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Without an alarm the cluster's status is looked at this often.
+const IDLE: Duration = Duration::from_secs(10);
+/// A command that nobody answered for this long is given up. Every adapter has a shorter limit.
+const COMMAND: Duration = Duration::from_secs(90);
+
+/// What a cluster is driven with.
+pub(crate) struct Parts {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) connection: Connection,
+    pub(crate) provider: Arc<dyn Provider>,
+}
+
+/// How a cluster is doing, for `/readyz`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Status {
+    /// Whether decisions are made.
+    pub(crate) ready: bool,
+    /// Whether it has not been ready for so long that nobody should wait for it.
+    pub(crate) degraded: bool,
+}
+
+/// What is shown of a cluster that is being driven.
+#[derive(Clone)]
+pub(crate) struct Shown {
+    pub(crate) name: ClusterName,
+    pub(crate) status: watch::Receiver<Status>,
+    events: mpsc::Sender<Event>,
+}
+
+impl Shown {
+    /// Tells the engine that its alarm may be due. A lost or doubled reminder is harmless.
+    pub(crate) fn remind(&self) {
+        drop(self.events.try_send(Event::Timeout));
+    }
+}
+
+/// A cluster that is being driven.
+pub(crate) struct Driver {
+    name: ClusterName,
+    status: watch::Receiver<Status>,
+    events: mpsc::Sender<Event>,
+    stop: watch::Sender<bool>,
+    ended: oneshot::Receiver<()>,
+}
+
+impl Driver {
+    /// Starts to watch and to decide.
+    pub(crate) fn start(parts: Parts) -> std::io::Result<Self> {
+        let (events, inbox) = mpsc::channel(INBOX);
+        let (stop, stopping) = watch::channel(false);
+        let (status, shown) = watch::channel(Status::default());
+        let (end, ended) = oneshot::channel();
+        let name = parts.cluster.name.clone();
+        let watches = watching::start(&parts.cluster, &parts.connection, &events);
+        let runtime = Handle::current();
+        let course = Course {
+            engine: Engine::new(clock::seed()),
+            hands: Arc::new(Hands {
+                cluster: name.clone(),
+                connection: parts.connection,
+                provider: parts.provider,
+                watches,
+            }),
+            inbox,
+            stopping,
+            status,
+            calls: JoinSet::new(),
+            concurrency: parts.cluster.api.concurrency.max(1) as usize,
+            managed: false,
+            unready_since: Some(clock::now()),
+            stop_by: None,
+        };
+        let (cluster, catalog) = (parts.cluster, parts.catalog);
+        thread::Builder::new()
+            .name(format!("engine {name}"))
+            .spawn(move || {
+                runtime.block_on(course.run(cluster, catalog));
+                // Nobody waits for it when the process is ending anyway.
+                end.send(()).unwrap_or_default();
+            })?;
+        Ok(Self {
+            name,
+            status: shown,
+            events,
+            stop,
+            ended,
+        })
+    }
+
+    /// Tells the engine something; false when it has ended or does not take it in time.
+    pub(crate) async fn tell(&self, event: Event) -> bool {
+        matches!(timeout(STOP, self.events.send(event)).await, Ok(Ok(())))
+    }
+
+    /// What is shown of it.
+    pub(crate) fn shown(&self) -> Shown {
+        Shown {
+            name: self.name.clone(),
+            status: self.status.clone(),
+            events: self.events.clone(),
+        }
+    }
+
+    /// Gives out no more commands, waits for the answers under way, and ends.
+    pub(crate) async fn stop(self) {
+        self.stop.send_replace(true);
+        if timeout(STOP + GRACE, self.ended).await.is_err() {
+            tracing::warn!(cluster = %self.name, "the engine does not stop");
+        }
+    }
+}
+
+/// What carries commands out.
+struct Hands {
+    cluster: ClusterName,
+    connection: Connection,
+    provider: Arc<dyn Provider>,
+    watches: Watches,
+}
+
+impl Hands {
+    /// Carries a command out; it is answered even if whoever does so panics.
+    async fn execute(self: Arc<Self>, issued: Issued) -> (CommandId, Answer) {
+        let name = issued.command.name();
+        let began = Stopwatch::start();
+        let call = AssertUnwindSafe(self.dispatch(issued.command)).catch_unwind();
+        let unknown = |text: String| Answer::Failed {
+            kind: FailureKind::Unknown,
+            text,
+        };
+        let answer = match timeout(COMMAND, call).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => unknown(format!("{name}: panicked")),
+            Err(_) => unknown(format!("{name}: no answer within {COMMAND:?}")),
+        };
+        telemetry::command(&self.cluster, name, &answer, began.elapsed());
+        (issued.id, answer)
+    }
+
+    async fn dispatch(&self, command: Command) -> Answer {
+        match command {
+            Command::Launch(_) | Command::Terminate { .. } | Command::ListInstances => {
+                self.provider.execute(command).await
+            }
+            Command::Rewatch { kind } => {
+                self.watches.rewatch(kind);
+                Answer::Done
+            }
+            Command::PatchNode(_)
+            | Command::DeleteNode { .. }
+            | Command::Evict { .. }
+            | Command::ListPodsOn { .. }
+            | Command::Probe { .. } => act::execute(&self.connection, command).await,
+        }
+    }
+}
+
+/// The life of one engine.
+struct Course {
+    engine: Engine,
+    hands: Arc<Hands>,
+    inbox: mpsc::Receiver<Event>,
+    stopping: watch::Receiver<bool>,
+    status: watch::Sender<Status>,
+    calls: JoinSet<(CommandId, Answer)>,
+    concurrency: usize,
+    managed: bool,
+    unready_since: Option<Timestamp>,
+    stop_by: Option<Timestamp>,
+}
+
+impl Course {
+    async fn run(mut self, cluster: Arc<Cluster>, catalog: Arc<Catalog>) {
+        self.take(Event::CatalogChanged(catalog));
+        self.take(Event::ConfigChanged(cluster));
+        loop {
+            self.ring();
+            self.give_out();
+            self.show();
+            if self.has_stopped() {
+                return;
+            }
+            let wait = self.wait();
+            tokio::select! {
+                event = self.inbox.recv() => match event {
+                    Some(event) => self.take_all(event),
+                    None => return,
+                },
+                Some(answered) = self.calls.join_next() => self.answered(answered),
+                () = sleep(wait) => {}
+                stopping = self.stopping.changed() => {
+                    if stopping.is_err() || *self.stopping.borrow() {
+                        let limit = SignedDuration::try_from(STOP).unwrap_or_default();
+                        self.stop_by = clock::now().checked_add(limit).ok();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Rings the alarm where it is due.
+    fn ring(&mut self) {
+        let now = clock::now();
+        let due = self.engine.poll_timeout().is_some_and(|(at, _)| at <= now);
+        if due && self.stop_by.is_none() {
+            self.engine.handle(Event::Timeout, now);
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        if let Event::ConfigChanged(cluster) = &event {
+            self.concurrency = cluster.api.concurrency.max(1) as usize;
+            self.managed = cluster.mode == Mode::Manage;
+        }
+        self.engine.handle(event, clock::now());
+    }
+
+    /// Takes an event and those that wait behind it.
+    fn take_all(&mut self, event: Event) {
+        self.take(event);
+        for _ in 1..BATCH {
+            match self.inbox.try_recv() {
+                Ok(event) => self.take(event),
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn answered(&mut self, answered: Result<(CommandId, Answer), JoinError>) {
+        // Only a runtime that shuts down cancels a call; the engine is not there for long either.
+        if let Ok((id, answer)) = answered {
+            self.take(Event::Answered(id, answer));
+        }
+    }
+
+    /// Hands commands out while there are free hands.
+    fn give_out(&mut self) {
+        while self.stop_by.is_none() && self.calls.len() < self.concurrency {
+            let Some(issued) = self.engine.next_command() else {
+                return;
+            };
+            self.calls.spawn(self.hands.clone().execute(issued));
+        }
+    }
+
+    /// Writes the log, and shows how the cluster is doing.
+    fn show(&mut self) {
+        while let Some(report) = self.engine.next_report() {
+            telemetry::report(&self.hands.cluster, self.managed, &report);
+        }
+        let ready = self.engine.is_ready();
+        let now = clock::now();
+        self.unready_since = if ready {
+            None
+        } else {
+            self.unready_since.or(Some(now))
+        };
+        let degraded = self
+            .unready_since
+            .is_some_and(|at| now.duration_since(at) > PATIENCE);
+        let status = Status { ready, degraded };
+        let changed = self
+            .status
+            .send_if_modified(|own| std::mem::replace(own, status) != status);
+        if changed {
+            telemetry::status(&self.hands.cluster, ready);
+        }
+    }
+
+    fn has_stopped(&self) -> bool {
+        let late = |by: Timestamp| clock::now() >= by;
+        self.stop_by
+            .is_some_and(|by| self.calls.is_empty() || late(by))
+    }
+
+    /// How long nothing need be done unless something happens.
+    fn wait(&self) -> Duration {
+        let alarm = self.engine.poll_timeout().map(|(at, _)| at);
+        let stop_by = self.stop_by;
+        let next = if stop_by.is_some() { stop_by } else { alarm };
+        next.map_or(IDLE, clock::until).clamp(PAUSE, IDLE)
+    }
+}

@@ -1,0 +1,20 @@
+//! Speaks to the API of one cluster: reads it as events, carries commands out on it.
+//! It must not know why anything is asked for.
+
+pub(crate) mod object;
+
+pub(crate) mod convert;
+
+pub(crate) mod state_file;
+
+pub(crate) mod pulse;
+
+pub(crate) mod limiter;
+
+pub(crate) mod client;
+
+pub(crate) mod list;
+
+pub(crate) mod watch;
+
+pub(crate) mod act;

@@ -1,0 +1,308 @@
+//! Carries the commands that concern the cluster's API out, one call each, and sorts what went
+//! wrong. It must not know why a command was given.
+
+use std::time::Duration;
+
+use futures::TryFutureExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, Preconditions};
+use kube::core::Status;
+use kube::{Api, Client, Resource};
+use serde_json::{Map, Value, json};
+use tokio::time::timeout;
+
+use crate::engine::command::{Answer, Command, FailureKind, NodePatch};
+use crate::model::id::{NodeName, ObjectKey, PodKey};
+use crate::model::object::Kind;
+use crate::model::taint::Taint;
+use crate::shell::kube::client::Connection;
+use crate::shell::kube::convert;
+use crate::shell::kube::list::{ListError, list};
+use crate::shell::kube::object::{self as json_object, Lean, Seen};
+use crate::shell::text;
+
+/// Time for one call. Nothing here takes the API server more than a second.
+const CALL: Duration = Duration::from_secs(30);
+
+/// Who we are to the API server, in the fields we write.
+pub(crate) const FIELD_MANAGER: &str = "outrigger";
+
+/// Carries a command out. It is answered whatever happens; what is no matter of the cluster's API
+/// is answered as invalid.
+pub(crate) async fn execute(connection: &Connection, command: Command) -> Answer {
+    let client = &connection.client;
+    connection.limiter.turn().await;
+    let name = command.name();
+    let call = async {
+        match command {
+            Command::PatchNode(patch) => patch_node(client, patch).await,
+            Command::DeleteNode { node, uid } => delete_node(client, &node, uid).await,
+            Command::Evict { pod, uid } => return evict(client, &pod, uid).await,
+            Command::ListPodsOn { node } => return pods_on(client, &node).await,
+            Command::Probe { kind, objects } => probe(client, kind, &objects).await,
+            Command::Launch(_)
+            | Command::Terminate { .. }
+            | Command::ListInstances
+            | Command::Rewatch { .. } => return failed(FailureKind::Invalid, "no API call"),
+        }
+        .unwrap_or_else(|error| sorted(&error))
+    };
+    let late = || {
+        failed(
+            FailureKind::Unknown,
+            &format!("{name}: no answer within {CALL:?}"),
+        )
+    };
+    timeout(CALL, call).await.unwrap_or_else(|_| late())
+}
+
+fn failed(kind: FailureKind, text: &str) -> Answer {
+    Answer::Failed {
+        kind,
+        text: text::bounded(text),
+    }
+}
+
+/// An error as an answer. This is the one place where they are sorted.
+fn sorted(error: &kube::Error) -> Answer {
+    failed(kind_of(error), &text::chain(error))
+}
+
+fn kind_of(error: &kube::Error) -> FailureKind {
+    match error {
+        kube::Error::Api(status) => match status.code {
+            404 | 410 => FailureKind::Gone,
+            // The object of this name is another one by now.
+            409 if is_other_uid(status) => FailureKind::Gone,
+            409 => FailureKind::Conflict,
+            429 => FailureKind::Throttled,
+            401 | 403 => FailureKind::Denied,
+            400 | 405 | 406 | 413 | 415 | 422 => FailureKind::Invalid,
+            _ => FailureKind::Unknown,
+        },
+        kube::Error::BuildRequest(_) | kube::Error::HttpError(_) => FailureKind::Invalid,
+        kube::Error::Auth(_) => FailureKind::Denied,
+        _ => FailureKind::Unknown,
+    }
+}
+
+fn is_other_uid(status: &Status) -> bool {
+    status.message.contains("UID in precondition")
+}
+
+/// A merge patch with the version in it, so that the API server refuses it when the node has
+/// changed. Taints are one list to it: all are written.
+async fn patch_node(client: &Client, patch: NodePatch) -> Result<Answer, kube::Error> {
+    let api = Api::<Seen<json_object::Node>>::all(client.clone());
+    let params = PatchParams {
+        field_manager: Some(FIELD_MANAGER.into()),
+        ..PatchParams::default()
+    };
+    let body = node_patch(&patch);
+    api.patch(patch.node.as_str(), &params, &Patch::Merge(body))
+        .await?;
+    Ok(Answer::Done)
+}
+
+fn node_patch(patch: &NodePatch) -> Value {
+    let mut meta = Map::new();
+    if !patch.version.is_empty() {
+        meta.insert("resourceVersion".into(), json!(patch.version));
+    }
+    for (field, changes) in [
+        ("labels", &patch.labels),
+        ("annotations", &patch.annotations),
+    ] {
+        if !changes.is_empty() {
+            let changes = changes
+                .iter()
+                .map(|(key, value)| (key.clone(), json!(value)));
+            meta.insert(field.into(), Value::Object(changes.collect()));
+        }
+    }
+    let mut body = json!({ "metadata": meta });
+    if let Some(taints) = &patch.taints {
+        body["spec"] = json!({ "taints": taints.iter().map(taint).collect::<Vec<_>>() });
+    }
+    body
+}
+
+/// A taint as the API has it.
+pub(crate) fn taint(taint: &Taint) -> Value {
+    let mut json = json!({ "key": taint.key, "effect": taint.effect.as_str() });
+    if !taint.value.is_empty() {
+        json["value"] = json!(taint.value);
+    }
+    json
+}
+
+fn if_uid(uid: String) -> DeleteParams {
+    DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: Some(uid),
+            ..Preconditions::default()
+        }),
+        ..DeleteParams::default()
+    }
+}
+
+async fn delete_node(client: &Client, node: &NodeName, uid: String) -> Result<Answer, kube::Error> {
+    let api = Api::<Seen<json_object::Node>>::all(client.clone());
+    api.delete(node.as_str(), &if_uid(uid)).await?;
+    Ok(Answer::Done)
+}
+
+async fn evict(client: &Client, pod: &PodKey, uid: String) -> Answer {
+    let api = Api::<Pod>::namespaced(client.clone(), &pod.namespace);
+    let params = EvictParams {
+        delete_options: Some(if_uid(uid)),
+        ..EvictParams::default()
+    };
+    match api.evict(&pod.name, &params).await {
+        Ok(_) => Answer::Done,
+        Err(kube::Error::Api(status)) if is_budget(&status) => {
+            Answer::EvictRefused(text::bounded(&status.message))
+        }
+        Err(error) => sorted(&error),
+    }
+}
+
+/// Whether a disruption budget refused an eviction. Throttling has the same code, but no cause;
+/// two budgets for one pod are an error of the server's.
+fn is_budget(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    (status.code == 429
+        && causes
+            .into_iter()
+            .any(|cause| cause.reason == "DisruptionBudget"))
+        || (status.code == 500 && status.message.contains("more than one PodDisruptionBudget"))
+}
+
+async fn pods_on(client: &Client, node: &NodeName) -> Answer {
+    let api = Api::<Seen<json_object::Pod>>::all(client.clone());
+    match list(&api, Some(&format!("spec.nodeName={node}"))).await {
+        Ok(pods) => Answer::Pods(
+            pods.into_iter()
+                .map(|seen| convert::pod(seen.object))
+                .collect(),
+        ),
+        Err(ListError::Api(error)) => sorted(&error),
+        Err(error) => failed(FailureKind::Unknown, &text::chain(&error)),
+    }
+}
+
+async fn probe(
+    client: &Client,
+    kind: Kind,
+    objects: &[(ObjectKey, String)],
+) -> Result<Answer, kube::Error> {
+    let mut alive = 0;
+    for (key, uid) in objects {
+        let found = uid_of(client, kind, key).await?;
+        alive += usize::from(found.is_some_and(|found| uid.is_empty() || found == *uid));
+    }
+    Ok(Answer::Probed { alive })
+}
+
+/// The UID of the object of this name, if there is one.
+async fn uid_of(
+    client: &Client,
+    kind: Kind,
+    key: &ObjectKey,
+) -> Result<Option<String>, kube::Error> {
+    macro_rules! get {
+        ($name:ident) => {
+            get::<json_object::$name>(client, key).await
+        };
+    }
+    match kind {
+        Kind::Pod => get!(Pod),
+        Kind::Node => get!(Node),
+        Kind::DaemonSet => get!(DaemonSet),
+        Kind::Pdb => get!(PodDisruptionBudget),
+        Kind::VolumeClaim => get!(PersistentVolumeClaim),
+        Kind::Volume => get!(PersistentVolume),
+        Kind::StorageClass => get!(StorageClass),
+        Kind::CsiNode => get!(CSINode),
+        Kind::Namespace => get!(Namespace),
+    }
+}
+
+async fn get<T: Lean>(client: &Client, key: &ObjectKey) -> Result<Option<String>, kube::Error> {
+    let namespace = (!key.namespace.is_empty()).then_some(key.namespace.as_str());
+    let path = Seen::<T>::url_path(&(), namespace);
+    let request = kube::core::Request::new(path)
+        .get(&key.name, &kube::api::GetParams::default())
+        .map_err(kube::Error::BuildRequest)?;
+    let found = client
+        .request::<T>(request)
+        .map_ok(|it| Some(it.meta().uid.clone()))
+        .await;
+    match found {
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+    use serde_json::json;
+
+    use super::{is_budget, kind_of, node_patch};
+    use crate::engine::command::{FailureKind, NodePatch};
+    use crate::model::taint::{Effect, Taint};
+
+    #[test]
+    fn a_patch_names_the_version_and_all_taints() {
+        let patch = NodePatch {
+            node: "n".into(),
+            version: "7".into(),
+            labels: vec![("a".into(), Some("b".into())), ("c".into(), None)],
+            annotations: Vec::new(),
+            taints: Some(vec![Taint::new("t", Effect::NoSchedule)]),
+        };
+        assert_eq!(
+            node_patch(&patch),
+            json!({
+                "metadata": {"resourceVersion": "7", "labels": {"a": "b", "c": null}},
+                "spec": {"taints": [{"key": "t", "effect": "NoSchedule"}]},
+            })
+        );
+    }
+
+    fn status(code: u16, message: &str) -> Status {
+        Status::failure(message, "").with_code(code)
+    }
+
+    #[test]
+    fn errors_are_sorted_by_code() {
+        let check = |code, message: &str, expect| {
+            let error = kube::Error::Api(status(code, message).boxed());
+            assert_eq!(kind_of(&error), expect, "{code} {message}");
+        };
+        check(404, "", FailureKind::Gone);
+        check(
+            409,
+            "Precondition failed: UID in precondition: a, UID in object meta: b",
+            FailureKind::Gone,
+        );
+        check(409, "the object has been modified", FailureKind::Conflict);
+        check(429, "too many requests", FailureKind::Throttled);
+        check(403, "", FailureKind::Denied);
+        check(422, "", FailureKind::Invalid);
+        check(500, "", FailureKind::Unknown);
+        check(503, "", FailureKind::Unknown);
+    }
+
+    #[test]
+    fn a_budget_is_told_from_throttling() {
+        let refused = json!({
+            "status": "Failure", "message": "Cannot evict", "reason": "TooManyRequests",
+            "code": 429, "details": {"causes": [{"reason": "DisruptionBudget"}]},
+        });
+        let refused: Status = serde_json::from_value(refused).expect("a status");
+        assert!(is_budget(&refused));
+        assert!(!is_budget(&status(429, "too many requests")));
+    }
+}

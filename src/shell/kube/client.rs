@@ -1,0 +1,106 @@
+//! A connection to one cluster's API, from a kubeconfig: TLS verified, every call limited in time.
+//! It must not know what is asked over it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kube::client::ClientBuilder;
+use kube::config::{KubeConfigOptions, Kubeconfig as File, KubeconfigError};
+use kube::{Client, Config};
+use thiserror::Error;
+
+use crate::model::cluster::{Api, Kubeconfig};
+use crate::shell::kube::limiter::Limiter;
+use crate::shell::kube::pulse::Pulses;
+
+/// Time for a TCP connection.
+const CONNECT: Duration = Duration::from_secs(10);
+/// Time for a request to be written.
+const WRITE: Duration = Duration::from_secs(30);
+
+/// Why there is no connection.
+#[derive(Debug, Error)]
+pub(crate) enum ConnectError {
+    #[error("read the kubeconfig {}", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: Box<KubeconfigError>,
+    },
+    #[error("use {context} of the kubeconfig {}", path.display())]
+    Context {
+        path: PathBuf,
+        context: String,
+        #[source]
+        source: Box<KubeconfigError>,
+    },
+    #[error("make a client of {context} of the kubeconfig {}", path.display())]
+    Client {
+        path: PathBuf,
+        context: String,
+        #[source]
+        source: Box<kube::Error>,
+    },
+}
+
+/// A client, what it counts, and how often it may be used for calls.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    pub(crate) client: Client,
+    pub(crate) pulses: Pulses,
+    pub(crate) limiter: Limiter,
+}
+
+/// Reads a kubeconfig and makes a client of it. Nothing is sent yet, but an `exec` plugin may run.
+pub(crate) async fn connect(
+    kubeconfig: &Kubeconfig,
+    api: &Api,
+) -> Result<Connection, ConnectError> {
+    let path = kubeconfig.path.as_path();
+    let file = read(path)?;
+    let context = context_name(&file, kubeconfig);
+    let options = KubeConfigOptions {
+        context: kubeconfig.context.clone(),
+        ..KubeConfigOptions::default()
+    };
+    let mut config = Config::from_custom_kubeconfig(file, &options)
+        .await
+        .map_err(|source| ConnectError::Context {
+            path: path.to_owned(),
+            context: context.clone(),
+            source: Box::new(source),
+        })?;
+    config.connect_timeout = Some(CONNECT);
+    config.write_timeout = Some(WRITE);
+    // The engine tries again, and decides anew before it does. A refused eviction comes as 429.
+    config.default_retry = false;
+    let pulses = Pulses::default();
+    let builder = ClientBuilder::try_from(config).map_err(|source| ConnectError::Client {
+        path: path.to_owned(),
+        context,
+        source: Box::new(source),
+    })?;
+    let client = builder.with_layer(&pulses).build();
+    Ok(Connection {
+        client,
+        pulses,
+        limiter: Limiter::new(api.qps, api.burst),
+    })
+}
+
+fn read(path: &Path) -> Result<File, ConnectError> {
+    File::read_from(path).map_err(|source| ConnectError::Read {
+        path: path.to_owned(),
+        source: Box::new(source),
+    })
+}
+
+fn context_name(file: &File, kubeconfig: &Kubeconfig) -> String {
+    let named = kubeconfig
+        .context
+        .as_deref()
+        .or(file.current_context.as_deref());
+    named.map_or("the context (none is named)".to_owned(), |it| {
+        format!("the context {it:?}")
+    })
+}

@@ -1,0 +1,314 @@
+//! A pod as placing and draining see it, with what cannot be understood or is not weighed about it.
+//! It must not know whether it will be placed.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{requests, selector};
+use crate::model::id::{NodeName, ObjectKey};
+use crate::model::pod::{Owner, Pod, PodPhase};
+use crate::model::requirement::Requirements;
+use crate::model::taint::{Effect, Toleration, TolerationOperator};
+use crate::shell::kube::object::{self as json, Meta, PodSpec, PodStatus};
+
+/// A pod's faults are told one by one up to this many, each up to so many characters: the first
+/// few say what to mend.
+const DEFECTS: usize = 5;
+const DEFECT_CHARS: usize = 200;
+
+/// What Kubernetes gives a pod to end where the pod says nothing.
+const GRACE_SECONDS: i64 = 30;
+
+/// A text from outside, short and without control characters.
+pub(super) fn clip(text: &str) -> String {
+    text.chars()
+        .map(|it| if it.is_control() { ' ' } else { it })
+        .take(DEFECT_CHARS)
+        .collect()
+}
+
+pub(super) fn pod(pod: json::Pod) -> Pod {
+    build(pod.metadata, pod.spec, pod.status)
+}
+
+/// The pod of a template, under the name of what it belongs to.
+pub(super) fn template(of: &Meta, template: json::PodTemplate) -> Pod {
+    let meta = Meta {
+        namespace: of.namespace.clone(),
+        name: of.name.clone(),
+        ..template.metadata
+    };
+    build(meta, template.spec, PodStatus::default())
+}
+
+fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
+    let mut defects = Vec::new();
+    let requests = requests::requests(&spec, &status, &mut defects);
+    let node_affinity = node_affinity(&spec, &mut defects);
+    let tolerations = tolerations(&spec, &mut defects);
+    let host_ports = host_ports(&spec, &mut defects);
+    let unweighed = unweighed(&spec);
+    defects.truncate(DEFECTS);
+    for defect in &mut defects {
+        *defect = clip(defect);
+    }
+    let is = |kind: &str, value: &str| {
+        let mut conditions = status.conditions.iter();
+        conditions
+            .find(|it| it.kind == kind)
+            .filter(|it| it.status == value)
+    };
+    let unschedulable = is("PodScheduled", "False").is_some_and(|it| it.reason == "Unschedulable");
+    let ready = is("Ready", "True").is_some();
+    Pod {
+        key: ObjectKey {
+            namespace: meta.namespace,
+            name: meta.name,
+        },
+        uid: meta.uid,
+        created: meta.creation_timestamp,
+        started: status.start_time,
+        deleting: deletion_asked(meta.deletion_timestamp, meta.deletion_grace_period_seconds),
+        labels: meta.labels,
+        annotations: meta.annotations.0,
+        owner: meta
+            .owner_references
+            .into_iter()
+            .find(|it| it.controller)
+            .map(|it| Owner {
+                kind: it.kind,
+                name: it.name,
+                uid: it.uid,
+            }),
+        node: name(spec.node_name),
+        nominated_node: name(status.nominated_node_name),
+        phase: match status.phase.as_str() {
+            "Running" => PodPhase::Running,
+            "Succeeded" => PodPhase::Succeeded,
+            "Failed" => PodPhase::Failed,
+            _ => PodPhase::Pending,
+        },
+        unschedulable,
+        ready,
+        priority: spec.priority,
+        priority_class: spec.priority_class_name,
+        requests,
+        node_selector: spec.node_selector,
+        node_affinity,
+        tolerations,
+        host_ports,
+        volume_claims: spec
+            .volumes
+            .into_iter()
+            .filter_map(|volume| volume.persistent_volume_claim)
+            .map(|claim| claim.claim_name)
+            .collect(),
+        grace_seconds: spec
+            .termination_grace_period_seconds
+            .unwrap_or(GRACE_SECONDS),
+        defects,
+        unweighed,
+    }
+}
+
+fn name(name: String) -> Option<NodeName> {
+    (!name.is_empty()).then_some(NodeName(name))
+}
+
+/// The API notes when the pod shall be gone; it was asked for a grace period earlier.
+fn deletion_asked(gone: Option<Timestamp>, grace_seconds: i64) -> Option<Timestamp> {
+    let gone = gone?;
+    let asked = gone.checked_sub(SignedDuration::from_secs(grace_seconds));
+    Some(asked.unwrap_or(gone))
+}
+
+/// Required node affinity. A term without any expression selects no node.
+fn node_affinity(spec: &PodSpec, defects: &mut Vec<String>) -> Vec<Requirements> {
+    let Some(required) = &spec.affinity.node_affinity.required else {
+        return Vec::new();
+    };
+    let mut terms = Vec::new();
+    for term in &required.node_selector_terms {
+        if term.match_expressions.is_empty() && term.match_fields.is_empty() {
+            continue;
+        }
+        match selector::expressions(&term.match_expressions) {
+            Ok(requirements) => terms.push(requirements),
+            Err(why) => defects.push(format!("the required node affinity: {why}")),
+        }
+    }
+    if terms.is_empty() && defects.is_empty() {
+        defects.push("the required node affinity selects no node at all".to_owned());
+    }
+    terms
+}
+
+fn tolerations(spec: &PodSpec, defects: &mut Vec<String>) -> Vec<Toleration> {
+    let mut tolerations = Vec::with_capacity(spec.tolerations.len());
+    for it in &spec.tolerations {
+        let operator = match it.operator.as_str() {
+            "" | "Equal" => TolerationOperator::Equal,
+            "Exists" => TolerationOperator::Exists,
+            "Lt" => TolerationOperator::Lt,
+            "Gt" => TolerationOperator::Gt,
+            other => {
+                defects.push(format!("the operator {other:?} of a toleration"));
+                continue;
+            }
+        };
+        let effect = Effect::parse(&it.effect);
+        if effect.is_none() && !it.effect.is_empty() {
+            defects.push(format!("the effect {:?} of a toleration", it.effect));
+            continue;
+        }
+        tolerations.push(Toleration {
+            key: it.key.clone(),
+            operator,
+            value: it.value.clone(),
+            effect,
+        });
+    }
+    tolerations
+}
+
+fn host_ports(spec: &PodSpec, defects: &mut Vec<String>) -> BTreeSet<(String, String, u16)> {
+    let sidecars = spec
+        .init_containers
+        .iter()
+        .filter(|it| it.restart_policy == "Always");
+    let mut taken = BTreeSet::new();
+    for port in spec
+        .containers
+        .iter()
+        .chain(sidecars)
+        .flat_map(|it| &it.ports)
+    {
+        if port.host_port == 0 {
+            continue;
+        }
+        let Ok(number) = u16::try_from(port.host_port) else {
+            defects.push(format!("the host port {}", port.host_port));
+            continue;
+        };
+        let protocol = if port.protocol.is_empty() {
+            "TCP"
+        } else {
+            &port.protocol
+        };
+        let address = if port.host_ip == "0.0.0.0" {
+            ""
+        } else {
+            &port.host_ip
+        };
+        taken.insert((protocol.to_owned(), address.to_owned(), number));
+    }
+    taken
+}
+
+/// The hard constraints that placing does not weigh.
+fn unweighed(spec: &PodSpec) -> Vec<&'static str> {
+    let affinity = &spec.affinity;
+    let terms = affinity
+        .node_affinity
+        .required
+        .iter()
+        .flat_map(|it| &it.node_selector_terms);
+    let spread = &spec.topology_spread_constraints;
+    let claimed =
+        |it: &json::PodVolume| it.persistent_volume_claim.is_some() || it.ephemeral.is_some();
+    [
+        (
+            terms.into_iter().any(|term| !term.match_fields.is_empty()),
+            "nodeAffinity.matchFields",
+        ),
+        (!affinity.pod_affinity.required.is_empty(), "podAffinity"),
+        (
+            !affinity.pod_anti_affinity.required.is_empty(),
+            "podAntiAffinity",
+        ),
+        (
+            // DoNotSchedule is what the API fills in where nothing is said.
+            spread
+                .iter()
+                .any(|it| it.when_unsatisfiable != "ScheduleAnyway"),
+            "topologySpreadConstraints",
+        ),
+        (
+            spec.volumes.iter().any(claimed),
+            "volumes.persistentVolumeClaim",
+        ),
+        (!spec.resource_claims.is_empty(), "resourceClaims"),
+    ]
+    .into_iter()
+    .filter_map(|(has, field)| has.then_some(field))
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pod;
+    use crate::model::pod::Pod;
+
+    fn read(json: &str) -> Pod {
+        pod(serde_json::from_str(json).expect("a pod"))
+    }
+
+    #[test]
+    fn a_pending_pod_is_read() {
+        let pod = read(
+            r#"{"metadata": {"name": "a", "namespace": "b", "uid": "c",
+                "creationTimestamp": "2026-01-01T00:00:00Z", "managedFields": [{"f": {}}],
+                "annotations": {"long": "text", "karpenter.sh/do-not-disrupt": "true"},
+                "ownerReferences": [{"kind": "ReplicaSet", "name": "r", "controller": true}]},
+                "spec": {"containers": [{"ports": [{"hostPort": 80, "hostIP": "0.0.0.0"}]}],
+                "nodeSelector": null, "tolerations": [{"operator": "Exists"}]},
+                "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled",
+                "status": "False", "reason": "Unschedulable"}]}}"#,
+        );
+        assert_eq!(pod.key.to_string(), "b/a");
+        assert!(pod.is_provisionable());
+        assert_eq!(pod.annotations.len(), 1);
+        assert_eq!(
+            pod.host_ports.first(),
+            Some(&("TCP".into(), String::new(), 80))
+        );
+        assert_eq!((pod.defects.len(), pod.unweighed.len()), (0, 0));
+    }
+
+    #[test]
+    fn nonsense_is_a_defect_and_never_a_panic() {
+        let pod = read(
+            r#"{"spec": {"containers": [{"resources": {"requests": {"cpu": "lots\u001b[2J",
+                "memory": "-1"}}, "ports": [{"hostPort": 99999}]}],
+                "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+                {"nodeSelectorTerms": [{"matchExpressions": [{"key": "k", "operator": "Near"}]}]}}},
+                "tolerations": [{"effect": "NoFun"}]}}"#,
+        );
+        assert_eq!(pod.defects.len(), 5);
+        assert!(
+            pod.defects.iter().all(|it| !it.contains('\u{1b}')),
+            "{:?}",
+            pod.defects
+        );
+    }
+
+    #[test]
+    fn hard_constraints_that_are_not_weighed_are_named() {
+        let pod = read(
+            r#"{"spec": {"resourceClaims": [{}], "volumes": [{"ephemeral": {}}],
+                "topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}],
+                "affinity": {"podAntiAffinity":
+                {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}}}"#,
+        );
+        assert_eq!(
+            pod.unweighed,
+            [
+                "podAntiAffinity",
+                "topologySpreadConstraints",
+                "volumes.persistentVolumeClaim",
+                "resourceClaims"
+            ]
+        );
+    }
+}

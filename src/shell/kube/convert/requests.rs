@@ -1,0 +1,181 @@
+//! What a pod asks for in all, as the scheduler counts it: spec/scheduling.md §2.13.
+//! It must not know who asks or what is available.
+
+use std::collections::BTreeMap;
+
+use crate::model::quantity::Resources;
+use crate::shell::kube::object::{
+    Container, ContainerResources, ContainerStatus, PodSpec, PodStatus, Quantities,
+};
+
+/// Adds up a pod; what cannot be read goes to `defects`.
+pub(super) fn requests(spec: &PodSpec, status: &PodStatus, defects: &mut Vec<String>) -> Resources {
+    let infeasible = status.conditions.iter().any(|it| {
+        it.kind == "PodResizePending" && it.status == "True" && it.reason == "Infeasible"
+    });
+    let mut sum = Resources::default();
+    for container in &spec.containers {
+        let running = status
+            .container_statuses
+            .iter()
+            .find(|it| it.name == container.name);
+        sum.add(&effective(container, running, infeasible, defects));
+    }
+    // Sidecars run beside the containers and beside every init container declared after them.
+    let mut sidecars = Resources::default();
+    let mut init_peak = Resources::default();
+    for container in &spec.init_containers {
+        let mut asked = asked(&container.resources, defects);
+        if container.restart_policy == "Always" {
+            sum.add(&asked);
+            sidecars.add(&asked);
+            asked = sidecars.clone();
+        } else {
+            asked.add(&sidecars);
+        }
+        init_peak.raise_to(&asked);
+    }
+    sum.raise_to(&init_peak);
+    override_by_pod(&mut sum, &spec.resources, defects);
+    sum.add(&read(&spec.overhead, defects));
+    sum.pods = 1;
+    sum
+}
+
+/// A container's requests: those of its spec or of what the kubelet has given it, whichever is
+/// more; a resize that cannot be done does not count.
+fn effective(
+    container: &Container,
+    running: Option<&ContainerStatus>,
+    infeasible: bool,
+    defects: &mut Vec<String>,
+) -> Resources {
+    let given = running
+        .filter(|it| !(it.resources.requests.is_empty() && it.allocated_resources.is_empty()));
+    let Some(given) = given else {
+        return asked(&container.resources, defects);
+    };
+    let mut most = if infeasible {
+        Resources::default()
+    } else {
+        asked(&container.resources, defects)
+    };
+    most.raise_to(&read(&given.resources.requests, defects));
+    most.raise_to(&read(&given.allocated_resources, defects));
+    most
+}
+
+/// Requests, with limits in place of missing ones: the API writes them so into pods, but not into
+/// the templates of DaemonSets.
+fn asked(resources: &ContainerResources, defects: &mut Vec<String>) -> Resources {
+    let mut asked = read(&resources.requests, defects);
+    let missing: BTreeMap<_, _> = resources
+        .limits
+        .iter()
+        .filter(|(name, _)| !resources.requests.contains_key(*name))
+        .map(|(name, quantity)| (name.clone(), quantity.clone()))
+        .collect();
+    if !missing.is_empty() {
+        asked.add(&read(&missing, defects));
+    }
+    asked
+}
+
+/// Requests of the pod as a whole stand in for those of its containers.
+fn override_by_pod(sum: &mut Resources, whole: &ContainerResources, defects: &mut Vec<String>) {
+    if whole.requests.is_empty() && whole.limits.is_empty() {
+        return;
+    }
+    let named = |name: &str| {
+        let asked = whole.requests.contains_key(name);
+        // A limit alone becomes the request where no container asks for the resource.
+        asked || (whole.limits.contains_key(name) && sum.get(name) == 0)
+    };
+    let names: Vec<String> = whole
+        .requests
+        .keys()
+        .chain(whole.limits.keys())
+        .filter(|name| matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-"))
+        .filter(|name| named(name))
+        .cloned()
+        .collect();
+    let asked = asked(whole, defects);
+    for name in names {
+        let amount = asked.get(&name);
+        match name.as_str() {
+            "cpu" => sum.cpu_milli = amount,
+            "memory" => sum.memory = amount,
+            _ => drop(sum.extended.insert(name, amount)),
+        }
+    }
+}
+
+fn read(quantities: &Quantities, defects: &mut Vec<String>) -> Resources {
+    let mut resources = Resources::default();
+    for (name, quantity) in quantities {
+        if let Err(error) = resources.set(name, &quantity.0) {
+            defects.push(format!("the amount of {name:?}: {error}"));
+        } else if resources.get(name) < 0 {
+            defects.push(format!(
+                "the amount of {name:?}: {:?} is negative",
+                quantity.0
+            ));
+        }
+    }
+    resources
+}
+
+#[cfg(test)]
+mod tests {
+    use super::requests;
+    use crate::shell::kube::object::Pod;
+
+    fn check(pod: &str, expect: &str) {
+        let pod: Pod = serde_json::from_str(pod).expect("a pod");
+        let mut defects = Vec::new();
+        let sum = requests(&pod.spec, &pod.status, &mut defects);
+        assert_eq!(sum.to_string(), expect, "{defects:?}");
+    }
+
+    #[test]
+    fn containers_add_up_and_limits_stand_in_for_requests() {
+        check(
+            r#"{"spec": {"containers": [
+                {"resources": {"requests": {"cpu": "500m"}, "limits": {"cpu": 1, "memory": "1Gi"}}},
+                {"resources": {"requests": {"cpu": "250m", "nvidia.com/gpu": "1"}}}]}}"#,
+            "cpu 750m, memory 1.0Gi, pods 1, nvidia.com/gpu 1",
+        );
+    }
+
+    #[test]
+    fn init_containers_peak_over_sidecars_declared_before_them() {
+        check(
+            r#"{"spec": {"overhead": {"memory": "64Mi"},
+                "containers": [{"resources": {"requests": {"cpu": "1"}}}],
+                "initContainers": [
+                {"resources": {"requests": {"cpu": "1500m"}}},
+                {"restartPolicy": "Always", "resources": {"requests": {"cpu": "400m"}}},
+                {"resources": {"requests": {"cpu": "2"}}}]}}"#,
+            "cpu 2400m, memory 64Mi, pods 1",
+        );
+    }
+
+    #[test]
+    fn the_pod_as_a_whole_overrides_its_containers() {
+        check(
+            r#"{"spec": {"resources": {"requests": {"cpu": "3"}, "limits": {"memory": "2Gi"}},
+                "containers": [{"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}}"#,
+            "cpu 3, memory 1.0Gi, pods 1",
+        );
+    }
+
+    #[test]
+    fn what_the_kubelet_has_given_counts_where_it_is_more() {
+        check(
+            r#"{"spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}}}]},
+                "status": {"containerStatuses": [
+                {"name": "a", "allocatedResources": {"cpu": "2"}}]}}"#,
+            "cpu 2, pods 1",
+        );
+    }
+}

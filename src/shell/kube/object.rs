@@ -1,0 +1,506 @@
+//! The watched Kubernetes objects as their JSON spells them, and no field more than is read.
+//! It must not know what the fields amount to.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::{ClusterResourceScope, NamespaceResourceScope, Resource};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, de};
+
+use crate::model::labels::Labels;
+
+/// A kind of object as the API knows it.
+pub(crate) trait Lean:
+    Clone + fmt::Debug + Send + for<'de> Deserialize<'de> + 'static
+{
+    /// Whether it lives in a namespace.
+    type Scope;
+    const KIND: &'static str;
+    const GROUP: &'static str;
+    const PLURAL: &'static str;
+
+    fn meta(&self) -> &Meta;
+}
+
+/// An object as kube's watcher wants it: with an `ObjectMeta`, of which only the version is filled.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen<T> {
+    version: ObjectMeta,
+    pub(crate) object: T,
+}
+
+impl<'de, T: Lean> Deserialize<'de> for Seen<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let object = T::deserialize(deserializer)?;
+        let version = ObjectMeta {
+            resource_version: Some(object.meta().resource_version.clone()),
+            ..ObjectMeta::default()
+        };
+        Ok(Self { version, object })
+    }
+}
+
+impl<T: Lean> Resource for Seen<T> {
+    type DynamicType = ();
+    type Scope = T::Scope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        T::KIND.into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        T::GROUP.into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        T::PLURAL.into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.version
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.version
+    }
+}
+
+macro_rules! lean {
+    ($name:ident, $scope:ident, $group:literal, $plural:literal) => {
+        impl Lean for $name {
+            type Scope = $scope;
+            const KIND: &'static str = stringify!($name);
+            const GROUP: &'static str = $group;
+            const PLURAL: &'static str = $plural;
+
+            fn meta(&self) -> &Meta {
+                &self.metadata
+            }
+        }
+    };
+}
+
+lean!(Pod, NamespaceResourceScope, "", "pods");
+lean!(Node, ClusterResourceScope, "", "nodes");
+lean!(DaemonSet, NamespaceResourceScope, "apps", "daemonsets");
+lean!(
+    PodDisruptionBudget,
+    NamespaceResourceScope,
+    "policy",
+    "poddisruptionbudgets"
+);
+lean!(
+    PersistentVolumeClaim,
+    NamespaceResourceScope,
+    "",
+    "persistentvolumeclaims"
+);
+lean!(
+    PersistentVolume,
+    ClusterResourceScope,
+    "",
+    "persistentvolumes"
+);
+lean!(
+    StorageClass,
+    ClusterResourceScope,
+    "storage.k8s.io",
+    "storageclasses"
+);
+lean!(CSINode, ClusterResourceScope, "storage.k8s.io", "csinodes");
+lean!(Namespace, ClusterResourceScope, "", "namespaces");
+
+/// What Go writes as `null` is as good as absent.
+fn null<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// A struct of JSON fields, each of which may be absent or `null`.
+macro_rules! json {
+    ($(
+        $(#[$meta:meta])*
+        struct $name:ident { $($(#[$attr:meta])* $field:ident: $type:ty,)* }
+    )*) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Debug, Default, Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        pub(crate) struct $name {
+            $($(#[$attr])* #[serde(deserialize_with = "null")] pub(crate) $field: $type,)*
+        }
+    )*};
+}
+
+json! {
+    struct Meta {
+        name: String,
+        namespace: String,
+        uid: String,
+        resource_version: String,
+        generation: i64,
+        creation_timestamp: Option<Timestamp>,
+        deletion_timestamp: Option<Timestamp>,
+        deletion_grace_period_seconds: i64,
+        labels: Labels,
+        annotations: Annotations,
+        owner_references: Vec<OwnerReference>,
+    }
+
+    struct OwnerReference {
+        kind: String,
+        name: String,
+        uid: String,
+        controller: bool,
+    }
+
+    struct Pod {
+        metadata: Meta,
+        spec: PodSpec,
+        status: PodStatus,
+    }
+
+    struct PodSpec {
+        node_name: String,
+        priority: i32,
+        priority_class_name: String,
+        containers: Vec<Container>,
+        init_containers: Vec<Container>,
+        resources: ContainerResources,
+        overhead: Quantities,
+        node_selector: Labels,
+        affinity: Affinity,
+        tolerations: Vec<Toleration>,
+        topology_spread_constraints: Vec<SpreadConstraint>,
+        volumes: Vec<PodVolume>,
+        resource_claims: Vec<Present>,
+        termination_grace_period_seconds: Option<i64>,
+    }
+
+    struct Container {
+        name: String,
+        restart_policy: String,
+        resources: ContainerResources,
+        ports: Vec<ContainerPort>,
+    }
+
+    struct ContainerResources {
+        requests: Quantities,
+        limits: Quantities,
+    }
+
+    struct ContainerPort {
+        host_port: i64,
+        #[serde(rename = "hostIP")]
+        host_ip: String,
+        protocol: String,
+    }
+
+    struct Affinity {
+        node_affinity: NodeAffinity,
+        pod_affinity: PodAffinity,
+        pod_anti_affinity: PodAffinity,
+    }
+
+    struct NodeAffinity {
+        #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+        required: Option<NodeSelector>,
+    }
+
+    struct NodeSelector {
+        node_selector_terms: Vec<NodeSelectorTerm>,
+    }
+
+    struct NodeSelectorTerm {
+        match_expressions: Vec<Expression>,
+        match_fields: Vec<Present>,
+    }
+
+    struct Expression {
+        key: String,
+        operator: String,
+        values: Vec<String>,
+    }
+
+    struct PodAffinity {
+        #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+        required: Vec<Present>,
+    }
+
+    struct Toleration {
+        key: String,
+        operator: String,
+        value: String,
+        effect: String,
+    }
+
+    struct SpreadConstraint {
+        when_unsatisfiable: String,
+    }
+
+    struct PodVolume {
+        name: String,
+        persistent_volume_claim: Option<ClaimReference>,
+        ephemeral: Option<Present>,
+    }
+
+    struct ClaimReference {
+        claim_name: String,
+    }
+
+    struct PodStatus {
+        phase: String,
+        nominated_node_name: String,
+        start_time: Option<Timestamp>,
+        conditions: Vec<Condition>,
+        container_statuses: Vec<ContainerStatus>,
+    }
+
+    struct Condition {
+        #[serde(rename = "type")]
+        kind: String,
+        status: String,
+        reason: String,
+    }
+
+    struct ContainerStatus {
+        name: String,
+        allocated_resources: Quantities,
+        resources: ContainerResources,
+    }
+
+    struct Node {
+        metadata: Meta,
+        spec: NodeSpec,
+        status: NodeStatus,
+    }
+
+    struct NodeSpec {
+        #[serde(rename = "providerID")]
+        provider_id: String,
+        unschedulable: bool,
+        taints: Vec<Taint>,
+    }
+
+    struct Taint {
+        key: String,
+        value: String,
+        effect: String,
+    }
+
+    struct NodeStatus {
+        capacity: Quantities,
+        allocatable: Quantities,
+        conditions: Vec<Condition>,
+    }
+
+    struct DaemonSet {
+        metadata: Meta,
+        spec: DaemonSetSpec,
+    }
+
+    struct DaemonSetSpec {
+        template: PodTemplate,
+    }
+
+    struct PodTemplate {
+        metadata: Meta,
+        spec: PodSpec,
+    }
+
+    struct PodDisruptionBudget {
+        metadata: Meta,
+        spec: PdbSpec,
+        status: PdbStatus,
+    }
+
+    struct PdbSpec {
+        selector: Option<LabelSelector>,
+    }
+
+    struct LabelSelector {
+        match_labels: Labels,
+        match_expressions: Vec<Expression>,
+    }
+
+    struct PdbStatus {
+        observed_generation: i64,
+        disruptions_allowed: i64,
+    }
+
+    struct PersistentVolumeClaim {
+        metadata: Meta,
+        spec: VolumeClaimSpec,
+        status: VolumeClaimStatus,
+    }
+
+    struct VolumeClaimSpec {
+        volume_name: String,
+        storage_class_name: String,
+    }
+
+    struct VolumeClaimStatus {
+        phase: String,
+    }
+
+    struct PersistentVolume {
+        metadata: Meta,
+        spec: VolumeSpec,
+    }
+
+    struct VolumeSpec {
+        csi: CsiSource,
+        node_affinity: VolumeNodeAffinity,
+    }
+
+    struct CsiSource {
+        driver: String,
+    }
+
+    struct VolumeNodeAffinity {
+        required: Option<NodeSelector>,
+    }
+
+    struct StorageClass {
+        metadata: Meta,
+        provisioner: String,
+        volume_binding_mode: String,
+        allowed_topologies: Vec<TopologyTerm>,
+    }
+
+    struct TopologyTerm {
+        match_label_expressions: Vec<TopologyExpression>,
+    }
+
+    struct TopologyExpression {
+        key: String,
+        values: Vec<String>,
+    }
+
+    struct CSINode {
+        metadata: Meta,
+        spec: CsiNodeSpec,
+    }
+
+    struct CsiNodeSpec {
+        drivers: Vec<CsiDriver>,
+    }
+
+    struct CsiDriver {
+        name: String,
+        allocatable: Option<CsiAllocatable>,
+    }
+
+    struct CsiAllocatable {
+        count: Option<u32>,
+    }
+
+    struct Namespace {
+        metadata: Meta,
+    }
+}
+
+/// Something of which only the presence counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Present;
+
+impl<'de> Deserialize<'de> for Present {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        IgnoredAny::deserialize(deserializer).map(|_| Self)
+    }
+}
+
+/// The annotations that are read; the others, which can be long, are skipped unread.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Annotations(pub(crate) Labels);
+
+impl Annotations {
+    fn reads(key: &str) -> bool {
+        let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+        matches!(
+            domain,
+            "karpenter.sh" | "outrigger.dev" | "karpenter.k8s.aws"
+        ) || key == "controller.kubernetes.io/pod-deletion-cost"
+    }
+}
+
+impl<'de> Deserialize<'de> for Annotations {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+
+        impl<'de> Visitor<'de> for Read {
+            type Value = Annotations;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("annotations")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations, A::Error> {
+                let mut read = Labels::new();
+                while let Some(key) = map.next_key::<String>()? {
+                    if Annotations::reads(&key) {
+                        read.insert(key, map.next_value()?);
+                    } else {
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                }
+                Ok(Annotations(read))
+            }
+        }
+
+        deserializer.deserialize_map(Read)
+    }
+}
+
+/// Amounts by resource name, not looked into.
+pub(crate) type Quantities = BTreeMap<String, Quantity>;
+
+/// An amount as it is written. Files may have numbers where the API has only strings.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Quantity(pub(crate) String);
+
+impl<'de> Deserialize<'de> for Quantity {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+
+        impl Visitor<'_> for Read {
+            type Value = Quantity;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a quantity")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Quantity, E> {
+                Ok(Quantity(text.to_owned()))
+            }
+
+            fn visit_string<E: de::Error>(self, text: String) -> Result<Quantity, E> {
+                Ok(Quantity(text))
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Quantity, E> {
+                Ok(Quantity(number.to_string()))
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Quantity, E> {
+                Ok(Quantity(number.to_string()))
+            }
+
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<Quantity, E> {
+                Ok(Quantity(number.to_string()))
+            }
+        }
+
+        deserializer.deserialize_any(Read)
+    }
+}

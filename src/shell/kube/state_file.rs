@@ -1,0 +1,213 @@
+//! Reads what `kubectl get … -A -o json` prints, as the objects a watch would have shown.
+//! It must not know where the text comes from.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer, SeqAccess, Visitor};
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::model::object::Object;
+use crate::model::pod::Pod;
+use crate::shell::kube::convert::{Convert, broken_pod};
+use crate::shell::kube::object::{self as json};
+
+/// Why a text is no state of a cluster.
+#[derive(Debug, Error)]
+pub(crate) enum StateError {
+    #[error("it is not JSON as `kubectl get pods,nodes -A -o json` prints it")]
+    Json(#[source] serde_json::Error),
+    #[error("there is neither a List nor an object of a kind in it; print it with `-o json`")]
+    NoKind,
+    #[error("the {kind} {name:?} is not as the API has it")]
+    Object {
+        kind: String,
+        name: String,
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// Every object of a watched kind in one or more JSON documents, each a List or a single object.
+pub(crate) fn parse(text: &str) -> Result<Vec<Object>, StateError> {
+    let mut objects = Vec::new();
+    if text.trim_start_matches('\u{feff}').trim().is_empty() {
+        return Err(StateError::NoKind);
+    }
+    let documents = serde_json::Deserializer::from_str(text.trim_start_matches('\u{feff}'));
+    for document in documents.into_iter::<Document>() {
+        let document = document.map_err(StateError::Json)?;
+        let Some(kind) = document.kind else {
+            return Err(StateError::NoKind);
+        };
+        if let Some(items) = document.items {
+            let of = kind.strip_suffix("List").unwrap_or_default();
+            for item in items.0 {
+                objects.extend(read(item, of)?);
+            }
+        } else {
+            let value = Value::Object(document.rest);
+            objects.extend(object(&kind, value)?);
+        }
+    }
+    Ok(objects)
+}
+
+/// A document: a list by its `items`, else an object.
+#[derive(Deserialize)]
+struct Document {
+    kind: Option<String>,
+    items: Option<Items>,
+    #[serde(flatten)]
+    rest: serde_json::Map<String, Value>,
+}
+
+/// The items of a list: objects of kinds that are read, and what names no kind of its own.
+struct Items(Vec<Item>);
+
+enum Item {
+    Read(Result<Option<Object>, StateError>),
+    Unnamed(Value),
+}
+
+impl<'de> Deserialize<'de> for Items {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+
+        impl<'de> Visitor<'de> for Read {
+            type Value = Items;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of objects")
+            }
+
+            /// One item at a time, so that a large file is not held twice.
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Items, A::Error> {
+                let mut items = Vec::new();
+                while let Some(value) = seq.next_element::<Value>()? {
+                    items.push(match value["kind"].as_str().map(str::to_owned) {
+                        Some(kind) => Item::Read(object(&kind, value)),
+                        None => Item::Unnamed(value),
+                    });
+                }
+                Ok(Items(items))
+            }
+        }
+
+        deserializer.deserialize_seq(Read)
+    }
+}
+
+fn read(item: Item, of: &str) -> Result<Option<Object>, StateError> {
+    match item {
+        Item::Read(object) => object,
+        Item::Unnamed(value) => object(of, value),
+    }
+}
+
+/// An object of a kind that is read; none of other kinds.
+fn object(kind: &str, value: Value) -> Result<Option<Object>, StateError> {
+    let read = match kind {
+        "Pod" => return Ok(Some(pod(value))),
+        "Node" => convert::<json::Node>(kind, value),
+        "DaemonSet" => convert::<json::DaemonSet>(kind, value),
+        "PodDisruptionBudget" => convert::<json::PodDisruptionBudget>(kind, value),
+        "PersistentVolumeClaim" => convert::<json::PersistentVolumeClaim>(kind, value),
+        "PersistentVolume" => convert::<json::PersistentVolume>(kind, value),
+        "StorageClass" => convert::<json::StorageClass>(kind, value),
+        "CSINode" => convert::<json::CSINode>(kind, value),
+        "Namespace" => convert::<json::Namespace>(kind, value),
+        _ => return Ok(None),
+    };
+    read.map(Some)
+}
+
+fn convert<T: Convert + DeserializeOwned>(kind: &str, value: Value) -> Result<Object, StateError> {
+    let name = value["metadata"]["name"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    let read: T = serde_json::from_value(value).map_err(|source| StateError::Object {
+        kind: kind.to_owned(),
+        name,
+        source,
+    })?;
+    Ok(read.convert())
+}
+
+/// A pod, even one that makes no sense: it is told apart from the others by its name.
+fn pod(value: Value) -> Object {
+    let text = |field: &str| {
+        value["metadata"][field]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let (namespace, name) = (text("namespace"), text("name"));
+    let conditions = value["status"]["conditions"].as_array();
+    let tried = conditions.is_some_and(|all| all.iter().any(|it| it["type"] == "PodScheduled"));
+    match serde_json::from_value::<json::Pod>(value).map(Convert::convert) {
+        Ok(Object::Pod(pod)) if !tried && pod.node.is_none() => {
+            // No scheduler has looked at it: in a plan it waits like those one has refused.
+            Object::Pod(Box::new(Pod {
+                unschedulable: true,
+                ..*pod
+            }))
+        }
+        Ok(object) => object,
+        Err(error) => broken_pod(&namespace, &name, &error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse;
+    use crate::model::object::{Kind, Object};
+
+    fn kinds(text: &str) -> Vec<Kind> {
+        parse(text)
+            .expect("it is read")
+            .iter()
+            .map(Object::kind)
+            .collect()
+    }
+
+    #[test]
+    fn lists_and_single_objects_are_read_and_unknown_kinds_left_out() {
+        let list = r#"{"apiVersion": "v1", "items": [{"kind": "Node", "metadata": {"name": "n"}},
+            {"kind": "Secret"}, {"kind": "Pod"}], "kind": "List"}"#;
+        assert_eq!(kinds(list), [Kind::Node, Kind::Pod]);
+        let typed = r#"{"kind": "PodList", "items": [{"metadata": {"name": "p"}}]}"#;
+        assert_eq!(kinds(typed), [Kind::Pod]);
+        let two = format!(r#"{{"kind": "Namespace", "metadata": {{"name": "a"}}}} {list}"#);
+        assert_eq!(kinds(&two), [Kind::Namespace, Kind::Node, Kind::Pod]);
+    }
+
+    #[test]
+    fn a_pod_that_makes_no_sense_is_kept_and_named() {
+        let text = r#"{"kind": "List", "items": [
+            {"kind": "Pod", "metadata": {"namespace": "a", "name": "b"}, "spec": {"priority": "x"}},
+            {"kind": "Pod", "metadata": {"namespace": "a", "name": "c"}}]}"#;
+        let objects = parse(text).expect("it is read");
+        let [Object::Pod(broken), Object::Pod(sound)] = objects.as_slice() else {
+            panic!("two pods: {objects:?}")
+        };
+        assert_eq!((broken.key.name.as_str(), broken.defects.len()), ("b", 1));
+        assert!(sound.defects.is_empty() && sound.is_provisionable());
+    }
+
+    #[test]
+    fn what_is_no_state_is_refused() {
+        for text in [
+            "",
+            " ",
+            "[]",
+            "{}",
+            "nothing",
+            r#"{"kind": "List", "items": {}}"#,
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Log lines and metrics: one line a decision, one counter a fact.
+//! It must not know why anything was decided.
+
+pub(crate) mod log;
+
+pub(crate) mod metrics;
+
+use std::time::Duration;
+
+use crate::engine::command::Answer;
+use crate::engine::report::Report;
+use crate::model::id::ClusterName;
+
+/// Logs and counts what an engine decided or saw.
+pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
+    log::report(cluster, managed, report);
+    metrics::report(cluster, managed, report);
+}
+
+/// Counts a command that was carried out, or not.
+pub(crate) fn command(cluster: &ClusterName, name: &'static str, answer: &Answer, took: Duration) {
+    let outcome = outcome(answer);
+    tracing::debug!(%cluster, command = name, outcome, ?took, "command");
+    metrics::command(cluster, name, outcome, took);
+}
+
+/// Shows whether decisions are made.
+pub(crate) fn status(cluster: &ClusterName, ready: bool) {
+    metrics::status(cluster, ready);
+}
+
+fn outcome(answer: &Answer) -> &'static str {
+    match answer {
+        Answer::LaunchRefused(_) | Answer::EvictRefused(_) => "refused",
+        Answer::Failed { kind, .. } => kind.as_str(),
+        Answer::Launched(_)
+        | Answer::Terminating(_)
+        | Answer::Instances(_)
+        | Answer::Pods(_)
+        | Answer::Probed { .. }
+        | Answer::Done => "done",
+    }
+}

@@ -1,0 +1,152 @@
+//! Reports as lines of the log, with the same fields in every line: cluster, pool, node, claim.
+//! It must not know what is counted.
+
+use std::io::{self, IsTerminal};
+
+use tracing_subscriber::EnvFilter;
+
+use crate::config::settings::{LogFormat, LogLevel};
+use crate::engine::report::Report;
+use crate::model::id::{ClusterName, NodeName, PodKey};
+use crate::model::instance::Price;
+use crate::solve::Unplaced;
+
+/// Pods named in one line; a node may be planned for a thousand.
+const PODS: usize = 10;
+
+/// Lines go to stderr: as text, or as one JSON object each. `RUST_LOG` wins over `level`, which is
+/// for our own lines; of other crates only warnings are told.
+pub(crate) fn init(format: LogFormat, level: LogLevel) {
+    let ours = match level {
+        LogLevel::Error => "error",
+        LogLevel::Warn => "warn",
+        LogLevel::Info => "info",
+        LogLevel::Debug => "debug",
+        LogLevel::Trace => "trace",
+    };
+    let filter = EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| EnvFilter::new(format!("warn,outrigger={ours}")));
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_target(false)
+        .with_writer(io::stderr);
+    // A second subscriber is refused, which only tests can see.
+    drop(match format {
+        LogFormat::Json => lines.json().flatten_event(true).try_init(),
+        LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).try_init(),
+        // The journal has the time already.
+        LogFormat::Journald => lines.without_time().with_ansi(false).try_init(),
+    });
+}
+
+fn usd(price: Option<Price>) -> Option<f64> {
+    price.map(Price::usd_per_h)
+}
+
+fn name(node: Option<&NodeName>) -> Option<&str> {
+    node.map(NodeName::as_str)
+}
+
+fn some(pods: &[PodKey]) -> String {
+    let shown: Vec<String> = pods.iter().take(PODS).map(ToString::to_string).collect();
+    let rest = pods.len().saturating_sub(PODS);
+    let more = if rest > 0 {
+        format!(" and {rest} more")
+    } else {
+        String::new()
+    };
+    shown.join(" ") + &more
+}
+
+/// Writes the line of a report.
+#[expect(clippy::too_many_lines, reason = "a table: one arm a kind")]
+pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
+    let mode = if managed { "manage" } else { "observe" };
+    match report {
+        Report::Ready => tracing::info!(%cluster, mode, "ready: decisions begin"),
+        Report::Frozen(why) => tracing::warn!(%cluster, why, "frozen: nothing voluntary is done"),
+        Report::Thawed => tracing::info!(%cluster, "thawed: the view is whole again"),
+        Report::Planned {
+            pending,
+            placed,
+            claims,
+            unplaced,
+            price,
+        } => {
+            let usd_per_h = price.usd_per_h();
+            tracing::info!(%cluster, pending, placed, claims, unplaced, usd_per_h, "planned");
+        }
+        Report::Unplaced(unplaced) => self::unplaced(cluster, unplaced),
+        Report::ClaimPlanned {
+            claim,
+            pool,
+            offering,
+            price,
+            offerings,
+            pods,
+        } => {
+            let usd_per_h = price.usd_per_h();
+            let (count, pods) = (pods.len(), some(pods));
+            tracing::info!(
+                %cluster, %pool, %claim, mode, instance_type = %offering.instance_type,
+                zone = %offering.zone, capacity_type = offering.capacity_type.as_str(),
+                usd_per_h, offerings, pod_count = count, pods, "claim planned"
+            );
+        }
+        Report::ClaimLaunched {
+            claim,
+            instance,
+            offering,
+            price,
+        } => tracing::info!(
+            %cluster, %claim, %instance, instance_type = %offering.instance_type,
+            zone = %offering.zone, capacity_type = offering.capacity_type.as_str(),
+            usd_per_h = usd(*price), "claim launched"
+        ),
+        Report::ClaimRefused { claim, refusals } => {
+            let first = refusals.first().map(|it| it.offering.to_string());
+            let offerings = refusals.len();
+            tracing::warn!(%cluster, %claim, offerings, first, "launch refused");
+        }
+        Report::ClaimPhase { claim, node, phase } => {
+            let (node, phase) = (name(node.as_ref()), phase.as_str());
+            tracing::info!(%cluster, %claim, node, phase, "claim moved on");
+        }
+        Report::Retire {
+            claim,
+            node,
+            reason,
+            price,
+        } => tracing::info!(
+            %cluster, %claim, mode, node = name(node.as_ref()), reason = reason.as_str(),
+            usd_per_h = usd(*price), "node asked to leave"
+        ),
+        Report::Kept { claim, why } => tracing::info!(%cluster, %claim, why, "node stays"),
+        Report::EvictRefused { pod, text } => {
+            tracing::info!(%cluster, %pod, text, "eviction refused for now");
+        }
+        Report::Failed {
+            command,
+            kind,
+            text,
+        } => {
+            tracing::warn!(%cluster, command, kind = kind.as_str(), text, "command failed");
+        }
+        Report::Stranger { instance, why } => {
+            tracing::warn!(%cluster, %instance, why, "instance left alone");
+        }
+    }
+}
+
+fn unplaced(cluster: &ClusterName, unplaced: &Unplaced) {
+    let pod = &unplaced.pod;
+    let reasons: Vec<String> = unplaced
+        .reasons
+        .iter()
+        .map(|why| match &why.pool {
+            Some(pool) => format!("pool {pool}: {}", why.text),
+            None => why.text.clone(),
+        })
+        .collect();
+    tracing::warn!(%cluster, %pod, reasons = reasons.join("; "), "pod unplaced");
+}

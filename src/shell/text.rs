@@ -1,0 +1,31 @@
+//! Texts from elsewhere, cut to a length and stripped of what could disturb a terminal or a log.
+//! It must not know what they say.
+
+use std::error::Error;
+
+/// The longest text that goes into an answer or a line of the log.
+const CHARS: usize = 300;
+
+/// A text, short and on one line.
+pub(crate) fn bounded(text: &str) -> String {
+    text.chars()
+        .map(|it| if it.is_control() { ' ' } else { it })
+        .take(CHARS)
+        .collect()
+}
+
+/// An error and its causes, short and on one line. A cause that its effect has told already, as
+/// kube's errors do, is left out.
+pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let told = error.to_string();
+        if !text.contains(&told) {
+            text.push_str(": ");
+            text.push_str(&told);
+        }
+        cause = error.source();
+    }
+    bounded(&text)
+}

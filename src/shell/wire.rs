@@ -1,0 +1,355 @@
+//! Launches, instances and answers as the JSON between the daemon and a simulated cloud.
+//! It must not know who sends or serves it.
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::engine::command::{Answer, FailureKind, Launch, Refusal, RefusalKind};
+use crate::model::claim::ClaimRecord;
+use crate::model::cluster::Kubeconfig;
+use crate::model::id::ClusterName;
+use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
+use crate::model::labels::Labels;
+use crate::model::taint::{Effect, Taint};
+
+/// `POST /v1/launch`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct LaunchBody {
+    /// The API the node registers with.
+    pub(crate) kubeconfig: PathBuf,
+    pub(crate) context: Option<String>,
+    installation: String,
+    cluster: String,
+    claim_tags: Labels,
+    offerings: Vec<OfferingBody>,
+    labels: Labels,
+    taints: Vec<TaintBody>,
+    tags: Labels,
+}
+
+impl LaunchBody {
+    pub(crate) fn new(launch: Launch, home: &Kubeconfig) -> Self {
+        Self {
+            kubeconfig: home.path.clone(),
+            context: home.context.clone(),
+            installation: launch.claim.installation.clone(),
+            cluster: launch.claim.cluster.to_string(),
+            claim_tags: launch.claim.tags(),
+            offerings: launch
+                .offerings
+                .into_iter()
+                .map(OfferingBody::from)
+                .collect(),
+            labels: launch.labels,
+            taints: launch.taints.into_iter().map(TaintBody::from).collect(),
+            tags: launch.tags,
+        }
+    }
+
+    /// The launch, or what is wrong with it.
+    pub(crate) fn launch(self) -> Result<Launch, String> {
+        let cluster = ClusterName(self.cluster);
+        let claim = ClaimRecord::from_tags(&self.claim_tags, &self.installation, &cluster)
+            .map_err(|why| why.to_string())?;
+        let offerings = self.offerings.into_iter().map(OfferingKey::try_from);
+        let taints = self.taints.into_iter().map(Taint::try_from);
+        Ok(Launch {
+            claim,
+            offerings: offerings.collect::<Result<_, _>>()?,
+            labels: self.labels,
+            taints: taints.collect::<Result<_, _>>()?,
+            tags: self.tags,
+            user_data: String::new(),
+        })
+    }
+}
+
+/// `POST /v1/terminate`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct TerminateBody {
+    pub(crate) instance: String,
+}
+
+/// `POST /v1/list`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ListBody {
+    pub(crate) installation: String,
+    pub(crate) cluster: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct OfferingBody {
+    instance_type: String,
+    zone: String,
+    capacity_type: String,
+}
+
+impl From<OfferingKey> for OfferingBody {
+    fn from(key: OfferingKey) -> Self {
+        Self {
+            instance_type: key.instance_type.0,
+            zone: key.zone.0,
+            capacity_type: key.capacity_type.as_str().to_owned(),
+        }
+    }
+}
+
+impl TryFrom<OfferingBody> for OfferingKey {
+    type Error = String;
+
+    fn try_from(body: OfferingBody) -> Result<Self, String> {
+        let capacity_type = CapacityType::parse(&body.capacity_type)
+            .ok_or_else(|| format!("{:?} is no capacity type", body.capacity_type))?;
+        Ok(Self {
+            instance_type: body.instance_type.into(),
+            zone: body.zone.into(),
+            capacity_type,
+        })
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct TaintBody {
+    key: String,
+    value: String,
+    effect: String,
+}
+
+impl From<Taint> for TaintBody {
+    fn from(taint: Taint) -> Self {
+        let effect = taint.effect.as_str().to_owned();
+        Self {
+            key: taint.key,
+            value: taint.value,
+            effect,
+        }
+    }
+}
+
+impl TryFrom<TaintBody> for Taint {
+    type Error = String;
+
+    fn try_from(body: TaintBody) -> Result<Self, String> {
+        let effect = Effect::parse(&body.effect)
+            .ok_or_else(|| format!("{:?} is no effect of a taint", body.effect))?;
+        Ok(Self {
+            key: body.key,
+            value: body.value,
+            effect,
+        })
+    }
+}
+
+/// An instance, also as `GET /v1/instances` shows it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct InstanceBody {
+    id: String,
+    #[serde(flatten)]
+    offering: OfferingBody,
+    state: String,
+    launched: Timestamp,
+    tags: Labels,
+}
+
+const STATES: [(InstanceState, &str); 6] = [
+    (InstanceState::Pending, "pending"),
+    (InstanceState::Running, "running"),
+    (InstanceState::Stopping, "stopping"),
+    (InstanceState::Stopped, "stopped"),
+    (InstanceState::ShuttingDown, "shutting-down"),
+    (InstanceState::Terminated, "terminated"),
+];
+
+fn state_name(state: InstanceState) -> String {
+    let found = STATES.iter().find(|(it, _)| *it == state);
+    found.map_or("", |(_, name)| name).to_owned()
+}
+
+fn state(name: &str) -> Result<InstanceState, String> {
+    let found = STATES.iter().find(|(_, it)| *it == name);
+    found
+        .map(|(state, _)| *state)
+        .ok_or_else(|| format!("{name:?} is no state of an instance"))
+}
+
+impl From<Instance> for InstanceBody {
+    fn from(instance: Instance) -> Self {
+        Self {
+            id: instance.id.0,
+            offering: instance.offering.into(),
+            state: state_name(instance.state),
+            launched: instance.launched,
+            tags: instance.tags,
+        }
+    }
+}
+
+impl TryFrom<InstanceBody> for Instance {
+    type Error = String;
+
+    fn try_from(body: InstanceBody) -> Result<Self, String> {
+        Ok(Self {
+            id: body.id.into(),
+            offering: body.offering.try_into()?,
+            state: state(&body.state)?,
+            launched: body.launched,
+            tags: body.tags,
+        })
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct RefusalBody {
+    #[serde(flatten)]
+    offering: OfferingBody,
+    kind: String,
+}
+
+const REFUSALS: [(RefusalKind, &str); 3] = [
+    (RefusalKind::InsufficientCapacity, "insufficient-capacity"),
+    (RefusalKind::LimitExceeded, "limit-exceeded"),
+    (RefusalKind::Unsupported, "unsupported"),
+];
+
+impl From<Refusal> for RefusalBody {
+    fn from(refusal: Refusal) -> Self {
+        let found = REFUSALS.iter().find(|(kind, _)| *kind == refusal.kind);
+        Self {
+            offering: refusal.offering.into(),
+            kind: found.map_or("", |(_, name)| name).to_owned(),
+        }
+    }
+}
+
+impl TryFrom<RefusalBody> for Refusal {
+    type Error = String;
+
+    fn try_from(body: RefusalBody) -> Result<Self, String> {
+        let found = REFUSALS.iter().find(|(_, name)| *name == body.kind);
+        let (kind, _) = found.ok_or_else(|| format!("{:?} is no refusal", body.kind))?;
+        Ok(Self {
+            offering: body.offering.try_into()?,
+            kind: *kind,
+        })
+    }
+}
+
+/// What every call is answered with.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum AnswerBody {
+    Launched(InstanceBody),
+    Refused(Vec<RefusalBody>),
+    Terminating(String),
+    Instances(Vec<InstanceBody>),
+    Failed { kind: String, text: String },
+}
+
+const FAILURES: [FailureKind; 6] = [
+    FailureKind::Conflict,
+    FailureKind::Gone,
+    FailureKind::Throttled,
+    FailureKind::Denied,
+    FailureKind::Invalid,
+    FailureKind::Unknown,
+];
+
+impl From<Answer> for AnswerBody {
+    fn from(answer: Answer) -> Self {
+        match answer {
+            Answer::Launched(instance) => Self::Launched(instance.into()),
+            Answer::LaunchRefused(refusals) => {
+                Self::Refused(refusals.into_iter().map(RefusalBody::from).collect())
+            }
+            Answer::Terminating(state) => Self::Terminating(state_name(state)),
+            Answer::Instances(all) => {
+                Self::Instances(all.into_iter().map(InstanceBody::from).collect())
+            }
+            Answer::Failed { kind, text } => Self::Failed {
+                kind: kind.as_str().to_owned(),
+                text,
+            },
+            Answer::EvictRefused(_) | Answer::Pods(_) | Answer::Probed { .. } | Answer::Done => {
+                Self::Failed {
+                    kind: FailureKind::Invalid.as_str().to_owned(),
+                    text: "no answer of a cloud's".to_owned(),
+                }
+            }
+        }
+    }
+}
+
+impl TryFrom<AnswerBody> for Answer {
+    type Error = String;
+
+    fn try_from(body: AnswerBody) -> Result<Self, String> {
+        Ok(match body {
+            AnswerBody::Launched(instance) => Self::Launched(instance.try_into()?),
+            AnswerBody::Refused(refusals) => {
+                let refusals = refusals.into_iter().map(Refusal::try_from);
+                Self::LaunchRefused(refusals.collect::<Result<_, _>>()?)
+            }
+            AnswerBody::Terminating(name) => Self::Terminating(state(&name)?),
+            AnswerBody::Instances(all) => {
+                let all = all.into_iter().map(Instance::try_from);
+                Self::Instances(all.collect::<Result<_, _>>()?)
+            }
+            AnswerBody::Failed { kind, text } => {
+                let known = FAILURES.into_iter().find(|it| it.as_str() == kind);
+                Self::Failed {
+                    kind: known.unwrap_or(FailureKind::Unknown),
+                    text,
+                }
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::{AnswerBody, FAILURES, REFUSALS, STATES};
+    use crate::engine::command::{Answer, Refusal};
+    use crate::model::instance::{CapacityType, Instance, OfferingKey};
+
+    fn there_and_back(answer: Answer) {
+        let json = serde_json::to_string(&AnswerBody::from(answer.clone())).expect("json");
+        let body: AnswerBody = serde_json::from_str(&json).expect("a body");
+        assert_eq!(Answer::try_from(body), Ok(answer), "{json}");
+    }
+
+    #[test]
+    fn answers_go_there_and_back() {
+        let offering = OfferingKey {
+            instance_type: "a.b".into(),
+            zone: "z".into(),
+            capacity_type: CapacityType::Spot,
+        };
+        for (state, _) in STATES {
+            there_and_back(Answer::Launched(Instance {
+                id: "i-1".into(),
+                offering: offering.clone(),
+                state,
+                launched: Timestamp::UNIX_EPOCH,
+                tags: [("a".to_owned(), "b".to_owned())].into(),
+            }));
+            there_and_back(Answer::Terminating(state));
+        }
+        for (kind, _) in REFUSALS {
+            there_and_back(Answer::LaunchRefused(vec![Refusal {
+                offering: offering.clone(),
+                kind,
+            }]));
+        }
+        for kind in FAILURES {
+            there_and_back(Answer::Failed {
+                kind,
+                text: "text".into(),
+            });
+        }
+        there_and_back(Answer::Instances(Vec::new()));
+    }
+}

@@ -1,0 +1,415 @@
+//! A workbench for tests on a real control plane: instance types, daemons, workloads, figures.
+//! It must not know what a test expects of them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::Plane;
+
+const CPUS: [u64; 12] = [1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256];
+const ZONES: [&str; 4] = ["test-zone-a", "test-zone-b", "test-zone-c", "test-zone-d"];
+
+/// 72 linear types: cpu × 2, 4 or 8 GiB, amd64 and arm64, 0.025 $ a cpu and 0.001 $ a 10⁹ bytes.
+pub(crate) fn linear_types() -> Value {
+    let mut types = Vec::new();
+    for cpu in CPUS {
+        for (letter, ratio) in [("c", 2), ("s", 4), ("m", 8)] {
+            for arch in ["amd64", "arm64"] {
+                types.push(linear_type(cpu, letter, ratio, arch));
+            }
+        }
+    }
+    Value::Array(types)
+}
+
+fn linear_type(cpu: u64, letter: &str, ratio: u64, arch: &str) -> Value {
+    let price = linear_price(cpu, ratio);
+    let mut offerings = Vec::new();
+    for zone in ZONES {
+        for (capacity_type, share) in [("spot", 0.7), ("on-demand", 1.0)] {
+            offerings.push(json!({
+                "Price": price * share,
+                "Available": true,
+                "Requirements": [
+                    {"key": "karpenter.sh/capacity-type", "operator": "In",
+                     "values": [capacity_type]},
+                    {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]},
+                ],
+            }));
+        }
+    }
+    json!({
+        "name": format!("{letter}-{cpu}x-{arch}-linux"),
+        "architecture": arch,
+        "operatingSystems": ["linux"],
+        "resources": {
+            "cpu": cpu.to_string(),
+            "memory": format!("{}Gi", cpu * ratio),
+            "pods": (16 * cpu).min(1024).to_string(),
+            "ephemeral-storage": "20Gi",
+        },
+        "offerings": offerings,
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a price")]
+fn linear_price(cpu: u64, ratio: u64) -> f64 {
+    0.025 * cpu as f64 + 0.001 * ((cpu * ratio) << 30) as f64 / 1e9
+}
+
+/// On-demand price of a linear type by its name.
+pub(crate) fn price_of(name: &str) -> f64 {
+    let (letter, rest) = name.split_once('-').expect("a linear type");
+    let cpu = rest
+        .split_once('x')
+        .and_then(|(cpu, _)| cpu.parse().ok())
+        .expect("a linear type");
+    linear_price(
+        cpu,
+        match letter {
+            "c" => 2,
+            "s" => 4,
+            _ => 8,
+        },
+    )
+}
+
+/// A directory with a configuration and the linear types.
+pub(crate) struct Setup {
+    dir: TempDir,
+}
+
+impl Setup {
+    /// One pool of on-demand amd64 nodes for these clusters: name, kubeconfig, and the address of
+    /// a simulated cloud.
+    pub(crate) fn new(clusters: &[(&str, &Path)], cloud: Option<u16>) -> Self {
+        let dir = TempDir::new().expect("a temporary directory");
+        let types = dir.path().join("types.json");
+        fs::write(&types, linear_types().to_string()).expect("the types are written");
+        let address = cloud.map_or(String::new(), |port| {
+            format!("    address = \"127.0.0.1:{port}\"\n")
+        });
+        let mut text = String::from(concat!(
+            "outrigger { installation = \"tests\" }\n",
+            "telemetry {\n  listen = \"127.0.0.1:0\"\n  log { format = \"text\" }\n}\n",
+        ));
+        for (name, kubeconfig) in clusters {
+            text += &format!(
+                concat!(
+                    "cluster \"{}\" {{\n  mode = \"manage\"\n",
+                    "  kubeconfig {{ path = \"{}\" }}\n",
+                    "  simulated {{\n    catalog = \"{}\"\n    boot = \"0s\"\n{}  }}\n}}\n",
+                ),
+                name,
+                kubeconfig.display(),
+                types.display(),
+                address
+            );
+        }
+        text += concat!(
+            "pool \"general\" {\n",
+            "  require \"karpenter.sh/capacity-type\" { in = [\"on-demand\"] }\n",
+            "  require \"kubernetes.io/arch\" { in = [\"amd64\"] }\n",
+            "  disruption {\n    consolidate_after = \"5s\"\n",
+            "    budget { nodes = \"100%\" }\n  }\n",
+            "}\n",
+        );
+        fs::write(dir.path().join("outrigger.hcl"), text).expect("the configuration is written");
+        Self { dir }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn log(&self, name: &str) -> PathBuf {
+        self.dir.path().join(format!("{name}.log"))
+    }
+
+    /// Starts a daemon; its log is added to that of earlier ones.
+    pub(crate) fn daemon(&self) -> Process {
+        let config = self.path().to_str().expect("a readable path");
+        Process::start(&["run", "--config", config], &self.log("daemon"))
+    }
+
+    /// Starts a simulated cloud on this port.
+    pub(crate) fn cloud(&self, port: u16) -> Process {
+        let listen = format!("127.0.0.1:{port}");
+        let types = self.path().join("types.json");
+        let types = types.to_str().expect("a readable path");
+        let arguments = [
+            "simulated-cloud",
+            "--listen",
+            &listen,
+            "--catalog",
+            types,
+            "--boot",
+            "0s",
+        ];
+        Process::start(&arguments, &self.log("cloud"))
+    }
+
+    /// The end of the daemons' log.
+    pub(crate) fn tail(&self) -> String {
+        let text = fs::read_to_string(self.log("daemon")).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(60)..].join("\n")
+    }
+}
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("an address").port()
+}
+
+/// A process of ours, killed and reaped when dropped.
+pub(crate) struct Process {
+    child: Child,
+}
+
+impl Process {
+    fn start(arguments: &[&str], log: &Path) -> Self {
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(log)
+            .expect("a log");
+        let errors = log.try_clone().expect("a second handle");
+        let child = Command::new(env!("CARGO_BIN_EXE_outrigger"))
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors)
+            .spawn()
+            .expect("the daemon starts");
+        Self { child }
+    }
+
+    /// Kills it without warning.
+    pub(crate) fn kill(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+
+    /// Seconds of processor time it has used, and its peak memory in bytes.
+    pub(crate) fn figures(&self) -> (f64, u64) {
+        let read = |name: &str| {
+            fs::read_to_string(format!("/proc/{}/{name}", self.child.id())).unwrap_or_default()
+        };
+        let stat = read("stat");
+        let fields: Vec<&str> = stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
+        // Fields 14 and 15 of the whole line, in ticks of 10 ms.
+        let ticks: f64 = fields.get(11..13).map_or(0.0, |ticks| {
+            ticks
+                .iter()
+                .filter_map(|ticks| ticks.parse::<f64>().ok())
+                .sum()
+        });
+        let peak = read("status")
+            .lines()
+            .find_map(|line| {
+                line.strip_prefix("VmHWM:")?
+                    .split_whitespace()
+                    .next()?
+                    .parse()
+                    .ok()
+            })
+            .unwrap_or(0u64);
+        (ticks / 100.0, peak * 1024)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A client of the plane.
+pub(crate) async fn client(kubeconfig: &Path) -> Client {
+    let read = Kubeconfig::read_from(kubeconfig).expect("the kubeconfig reads");
+    let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
+    Client::try_from(config.expect("the kubeconfig loads")).expect("a client")
+}
+
+/// A Deployment of pods with these requests.
+pub(crate) async fn deploy(client: &Client, name: &str, replicas: usize, cpu: &str, memory: &str) {
+    let deployment = json!({
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {
+                    "terminationGracePeriodSeconds": 1,
+                    "containers": [{
+                        "name": "main",
+                        "image": "main",
+                        "resources": {"requests": {"cpu": cpu, "memory": memory}},
+                    }],
+                },
+            },
+        },
+    });
+    let api: Api<Deployment> = Api::namespaced(client.clone(), "default");
+    let deployment = serde_json::from_value(deployment).expect("a deployment");
+    api.create(&PostParams::default(), &deployment)
+        .await
+        .expect("the deployment is created");
+}
+
+/// Sets the number of replicas.
+pub(crate) async fn scale(client: &Client, name: &str, replicas: usize) {
+    let api: Api<Deployment> = Api::namespaced(client.clone(), "default");
+    let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+    api.patch(name, &PatchParams::default(), &patch)
+        .await
+        .expect("the deployment scales");
+}
+
+/// All pods and nodes as the API has them now.
+pub(crate) struct World {
+    pub(crate) pods: Vec<Pod>,
+    pub(crate) nodes: Vec<Node>,
+}
+
+impl World {
+    pub(crate) async fn read(client: &Client) -> Self {
+        let pods: Api<Pod> = Api::all(client.clone());
+        let nodes: Api<Node> = Api::all(client.clone());
+        let all = ListParams::default().match_any();
+        let pods = pods.list(&all).await.expect("pods list").items;
+        Self {
+            pods,
+            nodes: nodes.list(&all).await.expect("nodes list").items,
+        }
+    }
+
+    pub(crate) fn bound(&self) -> usize {
+        let bound = |pod: &&Pod| {
+            pod.spec
+                .as_ref()
+                .is_some_and(|spec| spec.node_name.is_some())
+        };
+        self.pods.iter().filter(bound).count()
+    }
+
+    pub(crate) fn pods_on(&self, node: &Node) -> usize {
+        let name = node.metadata.name.as_ref();
+        let on = |pod: &&Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == name;
+        self.pods.iter().filter(on).count()
+    }
+
+    pub(crate) fn empty_nodes(&self) -> usize {
+        self.nodes
+            .iter()
+            .filter(|node| self.pods_on(node) == 0)
+            .count()
+    }
+
+    pub(crate) fn tainted_nodes(&self) -> usize {
+        let tainted = |node: &&Node| {
+            let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+            taints.is_some_and(|taints| taints.iter().any(|t| t.key.starts_with("karpenter.sh/")))
+        };
+        self.nodes.iter().filter(tainted).count()
+    }
+
+    /// US dollars per hour of all nodes.
+    pub(crate) fn cost(&self) -> f64 {
+        let label = "node.kubernetes.io/instance-type";
+        let of = |node: &Node| {
+            node.metadata
+                .labels
+                .as_ref()?
+                .get(label)
+                .map(|n| price_of(n))
+        };
+        self.nodes.iter().filter_map(of).sum()
+    }
+}
+
+/// Waits until the world is as wanted, looking every 100 ms for up to `seconds`.
+pub(crate) async fn until(
+    client: &Client,
+    setup: &Setup,
+    seconds: usize,
+    what: &str,
+    wanted: impl Fn(&World) -> bool,
+) -> World {
+    for _ in 0..seconds * 10 {
+        let world = World::read(client).await;
+        if wanted(&world) {
+            return world;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let world = World::read(client).await;
+    panic!(
+        "{what}: not within {seconds} s; {} pods, {} bound, {} nodes, {} empty, {} tainted\n{}",
+        world.pods.len(),
+        world.bound(),
+        world.nodes.len(),
+        world.empty_nodes(),
+        world.tainted_nodes(),
+        setup.tail()
+    )
+}
+
+/// Whether this run is a campaign: the full sizes, with figures on stdout.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test reads how it is asked to run"
+)]
+pub(crate) fn is_campaign() -> bool {
+    std::env::var("OUTRIGGER_CAMPAIGN").is_ok_and(|value| !value.is_empty())
+}
+
+/// A plane, or a skip line.
+pub(crate) fn plane(test: &str) -> Option<Plane> {
+    Plane::start_or_skip(test)
+}
+
+/// Instances as the simulated cloud lists them for audits.
+pub(crate) async fn instances(port: u16) -> Vec<Value> {
+    let body = tokio::task::spawn_blocking(move || get(port, "/v1/instances"));
+    let body = body
+        .await
+        .expect("the request was made")
+        .expect("the cloud answers");
+    let value: Value = serde_json::from_str(&body).expect("the cloud answers in JSON");
+    let list = value.get("instances").unwrap_or(&value);
+    list.as_array().expect("a list of instances").clone()
+}
+
+fn get(port: u16, path: &str) -> std::io::Result<String> {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.0\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    )?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(text
+        .split_once("\r\n\r\n")
+        .map_or(String::new(), |(_, body)| body.to_owned()))
+}
