@@ -13,7 +13,7 @@ use crate::disrupt::verdict::Kept;
 use crate::model::id::PodKey;
 use crate::model::pool::Reason;
 use crate::solve::{NewClaim, Unplaced, solve};
-use crate::state::snapshot::{Candidate, Host, Snapshot};
+use crate::state::snapshot::{Candidate, Host, Roster, Snapshot};
 
 /// A node that shall leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,8 +62,8 @@ pub fn provision(snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
 }
 
 /// Nodes that shall leave because they are empty.
-pub fn sweep_empty(snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
-    let (due, kept) = empty_nodes(snapshot, now);
+pub fn sweep_empty(roster: &Roster<'_>, now: Timestamp) -> Plan {
+    let (due, kept) = empty_nodes(roster, now);
     let retire = due
         .into_iter()
         .map(|candidate| Retire {
@@ -80,11 +80,11 @@ pub fn sweep_empty(snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
 
 /// Both at once, for a plan that is shown and not carried out. A node that pending pods will use is
 /// not retired by the same plan.
-pub fn whole(snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
+pub fn whole(snapshot: &Snapshot<'_>, roster: &Roster<'_>, now: Timestamp) -> Plan {
     let plan = provision(snapshot, now);
     let Plan {
         mut retire, kept, ..
-    } = sweep_empty(snapshot, now);
+    } = sweep_empty(roster, now);
     retire.retain(|own| {
         let host = Host::Node(own.candidate.node.clone());
         !plan.placed.iter().any(|(placed, _)| *placed == host)

@@ -70,7 +70,7 @@ pub(crate) fn is_colour_unwanted() -> bool {
 
 /// Long options that Terraform's users write with one dash. No verb has short options of these
 /// letters.
-const LONG: [&str; 15] = [
+const LONG: [&str; 16] = [
     "boot",
     "catalog",
     "cluster",
@@ -82,6 +82,7 @@ const LONG: [&str; 15] = [
     "listen",
     "no-color",
     "seed",
+    "seeds",
     "speed",
     "var",
     "var-file",

@@ -63,7 +63,7 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
     let now = clock::now();
     let began = Stopwatch::start();
     let state = State::offline(cluster, catalog, objects, now);
-    let plan = plan::whole(&state.snapshot(now), now);
+    let plan = plan::whole(&state.snapshot(now), &state.roster(now), now);
     let shown = Shown {
         cluster: name.as_str(),
         plan: &plan,

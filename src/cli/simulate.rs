@@ -1,6 +1,8 @@
 //! `outrigger simulate`: a scenario with its timeline and its summary, on nothing but this process.
 //! It must not know how the world in it works.
 
+mod campaign;
+
 use std::fs;
 use std::io::{self, IsTerminal, StdoutLock, Write};
 use std::path::PathBuf;
@@ -44,6 +46,9 @@ pub(crate) struct Arguments {
     /// Also draw faults from the seed: refusals, delays, stale listings, restarts
     #[arg(long)]
     faults: bool,
+    /// Run this many seeds from --seed on, to rest, and show only what does not hold
+    #[arg(long, value_name = "N", conflicts_with_all = ["json", "speed"])]
+    seeds: Option<u64>,
     /// Use this configuration instead of the scenario's; may be given several times
     #[arg(long = "config", value_name = "PATH")]
     config: Vec<PathBuf>,
@@ -94,11 +99,15 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
     };
     let cluster = chosen(config.clusters, arguments.cluster.as_deref())?;
     let catalog = read_catalog(&cluster, None)?;
-    let setup = Setup {
-        scenario: Arc::new(scenario),
-        config: Arc::new(cluster),
-        catalog: Arc::new(catalog),
-    };
+    let setup = Setup::new(Arc::new(scenario), Arc::new(cluster), &catalog);
+    if let Some(count) = arguments.seeds {
+        return Ok(campaign::run(
+            &setup,
+            arguments.seed,
+            count,
+            arguments.faults,
+        )?);
+    }
     let start = setup.scenario.start;
     let mut world = World::new(setup, arguments.seed, arguments.faults);
     let mut stage = Stage::new(arguments, start, colour);
@@ -112,10 +121,12 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
         stage.status(&world, news)?;
     }
     stage.end(&world)?;
-    for violation in world.violations() {
+    // The day is shown; whether all came to rest after it is looked at as well.
+    let violations = world.finish();
+    for violation in violations {
         eprintln!("Error: {violation}");
     }
-    Ok(if world.violations().is_empty() {
+    Ok(if violations.is_empty() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

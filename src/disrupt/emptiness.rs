@@ -8,13 +8,13 @@ use jiff::Timestamp;
 use crate::disrupt::verdict::{Kept, Verdict};
 use crate::model::id::PoolName;
 use crate::model::pool::{Pool, Reason};
-use crate::state::snapshot::{Candidate, Snapshot};
+use crate::state::snapshot::{Candidate, Roster};
 
 /// Nodes that may leave because they are empty, longest empty first, and why the others stay.
-pub fn empty_nodes(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<Candidate>, Vec<Kept>) {
+pub fn empty_nodes(roster: &Roster<'_>, now: Timestamp) -> (Vec<Candidate>, Vec<Kept>) {
     let (mut due, mut kept) = (Vec::new(), Vec::new());
-    for candidate in &snapshot.candidates {
-        let pool = snapshot.cluster.pool(candidate.pool.as_str());
+    for candidate in &roster.candidates {
+        let pool = roster.cluster.pool(candidate.pool.as_str());
         match weigh(candidate, pool, now) {
             None => due.push(candidate.clone()),
             Some(verdict) => kept.push(Kept {
@@ -28,7 +28,7 @@ pub fn empty_nodes(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<Candidate>, 
     due.retain(|candidate| {
         let (allowed, left) = left
             .entry(candidate.pool.clone())
-            .or_insert_with(|| allowance(snapshot, &candidate.pool, now));
+            .or_insert_with(|| allowance(roster, &candidate.pool, now));
         if *left > 0 {
             *left -= 1;
             return true;
@@ -80,15 +80,15 @@ fn weigh(candidate: &Candidate, pool: Option<&Pool>, now: Timestamp) -> Option<V
 }
 
 /// How many nodes of the pool may be leaving at once, and how many more that lets go.
-fn allowance(snapshot: &Snapshot<'_>, name: &PoolName, now: Timestamp) -> (usize, usize) {
-    let leaving = snapshot.leaving.get(name).copied().unwrap_or(0);
-    let total = snapshot
+fn allowance(roster: &Roster<'_>, name: &PoolName, now: Timestamp) -> (usize, usize) {
+    let leaving = roster.leaving.get(name).copied().unwrap_or(0);
+    let total = roster
         .candidates
         .iter()
         .filter(|own| own.pool == *name)
         .count()
         + leaving;
-    let pool = snapshot.cluster.pool(name.as_str());
+    let pool = roster.cluster.pool(name.as_str());
     let allowed = pool.map_or(0, |pool| {
         pool.allowed_disruptions(Reason::Empty, total, now)
     });

@@ -36,7 +36,7 @@ impl Engine {
         if self.state.ledger.claims.is_empty() {
             return;
         }
-        let plan = plan::sweep_empty(&self.state.snapshot(now), now);
+        let plan = plan::sweep_empty(&self.state.roster(now), now);
         if let Some(due) = plan::next_due(&plan.kept) {
             self.wake_at(due, "a node may be empty for long enough");
         }

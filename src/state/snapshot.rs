@@ -77,6 +77,14 @@ pub struct Snapshot<'a> {
     pub daemon_sets: Vec<&'a DaemonSet>,
     /// What each pool has in use.
     pub usage: BTreeMap<PoolName, Usage>,
+}
+
+/// Who might leave one cluster at one moment, and who does. Made much more often than a snapshot,
+/// and much cheaper.
+#[derive(Clone, Debug)]
+pub struct Roster<'a> {
+    /// The configuration in force.
+    pub cluster: &'a Cluster,
     /// Nodes that might leave on purpose, by name.
     pub candidates: Vec<Candidate>,
     /// How many nodes of each pool are leaving on purpose already.

@@ -20,7 +20,7 @@ use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Taint, untolerated};
 use crate::state::State;
 use crate::state::ledger::Claim;
-use crate::state::snapshot::{Candidate, Host, Room, Snapshot, Usage};
+use crate::state::snapshot::{Candidate, Host, Room, Roster, Snapshot, Usage};
 
 /// Pods are expected on an initialized node for this long after it became so: the scheduler's
 /// turn. Karpenter nominates for twice its longest batch (spec/scheduling.md §1.5).
@@ -31,7 +31,7 @@ impl State {
     pub fn snapshot(&self, now: Timestamp) -> Snapshot<'_> {
         let expected = self.expected_pods(now);
         let pending = self.waiting(now).collect();
-        let mut snapshot = Snapshot {
+        Snapshot {
             cluster: &self.cluster,
             catalog: &self.catalog,
             holds: &self.holds,
@@ -39,18 +39,22 @@ impl State {
             pending,
             daemon_sets: self.objects.daemon_sets.values().collect(),
             usage: self.usage(),
-            candidates: self.candidates(now),
-            leaving: BTreeMap::new(),
-        };
+        }
+    }
+
+    /// Who might leave now.
+    pub fn roster(&self, now: Timestamp) -> Roster<'_> {
+        let mut leaving = BTreeMap::new();
         for claim in self.ledger.claims.values() {
             if claim.leaving.is_some() && claim.node.is_some() {
-                *snapshot
-                    .leaving
-                    .entry(claim.record.pool.clone())
-                    .or_insert(0) += 1;
+                *leaving.entry(claim.record.pool.clone()).or_insert(0) += 1;
             }
         }
-        snapshot
+        Roster {
+            cluster: &self.cluster,
+            candidates: self.candidates(now),
+            leaving,
+        }
     }
 
     /// Pods that wait for capacity and that no claim is expected to take, by key.

@@ -47,8 +47,6 @@ impl World {
             pending: self.pods.iter().collect(),
             daemon_sets: self.daemons.iter().collect(),
             usage: self.usage.clone(),
-            candidates: Vec::new(),
-            leaving: BTreeMap::new(),
         }
     }
 

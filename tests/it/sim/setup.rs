@@ -2,70 +2,21 @@
 
 use std::sync::Arc;
 
-use jiff::SignedDuration;
 use outrigger::catalog::Catalog;
-use outrigger::model::cluster::{Cluster, Mode};
-use outrigger::model::pool::{Allowance, Consolidation, Pool};
-use outrigger::model::requirement::Requirement;
-use outrigger::model::taint::{Effect, Taint};
+use outrigger::config::problem::render_all;
+use outrigger::config::{Inputs, SourceFile, load};
 use outrigger::sim::invariants::Violation;
 use outrigger::sim::scenario::{Scenario, WORKING_DAY};
 use outrigger::sim::{Setup, World};
 
-fn pool(name: &str, after: SignedDuration, per_cent: u8) -> Pool {
-    let mut pool = Pool::new(name);
-    pool.expire_after = None;
-    pool.disruption.consolidation = Consolidation::Empty;
-    pool.disruption.consolidate_after = Some(after);
-    pool.disruption.budgets[0].nodes = Allowance::Percent(per_cent);
-    pool
-}
-
-fn require(pool: &mut Pool, key: &str, values: &[&str]) {
-    pool.requirements
-        .add(key, Requirement::is_in(values.iter().copied()));
-}
-
-/// The configuration of the built-in scenario.
-pub(super) fn config() -> Cluster {
-    let families = "karpenter.k8s.aws/instance-family";
-    let zones = "topology.kubernetes.io/zone";
-    let ways = "karpenter.sh/capacity-type";
-    let mut general = pool("general", SignedDuration::from_mins(3), 20);
-    require(&mut general, ways, &["spot", "on-demand"]);
-    require(&mut general, "kubernetes.io/arch", &["amd64", "arm64"]);
-    let all = ["c6i", "m6i", "r6i", "c6g", "m6g", "r6g", "c7g", "m7g"];
-    require(&mut general, families, &all);
-    require(
-        &mut general,
-        zones,
-        &["us-east-1a", "us-east-1b", "us-east-1c"],
-    );
-    general.limits.nodes = Some(80);
-    general.limits.capacity = vec![("cpu".to_owned(), 400_000)];
-    general.startup_taints = vec![Taint::new("demo.outrigger.dev/network", Effect::NoSchedule)];
-    let mut batch = pool("batch", SignedDuration::from_mins(1), 100);
-    batch.labels.insert("team".to_owned(), "media".to_owned());
-    require(&mut batch, ways, &["spot"]);
-    require(&mut batch, families, &["c6g"]);
-    require(&mut batch, zones, &["us-east-1a", "us-east-1b"]);
-    let mut dedicated = Taint::new("dedicated", Effect::NoSchedule);
-    dedicated.value = "batch".to_owned();
-    batch.taints = vec![dedicated];
-    batch.limits.capacity = vec![("cpu".to_owned(), 240_000)];
-    Cluster {
-        installation: "simulation".to_owned(),
-        name: "demo".into(),
-        mode: Mode::Manage,
-        pools: vec![batch, general],
-        ..Cluster::default()
-    }
-}
-
 /// The built-in scenario.
 pub(super) fn working_day() -> Setup {
     let scenario = Scenario::parse(WORKING_DAY).expect("a good scenario");
-    Setup::new(Arc::new(scenario), Arc::new(config()), &Catalog::shipped())
+    let source = SourceFile::new("working-day.hcl", scenario.config.as_str());
+    let config = load(&[source], &Inputs::default());
+    let config = config.unwrap_or_else(|problems| panic!("{}", render_all(&problems)));
+    let cluster = config.clusters.into_iter().next().expect("a cluster");
+    Setup::new(Arc::new(scenario), Arc::new(cluster), &Catalog::shipped())
 }
 
 /// Runs a world to its end; what did not hold comes with it.

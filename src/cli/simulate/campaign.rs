@@ -1,0 +1,66 @@
+//! Many seeds of one scenario, each to its end and to rest: what does not hold in any of them.
+//! It must not know what has to hold.
+
+use std::io::{self, Write};
+use std::num::NonZeroUsize;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use crate::shell::clock::Stopwatch;
+use crate::sim::invariants::Violation;
+use crate::sim::{Setup, World};
+
+/// Violations shown of one seed: more say nothing new.
+const SHOWN: usize = 5;
+
+/// Runs `count` seeds from `first` on, on every core there is. Fails if anything does not hold.
+pub(super) fn run(setup: &Setup, first: u64, count: u64, faults: bool) -> io::Result<ExitCode> {
+    let watch = Stopwatch::start();
+    let next = AtomicU64::new(0);
+    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let work = || {
+        let mut failed = Vec::new();
+        loop {
+            let offset = next.fetch_add(1, Ordering::Relaxed);
+            if offset >= count {
+                return failed;
+            }
+            let seed = first.wrapping_add(offset);
+            let mut world = World::new(setup.clone(), seed, faults);
+            let violations = world.finish();
+            if !violations.is_empty() {
+                failed.push((seed, violations.to_vec()));
+            }
+        }
+    };
+    let mut failed: Vec<(u64, Vec<Violation>)> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        threads
+            .into_iter()
+            .flat_map(|one| {
+                one.join()
+                    .unwrap_or_else(|cause| std::panic::resume_unwind(cause))
+            })
+            .collect()
+    });
+    failed.sort_by_key(|(seed, _)| *seed);
+    let mut out = io::stdout().lock();
+    for (seed, violations) in &failed {
+        let flag = if faults { " --faults" } else { "" };
+        writeln!(out, "seed {seed}: outrigger simulate --seed {seed}{flag}")?;
+        for violation in violations.iter().take(SHOWN) {
+            writeln!(out, "  {violation}")?;
+        }
+        if violations.len() > SHOWN {
+            writeln!(out, "  and {} more", violations.len() - SHOWN)?;
+        }
+    }
+    let (bad, seconds) = (failed.len(), watch.elapsed().as_secs_f64());
+    writeln!(out, "{count} seeds, {bad} failed, {seconds:.1} s")?;
+    Ok(if bad == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
