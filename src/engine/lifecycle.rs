@@ -27,6 +27,10 @@ use crate::state::survey::pool_labels;
 /// this long, in case the Node comes back.
 const NODE_MISSED_MAX: SignedDuration = SignedDuration::from_secs(60);
 
+/// Nodes are listed once more before an instance ends for want of one, and again after this long
+/// if that listing does not come.
+const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(60);
+
 /// A Node of ours whose instance is unknown is removed after this long, once it is not ready.
 const ORPHAN_AGE: SignedDuration = SignedDuration::from_secs(60);
 
@@ -234,16 +238,21 @@ impl Engine {
         // Its Node may exist and the watch not show it: look once more before ending it.
         let resets = self.looking.resets.get(&Kind::Node).copied().unwrap_or(0);
         let work = self.works.entry(id.clone()).or_default();
-        match work.overdue {
-            None => {
-                work.overdue = Some(resets);
-                if self.manages() {
-                    let rewatch = Command::Rewatch { kind: Kind::Node };
-                    self.issue(rewatch, FlightKind::Rewatch, now);
-                }
-            }
-            Some(before) if resets > before => self.end(id, Reason::TimedOut, now),
-            Some(_) => {}
+        if work.overdue.is_some_and(|(_, before)| resets > before) {
+            self.end(id, Reason::TimedOut, now);
+            return;
+        }
+        // The listing that was asked for may be lost: ask again.
+        let asked = work.overdue.map(|(asked, _)| asked);
+        let next = asked.and_then(|at| at.checked_add(LOOK_AGAIN).ok());
+        if let Some(at) = next.filter(|at| *at > now) {
+            self.wake_at(at, "a registration is overdue");
+            return;
+        }
+        work.overdue = Some((now, resets));
+        if self.manages() {
+            let rewatch = Command::Rewatch { kind: Kind::Node };
+            self.issue(rewatch, FlightKind::Rewatch, now);
         }
     }
 

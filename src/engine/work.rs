@@ -72,8 +72,8 @@ pub(super) struct Work {
     pub(super) drain: Drain,
     /// When its Node was first missed.
     pub(super) node_missed: Option<Timestamp>,
-    /// How many listings of nodes there had been when its deadline passed.
-    pub(super) overdue: Option<u64>,
+    /// When, its deadline past, nodes were asked for, and how many listings there had been then.
+    pub(super) overdue: Option<(Timestamp, u64)>,
 }
 
 /// The steps of a claim that need an answer.
