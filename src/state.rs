@@ -13,6 +13,8 @@ pub mod ledger;
 
 pub mod survey;
 
+pub mod expect;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -1,21 +1,19 @@
 //! When plans are made, and how a plan becomes claims and drains.
 //! It must not know how a plan is found.
 
-use std::collections::BTreeSet;
-
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::report::Report;
 use crate::model::claim::{ClaimRecord, Phase};
 use crate::model::hash::{node_class_hash, pool_hash};
-use crate::model::id::{ClaimId, NodeName, PodKey};
+use crate::model::id::{ClaimId, NodeName};
 use crate::model::instance::{OfferingKey, Price};
 use crate::plan::{self, Plan};
 use crate::solve::{NewClaim, Unplaced};
+use crate::state::expect::NOMINATED;
 use crate::state::ledger::Claim;
 use crate::state::snapshot::Host;
-use crate::state::survey::NOMINATED;
 
 /// Sweeps are at least this far apart, however much happens.
 const SWEEP_APART: SignedDuration = SignedDuration::from_secs(1);
@@ -61,8 +59,12 @@ impl Engine {
 
     /// Plans capacity for waiting pods, once their batch is complete.
     pub(super) fn provision(&mut self, now: Timestamp) {
-        let waiting = self.waiting(now);
+        let waiting = self.state.waiting(now);
+        let waiting = waiting.into_iter().map(|pod| pod.key.clone()).collect();
         self.batch.observe(waiting, now);
+        if let Some(at) = self.state.next_release(now) {
+            self.wake_at(at, "pods are expected on a node no more");
+        }
         let Some(due) = self.batch.due(&self.state.cluster.batching) else {
             self.told.clear();
             return;
@@ -80,11 +82,6 @@ impl Engine {
         if let Some(next) = self.batch.due(&self.state.cluster.batching) {
             self.wake_at(next, "pods still wait");
         }
-    }
-
-    /// Waiting pods that no claim is expected to take.
-    fn waiting(&self, now: Timestamp) -> BTreeSet<PodKey> {
-        self.state.waiting(now).map(|pod| pod.key.clone()).collect()
     }
 
     fn report_round(&mut self, pending: usize, plan: &Plan) {

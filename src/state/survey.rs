@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use crate::model::claim::Phase;
-use crate::model::id::{NodeName, PodKey, PoolName};
+use crate::model::id::{NodeName, PoolName};
 use crate::model::instance::{CapacityType, InstanceType, OfferingKey, Price};
 use crate::model::labels::{
     CAPACITY_TYPE, DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, HOSTNAME, INITIALIZED_AT, INSTANCE_TYPE,
@@ -22,21 +22,16 @@ use crate::state::State;
 use crate::state::ledger::Claim;
 use crate::state::snapshot::{Candidate, Host, Room, Roster, Snapshot, Usage};
 
-/// Pods are expected on an initialized node for this long after it became so: the scheduler's
-/// turn. Karpenter nominates for twice its longest batch (spec/scheduling.md §1.5).
-pub const NOMINATED: SignedDuration = SignedDuration::from_secs(20);
-
 impl State {
     /// The view of this moment.
     pub fn snapshot(&self, now: Timestamp) -> Snapshot<'_> {
-        let expected = self.expected_pods(now);
-        let pending = self.waiting(now).collect();
+        let expected = self.expected(now);
         Snapshot {
             cluster: &self.cluster,
             catalog: &self.catalog,
             holds: &self.holds,
             rooms: self.rooms(&expected),
-            pending,
+            pending: self.waiting_but(&expected),
             daemon_sets: self.objects.daemon_sets.values().collect(),
             usage: self.usage(),
         }
@@ -55,47 +50,6 @@ impl State {
             candidates: self.candidates(now),
             leaving,
         }
-    }
-
-    /// Pods that wait for capacity and that no claim is expected to take, by key.
-    pub fn waiting(&self, now: Timestamp) -> impl Iterator<Item = &Pod> {
-        let held: BTreeSet<&PodKey> = self
-            .ledger
-            .claims
-            .values()
-            .filter(|claim| self.expects_pods(claim, now))
-            .flat_map(|claim| &claim.pods)
-            .collect();
-        self.objects
-            .waiting()
-            .filter(move |pod| !held.contains(&pod.key))
-    }
-
-    /// Pending pods that claims were planned for and may still get, by host.
-    fn expected_pods(&self, now: Timestamp) -> BTreeMap<Host, Vec<&Pod>> {
-        let mut expected: BTreeMap<Host, Vec<&Pod>> = BTreeMap::new();
-        for claim in self
-            .ledger
-            .claims
-            .values()
-            .filter(|claim| self.expects_pods(claim, now))
-        {
-            let pods: Vec<&Pod> = claim
-                .pods
-                .iter()
-                .filter_map(|key| self.objects.pods.get(key))
-                .filter(|pod| pod.is_provisionable())
-                .collect();
-            if !pods.is_empty() {
-                expected.insert(host_of(claim), pods);
-            }
-        }
-        expected
-    }
-
-    fn expects_pods(&self, claim: &Claim, now: Timestamp) -> bool {
-        claim.takes_pods()
-            && (claim.phase != Phase::Initialized || now.duration_since(claim.since) < NOMINATED)
     }
 
     fn rooms(&self, expected: &BTreeMap<Host, Vec<&Pod>>) -> Vec<Room> {
@@ -130,7 +84,7 @@ impl State {
         rooms
     }
 
-    fn room_of_node(&self, node: &Node, claim: Option<&Claim>) -> Room {
+    pub(super) fn room_of_node(&self, node: &Node, claim: Option<&Claim>) -> Room {
         let mut labels = Requirements::from_labels(&node.labels);
         labels.add(HOSTNAME, Requirement::is_in([node.name.as_str()]));
         let pool = claim.and_then(|claim| self.cluster.pool(claim.record.pool.as_str()));
@@ -371,7 +325,7 @@ fn lower(resources: &mut Resources, name: &str, by: i64) {
     resources.subtract(&taken);
 }
 
-fn host_of(claim: &Claim) -> Host {
+pub(super) fn host_of(claim: &Claim) -> Host {
     match &claim.node {
         Some(node) => Host::Node(node.clone()),
         None => Host::Claim(claim.record.id.clone()),
