@@ -3,3 +3,5 @@
 mod setup;
 
 mod day;
+
+mod random;

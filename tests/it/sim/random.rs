@@ -1,0 +1,195 @@
+//! Worlds drawn at random: in each the engine comes to rest, and then nothing is left to plan.
+//! It must not know the built-in scenario.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use outrigger::catalog::Catalog;
+use outrigger::model::cluster::{Cluster, Mode};
+use outrigger::model::object::{Kind, Object};
+use outrigger::model::pool::{Allowance, Pool};
+use outrigger::model::quantity::Resources;
+use outrigger::model::requirement::Requirement;
+use outrigger::model::taint::{Effect, Taint, Toleration, TolerationOperator};
+use outrigger::plan;
+use outrigger::plan::render::Shown;
+use outrigger::sim::scenario::Scenario;
+use outrigger::sim::workload::{Budget, Owns, Step, Workload};
+use outrigger::sim::{Setup, World};
+use outrigger::state::State;
+use proptest::collection::vec;
+use proptest::prelude::{Strategy, any};
+use proptest::sample::select;
+use proptest::test_runner::Config;
+use proptest::{option, prop_assert, prop_assert_eq, proptest};
+
+const START: Timestamp = Timestamp::constant(1_772_528_400, 0);
+const MIB: i64 = 1 << 20;
+const WAYS: &[&[&str]] = &[&["spot"], &["on-demand"], &["spot", "on-demand"]];
+const LASTS: SignedDuration = SignedDuration::from_hours(1);
+
+fn minutes(count: i64) -> Timestamp {
+    START + SignedDuration::from_mins(count)
+}
+
+fn tolerates(key: &str) -> Toleration {
+    Toleration {
+        key: key.to_owned(),
+        operator: TolerationOperator::Exists,
+        value: String::new(),
+        effect: None,
+    }
+}
+
+fn a_workload() -> impl Strategy<Value = Workload> {
+    let amounts = (
+        select(&[50i64, 250, 900, 1500, 3500][..]),
+        select(&[64i64, 700, 3100, 12_000][..]),
+    );
+    let steps = vec((0i64..50, 0u32..25), 1..4);
+    let ways = (0u8..8, option::of(0u32..3), any::<bool>(), any::<bool>());
+    (amounts, steps, ways).prop_map(|((cpu, memory), mut steps, (kind, budget, apart, arm))| {
+        let owns = match kind {
+            0 => Owns::DaemonSet,
+            1 => Owns::Job {
+                run_for: SignedDuration::from_mins(7),
+            },
+            _ => Owns::Deployment,
+        };
+        let mut workload = Workload::new("", owns);
+        let small = owns == Owns::DaemonSet;
+        workload.requests = Resources {
+            cpu_milli: if small { 50 } else { cpu },
+            memory: MIB * if small { 64 } else { memory },
+            ..Resources::default()
+        };
+        if small {
+            workload.tolerations = vec![tolerates("")];
+            return workload;
+        }
+        steps.sort_unstable();
+        let step = |(at, replicas)| Step {
+            at: minutes(at),
+            replicas,
+        };
+        workload.steps = steps.into_iter().map(step).collect();
+        workload.budget = budget.map(Budget::MaxUnavailable);
+        let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        if apart {
+            workload.node_selector.extend([label("team", "apart")]);
+            workload.tolerations = vec![tolerates("dedicated")];
+        } else if arm {
+            workload
+                .node_selector
+                .extend([label("kubernetes.io/arch", "arm64")]);
+        }
+        workload
+    })
+}
+
+fn a_pool(name: &'static str) -> impl Strategy<Value = Pool> {
+    let ways = select(WAYS);
+    let after = select(&[0i64, 30, 180][..]);
+    let allowed = select(&[10u8, 50, 100][..]);
+    (ways, after, allowed).prop_map(move |(ways, after, allowed)| {
+        let mut pool = Pool::new(name);
+        pool.expire_after = None;
+        pool.disruption.consolidate_after = Some(SignedDuration::from_secs(after));
+        pool.disruption.budgets[0].nodes = Allowance::Percent(allowed);
+        let mut require = |key: &str, values: &[&str]| {
+            let wanted = Requirement::is_in(values.iter().copied());
+            pool.requirements.add(key, wanted);
+        };
+        require("karpenter.sh/capacity-type", ways);
+        require("karpenter.k8s.aws/instance-family", &["c6i", "m6i", "r6g"]);
+        require("topology.kubernetes.io/zone", &["us-east-1a", "us-east-1b"]);
+        pool
+    })
+}
+
+fn a_setup() -> impl Strategy<Value = Setup> {
+    let pools = (a_pool("any"), a_pool("apart"), any::<bool>());
+    (vec(a_workload(), 1..6), pools).prop_map(|(mut workloads, (general, mut apart, starts))| {
+        for (at, workload) in workloads.iter_mut().enumerate() {
+            workload.name = format!("w{at}");
+        }
+        apart
+            .labels
+            .extend([("team".to_owned(), "apart".to_owned())]);
+        apart.taints = vec![Taint::new("dedicated", Effect::NoSchedule)];
+        if starts {
+            apart.startup_taints = vec![Taint::new("example.com/agent", Effect::NoSchedule)];
+        }
+        let cluster = Cluster {
+            installation: "test".to_owned(),
+            name: "demo".into(),
+            mode: Mode::Manage,
+            pools: vec![general, apart],
+            ..Cluster::default()
+        };
+        let scenario = Scenario {
+            title: "random".to_owned(),
+            start: START,
+            end: START + LASTS,
+            boot: SignedDuration::from_secs(30),
+            fixed_type: "m6i.4xlarge".into(),
+            workloads,
+            shortages: Vec::new(),
+            interruptions: Vec::new(),
+            config: String::new(),
+        };
+        Setup::new(Arc::new(scenario), Arc::new(cluster), &Catalog::shipped())
+    })
+}
+
+fn objects(world: &World) -> Vec<Object> {
+    let store = world.scene().cluster.store();
+    Kind::ALL
+        .iter()
+        .flat_map(|kind| store.list(*kind))
+        .collect()
+}
+
+/// The plan for a cluster that is given at once, as JSON, without the time it took.
+fn shown(world: &World, objects: Vec<Object>) -> String {
+    let (cluster, catalog) = (world.scene().config.clone(), world.scene().catalog.clone());
+    let now = world.now();
+    let state = State::offline(cluster, catalog, objects, now);
+    let plan = plan::whole(&state.snapshot(now), &state.roster(now), now);
+    let shown = Shown {
+        cluster: "demo",
+        plan: &plan,
+        solve_seconds: 0.0,
+        before: state.cost(),
+    };
+    shown.json().to_string()
+}
+
+proptest! {
+    #![proptest_config(Config { cases: 24, ..Config::default() })]
+
+    #[test]
+    fn planning_a_converged_world_changes_nothing(setup in a_setup(), seed in any::<u64>()) {
+        let mut world = World::new(setup, seed, false);
+        let violations = world.finish().to_vec();
+        prop_assert!(violations.is_empty(), "{:#?}", violations);
+        let engine = world.engine().expect("the daemon runs");
+        let (state, now) = (engine.state(), world.now());
+        let plan = plan::whole(&state.snapshot(now), &state.roster(now), now);
+        prop_assert!(plan.is_empty() && plan.unplaced.is_empty(), "{:#?}", plan);
+    }
+
+    #[test]
+    fn a_cluster_in_any_order_gives_the_same_plan(
+        setup in a_setup(),
+        seed in any::<u64>(),
+        stop in 1i64..60,
+    ) {
+        let mut world = World::new(setup, seed, false);
+        world.run_until(minutes(stop));
+        let mut objects = objects(&world);
+        let expect = shown(&world, objects.clone());
+        fastrand::Rng::with_seed(seed).shuffle(&mut objects);
+        prop_assert_eq!(shown(&world, objects), expect);
+    }
+}
