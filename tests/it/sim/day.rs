@@ -4,7 +4,7 @@ use std::thread;
 
 use outrigger::sim::Setup;
 
-use super::setup::{finish, reproduce, working_day};
+use super::setup::{finish, reproduce, tight_day, working_day};
 
 /// Default tests stay quick; `outrigger simulate --faults --seeds 1000` looks further.
 const SEEDS: u64 = 20;
@@ -26,14 +26,14 @@ fn a_day_without_faults_goes_well() {
 
 #[test]
 fn twenty_days_with_faults_hold_everything() {
-    let setup = working_day();
+    let (usual, tight) = (working_day(), tight_day());
     let check = |setup: &Setup, seed: u64| {
         let (_, violations) = finish(setup, seed, true);
         (!violations.is_empty()).then(|| reproduce(seed, true, &violations))
     };
     let failures: Vec<String> = thread::scope(|scope| {
         let halves = [0, 1].map(|half| {
-            let setup = &setup;
+            let setup = if half == 0 { &usual } else { &tight };
             scope.spawn(move || {
                 let seeds = (0..SEEDS).filter(|seed| seed % 2 == half);
                 seeds

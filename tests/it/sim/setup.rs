@@ -5,6 +5,7 @@ use std::sync::Arc;
 use outrigger::catalog::Catalog;
 use outrigger::config::problem::render_all;
 use outrigger::config::{Inputs, SourceFile, load};
+use outrigger::model::cluster::Cluster;
 use outrigger::sim::invariants::Violation;
 use outrigger::sim::scenario::{Scenario, WORKING_DAY};
 use outrigger::sim::{Setup, World};
@@ -17,6 +18,22 @@ pub(super) fn working_day() -> Setup {
     let config = config.unwrap_or_else(|problems| panic!("{}", render_all(&problems)));
     let cluster = config.clusters.into_iter().next().expect("a cluster");
     Setup::new(Arc::new(scenario), Arc::new(cluster), &Catalog::shipped())
+}
+
+/// The same day with so little allowed that the pools' limits are reached.
+pub(super) fn tight_day() -> Setup {
+    let mut setup = working_day();
+    let mut config = Cluster::clone(&setup.config);
+    for pool in &mut config.pools {
+        let cpu = if pool.name.as_str() == "batch" {
+            40_000
+        } else {
+            100_000
+        };
+        pool.limits.capacity = vec![("cpu".to_owned(), cpu)];
+    }
+    setup.config = Arc::new(config);
+    setup
 }
 
 /// Runs a world to its end; what did not hold comes with it.
