@@ -34,7 +34,7 @@ fn twenty_days_with_faults_hold_everything() {
             if seed >= SEEDS {
                 return failures;
             }
-            // Where limits are reached, pods wait and are planned for again and again: few of these.
+            // Where limits are reached, pods wait and are planned for over and over: few of these.
             let setup = if seed % 10 == 9 { &tight } else { &usual };
             let (_, violations) = finish(setup, seed, true);
             if !violations.is_empty() {
