@@ -22,9 +22,11 @@ mod work;
 
 mod look;
 
+mod drain;
+
 mod answers;
 
-mod drain;
+mod register;
 
 mod lifecycle;
 
@@ -36,12 +38,12 @@ use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::batch::Batch;
-use crate::engine::command::{Command, CommandId, Issued};
+use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
 use crate::engine::event::Event;
 use crate::engine::report::Report;
 use crate::engine::work::{Flight, FlightKind, Looking, Work};
 use crate::model::cluster::Mode;
-use crate::model::id::{ClaimId, NodeName, PodKey};
+use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey};
 use crate::model::object::Kind;
 use crate::solve::Why;
 use crate::state::State;
@@ -69,6 +71,7 @@ pub struct Engine {
     told: BTreeMap<PodKey, Vec<Why>>,
     observed: BTreeSet<String>,
     orphans: BTreeMap<NodeName, Timestamp>,
+    interrupted: BTreeMap<InstanceId, Timestamp>,
 }
 
 impl Engine {
@@ -89,6 +92,7 @@ impl Engine {
             told: BTreeMap::new(),
             observed: BTreeSet::new(),
             orphans: BTreeMap::new(),
+            interrupted: BTreeMap::new(),
         }
     }
 
@@ -100,7 +104,12 @@ impl Engine {
                 self.pass(now);
                 return;
             }
-            Event::ConfigChanged(cluster) => self.state.cluster = cluster,
+            Event::ConfigChanged(cluster) => {
+                self.state.cluster = cluster;
+                if !self.manages() {
+                    self.withdraw("the cluster is only observed now", now);
+                }
+            }
             Event::CatalogChanged(catalog) => self.state.catalog = catalog,
             Event::Reset(kind, objects) => self.reset(kind, objects, now),
             Event::Applied(object) => {
@@ -125,7 +134,9 @@ impl Engine {
                 self.wake_at(now, "an answer came");
                 return;
             }
-            Event::Interrupted(instance, _) => self.interrupted(&instance, now),
+            Event::Interrupted(instance, at) => {
+                self.interrupted.insert(instance, at);
+            }
         }
         self.wake_at(settled, "the cluster changed");
     }
@@ -167,8 +178,11 @@ impl Engine {
         self.give_up_on_flights(now);
         self.look(now);
         self.join_nodes();
-        if self.is_ready() {
+        if self.looking.ready {
+            self.heed_interruptions(now);
             self.advance_claims(now);
+        }
+        if self.is_ready() {
             self.collect_orphans(now);
             self.sweep(now);
             self.provision(now);
@@ -197,7 +211,20 @@ impl Engine {
         self.reports.push_back(report);
     }
 
-    /// Sends a command off. Only looks are sent for a cluster that is merely observed.
+    /// Takes back every act that nobody has taken yet. Each counts as failed, and is decided anew.
+    fn withdraw(&mut self, why: &str, now: Timestamp) {
+        let (acts, looks): (VecDeque<Issued>, VecDeque<Issued>) =
+            std::mem::take(&mut self.commands)
+                .into_iter()
+                .partition(|own| !own.command.is_look());
+        self.commands = looks;
+        for act in acts {
+            let (kind, text) = (FailureKind::Withdrawn, why.to_owned());
+            self.answered(act.id, Answer::Failed { kind, text }, now);
+        }
+    }
+
+    /// Sends a command off. Whoever issues an act has asked whether the cluster is managed.
     fn issue(&mut self, command: Command, kind: FlightKind, now: Timestamp) -> CommandId {
         self.last_command += 1;
         let id = CommandId(self.last_command);
@@ -215,15 +242,19 @@ impl Engine {
     }
 
     fn reset(&mut self, kind: Kind, objects: Vec<crate::model::object::Object>, now: Timestamp) {
-        let known = self.state.objects.count(kind);
-        let vanished = self.state.objects.reset(kind, objects, now);
+        let mut known = self.state.objects.count(kind);
+        let mut vanished = self.state.objects.reset(kind, objects, now);
+        // What an earlier listing was doubted for and this one lacks too is still in doubt.
+        let doubted = self.looking.doubts.remove(&kind).unwrap_or_default();
+        known += doubted.len();
+        let lacking = |(key, _): &(ObjectKey, String)| !self.state.objects.has(kind, key);
+        vanished.extend(doubted.into_iter().filter(lacking));
         let count = vanished.len();
         let probed = matches!(kind, Kind::Pod | Kind::Node);
         if self.state.views.listed(kind, known, count, now) && probed {
             self.looking.doubts.insert(kind, vanished);
         } else {
             self.state.views.believe(kind);
-            self.looking.doubts.remove(&kind);
         }
         *self.looking.resets.entry(kind).or_insert(0) += 1;
     }

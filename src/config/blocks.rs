@@ -291,9 +291,10 @@ static API: BlockType = BlockType {
         ),
         argument(
             "view_max_age",
-            duration(SECOND, 24 * HOUR),
-            "\"5m\"",
-            "Nothing is decided on a view of the cluster older than this.",
+            duration(MINUTE, 24 * HOUR),
+            "\"90s\"",
+            "A watch without a sign of life for longer is stale: nothing voluntary is done. With \
+             `poll`, 30 s more than that at least.",
         ),
     ],
     ..BLOCK

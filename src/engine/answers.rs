@@ -1,18 +1,26 @@
 //! What becomes of an answer: it is matched to its command and taken into the state.
 //! It must not know what is done next; the pass that follows decides that.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
-use crate::engine::command::{Answer, CommandId, FailureKind};
+use crate::engine::command::{Answer, Command, CommandId, FailureKind};
+use crate::engine::drain::stays;
 use crate::engine::report::Report;
 use crate::engine::work::{ANSWER_MAX, FlightKind, Step};
 use crate::model::claim::Phase;
-use crate::model::id::{ClaimId, InstanceId, PodKey};
+use crate::model::id::{ClaimId, PodKey};
 use crate::model::instance::{Instance, InstanceState};
+use crate::model::object::Kind;
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::state::holds::HOLD;
+
+/// A pod that is older than this and that the watch does not show is one it does not know.
+const WATCH_LAG: SignedDuration = SignedDuration::from_secs(5);
+
+/// Notices of instances that no listing shows are kept for this long.
+const NOTICE_KEPT: SignedDuration = SignedDuration::from_mins(10);
 
 impl Engine {
     /// Matches an answer to its command.
@@ -22,7 +30,10 @@ impl Engine {
             return;
         };
         if let Answer::Failed { kind, text } = &answer
-            && !matches!(kind, FailureKind::Gone | FailureKind::Conflict)
+            && !matches!(
+                kind,
+                FailureKind::Gone | FailureKind::Conflict | FailureKind::Withdrawn
+            )
         {
             let (kind, text) = (*kind, text.clone());
             self.report(Report::Failed {
@@ -54,6 +65,8 @@ impl Engine {
             .filter(|(_, flight)| now.duration_since(flight.since) > ANSWER_MAX)
             .map(|(id, _)| *id)
             .collect();
+        // What nobody has taken by now must not be done later, when it is decided otherwise.
+        self.commands.retain(|own| !late.contains(&own.id));
         for id in late {
             let text = format!("no answer within {ANSWER_MAX:#}");
             self.answered(
@@ -144,9 +157,17 @@ impl Engine {
                     ..
                 },
             ) => self.succeeded(id),
-            _ => {
+            (step, answer) => {
+                let failed = matches!(
+                    answer,
+                    Answer::Failed {
+                        kind: FailureKind::Unknown,
+                        ..
+                    }
+                );
                 if let Some(work) = self.works.get_mut(id) {
-                    work.patched = None;
+                    work.unsure |= step == Step::Launch && failed;
+                    (work.patched, work.removed) = (None, None);
                     work.retry.failed(now, &mut self.rng);
                 }
             }
@@ -218,27 +239,53 @@ impl Engine {
     }
 
     fn pods_listed(&mut self, id: &ClaimId, pods: &[Pod], now: Timestamp) {
-        let staying = pods.iter().filter(|pod| pod.occupies_node()).count();
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return;
         };
-        let reason = claim.leaving;
+        let reason = claim.leaving.unwrap_or(Reason::Empty);
+        let staying = pods.iter().filter(|pod| stays(pod, reason, now)).count();
+        let old = |pod: &&Pod| {
+            let known = pod.created.and_then(|at| at.checked_add(WATCH_LAG).ok());
+            known.is_some_and(|at| at < now)
+        };
+        let unseen = pods
+            .iter()
+            .filter(old)
+            .any(|pod| !self.state.objects.has(Kind::Pod, &pod.key));
         let Some(work) = self.works.get_mut(id) else {
             return;
         };
         work.retry = Default::default();
         if staying == 0 {
-            work.drain.confirmed = true;
-        } else if reason == Some(Reason::Empty) {
+            work.drain.confirmed = Some(now);
+        } else if reason == Reason::Empty {
             self.keep(id, format!("{staying} pods have come to it"), now);
+        }
+        if unseen {
+            self.state.views.doubt(Kind::Pod);
+            let rewatch = Command::Rewatch { kind: Kind::Pod };
+            self.issue(rewatch, FlightKind::Rewatch, now);
         }
     }
 
-    /// The provider takes an instance back: its node leaves at once, without any budget.
-    pub(super) fn interrupted(&mut self, instance: &InstanceId, now: Timestamp) {
-        let Some(id) = self.state.ledger.by_instance(instance.as_str()).cloned() else {
-            return;
-        };
-        self.retire(&id, Reason::Interrupted, now);
+    /// The provider takes instances back: their nodes leave at once, without any budget.
+    pub(super) fn heed_interruptions(&mut self, now: Timestamp) {
+        let ledger = &self.state.ledger;
+        let known = self.interrupted.keys();
+        let claims = known.filter_map(|instance| ledger.by_instance(instance.as_str()));
+        let claims: Vec<ClaimId> = claims.cloned().collect();
+        for id in claims {
+            let claim = self.state.ledger.claims.get_mut(&id);
+            match claim.and_then(|claim| claim.leaving.as_mut()) {
+                Some(reason) => *reason = Reason::Interrupted,
+                None => self.retire(&id, Reason::Interrupted, now),
+            }
+        }
+        // A notice may come before the listing that shows its instance.
+        let ledger = &self.state.ledger;
+        self.interrupted.retain(|instance, at| {
+            let over = at.checked_add(NOTICE_KEPT).unwrap_or(now);
+            now < over || ledger.by_instance(instance.as_str()).is_some()
+        });
     }
 }

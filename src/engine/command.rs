@@ -91,6 +91,17 @@ pub enum Command {
 }
 
 impl Command {
+    /// Whether it only asks, and changes nothing.
+    pub fn is_look(&self) -> bool {
+        matches!(
+            self,
+            Self::ListInstances
+                | Self::ListPodsOn { .. }
+                | Self::Probe { .. }
+                | Self::Rewatch { .. }
+        )
+    }
+
     /// The spelling in logs and metrics.
     pub fn name(&self) -> &'static str {
         match self {
@@ -146,6 +157,8 @@ pub enum FailureKind {
     Invalid,
     /// No answer: it may or may not have happened.
     Unknown,
+    /// It was taken back before anyone had taken it.
+    Withdrawn,
 }
 
 impl FailureKind {
@@ -158,6 +171,7 @@ impl FailureKind {
             Self::Denied => "denied",
             Self::Invalid => "invalid",
             Self::Unknown => "unknown",
+            Self::Withdrawn => "withdrawn",
         }
     }
 }

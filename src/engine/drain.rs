@@ -10,6 +10,7 @@ use crate::engine::work::{Drain, FlightKind, Step};
 use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, PodKey};
 use crate::model::labels::{DISRUPTION_REASON, EXCLUDE_BALANCERS, TAINT_DISRUPTED};
+use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::model::taint::{Effect, Taint};
@@ -33,13 +34,14 @@ impl Engine {
         if claim.leaving.is_some() || !self.manages() {
             return;
         }
+        let registered = self.node_of(claim).is_some_and(Node::is_registered)
+            || matches!(claim.phase, Phase::Registered | Phase::Initialized);
         let node = claim.node.clone();
         let price = claim
             .instance
             .as_ref()
             .and_then(|own| self.state.catalog.offering(&own.offering))
             .map(|offering| offering.price);
-        let registered = matches!(claim.phase, Phase::Registered | Phase::Initialized);
         self.report(Report::Retire {
             claim: id.clone(),
             node,
@@ -65,9 +67,25 @@ impl Engine {
             return;
         };
         let reason = claim.leaving.unwrap_or(Reason::Empty);
-        let Some(node) = self.node_of(claim) else {
-            // Without its Node nothing runs on it.
-            self.enter(id, Phase::Terminating, now);
+        if self.node_vanished(id, now) {
+            return;
+        }
+        let Some(node) = self
+            .state
+            .ledger
+            .claims
+            .get(id)
+            .and_then(|own| self.node_of(own))
+        else {
+            return;
+        };
+        let (name, lost) = (node.name.clone(), !node.has_disrupted_taint());
+        if lost && !self.is_stale(id, node) {
+            // Someone took the taint away: pods may have come since.
+            let drain = &mut self.works.entry(id.clone()).or_default().drain;
+            (drain.tainted, drain.confirmed) = (None, None);
+        }
+        let Some(node) = self.state.objects.nodes.get(&name) else {
             return;
         };
         let drain = self.works.get(id).map(|work| &work.drain);
@@ -78,11 +96,10 @@ impl Engine {
             }
             return;
         };
-        if drain.is_some_and(|drain| drain.confirmed) {
+        if drain.is_some_and(|drain| drain.confirmed.is_some()) {
             self.enter(id, Phase::Terminating, now);
             return;
         }
-        let name = node.name.clone();
         let due = tainted.checked_add(DRAIN_MIN).unwrap_or(now);
         let emptied = !self.evict_pods(id, reason, now);
         if emptied && due <= now {
@@ -120,7 +137,7 @@ impl Engine {
             .state
             .objects
             .pods_on(name.as_str())
-            .filter(|pod| pod.occupies_node())
+            .filter(|pod| stays(pod, reason, now))
             .collect();
         if left.is_empty() {
             return false;
@@ -135,6 +152,7 @@ impl Engine {
         let tier: Vec<(PodKey, String)> = left
             .iter()
             .filter(|pod| pod.is_critical() == critical && pod.deleting.is_none())
+            .filter(|pod| !pod.is_protected())
             .map(|pod| (pod.key.clone(), pod.uid.clone()))
             .collect();
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
@@ -209,6 +227,14 @@ impl Engine {
             taints: Some(taints),
         };
         self.step(id, Step::Untaint, Command::PatchNode(patch), now);
+    }
+}
+
+/// Whether a node cannot go because of this pod. An empty node is one that nobody uses at all.
+pub(super) fn stays(pod: &Pod, reason: Reason, now: Timestamp) -> bool {
+    match reason {
+        Reason::Empty => pod.occupies_node(),
+        _ => pod.blocks_drain(now),
     }
 }
 

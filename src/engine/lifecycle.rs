@@ -6,30 +6,25 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
-use crate::engine::command::{Command, Launch, NodePatch};
+use crate::engine::command::{Command, Launch};
 use crate::engine::report::Report;
 use crate::engine::work::{FlightKind, Step};
 use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, NodeName};
 use crate::model::instance::InstanceState;
-use crate::model::labels::{
-    CAPACITY_TYPE, CLAIM, DO_NOT_SYNC_TAINTS, INITIALIZED, INITIALIZED_AT, MANAGED_BY, NODE_CLASS,
-    NODE_CLASS_HASH, POOL_HASH, REGISTERED, TAINT_UNREGISTERED,
-};
+use crate::model::labels::{CLAIM, MANAGED_BY, NODE_CLASS, TAINT_UNREGISTERED};
 use crate::model::node::Node;
-use crate::model::object::Kind;
 use crate::model::pool::{Pool, Reason};
 use crate::model::taint::{Effect, Taint};
 use crate::state::ledger::Claim;
 use crate::state::survey::pool_labels;
 
-/// A Node that vanished while its instance runs was deleted by someone: the instance follows after
-/// this long, in case the Node comes back.
-const NODE_MISSED_MAX: SignedDuration = SignedDuration::from_secs(60);
+/// A launch without an answer may have made an instance: it is asked for again under its token for
+/// this long beyond its time.
+const UNSURE_MAX: SignedDuration = SignedDuration::from_mins(10);
 
-/// Nodes are listed once more before an instance ends for want of one, and again after this long
-/// if that listing does not come.
-const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(60);
+/// What the API server said about a node's pods holds for this long.
+const CONFIRMED_MAX: SignedDuration = SignedDuration::from_secs(15);
 
 /// A Node of ours whose instance is unknown is removed after this long, once it is not ready.
 const ORPHAN_AGE: SignedDuration = SignedDuration::from_secs(60);
@@ -37,25 +32,33 @@ const ORPHAN_AGE: SignedDuration = SignedDuration::from_secs(60);
 impl Engine {
     /// Links nodes to claims by instance id.
     pub(super) fn join_nodes(&mut self) {
+        let mut found: Vec<(ClaimId, NodeName)> = Vec::new();
         for node in self.state.objects.nodes.values() {
-            let Some(instance) = node.instance_id() else {
+            let owner = node.instance_id();
+            let Some(id) = owner.and_then(|own| self.state.ledger.by_instance(own)) else {
                 continue;
             };
-            let Some(id) = self.state.ledger.by_instance(instance).cloned() else {
-                continue;
-            };
-            let Some(claim) = self.state.ledger.claims.get_mut(&id) else {
-                continue;
-            };
-            if claim.node.is_none() {
-                claim.node = Some(node.name.clone());
+            let claim = self.state.ledger.claims.get(id);
+            if claim.is_some_and(|claim| self.node_of(claim).is_none()) {
+                found.push((id.clone(), node.name.clone()));
+            }
+        }
+        for (id, node) in found {
+            if let Some(claim) = self.state.ledger.claims.get_mut(&id) {
+                claim.node = Some(node);
             }
         }
     }
 
-    /// Takes every claim as far as it can go now.
+    /// Takes every claim as far as it can go now. While the view is not whole, only those whose
+    /// instances the provider takes back: their time runs out.
     pub(super) fn advance_claims(&mut self, now: Timestamp) {
-        let ids: Vec<ClaimId> = self.state.ledger.claims.keys().cloned().collect();
+        let whole = self.is_ready();
+        let all = self.state.ledger.claims.iter();
+        let ids: Vec<ClaimId> = all
+            .filter(|(_, claim)| whole || claim.leaving == Some(Reason::Interrupted))
+            .map(|(id, _)| id.clone())
+            .collect();
         for id in ids {
             let work = self.works.entry(id.clone()).or_default();
             if work.step.is_some() {
@@ -79,11 +82,7 @@ impl Engine {
 
     /// Gone for sure: the provider says so, or it is missing and the kubelet is silent as well.
     fn instance_ended(&self, claim: &Claim) -> bool {
-        let silent = claim
-            .node
-            .as_ref()
-            .and_then(|name| self.state.objects.nodes.get(name))
-            .is_none_or(|node| !node.ready);
+        let silent = self.node_of(claim).is_none_or(|node| !node.ready);
         let ended = claim
             .instance
             .as_ref()
@@ -100,8 +99,9 @@ impl Engine {
             Phase::Launched => self.register(id, now),
             Phase::Registered => self.initialize(id, now),
             Phase::Initialized => self.guard(id, now),
-            Phase::Draining => self.drain(id, now),
-            Phase::Terminating => self.terminate(id, now),
+            Phase::Draining if self.manages() => self.drain(id, now),
+            Phase::Terminating if self.manages() => self.terminate(id, now),
+            Phase::Draining | Phase::Terminating => {}
             Phase::Gone => self.forget_claim(id),
         }
     }
@@ -145,17 +145,24 @@ impl Engine {
         self.works.remove(id);
     }
 
-    /// When a phase that began at `since` and may last `timeout` is overdue. Time that went by
-    /// while nothing was done does not count.
-    fn deadline(&self, since: Timestamp, timeout: SignedDuration) -> Timestamp {
-        let from = self
-            .looking
-            .thawed
-            .map_or(since, |thawed| thawed.max(since));
+    /// When something that was first seen at `since` and may last so long is overdue. Time that
+    /// went by while nothing was done does not count.
+    pub(super) fn deadline(&self, since: Timestamp, timeout: SignedDuration) -> Timestamp {
+        let from = self.looking.thawed.map_or(since, |at| at.max(since));
         from.checked_add(timeout).unwrap_or(Timestamp::MAX)
     }
 
-    fn timeouts(&self, claim: &Claim) -> Pool {
+    /// When a claim's phase is overdue: after a start, each has its whole time again.
+    pub(super) fn overdue(&self, claim: &Claim, timeout: SignedDuration) -> Timestamp {
+        let from = self
+            .state
+            .started
+            .map_or(claim.since, |at| at.max(claim.since));
+        from.checked_add(timeout).unwrap_or(Timestamp::MAX)
+    }
+
+    /// The pool of a claim as it is configured; the defaults where it is not any more.
+    pub(super) fn pool_of(&self, claim: &Claim) -> Pool {
         let pool = self.state.cluster.pool(claim.record.pool.as_str());
         pool.cloned()
             .unwrap_or_else(|| Pool::new(claim.record.pool.as_str()))
@@ -169,23 +176,34 @@ impl Engine {
             self.enter(id, Phase::Launched, now);
             return;
         }
-        let pool = self.timeouts(claim);
-        let deadline = self.deadline(claim.record.created, pool.launch_timeout);
+        let pool = self.pool_of(claim);
+        let work = self.works.get(id);
+        // An instance that may exist must not be forgotten: the token tells, or a listing.
+        let grace = work.filter(|work| work.unsure).map(|_| UNSURE_MAX);
+        let deadline = self.overdue(claim, pool.launch_timeout + grace.unwrap_or_default());
         if deadline <= now {
-            self.report(Report::Kept {
+            self.report(Report::Retire {
                 claim: id.clone(),
-                why: format!("it was not launched within {:#}", pool.launch_timeout),
+                node: None,
+                reason: Reason::TimedOut,
+                price: None,
             });
             self.forget_claim(id);
             return;
         }
+        let known = work.and_then(|work| work.launch.clone());
+        let launch = known.unwrap_or_else(|| Box::new(self.launch_of(claim.clone(), &pool)));
         self.wake_at(deadline, "a launch is overdue");
-        let Some(claim) = self.state.ledger.claims.get_mut(id) else {
-            return;
-        };
-        claim.phase = Phase::Launching;
-        let claim = claim.clone();
-        let mut labels = pool_labels(&pool);
+        if let Some(claim) = self.state.ledger.claims.get_mut(id) {
+            claim.phase = Phase::Launching;
+        }
+        self.works.entry(id.clone()).or_default().launch = Some(launch.clone());
+        self.step(id, Step::Launch, Command::Launch(launch), now);
+    }
+
+    /// What is launched for a claim.
+    fn launch_of(&self, claim: Claim, pool: &Pool) -> Launch {
+        let mut labels = pool_labels(pool);
         labels.extend(claim.labels);
         labels.insert(MANAGED_BY.to_owned(), claim.record.installation.clone());
         if let Some(class) = &claim.record.node_class {
@@ -194,14 +212,12 @@ impl Engine {
         let mut taints = pool.taints.clone();
         taints.extend(pool.startup_taints.iter().cloned());
         taints.push(Taint::new(TAINT_UNREGISTERED, Effect::NoExecute));
-        let class = self.state.cluster.node_classes.iter();
-        let class = class
-            .clone()
-            .find(|own| Some(&own.name) == claim.record.node_class.as_ref());
+        let mut classes = self.state.cluster.node_classes.iter();
+        let class = classes.find(|own| Some(&own.name) == claim.record.node_class.as_ref());
         let mut tags = self.state.cluster.tags.clone();
         tags.extend(class.map(|class| class.tags.clone()).unwrap_or_default());
         tags.extend(claim.record.tags());
-        let launch = Launch {
+        Launch {
             user_data: class
                 .map(|class| class.user_data.clone())
                 .unwrap_or_default(),
@@ -210,147 +226,6 @@ impl Engine {
             labels,
             taints,
             tags,
-        };
-        self.step(id, Step::Launch, Command::Launch(Box::new(launch)), now);
-    }
-
-    fn register(&mut self, id: &ClaimId, now: Timestamp) {
-        let Some(claim) = self.state.ledger.claims.get(id) else {
-            return;
-        };
-        if let Some(node) = self.node_of(claim) {
-            if node.is_registered() {
-                self.enter(id, Phase::Registered, now);
-                return;
-            }
-            if !self.is_stale(id, node) {
-                let patch = self.registration(claim, node, now);
-                self.step(id, Step::Register, Command::PatchNode(patch), now);
-                return;
-            }
-        }
-        let pool = self.timeouts(claim);
-        let deadline = self.deadline(claim.since, pool.registration_timeout);
-        if deadline > now {
-            self.wake_at(deadline, "a registration is overdue");
-            return;
-        }
-        // Its Node may exist and the watch not show it: look once more before ending it.
-        let resets = self.looking.resets.get(&Kind::Node).copied().unwrap_or(0);
-        let work = self.works.entry(id.clone()).or_default();
-        if work.overdue.is_some_and(|(_, before)| resets > before) {
-            self.end(id, Reason::TimedOut, now);
-            return;
-        }
-        // The listing that was asked for may be lost: ask again.
-        let asked = work.overdue.map(|(asked, _)| asked);
-        let next = asked.and_then(|at| at.checked_add(LOOK_AGAIN).ok());
-        if let Some(at) = next.filter(|at| *at > now) {
-            self.wake_at(at, "a registration is overdue");
-            return;
-        }
-        work.overdue = Some((now, resets));
-        if self.manages() {
-            let rewatch = Command::Rewatch { kind: Kind::Node };
-            self.issue(rewatch, FlightKind::Rewatch, now);
-        }
-    }
-
-    /// One patch makes a node ours: labels, annotations and taints; the unregistered taint goes.
-    fn registration(&self, claim: &Claim, node: &Node, now: Timestamp) -> NodePatch {
-        let pool = self.timeouts(claim);
-        let mut labels = pool_labels(&pool);
-        labels.extend(claim.labels.clone());
-        labels.insert(MANAGED_BY.to_owned(), claim.record.installation.clone());
-        labels.insert(REGISTERED.to_owned(), "true".to_owned());
-        if let Some(instance) = &claim.instance {
-            let bought = instance.offering.capacity_type.as_str();
-            labels.insert(CAPACITY_TYPE.to_owned(), bought.to_owned());
-        }
-        let mut annotations = pool.annotations.clone();
-        for (key, value) in [
-            (CLAIM, id_text(claim)),
-            (POOL_HASH, claim.record.pool_hash.clone()),
-            (NODE_CLASS_HASH, claim.record.node_class_hash.clone()),
-        ] {
-            annotations.insert(key.to_owned(), value);
-        }
-        let mut taints: Vec<Taint> = node
-            .taints
-            .iter()
-            .filter(|own| own.key != TAINT_UNREGISTERED)
-            .cloned()
-            .collect();
-        if node
-            .labels
-            .get(DO_NOT_SYNC_TAINTS)
-            .is_none_or(|value| value != "true")
-        {
-            for wanted in pool.taints.iter().chain(&claim.record.startup_taints) {
-                if !taints.iter().any(|own| own.matches(wanted)) {
-                    taints.push(wanted.clone());
-                }
-            }
-        }
-        let starts = |taint: &Taint| claim.record.startup_taints.iter().any(|s| s.matches(taint));
-        let clear = !taints
-            .iter()
-            .any(|taint| taint.is_ephemeral() || starts(taint));
-        if node.ready && clear {
-            labels.insert(INITIALIZED.to_owned(), "true".to_owned());
-            annotations.insert(INITIALIZED_AT.to_owned(), now.to_string());
-        }
-        let set = |all: BTreeMap<String, String>| {
-            all.into_iter()
-                .map(|(key, value)| (key, Some(value)))
-                .collect()
-        };
-        NodePatch {
-            node: node.name.clone(),
-            version: node.version.clone(),
-            labels: set(labels),
-            annotations: set(annotations),
-            taints: Some(taints),
-        }
-    }
-
-    fn initialize(&mut self, id: &ClaimId, now: Timestamp) {
-        if self.node_vanished(id, now) {
-            return;
-        }
-        let Some(claim) = self.state.ledger.claims.get(id) else {
-            return;
-        };
-        let Some(node) = self.node_of(claim) else {
-            return;
-        };
-        if node.is_initialized() {
-            self.enter(id, Phase::Initialized, now);
-            return;
-        }
-        let starts = |taint: &Taint| claim.record.startup_taints.iter().any(|s| s.matches(taint));
-        let clear = !node
-            .taints
-            .iter()
-            .any(|taint| taint.is_ephemeral() || starts(taint));
-        if node.ready && clear {
-            if !self.is_stale(id, node) {
-                let patch = NodePatch {
-                    node: node.name.clone(),
-                    version: node.version.clone(),
-                    labels: vec![(INITIALIZED.to_owned(), Some("true".to_owned()))],
-                    annotations: vec![(INITIALIZED_AT.to_owned(), Some(now.to_string()))],
-                    taints: None,
-                };
-                self.step(id, Step::Initialize, Command::PatchNode(patch), now);
-            }
-            return;
-        }
-        let deadline = self.deadline(claim.since, self.timeouts(claim).initialization_timeout);
-        if deadline <= now {
-            self.retire(id, Reason::TimedOut, now);
-        } else {
-            self.wake_at(deadline, "an initialization is overdue");
         }
     }
 
@@ -363,44 +238,7 @@ impl Engine {
 
     /// The Node of a claim, as the watch shows it.
     pub(super) fn node_of(&self, claim: &Claim) -> Option<&Node> {
-        self.state.objects.nodes.get(claim.node.as_ref()?)
-    }
-
-    fn guard(&mut self, id: &ClaimId, now: Timestamp) {
-        if self.node_vanished(id, now) {
-            return;
-        }
-        let Some(claim) = self.state.ledger.claims.get(id) else {
-            return;
-        };
-        let Some(node) = self.node_of(claim) else {
-            return;
-        };
-        // The taint is of an earlier life; whether the node leaves is decided anew.
-        if node.has_disrupted_taint() && node.deleting.is_none() && !self.is_stale(id, node) {
-            self.untaint(id, now);
-        }
-    }
-
-    /// Whether a registered claim's Node is gone; after a while its instance follows.
-    fn node_vanished(&mut self, id: &ClaimId, now: Timestamp) -> bool {
-        let Some(claim) = self.state.ledger.claims.get(id) else {
-            return true;
-        };
-        let present = self.node_of(claim).is_some();
-        let work = self.works.entry(id.clone()).or_default();
-        if present {
-            work.node_missed = None;
-            return false;
-        }
-        let since = *work.node_missed.get_or_insert(now);
-        let due = self.deadline(since, NODE_MISSED_MAX);
-        if due <= now {
-            self.end(id, Reason::Orphaned, now);
-        } else {
-            self.wake_at(due, "a node has vanished");
-        }
-        true
+        self.state.node_of(claim)
     }
 
     /// Ends a claim's instance without a drain: nothing runs on it, or nothing can be moved.
@@ -429,7 +267,16 @@ impl Engine {
             self.forget_claim(id);
             return;
         };
-        if instance.state.is_live() && !claim.instance_is_gone() {
+        let runs = instance.state.is_live() && !claim.instance_is_gone();
+        if runs && !self.may_end(claim, now) {
+            let work = self.works.entry(id.clone()).or_default();
+            work.drain.confirmed = None;
+            self.enter(id, Phase::Draining, now);
+            return;
+        }
+        // One that listings lack is asked for all the same: only the answer proves that it is gone.
+        let proven = instance.state == InstanceState::Terminated;
+        if runs || (claim.instance_is_gone() && !proven) {
             let command = Command::Terminate {
                 claim: id.clone(),
                 instance: instance.id,
@@ -438,7 +285,7 @@ impl Engine {
             return;
         }
         // The Node goes only when the provider has confirmed that the instance is gone.
-        if !claim.instance_is_gone() {
+        if !proven {
             return;
         }
         let node = self
@@ -448,7 +295,7 @@ impl Engine {
             Some((node, uid)) if !self.is_deleted(id, &uid) => {
                 self.looking.gone_nodes.insert(node.clone());
                 if let Some(work) = self.works.get_mut(id) {
-                    work.patched = Some(uid.clone());
+                    work.removed = Some(uid.clone());
                 }
                 self.step(id, Step::DeleteNode, Command::DeleteNode { node, uid }, now);
             }
@@ -463,7 +310,19 @@ impl Engine {
     fn is_deleted(&self, id: &ClaimId, uid: &str) -> bool {
         self.works
             .get(id)
-            .is_some_and(|work| work.patched.as_deref() == Some(uid))
+            .is_some_and(|work| work.removed.as_deref() == Some(uid))
+    }
+
+    /// Whether an instance may be ended now: nothing was ever let onto its node, or the drain was
+    /// confirmed a moment ago and the taint still keeps pods away.
+    fn may_end(&self, claim: &Claim, now: Timestamp) -> bool {
+        let Some(node) = self.node_of(claim).filter(|node| node.is_registered()) else {
+            return true;
+        };
+        let work = self.works.get(&claim.record.id);
+        let confirmed = work.and_then(|work| work.drain.confirmed);
+        let fresh = |at: Timestamp| now.duration_since(at) <= CONFIRMED_MAX;
+        node.has_disrupted_taint() && confirmed.is_some_and(fresh)
     }
 
     /// Removes Nodes of ours that no claim knows and whose kubelet is silent.
@@ -483,12 +342,17 @@ impl Engine {
             node.instance_id()
                 .is_some_and(|own| self.state.ledger.has_ended(own))
         };
+        let runs = |node: &Node| {
+            node.instance_id()
+                .is_some_and(|own| self.state.ledger.is_listed_live(own))
+        };
         let orphans: BTreeMap<NodeName, (String, bool)> = self
             .state
             .objects
             .nodes
             .values()
-            .filter(|node| ours(node) && !claimed(node) && (!node.ready || ended(node)))
+            .filter(|node| !claimed(node) && !runs(node))
+            .filter(|node| ended(node) || (ours(node) && !node.ready))
             .map(|node| (node.name.clone(), (node.uid.clone(), ended(node))))
             .collect();
         self.orphans.retain(|name, _| orphans.contains_key(name));
@@ -514,8 +378,4 @@ impl Engine {
             .values()
             .any(|flight| flight.kind == FlightKind::Orphan(node.clone()))
     }
-}
-
-fn id_text(claim: &Claim) -> String {
-    claim.record.id.to_string()
 }

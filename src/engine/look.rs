@@ -39,13 +39,18 @@ impl Engine {
             Some(why) => {
                 self.looking.whole_since = None;
                 if self.looking.ready && self.looking.frozen.is_none() {
-                    self.report(Report::Frozen(why.clone()));
-                    self.looking.frozen = Some(why);
+                    self.report(Report::Frozen(why));
+                    self.looking.frozen = Some(now);
+                    self.withdraw("the view is not whole", now);
                 }
             }
             None => self.whole(now),
         }
-        if let Some(at) = self.state.views.next_stale(now) {
+        if let Some(at) = self
+            .state
+            .views
+            .next_stale(now, self.state.cluster.api.silence_max())
+        {
             self.wake_at(at, "a watch may be stale");
         }
     }
@@ -55,7 +60,7 @@ impl Engine {
         let stale = listed.is_none_or(|at| now.duration_since(at) > LISTING_AGE_MAX);
         self.state
             .views
-            .fault(now)
+            .fault(now, self.state.cluster.api.silence_max())
             .or_else(|| self.looking.listing_fault.clone())
             .or_else(|| {
                 (!self.state.ledger.is_settled())
@@ -76,15 +81,16 @@ impl Engine {
             self.report(Report::Ready);
             return;
         }
-        if self.looking.frozen.is_none() {
+        let Some(frozen) = self.looking.frozen else {
             return;
-        }
+        };
         let since = *self.looking.whole_since.get_or_insert(now);
         let thaw = since.checked_add(QUIET).unwrap_or(now);
         if thaw <= now {
             self.looking.frozen = None;
             self.looking.whole_since = None;
             self.looking.thawed = Some(now);
+            self.state.ledger.skip(frozen, now);
             self.report(Report::Thawed);
         } else {
             self.wake_at(thaw, "the view has been whole for a while");

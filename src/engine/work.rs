@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::backoff::Retry;
-use crate::engine::command::CommandId;
+use crate::engine::command::{CommandId, Launch};
 use crate::model::id::{ClaimId, NodeName, ObjectKey, PodKey};
 use crate::model::object::Kind;
 
@@ -44,8 +44,8 @@ pub(super) struct Flight {
 pub(super) struct Drain {
     /// When the taint was confirmed.
     pub(super) tainted: Option<Timestamp>,
-    /// Whether the API server itself has said, after the taint, that no pod is left.
-    pub(super) confirmed: bool,
+    /// When the API server itself has said, after the taint, that no pod is left.
+    pub(super) confirmed: Option<Timestamp>,
     /// Pods whose eviction is under way or waits for another attempt.
     pub(super) evictions: BTreeMap<PodKey, Eviction>,
     /// When the API server may be asked for the pods of the node again.
@@ -66,13 +66,19 @@ pub(super) struct Work {
     pub(super) step: Option<(CommandId, Step)>,
     /// When a failed step may be tried again.
     pub(super) retry: Retry,
+    /// What is launched, as it was first asked for: the same token must mean the same launch.
+    pub(super) launch: Option<Box<Launch>>,
+    /// Whether a launch had no answer: there may be an instance.
+    pub(super) unsure: bool,
     /// Version of the Node that was changed last; nothing more is decided upon it.
     pub(super) patched: Option<String>,
+    /// UID of the Node whose removal was asked for.
+    pub(super) removed: Option<String>,
     /// The drain, if it leaves.
     pub(super) drain: Drain,
     /// When its Node was first missed.
     pub(super) node_missed: Option<Timestamp>,
-    /// When, its deadline past, nodes were asked for, and how many listings there had been then.
+    /// When nodes were listed once more for want of its Node, and how many listings there had been.
     pub(super) overdue: Option<(Timestamp, u64)>,
 }
 
@@ -94,8 +100,8 @@ pub(super) enum Step {
 pub(super) struct Looking {
     /// Whether decisions have begun.
     pub(super) ready: bool,
-    /// Why nothing is done for the time being.
-    pub(super) frozen: Option<String>,
+    /// Since when nothing voluntary is done.
+    pub(super) frozen: Option<Timestamp>,
     /// When decisions began or last went on; deadlines count from here at the earliest.
     pub(super) thawed: Option<Timestamp>,
     /// Since when the view has been whole while frozen.

@@ -54,8 +54,18 @@ pub struct Api {
     pub concurrency: u32,
     /// Whether lists come as a stream.
     pub watch_list: WatchList,
-    /// Nothing is decided on a view of the cluster older than this.
+    /// A watch without a sign of life for longer is stale.
     pub view_max_age: SignedDuration,
+}
+
+impl Api {
+    /// How long a watch may be silent. API servers send bookmarks about once a minute and the shell
+    /// looks for signs of life three times as often; where there is no watch, lists come as often
+    /// as is said, and take their time.
+    pub fn silence_max(&self) -> SignedDuration {
+        let polled = self.poll.map(|poll| poll + SignedDuration::from_secs(30));
+        polled.map_or(self.view_max_age, |least| self.view_max_age.max(least))
+    }
 }
 
 impl Default for Api {
@@ -67,7 +77,7 @@ impl Default for Api {
             burst: 300,
             concurrency: 32,
             watch_list: WatchList::default(),
-            view_max_age: SignedDuration::from_mins(5),
+            view_max_age: SignedDuration::from_secs(90),
         }
     }
 }

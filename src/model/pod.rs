@@ -3,13 +3,16 @@
 
 use std::collections::BTreeSet;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::model::id::{NodeName, ObjectKey, PodKey};
-use crate::model::labels::{DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, Labels};
+use crate::model::labels::{DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, Labels, TAINT_DISRUPTED};
 use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
-use crate::model::taint::Toleration;
+use crate::model::taint::{Effect, Taint, Toleration};
+
+/// A pod is stuck this long after the end of its grace.
+const STUCK_AFTER: SignedDuration = SignedDuration::from_mins(1);
 
 /// How far a pod's life has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -126,11 +129,26 @@ impl Pod {
         self.node.is_some() && !self.is_terminal() && !self.is_daemon() && !self.is_mirror()
     }
 
-    /// Whether it asks not to be disrupted for good (`true`); durations are weighed elsewhere.
-    pub fn do_not_disrupt(&self) -> Option<&str> {
-        [DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS]
-            .iter()
-            .find_map(|key| self.annotations.get(*key).map(String::as_str))
+    /// Whether it asks never to be disrupted.
+    pub fn is_protected(&self) -> bool {
+        [DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS].iter().any(|key| {
+            self.annotations
+                .get(*key)
+                .is_some_and(|value| value == "true")
+        })
+    }
+
+    /// Whether a drain waits for it. One that tolerates the taint of leaving nodes goes down with
+    /// its node, and one that should have ended a minute ago is not waited for any longer.
+    /// Source: spec/disruption.md §4.4.
+    pub fn blocks_drain(&self, now: Timestamp) -> bool {
+        let leaving = Taint::new(TAINT_DISRUPTED, Effect::NoSchedule);
+        let stuck = self
+            .deleting
+            .and_then(|at| at.checked_add(STUCK_AFTER).ok());
+        self.occupies_node()
+            && !self.tolerations.iter().any(|own| own.tolerates(&leaving))
+            && stuck.is_none_or(|at| now <= at)
     }
 
     /// Whether this pod is critical to the cluster and leaves a node last.

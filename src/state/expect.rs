@@ -43,9 +43,9 @@ impl State {
             if pods.is_empty() {
                 continue;
             }
-            let node = claim.node.as_ref();
-            let node = node.and_then(|name| self.objects.nodes.get(name));
-            if let Some(node) = node.filter(|_| claim.phase == Phase::Initialized) {
+            if let Some(node) = self.node_of(claim)
+                && claim.phase == Phase::Initialized
+            {
                 let mut free = self.room_of_node(node, Some(claim)).free;
                 pods.retain(|pod| {
                     let fits = pod.requests.fit(&free);

@@ -66,13 +66,6 @@ impl Claim {
                 .is_some_and(|own| own.state == InstanceState::Terminated)
     }
 
-    /// Whether its instance may still be running.
-    pub fn has_live_instance(&self) -> bool {
-        self.instance
-            .as_ref()
-            .is_some_and(|instance| instance.state.is_live())
-    }
-
     /// Whether pods may be planned onto it.
     pub fn takes_pods(&self) -> bool {
         self.leaving.is_none()
@@ -131,6 +124,14 @@ impl Ledger {
         self.ended.contains(instance)
     }
 
+    /// Whether the last listing showed this instance as live, a claim's or not.
+    pub fn is_listed_live(&self, instance: &str) -> bool {
+        let listed = self.last_listing.iter().flat_map(|(_, all)| all);
+        listed
+            .clone()
+            .any(|(id, live)| *live && id.as_str() == instance)
+    }
+
     /// Whether two listings at least `LISTING_APART` apart have agreed since the start.
     pub fn is_settled(&self) -> bool {
         self.agreed
@@ -156,7 +157,7 @@ impl Ledger {
         self.by_instance.retain(|_, owner| owner != id);
     }
 
-    /// Joins an instance to its claim, if the claim has none or the same.
+    /// Joins an instance to its claim.
     pub fn join(&mut self, id: &ClaimId, instance: Instance) {
         let Some(claim) = self.claims.get_mut(id) else {
             return;
@@ -164,6 +165,14 @@ impl Ledger {
         self.by_instance.insert(instance.id.clone(), id.clone());
         claim.instance = Some(instance);
         (claim.missing_since, claim.missing_confirmed) = (None, false);
+    }
+
+    /// Nothing was done from `from` to `now`: no claim is held to have waited meanwhile.
+    pub fn skip(&mut self, from: Timestamp, now: Timestamp) {
+        for claim in self.claims.values_mut() {
+            let lost = now.duration_since(from.max(claim.since));
+            claim.since = claim.since.checked_add(lost).unwrap_or(now);
+        }
     }
 
     /// Takes a full listing of our instances in.
@@ -181,6 +190,7 @@ impl Ledger {
         fingerprint.sort();
         self.ended.clear();
         let seen: BTreeSet<InstanceId> = instances.iter().map(|i| i.id.clone()).collect();
+        self.strangers.retain(|own| seen.contains(own));
         for instance in instances {
             self.take_instance(instance, cluster, now, &mut outcome);
         }
@@ -222,8 +232,11 @@ impl Ledger {
             Some(None) => self.join(&id, instance),
             Some(Some(own)) if own.id == instance.id => {
                 // A listing may lag behind: what is ending does not come back to life.
-                let ending = !own.state.is_live() && instance.state.is_live();
-                let state = if ending { own.state } else { instance.state };
+                let state = if own.state.is_live() {
+                    instance.state
+                } else {
+                    own.state.max(instance.state)
+                };
                 self.join(&id, Instance { state, ..instance });
             }
             Some(Some(_)) if !instance.state.is_live() => {}
@@ -245,7 +258,8 @@ impl Ledger {
     fn mark_missing(&mut self, seen: &BTreeSet<InstanceId>, now: Timestamp, outcome: &mut Listed) {
         let overdue = |claim: &&mut Claim| {
             claim.instance.as_ref().is_some_and(|instance| {
-                instance.state.is_live() && now.duration_since(instance.launched) >= LISTING_LAG
+                instance.state != InstanceState::Terminated
+                    && now.duration_since(instance.launched) >= LISTING_LAG
             })
         };
         let (mut known, mut missing) = (0, Vec::new());

@@ -136,6 +136,15 @@ impl Objects {
         }
     }
 
+    /// Whether a pod or node of this key is known.
+    pub fn has(&self, kind: Kind, key: &ObjectKey) -> bool {
+        match kind {
+            Kind::Pod => self.pods.contains_key(key),
+            Kind::Node => self.nodes.contains_key(key.name.as_str()),
+            _ => self.keys(kind).iter().any(|(own, _)| own == key),
+        }
+    }
+
     fn keys(&self, kind: Kind) -> Vec<(ObjectKey, String)> {
         let bare = |key: &ObjectKey| (key.clone(), String::new());
         let named = |name: &str| (ObjectKey::new("", name), String::new());

@@ -23,6 +23,14 @@ use crate::state::ledger::Claim;
 use crate::state::snapshot::{Candidate, Host, Room, Roster, Snapshot, Usage};
 
 impl State {
+    /// The Node of a claim, as the watch shows it. Names of Nodes are used again: only one that
+    /// stands for the claim's own instance counts.
+    pub fn node_of(&self, claim: &Claim) -> Option<&Node> {
+        let node = self.objects.nodes.get(claim.node.as_ref()?)?;
+        let own = claim.instance.as_ref()?.id.as_str();
+        (node.instance_id() == Some(own)).then_some(node)
+    }
+
     /// The view of this moment.
     pub fn snapshot(&self, now: Timestamp) -> Snapshot<'_> {
         let expected = self.expected(now);
@@ -56,11 +64,13 @@ impl State {
         let mut claim_of: BTreeMap<&NodeName, &Claim> = BTreeMap::new();
         let mut rooms = Vec::new();
         for claim in self.ledger.claims.values() {
-            match &claim.node {
+            match self.node_of(claim) {
                 Some(node) => {
-                    claim_of.insert(node, claim);
+                    claim_of.insert(&node.name, claim);
                 }
-                None if claim.takes_pods() => rooms.extend(self.room_of_claim(claim)),
+                None if claim.node.is_none() && claim.takes_pods() => {
+                    rooms.extend(self.room_of_claim(claim));
+                }
                 None => {}
             }
         }
@@ -218,10 +228,7 @@ impl State {
             .claims
             .values()
             .filter(|claim| claim.leaving.is_none() && claim.phase <= Phase::Initialized)
-            .filter_map(|claim| {
-                let node = self.objects.nodes.get(claim.node.as_ref()?)?;
-                Some(self.candidate(node, Some(claim), now))
-            })
+            .filter_map(|claim| Some(self.candidate(self.node_of(claim)?, Some(claim), now)))
             .collect();
         all.extend(
             self.claimless_nodes()

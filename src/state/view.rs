@@ -7,10 +7,6 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::object::Kind;
 
-/// A watch that gave no sign of life for this long is stale. API servers send bookmarks about once
-/// a minute and the shell looks for signs of life three times as often.
-pub const AGE_MAX: SignedDuration = SignedDuration::from_secs(90);
-
 /// A relist that lacks this many objects we knew, and more than one in `SHRUNK_SHARE`, is doubted.
 const SHRUNK_MIN: usize = 3;
 /// See `SHRUNK_MIN`.
@@ -66,13 +62,10 @@ impl Views {
         self.kinds.entry(kind).or_default().doubted = true;
     }
 
-    /// Whether the watch of this kind is doubted.
-    pub fn is_doubted(&self, kind: Kind) -> bool {
-        self.kinds.get(&kind).is_some_and(|view| view.doubted)
-    }
-
     /// Why nothing voluntary may be done now; none when every watch is whole.
-    pub fn fault(&self, now: Timestamp) -> Option<String> {
+    ///
+    /// A watch that gave no sign of life for longer than `age_max` is stale.
+    pub fn fault(&self, now: Timestamp, age_max: SignedDuration) -> Option<String> {
         Kind::ALL.iter().find_map(|kind| {
             let name = kind.plural();
             match self.kinds.get(kind) {
@@ -80,16 +73,16 @@ impl Views {
                 Some(View { doubted: true, .. }) => Some(format!("the listing of {name} shrank")),
                 Some(View { seen, .. }) => {
                     let age = now.duration_since(seen.unwrap_or(Timestamp::UNIX_EPOCH));
-                    (age > AGE_MAX).then(|| format!("{name} gave no sign of life for {age:#}"))
+                    (age > age_max).then(|| format!("{name} gave no sign of life for {age:#}"))
                 }
             }
         })
     }
 
     /// When the next watch that is not stale yet will be, unless it gives a sign of life.
-    pub fn next_stale(&self, now: Timestamp) -> Option<Timestamp> {
+    pub fn next_stale(&self, now: Timestamp, age_max: SignedDuration) -> Option<Timestamp> {
         // One millisecond on, the age is above its limit.
-        let limit = AGE_MAX + SignedDuration::from_millis(1);
+        let limit = age_max + SignedDuration::from_millis(1);
         let synced = self.kinds.values().filter(|view| view.synced);
         let stale = synced.filter_map(|view| view.seen?.checked_add(limit).ok());
         stale.filter(|at| *at > now).min()

@@ -1,0 +1,233 @@
+//! From a launched instance to an initialized node, and the watch over it afterwards.
+//! It must not know why a node leaves, nor how.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::engine::Engine;
+use crate::engine::command::{Command, NodePatch};
+use crate::engine::work::{FlightKind, Step};
+use crate::model::claim::Phase;
+use crate::model::id::ClaimId;
+use crate::model::labels::{
+    CAPACITY_TYPE, CLAIM, DO_NOT_SYNC_TAINTS, INITIALIZED, INITIALIZED_AT, MANAGED_BY, NODE_CLASS,
+    NODE_CLASS_HASH, POOL_HASH, REGISTERED, TAINT_UNREGISTERED,
+};
+use crate::model::node::Node;
+use crate::model::object::Kind;
+use crate::model::pool::Reason;
+use crate::model::taint::Taint;
+use crate::state::ledger::Claim;
+use crate::state::survey::pool_labels;
+
+/// A Node that vanished while its instance runs was deleted by someone: the instance follows after
+/// this long, in case the Node comes back.
+const NODE_MISSED_MAX: SignedDuration = SignedDuration::from_secs(60);
+
+/// Nodes are listed once more before an instance ends for want of one, and again after this long
+/// if that listing does not come.
+const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(60);
+
+impl Engine {
+    pub(super) fn register(&mut self, id: &ClaimId, now: Timestamp) {
+        let Some(claim) = self.state.ledger.claims.get(id) else {
+            return;
+        };
+        let node = self.node_of(claim);
+        if node.is_some_and(Node::is_registered) {
+            self.enter(id, Phase::Registered, now);
+            return;
+        }
+        let deadline = self.overdue(claim, self.pool_of(claim).registration_timeout);
+        if deadline > now {
+            let patch = node
+                .filter(|node| !self.is_stale(id, node))
+                .map(|node| self.registration(claim, node, now));
+            self.wake_at(deadline, "a registration is overdue");
+            if let Some(patch) = patch {
+                self.step(id, Step::Register, Command::PatchNode(patch), now);
+            }
+            return;
+        }
+        // Nothing runs on a Node that could not be registered: its taint is NoExecute.
+        if node.is_some() || self.looked_again(id, now) {
+            self.end(id, Reason::TimedOut, now);
+        }
+    }
+
+    /// Whether nodes have been listed once more since a claim's Node was missed: it may exist and
+    /// the watch not show it.
+    fn looked_again(&mut self, id: &ClaimId, now: Timestamp) -> bool {
+        let resets = self.looking.resets.get(&Kind::Node).copied().unwrap_or(0);
+        let work = self.works.entry(id.clone()).or_default();
+        if work.overdue.is_some_and(|(_, before)| resets > before) {
+            return true;
+        }
+        // The listing that was asked for may be lost: ask again.
+        let asked = work.overdue.map(|(asked, _)| asked);
+        let next = asked.and_then(|at| at.checked_add(LOOK_AGAIN).ok());
+        if let Some(at) = next.filter(|at| *at > now) {
+            self.wake_at(at, "nodes are to be listed once more");
+            return false;
+        }
+        work.overdue = Some((now, resets));
+        let rewatch = Command::Rewatch { kind: Kind::Node };
+        self.issue(rewatch, FlightKind::Rewatch, now);
+        self.wake_at(
+            now.checked_add(LOOK_AGAIN).unwrap_or(now),
+            "nodes are to be listed once more",
+        );
+        false
+    }
+
+    /// One patch makes a node ours: labels, annotations and taints; the unregistered taint goes.
+    fn registration(&self, claim: &Claim, node: &Node, now: Timestamp) -> NodePatch {
+        let pool = self.pool_of(claim);
+        let mut labels = pool_labels(&pool);
+        labels.extend(claim.labels.clone());
+        labels.insert(MANAGED_BY.to_owned(), claim.record.installation.clone());
+        if let Some(class) = &claim.record.node_class {
+            labels.insert(NODE_CLASS.to_owned(), class.to_string());
+        }
+        labels.insert(REGISTERED.to_owned(), "true".to_owned());
+        if let Some(instance) = &claim.instance {
+            let bought = instance.offering.capacity_type.as_str();
+            labels.insert(CAPACITY_TYPE.to_owned(), bought.to_owned());
+        }
+        let mut annotations = pool.annotations.clone();
+        for (key, value) in [
+            (CLAIM, claim.record.id.to_string()),
+            (POOL_HASH, claim.record.pool_hash.clone()),
+            (NODE_CLASS_HASH, claim.record.node_class_hash.clone()),
+        ] {
+            annotations.insert(key.to_owned(), value);
+        }
+        let mut taints: Vec<Taint> = node
+            .taints
+            .iter()
+            .filter(|own| own.key != TAINT_UNREGISTERED)
+            .cloned()
+            .collect();
+        if node
+            .labels
+            .get(DO_NOT_SYNC_TAINTS)
+            .is_none_or(|value| value != "true")
+        {
+            for wanted in pool.taints.iter().chain(&claim.record.startup_taints) {
+                if !taints.iter().any(|own| own.matches(wanted)) {
+                    taints.push(wanted.clone());
+                }
+            }
+        }
+        if self.has_started(claim, node, &taints) {
+            labels.insert(INITIALIZED.to_owned(), "true".to_owned());
+            annotations.insert(INITIALIZED_AT.to_owned(), now.to_string());
+        }
+        let set = |all: BTreeMap<String, String>| {
+            all.into_iter()
+                .map(|(key, value)| (key, Some(value)))
+                .collect()
+        };
+        NodePatch {
+            node: node.name.clone(),
+            version: node.version.clone(),
+            labels: set(labels),
+            annotations: set(annotations),
+            taints: Some(taints),
+        }
+    }
+
+    pub(super) fn initialize(&mut self, id: &ClaimId, now: Timestamp) {
+        if self.node_vanished(id, now) {
+            return;
+        }
+        let Some(claim) = self.state.ledger.claims.get(id) else {
+            return;
+        };
+        let Some(node) = self.node_of(claim) else {
+            return;
+        };
+        if !node.is_registered() && !self.is_stale(id, node) {
+            // The kubelet has registered anew.
+            self.enter(id, Phase::Launched, now);
+            return;
+        }
+        if node.is_initialized() {
+            self.enter(id, Phase::Initialized, now);
+            return;
+        }
+        let deadline = self.overdue(claim, self.pool_of(claim).initialization_timeout);
+        if deadline <= now {
+            self.retire(id, Reason::TimedOut, now);
+            return;
+        }
+        let patch = NodePatch {
+            node: node.name.clone(),
+            version: node.version.clone(),
+            labels: vec![(INITIALIZED.to_owned(), Some("true".to_owned()))],
+            annotations: vec![(INITIALIZED_AT.to_owned(), Some(now.to_string()))],
+            taints: None,
+        };
+        let started = self.has_started(claim, node, &node.taints) && !self.is_stale(id, node);
+        self.wake_at(deadline, "an initialization is overdue");
+        if started {
+            self.step(id, Step::Initialize, Command::PatchNode(patch), now);
+        }
+    }
+
+    /// Whether a node may be called initialized: ready, without the taints that go by themselves,
+    /// and with every extended resource that its pods ask for. Source: spec/disruption.md §3.7.
+    fn has_started(&self, claim: &Claim, node: &Node, taints: &[Taint]) -> bool {
+        let starts = |taint: &Taint| claim.record.startup_taints.iter().any(|s| s.matches(taint));
+        let pods = claim.pods.iter();
+        let mut pods = pods.filter_map(|key| self.state.objects.pods.get(key));
+        let lacks =
+            |(name, amount): (&String, &i64)| *amount > 0 && node.allocatable.get(name) <= 0;
+        node.ready
+            && !taints.iter().any(|own| own.is_ephemeral() || starts(own))
+            && !pods.any(|pod| pod.requests.extended.iter().any(lacks))
+    }
+
+    pub(super) fn guard(&mut self, id: &ClaimId, now: Timestamp) {
+        if self.node_vanished(id, now) {
+            return;
+        }
+        let Some(claim) = self.state.ledger.claims.get(id) else {
+            return;
+        };
+        let Some(node) = self.node_of(claim) else {
+            return;
+        };
+        if !node.is_registered() && !self.is_stale(id, node) {
+            // The kubelet has registered anew.
+            self.enter(id, Phase::Launched, now);
+            return;
+        }
+        // The taint is of an earlier life; whether the node leaves is decided anew.
+        if node.has_disrupted_taint() && node.deleting.is_none() && !self.is_stale(id, node) {
+            self.untaint(id, now);
+        }
+    }
+
+    /// Whether a registered claim's Node is gone; after a while its instance follows.
+    pub(super) fn node_vanished(&mut self, id: &ClaimId, now: Timestamp) -> bool {
+        let Some(claim) = self.state.ledger.claims.get(id) else {
+            return true;
+        };
+        let present = self.node_of(claim).is_some();
+        let work = self.works.entry(id.clone()).or_default();
+        if present {
+            (work.node_missed, work.overdue) = (None, None);
+            return false;
+        }
+        let since = *work.node_missed.get_or_insert(now);
+        let due = self.deadline(since, NODE_MISSED_MAX);
+        if due > now {
+            self.wake_at(due, "a node has vanished");
+        } else if self.looked_again(id, now) {
+            self.end(id, Reason::Orphaned, now);
+        }
+        true
+    }
+}
