@@ -69,7 +69,8 @@ pub struct Engine {
     wake: Option<(Timestamp, &'static str)>,
     next_sweep: Option<Timestamp>,
     told: BTreeMap<PodKey, Vec<Why>>,
-    observed: BTreeSet<String>,
+    observed_pods: BTreeSet<PodKey>,
+    observed_leaving: BTreeSet<ClaimId>,
     orphans: BTreeMap<NodeName, Timestamp>,
     interrupted: BTreeMap<InstanceId, Timestamp>,
 }
@@ -90,7 +91,8 @@ impl Engine {
             wake: None,
             next_sweep: None,
             told: BTreeMap::new(),
-            observed: BTreeSet::new(),
+            observed_pods: BTreeSet::new(),
+            observed_leaving: BTreeSet::new(),
             orphans: BTreeMap::new(),
             interrupted: BTreeMap::new(),
         }
@@ -174,7 +176,7 @@ impl Engine {
     fn pass(&mut self, now: Timestamp) {
         self.wake = None;
         self.state.expire(now);
-        self.forget_gone_nodes();
+        self.forget_gone();
         self.give_up_on_flights(now);
         self.look(now);
         self.join_nodes();
@@ -190,7 +192,12 @@ impl Engine {
         self.wake_at(now.checked_add(IDLE).unwrap_or(now), "a regular look");
     }
 
-    fn forget_gone_nodes(&mut self) {
+    /// Forgets what is remembered of objects that are gone.
+    fn forget_gone(&mut self) {
+        let (pods, claims) = (&self.state.objects.pods, &self.state.ledger.claims);
+        self.observed_pods.retain(|key| pods.contains_key(key));
+        self.observed_leaving.retain(|id| claims.contains_key(id));
+
         let unknown: BTreeSet<&NodeName> = self.state.objects.unknown_nodes().collect();
         self.looking
             .gone_nodes

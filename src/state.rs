@@ -21,9 +21,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::catalog::Catalog;
+use crate::model::claim::Phase;
 use crate::model::cluster::Cluster;
 use crate::model::id::NodeName;
 use crate::model::object::Object;
+use crate::state::expect::NOMINATED;
 use crate::state::holds::Holds;
 use crate::state::ledger::Ledger;
 use crate::state::objects::Objects;
@@ -88,5 +90,11 @@ impl State {
         self.holds.expire(now);
         self.nominated.retain(|_, until| *until > now);
         self.objects.forget_gone_nodes();
+        for claim in self.ledger.claims.values_mut() {
+            let over = claim.since.checked_add(NOMINATED).is_ok_and(|at| at <= now);
+            if claim.phase == Phase::Initialized && over {
+                claim.pods.clear();
+            }
+        }
     }
 }

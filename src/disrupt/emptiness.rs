@@ -82,15 +82,15 @@ fn weigh(candidate: &Candidate, pool: Option<&Pool>, now: Timestamp) -> Option<V
 /// How many nodes of the pool may be leaving at once, and how many more that lets go.
 fn allowance(roster: &Roster<'_>, name: &PoolName, now: Timestamp) -> (usize, usize) {
     let leaving = roster.leaving.get(name).copied().unwrap_or(0);
-    let total = roster
-        .candidates
-        .iter()
-        .filter(|own| own.pool == *name)
-        .count()
-        + leaving;
+    // Nodes that are not initialized count for nothing, and those that are not ready are disrupted
+    // already (spec/disruption.md §3.2).
+    let settled = roster.candidates.iter();
+    let settled = settled.filter(|own| own.pool == *name && own.initialized.is_some());
+    let total = settled.clone().count() + leaving;
+    let unready = settled.filter(|own| !own.ready).count();
     let pool = roster.cluster.pool(name.as_str());
     let allowed = pool.map_or(0, |pool| {
         pool.allowed_disruptions(Reason::Empty, total, now)
     });
-    (allowed, allowed.saturating_sub(leaving))
+    (allowed, allowed.saturating_sub(leaving + unready))
 }

@@ -44,7 +44,7 @@ impl Engine {
             };
             if self.manages() {
                 self.retire(&claim, retire.reason, now);
-            } else if self.observed.insert(format!("retire {claim}")) {
+            } else if self.observed_leaving.insert(claim.clone()) {
                 let (node, reason) = (Some(retire.candidate.node), retire.reason);
                 let price = retire.candidate.price;
                 self.report(Report::Retire {
@@ -186,7 +186,7 @@ impl Engine {
             let fresh = launch
                 .pods
                 .iter()
-                .any(|pod| self.observed.insert(format!("pod {pod}")));
+                .any(|pod| self.observed_pods.insert(pod.clone()));
             if fresh {
                 self.report(report);
             }

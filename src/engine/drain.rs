@@ -22,6 +22,9 @@ const DRAIN_MIN: SignedDuration = SignedDuration::from_secs(5);
 /// The API server is asked for the pods of a draining node at most this often.
 const LIST_APART: SignedDuration = SignedDuration::from_secs(2);
 
+/// Value of the label that takes a leaving node off load balancers, as Karpenter writes it.
+const EXCLUDED_BY: &str = "karpenter";
+
 /// Evictions of one node under way at once.
 const EVICTIONS_MAX: usize = 16;
 
@@ -219,10 +222,12 @@ impl Engine {
             .filter(|own| own.key != TAINT_DISRUPTED)
             .cloned()
             .collect();
+        // A user's own label stays.
+        let ours = node.labels.get(EXCLUDE_BALANCERS).map(String::as_str) == Some(EXCLUDED_BY);
         let patch = NodePatch {
             node: node.name.clone(),
             version: node.version.clone(),
-            labels: vec![(EXCLUDE_BALANCERS.to_owned(), None)],
+            labels: Vec::from_iter(ours.then(|| (EXCLUDE_BALANCERS.to_owned(), None))),
             annotations: vec![(DISRUPTION_REASON.to_owned(), None)],
             taints: Some(taints),
         };
@@ -247,10 +252,13 @@ fn taint_patch(node: &crate::model::node::Node, reason: Reason) -> NodePatch {
         .cloned()
         .collect();
     taints.push(Taint::new(TAINT_DISRUPTED, Effect::NoSchedule));
+    // A user's own label stays as it is.
+    let label = || (EXCLUDE_BALANCERS.to_owned(), Some(EXCLUDED_BY.to_owned()));
+    let free = !node.labels.contains_key(EXCLUDE_BALANCERS);
     NodePatch {
         node: node.name.clone(),
         version: node.version.clone(),
-        labels: vec![(EXCLUDE_BALANCERS.to_owned(), Some("karpenter".to_owned()))],
+        labels: Vec::from_iter(free.then(label)),
         annotations: vec![(
             DISRUPTION_REASON.to_owned(),
             Some(reason.as_str().to_owned()),

@@ -136,7 +136,14 @@ impl fmt::Display for NotAClaim {
 }
 
 /// EC2 allows 256 characters in a tag value.
-const TAG_VALUE_MAX: usize = 256;
+pub const TAG_VALUE_MAX: usize = 256;
+
+/// Startup taints as a tag holds them. Whoever configures them sees to its length: one cut short
+/// could not be read back, and its instance would be nobody's.
+pub fn startup_taints_tag(taints: &[Taint]) -> String {
+    let texts: Vec<String> = taints.iter().map(ToString::to_string).collect();
+    texts.join(" ")
+}
 
 impl ClaimRecord {
     /// The tags of the launch call.
@@ -144,11 +151,6 @@ impl ClaimRecord {
         let seconds = |duration: Option<SignedDuration>| {
             duration.map_or("never".to_owned(), |d| d.as_secs().to_string())
         };
-        let startup: Vec<String> = self
-            .startup_taints
-            .iter()
-            .map(ToString::to_string)
-            .collect();
         let node_class = self.node_class.as_ref().map_or("", NodeClassName::as_str);
         [
             (TAG_SCHEMA, SCHEMA_VERSION.to_owned()),
@@ -162,7 +164,7 @@ impl ClaimRecord {
             (TAG_GRACE, seconds(self.termination_grace_period)),
             (TAG_POOL_HASH, self.pool_hash.clone()),
             (TAG_NODE_CLASS_HASH, self.node_class_hash.clone()),
-            (TAG_STARTUP_TAINTS, startup.join(" ")),
+            (TAG_STARTUP_TAINTS, startup_taints_tag(&self.startup_taints)),
             (TAG_REASON, self.reason.clone()),
             (TAG_COMMAND, self.command_id.clone()),
             (
@@ -171,7 +173,7 @@ impl ClaimRecord {
             ),
         ]
         .into_iter()
-        .map(|(key, value)| (key.to_owned(), value.chars().take(TAG_VALUE_MAX).collect()))
+        .map(|(key, value)| (key.to_owned(), value))
         .collect()
     }
 

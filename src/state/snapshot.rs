@@ -102,6 +102,8 @@ pub struct Candidate {
     pub pool: PoolName,
     /// When it was initialized; none while it is not.
     pub initialized: Option<Timestamp>,
+    /// Whether its kubelet is well.
+    pub ready: bool,
     /// When a pod last came or went, or it was initialized.
     pub changed: Option<Timestamp>,
     /// Pods on it that are neither daemons nor mirrors nor ended.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use crate::model::claim::Phase;
-use crate::model::id::{NodeName, PoolName};
+use crate::model::id::{NodeName, ObjectKey, PoolName};
 use crate::model::instance::{CapacityType, InstanceType, OfferingKey, Price};
 use crate::model::labels::{
     CAPACITY_TYPE, DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, HOSTNAME, INITIALIZED_AT, INSTANCE_TYPE,
@@ -124,7 +124,7 @@ impl State {
             }
         }
         let mut ports = BTreeSet::new();
-        let mut daemons: BTreeSet<&str> = BTreeSet::new();
+        let mut daemons: BTreeSet<(&str, &str)> = BTreeSet::new();
         for pod in self
             .objects
             .pods_on(node.name.as_str())
@@ -133,11 +133,12 @@ impl State {
             free.subtract(&pod.requests);
             ports.extend(pod.host_ports.iter().cloned());
             if let Some(owner) = pod.owner.as_ref().filter(|_| pod.is_daemon()) {
-                daemons.insert(&owner.name);
+                daemons.insert((&pod.key.namespace, &owner.name));
             }
         }
         let missing = self.objects.daemon_sets.values();
-        let missing = missing.filter(|set| !daemons.contains(set.key.name.as_str()));
+        let there = |key: &ObjectKey| daemons.contains(&(&key.namespace[..], &key.name[..]));
+        let missing = missing.filter(|set| !there(&set.key));
         free.subtract(&daemon_requests(missing, &taints, &labels));
         let host = Host::Node(node.name.clone());
         Room {
@@ -200,6 +201,10 @@ impl State {
                 if let Some(it) = self.catalog.get(offering.instance_type.as_str()) {
                     capacity.raise_to(&it.capacity);
                 }
+            }
+            if let Some(node) = self.node_of(claim) {
+                // The catalog may have forgotten its type.
+                capacity.raise_to(&node.capacity);
             }
             own.capacity.add(&capacity);
         }
@@ -266,11 +271,20 @@ impl State {
                 let value = node.annotations.get(*key)?;
                 (value == "true").then(|| format!("the node is annotated {key}=true"))
             });
+        let mut pods_there = self.objects.pods_on(name).filter(|pod| !pod.is_terminal());
+        let protected = protected.or_else(|| {
+            let pod = pods_there.find(|pod| pod.is_protected())?;
+            Some(format!(
+                "pod {} is annotated {DO_NOT_DISRUPT}=true",
+                pod.key
+            ))
+        });
         Candidate {
             claim: claim.map(|claim| claim.record.id.clone()),
             node: node.name.clone(),
             pool: node.pool().unwrap_or_default(),
             initialized,
+            ready: node.ready,
             changed: self
                 .objects
                 .pods_changed(name)
@@ -300,7 +314,10 @@ impl State {
             .nodes
             .values()
             .filter_map(|node| self.price_of(node, None));
-        prices.map(Price::usd_per_h).sum()
+        // A sum of nothing would be -0.0.
+        prices
+            .map(Price::usd_per_h)
+            .fold(0.0, |sum, price| sum + price)
     }
 
     /// What a node costs, by its instance or else by its labels.

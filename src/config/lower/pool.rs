@@ -12,6 +12,7 @@ use crate::config::read::{Reader, Section};
 use crate::config::report::Finding;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
+use crate::model::claim::{TAG_VALUE_MAX, startup_taints_tag};
 use crate::model::pool::{Budget, Consolidation, Disruption, Limits, Pool, Reason};
 use crate::model::requirement::Requirement;
 use crate::model::taint::{Effect, Taint};
@@ -210,7 +211,20 @@ fn taints(reader: &Reader<'_>, section: &Section, kind: &str) -> Vec<Taint> {
         }
         taints.push((taint, inner.header));
     }
-    taints.into_iter().map(|(taint, _)| taint).collect()
+    let all: Vec<Taint> = taints.iter().map(|(taint, _)| taint.clone()).collect();
+    let length = startup_taints_tag(&all).chars().count();
+    if kind == "startup_taint" && length > TAG_VALUE_MAX {
+        let last = taints.last().map_or(section.header, |(_, span)| *span);
+        let detail = format!(
+            "Together the startup taints of a pool have {length} characters, and a tag of an \
+             instance, which has to hold them, {TAG_VALUE_MAX} at most."
+        );
+        let finding = Finding::error(ProblemCode::LimitExceeded, last, detail)
+            .help("use fewer startup taints, or shorter keys")
+            .within(&section.title);
+        reader.reporter.add(finding);
+    }
+    all
 }
 
 fn disruption(
