@@ -104,7 +104,7 @@ pub struct Cloud {
     settings: CloudSettings,
     stock: Stock,
     machines: BTreeMap<InstanceId, Machine>,
-    tokens: BTreeMap<ClaimId, InstanceId>,
+    tokens: BTreeMap<ClaimId, (InstanceId, Launch)>,
     timers: Timers<(InstanceId, Todo)>,
     ids: Rng,
     lags: Rng,
@@ -131,11 +131,12 @@ impl Cloud {
     /// One call buys one way, as CreateFleet does: reserved before spot before on-demand, by what
     /// the offerings name. On-demand takes the lowest price, spot the best of price and depth.
     pub fn launch(&mut self, launch: &Launch, now: Timestamp) -> Answer {
-        if let Some(machine) = self
-            .tokens
-            .get(&launch.claim.id)
-            .and_then(|id| self.machines.get(id))
+        if let Some((id, first)) = self.tokens.get(&launch.claim.id)
+            && let Some(machine) = self.machines.get(id)
         {
+            if first != launch {
+                return failed(FailureKind::Invalid, "IdempotentParameterMismatch");
+            }
             return repeated(machine);
         }
         let Some(way) = launch.offerings.iter().map(|key| key.capacity_type).min() else {
@@ -195,7 +196,8 @@ impl Cloud {
             seen,
         );
         self.machines.insert(id.clone(), machine);
-        self.tokens.insert(launch.claim.id.clone(), id.clone());
+        let first = (id.clone(), launch.clone());
+        self.tokens.insert(launch.claim.id.clone(), first);
         self.timers
             .after(now, self.settings.launch_delay, (id.clone(), Todo::Run));
         let boot = self.settings.boot.max(self.settings.launch_delay);

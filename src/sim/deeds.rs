@@ -11,6 +11,7 @@ use crate::model::instance::{Instance, OfferingKey};
 use crate::model::object::Kind;
 use crate::model::taint::Taint;
 use crate::sim::faults::{Fate, Trip};
+use crate::sim::invariants::taints;
 use crate::sim::timeline::Fact;
 use crate::sim::{Due, World};
 
@@ -40,6 +41,12 @@ impl World {
             Fate::LostAfter => {
                 self.carry_out(&command);
                 failed(FailureKind::Unknown, "no answer")
+            }
+            Fate::Silent { carried } => {
+                if carried {
+                    self.carry_out(&command);
+                }
+                return;
             }
             Fate::Blocked => Answer::EvictRefused("the budget is not yet known".to_owned()),
             Fate::SoldOut { offerings } => {
@@ -81,6 +88,13 @@ impl World {
                 .carry_out(command, self.now)
                 .unwrap_or(Answer::Done),
         };
+        if let Command::PatchNode(patch) = command
+            && taints(patch)
+            && let Some(wait) = self.faults.untaints(self.now)
+        {
+            let meddle = Due::Untaint(patch.node.clone());
+            self.timers.after(self.now, wait, meddle);
+        }
         self.spread_news();
         answer
     }
@@ -170,7 +184,9 @@ impl World {
     fn rewatch(&mut self, kind: Kind) -> Answer {
         if self.watches.is_up(kind) {
             let wait = self.lag(20, 300);
-            self.list_kind(kind, None, wait);
+            // Whoever cut one listing short may well cut the next.
+            let cut = self.cuts.get(&kind).copied().filter(|_| self.picks.bool());
+            self.list_kind(kind, cut, wait);
         }
         Answer::Done
     }

@@ -20,6 +20,11 @@ pub enum Fate {
     LostBefore,
     /// It is carried out, and the answer gets lost.
     LostAfter,
+    /// It is carried out or not, and nobody ever says so.
+    Silent {
+        /// Whether it is carried out.
+        carried: bool,
+    },
     /// Some offerings are sold out by the time a launch arrives; all of them, if so said.
     SoldOut {
         /// How many of the first.
@@ -81,6 +86,11 @@ pub enum Mishap {
     Reclaim,
     /// A machine fails without a word.
     Failure,
+    /// Someone deletes a Node object.
+    NodeDeleted {
+        /// When its kubelet registers it anew, if ever.
+        back: Option<SignedDuration>,
+    },
 }
 
 /// Rates in thousandths of all commands or machines.
@@ -89,10 +99,12 @@ struct Mix {
     throttled: u32,
     lost_before: u32,
     lost_after: u32,
+    silent: u32,
     slow: u32,
     twice: u32,
     sold_out: u32,
     overtaken: u32,
+    untainted: u32,
     blocked: u32,
     mute: u32,
     unready: u32,
@@ -147,10 +159,12 @@ impl Faults {
             throttled: rate(60),
             lost_before: rate(30),
             lost_after: rate(40),
+            silent: rate(10),
             slow: rate(60),
             twice: rate(30),
             sold_out: rate(250),
             overtaken: rate(80),
+            untainted: rate(60),
             blocked: rate(300),
             mute: rate(60),
             unready: rate(50),
@@ -220,6 +234,19 @@ impl Faults {
         }
     }
 
+    /// Whether someone takes the taint of a leaving node away, and after how long.
+    pub fn untaints(&mut self, now: Timestamp) -> Option<SignedDuration> {
+        let rng = &mut self.machines;
+        let meddles = now < self.until && happens(rng, self.mix.untainted);
+        meddles.then(|| {
+            between(
+                rng,
+                SignedDuration::from_millis(500),
+                SignedDuration::from_secs(8),
+            )
+        })
+    }
+
     /// Whether a machine that boots now stays mute: its kubelet never registers.
     pub fn stays_mute(&mut self, now: Timestamp) -> bool {
         now < self.until && happens(&mut self.machines, self.mix.mute)
@@ -240,6 +267,11 @@ fn draw_fate(mix: &Mix, command: &Command, rng: &mut Rng) -> Fate {
     }
     if happens(rng, mix.lost_after) {
         return Fate::LostAfter;
+    }
+    if happens(rng, mix.silent) {
+        return Fate::Silent {
+            carried: rng.bool(),
+        };
     }
     match command {
         Command::Launch(launch) if happens(rng, mix.sold_out) => {
@@ -262,7 +294,7 @@ fn draw_mishaps(seed: u64, from: Timestamp, until: Timestamp) -> Vec<(Timestamp,
     let span = until.duration_since(from);
     let mut all = Vec::new();
     let seconds = SignedDuration::from_secs;
-    for kind in 0..6 {
+    for kind in 0..7 {
         let count = if rng.bool() {
             rng.u32(1..=MISHAPS_MAX)
         } else {
@@ -289,7 +321,12 @@ fn draw_mishaps(seed: u64, from: Timestamp, until: Timestamp) -> Vec<(Timestamp,
                     lasts: between(&mut rng, seconds(5), seconds(300)),
                 },
                 4 => Mishap::Reclaim,
-                _ => Mishap::Failure,
+                5 => Mishap::Failure,
+                _ => Mishap::NodeDeleted {
+                    back: rng
+                        .bool()
+                        .then(|| between(&mut rng, seconds(5), seconds(100))),
+                },
             };
             all.push((at, mishap));
         }

@@ -115,6 +115,9 @@ const ORPHAN_MAX: SignedDuration = SignedDuration::from_mins(25);
 /// one by one.
 const EMPTY_SLACK: SignedDuration = SignedDuration::from_mins(20);
 
+/// What runs on a reclaimed instance is lost anyway when so little of its notice is left.
+const LAST_MOMENTS: SignedDuration = SignedDuration::from_secs(15);
+
 /// Watches commands and their outcome.
 #[derive(Clone, Debug, Default)]
 pub struct Checker {
@@ -189,7 +192,11 @@ impl Checker {
             );
             return;
         }
-        if !machine.truth().state.is_live() || machine.reclaimed.is_some() {
+        // In its last moments there is nothing left to wait for.
+        let ends = machine
+            .reclaimed
+            .is_some_and(|at| at <= later(now, LAST_MOMENTS));
+        if !machine.truth().state.is_live() || ends {
             return;
         }
         let Some(node) = scene.cluster.node_of(instance.as_str()) else {
@@ -407,7 +414,7 @@ impl Checker {
 }
 
 /// Whether a patch puts the disrupted taint on.
-fn taints(patch: &NodePatch) -> bool {
+pub fn taints(patch: &NodePatch) -> bool {
     let taints = patch.taints.iter().flatten();
     taints.into_iter().any(|taint| taint.key == TAINT_DISRUPTED)
 }
@@ -442,6 +449,7 @@ fn voluntary(command: &Command, scene: &Scene) -> Option<String> {
             let live = scene.our_machine(found)?.truth().state.is_live();
             (live && reclaimed(node).is_none()).then(|| format!("delete {node}"))
         }
+        Command::Launch(launch) => Some(format!("launch for claim {}", launch.claim.id)),
         _ => None,
     }
 }

@@ -2,11 +2,13 @@
 //! It must not know how often that is.
 
 use fastrand::Rng;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
-use crate::model::id::InstanceId;
+use crate::engine::command::Command;
+use crate::model::id::{InstanceId, NodeName};
 use crate::model::instance::{CapacityType, OfferingKey};
 use crate::model::object::{Kind, Object};
+use crate::sim::cloud::CloudEvent;
 use crate::sim::faults::{Cut, Mishap};
 use crate::sim::timeline::Fact;
 use crate::sim::timers::later;
@@ -42,6 +44,7 @@ impl World {
                 self.watches.stall(kind, later(self.now, lasts));
             }
             Mishap::Reclaim => self.take_back(1),
+            Mishap::NodeDeleted { back } => self.delete_some_node(back),
             Mishap::Failure => {
                 let running = self.ours(|_| true);
                 if let Some(instance) = self.picks.choice(running) {
@@ -54,13 +57,58 @@ impl World {
         }
     }
 
+    /// Someone deletes a Node of ours; its kubelet may register it anew.
+    fn delete_some_node(&mut self, back: Option<SignedDuration>) {
+        let running = self.ours(|_| true);
+        let Some(instance) = self.picks.choice(running) else {
+            return;
+        };
+        let Some(node) = self.scene.cluster.node_of(instance.as_str()) else {
+            return;
+        };
+        let (node, uid) = (node.name.clone(), node.uid.clone());
+        self.note(Fact::Fault(format!("someone deletes node {node}")));
+        let delete = Command::DeleteNode { node, uid };
+        self.scene.cluster.carry_out(&delete, self.now);
+        if let Some(wait) = back {
+            self.timers.after(self.now, wait, Due::Register(instance));
+        }
+    }
+
+    /// The kubelet of an instance that still runs registers anew.
+    pub(super) fn register_anew(&mut self, id: &InstanceId) {
+        let machine = self.scene.cloud.get(id.as_str());
+        let machine = machine.filter(|machine| machine.truth().state.is_live());
+        let gone = self.scene.cluster.node_of(id.as_str()).is_none();
+        if let Some(machine) = machine.filter(|_| gone) {
+            let (instance, labels) = (machine.truth().clone(), machine.labels.clone());
+            let taints = machine.taints.clone();
+            self.cloud_event(CloudEvent::Booted {
+                instance,
+                labels,
+                taints,
+            });
+        }
+    }
+
+    /// Someone takes the taint of a leaving node away.
+    pub(super) fn untaint(&mut self, node: &NodeName) {
+        self.note(Fact::Fault(format!("someone untaints {node}")));
+        self.scene.cluster.untaint(node, self.now);
+    }
+
     /// A broken watch comes back with a listing.
     pub(super) fn watch_back(&mut self, kind: Kind, cut: Option<Cut>, since: Timestamp) {
         if self.engine().is_none() || self.watches.is_up(kind) {
             return;
         }
         let wait = self.lag(20, 300);
-        self.list_kind(kind, cut.map(|cut| (cut, since)), wait);
+        let cut_off = cut.map(|cut| (cut, since));
+        match cut_off {
+            Some(cut) => self.cuts.insert(kind, cut),
+            None => self.cuts.remove(&kind),
+        };
+        self.list_kind(kind, cut_off, wait);
         if let Some(cut) = cut {
             let text = format!("a listing of {} lacks objects ({cut:?})", kind.plural());
             self.note(Fact::Fault(text));

@@ -119,8 +119,10 @@ impl World {
                 // EventBridge and the queue take a moment.
                 let wait = self.lag(500, 5000);
                 let event = Box::new(Event::Interrupted(instance, at));
-                self.timers
-                    .after(self.now, wait, Due::Tell(self.life, event));
+                // SQS delivers at least once.
+                let again = Due::Tell(event.clone(), at);
+                self.timers.after(self.now, wait + wait, again);
+                self.timers.after(self.now, wait, Due::Tell(event, at));
             }
             CloudEvent::Ended { instance } => self.machine_ended(&instance),
         }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use crate::engine::command::{Answer, Command, FailureKind, NodePatch};
 use crate::model::id::{NodeName, ObjectKey, PodKey};
-use crate::model::labels::Labels;
+use crate::model::labels::{Labels, TAINT_DISRUPTED};
 use crate::model::pod::PodPhase;
 use crate::sim::cluster::{SimCluster, Todo};
 
@@ -36,6 +36,14 @@ impl SimCluster {
         };
         self.refresh_budgets();
         Some(answer)
+    }
+
+    /// Someone takes the taint of a leaving node away.
+    pub fn untaint(&mut self, name: &NodeName, now: Timestamp) {
+        self.store.change_node(name, now, |node| {
+            node.taints.retain(|taint| taint.key != TAINT_DISRUPTED);
+        });
+        self.node_changed(now);
     }
 
     fn patch_node(&mut self, patch: &NodePatch, now: Timestamp) -> Answer {

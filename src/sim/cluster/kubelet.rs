@@ -56,13 +56,7 @@ impl SimCluster {
     /// Registers the node of a machine that has booted.
     pub fn register(&mut self, boot: &Boot<'_>, now: Timestamp) -> NodeName {
         let instance = boot.instance;
-        let number = self.kubelets.len();
-        // As EC2 names them; the number makes it unique.
-        let name = NodeName(format!(
-            "ip-10-0-{}-{}.ec2.internal",
-            number / 250,
-            number % 250 + 4
-        ));
+        let name = self.free_name(&instance.id);
         let mut labels = boot.labels.clone();
         for key in [ARCH, OS] {
             let value = boot
@@ -110,6 +104,29 @@ impl SimCluster {
         }
         self.node_changed(now);
         name
+    }
+
+    /// A name as EC2 gives them, by the address: its own if the kubelet has registered before, else
+    /// the first that nobody bears. Addresses are used again, and so are names.
+    fn free_name(&self, instance: &InstanceId) -> NodeName {
+        let mut known = self.kubelets.iter();
+        if let Some((name, _)) = known.find(|(_, kubelet)| kubelet.instance == *instance) {
+            return name.clone();
+        }
+        let name = |number: usize| {
+            let (high, low) = (number / 250, number % 250 + 4);
+            NodeName(format!("ip-10-0-{high}-{low}.ec2.internal"))
+        };
+        let free = |name: &NodeName| {
+            let kubelet = self.kubelets.get(name);
+            kubelet.is_none_or(|kubelet| !kubelet.alive)
+                && !self.store.nodes().contains_key(name)
+                && self.store.pods_on(name.as_str()).next().is_none()
+        };
+        (0..)
+            .map(name)
+            .find(free)
+            .unwrap_or_else(|| name(usize::MAX))
     }
 
     /// Puts a node there that nobody's instance stands behind.
@@ -233,6 +250,10 @@ impl SimCluster {
     }
 
     pub(super) fn node_silent(&mut self, name: &NodeName, now: Timestamp) {
+        // Another machine may bear the name by now.
+        if self.kubelets.get(name).is_some_and(|kubelet| kubelet.alive) {
+            return;
+        }
         let changed = self.store.change_node(name, now, |node| {
             node.ready = false;
             node.taints.retain(|taint| taint.key != NOT_READY);
@@ -273,7 +294,7 @@ impl SimCluster {
 
     /// The taint manager asks for the deletion of what ran there; no kubelet confirms it.
     pub(super) fn evict_lost(&mut self, name: &NodeName, now: Timestamp) {
-        if !self.store.nodes().contains_key(name) {
+        if self.store.nodes().get(name).is_none_or(|node| node.ready) {
             return;
         }
         for (pod, uid) in self.running_on(name) {
