@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::Catalog;
 use crate::engine::command::{Command, NodePatch};
-use crate::model::claim::{ClaimRecord, TAG_CLAIM, TAG_GRACE, TAG_POOL};
+use crate::model::claim::{TAG_CLAIM, TAG_CLUSTER, TAG_GRACE, TAG_INSTALLATION, TAG_POOL};
 use crate::model::cluster::Cluster;
 use crate::model::id::{InstanceId, NodeName, PodKey};
 use crate::model::instance::Instance;
@@ -22,6 +22,7 @@ use crate::sim::cloud::Cloud;
 use crate::sim::cloud::machine::Machine;
 use crate::sim::cluster::SimCluster;
 use crate::sim::timers::later;
+use crate::sim::watches::SILENT_MAX;
 
 /// What must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,7 +84,10 @@ pub struct Scene {
 impl Scene {
     /// Whether an instance is of this installation and cluster.
     pub fn is_ours(&self, instance: &Instance) -> bool {
-        ClaimRecord::from_tags(&instance.tags, &self.config.installation, &self.config.name).is_ok()
+        // By the plain tags: what cannot be read as a claim is ours all the same.
+        let is = |tag: &str, value: &str| instance.tags.get(tag).is_some_and(|own| own == value);
+        is(TAG_INSTALLATION, &self.config.installation)
+            && is(TAG_CLUSTER, self.config.name.as_str())
     }
 
     /// The machine behind a node, if it is one of ours.
@@ -118,11 +122,15 @@ const EMPTY_SLACK: SignedDuration = SignedDuration::from_mins(20);
 /// What runs on a reclaimed instance is lost anyway when so little of its notice is left.
 const LAST_MOMENTS: SignedDuration = SignedDuration::from_secs(15);
 
+/// A daemon can be unaware of what another did for as long as a watch may be silent.
+const UNAWARE_MAX: SignedDuration = SILENT_MAX;
+
 /// Watches commands and their outcome.
 #[derive(Clone, Debug, Default)]
 pub struct Checker {
     violations: Vec<Violation>,
     tainted: BTreeMap<NodeName, Timestamp>,
+    meddled: BTreeMap<NodeName, Timestamp>,
     commands: u64,
     counted: BTreeMap<&'static str, u64>,
 }
@@ -141,6 +149,16 @@ impl Checker {
     /// How many commands there were that do more than look at instances.
     pub fn acts(&self) -> u64 {
         self.commands
+    }
+
+    /// Someone else took the taint of a leaving node away.
+    pub fn meddled(&mut self, node: &NodeName, now: Timestamp) {
+        self.meddled.insert(node.clone(), now);
+    }
+
+    fn is_unaware(&self, node: &NodeName, now: Timestamp) -> bool {
+        let meddled = self.meddled.get(node);
+        meddled.is_some_and(|at| now <= later(*at, UNAWARE_MAX))
     }
 
     /// Notes something that does not hold.
@@ -206,7 +224,8 @@ impl Checker {
             return;
         }
         self.displacing(node, &format!("terminate {instance}"), scene, now);
-        if node.is_registered() && !node.has_disrupted_taint() {
+        let untainted = node.is_registered() && !node.has_disrupted_taint();
+        if untainted && !self.is_unaware(&node.name, now) {
             let text = format!("terminate {instance} though {} is not tainted", node.name);
             self.fault(Rule::Drain, now, text);
         }
@@ -294,7 +313,7 @@ impl Checker {
         if scene.our_machine(node).is_none() {
             let text = format!("evict {key} from {}, which is not ours", node.name);
             self.fault(Rule::Foreign, now, text);
-        } else if !node.has_disrupted_taint() {
+        } else if !node.has_disrupted_taint() && !self.is_unaware(&node.name, now) {
             let text = format!("evict {key} from {}, which is not leaving", node.name);
             self.fault(Rule::Drain, now, text);
         }

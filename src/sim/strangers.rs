@@ -2,7 +2,7 @@
 //! It must not know who else lives there.
 
 use crate::engine::command::{Answer, Launch};
-use crate::model::claim::{ClaimRecord, TAG_CLUSTER, TAG_INSTALLATION};
+use crate::model::claim::ClaimRecord;
 use crate::model::id::{ClusterName, NodeName};
 use crate::model::instance::OfferingKey;
 use crate::model::labels::Labels;
@@ -21,18 +21,19 @@ impl World {
             return;
         };
         let config = &self.scene.config;
-        let tags = |installation: &str, cluster: &str| -> Labels {
-            [(TAG_INSTALLATION, installation), (TAG_CLUSTER, cluster)]
-                .map(|(key, value)| (key.to_owned(), value.to_owned()))
-                .into()
-        };
+        let other = ClusterName("another-cluster".to_owned());
+        // Claims of others are claims all through; the last is nobody's.
         let all = [
-            tags("another-installation", config.name.as_str()),
-            tags(&config.installation, "another-cluster"),
-            [("Name".to_owned(), "system".to_owned())].into(),
+            ("another-installation".to_owned(), config.name.clone()),
+            (config.installation.clone(), other),
+            (String::new(), ClusterName::default()),
         ];
-        for (number, tags) in all.into_iter().enumerate() {
-            let launch = stranger(number, offering.clone(), tags, self.now);
+        for (number, (installation, cluster)) in all.into_iter().enumerate() {
+            let mut launch = stranger(number, offering.clone(), self.now);
+            (launch.claim.installation, launch.claim.cluster) = (installation, cluster);
+            if number + 1 < STRANGERS {
+                launch.tags = launch.claim.tags();
+            }
             let answer = self.scene.cloud.launch(&launch, self.now);
             if let (Answer::Launched(instance), true) = (answer, number + 1 == STRANGERS) {
                 let provider_id = format!("aws:///{}/{}", instance.offering.zone, instance.id);
@@ -88,7 +89,7 @@ impl World {
     }
 }
 
-fn stranger(number: usize, offering: OfferingKey, tags: Labels, now: jiff::Timestamp) -> Launch {
+fn stranger(number: usize, offering: OfferingKey, now: jiff::Timestamp) -> Launch {
     let record = ClaimRecord {
         id: format!("stranger-{number}").into(),
         installation: String::new(),
@@ -109,7 +110,7 @@ fn stranger(number: usize, offering: OfferingKey, tags: Labels, now: jiff::Times
         offerings: vec![offering],
         labels: Labels::new(),
         taints: Vec::new(),
-        tags,
+        tags: Labels::new(),
         user_data: String::new(),
     }
 }
