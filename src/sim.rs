@@ -37,7 +37,7 @@ mod news;
 
 mod strangers;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use fastrand::Rng;
@@ -48,6 +48,7 @@ use crate::engine::Engine;
 use crate::engine::command::{Answer, CommandId, Issued};
 use crate::engine::event::Event;
 use crate::model::cluster::Cluster;
+use crate::model::id::{InstanceId, NodeName};
 use crate::model::instance::{InstanceType, OfferingKey};
 use crate::model::object::Kind;
 use crate::model::pool::Pool;
@@ -103,7 +104,9 @@ impl Setup {
 enum Due {
     Arrive(u64, Box<Issued>, Trip),
     Answer(u64, CommandId, Box<Answer>),
-    Tell(u64, Box<Event>),
+    Tell(Box<Event>, Timestamp),
+    Untaint(NodeName),
+    Register(InstanceId),
     Happen(Mishap),
     WatchBack(Kind, Option<Cut>, Timestamp),
     Start,
@@ -133,6 +136,9 @@ const BOOKMARKS: SignedDuration = SignedDuration::from_secs(40);
 /// An engine that is woken this often within one moment never comes to rest.
 const SPINS_MAX: u32 = 1000;
 
+/// An event that nobody took from its queue is told again after this long.
+const REDELIVERY: SignedDuration = SignedDuration::from_secs(5);
+
 /// In the end faults may have left nodes that have to time out, one after the other.
 const SETTLE: SignedDuration = SignedDuration::from_mins(90);
 
@@ -150,6 +156,7 @@ pub struct World {
     life: u64,
     scene: Scene,
     watches: Watches,
+    cuts: BTreeMap<Kind, (Cut, Timestamp)>,
     faults: Faults,
     timers: Timers<Due>,
     checker: Checker,
@@ -178,7 +185,7 @@ impl World {
             launch_delay: ms(8000),
             terminate_delay: ms(25_000),
             listing_lag: faults.listing_lag(),
-            capacity: std::collections::BTreeMap::new(),
+            capacity: BTreeMap::new(),
         };
         let scene = Scene {
             config: Arc::clone(&setup.config),
@@ -196,6 +203,7 @@ impl World {
             life: 0,
             scene,
             watches: Watches::default(),
+            cuts: BTreeMap::new(),
             faults,
             timers: Timers::default(),
             checker: Checker::default(),
@@ -341,8 +349,15 @@ impl World {
             Due::Answer(life, id, answer) if life == self.life => {
                 self.hear(Event::Answered(id, *answer));
             }
-            Due::Tell(life, event) if life == self.life => self.hear(*event),
-            Due::Answer(..) | Due::Tell(..) => {}
+            Due::Answer(..) => {}
+            // The queue tells again and again until someone listens.
+            Due::Tell(event, until) if self.engine.is_none() && self.now < until => {
+                self.timers
+                    .after(self.now, REDELIVERY, Due::Tell(event, until));
+            }
+            Due::Tell(event, _) => self.hear(*event),
+            Due::Untaint(node) => self.untaint(&node),
+            Due::Register(instance) => self.register_anew(&instance),
             Due::Happen(mishap) => self.go_wrong(mishap),
             Due::WatchBack(kind, cut, since) => self.watch_back(kind, cut, since),
             Due::Start => self.start_daemon(),
@@ -392,6 +407,7 @@ impl World {
         }
         self.life += 1;
         self.watches.end();
+        self.cuts.clear();
         let picks = &mut self.picks;
         self.timers
             .retain(|due| !matches!(due, Due::Arrive(..)) || picks.bool());
