@@ -164,6 +164,7 @@ pub struct World {
     tally: Tally,
     lines: VecDeque<Line>,
     spins: (Timestamp, u32),
+    rush: (Timestamp, u32),
     lags: Rng,
     picks: Rng,
 }
@@ -211,6 +212,7 @@ impl World {
             tally: Tally::default(),
             lines: VecDeque::new(),
             spins: (start, 0),
+            rush: (start, 0),
             lags: stream(seed, "world/lags"),
             picks: stream(seed, "world/picks"),
         };

@@ -11,13 +11,19 @@ use crate::model::instance::{Instance, OfferingKey};
 use crate::model::object::Kind;
 use crate::model::taint::Taint;
 use crate::sim::faults::{Fate, Trip};
-use crate::sim::invariants::taints;
+use crate::sim::invariants::{Rule, taints};
 use crate::sim::timeline::Fact;
 use crate::sim::{Due, World};
+
+/// No engine of a cluster as small as these has so much to do within a minute.
+const RUSH_MAX: u32 = 5000;
 
 impl World {
     /// Sends a command off as the engine would: it is checked, travels, and is carried out.
     pub fn send(&mut self, issued: Issued) {
+        if self.is_rushing() {
+            return;
+        }
         let doubt = self.watches.doubt(self.now);
         self.checker
             .issued(&issued.command, doubt, &self.scene, self.now);
@@ -27,6 +33,23 @@ impl World {
             trip.there,
             Due::Arrive(self.life, Box::new(issued), trip),
         );
+    }
+
+    /// Whether the engine commands without end. Such a daemon is stopped, so that the day ends.
+    fn is_rushing(&mut self) -> bool {
+        let (since, count) = self.rush;
+        let fresh = self.now.duration_since(since) < SignedDuration::from_mins(1);
+        self.rush = if fresh {
+            (since, count + 1)
+        } else {
+            (self.now, 1)
+        };
+        if self.rush.1 == RUSH_MAX {
+            let text = format!("{RUSH_MAX} commands within a minute");
+            self.checker.fault(Rule::Spin, self.now, text);
+            self.stop_daemon();
+        }
+        self.rush.1 >= RUSH_MAX
     }
 
     pub(super) fn arrive(&mut self, life: u64, issued: Issued, trip: Trip) {
