@@ -16,7 +16,7 @@ use crate::sim::timeline::Fact;
 use crate::sim::{Due, World};
 
 /// No engine of a cluster as small as these has so much to do within a minute.
-const RUSH_MAX: u32 = 5000;
+const RUSH_MAX: u32 = 1200;
 
 impl World {
     /// Sends a command off as the engine would: it is checked, travels, and is carried out.
