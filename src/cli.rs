@@ -23,8 +23,10 @@ use std::io::{self, ErrorKind};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use tokio::runtime::{Builder, Runtime};
+
+use crate::shell::text;
 
 /// Scales the nodes of Kubernetes clusters from outside them.
 #[derive(Debug, Parser)]
@@ -55,9 +57,16 @@ enum Verb {
 
 /// Does what the arguments, the program's name first, ask for.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let arguments = arguments::with_two_dashes(arguments);
-    let line = match CommandLine::try_parse_from(arguments) {
+    let mut command = CommandLine::command();
+    command.build();
+    let arguments = arguments::with_two_dashes(arguments, &arguments::long_options(&command));
+    let line = match CommandLine::try_parse_from(&arguments) {
         Ok(line) => line,
+        Err(error) if error.use_stderr() && is_daemon(&arguments) => {
+            // There is nowhere left to say that stderr is gone.
+            error.print().unwrap_or_default();
+            return ExitCode::from(run::BAD_CONFIG);
+        }
         Err(error) => error.exit(),
     };
     let colour = !line.no_color && !arguments::is_colour_unwanted();
@@ -72,6 +81,14 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     end.unwrap_or_else(|error| failed(&error))
 }
 
+/// Whether the daemon is asked for: systemd must not start it again with the same wrong arguments.
+fn is_daemon(arguments: &[OsString]) -> bool {
+    let verb = arguments.iter().skip(1);
+    verb.into_iter()
+        .find(|it| !it.to_string_lossy().starts_with('-'))
+        .is_some_and(|verb| verb == "run")
+}
+
 /// Says what went wrong. Nobody reads the rest of a closed pipe, so that is no failure.
 fn failed(error: &anyhow::Error) -> ExitCode {
     let closed = error
@@ -84,21 +101,11 @@ fn failed(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// An error and its causes, one a line; a cause that its effect has told already is left out.
+/// An error and its causes, one a line.
 fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut told = text.clone();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let own = error.to_string();
-        if !told.contains(&own) {
-            text.push_str("\n  because: ");
-            text.push_str(own.trim_end());
-            told = own;
-        }
-        cause = error.source();
-    }
-    text
+    let causes = text::causes(error);
+    let lines: Vec<&str> = causes.iter().map(|it| it.trim_end()).collect();
+    lines.join("\n  because: ")
 }
 
 /// The async runtime. Two threads carry all clusters' calls; deciding has threads of its own.

@@ -23,6 +23,8 @@ pub(crate) mod cron;
 
 pub(crate) mod driver;
 
+pub(crate) mod fleet;
+
 pub(crate) mod admin;
 
 pub(crate) mod supervisor;

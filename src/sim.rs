@@ -495,7 +495,8 @@ impl World {
                     .price;
                 Some(machine.billed(self.now).as_secs_f64() / 3600.0 * price.usd_per_h())
             })
-            .sum();
+            // A sum of nothing would be -0.0.
+            .fold(0.0, |sum, cost: f64| sum + cost);
         let waits = self.scene.cluster.waits();
         let scenario = &self.setup.scenario;
         Summary {

@@ -1,10 +1,11 @@
 //! Arguments that several verbs share, and Terraform's spelling of them.
 //! It must not know what a verb does with them.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Command};
 
 use crate::shell::files::{DEFAULT_CONFIG, Wanted};
 
@@ -68,29 +69,20 @@ pub(crate) fn is_colour_unwanted() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
-/// Long options that Terraform's users write with one dash. No verb has short options of these
-/// letters.
-const LONG: [&str; 16] = [
-    "boot",
-    "catalog",
-    "cluster",
-    "cluster-state",
-    "config",
-    "faults",
-    "help",
-    "json",
-    "listen",
-    "no-color",
-    "seed",
-    "seeds",
-    "speed",
-    "var",
-    "var-file",
-    "version",
-];
+/// The long options of all verbs, which Terraform's users write with one dash. No verb has short
+/// options of several letters.
+pub(crate) fn long_options(command: &Command) -> BTreeSet<String> {
+    let own = command.get_arguments().filter_map(|it| it.get_long());
+    let own = own.map(str::to_owned);
+    own.chain(command.get_subcommands().flat_map(long_options))
+        .collect()
+}
 
 /// The same arguments with two dashes where Terraform has one.
-pub(crate) fn with_two_dashes(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+pub(crate) fn with_two_dashes(
+    arguments: impl Iterator<Item = OsString>,
+    long: &BTreeSet<String>,
+) -> Vec<OsString> {
     let mut literal = false;
     arguments
         .map(|argument| {
@@ -102,30 +94,51 @@ pub(crate) fn with_two_dashes(arguments: impl Iterator<Item = OsString>) -> Vec<
                 .strip_prefix('-')
                 .map(|it| it.split('=').next().unwrap_or(it));
             match name {
-                Some(name) if LONG.contains(&name) => OsString::from(format!("-{text}")),
+                Some(name) if long.contains(name) => OsString::from(format!("-{text}")),
                 _ => argument,
             }
         })
         .collect()
 }
 
+/// An argument as a shell takes it.
+pub(crate) fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,@%+".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
 #[cfg(test)]
 mod tests {
     use std::ffi::OsString;
 
-    use super::with_two_dashes;
+    use clap::CommandFactory;
+
+    use super::{long_options, quoted, with_two_dashes};
+    use crate::cli::CommandLine;
+
+    #[test]
+    fn arguments_are_quoted_where_a_shell_needs_it() {
+        assert_eq!(quoted("a=b/c.hcl"), "a=b/c.hcl");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted(""), "''");
+    }
 
     #[test]
     fn terraforms_spelling_is_understood() {
+        let mut command = CommandLine::command();
+        command.build();
+        let long = long_options(&command);
         let check = |given: &str, expect: &str| {
             let words = given.split(' ').map(OsString::from);
             assert_eq!(
-                with_two_dashes(words).join(" ".as_ref()),
+                with_two_dashes(words, &long).join(" ".as_ref()),
                 OsString::from(expect)
             );
         };
-        let join = |words: Vec<OsString>| words.join(" ".as_ref());
-        assert_eq!(join(Vec::new()), OsString::new());
+        check("validate -quiet -help", "validate --quiet --help");
         check(
             "plan -json -var a=-b -var=c=d",
             "plan --json --var a=-b --var=c=d",

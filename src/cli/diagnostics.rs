@@ -4,7 +4,6 @@
 use std::io::{self, IsTerminal, Write};
 
 use crate::config::problem::{Problem, Severity, render_all};
-use crate::shell::files::LoadError;
 
 /// What it takes to colour a line for a terminal, and what ends it.
 const RED: &str = "\u{1b}[1;31m";
@@ -34,22 +33,11 @@ fn coloured(text: &str) -> String {
         .collect()
 }
 
-/// Writes why there is no configuration to stderr.
-pub(crate) fn show_error(error: &LoadError, colour: bool) {
-    match error {
-        LoadError::Problems(problems) => show(problems, colour),
-        LoadError::Files(_) => eprintln!("Error: {}", crate::shell::text::chain(error)),
-    }
-}
-
 /// Why there is no configuration, in one line, for the log.
-pub(crate) fn line(error: &LoadError) -> String {
-    let LoadError::Problems(problems) = error else {
-        return crate::shell::text::chain(error);
-    };
+pub(crate) fn line(problems: &[Problem]) -> String {
     let mut errors = problems.iter().filter(|it| it.severity == Severity::Error);
     let Some(first) = errors.next() else {
-        return error.to_string();
+        return "the configuration has faults".to_owned();
     };
     let place = first.ranges.first().map_or(String::new(), |range| {
         format!("{}:{}: ", range.file, range.start.line)

@@ -41,8 +41,8 @@ pub(crate) struct Arguments {
 pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
     let config = match files::load(&arguments.config.wanted()) {
         Ok(config) => config,
-        Err(error) => {
-            diagnostics::show_error(&error, colour);
+        Err(problems) => {
+            diagnostics::show(&problems, colour);
             return Ok(ExitCode::FAILURE);
         }
     };

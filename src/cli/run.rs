@@ -9,15 +9,14 @@ use clap::Args;
 use super::arguments::ConfigArguments;
 use super::diagnostics;
 use crate::config::Config;
-use crate::model::cluster::Cluster;
 use crate::shell::files;
-use crate::shell::supervisor::{self, RunError};
+use crate::shell::supervisor::{self, RunError, Wanted};
 use crate::shell::telemetry::log;
 use crate::shell::text;
 
 /// The configuration is to blame: a restart would not help. systemd knows it by
 /// `RestartPreventExitStatus=78`, sysexits.h as EX_CONFIG.
-const BAD_CONFIG: u8 = 78;
+pub(super) const BAD_CONFIG: u8 = 78;
 
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
@@ -29,8 +28,8 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
     let wanted = arguments.config.wanted();
     let config = match files::load(&wanted) {
         Ok(config) => config,
-        Err(error) => {
-            diagnostics::show_error(&error, colour);
+        Err(problems) => {
+            diagnostics::show(&problems, colour);
             return Ok(ExitCode::from(BAD_CONFIG));
         }
     };
@@ -38,16 +37,18 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
         eprintln!("Error: the configuration names no cluster; write cluster \"NAME\" {{ … }}");
         return Ok(ExitCode::from(BAD_CONFIG));
     }
-    let telemetry = config.telemetry.clone();
-    log::init(telemetry.log_format, telemetry.log_level);
+    let level = log::init(config.telemetry.log_format, config.telemetry.log_level);
     let reload = move || {
-        let config = files::load(&wanted).map_err(|error| diagnostics::line(&error))?;
+        let config = files::load(&wanted).map_err(|problems| diagnostics::line(&problems))?;
         if config.clusters.is_empty() {
             return Err("it names no cluster any more".to_owned());
         }
-        Ok(clusters(config))
+        Ok(driven(config))
     };
-    let ran = super::runtime()?.block_on(supervisor::run(clusters(config), &telemetry, reload));
+    let runtime = super::runtime()?;
+    let ran = runtime.block_on(supervisor::run(driven(config), level, reload));
+    // What still runs, such as a plugin of a kubeconfig, is not waited for.
+    runtime.shutdown_background();
     match ran {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(RunError::Prepare(error)) => {
@@ -62,8 +63,8 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
     }
 }
 
-/// The clusters of a configuration; what is odd about it goes to the log.
-fn clusters(config: Config) -> Vec<Arc<Cluster>> {
+/// What a configuration wants driven; what is odd about it goes to the log.
+fn driven(config: Config) -> Wanted {
     for warning in &config.warnings {
         let place = warning
             .ranges
@@ -76,5 +77,8 @@ fn clusters(config: Config) -> Vec<Arc<Cluster>> {
             text::bounded(&warning.detail)
         );
     }
-    config.clusters.into_iter().map(Arc::new).collect()
+    Wanted {
+        clusters: config.clusters.into_iter().map(Arc::new).collect(),
+        telemetry: config.telemetry,
+    }
 }

@@ -3,9 +3,8 @@
 
 mod campaign;
 
-use std::fs;
 use std::io::{self, IsTerminal, StdoutLock, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
@@ -15,12 +14,15 @@ use anyhow::bail;
 use clap::Args;
 use jiff::Timestamp;
 
+use super::arguments::{self, quoted};
+use super::diagnostics;
 use super::plan::{chosen, read_catalog};
-use super::{arguments, diagnostics};
+use crate::config::problem::Problem;
 use crate::config::{self, Config, Inputs, SourceFile};
+use crate::model::cluster::Mode;
 use crate::model::instance::Price;
 use crate::shell::clock::Stopwatch;
-use crate::shell::files::{self, LoadError};
+use crate::shell::{files, text};
 use crate::sim::scenario::{Scenario, WORKING_DAY};
 use crate::sim::timeline::{Fact, Line};
 use crate::sim::{Setup, World};
@@ -29,6 +31,8 @@ use crate::sim::{Setup, World};
 const TERMINAL_SPEED: f64 = 1200.0;
 /// The status line is written at most this often.
 const STATUS: Duration = Duration::from_millis(80);
+/// Violations shown of one seed: more say nothing new.
+const VIOLATIONS: usize = 5;
 /// Clears the line the cursor is on.
 const CLEAR: &str = "\r\u{1b}[2K";
 
@@ -62,6 +66,33 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
+impl Arguments {
+    /// The command that shows one seed of these.
+    fn command(&self, seed: u64) -> String {
+        let mut words = vec!["outrigger simulate".to_owned()];
+        let path = |path: &PathBuf| path.display().to_string();
+        let mut say = |option: &str, value: String| {
+            let space = if option.is_empty() { "" } else { " " };
+            words.push(format!("{option}{space}{}", quoted(&value)));
+        };
+        self.scenario.iter().for_each(|it| say("", path(it)));
+        self.config.iter().for_each(|it| say("--config", path(it)));
+        self.cluster
+            .iter()
+            .for_each(|it| say("--cluster", it.clone()));
+        for (name, value) in &self.variables.set {
+            say("--var", format!("{name}={value}"));
+        }
+        let files = &self.variables.files;
+        files.iter().for_each(|it| say("--var-file", path(it)));
+        say("--seed", seed.to_string());
+        if self.faults {
+            words.push("--faults".to_owned());
+        }
+        words.join(" ")
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Speed {
     Times(f64),
@@ -81,7 +112,7 @@ fn speed(text: &str) -> Result<Speed, String> {
 pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
     let (name, text) = match &arguments.scenario {
         None => ("the built-in scenario".to_owned(), WORKING_DAY.to_owned()),
-        Some(path) => (path.display().to_string(), files::read_text(path)?),
+        Some(path) => (path.display().to_string(), files::read_limited(path)?),
     };
     let scenario = match Scenario::parse(&text) {
         Ok(scenario) => scenario,
@@ -92,21 +123,20 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
     };
     let config = match load(arguments, name, &scenario) {
         Ok(config) => config,
-        Err(error) => {
-            diagnostics::show_error(&error, colour);
+        Err(problems) => {
+            diagnostics::show(&problems, colour);
             return Ok(ExitCode::FAILURE);
         }
     };
-    let cluster = chosen(config.clusters, arguments.cluster.as_deref())?;
+    let mut cluster = chosen(config.clusters, arguments.cluster.as_deref())?;
+    if cluster.mode == Mode::Observe && !arguments.config.is_empty() {
+        cluster.mode = Mode::Manage;
+        eprintln!("The simulated cluster is managed, though mode is \"observe\": nothing is real.");
+    }
     let catalog = read_catalog(&cluster, None)?;
     let setup = Setup::new(Arc::new(scenario), Arc::new(cluster), &catalog);
     if let Some(count) = arguments.seeds {
-        return Ok(campaign::run(
-            &setup,
-            arguments.seed,
-            count,
-            arguments.faults,
-        )?);
+        return Ok(campaign::run(&setup, count, arguments)?);
     }
     let start = setup.scenario.start;
     let mut world = World::new(setup, arguments.seed, arguments.faults);
@@ -123,8 +153,11 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
     stage.end(&world)?;
     // The day is shown; whether all came to rest after it is looked at as well.
     let violations = world.finish();
-    for violation in violations {
+    for violation in violations.iter().take(VIOLATIONS) {
         eprintln!("Error: {violation}");
+    }
+    if violations.len() > VIOLATIONS {
+        eprintln!("and {} more", violations.len() - VIOLATIONS);
     }
     Ok(if violations.is_empty() {
         ExitCode::SUCCESS
@@ -134,7 +167,7 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
 }
 
 /// The configuration in the scenario, or the one that is named instead.
-fn load(arguments: &Arguments, name: String, scenario: &Scenario) -> Result<Config, LoadError> {
+fn load(arguments: &Arguments, name: String, scenario: &Scenario) -> Result<Config, Vec<Problem>> {
     if !arguments.config.is_empty() {
         return files::load(&arguments.variables.wanted(arguments.config.clone()));
     }
@@ -144,13 +177,13 @@ fn load(arguments: &Arguments, name: String, scenario: &Scenario) -> Result<Conf
         .as_ref()
         .and_then(|path| path.parent())
         .map(PathBuf::from);
-    let read = |path: &std::path::Path| fs::read_to_string(path).map_err(|it| it.to_string());
+    let read = |path: &Path| files::read_limited(path).map_err(|it| text::chain(&it));
     let inputs = Inputs {
         dir: dir.unwrap_or_default(),
         read: &read,
         ..Inputs::default()
     };
-    config::load(&[inside], &inputs).map_err(LoadError::Problems)
+    config::load(&[inside], &inputs)
 }
 
 /// Where the timeline is shown, and how fast.
@@ -263,5 +296,29 @@ fn colour_of(fact: &Fact) -> Option<u8> {
         | Fact::Stock { .. }
         | Fact::Started
         | Fact::Thawed => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::Arguments;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn the_command_for_a_seed_says_all_that_was_said() {
+        let given = "x s.hcl --config a --cluster c --var k=v --var-file f --faults --seeds 9";
+        let line = Line::parse_from(given.split(' '));
+        assert_eq!(
+            line.arguments.command(7),
+            "outrigger simulate s.hcl --config a --cluster c --var k=v --var-file f --seed 7 \
+             --faults"
+        );
     }
 }

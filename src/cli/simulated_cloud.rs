@@ -39,12 +39,14 @@ fn duration(text: &str) -> Result<SignedDuration, String> {
 }
 
 pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    log::init(LogFormat::Text, LogLevel::Info);
+    // Nothing changes its level.
+    drop(log::init(LogFormat::Text, LogLevel::Info));
     let catalog = match &arguments.catalog {
         None => Catalog::shipped(),
         Some(path) => catalog::parse(&path.display().to_string(), &files::read_text(path)?)?,
     };
-    super::runtime()?.block_on(async {
+    let runtime = super::runtime()?;
+    let served = runtime.block_on(async {
         let listener = listen(arguments.listen).await?;
         let address = listener
             .local_addr()
@@ -62,5 +64,8 @@ pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
         };
         serve(listener, cloud, shutdown).await?;
         Ok(ExitCode::SUCCESS)
-    })
+    });
+    // What still runs, such as a plugin of a kubeconfig, is not waited for.
+    runtime.shutdown_background();
+    served
 }

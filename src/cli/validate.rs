@@ -6,13 +6,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use serde_json::{Value, json};
 
 use super::arguments::VariableArguments;
 use super::diagnostics;
 use crate::config::problem::report_json;
-use crate::shell::files::{self, DEFAULT_CONFIG, LoadError};
-use crate::shell::text;
+use crate::shell::files::{self, DEFAULT_CONFIG};
 
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
@@ -40,8 +38,7 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
     if arguments.json {
         let report = match &loaded {
             Ok(config) => report_json(&config.warnings),
-            Err(LoadError::Problems(problems)) => report_json(problems),
-            Err(LoadError::Files(error)) => unreadable(&text::chain(error)),
+            Err(problems) => report_json(problems),
         };
         writeln!(out, "{report:#}")?;
     } else {
@@ -49,21 +46,13 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
             Ok(config) => {
                 diagnostics::show(&config.warnings, colour);
                 if !arguments.quiet {
-                    let (clusters, pools) = (
-                        config.clusters.len(),
-                        config
-                            .clusters
-                            .iter()
-                            .map(|it| it.pools.len())
-                            .sum::<usize>(),
-                    );
-                    writeln!(
-                        out,
-                        "The configuration is valid: {clusters} clusters, {pools} pools."
-                    )?;
+                    let pools = config.clusters.iter().map(|it| it.pools.len()).sum();
+                    let clusters = count(config.clusters.len(), "cluster");
+                    let pools = count(pools, "pool");
+                    writeln!(out, "The configuration is valid: {clusters}, {pools}.")?;
                 }
             }
-            Err(error) => diagnostics::show_error(error, colour),
+            Err(problems) => diagnostics::show(problems, colour),
         }
     }
     Ok(if loaded.is_ok() {
@@ -73,18 +62,7 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
     })
 }
 
-/// The report of a configuration that could not even be read.
-fn unreadable(why: &str) -> Value {
-    json!({
-        "format_version": "1.0",
-        "valid": false,
-        "error_count": 1,
-        "warning_count": 0,
-        "diagnostics": [{
-            "severity": "error",
-            "code": "unreadable",
-            "summary": "Unreadable configuration",
-            "detail": why,
-        }],
-    })
+fn count(count: usize, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
 }

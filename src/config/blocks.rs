@@ -285,9 +285,9 @@ static API: BlockType = BlockType {
         ),
         argument(
             "watch_list",
-            Kind::OneOf(&["auto", "on", "off"]),
-            "\"auto\"",
-            "Whether lists are streamed; `auto` asks the server.",
+            Kind::OneOf(&["on", "off"]),
+            "\"off\"",
+            "Whether lists are streamed; servers from Kubernetes 1.34 on can do that.",
         ),
         argument(
             "view_max_age",
@@ -360,7 +360,7 @@ static TELEMETRY: BlockType = BlockType {
         "listen",
         Kind::Address,
         "",
-        "Address for /metrics, /livez and /readyz; none are served if missing.",
+        "Address for /metrics, /livez and /readyz; if missing 127.0.0.1:9464, where that is free.",
     )],
     blocks: &[&LOG, &METRICS],
     ..BLOCK

@@ -113,6 +113,10 @@ codes! {
     ValidationFailed, "validation-failed", "Invalid value for a variable";
     /// A configuration for another version of Outrigger.
     UnsupportedVersion, "unsupported-version", "Unsupported Outrigger version";
+    /// A file that cannot be read, or should not be.
+    Unreadable, "unreadable", "Unreadable file";
+    /// An address that other hosts can reach.
+    Exposed, "exposed", "Reachable from other hosts";
     /// Something is declared and never used.
     Unused, "unused", "Declared, but never used";
     /// A pattern that matches nothing.

@@ -4,6 +4,10 @@
 use crate::config::problem::Problem;
 use crate::model::cluster::Cluster;
 
+/// Where `/metrics`, `/livez` and `/readyz` are served when nothing is said: only this host asks
+/// there, and 9464 is the port that OpenTelemetry gives to Prometheus exporters.
+pub const DEFAULT_LISTEN: &str = "127.0.0.1:9464";
+
 /// The form of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
@@ -44,7 +48,8 @@ pub enum MetricNames {
 /// What the daemon says about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Telemetry {
-    /// `host:port` for `/metrics`, `/livez` and `/readyz`; none means they are not served.
+    /// `host:port` for `/metrics`, `/livez` and `/readyz`; none means `DEFAULT_LISTEN`, where that
+    /// is free.
     pub listen: Option<String>,
     /// The form of the log.
     pub log_format: LogFormat,

@@ -32,12 +32,10 @@ pub struct Kubeconfig {
 /// Whether lists come as a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WatchList {
-    /// As the server can.
-    #[default]
-    Auto,
-    /// Always.
+    /// As a stream.
     On,
-    /// Never.
+    /// Page by page.
+    #[default]
     Off,
 }
 

@@ -17,12 +17,8 @@ use crate::shell::telemetry::metrics::Counted;
 
 /// Why nothing is served.
 #[derive(Debug, Error)]
-pub(crate) enum AdminError {
-    #[error(
-        "listen on {0} for /metrics, /livez and /readyz; set telemetry.listen to a free address"
-    )]
-    Listen(String, #[source] io::Error),
-}
+#[error("listen on {0} for /metrics, /livez and /readyz; set telemetry.listen to a free address")]
+pub(crate) struct AdminError(String, #[source] io::Error);
 
 /// The clusters that are driven, and how each is doing.
 pub(crate) type Clusters = Vec<driver::Shown>;
@@ -41,7 +37,7 @@ pub(crate) async fn start(
 ) -> Result<(), AdminError> {
     let listener = TcpListener::bind(address)
         .await
-        .map_err(|it| AdminError::Listen(address.to_owned(), it))?;
+        .map_err(|it| AdminError(address.to_owned(), it))?;
     let address = listener
         .local_addr()
         .map_or(address.to_owned(), |it| it.to_string());
@@ -59,20 +55,21 @@ pub(crate) async fn start(
     Ok(())
 }
 
-/// Ready when every cluster is, or is known not to become so soon.
+/// Ready when every cluster is, or is known not to become so soon. Before the first is shown
+/// nothing is ready, and what has ended never is again.
 async fn readyz(State(shown): State<Shown>, RawQuery(query): RawQuery) -> impl IntoResponse {
     let verbose = query.is_some_and(|query| query.split('&').any(|it| it.starts_with("verbose")));
     let clusters = shown.clusters.borrow().clone();
     let mut text = String::new();
-    let mut all = true;
+    let mut all = !clusters.is_empty();
     for cluster in &clusters {
-        let Status { ready, degraded } = *cluster.status.borrow();
-        all &= ready || degraded;
-        let state = match (ready, degraded) {
-            (true, _) => "ready",
-            (false, true) => "degraded",
-            (false, false) => "not ready",
+        let (fine, state) = match cluster.status() {
+            Some(Status { ready: true, .. }) => (true, "ready"),
+            Some(Status { degraded: true, .. }) => (true, "degraded"),
+            Some(_) => (false, "not ready"),
+            None => (false, "ended"),
         };
+        all &= fine;
         if verbose {
             text.push_str(&format!("cluster {}: {state}\n", cluster.name));
         }

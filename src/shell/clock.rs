@@ -16,6 +16,15 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::now()
 }
 
+/// A time that only grows, whatever is done to the time of day: for waits, not for people.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place where the clock is read"
+)]
+pub(crate) fn monotonic() -> tokio::time::Instant {
+    tokio::time::Instant::now()
+}
+
 /// A number that differs from one start of the process to the next.
 #[expect(
     clippy::disallowed_methods,

@@ -8,7 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use axum::extract::State;
 use axum::routing::{get, post};
@@ -16,7 +16,8 @@ use axum::{Json, Router};
 use kube::Client;
 use thiserror::Error;
 use tokio::net::TcpListener;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
+use tokio::time::{sleep, timeout};
 
 use crate::engine::command::{Answer, FailureKind};
 use crate::model::cluster::{Api, Kubeconfig};
@@ -24,6 +25,11 @@ use crate::shell::kube::client::connect;
 use crate::shell::simulated::CloudHandle;
 use crate::shell::text;
 use crate::shell::wire::{AnswerBody, LaunchBody, ListBody, TerminateBody};
+
+/// How long requests under way are waited for at the end: the cloud answers from memory.
+const STOP: Duration = Duration::from_secs(3);
+/// Time to read a kubeconfig; whoever asked waits 15 s for the whole answer.
+const HOME: Duration = Duration::from_secs(10);
 
 /// Why the cloud is not served.
 #[derive(Debug, Error)]
@@ -59,11 +65,11 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, ServeErro
         .map_err(|error| ServeError::Listen(address, error))
 }
 
-/// Serves until `shutdown`.
+/// Serves until `shutdown`, and lets requests under way end, but not for long.
 pub(crate) async fn serve(
     listener: TcpListener,
     cloud: CloudHandle,
-    shutdown: impl Future<Output = ()> + Send + 'static,
+    shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
     let address = listener
         .local_addr()
@@ -77,10 +83,19 @@ pub(crate) async fn serve(
             cloud,
             homes: Arc::default(),
         });
-    axum::serve(listener, router)
-        .with_graceful_shutdown(shutdown)
-        .await
-        .map_err(|error| ServeError::Serve(address, error))
+    let stopping = Arc::new(Notify::new());
+    let stop = stopping.clone();
+    let serving =
+        axum::serve(listener, router).with_graceful_shutdown(async move { stop.notified().await });
+    let late = async {
+        shutdown.await;
+        stopping.notify_one();
+        sleep(STOP).await;
+    };
+    tokio::select! {
+        served = serving => served.map_err(|error| ServeError::Serve(address, error)),
+        () = late => Ok(()),
+    }
 }
 
 fn failed(kind: FailureKind, why: &str) -> Json<AnswerBody> {
@@ -121,14 +136,16 @@ impl Served {
             .and_then(|file| file.modified())
             .ok();
         let key = (kubeconfig.path.clone(), kubeconfig.context.clone(), changed);
-        let mut homes = self.homes.lock().await;
-        if let Some(home) = homes.get(&key) {
+        if let Some(home) = self.homes.lock().await.get(&key) {
             return Ok(home.clone());
         }
-        let home = connect(kubeconfig, &Api::default())
+        // The others do not wait for a plugin that this kubeconfig may name.
+        let home = timeout(HOME, connect(kubeconfig, &Api::default()))
             .await
+            .map_err(|_| format!("use {}: no answer", kubeconfig.path.display()))?
             .map_err(|error| text::chain(&error))?
             .client;
+        let mut homes = self.homes.lock().await;
         // A changed file replaces what it said before.
         homes.retain(|(path, context, _), _| (path, context) != (&key.0, &key.1));
         homes.insert(key, home.clone());

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use jiff::{SignedDuration, Timestamp};
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 
@@ -64,11 +64,17 @@ pub(crate) struct Status {
 #[derive(Clone)]
 pub(crate) struct Shown {
     pub(crate) name: ClusterName,
-    pub(crate) status: watch::Receiver<Status>,
+    status: watch::Receiver<Status>,
     events: mpsc::Sender<Event>,
 }
 
 impl Shown {
+    /// How it is doing; none when its engine has ended.
+    pub(crate) fn status(&self) -> Option<Status> {
+        self.status.has_changed().ok()?;
+        Some(*self.status.borrow())
+    }
+
     /// Tells the engine that its alarm may be due. A lost or doubled reminder is harmless.
     pub(crate) fn remind(&self) {
         drop(self.events.try_send(Event::Timeout));
@@ -81,7 +87,7 @@ pub(crate) struct Driver {
     status: watch::Receiver<Status>,
     events: mpsc::Sender<Event>,
     stop: watch::Sender<bool>,
-    ended: oneshot::Receiver<()>,
+    ended: watch::Receiver<()>,
 }
 
 impl Driver {
@@ -90,7 +96,7 @@ impl Driver {
         let (events, inbox) = mpsc::channel(INBOX);
         let (stop, stopping) = watch::channel(false);
         let (status, shown) = watch::channel(Status::default());
-        let (end, ended) = oneshot::channel();
+        let (end, ended) = watch::channel(());
         let name = parts.cluster.name.clone();
         let watches = watching::start(&parts.cluster, &parts.connection, &events);
         let runtime = Handle::current();
@@ -115,9 +121,9 @@ impl Driver {
         thread::Builder::new()
             .name(format!("engine {name}"))
             .spawn(move || {
+                // Its end is seen by the end of this, also if the engine panics.
+                let _end = end;
                 runtime.block_on(course.run(cluster, catalog));
-                // Nobody waits for it when the process is ending anyway.
-                end.send(()).unwrap_or_default();
             })?;
         Ok(Self {
             name,
@@ -142,10 +148,16 @@ impl Driver {
         }
     }
 
+    /// Returns when the engine has ended, whether it was told to or has panicked.
+    pub(crate) async fn ended(&self) {
+        let mut ended = self.ended.clone();
+        while ended.changed().await.is_ok() {}
+    }
+
     /// Gives out no more commands, waits for the answers under way, and ends.
     pub(crate) async fn stop(self) {
         self.stop.send_replace(true);
-        if timeout(STOP + GRACE, self.ended).await.is_err() {
+        if timeout(STOP + GRACE, self.ended()).await.is_err() {
             tracing::warn!(cluster = %self.name, "the engine does not stop");
         }
     }
@@ -212,8 +224,10 @@ struct Course {
 
 impl Course {
     async fn run(mut self, cluster: Arc<Cluster>, catalog: Arc<Catalog>) {
+        telemetry::status(&self.hands.cluster, false);
         self.take(Event::CatalogChanged(catalog));
         self.take(Event::ConfigChanged(cluster));
+        let hands = self.hands.clone();
         loop {
             self.ring();
             self.give_out();
@@ -229,7 +243,11 @@ impl Course {
                 },
                 Some(answered) = self.calls.join_next() => self.answered(answered),
                 () = sleep(wait) => {}
-                stopping = self.stopping.changed() => {
+                () = hands.watches.broken() => {
+                    tracing::error!(cluster = %hands.cluster, "a watch has panicked");
+                    return;
+                }
+                stopping = self.stopping.changed(), if self.stop_by.is_none() => {
                     if stopping.is_err() || *self.stopping.borrow() {
                         let limit = SignedDuration::try_from(STOP).unwrap_or_default();
                         self.stop_by = clock::now().checked_add(limit).ok();

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::config::problem::Problem;
+use crate::config::problem::{Problem, ProblemCode};
 use crate::config::{self, Config, Input, Inputs, SourceFile};
 use crate::shell::text;
 
@@ -38,21 +38,45 @@ pub(crate) enum FilesError {
         #[source]
         source: io::Error,
     },
-    #[error("read {}: it is not UTF-8 text; save it as UTF-8", path.display())]
+    #[error("read {}: it is not UTF-8 text", path.display())]
     NotText { path: PathBuf },
-    #[error(
-        "read {}: it has {bytes} bytes, {FILE_BYTES} at most; is it a configuration at all?",
-        path.display()
-    )]
-    TooLong { path: PathBuf, bytes: u64 },
-    #[error("read {0}: every user of this host can write it; chmod o-w {0}", path.display())]
+    #[error("read {}: it has more than {FILE_BYTES} bytes", path.display())]
+    TooLong { path: PathBuf },
+    #[error("read {}: it is not a regular file", path.display())]
+    NotRegular { path: PathBuf },
+    #[error("read {}: every user of this host can write it", path.display())]
     Writable { path: PathBuf },
-    #[error(
-        "read {}: no file there ends in .hcl or .hcl.json; write one, or name another directory \
-         with --config",
-        path.display()
-    )]
+    #[error("read {}: no file there ends in .hcl or .hcl.json", path.display())]
     Empty { path: PathBuf },
+}
+
+impl FilesError {
+    /// What would put it right.
+    fn help(&self) -> String {
+        match self {
+            Self::Read { source, .. } => match source.kind() {
+                ErrorKind::NotFound => "name a file or directory that is there".to_owned(),
+                ErrorKind::PermissionDenied => {
+                    "let the user that outrigger runs as read it".to_owned()
+                }
+                _ => "see that it can be read with cat".to_owned(),
+            },
+            Self::NotText { .. } => "save it as UTF-8".to_owned(),
+            Self::TooLong { .. } => "name a configuration; this is hardly one".to_owned(),
+            Self::NotRegular { .. } => "name a file with its text in it, no pipe or device".into(),
+            Self::Writable { path } => format!("chmod o-w {}", path.display()),
+            Self::Empty { .. } => "write one, or name another directory with --config".to_owned(),
+        }
+    }
+
+    fn problem(&self) -> Problem {
+        Problem::error(ProblemCode::Unreadable, sentence(&text::chain(self))).help(self.help())
+    }
+}
+
+/// An error as a sentence of its own.
+fn sentence(error: &str) -> String {
+    format!("Outrigger failed to {error}.")
 }
 
 /// Which files, and which values for variables.
@@ -66,69 +90,115 @@ pub(crate) struct Wanted {
     pub(crate) variables: Vec<(String, String)>,
 }
 
-/// Why there is no configuration.
-#[derive(Debug, Error)]
-pub(crate) enum LoadError {
-    #[error(transparent)]
-    Files(#[from] FilesError),
-    #[error("the configuration has faults")]
-    Problems(Vec<Problem>),
-}
-
-/// Reads everything that is wanted and makes one configuration of it.
-pub(crate) fn load(wanted: &Wanted) -> Result<Config, LoadError> {
-    let (files, mut values) = read_all(&wanted.paths)?;
-    for path in &wanted.variable_files {
-        values.push(read_source(path)?);
+/// Reads everything that is wanted and makes one configuration of it, or says all that is wrong,
+/// with the files as well as in them.
+pub(crate) fn load(wanted: &Wanted) -> Result<Config, Vec<Problem>> {
+    let mut sources = Sources::default();
+    for path in &wanted.paths {
+        sources.add(path);
     }
+    for path in &wanted.variable_files {
+        sources.add_values(path);
+    }
+    let env = environment();
+    let secrets = secrets(&env).unwrap_or_else(|fault| {
+        sources.faults.push(fault);
+        BTreeMap::new()
+    });
     let input = |(name, value): &(String, String)| Input {
         name: name.clone(),
         value: value.clone(),
     };
-    let env = environment();
-    let read = |path: &Path| read_text(path).map_err(|error| text::chain(&error));
+    let read = |path: &Path| read_limited(path).map_err(|error| text::chain(&error));
     let inputs = Inputs {
         vars: wanted.variables.iter().map(input).collect(),
-        var_files: values,
-        secrets: secrets(&env)?,
+        var_files: sources.values,
+        secrets,
         env,
         dir: directory(&wanted.paths),
         read: &read,
     };
-    config::load(&files, &inputs).map_err(LoadError::Problems)
+    let mut problems: Vec<Problem> = sources.faults.iter().map(FilesError::problem).collect();
+    if sources.files.is_empty() && !problems.is_empty() {
+        return Err(problems);
+    }
+    match config::load(&sources.files, &inputs) {
+        Ok(config) if problems.is_empty() => Ok(config),
+        Ok(config) => {
+            problems.extend(config.warnings);
+            Err(problems)
+        }
+        Err(more) => {
+            problems.extend(more);
+            Err(problems)
+        }
+    }
 }
 
-/// Where relative paths of a configuration start: beside its first file.
+/// Where relative paths of a configuration start: beside its first file. It is absolute, because
+/// the paths that start there may be told to other processes.
 fn directory(paths: &[PathBuf]) -> PathBuf {
     let Some(first) = paths.first() else {
         return PathBuf::new();
     };
-    if first.is_dir() {
-        return first.clone();
-    }
-    first.parent().map(Path::to_owned).unwrap_or_default()
+    let directory = if first.is_dir() {
+        first.clone()
+    } else {
+        first.parent().map(Path::to_owned).unwrap_or_default()
+    };
+    // The path of nothing is here.
+    let here = Path::new(".").join(&directory);
+    std::path::absolute(here).unwrap_or(directory)
 }
 
-/// Reads each path: a file as it is, of a directory every `*.hcl` and `*.hcl.json` by name. Files
-/// of values for variables stand beside them and come second.
-fn read_all(paths: &[PathBuf]) -> Result<(Vec<SourceFile>, Vec<SourceFile>), FilesError> {
-    let (mut files, mut values) = (Vec::new(), Vec::new());
-    for path in paths {
-        if !is_directory(path)? {
-            files.push(read_source(path)?);
-            continue;
-        }
-        let before = files.len();
-        for path in list(path)? {
-            let kept = path.to_string_lossy().ends_with(AUTO_VARIABLES);
-            let into = if kept { &mut values } else { &mut files };
-            into.push(read_source(&path)?);
-        }
-        if files.len() == before {
-            return Err(FilesError::Empty { path: path.clone() });
+/// What could be read, and what could not.
+#[derive(Debug, Default)]
+struct Sources {
+    files: Vec<SourceFile>,
+    /// Files of values for variables.
+    values: Vec<SourceFile>,
+    faults: Vec<FilesError>,
+}
+
+impl Sources {
+    /// Reads a path: a file as it is, of a directory every `*.hcl` and `*.hcl.json` by name. Files
+    /// of values for variables stand beside them.
+    fn add(&mut self, path: &Path) {
+        match is_directory(path) {
+            Ok(false) => self.add_file(path),
+            Ok(true) => self.add_directory(path),
+            Err(fault) => self.faults.push(fault),
         }
     }
-    Ok((files, values))
+
+    fn add_directory(&mut self, directory: &Path) {
+        let paths = match list(directory) {
+            Ok(paths) => paths,
+            Err(fault) => return self.faults.push(fault),
+        };
+        let of_values = |path: &PathBuf| path.to_string_lossy().ends_with(AUTO_VARIABLES);
+        let (values, files): (Vec<PathBuf>, Vec<PathBuf>) = paths.into_iter().partition(of_values);
+        if files.is_empty() {
+            let path = directory.to_owned();
+            self.faults.push(FilesError::Empty { path });
+        }
+        files.iter().for_each(|path| self.add_file(path));
+        values.iter().for_each(|path| self.add_values(path));
+    }
+
+    fn add_file(&mut self, path: &Path) {
+        match read_source(path) {
+            Ok(file) => self.files.push(file),
+            Err(fault) => self.faults.push(fault),
+        }
+    }
+
+    fn add_values(&mut self, path: &Path) {
+        match read_source(path) {
+            Ok(file) => self.values.push(file),
+            Err(fault) => self.faults.push(fault),
+        }
+    }
 }
 
 fn fault(path: &Path) -> impl FnOnce(io::Error) -> FilesError {
@@ -142,6 +212,7 @@ fn is_directory(path: &Path) -> Result<bool, FilesError> {
     Ok(fs::metadata(path).map_err(fault(path))?.is_dir())
 }
 
+/// The sources in a directory by name. One that cannot be looked at is one: reading it says why.
 fn list(directory: &Path) -> Result<Vec<PathBuf>, FilesError> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(directory).map_err(fault(directory))? {
@@ -151,7 +222,7 @@ fn list(directory: &Path) -> Result<Vec<PathBuf>, FilesError> {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        if is_source(&name) && !is_directory(&path)? {
+        if is_source(&name) && !path.is_dir() {
             paths.push(path);
         }
     }
@@ -166,27 +237,35 @@ fn is_source(name: &str) -> bool {
 }
 
 /// One file as a source; its name in messages is the path as given.
-pub(crate) fn read_source(path: &Path) -> Result<SourceFile, FilesError> {
+fn read_source(path: &Path) -> Result<SourceFile, FilesError> {
+    let text = read_limited(path)?;
     let about = fs::metadata(path).map_err(fault(path))?;
-    let bytes = about.len();
-    if bytes > FILE_BYTES {
-        return Err(FilesError::TooLong {
-            path: path.to_owned(),
-            bytes,
-        });
-    }
     if about.permissions().mode() & WRITABLE_BY_ALL != 0 {
         return Err(FilesError::Writable {
             path: path.to_owned(),
         });
     }
-    Ok(SourceFile::new(
-        path.display().to_string(),
-        read_text(path)?,
-    ))
+    Ok(SourceFile::new(path.display().to_string(), text))
 }
 
-/// The text of a file of any length.
+/// The text of a regular file that people have written, or a program for them: not for ever long,
+/// and nothing to wait for.
+pub(crate) fn read_limited(path: &Path) -> Result<String, FilesError> {
+    let own = path.to_owned();
+    if !fs::metadata(path).map_err(fault(path))?.is_file() {
+        return Err(FilesError::NotRegular { path: own });
+    }
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(fault(path))?;
+    let mut limited = file.take(FILE_BYTES + 1);
+    limited.read_to_end(&mut bytes).map_err(fault(path))?;
+    if limited.limit() == 0 {
+        return Err(FilesError::TooLong { path: own });
+    }
+    String::from_utf8(bytes).map_err(|_| FilesError::NotText { path: own })
+}
+
+/// The text of a file of any kind and length.
 pub(crate) fn read_text(path: &Path) -> Result<String, FilesError> {
     let bytes = fs::read(path).map_err(fault(path))?;
     String::from_utf8(bytes).map_err(|_| FilesError::NotText {
@@ -220,7 +299,9 @@ fn secrets(environment: &BTreeMap<String, String>) -> Result<BTreeMap<String, St
             .into_owned();
         if let Some(name) = name.strip_prefix(CREDENTIALS.1) {
             // A trailing line break belongs to the file, not to the secret.
-            let text = read_text(&path)?.trim_end_matches(['\n', '\r']).to_owned();
+            let text = read_limited(&path)?
+                .trim_end_matches(['\n', '\r'])
+                .to_owned();
             secrets.insert(name.to_owned(), text);
         }
     }
@@ -230,8 +311,16 @@ fn secrets(environment: &BTreeMap<String, String>) -> Result<BTreeMap<String, St
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
 
-    use super::{FilesError, read_all};
+    use super::{FILE_BYTES, FilesError, Sources, Wanted, load};
+
+    fn read(path: &Path) -> Sources {
+        let mut sources = Sources::default();
+        sources.add(path);
+        sources
+    }
 
     #[test]
     fn a_directory_gives_its_sources_by_name() {
@@ -249,31 +338,67 @@ mod tests {
             fs::write(dir.path().join(name), name).expect("written");
         }
         fs::create_dir(dir.path().join("d.hcl")).expect("made");
-        let (files, values) = read_all(&[dir.path().to_owned()]).expect("read");
-        let texts: Vec<&str> = files.iter().map(|file| file.text.as_str()).collect();
+        let sources = read(dir.path());
+        let texts: Vec<&str> = sources
+            .files
+            .iter()
+            .map(|file| file.text.as_str())
+            .collect();
         assert_eq!(texts, ["a.hcl.json", "b.hcl"]);
-        assert_eq!(values.len(), 1);
+        assert_eq!(sources.values.len(), 1);
+        assert!(sources.faults.is_empty(), "{:?}", sources.faults);
     }
 
     #[test]
     fn what_cannot_be_read_is_named() {
         let dir = tempfile::tempdir().expect("a directory");
-        let check = |path: &std::path::Path, expect: &str| {
-            let error = read_all(&[path.to_owned()]).expect_err("it cannot be read");
-            assert!(error.to_string().contains(expect), "{error}");
-            assert!(
-                error.to_string().contains(&path.display().to_string()),
-                "{error}"
-            );
+        let check = |path: &Path, expect: &str| {
+            let sources = read(path);
+            let [fault] = sources.faults.as_slice() else {
+                panic!("one fault: {:?}", sources.faults)
+            };
+            let text = fault.problem().render().replace("\n  ", " ");
+            assert!(text.contains(expect), "{text}");
+            assert!(text.contains(&path.display().to_string()), "{text}");
+            assert!(text.contains("= help:"), "{text}");
         };
         check(dir.path(), "no file there ends in .hcl");
-        check(&dir.path().join("none.hcl"), "read");
-        let binary = dir.path().join("x.hcl");
-        fs::write(&binary, [0xff, 0xfe]).expect("written");
-        check(&binary, "not UTF-8");
+        check(&dir.path().join("none.hcl"), "No such file");
+        check(Path::new("/dev/null"), "not a regular file");
+        let file = dir.path().join("x.hcl");
+        fs::write(&file, [0xff, 0xfe]).expect("written");
+        check(&file, "not UTF-8");
+        fs::write(&file, "").expect("written");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).expect("changed");
+        check(&file, "every user of this host can write it");
+        let long = fs::File::create(&file).expect("made");
+        long.set_len(FILE_BYTES + 1).expect("made longer");
+        check(&file, "more than");
         assert!(matches!(
-            read_all(&[dir.path().to_owned()]),
-            Err(FilesError::NotText { .. })
+            read(dir.path()).faults.as_slice(),
+            [FilesError::TooLong { .. }]
         ));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_hides_no_other_problem() {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join("a.hcl"), [0xff]).expect("written");
+        fs::write(dir.path().join("b.hcl"), "nonsense {}\n").expect("written");
+        std::os::unix::fs::symlink("nowhere", dir.path().join("c.hcl")).expect("linked");
+        let wanted = Wanted {
+            paths: vec![dir.path().to_owned()],
+            ..Wanted::default()
+        };
+        let problems = load(&wanted).expect_err("it has faults");
+        let codes: Vec<&str> = problems.iter().map(|it| it.code.as_str()).collect();
+        assert_eq!(codes, ["unreadable", "unreadable", "unknown-block"]);
+    }
+
+    #[test]
+    fn relative_paths_are_told_absolute() {
+        let directory = super::directory(&["config/x.hcl".into()]);
+        assert!(directory.is_absolute() && directory.ends_with("config"));
+        assert!(super::directory(&["x.hcl".into()]).is_absolute());
     }
 }

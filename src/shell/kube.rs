@@ -1,6 +1,8 @@
 //! Speaks to the API of one cluster: reads it as events, carries commands out on it.
 //! It must not know why anything is asked for.
 
+pub(crate) mod quantity;
+
 pub(crate) mod object;
 
 pub(crate) mod convert;
@@ -12,6 +14,8 @@ pub(crate) mod pulse;
 pub(crate) mod limiter;
 
 pub(crate) mod client;
+
+pub(crate) mod advice;
 
 pub(crate) mod list;
 

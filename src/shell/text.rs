@@ -14,18 +14,22 @@ pub(crate) fn bounded(text: &str) -> String {
         .collect()
 }
 
-/// An error and its causes, short and on one line. A cause that its effect has told already, as
-/// kube's errors do, is left out.
-pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
+/// An error and its causes. A cause that its effect has told already, as kube's errors do, is left
+/// out.
+pub(crate) fn causes(error: &(dyn Error + 'static)) -> Vec<String> {
+    let mut causes = vec![error.to_string()];
     let mut cause = error.source();
     while let Some(error) = cause {
-        let told = error.to_string();
-        if !text.contains(&told) {
-            text.push_str(": ");
-            text.push_str(&told);
+        let own = error.to_string();
+        if !causes.iter().any(|told| told.contains(&own)) {
+            causes.push(own);
         }
         cause = error.source();
     }
-    bounded(&text)
+    causes
+}
+
+/// An error and its causes, short and on one line.
+pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
+    bounded(&causes(error).join(": "))
 }

@@ -13,3 +13,6 @@ mod solve;
 
 #[cfg(feature = "shell")]
 mod plane;
+
+#[cfg(feature = "shell")]
+mod door;

@@ -7,15 +7,14 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use super::{Arguments, VIOLATIONS};
 use crate::shell::clock::Stopwatch;
 use crate::sim::invariants::Violation;
 use crate::sim::{Setup, World};
 
-/// Violations shown of one seed: more say nothing new.
-const SHOWN: usize = 5;
-
-/// Runs `count` seeds from `first` on, on every core there is. Fails if anything does not hold.
-pub(super) fn run(setup: &Setup, first: u64, count: u64, faults: bool) -> io::Result<ExitCode> {
+/// Runs `count` seeds from the first on, on every core there is. Fails if anything does not hold.
+pub(super) fn run(setup: &Setup, count: u64, arguments: &Arguments) -> io::Result<ExitCode> {
+    let (first, faults) = (arguments.seed, arguments.faults);
     let watch = Stopwatch::start();
     let next = AtomicU64::new(0);
     let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -47,13 +46,12 @@ pub(super) fn run(setup: &Setup, first: u64, count: u64, faults: bool) -> io::Re
     failed.sort_by_key(|(seed, _)| *seed);
     let mut out = io::stdout().lock();
     for (seed, violations) in &failed {
-        let flag = if faults { " --faults" } else { "" };
-        writeln!(out, "seed {seed}: outrigger simulate --seed {seed}{flag}")?;
-        for violation in violations.iter().take(SHOWN) {
+        writeln!(out, "seed {seed}: {}", arguments.command(*seed))?;
+        for violation in violations.iter().take(VIOLATIONS) {
             writeln!(out, "  {violation}")?;
         }
-        if violations.len() > SHOWN {
-            writeln!(out, "  and {} more", violations.len() - SHOWN)?;
+        if violations.len() > VIOLATIONS {
+            writeln!(out, "  and {} more", violations.len() - VIOLATIONS)?;
         }
     }
     let (bad, seconds) = (failed.len(), watch.elapsed().as_secs_f64());

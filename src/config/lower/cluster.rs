@@ -143,8 +143,7 @@ fn api(section: &Section) -> Api {
         concurrency: section.count("concurrency").unwrap_or(default.concurrency),
         watch_list: match section.text("watch_list") {
             Some("on") => WatchList::On,
-            Some("off") => WatchList::Off,
-            _ => WatchList::Auto,
+            _ => WatchList::Off,
         },
         view_max_age: section
             .duration("view_max_age")

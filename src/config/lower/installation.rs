@@ -1,6 +1,8 @@
 //! Lowers what is there once: the installation, the scheduler, telemetry.
 //! It must not know the clusters.
 
+use core::net::IpAddr;
+
 use jiff::SignedDuration;
 
 use crate::config::lower::Blocks;
@@ -124,6 +126,15 @@ pub(super) fn lower_batching(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Batchi
     batching
 }
 
+/// Whether only this host reaches an address, a `host:port`. Only the usual name is believed to be
+/// this host.
+fn is_loopback(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let ip = host.parse::<IpAddr>();
+    ip.map_or(host == "localhost", |ip| ip.is_loopback())
+}
+
 pub(super) fn lower_telemetry(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Telemetry {
     let mut telemetry = Telemetry::default();
     let sections = reader.sections(blocks, "telemetry");
@@ -131,6 +142,16 @@ pub(super) fn lower_telemetry(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Telem
         return telemetry;
     };
     telemetry.listen = section.owned("listen");
+    if let Some(listen) = telemetry.listen.as_deref().filter(|it| !is_loopback(it)) {
+        let detail = format!(
+            "{listen} can be reached from other hosts, and whoever reaches it may read the names \
+             of clusters, pools and zones: nobody is asked who they are."
+        );
+        let finding = Finding::warning(ProblemCode::Exposed, section.span("listen"), detail)
+            .within(&section.title)
+            .help("listen on 127.0.0.1 or [::1], or keep strangers away with a firewall");
+        reader.reporter.add(finding);
+    }
     if let Some(log) = section.block("log") {
         telemetry.log_format = match log.text("format") {
             Some("json") => LogFormat::Json,
@@ -163,7 +184,22 @@ pub(super) fn lower_telemetry(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Telem
 
 #[cfg(test)]
 mod tests {
-    use super::allows;
+    use super::{allows, is_loopback};
+
+    #[test]
+    fn loopback_is_told_from_the_rest() {
+        for (address, expect) in [
+            ("127.0.0.1:1", true),
+            ("[::1]:1", true),
+            ("localhost:1", true),
+            ("0.0.0.0:1", false),
+            ("[::]:1", false),
+            ("10.0.0.1:1", false),
+            ("metrics.example:1", false),
+        ] {
+            assert_eq!(is_loopback(address), expect, "{address}");
+        }
+    }
 
     #[test]
     fn version_constraints_are_those_of_terraform() {

@@ -7,6 +7,7 @@ use futures::TryFutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, Preconditions};
 use kube::core::Status;
+use kube::core::response::{StatusDetails, reason};
 use kube::{Api, Client, Resource};
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
@@ -39,7 +40,7 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Answer
             Command::DeleteNode { node, uid } => delete_node(client, &node, uid).await,
             Command::Evict { pod, uid } => return evict(client, &pod, uid).await,
             Command::ListPodsOn { node } => return pods_on(client, &node).await,
-            Command::Probe { kind, objects } => probe(client, kind, &objects).await,
+            Command::Probe { kind, objects } => probe(connection, kind, &objects).await,
             Command::Launch(_)
             | Command::Terminate { .. }
             | Command::ListInstances
@@ -71,7 +72,11 @@ fn sorted(error: &kube::Error) -> Answer {
 fn kind_of(error: &kube::Error) -> FailureKind {
     match error {
         kube::Error::Api(status) => match status.code {
-            404 | 410 => FailureKind::Gone,
+            // A proxy that knows no way to the API says so with the same codes.
+            404 if status.reason == reason::NOT_FOUND => FailureKind::Gone,
+            410 if matches!(status.reason.as_str(), reason::GONE | reason::EXPIRED) => {
+                FailureKind::Gone
+            }
             // The object of this name is another one by now.
             409 if is_other_uid(status) => FailureKind::Gone,
             409 => FailureKind::Conflict,
@@ -191,14 +196,19 @@ async fn pods_on(client: &Client, node: &NodeName) -> Answer {
     }
 }
 
+/// Looks each object up by its name.
 async fn probe(
-    client: &Client,
+    connection: &Connection,
     kind: Kind,
     objects: &[(ObjectKey, String)],
 ) -> Result<Answer, kube::Error> {
     let mut alive = 0;
-    for (key, uid) in objects {
-        let found = uid_of(client, kind, key).await?;
+    for (at, (key, uid)) in objects.iter().enumerate() {
+        // The first has had its turn as the command.
+        if at > 0 {
+            connection.limiter.turn().await;
+        }
+        let found = uid_of(&connection.client, kind, key).await?;
         alive += usize::from(found.is_some_and(|found| uid.is_empty() || found == *uid));
     }
     Ok(Answer::Probed { alive })
@@ -239,9 +249,17 @@ async fn get<T: Lean>(client: &Client, key: &ObjectKey) -> Result<Option<String>
         .map_ok(|it| Some(it.meta().uid.clone()))
         .await;
     match found {
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+        Err(kube::Error::Api(status)) if is_missing(&status, &key.name) => Ok(None),
         other => other,
     }
+}
+
+/// Whether the API server itself says that there is no object of this name.
+fn is_missing(status: &Status, name: &str) -> bool {
+    let other = |details: &StatusDetails| !details.name.is_empty() && details.name != name;
+    status.code == 404
+        && status.reason == reason::NOT_FOUND
+        && !status.details.as_ref().is_some_and(other)
 }
 
 #[cfg(test)]
@@ -249,7 +267,7 @@ mod tests {
     use kube::core::Status;
     use serde_json::json;
 
-    use super::{is_budget, kind_of, node_patch};
+    use super::{is_budget, is_missing, kind_of, node_patch};
     use crate::engine::command::{FailureKind, NodePatch};
     use crate::model::taint::{Effect, Taint};
 
@@ -281,7 +299,9 @@ mod tests {
             let error = kube::Error::Api(status(code, message).boxed());
             assert_eq!(kind_of(&error), expect, "{code} {message}");
         };
-        check(404, "", FailureKind::Gone);
+        check(404, "404 page not found", FailureKind::Unknown);
+        let gone = Status::failure("", "NotFound").with_code(404);
+        assert_eq!(kind_of(&kube::Error::Api(gone.boxed())), FailureKind::Gone);
         check(
             409,
             "Precondition failed: UID in precondition: a, UID in object meta: b",
@@ -293,6 +313,26 @@ mod tests {
         check(422, "", FailureKind::Invalid);
         check(500, "", FailureKind::Unknown);
         check(503, "", FailureKind::Unknown);
+    }
+
+    #[test]
+    fn only_the_api_server_is_believed_that_an_object_is_gone() {
+        let check = |json: serde_json::Value, expect| {
+            let status: Status = serde_json::from_value(json).expect("a status");
+            assert_eq!(is_missing(&status, "a"), expect, "{status:?}");
+        };
+        check(json!({"code": 404, "reason": "NotFound"}), true);
+        check(
+            json!({"code": 404, "reason": "NotFound", "details": {"name": "a"}}),
+            true,
+        );
+        check(
+            json!({"code": 404, "reason": "NotFound", "details": {"name": "b"}}),
+            false,
+        );
+        check(json!({"code": 404}), false);
+        check(json!({"code": 403, "reason": "Forbidden"}), false);
+        assert!(!is_missing(&status(404, "404 page not found"), "a"));
     }
 
     #[test]

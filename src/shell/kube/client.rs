@@ -1,6 +1,7 @@
 //! A connection to one cluster's API, from a kubeconfig: TLS verified, every call limited in time.
 //! It must not know what is asked over it.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -8,8 +9,12 @@ use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig as File, KubeconfigError};
 use kube::{Client, Config};
 use thiserror::Error;
+use tokio::runtime::Handle;
+use tokio::task::{JoinError, spawn_blocking};
+use tokio::time::timeout;
 
 use crate::model::cluster::{Api, Kubeconfig};
+use crate::shell::files::{self, FilesError};
 use crate::shell::kube::limiter::Limiter;
 use crate::shell::kube::pulse::Pulses;
 
@@ -18,9 +23,22 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// Time for a request to be written.
 const WRITE: Duration = Duration::from_secs(30);
 
+/// Time to make a client: a plugin named by the kubeconfig may run, for as long as it likes.
+const MAKE: Duration = Duration::from_secs(20);
+
 /// Why there is no connection.
 #[derive(Debug, Error)]
 pub(crate) enum ConnectError {
+    #[error(transparent)]
+    File(#[from] FilesError),
+    #[error(
+        "use the kubeconfig {}: its plugin did not give credentials within {} s",
+        .0.display(),
+        MAKE.as_secs()
+    )]
+    Late(PathBuf),
+    #[error("use the kubeconfig {}", .0.display())]
+    Panicked(PathBuf, #[source] JoinError),
     #[error("read the kubeconfig {}", path.display())]
     Read {
         path: PathBuf,
@@ -49,14 +67,34 @@ pub(crate) struct Connection {
     pub(crate) client: Client,
     pub(crate) pulses: Pulses,
     pub(crate) limiter: Limiter,
+    /// The address of the API.
+    pub(crate) server: String,
+    /// The file that named it.
+    pub(crate) kubeconfig: PathBuf,
+    /// Differs between contents of that file.
+    pub(crate) print: u64,
 }
 
 /// Reads a kubeconfig and makes a client of it. Nothing is sent yet, but an `exec` plugin may run.
+/// It is waited for on a thread of its own, and not for ever.
 pub(crate) async fn connect(
     kubeconfig: &Kubeconfig,
     api: &Api,
 ) -> Result<Connection, ConnectError> {
+    let (own, limiter) = (kubeconfig.clone(), Limiter::new(api.qps, api.burst));
+    let runtime = Handle::current();
+    let making = spawn_blocking(move || runtime.block_on(make(&own, limiter)));
+    match timeout(MAKE, making).await {
+        Ok(Ok(made)) => made,
+        Ok(Err(error)) => Err(ConnectError::Panicked(kubeconfig.path.clone(), error)),
+        Err(_) => Err(ConnectError::Late(kubeconfig.path.clone())),
+    }
+}
+
+async fn make(kubeconfig: &Kubeconfig, limiter: Limiter) -> Result<Connection, ConnectError> {
     let path = kubeconfig.path.as_path();
+    let mut print = DefaultHasher::new();
+    files::read_text(path)?.hash(&mut print);
     let file = read(path)?;
     let context = context_name(&file, kubeconfig);
     let options = KubeConfigOptions {
@@ -74,6 +112,7 @@ pub(crate) async fn connect(
     config.write_timeout = Some(WRITE);
     // The engine tries again, and decides anew before it does. A refused eviction comes as 429.
     config.default_retry = false;
+    let server = config.cluster_url.to_string();
     let pulses = Pulses::default();
     let builder = ClientBuilder::try_from(config).map_err(|source| ConnectError::Client {
         path: path.to_owned(),
@@ -84,7 +123,10 @@ pub(crate) async fn connect(
     Ok(Connection {
         client,
         pulses,
-        limiter: Limiter::new(api.qps, api.burst),
+        limiter,
+        server: server.trim_end_matches('/').to_owned(),
+        kubeconfig: path.to_owned(),
+        print: print.finish(),
     })
 }
 

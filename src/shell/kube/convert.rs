@@ -14,7 +14,8 @@ use crate::model::pod::{DaemonSet, Pdb, Pod};
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Effect, Taint};
-use crate::shell::kube::object::{self as json, Lean, Meta, Quantities};
+use crate::shell::kube::object::{self as json, Lean, Meta};
+use crate::shell::kube::quantity::Quantities;
 
 /// A watched kind that has its noun.
 pub(crate) trait Convert: Lean {
@@ -93,7 +94,7 @@ fn taint(taint: json::Taint) -> Option<Taint> {
 /// What a node has. An amount that cannot be read counts as none, so that nothing is placed on it.
 fn amounts(quantities: &Quantities) -> Resources {
     let mut resources = Resources::default();
-    for (name, quantity) in quantities {
+    for (name, quantity) in quantities.iter() {
         // An error leaves the amount at nothing, which is what is meant.
         resources.set(name, &quantity.0).unwrap_or_default();
     }

@@ -2,67 +2,77 @@
 //! It must not know what is requested.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::shell::clock;
+
+/// Nobody waits longer for a turn: whoever asks has a limit for the whole call, and the slowest
+/// average that can be set, one request a second, must not use it up.
+const WAIT: Duration = Duration::from_secs(20);
 
 /// A token bucket, kept as the time at which the last token granted so far falls due.
 #[derive(Clone, Debug)]
 pub(crate) struct Limiter {
-    due: Arc<Mutex<Timestamp>>,
+    due: Arc<Mutex<Option<Instant>>>,
     /// Time between two requests on average.
-    apart: SignedDuration,
+    apart: Duration,
     /// How far requests may run ahead of that.
-    ahead: SignedDuration,
+    ahead: Duration,
 }
 
 impl Limiter {
     /// So many requests a second on average, so many at once.
     pub(crate) fn new(qps: u32, burst: u32) -> Self {
-        let apart = SignedDuration::from_nanos(1_000_000_000 / i64::from(qps.max(1)));
-        let burst = i32::try_from(burst.max(1)).unwrap_or(i32::MAX);
+        let apart = Duration::from_secs(1) / qps.max(1);
         Self {
-            due: Arc::new(Mutex::new(Timestamp::MIN)),
+            due: Arc::default(),
             apart,
-            ahead: apart.saturating_mul(burst - 1),
+            ahead: apart.saturating_mul(burst.max(1) - 1),
         }
     }
 
     /// Waits for this request's turn.
     pub(crate) async fn turn(&self) {
-        let wait = self.wait(clock::now());
-        if wait.is_positive() {
-            sleep(wait.unsigned_abs()).await;
+        let wait = self.wait(clock::monotonic());
+        if !wait.is_zero() {
+            sleep(wait).await;
         }
     }
 
-    fn wait(&self, now: Timestamp) -> SignedDuration {
+    fn wait(&self, now: Instant) -> Duration {
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = (*due).max(now);
-        *due = own.checked_add(self.apart).unwrap_or(own);
-        own.duration_since(now) - self.ahead
+        // Whoever waits as long as anybody may does not make the next one wait for longer.
+        let latest = now + self.ahead + WAIT;
+        let own = due.unwrap_or(now).max(now).min(latest);
+        *due = Some(own + self.apart);
+        own.duration_since(now).saturating_sub(self.ahead)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use jiff::{SignedDuration, Timestamp};
+    use std::time::Duration;
 
-    use super::Limiter;
+    use super::{Limiter, WAIT};
+    use crate::shell::clock;
 
     #[test]
     fn a_burst_goes_at_once_and_the_rest_at_the_average() {
         let limiter = Limiter::new(10, 3);
-        let now = Timestamp::UNIX_EPOCH;
-        let waits: Vec<i128> = (0..5)
-            .map(|_| limiter.wait(now).as_millis().max(0))
-            .collect();
+        let now = clock::monotonic();
+        let waits: Vec<u128> = (0..5).map(|_| limiter.wait(now).as_millis()).collect();
         assert_eq!(waits, [0, 0, 0, 100, 200]);
-        let later = now
-            .checked_add(SignedDuration::from_secs(60))
-            .expect("in range");
-        assert!(limiter.wait(later).as_millis() <= 0);
+        let later = now + Duration::from_secs(60);
+        assert!(limiter.wait(later).is_zero());
+    }
+
+    #[test]
+    fn nobody_waits_for_ever() {
+        let limiter = Limiter::new(1, 1);
+        let now = clock::monotonic();
+        let longest = (0..1000).map(|_| limiter.wait(now)).max();
+        assert_eq!(longest, Some(WAIT));
     }
 }

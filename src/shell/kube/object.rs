@@ -2,16 +2,16 @@
 //! It must not know what the fields amount to.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ClusterResourceScope, NamespaceResourceScope, Resource};
+use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, de};
 
 use crate::model::labels::Labels;
+use crate::shell::kube::quantity::Quantities;
 
 /// A kind of object as the API knows it.
 pub(crate) trait Lean:
@@ -459,48 +459,5 @@ impl<'de> Deserialize<'de> for Annotations {
         }
 
         deserializer.deserialize_map(Read)
-    }
-}
-
-/// Amounts by resource name, not looked into.
-pub(crate) type Quantities = BTreeMap<String, Quantity>;
-
-/// An amount as it is written. Files may have numbers where the API has only strings.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Quantity(pub(crate) String);
-
-impl<'de> Deserialize<'de> for Quantity {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Read;
-
-        impl Visitor<'_> for Read {
-            type Value = Quantity;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a quantity")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Quantity, E> {
-                Ok(Quantity(text.to_owned()))
-            }
-
-            fn visit_string<E: de::Error>(self, text: String) -> Result<Quantity, E> {
-                Ok(Quantity(text))
-            }
-
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Quantity, E> {
-                Ok(Quantity(number.to_string()))
-            }
-
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Quantity, E> {
-                Ok(Quantity(number.to_string()))
-            }
-
-            fn visit_f64<E: de::Error>(self, number: f64) -> Result<Quantity, E> {
-                Ok(Quantity(number.to_string()))
-            }
-        }
-
-        deserializer.deserialize_any(Read)
     }
 }

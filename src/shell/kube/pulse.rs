@@ -1,35 +1,87 @@
 //! Counts what arrives on each watch, so that a quiet watch can be told from a dead one: kube's
-//! watcher swallows bookmarks. It must not know what arrives.
+//! watcher swallows bookmarks. Spaces the starts of watches that deliver nothing: kube's watcher
+//! begins anew at once after each that ends. It must not know what arrives.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::{Request, Response, Uri};
 use http_body_util::BodyExt;
 use kube::client::{Body, DynBody};
+use tokio::time::{Instant, sleep_until};
 use tower::{BoxError, Layer, Service};
 
 use crate::model::object::Kind;
+use crate::shell::clock;
 
-/// How often something arrived on the watch of each kind: its response's head, an event, or a
-/// bookmark, which the API server sends about once a minute and just before a watch times out.
+/// Time between the starts of two watches of a kind: the first after a watch that delivered
+/// something, doubled after each that did not, up to the second.
+const APART: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// How often something arrived on the watch of each kind: an event or a bookmark, which the API
+/// server sends about once a minute and just before a watch times out. The head of a response does
+/// not count, since a proxy gives one whether or not anything stands behind it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pulses(Arc<[AtomicU64; Kind::ALL.len()]>);
+pub(crate) struct Pulses(Arc<[Pulse; Kind::ALL.len()]>);
+
+#[derive(Debug, Default)]
+struct Pulse {
+    count: AtomicU64,
+    starts: Mutex<Starts>,
+}
+
+/// When watches of a kind start.
+#[derive(Debug, Default)]
+struct Starts {
+    /// The last start, and what had arrived by then.
+    last: Option<(Instant, u64)>,
+    apart: Duration,
+}
+
+impl Starts {
+    /// When the next watch may start, and takes that as its start.
+    fn next(&mut self, now: Instant, count: u64) -> Instant {
+        let start = match self.last {
+            None => now,
+            Some((last, before)) => {
+                self.apart = if count == before {
+                    (self.apart * 2).clamp(APART.0, APART.1)
+                } else {
+                    APART.0
+                };
+                now.max(last + self.apart)
+            }
+        };
+        self.last = Some((start, count));
+        start
+    }
+}
 
 impl Pulses {
     /// How often something arrived so far.
     pub(crate) fn count(&self, kind: Kind) -> u64 {
-        self.of(kind).load(Ordering::Relaxed)
+        self.of(kind).count.load(Ordering::Relaxed)
     }
 
     fn beat(&self, kind: Kind) {
-        self.of(kind).fetch_add(1, Ordering::Relaxed);
+        self.of(kind).count.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn of(&self, kind: Kind) -> &AtomicU64 {
+    /// Waits until a watch may start.
+    async fn turn(&self, kind: Kind) {
+        let starts = &self.of(kind).starts;
+        let start = starts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .next(clock::monotonic(), self.count(kind));
+        sleep_until(start).await;
+    }
+
+    fn of(&self, kind: Kind) -> &Pulse {
         // `Kind::ALL` is in the order of the declaration.
         &self.0[kind as usize]
     }
@@ -76,13 +128,17 @@ where
         };
         let pulses = self.pulses.clone();
         async move {
+            pulses.turn(kind).await;
+            // Nothing is sent before this is awaited.
             let answer = answer.await?;
-            if answer.status().is_success() {
-                pulses.beat(kind);
+            if !answer.status().is_success() {
+                return Ok(answer);
             }
             Ok(answer.map(|body| {
                 let counted = body.map_frame(move |frame| {
-                    pulses.beat(kind);
+                    if frame.data_ref().is_some_and(|data| !data.is_empty()) {
+                        pulses.beat(kind);
+                    }
                     frame
                 });
                 Box::new(counted) as Box<DynBody>
@@ -103,8 +159,29 @@ fn watched(uri: &Uri) -> Option<Kind> {
 
 #[cfg(test)]
 mod tests {
-    use super::watched;
+    use std::time::Duration;
+
+    use super::{Starts, watched};
     use crate::model::object::Kind;
+    use crate::shell::clock;
+
+    #[test]
+    fn watches_that_deliver_nothing_start_ever_less_often() {
+        let mut starts = Starts::default();
+        let begin = clock::monotonic();
+        let mut start = |now: u64, count| {
+            let now = begin + Duration::from_secs(now);
+            starts.next(now, count).duration_since(begin).as_secs()
+        };
+        let empty: Vec<u64> = [0, 0, 1, 3, 7, 15, 31, 61]
+            .map(|now| start(now, 0))
+            .to_vec();
+        assert_eq!(empty, [0, 1, 3, 7, 15, 31, 61, 91]);
+        assert_eq!(start(91, 5), 92, "something arrived");
+        assert_eq!(start(92, 5), 94, "and then nothing");
+        assert_eq!(start(94, 5), 98);
+        assert_eq!(start(200, 5), 200, "long enough after the last one");
+    }
 
     #[test]
     fn watches_are_told_from_lists() {

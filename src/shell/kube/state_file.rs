@@ -20,6 +20,8 @@ pub(crate) enum StateError {
     Json(#[source] serde_json::Error),
     #[error("there is neither a List nor an object of a kind in it; print it with `-o json`")]
     NoKind,
+    #[error("item {0} of the List is no object, but {1}; print it with `-o json`")]
+    Item(usize, &'static str),
     #[error("the {kind} {name:?} is not as the API has it")]
     Object {
         kind: String,
@@ -43,12 +45,12 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Object>, StateError> {
         };
         if let Some(items) = document.items {
             let of = kind.strip_suffix("List").unwrap_or_default();
-            for item in items.0 {
-                objects.extend(read(item, of)?);
+            for (index, item) in items.0.into_iter().enumerate() {
+                objects.extend(read(item, of, index)?);
             }
         } else {
             let value = Value::Object(document.rest);
-            objects.extend(object(&kind, value)?);
+            objects.extend(object(&kind, value, 0)?);
         }
     }
     Ok(objects)
@@ -86,8 +88,9 @@ impl<'de> Deserialize<'de> for Items {
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Items, A::Error> {
                 let mut items = Vec::new();
                 while let Some(value) = seq.next_element::<Value>()? {
+                    let index = items.len();
                     items.push(match value["kind"].as_str().map(str::to_owned) {
-                        Some(kind) => Item::Read(object(&kind, value)),
+                        Some(kind) => Item::Read(object(&kind, value, index)),
                         None => Item::Unnamed(value),
                     });
                 }
@@ -99,17 +102,26 @@ impl<'de> Deserialize<'de> for Items {
     }
 }
 
-fn read(item: Item, of: &str) -> Result<Option<Object>, StateError> {
-    match item {
-        Item::Read(object) => object,
-        Item::Unnamed(value) => object(of, value),
-    }
+fn read(item: Item, of: &str, index: usize) -> Result<Option<Object>, StateError> {
+    let value = match item {
+        Item::Read(object) => return object,
+        Item::Unnamed(value) => value,
+    };
+    let what = match value {
+        Value::Object(_) => return object(of, value, index),
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+    };
+    Err(StateError::Item(index, what))
 }
 
 /// An object of a kind that is read; none of other kinds.
-fn object(kind: &str, value: Value) -> Result<Option<Object>, StateError> {
+fn object(kind: &str, value: Value, index: usize) -> Result<Option<Object>, StateError> {
     let read = match kind {
-        "Pod" => return Ok(Some(pod(value))),
+        "Pod" => return Ok(Some(pod(value, index))),
         "Node" => convert::<json::Node>(kind, value),
         "DaemonSet" => convert::<json::DaemonSet>(kind, value),
         "PodDisruptionBudget" => convert::<json::PodDisruptionBudget>(kind, value),
@@ -136,8 +148,9 @@ fn convert<T: Convert + DeserializeOwned>(kind: &str, value: Value) -> Result<Ob
     Ok(read.convert())
 }
 
-/// A pod, even one that makes no sense: it is told apart from the others by its name.
-fn pod(value: Value) -> Object {
+/// A pod, even one that makes no sense: it is told apart from the others by its name or, where it
+/// has none, by its place.
+fn pod(value: Value, index: usize) -> Object {
     let text = |field: &str| {
         value["metadata"][field]
             .as_str()
@@ -145,6 +158,10 @@ fn pod(value: Value) -> Object {
             .to_owned()
     };
     let (namespace, name) = (text("namespace"), text("name"));
+    if name.is_empty() {
+        let place = format!("(item {index})");
+        return broken_pod(&namespace, &place, "it has no metadata.name");
+    }
     let conditions = value["status"]["conditions"].as_array();
     let tried = conditions.is_some_and(|all| all.iter().any(|it| it["type"] == "PodScheduled"));
     match serde_json::from_value::<json::Pod>(value).map(Convert::convert) {
@@ -195,6 +212,27 @@ mod tests {
         };
         assert_eq!((broken.key.name.as_str(), broken.defects.len()), ("b", 1));
         assert!(sound.defects.is_empty() && sound.is_provisionable());
+    }
+
+    #[test]
+    fn a_pod_without_a_name_is_known_by_its_place() {
+        let text = r#"{"kind": "List", "items": [{"kind": "Node"}, {"kind": "Pod"}]}"#;
+        let objects = parse(text).expect("it is read");
+        let Some(Object::Pod(pod)) = objects.get(1) else {
+            panic!("a pod: {objects:?}")
+        };
+        assert_eq!(pod.key.name, "(item 1)");
+        assert!(pod.defects[0].contains("metadata.name"));
+    }
+
+    #[test]
+    fn an_item_that_is_no_object_is_named_by_its_place() {
+        let text = r#"{"kind": "List", "items": [{"kind": "Node"}, 7]}"#;
+        let error = parse(text).expect_err("a number is no object").to_string();
+        assert!(
+            error.contains("item 1") && error.contains("a number"),
+            "{error}"
+        );
     }
 
     #[test]

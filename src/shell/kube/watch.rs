@@ -5,12 +5,15 @@
 //! an error it is dropped and begun anew with a full listing, because the engine does not believe
 //! a broken watch before its next listing. Signs of life: each watch is asked to end after
 //! `WATCH_SECONDS` and the API server sends a bookmark before it does so, which `Pulses` counts on
-//! the very connection that is watched; a `WatchAlive` follows within `TICK`.
+//! the very connection that is watched; a `WatchAlive` follows within `TICK`. A watch that is
+//! answered and then delivers nothing gives no sign of life. `Pulses` also spaces the starts of
+//! watches that end without having delivered anything.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::pin;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -24,6 +27,7 @@ use tokio::time::{sleep, timeout};
 use crate::engine::event::Event;
 use crate::model::cluster::{Cluster, WatchList};
 use crate::model::object::{Kind, Object};
+use crate::shell::kube::advice::explained;
 use crate::shell::kube::client::Connection;
 use crate::shell::kube::convert::Convert;
 use crate::shell::kube::list::{ListError, PAGE, list};
@@ -40,6 +44,7 @@ const SILENCE_TICKS: u32 = 12;
 /// The watches of one cluster. They end when this is dropped.
 pub(crate) struct Watches {
     anew: BTreeMap<Kind, Arc<Notify>>,
+    broken: Arc<Notify>,
     _tasks: JoinSet<()>,
 }
 
@@ -48,6 +53,22 @@ impl Watches {
     pub(crate) fn rewatch(&self, kind: Kind) {
         if let Some(anew) = self.anew.get(&kind) {
             anew.notify_one();
+        }
+    }
+
+    /// Returns when one of them has panicked: its kind is watched no more.
+    pub(crate) async fn broken(&self) {
+        self.broken.notified().await;
+    }
+}
+
+/// Reports the panic of the task that holds it.
+struct Alarm(Arc<Notify>);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.notify_one();
         }
     }
 }
@@ -64,8 +85,10 @@ pub(crate) fn start(
         .and_then(|every| Duration::try_from(every).ok());
     let mut watches = Watches {
         anew: BTreeMap::new(),
+        broken: Arc::default(),
         _tasks: JoinSet::new(),
     };
+    let broken = watches.broken.clone();
     let mut source = |kind| {
         let anew = Arc::new(Notify::new());
         watches.anew.insert(kind, anew.clone());
@@ -82,7 +105,11 @@ pub(crate) fn start(
     macro_rules! spawn {
         ($($name:ident),*) => {$({
             let source = source(<json::$name as Convert>::NOUN);
-            tasks.spawn(keep_watching::<json::$name>(source));
+            let alarm = Alarm(broken.clone());
+            tasks.spawn(async move {
+                keep_watching::<json::$name>(source).await;
+                drop(alarm);
+            });
         })*};
     }
     spawn!(
@@ -125,9 +152,32 @@ impl From<mpsc::error::SendError<Event>> for Over {
     }
 }
 
-impl From<ListError> for Over {
-    fn from(error: ListError) -> Self {
-        Self::Broke(text::chain(&error))
+/// How the watch of a kind is doing.
+#[derive(Default)]
+struct Health {
+    /// Whether it has shown that it works since it was last begun.
+    well: bool,
+    /// Why it was lost, as last told.
+    told: Option<String>,
+}
+
+impl Health {
+    /// It works.
+    fn works(&mut self, cluster: &str, kind: &str) {
+        self.well = true;
+        if self.told.take().is_some() {
+            tracing::info!(cluster, kind, "watch is back");
+        }
+    }
+
+    /// It is lost. The same reason again is told to those who want to know more only.
+    fn lost(&mut self, cluster: &str, kind: &str, why: String) {
+        if self.told.as_ref() == Some(&why) {
+            tracing::debug!(cluster, kind, why, "watch lost");
+        } else {
+            tracing::warn!(cluster, kind, why, "watch lost");
+            self.told = Some(why);
+        }
     }
 }
 
@@ -137,37 +187,21 @@ where
     Seen<T>: Resource<DynamicType = ()>,
 {
     let mut backoff = DefaultBackoff::default();
-    let mut told = false;
+    let mut health = Health::default();
     loop {
-        let mut well = false;
+        health.well = false;
         let over = tokio::select! {
-            over = watch_once::<T>(&source, &mut well) => over,
+            over = watch_once::<T>(&source, &mut health) => over,
             () = source.anew.notified() => {
                 tracing::debug!(cluster = source.cluster, kind = T::PLURAL, "watch begins anew");
                 continue;
             }
         };
         let Over::Broke(why) = over else { return };
-        if well {
+        if health.well {
             backoff.reset();
-            told = false;
         }
-        if told {
-            tracing::debug!(
-                cluster = source.cluster,
-                kind = T::PLURAL,
-                why,
-                "watch lost"
-            );
-        } else {
-            tracing::warn!(
-                cluster = source.cluster,
-                kind = T::PLURAL,
-                why,
-                "watch lost"
-            );
-            told = true;
-        }
+        health.lost(&source.cluster, T::PLURAL, why);
         if source.events.send(Event::WatchLost(T::NOUN)).await.is_err() {
             return;
         }
@@ -175,19 +209,19 @@ where
     }
 }
 
-async fn watch_once<T: Convert>(source: &Source, well: &mut bool) -> Over
+async fn watch_once<T: Convert>(source: &Source, health: &mut Health) -> Over
 where
     Seen<T>: Resource<DynamicType = ()>,
 {
     let over = match source.poll {
-        None => stream::<T>(source, well).await,
-        Some(every) => poll::<T>(source, every, well).await,
+        None => stream::<T>(source, health).await,
+        Some(every) => poll::<T>(source, every, health).await,
     };
     over.unwrap_or_else(|over| over)
 }
 
-/// Follows one watcher. `well` turns true when it has shown that it works.
-async fn stream<T: Convert>(source: &Source, well: &mut bool) -> Result<Over, Over>
+/// Follows one watcher.
+async fn stream<T: Convert>(source: &Source, health: &mut Health) -> Result<Over, Over>
 where
     Seen<T>: Resource<DynamicType = ()>,
 {
@@ -217,7 +251,7 @@ where
             }
             if count != pulse {
                 pulse = count;
-                *well = true;
+                health.works(&source.cluster, T::PLURAL);
                 source.events.send(Event::WatchAlive(T::NOUN)).await?;
             }
             continue;
@@ -225,7 +259,7 @@ where
         silent = 0;
         match next {
             None => return Ok(Over::Broke("the watch ended".to_owned())),
-            Some(Err(error)) => return Ok(Over::Broke(text::chain(&error) + advice(&error))),
+            Some(Err(error)) => return Ok(Over::Broke(source.told(&error))),
             Some(Ok(watcher::Event::Init)) => listing.clear(),
             Some(Ok(watcher::Event::InitApply(seen))) => listing.push(seen.object.convert()),
             Some(Ok(watcher::Event::InitDone)) => {
@@ -233,14 +267,14 @@ where
                 source.events.send(Event::Reset(T::NOUN, listing)).await?;
             }
             Some(Ok(watcher::Event::Apply(seen))) => {
-                *well = true;
+                health.works(&source.cluster, T::PLURAL);
                 source
                     .events
                     .send(Event::Applied(seen.object.convert()))
                     .await?;
             }
             Some(Ok(watcher::Event::Delete(seen))) => {
-                *well = true;
+                health.works(&source.cluster, T::PLURAL);
                 source
                     .events
                     .send(Event::Deleted(T::NOUN, seen.object.key()))
@@ -250,33 +284,41 @@ where
     }
 }
 
-/// What to do about an error, where that is known.
-fn advice(error: &watcher::Error) -> &'static str {
-    use watcher::Error::{InitialListFailed, WatchFailed, WatchStartFailed};
-    let (InitialListFailed(error) | WatchStartFailed(error) | WatchFailed(error)) = error else {
-        return "";
-    };
-    match error {
-        kube::Error::Api(status) if status.is_forbidden() => {
-            "; grant the user of the kubeconfig get, list and watch on this kind"
+impl Source {
+    /// What went wrong, in words.
+    fn told(&self, error: &watcher::Error) -> String {
+        use watcher::Error::{InitialListFailed, WatchFailed, WatchStartFailed};
+        match error {
+            InitialListFailed(error) | WatchStartFailed(error) | WatchFailed(error) => {
+                self.explained(error)
+            }
+            _ => text::chain(error),
         }
-        kube::Error::Api(status) if status.code == 401 => {
-            "; give the kubeconfig credentials that this API accepts"
-        }
-        _ => "",
+    }
+
+    fn explained(&self, error: &kube::Error) -> String {
+        explained(error, &self.connection.server, &self.connection.kubeconfig)
     }
 }
 
 /// Lists a kind again and again, for where a proxy cuts watches.
-async fn poll<T: Convert>(source: &Source, every: Duration, well: &mut bool) -> Result<Over, Over>
+async fn poll<T: Convert>(
+    source: &Source,
+    every: Duration,
+    health: &mut Health,
+) -> Result<Over, Over>
 where
     Seen<T>: Resource<DynamicType = ()>,
 {
     let mut last = None;
     loop {
         let api = Api::<Seen<T>>::all(source.connection.client.clone());
-        let listed = list(&api, None).await?;
-        *well = true;
+        let listed = match list(&api, None).await {
+            Ok(listed) => listed,
+            Err(ListError::Api(error)) => return Ok(Over::Broke(source.explained(&error))),
+            Err(error) => return Ok(Over::Broke(text::chain(&error))),
+        };
+        health.works(&source.cluster, T::PLURAL);
         let print = Some(fingerprint(&listed));
         let event = if print == last {
             Event::WatchAlive(T::NOUN)

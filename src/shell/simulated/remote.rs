@@ -35,6 +35,15 @@ pub(crate) struct Remote {
     client: Client<HttpConnector, Full<Bytes>>,
 }
 
+/// Why there is no answer.
+struct Fault(FailureKind, String);
+
+impl From<String> for Fault {
+    fn from(why: String) -> Self {
+        Self(FailureKind::Unknown, why)
+    }
+}
+
 impl Remote {
     pub(crate) fn new(
         address: &str,
@@ -54,21 +63,17 @@ impl Remote {
 
     async fn ask(&self, path: &str, body: &impl Serialize) -> Answer {
         let answer = timeout(CALL, self.post(path, body)).await;
-        let unknown = |why: &str| Answer::Failed {
-            kind: FailureKind::Unknown,
-            text: text::bounded(&format!(
-                "ask the simulated cloud at {}: {why}",
-                self.address
-            )),
+        let Fault(kind, why) = match answer {
+            Ok(Ok(answer)) => return answer,
+            Ok(Err(fault)) => fault,
+            Err(_) => Fault::from("no answer".to_owned()),
         };
-        match answer {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(why)) => unknown(&why),
-            Err(_) => unknown("no answer"),
-        }
+        let address = &self.address;
+        let text = text::bounded(&format!("ask the simulated cloud at {address}: {why}"));
+        Answer::Failed { kind, text }
     }
 
-    async fn post(&self, path: &str, body: &impl Serialize) -> Result<Answer, String> {
+    async fn post(&self, path: &str, body: &impl Serialize) -> Result<Answer, Fault> {
         let body = serde_json::to_vec(body).map_err(|error| error.to_string())?;
         let request = Request::post(format!("http://{}{path}", self.address))
             .header("content-type", "application/json")
@@ -87,11 +92,18 @@ impl Remote {
             .map_err(|error| error.to_string())?
             .to_bytes();
         if !status.is_success() {
-            return Err(format!("{status}: {}", String::from_utf8_lossy(&body)));
+            let why = format!("{status}: {}", String::from_utf8_lossy(&body));
+            // The same request would be refused again.
+            let kind = if status.is_client_error() {
+                FailureKind::Invalid
+            } else {
+                FailureKind::Unknown
+            };
+            return Err(Fault(kind, why));
         }
         let answer: AnswerBody =
             serde_json::from_slice(&body).map_err(|error| error.to_string())?;
-        Answer::try_from(answer)
+        Ok(Answer::try_from(answer)?)
     }
 }
 

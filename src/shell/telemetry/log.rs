@@ -3,7 +3,9 @@
 
 use std::io::{self, IsTerminal};
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Registry, fmt, registry, reload};
 
 use crate::config::settings::{LogFormat, LogLevel};
 use crate::engine::report::Report;
@@ -16,7 +18,38 @@ const PODS: usize = 10;
 
 /// Lines go to stderr: as text, or as one JSON object each. `RUST_LOG` wins over `level`, which is
 /// for our own lines; of other crates only warnings are told.
-pub(crate) fn init(format: LogFormat, level: LogLevel) {
+pub(crate) fn init(format: LogFormat, level: LogLevel) -> Level {
+    let fixed = EnvFilter::try_from_default_env().ok();
+    let is_fixed = fixed.is_some();
+    let (filter, handle) = reload::Layer::new(fixed.unwrap_or_else(|| filter(level)));
+    let lines = fmt::layer().with_target(false).with_writer(io::stderr);
+    let lines = match format {
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+        LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
+        // The journal has the time already.
+        LogFormat::Journald => lines.without_time().with_ansi(false).boxed(),
+    };
+    // A second subscriber is refused, which only tests can see.
+    drop(registry().with(filter).with(lines).try_init());
+    Level((!is_fixed).then_some(handle))
+}
+
+/// What is left out of the log, which can change while the daemon runs; not where `RUST_LOG` says.
+pub(crate) struct Level(Option<reload::Handle<EnvFilter, Registry>>);
+
+impl Level {
+    /// From here on this is left out.
+    pub(crate) fn set(&self, level: LogLevel) {
+        let set = self.0.as_ref().map(|handle| handle.reload(filter(level)));
+        if let Some(Err(error)) = set {
+            tracing::warn!(%error, "the level of the log stays as it was");
+        }
+    }
+}
+
+/// Our own lines from this level on, and warnings of others. What kube says of each failed call is
+/// said by us as well, where it matters.
+fn filter(level: LogLevel) -> EnvFilter {
     let ours = match level {
         LogLevel::Error => "error",
         LogLevel::Warn => "warn",
@@ -24,19 +57,9 @@ pub(crate) fn init(format: LogFormat, level: LogLevel) {
         LogLevel::Debug => "debug",
         LogLevel::Trace => "trace",
     };
-    let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new(format!("warn,outrigger={ours}")));
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_target(false)
-        .with_writer(io::stderr);
-    // A second subscriber is refused, which only tests can see.
-    drop(match format {
-        LogFormat::Json => lines.json().flatten_event(true).try_init(),
-        LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).try_init(),
-        // The journal has the time already.
-        LogFormat::Journald => lines.without_time().with_ansi(false).try_init(),
-    });
+    EnvFilter::new(format!(
+        "warn,kube_client=off,kube_runtime=off,outrigger={ours}"
+    ))
 }
 
 fn usd(price: Option<Price>) -> Option<f64> {

@@ -38,6 +38,8 @@ impl Counted {
         let handle = recorder.handle();
         ::metrics::set_global_recorder(recorder).map_err(|_| MetricsError::Twice)?;
         gauge!("outrigger_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+        // Whoever counts has read one.
+        reloaded(true);
         let both = [
             (MetricNames::Karpenter, "karpenter_"),
             (MetricNames::Outrigger, "outrigger_"),
@@ -193,7 +195,7 @@ pub(crate) fn status(cluster: &ClusterName, ready: bool) {
         .set(f64::from(u8::from(ready)));
 }
 
-/// Notes how an attempt to read the configuration again went.
+/// Notes how the last attempt to read the configuration went.
 pub(crate) fn reloaded(well: bool) {
     gauge!("outrigger_config_last_reload_successful").set(f64::from(u8::from(well)));
     let now = clock::now().as_second();

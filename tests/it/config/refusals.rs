@@ -53,7 +53,8 @@ fn every_kind_of_fault_has_a_case() {
     }
     let missing: Vec<&str> = ProblemCode::ALL
         .iter()
-        .filter(|code| !codes.contains(code))
+        // Files are read by the shell; its cases are in door.rs.
+        .filter(|code| **code != ProblemCode::Unreadable && !codes.contains(code))
         .map(|code| code.as_str())
         .collect();
     assert!(missing.is_empty(), "no case for {missing:?}");

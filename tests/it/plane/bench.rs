@@ -159,6 +159,15 @@ impl Setup {
         Process::start(&arguments, &self.log("cloud"))
     }
 
+    /// The rounds of planning, from the daemon's log.
+    pub(crate) fn rounds(&self) -> String {
+        let text = fs::read_to_string(self.log("daemon")).unwrap_or_default();
+        let rounds = text
+            .lines()
+            .filter(|line| line.contains(" planned cluster="));
+        rounds.collect::<Vec<_>>().join("\n")
+    }
+
     /// The end of the daemons' log.
     pub(crate) fn tail(&self) -> String {
         let text = fs::read_to_string(self.log("daemon")).unwrap_or_default();

@@ -100,7 +100,13 @@ async fn pods_get_nodes_and_empty_nodes_go() {
         world.cost(),
         bytes_mb(peak),
     );
-    println!("{}", setup.tail());
+    println!("{}", setup.rounds());
+    if is_campaign() {
+        // Karpenter 1.14 on two cores: 16.4 s, 79.8 $/h, 3.2 s of CPU, 129 MB.
+        assert!(bound.as_secs_f64() <= 16.4, "slower than the rival");
+        assert!(cpu <= 1.6, "more than half the rival's CPU");
+        assert!(bytes_mb(peak) <= 64.5, "more than half the rival's memory");
+    }
     let quiet = |world: &World| world.empty_nodes() == 0 && world.bound() == pods;
     until(&api, &setup, 60, "no node without pods", quiet).await;
     scale(&api, "small", 0).await;
@@ -177,44 +183,72 @@ async fn a_daemon_that_is_killed_goes_on_where_it_was() {
     let mut daemon = setup.daemon();
     let api = client(plane.kubeconfig()).await;
     ready(&api).await;
-    deploy_both(&api).await;
-    let kills = if is_campaign() { 20 } else { 3 };
-    for kill in 0..kills {
-        // The first decision comes five seconds after a start: moments before and after it.
-        let wait = 500 + scatter(kill) % 8_000;
-        tokio::time::sleep(Duration::from_millis(wait)).await;
-        daemon.kill();
-        daemon = setup.daemon();
-        let claims = live_by_claim(port).await;
-        assert!(
-            claims.values().all(|count| *count == 1),
-            "two live instances: {claims:?}"
-        );
-    }
     let pods = 2 * size();
     let quiet = |world: &World| world.bound() == pods && world.empty_nodes() == 0;
+    let gone = |world: &World| world.nodes.is_empty();
+    // Once without a kill, to compare with.
+    deploy_both(&api).await;
+    let calm = until(&api, &setup, 180, "all pods bound", quiet)
+        .await
+        .cost();
+    scale(&api, "small", 0).await;
+    scale(&api, "large", 0).await;
+    until(&api, &setup, 180, "every node gone", gone).await;
+    let before = instances(port).await.len();
+
+    let kills: u64 = if is_campaign() { 20 } else { 4 };
+    scale(&api, "small", size()).await;
+    scale(&api, "large", size()).await;
+    for kill in 0..kills * 3 / 4 {
+        daemon = kill_later(daemon, &setup, kill).await;
+        assert_single(port).await;
+    }
     let world = until(&api, &setup, 180, "all pods bound, no node empty", quiet).await;
-    let launched = instances(port).await.len();
+    let launched = instances(port).await.len() - before;
     println!(
-        "{kills} kills: {launched} instances launched for {} nodes of {:.2} $/h",
+        "{kills} kills: {launched} instances launched for {} nodes of {:.2} $/h; {calm:.2} $/h \
+         without a kill",
         world.nodes.len(),
         world.cost()
     );
     let beyond = launched - world.nodes.len();
+    let allowed = usize::try_from(kills).expect("few");
+    assert!(beyond <= allowed, "{beyond} launched beyond need");
     assert!(
-        beyond <= usize::try_from(kills).expect("few"),
-        "{beyond} launched beyond need"
+        world.cost() <= 1.05 * calm || !is_campaign(),
+        "dearer by more than 5 %"
     );
     let left = nodeless(port, &world).await;
     assert!(left.is_empty(), "instances without a Node: {left:?}");
     scale(&api, "small", 0).await;
     scale(&api, "large", 0).await;
-    until(&api, &setup, 180, "every node gone", |world| {
-        world.nodes.is_empty()
-    })
-    .await;
+    for kill in kills * 3 / 4..kills {
+        daemon = kill_later(daemon, &setup, kill).await;
+    }
+    until(&api, &setup, 180, "every node gone", gone).await;
+    assert_single(port).await;
     assert_eq!(live_by_claim(port).await, BTreeMap::new());
     drop(daemon);
+}
+
+/// Kills the daemon at some moment, and starts it anew. The first decision comes five seconds after
+/// a start: moments before and after it.
+async fn kill_later(mut daemon: Process, setup: &Setup, kill: u64) -> Process {
+    let wait = 500 + scatter(kill) % 8_000;
+    tokio::time::sleep(Duration::from_millis(wait)).await;
+    daemon.kill();
+    setup.daemon()
+}
+
+/// No claim ever had two instances, live or ended.
+async fn assert_single(cloud: u16) {
+    let mut claims: BTreeMap<String, usize> = BTreeMap::new();
+    for instance in instances(cloud).await {
+        let claim = instance["tags"]["outrigger.dev/claim"].to_string();
+        *claims.entry(claim).or_insert(0) += 1;
+    }
+    claims.retain(|_, count| *count > 1);
+    assert_eq!(claims, BTreeMap::new(), "claims with two instances");
 }
 
 /// A daemon behind a proxy, with a few pods running on nodes it made.
@@ -249,41 +283,40 @@ async fn nothing_is_touched_while_the_view_is_not_whole() {
     let (proxy, setup, _cloud, _daemon) = behind_proxy(plane.kubeconfig(), port).await;
     let api = client(plane.kubeconfig()).await;
     ready(&api).await;
-    deploy(&api, "stays", 12, "60", "100Gi").await;
-    deploy(&api, "goes", 12, "60", "100Gi").await;
-    until(&api, &setup, 90, "all pods bound", |world| {
-        world.bound() == 24
-    })
-    .await;
-    let quiet = |world: &World| world.empty_nodes() == 0 && world.tainted_nodes() == 0;
-    let before = until(&api, &setup, 60, "all nodes settled", quiet).await;
-    let seconds = if is_campaign() { 60 } else { 15 };
+    // Each pod fills a node: those of one Deployment never share one with the other's.
+    deploy(&api, "stays", 3, "130", "100Gi").await;
+    deploy(&api, "goes", 3, "130", "100Gi").await;
+    let full = |world: &World| {
+        world.bound() == 6 && world.empty_nodes() == 0 && world.tainted_nodes() == 0
+    };
+    let mut before = until(&api, &setup, 90, "all pods bound", full).await;
+    let seconds = if is_campaign() { 120 } else { 15 };
 
     for fault in [Fault::CutWatches, Fault::TruncateLists, Fault::Refuse] {
         proxy.set(fault);
+        // Nodes get empty that the daemon must not judge now, and would end soon if it did.
+        scale(&api, "goes", 0).await;
         tokio::time::sleep(Duration::from_secs(seconds)).await;
         let now = World::read(&api).await;
+        let tail = setup.tail();
         assert!(
             untouched(&before, &now),
-            "{fault:?}: a node was touched\n{}",
-            setup.tail()
+            "{fault:?}: a node was touched\n{tail}"
         );
-        assert_eq!(
-            live_by_claim(port).await.len(),
-            before.nodes.len(),
-            "{fault:?}"
-        );
+        let live = live_by_claim(port).await.len();
+        assert_eq!(live, before.nodes.len(), "{fault:?}");
         proxy.set(Fault::None);
-        tokio::time::sleep(Duration::from_secs(15)).await;
-        let now = World::read(&api).await;
-        assert!(
-            untouched(&before, &now),
-            "after {fault:?}: a node was touched\n{}",
-            setup.tail()
-        );
+        until(&api, &setup, 90, "empty nodes go afterwards", |world| {
+            world.nodes.len() == 3 && world.bound() == 3
+        })
+        .await;
+        scale(&api, "goes", 3).await;
+        before = until(&api, &setup, 90, "all pods bound again", full).await;
     }
+    assert!(proxy.truncated() > 0, "lists were cut short");
     plane.stop_api().expect("the API stops");
-    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    let minute = if is_campaign() { 60 } else { 12 };
+    tokio::time::sleep(Duration::from_secs(minute)).await;
     assert_eq!(
         live_by_claim(port).await.len(),
         before.nodes.len(),
@@ -293,7 +326,7 @@ async fn nothing_is_touched_while_the_view_is_not_whole() {
 
     scale(&api, "goes", 24).await;
     until(&api, &setup, 180, "launches go on by themselves", |world| {
-        world.bound() == 36
+        world.bound() == 27
     })
     .await;
     scale(&api, "stays", 0).await;

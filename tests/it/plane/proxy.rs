@@ -2,18 +2,20 @@
 //! It must not know what the daemon makes of it.
 
 use std::fmt::Write as _;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt, stream};
 use http_body_util::BodyExt;
 use kube::Client;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::watch;
 
@@ -24,7 +26,7 @@ pub(crate) enum Fault {
     None,
     /// Watches end at once and are not answered again; lists are.
     CutWatches,
-    /// Watches end once, and every list lacks two thirds of its objects.
+    /// Watches break once, resumptions are refused as too old, and every list lacks two thirds.
     TruncateLists,
     /// Every request is refused.
     Refuse,
@@ -33,6 +35,7 @@ pub(crate) enum Fault {
 /// A running proxy.
 pub(crate) struct Proxy {
     fault: watch::Sender<Fault>,
+    truncated: Arc<AtomicU64>,
     kubeconfig: PathBuf,
     _dir: TempDir,
 }
@@ -41,6 +44,7 @@ pub(crate) struct Proxy {
 struct Passing {
     client: Client,
     fault: watch::Receiver<Fault>,
+    truncated: Arc<AtomicU64>,
 }
 
 impl Proxy {
@@ -51,9 +55,11 @@ impl Proxy {
             .await
             .expect("a port");
         let port = listener.local_addr().expect("an address").port();
+        let truncated = Arc::new(AtomicU64::new(0));
         let passing = Arc::new(Passing {
             client,
             fault: receiver,
+            truncated: Arc::clone(&truncated),
         });
         let router = Router::new().fallback(pass).with_state(passing);
         tokio::spawn(async move { axum::serve(listener, router).await });
@@ -69,6 +75,7 @@ impl Proxy {
         std::fs::write(&kubeconfig, text).expect("the kubeconfig is written");
         Self {
             fault,
+            truncated,
             kubeconfig,
             _dir: dir,
         }
@@ -76,6 +83,11 @@ impl Proxy {
 
     pub(crate) fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
+    }
+
+    /// How many lists were cut short so far.
+    pub(crate) fn truncated(&self) -> u64 {
+        self.truncated.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set(&self, fault: Fault) {
@@ -90,6 +102,12 @@ async fn pass(State(passing): State<Arc<Passing>>, request: Request) -> Response
     let lists = request.method() == "GET" && !watches;
     if fault == Fault::Refuse || (fault == Fault::CutWatches && watches) {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    }
+    if fault == Fault::TruncateLists && watches {
+        // So does an API server whose history is gone: the watch has to list anew.
+        let text = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+            "reason": "Expired", "code": 410, "message": "too old resource version"});
+        return (StatusCode::GONE, text.to_string()).into_response();
     }
     let (parts, body) = request.into_parts();
     let Ok(body) = body.collect().await else {
@@ -119,16 +137,23 @@ async fn pass(State(passing): State<Arc<Passing>>, request: Request) -> Response
             .await
             .map(|body| body.to_bytes())
             .unwrap_or_default();
+        passing.truncated.fetch_add(1, Ordering::Relaxed);
         return outer
             .body(Body::from(truncated(&bytes)))
             .unwrap_or_default();
     }
     if watches {
         let mut change = passing.fault.clone();
+        // It breaks in the middle, as connections do; an end in good order would mean no harm.
         let cut = async move {
             let _ = change.wait_for(|now| *now != Fault::None).await;
+            Err(io::Error::other("cut"))
         };
-        let stream = body.into_data_stream().take_until(cut);
+        let whole = body.into_data_stream().map_err(io::Error::other);
+        let stream = stream::select(whole, stream::once(cut)).scan(false, |over, item| {
+            let ended = std::mem::replace(over, item.is_err());
+            std::future::ready((!ended).then_some(item))
+        });
         return outer.body(Body::from_stream(stream)).unwrap_or_default();
     }
     let bytes = body

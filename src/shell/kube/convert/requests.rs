@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use crate::model::quantity::Resources;
 use crate::shell::kube::object::{
-    Container, ContainerResources, ContainerStatus, PodSpec, PodStatus, Quantities,
+    Container, ContainerResources, ContainerStatus, PodSpec, PodStatus,
 };
+use crate::shell::kube::quantity::Quantity;
 
 /// Adds up a pod; what cannot be read goes to `defects`.
 pub(super) fn requests(spec: &PodSpec, status: &PodStatus, defects: &mut Vec<String>) -> Resources {
@@ -110,7 +111,7 @@ fn override_by_pod(sum: &mut Resources, whole: &ContainerResources, defects: &mu
     }
 }
 
-fn read(quantities: &Quantities, defects: &mut Vec<String>) -> Resources {
+fn read(quantities: &BTreeMap<String, Quantity>, defects: &mut Vec<String>) -> Resources {
     let mut resources = Resources::default();
     for (name, quantity) in quantities {
         if let Err(error) = resources.set(name, &quantity.0) {
@@ -157,6 +158,15 @@ mod tests {
                 {"restartPolicy": "Always", "resources": {"requests": {"cpu": "400m"}}},
                 {"resources": {"requests": {"cpu": "2"}}}]}}"#,
             "cpu 2400m, memory 64Mi, pods 1",
+        );
+    }
+
+    #[test]
+    fn an_amount_that_is_null_is_none() {
+        check(
+            r#"{"spec": {"containers": [
+                {"resources": {"requests": {"cpu": "1", "memory": null}}}]}}"#,
+            "cpu 1, pods 1",
         );
     }
 

@@ -24,8 +24,8 @@ pub(super) fn expressions(expressions: &[Expression]) -> Result<Requirements, St
     Ok(requirements)
 }
 
-/// What a label selector selects; one that cannot be read selects everything, so that whatever it
-/// protects stays protected.
+/// What a label selector selects. Of one whose expressions cannot be read only the labels count, so
+/// that it selects more rather than less and whatever it protects stays protected.
 pub(super) fn labels(selector: LabelSelector) -> Requirements {
     let mut requirements = expressions(&selector.match_expressions).unwrap_or_default();
     requirements.add_all(&Requirements::from_labels(&selector.match_labels));

@@ -1,0 +1,322 @@
+//! The door: what the real binary says, serves and returns, as processes around it see it.
+//! It must not know how any of that is decided.
+
+use std::fs;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use api::{Api, Manner, kubeconfig_for};
+use process::{Process, get, run, within};
+
+mod api;
+
+mod process;
+
+/// A directory of configuration.
+struct Config(TempDir);
+
+impl Config {
+    fn new(text: &str) -> Self {
+        let config = Self(TempDir::new().expect("a directory"));
+        config.write(text);
+        config
+    }
+
+    fn write(&self, text: &str) {
+        fs::write(self.0.path().join("main.hcl"), text).expect("written");
+    }
+
+    fn path(&self) -> &str {
+        self.0.path().to_str().expect("a readable path")
+    }
+
+    fn daemon(&self) -> Process {
+        let log = self.0.path().join("log");
+        Process::start(&["run", "--config", self.path()], &log)
+    }
+}
+
+const LISTEN: &str = "telemetry { listen = \"127.0.0.1:0\" }\n";
+
+/// An observed cluster.
+fn cluster(name: &str, kubeconfig: &Path) -> String {
+    let path = kubeconfig.display();
+    format!(
+        "cluster \"{name}\" {{\n  kubeconfig {{ path = \"{path}\" }}\n  simulated {{}}\n}}\n\
+         pool \"{name}\" {{}}\n"
+    )
+}
+
+/// A managed one with a simulated cloud in the daemon.
+fn managed(kubeconfig: &Path) -> String {
+    let path = kubeconfig.display();
+    format!(
+        "outrigger {{ installation = \"it\" }}\ncluster \"it\" {{\n  mode = \"manage\"\n  \
+         kubeconfig {{ path = \"{path}\" }}\n  simulated {{ boot = \"0s\" }}\n}}\n\
+         pool \"it\" {{}}\n"
+    )
+}
+
+fn pod(name: &str, cpu: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"namespace": "a", "name": name, "uid": name, "resourceVersion": "1"},
+        "spec": {"schedulerName": "default-scheduler",
+            "containers": [{"name": "a", "resources": {"requests": {"cpu": cpu}}}]},
+        "status": {"phase": "Pending", "conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]},
+    })
+}
+
+#[test]
+fn a_daemon_that_cannot_start_ends_with_78_and_says_why() {
+    let check = |arguments: &[&str], expect: &[&str]| {
+        let output = run(arguments, "");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(78), "{arguments:?}\n{text}");
+        for expect in expect {
+            assert!(text.contains(expect), "{expect} in:\n{text}");
+        }
+    };
+    let bad = Config::new("cluster \"a\" {\n  kubeconfg { path = \"x\" }\n}\n");
+    check(
+        &["run", "--config", bad.path()],
+        &["main.hcl line 2", "[unknown-block]", "kubeconfig"],
+    );
+    let empty = TempDir::new().expect("a directory");
+    let path = empty.path().to_str().expect("a readable path");
+    check(
+        &["run", "--config", path],
+        &["[unreadable]", "ends in .hcl", "= help:"],
+    );
+    let broken = bad.0.path().join("kubeconfig");
+    fs::write(&broken, "clusters: {").expect("written");
+    let config = Config::new(&cluster("a", &broken));
+    check(
+        &["run", "--config", config.path()],
+        &["cluster \"a\"", "kubeconfig", "= help:"],
+    );
+    let none = Config::new(LISTEN);
+    check(&["run", "--config", none.path()], &["names no cluster"]);
+    check(&["run", "--nonsense"], &["--nonsense"]);
+}
+
+#[test]
+fn validate_reports_all_problems_of_all_files_as_json() {
+    let config = Config::new("nonsense {}\n");
+    fs::write(config.0.path().join("b.hcl"), [0xff]).expect("written");
+    let output = run(&["validate", "-json", config.path()], "");
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["format_version"], "1.0");
+    assert_eq!(report["valid"], false);
+    assert_eq!(report["error_count"], 2);
+    let diagnostics = report["diagnostics"].as_array().expect("a list");
+    let codes: Vec<&Value> = diagnostics.iter().map(|it| &it["code"]).collect();
+    assert_eq!(codes, ["unreadable", "unknown-block"]);
+    for diagnostic in diagnostics {
+        for field in ["severity", "summary", "detail", "code"] {
+            assert!(diagnostic[field].is_string(), "{field} in {diagnostic}");
+        }
+    }
+    let good = Config::new(LISTEN);
+    let output = run(&["validate", good.path()], "");
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("0 clusters, 0 pools"), "{text}");
+}
+
+#[test]
+fn a_reload_keeps_the_old_configuration_or_takes_the_new_one_whole() {
+    let api = Api::start(Manner::Well, Vec::new());
+    let one = format!("{LISTEN}{}", cluster("one", api.kubeconfig()));
+    let config = Config::new(&one);
+    let mut daemon = config.daemon();
+    let admin = daemon.admin();
+    let metrics = || get(&admin, "/metrics").1;
+    let has = |text: &str| {
+        let found = within(10, || metrics().contains(text).then_some(()));
+        assert!(found.is_some(), "{text} in:\n{}", metrics());
+    };
+    has("outrigger_config_last_reload_successful 1");
+    has("outrigger_cluster_up{cluster=\"one\"}");
+
+    config.write("nonsense {}\n");
+    daemon.signal("HUP");
+    daemon.logged("configuration not reloaded", 1);
+    has("outrigger_config_last_reload_successful 0");
+    let none = cluster("two", Path::new("/nowhere/kubeconfig"));
+    config.write(&format!("{one}{none}"));
+    daemon.signal("HUP");
+    daemon.logged("configuration not reloaded", 2);
+    assert!(!metrics().contains("cluster=\"two\""));
+
+    config.write(&format!("{one}{}", cluster("two", api.kubeconfig())));
+    daemon.signal("HUP");
+    daemon.logged("configuration reloaded", 1);
+    has("outrigger_config_last_reload_successful 1");
+    has("outrigger_cluster_up{cluster=\"two\"}");
+    let (_, text) = get(&admin, "/readyz?verbose");
+    assert!(text.contains("cluster two:"), "{text}");
+
+    // The same path with another content is another connection.
+    let text = fs::read_to_string(api.kubeconfig()).expect("read");
+    fs::write(api.kubeconfig(), format!("{text}# rotated\n")).expect("written");
+    config.write(&one.replace("127.0.0.1:0", "127.0.0.1:1"));
+    daemon.signal("HUP");
+    daemon.logged("configuration reloaded", 2);
+    daemon.logged("cluster stopped", 2);
+    daemon.logged("telemetry.listen has changed", 1);
+    has("outrigger_cluster_up{cluster=\"two\"} 0");
+    daemon.signal("TERM");
+    assert_eq!(daemon.ends(10).code(), Some(0));
+}
+
+#[test]
+fn a_daemon_becomes_ready_and_says_so() {
+    let api = Api::start(Manner::Well, Vec::new());
+    let config = Config::new(&format!("{LISTEN}{}", cluster("a", api.kubeconfig())));
+    let mut daemon = config.daemon();
+    let admin = daemon.admin();
+    assert_eq!(get(&admin, "/livez").0, 200);
+    assert_eq!(get(&admin, "/readyz").0, 503);
+    let ready = within(15, || (get(&admin, "/readyz").0 == 200).then_some(()));
+    assert!(ready.is_some(), "{}", daemon.log());
+    let (status, metrics) = get(&admin, "/metrics");
+    assert_eq!(status, 200);
+    assert!(
+        metrics.contains("outrigger_cluster_up{cluster=\"a\"} 1"),
+        "{metrics}"
+    );
+    assert!(
+        metrics.contains("outrigger_build_info{version="),
+        "{metrics}"
+    );
+    daemon.signal("TERM");
+    assert_eq!(daemon.ends(10).code(), Some(0));
+}
+
+#[test]
+fn a_daemon_stops_while_nothing_answers_it() {
+    let api = Api::start(Manner::Hang, Vec::new());
+    let config = Config::new(&format!("{LISTEN}{}", managed(api.kubeconfig())));
+    let mut daemon = config.daemon();
+    daemon.logged("cluster started", 1);
+    assert_eq!(get(&daemon.admin(), "/readyz").0, 503);
+    daemon.signal("TERM");
+    assert_eq!(daemon.ends(5).code(), Some(0));
+
+    // A plugin that gives credentials when it likes.
+    let exec = "{exec: {apiVersion: client.authentication.k8s.io/v1, command: sleep, \
+                args: [\"15\"], interactiveMode: Never}}";
+    fs::write(api.kubeconfig(), kubeconfig_for(1, exec)).expect("written");
+    let mut daemon = config.daemon();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    daemon.signal("TERM");
+    assert_eq!(daemon.ends(5).code(), Some(0));
+}
+
+#[test]
+fn a_busy_usual_port_does_not_stop_a_daemon() {
+    // Ours or somebody else's: it is busy.
+    let _busy = TcpListener::bind("127.0.0.1:9464");
+    let api = Api::start(Manner::Well, Vec::new());
+    let config = Config::new(&cluster("a", api.kubeconfig()));
+    let mut daemon = config.daemon();
+    daemon.logged("going on without /livez", 1);
+    daemon.logged("cluster started", 1);
+    daemon.signal("TERM");
+    assert_eq!(daemon.ends(10).code(), Some(0));
+}
+
+#[test]
+fn a_simulated_cloud_in_the_daemon_registers_nodes() {
+    let api = Api::start(Manner::Well, vec![pod("p", "1500m")]);
+    let config = Config::new(&format!("{LISTEN}{}", managed(api.kubeconfig())));
+    let daemon = config.daemon();
+    let nodes = within(18, || Some(api.nodes()).filter(|it| !it.is_empty()));
+    assert!(nodes.is_some_and(|it| it.len() == 1), "{}", daemon.log());
+}
+
+#[test]
+fn a_simulated_cloud_stops_with_a_request_half_sent() {
+    let dir = TempDir::new().expect("a directory");
+    let arguments = ["simulated-cloud", "--listen", "127.0.0.1:0"];
+    let mut cloud = Process::start(&arguments, &dir.path().join("log"));
+    let address = cloud.address("simulated cloud listens on ");
+    let mut half = TcpStream::connect(&address).expect("it listens");
+    let text = "POST /v1/list HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n\
+                content-length: 100\r\n\r\n{";
+    half.write_all(text.as_bytes()).expect("sent");
+    assert_eq!(get(&address, "/v1/instances").0, 200);
+    cloud.signal("TERM");
+    assert_eq!(cloud.ends(5).code(), Some(0));
+}
+
+#[test]
+fn a_plan_as_json_has_every_field() {
+    let config = Config::new("cluster \"a\" {\n  simulated {}\n}\npool \"a\" {}\n");
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"},
+        "status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "10"},
+            "conditions": [{"type": "Ready", "status": "True"}]}});
+    let pods = [pod("fits", "100m"), pod("new", "2"), pod("never", "100000")];
+    let nonsense = pod("nonsense", "many");
+    let items: Vec<Value> = pods.into_iter().chain([nonsense, node]).collect();
+    let state = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    let arguments = [
+        "plan",
+        "--config",
+        config.path(),
+        "--cluster-state",
+        "-",
+        "--json",
+    ];
+    let output = run(&arguments, &state);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    let plan: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(plan["format_version"].is_string());
+    for field in ["solve_seconds", "usd_per_h_before", "usd_per_h_after"] {
+        assert!(plan[field].is_number(), "{field} in {plan:#}");
+    }
+    let launch = &plan["launches"][0];
+    for field in ["claim", "pool", "instance_type", "zone", "capacity_type"] {
+        assert!(launch[field].is_string(), "{field} in {plan:#}");
+    }
+    assert_eq!(launch["instance_types"][0], launch["instance_type"]);
+    assert!(launch["usd_per_h"].is_number());
+    assert_eq!(launch["pods"], json!(["a/new"]));
+    assert_eq!(
+        plan["placed_on_existing"],
+        json!([{"node": "n", "pods": ["a/fits"]}])
+    );
+    let unplaced = plan["unplaced"].as_array().expect("a list");
+    let names: Vec<&Value> = unplaced.iter().map(|it| &it["pod"]).collect();
+    assert_eq!(names, ["a/never", "a/nonsense"]);
+    for reason in unplaced.iter().filter_map(|it| it["reasons"].get(0)) {
+        assert!(reason["code"].is_string() && reason["text"].is_string());
+        assert!(reason.get("pool").is_some());
+    }
+    assert!(plan["retire"].is_array());
+}
+
+#[test]
+fn a_simulation_as_json_is_one_object_a_line_and_the_same_for_the_same_seed() {
+    let day = || run(&["simulate", "--json", "--seed", "5"], "");
+    let (one, other) = std::thread::scope(|scope| {
+        let other = scope.spawn(day);
+        (day(), other.join().expect("it runs"))
+    });
+    assert_eq!(one.status.code(), Some(0));
+    assert!(one.stdout == other.stdout, "the same seed gave other bytes");
+    let text = String::from_utf8(one.stdout).expect("UTF-8");
+    assert!(text.lines().count() > 10);
+    for line in text.lines() {
+        let line: Value = serde_json::from_str(line).expect("JSON");
+        assert!(line.is_object(), "{line}");
+    }
+}

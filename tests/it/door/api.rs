@@ -1,0 +1,132 @@
+//! A small Kubernetes API on loopback: empty but for what a test puts there.
+//! It must not know who asks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::{Json, Router};
+use futures::stream;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::time::sleep;
+
+/// How requests are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// As an API does.
+    Well,
+    /// Never.
+    Hang,
+}
+
+/// What there is.
+#[derive(Debug)]
+struct World {
+    manner: Manner,
+    pods: Vec<Value>,
+    /// Names of the Nodes that were created.
+    nodes: Mutex<Vec<String>>,
+}
+
+/// A running API.
+pub(crate) struct Api {
+    kubeconfig: PathBuf,
+    world: Arc<World>,
+    _dir: TempDir,
+    _runtime: Runtime,
+}
+
+impl Api {
+    /// Serves on a free port.
+    pub(crate) fn start(manner: Manner, pods: Vec<Value>) -> Self {
+        let world = Arc::new(World {
+            manner,
+            pods,
+            nodes: Mutex::default(),
+        });
+        let runtime = Runtime::new().expect("a runtime");
+        let bound = runtime.block_on(TcpListener::bind("127.0.0.1:0"));
+        let listener = bound.expect("a free port");
+        let port = listener.local_addr().expect("an address").port();
+        let router = Router::new().fallback(answer).with_state(world.clone());
+        runtime.spawn(async move { axum::serve(listener, router).await });
+        let dir = TempDir::new().expect("a directory");
+        let kubeconfig = dir.path().join("kubeconfig");
+        fs::write(&kubeconfig, kubeconfig_for(port, "{}")).expect("written");
+        Self {
+            kubeconfig,
+            world,
+            _dir: dir,
+            _runtime: runtime,
+        }
+    }
+
+    pub(crate) fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// The Nodes that were created so far.
+    pub(crate) fn nodes(&self) -> Vec<String> {
+        let nodes = self.world.nodes.lock();
+        nodes.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A kubeconfig for an API on loopback and a user.
+pub(crate) fn kubeconfig_for(port: u16, user: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: it\n\
+         clusters: [{{name: it, cluster: {{server: \"http://127.0.0.1:{port}\"}}}}]\n\
+         contexts: [{{name: it, context: {{cluster: it, user: it}}}}]\n\
+         users: [{{name: it, user: {user}}}]\n"
+    )
+}
+
+async fn answer(State(world): State<Arc<World>>, request: Request) -> Response {
+    if world.manner == Manner::Hang {
+        std::future::pending::<()>().await;
+    }
+    let watch = request
+        .uri()
+        .query()
+        .is_some_and(|it| it.contains("watch=true"));
+    let path = request.uri().path().to_owned();
+    let plural = path.rsplit('/').next().unwrap_or_default();
+    if *request.method() == Method::POST && plural == "nodes" {
+        let body = axum::body::to_bytes(request.into_body(), 1 << 20).await;
+        let node: Value = serde_json::from_slice(&body.expect("a body")).expect("a node");
+        let name = node["metadata"]["name"].as_str().unwrap_or_default();
+        let nodes = world.nodes.lock();
+        nodes
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(name.to_owned());
+        return (StatusCode::CREATED, Json(node)).into_response();
+    }
+    if watch {
+        return Body::from_stream(stream::unfold((), |()| bookmark())).into_response();
+    }
+    let items = if plural == "pods" {
+        world.pods.clone()
+    } else {
+        Vec::new()
+    };
+    let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"},
+        "items": items});
+    Json(list).into_response()
+}
+
+/// A sign of life, once a second.
+async fn bookmark() -> Option<(Result<Bytes, std::io::Error>, ())> {
+    sleep(Duration::from_secs(1)).await;
+    let bookmark = json!({"type": "BOOKMARK",
+        "object": {"kind": "Pod", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}}});
+    Some((Ok(Bytes::from(format!("{bookmark}\n"))), ()))
+}
