@@ -73,6 +73,8 @@ pub struct Engine {
     observed_leaving: BTreeSet<ClaimId>,
     orphans: BTreeMap<NodeName, Timestamp>,
     interrupted: BTreeMap<InstanceId, Timestamp>,
+    /// Whether we may not name nodes to pods: then it is not tried again.
+    hints_denied: bool,
 }
 
 impl Engine {
@@ -95,6 +97,7 @@ impl Engine {
             observed_leaving: BTreeSet::new(),
             orphans: BTreeMap::new(),
             interrupted: BTreeMap::new(),
+            hints_denied: false,
         }
     }
 

@@ -53,6 +53,19 @@ impl Engine {
                 };
                 self.probed(kind, alive, now);
             }
+            FlightKind::Hint(claim, pod) => {
+                let denied = matches!(
+                    answer,
+                    Answer::Failed {
+                        kind: FailureKind::Denied,
+                        ..
+                    }
+                );
+                self.hints_denied |= denied;
+                if let Some(work) = self.works.get_mut(&claim) {
+                    work.hints.insert(pod, false);
+                }
+            }
             FlightKind::Rewatch | FlightKind::Orphan(_) => {}
         }
     }
@@ -144,7 +157,7 @@ impl Engine {
                 self.succeeded(id);
             }
             (
-                Step::Register | Step::Initialize | Step::Untaint | Step::DeleteNode,
+                Step::Register | Step::Open | Step::Initialize | Step::Untaint | Step::DeleteNode,
                 Answer::Done,
             ) => {
                 self.succeeded(id);

@@ -71,6 +71,16 @@ pub enum Command {
         /// UID it must have.
         uid: String,
     },
+    /// Name the node a waiting pod is planned for, if it still has this UID: the scheduler looks
+    /// there first, and keeps the room for it. Source: Kubernetes, KEP-1923 and KEP-5278.
+    Hint {
+        /// The pod.
+        pod: PodKey,
+        /// UID it must have.
+        uid: String,
+        /// The node.
+        node: NodeName,
+    },
     /// List the pods bound to a node, straight from the API server, past every cache.
     ListPodsOn {
         /// The node.
@@ -111,6 +121,7 @@ impl Command {
             Self::PatchNode(_) => "patch_node",
             Self::DeleteNode { .. } => "delete_node",
             Self::Evict { .. } => "evict",
+            Self::Hint { .. } => "hint",
             Self::ListPodsOn { .. } => "list_pods_on",
             Self::Probe { .. } => "probe",
             Self::Rewatch { .. } => "rewatch",

@@ -9,13 +9,14 @@ use crate::engine::Engine;
 use crate::engine::command::{Command, NodePatch};
 use crate::engine::work::{FlightKind, Step};
 use crate::model::claim::Phase;
-use crate::model::id::ClaimId;
+use crate::model::id::{ClaimId, PodKey};
 use crate::model::labels::{
     CAPACITY_TYPE, CLAIM, DO_NOT_SYNC_TAINTS, INITIALIZED, INITIALIZED_AT, MANAGED_BY, NODE_CLASS,
     NODE_CLASS_HASH, POOL_HASH, REGISTERED, TAINT_UNREGISTERED,
 };
 use crate::model::node::Node;
 use crate::model::object::Kind;
+use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::model::taint::Taint;
 use crate::state::ledger::Claim;
@@ -28,6 +29,12 @@ const NODE_MISSED_MAX: SignedDuration = SignedDuration::from_secs(60);
 /// Nodes are listed once more before an instance ends for want of one, and again after this long
 /// if that listing does not come.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(60);
+
+/// A registered node is kept closed for its pods' sake for at most this long.
+const CLOSED_MAX: SignedDuration = SignedDuration::from_secs(30);
+
+/// Telling pods of their node may take this long; then the node opens all the same.
+const HINTS_MAX: SignedDuration = SignedDuration::from_secs(10);
 
 impl Engine {
     pub(super) fn register(&mut self, id: &ClaimId, now: Timestamp) {
@@ -106,7 +113,7 @@ impl Engine {
         let mut taints: Vec<Taint> = node
             .taints
             .iter()
-            .filter(|own| own.key != TAINT_UNREGISTERED)
+            .filter(|own| own.key != TAINT_UNREGISTERED || self.wants_hints(claim))
             .cloned()
             .collect();
         if node
@@ -139,20 +146,13 @@ impl Engine {
     }
 
     pub(super) fn initialize(&mut self, id: &ClaimId, now: Timestamp) {
-        if self.node_vanished(id, now) {
+        if !self.stands(id, now) {
             return;
         }
-        let Some(claim) = self.state.ledger.claims.get(id) else {
+        let claim = self.state.ledger.claims.get(id);
+        let Some((claim, node)) = claim.and_then(|own| Some((own, self.node_of(own)?))) else {
             return;
         };
-        let Some(node) = self.node_of(claim) else {
-            return;
-        };
-        if !node.is_registered() && !self.is_stale(id, node) {
-            // The kubelet has registered anew.
-            self.enter(id, Phase::Launched, now);
-            return;
-        }
         if node.is_initialized() {
             self.enter(id, Phase::Initialized, now);
             return;
@@ -160,6 +160,11 @@ impl Engine {
         let deadline = self.overdue(claim, self.pool_of(claim).initialization_timeout);
         if deadline <= now {
             self.retire(id, Reason::TimedOut, now);
+            return;
+        }
+        if node.has_unregistered_taint() {
+            self.wake_at(deadline, "an initialization is overdue");
+            self.open(id, now);
             return;
         }
         let patch = NodePatch {
@@ -176,6 +181,72 @@ impl Engine {
         }
     }
 
+    /// Whether the node is to be kept closed until its pods have been told of it.
+    fn wants_hints(&self, claim: &Claim) -> bool {
+        !self.hints_denied && self.manages() && self.state.pods_of(claim).next().is_some()
+    }
+
+    /// Opens a registered node to pods: its own are told of it first, so that the scheduler keeps
+    /// their room. A hint for a node that is not ready would be dropped at once.
+    fn open(&mut self, id: &ClaimId, now: Timestamp) {
+        let claim = self.state.ledger.claims.get(id);
+        let Some((claim, node)) = claim.and_then(|own| Some((own, self.node_of(own)?))) else {
+            return;
+        };
+        // What a node needs to get ready may have to run on it, and not tolerate the taint.
+        let latest = claim.since.checked_add(CLOSED_MAX).unwrap_or(now);
+        if !node.ready && self.wants_hints(claim) && now < latest {
+            self.wake_at(latest, "a node is to be opened");
+            return;
+        }
+        let name = node.name.clone();
+        let told = self.works.get(id).map(|work| &work.hints);
+        let news = |pod: &&Pod| told.is_none_or(|told| !told.contains_key(&pod.key));
+        let wanted = node.ready && self.wants_hints(claim);
+        let pods = self.state.pods_of(claim).filter(|_| wanted).filter(news);
+        let pods: Vec<(PodKey, String)> = pods
+            .filter(|pod| pod.nominated_node.is_none())
+            .map(|pod| (pod.key.clone(), pod.uid.clone()))
+            .collect();
+        for (pod, uid) in pods {
+            let flight = FlightKind::Hint(id.clone(), pod.clone());
+            let work = self.works.entry(id.clone()).or_default();
+            work.hints.insert(pod.clone(), true);
+            work.hinting.get_or_insert(now);
+            let node = name.clone();
+            self.issue(Command::Hint { pod, uid, node }, flight, now);
+        }
+        let work = self.works.entry(id.clone()).or_default();
+        let latest = work.hinting.and_then(|at| at.checked_add(HINTS_MAX).ok());
+        if let Some(at) = latest.filter(|at| now < *at && work.hints.values().any(|out| *out)) {
+            self.wake_at(at, "pods are told of their node");
+            return;
+        }
+        if let Some(patch) = self.opening(id, now) {
+            self.step(id, Step::Open, Command::PatchNode(patch), now);
+        }
+    }
+
+    /// The patch that opens a node, and calls it initialized where nothing else is missing.
+    fn opening(&self, id: &ClaimId, now: Timestamp) -> Option<NodePatch> {
+        let claim = self.state.ledger.claims.get(id)?;
+        let node = self
+            .node_of(claim)
+            .filter(|node| !self.is_stale(id, node))?;
+        let mut taints = node.taints.clone();
+        taints.retain(|own| own.key != TAINT_UNREGISTERED);
+        let started = self.has_started(claim, node, &taints);
+        let label = (INITIALIZED.to_owned(), Some("true".to_owned()));
+        let stamp = (INITIALIZED_AT.to_owned(), Some(now.to_string()));
+        Some(NodePatch {
+            node: node.name.clone(),
+            version: node.version.clone(),
+            labels: Vec::from_iter(started.then_some(label)),
+            annotations: Vec::from_iter(started.then_some(stamp)),
+            taints: Some(taints),
+        })
+    }
+
     /// Whether a node may be called initialized: ready, without the taints that go by themselves,
     /// and with every extended resource that its pods ask for. Source: spec/disruption.md §3.7.
     fn has_started(&self, claim: &Claim, node: &Node, taints: &[Taint]) -> bool {
@@ -190,24 +261,32 @@ impl Engine {
     }
 
     pub(super) fn guard(&mut self, id: &ClaimId, now: Timestamp) {
-        if self.node_vanished(id, now) {
+        if !self.stands(id, now) {
             return;
         }
-        let Some(claim) = self.state.ledger.claims.get(id) else {
+        let claim = self.state.ledger.claims.get(id);
+        let Some(node) = claim.and_then(|own| self.node_of(own)) else {
             return;
         };
-        let Some(node) = self.node_of(claim) else {
-            return;
-        };
-        if !node.is_registered() && !self.is_stale(id, node) {
-            // The kubelet has registered anew.
-            self.enter(id, Phase::Launched, now);
-            return;
-        }
         // The taint is of an earlier life; whether the node leaves is decided anew.
         if node.has_disrupted_taint() && node.deleting.is_none() && !self.is_stale(id, node) {
             self.untaint(id, now);
         }
+    }
+
+    /// Whether a registered claim's Node is there as it was. Where the kubelet has registered anew,
+    /// the claim steps back.
+    fn stands(&mut self, id: &ClaimId, now: Timestamp) -> bool {
+        if self.node_vanished(id, now) {
+            return false;
+        }
+        let claim = self.state.ledger.claims.get(id);
+        let node = claim.and_then(|own| self.node_of(own));
+        let anew = node.is_some_and(|node| !node.is_registered() && !self.is_stale(id, node));
+        if anew {
+            self.enter(id, Phase::Launched, now);
+        }
+        !anew
     }
 
     /// Whether a registered claim's Node is gone; after a while its instance follows.

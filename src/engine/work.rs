@@ -27,6 +27,8 @@ pub(super) enum FlightKind {
     Probe(Kind),
     /// Asking for a listing of a kind.
     Rewatch,
+    /// Naming a claim's node to one of its pods.
+    Hint(ClaimId, PodKey),
     /// Removing a Node without a claim.
     Orphan(NodeName),
 }
@@ -74,6 +76,10 @@ pub(super) struct Work {
     pub(super) patched: Option<String>,
     /// UID of the Node whose removal was asked for.
     pub(super) removed: Option<String>,
+    /// Pods that its node was named to, and whether the answer is out.
+    pub(super) hints: BTreeMap<PodKey, bool>,
+    /// When the first of them was sent.
+    pub(super) hinting: Option<Timestamp>,
     /// The drain, if it leaves.
     pub(super) drain: Drain,
     /// When its Node was first missed.
@@ -87,6 +93,7 @@ pub(super) struct Work {
 pub(super) enum Step {
     Launch,
     Register,
+    Open,
     Initialize,
     Taint,
     Untaint,

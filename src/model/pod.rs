@@ -60,7 +60,7 @@ pub struct Pod {
     pub owner: Option<Owner>,
     /// The node it is bound to.
     pub node: Option<NodeName>,
-    /// The node the scheduler nominated for it after preempting others.
+    /// The node nominated for it: by the scheduler after preempting others, or by us.
     pub nominated_node: Option<NodeName>,
     /// Phase.
     pub phase: PodPhase,
@@ -115,9 +115,14 @@ impl Pod {
 
     /// Whether it needs capacity that we may provide. Source: spec/scheduling.md §1.3.
     pub fn is_provisionable(&self) -> bool {
+        self.is_waiting() && self.nominated_node.is_none()
+    }
+
+    /// Whether the scheduler looks for a place for it: one that it makes by preemption, one that we
+    /// have named, or none yet.
+    pub fn is_waiting(&self) -> bool {
         self.unschedulable
             && self.node.is_none()
-            && self.nominated_node.is_none()
             && self.deleting.is_none()
             && !self.is_terminal()
             && !self.is_daemon()

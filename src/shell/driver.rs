@@ -202,6 +202,7 @@ impl Hands {
             Command::PatchNode(_)
             | Command::DeleteNode { .. }
             | Command::Evict { .. }
+            | Command::Hint { .. }
             | Command::ListPodsOn { .. }
             | Command::Probe { .. } => act::execute(&self.connection, command).await,
         }

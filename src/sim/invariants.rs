@@ -190,6 +190,7 @@ impl Checker {
             Command::PatchNode(patch) => self.patching(patch, scene, now),
             Command::DeleteNode { node, uid } => self.deleting(node, uid, scene, now),
             Command::Evict { pod, uid } => self.evicting(pod, uid, scene, now),
+            Command::Hint { node, .. } => self.hinting(node, scene, now),
             Command::Launch(_)
             | Command::ListInstances
             | Command::ListPodsOn { .. }
@@ -298,6 +299,14 @@ impl Checker {
             let text = format!("delete {name} while {} lives", machine.truth().id);
             self.fault(Rule::Drain, now, text);
             self.displacing(node, &format!("delete {name}"), scene, now);
+        }
+    }
+
+    fn hinting(&mut self, name: &NodeName, scene: &Scene, now: Timestamp) {
+        let node = scene.cluster.store().nodes().get(name);
+        if node.is_some_and(|node| scene.our_machine(node).is_none()) {
+            let text = format!("hint at {name}, which is not ours");
+            self.fault(Rule::Foreign, now, text);
         }
     }
 

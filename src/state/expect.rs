@@ -26,7 +26,28 @@ impl State {
     pub(super) fn waiting_but(&self, expected: &BTreeMap<Host, Vec<&Pod>>) -> Vec<&Pod> {
         let held: BTreeSet<&PodKey> = expected.values().flatten().map(|pod| &pod.key).collect();
         let waiting = self.objects.waiting();
-        waiting.filter(|pod| !held.contains(&pod.key)).collect()
+        waiting
+            .filter(|pod| !self.preempts(pod) && !held.contains(&pod.key))
+            .collect()
+    }
+
+    /// Whether the scheduler is making room for a pod: others leave the node nominated for it.
+    /// Any other nomination is but a word, and may be out of date.
+    fn preempts(&self, pod: &Pod) -> bool {
+        let node = pod.nominated_node.as_ref();
+        let mut there = node
+            .into_iter()
+            .flat_map(|name| self.objects.pods_on(name.as_str()));
+        there.any(|pod| pod.deleting.is_some() && !pod.is_terminal())
+    }
+
+    /// The pods a claim was planned for that still wait.
+    pub fn pods_of<'a>(&'a self, claim: &'a Claim) -> impl Iterator<Item = &'a Pod> {
+        let pods = claim
+            .pods
+            .iter()
+            .filter_map(|key| self.objects.pods.get(key));
+        pods.filter(|pod| pod.is_waiting())
     }
 
     /// Pending pods that claims were planned for and may still get, by host.
@@ -37,9 +58,9 @@ impl State {
         let mut expected: BTreeMap<Host, Vec<&Pod>> = BTreeMap::new();
         let claims = self.ledger.claims.values();
         for claim in claims.filter(|claim| self.expects_pods(claim, now)) {
-            let pods = claim.pods.iter();
-            let pods = pods.filter_map(|key| self.objects.pods.get(key));
-            let mut pods: Vec<&Pod> = pods.filter(|pod| pod.is_provisionable()).collect();
+            let here =
+                |pod: &&Pod| pod.nominated_node.is_none() || pod.nominated_node == claim.node;
+            let mut pods: Vec<&Pod> = self.pods_of(claim).filter(here).collect();
             if pods.is_empty() {
                 continue;
             }

@@ -186,7 +186,7 @@ impl Objects {
             .filter_map(|key| self.pods.get(key))
     }
 
-    /// Pods that wait for capacity, by key. Source: spec/scheduling.md §1.3.
+    /// Pods that wait for a place, by key, those with a nominated node among them.
     pub fn waiting(&self) -> impl Iterator<Item = &Pod> {
         self.waiting.iter().filter_map(|key| self.pods.get(key))
     }
@@ -233,7 +233,7 @@ impl Objects {
                 .or_default()
                 .insert(pod.key.clone());
         }
-        if pod.is_provisionable() {
+        if pod.is_waiting() {
             self.waiting.insert(pod.key.clone());
         } else {
             self.waiting.remove(&pod.key);

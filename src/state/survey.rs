@@ -293,12 +293,10 @@ impl State {
             pods,
             nominated: claim.is_some_and(|claim| {
                 self.expects_pods(claim, now)
-                    && claim.pods.iter().any(|key| {
-                        self.objects
-                            .pods
-                            .get(key)
-                            .is_some_and(Pod::is_provisionable)
-                    })
+                    && claim
+                        .pods
+                        .iter()
+                        .any(|key| self.objects.pods.get(key).is_some_and(Pod::is_waiting))
             }) || self
                 .nominated_until(&node.name)
                 .is_some_and(|until| until > now),

@@ -169,7 +169,7 @@ impl Stage {
                 Answer::Pods(pods)
             }
             Command::Probe { .. } => Answer::Probed { alive: 0 },
-            Command::Evict { .. } | Command::Rewatch { .. } => Answer::Done,
+            Command::Evict { .. } | Command::Hint { .. } | Command::Rewatch { .. } => Answer::Done,
         }
     }
 
@@ -279,13 +279,14 @@ fn a_pending_pod_becomes_a_node_that_leaves_when_it_is_empty() {
     );
     stage.apply(bound(pod.clone(), "node-0"));
     stage.run(120, &[]);
-    assert_eq!(stage.seen, ["launch", "patch_node"], "a node in use stays");
+    let steps = ["launch", "patch_node", "hint", "patch_node"];
+    assert_eq!(stage.seen, steps, "a node in use stays");
     stage.event(Event::Deleted(Kind::Pod, pod.key));
     stage.run(20, &[]);
     assert_eq!(stage.count("terminate"), 0, "not before consolidate_after");
     stage.run(60, &[]);
     let steps = ["patch_node", "list_pods_on", "terminate", "delete_node"];
-    assert_eq!(stage.seen[2..], steps.map(str::to_owned));
+    assert_eq!(stage.seen[4..], steps.map(str::to_owned));
     assert!(stage.engine.state().ledger.claims.is_empty());
 }
 

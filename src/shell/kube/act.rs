@@ -39,6 +39,7 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Answer
             Command::PatchNode(patch) => patch_node(client, patch).await,
             Command::DeleteNode { node, uid } => delete_node(client, &node, uid).await,
             Command::Evict { pod, uid } => return evict(client, &pod, uid).await,
+            Command::Hint { pod, uid, node } => hint(client, &pod, &uid, &node).await,
             Command::ListPodsOn { node } => return pods_on(client, &node).await,
             Command::Probe { kind, objects } => probe(connection, kind, &objects).await,
             Command::Launch(_)
@@ -154,6 +155,27 @@ fn if_uid(uid: String) -> DeleteParams {
 async fn delete_node(client: &Client, node: &NodeName, uid: String) -> Result<Answer, kube::Error> {
     let api = Api::<Seen<json_object::Node>>::all(client.clone());
     api.delete(node.as_str(), &if_uid(uid)).await?;
+    Ok(Answer::Done)
+}
+
+/// Names a node to a waiting pod. The UID makes sure that it is the same pod.
+async fn hint(
+    client: &Client,
+    pod: &PodKey,
+    uid: &str,
+    node: &NodeName,
+) -> Result<Answer, kube::Error> {
+    let api = Api::<Seen<json_object::Pod>>::namespaced(client.clone(), &pod.namespace);
+    let params = PatchParams {
+        field_manager: Some(FIELD_MANAGER.into()),
+        ..PatchParams::default()
+    };
+    let body = json!({
+        "metadata": { "uid": uid },
+        "status": { "nominatedNodeName": node.as_str() },
+    });
+    api.patch_status(&pod.name, &params, &Patch::Merge(body))
+        .await?;
     Ok(Answer::Done)
 }
 

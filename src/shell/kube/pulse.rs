@@ -20,7 +20,7 @@ use crate::shell::clock;
 
 /// Time between the starts of two watches of a kind: the first after a watch that delivered
 /// something, doubled after each that did not, up to the second.
-const APART: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+const APART: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
 
 /// How often something arrived on the watch of each kind: an event or a bookmark, which the API
 /// server sends about once a minute and just before a watch times out. The head of a response does
@@ -173,13 +173,11 @@ mod tests {
             let now = begin + Duration::from_secs(now);
             starts.next(now, count).duration_since(begin).as_secs()
         };
-        let empty: Vec<u64> = [0, 0, 1, 3, 7, 15, 31, 61]
-            .map(|now| start(now, 0))
-            .to_vec();
-        assert_eq!(empty, [0, 1, 3, 7, 15, 31, 61, 91]);
-        assert_eq!(start(91, 5), 92, "something arrived");
-        assert_eq!(start(92, 5), 94, "and then nothing");
-        assert_eq!(start(94, 5), 98);
+        let empty: Vec<u64> = [0, 0, 1, 3, 7, 11].map(|now| start(now, 0)).to_vec();
+        assert_eq!(empty, [0, 1, 3, 7, 11, 15]);
+        assert_eq!(start(15, 5), 16, "something arrived");
+        assert_eq!(start(16, 5), 18, "and then nothing");
+        assert_eq!(start(18, 5), 22);
         assert_eq!(start(200, 5), 200, "long enough after the last one");
     }
 

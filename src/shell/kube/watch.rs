@@ -38,6 +38,8 @@ use crate::shell::text;
 const WATCH_SECONDS: u32 = 30;
 /// How often signs of life are looked for.
 const TICK: Duration = Duration::from_secs(5);
+/// A broken watch is tried again after at most this long: nothing is decided meanwhile.
+const RETRY_MAX: Duration = Duration::from_secs(10);
 /// Without any sign of life for this long the connection is given up: twice `WATCH_SECONDS`.
 const SILENCE_TICKS: u32 = 12;
 
@@ -181,7 +183,7 @@ impl Health {
     }
 }
 
-/// Watches a kind until nobody listens. The waits between attempts grow to half a minute.
+/// Watches a kind until nobody listens.
 async fn keep_watching<T: Convert>(source: Source)
 where
     Seen<T>: Resource<DynamicType = ()>,
@@ -205,7 +207,7 @@ where
         if source.events.send(Event::WatchLost(T::NOUN)).await.is_err() {
             return;
         }
-        sleep(backoff.next().unwrap_or(TICK)).await;
+        sleep(backoff.next().unwrap_or(TICK).min(RETRY_MAX)).await;
     }
 }
 

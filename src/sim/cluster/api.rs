@@ -19,6 +19,7 @@ impl SimCluster {
             Command::PatchNode(patch) => self.patch_node(patch, now),
             Command::DeleteNode { node, uid } => self.delete_node(node, uid, now),
             Command::Evict { pod, uid } => self.evict(pod, uid, now),
+            Command::Hint { pod, uid, node } => self.hint(pod, uid, node, now),
             Command::ListPodsOn { node } => {
                 Answer::Pods(self.store().pods_on(node.as_str()).cloned().collect())
             }
@@ -62,6 +63,17 @@ impl SimCluster {
             }
         });
         self.node_changed(now);
+        Answer::Done
+    }
+
+    fn hint(&mut self, key: &PodKey, uid: &str, node: &NodeName, now: Timestamp) -> Answer {
+        if !self.store.change_pod(key, uid, now, |pod| {
+            if pod.node.is_none() {
+                pod.nominated_node = Some(node.clone());
+            }
+        }) {
+            return conflict("there is no such pod any more");
+        }
         Answer::Done
     }
 

@@ -91,6 +91,13 @@ impl SimCluster {
             let used = &self.store.load(target.as_str())?.used;
             return admits(workload, node, used).is_ok().then(|| target.clone());
         }
+        let named = pod.nominated_node.as_ref();
+        if let Some(node) = named.and_then(|name| self.store.nodes().get(name)) {
+            let load = self.store.load(node.name.as_str());
+            if load.is_some_and(|load| admits(workload, node, &load.used).is_ok()) {
+                return Some(node.name.clone());
+            }
+        }
         let mut best: Option<((usize, i64), &NodeName)> = None;
         for node in self.store.nodes().values() {
             let Some(load) = self.store.load(node.name.as_str()) else {

@@ -164,7 +164,7 @@ impl Setup {
         let text = fs::read_to_string(self.log("daemon")).unwrap_or_default();
         let rounds = text
             .lines()
-            .filter(|line| line.contains(" planned cluster="));
+            .filter(|line| line.contains("INFO planned cluster="));
         rounds.collect::<Vec<_>>().join("\n")
     }
 

@@ -290,7 +290,7 @@ async fn nothing_is_touched_while_the_view_is_not_whole() {
         world.bound() == 6 && world.empty_nodes() == 0 && world.tainted_nodes() == 0
     };
     let mut before = until(&api, &setup, 90, "all pods bound", full).await;
-    let seconds = if is_campaign() { 120 } else { 15 };
+    let seconds = if is_campaign() { 60 } else { 15 };
 
     for fault in [Fault::CutWatches, Fault::TruncateLists, Fault::Refuse] {
         proxy.set(fault);
