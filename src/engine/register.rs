@@ -289,7 +289,8 @@ impl Engine {
         !anew
     }
 
-    /// Whether a registered claim's Node is gone; after a while its instance follows.
+    /// Whether a registered claim's Node is gone; after a while its instance follows, but never
+    /// upon a view that is not whole.
     pub(super) fn node_vanished(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return true;
@@ -304,7 +305,7 @@ impl Engine {
         let due = self.deadline(since, NODE_MISSED_MAX);
         if due > now {
             self.wake_at(due, "a node has vanished");
-        } else if self.looked_again(id, now) {
+        } else if self.is_ready() && self.looked_again(id, now) {
             self.end(id, Reason::Orphaned, now);
         }
         true
