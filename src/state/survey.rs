@@ -260,25 +260,19 @@ impl State {
             None
         };
         let started = self.started.filter(|_| claim.is_some());
-        let pods = self
-            .objects
-            .pods_on(name)
-            .filter(|pod| pod.occupies_node())
-            .count();
-        let protected = [DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS]
-            .iter()
-            .find_map(|key| {
-                let value = node.annotations.get(*key)?;
-                (value == "true").then(|| format!("the node is annotated {key}=true"))
-            });
-        let mut pods_there = self.objects.pods_on(name).filter(|pod| !pod.is_terminal());
-        let protected = protected.or_else(|| {
-            let pod = pods_there.find(|pod| pod.is_protected())?;
-            Some(format!(
-                "pod {} is annotated {DO_NOT_DISRUPT}=true",
-                pod.key
-            ))
+        let keys = [DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS];
+        let mut protected = keys.iter().find_map(|key| {
+            let value = node.annotations.get(*key)?;
+            (value == "true").then(|| format!("the node is annotated {key}=true"))
         });
+        let mut pods = 0;
+        for pod in self.objects.pods_on(name) {
+            pods += usize::from(pod.occupies_node());
+            if protected.is_none() && pod.is_protected() && !pod.is_terminal() {
+                let key = &pod.key;
+                protected = Some(format!("pod {key} is annotated {DO_NOT_DISRUPT}=true"));
+            }
+        }
         Candidate {
             claim: claim.map(|claim| claim.record.id.clone()),
             node: node.name.clone(),
