@@ -166,7 +166,7 @@ fn shown(world: &World, objects: Vec<Object>) -> String {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: 16, ..Config::default() })]
+    #![proptest_config(Config { cases: 8, ..Config::default() })]
 
     #[test]
     fn planning_a_converged_world_changes_nothing(setup in a_setup(), seed in any::<u64>()) {
