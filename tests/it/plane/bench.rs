@@ -103,17 +103,24 @@ impl Setup {
             "outrigger { installation = \"tests\" }\n",
             "telemetry {\n  listen = \"127.0.0.1:0\"\n  log { format = \"text\" }\n}\n",
         ));
-        for (name, kubeconfig) in clusters {
+        for (place, (name, kubeconfig)) in clusters.iter().enumerate() {
+            // Every cluster but the first is listed and not watched.
+            let api = if place == 0 {
+                ""
+            } else {
+                "  api { poll = \"2s\" }\n"
+            };
             text += &format!(
                 concat!(
                     "cluster \"{}\" {{\n  mode = \"manage\"\n",
                     "  kubeconfig {{ path = \"{}\" }}\n",
-                    "  simulated {{\n    catalog = \"{}\"\n    boot = \"0s\"\n{}  }}\n}}\n",
+                    "  simulated {{\n    catalog = \"{}\"\n    boot = \"0s\"\n{}  }}\n{}}}\n",
                 ),
                 name,
                 kubeconfig.display(),
                 types.display(),
-                address
+                address,
+                api
             );
         }
         text += concat!(
