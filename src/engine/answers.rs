@@ -1,6 +1,8 @@
 //! What becomes of an answer: it is matched to its command and taken into the state.
 //! It must not know what is done next; the pass that follows decides that.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
@@ -190,6 +192,8 @@ impl Engine {
     fn succeeded(&mut self, id: &ClaimId) {
         if let Some(work) = self.works.get_mut(id) {
             work.retry = Default::default();
+            // What was needed for the step that is done is not kept for the life of a node.
+            (work.launch, work.hints) = (None, BTreeMap::new());
         }
     }
 
