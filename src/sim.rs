@@ -251,11 +251,6 @@ impl World {
         &self.scene
     }
 
-    /// Cluster and cloud, for what users and other programs would do to them.
-    pub fn scene_mut(&mut self) -> &mut Scene {
-        &mut self.scene
-    }
-
     /// The engine, while the daemon runs.
     pub fn engine(&self) -> Option<&Engine> {
         self.engine.as_ref()

@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::engine::report::Report;
 use crate::model::claim::{ClaimRecord, Phase};
 use crate::model::hash::{node_class_hash, pool_hash};
-use crate::model::id::{ClaimId, NodeName};
+use crate::model::id::ClaimId;
 use crate::model::instance::{OfferingKey, Price};
 use crate::plan::{self, Plan};
 use crate::solve::{NewClaim, Unplaced};
@@ -127,7 +127,7 @@ impl Engine {
         let until = now.checked_add(NOMINATED).unwrap_or(now);
         for (host, pods) in plan.placed {
             match host {
-                Host::Node(node) => self.nominate(node, until),
+                Host::Node(node) => self.state.nominate(node, until),
                 Host::Claim(id) => {
                     if let Some(claim) = self.state.ledger.claims.get_mut(&id) {
                         claim.pods.extend(pods);
@@ -142,10 +142,6 @@ impl Engine {
         self.wake_at(now, "claims are planned");
     }
 
-    fn nominate(&mut self, node: NodeName, until: Timestamp) {
-        self.state.nominate(node, until);
-    }
-
     fn plan_claim(&mut self, launch: NewClaim, command_id: &str, now: Timestamp) {
         let Some(pool) = self.state.cluster.pool(launch.pool.as_str()) else {
             return;
@@ -153,10 +149,8 @@ impl Engine {
         let Some((offering, price)) = cheapest(&launch).cloned() else {
             return;
         };
-        let class = self.state.cluster.node_classes.iter();
-        let class = class
-            .clone()
-            .find(|own| Some(&own.name) == pool.node_class.as_ref());
+        let mut classes = self.state.cluster.node_classes.iter();
+        let class = classes.find(|own| Some(&own.name) == pool.node_class.as_ref());
         let record = ClaimRecord {
             id: ClaimId::default(),
             installation: self.state.cluster.installation.clone(),

@@ -1,6 +1,7 @@
 //! Each claim's next step, from Planned to Gone, and the deadlines on the way.
 //! It must not know why a claim was planned or is to leave.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
@@ -12,12 +13,12 @@ use crate::engine::work::{FlightKind, Step};
 use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, NodeName};
 use crate::model::instance::InstanceState;
-use crate::model::labels::{CLAIM, MANAGED_BY, NODE_CLASS, TAINT_UNREGISTERED};
+use crate::model::labels::{CLAIM, MANAGED_BY, TAINT_UNREGISTERED};
 use crate::model::node::Node;
 use crate::model::pool::{Pool, Reason};
 use crate::model::taint::{Effect, Taint};
 use crate::state::ledger::Claim;
-use crate::state::survey::pool_labels;
+use crate::state::survey::node_labels;
 
 /// A launch without an answer may have made an instance: it is asked for again under its token for
 /// this long beyond its time.
@@ -101,8 +102,8 @@ impl Engine {
             Phase::Initialized => self.guard(id, now),
             Phase::Draining if self.manages() => self.drain(id, now),
             Phase::Terminating if self.manages() => self.terminate(id, now),
-            Phase::Draining | Phase::Terminating => {}
-            Phase::Gone => self.forget_claim(id),
+            // A claim that is gone is forgotten in the same step.
+            Phase::Draining | Phase::Terminating | Phase::Gone => {}
         }
     }
 
@@ -162,10 +163,12 @@ impl Engine {
     }
 
     /// The pool of a claim as it is configured; the defaults where it is not any more.
-    pub(super) fn pool_of(&self, claim: &Claim) -> Pool {
+    pub(super) fn pool_of(&self, claim: &Claim) -> Cow<'_, Pool> {
         let pool = self.state.cluster.pool(claim.record.pool.as_str());
-        pool.cloned()
-            .unwrap_or_else(|| Pool::new(claim.record.pool.as_str()))
+        pool.map_or_else(
+            || Cow::Owned(Pool::new(claim.record.pool.as_str())),
+            Cow::Borrowed,
+        )
     }
 
     fn launch(&mut self, id: &ClaimId, now: Timestamp) {
@@ -203,12 +206,7 @@ impl Engine {
 
     /// What is launched for a claim.
     fn launch_of(&self, claim: Claim, pool: &Pool) -> Launch {
-        let mut labels = pool_labels(pool);
-        labels.extend(claim.labels);
-        labels.insert(MANAGED_BY.to_owned(), claim.record.installation.clone());
-        if let Some(class) = &claim.record.node_class {
-            labels.insert(NODE_CLASS.to_owned(), class.to_string());
-        }
+        let labels = node_labels(&claim, pool);
         let mut taints = pool.taints.clone();
         taints.extend(pool.startup_taints.iter().cloned());
         taints.push(Taint::new(TAINT_UNREGISTERED, Effect::NoExecute));

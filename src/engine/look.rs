@@ -152,8 +152,10 @@ impl Engine {
             let Some(objects) = self.looking.doubts.get(&kind) else {
                 continue;
             };
+            let mut flights = self.flights.values();
+            let is_asked = flights.any(|flight| flight.kind == FlightKind::Probe(kind));
             let retry = self.looking.probing.entry(kind).or_default();
-            if self.looking.in_flight.get(&kind) == Some(&true) {
+            if is_asked {
                 continue;
             }
             if let Some(at) = retry.next().filter(|at| *at > now) {
@@ -162,7 +164,6 @@ impl Engine {
             }
             let stride = objects.len().div_ceil(PROBES_MAX).max(1);
             let sample = objects.iter().step_by(stride).cloned().collect();
-            self.looking.in_flight.insert(kind, true);
             let probe = Command::Probe {
                 kind,
                 objects: sample,
@@ -173,7 +174,6 @@ impl Engine {
 
     /// What the listing lacked does exist (the watch starts anew), or does not (it is believed).
     pub(super) fn probed(&mut self, kind: Kind, alive: Option<usize>, now: Timestamp) {
-        self.looking.in_flight.insert(kind, false);
         match alive {
             Some(0) => {
                 let gone = self.looking.doubts.remove(&kind).unwrap_or_default();

@@ -11,8 +11,8 @@ use crate::engine::work::{FlightKind, Step};
 use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, PodKey};
 use crate::model::labels::{
-    CAPACITY_TYPE, CLAIM, DO_NOT_SYNC_TAINTS, INITIALIZED, INITIALIZED_AT, MANAGED_BY, NODE_CLASS,
-    NODE_CLASS_HASH, POOL_HASH, REGISTERED, TAINT_UNREGISTERED,
+    CAPACITY_TYPE, CLAIM, DO_NOT_SYNC_TAINTS, INITIALIZED, INITIALIZED_AT, NODE_CLASS_HASH,
+    POOL_HASH, REGISTERED, TAINT_UNREGISTERED,
 };
 use crate::model::node::Node;
 use crate::model::object::Kind;
@@ -20,7 +20,7 @@ use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::model::taint::Taint;
 use crate::state::ledger::Claim;
-use crate::state::survey::pool_labels;
+use crate::state::survey::node_labels;
 
 /// A Node that vanished while its instance runs was deleted by someone: the instance follows after
 /// this long, in case the Node comes back.
@@ -88,15 +88,11 @@ impl Engine {
         false
     }
 
-    /// One patch makes a node ours: labels, annotations and taints; the unregistered taint goes.
+    /// One patch makes a node ours: labels, annotations and taints. The unregistered taint goes,
+    /// unless pods are to be told of the node first.
     fn registration(&self, claim: &Claim, node: &Node, now: Timestamp) -> NodePatch {
         let pool = self.pool_of(claim);
-        let mut labels = pool_labels(&pool);
-        labels.extend(claim.labels.clone());
-        labels.insert(MANAGED_BY.to_owned(), claim.record.installation.clone());
-        if let Some(class) = &claim.record.node_class {
-            labels.insert(NODE_CLASS.to_owned(), class.to_string());
-        }
+        let mut labels = node_labels(claim, &pool);
         labels.insert(REGISTERED.to_owned(), "true".to_owned());
         if let Some(instance) = &claim.instance {
             let bought = instance.offering.capacity_type.as_str();
@@ -110,10 +106,11 @@ impl Engine {
         ] {
             annotations.insert(key.to_owned(), value);
         }
+        let closed = self.wants_hints(claim);
         let mut taints: Vec<Taint> = node
             .taints
             .iter()
-            .filter(|own| own.key != TAINT_UNREGISTERED || self.wants_hints(claim))
+            .filter(|own| own.key != TAINT_UNREGISTERED || closed)
             .cloned()
             .collect();
         if node
@@ -195,15 +192,16 @@ impl Engine {
         };
         // What a node needs to get ready may have to run on it, and not tolerate the taint.
         let latest = claim.since.checked_add(CLOSED_MAX).unwrap_or(now);
-        if !node.ready && self.wants_hints(claim) && now < latest {
+        let wanted = self.wants_hints(claim);
+        if !node.ready && wanted && now < latest {
             self.wake_at(latest, "a node is to be opened");
             return;
         }
         let name = node.name.clone();
         let told = self.works.get(id).map(|work| &work.hints);
         let news = |pod: &&Pod| told.is_none_or(|told| !told.contains_key(&pod.key));
-        let wanted = node.ready && self.wants_hints(claim);
-        let pods = self.state.pods_of(claim).filter(|_| wanted).filter(news);
+        let tells = node.ready && wanted;
+        let pods = self.state.pods_of(claim).filter(|_| tells).filter(news);
         let pods: Vec<(PodKey, String)> = pods
             .filter(|pod| pod.nominated_node.is_none())
             .map(|pod| (pod.key.clone(), pod.uid.clone()))

@@ -123,8 +123,6 @@ pub(super) struct Looking {
     pub(super) doubts: BTreeMap<Kind, Vec<(ObjectKey, String)>>,
     /// Kinds that are being probed.
     pub(super) probing: BTreeMap<Kind, Retry>,
-    /// Whether a probe of this kind is under way.
-    pub(super) in_flight: BTreeMap<Kind, bool>,
     /// How many listings of each kind there were.
     pub(super) resets: BTreeMap<Kind, u64>,
     /// Nodes that are known to be gone although pods may still be bound to them.

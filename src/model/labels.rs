@@ -57,8 +57,6 @@ pub const INITIALIZED_AT: &str = "outrigger.dev/initialized-at";
 pub const POOL_HASH: &str = "outrigger.dev/pool-hash";
 /// Annotation: hash of the node class a node was made from, `v1:…`.
 pub const NODE_CLASS_HASH: &str = "outrigger.dev/node-class-hash";
-/// Annotation: when the termination grace period of a leaving node ends (RFC 3339).
-pub const TERMINATION_TIMESTAMP: &str = "karpenter.sh/nodeclaim-termination-timestamp";
 
 /// The hardware labels of AWS instance types share this prefix.
 pub const AWS_PREFIX: &str = "karpenter.k8s.aws/";

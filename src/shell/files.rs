@@ -212,16 +212,23 @@ fn is_directory(path: &Path) -> Result<bool, FilesError> {
     Ok(fs::metadata(path).map_err(fault(path))?.is_dir())
 }
 
+/// What a directory holds: names and paths.
+fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>, FilesError> {
+    let named = |entry: io::Result<fs::DirEntry>| {
+        let entry = entry.map_err(fault(directory))?;
+        Ok((
+            entry.file_name().to_string_lossy().into_owned(),
+            entry.path(),
+        ))
+    };
+    let all = fs::read_dir(directory).map_err(fault(directory))?;
+    all.map(named).collect()
+}
+
 /// The sources in a directory by name. One that cannot be looked at is one: reading it says why.
 fn list(directory: &Path) -> Result<Vec<PathBuf>, FilesError> {
     let mut paths = Vec::new();
-    for entry in fs::read_dir(directory).map_err(fault(directory))? {
-        let path = entry.map_err(fault(directory))?.path();
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+    for (name, path) in entries(directory)? {
         if is_source(&name) && !path.is_dir() {
             paths.push(path);
         }
@@ -290,13 +297,7 @@ fn secrets(environment: &BTreeMap<String, String>) -> Result<BTreeMap<String, St
         return Ok(BTreeMap::new());
     };
     let mut secrets = BTreeMap::new();
-    for entry in fs::read_dir(directory).map_err(fault(directory))? {
-        let path = entry.map_err(fault(directory))?.path();
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+    for (name, path) in entries(directory)? {
         if let Some(name) = name.strip_prefix(CREDENTIALS.1) {
             // A trailing line break belongs to the file, not to the secret.
             let text = read_limited(&path)?

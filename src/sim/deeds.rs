@@ -4,7 +4,6 @@
 use jiff::SignedDuration;
 
 use crate::engine::command::{Answer, Command, FailureKind, Issued, Launch};
-use crate::engine::event::Event;
 use crate::model::claim::ClaimRecord;
 use crate::model::id::InstanceId;
 use crate::model::instance::{Instance, OfferingKey};
@@ -239,11 +238,5 @@ impl World {
                 node.annotations
                     .insert("example.com/written".to_owned(), now.to_string());
             });
-    }
-
-    /// Gives the engine an event out of the ordinary.
-    pub fn surprise(&mut self, event: Event) {
-        self.hear(event);
-        self.spread_news();
     }
 }

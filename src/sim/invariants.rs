@@ -132,18 +132,12 @@ pub struct Checker {
     tainted: BTreeMap<NodeName, Timestamp>,
     meddled: BTreeMap<NodeName, Timestamp>,
     commands: u64,
-    counted: BTreeMap<&'static str, u64>,
 }
 
 impl Checker {
     /// All that did not hold so far.
     pub fn violations(&self) -> &[Violation] {
         &self.violations
-    }
-
-    /// How many commands there were, by name.
-    pub fn commands(&self) -> &BTreeMap<&'static str, u64> {
-        &self.counted
     }
 
     /// How many commands there were that do more than look at instances.
@@ -174,7 +168,6 @@ impl Checker {
         scene: &Scene,
         now: Timestamp,
     ) {
-        *self.counted.entry(command.name()).or_insert(0) += 1;
         self.commands += u64::from(!matches!(command, Command::ListInstances));
         let (Some((kind, why)), Some(what)) = (doubt, voluntary(command, scene)) else {
             return;

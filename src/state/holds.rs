@@ -32,9 +32,4 @@ impl Holds {
     pub fn expire(&mut self, now: Timestamp) {
         self.until.retain(|_, until| *until > now);
     }
-
-    /// When the next hold ends.
-    pub fn next_end(&self) -> Option<Timestamp> {
-        self.until.values().min().copied()
-    }
 }

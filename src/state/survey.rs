@@ -10,7 +10,7 @@ use crate::model::id::{NodeName, ObjectKey, PoolName};
 use crate::model::instance::{CapacityType, InstanceType, OfferingKey, Price};
 use crate::model::labels::{
     CAPACITY_TYPE, DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, HOSTNAME, INITIALIZED_AT, INSTANCE_TYPE,
-    Labels, POOL, ZONE,
+    Labels, MANAGED_BY, NODE_CLASS, POOL, ZONE,
 };
 use crate::model::node::Node;
 use crate::model::pod::{DaemonSet, Pod};
@@ -418,9 +418,14 @@ fn daemon_requests<'a>(
     sum
 }
 
-/// The labels a claim's node gets from its pool, without those of its instance.
-pub fn pool_labels(pool: &Pool) -> Labels {
+/// The labels that a claim's node has from us, from its launch on, without those of its instance.
+pub fn node_labels(claim: &Claim, pool: &Pool) -> Labels {
     let mut labels = pool.labels.clone();
     labels.insert(POOL.to_owned(), pool.name.to_string());
+    labels.extend(claim.labels.clone());
+    labels.insert(MANAGED_BY.to_owned(), claim.record.installation.clone());
+    if let Some(class) = &claim.record.node_class {
+        labels.insert(NODE_CLASS.to_owned(), class.to_string());
+    }
     labels
 }

@@ -124,6 +124,12 @@ impl Stage {
         held
     }
 
+    /// The only Node, as the engine knows it.
+    fn seen_node(&self) -> &Node {
+        let nodes = &self.engine.state().objects.nodes;
+        nodes.values().next().expect("the node")
+    }
+
     fn answer(&mut self, command: &Command) -> Answer {
         match command {
             Command::Launch(launch) => {
@@ -264,15 +270,7 @@ fn a_pending_pod_becomes_a_node_that_leaves_when_it_is_empty() {
     let node = stage.node(0);
     stage.apply(Object::Node(Box::new(node)));
     stage.run(2, &[]);
-    let node = stage
-        .engine
-        .state()
-        .objects
-        .nodes
-        .values()
-        .next()
-        .expect("the node")
-        .clone();
+    let node = stage.seen_node().clone();
     assert!(
         node.is_registered() && node.is_initialized() && node.taints.is_empty(),
         "{node:?}"
@@ -313,14 +311,7 @@ fn a_pod_that_comes_while_its_node_is_tainted_keeps_the_node() {
     stage.event(Event::Answered(*id, Answer::Pods(vec![*late])));
     stage.run(120, &[]);
     assert_eq!(stage.count("terminate"), 0);
-    let node = stage
-        .engine
-        .state()
-        .objects
-        .nodes
-        .values()
-        .next()
-        .expect("the node");
+    let node = stage.seen_node();
     assert!(!node.has_disrupted_taint(), "the taint is taken away again");
 }
 
