@@ -2,6 +2,7 @@
 //! It must not know which of them are out of stock right now, nor who asks.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use thiserror::Error;
 
@@ -19,6 +20,8 @@ pub mod ec2;
 pub mod csv;
 
 pub mod kwok;
+
+pub mod overlay;
 
 #[cfg(test)]
 mod tests;
@@ -138,18 +141,25 @@ pub fn parse(name: &str, text: &str) -> Result<Catalog, CatalogError> {
     })
 }
 
-/// All instance types of an account and region.
+/// All instance types of an account and region. A copy shares the types.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Catalog {
-    types: BTreeMap<TypeName, InstanceType>,
+    types: BTreeMap<TypeName, Arc<InstanceType>>,
 }
 
 impl Catalog {
     /// A catalog of these types; of two with one name the later stays.
     pub fn new(types: impl IntoIterator<Item = InstanceType>) -> Self {
-        Self {
-            types: types.into_iter().map(|it| (it.name.clone(), it)).collect(),
-        }
+        Self::default().with(types)
+    }
+
+    /// The same with these types beside the others, or in place of those of the same name.
+    #[must_use]
+    pub fn with(&self, types: impl IntoIterator<Item = InstanceType>) -> Self {
+        let mut all = self.clone();
+        let named = |it: InstanceType| (it.name.clone(), Arc::new(it));
+        all.types.extend(types.into_iter().map(named));
+        all
     }
 
     /// The catalog that ships: EC2 in us-east-1. Read anew at every call, so keep it.
@@ -159,12 +169,12 @@ impl Catalog {
 
     /// All types by name.
     pub fn types(&self) -> impl Iterator<Item = &InstanceType> {
-        self.types.values()
+        self.types.values().map(Arc::as_ref)
     }
 
     /// The type of this name.
     pub fn get(&self, name: &str) -> Option<&InstanceType> {
-        self.types.get(name)
+        self.types.get(name).map(Arc::as_ref)
     }
 
     /// How many types there are.

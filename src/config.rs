@@ -41,6 +41,8 @@ mod convert;
 
 mod read;
 
+pub mod kept;
+
 mod types;
 
 mod variables;
@@ -146,9 +148,10 @@ pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Pro
     let all: Vec<&Block> = body.blocks.iter().collect();
     let config = evaluate(&reporter, &evaluator, &Blocks { all: &all }, &given);
     let failed = reporter.failed();
-    // What a typing error names is not unused.
+    // What a typing error names is not unused, and what is refused is not kept either.
     if !failed {
         warn_unused(&reporter, &body);
+        reporter.add_noted();
     }
     let problems = reporter.into_problems();
     if failed {
@@ -204,7 +207,7 @@ fn evaluate(
     variables::validate(&reader(reporter, evaluator, &scope), &declared, &resolved);
 
     // A block's name stands for its address, which the argument that takes it understands.
-    for kind in ["node_class", "schedule"] {
+    for kind in ["node_class", "pool", "schedule"] {
         let names = blocks.of(kind).filter_map(|block| block.labels.first());
         let addresses = names.map(|(name, _)| {
             let address = known(Value::String(format!("{kind}.{name}")));

@@ -42,7 +42,7 @@ use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
 use crate::engine::event::Event;
 use crate::engine::report::Report;
 use crate::engine::work::{Flight, FlightKind, Looking, Work};
-use crate::model::cluster::Mode;
+use crate::model::cluster::{Mode, PlacementHints};
 use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey};
 use crate::model::object::Kind;
 use crate::solve::Why;
@@ -110,12 +110,16 @@ impl Engine {
                 return;
             }
             Event::ConfigChanged(cluster) => {
-                self.state.cluster = cluster;
+                self.state.configure(cluster);
                 if !self.manages() {
-                    self.withdraw("the cluster is only observed now", now);
+                    let why = "the cluster is only observed now";
+                    self.withdraw(why, |own| !own.is_look(), now);
+                } else if !self.hints() {
+                    let why = "pods are not told of their nodes any more";
+                    self.withdraw(why, |own| matches!(own, Command::Hint { .. }), now);
                 }
             }
-            Event::CatalogChanged(catalog) => self.state.catalog = catalog,
+            Event::CatalogChanged(catalog) => self.state.stock(catalog),
             Event::Reset(kind, objects) => self.reset(kind, objects, now),
             Event::Applied(object) => {
                 self.state.views.alive(object.kind(), now);
@@ -217,18 +221,24 @@ impl Engine {
         self.state.cluster.mode == Mode::Manage
     }
 
+    /// Whether pods may be told of their nodes.
+    fn hints(&self) -> bool {
+        self.state.cluster.placement_hints == PlacementHints::On && !self.hints_denied
+    }
+
     fn report(&mut self, report: Report) {
         self.reports.push_back(report);
     }
 
-    /// Takes back every act that nobody has taken yet. Each counts as failed, and is decided anew.
-    fn withdraw(&mut self, why: &str, now: Timestamp) {
-        let (acts, looks): (VecDeque<Issued>, VecDeque<Issued>) =
+    /// Takes back every such command that nobody has taken yet. Each counts as failed, and is
+    /// decided anew.
+    fn withdraw(&mut self, why: &str, which: impl Fn(&Command) -> bool, now: Timestamp) {
+        let (taken, left): (VecDeque<Issued>, VecDeque<Issued>) =
             std::mem::take(&mut self.commands)
                 .into_iter()
-                .partition(|own| !own.command.is_look());
-        self.commands = looks;
-        for act in acts {
+                .partition(|own| which(&own.command));
+        self.commands = left;
+        for act in taken {
             let (kind, text) = (FailureKind::Withdrawn, why.to_owned());
             self.answered(act.id, Answer::Failed { kind, text }, now);
         }

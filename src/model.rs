@@ -8,6 +8,8 @@
 //! | cluster, pool, node class | a watched Kubernetes API; a rule for nodes; how EC2 makes one |
 //! | claim | one promised node, from plan to termination; lives in EC2 tags |
 //! | instance type, offering | a shape; shape × zone × capacity type with a price |
+//! | overlay | what is known better of them than the catalog knows it |
+//! | buffer, virtual pod | room kept free; a pod that is not there and keeps it |
 //! | unplaced | a pod with no answer, and why |
 //! | candidate, verdict | a node considered for leaving; why it may not |
 //! | reason | why a node leaves: Empty, Drifted, Expired, … |
@@ -24,6 +26,10 @@ pub mod quantity;
 
 pub mod requirement;
 
+pub mod selector;
+
+pub mod affinity;
+
 pub mod taint;
 
 pub mod pod;
@@ -37,6 +43,12 @@ pub mod instance;
 pub mod window;
 
 pub mod pool;
+
+pub mod overlay;
+
+pub mod buffer;
+
+pub mod fleet;
 
 pub mod node_class;
 

@@ -28,7 +28,8 @@ pub struct Retire {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a plan does nothing unless it is carried out"]
 pub struct Plan {
-    /// Nodes to be made.
+    /// Nodes to be made. Their offerings stand in the order of planning, cheapest first as overlays
+    /// have it, with the prices that are paid.
     pub launches: Vec<NewClaim>,
     /// Pods that existing hosts will take.
     pub placed: Vec<(Host, Vec<PodKey>)>,
@@ -52,8 +53,15 @@ impl Plan {
 /// Capacity for the pods that wait.
 pub fn provision(snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
     let solution = solve(snapshot, now);
+    let mut launches = solution.claims;
+    for (offering, price) in launches.iter_mut().flat_map(|own| &mut own.offerings) {
+        // Overlays count where nodes are planned, not in what is said of their cost.
+        if let Some(listed) = snapshot.catalog.offering(offering) {
+            *price = listed.price;
+        }
+    }
     let plan = Plan {
-        launches: solution.claims,
+        launches,
         placed: solution.placed,
         unplaced: solution.unplaced,
         ..Plan::default()

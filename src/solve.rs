@@ -1,9 +1,21 @@
 //! Which pods go where, on what capacity: the first answer that satisfies every rule it weighs.
 //! It must not know the clock beyond `now`, who asks, or how a claim is launched.
 
+mod axes;
+
+mod rules;
+
 mod problem;
 
+mod topology;
+
+mod board;
+
+mod host;
+
 mod supply;
+
+mod variety;
 
 mod fill;
 
@@ -11,22 +23,48 @@ mod choose;
 
 mod rooms;
 
+mod cells;
+
+mod distribute;
+
 mod draft;
+
+mod worth;
+
+mod packing;
+
+mod ground;
+
+mod sites;
 
 mod pack;
 
+mod retry;
+
+mod sequence;
+
 mod why;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
+use crate::model::cluster::Scheduling;
 use crate::model::id::{PodKey, PoolName};
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::labels::Labels;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
-use crate::solve::pack::{Opened, Packed};
+use crate::solve::cells::Cells;
+use crate::solve::fill::Part;
+use crate::solve::ground::{Ground, Opened, Packed};
+use crate::solve::host::Hosts;
 use crate::solve::problem::Problem;
+use crate::solve::rooms::Turn;
+use crate::solve::sequence::sequence;
 use crate::solve::supply::{Row, Shelf, floored};
+use crate::solve::topology::Topology;
+use crate::solve::variety::Variety;
 use crate::state::snapshot::{Host, Room, Snapshot};
 
 /// A node to be made, with the pods it is made for.
@@ -49,8 +87,14 @@ pub struct NewClaim {
 pub enum Code {
     /// The pod itself cannot be understood.
     Malformed,
-    /// It has a hard constraint that placing does not weigh.
-    Unweighed,
+    /// It has resource claims, which are not weighed.
+    ResourceClaims,
+    /// Its volumes cannot be used anywhere now.
+    Volumes,
+    /// Too few of the pods that are of use only with it have a place.
+    Gang,
+    /// Its priority is too low to cause nodes to be made.
+    Priority,
     /// It asks for a label that must not be asked for.
     Restricted,
     /// There is no pool.
@@ -63,6 +107,11 @@ pub enum Code {
     Resources,
     /// Types would fit, but none is offered where and how the pod and the pool want it.
     Offering,
+    /// The types that it fits do not have as many values of a label as the pool wants.
+    MinValues,
+    /// Where its rules about other pods allow it, there is no place for it, and elsewhere they
+    /// keep it away.
+    Topology,
     /// Every offering that would do is held down after a refusal.
     HeldDown,
     /// The pool's limits leave no room.
@@ -76,13 +125,18 @@ impl Code {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Malformed => "malformed",
-            Self::Unweighed => "unweighed",
+            Self::ResourceClaims => "resource_claims",
+            Self::Volumes => "volumes",
+            Self::Gang => "gang",
+            Self::Priority => "priority",
             Self::Restricted => "restricted",
             Self::NoPool => "no_pool",
             Self::Taint => "taint",
             Self::Requirements => "requirements",
             Self::Resources => "resources",
             Self::Offering => "offering",
+            Self::MinValues => "min_values",
+            Self::Topology => "topology",
             Self::HeldDown => "held_down",
             Self::Limit => "limit",
             Self::Effort => "effort",
@@ -120,7 +174,17 @@ pub struct Solution {
     pub placed: Vec<(Host, Vec<PodKey>)>,
     /// Pods with no answer, by key.
     pub unplaced: Vec<Unplaced>,
+    /// All pods that have a place, in an order in which the scheduler can bind them, every planned
+    /// node being there from the start.
+    pub order: Vec<PodKey>,
 }
+
+/// Nodes are made so many times for pods that had no turn among the others, and whether they are
+/// spread over places where there is no node yet.
+const RETRIES: [bool; 4] = [true, true, false, false];
+
+/// Times that gangs are left out for want of places for all of them.
+const GANG_ROUNDS_MAX: usize = 8;
 
 /// Places every pending pod of the snapshot. Total: whatever the input, it answers; the same input
 /// in any order gives the same answer.
@@ -128,58 +192,169 @@ pub fn solve(snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
     let mut unplaced = Vec::new();
     let mut sound = Vec::new();
     for pod in &snapshot.pending {
-        match unsound(pod) {
-            Some((code, text)) => unplaced.push(Unplaced {
-                pod: pod.key.clone(),
-                reasons: vec![Why {
-                    pool: None,
-                    code,
-                    text,
-                }],
-            }),
+        match unsound(pod, snapshot) {
+            Some((code, text)) => unplaced.push(alone(pod, code, text)),
             None => sound.push(*pod),
         }
     }
-    let problem = Problem::new(&sound);
+    let mut solution = place(&sound, snapshot, now);
+    // All or none: without the gangs that fall short the others may have more room.
+    for _ in 0..GANG_ROUNDS_MAX {
+        let short = short_gangs(&snapshot.pending, &solution);
+        if short.is_empty() {
+            break;
+        }
+        sound.retain(|pod| match gang_of(pod).and_then(|gang| short.get(&gang)) {
+            Some(text) => {
+                unplaced.push(alone(pod, Code::Gang, text.clone()));
+                false
+            }
+            None => true,
+        });
+        solution = place(&sound, snapshot, now);
+    }
+    solution.unplaced.extend(unplaced);
+    solution
+        .unplaced
+        .sort_by(|one, other| one.pod.cmp(&other.pod));
+    solution
+}
+
+fn alone(pod: &Pod, code: Code, text: String) -> Unplaced {
+    Unplaced {
+        pod: pod.key.clone(),
+        reasons: vec![Why {
+            pool: None,
+            code,
+            text,
+        }],
+    }
+}
+
+/// Namespace and name of a pod's gang.
+fn gang_of(pod: &Pod) -> Option<(&str, &str)> {
+    let gang = pod.gang.as_ref()?;
+    Some((&pod.key.namespace, &gang.name))
+}
+
+/// Gangs of which too few have a place, with the reason.
+fn short_gangs<'p>(
+    pending: &[&'p Pod],
+    solution: &Solution,
+) -> BTreeMap<(&'p str, &'p str), String> {
+    let mut gangs: BTreeMap<(&str, &str), (usize, usize, Option<u32>)> = BTreeMap::new();
+    let placed: BTreeSet<&PodKey> = if pending.iter().any(|pod| pod.gang.is_some()) {
+        solution.order.iter().collect()
+    } else {
+        return BTreeMap::new();
+    };
+    for pod in pending {
+        if let Some(key) = gang_of(pod) {
+            let least = pod.gang.as_ref().and_then(|gang| gang.least);
+            let own = gangs.entry(key).or_insert((0, 0, None));
+            own.0 += usize::from(placed.contains(&pod.key));
+            own.1 += 1;
+            own.2 = own.2.max(least);
+        }
+    }
+    let short = |(key, (placed, all, least)): ((&'p str, &'p str), (usize, usize, Option<u32>))| {
+        let least = least.map_or(all, |least| least as usize);
+        let text = format!(
+            "{placed} of the {least} pods of its gang {} have a place",
+            key.1
+        );
+        (placed > 0 && placed < least).then_some((key, text))
+    };
+    gangs.into_iter().filter_map(short).collect()
+}
+
+fn place(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
+    let problem = Problem::new(pods, snapshot);
     let mut rooms: Vec<&Room> = snapshot.rooms.iter().collect();
     rooms.sort_by(|one, other| {
         (!one.initialized, &one.host).cmp(&(!other.initialized, &other.host))
     });
-    let packed = pack::pack(&problem, &rooms, snapshot, now);
+    let topology = Topology::new(&problem, &sites::standing(&problem, snapshot));
+    let board = sites::board(&problem, &topology, &rooms, snapshot);
+    let hosts = Hosts::new(&problem, &topology, &board);
+    let shelves = pack::shelves(&problem, snapshot, now);
+    let keys = topology.pinned_keys().into_iter();
+    let keys = keys.map(|key| problem.groups.keys[key].clone());
+    let cells = Cells::new(keys.collect(), &shelves);
+    let ground = Ground {
+        problem: &problem,
+        topology: &topology,
+        hosts: &hosts,
+        cells: &cells,
+        shelves: &shelves,
+        scheduling: &snapshot.cluster.scheduling,
+    };
+    let mut packer = pack::pack(&ground, &rooms, snapshot, board.clone());
+    let mut bound = board.clone();
+    let mut turns = sequence(&ground, &packer.packed, &mut bound);
+    let mut gone = settle(&mut packer.packed, &turns);
+    for spreads_further in RETRIES {
+        if !packer.retry(bound.clone(), spreads_further) {
+            continue;
+        }
+        bound = board.clone();
+        turns = sequence(&ground, &packer.packed, &mut bound);
+        gone |= settle(&mut packer.packed, &turns);
+    }
+    bound.takes_unsettled = true;
+    packer.place_rest(&mut turns, &mut bound, gone);
+    let packed = packer.packed;
     let mut deal = Deal {
         problem: &problem,
+        scheduling: &snapshot.cluster.scheduling,
         dealt: vec![0; problem.classes.len()],
     };
-    let mut placed = Vec::new();
-    for (room, parts) in rooms.iter().zip(&packed.placed) {
-        if !parts.is_empty() {
-            placed.push((room.host.clone(), keys(&deal.pods(parts.iter().copied()))));
-        }
-    }
-    let claims = deal.claims(&packed);
-    unplaced.extend(deal.unplaced(&packed));
-    unplaced.sort_by(|one, other| one.pod.cmp(&other.pod));
-    Solution {
-        claims,
-        placed,
-        unplaced,
-    }
+    let mut solution = deal.all(&packed, &rooms, &turns);
+    solution.unplaced.extend(deal.unplaced(&packed));
+    solution
 }
 
-/// Why a pod is not even looked at, if so.
-fn unsound(pod: &Pod) -> Option<(Code, String)> {
-    if !pod.defects.is_empty() {
-        return Some((Code::Malformed, pod.defects.join("; ")));
+/// Takes out what has no turn. Says whether that was anything.
+fn settle(packed: &mut Packed<'_, '_>, turns: &[Turn]) -> bool {
+    let mut had: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+    for turn in turns {
+        *had.entry((turn.site, turn.class)).or_insert(0) += turn.pods;
     }
-    if !pod.unweighed.is_empty() {
-        let fields = pod.unweighed.join(", ");
-        return Some((
-            Code::Unweighed,
-            format!("has {fields}, which is not weighed"),
-        ));
+    let mut gone = false;
+    let Packed {
+        rooms,
+        placed,
+        opened,
+        lots,
+        left,
+        shelves,
+        ledgers,
+        ..
+    } = packed;
+    let mut keep = |site: usize, class: usize, pods: u64| {
+        let own = had.entry((site, class)).or_insert(0);
+        let kept = pods.min(*own);
+        *own -= kept;
+        left[class] += pods - kept;
+        gone |= kept < pods;
+        kept
+    };
+    placed.retain_mut(|turn| {
+        turn.pods = keep(turn.site, turn.class, turn.pods);
+        turn.pods > 0
+    });
+    for (at, opened) in opened.iter_mut().enumerate() {
+        // Parts of none stay: where the node is was settled by them, too.
+        for (lot, pods) in &mut opened.claim.parts {
+            *pods = keep(*rooms + at, lots[*lot].class, *pods);
+        }
+        if !opened.gone && opened.claim.parts.iter().all(|(_, pods)| *pods == 0) {
+            let limited = &shelves[opened.shelf].shapes[opened.claim.shape].limited;
+            ledgers[opened.shelf].release(limited);
+            opened.gone = true;
+        }
     }
-    let (key, why) = problem::restricted(pod)?;
-    Some((Code::Restricted, format!("asks for the label {key}: {why}")))
+    gone
 }
 
 fn keys(pods: &[&Pod]) -> Vec<PodKey> {
@@ -188,55 +363,78 @@ fn keys(pods: &[&Pod]) -> Vec<PodKey> {
     keys
 }
 
+/// Why a pod is not even looked at, if so.
+fn unsound(pod: &Pod, snapshot: &Snapshot<'_>) -> Option<(Code, String)> {
+    if !pod.defects.is_empty() {
+        return Some((Code::Malformed, pod.defects.join("; ")));
+    }
+    if pod.has_resource_claims {
+        let text = "has resource claims (dynamic resource allocation), which are not weighed";
+        return Some((Code::ResourceClaims, text.to_owned()));
+    }
+    let mounts = snapshot.mounts.get(&pod.key)?;
+    let fault = mounts.fault.clone()?;
+    Some((Code::Volumes, fault))
+}
+
 /// Deals the pods of each class out, in the order of their keys.
 struct Deal<'d> {
     problem: &'d Problem<'d>,
+    scheduling: &'d Scheduling,
     dealt: Vec<usize>,
 }
 
 impl<'d> Deal<'d> {
-    fn pods(&mut self, parts: impl Iterator<Item = (usize, u64)>) -> Vec<&'d Pod> {
-        let mut pods = Vec::new();
-        for (class, count) in parts {
-            let all = &self.problem.classes[class].pods[self.dealt[class]..];
-            let some = all
-                .iter()
-                .take(usize::try_from(count).unwrap_or(usize::MAX));
-            pods.extend(some.copied());
-            self.dealt[class] += all.len().min(usize::try_from(count).unwrap_or(usize::MAX));
+    fn pods(&mut self, class: usize, count: u64) -> &'d [&'d Pod] {
+        let all = &self.problem.classes[class].pods[self.dealt[class]..];
+        let count = all.len().min(usize::try_from(count).unwrap_or(usize::MAX));
+        self.dealt[class] += count;
+        &all[..count]
+    }
+
+    /// Gives every turn its pods.
+    fn all(&mut self, packed: &Packed<'_, '_>, rooms: &[&Room], turns: &[Turn]) -> Solution {
+        let mut sites: Vec<Vec<&Pod>> = vec![Vec::new(); rooms.len() + packed.opened.len()];
+        let mut order = Vec::new();
+        for turn in turns {
+            let pods = self.pods(turn.class, turn.pods);
+            sites[turn.site].extend(pods);
+            order.extend(pods.iter().map(|pod| pod.key.clone()));
         }
-        pods
+        let mut placed = Vec::new();
+        for (room, pods) in rooms.iter().zip(&sites) {
+            if !pods.is_empty() {
+                placed.push((room.host.clone(), keys(pods)));
+            }
+        }
+        let mut books = (packed.ledgers.clone(), choose::Scratch::default());
+        let mut claims = Vec::new();
+        let mut unplaced = Vec::new();
+        for (opened, pods) in packed.opened.iter().zip(&sites[rooms.len()..]) {
+            if pods.is_empty() {
+                continue;
+            }
+            match claim(packed, opened, (pods, self.scheduling), &mut books) {
+                Ok(claim) => claims.push(claim),
+                Err(text) => {
+                    let no = |pod: &&Pod| alone(pod, Code::MinValues, text.clone());
+                    unplaced.extend(pods.iter().map(no));
+                }
+            }
+        }
+        if !unplaced.is_empty() {
+            let gone: BTreeSet<&PodKey> = unplaced.iter().map(|own| &own.pod).collect();
+            order.retain(|key| !gone.contains(key));
+        }
+        Solution {
+            claims,
+            placed,
+            unplaced,
+            order,
+        }
     }
 
-    fn claims(&mut self, packed: &Packed<'_>) -> Vec<NewClaim> {
-        let mut ledgers = packed.ledgers.clone();
-        let claim = |opened: &Opened| {
-            let shelf = &packed.shelves[opened.shelf];
-            let ledger = &mut ledgers[opened.shelf];
-            let parts = opened.claim.parts.iter().map(|(_, part)| *part);
-            let rows = opened.claim.parts.iter().map(|(row, _)| &packed.rows[*row]);
-            let rows: Vec<&Row> = rows.collect();
-            let whole = choose::sum(self.problem, parts.clone());
-            let (offerings, types) =
-                choose::offerings(shelf, opened.claim.shape, &rows, &whole, ledger);
-            assert!(!offerings.is_empty(), "a claim can be launched: {opened:?}");
-            let pods = self.pods(parts);
-            let mut requests = daemons(shelf, &types);
-            for pod in &pods {
-                requests.add(&floored(&pod.requests));
-            }
-            NewClaim {
-                pool: shelf.pool.name.clone(),
-                offerings,
-                labels: shelf.labels(&rows),
-                requests,
-                pods: keys(&pods),
-            }
-        };
-        packed.opened.iter().map(claim).collect()
-    }
-
-    fn unplaced(&mut self, packed: &Packed<'_>) -> Vec<Unplaced> {
+    fn unplaced(&mut self, packed: &Packed<'_, '_>) -> Vec<Unplaced> {
         let mut unplaced = Vec::new();
         for (class, left) in packed
             .left
@@ -244,8 +442,8 @@ impl<'d> Deal<'d> {
             .enumerate()
             .filter(|(_, left)| **left > 0)
         {
-            let reasons = reasons(self.problem, packed, class);
-            for pod in self.pods([(class, *left)].into_iter()) {
+            let reasons = reasons(self.problem, packed, class, self.scheduling);
+            for pod in self.pods(class, *left) {
                 unplaced.push(Unplaced {
                     pod: pod.key.clone(),
                     reasons: reasons.clone(),
@@ -256,7 +454,72 @@ impl<'d> Deal<'d> {
     }
 }
 
-fn reasons(problem: &Problem<'_>, packed: &Packed<'_>, class: usize) -> Vec<Why> {
+/// A claim, or why it cannot be had after all.
+fn claim(
+    packed: &Packed<'_, '_>,
+    opened: &Opened,
+    (pods, scheduling): (&[&Pod], &Scheduling),
+    (ledgers, scratch): &mut (Vec<choose::Ledger>, choose::Scratch),
+) -> Result<NewClaim, String> {
+    let shelf = &packed.shelves[opened.shelf];
+    let variety = Variety::of(shelf, scheduling.min_values);
+    let parts: &[Part] = &opened.claim.parts;
+    let mut rows: Vec<usize> = parts.iter().map(|(lot, _)| packed.lots[*lot].row).collect();
+    rows.sort_unstable();
+    rows.dedup();
+    let rows: Vec<&Row> = rows.into_iter().map(|row| &packed.rows[row]).collect();
+    let whole = choose::sum(&packed.lots, parts);
+    let before = ledgers[opened.shelf].clone();
+    let (offerings, types) = choose::offerings(
+        (shelf, &variety),
+        (opened.claim.shape, opened.claim.price),
+        &rows,
+        (&whole, scheduling),
+        (&mut ledgers[opened.shelf], scratch),
+    );
+    assert!(!offerings.is_empty(), "a claim can be launched: {opened:?}");
+    // Others may have taken what the limits left when this one was planned.
+    if let Some((key, least, count)) = variety.shortage(shelf, types.iter().copied()) {
+        ledgers[opened.shelf] = before;
+        return Err(format!(
+            "{key} wants {least} values in the types that would do; within the limits of pool {} \
+             they have {count}",
+            shelf.pool.name
+        ));
+    }
+    let mut requests = daemons(shelf, &types);
+    for pod in pods {
+        requests.add(&floored(&pod.requests));
+    }
+    Ok(NewClaim {
+        pool: shelf.pool.name.clone(),
+        offerings,
+        labels: shelf.labels(&rows),
+        requests,
+        pods: keys(pods),
+    })
+}
+
+fn reasons(
+    problem: &Problem<'_>,
+    packed: &Packed<'_, '_>,
+    class: usize,
+    scheduling: &Scheduling,
+) -> Vec<Why> {
+    let priority = problem.classes[class].priority;
+    if let Some(cutoff) = scheduling
+        .priority_cutoff
+        .filter(|cutoff| priority < *cutoff)
+    {
+        return vec![Why {
+            pool: None,
+            code: Code::Priority,
+            text: format!(
+                "no host has room for it, and its priority {priority} is below {cutoff}, from \
+                 which on pods cause nodes to be made"
+            ),
+        }];
+    }
     if packed.shelves.is_empty() {
         return vec![Why {
             pool: None,
@@ -264,9 +527,17 @@ fn reasons(problem: &Problem<'_>, packed: &Packed<'_>, class: usize) -> Vec<Why>
             text: "no host has room for it, and there is no pool to make one".to_owned(),
         }];
     }
+    if let Some(text) = why::restricted(problem, class) {
+        return vec![Why {
+            pool: None,
+            code: Code::Restricted,
+            text,
+        }];
+    }
     let shelves = packed.shelves.iter().zip(&packed.ledgers);
+    let asked = (class, packed.cut_short, scheduling.min_values);
     shelves
-        .map(|(shelf, ledger)| why::why(problem, shelf, ledger, class))
+        .map(|(shelf, ledger)| why::why(problem, shelf, ledger, asked))
         .collect()
 }
 

@@ -5,15 +5,28 @@ pub mod holds;
 
 pub mod snapshot;
 
+mod census;
+
+mod load;
+
 pub mod objects;
+
+pub mod volumes;
 
 pub mod view;
 
 pub mod ledger;
 
+mod movers;
+
+mod rooms;
+
 pub mod survey;
 
 pub mod expect;
+
+#[cfg(test)]
+mod samples;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,9 +34,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::catalog::Catalog;
+use crate::catalog::overlay::PoolCatalogs;
 use crate::model::claim::Phase;
 use crate::model::cluster::Cluster;
-use crate::model::id::NodeName;
+use crate::model::id::{NodeName, PoolName};
 use crate::model::object::Object;
 use crate::state::expect::NOMINATED;
 use crate::state::holds::Holds;
@@ -34,9 +48,9 @@ use crate::state::view::Views;
 /// Everything known of one cluster; mutable only by its engine.
 #[derive(Clone, Debug, Default)]
 pub struct State {
-    /// The configuration in force.
+    /// The configuration in force; overlays count once [`configure`](Self::configure) sets it.
     pub cluster: Arc<Cluster>,
-    /// Instance types and prices.
+    /// Instance types and prices, as the provider has them; set by [`stock`](Self::stock).
     pub catalog: Arc<Catalog>,
     /// Offerings not to ask for.
     pub holds: Holds,
@@ -48,6 +62,9 @@ pub struct State {
     pub ledger: Ledger,
     /// When this process first saw the cluster whole; what happened before is not known.
     pub started: Option<Timestamp>,
+    /// What overlays make of the catalog: kept, since views are made far more often than either
+    /// changes.
+    overlaid: PoolCatalogs,
     nominated: BTreeMap<NodeName, Timestamp>,
     /// Whether nodes count as claims by their labels, since no instances can be listed.
     offline: bool,
@@ -62,6 +79,7 @@ impl State {
         now: Timestamp,
     ) -> Self {
         let mut state = Self {
+            overlaid: PoolCatalogs::new(&catalog, &cluster),
             cluster,
             catalog,
             offline: true,
@@ -72,6 +90,23 @@ impl State {
         }
         state.objects.forget_changes();
         state
+    }
+
+    /// Puts another configuration in force.
+    pub fn configure(&mut self, cluster: Arc<Cluster>) {
+        self.overlaid = PoolCatalogs::new(&self.catalog, &cluster);
+        self.cluster = cluster;
+    }
+
+    /// Takes in other instance types and prices.
+    pub fn stock(&mut self, catalog: Arc<Catalog>) {
+        self.overlaid = PoolCatalogs::new(&catalog, &self.cluster);
+        self.catalog = catalog;
+    }
+
+    /// The instance types as a pool is to plan with them. What is paid stands in `catalog`.
+    pub fn catalog_of(&self, pool: &PoolName) -> &Catalog {
+        self.overlaid.get(pool.as_str()).unwrap_or(&self.catalog)
     }
 
     /// Expects pods on a node until a time.

@@ -7,6 +7,12 @@ mod node_class;
 
 mod pool;
 
+mod overlay;
+
+mod buffer;
+
+mod scheduler;
+
 const SECOND: i64 = 1000;
 const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
@@ -54,6 +60,13 @@ const fn duration_or_never(min_ms: i64, max_ms: i64) -> Kind {
     }
 }
 
+const CLUSTERS: Argument = argument(
+    "clusters",
+    Kind::Texts,
+    "[\"*\"]",
+    "Clusters it is for: names, or patterns with `*`.",
+);
+
 const BLOCK: BlockType = BlockType {
     name: "",
     label: None,
@@ -79,8 +92,11 @@ static ROOT: BlockType = BlockType {
         &node_class::NODE_CLASS,
         &pool::POOL,
         &pool::DEFAULTS,
+        &overlay::OVERLAY,
+        &buffer::BUFFER,
         &SCHEDULE,
-        &SCHEDULER,
+        &scheduler::SCHEDULER,
+        &FLEET,
         &TELEMETRY,
     ],
     ..BLOCK
@@ -209,6 +225,19 @@ static CLUSTER: BlockType = BlockType {
             "{}",
             "Tags for everything launched for it.",
         ),
+        argument(
+            "limits",
+            Kind::Quantities,
+            "{}",
+            "Limits on all its nodes together, by resource; `nodes` is their number.",
+        ),
+        argument(
+            "placement_hints",
+            Kind::Flag,
+            "true",
+            "Whether waiting pods are told of the node planned for them, in \
+             `status.nominatedNodeName`.",
+        ),
     ],
     blocks: &[&KUBECONFIG, &SIMULATED, &API],
     ..BLOCK
@@ -333,23 +362,15 @@ static SCHEDULE: BlockType = BlockType {
     ..BLOCK
 };
 
-static SCHEDULER: BlockType = BlockType {
-    name: "scheduler",
-    about: "How pending pods are collected before nodes are planned for them.",
-    arguments: &[
-        argument(
-            "batch_idle",
-            duration(10, 10 * MINUTE),
-            "\"1s\"",
-            "A batch closes after this long without another pod.",
-        ),
-        argument(
-            "batch_max",
-            duration(10, 10 * MINUTE),
-            "\"10s\"",
-            "A batch closes at the latest after this long.",
-        ),
-    ],
+static FLEET: BlockType = BlockType {
+    name: "fleet",
+    about: "What all clusters have in common.",
+    arguments: &[argument(
+        "limits",
+        Kind::Quantities,
+        "{}",
+        "Limits on all nodes of all clusters together, by resource; `nodes` is their number.",
+    )],
     ..BLOCK
 };
 

@@ -10,15 +10,18 @@ use crate::config::problem::ProblemCode;
 use crate::config::schema::{Kind, duration_text};
 use crate::config::syntax::PathStep;
 use crate::config::value::{nearest, number_text, quote, to_bool, to_number, to_text};
+use crate::model::overlay::{AdjustmentError, PriceAdjustment};
 use crate::model::pool::Allowance;
 use crate::model::quantity::{parse_milli, parse_whole};
 
 /// What an argument holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Parsed {
     Text(String),
     Flag(bool),
     Whole(i64),
+    Number(f64),
+    PriceAdjustment(PriceAdjustment),
     /// None is `"never"`.
     Duration(Option<SignedDuration>),
     Allowance(Allowance),
@@ -112,6 +115,8 @@ impl Converter<'_> {
                     _ => return Err(self.fault(ProblemCode::OutOfRange, value)),
                 }
             }
+            Kind::Number(min, max) => self.number(min, max, value)?,
+            Kind::PriceAdjustment => self.adjustment(value)?,
             Kind::Duration {
                 min_ms,
                 max_ms,
@@ -131,6 +136,40 @@ impl Converter<'_> {
             | Kind::Quantities
             | Kind::Expression => Parsed::Text(self.text(value)?),
         })
+    }
+
+    fn number(&self, min: i64, max: i64, value: &Value) -> Result<Parsed, Fault> {
+        let Some(number) = to_number(value).and_then(|number| number.as_f64()) else {
+            return Err(self.wrong_type(value));
+        };
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "the bounds of the schema are small"
+        )]
+        if number < min as f64 || number > max as f64 {
+            return Err(self.fault(ProblemCode::OutOfRange, value));
+        }
+        Ok(Parsed::Number(number))
+    }
+
+    fn adjustment(&self, value: &Value) -> Result<Parsed, Fault> {
+        let text = self.text(value)?;
+        let adjustment = PriceAdjustment::parse(&text).map_err(|why| {
+            let mut fault = self.fault(ProblemCode::InvalidValue, value);
+            fault.help = Some(match why {
+                AdjustmentError::Unsigned(_) => {
+                    format!("write \"+{text}\" or \"-{text}\"; a price is written price = {text}")
+                }
+                AdjustmentError::BelowNothing(_) => "\"-100%\" leaves nothing".to_owned(),
+                AdjustmentError::Malformed(_) => {
+                    "write a sign and a number; dollars have up to five digits and six decimals, \
+                     percentages up to five digits and four decimals"
+                        .to_owned()
+                }
+            });
+            fault
+        })?;
+        Ok(Parsed::PriceAdjustment(adjustment))
     }
 
     fn one_of(&self, names: &[&str], value: &Value) -> Result<Parsed, Fault> {

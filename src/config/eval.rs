@@ -85,6 +85,18 @@ pub(super) struct Scope {
     pub(super) roots: BTreeMap<&'static str, BTreeMap<String, Option<Known>>>,
 }
 
+impl Scope {
+    /// Whether `root.name` stands for anything.
+    pub(super) fn check(&self, root: &str, name: &str, span: Span) -> Result<(), Box<Fault>> {
+        match self.roots.get(root) {
+            Some(names) if !names.contains_key(name) => {
+                Err(path::unknown_name(root, name, span, names))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// A name given by a `for`, by `each` or by `templatefile`, and those around it.
 #[derive(Clone, Copy)]
 pub(super) struct Frame<'a> {

@@ -5,10 +5,12 @@ use hcl::Value;
 
 use crate::config::blocks::root;
 use crate::config::eval::Frame;
+use crate::config::kept;
 use crate::config::names::matches_pattern;
 use crate::config::problem::ProblemCode;
 use crate::config::read::{Reader, Section};
 use crate::config::report::Finding;
+use crate::config::schema::BlockType;
 use crate::config::settings::Config;
 use crate::config::source::Span;
 use crate::config::syntax::{Block, PathStep};
@@ -17,13 +19,21 @@ use crate::model::cluster::Cluster;
 use crate::model::node_class::NodeClass;
 use crate::model::pool::Pool;
 
+mod amounts;
+
 mod installation;
+
+mod scheduler;
 
 mod schedule;
 
 mod requirement;
 
 mod pool;
+
+mod overlay;
+
+mod buffer;
 
 mod node_class;
 
@@ -51,8 +61,20 @@ impl Reader<'_> {
         };
         blocks
             .of(kind)
-            .map(|block| self.read(block, schema, None, ""))
+            .map(|block| self.outermost(block, schema, None))
             .collect()
+    }
+
+    /// Reads a block that stands in no other.
+    fn outermost(
+        &self,
+        block: &Block,
+        schema: &'static BlockType,
+        frame: Option<&Frame<'_>>,
+    ) -> Section {
+        let section = self.read(block, schema, frame, "");
+        kept::note(self.reporter, &section, schema);
+        section
     }
 
     /// Reads all blocks of a type, once for each element of their `for_each`; beside each stands
@@ -66,7 +88,7 @@ impl Reader<'_> {
         for block in blocks.of(kind) {
             let attr = block.body.attrs.iter().find(|attr| attr.name == "for_each");
             let Some(attr) = attr else {
-                let section = self.read(block, schema, None, "");
+                let section = self.outermost(block, schema, None);
                 instances.push(Instance { section, key: None });
                 continue;
             };
@@ -101,7 +123,7 @@ impl Reader<'_> {
                     sensitive: false,
                     outer: None,
                 };
-                let section = self.read(block, schema, Some(&frame), "");
+                let section = self.outermost(block, schema, Some(&frame));
                 let key = key.as_str().map(str::to_owned);
                 instances.push(Instance { section, key });
             }
@@ -137,34 +159,42 @@ fn for_each_fault(value: &Value, sensitive: bool, span: Span) -> Option<Finding>
 /// Lowers all blocks.
 pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Config {
     let installation = installation::lower(reader, blocks);
-    let batching = installation::lower_batching(reader, blocks);
+    let fleet = installation::lower_fleet(reader, blocks);
+    let (batching, scheduling) = scheduler::lower(reader, blocks);
     let telemetry = installation::lower_telemetry(reader, blocks);
     let schedules = schedule::lower(reader, blocks);
     let (mut clusters, complete) = cluster::lower(reader, blocks, &installation);
     let classes = node_class::lower(reader, blocks);
     let pools = pool::lower(reader, blocks, &schedules);
-    let names: Vec<String> = clusters.iter().map(|c| c.cluster.name.0.clone()).collect();
+    let overlays = overlay::lower(reader, blocks, &pools);
+    let buffers = buffer::lower(reader, blocks, &pools, &schedules);
+    for draft in &mut clusters {
+        let cluster = &mut draft.cluster;
+        cluster.batching = batching;
+        cluster.scheduling = scheduling.clone();
+        give_pools(reader, cluster, &pools, &classes);
+        overlay::give(&overlays, cluster);
+        buffer::give(&buffers, cluster);
+    }
     if complete {
-        for (section, patterns) in pools
-            .iter()
-            .map(|pool| (&pool.section, &pool.clusters))
-            .chain(
-                classes
-                    .iter()
-                    .map(|class| (&class.section, &class.clusters)),
-            )
-        {
+        let known: Vec<&Cluster> = clusters.iter().map(|draft| &draft.cluster).collect();
+        let names: Vec<String> = known.iter().map(|cluster| cluster.name.0.clone()).collect();
+        let patterns = pools.iter().map(|it| (&it.section, &it.clusters));
+        let patterns = patterns
+            .chain(classes.iter().map(|it| (&it.section, &it.clusters)))
+            .chain(overlays.iter().map(|it| (&it.section, &it.clusters)))
+            .chain(buffers.iter().map(|it| (&it.section, &it.clusters)));
+        for (section, patterns) in patterns {
             check_clusters(reader, section, patterns, &names);
         }
-    }
-    for draft in &mut clusters {
-        draft.cluster.batching = batching;
-        give_pools(reader, &mut draft.cluster, &pools, &classes);
+        overlay::check_conflicts(reader, &overlays, &known);
+        buffer::check_clusters(reader, &buffers, &known);
     }
     let mut clusters: Vec<Cluster> = clusters.into_iter().map(|draft| draft.cluster).collect();
     clusters.sort_by(|one, other| one.name.cmp(&other.name));
     Config {
         clusters,
+        fleet,
         telemetry,
         warnings: Vec::new(),
     }
@@ -192,6 +222,18 @@ fn give_pools(
     });
     used.sort_by(|one, other| one.name.cmp(&other.name));
     (cluster.pools, cluster.node_classes) = (own, used);
+}
+
+/// The clusters a block is for, all where it does not say.
+fn cluster_patterns(section: &Section) -> Vec<String> {
+    // Clusters that are wrong are no clusters, and not all of them.
+    let everywhere = if section.has("clusters") {
+        Vec::new()
+    } else {
+        vec!["*".to_owned()]
+    };
+    let given = section.texts("clusters");
+    given.map_or(everywhere, <[String]>::to_vec)
 }
 
 fn covers(patterns: &[String], cluster: &Cluster) -> bool {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 
 use crate::config::convert::{Parsed, convert};
-use crate::config::eval::{Evaluator, Frame, Scope};
+use crate::config::eval::{Evaluator, Fault, Frame, Scope};
 use crate::config::problem::ProblemCode;
 use crate::config::report::{Finding, Reporter};
 use crate::config::schema::{Argument, BlockType, Kind, Repeat};
@@ -14,6 +14,7 @@ use crate::config::source::Span;
 use crate::config::syntax::{Attr, Block, Body, Expr, Kind as SyntaxKind, PathStep};
 use crate::config::value::nearest;
 use crate::model::labels::Labels;
+use crate::model::overlay::PriceAdjustment;
 use crate::model::pool::Allowance;
 
 /// An argument that has been read.
@@ -112,6 +113,20 @@ impl Section {
     /// An integer that the schema keeps small.
     pub(super) fn count(&self, name: &str) -> Option<u32> {
         u32::try_from(self.whole(name)?).ok()
+    }
+
+    pub(super) fn number(&self, name: &str) -> Option<f64> {
+        match self.get(name)?.value {
+            Parsed::Number(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    pub(super) fn price_adjustment(&self, name: &str) -> Option<PriceAdjustment> {
+        match self.get(name)?.value {
+            Parsed::PriceAdjustment(adjustment) => Some(adjustment),
+            _ => None,
+        }
     }
 
     /// A duration; the inner none is `never`.
@@ -232,6 +247,19 @@ impl Reader<'_> {
         }
         match convert(argument.kind, argument.name, &known.value) {
             Ok(value) => {
+                // To the evaluator a reference in quotes, as all are in JSON, is only a text.
+                if let (Kind::Reference(kind), Parsed::Reference(name)) = (argument.kind, &value)
+                    && let Err(fault) = self.scope.check(kind, name, attr.expr.span)
+                {
+                    section.faulty.push(argument.name);
+                    let hidden = || {
+                        let detail = format!("There is no such {kind}; its name is sensitive.");
+                        Fault::new(fault.span, fault.code, detail)
+                    };
+                    let fault = if known.sensitive { hidden() } else { fault };
+                    self.reporter.add_fault(*fault, &section.title);
+                    return;
+                }
                 let read = Read {
                     value,
                     name_span: attr.name_span,
@@ -403,12 +431,15 @@ fn unknown_argument(attr: &Attr, schema: &'static BlockType) -> Finding {
 }
 
 /// Karpenter's words, and what they are here.
-const KARPENTER: [(&str, &str); 8] = [
+const KARPENTER: [(&str, &str); 11] = [
     ("nodepool", "pool"),
     ("node_pool", "pool"),
     ("provisioner", "pool"),
     ("nodeclass", "node_class"),
     ("ec2nodeclass", "node_class"),
+    ("nodeoverlay", "overlay"),
+    ("node_overlay", "overlay"),
+    ("capacitybuffer", "buffer"),
     ("requirements", "require"),
     ("startupTaints", "startup_taint"),
     ("budgets", "budget"),

@@ -87,10 +87,13 @@ pub(super) struct Reporter {
     /// What must not be shown: the texts of sensitive values.
     hidden: RefCell<Vec<Span>>,
     found: RefCell<Vec<(Span, Problem)>>,
+    /// What is worth saying only where nothing is wrong.
+    noted: RefCell<Vec<Finding>>,
     seen: RefCell<BTreeSet<(ProblemCode, Span, String)>>,
 }
 
-/// Problems that are reported at most. Whoever has this many reads the first ones.
+/// Problems of one severity that are reported at most: no number of warnings hides an error.
+/// Whoever has this many reads the first ones.
 const FOUND_MAX: usize = 200;
 
 impl Reporter {
@@ -99,6 +102,7 @@ impl Reporter {
             sources,
             hidden: RefCell::default(),
             found: RefCell::default(),
+            noted: RefCell::default(),
             seen: RefCell::default(),
         }
     }
@@ -122,7 +126,9 @@ impl Reporter {
             finding.detail.clone()
         };
         let fresh = self.seen.borrow_mut().insert((finding.code, first, detail));
-        if !fresh || found.len() >= FOUND_MAX {
+        let alike = found.iter();
+        let alike = alike.filter(|(_, problem)| problem.severity == finding.severity);
+        if !fresh || alike.count() >= FOUND_MAX {
             return;
         }
         let mut problem = Problem {
@@ -138,6 +144,21 @@ impl Reporter {
             first.context = finding.context;
         }
         found.push((first, problem));
+    }
+
+    /// Keeps a finding until it is known that nothing is wrong.
+    pub(super) fn later(&self, finding: Finding) {
+        let mut noted = self.noted.borrow_mut();
+        if noted.len() < FOUND_MAX {
+            noted.push(finding);
+        }
+    }
+
+    /// Takes in what was kept.
+    pub(super) fn add_noted(&self) {
+        for finding in self.noted.take() {
+            self.add(finding);
+        }
     }
 
     /// Takes in what the evaluator found.

@@ -31,6 +31,10 @@ pub enum Kind {
     Flag,
     /// An integer within these bounds.
     Whole(i64, i64),
+    /// A number within these bounds.
+    Number(i64, i64),
+    /// What a price becomes: a signed number of US dollars per hour, or of per cent.
+    PriceAdjustment,
     /// A duration within these bounds in milliseconds, or `"never"`.
     Duration {
         /// Shortest.
@@ -129,6 +133,8 @@ impl Kind {
             Self::Flag => "true or false".to_owned(),
             Self::Whole(min, i64::MAX) => format!("an integer of at least {min}"),
             Self::Whole(min, max) => format!("an integer from {min} to {max}"),
+            Self::Number(min, max) => format!("a number from {min} to {max}"),
+            Self::PriceAdjustment => "a price adjustment such as \"-28%\" or \"+0.1\"".to_owned(),
             Self::Duration { never: false, .. } => "a duration such as \"90s\"".to_owned(),
             Self::Duration { never: true, .. } => {
                 "a duration such as \"90s\", or \"never\"".to_owned()
@@ -158,6 +164,8 @@ impl Kind {
             Self::SomeOf(names) => format!("list of {}", code_list(names, ", ")),
             Self::Whole(min, i64::MAX) => format!("integer, from {min}"),
             Self::Whole(min, max) => format!("integer, {min} to {max}"),
+            Self::Number(min, max) => format!("number, {min} to {max}"),
+            Self::PriceAdjustment => "price adjustment".to_owned(),
             Self::Duration {
                 min_ms,
                 max_ms,

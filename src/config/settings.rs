@@ -3,6 +3,7 @@
 
 use crate::config::problem::Problem;
 use crate::model::cluster::Cluster;
+use crate::model::fleet::FleetLimits;
 
 /// Where `/metrics`, `/livez` and `/readyz` are served when nothing is said: only this host asks
 /// there, and 9464 is the port that OpenTelemetry gives to Prometheus exporters.
@@ -75,6 +76,8 @@ impl Default for Telemetry {
 pub struct Config {
     /// The clusters, by name, each with all that is decided about it.
     pub clusters: Vec<Cluster>,
+    /// Limits on all clusters together.
+    pub fleet: FleetLimits,
     /// What the daemon says about itself.
     pub telemetry: Telemetry,
     /// What can be used, but hardly means what its author meant.

@@ -41,7 +41,7 @@ impl Engine {
                 if self.looking.ready && self.looking.frozen.is_none() {
                     self.report(Report::Frozen(why));
                     self.looking.frozen = Some(now);
-                    self.withdraw("the view is not whole", now);
+                    self.withdraw("the view is not whole", |own| !own.is_look(), now);
                 }
             }
             None => self.whole(now),

@@ -180,7 +180,7 @@ impl Engine {
 
     /// Whether the node is to be kept closed until its pods have been told of it.
     fn wants_hints(&self, claim: &Claim) -> bool {
-        !self.hints_denied && self.manages() && self.state.pods_of(claim).next().is_some()
+        self.hints() && self.manages() && self.state.pods_of(claim).next().is_some()
     }
 
     /// Opens a registered node to pods: its own are told of it first, so that the scheduler keeps

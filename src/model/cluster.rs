@@ -1,14 +1,19 @@
 //! A cluster as configured: how it is reached, who makes its nodes, and what may be done to it.
 //! It must not know how a connection is made.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use jiff::SignedDuration;
 
+use crate::model::affinity::Spread;
+use crate::model::buffer::Buffer;
 use crate::model::id::ClusterName;
+use crate::model::instance::Price;
 use crate::model::labels::Labels;
 use crate::model::node_class::NodeClass;
-use crate::model::pool::Pool;
+use crate::model::overlay::Overlay;
+use crate::model::pool::{Limits, Pool};
 
 /// What may be done to a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,6 +114,75 @@ impl Default for Batching {
     }
 }
 
+/// Whether waiting pods are told of the node planned for them (`status.nominatedNodeName`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PlacementHints {
+    /// They are, as far as the rights allow.
+    #[default]
+    On,
+    /// They are not.
+    Off,
+}
+
+/// What becomes of what pods would like but need not have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PreferencePolicy {
+    /// It is kept where it can be, even if that takes more nodes.
+    #[default]
+    Respect,
+    /// It is passed over.
+    Ignore,
+}
+
+/// What becomes of a pool's `min_values` where too few values are to be had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MinValuesPolicy {
+    /// No node is made.
+    #[default]
+    Strict,
+    /// As many as there are will do.
+    BestEffort,
+}
+
+/// How pods are placed and nodes chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scheduling {
+    /// What pods would like.
+    pub preferences: PreferencePolicy,
+    /// What pools want to be flexible about.
+    pub min_values: MinValuesPolicy,
+    /// What a node is taken to cost beyond its price. It counts in every choice and in no quote.
+    pub node_price: Price,
+    /// Offerings kept for a claim, for refusals.
+    pub alternatives: u32,
+    /// How dear the dearest of them may be, in per cent of the cheapest.
+    pub alternative_price_percent: u32,
+    /// Pods of lower priority do not cause nodes to be made; none means all do.
+    pub priority_cutoff: Option<i32>,
+    /// Names of the schedulers whose pods are placed; the empty name is the default one's.
+    pub schedulers: BTreeSet<String>,
+    /// Spread of pods that declare none, as the scheduler of the cluster is configured. Their
+    /// selectors are deduced pod by pod.
+    pub default_spread: Vec<Spread>,
+}
+
+impl Default for Scheduling {
+    fn default() -> Self {
+        Self {
+            preferences: PreferencePolicy::default(),
+            min_values: MinValuesPolicy::default(),
+            // A tenth of what the smallest instance types cost.
+            node_price: Price::new(0.005).unwrap_or_default(),
+            // As many as Karpenter gives to one CreateFleet (spec/aws.md §0.2).
+            alternatives: 60,
+            alternative_price_percent: 200,
+            priority_cutoff: None,
+            schedulers: BTreeSet::from([String::new(), "default-scheduler".to_owned()]),
+            default_spread: Vec::new(),
+        }
+    }
+}
+
 /// A cluster and everything that is decided about it: all an engine needs to know of the
 /// configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -133,8 +207,18 @@ pub struct Cluster {
     pub pools: Vec<Pool>,
     /// The node classes its pools use.
     pub node_classes: Vec<NodeClass>,
+    /// Limits on all its nodes together.
+    pub limits: Limits,
+    /// What is known better than the catalog knows it, in the order in which it is applied.
+    pub overlays: Vec<Overlay>,
+    /// Room that is kept free, by name.
+    pub buffers: Vec<Buffer>,
     /// How the batch of pending pods is collected.
     pub batching: Batching,
+    /// How pods are placed and nodes chosen.
+    pub scheduling: Scheduling,
+    /// Whether waiting pods are told of the node planned for them.
+    pub placement_hints: PlacementHints,
 }
 
 impl Cluster {

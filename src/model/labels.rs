@@ -29,6 +29,9 @@ pub const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
 pub const POOL: &str = "karpenter.sh/nodepool";
 /// The node class a node was made from.
 pub const NODE_CLASS: &str = "karpenter.k8s.aws/ec2nodeclass";
+/// The name of a node, where an affinity term asks for it (`matchFields: metadata.name`). No label
+/// can be called so: it has no domain that anyone could own.
+pub const NODE_NAME: &str = "metadata.name";
 /// `true` once a node is registered.
 pub const REGISTERED: &str = "karpenter.sh/registered";
 /// `true` once a node is initialized.
@@ -58,27 +61,64 @@ pub const POOL_HASH: &str = "outrigger.dev/pool-hash";
 /// Annotation: hash of the node class a node was made from, `v1:…`.
 pub const NODE_CLASS_HASH: &str = "outrigger.dev/node-class-hash";
 
+/// What precedes the name of a CSI driver where volumes are counted as a resource.
+pub const ATTACHABLE: &str = "attachable-volumes-csi-";
+
 /// The hardware labels of AWS instance types share this prefix.
 pub const AWS_PREFIX: &str = "karpenter.k8s.aws/";
 
-/// Labels a pod may ask for although no pool names them: every instance type defines them.
+/// Labels a pod may ask for although no pool names them: whoever makes the node decides them.
 /// Source: spec/scheduling.md §2.2 (WellKnownLabels), spec/aws.md §4.2.
+const WELL_KNOWN: [&str; 39] = [
+    POOL,
+    ZONE,
+    REGION,
+    INSTANCE_TYPE,
+    ARCH,
+    OS,
+    CAPACITY_TYPE,
+    WINDOWS_BUILD,
+    NODE_CLASS,
+    "topology.k8s.aws/zone-id",
+    "eks.amazonaws.com/nitro-sandbox",
+    "karpenter.k8s.aws/capacity-reservation-id",
+    "karpenter.k8s.aws/capacity-reservation-interruptible",
+    "karpenter.k8s.aws/capacity-reservation-type",
+    "karpenter.k8s.aws/instance-accelerator-count",
+    "karpenter.k8s.aws/instance-accelerator-manufacturer",
+    "karpenter.k8s.aws/instance-accelerator-name",
+    "karpenter.k8s.aws/instance-capability-flex",
+    "karpenter.k8s.aws/instance-category",
+    "karpenter.k8s.aws/instance-cpu",
+    "karpenter.k8s.aws/instance-cpu-manufacturer",
+    "karpenter.k8s.aws/instance-cpu-sustained-clock-speed-mhz",
+    "karpenter.k8s.aws/instance-ebs-bandwidth",
+    "karpenter.k8s.aws/instance-encryption-in-transit-supported",
+    "karpenter.k8s.aws/instance-family",
+    "karpenter.k8s.aws/instance-generation",
+    "karpenter.k8s.aws/instance-gpu-count",
+    "karpenter.k8s.aws/instance-gpu-manufacturer",
+    "karpenter.k8s.aws/instance-gpu-memory",
+    "karpenter.k8s.aws/instance-gpu-name",
+    "karpenter.k8s.aws/instance-hypervisor",
+    "karpenter.k8s.aws/instance-local-nvme",
+    "karpenter.k8s.aws/instance-memory",
+    "karpenter.k8s.aws/instance-network-bandwidth",
+    "karpenter.k8s.aws/instance-size",
+    "karpenter.k8s.aws/instance-tenancy",
+    "karpenter.k8s.aws/nitro-sandbox",
+    "karpenter.k8s.aws/placement-group-id",
+    "karpenter.k8s.aws/placement-group-partition",
+];
+
+/// Whether a pod may ask for a label although no pool names it. The whole key counts: a label that
+/// only looks like one of AWS' would never come, and its pod would wait on ever new nodes.
 pub fn is_well_known(key: &str) -> bool {
-    matches!(
-        key,
-        POOL | ZONE
-            | REGION
-            | INSTANCE_TYPE
-            | ARCH
-            | OS
-            | CAPACITY_TYPE
-            | WINDOWS_BUILD
-            | "topology.k8s.aws/zone-id"
-    ) || key.starts_with(AWS_PREFIX)
+    WELL_KNOWN.contains(&key)
 }
 
 /// Labels that no pool and no pod may set or ask for, with the reason.
-/// Source: spec/scheduling.md §1.4 (b).
+/// Source: spec/scheduling.md §1.4 (b), spec/aws.md §4.2.
 pub fn restriction(key: &str) -> Option<&'static str> {
     if is_well_known(key) {
         return None;
@@ -86,11 +126,43 @@ pub fn restriction(key: &str) -> Option<&'static str> {
     if key == HOSTNAME {
         return Some("kubernetes.io/hostname is not known before a node exists");
     }
-    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    let (domain, _) = key.split_once('/')?;
     if domain == "karpenter.sh" || domain.ends_with(".karpenter.sh") {
         return Some("the karpenter.sh domain is reserved");
     }
-    None
+    (domain == "karpenter.k8s.aws").then_some("there is no such label in its domain")
+}
+
+/// The label that was probably meant by a key that is not defined: one of `others`, or a
+/// well-known one. The name within the domain weighs most, since domains are what people leave out.
+pub fn meant<'a>(key: &str, others: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    // Comparing takes the product of the lengths; a name that long is no typing error.
+    const LENGTH_MAX: usize = 64;
+    // One character in five may be wrong.
+    const WRONG_MAX: usize = 5;
+    let name = |key: &'a str| key.rsplit_once('/').map_or(key, |(_, name)| name);
+    let distance = |other: &'a str| {
+        let (own, theirs) = (key.rsplit('/').next().unwrap_or(key), name(other));
+        if own == theirs {
+            return Some(0);
+        }
+        let whole = strsim::osa_distance(key, other);
+        let short = if key.contains('/') {
+            whole
+        } else {
+            strsim::osa_distance(own, theirs)
+        };
+        let length = if short < whole { own.len() } else { key.len() };
+        (short * WRONG_MAX <= length).then_some(short)
+    };
+    if key.len() > LENGTH_MAX {
+        return None;
+    }
+    let all = others.chain(WELL_KNOWN);
+    all.filter(|other| *other != key && other.len() <= LENGTH_MAX)
+        .filter_map(|other| Some((distance(other)?, other)))
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, other)| other)
 }
 
 /// The stable name of a label that Kubernetes renamed, or the key itself.

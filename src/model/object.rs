@@ -71,6 +71,12 @@ pub struct VolumeClaim {
     pub storage_class: String,
     /// `Pending`, `Bound` or `Lost`.
     pub phase: String,
+    /// Whether its binding to the volume is complete (`pv.kubernetes.io/bind-completed`).
+    pub is_bound: bool,
+    /// Whether its deletion was asked for.
+    pub deleting: bool,
+    /// Whether only one pod may use it at a time (`ReadWriteOncePod`).
+    pub once_pod: bool,
 }
 
 /// A PersistentVolume.
@@ -82,6 +88,10 @@ pub struct Volume {
     pub node_affinity: Vec<Requirements>,
     /// CSI driver; empty for other kinds.
     pub driver: String,
+    /// Whether it is a directory or disk of one node (`local`, `hostPath`).
+    pub is_local: bool,
+    /// Whether its deletion was asked for.
+    pub deleting: bool,
 }
 
 /// A StorageClass.

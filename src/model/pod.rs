@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::model::affinity::{Gang, PodTerm, Preferred, Spread};
 use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::labels::{DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, Labels, TAINT_DISRUPTED};
 use crate::model::quantity::Resources;
@@ -76,21 +77,38 @@ pub struct Pod {
     pub requests: Resources,
     /// Node selector.
     pub node_selector: Labels,
-    /// Required node affinity: the terms are alternatives. Empty means none.
+    /// Required node affinity: the terms are alternatives. Empty means none. What a term asks of
+    /// the node's name stands under [`NODE_NAME`](crate::model::labels::NODE_NAME).
     pub node_affinity: Vec<Requirements>,
+    /// Node affinity it would like.
+    pub preferred_nodes: Vec<Preferred<Requirements>>,
+    /// Pods it must be near.
+    pub affinity: Vec<PodTerm>,
+    /// Pods it must be away from.
+    pub anti_affinity: Vec<PodTerm>,
+    /// Pods it would like to be near.
+    pub preferred_affinity: Vec<Preferred<PodTerm>>,
+    /// Pods it would like to be away from.
+    pub preferred_anti_affinity: Vec<Preferred<PodTerm>>,
+    /// How it is spread, with the pods that its constraints select.
+    pub spread: Vec<Spread>,
     /// Tolerations.
     pub tolerations: Vec<Toleration>,
     /// Host ports it binds: protocol, address (empty for all) and port.
     pub host_ports: BTreeSet<(String, String, u16)>,
-    /// Persistent volume claims it mounts, in its own namespace.
+    /// Persistent volume claims it mounts, in its own namespace, those of generic ephemeral volumes
+    /// among them.
     pub volume_claims: Vec<String>,
+    /// Whether it has resource claims (dynamic resource allocation).
+    pub has_resource_claims: bool,
+    /// The scheduler that places it; empty for the default one.
+    pub scheduler: String,
+    /// The pods with which alone it is of use.
+    pub gang: Option<Gang>,
     /// Seconds it is given to end.
     pub grace_seconds: i64,
     /// What cannot be understood about it, each a sentence fragment. Such a pod is never placed.
     pub defects: Vec<String>,
-    /// Hard constraints it has that placing does not weigh, by the names of their fields. Such a
-    /// pod is never placed, since a node made for it might not take it.
-    pub unweighed: Vec<&'static str>,
 }
 
 impl Pod {

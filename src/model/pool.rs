@@ -1,6 +1,8 @@
 //! A pool: the rule by which nodes are made and left, already parsed and already valid.
 //! It must not know the text it was written in.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::id::{NodeClassName, PoolName};
@@ -108,13 +110,42 @@ pub struct Disruption {
     pub budgets: Vec<Budget>,
 }
 
-/// Limits on the sum of a pool's nodes.
+/// Limits on the sum of some nodes: a pool's, a cluster's, those of all clusters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Number of nodes.
     pub nodes: Option<u32>,
     /// Capacity by resource name; `cpu` in thousandths. A missing name is not limited.
     pub capacity: Vec<(String, i64)>,
+}
+
+impl Limits {
+    /// What remains of them after `used` capacity and `nodes` nodes; only limited names are listed,
+    /// amounts may be negative.
+    pub fn remaining(&self, used: &Resources, nodes: usize) -> Self {
+        let taken = u32::try_from(nodes).unwrap_or(u32::MAX);
+        let left = |(name, most): &(String, i64)| {
+            let left = most.saturating_sub(used.get(name));
+            (name.clone(), left)
+        };
+        Self {
+            nodes: self.nodes.map(|most| most.saturating_sub(taken)),
+            capacity: self.capacity.iter().map(left).collect(),
+        }
+    }
+
+    /// Limits that hold where both these and `other` do.
+    pub fn and(&self, other: &Self) -> Self {
+        let mut capacity: BTreeMap<String, i64> = self.capacity.iter().cloned().collect();
+        for (name, most) in &other.capacity {
+            let own = capacity.entry(name.clone()).or_insert(*most);
+            *own = (*own).min(*most);
+        }
+        Self {
+            nodes: [self.nodes, other.nodes].into_iter().flatten().min(),
+            capacity: capacity.into_iter().collect(),
+        }
+    }
 }
 
 /// A rule for nodes.
@@ -138,6 +169,9 @@ pub struct Pool {
     pub limits: Limits,
     /// Preference over other pools, higher first: 0 to 100.
     pub weight: u32,
+    /// How many nodes there are whatever pods ask for (a static pool); none where pods decide. A
+    /// static pool has no weight, is never consolidated, and is limited only in its nodes.
+    pub replicas: Option<u32>,
     /// Age at which a node leaves; none means never.
     pub expire_after: Option<SignedDuration>,
     /// How long a leaving node's pods may hold it; none means for ever.
@@ -165,6 +199,7 @@ impl Pool {
             startup_taints: Vec::new(),
             limits: Limits::default(),
             weight: 0,
+            replicas: None,
             expire_after: Some(SignedDuration::from_hours(720)),
             termination_grace_period: None,
             launch_timeout: SignedDuration::from_mins(5),
@@ -196,15 +231,6 @@ impl Pool {
     /// What remains of the limits after `used` capacity and `nodes` nodes; only limited names are
     /// listed, amounts may be negative.
     pub fn remaining(&self, used: &Resources, nodes: usize) -> Limits {
-        let taken = u32::try_from(nodes).unwrap_or(u32::MAX);
-        Limits {
-            nodes: self.limits.nodes.map(|most| most.saturating_sub(taken)),
-            capacity: self
-                .limits
-                .capacity
-                .iter()
-                .map(|(name, most)| (name.clone(), most.saturating_sub(used.get(name))))
-                .collect(),
-        }
+        self.limits.remaining(used, nodes)
     }
 }

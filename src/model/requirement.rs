@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::model::labels::{Labels, is_well_known, normalized};
+use crate::model::labels::{Labels, is_well_known, meant, normalized};
 
 /// An operator as Kubernetes and Karpenter write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,9 +31,13 @@ pub enum Operator {
 }
 
 /// What one label may be.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+///
+/// Whether the label has to be there is kept beside the set: `Exists` and `NotIn a` together are
+/// still not satisfied by a node without the label. Karpenter forgets that; the scheduler does not.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Requirement {
     complement: bool,
+    present: bool,
     values: BTreeSet<String>,
     gte: Option<i64>,
     lte: Option<i64>,
@@ -47,6 +51,7 @@ impl Requirement {
         let values = values.into_iter().map(Into::into).collect();
         Self {
             complement: false,
+            present: true,
             values,
             gte: None,
             lte: None,
@@ -58,24 +63,43 @@ impl Requirement {
     pub fn not_in<S: Into<String>>(values: impl IntoIterator<Item = S>) -> Self {
         Self {
             complement: true,
+            present: false,
             ..Self::is_in(values)
         }
     }
 
     /// The label is present.
     pub fn exists() -> Self {
-        Self::not_in::<String>([])
+        Self {
+            present: true,
+            ..Self::not_in::<String>([])
+        }
     }
 
     /// The label is absent.
     pub fn does_not_exist() -> Self {
+        Self {
+            present: false,
+            ..Self::is_in::<String>([])
+        }
+    }
+
+    /// The label is there and has no value: nothing satisfies it.
+    pub fn impossible() -> Self {
         Self::is_in::<String>([])
     }
 
-    /// The label is an integer within the bounds, both included.
+    /// Whether nothing satisfies it, neither a value nor the absence of the label.
+    pub fn is_impossible(&self) -> bool {
+        self.present && !self.complement && self.values.is_empty()
+    }
+
+    /// The label is an integer within the bounds, both included. No label can be below zero: its
+    /// value would begin with a sign.
     pub fn between(gte: Option<i64>, lte: Option<i64>) -> Self {
-        if matches!((gte, lte), (Some(low), Some(high)) if low > high) {
-            return Self::does_not_exist();
+        let gte = gte.map(|low| low.max(0));
+        if lte.is_some_and(|high| high < gte.unwrap_or(0)) {
+            return Self::impossible();
         }
         Self {
             gte,
@@ -85,14 +109,13 @@ impl Requirement {
     }
 
     /// A requirement from an operator and its values. `Err` says what is wrong with the values:
-    /// `In` wants at least one, the comparisons exactly one integer of zero or more.
+    /// `In` wants at least one, the comparisons exactly one integer. Karpenter refuses integers
+    /// below zero, which Kubernetes takes.
     pub fn from_operator(operator: Operator, values: &[String]) -> Result<Self, String> {
         let number = || match values {
             [one] => one
                 .parse::<i64>()
-                .ok()
-                .filter(|n| *n >= 0)
-                .ok_or_else(|| format!("{operator:?} wants an integer of 0 or more")),
+                .map_err(|_| format!("{operator:?} wants an integer, not {one:?}")),
             _ => Err(format!("{operator:?} wants exactly one value")),
         };
         Ok(match operator {
@@ -103,20 +126,21 @@ impl Requirement {
             Operator::DoesNotExist => Self::does_not_exist(),
             Operator::Gt => match number()?.checked_add(1) {
                 Some(gte) => Self::between(Some(gte), None),
-                None => Self::does_not_exist(),
+                None => Self::impossible(),
             },
             Operator::Gte => Self::between(Some(number()?), None),
-            Operator::Lt => Self::between(None, Some(number()? - 1)),
+            Operator::Lt => Self::between(None, Some(number()?.saturating_sub(1))),
             Operator::Lte => Self::between(None, Some(number()?)),
         })
     }
 
     /// The operator this requirement amounts to: `In`, `NotIn`, `Exists` (even when bounded) or
-    /// `DoesNotExist`.
+    /// `DoesNotExist`. What is impossible counts as `DoesNotExist`, and values that are excluded
+    /// from a label that must be there as `NotIn`.
     pub fn operator(&self) -> Operator {
         match (self.complement, self.values.is_empty()) {
-            (true, true) => Operator::Exists,
-            (true, false) => Operator::NotIn,
+            (true, true) if self.present => Operator::Exists,
+            (true, _) => Operator::NotIn,
             (false, true) => Operator::DoesNotExist,
             (false, false) => Operator::In,
         }
@@ -124,7 +148,7 @@ impl Requirement {
 
     /// Whether an absent label satisfies this requirement.
     pub fn allows_absence(&self) -> bool {
-        matches!(self.operator(), Operator::NotIn | Operator::DoesNotExist)
+        !self.present
     }
 
     /// Whether the label may have this value.
@@ -145,8 +169,21 @@ impl Requirement {
         if !self.complement {
             return self.values.iter().next().cloned();
         }
-        let bound = self.gte.or(self.lte);
-        Some(bound.map_or_else(|| "true".to_owned(), |number| number.to_string()))
+        // Of more candidates than there are excluded values one is left.
+        let free = |value: &String| !self.values.contains(value);
+        if self.gte.is_none() && self.lte.is_none() {
+            let all = std::iter::once("true".to_owned()).chain((0..).map(|n: u64| n.to_string()));
+            return all.take(self.values.len() + 1).find(free);
+        }
+        let (low, high) = (self.gte.unwrap_or(0), self.lte.unwrap_or(i64::MAX));
+        let mut plain = (low..=high).map(|n| n.to_string());
+        let padded = (1..).map(|zeros| format!("{}{low}", "0".repeat(zeros)));
+        let most = self.values.len() + 1;
+        plain
+            .by_ref()
+            .take(most)
+            .find(free)
+            .or_else(|| padded.take(most).find(free))
     }
 
     fn within(&self, value: &str) -> bool {
@@ -163,10 +200,11 @@ impl Requirement {
         let gte = self.gte.max(other.gte);
         let lte = [self.lte, other.lte].into_iter().flatten().min();
         let min_values = self.min_values.max(other.min_values);
+        let present = self.present || other.present;
         if matches!((gte, lte), (Some(low), Some(high)) if low > high) {
             return Self {
                 min_values,
-                ..Self::does_not_exist()
+                ..Self::impossible()
             };
         }
         let complement = self.complement && other.complement;
@@ -178,6 +216,7 @@ impl Requirement {
         };
         let mut both = Self {
             complement,
+            present,
             values,
             gte,
             lte,
@@ -213,64 +252,110 @@ impl Requirement {
 }
 
 impl fmt::Display for Requirement {
+    /// Writes `in [a, b]`, `exists but not in [a]`, `not in [7] and >= 3 and <= 9`. Lists stop at
+    /// five values (spec §2.2).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Spec §2.2: lists in messages stop at five values.
         const SHOWN_MAX: usize = 5;
-        let list = |f: &mut fmt::Formatter<'_>| {
-            let shown: Vec<&str> = self
-                .values
-                .iter()
-                .take(SHOWN_MAX)
-                .map(String::as_str)
-                .collect();
-            let rest = self.values.len().saturating_sub(SHOWN_MAX);
-            let more = if rest > 0 {
-                format!(" and {rest} others")
-            } else {
-                String::new()
-            };
-            write!(f, "[{}{more}]", shown.join(", "))
+        if self.is_impossible() {
+            return f.write_str("what cannot be");
+        }
+        let bounded = self.gte.is_some() || self.lte.is_some();
+        let mut word = match self.operator() {
+            Operator::In => "in ",
+            Operator::NotIn if self.present && !bounded => "exists but not in ",
+            Operator::NotIn if self.values.is_empty() => "anything",
+            Operator::NotIn => "not in ",
+            Operator::DoesNotExist => "does not exist",
+            _ if bounded => "",
+            _ => "exists",
         };
-        match self.operator() {
-            Operator::In => {
-                f.write_str("in ")?;
-                list(f)?;
+        f.write_str(word)?;
+        if !self.values.is_empty() {
+            let shown = self.values.iter().take(SHOWN_MAX).map(String::as_str);
+            write!(f, "[{}", shown.collect::<Vec<_>>().join(", "))?;
+            match self.values.len().saturating_sub(SHOWN_MAX) {
+                0 => f.write_str("]")?,
+                rest => write!(f, " and {rest} others]")?,
             }
-            Operator::NotIn => {
-                f.write_str("not in ")?;
-                list(f)?;
+        }
+        for (sign, bound) in [(">=", self.gte), ("<=", self.lte)] {
+            if let Some(bound) = bound {
+                let and = if word.is_empty() { "" } else { " and " };
+                write!(f, "{and}{sign} {bound}")?;
+                word = sign;
             }
-            Operator::DoesNotExist => f.write_str("does not exist")?,
-            _ if self.gte.is_none() && self.lte.is_none() => f.write_str("exists")?,
-            _ => {}
         }
-        if let Some(low) = self.gte {
-            write!(f, " >= {low}")?;
+        match self.min_values {
+            Some(least) => write!(f, " (min_values {least})"),
+            None => Ok(()),
         }
-        if let Some(high) = self.lte {
-            write!(f, " <= {high}")?;
-        }
-        Ok(())
     }
 }
 
-/// Why two sets of requirements disagree: the label and a sentence fragment.
+/// Why two sets of requirements disagree. It becomes text only where somebody reads it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Incompatible {
     /// The label in question.
     pub key: String,
-    /// What is wrong with it.
-    pub text: String,
+    sides: Box<Sides>,
+}
+
+/// What both sides say of a label.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Sides {
+    /// What it should be.
+    wanted: Requirement,
+    /// What it is; none where it is not defined.
+    offered: Option<Requirement>,
+    /// Labels that are defined and that the key may have been meant to be, besides the well-known.
+    known: Vec<String>,
+}
+
+impl Incompatible {
+    fn new(
+        key: &str,
+        wanted: &Requirement,
+        offered: Option<&Requirement>,
+        known: Vec<String>,
+    ) -> Self {
+        let sides = Sides {
+            wanted: wanted.clone(),
+            offered: offered.cloned(),
+            known,
+        };
+        Self {
+            key: key.to_owned(),
+            sides: Box::new(sides),
+        }
+    }
 }
 
 impl fmt::Display for Incompatible {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.key, self.text)
+        let Sides {
+            wanted,
+            offered,
+            known,
+        } = &*self.sides;
+        write!(f, "{}: wanted {wanted}", self.key)?;
+        if wanted.is_impossible() {
+            return Ok(());
+        }
+        match offered {
+            Some(offered) => write!(f, ", offered {offered}"),
+            None => {
+                f.write_str(", but the label is not defined here")?;
+                match meant(&self.key, known.iter().map(String::as_str)) {
+                    Some(other) => write!(f, "; did you mean {other}?"),
+                    None => Ok(()),
+                }
+            }
+        }
     }
 }
 
 /// Requirements on several labels, all of which must hold. Keys are normalized on the way in.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Requirements {
     by_key: BTreeMap<String, Requirement>,
 }
@@ -303,6 +388,14 @@ impl Requirements {
         }
     }
 
+    /// These, narrowed by all of `other`.
+    #[must_use]
+    pub fn with(&self, other: &Self) -> Self {
+        let mut both = self.clone();
+        both.add_all(other);
+        both
+    }
+
     /// The requirement on a label, if there is one.
     pub fn get(&self, key: &str) -> Option<&Requirement> {
         self.by_key.get(key)
@@ -323,17 +416,12 @@ impl Requirements {
     /// Whether, on every label both sides name, some value satisfies both.
     pub fn intersects(&self, incoming: &Self) -> Result<(), Incompatible> {
         for (key, wanted) in &incoming.by_key {
-            let Some(own) = self.by_key.get(key) else {
-                continue;
+            let own = self.by_key.get(key);
+            let agrees = |own: &Requirement| {
+                own.has_intersection(wanted) || (wanted.allows_absence() && own.allows_absence())
             };
-            let fine =
-                own.has_intersection(wanted) || (wanted.allows_absence() && own.allows_absence());
-            if !fine {
-                let text = format!("wanted {wanted}, offered {own}");
-                return Err(Incompatible {
-                    key: key.clone(),
-                    text,
-                });
+            if wanted.is_impossible() || !own.is_none_or(agrees) {
+                return Err(Incompatible::new(key, wanted, own, Vec::new()));
             }
         }
         Ok(())
@@ -354,11 +442,10 @@ impl Requirements {
             {
                 continue;
             }
-            let text = format!("wanted {wanted}, but the label is not defined here");
-            return Err(Incompatible {
-                key: key.clone(),
-                text,
-            });
+            // A pool is read by people; nodes are asked by the thousand.
+            let own = self.by_key.keys().filter(|_| well_known_undefined);
+            let known = own.filter(|key| !is_well_known(key)).cloned().collect();
+            return Err(Incompatible::new(key, wanted, None, known));
         }
         self.intersects(incoming)
     }
@@ -435,14 +522,14 @@ mod tests {
         assert_eq!(both, Requirement::is_in(["5"]));
         let none =
             Requirement::between(Some(3), None).intersection(&Requirement::between(None, Some(2)));
-        assert_eq!(none.operator(), Operator::DoesNotExist);
+        assert!(none.is_impossible());
     }
 
     #[test]
     fn operators_refuse_values_they_cannot_use() {
         let values = |list: &[&str]| list.iter().map(|v| (*v).to_owned()).collect::<Vec<_>>();
         assert!(Requirement::from_operator(Operator::In, &[]).is_err());
-        assert!(Requirement::from_operator(Operator::Gt, &values(&["-1"])).is_err());
+        assert!(Requirement::from_operator(Operator::Gt, &values(&["1.5"])).is_err());
         assert!(Requirement::from_operator(Operator::Lte, &values(&["1", "2"])).is_err());
         assert!(Requirement::from_operator(Operator::Lt, &values(&["x"])).is_err());
     }

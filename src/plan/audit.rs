@@ -38,9 +38,10 @@ fn fault(
     let Some(pool) = snapshot.cluster.pool(claim.pool.as_str()) else {
         return Some("the pool is not configured".into());
     };
+    let catalog = snapshot.catalog_of(&pool.name);
     let mut largest = crate::model::quantity::Resources::default();
     for (offering, _) in &claim.offerings {
-        let Some(it) = snapshot.catalog.get(offering.instance_type.as_str()) else {
+        let Some(it) = catalog.get(offering.instance_type.as_str()) else {
             return Some(format!("{offering} is not in the catalog"));
         };
         if let Some(short) = claim.requests.shortage(&it.allocatable) {

@@ -1,17 +1,13 @@
 //! What may be launched for a claim: which types fit, by price, within what the limits leave.
 //! It must not know how its pods were brought together.
 
+use crate::model::cluster::Scheduling;
 use crate::model::instance::{OfferingKey, Price};
-use crate::solve::fill::Part;
-use crate::solve::problem::{Problem, take, times};
+use crate::solve::axes::{take, times};
+use crate::solve::fill::{Lot, Part};
 use crate::solve::supply::{Row, Shelf};
+use crate::solve::variety::Variety;
 use crate::state::snapshot::Usage;
-
-/// Offerings kept for a claim, as many as Karpenter gives to one CreateFleet (spec/aws.md §0.2).
-const OFFERINGS_MAX: usize = 60;
-
-/// How much dearer than the cheapest an offering may be that stands in for it.
-const PRICE_RATIO_MAX: f64 = 2.0;
 
 /// What a pool's limits leave; only limited names count.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,12 +58,12 @@ impl Ledger {
 }
 
 /// What the pods of a claim ask for together.
-pub(super) fn sum(problem: &Problem<'_>, parts: impl Iterator<Item = Part>) -> Vec<i64> {
+pub(super) fn sum(lots: &[Lot<'_>], parts: &[Part]) -> Vec<i64> {
     let mut sum = Vec::new();
-    for (class, count) in parts {
-        let demand = &problem.classes[class].demand;
+    for (lot, count) in parts {
+        let demand = lots[*lot].demand;
         sum.resize(demand.len(), 0i64);
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        let count = i64::try_from(*count).unwrap_or(i64::MAX);
         for (sum, amount) in sum.iter_mut().zip(demand) {
             *sum = sum.saturating_add(amount.saturating_mul(count));
         }
@@ -88,9 +84,10 @@ pub(super) fn fitting(shelf: &Shelf<'_>, shape: usize, rows: &[&Row], sum: &[i64
     }
 }
 
-/// The cheapest shape for pods of all these rows, with its price; ties go to the first name.
+/// The cheapest shape for pods of all these rows, with its price; ties go to the first name. None
+/// where the types that would do lack variety.
 pub(super) fn cheapest(
-    shelf: &Shelf<'_>,
+    (shelf, variety): (&Shelf<'_>, &Variety<'_>),
     rows: &[&Row],
     sum: &[i64],
     ledger: &Ledger,
@@ -106,44 +103,102 @@ pub(super) fn cheapest(
             best = Some((at, price));
         }
     }
-    best
+    let would_do = |at: &usize| {
+        fitting(shelf, *at, rows, sum) != 0 && ledger.copies(&shelf.shapes[*at].limited) > 0
+    };
+    best.filter(|_| variety.has(shelf, (0..shelf.shapes.len()).filter(would_do)))
+}
+
+/// What is known of the types of a shelf for one claim, kept from claim to claim for its room.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    claim: u64,
+    /// The offers of each type that would do, and the claim that was asked for.
+    masks: Vec<(u64, u64)>,
+}
+
+impl Scratch {
+    fn mask(&mut self, at: usize, make: impl FnOnce() -> u64) -> u64 {
+        let own = &mut self.masks[at];
+        if own.0 != self.claim {
+            *own = (self.claim, make());
+        }
+        own.1
+    }
 }
 
 /// Everything that may be launched for a claim that is planned as `planned`, cheapest first, and
 /// the types that are in it. What the planned type does not take of the limits is taken from the
 /// ledger, so that no choice among the offerings exceeds them.
 pub(super) fn offerings(
-    shelf: &Shelf<'_>,
-    planned: usize,
+    (shelf, variety): (&Shelf<'_>, &Variety<'_>),
+    (planned, price): (usize, f64),
     rows: &[&Row],
-    sum: &[i64],
-    ledger: &mut Ledger,
+    (sum, scheduling): (&[i64], &Scheduling),
+    (ledger, scratch): (&mut Ledger, &mut Scratch),
 ) -> (Vec<(OfferingKey, Price)>, Vec<usize>) {
+    let most = usize::try_from(scheduling.alternatives)
+        .unwrap_or(usize::MAX)
+        .max(1);
+    let ratio = f64::from(scheduling.alternative_price_percent) / 100.0;
     let mut reserved = shelf.shapes[planned].limited.clone();
-    let mut kept = Vec::new();
-    let mut types = Vec::new();
-    let mut price_max = f64::INFINITY;
-    // What fits depends on the type alone; offers of one type are far apart in the list.
-    let mut masks: Vec<Option<u64>> = vec![None; shelf.shapes.len()];
-    for &(at, bit) in &shelf.by_price {
-        let shape = &shelf.shapes[at];
-        let offer = shape.offers[bit];
-        if kept.len() == OFFERINGS_MAX || offer.price.usd_per_h() > price_max {
+    scratch.claim += 1;
+    scratch
+        .masks
+        .resize(scratch.masks.len().max(shelf.shapes.len()), (0, 0));
+    // Nothing cheaper than what is planned would do, but what limits forbade then.
+    let price_of = |(at, bit): &(usize, usize)| shelf.shapes[*at].offers[*bit].price.usd_per_h();
+    let unlimited = ledger.left.is_empty();
+    let first = shelf
+        .by_price
+        .partition_point(|own| unlimited && price_of(own) < price);
+    let offers = &shelf.by_price[first..];
+    // Those that make for variety come first, whatever they cost.
+    let mut kept: Vec<usize> = Vec::new();
+    let mut seen = variety.start();
+    for (place, (at, bit)) in offers.iter().enumerate() {
+        if variety.is_enough(&seen) {
             break;
         }
-        let mask = *masks[at].get_or_insert_with(|| fitting(shelf, at, rows, sum));
-        if mask >> bit & 1 == 0 || !grow(&mut reserved, &shape.limited, ledger) {
-            continue;
-        }
-        if kept.is_empty() && offer.price.usd_per_h() > 0.0 {
-            price_max = PRICE_RATIO_MAX * offer.price.usd_per_h();
-        }
-        kept.push((shape.key(offer), offer.price));
-        if !types.contains(&at) {
-            types.push(at);
+        let mask = scratch.mask(*at, || fitting(shelf, *at, rows, sum));
+        let limited = &shelf.shapes[*at].capacity;
+        if mask >> bit & 1 == 1
+            && variety.see(shelf, *at, &mut seen)
+            && grow(&mut reserved, limited, ledger)
+        {
+            kept.push(place);
         }
     }
-    (kept, types)
+    let varied = kept.len();
+    let mut price_max = f64::INFINITY;
+    for (place, (at, bit)) in offers.iter().enumerate() {
+        let price = price_of(&(*at, *bit));
+        if kept.len() >= most || price > price_max {
+            break;
+        }
+        let mask = scratch.mask(*at, || fitting(shelf, *at, rows, sum));
+        let limited = &shelf.shapes[*at].capacity;
+        if mask >> bit & 1 == 0
+            || kept[..varied].contains(&place)
+            || !grow(&mut reserved, limited, ledger)
+        {
+            continue;
+        }
+        if price > 0.0 && price_max.is_infinite() {
+            price_max = ratio.max(1.0) * price;
+        }
+        kept.push(place);
+    }
+    kept.sort_unstable();
+    let mut types: Vec<usize> = kept.iter().map(|place| offers[*place].0).collect();
+    types.sort_unstable();
+    types.dedup();
+    let key = |place: usize| {
+        let (at, bit) = offers[place];
+        let offer = shelf.shapes[at].offers[bit];
+        (shelf.shapes[at].key(offer), offer.price)
+    };
+    (kept.into_iter().map(key).collect(), types)
 }
 
 /// Raises what is reserved to at least this capacity, if the ledger has as much.

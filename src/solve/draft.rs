@@ -1,32 +1,20 @@
 //! One way to pack what waits onto new nodes of one pool: type by type, best value first.
 //! It must not know the other pools, nor which of several drafts is taken.
 
-use std::collections::BTreeMap;
-
+use crate::solve::axes::times;
 use crate::solve::choose::{Ledger, cheapest, sum};
-use crate::solve::fill::{Bin, Part, Queues, Terms, Way};
-use crate::solve::problem::{Problem, take, times};
+use crate::solve::fill::{Bin, Lot, Part, Queues, Terms, Way};
 use crate::solve::supply::{Row, Shelf};
-
-/// What a node costs beyond its price, in $/h: of two plans at one price the one with fewer nodes
-/// is better. A tenth of what the smallest instance types cost.
-pub(super) const NODE_COST: f64 = 0.005;
-
-/// Rows that are packed at once, those of most worth first. Each multiplies the types to weigh.
-const LANES_MAX: usize = 24;
-
-/// Classes that are packed at once. More are dealt out into groups of which each has its share of
-/// large and small pods, since the effort grows with the square.
-const CLASSES_MAX: usize = 4096;
-
-/// Up to this many classes have a queue each; beyond, classes that are much alike share one.
-const QUEUES_MAX: usize = 64;
+use crate::solve::variety::Variety;
 
 /// Claims that are looked at for being one, the cheapest of all. A fuller node has nothing to gain.
 const MERGE_MAX: usize = 8;
 
 /// Times that claims are made one. A packing leaves a few that gain by it, whatever its size.
 const MERGES_MAX: usize = 64;
+
+/// Types that are looked at for pods that are left, each for one claim that they may join.
+const GROWTH_MAX: u64 = 20_000_000;
 
 /// A node to be made, in ordinals.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,23 +23,28 @@ pub(super) struct Claim {
     pub(super) shape: usize,
     /// The price of that.
     pub(super) price: f64,
-    /// Its pods: row, class and how many.
-    pub(super) parts: Vec<(usize, Part)>,
+    /// Its pods, by lot.
+    pub(super) parts: Vec<Part>,
 }
 
 /// What is packed, the same for every draft.
+#[derive(Clone, Copy)]
 pub(super) struct Order<'o> {
-    /// The pods.
-    pub(super) problem: &'o Problem<'o>,
+    /// Pods, some of them of earlier orders or of other pools.
+    pub(super) lots: &'o [Lot<'o>],
     /// The pool.
     pub(super) shelf: &'o Shelf<'o>,
-    /// Rows, some of them of earlier orders.
+    /// The variety it wants.
+    pub(super) variety: &'o Variety<'o>,
+    /// What lots may have, some of them of other pools.
     pub(super) rows: &'o [Row],
-    /// The row of each kind; none where it may have nothing.
-    pub(super) row_of: &'o [Option<usize>],
-    /// How many pods of each class wait.
+    /// How many pods of each lot wait; none of those that are of other orders.
     pub(super) stock: &'o [u64],
-    /// What a node is taken to cost beyond its price, in $/h: more makes fewer, larger nodes.
+    /// How many counters a host has for those who ask of whom they share it with.
+    pub(super) counters: usize,
+    /// What a node is taken to cost beyond its price, in $/h.
+    pub(super) node_price: f64,
+    /// The same for choosing what to open: more makes fewer, larger nodes.
     pub(super) node_cost: f64,
 }
 
@@ -60,7 +53,7 @@ pub(super) struct Order<'o> {
 pub(super) struct Draft {
     /// Nodes to be made.
     pub(super) claims: Vec<Claim>,
-    /// Pods that are left, by class.
+    /// Pods that are left, by lot.
     pub(super) left: Vec<u64>,
     /// What the limits leave.
     pub(super) ledger: Ledger,
@@ -70,135 +63,78 @@ pub(super) struct Draft {
     pub(super) steps: u64,
 }
 
-/// An instance type as seen from a row, and the best that is known to be made of it.
-struct Candidate {
-    lane: usize,
-    shape: usize,
-    price: f64,
-    /// Worth of its pods by its cost. It may be out of date, and then is too high rather than too
-    /// low, because pods only become fewer.
-    score: f64,
-    /// The commit after which the score was last worked out.
-    seen: usize,
-    parts: Vec<Part>,
-}
-
 impl<'o> Order<'o> {
-    /// Rows of two kinds that must not share a node: their host ports clash, or they ask for
-    /// different values of a label that is still open.
+    /// Whether lots of two rows ask for different values of a label that is still open.
     fn apart(&self, one: usize, other: usize) -> bool {
-        let open = |kind: usize| self.row_of[kind].map(|row| &self.rows[row].open[..]);
         let differs = |(key, wanted): &(String, _)| {
-            let theirs = open(other).into_iter().flatten();
-            theirs.into_iter().any(|(k, w)| k == key && w != wanted)
+            let mut theirs = self.rows[other].open.iter();
+            theirs.any(|(k, w)| k == key && w != wanted)
         };
-        self.problem.ports_clash(one, other) || open(one).into_iter().flatten().any(differs)
+        self.rows[one].open.iter().any(differs)
     }
 
-    fn is_picky(&self, kind: usize) -> bool {
-        !self.problem.kinds[kind].ports.is_empty()
-            || self.row_of[kind].is_some_and(|row| !self.rows[row].open.is_empty())
+    /// Does something with the terms of a type.
+    pub(super) fn with_terms<T>(&self, shape: usize, act: impl FnOnce(&Terms<'_>) -> T) -> T {
+        let terms = Terms {
+            mask: &|row| self.rows[row].masks.get(shape).copied().unwrap_or(0),
+            is_picky: &|row| !self.rows[row].open.is_empty(),
+            apart: &|one, other| self.apart(one, other),
+        };
+        act(&terms)
     }
 
-    fn lane(&self, class: usize) -> Option<usize> {
-        self.row_of[self.problem.classes[class].kind]
-    }
-
-    /// Adds pods to a claim that is planned already. Says what went in.
-    pub(super) fn top_up(&self, claim: &Claim, stock: &[u64], steps: &mut u64) -> Vec<Part> {
-        let Some(net) = &self.shelf.shapes[claim.shape].net else {
-            return Vec::new();
-        };
-        let mut free = net.clone();
-        let mut mask = u64::MAX;
-        let mut picky = false;
-        for (row, (class, count)) in &claim.parts {
-            let own = &self.problem.classes[*class];
-            take(&mut free, &own.demand, *count);
-            mask &= self.rows[*row].masks[claim.shape];
-            picky |= !self.problem.kinds[own.kind].ports.is_empty();
-            picky |= !self.rows[*row].open.is_empty();
-        }
-        if picky {
-            return Vec::new();
-        }
-        let order =
-            (0..stock.len()).filter(|class| stock[*class] > 0 && self.lane(*class).is_some());
-        let waiting = Queues {
-            order: order.collect(),
-            queues: Vec::new(),
-        };
-        let good = self.shelf.shapes[claim.shape].cheapest(mask);
-        let bin = Bin {
-            free,
+    /// An empty host of a type, of whose offers those of `good` must not all be lost.
+    pub(super) fn bin(&self, shape: usize, mask: u64, good: u64) -> Option<Bin> {
+        Some(Bin {
+            free: self.shelf.shapes[shape].net.clone()?,
             mask,
             good,
             picky: Vec::new(),
-        };
-        self.fill(
-            bin,
-            claim.shape,
-            Way::Largest,
-            (&waiting, stock, &[]),
-            steps,
-        )
+            counts: vec![0; self.counters],
+        })
     }
 
-    fn fill(
+    /// These pods on one host of a type, if they go together there.
+    fn together(&self, shape: usize, parts: &[Part], terms: &Terms<'_>) -> Option<Bin> {
+        let mut bin = self.bin(shape, u64::MAX, u64::MAX)?;
+        let followers = |part: &&Part| !self.lots[part.0].shares.needs.is_empty();
+        let leaders = parts.iter().filter(|part| !followers(part));
+        for part in leaders.chain(parts.iter().filter(followers)) {
+            if bin.room(self.lots, terms, part.0) < part.1 {
+                return None;
+            }
+            bin.add(self.lots, terms, *part);
+        }
+        Some(bin)
+    }
+
+    /// Adds pods to a claim that is planned already, without making it dearer. Says what went in.
+    pub(super) fn top_up(
         &self,
-        mut bin: Bin,
-        shape: usize,
-        way: Way,
-        waiting: (&Queues, &[u64], &[f64]),
+        claim: &Claim,
+        (waiting, stock): (&Queues, &[u64]),
         steps: &mut u64,
     ) -> Vec<Part> {
-        let mask = |kind: usize| self.row_of[kind].map_or(0, |row| self.rows[row].masks[shape]);
-        let terms = Terms {
-            mask: &mask,
-            is_picky: &|kind| self.is_picky(kind),
-            apart: &|one, other| self.apart(one, other),
-        };
-        bin.fill(way, (self.problem, &terms), waiting, steps)
+        self.with_terms(claim.shape, |terms| {
+            let Some(mut bin) = self.together(claim.shape, &claim.parts, terms) else {
+                return Vec::new();
+            };
+            bin.good = self.shelf.shapes[claim.shape].cheapest(bin.mask);
+            let waiting = (waiting, stock, &[][..]);
+            bin.fill(Way::Largest, (self.lots, terms), waiting, steps)
+        })
     }
 
-    /// Packs everything, in the better of these ways for each node, within so many steps.
-    pub(super) fn draft(&self, ways: &[Way], ledger: &Ledger, steps_max: u64) -> Draft {
-        let mut draft = Draft {
-            claims: Vec::new(),
-            left: self.stock.to_vec(),
-            ledger: ledger.clone(),
-            cut_short: false,
-            steps: 0,
-        };
-        let waiting: Vec<usize> = (0..self.stock.len())
-            .filter(|class| self.stock[*class] > 0 && self.lane(*class).is_some())
-            .collect();
-        let groups = waiting.len().div_ceil(CLASSES_MAX).max(1);
-        for group in 0..groups {
-            let dealt: Vec<usize> = waiting
-                .iter()
-                .skip(group)
-                .step_by(groups)
-                .copied()
-                .collect();
-            let mut packing = Packing::new(self, &dealt, &draft.ledger);
-            packing.pack_all(ways, &mut draft, steps_max);
-        }
-        self.merge_small(&mut draft);
-        self.refit(&mut draft);
-        self.check(&draft);
-        draft
-    }
-
-    fn rows_of(&self, parts: &[(usize, Part)]) -> Vec<&'o Row> {
-        let mut rows: Vec<usize> = parts.iter().map(|(row, _)| *row).collect();
+    /// The rows of these pods.
+    pub(super) fn rows_of(&self, parts: &[Part]) -> Vec<&'o Row> {
+        let mut rows: Vec<usize> = parts.iter().map(|part| self.lots[part.0].row).collect();
         rows.sort_unstable();
         rows.dedup();
         rows.into_iter().map(|row| &self.rows[row]).collect()
     }
 
     /// Moves every claim to the cheapest type that its pods fit.
-    fn refit(&self, draft: &mut Draft) {
+    pub(super) fn refit(&self, draft: &mut Draft) {
         let mut last: Option<(Claim, Claim)> = None;
         for claim in &mut draft.claims {
             let limited = &self.shelf.shapes[claim.shape].limited;
@@ -213,9 +149,10 @@ impl<'o> Order<'o> {
                 continue;
             }
             let before = claim.clone();
-            let whole = sum(self.problem, claim.parts.iter().map(|(_, part)| *part));
+            let whole = sum(self.lots, &claim.parts);
             let rows = self.rows_of(&claim.parts);
-            if let Some((shape, price)) = cheapest(self.shelf, &rows, &whole, &draft.ledger)
+            if let Some((shape, price)) =
+                cheapest((self.shelf, self.variety), &rows, &whole, &draft.ledger)
                 && price < claim.price
             {
                 (claim.shape, claim.price) = (shape, price);
@@ -228,14 +165,16 @@ impl<'o> Order<'o> {
 
     /// Makes the cheapest claims one wherever that costs less. The last nodes of a packing carry
     /// what was left over, each sized for the best use of itself alone.
-    fn merge_small(&self, draft: &mut Draft) {
+    pub(super) fn merge_small(&self, draft: &mut Draft) {
         for _ in 0..MERGES_MAX.min(draft.claims.len().saturating_sub(1)) {
             let mut order: Vec<usize> = (0..draft.claims.len()).collect();
-            order.sort_by(|a, b| {
-                let price = |at: &usize| draft.claims[*at].price;
-                price(a).total_cmp(&price(b)).then(a.cmp(b))
-            });
-            order.truncate(MERGE_MAX);
+            let price = |at: &usize| draft.claims[*at].price;
+            let by = |a: &usize, b: &usize| price(a).total_cmp(&price(b)).then(a.cmp(b));
+            if order.len() > MERGE_MAX {
+                order.select_nth_unstable_by(MERGE_MAX, by);
+                order.truncate(MERGE_MAX);
+            }
+            order.sort_by(by);
             let mut several = (2..=order.len()).rev();
             let Some((count, merged)) =
                 several.find_map(|count| Some((count, self.merged(draft, &order[..count])?)))
@@ -259,28 +198,110 @@ impl<'o> Order<'o> {
 
     /// These claims as one, if that costs less and their pods go together.
     fn merged(&self, draft: &Draft, which: &[usize]) -> Option<Claim> {
-        let mut parts: Vec<(usize, Part)> = Vec::new();
+        let mut parts: Vec<Part> = Vec::new();
         let mut ledger = draft.ledger.clone();
         let mut cost = 0.0;
         for at in which {
             let claim = &draft.claims[*at];
             ledger.release(&self.shelf.shapes[claim.shape].limited);
             cost += claim.price + self.node_cost;
-            for (row, (class, count)) in &claim.parts {
-                match parts.iter_mut().find(|(_, (own, _))| own == class) {
-                    Some((_, (_, own))) => *own += count,
-                    None => parts.push((*row, (*class, *count))),
+            parts.extend(&claim.parts);
+        }
+        let parts = united(parts);
+        let whole = sum(self.lots, &parts);
+        let (shape, price) = cheapest(
+            (self.shelf, self.variety),
+            &self.rows_of(&parts),
+            &whole,
+            &ledger,
+        )?;
+        if price + self.node_cost >= cost {
+            return None;
+        }
+        self.with_terms(shape, |terms| self.together(shape, &parts, terms))?;
+        Some(Claim {
+            shape,
+            price,
+            parts,
+        })
+    }
+
+    /// Puts pods that are left onto claims that get larger for it, one by one, where that costs
+    /// least: pods that must be near others, and those for which there may be no other node.
+    pub(super) fn grow(&self, draft: &mut Draft) {
+        // Others that are left fit nowhere, or the limits leave no room for them.
+        let limited = self.shelf.pool.limits.nodes.is_some();
+        let mut moved = true;
+        while moved {
+            moved = false;
+            for lot in 0..draft.left.len() {
+                if !limited && self.lots[lot].shares.needs.is_empty() {
+                    continue;
+                }
+                while draft.left[lot] > 0 && draft.steps < GROWTH_MAX {
+                    let Some((at, claim)) = self.grown(draft, lot) else {
+                        break;
+                    };
+                    let before = &self.shelf.shapes[draft.claims[at].shape].limited;
+                    draft.ledger.release(before);
+                    draft
+                        .ledger
+                        .reserve(&self.shelf.shapes[claim.shape].limited, 1);
+                    draft.claims[at] = claim;
+                    draft.left[lot] -= 1;
+                    // Others may have waited for this one.
+                    moved = true;
                 }
             }
         }
-        parts.sort_unstable();
-        let kind = |part: &(usize, Part)| self.problem.classes[part.1.0].kind;
-        if parts.iter().any(|part| self.is_picky(kind(part))) {
-            return None;
+    }
+
+    /// Whether whom a lot needs on its host is among the pods of a claim.
+    fn has_company(&self, claim: &Claim, lot: usize) -> bool {
+        let there = |counter: &usize| {
+            let mut parts = claim.parts.iter();
+            parts.any(|(other, _)| self.lots[*other].shares.adds.contains(counter))
+        };
+        let needs = &self.lots[lot].shares.needs;
+        needs.iter().all(|(counter, _)| there(counter))
+    }
+
+    fn grown(&self, draft: &mut Draft, lot: usize) -> Option<(usize, Claim)> {
+        let mut best: Option<(f64, usize, Claim)> = None;
+        for (at, claim) in draft.claims.iter().enumerate() {
+            draft.steps += 1;
+            let masks = &self.rows[self.lots[lot].row].masks;
+            if masks[claim.shape] == 0 || !self.has_company(claim, lot) {
+                continue;
+            }
+            draft.steps += self.shelf.shapes.len() as u64;
+            let Some(joined) = self.joined(claim, lot, &draft.ledger) else {
+                continue;
+            };
+            let more = joined.price - claim.price;
+            if best.as_ref().is_none_or(|(least, _, _)| more < *least) {
+                best = Some((more, at, joined));
+            }
         }
-        let whole = sum(self.problem, parts.iter().map(|(_, part)| *part));
-        let (shape, price) = cheapest(self.shelf, &self.rows_of(&parts), &whole, &ledger)?;
-        (price + self.node_cost < cost).then_some(Claim {
+        best.map(|(_, at, claim)| (at, claim))
+    }
+
+    /// A claim with one more pod of a lot, as what is then cheapest; none where that cannot be.
+    pub(super) fn joined(&self, claim: &Claim, lot: usize, ledger: &Ledger) -> Option<Claim> {
+        let mut parts = claim.parts.clone();
+        parts.push((lot, 1));
+        let parts = united(parts);
+        let mut ledger = ledger.clone();
+        ledger.release(&self.shelf.shapes[claim.shape].limited);
+        let whole = sum(self.lots, &parts);
+        let (shape, price) = cheapest(
+            (self.shelf, self.variety),
+            &self.rows_of(&parts),
+            &whole,
+            &ledger,
+        )?;
+        self.with_terms(shape, |terms| self.together(shape, &parts, terms))?;
+        Some(Claim {
             shape,
             price,
             parts,
@@ -288,15 +309,15 @@ impl<'o> Order<'o> {
     }
 
     /// Post-condition: every pod is counted once, and every claim's pods fit its type.
-    fn check(&self, draft: &Draft) {
+    pub(super) fn check(&self, draft: &Draft) {
         let mut count = draft.left.clone();
         for claim in &draft.claims {
-            let whole = sum(self.problem, claim.parts.iter().map(|(_, part)| *part));
+            let whole = sum(self.lots, &claim.parts);
             let net = self.shelf.shapes[claim.shape].net.as_deref();
             let fits = net.is_some_and(|net| times(net, &whole) > 0);
             assert!(fits, "a claim's pods fit its type: {claim:?}");
-            for (_, (class, own)) in &claim.parts {
-                count[*class] += own;
+            for (lot, own) in &claim.parts {
+                count[*lot] += own;
             }
         }
         assert!(count == self.stock, "every pod is counted once");
@@ -304,238 +325,20 @@ impl<'o> Order<'o> {
 }
 
 impl Draft {
-    /// What it costs in $/h.
-    pub(super) fn cost(&self) -> f64 {
+    /// What it costs in $/h, where a node costs so much beyond its price.
+    pub(super) fn cost(&self, node_price: f64) -> f64 {
         let all = self.claims.iter();
-        all.map(|claim| claim.price + NODE_COST).sum()
+        all.map(|claim| claim.price + node_price).sum()
     }
 }
 
-/// The loop that opens nodes, one type after the other.
-struct Packing<'p, 'o> {
-    order: &'p Order<'o>,
-    /// Classes to be packed, the largest first.
-    waiting: Vec<usize>,
-    /// For each row, the shapes to weigh.
-    fronts: BTreeMap<usize, Vec<usize>>,
-    /// What one pod of each class would cost at least, were there only pods like it.
-    worth: Vec<f64>,
-}
-
-impl<'p, 'o> Packing<'p, 'o> {
-    fn new(order: &'p Order<'o>, dealt: &[usize], ledger: &Ledger) -> Self {
-        let mut fronts: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for lane in dealt.iter().filter_map(|class| order.lane(*class)) {
-            fronts
-                .entry(lane)
-                .or_insert_with(|| front(order, lane, ledger));
-        }
-        let mut worth = vec![0.0; order.stock.len()];
-        for class in dealt {
-            worth[*class] = worth_of(order, &fronts, *class);
-        }
-        let placeable = dealt.iter().copied().filter(|class| worth[*class] > 0.0);
-        Self {
-            order,
-            waiting: placeable.collect(),
-            fronts,
-            worth,
-        }
-    }
-
-    /// Packs row after row, those of most worth first and some of them together.
-    fn pack_all(&mut self, ways: &[Way], draft: &mut Draft, steps_max: u64) {
-        let mut lanes: BTreeMap<usize, f64> = BTreeMap::new();
-        for class in &self.waiting {
-            if let Some(lane) = self.order.lane(*class) {
-                #[expect(clippy::cast_precision_loss, reason = "only for an order")]
-                let count = draft.left[*class] as f64;
-                *lanes.entry(lane).or_insert(0.0) += count * self.worth[*class];
-            }
-        }
-        let mut lanes: Vec<(usize, f64)> = lanes.into_iter().collect();
-        lanes.sort_by(|one, other| other.1.total_cmp(&one.1).then(one.0.cmp(&other.0)));
-        for some in lanes.chunks(LANES_MAX) {
-            let candidates = some.iter().flat_map(|(lane, _)| self.candidates(*lane));
-            let candidates: Vec<Candidate> = candidates.collect();
-            self.pack(candidates, ways, draft, steps_max);
-        }
-    }
-
-    fn candidates(&self, lane: usize) -> Vec<Candidate> {
-        let masks = &self.order.rows[lane].masks;
-        let candidate = |shape: &usize| Candidate {
-            lane,
-            shape: *shape,
-            price: self.order.shelf.shapes[*shape]
-                .price(masks[*shape])
-                .unwrap_or(0.0),
-            score: f64::INFINITY,
-            seen: usize::MAX,
-            parts: Vec::new(),
-        };
-        self.fronts[&lane].iter().map(candidate).collect()
-    }
-
-    /// Commits the candidate of most worth for its cost, until none is worth anything.
-    fn pack(
-        &self,
-        mut candidates: Vec<Candidate>,
-        ways: &[Way],
-        draft: &mut Draft,
-        steps_max: u64,
-    ) {
-        let mut commits = 0;
-        let mut queues = self.queues(&draft.left);
-        loop {
-            let mut best: Option<&mut Candidate> = None;
-            for candidate in &mut candidates {
-                if best
-                    .as_ref()
-                    .is_none_or(|best| candidate.score > best.score)
-                {
-                    best = Some(candidate);
-                }
-            }
-            let Some(best) = best.filter(|best| best.score > 0.0) else {
-                return;
-            };
-            if best.seen == commits {
-                self.commit(best, draft);
-                commits += 1;
-                queues = self.queues(&draft.left);
-            } else if draft.steps > steps_max {
-                draft.cut_short = true;
-                return;
-            } else {
-                self.weigh(best, ways, &queues, draft);
-                best.seen = commits;
-            }
-        }
-    }
-
-    /// Works out the best that can be made of a candidate.
-    fn weigh(&self, candidate: &mut Candidate, ways: &[Way], queues: &Queues, draft: &mut Draft) {
-        candidate.score = 0.0;
-        let shape = &self.order.shelf.shapes[candidate.shape];
-        let Some(net) = &shape.net else {
-            return;
-        };
-        if draft.ledger.copies(&shape.limited) == 0 {
-            return;
-        }
-        let mask = self.order.rows[candidate.lane].masks[candidate.shape];
-        for way in ways {
-            let bin = Bin {
-                free: net.clone(),
-                mask,
-                good: shape.cheapest(mask),
-                picky: Vec::new(),
-            };
-            let waiting = (queues, &draft.left[..], &self.worth[..]);
-            let parts = self
-                .order
-                .fill(bin, candidate.shape, *way, waiting, &mut draft.steps);
-            #[expect(clippy::cast_precision_loss, reason = "only for an order")]
-            let worth = |(class, count): &Part| self.worth[*class] * *count as f64;
-            let score =
-                parts.iter().map(worth).sum::<f64>() / (candidate.price + self.order.node_cost);
-            if score > candidate.score {
-                (candidate.score, candidate.parts) = (score, parts);
-            }
-        }
-    }
-
-    /// Plans as many nodes like the candidate as there are pods for.
-    fn commit(&self, candidate: &Candidate, draft: &mut Draft) {
-        let limited = &self.order.shelf.shapes[candidate.shape].limited;
-        let whole = |(class, count): &Part| draft.left[*class] / count;
-        let copies = candidate.parts.iter().map(whole).min().unwrap_or(0);
-        let copies = copies.min(draft.ledger.copies(limited));
-        assert!(copies > 0, "what was weighed can be had");
-        let part = |(class, count): &Part| Some((self.order.lane(*class)?, (*class, *count)));
-        let claim = Claim {
-            shape: candidate.shape,
-            price: candidate.price,
-            parts: candidate.parts.iter().filter_map(part).collect(),
-        };
-        for (class, count) in &candidate.parts {
-            draft.left[*class] -= count * copies;
-        }
-        draft.ledger.reserve(limited, copies);
-        draft.claims.extend((0..copies).map(|_| claim.clone()));
-    }
-
-    /// What still waits, in queues.
-    fn queues(&self, left: &[u64]) -> Queues {
-        let waiting = self.waiting.iter().copied();
-        let order: Vec<usize> = waiting.filter(|class| left[*class] > 0).collect();
-        if order.len() <= QUEUES_MAX {
-            let queues = order.iter().map(|class| vec![*class]).collect();
-            return Queues { order, queues };
-        }
-        let mut alike: BTreeMap<_, Vec<usize>> = BTreeMap::new();
-        for class in &order {
-            let demand = &self.order.problem.classes[*class].demand;
-            let others: Vec<bool> = demand[2..].iter().map(|amount| *amount > 0).collect();
-            let ratio = demand[1].saturating_div(demand[0].max(1)).max(1).ilog2();
-            let key = (self.order.lane(*class), others, ratio);
-            alike.entry(key).or_default().push(*class);
-        }
-        let queues = alike.into_values().collect();
-        Queues { order, queues }
-    }
-}
-
-/// The shapes to weigh for a row: each is cheaper than all that have more, or takes less of the
-/// limits.
-fn front(order: &Order<'_>, lane: usize, ledger: &Ledger) -> Vec<usize> {
-    let shapes = &order.shelf.shapes;
-    let mut priced: Vec<(f64, usize)> = Vec::new();
-    for (at, mask) in order.rows[lane].masks.iter().enumerate() {
-        if let Some(price) = shapes[at].price(*mask)
-            && shapes[at].net.is_some()
-            && ledger.copies(&shapes[at].limited) > 0
-        {
-            priced.push((price, at));
-        }
-    }
-    priced.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
-    let mut kept: Vec<usize> = Vec::new();
-    for (_, at) in priced {
-        let covers = |least: &[i64], most: &[i64]| least.iter().zip(most).all(|(a, b)| a <= b);
-        let beats = |other: &usize| {
-            let (own, other) = (&shapes[at], &shapes[*other]);
-            let (Some(net), Some(more)) = (&own.net, &other.net) else {
-                return false;
-            };
-            covers(net, more) && covers(&other.limited, &own.limited)
-        };
-        if !kept.iter().any(beats) {
-            kept.push(at);
-        }
-    }
-    kept
-}
-
-/// The least that one pod of a class can cost as one of many. Zero where it fits nowhere.
-fn worth_of(order: &Order<'_>, fronts: &BTreeMap<usize, Vec<usize>>, class: usize) -> f64 {
-    /// Even a pod that asks for nothing has to be placed.
-    const LEAST: f64 = 1e-12;
-    let demand = &order.problem.classes[class].demand;
-    let share = |lane: usize, shape: usize| {
-        let own = &order.shelf.shapes[shape];
-        let count = times(own.net.as_deref()?, demand);
-        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-        let share = (own.price(order.rows[lane].masks[shape])? + order.node_cost) / count as f64;
-        (count > 0).then_some(share.max(LEAST))
-    };
-    let lane = order.lane(class);
-    let shapes = lane
-        .into_iter()
-        .flat_map(|lane| fronts[&lane].iter().map(move |at| (lane, *at)));
-    let least = shapes
-        .filter_map(|(lane, at)| share(lane, at))
-        .min_by(f64::total_cmp);
-    least.unwrap_or(0.0)
+/// The same parts, those of one lot in one.
+pub(super) fn united(mut parts: Vec<Part>) -> Vec<Part> {
+    parts.sort_unstable();
+    parts.dedup_by(|later, first| {
+        let same = later.0 == first.0;
+        first.1 += if same { later.1 } else { 0 };
+        same
+    });
+    parts
 }

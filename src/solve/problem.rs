@@ -1,87 +1,29 @@
 //! The problem in dense ordinals: what is asked for, by kinds and classes of pods that are alike.
 //! It must not know which pools or hosts there are.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use crate::model::affinity::{PodTerm, Preferred, Spread};
+use crate::model::cluster::PreferencePolicy;
 use crate::model::id::PodKey;
-use crate::model::labels::{Labels, restriction};
+use crate::model::labels::Labels;
 use crate::model::pod::Pod;
-use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
 use crate::model::taint::Toleration;
+use crate::solve::axes::Axes;
+use crate::solve::rules::{Groups, Rules};
+use crate::state::snapshot::{Mounts, Snapshot};
 
 /// A host port: protocol, address (empty for all) and number.
 pub(super) type Port = (String, String, u16);
 
-/// The names of the resources that matter, each an ordinal; amounts are vectors over them.
+/// Times that a pod's wishes give way one by one; then all the rest give way at once.
+const LEVELS_MAX: usize = 24;
+
+/// What pods ask of a node, whatever else is on it.
 #[derive(Debug)]
-pub(super) struct Axes(Vec<String>);
-
-impl Axes {
-    fn of<'a>(all: impl Iterator<Item = &'a Resources>) -> Self {
-        let first = ["cpu", "memory", "ephemeral-storage", "pods"];
-        let mut extended = BTreeSet::new();
-        for (name, amount) in all.flat_map(|resources| &resources.extended) {
-            if *amount > 0 && !extended.contains(name.as_str()) {
-                extended.insert(name.as_str());
-            }
-        }
-        Self(
-            first
-                .into_iter()
-                .chain(extended)
-                .map(str::to_owned)
-                .collect(),
-        )
-    }
-
-    /// What there is, or none at all where some amount is below zero: nothing fits there.
-    pub(super) fn supply(&self, resources: &Resources) -> Option<Vec<i64>> {
-        let whole = resources.iter().all(|(_, amount)| amount >= 0);
-        whole.then(|| self.amounts(resources))
-    }
-
-    /// What is asked for; an amount below zero asks for nothing.
-    fn demand(&self, resources: &Resources) -> Vec<i64> {
-        let amounts = self.amounts(resources);
-        amounts.into_iter().map(|amount| amount.max(0)).collect()
-    }
-
-    fn amounts(&self, resources: &Resources) -> Vec<i64> {
-        self.0.iter().map(|name| resources.get(name)).collect()
-    }
-
-    /// The name of an axis.
-    pub(super) fn name(&self, axis: usize) -> &str {
-        &self.0[axis]
-    }
-}
-
-/// How many times a demand fits into what is free.
-pub(super) fn times(free: &[i64], demand: &[i64]) -> u64 {
-    // Most are asked of what is too small, and a comparison is cheaper than a division.
-    if free.iter().zip(demand).any(|(free, demand)| demand > free) {
-        return 0;
-    }
-    let ratio = |(free, demand): (&i64, &i64)| match *demand {
-        0 => u64::MAX,
-        demand => u64::try_from(free / demand).unwrap_or(0),
-    };
-    free.iter().zip(demand).map(ratio).min().unwrap_or(u64::MAX)
-}
-
-/// Takes `count` demands out of what is free. They must fit.
-pub(super) fn take(free: &mut [i64], demand: &[i64], count: u64) {
-    for (free, demand) in free.iter_mut().zip(demand) {
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
-        *free = free.saturating_sub(demand.saturating_mul(count));
-    }
-}
-
-/// Pods that may go to the same places, whatever they ask for.
-#[derive(Debug)]
-pub(super) struct Kind<'a> {
-    /// What the labels of a node must satisfy: any one of these, in the pods' order.
+pub(super) struct Wants<'a> {
+    /// What its labels must satisfy: any one of these, in the pods' order.
     pub(super) alternatives: Vec<Requirements>,
     /// Taints they put up with.
     pub(super) tolerations: &'a [Toleration],
@@ -89,15 +31,33 @@ pub(super) struct Kind<'a> {
     pub(super) ports: &'a BTreeSet<Port>,
 }
 
+/// Pods that may go to the same places, whatever resources they ask for.
+#[derive(Debug)]
+pub(super) struct Kind {
+    /// What they ask of a node.
+    pub(super) wants: usize,
+    /// The same without their wishes and their volumes: where they are spread, nodes count that
+    /// are so.
+    pub(super) bare: usize,
+    /// What they ask of each other's places.
+    pub(super) rules: usize,
+    /// The groups they are of: a row of [`Problem::members`].
+    pub(super) signature: usize,
+    /// The kind they become when one more wish gives way.
+    pub(super) next: Option<usize>,
+}
+
 /// Pods that are alike to every host.
 #[derive(Debug)]
 pub(super) struct Class<'a> {
-    /// Where they may go.
+    /// Where they may go, with all their wishes kept.
     pub(super) kind: usize,
     /// What one of them asks for.
     pub(super) demand: Vec<i64>,
     /// One divided by the demand, and infinite where nothing is asked for.
     pub(super) per_unit: Vec<f64>,
+    /// Their priority.
+    pub(super) priority: i32,
     /// Themselves, by key.
     pub(super) pods: Vec<&'a Pod>,
 }
@@ -107,46 +67,205 @@ pub(super) struct Class<'a> {
 pub(super) struct Problem<'a> {
     /// Names of the resources.
     pub(super) axes: Axes,
+    /// What pods ask of a node.
+    pub(super) wants: Vec<Wants<'a>>,
+    /// What pods ask of each other's places.
+    pub(super) rules: Vec<Rules>,
+    /// The groups of pods that rules speak of.
+    pub(super) groups: Groups,
+    /// For each signature, whether its pods are of a group.
+    pub(super) members: Vec<Vec<bool>>,
     /// Where pods may go.
-    pub(super) kinds: Vec<Kind<'a>>,
+    pub(super) kinds: Vec<Kind>,
     /// The pods: most cpu first, then most memory, then by key of their first pod.
     pub(super) classes: Vec<Class<'a>>,
 }
 
-/// What tells kinds apart.
-type KindKey<'a> = (
-    &'a Labels,
-    &'a [Requirements],
-    Vec<&'a Toleration>,
-    &'a BTreeSet<Port>,
-);
+/// What tells pods apart, resources and labels aside.
+#[derive(PartialEq, Eq, Hash)]
+struct Spec<'a> {
+    /// Spread speaks of pods of one namespace. Empty where that does not matter.
+    namespace: &'a str,
+    node_selector: &'a Labels,
+    node_affinity: &'a [Requirements],
+    preferred_nodes: &'a [Preferred<Requirements>],
+    tolerations: &'a [Toleration],
+    ports: &'a BTreeSet<Port>,
+    affinity: &'a [PodTerm],
+    anti_affinity: &'a [PodTerm],
+    preferred_affinity: &'a [Preferred<PodTerm>],
+    preferred_anti_affinity: &'a [Preferred<PodTerm>],
+    spread: &'a [Spread],
+    volumes: &'a [Requirements],
+}
+
+impl<'a> Spec<'a> {
+    fn of(pod: &'a Pod, mounts: Option<&'a Mounts>) -> Self {
+        Self {
+            namespace: if pod.spread.is_empty() {
+                ""
+            } else {
+                &pod.key.namespace
+            },
+            node_selector: &pod.node_selector,
+            node_affinity: &pod.node_affinity,
+            preferred_nodes: &pod.preferred_nodes,
+            tolerations: &pod.tolerations,
+            ports: &pod.host_ports,
+            affinity: &pod.affinity,
+            anti_affinity: &pod.anti_affinity,
+            preferred_affinity: &pod.preferred_affinity,
+            preferred_anti_affinity: &pod.preferred_anti_affinity,
+            spread: &pod.spread,
+            volumes: mounts.map_or(&[], |mounts| &mounts.alternatives),
+        }
+    }
+
+    /// What the pods ask for, first with every wish kept, then with one less each time.
+    /// Source: spec/scheduling.md §2.7; a wish of affinity to nodes counts one at a time.
+    fn levels(
+        &self,
+        policy: PreferencePolicy,
+        groups: &mut Groups,
+    ) -> Vec<(Vec<Requirements>, Rules)> {
+        let ignore = policy == PreferencePolicy::Ignore;
+        let base = alternatives(self.node_selector, self.node_affinity, self.volumes);
+        let near = heaviest(self.preferred_affinity, ignore);
+        let away = heaviest(self.preferred_anti_affinity, ignore);
+        let nodes = heaviest(self.preferred_nodes, ignore);
+        let soft: Vec<&Spread> = self
+            .spread
+            .iter()
+            .filter(|it| !it.is_hard && !ignore)
+            .collect();
+        let hard: Vec<&Spread> = self.spread.iter().filter(|it| it.is_hard).collect();
+        let wishes = near.len() + away.len() + nodes.len() + soft.len();
+        let mut levels = Vec::new();
+        for given in 0..=wishes {
+            let given = if given == LEVELS_MAX { wishes } else { given };
+            let mut rest = given;
+            let mut kept = |count: usize| {
+                let gone = rest.min(count);
+                rest -= gone;
+                gone
+            };
+            let near = &near[kept(near.len())..];
+            let away = &away[kept(away.len())..];
+            let wished = nodes[kept(nodes.len())..].first();
+            let even = hard.iter().chain(&soft[kept(soft.len())..]);
+            let with = |own: &Requirements| match wished {
+                Some(wish) => own.with(wish),
+                None => own.clone(),
+            };
+            let rules = Rules::new(
+                (self.affinity, near),
+                (self.anti_affinity, away),
+                (even.copied(), self.namespace),
+                groups,
+            );
+            levels.push((base.iter().map(with).collect(), rules));
+            if given == wishes {
+                break;
+            }
+        }
+        levels
+    }
+}
+
+fn heaviest<T>(wishes: &[Preferred<T>], ignore: bool) -> Vec<&T> {
+    let mut sorted: Vec<&Preferred<T>> = if ignore {
+        Vec::new()
+    } else {
+        wishes.iter().collect()
+    };
+    sorted.sort_by_key(|wish| std::cmp::Reverse(wish.weight));
+    sorted.into_iter().map(|wish| &wish.term).collect()
+}
+
+/// What a node selector, required node affinity and volumes ask of a node: any one of these.
+/// Source: spec/scheduling.md §2.2 (pod requirements), §2.12.
+pub(super) fn alternatives(
+    selector: &Labels,
+    affinity: &[Requirements],
+    volumes: &[Requirements],
+) -> Vec<Requirements> {
+    let mut all = vec![Requirements::from_labels(selector)];
+    for choice in [affinity, volumes] {
+        if !choice.is_empty() {
+            let with = |own: &Requirements| -> Vec<Requirements> {
+                choice.iter().map(|other| own.with(other)).collect()
+            };
+            all = all.iter().flat_map(with).collect();
+        }
+    }
+    all
+}
 
 impl<'a> Problem<'a> {
     /// Sorts these pods into classes. Their order does not matter.
-    pub(super) fn new(pods: &[&'a Pod]) -> Self {
-        let axes = Axes::of(pods.iter().map(|pod| &pod.requests));
+    pub(super) fn new(pods: &[&'a Pod], snapshot: &'a Snapshot<'a>) -> Self {
+        let mounts = |pod: &Pod| snapshot.mounts.get(&pod.key);
+        let requests = pods.iter().flat_map(|pod| &pod.requests.extended);
+        let attached = pods
+            .iter()
+            .filter_map(|pod| mounts(pod))
+            .flat_map(|it| &it.attached);
+        let axes = Axes::of(requests.chain(attached));
         let mut sorted: Vec<&'a Pod> = pods.to_vec();
-        sorted.sort_by(|one, other| order(one).cmp(&order(other)));
-        let mut problem = Self {
-            axes,
-            kinds: Vec::new(),
-            classes: Vec::new(),
-        };
-        let mut kinds: BTreeMap<KindKey<'a>, usize> = BTreeMap::new();
-        let mut classes: BTreeMap<(usize, Vec<i64>), usize> = BTreeMap::new();
-        for pod in sorted {
-            let kind = *kinds.entry(kind_key(pod)).or_insert_with(|| {
-                problem.kinds.push(kind_of(pod));
-                problem.kinds.len() - 1
-            });
-            let demand = problem.axes.demand(&pod.requests);
-            let class = *classes.entry((kind, demand.clone())).or_insert_with(|| {
-                problem.classes.push(class_of(kind, demand));
-                problem.classes.len() - 1
-            });
-            problem.classes[class].pods.push(pod);
+        if !sorted.is_sorted_by(|one, other| one.key < other.key) {
+            sorted.sort_by(|one, other| one.key.cmp(&other.key));
         }
-        problem
+        let mut builder = Builder::default();
+        let policy = snapshot.cluster.scheduling.preferences;
+        let keyed: Vec<(usize, usize)> = sorted
+            .iter()
+            .map(|pod| {
+                let own = mounts(pod);
+                (
+                    builder.spec(Spec::of(pod, own), pod, policy),
+                    builder.labels(pod),
+                )
+            })
+            .collect();
+        let residents = snapshot.residents.iter().map(|it| it.anti_affinity);
+        let promised = snapshot.promised.values().flatten();
+        let standing = residents.chain(promised.map(|pod| &pod.anti_affinity[..]));
+        for term in standing.flatten() {
+            builder.groups.of_terms(&[term]);
+            builder.groups.key(&term.topology_key);
+        }
+        let signatures = builder.signatures(snapshot);
+        let mut classes: HashMap<(usize, Vec<i64>, i32), usize> = HashMap::new();
+        let mut all: Vec<Class<'a>> = Vec::new();
+        for (pod, (spec, labels)) in sorted.into_iter().zip(keyed) {
+            let kind = builder.kind(spec, signatures[labels]);
+            let demand = axes.demand(&pod.requests, mounts(pod));
+            let class = match classes.get(&(kind, demand.clone(), pod.priority)) {
+                Some(class) => *class,
+                None => {
+                    classes.insert((kind, demand.clone(), pod.priority), all.len());
+                    all.push(class_of(kind, demand, pod.priority));
+                    all.len() - 1
+                }
+            };
+            all[class].pods.push(pod);
+        }
+        all.sort_by(|one, other| {
+            let size = |class: &Class<'_>| (class.demand[0], class.demand[1]);
+            let first = |class: &Class<'a>| -> &'a PodKey { &class.pods[0].key };
+            size(other)
+                .cmp(&size(one))
+                .then_with(|| first(one).cmp(first(other)))
+        });
+        Self {
+            axes,
+            wants: builder.wants,
+            rules: builder.rules,
+            groups: builder.groups,
+            members: builder.members,
+            kinds: builder.kinds,
+            classes: all,
+        }
     }
 
     /// How many pods each class has.
@@ -157,40 +276,139 @@ impl<'a> Problem<'a> {
             .collect()
     }
 
-    /// Whether pods of these kinds cannot share a host, because of their host ports.
+    /// Whether two kinds bind a host port that both cannot have.
     pub(super) fn ports_clash(&self, one: usize, other: usize) -> bool {
-        clash(self.kinds[one].ports, self.kinds[other].ports)
+        let ports = |kind: usize| self.wants[self.kinds[kind].wants].ports;
+        clash(ports(one), ports(other))
+    }
+
+    /// What pods of a kind ask of a node.
+    pub(super) fn wants_of(&self, kind: usize) -> &Wants<'a> {
+        &self.wants[self.kinds[kind].wants]
+    }
+
+    /// What pods of a kind ask of each other's places.
+    pub(super) fn rules_of(&self, kind: usize) -> &Rules {
+        &self.rules[self.kinds[kind].rules]
+    }
+
+    /// Whether pods of a kind are of a group.
+    pub(super) fn is_member(&self, kind: usize, group: usize) -> bool {
+        self.members[self.kinds[kind].signature][group]
+    }
+
+    /// The kind that is left of a kind when every wish has given way.
+    pub(super) fn without_wishes(&self, mut kind: usize) -> usize {
+        while let Some(next) = self.kinds[kind].next {
+            kind = next;
+        }
+        kind
     }
 }
 
-/// Most cpu first, then most memory, then by key, so that no two pods are equal.
-fn order(pod: &Pod) -> (i64, i64, &PodKey) {
-    let (cpu, memory) = (pod.requests.cpu_milli, pod.requests.memory);
-    // The bitwise complement turns the order round for every integer, `MIN` included.
-    (!cpu, !memory, &pod.key)
+/// Gives ordinals to what tells pods apart.
+#[derive(Default)]
+struct Builder<'a> {
+    specs: HashMap<Spec<'a>, usize>,
+    /// What a spec asks for, wish by wish: wants, rules, and wants without wishes and volumes.
+    levels: Vec<Vec<(usize, usize, usize)>>,
+    wants: Vec<Wants<'a>>,
+    rules: Vec<Rules>,
+    groups: Groups,
+    label_sets: HashMap<(&'a str, &'a Labels), usize>,
+    /// The same by ordinal.
+    by_labels: Vec<(&'a str, &'a Labels)>,
+    members: Vec<Vec<bool>>,
+    kinds: Vec<Kind>,
+    known: HashMap<(usize, usize), usize>,
+    known_wants: HashMap<WantsKey<'a>, usize>,
+    known_rules: BTreeMap<Rules, usize>,
 }
 
-fn kind_key(pod: &Pod) -> KindKey<'_> {
-    let mut tolerations: Vec<&Toleration> = pod.tolerations.iter().collect();
-    tolerations.sort_unstable();
-    tolerations.dedup();
-    (
-        &pod.node_selector,
-        &pod.node_affinity,
-        tolerations,
-        &pod.host_ports,
-    )
-}
+type WantsKey<'a> = (Vec<Requirements>, &'a [Toleration], &'a BTreeSet<Port>);
 
-fn kind_of(pod: &Pod) -> Kind<'_> {
-    Kind {
-        alternatives: alternatives(pod),
-        tolerations: &pod.tolerations,
-        ports: &pod.host_ports,
+impl<'a> Builder<'a> {
+    fn spec(&mut self, spec: Spec<'a>, pod: &'a Pod, policy: PreferencePolicy) -> usize {
+        if let Some(known) = self.specs.get(&spec) {
+            return *known;
+        }
+        let levels = spec.levels(policy, &mut self.groups);
+        let bare = alternatives(spec.node_selector, spec.node_affinity, &[]);
+        let bare = self.wants(bare, pod);
+        let mut own = Vec::with_capacity(levels.len());
+        for (alternatives, rules) in levels {
+            let wants = self.wants(alternatives, pod);
+            let next = self.known_rules.len();
+            let rules = *self.known_rules.entry(rules).or_insert_with_key(|rules| {
+                self.rules.push(rules.clone());
+                next
+            });
+            own.push((wants, rules, bare));
+        }
+        self.levels.push(own);
+        self.specs.insert(spec, self.levels.len() - 1);
+        self.levels.len() - 1
+    }
+
+    fn wants(&mut self, alternatives: Vec<Requirements>, pod: &'a Pod) -> usize {
+        let key = (alternatives, &pod.tolerations[..], &pod.host_ports);
+        if let Some(known) = self.known_wants.get(&key) {
+            return *known;
+        }
+        self.wants.push(Wants {
+            alternatives: key.0.clone(),
+            tolerations: key.1,
+            ports: key.2,
+        });
+        self.known_wants.insert(key, self.wants.len() - 1);
+        self.wants.len() - 1
+    }
+
+    fn labels(&mut self, pod: &'a Pod) -> usize {
+        let key = (pod.key.namespace.as_str(), &pod.labels);
+        *self.label_sets.entry(key).or_insert_with(|| {
+            self.by_labels.push(key);
+            self.by_labels.len() - 1
+        })
+    }
+
+    /// The signature of every set of labels.
+    fn signatures(&mut self, snapshot: &Snapshot<'_>) -> Vec<usize> {
+        let mut known: BTreeMap<Vec<bool>, usize> = BTreeMap::new();
+        let mut signatures = Vec::with_capacity(self.by_labels.len());
+        for (namespace, labels) in &self.by_labels {
+            let own = self.groups.of(namespace, labels, &snapshot.namespaces);
+            let next = known.len();
+            signatures.push(*known.entry(own).or_insert(next));
+        }
+        let mut members: Vec<(Vec<bool>, usize)> = known.into_iter().collect();
+        members.sort_by_key(|(_, at)| *at);
+        self.members = members.into_iter().map(|(own, _)| own).collect();
+        signatures
+    }
+
+    fn kind(&mut self, spec: usize, signature: usize) -> usize {
+        if let Some(known) = self.known.get(&(spec, signature)) {
+            return *known;
+        }
+        let first = self.kinds.len();
+        let levels = &self.levels[spec];
+        for (at, (wants, rules, bare)) in levels.iter().enumerate() {
+            let last = at + 1 == levels.len();
+            self.kinds.push(Kind {
+                wants: *wants,
+                bare: *bare,
+                rules: *rules,
+                signature,
+                next: (!last).then_some(first + at + 1),
+            });
+        }
+        self.known.insert((spec, signature), first);
+        first
     }
 }
 
-fn class_of<'a>(kind: usize, demand: Vec<i64>) -> Class<'a> {
+fn class_of<'a>(kind: usize, demand: Vec<i64>, priority: i32) -> Class<'a> {
     #[expect(
         clippy::cast_precision_loss,
         reason = "only for estimates; what fits is decided with integers"
@@ -200,51 +418,30 @@ fn class_of<'a>(kind: usize, demand: Vec<i64>) -> Class<'a> {
         kind,
         demand,
         per_unit,
+        priority,
         pods: Vec::new(),
     }
 }
 
-/// What a pod's node selector and required node affinity ask of a node: any one of these.
-/// Source: spec/scheduling.md §2.2 (pod requirements).
-pub(super) fn alternatives(pod: &Pod) -> Vec<Requirements> {
-    let selector = Requirements::from_labels(&pod.node_selector);
-    if pod.node_affinity.is_empty() {
-        return vec![selector];
-    }
-    let with = |term: &Requirements| {
-        let mut both = selector.clone();
-        both.add_all(term);
-        both
-    };
-    pod.node_affinity.iter().map(with).collect()
-}
-
-/// The first label a pod asks for that nobody may ask for, and why not.
-/// Source: spec/scheduling.md §1.4 (b).
-pub(super) fn restricted(pod: &Pod) -> Option<(&str, &'static str)> {
-    let terms = pod.node_affinity.iter().flat_map(Requirements::iter);
-    let asked = pod.node_selector.keys().map(String::as_str);
-    asked
-        .chain(terms.map(|(key, _)| key))
-        .find_map(|key| restriction(key).map(|why| (key, why)))
-}
-
-/// Whether two sets of host ports cannot be bound on one host: same protocol and number, and the
-/// same address or all addresses on either side. Source: spec/scheduling.md §2.11.
-pub(super) fn clash(one: &BTreeSet<Port>, other: &BTreeSet<Port>) -> bool {
+/// Whether two host ports cannot be bound on one host: same protocol and number, and the same
+/// address or all addresses on either side. Source: spec/scheduling.md §2.11.
+pub(super) fn meet(one: &Port, other: &Port) -> bool {
     let everywhere = |address: &str| matches!(address, "" | "0.0.0.0" | "::");
-    let same = |a: &Port, b: &Port| {
-        a.0 == b.0 && a.2 == b.2 && (a.1 == b.1 || everywhere(&a.1) || everywhere(&b.1))
-    };
-    one.iter().any(|a| other.iter().any(|b| same(a, b)))
+    one.0 == other.0
+        && one.2 == other.2
+        && (one.1 == other.1 || everywhere(&one.1) || everywhere(&other.1))
+}
+
+/// Whether two sets of host ports cannot be bound on one host.
+pub(super) fn clash(one: &BTreeSet<Port>, other: &BTreeSet<Port>) -> bool {
+    one.iter().any(|a| other.iter().any(|b| meet(a, b)))
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{Problem, clash, times};
-    use crate::model::pod::Pod;
+    use super::clash;
 
     #[test]
     fn host_ports_clash_on_one_address_or_all() {
@@ -267,44 +464,5 @@ mod tests {
                 "{other:?}"
             );
         }
-    }
-
-    #[test]
-    fn a_demand_fits_as_often_as_its_scarcest_resource_allows() {
-        let cases = [
-            ([10, 9, 3], [2, 3, 1], 3),
-            ([10, 9, 0], [2, 3, 1], 0),
-            ([10, 9, 0], [2, 3, 0], 3),
-            ([0, 0, 0], [0, 0, 0], u64::MAX),
-            ([i64::MAX, 1, 1], [1, 1, 1], 1),
-        ];
-        for (free, demand, expect) in cases {
-            assert_eq!(times(&free, &demand), expect, "{demand:?} in {free:?}");
-        }
-    }
-
-    #[test]
-    fn pods_that_are_alike_are_one_class_and_the_largest_come_first() {
-        let pod = |name: &str, cpu: i64, zone: &str| {
-            let mut pod = Pod::default();
-            pod.key.name = name.to_owned();
-            pod.requests.cpu_milli = cpu;
-            pod.node_selector.insert("zone".to_owned(), zone.to_owned());
-            pod
-        };
-        let pods = [
-            pod("a", 1, "x"),
-            pod("b", i64::MIN, "x"),
-            pod("c", 2, "y"),
-            pod("d", 1, "x"),
-            pod("e", 1, "y"),
-        ];
-        let problem = Problem::new(&pods.iter().collect::<Vec<_>>());
-        let name = |pod: &&Pod| pod.key.name.clone();
-        let classes = problem.classes.iter();
-        let names: Vec<String> = classes
-            .map(|class| class.pods.iter().map(name).collect())
-            .collect();
-        assert_eq!(names, ["c", "ad", "e", "b"]);
     }
 }

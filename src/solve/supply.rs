@@ -15,7 +15,7 @@ use crate::model::pool::Pool;
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Incompatible, Operator, Requirement, Requirements};
 use crate::model::taint::{Effect, Taint, untolerated};
-use crate::solve::problem::{Kind, Port, Problem, alternatives, clash};
+use crate::solve::problem::{Port, Problem, Wants, alternatives, clash};
 use crate::state::snapshot::Snapshot;
 
 /// Offerings of one instance type that are weighed, cheapest first: one bit each. AWS' largest
@@ -38,6 +38,9 @@ pub(super) struct Shape<'a> {
     /// What could be had but is held down.
     pub(super) held: Vec<&'a Offering>,
     /// Its capacity in what the pool limits, in the order of the pool's limits.
+    pub(super) capacity: Vec<i64>,
+    /// What a claim that is planned as this type takes of the limits: more than its capacity where
+    /// larger types have to be among those it may be launched as.
     pub(super) limited: Vec<i64>,
 }
 
@@ -104,13 +107,14 @@ impl<'a> Shelf<'a> {
                 daemon_ports,
                 offers: Vec::new(),
                 held: Vec::new(),
+                capacity: limits.iter().map(amount).collect(),
                 limited: limits.iter().map(amount).collect(),
             };
             shape.stock(&side, snapshot, now);
             shape
         };
         let shapes: Vec<Shape<'a>> = snapshot
-            .catalog
+            .catalog_of(&pool.name)
             .types()
             .filter(|it| it.requirements.intersects(&of_types).is_ok())
             .map(shape)
@@ -130,13 +134,13 @@ impl<'a> Shelf<'a> {
     /// `PreferNoSchedule` for a wish. Source: spec/scheduling.md §2.5, §2.7, §2.8.
     pub(super) fn admit(
         &self,
-        kind: &Kind<'_>,
+        wants: &Wants<'_>,
         alternative: &Requirements,
         relaxed: bool,
     ) -> Result<Requirements, No> {
         let hard = |taint: &&Taint| !(relaxed && taint.effect == Effect::PreferNoSchedule);
         let taints = self.pool.taints.iter().filter(hard);
-        if let Some(taint) = untolerated(taints, kind.tolerations) {
+        if let Some(taint) = untolerated(taints, wants.tolerations) {
             return Err(No::Taint(taint.clone()));
         }
         self.side.compatible(alternative, true).map_err(No::Label)?;
@@ -146,13 +150,13 @@ impl<'a> Shelf<'a> {
     }
 
     /// What pods of this kind may have, given what the labels must be.
-    pub(super) fn row(&self, kind: &Kind<'_>, labels: &Requirements) -> Row {
+    pub(super) fn row(&self, wants: &Wants<'_>, labels: &Requirements) -> Row {
         let of_types = pick(labels, |key| !of_pool(key) && !of_offering(key));
         let defined = pick(&of_types, |key| self.keys.contains(key));
         let masks: Vec<u64> = self
             .shapes
             .iter()
-            .map(|shape| shape.mask(kind, &defined, labels))
+            .map(|shape| shape.mask(wants, &defined, labels))
             .collect();
         let open = of_types
             .iter()
@@ -220,19 +224,18 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// Whether its labels can be as wanted, apart from zone and capacity type.
-    pub(super) fn suits(&self, labels: &Requirements) -> Result<(), Incompatible> {
-        let of_types = pick(labels, |key| !of_pool(key) && !of_offering(key));
-        self.instance_type.requirements.intersects(&of_types)
+    /// Whether its labels can be as wanted; `of_types` is what [`of_types`] leaves of that.
+    pub(super) fn suits(&self, of_types: &Requirements) -> Result<(), Incompatible> {
+        self.instance_type.requirements.intersects(of_types)
     }
 
-    fn mask(&self, kind: &Kind<'_>, of_types: &Requirements, labels: &Requirements) -> u64 {
+    fn mask(&self, wants: &Wants<'_>, of_types: &Requirements, labels: &Requirements) -> u64 {
         if self
             .instance_type
             .requirements
             .intersects(of_types)
             .is_err()
-            || clash(kind.ports, &self.daemon_ports)
+            || clash(wants.ports, &self.daemon_ports)
         {
             return 0;
         }
@@ -303,6 +306,11 @@ fn is_decided(requirement: &Requirement) -> bool {
     }
 }
 
+/// Those of these requirements that types decide: neither the pool nor the offering.
+pub(super) fn of_types(labels: &Requirements) -> Requirements {
+    pick(labels, |key| !of_pool(key) && !of_offering(key))
+}
+
 fn pick(labels: &Requirements, wanted: impl Fn(&str) -> bool) -> Requirements {
     let own = labels.iter().filter(|(key, _)| wanted(key));
     own.map(|(key, requirement)| (key, requirement.clone()))
@@ -327,11 +335,12 @@ fn daemons<'a>(pool: &Pool, side: &Requirements, sets: &[&'a DaemonSet]) -> Vec<
     let daemon = |set: &&'a DaemonSet| {
         let pod = &set.template;
         let taints = pool.taints.iter().filter(hard);
-        let alternatives: Vec<Requirements> = alternatives(pod)
-            .iter()
-            .filter(|alternative| side.compatible(alternative, true).is_ok())
-            .map(|alternative| pick(alternative, |key| !of_pool(key)))
-            .collect();
+        let alternatives: Vec<Requirements> =
+            alternatives(&pod.node_selector, &pod.node_affinity, &[])
+                .iter()
+                .filter(|alternative| side.compatible(alternative, true).is_ok())
+                .map(|alternative| pick(alternative, |key| !of_pool(key)))
+                .collect();
         let fits = untolerated(taints, &pod.tolerations).is_none() && !alternatives.is_empty();
         fits.then(|| Daemon {
             alternatives,

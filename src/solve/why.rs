@@ -1,28 +1,52 @@
 //! Why a pod has no answer: for each pool, the first constraint that nothing of the pool satisfies.
 //! It must not know how pods were packed, only what was left when they were.
 
-use crate::model::labels::{CAPACITY_TYPE, ZONE};
+use crate::model::cluster::MinValuesPolicy;
+use crate::model::labels::{CAPACITY_TYPE, NODE_NAME, ZONE, restriction};
 use crate::model::quantity::display_amount;
 use crate::model::requirement::Requirements;
+use crate::solve::axes::times;
 use crate::solve::choose::Ledger;
-use crate::solve::problem::{Kind, Problem, clash, times};
-use crate::solve::supply::{No, Shape, Shelf, sells};
+use crate::solve::problem::{Problem, Wants, clash};
+use crate::solve::supply::{No, Shape, Shelf, of_types, sells};
+use crate::solve::variety::Variety;
 use crate::solve::{Code, Why};
+
+/// Rules that are told of one pod; the first few say what to mend.
+const RULES_TOLD: usize = 5;
 
 /// A no of one pool.
 type Answer = (Code, String);
 
 /// Why a pool has nothing for a class of pods. Of several alternatives the one that came furthest
 /// is told.
-pub(super) fn why(problem: &Problem<'_>, shelf: &Shelf<'_>, ledger: &Ledger, class: usize) -> Why {
+pub(super) fn why(
+    problem: &Problem<'_>,
+    shelf: &Shelf<'_>,
+    ledger: &Ledger,
+    (class, cut_short, min_values): (usize, bool, MinValuesPolicy),
+) -> Why {
     let own = &problem.classes[class];
-    let kind = &problem.kinds[own.kind];
+    let kind = problem.wants_of(problem.without_wishes(own.kind));
     let mut furthest: Option<Answer> = None;
     for alternative in &kind.alternatives {
         let answer = match shelf.admit(kind, alternative, true) {
             Err(No::Taint(taint)) => (Code::Taint, format!("does not tolerate {taint}")),
             Err(No::Label(no)) => (Code::Requirements, no.to_string()),
-            Ok(labels) => types(problem, (shelf, kind), &labels, (&own.demand, ledger)),
+            Ok(labels) => {
+                let answer = types(problem, (shelf, kind), &labels, (&own.demand, ledger));
+                let variety = Variety::of(shelf, min_values);
+                let answer = answer.or_else(|| {
+                    let fits = fitting(shelf, &labels, &own.demand, ledger);
+                    let (key, least, count) = variety.shortage(shelf, fits.into_iter())?;
+                    let text = format!(
+                        "{key} wants {least} values in the types that would do; they have {count}"
+                    );
+                    Some((Code::MinValues, text))
+                });
+                // What could be had, and yet was not.
+                answer.unwrap_or_else(|| unmet(problem, own.kind, cut_short))
+            }
         };
         if furthest.as_ref().is_none_or(|(code, _)| answer.0 > *code) {
             furthest = Some(answer);
@@ -42,20 +66,59 @@ pub(super) fn why(problem: &Problem<'_>, shelf: &Shelf<'_>, ledger: &Ledger, cla
     }
 }
 
+/// The label that a class asks for and no new node may be asked for, if that is in every
+/// alternative of it. Source: spec/scheduling.md §1.4 (b).
+pub(super) fn restricted(problem: &Problem<'_>, class: usize) -> Option<String> {
+    let wants = problem.wants_of(problem.without_wishes(problem.classes[class].kind));
+    let forbidden = |own: &Requirements| {
+        let told = |key: &str| match key {
+            NODE_NAME => Some("that node alone could take it".to_owned()),
+            key => Some(restriction(key)?.to_owned()),
+        };
+        let mut found = own
+            .iter()
+            .filter(|(_, wanted)| !wanted.allows_absence())
+            .filter_map(|(key, _)| Some((key.to_owned(), told(key)?)));
+        found.next()
+    };
+    let found: Option<Vec<_>> = wants.alternatives.iter().map(forbidden).collect();
+    let (key, why) = found?.into_iter().next()?;
+    Some(format!("asks for the label {key}: {why}"))
+}
+
+/// The types that a pod fits and that can be had for it.
+fn fitting(
+    shelf: &Shelf<'_>,
+    labels: &Requirements,
+    demand: &[i64],
+    ledger: &Ledger,
+) -> Vec<usize> {
+    let asked = of_types(labels);
+    let would_do = |at: &usize| {
+        let shape = &shelf.shapes[*at];
+        let fits = shape.net.as_ref().is_some_and(|net| times(net, demand) > 0);
+        fits && shape.suits(&asked).is_ok()
+            && shape.offers.iter().any(|offer| sells(labels, offer))
+            && ledger.copies(&shape.limited) > 0
+    };
+    (0..shelf.shapes.len()).filter(would_do).collect()
+}
+
 fn types(
     problem: &Problem<'_>,
-    (shelf, kind): (&Shelf<'_>, &Kind<'_>),
+    (shelf, kind): (&Shelf<'_>, &Wants<'_>),
     labels: &Requirements,
     (demand, ledger): (&[i64], &Ledger),
-) -> Answer {
+) -> Option<Answer> {
     if shelf.shapes.is_empty() {
         let text = "no instance type satisfies the pool's own requirements";
-        return (Code::Requirements, text.to_owned());
+        return Some((Code::Requirements, text.to_owned()));
     }
     let shapes = shelf.shapes.iter();
-    let suited: Vec<&Shape<'_>> = shapes.filter(|shape| shape.suits(labels).is_ok()).collect();
+    let asked = of_types(labels);
+    let suited: Vec<&Shape<'_>> = shapes.filter(|shape| shape.suits(&asked).is_ok()).collect();
     if suited.is_empty() {
-        return (Code::Requirements, unsuited(shelf, labels));
+        return Some((Code::Requirements, unsuited(shelf, labels)));
     }
     let shapes = suited
         .iter()
@@ -63,7 +126,7 @@ fn types(
     let free: Vec<&Shape<'_>> = shapes.copied().collect();
     if free.is_empty() {
         let text = "a daemon of every type that suits binds one of its host ports";
-        return (Code::Resources, text.to_owned());
+        return Some((Code::Resources, text.to_owned()));
     }
     let fits = |shape: &&&Shape<'_>| {
         let net = shape.net.as_ref();
@@ -71,7 +134,7 @@ fn types(
     };
     let fitting: Vec<&Shape<'_>> = free.iter().filter(fits).copied().collect();
     if fitting.is_empty() {
-        return (Code::Resources, unfit(problem, &free, demand));
+        return Some((Code::Resources, unfit(problem, &free, demand)));
     }
     offers(shelf, &fitting, labels, ledger)
 }
@@ -80,6 +143,7 @@ fn types(
 fn unsuited(shelf: &Shelf<'_>, labels: &Requirements) -> String {
     for (key, wanted) in labels.iter() {
         let alone: Requirements = [(key, wanted.clone())].into_iter().collect();
+        let alone = of_types(&alone);
         if !shelf.shapes.iter().any(|shape| shape.suits(&alone).is_ok()) {
             return format!("{key}: wanted {wanted}, which no instance type of the pool has");
         }
@@ -135,7 +199,7 @@ fn offers(
     fitting: &[&Shape<'_>],
     labels: &Requirements,
     ledger: &Ledger,
-) -> Answer {
+) -> Option<Answer> {
     let sold = |shape: &&&Shape<'_>| shape.offers.iter().any(|offer| sells(labels, offer));
     let sold: Vec<&Shape<'_>> = fitting.iter().filter(sold).copied().collect();
     if sold.is_empty() {
@@ -145,21 +209,49 @@ fn offers(
         });
         let mut held: Vec<_> = held.collect();
         held.sort_unstable();
-        return match held.first() {
+        return Some(match held.first() {
             Some(first) => {
                 let count = held.len();
                 let text = format!("all {count} offerings that would do are held down: {first}, …");
                 (Code::HeldDown, text)
             }
             None => (Code::Offering, unsold(shelf, fitting, labels)),
-        };
+        });
     }
     let allowed = |shape: &&Shape<'_>| ledger.copies(&shape.limited) > 0;
     if sold.iter().any(allowed) {
+        return None;
+    }
+    Some((Code::Limit, unlimited(shelf, &sold, ledger)))
+}
+
+/// Which rules about other pods keep a pod from what the pool could make.
+fn unmet(problem: &Problem<'_>, kind: usize, cut_short: bool) -> Answer {
+    let rules = problem.rules_of(problem.without_wishes(kind));
+    if cut_short || rules.is_empty() {
         let text = "the step limit of one solve was reached before this pod's turn";
         return (Code::Effort, text.to_owned());
     }
-    (Code::Limit, unlimited(shelf, &sold, ledger))
+    let key = |key: &usize| problem.groups.keys[*key].as_str();
+    let mut told = Vec::new();
+    for near in &rules.near {
+        let keys: Vec<&str> = near.keys.iter().map(key).collect();
+        told.push(format!("affinity by {}", keys.join(" and ")));
+    }
+    for away in &rules.away {
+        told.push(format!("anti-affinity by {}", key(&away.key)));
+    }
+    for even in &rules.even {
+        let (key, skew) = (key(&even.key), even.skew);
+        told.push(format!("spread over {key} with a skew of {skew} at most"));
+    }
+    told.dedup();
+    told.truncate(RULES_TOLD);
+    let text = format!(
+        "nodes could be made, but none where its rules hold: {}",
+        told.join("; ")
+    );
+    (Code::Topology, text)
 }
 
 fn unsold(shelf: &Shelf<'_>, fitting: &[&Shape<'_>], labels: &Requirements) -> String {

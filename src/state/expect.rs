@@ -17,18 +17,42 @@ use crate::state::survey::host_of;
 /// turn. Karpenter nominates for twice its longest batch (spec/scheduling.md §1.5).
 pub const NOMINATED: SignedDuration = SignedDuration::from_secs(20);
 
+/// The scheduler of pods that name none.
+const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
 impl State {
-    /// Pods that wait for capacity and that no claim is expected to take, by key.
+    /// Pods that wait for capacity and that no host is expected to take, by key: those without a
+    /// place, and those that are about to lose theirs.
     pub fn waiting(&self, now: Timestamp) -> Vec<&Pod> {
-        self.waiting_but(&self.expected(now))
+        self.waiting_but(&self.expected(now), &self.movers())
     }
 
-    pub(super) fn waiting_but(&self, expected: &BTreeMap<Host, Vec<&Pod>>) -> Vec<&Pod> {
+    pub(super) fn waiting_but<'a>(
+        &'a self,
+        expected: &BTreeMap<Host, Vec<&Pod>>,
+        movers: &[&'a Pod],
+    ) -> Vec<&'a Pod> {
         let held: BTreeSet<&PodKey> = expected.values().flatten().map(|pod| &pod.key).collect();
         let waiting = self.objects.waiting();
-        waiting
-            .filter(|pod| !self.preempts(pod) && !held.contains(&pod.key))
-            .collect()
+        let waiting = waiting.filter(|pod| self.is_placed_by_us(pod) && !self.preempts(pod));
+        let mut all: Vec<&Pod> = waiting.chain(movers.iter().copied()).collect();
+        all.retain(|pod| !held.contains(&pod.key));
+        all.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+        all
+    }
+
+    /// Whether a pod is placed by a scheduler that we provide for.
+    pub(super) fn is_placed_by_us(&self, pod: &Pod) -> bool {
+        let own = &self.cluster.scheduling.schedulers;
+        match pod.scheduler.as_str() {
+            "" | DEFAULT_SCHEDULER => own.contains("") || own.contains(DEFAULT_SCHEDULER),
+            other => own.contains(other),
+        }
+    }
+
+    /// Whether a pod may come to a host it is planned for: it waits, or has to move.
+    pub(super) fn comes(&self, pod: &Pod) -> bool {
+        pod.is_waiting() || self.is_mover(pod)
     }
 
     /// Whether the scheduler is making room for a pod: others leave the node nominated for it.
@@ -56,18 +80,19 @@ impl State {
     /// more: it waits again, and need not wait until its node's turn is over.
     pub(super) fn expected(&self, now: Timestamp) -> BTreeMap<Host, Vec<&Pod>> {
         let mut expected: BTreeMap<Host, Vec<&Pod>> = BTreeMap::new();
+        let daemons = self.daemons();
         let claims = self.ledger.claims.values();
         for claim in claims.filter(|claim| self.expects_pods(claim, now)) {
-            let here =
-                |pod: &&Pod| pod.nominated_node.is_none() || pod.nominated_node == claim.node;
-            let mut pods: Vec<&Pod> = self.pods_of(claim).filter(here).collect();
-            if pods.is_empty() {
+            let keys = claim.pods.iter();
+            let known = keys.filter_map(|key| self.objects.pods.get(key));
+            let mut pods: Vec<&Pod> = known.filter(|pod| self.comes_to(pod, claim)).collect();
+            let node = self.node_of(claim);
+            // On a node that was closed meanwhile nobody is expected any more.
+            if pods.is_empty() || node.is_some_and(|node| !self.is_open(node, Some(claim))) {
                 continue;
             }
-            if let Some(node) = self.node_of(claim)
-                && claim.phase == Phase::Initialized
-            {
-                let mut free = self.room_of_node(node, Some(claim)).free;
+            if let Some(node) = node.filter(|_| claim.phase == Phase::Initialized) {
+                let mut free = self.room_of_node(node, Some(claim), &daemons).free;
                 pods.retain(|pod| {
                     let fits = pod.requests.fit(&free);
                     if fits {
@@ -79,6 +104,14 @@ impl State {
             expected.insert(host_of(claim), pods);
         }
         expected
+    }
+
+    fn comes_to(&self, pod: &Pod, claim: &Claim) -> bool {
+        if pod.is_waiting() {
+            pod.nominated_node.is_none() || pod.nominated_node == claim.node
+        } else {
+            self.is_mover(pod)
+        }
     }
 
     /// Whether pods are expected on a claim's node.
@@ -94,5 +127,156 @@ impl State {
             claims.filter(|claim| claim.phase == Phase::Initialized && !claim.pods.is_empty());
         let over = ready.filter_map(|claim| claim.since.checked_add(NOMINATED).ok());
         over.filter(|at| *at > now).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::model::claim::Phase;
+    use crate::model::cluster::Cluster;
+    use crate::model::id::ObjectKey;
+    use crate::model::object::Object;
+    use crate::model::pod::{Owner, Pod};
+    use crate::model::pool::Reason;
+    use crate::state::State;
+    use crate::state::samples::{NOW, claim, node, pod, waiting};
+
+    fn with(pods: Vec<Pod>) -> State {
+        let mut state = State::default();
+        for pod in pods {
+            state.objects.apply(pod.into(), NOW);
+        }
+        state
+    }
+
+    fn names(pods: &[&Pod]) -> String {
+        let names: Vec<&str> = pods.iter().map(|pod| &pod.key.name[..]).collect();
+        names.join(" ")
+    }
+
+    #[test]
+    fn pods_of_other_schedulers_do_not_wait_for_us() {
+        let of = |name: &str, scheduler: &str| Pod {
+            scheduler: scheduler.into(),
+            ..waiting("default", name)
+        };
+        let cases: [(&[&str], &str); 5] = [
+            (&["", "default-scheduler"], "named unnamed"),
+            (&["default-scheduler"], "named unnamed"),
+            (&[""], "named unnamed"),
+            (&["volcano"], "volcano"),
+            (&[], ""),
+        ];
+        for (schedulers, expect) in cases {
+            let mut state = with(vec![
+                of("unnamed", ""),
+                of("named", "default-scheduler"),
+                of("volcano", "volcano"),
+            ]);
+            let mut cluster = Cluster::default();
+            let own = schedulers.iter().map(|name| (*name).to_owned());
+            cluster.scheduling.schedulers = own.collect();
+            state.cluster = Arc::new(cluster);
+            assert_eq!(names(&state.waiting(NOW)), expect, "{schedulers:?}");
+            assert_eq!(names(&state.snapshot(NOW).pending), expect);
+        }
+    }
+
+    /// A pod on the leaving node `n`, and a claim for it, if it is planned for already.
+    fn moving(planned: bool) -> State {
+        let mut mover = pod("default", "mover", "n");
+        mover.owner = Some(Owner {
+            kind: "StatefulSet".into(),
+            name: "owner".into(),
+            uid: "owner".into(),
+        });
+        let mut state = with(vec![mover, pod("default", "bare", "n")]);
+        let mut old = claim("old", Some("n"), Phase::Draining);
+        old.leaving = Some(Reason::Expired);
+        state.ledger.insert(old);
+        state.objects.apply(node("n"), NOW);
+        if planned {
+            let mut new = claim("new", Some("m"), Phase::Initialized);
+            new.pods = [ObjectKey::new("default", "mover")].into();
+            state.ledger.insert(new);
+            state.objects.apply(node("m"), NOW);
+        }
+        state
+    }
+
+    fn pods_on(state: &State, name: &str) -> u32 {
+        let snapshot = state.snapshot(NOW);
+        let homes = snapshot.residents.iter().flat_map(|own| &own.nodes);
+        let here = homes.filter(|(node, _)| node.as_str() == name);
+        here.map(|(_, count)| count).sum()
+    }
+
+    #[test]
+    fn a_pod_that_has_to_move_is_planned_for_once() {
+        for planned in [false, true] {
+            let state = moving(planned);
+            let snapshot = state.snapshot(NOW);
+            let pending = if planned { "" } else { "mover" };
+            assert_eq!(names(&snapshot.pending), pending);
+            assert_eq!(names(&state.waiting(NOW)), pending);
+            let promised: usize = snapshot.promised.values().map(Vec::len).sum();
+            assert_eq!(promised, usize::from(planned));
+            // It counts where it will be, and no more where it is.
+            assert_eq!(pods_on(&state, "n"), 1);
+        }
+        let room = |state: &State| {
+            let rooms = state.snapshot(NOW).rooms;
+            let own = rooms
+                .into_iter()
+                .find(|room| room.host.to_string() == "node m");
+            own.map(|room| room.free.cpu_milli)
+        };
+        assert_eq!(room(&moving(true)), Some(900));
+        // Its new node is not taken for an empty one meanwhile, nor is it told of pods that run.
+        let state = moving(true);
+        let candidates = state.roster(NOW).candidates;
+        assert!(
+            candidates
+                .iter()
+                .any(|own| own.node.as_str() == "m" && own.nominated)
+        );
+        let claim = &state.ledger.claims["new"];
+        assert_eq!(state.pods_of(claim).count(), 0);
+    }
+
+    #[test]
+    fn once_it_is_gone_its_successor_has_the_room() {
+        let mut state = moving(true);
+        let key = ObjectKey::new("default", "mover");
+        state
+            .objects
+            .delete(crate::model::object::Kind::Pod, &key, NOW);
+        assert_eq!(state.snapshot(NOW).promised.len(), 0);
+        // Of the same name, it is expected where it was planned; of another, it waits like any pod.
+        for (name, promised, pending) in [("mover", 1, ""), ("other", 0, "other")] {
+            let mut state = state.clone();
+            state.objects.apply(waiting("default", name).into(), NOW);
+            let snapshot = state.snapshot(NOW);
+            assert_eq!(snapshot.promised.len(), promised, "{name}");
+            assert_eq!(names(&snapshot.pending), pending, "{name}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_expected_on_a_node_that_was_closed_meanwhile() {
+        for (closed, pending) in [(false, ""), (true, "a")] {
+            let mut state = with(vec![waiting("default", "a")]);
+            let mut own = claim("c", Some("n"), Phase::Registered);
+            own.pods = [ObjectKey::new("default", "a")].into();
+            state.ledger.insert(own);
+            let Object::Node(mut node) = node("n") else {
+                panic!("a node")
+            };
+            node.unschedulable = closed;
+            state.objects.apply(Object::Node(node), NOW);
+            assert_eq!(names(&state.waiting(NOW)), pending, "{closed}");
+        }
     }
 }

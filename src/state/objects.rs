@@ -2,13 +2,18 @@
 //! It must not know which of them are ours.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use crate::model::id::{NodeName, ObjectKey, PodKey};
+use crate::model::labels::{HOSTNAME, Labels, NODE_NAME};
 use crate::model::node::Node;
 use crate::model::object::{CsiNode, Kind, Namespace, Object, StorageClass, Volume, VolumeClaim};
 use crate::model::pod::{DaemonSet, Pdb, Pod};
+use crate::model::requirement::{Requirement, Requirements};
+use crate::state::census::Census;
+use crate::state::load::Load;
 
 /// All watched objects, by key.
 #[derive(Clone, Debug, Default)]
@@ -31,9 +36,19 @@ pub struct Objects {
     pub csi_nodes: BTreeMap<NodeName, CsiNode>,
     /// Namespaces.
     pub namespaces: BTreeMap<String, Namespace>,
-    pods_by_node: BTreeMap<NodeName, BTreeSet<PodKey>>,
+    labels: BTreeMap<NodeName, Arc<Requirements>>,
+    by_node: BTreeMap<NodeName, Tenants>,
+    by_claim: BTreeMap<ObjectKey, BTreeSet<PodKey>>,
+    census: Census,
     waiting: BTreeSet<PodKey>,
     pods_changed: BTreeMap<NodeName, Timestamp>,
+}
+
+/// The pods bound to one node, ended ones among them, and what the others take of it.
+#[derive(Clone, Debug, Default)]
+struct Tenants {
+    keys: BTreeSet<PodKey>,
+    load: Load,
 }
 
 impl Objects {
@@ -42,6 +57,11 @@ impl Objects {
         match object {
             Object::Pod(pod) => self.apply_pod(*pod, now),
             Object::Node(node) => {
+                let old = self.nodes.get(&node.name);
+                if old.is_none_or(|old| old.labels != node.labels) {
+                    let labels = Arc::new(labels_of(&node.name, &node.labels));
+                    self.labels.insert(node.name.clone(), labels);
+                }
                 self.nodes.insert(node.name.clone(), *node);
             }
             Object::DaemonSet(set) => {
@@ -74,11 +94,14 @@ impl Objects {
         match kind {
             Kind::Pod => {
                 if let Some(pod) = self.pods.remove(key) {
-                    self.unindex(&pod, now);
+                    self.waiting.remove(key);
+                    self.note_change(&pod, now);
+                    self.count_out(&pod);
                 }
             }
             Kind::Node => {
                 self.nodes.remove(name);
+                self.labels.remove(name);
             }
             Kind::DaemonSet => {
                 self.daemon_sets.remove(key);
@@ -177,13 +200,33 @@ impl Objects {
         }
     }
 
+    /// The labels of a node as requirements, its name among them.
+    pub(super) fn labels(&self, node: &NodeName) -> Arc<Requirements> {
+        self.labels.get(node).cloned().unwrap_or_default()
+    }
+
     /// The pods bound to a node.
     pub fn pods_on(&self, node: &str) -> impl Iterator<Item = &Pod> {
-        self.pods_by_node
-            .get(node)
-            .into_iter()
+        let keys = self.by_node.get(node).map(|tenants| &tenants.keys);
+        keys.into_iter()
             .flatten()
             .filter_map(|key| self.pods.get(key))
+    }
+
+    /// What the pods bound to a node take of it.
+    pub(super) fn load(&self, node: &str) -> &Load {
+        let tenants = self.by_node.get(node);
+        tenants.map_or(Load::nothing(), |tenants| &tenants.load)
+    }
+
+    /// Who lives where.
+    pub(super) fn census(&self) -> &Census {
+        &self.census
+    }
+
+    /// The pods that use a volume claim, bound and not ended, by key.
+    pub(super) fn users(&self, claim: &ObjectKey) -> impl Iterator<Item = &PodKey> {
+        self.by_claim.get(claim).into_iter().flatten()
     }
 
     /// Pods that wait for a place, by key, those with a nominated node among them.
@@ -198,7 +241,7 @@ impl Objects {
 
     /// Nodes that pods are bound to although no such Node is known: a sign of a partial view.
     pub fn unknown_nodes(&self) -> impl Iterator<Item = &NodeName> {
-        self.pods_by_node
+        self.by_node
             .keys()
             .filter(|name| !self.nodes.contains_key(*name))
     }
@@ -216,22 +259,16 @@ impl Objects {
 
     fn apply_pod(&mut self, pod: Pod, now: Timestamp) {
         let old = self.pods.remove(&pod.key);
-        let same_place = old.as_ref().is_some_and(|old| {
-            old.node == pod.node
-                && old.is_terminal() == pod.is_terminal()
-                && old.deleting.is_some() == pod.deleting.is_some()
-        });
-        if let Some(old) = old.filter(|_| !same_place) {
-            self.unindex(&old, now);
-        }
-        if let Some(node) = pod.node.clone().filter(|_| !same_place) {
-            if pod.occupies_node() {
-                self.pods_changed.insert(node.clone(), now);
+        if old.as_ref().is_none_or(|old| moved(old, &pod)) {
+            for own in old.iter().chain([&pod]) {
+                self.note_change(own, now);
             }
-            self.pods_by_node
-                .entry(node)
-                .or_default()
-                .insert(pod.key.clone());
+        }
+        if old.as_ref().is_none_or(|old| counts_anew(old, &pod)) {
+            if let Some(old) = &old {
+                self.count_out(old);
+            }
+            self.count_in(&pod);
         }
         if pod.is_waiting() {
             self.waiting.insert(pod.key.clone());
@@ -241,17 +278,371 @@ impl Objects {
         self.pods.insert(pod.key.clone(), pod);
     }
 
-    fn unindex(&mut self, pod: &Pod, now: Timestamp) {
-        self.waiting.remove(&pod.key);
-        let Some(node) = &pod.node else { return };
-        if pod.occupies_node() {
+    /// A pod has come to its node or is about to leave it.
+    fn note_change(&mut self, pod: &Pod, now: Timestamp) {
+        if let Some(node) = pod.node.as_ref().filter(|_| pod.occupies_node()) {
             self.pods_changed.insert(node.clone(), now);
         }
-        if let Some(keys) = self.pods_by_node.get_mut(node) {
-            keys.remove(&pod.key);
-            if keys.is_empty() {
-                self.pods_by_node.remove(node);
+    }
+
+    fn count_in(&mut self, pod: &Pod) {
+        let Some(node) = &pod.node else { return };
+        let tenants = self.by_node.entry(node.clone()).or_default();
+        tenants.keys.insert(pod.key.clone());
+        tenants.load.add(pod);
+        self.census.add(pod);
+        for claim in claims(pod) {
+            let users = self.by_claim.entry(claim).or_default();
+            users.insert(pod.key.clone());
+        }
+    }
+
+    /// Takes back what `count_in` did, given the pod as it was then.
+    fn count_out(&mut self, pod: &Pod) {
+        let Some(node) = &pod.node else { return };
+        if let Some(tenants) = self.by_node.get_mut(node) {
+            tenants.keys.remove(&pod.key);
+            tenants.load.remove(pod);
+            if tenants.keys.is_empty() {
+                self.by_node.remove(node);
             }
         }
+        self.census.remove(pod);
+        for claim in claims(pod) {
+            let Some(users) = self.by_claim.get_mut(&claim) else {
+                continue;
+            };
+            users.remove(&pod.key);
+            if users.is_empty() {
+                self.by_claim.remove(&claim);
+            }
+        }
+    }
+}
+
+/// The labels of a node of this name as requirements. The name stands in for a host name that is
+/// missing, and is no label that anyone could set.
+pub(super) fn labels_of(node: &NodeName, labels: &Labels) -> Requirements {
+    let mut all = Requirements::default();
+    for (key, value) in labels.iter().filter(|(key, _)| *key != NODE_NAME) {
+        all.add(key, Requirement::is_in([value.as_str()]));
+    }
+    let name = || Requirement::is_in([node.as_str()]);
+    if !labels.contains_key(HOSTNAME) {
+        all.add(HOSTNAME, name());
+    }
+    all.add(NODE_NAME, name());
+    all
+}
+
+/// The volume claims a pod uses while it has not ended.
+fn claims(pod: &Pod) -> impl Iterator<Item = ObjectKey> {
+    let names = pod.volume_claims.iter().filter(|_| !pod.is_terminal());
+    names.map(|name| ObjectKey::new(pod.key.namespace.as_str(), name.as_str()))
+}
+
+/// Whether a pod is elsewhere now, or has begun to end or ended.
+fn moved(old: &Pod, new: &Pod) -> bool {
+    old.node != new.node
+        || old.is_terminal() != new.is_terminal()
+        || old.deleting.is_some() != new.deleting.is_some()
+}
+
+/// Whether a pod counts otherwise than it did. Most news of pods are about other things.
+fn counts_anew(old: &Pod, new: &Pod) -> bool {
+    moved(old, new)
+        || old.requests != new.requests
+        || old.labels != new.labels
+        || old.owner != new.owner
+        || old.host_ports != new.host_ports
+        || old.volume_claims != new.volume_claims
+        || old.anti_affinity != new.anti_affinity
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use jiff::Timestamp;
+    use proptest::prelude::{Just, Strategy, any};
+    use proptest::sample::select;
+    use proptest::{collection, option, prop_assert_eq, proptest};
+
+    use super::Objects;
+    use crate::model::affinity::PodTerm;
+    use crate::model::id::ObjectKey;
+    use crate::model::labels::{HOSTNAME, NODE_NAME};
+    use crate::model::object::{Kind, Object};
+    use crate::model::pod::{Owner, Pod, PodPhase};
+    use crate::model::quantity::Resources;
+    use crate::state::samples::{NOW, node};
+
+    /// One of few pods in whatever state.
+    fn any_pod() -> impl Strategy<Value = Pod> {
+        let amount = || select(vec![0, 1, 100, -1, i64::MAX, i64::MIN]);
+        let key = (select(vec!["a", "b"]), select(vec!["p", "q", "r", "s"]));
+        let place = (
+            option::of(select(vec!["n", "m"])),
+            option::weighted(0.3, Just(Timestamp::UNIX_EPOCH)),
+            select(vec![PodPhase::Running, PodPhase::Pending, PodPhase::Failed]),
+            any::<bool>(),
+        );
+        let looks = (
+            option::of(select(vec!["x", "y"])),
+            collection::vec(select(vec!["zone", "host"]), 0..3),
+            option::of(select(vec!["DaemonSet", "ReplicaSet"])),
+        );
+        let takes = (
+            (amount(), amount()),
+            option::of((select(vec!["gpu", "fpga"]), amount())),
+            collection::btree_set(select(vec![80, 443]), 0..3),
+            collection::vec(select(vec!["data", "logs"]), 0..3),
+        );
+        (key, place, looks, takes).prop_map(|(key, place, looks, takes)| {
+            let term = |topology: &str| PodTerm {
+                topology_key: topology.into(),
+                ..PodTerm::default()
+            };
+            let owner = |kind: &str| Owner {
+                kind: kind.into(),
+                name: format!("{kind}-of-{}", key.1),
+                uid: String::new(),
+            };
+            let ((cpu_milli, memory), extended, ports, claims) = takes;
+            let extended = extended.map(|(name, amount)| (name.to_owned(), amount));
+            Pod {
+                key: ObjectKey::new(key.0, key.1),
+                node: place.0.map(Into::into),
+                deleting: place.1,
+                phase: place.2,
+                unschedulable: place.3,
+                labels: looks
+                    .0
+                    .map(|app| ("app".into(), app.into()))
+                    .into_iter()
+                    .collect(),
+                anti_affinity: looks.1.into_iter().map(term).collect(),
+                owner: looks.2.map(owner),
+                requests: Resources {
+                    cpu_milli,
+                    memory,
+                    pods: 1,
+                    extended: extended.into_iter().collect(),
+                    ..Resources::default()
+                },
+                host_ports: ports
+                    .into_iter()
+                    .map(|port| ("TCP".into(), String::new(), port))
+                    .collect(),
+                volume_claims: claims.into_iter().map(str::to_owned).collect(),
+                ..Pod::default()
+            }
+        })
+    }
+
+    /// News of a pod, of which all is another's or one thing alone; none for its deletion.
+    fn news(old: Option<&Pod>, what: u8, other: Pod) -> Option<Pod> {
+        let old = old.cloned().unwrap_or_else(|| other.clone());
+        Some(match what {
+            0 => return None,
+            1 => Pod {
+                node: other.node,
+                ..old
+            },
+            2 => Pod {
+                labels: other.labels,
+                ..old
+            },
+            3 => Pod {
+                phase: other.phase,
+                ..old
+            },
+            4 => Pod {
+                deleting: other.deleting,
+                ..old
+            },
+            5 => Pod {
+                owner: other.owner,
+                ..old
+            },
+            6 => Pod {
+                requests: other.requests,
+                ..old
+            },
+            7 => Pod {
+                host_ports: other.host_ports,
+                ..old
+            },
+            8 => Pod {
+                volume_claims: other.volume_claims,
+                ..old
+            },
+            9 => Pod {
+                anti_affinity: other.anti_affinity,
+                ..old
+            },
+            10 => Pod {
+                unschedulable: other.unschedulable,
+                ..old
+            },
+            _ => other,
+        })
+    }
+
+    /// What is kept up must be what a count of all pods gives, done in the plainest way.
+    fn recount(objects: &Objects) {
+        recount_loads(objects);
+        recount_users(objects);
+        recount_residents(objects);
+        let waiting = objects.pods.values().filter(|pod| pod.is_waiting());
+        assert!(objects.waiting().eq(waiting));
+    }
+
+    fn live(objects: &Objects) -> impl Iterator<Item = &Pod> {
+        let pods = objects.pods.values();
+        pods.filter(|pod| pod.node.is_some() && !pod.is_terminal())
+    }
+
+    fn recount_loads(objects: &Objects) {
+        for name in ["n", "m"] {
+            let on = |pod: &&Pod| pod.node.as_ref().is_some_and(|node| node.as_str() == name);
+            assert!(objects.pods_on(name).eq(objects.pods.values().filter(on)));
+            let here: Vec<&Pod> = live(objects).filter(on).collect();
+            let sum = |of: &dyn Fn(&Resources) -> i64| {
+                let sum: i128 = here.iter().map(|pod| i128::from(of(&pod.requests))).sum();
+                sum.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
+            };
+            let load = objects.load(name);
+            let requests = load.requests();
+            for own in ["cpu", "memory", "pods", "gpu", "fpga"] {
+                assert_eq!(requests.get(own), sum(&|asked| asked.get(own)), "{own}");
+            }
+            let ports = here.iter().flat_map(|pod| pod.host_ports.iter().cloned());
+            assert_eq!(load.host_ports(), ports.collect());
+            let claims = here.iter().flat_map(|pod| super::claims(pod));
+            assert!(load.claims().eq(claims.collect::<BTreeSet<_>>().iter()));
+            for pod in objects.pods.values() {
+                let name = format!("DaemonSet-of-{}", pod.key.name);
+                let set = ObjectKey::new(pod.key.namespace.as_str(), name);
+                let mut own = here.iter().filter(|own| own.key == pod.key);
+                assert_eq!(
+                    load.has_daemon(&set),
+                    own.any(|own| own.is_daemon()),
+                    "{set}"
+                );
+            }
+        }
+    }
+
+    fn recount_users(objects: &Objects) {
+        for (namespace, name) in [("a", "data"), ("a", "logs"), ("b", "data"), ("b", "logs")] {
+            let claim = ObjectKey::new(namespace, name);
+            let uses = |pod: &&Pod| {
+                let mut names = pod.volume_claims.iter();
+                pod.key.namespace == namespace && names.any(|own| own == name)
+            };
+            let users = live(objects).filter(uses).map(|pod| &pod.key);
+            assert!(objects.users(&claim).eq(users), "{claim}");
+        }
+    }
+
+    fn recount_residents(objects: &Objects) {
+        let mut residents = BTreeMap::new();
+        for pod in live(objects) {
+            let group = (&pod.key.namespace[..], &pod.labels, &pod.anti_affinity[..]);
+            let home = (group, pod.deleting.is_some(), pod.node.as_ref());
+            *residents.entry(home).or_insert(0) += 1;
+        }
+        let counted = objects.census().residents(&[]);
+        assert!(counted.iter().all(|own| !own.nodes.is_empty()));
+        let counted = counted.iter().flat_map(|own| {
+            let group = (own.namespace, own.labels, own.anti_affinity);
+            let home = move |(node, count)| ((group, own.deleting, Some(node)), count);
+            own.nodes.iter().copied().map(home)
+        });
+        assert_eq!(counted.collect::<BTreeMap<_, _>>(), residents);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_kept_up_equals_a_recount(steps in collection::vec((0u8..16, any_pod()), 0..60)) {
+            let mut objects = Objects::default();
+            for (what, other) in steps {
+                let key = other.key.clone();
+                match news(objects.pods.get(&key), what, other) {
+                    Some(pod) => objects.apply(pod.into(), NOW),
+                    None => objects.delete(Kind::Pod, &key, NOW),
+                }
+                recount(&objects);
+            }
+            // Nothing is left of anybody in the end.
+            for key in objects.pods.keys().cloned().collect::<Vec<_>>() {
+                objects.delete(Kind::Pod, &key, NOW);
+            }
+            prop_assert_eq!(objects.by_node.len(), 0);
+            prop_assert_eq!(objects.by_claim.len(), 0);
+            prop_assert_eq!(&objects.census, &super::Census::default());
+        }
+    }
+
+    #[test]
+    fn the_census_can_be_taken_without_some_pods() {
+        let mut objects = Objects::default();
+        for name in ["a", "b", "c"] {
+            let node = if name == "c" { "m" } else { "n" };
+            let pod = crate::state::samples::pod("default", name, node);
+            objects.apply(pod.into(), NOW);
+        }
+        let count = |but: &[&str]| {
+            let but: Vec<&Pod> = but
+                .iter()
+                .map(|name| &objects.pods[&ObjectKey::new("default", *name)])
+                .collect();
+            let residents = objects.census().residents(&but);
+            let nodes = residents.iter().flat_map(|own| &own.nodes);
+            let texts: Vec<String> = nodes
+                .map(|(node, count)| format!("{node}{count}"))
+                .collect();
+            texts.join(" ")
+        };
+        let cases: [(&[&str], &str); 4] = [
+            (&[], "m1 n2"),
+            (&["a"], "m1 n1"),
+            (&["a", "b"], "m1"),
+            (&["a", "b", "c"], ""),
+        ];
+        for (but, expect) in cases {
+            assert_eq!(count(but), expect, "{but:?}");
+        }
+    }
+
+    #[test]
+    fn the_labels_of_a_node_follow_it() {
+        let mut objects = Objects::default();
+        let name = "n".into();
+        let text = |objects: &Objects, key: &str| {
+            let labels = objects.labels(&name);
+            labels.get(key).map(ToString::to_string)
+        };
+        assert_eq!(text(&objects, NODE_NAME), None);
+        let Object::Node(mut own) = node("n") else {
+            panic!("a node")
+        };
+        let n = || Some("in [n]".to_owned());
+        // What the labels say of the host name and of a label that nobody owns, and what counts.
+        let cases = [
+            (None, n(), n()),
+            (Some("host"), Some("in [host]".to_owned()), n()),
+        ];
+        for (host, host_name, node_name) in cases {
+            own.labels.insert(NODE_NAME.into(), "forged".into());
+            own.labels
+                .extend(host.map(|host| (HOSTNAME.to_owned(), host.to_owned())));
+            objects.apply(Object::Node(own.clone()), NOW);
+            assert_eq!(text(&objects, HOSTNAME), host_name);
+            assert_eq!(text(&objects, NODE_NAME), node_name);
+        }
+        objects.delete(Kind::Node, &ObjectKey::new("", "n"), NOW);
+        assert_eq!(text(&objects, NODE_NAME), None);
     }
 }

@@ -3,13 +3,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use crate::catalog::Catalog;
+use crate::catalog::overlay::PoolCatalogs;
+use crate::model::affinity::PodTerm;
 use crate::model::cluster::Cluster;
-use crate::model::id::{ClaimId, NodeName, PoolName};
+use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
 use crate::model::instance::Price;
+use crate::model::labels::Labels;
 use crate::model::pod::{DaemonSet, Pod};
 use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
@@ -39,8 +43,10 @@ impl fmt::Display for Host {
 pub struct Room {
     /// Whose room it is.
     pub host: Host,
-    /// Its labels as requirements, host name included.
-    pub labels: Requirements,
+    /// Its labels as requirements. Those of a node say its host name and
+    /// [`NODE_NAME`](crate::model::labels::NODE_NAME). Shared, since thousands of nodes have dozens
+    /// each and few change from one view to the next.
+    pub labels: Arc<Requirements>,
     /// The taints that count: those of a starting node that go by themselves are left out.
     pub taints: Vec<Taint>,
     /// Allocatable, less the requests of its pods, less what daemons still to come will ask for.
@@ -49,6 +55,38 @@ pub struct Room {
     pub host_ports: BTreeSet<(String, String, u16)>,
     /// Whether it runs pods already; hosts that do are filled first.
     pub initialized: bool,
+    /// Whether it takes pods. One that does not is leaving, cordoned or not ours to fill, but its
+    /// pods count where pods are spread or kept apart.
+    pub open: bool,
+}
+
+/// Pods that are alike to every rule about the places of pods, and the nodes they are bound to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resident<'a> {
+    /// Their namespace.
+    pub namespace: &'a str,
+    /// Their labels.
+    pub labels: &'a Labels,
+    /// Pods they must be away from.
+    pub anti_affinity: &'a [PodTerm],
+    /// Whether they are being deleted: spread does not count them, affinity does.
+    pub deleting: bool,
+    /// How many of them are on which nodes, by name.
+    pub nodes: Vec<(&'a NodeName, u32)>,
+}
+
+/// What the volumes of a pod ask of its node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mounts {
+    /// Why the pod cannot be placed anywhere now.
+    pub fault: Option<String>,
+    /// Labels of nodes where all its volumes can be used: any one of these. None means anywhere.
+    pub alternatives: Vec<Requirements>,
+    /// How many volumes of a CSI driver it attaches, by the resource
+    /// [`ATTACHABLE`](crate::model::labels::ATTACHABLE) and the driver. On a room the same name
+    /// stands in `free` for how many more can be attached; one without the name has no limit. It
+    /// stands there only where a pending pod attaches volumes of the driver.
+    pub attached: BTreeMap<String, i64>,
 }
 
 /// What one pool has in use: everything that counts towards its limits.
@@ -60,23 +98,42 @@ pub struct Usage {
     pub nodes: usize,
 }
 
-/// A view of one cluster at one moment. Hosts that are leaving are not in it.
+/// A view of one cluster at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot<'a> {
     /// The configuration in force.
     pub cluster: &'a Cluster,
-    /// Instance types and prices.
+    /// Instance types and prices, as the provider has them.
     pub catalog: &'a Catalog,
+    /// The same as pools are to plan with it, for those that overlays concern.
+    pub overlaid: &'a PoolCatalogs,
     /// Offerings not to ask for.
     pub holds: &'a Holds,
-    /// Hosts with room: initialized ones first, then by host.
+    /// All hosts: initialized ones first, then by host.
     pub rooms: Vec<Room>,
+    /// Pods that are bound and have not ended, without those that have to move and are pending or
+    /// promised.
+    pub residents: Vec<Resident<'a>>,
+    /// Pods that wait for a host they are planned onto, by host. Their requests are taken out of
+    /// its room already.
+    pub promised: BTreeMap<Host, Vec<&'a Pod>>,
+    /// What volumes ask for, of the pending pods that have any.
+    pub mounts: BTreeMap<&'a PodKey, Mounts>,
+    /// Labels of namespaces.
+    pub namespaces: BTreeMap<&'a str, &'a Labels>,
     /// Pods that wait for capacity, those of leaving nodes included, sorted by key.
     pub pending: Vec<&'a Pod>,
     /// DaemonSets.
     pub daemon_sets: Vec<&'a DaemonSet>,
     /// What each pool has in use.
     pub usage: BTreeMap<PoolName, Usage>,
+}
+
+impl<'a> Snapshot<'a> {
+    /// The instance types as a pool is to plan with them. What is paid stands in `catalog`.
+    pub fn catalog_of(&self, pool: &PoolName) -> &'a Catalog {
+        self.overlaid.get(pool.as_str()).unwrap_or(self.catalog)
+    }
 }
 
 /// Who might leave one cluster at one moment, and who does. Made much more often than a snapshot,

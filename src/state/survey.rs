@@ -1,26 +1,25 @@
 //! Builds the snapshot that decisions receive from the state of one cluster.
 //! It must not know which decision is about to be made.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
 use crate::model::claim::Phase;
-use crate::model::id::{NodeName, ObjectKey, PoolName};
-use crate::model::instance::{CapacityType, InstanceType, OfferingKey, Price};
+use crate::model::id::PoolName;
+use crate::model::instance::{CapacityType, OfferingKey, Price};
 use crate::model::labels::{
-    CAPACITY_TYPE, DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, HOSTNAME, INITIALIZED_AT, INSTANCE_TYPE,
-    Labels, MANAGED_BY, NODE_CLASS, POOL, ZONE,
+    CAPACITY_TYPE, DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, INITIALIZED_AT, INSTANCE_TYPE, Labels,
+    MANAGED_BY, NODE_CLASS, POOL, ZONE,
 };
 use crate::model::node::Node;
-use crate::model::pod::{DaemonSet, Pod};
 use crate::model::pool::Pool;
 use crate::model::quantity::Resources;
-use crate::model::requirement::{Requirement, Requirements};
-use crate::model::taint::{Taint, untolerated};
 use crate::state::State;
 use crate::state::ledger::Claim;
-use crate::state::snapshot::{Candidate, Host, Room, Roster, Snapshot, Usage};
+use crate::state::rooms::offering_of;
+use crate::state::snapshot::{Candidate, Host, Roster, Snapshot, Usage};
+use crate::state::volumes::mounts;
 
 impl State {
     /// The Node of a claim, as the watch shows it. Names of Nodes are used again: only one that
@@ -34,12 +33,24 @@ impl State {
     /// The view of this moment.
     pub fn snapshot(&self, now: Timestamp) -> Snapshot<'_> {
         let expected = self.expected(now);
+        let movers = self.movers();
+        let pending = self.waiting_but(&expected, &movers);
+        let promised = expected.values().flatten().copied();
+        let mounts = mounts(&self.objects, &pending, promised);
+        let namespaces = self.objects.namespaces.iter();
         Snapshot {
             cluster: &self.cluster,
             catalog: &self.catalog,
+            overlaid: &self.overlaid,
             holds: &self.holds,
-            rooms: self.rooms(&expected),
-            pending: self.waiting_but(&expected),
+            rooms: self.rooms(&expected, &mounts),
+            residents: self.objects.census().residents(&movers),
+            mounts,
+            namespaces: namespaces
+                .map(|(name, own)| (name.as_str(), &own.labels))
+                .collect(),
+            pending,
+            promised: expected,
             daemon_sets: self.objects.daemon_sets.values().collect(),
             usage: self.usage(),
         }
@@ -60,145 +71,17 @@ impl State {
         }
     }
 
-    fn rooms(&self, expected: &BTreeMap<Host, Vec<&Pod>>) -> Vec<Room> {
-        let mut claim_of: BTreeMap<&NodeName, &Claim> = BTreeMap::new();
-        let mut rooms = Vec::new();
-        for claim in self.ledger.claims.values() {
-            match self.node_of(claim) {
-                Some(node) => {
-                    claim_of.insert(&node.name, claim);
-                }
-                None if claim.node.is_none() && claim.takes_pods() => {
-                    rooms.extend(self.room_of_claim(claim));
-                }
-                None => {}
-            }
-        }
-        for node in self.objects.nodes.values() {
-            let claim = claim_of.get(&node.name).copied();
-            let leaves = node.deleting.is_some()
-                || node.unschedulable
-                || node.has_disrupted_taint()
-                || claim.is_some_and(|claim| !claim.takes_pods());
-            if !leaves {
-                rooms.push(self.room_of_node(node, claim));
-            }
-        }
-        for room in &mut rooms {
-            for pod in expected.get(&room.host).into_iter().flatten() {
-                room.free.subtract(&pod.requests);
-                room.host_ports.extend(pod.host_ports.iter().cloned());
-            }
-        }
-        rooms.sort_by(|a, b| (!a.initialized, &a.host).cmp(&(!b.initialized, &b.host)));
-        rooms
-    }
-
-    pub(super) fn room_of_node(&self, node: &Node, claim: Option<&Claim>) -> Room {
-        let mut labels = Requirements::from_labels(&node.labels);
-        labels.add(HOSTNAME, Requirement::is_in([node.name.as_str()]));
-        let pool = claim.and_then(|claim| self.cluster.pool(claim.record.pool.as_str()));
-        let registered = node.is_registered() || claim.is_none();
-        let initialized = node.is_initialized() || claim.is_none();
-        if let (false, Some(pool)) = (registered, pool) {
-            for (key, value) in &pool.labels {
-                labels.add(key, Requirement::is_in([value.as_str()]));
-            }
-            labels.add(POOL, Requirement::is_in([pool.name.as_str()]));
-        }
-        let startup = claim.map_or(&[][..], |claim| &claim.record.startup_taints);
-        let goes_by_itself = |taint: &Taint| {
-            !initialized && (taint.is_ephemeral() || startup.iter().any(|own| own.matches(taint)))
-        };
-        let taints: Vec<Taint> = node
-            .taints
-            .iter()
-            .filter(|taint| !goes_by_itself(taint))
-            .cloned()
-            .collect();
-        let mut free = node.allocatable.clone();
-        if let (false, Some(offering)) = (initialized, claim.and_then(offering_of)) {
-            // Plugins report their resources late: count on what the type has.
-            if let Some(known) = self.catalog.get(offering.instance_type.as_str()) {
-                free.raise_to(&known.allocatable);
-            }
-        }
-        let mut ports = BTreeSet::new();
-        let mut daemons: BTreeSet<(&str, &str)> = BTreeSet::new();
-        for pod in self
-            .objects
-            .pods_on(node.name.as_str())
-            .filter(|pod| !pod.is_terminal())
-        {
-            free.subtract(&pod.requests);
-            ports.extend(pod.host_ports.iter().cloned());
-            if let Some(owner) = pod.owner.as_ref().filter(|_| pod.is_daemon()) {
-                daemons.insert((&pod.key.namespace, &owner.name));
-            }
-        }
-        let missing = self.objects.daemon_sets.values();
-        let there = |key: &ObjectKey| daemons.contains(&(&key.namespace[..], &key.name[..]));
-        let missing = missing.filter(|set| !there(&set.key));
-        free.subtract(&daemon_requests(missing, &taints, &labels));
-        let host = Host::Node(node.name.clone());
-        Room {
-            host,
-            labels,
-            taints,
-            free,
-            host_ports: ports,
-            initialized,
-        }
-    }
-
-    fn room_of_claim(&self, claim: &Claim) -> Option<Room> {
-        let pool = self.cluster.pool(claim.record.pool.as_str())?;
-        let offerings = match offering_of(claim) {
-            Some(offering) => std::slice::from_ref(offering),
-            None => &claim.offerings,
-        };
-        let mut types: Vec<&InstanceType> = offerings
-            .iter()
-            .filter_map(|offering| self.catalog.get(offering.instance_type.as_str()))
-            .collect();
-        types.dedup_by_key(|it| &it.name);
-        let mut free = types.first()?.allocatable.clone();
-        for it in &types {
-            let mut excess = free.clone();
-            excess.subtract(&it.allocatable);
-            for (name, amount) in excess.iter().filter(|(_, amount)| *amount > 0) {
-                lower(&mut free, name, amount);
-            }
-        }
-        let mut labels = claim_labels(pool, offerings, &types);
-        labels.add_all(&Requirements::from_labels(&claim.labels));
-        let taints = pool.taints.clone();
-        free.subtract(&daemon_requests(
-            self.objects.daemon_sets.values(),
-            &taints,
-            &labels,
-        ));
-        let host = Host::Claim(claim.record.id.clone());
-        Some(Room {
-            host,
-            labels,
-            taints,
-            free,
-            host_ports: BTreeSet::new(),
-            initialized: false,
-        })
-    }
-
     fn usage(&self) -> BTreeMap<PoolName, Usage> {
         let mut usage: BTreeMap<PoolName, Usage> = BTreeMap::new();
         for claim in self.ledger.claims.values() {
             let own = usage.entry(claim.record.pool.clone()).or_default();
             own.nodes += 1;
             let mut capacity = Resources::default();
+            let catalog = self.catalog_of(&claim.record.pool);
             let offerings = offering_of(claim).into_iter().chain(&claim.offerings);
             for offering in offerings {
                 // Until it is known which is launched, the largest of each resource counts.
-                if let Some(it) = self.catalog.get(offering.instance_type.as_str()) {
+                if let Some(it) = catalog.get(offering.instance_type.as_str()) {
                     capacity.raise_to(&it.capacity);
                 }
             }
@@ -217,7 +100,7 @@ impl State {
     }
 
     /// Offline, nodes of our pools stand for their claims.
-    fn claimless_nodes(&self) -> impl Iterator<Item = &Node> {
+    pub(super) fn claimless_nodes(&self) -> impl Iterator<Item = &Node> {
         let ours = |node: &&Node| {
             self.offline
                 && node
@@ -287,10 +170,12 @@ impl State {
             pods,
             nominated: claim.is_some_and(|claim| {
                 self.expects_pods(claim, now)
-                    && claim
-                        .pods
-                        .iter()
-                        .any(|key| self.objects.pods.get(key).is_some_and(Pod::is_waiting))
+                    && claim.pods.iter().any(|key| {
+                        self.objects
+                            .pods
+                            .get(key)
+                            .is_some_and(|pod| self.comes(pod))
+                    })
             }) || self
                 .nominated_until(&node.name)
                 .is_some_and(|until| until > now),
@@ -327,95 +212,11 @@ impl State {
     }
 }
 
-fn lower(resources: &mut Resources, name: &str, by: i64) {
-    let mut taken = Resources::default();
-    match name {
-        "cpu" => taken.cpu_milli = by,
-        "memory" => taken.memory = by,
-        "ephemeral-storage" => taken.ephemeral_storage = by,
-        "pods" => taken.pods = by,
-        other => {
-            taken.extended.insert(other.to_owned(), by);
-        }
-    }
-    resources.subtract(&taken);
-}
-
 pub(super) fn host_of(claim: &Claim) -> Host {
     match &claim.node {
         Some(node) => Host::Node(node.clone()),
         None => Host::Claim(claim.record.id.clone()),
     }
-}
-
-fn offering_of(claim: &Claim) -> Option<&OfferingKey> {
-    claim.instance.as_ref().map(|instance| &instance.offering)
-}
-
-/// The labels a claim's node is sure to get: those all its offerings share.
-fn claim_labels(pool: &Pool, offerings: &[OfferingKey], types: &[&InstanceType]) -> Requirements {
-    let mut labels = Requirements::from_labels(&pool.labels);
-    labels.add(POOL, Requirement::is_in([pool.name.as_str()]));
-    let Some(first) = types.first() else {
-        return labels;
-    };
-    for (key, requirement) in first.requirements.iter() {
-        let single = requirement.values().is_some_and(|values| values.len() == 1);
-        if single
-            && types
-                .iter()
-                .all(|it| it.requirements.get(key) == Some(requirement))
-        {
-            labels.add(key, requirement.clone());
-        }
-    }
-    let same = |of: fn(&OfferingKey) -> &str| -> Option<String> {
-        let mut values = offerings.iter().map(of);
-        let first = values.next()?;
-        values.all(|value| value == first).then(|| first.to_owned())
-    };
-    for (key, value) in [
-        (ZONE, same(|o| o.zone.as_str())),
-        (CAPACITY_TYPE, same(|o| o.capacity_type.as_str())),
-        (INSTANCE_TYPE, same(|o| o.instance_type.as_str())),
-    ] {
-        if let Some(value) = value {
-            labels.add(key, Requirement::is_in([value]));
-        }
-    }
-    labels
-}
-
-/// What the daemons that will run on a host ask for. Source: spec/scheduling.md §2.9.
-fn daemon_requests<'a>(
-    sets: impl Iterator<Item = &'a DaemonSet>,
-    taints: &[Taint],
-    labels: &Requirements,
-) -> Resources {
-    let mut sum = Resources::default();
-    for set in sets {
-        let pod = &set.template;
-        let mut wanted = vec![Requirements::from_labels(&pod.node_selector)];
-        if !pod.node_affinity.is_empty() {
-            wanted = pod
-                .node_affinity
-                .iter()
-                .map(|term| {
-                    let mut both = wanted[0].clone();
-                    both.add_all(term);
-                    both
-                })
-                .collect();
-        }
-        let fits = untolerated(taints, &pod.tolerations).is_none()
-            && wanted
-                .iter()
-                .any(|own| labels.compatible(own, false).is_ok());
-        if fits {
-            sum.add(&pod.requests);
-        }
-    }
-    sum
 }
 
 /// The labels that a claim's node has from us, from its launch on, without those of its instance.

@@ -11,7 +11,7 @@ use outrigger::engine::command::{Answer, Command, FailureKind, Issued, Launch, R
 use outrigger::engine::command::{NodePatch, RefusalKind};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
-use outrigger::model::cluster::{Cluster, Mode};
+use outrigger::model::cluster::{Cluster, Mode, PlacementHints};
 use outrigger::model::id::{NodeName, ObjectKey};
 use outrigger::model::instance::{Instance, InstanceState};
 use outrigger::model::node::Node;
@@ -45,6 +45,12 @@ impl Stage {
     }
 
     fn start(&mut self, mode: Mode) {
+        self.configure(mode, PlacementHints::On);
+        let catalog = Arc::new(Catalog::shipped());
+        self.engine.handle(Event::CatalogChanged(catalog), self.now);
+    }
+
+    fn configure(&mut self, mode: Mode, placement_hints: PlacementHints) {
         let mut pool = Pool::new("general");
         pool.disruption.consolidate_after = Some(SignedDuration::from_secs(30));
         pool.disruption.budgets[0].nodes = Allowance::Percent(100);
@@ -53,12 +59,11 @@ impl Stage {
             name: "one".into(),
             mode,
             pools: vec![pool],
+            placement_hints,
             ..Cluster::default()
         };
         self.engine
             .handle(Event::ConfigChanged(Arc::new(cluster)), self.now);
-        let catalog = Arc::new(Catalog::shipped());
-        self.engine.handle(Event::CatalogChanged(catalog), self.now);
     }
 
     fn sync(&mut self, nodes: Vec<Node>, pods: Vec<Pod>) {
@@ -93,18 +98,7 @@ impl Stage {
         let end = self.now + SignedDuration::from_secs(seconds);
         let mut held = Vec::new();
         loop {
-            while let Some(issued) = self.engine.next_command() {
-                if !matches!(issued.command, Command::ListInstances) {
-                    self.seen.push(issued.command.name().to_owned());
-                }
-                if hold.contains(&issued.command.name()) {
-                    held.push(issued);
-                    continue;
-                }
-                let answer = self.answer(&issued.command);
-                self.engine
-                    .handle(Event::Answered(issued.id, answer), self.now);
-            }
+            self.answer_all(hold, &mut held);
             self.reports
                 .extend(std::iter::from_fn(|| self.engine.next_report()));
             let next = self
@@ -114,14 +108,34 @@ impl Stage {
             if next > end {
                 break;
             }
-            self.now = next;
-            for kind in Kind::ALL {
-                self.engine.handle(Event::WatchAlive(kind), self.now);
-            }
-            self.engine.handle(Event::Timeout, self.now);
+            self.wake(next);
         }
         self.now = end;
         held
+    }
+
+    fn answer_all(&mut self, hold: &[&str], held: &mut Vec<Issued>) {
+        while let Some(issued) = self.engine.next_command() {
+            if !matches!(issued.command, Command::ListInstances) {
+                self.seen.push(issued.command.name().to_owned());
+            }
+            if hold.contains(&issued.command.name()) {
+                held.push(issued);
+                continue;
+            }
+            let answer = self.answer(&issued.command);
+            self.engine
+                .handle(Event::Answered(issued.id, answer), self.now);
+        }
+    }
+
+    /// Has the engine make a pass.
+    fn wake(&mut self, at: Timestamp) {
+        self.now = at;
+        for kind in Kind::ALL {
+            self.engine.handle(Event::WatchAlive(kind), self.now);
+        }
+        self.engine.handle(Event::Timeout, self.now);
     }
 
     /// The only Node, as the engine knows it.
@@ -286,6 +300,62 @@ fn a_pending_pod_becomes_a_node_that_leaves_when_it_is_empty() {
     let steps = ["patch_node", "list_pods_on", "terminate", "delete_node"];
     assert_eq!(stage.seen[4..], steps.map(str::to_owned));
     assert!(stage.engine.state().ledger.claims.is_empty());
+}
+
+#[test]
+fn without_hints_a_node_opens_as_soon_as_it_is_registered() {
+    // Whether its kubelet is well, and what is then done until it is called initialized.
+    for (ready, steps) in [
+        (true, &["launch", "patch_node"][..]),
+        (false, &["launch", "patch_node", "patch_node"][..]),
+    ] {
+        let mut stage = Stage::new(Mode::Manage);
+        stage.configure(Mode::Manage, PlacementHints::Off);
+        stage.sync(vec![], vec![waiting_pod("a")]);
+        stage.run(10, &[]);
+        let node = stage.node(0);
+        stage.apply(Object::Node(Box::new(Node { ready, ..node })));
+        stage.run(1, &[]);
+        let node = stage.seen_node().clone();
+        assert!(node.is_registered() && !node.has_unregistered_taint());
+        assert_eq!(node.is_initialized(), ready);
+        let ready = Node {
+            ready: true,
+            ..node
+        };
+        stage.apply(Object::Node(Box::new(ready)));
+        stage.run(1, &[]);
+        assert!(stage.seen_node().is_initialized());
+        assert_eq!(stage.seen, steps);
+    }
+}
+
+#[test]
+fn hints_that_nobody_has_taken_are_taken_back_when_they_are_switched_off() {
+    for (hints, first) in [
+        (PlacementHints::On, Some("hint")),
+        (PlacementHints::Off, None),
+    ] {
+        let mut stage = Stage::new(Mode::Manage);
+        stage.sync(vec![], vec![waiting_pod("a")]);
+        stage.run(10, &[]);
+        let node = stage.node(0);
+        stage.apply(Object::Node(Box::new(node)));
+        while !stage.seen_node().is_registered() || !stage.engine.is_busy() {
+            stage.answer_all(&[], &mut Vec::new());
+            let (next, _) = stage.engine.poll_timeout().expect("a pass is due");
+            stage.wake(next);
+        }
+        stage.configure(Mode::Manage, hints);
+        let next = stage.engine.next_command();
+        assert_eq!(next.map(|own| own.command.name()), first);
+        if hints == PlacementHints::Off {
+            stage.run(1, &[]);
+            assert_eq!(stage.seen, ["launch", "patch_node", "patch_node"]);
+            let node = stage.seen_node();
+            assert!(node.is_initialized() && node.taints.is_empty(), "{node:?}");
+        }
+    }
 }
 
 #[test]

@@ -11,6 +11,17 @@ mod sim;
 
 mod solve;
 
+mod overlay;
+
+mod algebra;
+
+mod conformance;
+
+mod cost;
+
+#[cfg(feature = "bound")]
+mod bound;
+
 #[cfg(feature = "shell")]
 mod plane;
 

@@ -2,7 +2,7 @@
 //! They must not know how they are read.
 
 use super::{
-    BLOCK, HOUR, LONGEST, MINUTE, SECOND, argument, duration, duration_or_never, required,
+    BLOCK, CLUSTERS, HOUR, LONGEST, MINUTE, SECOND, argument, duration, duration_or_never, required,
 };
 use crate::config::schema::{Argument, BlockType, Kind, Repeat};
 
@@ -67,13 +67,16 @@ pub(super) static POOL: BlockType = BlockType {
     repeat: Repeat::PerLabel,
     about: "A rule for nodes.",
     arguments: &[
-        argument(
-            "clusters",
-            Kind::Texts,
-            "[\"*\"]",
-            "Clusters it is for: names, or patterns with `*`.",
-        ),
+        CLUSTERS,
         NODE_CLASS_OF_POOL,
+        argument(
+            "replicas",
+            Kind::Whole(0, 100_000),
+            "",
+            "How many nodes there are, whatever pods ask for: a static pool, to which `weight` and \
+             consolidation do not apply, and of whose limits only `nodes` does. If missing, pods \
+             decide.",
+        ),
         WEIGHT,
         argument("labels", Kind::Labels, "{}", "Labels of the nodes."),
         argument(
@@ -98,41 +101,44 @@ pub(super) static POOL: BlockType = BlockType {
     ..BLOCK
 };
 
+const IN: Argument = argument("in", Kind::Texts, "", "One of these.");
+const NOT_IN: Argument = argument("not_in", Kind::Texts, "", "None of these.");
+const EXISTS: Argument = argument(
+    "exists",
+    Kind::Flag,
+    "",
+    "Whether the label is there at all.",
+);
+const GT: Argument = argument("gt", Kind::Whole(0, i64::MAX), "", "An integer above this.");
+const GTE: Argument = argument(
+    "gte",
+    Kind::Whole(0, i64::MAX),
+    "",
+    "An integer of at least this.",
+);
+const LT: Argument = argument("lt", Kind::Whole(0, i64::MAX), "", "An integer below this.");
+const LTE: Argument = argument(
+    "lte",
+    Kind::Whole(0, i64::MAX),
+    "",
+    "An integer of at most this.",
+);
+const MIN_VALUES: Argument = argument(
+    "min_values",
+    Kind::Whole(1, 50),
+    "",
+    "How many values the instance types of one launch must offer.",
+);
+
+/// What may be said of a label.
+pub(super) const OPERATORS: &[Argument] = &[IN, NOT_IN, EXISTS, GT, GTE, LT, LTE];
+
 static REQUIRE: BlockType = BlockType {
     name: "require",
     label: Some("KEY"),
     repeat: Repeat::PerLabel,
     about: "What one label of the nodes may be.",
-    arguments: &[
-        argument("in", Kind::Texts, "", "One of these."),
-        argument("not_in", Kind::Texts, "", "None of these."),
-        argument(
-            "exists",
-            Kind::Flag,
-            "",
-            "Whether the label is there at all.",
-        ),
-        argument("gt", Kind::Whole(0, i64::MAX), "", "An integer above this."),
-        argument(
-            "gte",
-            Kind::Whole(0, i64::MAX),
-            "",
-            "An integer of at least this.",
-        ),
-        argument("lt", Kind::Whole(0, i64::MAX), "", "An integer below this."),
-        argument(
-            "lte",
-            Kind::Whole(0, i64::MAX),
-            "",
-            "An integer of at most this.",
-        ),
-        argument(
-            "min_values",
-            Kind::Whole(1, 50),
-            "",
-            "How many values the instance types of one launch must offer.",
-        ),
-    ],
+    arguments: &[IN, NOT_IN, EXISTS, GT, GTE, LT, LTE, MIN_VALUES],
     ..BLOCK
 };
 

@@ -198,7 +198,8 @@ impl Run<'_> {
     }
 }
 
-fn unknown_name(
+/// That there is no `root.name`.
+pub(super) fn unknown_name(
     root: &str,
     name: &str,
     span: Span,

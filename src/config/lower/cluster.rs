@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use crate::config::lower::amounts::limits;
 use crate::config::lower::installation::Installation;
 use crate::config::lower::{Blocks, Instance};
 use crate::config::names::name_fault;
@@ -11,7 +12,7 @@ use crate::config::problem::ProblemCode;
 use crate::config::read::{Reader, Section};
 use crate::config::report::Finding;
 use crate::config::source::Span;
-use crate::model::cluster::{Api, Cluster, Kubeconfig, Mode, Simulated, WatchList};
+use crate::model::cluster::{Api, Cluster, Kubeconfig, Mode, PlacementHints, Simulated, WatchList};
 use crate::model::id::ClusterName;
 
 /// A cluster, and where it was written.
@@ -105,6 +106,11 @@ fn one(reader: &Reader<'_>, instance: &Instance, installation: &Installation) ->
         }),
         api: section.block("api").map_or_else(Api::default, api),
         tags: section.map("tags"),
+        limits: limits(section),
+        placement_hints: match section.flag("placement_hints") {
+            Some(false) => PlacementHints::Off,
+            _ => PlacementHints::On,
+        },
         ..Cluster::default()
     })
 }

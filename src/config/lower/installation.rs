@@ -1,17 +1,16 @@
-//! Lowers what is there once: the installation, the scheduler, telemetry.
+//! Lowers what is there once: the installation, the fleet, telemetry.
 //! It must not know the clusters.
 
 use core::net::IpAddr;
 
-use jiff::SignedDuration;
-
 use crate::config::lower::Blocks;
+use crate::config::lower::amounts::limits;
 use crate::config::problem::ProblemCode;
 use crate::config::read::{Reader, Section};
 use crate::config::report::Finding;
 use crate::config::settings::{LogFormat, LogLevel, MetricNames, Telemetry};
 use crate::config::source::Span;
-use crate::model::cluster::Batching;
+use crate::model::fleet::FleetLimits;
 
 /// The block `outrigger`.
 #[derive(Debug, Default)]
@@ -92,38 +91,11 @@ fn parts(version: &str) -> Option<[u64; 3]> {
     Some(parts)
 }
 
-pub(super) fn lower_batching(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Batching {
-    let sections = reader.sections(blocks, "scheduler");
-    let Some(section) = sections.first() else {
-        return Batching::default();
-    };
-    let default = Batching::default();
-    let batching = Batching {
-        idle: section.duration("batch_idle").unwrap_or(default.idle),
-        max: section.duration("batch_max").unwrap_or(default.max),
-    };
-    if batching.idle > batching.max {
-        let text = |duration: SignedDuration| {
-            let ms = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
-            crate::config::schema::duration_text(ms)
-        };
-        let detail = format!(
-            "batch_idle is {}, which is longer than batch_max, {}.",
-            text(batching.idle),
-            text(batching.max)
-        );
-        let (one, other) = match section.get("batch_idle") {
-            Some(_) => ("batch_idle", "batch_max"),
-            None => ("batch_max", "batch_idle"),
-        };
-        let mut finding = Finding::error(ProblemCode::OutOfRange, section.span(one), detail)
-            .within(&section.title);
-        if section.get(other).is_some() {
-            finding = finding.also(section.span(other), "");
-        }
-        reader.reporter.add(finding);
+pub(super) fn lower_fleet(reader: &Reader<'_>, blocks: &Blocks<'_>) -> FleetLimits {
+    let sections = reader.sections(blocks, "fleet");
+    FleetLimits {
+        limits: sections.first().map(limits).unwrap_or_default(),
     }
-    batching
 }
 
 /// Whether only this host reaches an address, a `host:port`. Only the usual name is believed to be

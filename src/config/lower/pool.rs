@@ -3,9 +3,10 @@
 
 use jiff::SignedDuration;
 
-use crate::config::lower::Blocks;
-use crate::config::lower::requirement::{self, refuse_key, restricted};
+use crate::config::lower::amounts::limits;
+use crate::config::lower::requirement::{self, Whose, refuse_key, restricted};
 use crate::config::lower::schedule::{Schedules, window_of};
+use crate::config::lower::{Blocks, cluster_patterns};
 use crate::config::names::{label_value_fault, name_fault};
 use crate::config::problem::ProblemCode;
 use crate::config::read::{Reader, Section};
@@ -13,7 +14,7 @@ use crate::config::report::Finding;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
 use crate::model::claim::{TAG_VALUE_MAX, startup_taints_tag};
-use crate::model::pool::{Budget, Consolidation, Disruption, Limits, Pool, Reason};
+use crate::model::pool::{Budget, Consolidation, Disruption, Pool, Reason};
 use crate::model::requirement::Requirement;
 use crate::model::taint::{Effect, Taint};
 use crate::model::window::Window;
@@ -88,11 +89,12 @@ fn one(
     }
     let layers = Layers([Some(&section), defaults]);
     let default = Pool::new(name);
-    let requirements = requirement::lower(reader, &section);
-    let pool = Pool {
+    let requirements = requirement::lower(reader, &section, Whose::Pool);
+    let mut pool = Pool {
         weight: layers
             .find(|section| section.count("weight"))
             .unwrap_or(default.weight),
+        replicas: section.count("replicas"),
         labels: section.map("labels"),
         annotations: section.map("annotations"),
         taints: taints(reader, &section, "taint"),
@@ -109,39 +111,61 @@ fn one(
         requirements,
         ..default
     };
+    if let Some(replicas) = pool.replicas {
+        check_static(reader, &section, replicas, pool.limits.nodes);
+        // What defaults say is for pools to which it applies.
+        pool.weight = 0;
+        pool.disruption.consolidate_after = None;
+    }
     check_labels(reader, &section, &pool);
     let node_class = layers.find(|section| {
         let name = section.reference("node_class")?;
         Some((name.to_owned(), section.span("node_class")))
     });
-    // Clusters that are wrong are no clusters, and not all of them.
-    let everywhere = if section.has("clusters") {
-        Vec::new()
-    } else {
-        vec!["*".to_owned()]
-    };
-    let clusters = section
-        .texts("clusters")
-        .map_or(everywhere, <[String]>::to_vec);
     Draft {
         pool,
-        clusters,
+        clusters: cluster_patterns(&section),
         node_class,
         section,
     }
 }
 
-fn limits(section: &Section) -> Limits {
-    let mut limits = Limits::default();
-    for (name, amount) in section.quantities("limits") {
-        if name == "nodes" {
-            limits.nodes = u32::try_from(*amount).ok();
-        } else {
-            limits.capacity.push((name.clone(), *amount));
+/// What a static pool says to no effect. Source: spec/scheduling.md §3.1.
+fn check_static(reader: &Reader<'_>, section: &Section, replicas: u32, nodes: Option<u32>) {
+    let place = section.span("replicas");
+    let report = |span: Span, what: &str, title: &str| {
+        let detail = format!(
+            "A static pool has its nodes whatever pods ask for, and {what} does not apply to it."
+        );
+        let finding = Finding::error(ProblemCode::Conflict, span, detail)
+            .also(place, "it is static")
+            .within(title);
+        reader.reporter.add(finding);
+    };
+    if let Some(weight) = section.get("weight") {
+        report(weight.name_span, "weight", &section.title);
+    }
+    if let Some(inner) = section.block("disruption") {
+        for name in ["consolidation", "consolidate_after"] {
+            if let Some(read) = inner.get(name) {
+                report(read.name_span, name, &inner.title);
+            }
         }
     }
-    limits.capacity.sort();
-    limits
+    for (name, _) in section.quantities("limits") {
+        if name != "nodes" {
+            let span = section.inner_span("limits", PathStep::KeyItself(name.clone()));
+            report(span, &format!("a limit on {name}"), &section.title);
+        }
+    }
+    if let Some(nodes) = nodes.filter(|nodes| *nodes < replicas) {
+        let span = section.inner_span("limits", PathStep::Key("nodes".to_owned()));
+        let detail = format!("The pool is limited to {nodes} nodes, and never has {replicas}.");
+        let finding = Finding::warning(ProblemCode::OutOfRange, span, detail)
+            .also(place, "")
+            .within(&section.title);
+        reader.reporter.add(finding);
+    }
 }
 
 fn check_labels(reader: &Reader<'_>, section: &Section, pool: &Pool) {
@@ -179,7 +203,7 @@ fn taints(reader: &Reader<'_>, section: &Section, kind: &str) -> Vec<Taint> {
     let mut taints: Vec<(Taint, Span)> = Vec::new();
     for inner in section.blocks(kind) {
         let key = inner.label();
-        if key.is_empty() || refuse_key(reader, inner) {
+        if key.is_empty() || refuse_key(reader, inner, Whose::Pool) {
             continue;
         }
         let value = inner.text("value").unwrap_or_default();

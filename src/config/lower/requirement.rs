@@ -1,5 +1,5 @@
 //! Lowers `require` blocks to requirements, and refuses what no node can meet.
-//! It must not know the pool they belong to.
+//! It must not know the pool or overlay they belong to.
 
 use crate::config::names::{label_key_fault, label_value_fault};
 use crate::config::problem::ProblemCode;
@@ -35,11 +35,18 @@ const EXCLUSIVE: [(&str, &str); 9] = [
     ("exists", "lte"),
 ];
 
-/// All requirements of a pool.
-pub(super) fn lower(reader: &Reader<'_>, pool: &Section) -> Requirements {
+/// Whose block speaks of a label.
+#[derive(Clone, Copy)]
+pub(super) enum Whose {
+    Pool,
+    Overlay,
+}
+
+/// All requirements of a pool or an overlay.
+pub(super) fn lower(reader: &Reader<'_>, around: &Section, whose: Whose) -> Requirements {
     let mut all = Requirements::default();
-    for section in pool.blocks("require") {
-        if let Some(requirement) = one(reader, section) {
+    for section in around.blocks("require") {
+        if let Some(requirement) = one(reader, section, whose) {
             all.add(section.label(), requirement);
         }
     }
@@ -55,16 +62,20 @@ pub(super) fn restricted(key: &str) -> Option<&'static str> {
 }
 
 /// Reports a key that cannot be used, and says whether it did.
-pub(super) fn refuse_key(reader: &Reader<'_>, section: &Section) -> bool {
+pub(super) fn refuse_key(reader: &Reader<'_>, section: &Section, whose: Whose) -> bool {
     let key = section.label();
-    let (code, detail) = match (label_key_fault(key), restricted(key)) {
+    let (who, restricted) = match whose {
+        Whose::Pool => ("A pool", restricted(key)),
+        Whose::Overlay => ("An overlay", restriction(key)),
+    };
+    let (code, detail) = match (label_key_fault(key), restricted) {
         (Some(why), _) => (
             ProblemCode::InvalidLabel,
             format!("{key:?} cannot be a key. {why}"),
         ),
         (None, Some(why)) => (
             ProblemCode::RestrictedLabel,
-            format!("A pool can say nothing about {key:?}: {why}."),
+            format!("{who} can say nothing about {key:?}: {why}."),
         ),
         (None, None) => return false,
     };
@@ -73,10 +84,10 @@ pub(super) fn refuse_key(reader: &Reader<'_>, section: &Section) -> bool {
     true
 }
 
-fn one(reader: &Reader<'_>, section: &Section) -> Option<Requirement> {
+fn one(reader: &Reader<'_>, section: &Section, whose: Whose) -> Option<Requirement> {
     let key = section.label();
     // An empty label has been reported as such.
-    if key.is_empty() || refuse_key(reader, section) {
+    if key.is_empty() || refuse_key(reader, section, whose) {
         return None;
     }
     let used: Vec<(&str, Operator)> = OPERATORS

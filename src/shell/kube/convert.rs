@@ -5,9 +5,12 @@ mod requests;
 
 mod selector;
 
+mod place;
+
 mod pod;
 
 use crate::model::id::{NodeName, ObjectKey};
+use crate::model::labels::{REGION, ZONE, normalized};
 use crate::model::node::Node;
 use crate::model::object::{CsiNode, Kind, Namespace, Object, StorageClass, Volume, VolumeClaim};
 use crate::model::pod::{DaemonSet, Pdb, Pod};
@@ -16,6 +19,10 @@ use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Effect, Taint};
 use crate::shell::kube::object::{self as json, Lean, Meta};
 use crate::shell::kube::quantity::Quantities;
+use crate::state::volumes::EBS_DRIVER;
+
+/// A volume can be used in so many places at most; the rest are passed over.
+const PLACES_MAX: usize = 100;
 
 /// A watched kind that has its noun.
 pub(crate) trait Convert: Lean {
@@ -140,10 +147,17 @@ impl Convert for json::PersistentVolumeClaim {
     const NOUN: Kind = Kind::VolumeClaim;
 
     fn convert(self) -> Object {
+        let annotations = &self.metadata.annotations.0;
+        let class = annotations.get(json::STORAGE_CLASS).cloned();
+        let complete = annotations.contains_key(json::BIND_COMPLETED);
+        let once = |mode: &String| mode == "ReadWriteOncePod";
         Object::VolumeClaim(VolumeClaim {
+            is_bound: complete && !self.spec.volume_name.is_empty(),
             volume: self.spec.volume_name,
-            storage_class: self.spec.storage_class_name,
+            storage_class: class.unwrap_or(self.spec.storage_class_name),
             phase: self.status.phase,
+            deleting: self.metadata.deletion_timestamp.is_some(),
+            once_pod: self.spec.access_modes.iter().any(once),
             key: key(self.metadata),
         })
     }
@@ -153,26 +167,47 @@ impl Convert for json::PersistentVolume {
     const NOUN: Kind = Kind::Volume;
 
     fn convert(self) -> Object {
-        let terms = self
-            .spec
-            .node_affinity
-            .required
-            .map(|it| it.node_selector_terms);
+        let source = &self.spec;
+        let driver = match &source.csi.driver {
+            driver if !driver.is_empty() => driver.clone(),
+            // Volumes of the driver that Kubernetes once had itself are handed to its successor.
+            _ if source.aws_elastic_block_store.is_some() => EBS_DRIVER.to_owned(),
+            _ => String::new(),
+        };
         Object::Volume(Volume {
+            node_affinity: volume_places(&self),
+            driver,
+            is_local: source.local.is_some() || source.host_path.is_some(),
+            deleting: self.metadata.deletion_timestamp.is_some(),
             name: self.metadata.name,
-            node_affinity: terms
-                .unwrap_or_default()
-                .iter()
-                .map(
-                    |term| match selector::expressions(&term.match_expressions) {
-                        Ok(requirements) => requirements,
-                        Err(_) => nothing(),
-                    },
-                )
-                .collect(),
-            driver: self.spec.csi.driver,
         })
     }
+}
+
+/// Where a volume can be used, its labels included: those that say where a volume is bind it like
+/// its affinity does (kube-scheduler's VolumeZone), and may name several places.
+fn volume_places(volume: &json::PersistentVolume) -> Vec<Requirements> {
+    let mut places = Vec::new();
+    if let Some(required) = &volume.spec.node_affinity.required {
+        let terms = required.node_selector_terms.iter().map(selector::term);
+        places.extend(terms.flatten().flatten().take(PLACES_MAX));
+        if places.is_empty() {
+            places.push(nothing());
+        }
+    }
+    let mut labels = Requirements::default();
+    for (key, value) in &volume.metadata.labels {
+        if matches!(normalized(key), ZONE | REGION) {
+            labels.add(key, Requirement::is_in(value.split("__")));
+        }
+    }
+    if places.is_empty() && !labels.is_empty() {
+        places.push(Requirements::default());
+    }
+    for place in &mut places {
+        place.add_all(&labels);
+    }
+    places
 }
 
 impl Convert for json::StorageClass {
@@ -190,7 +225,12 @@ impl Convert for json::StorageClass {
             name: self.metadata.name,
             provisioner: self.provisioner,
             waits_for_consumer: self.volume_binding_mode == "WaitForFirstConsumer",
-            allowed_topologies: self.allowed_topologies.into_iter().map(topology).collect(),
+            allowed_topologies: self
+                .allowed_topologies
+                .into_iter()
+                .take(PLACES_MAX)
+                .map(topology)
+                .collect(),
         })
     }
 }
@@ -215,5 +255,185 @@ impl Convert for json::Namespace {
             name: self.metadata.name,
             labels: self.metadata.labels,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::de::DeserializeOwned;
+
+    use super::Convert;
+    use crate::model::object::{Object, StorageClass, Volume, VolumeClaim};
+    use crate::shell::kube::object as json;
+
+    fn read<T: Convert + DeserializeOwned>(json: &str) -> Object {
+        let read: T = serde_json::from_str(json).expect("an object");
+        read.convert()
+    }
+
+    fn claim(json: &str) -> VolumeClaim {
+        match read::<json::PersistentVolumeClaim>(json) {
+            Object::VolumeClaim(claim) => claim,
+            other => panic!("a volume claim: {other:?}"),
+        }
+    }
+
+    fn volume(json: &str) -> Volume {
+        match read::<json::PersistentVolume>(json) {
+            Object::Volume(volume) => volume,
+            other => panic!("a volume: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_volume_claim_is_bound_when_it_says_so_and_names_its_volume() {
+        let complete = r#""annotations": {"pv.kubernetes.io/bind-completed": "yes"}"#;
+        let cases = [
+            (complete, r#""volumeName": "pv""#, true),
+            ("", r#""volumeName": "pv""#, false),
+            (complete, "", false),
+            (
+                r#""annotations": {"a": "b"}"#,
+                r#""volumeName": "pv""#,
+                false,
+            ),
+        ];
+        for (meta, spec, expect) in cases {
+            let read = claim(&format!(
+                r#"{{"metadata": {{{meta}}}, "spec": {{{spec}}}}}"#
+            ));
+            assert_eq!(read.is_bound, expect, "{meta} {spec}");
+            assert_eq!(read.volume.is_empty(), spec.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_volume_claim_says_how_it_is_used() {
+        let read = claim(
+            r#"{"metadata": {"namespace": "a", "name": "b",
+            "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "annotations": {"volume.beta.kubernetes.io/storage-class": "old"}},
+            "spec": {"storageClassName": "new", "accessModes": ["ReadWriteOncePod"]},
+            "status": {"phase": "Lost"}}"#,
+        );
+        assert_eq!(read.key.to_string(), "a/b");
+        assert_eq!(
+            (read.storage_class.as_str(), read.phase.as_str()),
+            ("old", "Lost")
+        );
+        assert!(read.deleting && read.once_pod);
+        let plain = claim(
+            r#"{"metadata": {}, "spec": {"storageClassName": "new",
+            "accessModes": ["ReadWriteOnce"]}}"#,
+        );
+        assert!(!plain.deleting && !plain.once_pod && plain.storage_class == "new");
+    }
+
+    #[test]
+    fn a_volume_can_be_used_where_its_affinity_and_its_labels_say() {
+        let zone = |key: &str, zone: &str| {
+            format!(
+                r#"{{"matchExpressions": [{{"key": "{key}", "operator": "In",
+                "values": ["{zone}"]}}]}}"#
+            )
+        };
+        let affinity = |terms: &[String]| {
+            format!(
+                r#""nodeAffinity": {{"required": {{"nodeSelectorTerms": [{}]}}}}"#,
+                terms.join(",")
+            )
+        };
+        let stable = "topology.kubernetes.io/zone";
+        let broken = r#"{"matchExpressions": [{"key": "k", "operator": "Near"}]}"#.to_owned();
+        let node = r#"{"matchFields": [{"key": "metadata.name", "operator": "In",
+            "values": ["n"]}]}"#;
+        let cases = [
+            ("", String::new(), ""),
+            (
+                "",
+                affinity(&[
+                    zone("topology.ebs.csi.aws.com/zone", "a"),
+                    zone(stable, "b"),
+                ]),
+                "topology.kubernetes.io/zone in [a] | topology.kubernetes.io/zone in [b]",
+            ),
+            ("", affinity(&[node.to_owned()]), "metadata.name in [n]"),
+            (
+                "",
+                affinity(&[broken.clone(), zone(stable, "b")]),
+                "topology.kubernetes.io/zone in [b]",
+            ),
+            // Nowhere: no label has an empty key.
+            ("", affinity(&[broken]), " exists"),
+            ("", affinity(&[]), " exists"),
+            (
+                r#""failure-domain.beta.kubernetes.io/zone": "a__b", "app": "x""#,
+                String::new(),
+                "topology.kubernetes.io/zone in [a, b]",
+            ),
+            (
+                r#""topology.kubernetes.io/zone": "a""#,
+                affinity(&[zone("k", "v")]),
+                "k in [v], topology.kubernetes.io/zone in [a]",
+            ),
+        ];
+        for (labels, spec, expect) in cases {
+            let json = format!(r#"{{"metadata": {{"labels": {{{labels}}}}}, "spec": {{{spec}}}}}"#);
+            let places: Vec<String> = volume(&json)
+                .node_affinity
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            assert_eq!(places.join(" | "), expect, "{json}");
+        }
+    }
+
+    #[test]
+    fn a_volume_has_a_driver_or_is_one_nodes_alone() {
+        let cases = [
+            (r#""csi": {"driver": "d"}"#, "d", false),
+            (
+                r#""awsElasticBlockStore": {"volumeID": "v"}"#,
+                "ebs.csi.aws.com",
+                false,
+            ),
+            (r#""local": {"path": "/mnt"}"#, "", true),
+            (r#""hostPath": {"path": "/mnt"}"#, "", true),
+            (r#""nfs": {"path": "/mnt"}"#, "", false),
+        ];
+        for (spec, driver, is_local) in cases {
+            let read = volume(&format!(
+                r#"{{"metadata": {{"name": "v"}}, "spec": {{{spec}}}}}"#
+            ));
+            assert_eq!(
+                (read.driver.as_str(), read.is_local),
+                (driver, is_local),
+                "{spec}"
+            );
+            assert!(!read.deleting);
+        }
+        let ending = r#"{"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}"#;
+        assert!(volume(ending).deleting);
+    }
+
+    #[test]
+    fn a_storage_class_says_where_and_when_volumes_are_made() {
+        let read = read::<json::StorageClass>(
+            r#"{"metadata": {"name": "s"}, "provisioner": "ebs.csi.aws.com",
+            "volumeBindingMode": "WaitForFirstConsumer", "allowedTopologies": [
+            {"matchLabelExpressions": [{"key": "topology.ebs.csi.aws.com/zone",
+            "values": ["a", "b"]}]}]}"#,
+        );
+        let Object::StorageClass(StorageClass {
+            waits_for_consumer,
+            allowed_topologies,
+            ..
+        }) = read
+        else {
+            panic!("a storage class: {read:?}")
+        };
+        let places: Vec<String> = allowed_topologies.iter().map(ToString::to_string).collect();
+        assert_eq!(places, ["topology.kubernetes.io/zone in [a, b]"]);
+        assert!(waits_for_consumer);
     }
 }

@@ -172,6 +172,7 @@ json! {
 
     struct PodSpec {
         node_name: String,
+        scheduler_name: String,
         priority: i32,
         priority_class_name: String,
         containers: Vec<Container>,
@@ -215,6 +216,13 @@ json! {
     struct NodeAffinity {
         #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
         required: Option<NodeSelector>,
+        #[serde(rename = "preferredDuringSchedulingIgnoredDuringExecution")]
+        preferred: Vec<PreferredNode>,
+    }
+
+    struct PreferredNode {
+        weight: i64,
+        preference: NodeSelectorTerm,
     }
 
     struct NodeSelector {
@@ -223,7 +231,7 @@ json! {
 
     struct NodeSelectorTerm {
         match_expressions: Vec<Expression>,
-        match_fields: Vec<Present>,
+        match_fields: Vec<Expression>,
     }
 
     struct Expression {
@@ -234,7 +242,23 @@ json! {
 
     struct PodAffinity {
         #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
-        required: Vec<Present>,
+        required: Vec<PodAffinityTerm>,
+        #[serde(rename = "preferredDuringSchedulingIgnoredDuringExecution")]
+        preferred: Vec<PreferredPods>,
+    }
+
+    struct PodAffinityTerm {
+        label_selector: Option<LabelSelector>,
+        namespaces: Vec<String>,
+        namespace_selector: Option<LabelSelector>,
+        topology_key: String,
+        match_label_keys: Vec<String>,
+        mismatch_label_keys: Vec<String>,
+    }
+
+    struct PreferredPods {
+        weight: i64,
+        pod_affinity_term: PodAffinityTerm,
     }
 
     struct Toleration {
@@ -245,7 +269,14 @@ json! {
     }
 
     struct SpreadConstraint {
+        max_skew: i64,
+        topology_key: String,
         when_unsatisfiable: String,
+        label_selector: Option<LabelSelector>,
+        min_domains: Option<i64>,
+        node_affinity_policy: String,
+        node_taints_policy: String,
+        match_label_keys: Vec<String>,
     }
 
     struct PodVolume {
@@ -347,6 +378,7 @@ json! {
     struct VolumeClaimSpec {
         volume_name: String,
         storage_class_name: String,
+        access_modes: Vec<String>,
     }
 
     struct VolumeClaimStatus {
@@ -360,6 +392,9 @@ json! {
 
     struct VolumeSpec {
         csi: CsiSource,
+        aws_elastic_block_store: Option<Present>,
+        local: Option<Present>,
+        host_path: Option<Present>,
         node_affinity: VolumeNodeAffinity,
     }
 
@@ -420,6 +455,31 @@ impl<'de> Deserialize<'de> for Present {
     }
 }
 
+/// Annotation of a pod: how dear it is to its ReplicaSet.
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+/// Annotations of a pod: the group it is of use with alone, in the words of two generations of
+/// Volcano.
+pub(crate) const GROUPS: [&str; 2] = [
+    "scheduling.k8s.io/group-name",
+    "scheduling.volcano.sh/group-name",
+];
+/// Annotation of a pod: how many pods its Kueue group has.
+pub(crate) const GROUP_COUNT: &str = "kueue.x-k8s.io/pod-group-total-count";
+/// Annotation of a volume claim that is bound for good.
+pub(crate) const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+/// Annotation of a volume claim: its storage class, in place of the field.
+pub(crate) const STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+
+/// Annotations of others that are read.
+const ANNOTATIONS: [&str; 6] = [
+    DELETION_COST,
+    GROUPS[0],
+    GROUPS[1],
+    GROUP_COUNT,
+    BIND_COMPLETED,
+    STORAGE_CLASS,
+];
+
 /// The annotations that are read; the others, which can be long, are skipped unread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Annotations(pub(crate) Labels);
@@ -430,7 +490,7 @@ impl Annotations {
         matches!(
             domain,
             "karpenter.sh" | "outrigger.dev" | "karpenter.k8s.aws"
-        ) || key == "controller.kubernetes.io/pod-deletion-cost"
+        ) || ANNOTATIONS.contains(&key)
     }
 }
 

@@ -164,8 +164,10 @@ fn pod(value: Value, index: usize) -> Object {
     }
     let conditions = value["status"]["conditions"].as_array();
     let tried = conditions.is_some_and(|all| all.iter().any(|it| it["type"] == "PodScheduled"));
+    let gates = value["spec"]["schedulingGates"].as_array();
+    let is_gated = gates.is_some_and(|gates| !gates.is_empty());
     match serde_json::from_value::<json::Pod>(value).map(Convert::convert) {
-        Ok(Object::Pod(pod)) if !tried && pod.node.is_none() => {
+        Ok(Object::Pod(pod)) if !tried && !is_gated && pod.node.is_none() => {
             // No scheduler has looked at it: in a plan it waits like those one has refused.
             Object::Pod(Box::new(Pod {
                 unschedulable: true,
@@ -212,6 +214,46 @@ mod tests {
         };
         assert_eq!((broken.key.name.as_str(), broken.defects.len()), ("b", 1));
         assert!(sound.defects.is_empty() && sound.is_provisionable());
+    }
+
+    #[test]
+    fn a_pod_that_no_scheduler_may_look_at_does_not_wait() {
+        let cases = [
+            (
+                r#""schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]"#,
+                false,
+            ),
+            (r#""schedulingGates": []"#, true),
+            (r#""nodeName": "n""#, false),
+        ];
+        for (spec, expect) in cases {
+            let text =
+                format!(r#"{{"kind": "Pod", "metadata": {{"name": "p"}}, "spec": {{{spec}}}}}"#);
+            let objects = parse(&text).expect("it is read");
+            let [Object::Pod(pod)] = objects.as_slice() else {
+                panic!("a pod: {objects:?}")
+            };
+            assert_eq!(pod.is_waiting(), expect, "{spec}");
+        }
+    }
+
+    #[test]
+    fn a_dump_says_as_much_as_a_watch() {
+        let text = r#"{"kind": "List", "items": [
+            {"kind": "Pod", "metadata": {"namespace": "a", "name": "p", "annotations":
+            {"scheduling.k8s.io/group-name": "g"}}, "spec": {"schedulerName": "volcano",
+            "topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1}],
+            "volumes": [{"name": "v", "ephemeral": {}}]}},
+            {"kind": "PersistentVolumeClaim", "metadata": {"namespace": "a", "name": "p-v",
+            "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+            "spec": {"volumeName": "pv"}}]}"#;
+        let objects = parse(text).expect("it is read");
+        let [Object::Pod(pod), Object::VolumeClaim(claim)] = objects.as_slice() else {
+            panic!("a pod and its claim: {objects:?}")
+        };
+        assert!(pod.gang.is_some() && pod.spread.len() == 1 && pod.scheduler == "volcano");
+        assert_eq!(pod.volume_claims, [claim.key.name.as_str()]);
+        assert!(claim.is_bound);
     }
 
     #[test]

@@ -120,6 +120,22 @@ fn change(text: &mut String, (place, length, piece): &Change) {
     }
 }
 
+/// Parts of one configuration.
+const MODULE: [&str; 3] = [
+    "cluster \"demo\" {\n  simulated {}\n}\nbuffer \"b\" {\n  replicas = 1\n  pool = pool.one\n  \
+     pod { requests = { cpu = 1 } }\n}\n",
+    "pool \"one\" {\n  labels = { team = local.team }\n}\n",
+    "pool \"two\" {\n  weight = var.weight\n}\nbuffer \"a\" {\n  replicas = 1\n  \
+     pod { requests = { cpu = 1 } }\n}\n",
+];
+
+fn overlay(name: &str, key: &str, weight: u32) -> String {
+    format!(
+        "overlay {name:?} {{\n  price = 1\n  weight = {weight}\n  \
+         require {key:?} {{ exists = true }}\n}}\n"
+    )
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_answered(bytes in vec(any::<u8>(), 0..400)) {
@@ -147,19 +163,26 @@ proptest! {
     #[test]
     fn the_order_of_files_does_not_matter(seed in any::<Index>()) {
         let mut files = vec![
-            SourceFile::new("a.hcl", "cluster \"demo\" {\n  simulated {}\n}\n"),
-            SourceFile::new("b.hcl", "pool \"one\" {\n  labels = { team = local.team }\n}\n"),
-            SourceFile::new("c.hcl", "pool \"two\" {\n  weight = var.weight\n}\n"),
+            SourceFile::new("a.hcl", &*format!("{}{}", MODULE[0], overlay("a", "x", 0))),
+            SourceFile::new("b.hcl", &*format!("{}{}", MODULE[1], overlay("b", "y", 0))),
+            SourceFile::new("c.hcl", &*format!("{}{}", MODULE[2], overlay("c", "x", 7))),
             SourceFile::new(
                 "d.hcl",
                 "locals {\n  team = \"a\"\n}\nvariable \"weight\" {\n  default = 3\n}\n",
             ),
         ];
-        let expect = load(&files, &Inputs::default()).expect("a good configuration");
+        let load = |files: &[SourceFile]| {
+            let config = load(files, &Inputs::default());
+            let mut config = config.expect("a good configuration");
+            // Warnings come in the order of the files.
+            config.warnings.sort_by_key(Problem::render);
+            config
+        };
+        let expect = load(&files);
         let turns = seed.index(files.len());
         files.rotate_left(turns);
         files.swap(0, 1);
-        let got = load(&files, &Inputs::default()).expect("the same configuration");
+        let got = load(&files);
         prop_assert!(got == expect);
     }
 }

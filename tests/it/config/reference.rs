@@ -7,6 +7,7 @@ use std::path::Path;
 
 use outrigger::config::blocks::root;
 use outrigger::config::function_names;
+use outrigger::config::kept::KEPT;
 use outrigger::config::problem::{ProblemCode, render_all};
 use outrigger::config::schema::{BlockType, Kind, Repeat};
 
@@ -15,6 +16,14 @@ use super::load_text;
 /// What stands between the two is written from the schema.
 const BEGIN: &str =
     "<!-- From here on written from the schema: UPDATE_REFERENCE=1 cargo test. -->\n";
+
+/// What is said beside a setting that is only kept.
+fn not_acted_upon(place: &str) -> String {
+    let kept = KEPT.iter().find(|kept| kept.path == place);
+    kept.map_or(String::new(), |kept| {
+        format!(" **Not acted upon yet:** {}", kept.instead)
+    })
+}
 
 fn section(out: &mut String, block: &'static BlockType, path: &str, level: usize) {
     let label = block
@@ -32,7 +41,8 @@ fn section(out: &mut String, block: &'static BlockType, path: &str, level: usize
         (Repeat::Many, None) => "Any number.",
         (Repeat::PerLabel, _) => "Once for each label.",
     };
-    let _ = writeln!(out, "{} {often}", block.about);
+    let place = format!("{path}{}", block.name).replace(" › ", ".");
+    let _ = writeln!(out, "{} {often}{}", block.about, not_acted_upon(&place));
     if !block.arguments.is_empty() {
         out.push_str("\n| argument | takes | default | |\n|---|---|---|---|\n");
     }
@@ -45,8 +55,9 @@ fn section(out: &mut String, block: &'static BlockType, path: &str, level: usize
         let (name, kind) = (argument.name, argument.kind.describe());
         let _ = writeln!(
             out,
-            "| `{name}` | {kind} | {default} | {} |",
-            argument.about
+            "| `{name}` | {kind} | {default} | {}{} |",
+            argument.about,
+            not_acted_upon(&format!("{place}.{name}"))
         );
     }
     let path = format!("{path}{} › ", block.name);
@@ -124,6 +135,23 @@ fn defaults(block: &BlockType, leave: &[&str]) -> String {
 }
 
 #[test]
+fn all_that_is_only_kept_is_in_the_schema() {
+    for kept in KEPT {
+        let mut names = kept.path.split('.').peekable();
+        let mut block = root();
+        while let Some(name) = names.next() {
+            let argument = names.peek().is_none() && block.argument(name).is_some();
+            match block.block(name) {
+                Some(inner) => block = inner,
+                None => assert!(argument, "{}", kept.path),
+            }
+        }
+        assert!(kept.instead.ends_with('.'), "{}", kept.path);
+        assert!(!kept.advice.is_empty(), "{}", kept.path);
+    }
+}
+
+#[test]
 fn written_out_defaults_change_nothing() {
     let block = |name: &str| root().block(name).expect("a block of the schema");
     let leave = ["kubeconfig", "simulated"];
@@ -133,12 +161,13 @@ fn written_out_defaults_change_nothing() {
     let written = format!(
         "outrigger {{\n{}}}\ncluster \"demo\" {{\n  simulated {{\n{simulated}  }}\n{}}}\n\
          node_class \"one\" {{\n{}}}\npool \"one\" {{\n  node_class = node_class.one\n{}}}\n\
-         scheduler {{\n{}}}\ntelemetry {{\n{}}}\n",
+         scheduler {{\n{}}}\nfleet {{\n{}}}\ntelemetry {{\n{}}}\n",
         defaults(block("outrigger"), &[]),
         defaults(block("cluster"), &leave),
         defaults(block("node_class"), &[]),
         defaults(block("pool"), &[]),
         defaults(block("scheduler"), &[]),
+        defaults(block("fleet"), &[]),
         defaults(block("telemetry"), &[]),
     );
     let lowered = |text: &str| {

@@ -50,6 +50,8 @@ cluster "fleet" {
 }
 
 cluster "lab" {
+  placement_hints = false
+  limits          = { nodes = 20, cpu = 200 }
   simulated {
     catalog = "types.json"
     boot    = "2s"
@@ -155,9 +157,86 @@ pool "spare" {
   initialization_timeout = "1h"
 }
 
+# Static: what defaults say of weight and consolidation is not for it.
+pool "fixed" {
+  clusters = ["k-eu-1"]
+  replicas = 3
+  limits   = { nodes = 4 }
+  taint "dedicated" {
+    effect = "NoSchedule"
+    value  = "fixed"
+  }
+}
+
+overlay "savings_plan" {
+  price_adjustment = "-28%"
+  require "karpenter.k8s.aws/instance-family" { in = ["m7i", "m7g"] }
+}
+
+overlay "measured" { # of one weight with the other; whether they meet only the catalog knows
+  clusters = ["k-*"]
+  price    = "0.25"
+  capacity = { "example.com/dev" = 2, "hugepages-2Mi" = "1Gi" }
+  require "karpenter.sh/nodepool" { in = ["general"] }
+  require "karpenter.k8s.aws/instance-generation" { gte = 7 }
+}
+
+overlay "heavy" {
+  clusters         = ["lab"]
+  weight           = 10
+  price_adjustment = "+0.015"
+  require "topology.kubernetes.io/zone" { not_in = ["a"] }
+}
+
+buffer "headroom" { # where there is such a pool
+  pool     = pool.general
+  replicas = 4
+  limits   = { memory = "32Gi" }
+  during   = schedule.night
+  pod {
+    requests      = { cpu = "500m", memory = "4Gi", "nvidia.com/gpu" = 1 }
+    node_selector = { "kubernetes.io/arch" = "arm64" }
+    toleration "gpu" { effect = "NoSchedule" }
+    toleration "team" { value = "platform" }
+  }
+}
+
+buffer "web" {
+  clusters   = ["lab"]
+  replicas   = 1
+  percentage = 10
+  scalable {
+    kind      = "Deployment"
+    namespace = "shop"
+    name      = "web"
+  }
+}
+
+fleet {
+  limits = { nodes = 2000, cpu = 40000 }
+}
+
 scheduler {
-  batch_idle = "500ms"
-  batch_max  = "5s"
+  batch_idle              = "500ms"
+  batch_max               = "5s"
+  preference_policy       = "ignore"
+  min_values_policy       = "best_effort"
+  node_price              = 0.02
+  alternatives            = 20
+  alternative_price_ratio = 1.5
+  priority_cutoff         = -10
+  schedulers              = ["default-scheduler", "batch"]
+  default_spread "topology.kubernetes.io/zone" {
+    max_skew           = 5
+    when_unsatisfiable = "ScheduleAnyway"
+  }
+  default_spread "kubernetes.io/hostname" {
+    max_skew             = 3
+    when_unsatisfiable   = "DoNotSchedule"
+    min_domains          = 2
+    node_affinity_policy = "Ignore"
+    node_taints_policy   = "Honor"
+  }
 }
 
 telemetry {

@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{requests, selector};
+use super::{place, requests};
 use crate::model::id::{NodeName, ObjectKey};
 use crate::model::pod::{Owner, Pod, PodPhase};
-use crate::model::requirement::Requirements;
 use crate::model::taint::{Effect, Toleration, TolerationOperator};
-use crate::shell::kube::object::{self as json, Meta, PodSpec, PodStatus};
+use crate::shell::kube::object::{
+    self as json, Meta, OwnerReference, PodSpec, PodStatus, PodVolume,
+};
 
 /// A pod's faults are told one by one up to this many, each up to so many characters: the first
 /// few say what to mend.
@@ -45,10 +46,20 @@ pub(super) fn template(of: &Meta, template: json::PodTemplate) -> Pod {
 fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
     let mut defects = Vec::new();
     let requests = requests::requests(&spec, &status, &mut defects);
-    let node_affinity = node_affinity(&spec, &mut defects);
+    let node_affinity = place::node_affinity(&spec, &mut defects);
+    let (near, away) = (
+        &spec.affinity.pod_affinity,
+        &spec.affinity.pod_anti_affinity,
+    );
+    let affinity = place::pods(&near.required, &meta, "the pod affinity", &mut defects);
+    let anti_affinity = place::pods(&away.required, &meta, "the pod anti-affinity", &mut defects);
+    let spread = place::spread(&spec, &meta.labels, &mut defects);
     let tolerations = tolerations(&spec, &mut defects);
     let host_ports = host_ports(&spec, &mut defects);
-    let unweighed = unweighed(&spec);
+    let preferred_affinity = place::preferred_pods(&near.preferred, &meta);
+    let preferred_anti_affinity = place::preferred_pods(&away.preferred, &meta);
+    let volume_claims = volume_claims(&meta.name, &spec.volumes);
+    let gang = place::gang(&meta);
     defects.truncate(DEFECTS);
     for defect in &mut defects {
         *defect = clip(defect);
@@ -72,23 +83,10 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
         deleting: deletion_asked(meta.deletion_timestamp, meta.deletion_grace_period_seconds),
         labels: meta.labels,
         annotations: meta.annotations.0,
-        owner: meta
-            .owner_references
-            .into_iter()
-            .find(|it| it.controller)
-            .map(|it| Owner {
-                kind: it.kind,
-                name: it.name,
-                uid: it.uid,
-            }),
+        owner: owner(meta.owner_references),
         node: name(spec.node_name),
         nominated_node: name(status.nominated_node_name),
-        phase: match status.phase.as_str() {
-            "Running" => PodPhase::Running,
-            "Succeeded" => PodPhase::Succeeded,
-            "Failed" => PodPhase::Failed,
-            _ => PodPhase::Pending,
-        },
+        phase: phase(&status.phase),
         unschedulable,
         ready,
         priority: spec.priority,
@@ -96,19 +94,51 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
         requests,
         node_selector: spec.node_selector,
         node_affinity,
+        preferred_nodes: place::preferred_nodes(&spec.affinity.node_affinity.preferred),
+        affinity,
+        anti_affinity,
+        preferred_affinity,
+        preferred_anti_affinity,
+        spread,
         tolerations,
         host_ports,
-        volume_claims: spec
-            .volumes
-            .into_iter()
-            .filter_map(|volume| volume.persistent_volume_claim)
-            .map(|claim| claim.claim_name)
-            .collect(),
+        volume_claims,
+        has_resource_claims: !spec.resource_claims.is_empty(),
+        scheduler: spec.scheduler_name,
+        gang,
         grace_seconds: spec
             .termination_grace_period_seconds
             .unwrap_or(GRACE_SECONDS),
         defects,
-        unweighed,
+    }
+}
+
+/// The volume claims of a pod. That of a generic ephemeral volume bears the names of both.
+fn volume_claims(pod: &str, volumes: &[PodVolume]) -> Vec<String> {
+    let claim = |volume: &PodVolume| match (&volume.persistent_volume_claim, volume.ephemeral) {
+        (Some(claim), _) => Some(claim.claim_name.clone()),
+        (None, Some(_)) => Some(format!("{pod}-{}", volume.name)),
+        (None, None) => None,
+    };
+    volumes.iter().filter_map(claim).collect()
+}
+
+/// The owner that controls it.
+fn owner(references: Vec<OwnerReference>) -> Option<Owner> {
+    let mut controllers = references.into_iter().filter(|it| it.controller);
+    controllers.next().map(|it| Owner {
+        kind: it.kind,
+        name: it.name,
+        uid: it.uid,
+    })
+}
+
+fn phase(phase: &str) -> PodPhase {
+    match phase {
+        "Running" => PodPhase::Running,
+        "Succeeded" => PodPhase::Succeeded,
+        "Failed" => PodPhase::Failed,
+        _ => PodPhase::Pending,
     }
 }
 
@@ -121,27 +151,6 @@ fn deletion_asked(gone: Option<Timestamp>, grace_seconds: i64) -> Option<Timesta
     let gone = gone?;
     let asked = gone.checked_sub(SignedDuration::from_secs(grace_seconds));
     Some(asked.unwrap_or(gone))
-}
-
-/// Required node affinity. A term without any expression selects no node.
-fn node_affinity(spec: &PodSpec, defects: &mut Vec<String>) -> Vec<Requirements> {
-    let Some(required) = &spec.affinity.node_affinity.required else {
-        return Vec::new();
-    };
-    let mut terms = Vec::new();
-    for term in &required.node_selector_terms {
-        if term.match_expressions.is_empty() && term.match_fields.is_empty() {
-            continue;
-        }
-        match selector::expressions(&term.match_expressions) {
-            Ok(requirements) => terms.push(requirements),
-            Err(why) => defects.push(format!("the required node affinity: {why}")),
-        }
-    }
-    if terms.is_empty() && defects.is_empty() {
-        defects.push("the required node affinity selects no node at all".to_owned());
-    }
-    terms
 }
 
 fn tolerations(spec: &PodSpec, defects: &mut Vec<String>) -> Vec<Toleration> {
@@ -206,45 +215,6 @@ fn host_ports(spec: &PodSpec, defects: &mut Vec<String>) -> BTreeSet<(String, St
     taken
 }
 
-/// The hard constraints that placing does not weigh.
-fn unweighed(spec: &PodSpec) -> Vec<&'static str> {
-    let affinity = &spec.affinity;
-    let terms = affinity
-        .node_affinity
-        .required
-        .iter()
-        .flat_map(|it| &it.node_selector_terms);
-    let spread = &spec.topology_spread_constraints;
-    let claimed =
-        |it: &json::PodVolume| it.persistent_volume_claim.is_some() || it.ephemeral.is_some();
-    [
-        (
-            terms.into_iter().any(|term| !term.match_fields.is_empty()),
-            "nodeAffinity.matchFields",
-        ),
-        (!affinity.pod_affinity.required.is_empty(), "podAffinity"),
-        (
-            !affinity.pod_anti_affinity.required.is_empty(),
-            "podAntiAffinity",
-        ),
-        (
-            // DoNotSchedule is what the API fills in where nothing is said.
-            spread
-                .iter()
-                .any(|it| it.when_unsatisfiable != "ScheduleAnyway"),
-            "topologySpreadConstraints",
-        ),
-        (
-            spec.volumes.iter().any(claimed),
-            "volumes.persistentVolumeClaim",
-        ),
-        (!spec.resource_claims.is_empty(), "resourceClaims"),
-    ]
-    .into_iter()
-    .filter_map(|(has, field)| has.then_some(field))
-    .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::pod;
@@ -273,7 +243,22 @@ mod tests {
             pod.host_ports.first(),
             Some(&("TCP".into(), String::new(), 80))
         );
-        assert_eq!((pod.defects.len(), pod.unweighed.len()), (0, 0));
+        assert_eq!(pod.defects.len(), 0);
+    }
+
+    #[test]
+    fn volumes_scheduler_and_devices_are_read() {
+        let pod = read(
+            r#"{"metadata": {"name": "a"}, "spec": {"schedulerName": "other",
+                "resourceClaims": [{"name": "gpu"}], "volumes": [{"name": "none", "emptyDir": {}},
+                {"name": "v", "persistentVolumeClaim": {"claimName": "data"}},
+                {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]}}"#,
+        );
+        assert_eq!(pod.volume_claims, ["data", "a-scratch"]);
+        assert_eq!(pod.scheduler, "other");
+        assert!(pod.has_resource_claims);
+        let plain = read(r#"{"metadata": {"name": "a"}}"#);
+        assert!(plain.scheduler.is_empty() && !plain.has_resource_claims);
     }
 
     #[test]
@@ -290,25 +275,6 @@ mod tests {
             pod.defects.iter().all(|it| !it.contains('\u{1b}')),
             "{:?}",
             pod.defects
-        );
-    }
-
-    #[test]
-    fn hard_constraints_that_are_not_weighed_are_named() {
-        let pod = read(
-            r#"{"spec": {"resourceClaims": [{}], "volumes": [{"ephemeral": {}}],
-                "topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}],
-                "affinity": {"podAntiAffinity":
-                {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}}}"#,
-        );
-        assert_eq!(
-            pod.unweighed,
-            [
-                "podAntiAffinity",
-                "topologySpreadConstraints",
-                "volumes.persistentVolumeClaim",
-                "resourceClaims"
-            ]
         );
     }
 }

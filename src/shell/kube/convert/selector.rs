@@ -1,33 +1,307 @@
 //! Node selector terms and label selectors as requirements.
 //! It must not know what they select.
 
+use crate::model::labels::{Labels, NODE_NAME};
 use crate::model::requirement::{Operator, Requirement, Requirements};
-use crate::shell::kube::object::{Expression, LabelSelector};
+use crate::model::selector::Selector;
+use crate::shell::kube::object::{Expression, LabelSelector, NodeSelectorTerm};
 
-/// The requirements that all expressions of a term make together, or what is wrong with one.
-pub(super) fn expressions(expressions: &[Expression]) -> Result<Requirements, String> {
+/// What one term or selector may hold. The API has no such limits but that of an object's size;
+/// nobody writes more by hand.
+const EXPRESSIONS_MAX: usize = 100;
+const VALUES_MAX: usize = 1000;
+
+/// What a node selector term asks of a node, its name among the labels; none where it selects no
+/// node, since it is empty or contradicts itself. `Err` says what cannot be read.
+pub(super) fn term(term: &NodeSelectorTerm) -> Result<Option<Requirements>, String> {
     let mut requirements = Requirements::default();
-    for expression in expressions {
-        let operator = match expression.operator.as_str() {
-            "In" => Operator::In,
-            "NotIn" => Operator::NotIn,
-            "Exists" => Operator::Exists,
-            "DoesNotExist" => Operator::DoesNotExist,
-            "Gt" => Operator::Gt,
-            "Lt" => Operator::Lt,
-            other => return Err(format!("the operator {other:?} of {:?}", expression.key)),
-        };
-        let requirement = Requirement::from_operator(operator, &expression.values)
-            .map_err(|why| format!("the label {:?}: {why}", expression.key))?;
-        requirements.add(&expression.key, requirement);
+    for expression in bounded(&term.match_expressions)? {
+        requirements.add(&expression.key, of_node(expression)?);
     }
-    Ok(requirements)
+    for expression in bounded(&term.match_fields)? {
+        requirements.add(NODE_NAME, of_name(expression)?);
+    }
+    let selects = |(_, own): (&str, &Requirement)| !own.is_impossible();
+    let useful = !requirements.is_empty() && requirements.iter().all(selects);
+    Ok(useful.then_some(requirements))
 }
 
-/// What a label selector selects. Of one whose expressions cannot be read only the labels count, so
-/// that it selects more rather than less and whatever it protects stays protected.
+fn bounded(expressions: &[Expression]) -> Result<&[Expression], String> {
+    let count = expressions.len();
+    if count > EXPRESSIONS_MAX {
+        return Err(format!("{count} expressions are more than are weighed"));
+    }
+    let values = |own: &&Expression| own.values.len() > VALUES_MAX;
+    match expressions.iter().find(values) {
+        Some(long) => Err(format!(
+            "the label {:?}: {} values are more than are weighed",
+            long.key,
+            long.values.len()
+        )),
+        None => Ok(expressions),
+    }
+}
+
+/// An expression about a label of a node.
+fn of_node(expression: &Expression) -> Result<Requirement, String> {
+    let bound = || match expression.values.as_slice() {
+        [one] => one.parse::<i64>().map_err(|_| "one integer is wanted"),
+        _ => Err("exactly one value is wanted"),
+    };
+    // Unlike pools, pods may compare with a number below zero.
+    let bounds = match expression.operator.as_str() {
+        "Gt" => bound().map(|number| number.checked_add(1).map(|low| (Some(low), None))),
+        "Lt" => bound().map(|number| number.checked_sub(1).map(|high| (None, Some(high)))),
+        _ => return of_label(expression),
+    };
+    match bounds {
+        Ok(Some((low, high))) => Ok(Requirement::between(low, high)),
+        Ok(None) => Ok(Requirement::impossible()),
+        Err(why) => Err(format!("the label {:?}: {why}", expression.key)),
+    }
+}
+
+/// An expression about a label of whatever object.
+fn of_label(expression: &Expression) -> Result<Requirement, String> {
+    let Expression { key, values, .. } = expression;
+    let operator = match expression.operator.as_str() {
+        "In" => Operator::In,
+        "NotIn" if values.is_empty() => {
+            return Err(format!("the label {key:?}: NotIn wants at least one value"));
+        }
+        "NotIn" => Operator::NotIn,
+        "Exists" => Operator::Exists,
+        "DoesNotExist" => Operator::DoesNotExist,
+        other => return Err(format!("the operator {other:?} of {key:?}")),
+    };
+    Requirement::from_operator(operator, values).map_err(|why| format!("the label {key:?}: {why}"))
+}
+
+/// An expression about the only field that a node can be selected by.
+/// Source: Kubernetes, `NodeSelectorTerm.matchFields`.
+fn of_name(expression: &Expression) -> Result<Requirement, String> {
+    let Expression { key, values, .. } = expression;
+    if key != "metadata.name" {
+        return Err(format!("the field {key:?}"));
+    }
+    match (expression.operator.as_str(), values.as_slice()) {
+        ("In", [name]) => Ok(Requirement::is_in([name.as_str()])),
+        ("NotIn", [name]) => Ok(Requirement::not_in([name.as_str()])),
+        ("In" | "NotIn", _) => Err(format!("the field {key:?}: exactly one value is wanted")),
+        (other, _) => Err(format!("the operator {other:?} of the field {key:?}")),
+    }
+}
+
+/// What a label selector selects, word for word; `Err` says what cannot be read.
+pub(super) fn selector(selector: &LabelSelector) -> Result<Selector, String> {
+    let count = selector.match_labels.len();
+    if count > EXPRESSIONS_MAX {
+        return Err(format!("{count} labels are more than are weighed"));
+    }
+    let mut selected = Selector::of_labels(&selector.match_labels);
+    for expression in bounded(&selector.match_expressions)? {
+        selected.and(&expression.key, of_label(expression)?);
+    }
+    Ok(selected)
+}
+
+/// Narrows a selector to pods whose labels of these names are the pod's own (`matchLabelKeys`) or
+/// just not (`mismatchLabelKeys`). What the pod itself lacks does not count.
+pub(super) fn merge(
+    selector: &mut Selector,
+    (matched, mismatched): (&[String], &[String]),
+    own: &Labels,
+) -> Result<(), String> {
+    let count = matched.len() + mismatched.len();
+    if count > EXPRESSIONS_MAX {
+        return Err(format!("{count} label keys are more than are weighed"));
+    }
+    for (key, value) in matched.iter().filter_map(|key| own.get_key_value(key)) {
+        selector.and(key, Requirement::is_in([value.as_str()]));
+    }
+    for (key, value) in mismatched.iter().filter_map(|key| own.get_key_value(key)) {
+        selector.and(key, Requirement::not_in([value.as_str()]));
+    }
+    Ok(())
+}
+
+/// What the selector of a disruption budget selects. Of one whose expressions cannot be read only
+/// the labels count, so that it selects more rather than less and whatever it protects stays
+/// protected.
 pub(super) fn labels(selector: LabelSelector) -> Requirements {
     let mut requirements = expressions(&selector.match_expressions).unwrap_or_default();
     requirements.add_all(&Requirements::from_labels(&selector.match_labels));
     requirements
+}
+
+fn expressions(expressions: &[Expression]) -> Result<Requirements, String> {
+    let mut requirements = Requirements::default();
+    for expression in expressions {
+        requirements.add(&expression.key, of_label(expression)?);
+    }
+    Ok(requirements)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{merge, selector, term};
+    use crate::model::labels::Labels;
+
+    fn labels(pairs: &[(&str, &str)]) -> Labels {
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        pairs.iter().map(owned).collect()
+    }
+
+    #[test]
+    fn a_term_asks_all_its_expressions_of_a_node_or_selects_none() {
+        let json = |text: &str| {
+            let mut words = text.split(' ');
+            let (key, operator) = (words.next().expect("a key"), words.next().expect("one"));
+            let values: Vec<String> = words.map(|word| format!("{word:?}")).collect();
+            let values = values.join(",");
+            format!(r#"{{"key": "{key}", "operator": "{operator}", "values": [{values}]}}"#)
+        };
+        let (none, cannot) = ("no node", "cannot be read");
+        let cases: [(&[&str], &str); 23] = [
+            (&["k In a b"], "k in [a, b]"),
+            (&["k In"], cannot),
+            (&["k NotIn a"], "k not in [a]"),
+            (&["k NotIn"], cannot),
+            (&["k Exists"], "k exists"),
+            (&["k DoesNotExist"], "k does not exist"),
+            (&["k Gt -5"], "k >= 0"),
+            (&["k Lt -5"], none),
+            (&["k Lt 0"], none),
+            (&["k Gt 9223372036854775807"], none),
+            (&["k Lt -9223372036854775808"], none),
+            (&["k Gt 9223372036854775808"], cannot),
+            (&["k Gt x"], cannot),
+            (&["k Gt 1 2"], cannot),
+            (&["k Gte 1"], cannot),
+            (
+                &["beta.kubernetes.io/arch In a"],
+                "kubernetes.io/arch in [a]",
+            ),
+            // Expressions on one key that exclude each other.
+            (&["k In a", "k In b"], none),
+            (&["k In a", "k NotIn a"], none),
+            (&["k Exists", "k DoesNotExist"], none),
+            (&["k DoesNotExist", "k Gt 1"], none),
+            (&["k Gt 5", "k Lt 6"], none),
+            (&["k DoesNotExist", "k NotIn a"], "k does not exist"),
+            (&[], none),
+        ];
+        for (expressions, expect) in cases {
+            let all: Vec<String> = expressions.iter().map(|text| json(text)).collect();
+            let all = format!(r#"{{"matchExpressions": [{}]}}"#, all.join(","));
+            let got = match term(&serde_json::from_str(&all).expect("a term")) {
+                Ok(Some(requirements)) => requirements.to_string(),
+                Ok(None) => none.to_owned(),
+                Err(_) => cannot.to_owned(),
+            };
+            assert_eq!(got, expect, "{expressions:?}");
+        }
+    }
+
+    #[test]
+    fn a_node_can_be_asked_for_by_its_name_and_by_no_other_field() {
+        let cases = [
+            (
+                r#""key": "metadata.name", "operator": "In", "values": ["n"]"#,
+                Some("metadata.name in [n]"),
+            ),
+            (
+                r#""key": "metadata.name", "operator": "NotIn", "values": ["n"]"#,
+                Some("metadata.name not in [n]"),
+            ),
+            (
+                r#""key": "metadata.name", "operator": "In", "values": ["n", "m"]"#,
+                None,
+            ),
+            (r#""key": "metadata.name", "operator": "Exists""#, None),
+            (
+                r#""key": "spec.unschedulable", "operator": "In", "values": ["true"]"#,
+                None,
+            ),
+        ];
+        for (field, expect) in cases {
+            let json = format!(r#"{{"matchFields": [{{{field}}}]}}"#);
+            let read = term(&serde_json::from_str(&json).expect("a term"));
+            let got = read
+                .ok()
+                .flatten()
+                .map(|requirements| requirements.to_string());
+            assert_eq!(got.as_deref(), expect, "{field}");
+        }
+    }
+
+    #[test]
+    fn what_is_longer_than_anyone_writes_cannot_be_read() {
+        let values: Vec<String> = (0..1001).map(|at| format!(r#""{at}""#)).collect();
+        let long = format!(
+            r#"{{"key": "k", "operator": "In", "values": [{}]}}"#,
+            values.join(",")
+        );
+        let short = r#"{"key": "k", "operator": "Exists"}"#;
+        let read = |expressions: String| {
+            let json = format!(r#"{{"matchExpressions": [{expressions}]}}"#);
+            term(&serde_json::from_str(&json).expect("a term"))
+        };
+        assert!(read(long).is_err());
+        assert!(read(vec![short; 101].join(",")).is_err());
+        assert!(read(vec![short; 100].join(",")).is_ok());
+    }
+
+    #[test]
+    fn a_label_selector_is_read_with_the_pods_own_labels() {
+        let own = labels(&[("app", "web"), ("hash", "1")]);
+        let keys = |list: &str| -> Vec<String> { serde_json::from_str(list).expect("keys") };
+        // The selector, keys that must match and that must not, and which of three pods it selects.
+        let cases = [
+            (r"{}", "[]", "[]", "yyy"),
+            (r#"{"matchLabels": {"app": "web"}}"#, "[]", "[]", "yyn"),
+            (
+                r#"{"matchLabels": {"app": "web"}}"#,
+                r#"["hash", "absent"]"#,
+                "[]",
+                "ynn",
+            ),
+            (
+                r#"{"matchLabels": {"app": "web"}}"#,
+                "[]",
+                r#"["hash", "absent"]"#,
+                "nyn",
+            ),
+            (
+                r#"{"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}"#,
+                "[]",
+                "[]",
+                "nny",
+            ),
+            (
+                r#"{"matchLabels": {"app": "web"}, "matchExpressions":
+                [{"key": "app", "operator": "NotIn", "values": ["web"]}]}"#,
+                "[]",
+                "[]",
+                "nnn",
+            ),
+        ];
+        let pods = [
+            own.clone(),
+            labels(&[("app", "web"), ("hash", "2")]),
+            Labels::new(),
+        ];
+        for (json, matched, mismatched, expect) in cases {
+            let json = serde_json::from_str(json).expect("a selector");
+            let mut read = selector(&json).expect("it can be read");
+            merge(&mut read, (&keys(matched), &keys(mismatched)), &own).expect("few keys");
+            let got: String = pods
+                .iter()
+                .map(|pod| if read.matches(pod) { 'y' } else { 'n' })
+                .collect();
+            assert_eq!(got, expect, "{json:?} {matched} {mismatched}");
+        }
+        let gt = r#"{"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}"#;
+        assert!(selector(&serde_json::from_str(gt).expect("a selector")).is_err());
+    }
 }

@@ -1,0 +1,128 @@
+//! Instance types to measure with: the rival's four hundred, and those of its kwok provider.
+//! It must not know which pods are placed on them.
+
+use outrigger::catalog::{Catalog, hardware, parse};
+use outrigger::model::instance::{CapacityType, InstanceType, Offering, Price};
+use outrigger::model::labels::{ARCH, INSTANCE_TYPE, OS};
+use outrigger::model::quantity::Resources;
+use outrigger::model::requirement::{Requirement, Requirements};
+use serde_json::{Value, json};
+
+/// A mebibyte, in bytes.
+pub const MIB: i64 = 1 << 20;
+/// A gibibyte, in bytes.
+pub const GIB: i64 = 1 << 30;
+
+/// The zones of the fake types.
+pub const FAKE_ZONES: [&str; 3] = ["test-zone-1", "test-zone-2", "test-zone-3"];
+
+/// Where and how each fake type sells.
+const FAKE_OFFERINGS: [(CapacityType, usize); 5] = [
+    (CapacityType::Spot, 0),
+    (CapacityType::Spot, 1),
+    (CapacityType::OnDemand, 0),
+    (CapacityType::OnDemand, 1),
+    (CapacityType::OnDemand, 2),
+];
+
+/// So many types, the first with a core and 2 GiB, each with as much more than the one before; all
+/// five offerings of a type at one price. Source: spec/scheduling.md §6.4.
+pub fn fake(count: i64) -> Catalog {
+    Catalog::new((1..=count).map(fake_type))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a price")]
+fn fake_type(cpu: i64) -> InstanceType {
+    let memory = 2 * cpu * GIB;
+    let price = 0.1 * cpu as f64 + 0.1 * memory as f64 / 1e9;
+    let offering = |(capacity_type, zone): (CapacityType, usize)| Offering {
+        zone: FAKE_ZONES[zone].into(),
+        capacity_type,
+        price: Price::new(price).expect("a price"),
+        available: true,
+    };
+    let offerings = FAKE_OFFERINGS.map(offering).to_vec();
+    let name = format!("fake-it-{}", cpu - 1);
+    let integer = cpu.to_string();
+    let large = cpu > 4 && memory > 8 * GIB;
+    let special = if large {
+        Requirement::is_in(["optional"])
+    } else {
+        Requirement::does_not_exist()
+    };
+    let size = if large { "large" } else { "small" };
+    let mut requirements = Requirements::from_iter([
+        (INSTANCE_TYPE, Requirement::is_in([name.as_str()])),
+        (ARCH, Requirement::is_in(["amd64"])),
+        (OS, Requirement::is_in(["darwin", "linux", "windows"])),
+        ("integer", Requirement::is_in([integer])),
+        ("size", Requirement::is_in([size])),
+        ("special", special),
+    ]);
+    hardware::complete(&mut requirements, &offerings);
+    let capacity = Resources {
+        cpu_milli: 1000 * cpu,
+        memory,
+        pods: 10 * cpu,
+        ..Resources::default()
+    };
+    let mut allocatable = capacity.clone();
+    allocatable.subtract(&Resources {
+        cpu_milli: 100,
+        memory: 10 * MIB,
+        ..Resources::default()
+    });
+    InstanceType {
+        name: name.as_str().into(),
+        requirements,
+        capacity,
+        allocatable,
+        offerings,
+    }
+}
+
+/// The 72 linear types that the rival was measured with on a real control plane: 2, 4 or 8 GiB a
+/// core, amd64 and arm64, 0.025 $ a core and 0.001 $ a gigabyte, spot at 0.7 of that.
+pub fn kwok() -> Catalog {
+    const CPUS: [i64; 12] = [1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256];
+    let families = [("c", 2), ("s", 4), ("m", 8)];
+    let arches = ["amd64", "arm64"];
+    let mut types = Vec::new();
+    for cpu in CPUS {
+        for (family, ratio) in families {
+            types.extend(arches.map(|arch| kwok_type(cpu, family, ratio, arch)));
+        }
+    }
+    parse("kwok types", &Value::Array(types).to_string()).expect("a catalog")
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a price")]
+fn kwok_type(cpu: i64, family: &str, ratio: i64, arch: &str) -> Value {
+    let price = 0.025 * cpu as f64 + 0.001 * (cpu * ratio * GIB) as f64 / 1e9;
+    let mut offerings = Vec::new();
+    for zone in ["test-zone-a", "test-zone-b", "test-zone-c", "test-zone-d"] {
+        for (capacity_type, share) in [("spot", 0.7), ("on-demand", 1.0)] {
+            let one =
+                |key: &str, value: &str| json!({"key": key, "operator": "In", "values": [value]});
+            offerings.push(json!({
+                "Price": price * share,
+                "Requirements": [
+                    one("karpenter.sh/capacity-type", capacity_type),
+                    one("topology.kubernetes.io/zone", zone),
+                ],
+            }));
+        }
+    }
+    json!({
+        "name": format!("{family}-{cpu}x-{arch}-linux"),
+        "architecture": arch,
+        "operatingSystems": ["linux"],
+        "resources": {
+            "cpu": cpu.to_string(),
+            "memory": format!("{}Gi", cpu * ratio),
+            "pods": (16 * cpu).min(1024).to_string(),
+            "ephemeral-storage": "20Gi",
+        },
+        "offerings": offerings,
+    })
+}

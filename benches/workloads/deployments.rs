@@ -1,0 +1,100 @@
+//! Deployments: many pods of one kind each, as clusters have them.
+//! It must not know which instance types they meet.
+
+use outrigger::model::labels::{HOSTNAME, ZONE};
+use outrigger::model::pod::{Owner, Pod};
+
+use crate::catalogs::{GIB, MIB};
+use crate::workloads::pods::{self, label};
+
+/// Millicores of the thirty deployments, in their order.
+const CPU_MILLI: [i64; 30] = [
+    240, 450, 650, 900, 1400, 1900, 2400, 2800, 3300, 3700, 2300, 900, 1300, 2800, 1800, 1850,
+    3300, 3800, 225, 450, 700, 900, 1300, 1800, 2400, 2800, 3400, 3800, 3300, 2800,
+];
+/// Memory of the thirty deployments: those up to 64 are gibibytes, the others mebibytes.
+const MEMORY: [i64; 30] = [
+    300, 400, 700, 1, 2, 4, 8, 4, 16, 10, 64, 30, 32, 32, 30, 20, 30, 300, 500, 750, 1, 2, 4, 8,
+    16, 32, 28, 64, 13, 24,
+];
+/// The first so many have 35 replicas, the others 30.
+const LARGER: usize = 20;
+
+/// A deployment.
+#[derive(Clone, Debug, Default)]
+pub struct Deployment {
+    /// Name, and the value of its pods' label `app`.
+    pub name: String,
+    /// How many pods it has.
+    pub replicas: usize,
+    /// What each asks for, in millicores.
+    pub cpu_milli: i64,
+    /// What each asks for, in bytes.
+    pub memory: i64,
+    /// Labels of nodes over whose values its pods have to be spread, with a skew of one at most.
+    pub spread: Vec<&'static str>,
+    /// Labels of nodes whose values no two of its pods may share.
+    pub apart: Vec<&'static str>,
+}
+
+impl Deployment {
+    /// One of its pods.
+    pub fn pod(&self, at: usize) -> Pod {
+        let labels = label("app", &self.name);
+        let name = format!("{}-{at:04}", self.name);
+        let spread = self.spread.iter().map(|key| pods::spread(key, &labels));
+        let apart = self.apart.iter().map(|key| pods::term(key, &labels));
+        Pod {
+            spread: spread.collect(),
+            anti_affinity: apart.collect(),
+            owner: Some(Owner {
+                kind: "ReplicaSet".to_owned(),
+                name: self.name.clone(),
+                uid: self.name.clone(),
+            }),
+            labels,
+            ..pods::plain(&name, self.cpu_milli, self.memory)
+        }
+    }
+
+    /// All its pods.
+    pub fn pods(&self) -> impl Iterator<Item = Pod> {
+        (0..self.replicas).map(|at| self.pod(at))
+    }
+}
+
+/// The pods of thirty deployments of all sizes, each spread over zones. Of the first three no two
+/// pods share a host, the next three are spread over hosts.
+pub fn thirty() -> Vec<Pod> {
+    let deployment = |at: usize| Deployment {
+        name: format!("d{:02}", at + 1),
+        replicas: if at < LARGER { 35 } else { 30 },
+        cpu_milli: CPU_MILLI[at],
+        memory: MEMORY[at] * if MEMORY[at] <= 64 { GIB } else { MIB },
+        spread: if (3..6).contains(&at) {
+            vec![ZONE, HOSTNAME]
+        } else {
+            vec![ZONE]
+        },
+        apart: if at < 3 { vec![HOSTNAME] } else { Vec::new() },
+    };
+    let all: Vec<Deployment> = (0..CPU_MILLI.len()).map(deployment).collect();
+    all.iter().flat_map(Deployment::pods).collect()
+}
+
+/// The pods of two deployments, small and large, both spread over hosts.
+pub fn two() -> Vec<Pod> {
+    let deployment = |name: &str, cpu_milli, memory| Deployment {
+        name: name.to_owned(),
+        replicas: 500,
+        cpu_milli,
+        memory,
+        spread: vec![HOSTNAME],
+        ..Deployment::default()
+    };
+    let all = [
+        deployment("small", 900, 3100 * MIB),
+        deployment("large", 3500, 28 * GIB),
+    ];
+    all.iter().flat_map(Deployment::pods).collect()
+}

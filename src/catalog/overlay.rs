@@ -1,0 +1,375 @@
+//! Overlays applied: the catalog as one pool sees it.
+//! It must not know how an overlay was written, nor what the pool makes of the types.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::catalog::{Catalog, ec2};
+use crate::model::cluster::Cluster;
+use crate::model::id::PoolName;
+use crate::model::instance::InstanceType;
+use crate::model::labels::{NODE_CLASS, POOL};
+use crate::model::overlay::Overlay;
+use crate::model::pool::Pool;
+use crate::model::requirement::{Requirement, Requirements};
+
+/// What is set aside for huge pages, and so is no memory for anything else.
+const HUGE_PAGES: &str = "hugepages-";
+
+/// The catalogs of those pools of a cluster for which overlays make something different. To be made
+/// when the configuration or the catalog changes; asking is cheap.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolCatalogs {
+    by_pool: BTreeMap<PoolName, Catalog>,
+}
+
+impl PoolCatalogs {
+    /// What the overlays of a cluster make of this catalog.
+    pub fn new(plain: &Catalog, cluster: &Cluster) -> Self {
+        let different = cluster.pools.iter().filter_map(|pool| {
+            match overlaid(plain, &cluster.overlays, pool) {
+                Cow::Borrowed(_) => None,
+                Cow::Owned(own) => Some((pool.name.clone(), own)),
+            }
+        });
+        Self {
+            by_pool: different.collect(),
+        }
+    }
+
+    /// The catalog as a pool sees it; none where that is the catalog itself, or there is no such
+    /// pool.
+    pub fn get(&self, pool: &str) -> Option<&Catalog> {
+        self.by_pool.get(pool)
+    }
+}
+
+/// The catalog as a pool sees it, with overlays in the order of their application. What is not
+/// changed is shared.
+///
+/// Price and capacity are decided for each on its own: the first overlay that sets the price of an
+/// offering, or an amount of a type, is believed. An adjustment is always one of the catalog's own
+/// price. Two of one weight that turn out to be about the same offering are no fault: the order
+/// decides between them, there and nowhere else. Karpenter drops one of them altogether, so that a
+/// new instance type can undo an overlay that has nothing to do with it.
+/// Source: spec/scheduling.md §3.4.
+pub fn overlaid<'a>(catalog: &'a Catalog, overlays: &[Overlay], pool: &Pool) -> Cow<'a, Catalog> {
+    let mut labels = Requirements::from_labels(&pool.labels);
+    labels.add(POOL, Requirement::is_in([pool.name.as_str()]));
+    if let Some(class) = &pool.node_class {
+        labels.add(NODE_CLASS, Requirement::is_in([class.as_str()]));
+    }
+    let types = catalog.types();
+    let changed: Vec<InstanceType> = types
+        .filter_map(|it| changed(it, overlays, &labels))
+        .collect();
+    if changed.is_empty() {
+        return Cow::Borrowed(catalog);
+    }
+    Cow::Owned(catalog.with(changed))
+}
+
+/// The type as overlays make it; none where they leave it as it is.
+fn changed(
+    plain: &InstanceType,
+    overlays: &[Overlay],
+    labels: &Requirements,
+) -> Option<InstanceType> {
+    let mut own: Option<InstanceType> = None;
+    let mut priced = vec![false; plain.offerings.len()];
+    let mut amounts: BTreeSet<&str> = BTreeSet::new();
+    for overlay in overlays {
+        if !overlay.covers_type(labels, &plain.requirements) {
+            continue;
+        }
+        let covered: Vec<usize> = (0..plain.offerings.len())
+            .filter(|place| overlay.covers(&plain.offerings[*place]))
+            .collect();
+        if covered.is_empty() {
+            continue;
+        }
+        let own = own.get_or_insert_with(|| plain.clone());
+        if let Some(adjustment) = overlay.price {
+            for place in covered {
+                if !std::mem::replace(&mut priced[place], true) {
+                    let price = &mut own.offerings[place].price;
+                    *price = adjustment.apply(*price);
+                }
+            }
+        }
+        for (name, amount) in &overlay.capacity {
+            if amounts.insert(name) {
+                set_capacity(own, name, *amount);
+            }
+        }
+    }
+    let mut own = own?;
+    ec2::sort(&mut own.offerings);
+    (own != *plain).then_some(own)
+}
+
+/// Sets what a type has, and leaves what it keeps of it for itself as it is. Huge pages are taken
+/// out of the memory that pods may use.
+fn set_capacity(own: &mut InstanceType, name: &str, amount: i64) {
+    let before = own.capacity.get(name);
+    let kept = before - own.allocatable.get(name);
+    let left = amount.saturating_sub(kept).max(0);
+    for (side, amount) in [(&mut own.capacity, amount), (&mut own.allocatable, left)] {
+        match amount {
+            0 => drop(side.extended.remove(name)),
+            _ => drop(side.extended.insert(name.to_owned(), amount)),
+        }
+    }
+    if name.starts_with(HUGE_PAGES) {
+        let more = amount.saturating_sub(before);
+        let memory = own.allocatable.memory.saturating_sub(more);
+        own.allocatable.memory = memory.clamp(0, own.capacity.memory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use super::{PoolCatalogs, overlaid};
+    use crate::catalog::{Catalog, csv};
+    use crate::model::cluster::Cluster;
+    use crate::model::id::NodeClassName;
+    use crate::model::instance::{InstanceType, Price};
+    use crate::model::overlay::{Overlay, PriceAdjustment};
+    use crate::model::pool::Pool;
+    use crate::model::requirement::{Requirement, Requirements};
+
+    const GIB: i64 = 1 << 30;
+
+    /// Two types in zones eu-a and eu-b, on demand at 1 and 2 dollars, as spot at 0.35 and 0.7.
+    const TYPES: &str = "\
+type,arch,vcpu,memory_mib,cpu_manufacturer,hypervisor,bare_metal,current_generation,spot,enis,\
+ips_per_eni,network_cards,efa_max,trunking,branch_enis,network_mbps,ebs_mbps,nvme_gb,\
+encryption_in_transit,gpu_name,gpu_manufacturer,gpu_count,gpu_memory_mib,accelerator_name,\
+accelerator_manufacturer,accelerator_count,neuron_devices,neuron_cores,on_demand_usd_per_h,zones
+m7i.large,x86_64,2,8192,Intel,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,,,,,,,,,,1.0,ab
+g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,22888,,,,,,2.0,ab
+";
+
+    fn catalog() -> Catalog {
+        csv::parse_csv(TYPES, "eu-").expect("a catalog")
+    }
+
+    fn pool() -> Pool {
+        Pool {
+            node_class: Some(NodeClassName::from("al2023")),
+            labels: [("team".to_owned(), "ml".to_owned())].into(),
+            ..Pool::new("gpu")
+        }
+    }
+
+    /// An overlay from `name weight`, requirements `key=a,b` and `key!=a,b`, and what it does.
+    fn overlay(text: &str) -> Overlay {
+        let mut own = Overlay::default();
+        let mut words = text.split(' ');
+        own.name = words.next().expect("a name").to_owned();
+        own.weight = words.next().expect("a weight").parse().expect("a weight");
+        let mut requirements = Requirements::default();
+        let key = |name: &str| match name {
+            "type" => "node.kubernetes.io/instance-type".to_owned(),
+            "zone" => "topology.kubernetes.io/zone".to_owned(),
+            "buy" => "karpenter.sh/capacity-type".to_owned(),
+            "pool" => "karpenter.sh/nodepool".to_owned(),
+            "class" => "karpenter.k8s.aws/ec2nodeclass".to_owned(),
+            "team" => "team".to_owned(),
+            aws => format!("karpenter.k8s.aws/instance-{aws}"),
+        };
+        for word in words {
+            if let Some((resource, amount)) = word.split_once(':') {
+                let amount = amount.parse().expect("an amount");
+                own.capacity.insert(resource.to_owned(), amount);
+            } else if let Some((name, values)) = word.split_once("!=") {
+                requirements.add(&key(name), Requirement::not_in(values.split(',')));
+            } else if let Some((name, values)) = word.split_once('=') {
+                requirements.add(&key(name), Requirement::is_in(values.split(',')));
+            } else if word.starts_with(['+', '-']) {
+                own.price = PriceAdjustment::parse(word).ok();
+                assert!(own.price.is_some(), "{word}");
+            } else {
+                let price = Price::new(word.parse().expect("a price")).expect("a price");
+                own.price = Some(PriceAdjustment::Absolute(price));
+            }
+        }
+        Overlay {
+            requirements,
+            ..own
+        }
+    }
+
+    fn ordered(texts: &[&str]) -> Vec<Overlay> {
+        let mut all: Vec<Overlay> = texts.iter().map(|text| overlay(text)).collect();
+        all.sort_by(Overlay::order);
+        all
+    }
+
+    fn prices(it: &InstanceType) -> String {
+        let one = |zone: &str, bought: &str| {
+            let of = it.offerings.iter();
+            let mut of =
+                of.filter(|o| o.zone.as_str() == zone && o.capacity_type.as_str() == bought);
+            of.next()
+                .expect("an offering")
+                .price
+                .usd_per_h()
+                .to_string()
+        };
+        let all =
+            ["eu-a", "eu-b"].map(|zone| [one(zone, "on-demand"), one(zone, "spot")].join("/"));
+        all.join(" ")
+    }
+
+    /// Overlays, and then the prices of m7i.large and g5.large, on demand and as spot, in both
+    /// zones. The rules of spec/scheduling.md §3.4.
+    #[test]
+    fn prices_follow_the_overlays() {
+        let (m7i, g5) = ("1/0.35 1/0.35", "2/0.7 2/0.7");
+        let rows: [(&[&str], &str, &str); 22] = [
+            (&[], m7i, g5),
+            // What a type must be: one label, several, one it lacks, one nobody defines.
+            (&["x 0 family=m7i 0.5"], "0.5/0.5 0.5/0.5", g5),
+            (
+                &["x 0 family=m7i,g5 category!=g -50%"],
+                "0.5/0.175 0.5/0.175",
+                g5,
+            ),
+            (&["x 0 gpu-name!=a10g +1"], "2/1.35 2/1.35", g5),
+            (&["x 0 gpu-name=a10g +1"], m7i, "3/1.7 3/1.7"),
+            (&["x 0 no-such=a 9"], m7i, g5),
+            (&["x 0 type=m7i.large no-such!=a 9"], "9/9 9/9", g5),
+            // Only the offerings that fit.
+            (
+                &["x 0 family=m7i zone=eu-a buy=on-demand 0.9"],
+                "0.9/0.35 1/0.35",
+                g5,
+            ),
+            (&["x 0 buy=spot -100%"], "1/0 1/0", "2/0 2/0"),
+            (&["x 0 zone=eu-c 9"], m7i, g5),
+            // The pool, its labels and its node class.
+            (&["x 0 pool=gpu family=g5 5"], m7i, "5/5 5/5"),
+            (&["x 0 pool=general family=g5 5"], m7i, g5),
+            (&["x 0 pool!=general family=g5 5"], m7i, "5/5 5/5"),
+            (&["x 0 team=ml family=g5 5"], m7i, "5/5 5/5"),
+            (&["x 0 team=web family=g5 5"], m7i, g5),
+            (&["x 0 class=al2023 family=g5 5"], m7i, "5/5 5/5"),
+            // The heavier wins, and is not adjusted any further; of one weight, the last by name.
+            (&["a 5 family=m7i 7", "b 1 family=m7i -50%"], "7/7 7/7", g5),
+            (
+                &["a 1 family=m7i 7", "b 5 family=m7i -50%"],
+                "0.5/0.175 0.5/0.175",
+                g5,
+            ),
+            (&["a 0 family=m7i 7", "b 0 category=m 8"], "8/8 8/8", g5),
+            // Each offering for itself: what the heavier does not cover the lighter may.
+            (
+                &["a 5 family=m7i zone=eu-a 7", "b 1 category=m 8"],
+                "7/7 8/8",
+                g5,
+            ),
+            // One that says nothing of prices does not stand in the way of one that does.
+            (
+                &["a 5 family=m7i example.com/dev:1", "b 1 family=m7i 8"],
+                "8/8 8/8",
+                g5,
+            ),
+            (&["x 0 family=m7i -0.4"], "0.6/0 0.6/0", g5),
+        ];
+        for (texts, m7i, g5) in rows {
+            let plain = catalog();
+            let own = overlaid(&plain, &ordered(texts), &pool());
+            for (name, expect) in [("m7i.large", m7i), ("g5.large", g5)] {
+                let it = own.get(name).expect("a type");
+                assert_eq!(prices(it), expect, "{name} {texts:?}");
+                assert!(it.offerings.is_sorted_by_key(|it| it.price), "{texts:?}");
+                let before = plain.get(name).expect("a type");
+                assert_eq!(it.allocatable.cpu_milli, before.allocatable.cpu_milli);
+                assert_eq!(it.requirements, before.requirements);
+            }
+        }
+    }
+
+    /// Overlays, a resource, and how much of it m7i.large and g5.large then have for pods.
+    #[test]
+    fn capacity_follows_the_overlays() {
+        let rows: [(&[&str], &str, [i64; 2]); 9] = [
+            (&[], "nvidia.com/gpu", [0, 1]),
+            (
+                &["x 0 family=m7i example.com/dev:4"],
+                "example.com/dev",
+                [4, 0],
+            ),
+            (
+                &["x 0 category!=x nvidia.com/gpu:8"],
+                "nvidia.com/gpu",
+                [8, 8],
+            ),
+            (
+                &["x 0 category!=x nvidia.com/gpu:0"],
+                "nvidia.com/gpu",
+                [0, 0],
+            ),
+            // All of the type, if any of its offerings fits.
+            (
+                &["x 0 zone=eu-b example.com/dev:4"],
+                "example.com/dev",
+                [4, 4],
+            ),
+            (
+                &["x 0 zone=eu-c example.com/dev:4"],
+                "example.com/dev",
+                [0, 0],
+            ),
+            // The first is believed, and different resources do not meet.
+            (&["a 5 family=g5 d:1", "b 1 family=g5 d:2 e:3"], "d", [0, 1]),
+            (&["a 5 family=g5 d:1", "b 1 family=g5 d:2 e:3"], "e", [0, 3]),
+            (&["a 0 family=g5 d:1", "b 0 family=g5 d:2"], "d", [0, 2]),
+        ];
+        for (texts, resource, expect) in rows {
+            let plain = catalog();
+            let own = overlaid(&plain, &ordered(texts), &pool());
+            let got = ["m7i.large", "g5.large"].map(|name| {
+                let it = own.get(name).expect("a type");
+                assert_eq!(it.capacity.get(resource), it.allocatable.get(resource));
+                it.allocatable.get(resource)
+            });
+            assert_eq!(got, expect, "{texts:?} {resource}");
+        }
+    }
+
+    #[test]
+    fn huge_pages_are_no_memory_for_pods() {
+        let plain = catalog();
+        let before = plain.get("m7i.large").expect("a type");
+        for (amount, taken) in [(0, 0), (GIB, GIB), (64 * GIB, before.allocatable.memory)] {
+            let text = format!("x 0 family=m7i hugepages-2Mi:{amount}");
+            let own = overlaid(&plain, &ordered(&[&text]), &pool());
+            let own = own.get("m7i.large").expect("a type");
+            assert_eq!(own.allocatable.memory, before.allocatable.memory - taken);
+            assert_eq!(own.capacity.memory, before.capacity.memory);
+            assert_eq!(own.allocatable.get("hugepages-2Mi"), amount);
+        }
+    }
+
+    #[test]
+    fn a_pool_without_overlays_of_its_own_sees_the_catalog_itself() {
+        let overlays = ordered(&["x 0 pool=gpu family=g5 5", "y 0 family=m7i 1 -0%"]);
+        let plain = catalog();
+        let other = overlaid(&plain, &overlays, &Pool::new("general"));
+        assert!(matches!(other, Cow::Borrowed(_)));
+        let cluster = Cluster {
+            pools: vec![pool(), Pool::new("general")],
+            overlays,
+            ..Cluster::default()
+        };
+        let all = PoolCatalogs::new(&plain, &cluster);
+        for (name, expect) in [("gpu", Some("5/5 5/5")), ("general", None), ("", None)] {
+            let own = all.get(name).and_then(|own| own.get("g5.large"));
+            assert_eq!(own.map(prices).as_deref(), expect, "{name}");
+        }
+    }
+}

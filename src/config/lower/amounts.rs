@@ -1,0 +1,67 @@
+//! Lowers maps of quantities: limits, and what pods ask for.
+//! It must not know whose they are.
+
+use crate::config::problem::ProblemCode;
+use crate::config::read::{Reader, Section};
+use crate::config::report::Finding;
+use crate::config::syntax::PathStep;
+use crate::model::pool::Limits;
+use crate::model::quantity::Resources;
+
+/// The limits on nodes in the argument `limits`.
+pub(super) fn limits(section: &Section) -> Limits {
+    let mut limits = Limits::default();
+    for (name, amount) in section.quantities("limits") {
+        if name == "nodes" {
+            limits.nodes = u32::try_from(*amount).ok();
+        } else {
+            limits.capacity.push((name.clone(), *amount));
+        }
+    }
+    limits.capacity.sort();
+    limits
+}
+
+/// What a pod asks for that has these amounts.
+pub(super) fn requests(amounts: &[(String, i64)]) -> Resources {
+    let mut all = Resources {
+        pods: 1,
+        ..Resources::default()
+    };
+    for (name, amount) in amounts {
+        match name.as_str() {
+            "cpu" => all.cpu_milli = *amount,
+            "memory" => all.memory = *amount,
+            "ephemeral-storage" => all.ephemeral_storage = *amount,
+            other => drop(all.extended.insert(other.to_owned(), *amount)),
+        }
+    }
+    all
+}
+
+/// Whether a map of quantities was written that has any, be it a wrong one.
+pub(super) fn says_amounts(section: &Section, argument: &str) -> bool {
+    let fine = section.get(argument).is_some();
+    section.has(argument) && !(fine && section.quantities(argument).is_empty())
+}
+
+/// Reports those of these names that a map of quantities must not have, and says whether it did.
+pub(super) fn refuse_names(
+    reader: &Reader<'_>,
+    section: &Section,
+    argument: &str,
+    (names, why): (&[&str], &str),
+) -> bool {
+    let amounts = section.quantities(argument).iter();
+    let refused: Vec<&String> = amounts
+        .map(|(name, _)| name)
+        .filter(|name| names.contains(&name.as_str()))
+        .collect();
+    for name in &refused {
+        let span = section.inner_span(argument, PathStep::KeyItself((*name).clone()));
+        let detail = format!("{name:?} is not expected in {argument}: {why}.");
+        let finding = Finding::error(ProblemCode::InvalidValue, span, detail);
+        reader.reporter.add(finding.within(&section.title));
+    }
+    !refused.is_empty()
+}

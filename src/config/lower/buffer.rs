@@ -1,0 +1,293 @@
+//! Lowers buffers, and checks that what they keep room for can be had.
+//! It must not know which nodes there are.
+
+use crate::config::lower::amounts::{refuse_names, requests, says_amounts};
+use crate::config::lower::schedule::Schedules;
+use crate::config::lower::{Blocks, cluster_patterns, covers, pool};
+use crate::config::names::{label_key_fault, label_value_fault, name_fault};
+use crate::config::problem::ProblemCode;
+use crate::config::read::{Reader, Section};
+use crate::config::report::Finding;
+use crate::config::syntax::PathStep;
+use crate::model::buffer::{Buffer, BufferPod, Scalable, ScalableKind};
+use crate::model::cluster::Cluster;
+use crate::model::id::PoolName;
+use crate::model::labels::{POOL, normalized, restriction};
+use crate::model::taint::{Effect, Taint, Toleration, TolerationOperator};
+
+/// A buffer, and the clusters it is for.
+pub(super) struct Draft {
+    buffer: Buffer,
+    /// Names of clusters, or patterns.
+    pub(super) clusters: Vec<String>,
+    pub(super) section: Section,
+}
+
+pub(super) fn lower(
+    reader: &Reader<'_>,
+    blocks: &Blocks<'_>,
+    pools: &[pool::Draft],
+    schedules: &Schedules,
+) -> Vec<Draft> {
+    let sections = reader.sections(blocks, "buffer");
+    sections
+        .into_iter()
+        .map(|section| one(reader, section, pools, schedules))
+        .collect()
+}
+
+/// Gives a cluster its buffers. One that is pinned to a pool is only for clusters that have it.
+pub(super) fn give(drafts: &[Draft], cluster: &mut Cluster) {
+    let mut all = Vec::new();
+    for draft in drafts
+        .iter()
+        .filter(|draft| covers(&draft.clusters, cluster))
+    {
+        let mut buffer = draft.buffer.clone();
+        if let Some(name) = &buffer.pool {
+            let Some(pool) = cluster.pool(name.as_str()) else {
+                continue;
+            };
+            if let Some(pod) = &mut buffer.pod {
+                pod.tolerations.extend(pool.taints.iter().map(tolerated));
+            }
+        }
+        all.push(buffer);
+    }
+    all.sort_by(|one, other| one.name.cmp(&other.name));
+    cluster.buffers = all;
+}
+
+/// Buffers that no cluster has, or not one that they name.
+pub(super) fn check_clusters(reader: &Reader<'_>, drafts: &[Draft], clusters: &[&Cluster]) {
+    for draft in drafts {
+        let Some(pool) = &draft.buffer.pool else {
+            continue;
+        };
+        let lacks = |cluster: &&&Cluster| cluster.pool(pool.as_str()).is_none();
+        let own = clusters.iter().filter(|it| covers(&draft.clusters, it));
+        let nowhere = own.clone().all(|cluster| lacks(&cluster));
+        for cluster in own.filter(lacks) {
+            let named = draft
+                .clusters
+                .iter()
+                .position(|name| *name == cluster.name.0);
+            if let Some(index) = named {
+                let span = draft.section.inner_span("clusters", PathStep::Index(index));
+                let detail = format!(
+                    "The pool {:?} is not for the cluster {:?}, but the buffer is.",
+                    pool.as_str(),
+                    cluster.name.as_str()
+                );
+                let finding = Finding::error(ProblemCode::UnknownReference, span, detail)
+                    .also(draft.section.span("pool"), "the pool")
+                    .within(&draft.section.title);
+                reader.reporter.add(finding);
+            }
+        }
+        if nowhere && !clusters.is_empty() {
+            let detail = format!(
+                "None of the clusters the buffer is for has the pool {:?}.",
+                pool.as_str()
+            );
+            let span = draft.section.span("pool");
+            let finding = Finding::warning(ProblemCode::MatchesNothing, span, detail);
+            reader.reporter.add(finding.within(&draft.section.title));
+        }
+    }
+}
+
+fn one(
+    reader: &Reader<'_>,
+    section: Section,
+    pools: &[pool::Draft],
+    schedules: &Schedules,
+) -> Draft {
+    let name = section.label();
+    if let Some(why) = name_fault(name).filter(|_| !name.is_empty()) {
+        let detail = format!("{name:?} cannot be the name of a buffer. {why}");
+        let finding = Finding::error(ProblemCode::InvalidLabel, section.label_span(), detail);
+        reader.reporter.add(finding.within(&section.title));
+    }
+    check_count(reader, &section);
+    check_static(reader, &section, pools);
+    let limits = section.quantities("limits").to_vec();
+    let during = section.reference("during");
+    let buffer = Buffer {
+        name: name.to_owned(),
+        pool: section.reference("pool").map(PoolName::from),
+        replicas: section.count("replicas"),
+        percentage: section.count("percentage"),
+        scalable: section.block("scalable").and_then(scalable),
+        pod: section
+            .block("pod")
+            .map(|inner| pod(reader, &section, inner)),
+        during: during.and_then(|name| schedules.get(name).cloned().flatten()),
+        limits,
+    };
+    check_limits(reader, &section, &buffer);
+    Draft {
+        buffer,
+        clusters: cluster_patterns(&section),
+        section,
+    }
+}
+
+/// Whether it says for how many pods, and what these are like.
+fn check_count(reader: &Reader<'_>, section: &Section) {
+    let report = |code, detail: &str, label: &str, help: &str| {
+        let mut finding = Finding::error(code, section.header, detail)
+            .help(help)
+            .within(&section.title);
+        if !label.is_empty() {
+            finding = finding.label(label);
+        }
+        reader.reporter.add(finding);
+    };
+    if !["replicas", "percentage"]
+        .iter()
+        .any(|name| section.has(name))
+        && !says_amounts(section, "limits")
+    {
+        report(
+            ProblemCode::MissingArgument,
+            "The buffer does not say for how many pods it keeps room.",
+            "",
+            "write one of replicas, percentage and limits",
+        );
+    }
+    let (pod, scalable) = (section.block("pod"), section.block("scalable"));
+    if section.has("percentage") && scalable.is_none() {
+        report(
+            ProblemCode::MissingBlock,
+            "percentage is a share of a workload, and none is named.",
+            "scalable is missing",
+            "write scalable { … } with kind, namespace and name",
+        );
+    } else if pod.is_none() && scalable.is_none() {
+        report(
+            ProblemCode::MissingBlock,
+            "The buffer does not say what the pods are like that it keeps room for.",
+            "pod is missing",
+            "write pod { requests = { cpu = 1, memory = \"2Gi\" } }, or name a workload with \
+             scalable { … }",
+        );
+    }
+}
+
+/// A static pool makes no nodes for pods, virtual ones among them.
+fn check_static(reader: &Reader<'_>, section: &Section, pools: &[pool::Draft]) {
+    let Some(name) = section.reference("pool") else {
+        return;
+    };
+    let found = pools.iter().find(|draft| draft.pool.name.as_str() == name);
+    let Some(draft) = found.filter(|draft| draft.pool.replicas.is_some()) else {
+        return;
+    };
+    let detail = format!("The pool {name:?} is static: no node is made in it for pods to come.");
+    let finding = Finding::error(ProblemCode::Conflict, section.span("pool"), detail)
+        .also(draft.section.span("replicas"), "it has so many nodes")
+        .within(&section.title);
+    reader.reporter.add(finding);
+}
+
+fn scalable(section: &Section) -> Option<Scalable> {
+    Some(Scalable {
+        kind: ScalableKind::parse(section.text("kind")?)?,
+        namespace: section.owned("namespace")?,
+        name: section.owned("name")?,
+    })
+}
+
+fn pod(reader: &Reader<'_>, buffer: &Section, section: &Section) -> BufferPod {
+    let counted = (&["nodes", "pods"][..], "no pod asks for it");
+    let refused = refuse_names(reader, section, "requests", counted);
+    let amounts = section.quantities("requests");
+    let nothing = amounts.iter().all(|(_, amount)| *amount == 0);
+    if nothing && !refused && section.get("requests").is_some() {
+        let detail = "Pods that ask for nothing need no room.";
+        let code = ProblemCode::InvalidValue;
+        let finding = Finding::error(code, section.span("requests"), detail);
+        reader.reporter.add(finding.within(&section.title));
+    }
+    let node_selector = section.map("node_selector");
+    for key in node_selector.keys() {
+        let span = section.inner_span("node_selector", PathStep::KeyItself(key.clone()));
+        let finding = if let Some(why) = restriction(key) {
+            let detail = format!("A pod cannot ask for the label {key:?}: {why}.");
+            Finding::error(ProblemCode::RestrictedLabel, span, detail)
+        } else if let Some(pool) = buffer.get("pool").filter(|_| normalized(key) == POOL) {
+            let detail = "The buffer names its pool with pool, or here, not both.";
+            Finding::error(ProblemCode::Conflict, span, detail).also(pool.name_span, "")
+        } else {
+            continue;
+        };
+        reader.reporter.add(finding.within(&section.title));
+    }
+    let tolerations = section.blocks("toleration");
+    BufferPod {
+        requests: requests(amounts),
+        node_selector,
+        tolerations: tolerations
+            .filter_map(|inner| toleration(reader, inner))
+            .collect(),
+    }
+}
+
+fn toleration(reader: &Reader<'_>, section: &Section) -> Option<Toleration> {
+    let key = section.label();
+    // An empty label has been reported as such.
+    let key_fault = label_key_fault(key).filter(|_| !key.is_empty());
+    let value = section.text("value");
+    let value_fault = value.and_then(label_value_fault);
+    let (what, text, why, span) = match (key_fault, value_fault) {
+        (Some(why), _) => ("key", key, why, section.label_span()),
+        (None, Some(why)) => (
+            "value",
+            value.unwrap_or_default(),
+            why,
+            section.span("value"),
+        ),
+        (None, None) => {
+            let operator = match value {
+                Some(_) => TolerationOperator::Equal,
+                None => TolerationOperator::Exists,
+            };
+            return Some(Toleration {
+                key: key.to_owned(),
+                operator,
+                value: value.unwrap_or_default().to_owned(),
+                effect: section.text("effect").and_then(Effect::parse),
+            });
+        }
+    };
+    let detail = format!("{text:?} cannot be a taint's {what}. {why}");
+    let finding = Finding::error(ProblemCode::InvalidLabel, span, detail);
+    reader.reporter.add(finding.within(&section.title));
+    None
+}
+
+fn tolerated(taint: &Taint) -> Toleration {
+    Toleration {
+        key: taint.key.clone(),
+        operator: TolerationOperator::Equal,
+        value: taint.value.clone(),
+        effect: Some(taint.effect),
+    }
+}
+
+/// Limits on what the pods do not ask for have no effect.
+fn check_limits(reader: &Reader<'_>, section: &Section, buffer: &Buffer) {
+    let Some(pod) = &buffer.pod else {
+        return;
+    };
+    for (name, _) in &buffer.limits {
+        if pod.requests.get(name) > 0 {
+            continue;
+        }
+        let span = section.inner_span("limits", PathStep::KeyItself(name.clone()));
+        let detail = format!("The pods ask for no {name}, so this limit has no effect.");
+        let finding = Finding::warning(ProblemCode::Unused, span, detail);
+        reader.reporter.add(finding.within(&section.title));
+    }
+}

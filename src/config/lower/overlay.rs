@@ -1,0 +1,186 @@
+//! Lowers overlays, and finds those that contradict each other.
+//! It must not know which instance types there are.
+
+use crate::config::lower::amounts::{refuse_names, says_amounts};
+use crate::config::lower::requirement::{self, Whose};
+use crate::config::lower::{Blocks, cluster_patterns, covers, pool};
+use crate::config::names::name_fault;
+use crate::config::problem::ProblemCode;
+use crate::config::read::{Reader, Section};
+use crate::config::report::Finding;
+use crate::config::source::Span;
+use crate::config::syntax::PathStep;
+use crate::config::value::nearest;
+use crate::model::cluster::Cluster;
+use crate::model::instance::Price;
+use crate::model::labels::{POOL, normalized};
+use crate::model::overlay::{Overlay, PriceAdjustment};
+
+/// An overlay, and the clusters it is for.
+pub(super) struct Draft {
+    overlay: Overlay,
+    /// Names of clusters, or patterns.
+    pub(super) clusters: Vec<String>,
+    pub(super) section: Section,
+}
+
+/// What every instance type has, and what it has not. Source: spec/scheduling.md §3.4.
+const MEASURED: (&[&str], &str) = (
+    &["cpu", "memory", "ephemeral-storage", "pods", "nodes"],
+    "an overlay adds devices and the like, and leaves alone what every node has",
+);
+
+pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>, pools: &[pool::Draft]) -> Vec<Draft> {
+    let sections = reader.sections(blocks, "overlay");
+    sections
+        .into_iter()
+        .map(|section| one(reader, section, pools))
+        .collect()
+}
+
+/// Gives a cluster its overlays, in the order of their application.
+pub(super) fn give(drafts: &[Draft], cluster: &mut Cluster) {
+    let own = drafts
+        .iter()
+        .filter(|draft| covers(&draft.clusters, cluster));
+    let mut own: Vec<Overlay> = own.map(|draft| draft.overlay.clone()).collect();
+    own.sort_by(Overlay::order);
+    cluster.overlays = own;
+}
+
+fn one(reader: &Reader<'_>, section: Section, pools: &[pool::Draft]) -> Draft {
+    let name = section.label();
+    if let Some(why) = name_fault(name).filter(|_| !name.is_empty()) {
+        let detail = format!("{name:?} cannot be the name of an overlay. {why}");
+        let finding = Finding::error(ProblemCode::InvalidLabel, section.label_span(), detail);
+        reader.reporter.add(finding.within(&section.title));
+    }
+    if section.block("require").is_none() {
+        let detail = "The overlay does not say which instance types it is about.";
+        let finding = Finding::error(ProblemCode::MissingBlock, section.header, detail)
+            .label("require is missing")
+            .help(
+                "write require \"KEY\" { in = […] }; \"kubernetes.io/os\" { exists = true } is \
+                   about all of them",
+            )
+            .within(&section.title);
+        reader.reporter.add(finding);
+    }
+    check_pools(reader, &section, pools);
+    let absolute = section.number("price").and_then(Price::new);
+    let price = absolute.map(PriceAdjustment::Absolute);
+    check_effect(reader, &section);
+    refuse_names(reader, &section, "capacity", MEASURED);
+    let capacity = section.quantities("capacity").iter().cloned();
+    let overlay = Overlay {
+        name: name.to_owned(),
+        weight: section.count("weight").unwrap_or_default(),
+        requirements: requirement::lower(reader, &section, Whose::Overlay),
+        price: price.or(section.price_adjustment("price_adjustment")),
+        capacity: capacity.collect(),
+    };
+    Draft {
+        overlay,
+        clusters: cluster_patterns(&section),
+        section,
+    }
+}
+
+/// Whether it says anything, and not two things of one price.
+fn check_effect(reader: &Reader<'_>, section: &Section) {
+    if let (Some(price), Some(adjustment)) = (section.get("price"), section.get("price_adjustment"))
+    {
+        let detail = "price and price_adjustment exclude each other.";
+        let finding = Finding::error(ProblemCode::Conflict, adjustment.name_span, detail)
+            .also(price.name_span, "");
+        reader.reporter.add(finding.within(&section.title));
+    }
+    if !["price", "price_adjustment"]
+        .iter()
+        .any(|name| section.has(name))
+        && !says_amounts(section, "capacity")
+    {
+        let detail = "The overlay changes nothing.";
+        let finding = Finding::error(ProblemCode::MissingArgument, section.header, detail)
+            .help("write one of price, price_adjustment and capacity")
+            .within(&section.title);
+        reader.reporter.add(finding);
+    }
+}
+
+/// Pools it names that are not there.
+fn check_pools(reader: &Reader<'_>, section: &Section, pools: &[pool::Draft]) {
+    let named = section.blocks("require");
+    for inner in named.filter(|inner| normalized(inner.label()) == POOL) {
+        for argument in ["in", "not_in"] {
+            let names = inner.texts(argument).unwrap_or_default().iter();
+            for (index, name) in names.enumerate() {
+                let mut known = pools.iter().map(|draft| draft.pool.name.as_str());
+                if known.clone().any(|own| own == name) {
+                    continue;
+                }
+                let span = inner.inner_span(argument, PathStep::Index(index));
+                let detail = format!("There is no pool {name:?}.");
+                let near = nearest(name, known.by_ref());
+                let finding = Finding::error(ProblemCode::UnknownReference, span, detail)
+                    .maybe_help(near.map(|near| format!("did you mean {near:?}?")))
+                    .within(&inner.title);
+                reader.reporter.add(finding);
+            }
+        }
+    }
+}
+
+/// Overlays of one weight that say different things of the same. What can only be known with the
+/// catalog is decided by the order of their application.
+pub(super) fn check_conflicts(reader: &Reader<'_>, drafts: &[Draft], clusters: &[&Cluster]) {
+    for (index, draft) in drafts.iter().enumerate() {
+        for other in &drafts[..index] {
+            let meet = draft.overlay.weight == other.overlay.weight
+                && draft.overlay.overlaps(&other.overlay)
+                && clusters.iter().any(|cluster| {
+                    covers(&draft.clusters, cluster) && covers(&other.clusters, cluster)
+                });
+            let clash = clash(draft, other).filter(|_| meet);
+            // Two blocks of one label have been reported as such.
+            let Some((what, span, before)) = clash.filter(|_| !same_name(draft, other)) else {
+                continue;
+            };
+            let detail = format!(
+                "The overlays {:?} and {:?} have the same weight, {}, and both set {what} of the \
+                 same instance types.",
+                other.overlay.name, draft.overlay.name, draft.overlay.weight
+            );
+            let finding = Finding::error(ProblemCode::Conflict, span, detail)
+                .also(before, "")
+                .help("give a higher weight to the one that is to be believed")
+                .within(&draft.section.title);
+            reader.reporter.add(finding);
+        }
+    }
+}
+
+fn same_name(one: &Draft, other: &Draft) -> bool {
+    one.overlay.name == other.overlay.name
+}
+
+/// What two overlays both set, and where.
+fn clash(one: &Draft, other: &Draft) -> Option<(String, Span, Span)> {
+    if one.overlay.price.is_some() && other.overlay.price.is_some() {
+        let place = |draft: &Draft| {
+            let names = ["price", "price_adjustment"].iter();
+            let mut places = names.filter_map(|name| draft.section.get(name));
+            places.next().map(|read| read.name_span)
+        };
+        return Some(("the price".to_owned(), place(one)?, place(other)?));
+    }
+    let name = one.overlay.capacity.keys().find(|name| {
+        let theirs = &other.overlay.capacity;
+        theirs.contains_key(*name)
+    })?;
+    let place = |draft: &Draft| {
+        let step = PathStep::KeyItself(name.clone());
+        draft.section.inner_span("capacity", step)
+    };
+    Some((format!("{name:?}"), place(one), place(other)))
+}

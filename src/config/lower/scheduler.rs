@@ -1,0 +1,165 @@
+//! Lowers the scheduler: how pods are collected, and how nodes are planned for them.
+//! It must not know the clusters, which all have the same.
+
+use std::collections::BTreeSet;
+
+use jiff::SignedDuration;
+
+use crate::config::lower::Blocks;
+use crate::config::names::label_key_fault;
+use crate::config::problem::ProblemCode;
+use crate::config::read::{Reader, Section};
+use crate::config::report::Finding;
+use crate::config::schema::duration_text;
+use crate::config::source::Span;
+use crate::config::syntax::PathStep;
+use crate::model::affinity::Spread;
+use crate::model::cluster::{Batching, MinValuesPolicy, PreferencePolicy, Scheduling};
+use crate::model::instance::Price;
+
+/// The scheduler that takes pods that name none.
+const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
+pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> (Batching, Scheduling) {
+    let sections = reader.sections(blocks, "scheduler");
+    match sections.first() {
+        Some(section) => (batching(reader, section), scheduling(reader, section)),
+        None => (Batching::default(), Scheduling::default()),
+    }
+}
+
+fn batching(reader: &Reader<'_>, section: &Section) -> Batching {
+    let default = Batching::default();
+    let batching = Batching {
+        idle: section.duration("batch_idle").unwrap_or(default.idle),
+        max: section.duration("batch_max").unwrap_or(default.max),
+    };
+    if batching.idle > batching.max {
+        let text = |duration: SignedDuration| {
+            duration_text(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
+        };
+        let detail = format!(
+            "batch_idle is {}, which is longer than batch_max, {}.",
+            text(batching.idle),
+            text(batching.max)
+        );
+        let (one, other) = match section.get("batch_idle") {
+            Some(_) => ("batch_idle", "batch_max"),
+            None => ("batch_max", "batch_idle"),
+        };
+        let mut finding = Finding::error(ProblemCode::OutOfRange, section.span(one), detail)
+            .within(&section.title);
+        if section.get(other).is_some() {
+            finding = finding.also(section.span(other), "");
+        }
+        reader.reporter.add(finding);
+    }
+    batching
+}
+
+fn scheduling(reader: &Reader<'_>, section: &Section) -> Scheduling {
+    let default = Scheduling::default();
+    let node_price = section.number("node_price").and_then(Price::new);
+    // The schema keeps it between 1 and 100.
+    let percent = |ratio: f64| (ratio * 100.0).round() as u32;
+    let ratio = section.number("alternative_price_ratio").map(percent);
+    let cutoff = section.whole("priority_cutoff");
+    Scheduling {
+        preferences: match section.text("preference_policy") {
+            Some("ignore") => PreferencePolicy::Ignore,
+            _ => PreferencePolicy::Respect,
+        },
+        min_values: match section.text("min_values_policy") {
+            Some("best_effort") => MinValuesPolicy::BestEffort,
+            _ => MinValuesPolicy::Strict,
+        },
+        node_price: node_price.unwrap_or(default.node_price),
+        alternatives: section
+            .count("alternatives")
+            .unwrap_or(default.alternatives),
+        alternative_price_percent: ratio.unwrap_or(default.alternative_price_percent),
+        priority_cutoff: cutoff.and_then(|cutoff| i32::try_from(cutoff).ok()),
+        schedulers: schedulers(reader, section).unwrap_or(default.schedulers),
+        default_spread: default_spread(reader, section),
+    }
+}
+
+fn schedulers(reader: &Reader<'_>, section: &Section) -> Option<BTreeSet<String>> {
+    let names = section.texts("schedulers")?;
+    let report = |span: Span, detail: &str| {
+        let finding = Finding::error(ProblemCode::InvalidValue, span, detail)
+            .help(format!("write schedulers = [{DEFAULT_SCHEDULER:?}]"))
+            .within(&section.title);
+        reader.reporter.add(finding);
+    };
+    if names.is_empty() {
+        let detail = "Without any scheduler no pod is ever placed.";
+        report(section.span("schedulers"), detail);
+    }
+    let mut all = BTreeSet::new();
+    for (index, name) in names.iter().enumerate() {
+        if name.is_empty() {
+            let span = section.inner_span("schedulers", PathStep::Index(index));
+            report(span, "A scheduler has a name.");
+        }
+        if name == DEFAULT_SCHEDULER {
+            all.insert(String::new());
+        }
+        all.insert(name.clone());
+    }
+    Some(all)
+}
+
+/// Spread of pods that declare none. Its rules are those of kube-scheduler for
+/// `defaultConstraints`; that there is no selector is left to the schema.
+fn default_spread(reader: &Reader<'_>, section: &Section) -> Vec<Spread> {
+    let mut all: Vec<(Spread, Span)> = Vec::new();
+    for inner in section.blocks("default_spread") {
+        let key = inner.label();
+        if let Some(why) = label_key_fault(key).filter(|_| !key.is_empty()) {
+            let detail = format!("{key:?} cannot be a topology key. {why}");
+            let code = ProblemCode::InvalidLabel;
+            let finding = Finding::error(code, inner.label_span(), detail);
+            reader.reporter.add(finding.within(&inner.title));
+        }
+        let policy =
+            |name: &str, default: bool| inner.text(name).map_or(default, |it| it == "Honor");
+        let (Some(max_skew), Some(unsatisfiable)) =
+            (inner.count("max_skew"), inner.text("when_unsatisfiable"))
+        else {
+            continue;
+        };
+        let spread = Spread {
+            selector: None,
+            topology_key: key.to_owned(),
+            max_skew,
+            min_domains: inner.count("min_domains").unwrap_or(1),
+            honors_affinity: policy("node_affinity_policy", true),
+            honors_taints: policy("node_taints_policy", false),
+            is_hard: unsatisfiable == "DoNotSchedule",
+        };
+        if let Some(least) = inner.get("min_domains").filter(|_| !spread.is_hard) {
+            let detail = "min_domains counts only where the spread must hold.";
+            let finding = Finding::error(ProblemCode::Conflict, least.name_span, detail)
+                .also(inner.span("when_unsatisfiable"), "it is a wish")
+                .within(&inner.title);
+            reader.reporter.add(finding);
+        }
+        let same = |(other, _): &&(Spread, Span)| {
+            other.topology_key == key && other.is_hard == spread.is_hard
+        };
+        if let Some((_, before)) = all.iter().find(same) {
+            let detail = format!("Pods are spread over {key:?} with {unsatisfiable} twice.");
+            let finding = Finding::error(ProblemCode::DuplicateBlock, inner.header, detail)
+                .label("again here")
+                .also(*before, "first here")
+                .within(&inner.title);
+            reader.reporter.add(finding);
+        }
+        all.push((spread, inner.header));
+    }
+    // The order of files and blocks means nothing.
+    let mut all: Vec<Spread> = all.into_iter().map(|(spread, _)| spread).collect();
+    all.sort();
+    all
+}

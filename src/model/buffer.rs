@@ -1,0 +1,420 @@
+//! Buffers: room that is kept free for pods still to come, by virtual pods that take it.
+//! It must not know how they are placed, nor what becomes of them.
+//!
+//! Source: spec/scheduling.md §3.5.
+
+use jiff::Timestamp;
+
+use crate::model::id::{PodKey, PoolName};
+use crate::model::labels::{Labels, POOL};
+use crate::model::pod::Pod;
+use crate::model::quantity::Resources;
+use crate::model::taint::Toleration;
+use crate::model::window::Window;
+
+/// Namespace of virtual pods. No namespace of Kubernetes has a tilde in it, and every one sorts
+/// before it.
+const NAMESPACE: &str = "~buffer";
+
+/// Virtual pods of one buffer at most, whatever it asks for.
+pub const PODS_MAX: u32 = 10_000;
+
+/// The kinds of workload a buffer can be a share of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScalableKind {
+    /// A Deployment.
+    Deployment,
+    /// A StatefulSet.
+    StatefulSet,
+    /// A ReplicaSet.
+    ReplicaSet,
+}
+
+impl ScalableKind {
+    /// All of them, as Kubernetes spells them.
+    pub const NAMES: [&str; 3] = ["Deployment", "StatefulSet", "ReplicaSet"];
+
+    /// The kind of this spelling.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "Deployment" => Some(Self::Deployment),
+            "StatefulSet" => Some(Self::StatefulSet),
+            "ReplicaSet" => Some(Self::ReplicaSet),
+            _ => None,
+        }
+    }
+}
+
+/// A workload that a buffer is a share of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scalable {
+    /// Its kind.
+    pub kind: ScalableKind,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Scalable {
+    /// Whether a pod is one of its own, and counts: it neither ended nor is about to.
+    pub fn has(&self, pod: &Pod) -> bool {
+        let Some(owner) = &pod.owner else {
+            return false;
+        };
+        let owned = match self.kind {
+            ScalableKind::StatefulSet => owner.kind == "StatefulSet" && owner.name == self.name,
+            ScalableKind::ReplicaSet => owner.kind == "ReplicaSet" && owner.name == self.name,
+            // A Deployment names its ReplicaSets after the hash that it labels their pods with.
+            ScalableKind::Deployment => {
+                let hash = pod.labels.get("pod-template-hash");
+                owner.kind == "ReplicaSet"
+                    && hash.is_some_and(|hash| owner.name == format!("{}-{hash}", self.name))
+            }
+        };
+        owned && pod.key.namespace == self.namespace && pod.deleting.is_none() && !pod.is_terminal()
+    }
+}
+
+/// What the pods are like that a buffer keeps room for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BufferPod {
+    /// What each of them asks for, `pods: 1` included.
+    pub requests: Resources,
+    /// Labels their nodes must have.
+    pub node_selector: Labels,
+    /// What they tolerate.
+    pub tolerations: Vec<Toleration>,
+}
+
+/// Room that is kept free.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Buffer {
+    /// Name.
+    pub name: String,
+    /// The pool whose nodes have the room; none means any.
+    pub pool: Option<PoolName>,
+    /// For so many pods.
+    pub replicas: Option<u32>,
+    /// For so many pods in a hundred of its workload's.
+    pub percentage: Option<u32>,
+    /// The workload.
+    pub scalable: Option<Scalable>,
+    /// What all the pods together ask for at most, by resource; `cpu` in thousandths.
+    pub limits: Vec<(String, i64)>,
+    /// What the pods are like; none means like the newest of the workload.
+    pub pod: Option<BufferPod>,
+    /// When the room is kept; none means always.
+    pub during: Option<Window>,
+}
+
+impl Buffer {
+    /// The virtual pods that keep the room at this moment, given all pods of the cluster, in
+    /// whatever order. The key of each is the same every time, and sorts behind that of every pod
+    /// that is really there; no pod has a lower priority. What a pod asks of other pods' places and
+    /// of volumes is left out: a buffer is room, not a copy of a workload.
+    pub fn pods<'a>(&self, there: impl IntoIterator<Item = &'a Pod>, now: Timestamp) -> Vec<Pod> {
+        let closed = |window: &Window| !window.active_at(now);
+        if self.during.as_ref().is_some_and(closed) {
+            return Vec::new();
+        }
+        let own = |pod: &&Pod| self.scalable.as_ref().is_some_and(|own| own.has(pod));
+        let own: Vec<&Pod> = there.into_iter().filter(own).collect();
+        let scale = u32::try_from(own.len()).unwrap_or(u32::MAX);
+        let newest = own.into_iter().max_by_key(|pod| (pod.created, &pod.key));
+        let Some(pattern) = self.pattern(newest) else {
+            return Vec::new();
+        };
+        let count = replicas(&Wanted {
+            replicas: self.replicas,
+            percentage: self.percentage,
+            scale,
+            limits: &self.limits,
+            requests: &pattern.requests,
+        });
+        let one = |index: u32| {
+            let name = format!("{}-{index:05}", self.name);
+            Pod {
+                uid: format!("{NAMESPACE}/{name}"),
+                key: PodKey::new(NAMESPACE, name),
+                ..pattern.clone()
+            }
+        };
+        (0..count).map(one).collect()
+    }
+
+    /// A virtual pod without a name.
+    fn pattern(&self, newest: Option<&Pod>) -> Option<Pod> {
+        let mut pod = match (&self.pod, newest) {
+            (Some(own), _) => Pod {
+                requests: own.requests.clone(),
+                node_selector: own.node_selector.clone(),
+                tolerations: own.tolerations.clone(),
+                ..Pod::default()
+            },
+            (None, Some(like)) => Pod {
+                requests: like.requests.clone(),
+                node_selector: like.node_selector.clone(),
+                node_affinity: like.node_affinity.clone(),
+                preferred_nodes: like.preferred_nodes.clone(),
+                tolerations: like.tolerations.clone(),
+                host_ports: like.host_ports.clone(),
+                scheduler: like.scheduler.clone(),
+                ..Pod::default()
+            },
+            (None, None) => return None,
+        };
+        if let Some(pool) = &self.pool {
+            pod.node_selector.insert(POOL.to_owned(), pool.to_string());
+        }
+        pod.unschedulable = true;
+        pod.priority = i32::MIN;
+        Some(pod)
+    }
+}
+
+/// The buffer whose virtual pod has this key; none where the pod is a real one.
+pub fn buffer_of(key: &PodKey) -> Option<&str> {
+    let name = (key.namespace == NAMESPACE).then(|| key.name.rsplit_once('-'));
+    name.flatten().map(|(buffer, _)| buffer)
+}
+
+/// What decides for how many pods a buffer keeps room.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// So many.
+    pub replicas: Option<u32>,
+    /// So many in a hundred of the workload's.
+    pub percentage: Option<u32>,
+    /// How many the workload has.
+    pub scale: u32,
+    /// What all together ask for at most; what no pod asks for is no limit.
+    pub limits: &'a [(String, i64)],
+    /// What each asks for.
+    pub requests: &'a Resources,
+}
+
+/// For how many pods a buffer keeps room: the greater of `replicas` and the percentage, but no more
+/// than the limits allow, and where only limits are given as many as they allow.
+///
+/// A percentage of no pods is none, even beside limits alone. Karpenter then takes the limits for
+/// what is wanted, so that a workload scaled to nothing costs the most.
+pub fn replicas(wanted: &Wanted<'_>) -> u32 {
+    let share = wanted.percentage.map(|percentage| {
+        let pods = u64::from(wanted.scale) * u64::from(percentage);
+        u32::try_from(pods.div_ceil(100)).unwrap_or(u32::MAX)
+    });
+    let most = wanted.limits.iter().filter_map(|(name, limit)| {
+        let each = wanted.requests.get(name);
+        let count = (each > 0).then(|| (*limit).max(0) / each)?;
+        Some(u32::try_from(count).unwrap_or(u32::MAX))
+    });
+    let most = most.min();
+    let asked = wanted.replicas.max(share).or(most).unwrap_or(0);
+    asked.min(most.unwrap_or(u32::MAX)).min(PODS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::{SignedDuration, Timestamp};
+
+    use super::{Buffer, BufferPod, PODS_MAX, Scalable, ScalableKind, Wanted, buffer_of, replicas};
+    use crate::model::id::{PodKey, PoolName};
+    use crate::model::labels::{Labels, POOL};
+    use crate::model::pod::{Owner, Pod, PodPhase};
+    use crate::model::quantity::Resources;
+    use crate::model::window::Window;
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    fn requests(cpu_milli: i64, memory: i64) -> Resources {
+        Resources {
+            cpu_milli,
+            memory,
+            pods: 1,
+            ..Resources::default()
+        }
+    }
+
+    /// Replicas, percentage, scale, limits and what comes of them, for pods of 2 cores and 4 bytes.
+    #[test]
+    fn replicas_are_the_greater_of_count_and_share_within_the_limits() {
+        type Row = (
+            Option<u32>,
+            Option<u32>,
+            u32,
+            &'static [(&'static str, i64)],
+            u32,
+        );
+        let rows: [Row; 22] = [
+            (None, None, 9, &[], 0),
+            (Some(0), None, 0, &[], 0),
+            (Some(4), None, 0, &[], 4),
+            (None, Some(20), 10, &[], 2),
+            // Rounded up, and so at least one of anything.
+            (None, Some(25), 10, &[], 3),
+            (None, Some(1), 1, &[], 1),
+            (None, Some(0), 10, &[], 0),
+            (None, Some(250), 2, &[], 5),
+            (None, Some(50), 0, &[], 0),
+            (Some(3), Some(50), 0, &[], 3),
+            (Some(3), Some(50), 10, &[], 5),
+            (Some(7), Some(50), 10, &[], 7),
+            (Some(4), None, 0, &[("cpu", 7999)], 3),
+            (Some(4), None, 0, &[("cpu", 8000), ("memory", 4)], 1),
+            (Some(4), None, 0, &[("cpu", 1999)], 0),
+            (Some(4), None, 0, &[("pods", 2)], 2),
+            // What no pod asks for is no limit.
+            (Some(4), None, 0, &[("nvidia.com/gpu", 0)], 4),
+            (None, None, 0, &[("cpu", 9000), ("memory", 40)], 4),
+            (None, None, 0, &[("nvidia.com/gpu", 8)], 0),
+            (None, Some(50), 0, &[("cpu", 9000)], 0),
+            (Some(u32::MAX), Some(u32::MAX), u32::MAX, &[], PODS_MAX),
+            (None, None, 0, &[("cpu", i64::MAX)], PODS_MAX),
+        ];
+        for (count, percentage, scale, limits, expect) in rows {
+            let own = limits
+                .iter()
+                .map(|(name, most)| ((*name).to_owned(), *most));
+            let limits: Vec<(String, i64)> = own.collect();
+            let wanted = Wanted {
+                replicas: count,
+                percentage,
+                scale,
+                limits: &limits,
+                requests: &requests(2000, 4),
+            };
+            assert_eq!(replicas(&wanted), expect, "{wanted:?}");
+        }
+    }
+
+    fn headroom() -> Buffer {
+        Buffer {
+            name: "head-room".to_owned(),
+            pool: Some(PoolName::from("general")),
+            replicas: Some(2),
+            pod: Some(BufferPod {
+                requests: requests(500, 1),
+                ..BufferPod::default()
+            }),
+            ..Buffer::default()
+        }
+    }
+
+    #[test]
+    fn virtual_pods_come_last_and_can_be_told_from_all_others() {
+        let pods = headroom().pods([], NOW);
+        assert_eq!(pods.len(), 2);
+        assert_eq!(pods, headroom().pods([], NOW));
+        assert_ne!(pods[0].uid, pods[1].uid);
+        for pod in &pods {
+            assert!(pod.is_provisionable());
+            assert_eq!(pod.priority, i32::MIN);
+            assert_eq!(pod.node_selector[POOL], "general");
+            assert_eq!(pod.requests, requests(500, 1));
+            assert_eq!(buffer_of(&pod.key), Some("head-room"));
+            // A name of Kubernetes starts with a letter or digit.
+            for namespace in ["a", "default", "kube-system", "zzz", "0"] {
+                let real = PodKey::new(namespace, "zzz-0");
+                assert!(real < pod.key, "{real} {}", pod.key);
+                assert_eq!(buffer_of(&real), None);
+            }
+        }
+    }
+
+    fn pod(name: &str, kind: &str, owner: &str, created: i64) -> Pod {
+        Pod {
+            key: PodKey::new("shop", name),
+            created: Timestamp::from_second(created).ok(),
+            labels: Labels::from([("pod-template-hash".to_owned(), "7d4".to_owned())]),
+            owner: Some(Owner {
+                kind: kind.to_owned(),
+                name: owner.to_owned(),
+                uid: "1".to_owned(),
+            }),
+            requests: requests(created * 100, 1),
+            ..Pod::default()
+        }
+    }
+
+    #[test]
+    fn a_workload_has_the_pods_that_it_controls_and_that_live() {
+        let ended = Pod {
+            phase: PodPhase::Succeeded,
+            ..pod("w-4", "ReplicaSet", "web-7d4", 1)
+        };
+        let deleting = Pod {
+            deleting: Some(NOW),
+            ..pod("w-5", "ReplicaSet", "web-7d4", 1)
+        };
+        let elsewhere = Pod {
+            key: PodKey::new("test", "w-1"),
+            ..pod("w-1", "ReplicaSet", "web-7d4", 1)
+        };
+        let alone = Pod {
+            owner: None,
+            ..pod("w-6", "", "", 1)
+        };
+        let rows = [
+            (pod("w-1", "ReplicaSet", "web-7d4", 1), [true, false, false]),
+            (pod("w-2", "ReplicaSet", "web-canary-7d4", 1), [false; 3]),
+            (pod("w-3", "StatefulSet", "web", 1), [false, true, false]),
+            (pod("w-7", "ReplicaSet", "web", 1), [false, false, true]),
+            (pod("w-8", "DaemonSet", "web", 1), [false; 3]),
+            (ended, [false; 3]),
+            (deleting, [false; 3]),
+            (elsewhere, [false; 3]),
+            (alone, [false; 3]),
+        ];
+        for (pod, expect) in rows {
+            let has = ScalableKind::NAMES.map(|kind| {
+                let scalable = Scalable {
+                    kind: ScalableKind::parse(kind).expect("a kind"),
+                    namespace: "shop".to_owned(),
+                    name: "web".to_owned(),
+                };
+                scalable.has(&pod)
+            });
+            assert_eq!(has, expect, "{}", pod.key);
+        }
+    }
+
+    #[test]
+    fn without_a_pod_of_its_own_a_buffer_is_like_the_newest_of_its_workload() {
+        let buffer = Buffer {
+            replicas: None,
+            percentage: Some(50),
+            scalable: Some(Scalable {
+                kind: ScalableKind::StatefulSet,
+                namespace: "shop".to_owned(),
+                name: "web".to_owned(),
+            }),
+            pod: None,
+            ..headroom()
+        };
+        let three = [
+            pod("web-0", "StatefulSet", "web", 5),
+            pod("web-2", "StatefulSet", "web", 9),
+            pod("web-1", "StatefulSet", "web", 7),
+        ];
+        let pods = buffer.pods(&three, NOW);
+        assert_eq!(pods.len(), 2);
+        assert_eq!(pods[0].requests, three[1].requests);
+        assert_eq!(pods[0].owner, None);
+        assert_eq!(pods, buffer.pods(three.iter().rev(), NOW));
+        assert!(buffer.pods([], NOW).is_empty());
+    }
+
+    #[test]
+    fn room_is_kept_only_during_its_window() {
+        let hour = SignedDuration::from_hours(1);
+        let buffer = Buffer {
+            during: Window::new("0 8 * * *", hour, "UTC").ok(),
+            ..headroom()
+        };
+        for (at, count) in [("1970-01-01T08:30:00Z", 2), ("1970-01-01T09:00:00Z", 0)] {
+            let at: Timestamp = at.parse().expect("a timestamp");
+            assert_eq!(buffer.pods([], at).len(), count, "{at}");
+        }
+    }
+}

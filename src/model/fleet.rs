@@ -1,0 +1,84 @@
+//! The fleet: what all clusters together may have.
+//! It must not know how the clusters tell each other what they have.
+
+use crate::model::pool::Limits;
+use crate::model::quantity::Resources;
+
+/// Limits on the nodes of all clusters together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FleetLimits {
+    /// The limits.
+    pub limits: Limits,
+}
+
+impl FleetLimits {
+    /// What one cluster may have in all, given the capacity and the number of nodes of each of the
+    /// others. Whoever has more already keeps it, but gets nothing more.
+    pub fn share<'a>(&self, others: impl IntoIterator<Item = (&'a Resources, usize)>) -> Limits {
+        let (mut capacity, mut nodes) = (Resources::default(), 0_usize);
+        for (used, count) in others {
+            capacity.add(used);
+            nodes = nodes.saturating_add(count);
+        }
+        self.limits.remaining(&capacity, nodes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FleetLimits;
+    use crate::model::pool::Limits;
+    use crate::model::quantity::Resources;
+
+    fn limits(nodes: Option<u32>, capacity: &[(&str, i64)]) -> Limits {
+        let own = |(name, most): &(&str, i64)| ((*name).to_owned(), *most);
+        Limits {
+            nodes,
+            capacity: capacity.iter().map(own).collect(),
+        }
+    }
+
+    fn cpu(cpu_milli: i64) -> Resources {
+        Resources {
+            cpu_milli,
+            memory: 7,
+            ..Resources::default()
+        }
+    }
+
+    #[test]
+    fn a_cluster_may_have_what_the_others_leave() {
+        let fleet = FleetLimits {
+            limits: limits(Some(10), &[("cpu", 8000), ("nvidia.com/gpu", 4)]),
+        };
+        let rows = [
+            (vec![], Some(10), 8000),
+            (vec![(cpu(3000), 4)], Some(6), 5000),
+            (vec![(cpu(3000), 4), (cpu(5000), 6)], Some(0), 0),
+            // Limits may come when more is there than they allow.
+            (vec![(cpu(9000), 40)], Some(0), -1000),
+            (
+                vec![(cpu(i64::MAX), usize::MAX), (cpu(1), 1)],
+                Some(0),
+                8000 - i64::MAX,
+            ),
+        ];
+        for (others, nodes, left) in rows {
+            let got = fleet.share(others.iter().map(|(used, count)| (used, *count)));
+            let expect = limits(nodes, &[("cpu", left), ("nvidia.com/gpu", 4)]);
+            assert_eq!(got, expect, "{others:?}");
+        }
+        let none = FleetLimits::default().share([(&cpu(9000), 40)]);
+        assert_eq!(none, Limits::default());
+    }
+
+    #[test]
+    fn of_two_limits_the_tighter_holds() {
+        let cluster = limits(Some(5), &[("cpu", 4000), ("memory", 9)]);
+        let share = limits(Some(8), &[("cpu", 1000), ("pods", 3)]);
+        let both = limits(Some(5), &[("cpu", 1000), ("memory", 9), ("pods", 3)]);
+        assert_eq!(cluster.and(&share), both);
+        assert_eq!(share.and(&cluster), both);
+        assert_eq!(cluster.and(&Limits::default()), cluster);
+    }
+}

@@ -1,0 +1,339 @@
+//! Overlays: what is known better than the catalog knows it, of prices and of what types have.
+//! It must not know which instance types there are, nor which pools.
+//!
+//! Source: spec/scheduling.md §3.4.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use thiserror::Error;
+
+use crate::model::instance::{Offering, Price};
+use crate::model::labels::{CAPACITY_TYPE, ZONE};
+use crate::model::requirement::Requirements;
+
+/// Millionths in one: prices are kept to a millionth of a dollar, as price lists have them.
+const MILLION: f64 = 1e6;
+/// A hundred per cent, in millionths.
+const WHOLE_PPM: i64 = 1_000_000;
+/// Digits before the point at most: no hour of an instance costs as much as they allow.
+const DIGITS_MAX: usize = 5;
+
+/// Why a text does not say how a price is adjusted.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum AdjustmentError {
+    /// It follows no grammar of ours.
+    #[error(
+        "{0:?} is no price adjustment; write it like \"-28%\", \"+10%\", \"-0.05\" or \"+0.1\""
+    )]
+    Malformed(String),
+    /// There is no sign, so it would be a price.
+    #[error("{0:?} has no sign, so it does not say whether the price rises or falls")]
+    Unsigned(String),
+    /// More than everything is taken off.
+    #[error("{0:?} takes off more than there is")]
+    BelowNothing(String),
+}
+
+/// What an overlay makes of a price.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PriceAdjustment {
+    /// It is this, whatever the catalog says.
+    Absolute(Price),
+    /// It is so many millionths of a US dollar per hour more; less, where negative.
+    Difference(i64),
+    /// It is so many millionths of the catalog's price.
+    Share(u32),
+}
+
+impl PriceAdjustment {
+    /// An adjustment as Karpenter writes it: a sign, a decimal number and, where it is a
+    /// percentage, `%`. US dollars have six decimals, percentages four.
+    pub fn parse(text: &str) -> Result<Self, AdjustmentError> {
+        let clipped = || text.chars().take(40).collect::<String>();
+        let malformed = || AdjustmentError::Malformed(clipped());
+        let (sign, rest) = match text.as_bytes().first() {
+            Some(b'+') => (1, &text[1..]),
+            Some(b'-') => (-1, &text[1..]),
+            Some(b'.' | b'0'..=b'9') => return Err(AdjustmentError::Unsigned(clipped())),
+            _ => return Err(malformed()),
+        };
+        let Some(percent) = rest.strip_suffix('%') else {
+            let amount = decimal(rest, 6).ok_or_else(malformed)?;
+            return Ok(Self::Difference(sign * amount));
+        };
+        let share = WHOLE_PPM + sign * decimal(percent, 4).ok_or_else(malformed)?;
+        // Of DIGITS_MAX digits and four more, only what is below nothing does not fit.
+        let below = |_| AdjustmentError::BelowNothing(clipped());
+        u32::try_from(share).map(Self::Share).map_err(below)
+    }
+
+    /// The price that a price of the catalog becomes: to a millionth of a dollar, and never below
+    /// nothing.
+    pub fn apply(self, listed: Price) -> Price {
+        let millionths = listed.usd_per_h() * MILLION;
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "an f64 holds every amount of DIGITS_MAX and six digits exactly"
+        )]
+        let adjusted = match self {
+            Self::Absolute(price) => return price,
+            Self::Difference(more) => millionths + more as f64,
+            Self::Share(ppm) => millionths * f64::from(ppm) / MILLION,
+        };
+        // What is too dear for an f64 stays as it was.
+        Price::new(adjusted.max(0.0).round() / MILLION).unwrap_or(listed)
+    }
+}
+
+/// A decimal number without a sign, as an integer of that many decimals.
+fn decimal(text: &str, decimals: usize) -> Option<i64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+    let fine = digits(whole)
+        && digits(fraction)
+        && whole.len() <= DIGITS_MAX
+        && fraction.len() <= decimals
+        && !(whole.is_empty() && fraction.is_empty())
+        && !text.ends_with('.');
+    let padded = format!("{whole}{fraction:0<decimals$}");
+    fine.then(|| padded.parse().ok()).flatten()
+}
+
+/// What is known better than the catalog knows it, of some instance types.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overlay {
+    /// Name.
+    pub name: String,
+    /// Of two that speak of the same thing the heavier is believed: 0 to 10,000.
+    pub weight: u32,
+    /// Which types and offerings it is about. Unlike those of a pool they may name the pool,
+    /// and then it is about what that pool is offered.
+    pub requirements: Requirements,
+    /// What becomes of the price of its offerings.
+    pub price: Option<PriceAdjustment>,
+    /// What its types have, by the resource's Kubernetes name, in whole units. Processors, memory,
+    /// disk and pods are not among it.
+    pub capacity: BTreeMap<String, i64>,
+}
+
+impl Overlay {
+    /// The order in which overlays are applied: the heaviest first and, of one weight, the last by
+    /// name. What one has said, later ones do not change.
+    pub fn order(&self, other: &Self) -> Ordering {
+        let key = |it: &Self| (it.weight, it.name.clone());
+        key(other).cmp(&key(self))
+    }
+
+    /// Whether it may be about instance types with these labels, offered to a pool whose labels
+    /// are `pool`. A label it asks for has to be defined by one of the two, well-known or not.
+    pub fn covers_type(&self, pool: &Requirements, of_type: &Requirements) -> bool {
+        self.requirements.iter().all(|(key, wanted)| {
+            let both;
+            let own = match (pool.get(key), of_type.get(key)) {
+                (Some(one), Some(other)) => {
+                    both = one.intersection(other);
+                    &both
+                }
+                (Some(own), None) | (None, Some(own)) => own,
+                (None, None) => return wanted.allows_absence(),
+            };
+            own.has_intersection(wanted) || (own.allows_absence() && wanted.allows_absence())
+        })
+    }
+
+    /// Whether it is about this offering of a type it covers, in stock or not.
+    pub fn covers(&self, offering: &Offering) -> bool {
+        let has = |key: &str, value: &str| {
+            let wanted = self.requirements.get(key);
+            wanted.is_none_or(|wanted| wanted.has(value))
+        };
+        has(ZONE, offering.zone.as_str()) && has(CAPACITY_TYPE, offering.capacity_type.as_str())
+    }
+
+    /// Whether another overlay is sure to be about the same things, as far as can be told without
+    /// the catalog: one asks for nothing but what the other asks for too, and what both ask for
+    /// can be had together.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let within = |one: &Self, other: &Self| {
+            let mut keys = one.requirements.iter().map(|(key, _)| key);
+            keys.all(|key| other.requirements.get(key).is_some())
+        };
+        (within(self, other) || within(other, self))
+            && self.requirements.intersects(&other.requirements).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AdjustmentError, Overlay, PriceAdjustment};
+    use crate::model::id::Zone;
+    use crate::model::instance::{CapacityType, Offering, Price};
+    use crate::model::labels::{CAPACITY_TYPE, POOL, ZONE};
+    use crate::model::requirement::{Requirement, Requirements};
+
+    fn price(usd_per_h: f64) -> Price {
+        Price::new(usd_per_h).expect("a price")
+    }
+
+    #[test]
+    fn prices_are_set_changed_and_scaled_but_never_below_nothing() {
+        let rows = [
+            ("-28%", 0.096, 0.06912),
+            ("+10%", 0.1, 0.11),
+            ("-100%", 4.0, 0.0),
+            ("-99.9999%", 1.0, 0.000_001),
+            ("+0.1%", 1.0, 1.001),
+            ("+900%", 0.5, 5.0),
+            ("+99999.9999%", 1.0, 1_000.999_999),
+            ("+0.1", 0.2, 0.3),
+            ("-.05", 0.2, 0.15),
+            ("-0.5", 0.2, 0.0),
+            ("+0.000001", 0.0, 0.000_001),
+            // A third of a cent is not kept longer than a price list would.
+            ("-33.3333%", 0.01, 0.006_667),
+        ];
+        for (text, listed, expect) in rows {
+            let adjustment = PriceAdjustment::parse(text).expect("an adjustment");
+            assert_eq!(adjustment.apply(price(listed)), price(expect), "{text}");
+        }
+        let absolute = PriceAdjustment::Absolute(price(1.5));
+        assert_eq!(absolute.apply(price(0.2)), price(1.5));
+        let dearest = price(f64::MAX);
+        let doubled = PriceAdjustment::parse("+100%").expect("an adjustment");
+        assert_eq!(doubled.apply(dearest), dearest);
+    }
+
+    #[test]
+    fn what_is_no_adjustment_is_refused() {
+        let malformed = [
+            "",
+            "+",
+            "-%",
+            "+1.",
+            "-1.2.3",
+            "+1e3",
+            "- 1",
+            "+-1",
+            "28 %",
+            "+28%%",
+            "+inf",
+            "-x",
+            "-123456",
+            "+0.1234567",
+            "-1.23456%",
+            "+999999%0",
+            "€",
+        ];
+        for text in malformed {
+            assert!(PriceAdjustment::parse(text).is_err(), "{text:?}");
+        }
+        let unsigned = AdjustmentError::Unsigned("0.1".to_owned());
+        assert_eq!(PriceAdjustment::parse("0.1"), Err(unsigned));
+        let below = AdjustmentError::BelowNothing("-100.1%".to_owned());
+        assert_eq!(PriceAdjustment::parse("-100.1%"), Err(below));
+    }
+
+    fn overlay(name: &str, weight: u32, list: &[(&str, Requirement)]) -> Overlay {
+        Overlay {
+            name: name.to_owned(),
+            weight,
+            requirements: list.iter().cloned().collect(),
+            ..Overlay::default()
+        }
+    }
+
+    #[test]
+    fn the_heaviest_is_applied_first_and_then_the_last_by_name() {
+        let mut all = [
+            overlay("a", 0, &[]),
+            overlay("c", 0, &[]),
+            overlay("b", 5, &[]),
+        ];
+        all.sort_by(Overlay::order);
+        let names: Vec<&str> = all.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, ["b", "c", "a"]);
+    }
+
+    /// It is the strict rule of compatibility, with both sides as one.
+    #[test]
+    fn a_type_is_covered_as_strict_compatibility_has_it() {
+        let sides = [
+            None,
+            Some(Requirement::exists()),
+            Some(Requirement::does_not_exist()),
+            Some(Requirement::is_in(["1"])),
+            Some(Requirement::is_in(["1", "2"])),
+            Some(Requirement::not_in(["1"])),
+            Some(Requirement::between(Some(2), None)),
+        ];
+        let of = |side: &Option<Requirement>| -> Requirements {
+            side.iter().map(|it| ("family", it.clone())).collect()
+        };
+        let mut covered = 0;
+        for (pool, of_type, wanted) in sides.iter().flat_map(|one| {
+            let pairs = sides
+                .iter()
+                .flat_map(|two| sides.iter().map(move |it| (two, it)));
+            pairs.map(move |(two, three)| (one, two, three))
+        }) {
+            let mut merged = of(pool);
+            merged.add_all(&of(of_type));
+            let expect = merged.compatible(&of(wanted), false).is_ok();
+            let it = Overlay {
+                requirements: of(wanted),
+                ..Overlay::default()
+            };
+            let got = it.covers_type(&of(pool), &of(of_type));
+            assert_eq!(got, expect, "{pool:?} {of_type:?} {wanted:?}");
+            covered += usize::from(got);
+        }
+        assert!((100..300).contains(&covered), "{covered}");
+    }
+
+    #[test]
+    fn an_offering_is_covered_by_zone_and_capacity_type_alone() {
+        let offering = Offering {
+            zone: Zone::from("a"),
+            capacity_type: CapacityType::Spot,
+            price: price(1.0),
+            available: false,
+        };
+        let rows = [
+            (vec![], true),
+            (vec![(ZONE, Requirement::is_in(["a", "b"]))], true),
+            (vec![(ZONE, Requirement::is_in(["b"]))], false),
+            (vec![(ZONE, Requirement::not_in(["a"]))], false),
+            (vec![(CAPACITY_TYPE, Requirement::is_in(["spot"]))], true),
+            (vec![(CAPACITY_TYPE, Requirement::not_in(["spot"]))], false),
+            (vec![(CAPACITY_TYPE, Requirement::does_not_exist())], false),
+            (vec![(POOL, Requirement::is_in(["gpu"]))], true),
+        ];
+        for (list, expect) in rows {
+            let got = overlay("x", 0, &list).covers(&offering);
+            assert_eq!(got, expect, "{list:?}");
+        }
+    }
+
+    #[test]
+    fn overlaps_are_known_where_one_asks_for_no_more_than_the_other() {
+        let is = |key, value| (key, Requirement::is_in([value]));
+        let rows = [
+            (vec![], vec![is("family", "m7i")], true),
+            (vec![is("family", "m7i")], vec![is("family", "m7i")], true),
+            (vec![is("family", "m7i")], vec![is("family", "m7g")], false),
+            (
+                vec![is("family", "m7i")],
+                vec![is("family", "m7i"), is("zone", "a")],
+                true,
+            ),
+            // Whether any m7i sells in this zone only the catalog knows.
+            (vec![is("family", "m7i")], vec![is("zone", "a")], false),
+        ];
+        for (one, other, expect) in rows {
+            let (one, other) = (overlay("a", 0, &one), overlay("b", 0, &other));
+            assert_eq!(one.overlaps(&other), expect, "{one:?} {other:?}");
+            assert_eq!(other.overlaps(&one), expect, "{one:?} {other:?}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Label selectors: which objects are meant, by their labels as they stand.
+//! It must not know what kind of objects they are.
+//!
+//! Unlike requirements, which narrow what a label may become, a selector is held against labels
+//! that are there: no key is renamed, and expressions that contradict each other select nothing.
+
+use crate::model::labels::Labels;
+use crate::model::requirement::Requirement;
+
+/// A label selector of Kubernetes: all its expressions must hold. One without any selects
+/// everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Selector {
+    expressions: Vec<(String, Requirement)>,
+}
+
+impl Selector {
+    /// A selector of these expressions, in whatever order.
+    pub fn new(expressions: impl IntoIterator<Item = (String, Requirement)>) -> Self {
+        let mut expressions: Vec<(String, Requirement)> = expressions.into_iter().collect();
+        expressions.sort_unstable();
+        expressions.dedup();
+        Self { expressions }
+    }
+
+    /// A selector of exactly these labels.
+    pub fn of_labels(labels: &Labels) -> Self {
+        let one =
+            |(key, value): (&String, &String)| (key.clone(), Requirement::is_in([value.as_str()]));
+        Self::new(labels.iter().map(one))
+    }
+
+    /// Narrows it by one more expression.
+    pub fn and(&mut self, key: &str, requirement: Requirement) {
+        let expression = (key.to_owned(), requirement);
+        if let Err(at) = self.expressions.binary_search(&expression) {
+            self.expressions.insert(at, expression);
+        }
+    }
+
+    /// Its expressions, sorted.
+    pub fn expressions(&self) -> &[(String, Requirement)] {
+        &self.expressions
+    }
+
+    /// Whether these labels are selected.
+    pub fn matches(&self, labels: &Labels) -> bool {
+        let holds = |(key, wanted): &(String, Requirement)| match labels.get(key) {
+            Some(value) => wanted.has(value),
+            None => wanted.allows_absence(),
+        };
+        self.expressions.iter().all(holds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Selector;
+    use crate::model::labels::Labels;
+    use crate::model::requirement::Requirement;
+
+    #[test]
+    fn every_expression_must_hold() {
+        let labels = Labels::from([("app".to_owned(), "a".to_owned())]);
+        let of = |list: &[(&str, Requirement)]| {
+            Selector::new(
+                list.iter()
+                    .map(|(key, own)| ((*key).to_owned(), own.clone())),
+            )
+        };
+        let cases = [
+            (of(&[]), true),
+            (of(&[("app", Requirement::is_in(["a", "b"]))]), true),
+            (of(&[("app", Requirement::is_in(["b"]))]), false),
+            (of(&[("app", Requirement::exists())]), true),
+            (of(&[("app", Requirement::does_not_exist())]), false),
+            (of(&[("tier", Requirement::exists())]), false),
+            (of(&[("tier", Requirement::does_not_exist())]), true),
+            (of(&[("tier", Requirement::not_in(["x"]))]), true),
+            (of(&[("app", Requirement::not_in(["a"]))]), false),
+            // Together they allow no label at all, and the absent one least of all.
+            (
+                of(&[
+                    ("tier", Requirement::is_in(["x"])),
+                    ("tier", Requirement::is_in(["y"])),
+                ]),
+                false,
+            ),
+        ];
+        for (selector, expect) in cases {
+            assert_eq!(selector.matches(&labels), expect, "{selector:?}");
+        }
+    }
+}

@@ -1,0 +1,476 @@
+//! What a pod asks of the place it gets: of the node, and of the pods nearby and far away.
+//! It must not know where it will be placed.
+
+use crate::model::affinity::{Gang, PodTerm, Preferred, Spread};
+use crate::model::labels::Labels;
+use crate::model::requirement::Requirements;
+use crate::model::selector::Selector;
+use crate::shell::kube::convert::selector;
+use crate::shell::kube::object::{
+    GROUP_COUNT, GROUPS, LabelSelector, Meta, PodAffinityTerm, PodSpec, PreferredNode,
+    PreferredPods, SpreadConstraint,
+};
+
+/// A pod may have this many terms of each sort, and a term so many namespaces. The API has no such
+/// limit but that of an object's size.
+const TERMS_MAX: usize = 100;
+const NAMESPACES_MAX: usize = 1000;
+
+/// Names of Kubernetes objects are no longer.
+const NAME_CHARS: usize = 253;
+
+/// Label of a pod: its PodGroup, where the scheduler runs the coscheduling plugin.
+const POD_GROUP: &str = "scheduling.x-k8s.io/pod-group";
+/// Label of a pod: its group, where Kueue admits it.
+const KUEUE_GROUP: &str = "kueue.x-k8s.io/pod-group-name";
+
+/// Required node affinity: the terms that select any node at all.
+pub(super) fn node_affinity(spec: &PodSpec, defects: &mut Vec<String>) -> Vec<Requirements> {
+    const WHAT: &str = "the required node affinity";
+    let Some(required) = &spec.affinity.node_affinity.required else {
+        return Vec::new();
+    };
+    let mut terms = Vec::new();
+    for term in few(&required.node_selector_terms, WHAT, defects) {
+        match selector::term(term) {
+            Ok(requirements) => terms.extend(requirements),
+            Err(why) => defects.push(format!("{WHAT}: {why}")),
+        }
+    }
+    if terms.is_empty() && defects.is_empty() {
+        defects.push(format!("{WHAT} selects no node at all"));
+    }
+    terms
+}
+
+/// Node affinity it would like. What cannot be read of wishes is passed over.
+pub(super) fn preferred_nodes(wishes: &[PreferredNode]) -> Vec<Preferred<Requirements>> {
+    let read = |own: &PreferredNode| {
+        Some(Preferred {
+            weight: weight(own.weight)?,
+            term: selector::term(&own.preference).ok()??,
+        })
+    };
+    wishes.iter().filter_map(read).take(TERMS_MAX).collect()
+}
+
+/// Pods it must be near or away from, as `what` says.
+pub(super) fn pods(
+    terms: &[PodAffinityTerm],
+    own: &Meta,
+    what: &str,
+    defects: &mut Vec<String>,
+) -> Vec<PodTerm> {
+    let mut read = Vec::new();
+    for term in few(terms, what, defects) {
+        match pod_term(term, own) {
+            Ok(term) => read.push(term),
+            Err(why) => defects.push(format!("{what}: {why}")),
+        }
+    }
+    read
+}
+
+/// Pods it would like to be near or away from. What cannot be read of wishes is passed over.
+pub(super) fn preferred_pods(wishes: &[PreferredPods], own: &Meta) -> Vec<Preferred<PodTerm>> {
+    let read = |wish: &PreferredPods| {
+        Some(Preferred {
+            weight: weight(wish.weight)?,
+            term: pod_term(&wish.pod_affinity_term, own).ok()?,
+        })
+    };
+    wishes.iter().filter_map(read).take(TERMS_MAX).collect()
+}
+
+/// The worth of a wish; none for one that is worth nothing.
+fn weight(weight: i64) -> Option<i32> {
+    let weight = i32::try_from(weight.min(100)).ok()?;
+    (weight > 0).then_some(weight)
+}
+
+fn pod_term(term: &PodAffinityTerm, own: &Meta) -> Result<PodTerm, String> {
+    if term.topology_key.is_empty() {
+        return Err("a term has no topologyKey".to_owned());
+    }
+    let count = term.namespaces.len();
+    if count > NAMESPACES_MAX {
+        return Err(format!("{count} namespaces are more than are weighed"));
+    }
+    let keys = (&term.match_label_keys[..], &term.mismatch_label_keys[..]);
+    let selector = selected(term.label_selector.as_ref(), keys, &own.labels)?;
+    let by_labels = term.namespace_selector.as_ref().map(selector::selector);
+    let namespace_selector = by_labels.transpose()?;
+    let mut namespaces: std::collections::BTreeSet<String> =
+        term.namespaces.iter().cloned().collect();
+    if namespaces.is_empty() && namespace_selector.is_none() {
+        namespaces.insert(own.namespace.clone());
+    }
+    Ok(PodTerm {
+        selector,
+        namespaces,
+        namespace_selector,
+        topology_key: term.topology_key.clone(),
+    })
+}
+
+/// The selector with what the keys add to it. One that is not there selects nothing, and keys do
+/// not change that.
+fn selected(
+    selector: Option<&LabelSelector>,
+    keys: (&[String], &[String]),
+    own: &Labels,
+) -> Result<Option<Selector>, String> {
+    let Some(selector) = selector else {
+        return Ok(None);
+    };
+    let mut read = selector::selector(selector)?;
+    selector::merge(&mut read, keys, own)?;
+    Ok(Some(read))
+}
+
+/// How it is spread.
+pub(super) fn spread(spec: &PodSpec, own: &Labels, defects: &mut Vec<String>) -> Vec<Spread> {
+    const WHAT: &str = "the topology spread constraints";
+    let mut read = Vec::new();
+    for constraint in few(&spec.topology_spread_constraints, WHAT, defects) {
+        match spread_constraint(constraint, own) {
+            Ok(constraint) => read.push(constraint),
+            Err(why) => defects.push(format!("{WHAT}: {why}")),
+        }
+    }
+    read
+}
+
+fn spread_constraint(constraint: &SpreadConstraint, own: &Labels) -> Result<Spread, String> {
+    let positive = |name: &str, number: i64| {
+        let positive = u32::try_from(number).ok().filter(|number| *number > 0);
+        positive.ok_or_else(|| format!("{name} {number} is no count from 1 on"))
+    };
+    let honors = |name: &str, policy: &str, default: bool| match policy {
+        "" => Ok(default),
+        "Honor" => Ok(true),
+        "Ignore" => Ok(false),
+        other => Err(format!("the {name} {other:?}")),
+    };
+    if constraint.topology_key.is_empty() {
+        return Err("a constraint has no topologyKey".to_owned());
+    }
+    let keys = (&constraint.match_label_keys[..], &[][..]);
+    Ok(Spread {
+        selector: selected(constraint.label_selector.as_ref(), keys, own)?,
+        topology_key: constraint.topology_key.clone(),
+        max_skew: positive("maxSkew", constraint.max_skew)?,
+        min_domains: positive("minDomains", constraint.min_domains.unwrap_or(1))?,
+        honors_affinity: honors("nodeAffinityPolicy", &constraint.node_affinity_policy, true)?,
+        honors_taints: honors("nodeTaintsPolicy", &constraint.node_taints_policy, false)?,
+        is_hard: match constraint.when_unsatisfiable.as_str() {
+            "" | "DoNotSchedule" => true,
+            "ScheduleAnyway" => false,
+            other => return Err(format!("whenUnsatisfiable {other:?}")),
+        },
+    })
+}
+
+/// As many of the terms as are weighed; more are a defect.
+fn few<'a, T>(terms: &'a [T], what: &str, defects: &mut Vec<String>) -> &'a [T] {
+    let count = terms.len();
+    if count > TERMS_MAX {
+        defects.push(format!("{what}: {count} terms are more than are weighed"));
+    }
+    &terms[..count.min(TERMS_MAX)]
+}
+
+/// The group that it is of use with alone: Volcano's, that of the coscheduling plugin, or Kueue's,
+/// which alone says in the pod how many there are.
+pub(super) fn gang(meta: &Meta) -> Option<Gang> {
+    let annotated = |key: &str| meta.annotations.0.get(key);
+    let name = GROUPS.iter().find_map(|key| annotated(key));
+    let name = name.or_else(|| meta.labels.get(POD_GROUP));
+    let named = |name: &String| (!name.is_empty()).then(|| name.chars().take(NAME_CHARS).collect());
+    if let Some(name) = name.and_then(named) {
+        return Some(Gang { name, least: None });
+    }
+    let count = annotated(GROUP_COUNT).and_then(|count| count.parse().ok());
+    Some(Gang {
+        name: meta.labels.get(KUEUE_GROUP).and_then(named)?,
+        least: count.filter(|count| *count > 0),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::model::labels::Labels;
+    use crate::model::pod::Pod;
+    use crate::shell::kube::convert::pod;
+
+    /// A pod of namespace `own` with labels `app=web` and `hash=1`.
+    fn read(spec: &str) -> Pod {
+        let json = format!(
+            r#"{{"metadata": {{"name": "p", "namespace": "own", "labels":
+            {{"app": "web", "hash": "1"}}}}, "spec": {{{spec}}}}}"#
+        );
+        pod(serde_json::from_str(&json).expect("a pod"))
+    }
+
+    fn required(kind: &str, terms: &str) -> Pod {
+        read(&format!(
+            r#""affinity": {{"{kind}":
+            {{"requiredDuringSchedulingIgnoredDuringExecution": {terms}}}}}"#
+        ))
+    }
+
+    fn preferred(kind: &str, terms: &str) -> Pod {
+        read(&format!(
+            r#""affinity": {{"{kind}":
+            {{"preferredDuringSchedulingIgnoredDuringExecution": {terms}}}}}"#
+        ))
+    }
+
+    #[test]
+    fn terms_that_select_no_node_are_no_alternatives() {
+        let a = r#"{"matchExpressions": [{"key": "k", "operator": "In", "values": ["a"]}]}"#;
+        let never = r#"{"matchExpressions": [{"key": "k", "operator": "Exists"},
+            {"key": "k", "operator": "DoesNotExist"}]}"#;
+        let node = r#"{"matchFields": [{"key": "metadata.name", "operator": "In",
+            "values": ["n"]}]}"#;
+        let broken = r#"{"matchExpressions": [{"key": "k", "operator": "Near"}]}"#;
+        let cases = [
+            (format!("{a}, {node}"), 2, 0),
+            (format!("{a}, {never}, {{}}"), 1, 0),
+            (never.to_owned(), 0, 1),
+            (String::new(), 0, 1),
+            (format!("{a}, {broken}"), 1, 1),
+            (vec![a; 101].join(","), 100, 1),
+        ];
+        for (terms, alternatives, defects) in cases {
+            let terms = format!(r#"{{"nodeSelectorTerms": [{terms}]}}"#);
+            let pod = required("nodeAffinity", &terms);
+            assert_eq!(pod.node_affinity.len(), alternatives, "{terms}");
+            assert_eq!(pod.defects.len(), defects, "{terms} {:?}", pod.defects);
+        }
+    }
+
+    #[test]
+    fn wishes_that_cannot_be_read_are_passed_over() {
+        let node = |weight: i64, operator: &str| {
+            format!(
+                r#"{{"weight": {weight}, "preference": {{"matchExpressions":
+                [{{"key": "k", "operator": "{operator}", "values": ["1"]}}]}}}}"#
+            )
+        };
+        let all = [
+            node(10, "In"),
+            node(20, "Near"),
+            node(0, "In"),
+            node(-5, "In"),
+            node(1000, "Gt"),
+            r#"{"weight": 3, "preference": {}}"#.to_owned(),
+        ];
+        let pod = preferred("nodeAffinity", &format!("[{}]", all.join(",")));
+        let weights: Vec<i32> = pod.preferred_nodes.iter().map(|own| own.weight).collect();
+        assert_eq!(weights, [10, 100]);
+
+        let near = |weight: i64, key: &str| {
+            format!(
+                r#"{{"weight": {weight}, "podAffinityTerm": {{"topologyKey": "{key}",
+                "labelSelector": {{}}}}}}"#
+            )
+        };
+        for kind in ["podAffinity", "podAntiAffinity"] {
+            let all = [near(7, "zone"), near(8, ""), near(0, "zone")];
+            let pod = preferred(kind, &format!("[{}]", all.join(",")));
+            let (near, away) = (&pod.preferred_affinity, &pod.preferred_anti_affinity);
+            let (some, none) = if kind == "podAffinity" {
+                (near, away)
+            } else {
+                (away, near)
+            };
+            assert_eq!((some.len(), none.len()), (1, 0), "{kind}");
+            assert_eq!((some[0].weight, pod.defects.len()), (7, 0));
+        }
+    }
+
+    #[test]
+    fn a_term_says_which_pods_of_which_namespaces_it_means() {
+        let same = Labels::from([("app".into(), "web".into()), ("hash".into(), "1".into())]);
+        let other = Labels::from([("app".into(), "web".into()), ("hash".into(), "2".into())]);
+        let (team, none) = (
+            Labels::from([("team".into(), "x".into())]),
+            Labels::default(),
+        );
+        let web = r#""labelSelector": {"matchLabels": {"app": "web"}}"#;
+        // Whether pods are meant that are the same in its own namespace, others there, the same in
+        // the namespace `far` of team x, and in the namespace `list` of nobody.
+        let cases = [
+            (web.to_owned(), "yynn"),
+            (format!(r#"{web}, "namespaces": ["list"]"#), "nnny"),
+            (format!(r#"{web}, "namespaceSelector": {{}}"#), "yyyy"),
+            (
+                format!(
+                    r#"{web}, "namespaces": ["list"],
+                    "namespaceSelector": {{"matchLabels": {{"team": "x"}}}}"#
+                ),
+                "nnyy",
+            ),
+            (
+                format!(r#"{web}, "matchLabelKeys": ["hash", "no"]"#),
+                "ynnn",
+            ),
+            (format!(r#"{web}, "mismatchLabelKeys": ["hash"]"#), "nynn"),
+            (r#""labelSelector": {}"#.to_owned(), "yynn"),
+            (r#""labelSelector": null"#.to_owned(), "nnnn"),
+            (r#""matchLabelKeys": ["hash"]"#.to_owned(), "nnnn"),
+        ];
+        for (term, expect) in cases {
+            for kind in ["podAffinity", "podAntiAffinity"] {
+                let pod = required(kind, &format!(r#"[{{"topologyKey": "zone", {term}}}]"#));
+                let terms = [&pod.affinity, &pod.anti_affinity];
+                let [read] = terms[usize::from(kind == "podAntiAffinity")].as_slice() else {
+                    panic!("one term: {pod:?}")
+                };
+                assert_eq!(terms.iter().map(|own| own.len()).sum::<usize>(), 1);
+                let got: String = [
+                    ("own", &none, &same),
+                    ("own", &none, &other),
+                    ("far", &team, &same),
+                    ("list", &none, &same),
+                ]
+                .map(|(namespace, of, labels)| read.matches(namespace, Some(of), labels))
+                .map(|meant| if meant { 'y' } else { 'n' })
+                .into_iter()
+                .collect();
+                assert_eq!(got, expect, "{kind} {term}");
+            }
+        }
+    }
+
+    #[test]
+    fn terms_that_cannot_be_read_are_defects() {
+        let cases = [
+            r#"{"labelSelector": {}}"#,
+            r#"{"topologyKey": "zone", "labelSelector":
+                {"matchExpressions": [{"key": "k", "operator": "Gt", "values": ["1"]}]}}"#,
+            r#"{"topologyKey": "zone", "namespaceSelector":
+                {"matchExpressions": [{"key": "k", "operator": "In"}]}}"#,
+        ];
+        for kind in ["podAffinity", "podAntiAffinity"] {
+            for term in cases {
+                let pod = required(kind, &format!("[{term}]"));
+                assert_eq!(pod.defects.len(), 1, "{kind} {term}");
+            }
+            let sound = r#"{"topologyKey": "zone", "labelSelector": {}}"#;
+            let many = format!("[{}]", vec![sound; 101].join(","));
+            assert_eq!(required(kind, &many).defects.len(), 1, "{kind}");
+        }
+    }
+
+    #[test]
+    fn spread_constraints_are_read_with_the_defaults_of_the_api() {
+        let of = |rest: &str| {
+            read(&format!(
+                r#""topologySpreadConstraints": [{{"topologyKey": "zone", {rest}}}]"#
+            ))
+        };
+        // Skew, domains, and whether affinity, taints and the whole are strict; none for a defect.
+        let cases = [
+            (r#""maxSkew": 1"#, Some((1, 1, true, false, true))),
+            (
+                r#""maxSkew": 3, "minDomains": 2, "whenUnsatisfiable": "DoNotSchedule""#,
+                Some((3, 2, true, false, true)),
+            ),
+            (
+                r#""maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway",
+                "nodeAffinityPolicy": "Ignore", "nodeTaintsPolicy": "Honor""#,
+                Some((1, 1, false, true, false)),
+            ),
+            (r#""maxSkew": 0"#, None),
+            (r#""maxSkew": -1"#, None),
+            (r#""maxSkew": 4294967296"#, None),
+            (r#""maxSkew": 1, "minDomains": 0"#, None),
+            (r#""maxSkew": 1, "topologyKey": """#, None),
+            (r#""maxSkew": 1, "whenUnsatisfiable": "Perhaps""#, None),
+            (r#""maxSkew": 1, "nodeTaintsPolicy": "Perhaps""#, None),
+            (
+                r#""maxSkew": 1, "labelSelector": {"matchExpressions":
+                [{"key": "k", "operator": "Near"}]}"#,
+                None,
+            ),
+        ];
+        for (rest, expect) in cases {
+            let rest = if rest.contains("topologyKey") {
+                // The key itself is at fault here.
+                read(r#""topologySpreadConstraints": [{"maxSkew": 1}]"#)
+            } else {
+                of(rest)
+            };
+            let got = rest.spread.first().map(|own| {
+                let strict = (own.honors_affinity, own.honors_taints, own.is_hard);
+                (own.max_skew, own.min_domains, strict.0, strict.1, strict.2)
+            });
+            assert_eq!(got, expect, "{rest:?}");
+            assert_eq!(rest.defects.is_empty(), expect.is_some(), "{rest:?}");
+        }
+        let selector = |rest: &str| of(rest).spread.remove(0).selector;
+        assert_eq!(
+            selector(r#""maxSkew": 1, "matchLabelKeys": ["hash"]"#),
+            None
+        );
+        let narrowed = selector(
+            r#""maxSkew": 1, "labelSelector": {}, "matchLabelKeys": ["hash", "hash", "no"]"#,
+        );
+        assert_eq!(narrowed.map_or(0, |own| own.expressions().len()), 1);
+    }
+
+    #[test]
+    fn a_gang_is_known_in_the_words_of_every_scheduler() {
+        let cases = [
+            (
+                r#""annotations": {"scheduling.k8s.io/group-name": "g"}"#,
+                Some(("g", None)),
+            ),
+            (
+                r#""annotations": {"scheduling.volcano.sh/group-name": "v"}"#,
+                Some(("v", None)),
+            ),
+            (
+                r#""labels": {"scheduling.x-k8s.io/pod-group": "x"}"#,
+                Some(("x", None)),
+            ),
+            (
+                r#""labels": {"kueue.x-k8s.io/pod-group-name": "k"},
+                "annotations": {"kueue.x-k8s.io/pod-group-total-count": "4"}"#,
+                Some(("k", Some(4))),
+            ),
+            (
+                r#""labels": {"kueue.x-k8s.io/pod-group-name": "k"},
+                "annotations": {"kueue.x-k8s.io/pod-group-total-count": "0"}"#,
+                Some(("k", None)),
+            ),
+            (
+                r#""labels": {"kueue.x-k8s.io/pod-group-name": "k"}"#,
+                Some(("k", None)),
+            ),
+            (
+                r#""annotations": {"scheduling.k8s.io/group-name": ""}"#,
+                None,
+            ),
+            (
+                r#""annotations": {"kueue.x-k8s.io/pod-group-total-count": "4"}"#,
+                None,
+            ),
+            (r#""labels": {"app": "web"}"#, None),
+        ];
+        for (meta, expect) in cases {
+            let json = format!(r#"{{"metadata": {{{meta}}}}}"#);
+            let gang = pod(serde_json::from_str(&json).expect("a pod")).gang;
+            let got = gang.as_ref().map(|own| (own.name.as_str(), own.least));
+            assert_eq!(got, expect, "{meta}");
+        }
+        let long = format!(
+            r#"{{"metadata": {{"annotations": {{"scheduling.k8s.io/group-name": "{}"}}}}}}"#,
+            "x".repeat(10_000)
+        );
+        let gang = pod(serde_json::from_str(&long).expect("a pod")).gang;
+        assert_eq!(gang.map_or(0, |own| own.name.len()), 253);
+    }
+}

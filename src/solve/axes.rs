@@ -1,0 +1,118 @@
+//! Amounts of resources as vectors: which resources matter, and how often a demand fits.
+//! It must not know who asks.
+
+use std::collections::BTreeSet;
+
+use crate::model::labels::ATTACHABLE;
+use crate::model::quantity::Resources;
+use crate::state::snapshot::Mounts;
+
+/// More than anyone asks for: what there is of a resource that has no limit.
+const UNLIMITED: i64 = i64::MAX / 4;
+
+/// The names of the resources that matter, each an ordinal; amounts are vectors over them.
+#[derive(Debug)]
+pub(super) struct Axes(Vec<String>);
+
+impl Axes {
+    /// Those of these names that anyone asks for, after the common ones.
+    pub(super) fn of<'a>(names: impl Iterator<Item = (&'a String, &'a i64)>) -> Self {
+        let first = ["cpu", "memory", "ephemeral-storage", "pods"];
+        let mut extended = BTreeSet::new();
+        for (name, amount) in names {
+            if *amount > 0 && !extended.contains(name.as_str()) {
+                extended.insert(name.as_str());
+            }
+        }
+        Self(
+            first
+                .into_iter()
+                .chain(extended)
+                .map(str::to_owned)
+                .collect(),
+        )
+    }
+
+    /// What there is, or none at all where some amount is below zero: nothing fits there. Of
+    /// volumes to attach there is no limit where none is known.
+    pub(super) fn supply(&self, resources: &Resources) -> Option<Vec<i64>> {
+        let whole = resources.iter().all(|(_, amount)| amount >= 0);
+        let amount = |name: &String| {
+            let unknown = name.starts_with(ATTACHABLE) && !resources.extended.contains_key(name);
+            if unknown {
+                UNLIMITED
+            } else {
+                resources.get(name)
+            }
+        };
+        whole.then(|| self.0.iter().map(amount).collect())
+    }
+
+    /// What is left of each resource; the scheduler asks only for those that a pod asks for.
+    pub(super) fn rest(&self, resources: &Resources) -> Vec<i64> {
+        let amount = |name: &String| {
+            let unknown = name.starts_with(ATTACHABLE) && !resources.extended.contains_key(name);
+            if unknown {
+                UNLIMITED
+            } else {
+                resources.get(name).max(0)
+            }
+        };
+        self.0.iter().map(amount).collect()
+    }
+
+    /// What is asked for; an amount below zero asks for nothing.
+    pub(super) fn demand(&self, resources: &Resources, mounts: Option<&Mounts>) -> Vec<i64> {
+        let volumes = |name: &str| mounts.and_then(|mounts| mounts.attached.get(name));
+        let amount = |name: &String| {
+            let own = resources.get(name).max(0);
+            own.saturating_add(volumes(name).copied().unwrap_or(0).max(0))
+        };
+        self.0.iter().map(amount).collect()
+    }
+
+    /// The name of an axis.
+    pub(super) fn name(&self, axis: usize) -> &str {
+        &self.0[axis]
+    }
+}
+
+/// How many times a demand fits into what is free.
+pub(super) fn times(free: &[i64], demand: &[i64]) -> u64 {
+    // Most are asked of what is too small, and a comparison is cheaper than a division.
+    if free.iter().zip(demand).any(|(free, demand)| demand > free) {
+        return 0;
+    }
+    let ratio = |(free, demand): (&i64, &i64)| match *demand {
+        0 => u64::MAX,
+        demand => u64::try_from(free / demand).unwrap_or(0),
+    };
+    free.iter().zip(demand).map(ratio).min().unwrap_or(u64::MAX)
+}
+
+/// Takes `count` demands out of what is free. They must fit.
+pub(super) fn take(free: &mut [i64], demand: &[i64], count: u64) {
+    for (free, demand) in free.iter_mut().zip(demand) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        *free = free.saturating_sub(demand.saturating_mul(count));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::times;
+
+    #[test]
+    fn a_demand_fits_as_often_as_its_scarcest_resource_allows() {
+        let cases = [
+            ([10, 9, 3], [2, 3, 1], 3),
+            ([10, 9, 0], [2, 3, 1], 0),
+            ([10, 9, 0], [2, 3, 0], 3),
+            ([0, 0, 0], [0, 0, 0], u64::MAX),
+            ([i64::MAX, 1, 1], [1, 1, 1], 1),
+        ];
+        for (free, demand, expect) in cases {
+            assert_eq!(times(&free, &demand), expect, "{demand:?} in {free:?}");
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! Sites with their places and all that is counted on them, and whether one more pod may join.
+//! It must not know what fits where, nor what a place costs.
+//!
+//! The rules are the scheduler's (kube-scheduler's PodTopologySpread and InterPodAffinity filters),
+//! not Karpenter's: places are those of nodes that exist, and a pod is held against the counts at
+//! the moment it is bound.
+
+use std::collections::BTreeMap;
+
+use crate::solve::rules::HOST;
+use crate::solve::topology::{Check, Filter, Tally, Topology};
+
+/// Whether a site counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pass {
+    No,
+    /// It depends on what a node that is still to come will be.
+    Maybe,
+    Yes,
+}
+
+impl Pass {
+    pub(super) fn surely(holds: bool) -> Self {
+        if holds { Self::Yes } else { Self::No }
+    }
+}
+
+/// No place: the site has no label of this key, or it is not known yet which.
+pub(super) const NOWHERE: u32 = u32::MAX;
+
+/// A place that is not settled yet: the site will have one of several labels of this key.
+pub(super) const UNSETTLED: u32 = u32::MAX - 1;
+
+/// Where sites are: for each key its place, and which filters it passes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sites {
+    places: Vec<Vec<u32>>,
+    passes: Vec<Vec<Pass>>,
+    /// The values of each key, the host's aside, by which places are numbered.
+    values: Vec<BTreeMap<String, u32>>,
+    /// How many places each key has.
+    counts: Vec<u32>,
+    /// The places of sites that are not settled, by key and site.
+    unsettled: BTreeMap<(usize, usize), Vec<u32>>,
+}
+
+impl Sites {
+    pub(super) fn new(topology: &Topology) -> Self {
+        Self {
+            places: vec![Vec::new(); topology.keys],
+            passes: vec![Vec::new(); topology.filters.len()],
+            values: vec![BTreeMap::new(); topology.keys],
+            counts: vec![0; topology.keys],
+            unsettled: BTreeMap::new(),
+        }
+    }
+
+    /// Says that a site is in one of these places by a key.
+    pub(super) fn unsettle(&mut self, key: usize, site: usize, places: Vec<u32>) {
+        self.places[key][site] = UNSETTLED;
+        self.unsettled.insert((key, site), places);
+    }
+
+    /// The places by a key that a site may turn out to be in; none where it is nowhere.
+    fn all_at(&self, key: usize, site: usize) -> &[u32] {
+        let place = &self.places[key][site];
+        match *place {
+            NOWHERE => &[],
+            UNSETTLED => self.unsettled.get(&(key, site)).map_or(&[], |all| all),
+            _ => std::slice::from_ref(place),
+        }
+    }
+
+    /// The place of a value of a key.
+    pub(super) fn place(&mut self, key: usize, value: &str) -> u32 {
+        if let Some(known) = self.values[key].get(value) {
+            return *known;
+        }
+        let next = self.counts[key];
+        self.values[key].insert(value.to_owned(), next);
+        self.counts[key] = next + 1;
+        next
+    }
+
+    /// Adds a site. `places` are those of all keys but the host's, whose own place is new where
+    /// the site is a host.
+    pub(super) fn add(
+        &mut self,
+        is_host: bool,
+        places: &[(usize, u32)],
+        passes: impl Fn(usize) -> Pass,
+    ) -> usize {
+        for own in &mut self.places {
+            own.push(NOWHERE);
+        }
+        let at = self.places[HOST].len() - 1;
+        if is_host {
+            self.places[HOST][at] = self.counts[HOST];
+            self.counts[HOST] += 1;
+        }
+        for (key, place) in places {
+            self.places[*key][at] = *place;
+        }
+        for (filter, own) in self.passes.iter_mut().enumerate() {
+            own.push(passes(filter));
+        }
+        at
+    }
+
+    /// The place of a site by a key.
+    pub(super) fn at(&self, key: usize, site: usize) -> u32 {
+        self.places[key][site]
+    }
+
+    /// Whether a site may pass a filter.
+    pub(super) fn passes(&self, filter: usize, site: usize) -> bool {
+        self.passes[filter][site] != Pass::No
+    }
+
+    fn counts_for(&self, filter: &Filter, ordinal: usize, site: usize) -> Pass {
+        if filter.keys.iter().all(|key| self.at(*key, site) != NOWHERE) {
+            self.passes[ordinal][site]
+        } else {
+            Pass::No
+        }
+    }
+}
+
+/// Counts of one tally.
+#[derive(Clone, Debug, Default)]
+struct Count {
+    by_place: Vec<u32>,
+    /// More that may be there, or elsewhere.
+    maybe: Vec<u32>,
+    /// How many are not in a place for sure.
+    adrift: u32,
+    /// Whether a place is one, or may come to be one: some site that counts is there.
+    exists: Vec<bool>,
+    /// Whether it is one for sure.
+    certain: Vec<bool>,
+    /// How many are for sure.
+    places: u32,
+    total: u64,
+    /// The least of all places, and how many have it; worked out anew where that is zero.
+    least: u32,
+    at_least: u32,
+}
+
+impl Count {
+    fn reach(&mut self, place: u32) -> usize {
+        let place = place as usize;
+        if self.exists.len() <= place {
+            self.exists.resize(place + 1, false);
+            self.certain.resize(place + 1, false);
+            self.by_place.resize(place + 1, 0);
+            self.maybe.resize(place + 1, 0);
+        }
+        place
+    }
+
+    fn open(&mut self, place: u32, is_certain: bool) {
+        let place = self.reach(place);
+        if is_certain && !self.certain[place] {
+            self.certain[place] = true;
+            self.places += 1;
+        }
+        if !self.exists[place] {
+            self.exists[place] = true;
+            self.at_least = 0;
+        }
+    }
+
+    fn add(&mut self, place: u32, count: u32) {
+        let at = self.reach(place);
+        let before = self.by_place[at];
+        self.by_place[at] = before.saturating_add(count);
+        self.total += u64::from(count);
+        if self.exists[at] && before == self.least && count > 0 {
+            self.at_least = self.at_least.saturating_sub(1);
+        }
+    }
+
+    /// How many there are at most.
+    fn at_most(&self, place: u32) -> u32 {
+        let maybe = self.maybe.get(place as usize).copied().unwrap_or(0);
+        self.of(place).saturating_add(maybe)
+    }
+
+    fn of(&self, place: u32) -> u32 {
+        self.by_place.get(place as usize).copied().unwrap_or(0)
+    }
+
+    /// The least of all places if all that may be in one of them are there.
+    fn least_beside(&mut self, place: u32) -> u32 {
+        if self.adrift == 0 {
+            return self.least();
+        }
+        let own = self.by_place.iter().zip(&self.exists).enumerate();
+        let others = own.filter(|(at, (_, exists))| **exists && *at != place as usize);
+        let others = others.map(|(_, (count, _))| *count).min();
+        others.unwrap_or(u32::MAX).min(self.at_most(place))
+    }
+
+    fn least(&mut self) -> u32 {
+        if self.at_least == 0 {
+            let own = self.by_place.iter().zip(&self.exists);
+            let own = own.filter(|(_, exists)| **exists).map(|(count, _)| *count);
+            self.least = own.clone().min().unwrap_or(0);
+            self.at_least = u32::try_from(own.filter(|it| *it == self.least).count()).unwrap_or(1);
+        }
+        self.least
+    }
+}
+
+/// Sites with all that is counted on them.
+#[derive(Clone, Debug)]
+pub(super) struct Board<'t> {
+    pub(super) topology: &'t Topology,
+    pub(super) sites: Sites,
+    /// Whether pods whose place matters go to sites that are not settled: only if nothing better is
+    /// to be had, since they are in the way in every place that such a site may turn out to be in.
+    pub(super) takes_unsettled: bool,
+    counts: Vec<Count>,
+}
+
+impl<'t> Board<'t> {
+    /// A board without a site.
+    pub(super) fn new(topology: &'t Topology) -> Self {
+        Self {
+            topology,
+            sites: Sites::new(topology),
+            takes_unsettled: false,
+            counts: vec![Count::default(); topology.tallies.len()],
+        }
+    }
+
+    /// Makes the places of a site exist, for spreads that count it.
+    pub(super) fn open(&mut self, site: usize) {
+        self.open_places(site, true);
+    }
+
+    fn open_places(&mut self, site: usize, is_certain: bool) {
+        for (tally, count) in self.topology.tallies.iter().zip(&mut self.counts) {
+            let Tally::Spread { key, filter, .. } = tally else {
+                continue;
+            };
+            let place = self.sites.at(*key, site);
+            let own = &self.topology.filters[*filter];
+            let pass = self.sites.counts_for(own, *filter, site);
+            if place < UNSETTLED && pass != Pass::No {
+                count.open(place, is_certain && pass == Pass::Yes);
+            }
+        }
+    }
+
+    /// Lets the place of a site be one for a tally: there may be a node.
+    pub(super) fn open_for(&mut self, tally: usize, site: usize) {
+        match self.sites.at(self.topology.tallies[tally].key(), site) {
+            NOWHERE | UNSETTLED => {}
+            place => self.counts[tally].open(place, false),
+        }
+    }
+
+    /// Whether a pod of a kind may be bound on a site now. Source: kube-scheduler, the filters
+    /// PodTopologySpread and InterPodAffinity.
+    pub(super) fn allows(&mut self, kind: usize, site: usize) -> bool {
+        let topology = self.topology;
+        let checks = &topology.checks[kind];
+        let unsettled = |key: usize| self.sites.at(key, site) == UNSETTLED;
+        let waits = |check: &Check| match check {
+            Check::Free { tally } | Check::Even { tally, .. } => {
+                unsettled(topology.tallies[*tally].key())
+            }
+            Check::Near { .. } => false,
+        };
+        if !self.takes_unsettled && checks.iter().any(waits) {
+            return false;
+        }
+        checks.iter().all(|check| self.holds(check, site))
+    }
+
+    /// Whether one check holds on a site now, wherever it turns out to be.
+    pub(super) fn holds(&mut self, check: &Check, site: usize) -> bool {
+        let (topology, sites) = (self.topology, &self.sites);
+        let places = |tally: usize| sites.all_at(topology.tallies[tally].key(), site);
+        match check {
+            Check::Free { tally } => {
+                let count = &self.counts[*tally];
+                places(*tally)
+                    .iter()
+                    .all(|place| count.at_most(*place) == 0)
+            }
+            Check::Near { tallies, own } => {
+                let known = tallies.iter().all(|tally| !places(*tally).is_empty());
+                let near = |tally: &usize| {
+                    let count = &self.counts[*tally];
+                    places(*tally).iter().all(|place| count.of(*place) > 0)
+                };
+                let none = |tally: &usize| {
+                    let count = &self.counts[*tally];
+                    count.total == 0 && count.adrift == 0
+                };
+                let nobody = || tallies.iter().all(none);
+                known && (tallies.iter().all(near) || (*own && nobody()))
+            }
+            Check::Even {
+                tally,
+                skew,
+                least,
+                own,
+            } => {
+                let count = &mut self.counts[*tally];
+                let few = count.places < *least;
+                let places = places(*tally);
+                let mut fits = places.iter().map(|place| {
+                    let low = if few { 0 } else { count.least_beside(*place) };
+                    let most = low.saturating_add(*skew);
+                    count.at_most(*place).saturating_add(*own) <= most
+                });
+                !places.is_empty() && fits.all(|fits| fits)
+            }
+        }
+    }
+
+    /// Counts pods of a kind on a site.
+    pub(super) fn bind(&mut self, kind: usize, site: usize, pods: u32) {
+        for tally in &self.topology.adds[kind] {
+            self.count(*tally, site, pods);
+        }
+    }
+
+    /// Counts pods in one tally on a site.
+    pub(super) fn count(&mut self, tally: usize, site: usize, pods: u32) {
+        let own = &self.topology.tallies[tally];
+        let place = self.sites.at(own.key(), site);
+        if place == NOWHERE {
+            return;
+        }
+        let pass = match own {
+            Tally::Spread { filter, .. } => {
+                self.sites
+                    .counts_for(&self.topology.filters[*filter], *filter, site)
+            }
+            _ => Pass::Yes,
+        };
+        let count = &mut self.counts[tally];
+        match pass {
+            Pass::No => return,
+            Pass::Yes if place != UNSETTLED => {
+                count.add(place, pods);
+                return;
+            }
+            _ => {}
+        }
+        count.adrift = count.adrift.saturating_add(pods);
+        for place in self.sites.all_at(own.key(), site) {
+            let at = count.reach(*place);
+            count.maybe[at] = count.maybe[at].saturating_add(pods);
+        }
+    }
+
+    /// Lets a place be one for every spread by a key whose filter a site there passes.
+    pub(super) fn open_maybe(&mut self, key: usize, place: u32, passes: impl Fn(usize) -> bool) {
+        for (tally, count) in self.topology.tallies.iter().zip(&mut self.counts) {
+            if let Tally::Spread {
+                key: own, filter, ..
+            } = tally
+                && *own == key
+                && passes(*filter)
+            {
+                count.open(place, false);
+            }
+        }
+    }
+
+    /// How many of a tally are in the place of a site.
+    pub(super) fn there(&self, tally: usize, site: usize) -> u32 {
+        match self.sites.at(self.topology.tallies[tally].key(), site) {
+            NOWHERE | UNSETTLED => 0,
+            place => self.counts[tally].of(place),
+        }
+    }
+
+    /// How many of a tally there are anywhere.
+    pub(super) fn total(&self, tally: usize) -> u64 {
+        self.counts[tally].total
+    }
+}

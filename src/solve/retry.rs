@@ -1,0 +1,184 @@
+//! A second chance for pods that had no turn, once it is known where all others are.
+//! It must not know how the first packing came about.
+
+use crate::solve::board::Board;
+use crate::solve::choose::{Scratch, offerings, sum};
+use crate::solve::draft::Claim;
+use crate::solve::fill::Lot;
+use crate::solve::pack::Packer;
+use crate::solve::rooms::Turn;
+use crate::solve::sites::{add_cells, cell_of};
+use crate::solve::variety::Variety;
+
+/// Steps for pods that are left when all others have their turn, each a type looked at for one
+/// claim, or a room for one class.
+const REST_MAX: u64 = 20_000_000;
+
+impl<'p> Packer<'_, 'p, '_> {
+    /// Makes nodes for pods that had no turn, now that it is known where all others are: `board`
+    /// has every host and all that was bound. They are spread over places where nodes could be, or
+    /// else only where there are any. Says whether that gave any a place.
+    pub(super) fn retry(&mut self, board: Board<'p>, spreads_further: bool) -> bool {
+        let problem = self.ground.problem;
+        let hard = |class: &usize| problem.without_wishes(problem.classes[*class].kind);
+        let left = (0..problem.classes.len()).filter(|class| self.packed.left[*class] > 0);
+        let left: Vec<usize> = left
+            .filter(|class| self.calls[*class] && !self.ground.topology.is_free(hard(class)))
+            .collect();
+        if left.is_empty() || self.packed.cut_short {
+            return false;
+        }
+        for class in &left {
+            self.kinds[*class] = hard(class);
+        }
+        self.board = board;
+        self.counted = self.packed.opened.len();
+        let sites = add_cells(problem, self.ground.cells, &mut self.board);
+        if spreads_further {
+            self.open_cells(&sites);
+        }
+        let before = self.packed.left.clone();
+        self.round(&left, &sites, true);
+        self.drop_unvaried();
+        self.packed.left != before || self.packed.opened.len() > self.counted
+    }
+
+    /// Gives up claims for which the limits leave too little variety, now that all are known.
+    pub(super) fn drop_unvaried(&mut self) {
+        let ground = self.ground;
+        let mut scratch = Scratch::default();
+        for (shelf, own) in ground.shelves.iter().enumerate() {
+            let variety = Variety::of(own, ground.scheduling.min_values);
+            if variety.is_empty() {
+                continue;
+            }
+            let mut ledger = self.packed.ledgers[shelf].clone();
+            for at in 0..self.packed.opened.len() {
+                let opened = &self.packed.opened[at];
+                if opened.shelf != shelf || opened.gone {
+                    continue;
+                }
+                let order = self.order(shelf, &[]);
+                let rows = order.rows_of(&opened.claim.parts);
+                let whole = sum(&self.packed.lots, &opened.claim.parts);
+                let planned = (opened.claim.shape, opened.claim.price);
+                let before = ledger.clone();
+                let asked = (&whole[..], ground.scheduling);
+                let books = (&mut ledger, &mut scratch);
+                let (_, types) = offerings((own, &variety), planned, &rows, asked, books);
+                if variety.has(own, types.into_iter()) {
+                    continue;
+                }
+                ledger = before;
+                let limited = &own.shapes[planned.0].limited;
+                ledger.release(limited);
+                self.packed.ledgers[shelf].release(limited);
+                let opened = &mut self.packed.opened[at];
+                opened.gone = true;
+                for (lot, pods) in std::mem::take(&mut opened.claim.parts) {
+                    self.packed.left[self.packed.lots[lot].class] += pods;
+                }
+            }
+        }
+    }
+
+    /// Gives pods that are left a place wherever there is one after all these turns, `board` having
+    /// every host and all that was bound. Those who do not care where others are had their chance
+    /// unless some are gone again (`everyone`).
+    pub(super) fn place_rest(
+        &mut self,
+        turns: &mut Vec<Turn>,
+        board: &mut Board<'_>,
+        everyone: bool,
+    ) {
+        let mut steps = 0;
+        let mut moved = true;
+        while moved && steps < REST_MAX {
+            moved = false;
+            for class in 0..self.packed.left.len() {
+                let kind = self.ground.problem.classes[class].kind;
+                let kind = self.ground.problem.without_wishes(kind);
+                let cares = everyone || !self.ground.topology.is_free(kind);
+                if self.packed.left[class] == 0 || !cares {
+                    continue;
+                }
+                let left = (&mut self.packed.left[class], &mut *turns);
+                if *left.0 > 0 && self.rooms.place_rest(class, left, board, &mut steps) {
+                    moved = true;
+                }
+                for at in 0..self.packed.opened.len() {
+                    if self.packed.left[class] == 0 || steps >= REST_MAX {
+                        break;
+                    }
+                    let shelf = self.packed.opened[at].shelf;
+                    steps += self.ground.shelves[shelf].shapes.len() as u64;
+                    if let Some(turn) = self.join(class, at, board) {
+                        turns.push(turn);
+                        moved = true;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Puts one more pod of a class onto a claim, if its rules and those of others allow it.
+    fn join(&mut self, class: usize, at: usize, board: &mut Board<'_>) -> Option<Turn> {
+        let ground = self.ground;
+        let own = &ground.problem.classes[class];
+        let kind = ground.problem.without_wishes(own.kind);
+        let site = self.packed.rooms + at;
+        // One that lost its pods is no node to be made.
+        if self.packed.opened[at].gone {
+            return None;
+        }
+        if !ground.topology.is_free(kind) && !board.allows(kind, site) {
+            return None;
+        }
+        let wants = ground.problem.kinds[kind].wants;
+        let (shelf, cell) = {
+            let opened = &self.packed.opened[at];
+            (opened.shelf, cell_of(&self.packed.lots, opened))
+        };
+        let pinned = ground.topology.is_pinned(kind) && !ground.cells.keys.is_empty();
+        if pinned && cell.is_none() {
+            return None;
+        }
+        for alternative in 0..ground.problem.wants[wants].alternatives.len() {
+            let cell = cell.filter(|_| pinned);
+            let Some(row) = self.row((wants, shelf, alternative, true, cell)) else {
+                continue;
+            };
+            self.packed.lots.push(Lot {
+                class,
+                kind,
+                demand: &own.demand,
+                per_unit: &own.per_unit,
+                shares: &ground.hosts.shares[kind],
+                row,
+                cell,
+            });
+            let lot = self.packed.lots.len() - 1;
+            let order = self.order(shelf, &[]);
+            let ledger = &self.packed.ledgers[shelf];
+            let claim = &self.packed.opened[at].claim;
+            let joined = order.joined(claim, lot, ledger);
+            // Who is not worth a node is not worth a dearer one.
+            let worth = |joined: &Claim| self.calls[class] || joined.price <= claim.price;
+            if let Some(joined) = joined.filter(worth) {
+                let shapes = &ground.shelves[shelf].shapes;
+                self.packed.ledgers[shelf].release(&shapes[claim.shape].limited);
+                self.packed.ledgers[shelf].reserve(&shapes[joined.shape].limited, 1);
+                self.packed.opened[at].claim = joined;
+                self.packed.left[class] -= 1;
+                board.bind(kind, site, 1);
+                return Some(Turn {
+                    class,
+                    site,
+                    pods: 1,
+                });
+            }
+            self.packed.lots.pop();
+        }
+        None
+    }
+}

@@ -1,0 +1,202 @@
+//! What pods ask of each other's places, in ordinals: groups of pods, topology keys, and rules.
+//! It must not know where anybody is, nor which pods are of a group.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::affinity::{PodTerm, Spread};
+use crate::model::labels::{HOSTNAME, Labels};
+use crate::model::selector::Selector;
+
+/// Pods must be in a place where there is a pod of a group; places by each of these keys.
+/// The first of them all may start anywhere if it is of the group itself.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Near {
+    pub(super) group: usize,
+    pub(super) keys: Vec<usize>,
+}
+
+/// Pods must not be in a place where there is a pod of a group.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Away {
+    pub(super) group: usize,
+    pub(super) key: usize,
+    /// Whether it must hold or is a wish.
+    pub(super) is_hard: bool,
+}
+
+/// The pods of a group are spread over places.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Even {
+    pub(super) group: usize,
+    pub(super) key: usize,
+    /// By how many a place may lead the emptiest.
+    pub(super) skew: u32,
+    /// With fewer places the emptiest counts as having none.
+    pub(super) least: u32,
+    /// Whether the selector is empty. The scheduler takes the pod itself for selected, and yet
+    /// counts nobody (`countPodsMatchSelector`).
+    pub(super) is_vacant: bool,
+    /// Whether only nodes that the pod's labels allow are places.
+    pub(super) affinity: bool,
+    /// Whether only nodes whose taints the pod tolerates are places.
+    pub(super) taints: bool,
+}
+
+/// All that one kind of pods asks of the others' places.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rules {
+    pub(super) near: Vec<Near>,
+    pub(super) away: Vec<Away>,
+    pub(super) even: Vec<Even>,
+}
+
+impl Rules {
+    /// The rules of required terms and of the wishes that are kept.
+    pub(super) fn new<'s>(
+        (affinity, near): (&[PodTerm], &[&PodTerm]),
+        (anti_affinity, away): (&[PodTerm], &[&PodTerm]),
+        (spread, namespace): (impl Iterator<Item = &'s Spread>, &str),
+        groups: &mut Groups,
+    ) -> Self {
+        let mut rules = Self::default();
+        // All required terms speak of one group: the scheduler counts pods that match them all.
+        let required: Vec<&PodTerm> = affinity.iter().collect();
+        let wished = near.iter().map(|term| vec![*term]);
+        for terms in [required]
+            .into_iter()
+            .chain(wished)
+            .filter(|terms| !terms.is_empty())
+        {
+            let keys = terms.iter().map(|term| groups.key(&term.topology_key));
+            let mut keys: Vec<usize> = keys.collect();
+            keys.sort_unstable();
+            keys.dedup();
+            rules.near.push(Near {
+                group: groups.of_terms(&terms),
+                keys,
+            });
+        }
+        let required = anti_affinity.iter().map(|term| (term, true));
+        for (term, is_hard) in required.chain(away.iter().map(|term| (*term, false))) {
+            rules.away.push(Away {
+                group: groups.of_terms(&[term]),
+                key: groups.key(&term.topology_key),
+                is_hard,
+            });
+        }
+        for own in spread {
+            let selector = own.selector.as_ref();
+            let some = selector.filter(|own| !own.expressions().is_empty());
+            rules.even.push(Even {
+                group: groups.of_selector(some, namespace),
+                is_vacant: selector.is_some() && some.is_none(),
+                key: groups.key(&own.topology_key),
+                skew: own.max_skew,
+                least: own.min_domains,
+                affinity: own.honors_affinity,
+                taints: own.honors_taints,
+            });
+        }
+        rules
+    }
+
+    /// Whether it asks for nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.near.is_empty() && self.away.is_empty() && self.even.is_empty()
+    }
+}
+
+/// Which pods are meant: all that every one of these matches.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Audience(Vec<(Option<Selector>, BTreeSet<String>, Option<Selector>)>);
+
+/// The groups that rules speak of, and the keys of places.
+#[derive(Debug)]
+pub(super) struct Groups {
+    known: BTreeMap<Audience, usize>,
+    all: Vec<Audience>,
+    /// Topology keys; the first is the host's name.
+    pub(super) keys: Vec<String>,
+}
+
+/// The ordinal of the key whose places are hosts.
+pub(super) const HOST: usize = 0;
+
+impl Default for Groups {
+    fn default() -> Self {
+        Self {
+            known: BTreeMap::new(),
+            all: Vec::new(),
+            keys: vec![HOSTNAME.to_owned()],
+        }
+    }
+}
+
+impl Groups {
+    /// The ordinal of a topology key.
+    pub(super) fn key(&mut self, key: &str) -> usize {
+        let known = self.keys.iter().position(|own| own == key);
+        known.unwrap_or_else(|| {
+            self.keys.push(key.to_owned());
+            self.keys.len() - 1
+        })
+    }
+
+    /// The group of pods that all these terms match.
+    pub(super) fn of_terms(&mut self, terms: &[&PodTerm]) -> usize {
+        let part = |term: &&PodTerm| {
+            let by_labels = term.namespace_selector.clone();
+            (term.selector.clone(), term.namespaces.clone(), by_labels)
+        };
+        self.intern(Audience(terms.iter().map(part).collect()))
+    }
+
+    /// The group of pods of a namespace that a selector matches.
+    fn of_selector(&mut self, selector: Option<&Selector>, namespace: &str) -> usize {
+        let namespaces = BTreeSet::from([namespace.to_owned()]);
+        self.intern(Audience(vec![(selector.cloned(), namespaces, None)]))
+    }
+
+    fn intern(&mut self, mut audience: Audience) -> usize {
+        audience.0.sort_unstable();
+        audience.0.dedup();
+        if let Some(known) = self.known.get(&audience) {
+            return *known;
+        }
+        self.known.insert(audience.clone(), self.all.len());
+        self.all.push(audience);
+        self.all.len() - 1
+    }
+
+    /// The group of a resident's term, if any pending pod's term or it itself made one.
+    pub(super) fn find(&self, term: &PodTerm) -> Option<usize> {
+        let by_labels = term.namespace_selector.clone();
+        let audience = Audience(vec![(
+            term.selector.clone(),
+            term.namespaces.clone(),
+            by_labels,
+        )]);
+        self.known.get(&audience).copied()
+    }
+
+    /// Whether pods of these labels in a namespace are of a group, group by group.
+    pub(super) fn of(
+        &self,
+        namespace: &str,
+        labels: &Labels,
+        namespaces: &BTreeMap<&str, &Labels>,
+    ) -> Vec<bool> {
+        let matches = |audience: &Audience| {
+            audience.0.iter().all(|(selector, named, by_labels)| {
+                let none = Labels::new();
+                let of_namespace = namespaces.get(namespace).copied().unwrap_or(&none);
+                let meant = named.contains(namespace)
+                    || by_labels
+                        .as_ref()
+                        .is_some_and(|own| own.matches(of_namespace));
+                meant && selector.as_ref().is_some_and(|own| own.matches(labels))
+            })
+        };
+        self.all.iter().map(matches).collect()
+    }
+}

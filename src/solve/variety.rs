@@ -1,0 +1,140 @@
+//! How many values of a label the types must have between them that a claim may be launched as
+//! (`min_values`). It must not know which types fit.
+
+use std::collections::BTreeSet;
+
+use crate::model::cluster::MinValuesPolicy;
+use crate::model::requirement::Requirement;
+use crate::solve::supply::Shelf;
+
+/// Values that types must have between them, label by label.
+#[derive(Clone, Debug)]
+pub(super) struct Variety<'v> {
+    wanted: Vec<(&'v str, usize)>,
+}
+
+/// Values seen so far.
+#[derive(Clone, Debug)]
+pub(super) struct Seen<'v> {
+    values: Vec<BTreeSet<&'v str>>,
+}
+
+impl<'v> Variety<'v> {
+    /// What a pool wants; nothing where less will do as well.
+    pub(super) fn of(shelf: &'v Shelf<'_>, policy: MinValuesPolicy) -> Self {
+        let least = |(key, own): (&'v str, &'v Requirement)| {
+            let least = usize::try_from(own.min_values?).unwrap_or(usize::MAX);
+            (least > 1).then_some((key, least))
+        };
+        let strict = policy == MinValuesPolicy::Strict;
+        let wanted = shelf.side.iter().filter(|_| strict).filter_map(least);
+        Self {
+            wanted: wanted.collect(),
+        }
+    }
+
+    /// Whether anything is wanted.
+    pub(super) fn is_empty(&self) -> bool {
+        self.wanted.is_empty()
+    }
+
+    /// Nothing seen.
+    pub(super) fn start(&self) -> Seen<'v> {
+        Seen {
+            values: vec![BTreeSet::new(); self.wanted.len()],
+        }
+    }
+
+    /// Takes the values of a type in, all it has, wherever it is launched. Says whether any of
+    /// them was wanted and new. Source: spec/scheduling.md §2.6, §5 item 42.
+    pub(super) fn see(&self, shelf: &'v Shelf<'_>, shape: usize, seen: &mut Seen<'v>) -> bool {
+        let own = &shelf.shapes[shape].instance_type.requirements;
+        let mut new = false;
+        for ((key, least), seen) in self.wanted.iter().zip(&mut seen.values) {
+            let values = own.get(key).and_then(Requirement::values);
+            for value in values.into_iter().flatten() {
+                if seen.len() < *least {
+                    new |= seen.insert(value);
+                }
+            }
+        }
+        new
+    }
+
+    /// Whether enough was seen of everything.
+    pub(super) fn is_enough(&self, seen: &Seen<'v>) -> bool {
+        let all = self.wanted.iter().zip(&seen.values);
+        all.clone().all(|((_, least), seen)| seen.len() >= *least)
+    }
+
+    /// Whether these types have enough values between them.
+    pub(super) fn has(&self, shelf: &'v Shelf<'_>, types: impl Iterator<Item = usize>) -> bool {
+        if self.is_empty() {
+            return true;
+        }
+        let mut seen = self.start();
+        for shape in types {
+            if self.see(shelf, shape, &mut seen) && self.is_enough(&seen) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The first label of which these types have too few values: how many are wanted, how many
+    /// there are.
+    pub(super) fn shortage(
+        &self,
+        shelf: &'v Shelf<'_>,
+        types: impl Iterator<Item = usize>,
+    ) -> Option<(&'v str, usize, usize)> {
+        let mut seen = self.start();
+        for shape in types {
+            self.see(shelf, shape, &mut seen);
+        }
+        let mut all = self.wanted.iter().zip(&seen.values);
+        let short = all.find(|((_, least), seen)| seen.len() < *least);
+        short.map(|((key, least), seen)| (*key, *least, seen.len()))
+    }
+}
+
+/// Lets every type take as much of the limits as those that have to be launched in its place for
+/// the sake of variety: the cheapest that are as large in everything.
+pub(super) fn widen(shelf: &mut Shelf<'_>, policy: MinValuesPolicy) {
+    let own = &*shelf;
+    let variety = Variety::of(own, policy);
+    if variety.is_empty() || own.pool.limits.capacity.is_empty() {
+        return;
+    }
+    let price = |at: &usize| {
+        let offer = own.shapes[*at].offers.first();
+        offer.map_or(f64::INFINITY, |offer| offer.price.usd_per_h())
+    };
+    let mut by_price: Vec<usize> = (0..own.shapes.len()).collect();
+    by_price.sort_by(|one, other| price(one).total_cmp(&price(other)).then(one.cmp(other)));
+    let wide = |at: usize| {
+        let least = own.shapes[at].net.as_deref().unwrap_or_default();
+        let mut limited = own.shapes[at].capacity.clone();
+        let mut seen = variety.start();
+        for other in &by_price {
+            let shape = &own.shapes[*other];
+            let net = shape.net.as_deref().unwrap_or_default();
+            let as_large = net.len() == least.len()
+                && !shape.offers.is_empty()
+                && net.iter().zip(least).all(|(net, least)| net >= least);
+            if variety.is_enough(&seen) {
+                break;
+            }
+            if as_large && variety.see(own, *other, &mut seen) {
+                for (own, more) in limited.iter_mut().zip(&shape.capacity) {
+                    *own = (*own).max(*more);
+                }
+            }
+        }
+        limited
+    };
+    let limited: Vec<Vec<i64>> = (0..own.shapes.len()).map(wide).collect();
+    for (shape, limited) in shelf.shapes.iter_mut().zip(limited) {
+        shape.limited = limited;
+    }
+}

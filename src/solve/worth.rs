@@ -1,0 +1,149 @@
+//! What pods are worth to whoever packs them, and which types are worth weighing for them.
+//! It must not know how nodes are filled.
+
+use std::collections::BTreeMap;
+
+use crate::solve::axes::times;
+use crate::solve::choose::Ledger;
+use crate::solve::draft::Order;
+
+/// Types that are weighed of those with about as much memory for each cpu.
+const FRONT_MAX: f64 = 24.0;
+
+/// The counter of which the most hosts are needed, because its pods share none, and how many of
+/// them share one.
+pub(super) fn scarce(order: &Order<'_>, dealt: &[usize]) -> Option<(usize, u64)> {
+    let mut needed: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
+    for lot in dealt {
+        let shares = order.lots[*lot].shares;
+        for (counter, most) in &shares.limits {
+            if shares.adds.contains(counter) {
+                let together = u64::from(*most) + 1;
+                let own = needed.entry(*counter).or_insert((0, together));
+                own.0 += order.stock[*lot];
+                own.1 = own.1.min(together);
+            }
+        }
+    }
+    let hosts = |own: &(usize, (u64, u64))| own.1.0 / own.1.1.max(1);
+    let most = needed.into_iter().rev().max_by_key(hosts);
+    most.map(|(counter, (_, together))| (counter, together))
+}
+
+/// The shapes to weigh for a row: each is cheaper than all that have more, or takes less of the
+/// limits.
+pub(super) fn front(order: &Order<'_>, lane: usize, ledger: &Ledger) -> Vec<usize> {
+    let shapes = &order.shelf.shapes;
+    let mut priced: Vec<(f64, usize)> = Vec::new();
+    for (at, mask) in order.rows[lane].masks.iter().enumerate() {
+        if let Some(price) = shapes[at].price(*mask)
+            && shapes[at].net.is_some()
+            && ledger.copies(&shapes[at].limited) > 0
+            && is_varied(order, lane, at, ledger)
+        {
+            priced.push((price, at));
+        }
+    }
+    priced.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+    let mut kept: Vec<usize> = Vec::new();
+    for (_, at) in priced {
+        let covers = |least: &[i64], most: &[i64]| least.iter().zip(most).all(|(a, b)| a <= b);
+        let beats = |other: &usize| {
+            let (own, other) = (&shapes[at], &shapes[*other]);
+            let (Some(net), Some(more)) = (&own.net, &other.net) else {
+                return false;
+            };
+            covers(net, more) && covers(&other.limited, &own.limited)
+        };
+        if !kept.iter().any(beats) {
+            kept.push(at);
+        }
+    }
+    thinned(order, kept)
+}
+
+/// Whether enough other types would do for whatever fits a type.
+fn is_varied(order: &Order<'_>, lane: usize, shape: usize, ledger: &Ledger) -> bool {
+    if order.variety.is_empty() {
+        return true;
+    }
+    let shapes = &order.shelf.shapes;
+    let masks = &order.rows[lane].masks;
+    let own = shapes[shape].net.as_deref().unwrap_or_default();
+    let as_large = |other: &usize| {
+        let net = shapes[*other].net.as_deref().unwrap_or_default();
+        masks[*other] != 0
+            && net.iter().zip(own).all(|(net, own)| net >= own)
+            && net.len() == own.len()
+            && ledger.copies(&shapes[*other].limited) > 0
+    };
+    let types = (0..shapes.len()).filter(as_large);
+    order.variety.has(order.shelf, types)
+}
+
+/// Some of these shapes, given by price: of those with about as much memory for each cpu, few that
+/// are much alike. Claims are moved to the best of all types once they are packed.
+fn thinned(order: &Order<'_>, shapes: Vec<usize>) -> Vec<usize> {
+    let mut alike: BTreeMap<i64, Vec<usize>> = BTreeMap::new();
+    for at in shapes {
+        let net = order.shelf.shapes[at].net.as_deref().unwrap_or_default();
+        // In steps of a quarter of a doubling.
+        let [cpu, memory] = [0, 1].map(|axis| {
+            let amount = net.get(axis).copied().unwrap_or(0).max(1);
+            #[expect(clippy::cast_precision_loss, reason = "only to tell what is alike")]
+            let amount = amount as f64;
+            amount
+        });
+        #[expect(clippy::cast_possible_truncation, reason = "a logarithm is small")]
+        let ratio = (4.0 * (memory / cpu).log2()).round() as i64;
+        alike.entry(ratio).or_default().push(at);
+    }
+    let mut kept = Vec::new();
+    for shapes in alike.into_values() {
+        let size = |at: &usize| {
+            let net = order.shelf.shapes[*at].net.as_deref().unwrap_or_default();
+            #[expect(clippy::cast_precision_loss, reason = "only to tell what is alike")]
+            let cpu = net.first().copied().unwrap_or(0).max(1) as f64;
+            cpu
+        };
+        let sizes = shapes.iter().map(size);
+        let (least, most) = sizes.fold((f64::INFINITY, 1.0), |(least, most), own| {
+            (f64::min(least, own), f64::max(most, own))
+        });
+        let step = (most / least).powf(1.0 / FRONT_MAX);
+        let mut next = 0.0;
+        for at in &shapes {
+            let own = size(at);
+            // A step is wider than rounding is coarse.
+            if own >= next * 0.999_999 || own >= most {
+                kept.push(*at);
+                next = own * step;
+            }
+        }
+    }
+    kept.sort_unstable();
+    kept
+}
+
+/// The least that one pod of a lot can cost as one of many. Zero where it fits nowhere. Where
+/// hosts are made for the sake of pods that share none, such a pod costs a host.
+pub(super) fn worth_of(
+    order: &Order<'_>,
+    fronts: &BTreeMap<usize, Vec<usize>>,
+    (lot, scarce): (usize, Option<(usize, u64)>),
+) -> f64 {
+    /// Even a pod that asks for nothing has to be placed.
+    const LEAST: f64 = 1e-12;
+    let own = &order.lots[lot];
+    let together = scarce.filter(|(counter, _)| own.shares.adds.contains(counter));
+    let most = together.map_or(u64::MAX, |(_, together)| together);
+    let share = |shape: usize| {
+        let of = &order.shelf.shapes[shape];
+        let count = times(of.net.as_deref()?, own.demand).min(most);
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let share = (of.price(order.rows[own.row].masks[shape])? + order.node_cost) / count as f64;
+        (count > 0).then_some(share.max(LEAST))
+    };
+    let least = fronts[&own.row].iter().filter_map(|at| share(*at));
+    least.min_by(f64::total_cmp).unwrap_or(0.0)
+}

@@ -1,0 +1,98 @@
+//! Who lives where: the pods that are bound, counted by what matters to the places of others.
+//! It must not know which nodes there are, nor what a pod asks for beside its distance to others.
+
+use std::collections::BTreeMap;
+
+use crate::model::affinity::PodTerm;
+use crate::model::id::NodeName;
+use crate::model::labels::Labels;
+use crate::model::pod::Pod;
+use crate::state::snapshot::Resident;
+
+/// What makes pods alike to every rule about the places of pods.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Group {
+    namespace: String,
+    labels: Labels,
+    anti_affinity: Vec<PodTerm>,
+    deleting: bool,
+}
+
+impl Group {
+    fn of(pod: &Pod) -> Self {
+        Self {
+            namespace: pod.key.namespace.clone(),
+            labels: pod.labels.clone(),
+            anti_affinity: pod.anti_affinity.clone(),
+            deleting: pod.deleting.is_some(),
+        }
+    }
+}
+
+/// The node of a pod that is bound and has not ended. Only such pods count: they are those that the
+/// scheduler keeps in its own books.
+fn home(pod: &Pod) -> Option<&NodeName> {
+    pod.node.as_ref().filter(|_| !pod.is_terminal())
+}
+
+/// Bound pods that have not ended, by group and node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Census {
+    groups: BTreeMap<Group, BTreeMap<NodeName, u32>>,
+}
+
+impl Census {
+    /// Counts a pod in.
+    pub(super) fn add(&mut self, pod: &Pod) {
+        let Some(node) = home(pod) else { return };
+        let homes = self.groups.entry(Group::of(pod)).or_default();
+        match homes.get_mut(node) {
+            Some(count) => *count = count.saturating_add(1),
+            None => drop(homes.insert(node.clone(), 1)),
+        }
+    }
+
+    /// Counts a pod out that was counted in, as it was then.
+    pub(super) fn remove(&mut self, pod: &Pod) {
+        let Some(node) = home(pod) else { return };
+        let group = Group::of(pod);
+        let Some(homes) = self.groups.get_mut(&group) else {
+            return;
+        };
+        match homes.get_mut(node) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(homes.remove(node)),
+        }
+        if homes.is_empty() {
+            self.groups.remove(&group);
+        }
+    }
+
+    /// All groups with their nodes, in a fixed order, as if these pods were not there.
+    pub(super) fn residents(&self, but: &[&Pod]) -> Vec<Resident<'_>> {
+        let mut absent: BTreeMap<Group, BTreeMap<&NodeName, u32>> = BTreeMap::new();
+        for (pod, node) in but.iter().filter_map(|pod| Some((pod, home(pod)?))) {
+            let homes = absent.entry(Group::of(pod)).or_default();
+            *homes.entry(node).or_insert(0) += 1;
+        }
+        let resident = |(group, homes)| -> Option<Resident<'_>> {
+            let (group, homes): (&Group, &BTreeMap<NodeName, u32>) = (group, homes);
+            let mut nodes: Vec<(&NodeName, u32)> =
+                homes.iter().map(|(node, count)| (node, *count)).collect();
+            if let Some(absent) = absent.get(group) {
+                for (node, count) in &mut nodes {
+                    *count = count.saturating_sub(absent.get(node).copied().unwrap_or(0));
+                }
+                nodes.retain(|(_, count)| *count > 0);
+            }
+            (!nodes.is_empty()).then_some(Resident {
+                namespace: &group.namespace,
+                labels: &group.labels,
+                anti_affinity: &group.anti_affinity,
+                deleting: group.deleting,
+                nodes,
+            })
+        };
+        self.groups.iter().filter_map(resident).collect()
+    }
+}

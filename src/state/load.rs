@@ -1,0 +1,133 @@
+//! What the pods of one node take of it, kept up pod by pod.
+//! It must not know what the node has.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::id::ObjectKey;
+use crate::model::pod::Pod;
+use crate::model::quantity::Resources;
+
+/// A host port: protocol, address (empty for all) and number.
+type Port = (String, String, u16);
+
+/// What the pods of a node that have not ended take of it.
+///
+/// Sums are wider than amounts, so that what one pod added can be taken away again however large it
+/// was; everything else is counted, since two pods may share it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Load {
+    cpu_milli: i128,
+    memory: i128,
+    ephemeral_storage: i128,
+    pods: i128,
+    extended: BTreeMap<String, i128>,
+    ports: BTreeMap<Port, u32>,
+    daemons: BTreeMap<ObjectKey, u32>,
+    claims: BTreeMap<ObjectKey, u32>,
+}
+
+/// What nobody takes.
+static NOTHING: Load = Load {
+    cpu_milli: 0,
+    memory: 0,
+    ephemeral_storage: 0,
+    pods: 0,
+    extended: BTreeMap::new(),
+    ports: BTreeMap::new(),
+    daemons: BTreeMap::new(),
+    claims: BTreeMap::new(),
+};
+
+impl Load {
+    /// The load of a node without pods.
+    pub(super) fn nothing() -> &'static Self {
+        &NOTHING
+    }
+
+    /// Counts a pod in.
+    pub(super) fn add(&mut self, pod: &Pod) {
+        self.change(pod, true);
+    }
+
+    /// Counts a pod out that was counted in, as it was then.
+    pub(super) fn remove(&mut self, pod: &Pod) {
+        self.change(pod, false);
+    }
+
+    fn change(&mut self, pod: &Pod, comes: bool) {
+        if pod.is_terminal() {
+            return;
+        }
+        let sign = if comes { 1 } else { -1 };
+        let asked = &pod.requests;
+        self.cpu_milli += sign * i128::from(asked.cpu_milli);
+        self.memory += sign * i128::from(asked.memory);
+        self.ephemeral_storage += sign * i128::from(asked.ephemeral_storage);
+        self.pods += sign * i128::from(asked.pods);
+        for (name, amount) in &asked.extended {
+            let own = self.extended.entry(name.clone()).or_insert(0);
+            *own += sign * i128::from(*amount);
+            if *own == 0 {
+                self.extended.remove(name);
+            }
+        }
+        for port in &pod.host_ports {
+            count(&mut self.ports, port, comes);
+        }
+        for name in pod.volume_claims.iter().collect::<BTreeSet<_>>() {
+            let claim = ObjectKey::new(pod.key.namespace.as_str(), name.as_str());
+            count(&mut self.claims, &claim, comes);
+        }
+        if let Some(owner) = pod.owner.as_ref().filter(|_| pod.is_daemon()) {
+            let set = ObjectKey::new(pod.key.namespace.as_str(), owner.name.as_str());
+            count(&mut self.daemons, &set, comes);
+        }
+    }
+
+    /// The sum of what the pods ask for, within what amounts can hold.
+    pub(super) fn requests(&self) -> Resources {
+        let extended = self.extended.iter();
+        Resources {
+            cpu_milli: clamp(self.cpu_milli),
+            memory: clamp(self.memory),
+            ephemeral_storage: clamp(self.ephemeral_storage),
+            pods: clamp(self.pods),
+            extended: extended
+                .map(|(name, amount)| (name.clone(), clamp(*amount)))
+                .collect(),
+        }
+    }
+
+    /// The host ports they bind.
+    pub(super) fn host_ports(&self) -> BTreeSet<Port> {
+        self.ports.keys().cloned().collect()
+    }
+
+    /// The volume claims they use, each once.
+    pub(super) fn claims(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.claims.keys()
+    }
+
+    /// Whether one of them uses this claim.
+    pub(super) fn has_claim(&self, claim: &ObjectKey) -> bool {
+        self.claims.contains_key(claim)
+    }
+
+    /// Whether a pod of this DaemonSet is there.
+    pub(super) fn has_daemon(&self, set: &ObjectKey) -> bool {
+        self.daemons.contains_key(set)
+    }
+}
+
+fn count<K: Clone + Ord>(counts: &mut BTreeMap<K, u32>, key: &K, comes: bool) {
+    match (counts.get_mut(key), comes) {
+        (Some(own), true) => *own = own.saturating_add(1),
+        (None, true) => drop(counts.insert(key.clone(), 1)),
+        (Some(own), false) if *own > 1 => *own -= 1,
+        (_, false) => drop(counts.remove(key)),
+    }
+}
+
+fn clamp(sum: i128) -> i64 {
+    i64::try_from(sum).unwrap_or(if sum < 0 { i64::MIN } else { i64::MAX })
+}

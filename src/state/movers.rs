@@ -1,0 +1,176 @@
+//! Which pods are about to lose their place, since their node is leaving, and will need another.
+//! It must not know where they will go.
+
+use crate::model::node::Node;
+use crate::model::pod::Pod;
+use crate::model::pool::Reason;
+use crate::state::State;
+use crate::state::ledger::Claim;
+
+impl State {
+    /// Pods that are about to lose their place and will be made anew by those who made them. A
+    /// place is sought for them before they are gone. Source: spec/scheduling.md §1.3.
+    pub(super) fn movers(&self) -> Vec<&Pod> {
+        let claims = self.ledger.claims.values();
+        let leaving = claims.filter_map(|claim| Some((self.node_of(claim)?, notice(claim)?)));
+        let offline = self
+            .claimless_nodes()
+            .filter(|node| node.deleting.is_some() || node.has_disrupted_taint())
+            .map(|node| (node, Notice::Drained));
+        let nodes = leaving.chain(offline);
+        let pods = nodes.flat_map(|(node, notice)| {
+            let pods = self.objects.pods_on(node.name.as_str());
+            pods.filter(move |pod| self.will_return(pod, notice))
+        });
+        pods.collect()
+    }
+
+    /// Whether a pod is one of these. In an offline plan there are no claims that could ask.
+    pub(super) fn is_mover(&self, pod: &Pod) -> bool {
+        let name = pod.node.as_ref();
+        let node = name.and_then(|name| self.objects.nodes.get(name));
+        let claim = node.and_then(|node| self.claim_of(node));
+        let notice = claim.and_then(notice);
+        notice.is_some_and(|notice| self.will_return(pod, notice))
+    }
+
+    /// The claim that a node fulfils.
+    fn claim_of(&self, node: &Node) -> Option<&Claim> {
+        let id = self.ledger.by_instance(node.instance_id()?)?;
+        let claim = self.ledger.claims.get(id)?;
+        (claim.node.as_ref() == Some(&node.name)).then_some(claim)
+    }
+
+    /// Whether a bound pod will be made anew once it is gone.
+    fn will_return(&self, pod: &Pod, notice: Notice) -> bool {
+        // One that is on its way out has its successor already, unless that will bear its name.
+        let returns = |kind: &str| pod.deleting.is_none() || kind == "StatefulSet";
+        let owner = pod.owner.as_ref();
+        pod.occupies_node()
+            && owner.is_some_and(|owner| returns(&owner.kind))
+            // One that must not be disrupted stays as long as it likes, if anyone may choose.
+            && (notice == Notice::TakenBack || !pod.is_protected())
+            && self.is_placed_by_us(pod)
+    }
+}
+
+/// How a node leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Notice {
+    /// When its pods are gone.
+    Drained,
+    /// Whether its pods are gone or not.
+    TakenBack,
+}
+
+/// How a claim's node leaves with pods on it, if it does. An empty one stays when pods have come to
+/// it.
+fn notice(claim: &Claim) -> Option<Notice> {
+    match claim.leaving? {
+        Reason::Empty => None,
+        Reason::Interrupted => Some(Notice::TakenBack),
+        _ => Some(Notice::Drained),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use crate::model::claim::Phase;
+    use crate::model::labels::DO_NOT_DISRUPT;
+    use crate::model::pod::{Owner, Pod, PodPhase};
+    use crate::model::pool::Reason;
+    use crate::state::State;
+    use crate::state::samples::{NOW, claim, node, pod};
+
+    fn owned(name: &str, kind: &str) -> Pod {
+        let mut pod = pod("default", name, "n");
+        pod.owner = Some(Owner {
+            kind: kind.into(),
+            name: "owner".into(),
+            uid: "owner".into(),
+        });
+        pod
+    }
+
+    /// A state whose one node, a claim's, leaves for this reason.
+    fn leaving(reason: Option<Reason>, pods: Vec<Pod>) -> State {
+        let mut state = State::default();
+        let mut claim = claim("c", Some("n"), Phase::Draining);
+        claim.leaving = reason;
+        state.ledger.insert(claim);
+        state.objects.apply(node("n"), NOW);
+        for pod in pods {
+            state.objects.apply(pod.into(), NOW);
+        }
+        state
+    }
+
+    fn names(state: &State) -> String {
+        let names: Vec<&str> = state
+            .movers()
+            .iter()
+            .map(|pod| pod.key.name.as_str())
+            .collect();
+        for pod in state.objects.pods.values() {
+            let named = names.contains(&pod.key.name.as_str());
+            assert_eq!(state.is_mover(pod), named, "{}", pod.key);
+        }
+        names.join(" ")
+    }
+
+    #[test]
+    fn pods_move_that_will_be_made_anew() {
+        let with = |mut pod: Pod, change: &dyn Fn(&mut Pod)| {
+            change(&mut pod);
+            pod
+        };
+        let deleting = |pod: &mut Pod| pod.deleting = Some(Timestamp::UNIX_EPOCH);
+        let protected = |pod: &mut Pod| {
+            pod.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
+        };
+        let other_scheduler = |pod: &mut Pod| pod.scheduler = "volcano".into();
+        let ended = |pod: &mut Pod| pod.phase = PodPhase::Succeeded;
+        let elsewhere = |pod: &mut Pod| pod.node = Some("m".into());
+        let pods = vec![
+            owned("replica", "ReplicaSet"),
+            owned("stateful", "StatefulSet"),
+            owned("job", "Job"),
+            owned("daemon", "DaemonSet"),
+            owned("mirror", "Node"),
+            pod("default", "bare", "n"),
+            with(owned("replica-ending", "ReplicaSet"), &deleting),
+            with(owned("stateful-ending", "StatefulSet"), &deleting),
+            with(owned("protected", "ReplicaSet"), &protected),
+            with(owned("other-scheduler", "ReplicaSet"), &other_scheduler),
+            with(owned("ended", "Job"), &ended),
+            with(owned("elsewhere", "ReplicaSet"), &elsewhere),
+        ];
+        let drained = "job replica stateful stateful-ending";
+        let lost = "job protected replica stateful stateful-ending";
+        let cases = [
+            (None, ""),
+            (Some(Reason::Empty), ""),
+            (Some(Reason::Expired), drained),
+            (Some(Reason::Drifted), drained),
+            (Some(Reason::Interrupted), lost),
+        ];
+        for (reason, expect) in cases {
+            let state = leaving(reason, pods.clone());
+            assert_eq!(names(&state), expect, "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn a_node_of_another_instance_gives_no_notice() {
+        let mut state = leaving(Some(Reason::Expired), vec![owned("replica", "ReplicaSet")]);
+        assert_eq!(names(&state), "replica");
+        let mut other = node("n");
+        if let crate::model::object::Object::Node(node) = &mut other {
+            node.provider_id = "aws:///zone/i-other".into();
+        }
+        state.objects.apply(other, NOW);
+        assert_eq!(names(&state), "");
+    }
+}

@@ -1,0 +1,523 @@
+//! The room there is on nodes, and will be on the nodes of claims.
+//! It must not know who is to have it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::model::id::{NodeName, PodKey};
+use crate::model::instance::{InstanceType, OfferingKey};
+use crate::model::labels::{ATTACHABLE, CAPACITY_TYPE, INSTANCE_TYPE, POOL, ZONE};
+use crate::model::node::Node;
+use crate::model::pod::{DaemonSet, Pod};
+use crate::model::pool::Pool;
+use crate::model::quantity::Resources;
+use crate::model::requirement::{Requirement, Requirements};
+use crate::model::taint::{Taint, untolerated};
+use crate::state::State;
+use crate::state::ledger::Claim;
+use crate::state::objects::labels_of;
+use crate::state::snapshot::{Host, Mounts, Room};
+use crate::state::volumes::attachable_left;
+
+/// The DaemonSets, each with the labels its nodes must have: any one of these.
+pub(super) type Daemons<'a> = Vec<(&'a DaemonSet, Vec<Requirements>)>;
+
+impl State {
+    /// All rooms, less what is expected on them: initialized ones first, then by host. Of volumes
+    /// only those are counted that these pods bring more of.
+    pub(super) fn rooms(
+        &self,
+        expected: &BTreeMap<Host, Vec<&Pod>>,
+        mounts: &BTreeMap<&PodKey, Mounts>,
+    ) -> Vec<Room> {
+        let daemons = self.daemons();
+        let brought: BTreeSet<&str> = mounts
+            .values()
+            .flat_map(|own| own.attached.keys().map(String::as_str))
+            .collect();
+        let mut claim_of: BTreeMap<&NodeName, &Claim> = BTreeMap::new();
+        let mut rooms = Vec::new();
+        for claim in self.ledger.claims.values() {
+            match self.node_of(claim) {
+                Some(node) => {
+                    claim_of.insert(&node.name, claim);
+                }
+                None if claim.node.is_none() && claim.takes_pods() => {
+                    rooms.extend(self.room_of_claim(claim, &daemons));
+                }
+                None => {}
+            }
+        }
+        for node in self.objects.nodes.values() {
+            let claim = claim_of.get(&node.name).copied();
+            rooms.push(self.room_of_node(node, claim, &daemons));
+        }
+        for room in &mut rooms {
+            for pod in expected.get(&room.host).into_iter().flatten() {
+                room.free.subtract(&pod.requests);
+                room.host_ports.extend(pod.host_ports.iter().cloned());
+            }
+            let Host::Node(name) = &room.host else {
+                continue;
+            };
+            if let Some(limits) = self.objects.csi_nodes.get(name).filter(|_| room.open) {
+                let coming = expected.get(&room.host).map_or(&[][..], Vec::as_slice);
+                let left = attachable_left(&self.objects, limits, coming, &brought);
+                room.free.extended.extend(left);
+            }
+        }
+        rooms.sort_by(|a, b| (!a.initialized, &a.host).cmp(&(!b.initialized, &b.host)));
+        rooms
+    }
+
+    /// Whether a node takes pods: it neither leaves nor is cordoned.
+    pub(super) fn is_open(&self, node: &Node, claim: Option<&Claim>) -> bool {
+        node.deleting.is_none()
+            && !node.unschedulable
+            && !node.has_disrupted_taint()
+            && claim.is_none_or(Claim::takes_pods)
+    }
+
+    /// The room on a node, volumes apart. A closed one shows labels and taints as they are.
+    pub(super) fn room_of_node(
+        &self,
+        node: &Node,
+        claim: Option<&Claim>,
+        daemons: &Daemons<'_>,
+    ) -> Room {
+        let open = self.is_open(node, claim);
+        let labels = self.labels_of_node(node, claim.filter(|_| open));
+        let initialized = node.is_initialized() || claim.is_none();
+        let startup = claim.map_or(&[][..], |claim| &claim.record.startup_taints);
+        let goes_by_itself = |taint: &Taint| {
+            open && !initialized
+                && (taint.is_ephemeral() || startup.iter().any(|own| own.matches(taint)))
+        };
+        let taints: Vec<Taint> = node
+            .taints
+            .iter()
+            .filter(|taint| !goes_by_itself(taint))
+            .cloned()
+            .collect();
+        let mut free = node.allocatable.clone();
+        // How many volumes can be attached stands in the CSINode alone.
+        free.extended
+            .retain(|name, _| !name.starts_with(ATTACHABLE));
+        if let (false, Some(claim)) = (initialized, claim) {
+            // Plugins report their resources late: count on what the type has.
+            let catalog = self.catalog_of(&claim.record.pool);
+            let known = offering_of(claim).and_then(|own| catalog.get(own.instance_type.as_str()));
+            if let Some(known) = known {
+                free.raise_to(&known.allocatable);
+            }
+        }
+        let load = self.objects.load(node.name.as_str());
+        free.subtract(&load.requests());
+        if open {
+            let missing = daemons.iter().filter(|(set, _)| !load.has_daemon(&set.key));
+            free.subtract(&daemon_requests(missing, &taints, &labels));
+        }
+        Room {
+            host: Host::Node(node.name.clone()),
+            labels,
+            taints,
+            free,
+            host_ports: load.host_ports(),
+            initialized,
+            open,
+        }
+    }
+
+    /// The labels of a node, with those that its claim will give it as soon as it is registered.
+    fn labels_of_node(&self, node: &Node, claim: Option<&Claim>) -> Arc<Requirements> {
+        let claim = claim.filter(|_| !node.is_registered());
+        let pool = claim.and_then(|claim| self.cluster.pool(claim.record.pool.as_str()));
+        let (Some(claim), Some(pool)) = (claim, pool) else {
+            return self.objects.labels(&node.name);
+        };
+        let mut labels = node.labels.clone();
+        labels.extend(pool.labels.clone());
+        labels.extend(claim.labels.clone());
+        labels.insert(POOL.to_owned(), pool.name.to_string());
+        Arc::new(labels_of(&node.name, &labels))
+    }
+
+    fn room_of_claim(&self, claim: &Claim, daemons: &Daemons<'_>) -> Option<Room> {
+        let pool = self.cluster.pool(claim.record.pool.as_str())?;
+        let offerings = match offering_of(claim) {
+            Some(offering) => std::slice::from_ref(offering),
+            None => &claim.offerings,
+        };
+        let catalog = self.catalog_of(&pool.name);
+        let mut types: Vec<&InstanceType> = offerings
+            .iter()
+            .filter_map(|offering| catalog.get(offering.instance_type.as_str()))
+            .collect();
+        types.dedup_by_key(|it| &it.name);
+        let mut free = types.first()?.allocatable.clone();
+        for it in &types {
+            let mut excess = free.clone();
+            excess.subtract(&it.allocatable);
+            for (name, amount) in excess.iter().filter(|(_, amount)| *amount > 0) {
+                lower(&mut free, name, amount);
+            }
+        }
+        let mut labels = claim_labels(pool, offerings, &types);
+        labels.add_all(&Requirements::from_labels(&claim.labels));
+        let taints = pool.taints.clone();
+        free.subtract(&daemon_requests(daemons.iter(), &taints, &labels));
+        Some(Room {
+            host: Host::Claim(claim.record.id.clone()),
+            labels: Arc::new(labels),
+            taints,
+            free,
+            host_ports: BTreeSet::new(),
+            initialized: false,
+            open: true,
+        })
+    }
+
+    /// The DaemonSets with the labels that each asks of its nodes.
+    pub(super) fn daemons(&self) -> Daemons<'_> {
+        let wanted = |pod: &Pod| {
+            let selected = Requirements::from_labels(&pod.node_selector);
+            if pod.node_affinity.is_empty() {
+                return vec![selected];
+            }
+            let both = |term: &Requirements| {
+                let mut both = selected.clone();
+                both.add_all(term);
+                both
+            };
+            pod.node_affinity.iter().map(both).collect()
+        };
+        let sets = self.objects.daemon_sets.values();
+        sets.map(|set| (set, wanted(&set.template))).collect()
+    }
+}
+
+/// What the daemons that will run on a host ask for. Source: spec/scheduling.md §2.9.
+fn daemon_requests<'a>(
+    sets: impl Iterator<Item = &'a (&'a DaemonSet, Vec<Requirements>)>,
+    taints: &[Taint],
+    labels: &Requirements,
+) -> Resources {
+    let mut sum = Resources::default();
+    for (set, wanted) in sets {
+        let fits = untolerated(taints, &set.template.tolerations).is_none()
+            && wanted
+                .iter()
+                .any(|own| labels.compatible(own, false).is_ok());
+        if fits {
+            sum.add(&set.template.requests);
+        }
+    }
+    sum
+}
+
+/// What an instance was launched as, once there is one.
+pub(super) fn offering_of(claim: &Claim) -> Option<&OfferingKey> {
+    claim.instance.as_ref().map(|instance| &instance.offering)
+}
+
+fn lower(resources: &mut Resources, name: &str, by: i64) {
+    let mut taken = Resources::default();
+    match name {
+        "cpu" => taken.cpu_milli = by,
+        "memory" => taken.memory = by,
+        "ephemeral-storage" => taken.ephemeral_storage = by,
+        "pods" => taken.pods = by,
+        other => {
+            taken.extended.insert(other.to_owned(), by);
+        }
+    }
+    resources.subtract(&taken);
+}
+
+/// The labels a claim's node is sure to get: those all its offerings share, and where they do not,
+/// the zones and capacity types that it may have.
+fn claim_labels(pool: &Pool, offerings: &[OfferingKey], types: &[&InstanceType]) -> Requirements {
+    let mut labels = Requirements::from_labels(&pool.labels);
+    labels.add(POOL, Requirement::is_in([pool.name.as_str()]));
+    let Some(first) = types.first() else {
+        return labels;
+    };
+    for (key, requirement) in first.requirements.iter() {
+        let single = requirement.values().is_some_and(|values| values.len() == 1);
+        if single
+            && types
+                .iter()
+                .all(|it| it.requirements.get(key) == Some(requirement))
+        {
+            labels.add(key, requirement.clone());
+        }
+    }
+    // Where it may be one of several, it may be any of them.
+    for (key, of) in [
+        (
+            ZONE,
+            (|o: &OfferingKey| o.zone.as_str()) as fn(&OfferingKey) -> &str,
+        ),
+        (CAPACITY_TYPE, |o| o.capacity_type.as_str()),
+    ] {
+        labels.add(key, Requirement::is_in(offerings.iter().map(of)));
+    }
+    if let [only] = types {
+        labels.add(INSTANCE_TYPE, Requirement::is_in([only.name.as_str()]));
+    }
+    labels
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::model::claim::Phase;
+    use crate::model::cluster::Cluster;
+    use crate::model::id::ObjectKey;
+    use crate::model::labels::{HOSTNAME, INITIALIZED, NODE_NAME, POOL, REGISTERED};
+    use crate::model::node::Node;
+    use crate::model::object::{CsiNode, Namespace, Object, StorageClass, VolumeClaim};
+    use crate::model::pod::{DaemonSet, Owner, Pod};
+    use crate::model::pool::{Pool, Reason};
+    use crate::model::taint::{Effect, Taint};
+    use crate::state::State;
+    use crate::state::ledger::Claim;
+    use crate::state::samples::{NOW, claim, node, pod, waiting};
+    use crate::state::snapshot::{Host, Room};
+
+    /// A state with the pool `general`, whose nodes are labelled `team=x`.
+    fn state() -> State {
+        let mut pool = Pool::new("general");
+        pool.labels.insert("team".into(), "x".into());
+        let cluster = Cluster {
+            pools: vec![pool],
+            ..Cluster::default()
+        };
+        State {
+            cluster: Arc::new(cluster),
+            ..State::default()
+        }
+    }
+
+    fn changed(name: &str, change: impl FnOnce(&mut Node)) -> Object {
+        match node(name) {
+            Object::Node(mut own) => {
+                change(&mut own);
+                Object::Node(own)
+            }
+            other => other,
+        }
+    }
+
+    fn room(state: &State, node: &str) -> Room {
+        let host = Host::Node(node.into());
+        let rooms = state.snapshot(NOW).rooms;
+        let own = rooms.into_iter().find(|room| room.host == host);
+        own.expect("every node is a room")
+    }
+
+    #[test]
+    fn every_node_is_a_room_and_those_that_take_no_pods_are_closed() {
+        let tainted = |key: &str| {
+            let taint = Taint::new(key, Effect::NoSchedule);
+            changed("n", |node| node.taints.push(taint))
+        };
+        let in_phase = |phase: Phase| Some(claim("c", Some("n"), phase));
+        let leaving = || {
+            let mut own = claim("c", Some("n"), Phase::Draining);
+            own.leaving = Some(Reason::Expired);
+            Some(own)
+        };
+        let cases: [(&str, Object, Option<Claim>, bool); 10] = [
+            ("plain", node("n"), None, true),
+            ("ours", node("n"), in_phase(Phase::Initialized), true),
+            ("new", node("n"), in_phase(Phase::Launched), true),
+            ("other taint", tainted("a/b"), None, true),
+            (
+                "cordoned",
+                changed("n", |own| own.unschedulable = true),
+                None,
+                false,
+            ),
+            (
+                "deleted",
+                changed("n", |own| own.deleting = Some(NOW)),
+                None,
+                false,
+            ),
+            ("disrupted", tainted("karpenter.sh/disrupted"), None, false),
+            ("draining", node("n"), leaving(), false),
+            ("ending", node("n"), in_phase(Phase::Terminating), false),
+            ("gone", node("n"), in_phase(Phase::Gone), false),
+        ];
+        for (name, node, claim, open) in cases {
+            let mut state = state();
+            claim.into_iter().for_each(|own| state.ledger.insert(own));
+            state.objects.apply(node, NOW);
+            state.objects.apply(pod("default", "p", "n").into(), NOW);
+            let room = room(&state, "n");
+            assert_eq!(room.open, open, "{name}");
+            for key in [HOSTNAME, NODE_NAME] {
+                let label = room.labels.get(key).map(ToString::to_string);
+                assert_eq!(label.as_deref(), Some("in [n]"), "{name}");
+            }
+            assert_eq!(room.free.cpu_milli, 900, "{name}");
+            let residents = state.snapshot(NOW).residents.len();
+            assert_eq!(residents, 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_claim_is_a_room_before_it_has_a_node_only_while_it_takes_pods() {
+        for (leaving, rooms) in [(None, 1), (Some(Reason::TimedOut), 0)] {
+            let mut state = State {
+                catalog: Arc::new(crate::catalog::Catalog::shipped()),
+                ..state()
+            };
+            let mut own = claim("c", None, Phase::Launching);
+            own.leaving = leaving;
+            let mut types = state.catalog.types();
+            let (at, offering) = types
+                .find_map(|it| Some((it, it.offerings.first()?)))
+                .expect("something is sold");
+            own.offerings = vec![crate::model::instance::OfferingKey {
+                instance_type: at.name.clone(),
+                zone: offering.zone.clone(),
+                capacity_type: offering.capacity_type,
+            }];
+            state.ledger.insert(own);
+            let snapshot = state.snapshot(NOW);
+            assert_eq!(snapshot.rooms.len(), rooms, "{leaving:?}");
+            assert!(snapshot.rooms.iter().all(|room| room.open));
+        }
+    }
+
+    #[test]
+    fn a_starting_node_is_seen_as_it_will_be_and_a_closed_one_as_it_is() {
+        let starting = |closed: bool| {
+            changed("n", |node| {
+                node.labels
+                    .retain(|key, _| key != REGISTERED && key != INITIALIZED);
+                node.taints = vec![
+                    Taint::new("node.kubernetes.io/not-ready", Effect::NoSchedule),
+                    Taint::new("a/b", Effect::NoSchedule),
+                ];
+                node.unschedulable = closed;
+            })
+        };
+        for (closed, taints, labels) in [(false, 1, Some("in [x]")), (true, 2, None)] {
+            let mut state = state();
+            let mut own = claim("c", Some("n"), Phase::Launched);
+            own.labels.insert("for".into(), "its-pods".into());
+            state.ledger.insert(own);
+            state.objects.apply(starting(closed), NOW);
+            let room = room(&state, "n");
+            assert_eq!(room.taints.len(), taints);
+            let team = room.labels.get("team").map(ToString::to_string);
+            assert_eq!(team.as_deref(), labels);
+            for key in [POOL, "for"] {
+                assert_eq!(room.labels.get(key).is_some(), !closed, "{key}");
+            }
+            assert!(!room.initialized);
+        }
+    }
+
+    #[test]
+    fn daemons_that_are_still_to_come_take_room() {
+        let daemon_set = |name: &str, selector: &str| {
+            let mut template = pod("kube-system", name, "");
+            template
+                .node_selector
+                .insert("team".into(), selector.into());
+            Object::DaemonSet(Box::new(DaemonSet {
+                key: ObjectKey::new("kube-system", name),
+                template,
+            }))
+        };
+        let mut state = state();
+        let labelled = changed("n", |node| {
+            node.labels.insert("team".into(), "x".into());
+        });
+        state.objects.apply(labelled, NOW);
+        state.objects.apply(daemon_set("here", "x"), NOW);
+        state.objects.apply(daemon_set("not-here", "y"), NOW);
+        assert_eq!(room(&state, "n").free.cpu_milli, 900);
+        let mut there = pod("kube-system", "here-1", "n");
+        there.owner = Some(Owner {
+            kind: "DaemonSet".into(),
+            name: "here".into(),
+            uid: String::new(),
+        });
+        state.objects.apply(there.into(), NOW);
+        assert_eq!(room(&state, "n").free.cpu_milli, 900);
+    }
+
+    #[test]
+    fn what_is_promised_takes_room_volumes_included() {
+        let mut state = state();
+        let mut own = claim("c", Some("n"), Phase::Registered);
+        own.pods = [ObjectKey::new("default", "promised")].into();
+        state.ledger.insert(own);
+        let driver = "ebs.csi.aws.com";
+        state.objects.apply(node("n"), NOW);
+        state.objects.apply(node("m"), NOW);
+        let limits = CsiNode {
+            name: "n".into(),
+            limits: vec![(driver.into(), 5), ("other".into(), 5)],
+        };
+        state.objects.apply(Object::CsiNode(limits), NOW);
+        let class = StorageClass {
+            name: "late".into(),
+            provisioner: driver.into(),
+            waits_for_consumer: true,
+            ..StorageClass::default()
+        };
+        state.objects.apply(Object::StorageClass(class), NOW);
+        let mounting = |mut pod: Pod, claim: &str, state: &mut State| {
+            pod.volume_claims.push(claim.into());
+            let claim = VolumeClaim {
+                key: ObjectKey::new("default", claim),
+                storage_class: "late".into(),
+                ..VolumeClaim::default()
+            };
+            state.objects.apply(Object::VolumeClaim(claim), NOW);
+            state.objects.apply(pod.into(), NOW);
+        };
+        mounting(pod("default", "there", "n"), "a", &mut state);
+        mounting(waiting("default", "promised"), "b", &mut state);
+        let resource = format!("attachable-volumes-csi-{driver}");
+        let left = |state: &State, node: &str| {
+            let free = room(state, node).free;
+            (free.cpu_milli, free.extended.get(&resource).copied())
+        };
+        // Nobody brings any more volumes yet.
+        assert_eq!(left(&state, "n"), (800, None));
+        mounting(waiting("default", "pending"), "c", &mut state);
+        assert_eq!(left(&state, "n"), (800, Some(3)));
+        assert_eq!(left(&state, "m"), (1000, None));
+        assert_eq!(room(&state, "n").free.extended.len(), 1);
+
+        let team = Namespace {
+            name: "default".into(),
+            labels: [("team".to_owned(), "x".to_owned())].into(),
+        };
+        state.objects.apply(Object::Namespace(team), NOW);
+        let snapshot = state.snapshot(NOW);
+        let pending: Vec<&str> = snapshot
+            .pending
+            .iter()
+            .map(|own| &own.key.name[..])
+            .collect();
+        assert_eq!(pending, ["pending"]);
+        let mounts: Vec<i64> = snapshot
+            .mounts
+            .values()
+            .map(|own| own.attached[&resource])
+            .collect();
+        assert_eq!(mounts, [1]);
+        let promised = &snapshot.promised[&Host::Node("n".into())];
+        assert_eq!(promised.len(), 1);
+        assert_eq!(snapshot.namespaces["default"].len(), 1);
+    }
+}

@@ -1,0 +1,96 @@
+//! Pods, nodes and claims that tests of the state are made of.
+//! It must not know what is tested with them.
+
+use jiff::Timestamp;
+
+use crate::model::claim::{ClaimRecord, Phase};
+use crate::model::id::ObjectKey;
+use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
+use crate::model::labels::{INITIALIZED, Labels, REGISTERED};
+use crate::model::node::Node;
+use crate::model::object::Object;
+use crate::model::pod::{Pod, PodPhase};
+use crate::model::quantity::Resources;
+use crate::state::ledger::Claim;
+
+pub(super) const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+/// A running pod of 100 milli-cpu.
+pub(super) fn pod(namespace: &str, name: &str, node: &str) -> Pod {
+    Pod {
+        key: ObjectKey::new(namespace, name),
+        node: Some(node.into()),
+        phase: PodPhase::Running,
+        requests: Resources {
+            cpu_milli: 100,
+            pods: 1,
+            ..Resources::default()
+        },
+        ..Pod::default()
+    }
+}
+
+/// A pod of 100 milli-cpu that waits.
+pub(super) fn waiting(namespace: &str, name: &str) -> Pod {
+    Pod {
+        node: None,
+        phase: PodPhase::Pending,
+        unschedulable: true,
+        ..pod(namespace, name, "")
+    }
+}
+
+/// A node of 1000 milli-cpu and 10 pods that has started, of the instance `i-` and its name.
+pub(super) fn node(name: &str) -> Object {
+    let ready = [REGISTERED, INITIALIZED].map(|key| (key.to_owned(), "true".to_owned()));
+    Object::Node(Box::new(Node {
+        name: name.into(),
+        provider_id: format!("aws:///zone/i-{name}"),
+        labels: Labels::from(ready),
+        allocatable: Resources {
+            cpu_milli: 1000,
+            pods: 10,
+            ..Resources::default()
+        },
+        ..Node::default()
+    }))
+}
+
+/// A claim of the pool `general`; with a node, it has an instance, too.
+pub(super) fn claim(id: &str, node: Option<&str>, phase: Phase) -> Claim {
+    let record = ClaimRecord {
+        id: id.into(),
+        installation: "tests".into(),
+        cluster: "one".into(),
+        pool: "general".into(),
+        node_class: None,
+        created: NOW,
+        expire_after: None,
+        termination_grace_period: None,
+        pool_hash: String::new(),
+        node_class_hash: String::new(),
+        startup_taints: Vec::new(),
+        reason: String::new(),
+        command_id: String::new(),
+    };
+    let mut claim = Claim::new(record, phase, NOW);
+    claim.node = node.map(Into::into);
+    claim.instance = node.map(|node| Instance {
+        id: format!("i-{node}").into(),
+        offering: OfferingKey {
+            instance_type: "none".into(),
+            zone: "zone".into(),
+            capacity_type: CapacityType::OnDemand,
+        },
+        state: InstanceState::Running,
+        launched: NOW,
+        tags: Labels::new(),
+    });
+    claim
+}
+
+impl From<Pod> for Object {
+    fn from(pod: Pod) -> Self {
+        Self::Pod(Box::new(pod))
+    }
+}

@@ -1,0 +1,593 @@
+//! What a pod's volumes ask of its node, and how many more volumes a node can attach.
+//! It must not know which nodes the pod may go to otherwise.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::id::{ObjectKey, PodKey};
+use crate::model::labels::ATTACHABLE;
+use crate::model::object::{CsiNode, VolumeClaim};
+use crate::model::pod::Pod;
+use crate::model::requirement::Requirements;
+use crate::state::objects::Objects;
+use crate::state::snapshot::Mounts;
+
+/// The CSI driver of EBS, which has taken over what Kubernetes once did itself.
+pub const EBS_DRIVER: &str = "ebs.csi.aws.com";
+
+/// The provisioner of the time before.
+const EBS_IN_TREE: &str = "kubernetes.io/aws-ebs";
+
+/// Provisioner of a class whose volumes somebody makes by hand.
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+
+/// A pod with more volume claims than any node could attach is not looked at.
+const CLAIMS_MAX: usize = 1000;
+
+/// The volumes of a pod may leave it so many combinations of places. Two volumes in one zone each
+/// leave one; more than this many means that hardly any two exclude each other.
+const ALTERNATIVES_MAX: usize = 64;
+
+/// What the volumes of these pods ask for, of those that have any. `promised` pods wait for a host
+/// of their own and may be using claims already.
+pub(super) fn mounts<'a>(
+    objects: &Objects,
+    pending: &[&'a Pod],
+    promised: impl Iterator<Item = &'a Pod>,
+) -> BTreeMap<&'a PodKey, Mounts> {
+    let mut first: BTreeMap<ObjectKey, &Pod> = BTreeMap::new();
+    let mut order: Vec<&Pod> = pending
+        .iter()
+        .copied()
+        .filter(|pod| mounts_any(pod))
+        .collect();
+    // A claim for one pod at a time is for the one that the scheduler looks at first.
+    order.sort_by_key(|pod| (std::cmp::Reverse(pod.priority), pod.created, &pod.key));
+    for pod in promised.chain(order.iter().copied()) {
+        for key in claim_keys(pod) {
+            if objects
+                .volume_claims
+                .get(&key)
+                .is_some_and(|own| own.once_pod)
+            {
+                first.entry(key).or_insert(pod);
+            }
+        }
+    }
+    let of = |pod: &&'a Pod| (&pod.key, mounts_of(objects, pod, &first));
+    order.iter().map(of).collect()
+}
+
+fn mounts_any(pod: &Pod) -> bool {
+    !pod.volume_claims.is_empty()
+}
+
+/// The claims of a pod, each once.
+fn claim_keys(pod: &Pod) -> BTreeSet<ObjectKey> {
+    let namespace = pod.key.namespace.as_str();
+    let names = pod.volume_claims.iter().take(CLAIMS_MAX);
+    let keys = names.map(|name| ObjectKey::new(namespace, name.as_str()));
+    keys.collect()
+}
+
+fn mounts_of(objects: &Objects, pod: &Pod, first: &BTreeMap<ObjectKey, &Pod>) -> Mounts {
+    let mut mounts = Mounts::default();
+    let mut places = BTreeSet::from([Requirements::default()]);
+    let count = pod.volume_claims.len();
+    if count > CLAIMS_MAX {
+        mounts.fault = Some(format!("its {count} volumes are more than are weighed"));
+        return mounts;
+    }
+    for key in claim_keys(pod) {
+        let narrowed = match wanted(objects, &key) {
+            Ok(claim) => match used_by(objects, claim, pod, first) {
+                Some(user) => Err(format!(
+                    "the volume claim {key} is for one pod at a time, and {user} uses it"
+                )),
+                None => alternatives(objects, claim).and_then(|own| narrow(&places, own)),
+            },
+            Err(why) => Err(why),
+        };
+        match narrowed {
+            Ok(narrowed) => places = narrowed,
+            Err(why) => {
+                mounts.fault = Some(why);
+                return mounts;
+            }
+        }
+        if let Some(driver) = driver(objects, &key) {
+            *mounts.attached.entry(attachable(driver)).or_insert(0) += 1;
+        }
+    }
+    // A place without requirements is anywhere, whatever the others are.
+    if !places.iter().any(Requirements::is_empty) {
+        mounts.alternatives = places.into_iter().collect();
+    }
+    mounts
+}
+
+/// A claim that a pod could use at all. Source: spec/scheduling.md §1.4 (c).
+fn wanted<'o>(objects: &'o Objects, key: &ObjectKey) -> Result<&'o VolumeClaim, String> {
+    let Some(claim) = objects.volume_claims.get(key) else {
+        return Err(format!("the volume claim {key} does not exist"));
+    };
+    if claim.deleting {
+        return Err(format!("the volume claim {key} is being deleted"));
+    }
+    if claim.phase == "Lost" {
+        return Err(format!("the volume claim {key} has lost its volume"));
+    }
+    Ok(claim)
+}
+
+/// Another pod that has a claim for one pod at a time, or will have it first.
+/// Source: kube-scheduler, VolumeRestrictions.
+fn used_by<'o>(
+    objects: &'o Objects,
+    claim: &VolumeClaim,
+    pod: &Pod,
+    first: &BTreeMap<ObjectKey, &'o Pod>,
+) -> Option<&'o PodKey> {
+    if !claim.once_pod {
+        return None;
+    }
+    let mut users = objects.users(&claim.key);
+    let bound = users.find(|key| **key != pod.key);
+    let first = first.get(&claim.key).map(|pod| &pod.key);
+    bound.or_else(|| first.filter(|key| **key != pod.key))
+}
+
+/// Where the volume of a claim can be used: alternatives, none for everywhere. `Err` says why it
+/// can be used nowhere now. Source: kube-scheduler, VolumeBinding.
+fn alternatives<'o>(
+    objects: &'o Objects,
+    claim: &'o VolumeClaim,
+) -> Result<&'o [Requirements], String> {
+    let (key, volume) = (&claim.key, &claim.volume);
+    if claim.is_bound {
+        // A volume that is one node's alone stays with the name of that node: no other node will do
+        // for the scheduler, not even one that takes its place.
+        return match objects.volumes.get(volume) {
+            Some(own) if own.deleting => Err(format!(
+                "the volume {volume} of the claim {key} is being deleted"
+            )),
+            Some(own) => Ok(&own.node_affinity),
+            None => Err(format!(
+                "the volume {volume} of the claim {key} does not exist"
+            )),
+        };
+    }
+    let class = &claim.storage_class;
+    if !volume.is_empty() {
+        return Err(format!(
+            "the volume claim {key} waits for the volume {volume}"
+        ));
+    }
+    if class.is_empty() {
+        return Err(format!(
+            "the volume claim {key} has no storage class and waits for a volume"
+        ));
+    }
+    let Some(class) = objects.storage_classes.get(class) else {
+        return Err(format!(
+            "the storage class {class} of the volume claim {key} does not exist"
+        ));
+    };
+    let name = &class.name;
+    if !class.waits_for_consumer {
+        return Err(format!(
+            "the volume claim {key} waits for its volume, which the storage class {name} makes at \
+             once"
+        ));
+    }
+    if class.provisioner == NO_PROVISIONER {
+        return Err(format!(
+            "the volume claim {key} waits for a volume, and the storage class {name} makes none"
+        ));
+    }
+    Ok(&class.allowed_topologies)
+}
+
+/// The places where both what is known so far and one more volume can be used.
+fn narrow(
+    places: &BTreeSet<Requirements>,
+    volume: &[Requirements],
+) -> Result<BTreeSet<Requirements>, String> {
+    if volume.is_empty() {
+        return Ok(places.clone());
+    }
+    let mut both = BTreeSet::new();
+    for (place, own) in places
+        .iter()
+        .flat_map(|place| volume.iter().map(move |own| (place, own)))
+    {
+        let mut narrowed = place.clone();
+        narrowed.add_all(own);
+        if !narrowed.iter().any(|(_, own)| own.is_impossible()) {
+            both.insert(narrowed);
+        }
+        if both.len() > ALTERNATIVES_MAX {
+            return Err("its volumes leave too many combinations of places".to_owned());
+        }
+    }
+    if both.is_empty() {
+        return Err("there is no place where all its volumes can be used".to_owned());
+    }
+    Ok(both)
+}
+
+/// The CSI driver that attaches the volume of a claim, as far as one is known.
+/// Source: spec/scheduling.md §2.12.
+fn driver<'o>(objects: &'o Objects, claim: &ObjectKey) -> Option<&'o str> {
+    let claim = objects.volume_claims.get(claim)?;
+    if let Some(volume) = objects.volumes.get(&claim.volume) {
+        return (!volume.driver.is_empty()).then_some(&volume.driver);
+    }
+    let class = objects.storage_classes.get(&claim.storage_class)?;
+    match class.provisioner.as_str() {
+        EBS_IN_TREE => Some(EBS_DRIVER),
+        // Nothing that Kubernetes did itself is counted otherwise.
+        other if other.starts_with("kubernetes.io/") || other.is_empty() => None,
+        other => Some(other),
+    }
+}
+
+/// The resource by which volumes of a driver are counted.
+fn attachable(driver: &str) -> String {
+    format!("{ATTACHABLE}{driver}")
+}
+
+/// How many more volumes of these drivers a node can attach, beside those of its own pods and of
+/// those that are coming; nothing of drivers without a limit there. Never below zero: what is too
+/// much already keeps only pods away that bring more.
+pub(super) fn attachable_left(
+    objects: &Objects,
+    node: &CsiNode,
+    coming: &[&Pod],
+    drivers: &BTreeSet<&str>,
+) -> BTreeMap<String, i64> {
+    let limits = node.limits.iter();
+    let mut left: BTreeMap<&str, (String, i64)> = limits
+        .map(|(driver, limit)| (driver, attachable(driver), *limit))
+        .filter(|(_, resource, _)| drivers.contains(resource.as_str()))
+        .map(|(driver, resource, limit)| (driver.as_str(), (resource, i64::from(limit))))
+        .collect();
+    if left.is_empty() {
+        return BTreeMap::new();
+    }
+    let mut count = |claim: &ObjectKey| {
+        let known = driver(objects, claim).and_then(|driver| left.get_mut(driver));
+        if let Some((_, own)) = known {
+            *own = (*own - 1).max(0);
+        }
+    };
+    let load = objects.load(node.name.as_str());
+    load.claims().for_each(&mut count);
+    let keys = coming.iter().flat_map(|pod| claim_keys(pod));
+    let others: BTreeSet<ObjectKey> = keys.filter(|key| !load.has_claim(key)).collect();
+    others.iter().for_each(&mut count);
+    left.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ALTERNATIVES_MAX, attachable, attachable_left, mounts};
+    use crate::model::id::ObjectKey;
+    use crate::model::labels::{HOSTNAME, ZONE};
+    use crate::model::object::{CsiNode, Object, StorageClass, Volume, VolumeClaim};
+    use crate::model::pod::Pod;
+    use crate::model::requirement::{Requirement, Requirements};
+    use crate::state::objects::Objects;
+    use crate::state::samples::{NOW, pod, waiting};
+    use crate::state::snapshot::Mounts;
+
+    fn in_zones(zones: &[&str]) -> Requirements {
+        [(ZONE, Requirement::is_in(zones.iter().copied()))]
+            .into_iter()
+            .collect()
+    }
+
+    fn bound(name: &str) -> VolumeClaim {
+        VolumeClaim {
+            key: ObjectKey::new("default", name),
+            volume: format!("pv-{name}"),
+            phase: "Bound".into(),
+            is_bound: true,
+            ..VolumeClaim::default()
+        }
+    }
+
+    fn unbound(name: &str, class: &str) -> VolumeClaim {
+        VolumeClaim {
+            key: ObjectKey::new("default", name),
+            storage_class: class.into(),
+            phase: "Pending".into(),
+            ..VolumeClaim::default()
+        }
+    }
+
+    fn volume(name: &str, places: &[Requirements]) -> Volume {
+        Volume {
+            name: format!("pv-{name}"),
+            node_affinity: places.to_vec(),
+            driver: "ebs.csi.aws.com".into(),
+            ..Volume::default()
+        }
+    }
+
+    fn class(name: &str, provisioner: &str, zones: &[&str]) -> StorageClass {
+        StorageClass {
+            name: name.into(),
+            provisioner: provisioner.into(),
+            waits_for_consumer: true,
+            allowed_topologies: zones.iter().map(|zone| in_zones(&[zone])).collect(),
+        }
+    }
+
+    fn claims() -> [VolumeClaim; 18] {
+        [
+            bound("a"),
+            bound("b"),
+            bound("ab"),
+            bound("anywhere"),
+            bound("gone"),
+            bound("disk"),
+            bound("ending-volume"),
+            VolumeClaim {
+                deleting: true,
+                ..bound("ending")
+            },
+            VolumeClaim {
+                phase: "Lost".into(),
+                ..bound("lost")
+            },
+            VolumeClaim {
+                is_bound: false,
+                ..bound("half")
+            },
+            VolumeClaim {
+                once_pod: true,
+                ..bound("once")
+            },
+            unbound("late", "late"),
+            unbound("late-ab", "late-ab"),
+            unbound("in-tree", "in-tree"),
+            unbound("at-once", "at-once"),
+            unbound("by-hand", "by-hand"),
+            unbound("no-class", ""),
+            unbound("lost-class", "unknown"),
+        ]
+    }
+
+    fn world() -> Objects {
+        let at_once = StorageClass {
+            waits_for_consumer: false,
+            ..class("at-once", "ebs.csi.aws.com", &[])
+        };
+        let volumes = [
+            volume("a", &[in_zones(&["a"])]),
+            volume("b", &[in_zones(&["b"])]),
+            volume("ab", &[in_zones(&["a"]), in_zones(&["b"])]),
+            Volume {
+                driver: String::new(),
+                ..volume("anywhere", &[])
+            },
+            Volume {
+                driver: String::new(),
+                is_local: true,
+                ..volume(
+                    "disk",
+                    &[[(HOSTNAME, Requirement::is_in(["n"]))]
+                        .into_iter()
+                        .collect()],
+                )
+            },
+            Volume {
+                deleting: true,
+                ..volume("ending-volume", &[])
+            },
+            volume("once", &[]),
+        ];
+        let classes = [
+            class("late", "ebs.csi.aws.com", &[]),
+            class("late-ab", "ebs.csi.aws.com", &["a", "b"]),
+            class("in-tree", "kubernetes.io/aws-ebs", &[]),
+            class("by-hand", "kubernetes.io/no-provisioner", &[]),
+            at_once,
+        ];
+        let mut objects = Objects::default();
+        let claims = claims().into_iter().map(Object::VolumeClaim);
+        let volumes = volumes.into_iter().map(Object::Volume);
+        let classes = classes.into_iter().map(Object::StorageClass);
+        for object in claims.chain(volumes).chain(classes) {
+            objects.apply(object, NOW);
+        }
+        objects
+    }
+
+    fn with_claims(mut pod: Pod, claims: &str) -> Pod {
+        pod.volume_claims = claims.split_whitespace().map(str::to_owned).collect();
+        pod
+    }
+
+    fn asked(objects: &Objects, claims: &str) -> Mounts {
+        let pod = with_claims(waiting("default", "p"), claims);
+        let mut all = mounts(objects, &[&pod], [].into_iter());
+        all.remove(&pod.key).expect("it has volumes")
+    }
+
+    #[test]
+    fn volumes_say_where_a_pod_can_go() {
+        let objects = world();
+        // Claims, places, and volumes of the EBS driver.
+        let cases = [
+            ("a", "topology.kubernetes.io/zone in [a]", 1),
+            ("anywhere", "", 0),
+            ("late", "", 1),
+            ("in-tree", "", 1),
+            ("disk", "kubernetes.io/hostname in [n]", 0),
+            ("a a", "topology.kubernetes.io/zone in [a]", 1),
+            ("a anywhere late", "topology.kubernetes.io/zone in [a]", 2),
+            (
+                "ab",
+                "topology.kubernetes.io/zone in [a] | topology.kubernetes.io/zone in [b]",
+                1,
+            ),
+            ("ab b", "topology.kubernetes.io/zone in [b]", 2),
+            ("ab late-ab a", "topology.kubernetes.io/zone in [a]", 3),
+            (
+                "ab late-ab",
+                "topology.kubernetes.io/zone in [a] | topology.kubernetes.io/zone in [b]",
+                2,
+            ),
+            (
+                "a disk",
+                "kubernetes.io/hostname in [n], topology.kubernetes.io/zone in [a]",
+                1,
+            ),
+        ];
+        for (claims, places, attached) in cases {
+            let got = asked(&objects, claims);
+            assert_eq!(got.fault, None, "{claims}");
+            let texts: Vec<String> = got.alternatives.iter().map(ToString::to_string).collect();
+            assert_eq!(texts.join(" | "), places, "{claims}");
+            let count = got.attached.get("attachable-volumes-csi-ebs.csi.aws.com");
+            assert_eq!(count.copied().unwrap_or(0), attached, "{claims}");
+            assert_eq!(got.attached.len(), usize::from(attached > 0), "{claims}");
+        }
+    }
+
+    #[test]
+    fn volumes_say_why_a_pod_can_go_nowhere() {
+        let objects = world();
+        let cases = [
+            ("unheard-of", "does not exist"),
+            ("ending", "is being deleted"),
+            ("lost", "has lost its volume"),
+            (
+                "gone",
+                "the volume pv-gone of the claim default/gone does not exist",
+            ),
+            ("ending-volume", "the volume pv-ending-volume of the claim"),
+            ("half", "waits for the volume pv-half"),
+            ("no-class", "has no storage class"),
+            ("lost-class", "the storage class unknown"),
+            ("at-once", "waits for its volume"),
+            ("by-hand", "makes none"),
+            ("a b", "no place where all its volumes"),
+            ("a ab b", "no place where all its volumes"),
+            ("a by-hand", "makes none"),
+        ];
+        for (claims, why) in cases {
+            let fault = asked(&objects, claims).fault.unwrap_or_default();
+            assert!(fault.contains(why), "{claims}: {fault}");
+        }
+    }
+
+    #[test]
+    fn a_claim_of_another_namespace_is_another_claim() {
+        let pod = with_claims(waiting("other", "p"), "a");
+        let all = mounts(&world(), &[&pod], [].into_iter());
+        assert!(all[&pod.key].fault.is_some());
+    }
+
+    #[test]
+    fn combinations_of_places_are_bounded() {
+        let mut objects = world();
+        let places = |key: &str, count: usize| -> Vec<Requirements> {
+            let place = |at: usize| [(key, Requirement::is_in([at.to_string()]))];
+            (0..count)
+                .map(|at| place(at).into_iter().collect())
+                .collect()
+        };
+        for (at, count) in [8, 8, 2].into_iter().enumerate() {
+            let name = format!("many-{at}");
+            objects.apply(Object::VolumeClaim(bound(&name)), NOW);
+            let own = volume(&name, &places(&name, count));
+            objects.apply(Object::Volume(own), NOW);
+        }
+        let most = asked(&objects, "many-0 many-1");
+        assert_eq!(
+            (most.fault, most.alternatives.len()),
+            (None, ALTERNATIVES_MAX)
+        );
+        let more = asked(&objects, "many-0 many-1 many-2").fault;
+        assert!(more.is_some_and(|why| why.contains("too many")));
+        let claims: Vec<String> = (0..1001).map(|at| format!("c{at}")).collect();
+        assert!(asked(&objects, &claims.join(" ")).fault.is_some());
+    }
+
+    #[test]
+    fn a_claim_for_one_pod_at_a_time_has_one_user() {
+        let with = |name: &str, change: &dyn Fn(&mut Pod)| {
+            let mut pod = with_claims(waiting("default", name), "once");
+            change(&mut pod);
+            pod
+        };
+        let bound_pod = |name: &str| with_claims(pod("default", name, "n"), "once");
+        let none = &|_: &mut Pod| {};
+        let urgent = |pod: &mut Pod| pod.priority = 1;
+        // Who waits, who is promised a place, who has one; and who of those waiting is free to go.
+        let cases = [
+            (vec![with("a", none)], vec![], vec![], "a"),
+            (vec![with("a", none), with("b", none)], vec![], vec![], "a"),
+            (
+                vec![with("a", none), with("b", &urgent)],
+                vec![],
+                vec![],
+                "b",
+            ),
+            (vec![with("a", none)], vec![with("z", none)], vec![], ""),
+            (vec![with("a", none)], vec![], vec![bound_pod("z")], ""),
+            // One that has to move has the claim itself.
+            (vec![bound_pod("z")], vec![], vec![bound_pod("z")], "z"),
+        ];
+        for (pending, promised, there, expect) in cases {
+            let mut objects = world();
+            for pod in there {
+                objects.apply(pod.into(), NOW);
+            }
+            let pending: Vec<&Pod> = pending.iter().collect();
+            let all = mounts(&objects, &pending, promised.iter());
+            let free = all.iter().filter(|(_, own)| own.fault.is_none());
+            let names: Vec<&str> = free.map(|(key, _)| key.name.as_str()).collect();
+            assert_eq!(names.join(" "), expect);
+        }
+        let plain = with_claims(waiting("default", "p"), "");
+        assert!(mounts(&world(), &[&plain], [].into_iter()).is_empty());
+    }
+
+    #[test]
+    fn a_node_attaches_each_volume_once_and_no_more_than_it_can() {
+        let limits = CsiNode {
+            name: "n".into(),
+            limits: vec![("ebs.csi.aws.com".into(), 3), ("efs.csi.aws.com".into(), 9)],
+        };
+        let resource = attachable("ebs.csi.aws.com");
+        let coming = with_claims(waiting("default", "w"), "late a");
+        // Claims of the pods on the node, one pod each; what is left without and with one more.
+        let cases: [(&[&str], i64, i64); 6] = [
+            (&[], 3, 1),
+            (&["anywhere", "disk"], 3, 1),
+            (&["a", "a", "a b"], 1, 0),
+            (&["in-tree b ab"], 0, 0),
+            (&["in-tree b ab late-ab once"], 0, 0),
+            (&["unheard-of"], 3, 1),
+        ];
+        for (there, left, with) in cases {
+            let mut objects = world();
+            for (at, claims) in there.iter().enumerate() {
+                let own = with_claims(pod("default", &format!("p{at}"), "n"), claims);
+                objects.apply(own.into(), NOW);
+            }
+            let asked = [resource.as_str()].into();
+            let count = |coming: &[&Pod]| {
+                let all = attachable_left(&objects, &limits, coming, &asked);
+                assert_eq!(all.len(), 1, "only what was asked for");
+                all[&resource]
+            };
+            assert_eq!((count(&[]), count(&[&coming])), (left, with), "{there:?}");
+        }
+        let none = attachable_left(&world(), &CsiNode::default(), &[], &[&resource[..]].into());
+        assert!(none.is_empty());
+    }
+}

@@ -1,0 +1,586 @@
+//! What labels may be, held against a naive reading: a requirement is a question that is asked of
+//! every value a label could have, and of its absence. Host ports and starting taints besides.
+//! It must not know how requirements are kept.
+
+use std::collections::BTreeSet;
+
+use outrigger::catalog::hardware::DEFINED;
+use outrigger::model::labels::{
+    ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, Labels, OS, POOL, REGION, ZONE, is_well_known,
+    restriction,
+};
+use outrigger::model::requirement::{Operator, Requirement, Requirements};
+use outrigger::model::taint::{Effect, Taint};
+use proptest::sample::{select, subsequence};
+use proptest::strategy::Strategy;
+use proptest::{collection, option, prop_assert, prop_assert_eq, proptest};
+
+use Operator::{DoesNotExist, Exists, Gt, Gte, In, Lt, Lte, NotIn};
+
+/// Every value that tells two requirements of these tests apart, and some that no one names.
+const VALUES: [&str; 14] = [
+    "A", "B", "0", "1", "2", "3", "5", "8", "9", "10", "11", "05", "zz", "true",
+];
+
+/// What a label may be, as it is written: an operator and its values.
+type Written<'w> = (Operator, &'w [&'w str]);
+
+/// The requirements that Karpenter's tables are made of.
+const ALL: [(&str, Written<'_>); 14] = [
+    ("exists", (Exists, &[])),
+    ("absent", (DoesNotExist, &[])),
+    ("in A", (In, &["A"])),
+    ("in B", (In, &["B"])),
+    ("in A,B", (In, &["A", "B"])),
+    ("not A", (NotIn, &["A"])),
+    ("in 1", (In, &["1"])),
+    ("in 9", (In, &["9"])),
+    ("in 1,9", (In, &["1", "9"])),
+    ("not 1,2", (NotIn, &["1", "2"])),
+    (">1", (Gt, &["1"])),
+    (">9", (Gt, &["9"])),
+    ("<1", (Lt, &["1"])),
+    ("<9", (Lt, &["9"])),
+];
+
+/// The naive reading: whether a label of this value, or one that is not there, is as written.
+fn holds((operator, values): Written<'_>, label: Option<&str>) -> bool {
+    let number = |text: &str| text.parse::<i64>().ok();
+    let compare = |than: fn(&i64, &i64) -> bool| {
+        let pair = label.and_then(number).zip(number(values[0]));
+        pair.is_some_and(|(label, own)| than(&label, &own))
+    };
+    match operator {
+        In => label.is_some_and(|label| values.contains(&label)),
+        NotIn => label.is_none_or(|label| !values.contains(&label)),
+        Exists => label.is_some(),
+        DoesNotExist => label.is_none(),
+        Gt => compare(i64::gt),
+        Gte => compare(i64::ge),
+        Lt => compare(i64::lt),
+        Lte => compare(i64::le),
+    }
+}
+
+fn with_least(mut requirement: Requirement, least: Option<u32>) -> Requirement {
+    requirement.min_values = least;
+    requirement
+}
+
+fn read((operator, values): Written<'_>) -> Requirement {
+    let values: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
+    Requirement::from_operator(operator, &values).expect("values that fit the operator")
+}
+
+fn of(operator: Operator, value: &'static str) -> Requirement {
+    Requirement::from_operator(operator, &[value.to_owned()]).expect("an integer")
+}
+
+fn required(requirement: &Requirement, label: Option<&str>) -> bool {
+    label.map_or(requirement.allows_absence(), |label| requirement.has(label))
+}
+
+/// Absence first, then every value.
+fn everything() -> impl Iterator<Item = Option<&'static str>> {
+    std::iter::once(None).chain(VALUES.map(Some))
+}
+
+/// The operator that says the same in the fewest words, out of what satisfies it.
+fn shortest(satisfied: &BTreeSet<Option<&str>>) -> Operator {
+    let open = satisfied.contains(&Some("zz")) || satisfied.contains(&Some("11"));
+    let bounded = !satisfied.contains(&Some("zz"));
+    // Among integers within the bounds "05" is a value that nobody excludes.
+    let gaps = VALUES.iter().any(|value| {
+        let within = !bounded || value.parse::<i64>().is_ok();
+        within && !satisfied.contains(&Some(value))
+    });
+    match (open, satisfied.contains(&None)) {
+        (true, true) => NotIn,
+        (true, false) if gaps && !bounded => NotIn,
+        (true, false) => Exists,
+        (false, true) => DoesNotExist,
+        (false, false) if satisfied.is_empty() => DoesNotExist,
+        (false, false) => In,
+    }
+}
+
+/// Holds both sides' intersection against what satisfies both.
+fn check_intersection((first, one): (&str, Written<'_>), (second, other): (&str, Written<'_>)) {
+    let (own, theirs) = (read(one), read(other));
+    let both = own.intersection(&theirs);
+    let satisfied: BTreeSet<Option<&str>> = everything()
+        .filter(|label| holds(one, *label) && holds(other, *label))
+        .collect();
+    for label in everything() {
+        let expect = satisfied.contains(&label);
+        assert_eq!(
+            required(&both, label),
+            expect,
+            "{first} and {second}, of {label:?}: {both:?}"
+        );
+    }
+    let case = format!("{first} and {second}: {both:?}");
+    assert_eq!(both.is_impossible(), satisfied.is_empty(), "{case}");
+    let present = satisfied.iter().any(Option::is_some);
+    assert_eq!(own.has_intersection(&theirs), present, "{case}");
+    let is_value = matches!(both.any(), Some(any) if both.has(&any));
+    assert_eq!(is_value, present && !both.allows_absence(), "{case}");
+    if both.operator() == In {
+        let values: BTreeSet<Option<&str>> = both
+            .values()
+            .into_iter()
+            .flatten()
+            .map(|v| Some(v.as_str()))
+            .collect();
+        assert_eq!(values, satisfied, "{case}");
+    }
+    // A bounded requirement has no operator of its own: `Exists` and `NotIn` both stand for it.
+    let bounded = [one, other].iter().any(|(op, _)| matches!(op, Gt | Lt));
+    if !bounded || satisfied.iter().all(Option::is_none) {
+        assert_eq!(both.operator(), shortest(&satisfied), "{case}");
+    }
+    assert_eq!(theirs.intersection(&own), both, "{case}: order matters");
+    assert_eq!(both.intersection(&both), both, "{case}: twice is not once");
+}
+
+#[test]
+fn two_requirements_allow_what_both_allow() {
+    for one in ALL {
+        for other in ALL {
+            check_intersection(one, other);
+        }
+    }
+}
+
+#[test]
+fn the_larger_minimum_of_values_stays_through_every_intersection() {
+    let least = |written, min_values| with_least(read(written), min_values);
+    let cases = [
+        (None, None, None),
+        (Some(1), None, Some(1)),
+        (None, Some(2), Some(2)),
+        (Some(3), Some(2), Some(3)),
+    ];
+    for (_, one) in ALL {
+        for (_, other) in ALL {
+            for (own, theirs, expect) in cases {
+                let both = least(one, own).intersection(&least(other, theirs));
+                assert_eq!(both.min_values, expect, "{one:?} and {other:?}");
+                let plain = read(one).intersection(&read(other));
+                assert_eq!(with_least(both, None), plain, "{one:?} and {other:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_requirement_has_the_values_it_names() {
+    for (name, written) in ALL {
+        let own = read(written);
+        for value in VALUES {
+            assert_eq!(
+                own.has(value),
+                holds(written, Some(value)),
+                "{name}: {value}"
+            );
+        }
+        assert_eq!(own.allows_absence(), holds(written, None), "{name}");
+    }
+}
+
+/// A requirement as it is written, its operator, the number of its values where they can be
+/// counted, a value to give to a node, and the text.
+type Said<'w> = (
+    Written<'w>,
+    Operator,
+    Option<usize>,
+    Option<&'w str>,
+    &'w str,
+);
+
+#[test]
+fn a_requirement_says_what_it_is() {
+    let many: &[&str] = &["1", "2", "3", "4", "5", "6", "7"];
+    let table: [Said<'_>; 20] = [
+        ((Exists, &[]), Exists, None, Some("true"), "exists"),
+        (
+            (DoesNotExist, &[]),
+            DoesNotExist,
+            Some(0),
+            None,
+            "does not exist",
+        ),
+        ((In, &["A"]), In, Some(1), Some("A"), "in [A]"),
+        ((In, &["B"]), In, Some(1), Some("B"), "in [B]"),
+        ((In, &["B", "A"]), In, Some(2), Some("A"), "in [A, B]"),
+        (
+            (In, many),
+            In,
+            Some(7),
+            Some("1"),
+            "in [1, 2, 3, 4, 5 and 2 others]",
+        ),
+        ((NotIn, &["A"]), NotIn, None, None, "not in [A]"),
+        (
+            (NotIn, many),
+            NotIn,
+            None,
+            None,
+            "not in [1, 2, 3, 4, 5 and 2 others]",
+        ),
+        ((NotIn, &[]), NotIn, None, None, "anything"),
+        ((In, &["1"]), In, Some(1), Some("1"), "in [1]"),
+        ((In, &["9"]), In, Some(1), Some("9"), "in [9]"),
+        ((In, &["1", "9"]), In, Some(2), Some("1"), "in [1, 9]"),
+        ((NotIn, &["1", "2"]), NotIn, None, None, "not in [1, 2]"),
+        ((Gt, &["1"]), Exists, None, Some("2"), ">= 2"),
+        ((Gt, &["9"]), Exists, None, Some("10"), ">= 10"),
+        ((Lt, &["1"]), Exists, None, Some("0"), "<= 0"),
+        ((Lt, &["9"]), Exists, None, Some("0"), "<= 8"),
+        ((Gte, &["1"]), Exists, None, Some("1"), ">= 1"),
+        ((Lte, &["9"]), Exists, None, Some("0"), "<= 9"),
+        ((Gt, &["-5"]), Exists, None, Some("0"), ">= 0"),
+    ];
+    for (written, operator, count, any, text) in table {
+        let own = read(written);
+        assert_eq!(own.operator(), operator, "{text}");
+        assert_eq!(own.values().map(BTreeSet::len), count, "{text}");
+        assert_eq!(own.any().as_deref(), any, "{text}");
+        assert_eq!(own.to_string(), text);
+    }
+}
+
+#[test]
+fn several_requirements_on_a_label_read_as_one() {
+    let table: [(&[Written<'_>], Option<&str>, &str); 9] = [
+        (
+            &[(Exists, &[]), (NotIn, &["A"])],
+            Some("true"),
+            "exists but not in [A]",
+        ),
+        (
+            &[(Exists, &[]), (NotIn, &["true"])],
+            Some("0"),
+            "exists but not in [true]",
+        ),
+        (&[(Gte, &["3"]), (Lte, &["5"])], Some("3"), ">= 3 and <= 5"),
+        (
+            &[(Gte, &["3"]), (Lte, &["5"]), (NotIn, &["3", "9", "A"])],
+            Some("4"),
+            "not in [3] and >= 3 and <= 5",
+        ),
+        // Other labels are read as the same number.
+        (
+            &[(Gte, &["3"]), (Lte, &["3"]), (NotIn, &["3", "03"])],
+            Some("003"),
+            "not in [03, 3] and >= 3 and <= 3",
+        ),
+        (&[(In, &["A"]), (In, &["B"])], None, "what cannot be"),
+        (
+            &[(Exists, &[]), (DoesNotExist, &[])],
+            None,
+            "what cannot be",
+        ),
+        (&[(Gt, &["5"]), (Lt, &["6"])], None, "what cannot be"),
+        (
+            &[(DoesNotExist, &[]), (NotIn, &["A"])],
+            None,
+            "does not exist",
+        ),
+    ];
+    for (all, any, text) in table {
+        let written = all.iter().map(|written| read(*written));
+        let own = written.reduce(|one, other| one.intersection(&other));
+        let own = own.expect("at least one");
+        assert_eq!(own.any().as_deref(), any, "{text}");
+        assert_eq!(own.to_string(), text);
+    }
+    let least = with_least(Requirement::is_in(["A"]), Some(2));
+    assert_eq!(least.to_string(), "in [A] (min_values 2)");
+}
+
+#[test]
+fn bounds_are_included_where_they_say_so() {
+    let both = |one: &Requirement, other: &Requirement| one.intersection(other);
+    let (max, min) = ("9223372036854775807", "-9223372036854775808");
+    // What two bounds amount to, and which integers are just inside and just outside.
+    let table = [
+        (of(Gte, "5"), of(Gte, "5"), Some("5"), Some("4")),
+        (of(Lte, "5"), of(Lte, "5"), Some("5"), Some("6")),
+        (of(Gte, "1"), of(Lte, "5"), Some("1"), Some("0")),
+        (of(Gte, "1"), of(Lte, "5"), Some("5"), Some("6")),
+        (of(Gte, "5"), of(Gt, "4"), Some("5"), Some("4")),
+        (of(Lte, "5"), of(Lt, "6"), Some("5"), Some("6")),
+        (of(Gte, "5"), of(Gt, "7"), Some("8"), Some("7")),
+        (of(Gte, "9"), of(Gt, "7"), Some("9"), Some("8")),
+        (of(Lte, "5"), of(Lt, "3"), Some("2"), Some("3")),
+        (of(Lte, "1"), of(Lt, "3"), Some("1"), Some("2")),
+        (of(Gte, "0"), of(Gte, "0"), Some("0"), Some("x")),
+        (of(Lte, "0"), of(Lte, "0"), Some("0"), Some("1")),
+        (of(Gte, "6"), of(Lte, "5"), None, Some("5")),
+        // A label's value does not begin with a sign.
+        (of(Lt, "0"), of(Lt, "1"), None, Some("0")),
+        (of(Lte, "-1"), of(Lte, "5"), None, Some("-1")),
+        (of(Lt, min), of(Lte, max), None, Some("0")),
+        (of(Gt, max), of(Gte, "0"), None, Some(max)),
+        (of(Gte, max), of(Gte, "0"), Some(max), Some("0")),
+    ];
+    for (one, other, inside, outside) in table {
+        let own = both(&one, &other);
+        assert_eq!(own.is_impossible(), inside.is_none(), "{own}");
+        assert!(inside.is_none_or(|value| own.has(value)), "{own}");
+        assert!(outside.is_none_or(|value| !own.has(value)), "{own}");
+        let any = own.any();
+        assert!(any.is_none_or(|value| own.has(&value)), "{own}");
+    }
+    assert_eq!(of(Gt, "4"), of(Gte, "5"));
+    assert_eq!(of(Lt, "6"), of(Lte, "5"));
+}
+
+#[test]
+fn renamed_labels_are_known_by_their_stable_names() {
+    let table = [
+        ("failure-domain.beta.kubernetes.io/zone", ZONE),
+        ("failure-domain.beta.kubernetes.io/region", REGION),
+        ("topology.ebs.csi.aws.com/zone", ZONE),
+        ("beta.kubernetes.io/arch", ARCH),
+        ("beta.kubernetes.io/os", OS),
+        ("beta.kubernetes.io/instance-type", INSTANCE_TYPE),
+        ("custom", "custom"),
+    ];
+    for (key, stable) in table {
+        let alone = |key| Requirements::from_iter([(key, Requirement::is_in(["x"]))]);
+        assert_eq!(alone(key), alone(stable), "{key}");
+        let mut both = alone(key);
+        both.add(stable, Requirement::is_in(["y"]));
+        assert!(both.get(stable).is_some_and(Requirement::is_impossible));
+        // Either name is the same label to the other side.
+        assert!(alone(stable).compatible(&alone(key), false).is_ok());
+        let other = Requirements::from_iter([(stable, Requirement::is_in(["y"]))]);
+        assert!(other.compatible(&alone(key), false).is_err());
+        let labels = Labels::from([(key.to_owned(), "x".to_owned())]);
+        assert_eq!(Requirements::from_labels(&labels), alone(stable));
+    }
+}
+
+/// A node can be what a pod wants if there is a state of the label that both allow. A label that is
+/// not defined is absent, unless whoever makes the node decides it.
+#[test]
+fn sides_agree_where_some_state_of_the_label_does() {
+    let keys = [
+        ("custom", false),
+        (ZONE, false),
+        ("custom", true),
+        (ZONE, true),
+    ];
+    let node_sides = std::iter::once(None).chain(ALL.map(|(_, written)| Some(written)));
+    for own in node_sides {
+        for (name, wanted) in ALL {
+            for (key, new) in keys {
+                let decided = key == ZONE && new;
+                let may = |label: Option<&str>| match own {
+                    Some(own) => holds(own, label),
+                    None => decided || label.is_none(),
+                };
+                let expect = everything().any(|label| may(label) && holds(wanted, label));
+                let side: Requirements = own.map(|own| (key, read(own))).into_iter().collect();
+                let pod = Requirements::from_iter([(key, read(wanted))]);
+                let got = side.compatible(&pod, new);
+                assert_eq!(got.is_ok(), expect, "{own:?} for {name}: {got:?}");
+                // Types are asked only about labels that both name.
+                let meets = own.is_none() || expect;
+                assert_eq!(side.intersects(&pod).is_ok(), meets, "{own:?} for {name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_is_wanted_in_vain_everywhere() {
+    let mut pod = Requirements::from_iter([(ZONE, Requirement::is_in(["a"]))]);
+    pod.add(ZONE, Requirement::is_in(["b"]));
+    let sides = [
+        Requirements::default(),
+        Requirements::from_iter([(ZONE, Requirement::exists())]),
+        Requirements::from_iter([(ZONE, Requirement::not_in(["c"]))]),
+    ];
+    for side in sides {
+        let no = side.compatible(&pod, true).expect_err("no zone is both");
+        assert_eq!(
+            no.to_string(),
+            "topology.kubernetes.io/zone: wanted what cannot be"
+        );
+        assert!(side.intersects(&pod).is_err());
+    }
+}
+
+#[test]
+fn a_label_that_nobody_knows_is_guessed() {
+    let table = [
+        // A domain that was left out.
+        ("zone", Some(ZONE)),
+        ("region", Some(REGION)),
+        ("nodepool", Some(POOL)),
+        ("instance-type", Some(INSTANCE_TYPE)),
+        ("arch", Some(ARCH)),
+        ("capacity-type", Some(CAPACITY_TYPE)),
+        ("instance-cpu", Some("karpenter.k8s.aws/instance-cpu")),
+        // Wrong domains and slips.
+        ("node.io/zone", Some(ZONE)),
+        ("topology.kubernetesio/zone", Some(ZONE)),
+        ("topology.kubernetes.io/zome", Some(ZONE)),
+        ("topology.kubernetes.io/regio", Some(REGION)),
+        ("node.kubernetes.io/region", Some(REGION)),
+        ("karpenter.sh/node-pool", Some(POOL)),
+        ("karpenter/nodepool", Some(POOL)),
+        (
+            "karpenter.k8s.aws/instance-cpus",
+            Some("karpenter.k8s.aws/instance-cpu"),
+        ),
+        ("regoin", Some(REGION)),
+        // A label of the pool's own.
+        ("teams", Some("team")),
+        ("example.com/team", Some("team")),
+        ("zonal", None),
+        ("deployment", None),
+        ("foo.bar/baz", None),
+        ("x", None),
+    ];
+    let pool = Requirements::from_iter([("team", Requirement::is_in(["a"]))]);
+    for (key, expect) in table {
+        let pod = Requirements::from_iter([(key, Requirement::is_in(["a", "b"]))]);
+        let no = pool.compatible(&pod, true).expect_err("not defined");
+        let hint = expect.map_or(String::new(), |label| format!("; did you mean {label}?"));
+        let text = format!("{key}: wanted in [a, b], but the label is not defined here{hint}");
+        assert_eq!(no.to_string(), text);
+    }
+}
+
+#[test]
+fn what_disagrees_is_told_with_both_sides() {
+    let side = Requirements::from_iter([
+        (ZONE, Requirement::is_in(["a", "b"])),
+        ("team", Requirement::is_in(["x"])),
+    ]);
+    let pod = Requirements::from_iter([
+        (ZONE, Requirement::is_in(["c"])),
+        ("team", Requirement::exists()),
+    ]);
+    let no = side.compatible(&pod, true).expect_err("no such zone");
+    assert_eq!(
+        no.to_string(),
+        "topology.kubernetes.io/zone: wanted in [c], offered in [a, b]"
+    );
+}
+
+#[test]
+fn requirements_read_the_same_in_whatever_order_they_came() {
+    let parts = [
+        ("zone", Requirement::is_in(["b", "a"])),
+        ("team", Requirement::exists()),
+        ("arch", Requirement::not_in(["arm64"])),
+    ];
+    let text = "arch not in [arm64], team exists, zone in [a, b]";
+    let forwards: Requirements = parts.clone().into_iter().collect();
+    let backwards: Requirements = parts.into_iter().rev().collect();
+    assert_eq!(forwards.to_string(), text);
+    assert_eq!(backwards.to_string(), text);
+}
+
+#[test]
+fn labels_that_are_reserved_are_refused_with_a_reason() {
+    let hostname = Some("kubernetes.io/hostname is not known before a node exists");
+    let reserved = Some("the karpenter.sh domain is reserved");
+    let unknown = Some("there is no such label in its domain");
+    let table = [
+        (HOSTNAME, hostname),
+        ("karpenter.sh/registered", reserved),
+        ("karpenter.sh/custom", reserved),
+        ("custom.karpenter.sh/x", reserved),
+        ("karpenter.k8s.aws/instance-cpus", unknown),
+        ("notkarpenter.sh/x", None),
+        (POOL, None),
+        (CAPACITY_TYPE, None),
+        ("karpenter.k8s.aws/instance-cpu", None),
+        ("kubernetes.io/custom", None),
+        ("node.kubernetes.io/custom", None),
+        ("subdomain.kops.k8s.io/custom", None),
+        ("team", None),
+    ];
+    for (key, expect) in table {
+        assert_eq!(restriction(key), expect, "{key}");
+    }
+    for key in DEFINED {
+        assert!(is_well_known(key) && restriction(key).is_none(), "{key}");
+    }
+}
+
+#[test]
+fn taints_of_a_start_go_by_themselves() {
+    let taint = |key: &str, value: &str, effect| Taint {
+        value: value.to_owned(),
+        ..Taint::new(key, effect)
+    };
+    let all = [
+        Effect::NoSchedule,
+        Effect::PreferNoSchedule,
+        Effect::NoExecute,
+    ];
+    let not_ready = "node.kubernetes.io/not-ready";
+    let cloud = "node.cloudprovider.kubernetes.io/uninitialized";
+    // For each effect in the order above.
+    let table = [
+        (not_ready, "", [true, false, true]),
+        ("node.kubernetes.io/unreachable", "", [true, false, false]),
+        (cloud, "true", [true, false, false]),
+        (cloud, "false", [false, false, false]),
+        ("karpenter.sh/unregistered", "", [false, false, true]),
+        ("readiness.k8s.io/storage", "", [true, true, true]),
+        ("readiness.k8s.io/storage", "pending", [true, true, true]),
+        ("example.com/readiness.k8s.io/x", "", [false, false, false]),
+        ("example.com/dedicated", "", [false, false, false]),
+    ];
+    for (key, value, expect) in table {
+        let got = all.map(|effect| taint(key, value, effect).is_ephemeral());
+        assert_eq!(got, expect, "{key}={value}");
+    }
+}
+
+/// A requirement made of up to four others, as they are written.
+fn some() -> impl Strategy<Value = Vec<(Operator, Vec<&'static str>)>> {
+    let named = (select(&[In, NotIn][..]), subsequence(&VALUES[..], 1..5));
+    let bound = (
+        select(&[Gt, Gte, Lt, Lte][..]),
+        select(&["0", "1", "3", "5", "9", "10"][..]).prop_map(|value| vec![value]),
+    );
+    let bare = select(&[Exists, DoesNotExist][..]).prop_map(|operator| (operator, vec![]));
+    let one = proptest::prop_oneof![named, bound, bare];
+    collection::vec(one, 1..5)
+}
+
+proptest! {
+    #[test]
+    fn any_requirements_together_allow_what_each_allows(
+        parts in some(),
+        least in collection::vec(option::of(1u32..9), 4),
+    ) {
+        let mut own = Requirement::not_in::<String>([]);
+        for ((operator, values), min_values) in parts.iter().zip(&least) {
+            own = own.intersection(&with_least(read((*operator, values)), *min_values));
+        }
+        let naive = |label| parts.iter().all(|(operator, all)| holds((*operator, all), label));
+        for label in everything() {
+            prop_assert_eq!(required(&own, label), naive(label), "{:?} of {}", label, own);
+        }
+        if own.is_impossible() {
+            prop_assert!(everything().all(|label| !naive(label)));
+        }
+        if let Some(any) = own.any() {
+            prop_assert!(own.has(&any) && naive(Some(&any)), "{} gives {}", own, any);
+        } else {
+            prop_assert!(own.allows_absence() || own.is_impossible(), "{}", own);
+        }
+        let expect = least.iter().take(parts.len()).copied().max().flatten();
+        prop_assert_eq!(own.min_values, expect);
+    }
+}

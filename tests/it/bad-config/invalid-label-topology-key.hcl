@@ -1,0 +1,10 @@
+cluster "demo" {
+  simulated {}
+}
+
+scheduler {
+  default_spread "the zone" {
+    max_skew           = 1
+    when_unsatisfiable = "DoNotSchedule"
+  }
+}

@@ -1,0 +1,7 @@
+cluster "demo" {
+  simulated {}
+}
+
+scheduler {
+  schedulers = ["default-scheduler", ""]
+}

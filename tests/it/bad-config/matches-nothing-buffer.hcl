@@ -1,0 +1,18 @@
+cluster "demo" {
+  simulated {}
+}
+
+cluster "lab" {
+  simulated {}
+}
+
+pool "general" {
+  clusters = ["lab"]
+}
+
+buffer "headroom" {
+  clusters = ["d*"]
+  pool     = pool.general
+  replicas = 4
+  pod { requests = { cpu = 2 } }
+}

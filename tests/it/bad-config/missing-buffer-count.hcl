@@ -1,0 +1,7 @@
+cluster "demo" {
+  simulated {}
+}
+
+buffer "headroom" {
+  pod { requests = { cpu = 2 } }
+}

@@ -1,0 +1,7 @@
+cluster "demo" {
+  simulated {}
+}
+
+buffer "headroom" {
+  replicas = 4
+}

@@ -1,0 +1,7 @@
+cluster "demo" {
+  simulated {}
+}
+
+overlay "savings" {
+  price_adjustment = "-28%"
+}

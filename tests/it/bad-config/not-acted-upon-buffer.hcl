@@ -1,0 +1,8 @@
+cluster "demo" {
+  simulated {}
+}
+
+buffer "headroom" {
+  replicas = 4
+  pod { requests = { cpu = 2 } }
+}

@@ -1,0 +1,5 @@
+cluster "demo" {
+  for_each = ["east", "west"]
+  limits   = { nodes = 100 }
+  simulated {}
+}

@@ -1,0 +1,7 @@
+cluster "demo" {
+  simulated {}
+}
+
+fleet {
+  limits = { cpu = 1000 }
+}

@@ -1,0 +1,7 @@
+cluster "demo" {
+  simulated {}
+}
+
+pool "fixed" {
+  replicas = 3
+}

@@ -1,0 +1,9 @@
+cluster "demo" {
+  simulated {}
+}
+
+NodeOverlay "savings" {
+}
+
+CapacityBuffer "headroom" {
+}

@@ -1,0 +1,7 @@
+cluster "demo" {
+  simulated {}
+}
+
+scheduler {
+  node_price = "cheap"
+}

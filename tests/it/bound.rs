@@ -1,0 +1,152 @@
+//! Holds the bound of what workloads cost against what a hand works out and what was published.
+//! It must not know how plans are made.
+
+use outrigger::model::id::ObjectKey;
+use outrigger::model::labels::ARCH;
+use outrigger::model::pod::DaemonSet;
+use outrigger_bench::bound::{Bound, bound, bound_of};
+use outrigger_bench::catalogs::MIB;
+use outrigger_bench::greedy::greedy;
+use outrigger_bench::supply::{Demand, Market, Supply};
+use outrigger_bench::workloads::{self, Workload, deployments, diverse, pods};
+use proptest::{prop_assert, proptest};
+
+use crate::cost::{self, ABOUT, near};
+
+fn bound_of_all(workload: &Workload) -> Bound {
+    bound(&workload.snapshot(), &workload.pods).expect("a bound")
+}
+
+/// A market of types (price, amounts) and pods (how many, amounts), of as many resources as needed.
+fn market(supplies: &[(f64, &[i64])], demands: &[(usize, &[i64])]) -> Market {
+    let supply = |(usd_per_h, net): &(f64, &[i64])| Supply {
+        pool: "p".into(),
+        instance_type: "t".into(),
+        usd_per_h: *usd_per_h,
+        net: net.to_vec(),
+    };
+    let demand = |(count, asks): &(usize, &[i64])| Demand {
+        asks: asks.to_vec(),
+        count: *count,
+    };
+    let names = ["cpu", "memory", "gpu"].map(str::to_owned);
+    Market {
+        resources: names[..demands[0].1.len()].to_vec(),
+        supplies: supplies.iter().map(supply).collect(),
+        demands: demands.iter().map(demand).collect(),
+    }
+}
+
+#[test]
+fn bounds_are_what_a_hand_works_out() {
+    type Case<'a> = (&'a [(f64, &'a [i64])], &'a [(usize, &'a [i64])], f64, usize);
+    let cases: [Case<'_>; 9] = [
+        // Ten pods of a quarter node each.
+        (&[(1.0, &[4])], &[(10, &[1])], 2.5, 0),
+        // Memory is what is short.
+        (&[(1.0, &[4, 4])], &[(10, &[1, 2])], 5.0, 0),
+        // A piece of a pod has as much of everything as the whole, on every type.
+        (&[(1.0, &[3, 1]), (1.0, &[1, 3])], &[(1, &[1, 1])], 1.0, 0),
+        // The cheaper one is not large enough, and the dearer one has room for the small pods.
+        (&[(1.0, &[2]), (9.0, &[6])], &[(2, &[3])], 9.0, 0),
+        (
+            &[(1.0, &[2]), (9.0, &[6])],
+            &[(2, &[3]), (4, &[1])],
+            11.0,
+            0,
+        ),
+        // A pod that takes the cpu of a node leaves its memory to others.
+        (&[(1.0, &[4, 4])], &[(1, &[4, 0]), (1, &[0, 4])], 1.0, 0),
+        // Nobody needs to buy a GPU for what needs none.
+        (
+            &[(1.0, &[4, 0]), (8.0, &[4, 1])],
+            &[(4, &[1, 0]), (1, &[1, 1])],
+            8.0 + 0.25,
+            0,
+        ),
+        // Nothing is counted for what fits nowhere.
+        (&[(1.0, &[4])], &[(3, &[5]), (4, &[1])], 1.0, 3),
+        // What is free costs nothing.
+        (&[(1.0, &[8]), (0.0, &[4])], &[(4, &[8]), (9, &[4])], 4.0, 0),
+    ];
+    for (supplies, demands, usd_per_h, unserved) in cases {
+        let got = bound_of(&market(supplies, demands)).expect("a bound");
+        let right = near(got.usd_per_h, usd_per_h, 1e-6) && got.unserved == unserved;
+        assert!(
+            right,
+            "{got:?} for {demands:?} on {supplies:?}, not {usd_per_h}"
+        );
+    }
+}
+
+#[test]
+fn bounds_are_those_that_were_published() {
+    let plain = || diverse::plain(5_000);
+    // The sizes of plain pods are drawn: of forty draws the bounds lie between 127.6 and 133.0.
+    let cases = [
+        (workloads::ec2_cmr(plain()), 131.3, 3.0),
+        (workloads::ec2_amd64_not_t(plain()), 131.3, 3.0),
+        (workloads::ec2_cmr(deployments::thirty()), 121.4, 0.05),
+        (workloads::kwok(deployments::thirty()), 66.2, 0.06),
+        (workloads::kwok(deployments::two()), 71.7, 0.05),
+    ];
+    for (workload, usd_per_h, tolerance) in cases {
+        let got = bound_of_all(&workload);
+        let right = near(got.usd_per_h, usd_per_h, tolerance) && got.unserved == 0;
+        assert!(
+            right,
+            "{got:?} of {}, not {usd_per_h}",
+            workload.cluster.pools[0].name
+        );
+    }
+}
+
+#[test]
+fn daemons_are_taken_off_where_they_run() {
+    let ask = |cpu| vec![pods::plain("p", cpu, MIB)];
+    let mut workload = workloads::kwok(ask(1_900));
+    let net = |cpu: f64| 1_900.0 / cpu;
+    // 0.025 $ a core, 0.001 $ a gigabyte: of the smallest type that is large enough and of all
+    // larger ones the largest has the least overhead.
+    let price = 256.0 * (0.025 + 0.001 * 2.0 * 1.073_741_824);
+    let expect = price * net(255_900.0);
+    assert!(near(bound_of_all(&workload).usd_per_h, expect, 1e-6));
+    workload.daemon_sets = vec![DaemonSet {
+        key: ObjectKey::new("kube-system", "agent"),
+        template: pods::plain("agent", 55_900, MIB),
+    }];
+    let expect = price * net(200_000.0);
+    assert!(near(bound_of_all(&workload).usd_per_h, expect, 1e-6));
+    let arm64 = pods::label(ARCH, "arm64");
+    workload.daemon_sets[0].template.node_selector = arm64;
+    let expect = price * net(255_900.0);
+    assert!(near(bound_of_all(&workload).usd_per_h, expect, 1e-6));
+}
+
+#[test]
+fn plans_of_plain_pods_are_held_against_their_bounds() {
+    for case in cost::PLAIN {
+        let got = bound_of_all(&(case.build)()).usd_per_h;
+        assert!(
+            near(got, case.bound, 0.005),
+            "{}: {got}, not {}",
+            case.name,
+            case.bound
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_cheaper_than_its_bound(workload in cost::a_workload()) {
+        let least = bound_of_all(&workload);
+        let plan = cost::plan(&workload);
+        let greedy = greedy(&workload.snapshot(), &workload.pods);
+        let unserved = [plan.unplaced.len(), greedy.unplaced];
+        prop_assert!(unserved == [least.unserved; 2], "{unserved:?}, and {least:?}");
+        let cost = ABOUT * cost::cost(&plan);
+        prop_assert!(cost >= least.usd_per_h, "a plan of {cost}, and {least:?}");
+        let cost = ABOUT * greedy.usd_per_h;
+        prop_assert!(cost >= least.usd_per_h, "the greedy with {cost}, and {least:?}");
+    }
+}

@@ -1,0 +1,561 @@
+//! What pods ask of the labels of their nodes: selectors, affinity, and what pools say of both.
+//! It must not know of resources.
+
+use outrigger::model::pod::Pod;
+use outrigger::model::requirement::Requirements;
+use outrigger::solve::Code;
+
+use super::judge::{Case, judge, judge_each};
+use super::notation::{With, key_of, pod, pods, read};
+use super::world::{Check, World, ensure};
+
+/// A row of a table: which rows of the registry it stands for, what the pool says (requirements,
+/// or labels as `key=value`), what the pod asks for, and what its node is. A node with no label to
+/// tell is `placed`, and a pod without a place has `no` node.
+struct Row {
+    keys: &'static [&'static str],
+    pool: &'static [&'static str],
+    pod: fn() -> Pod,
+    expect: &'static str,
+}
+
+fn world(pool: &[&str]) -> World {
+    let mut world = World::new();
+    for text in pool {
+        match text.split_once('=').filter(|_| !text.contains(' ')) {
+            Some((key, value)) => {
+                let labels = &mut world.pool().labels;
+                labels.insert(key_of(key).to_owned(), value.to_owned());
+            }
+            None => {
+                let (key, requirement) = read(text);
+                world.pool().requirements.add(key, requirement);
+            }
+        }
+    }
+    world
+}
+
+fn check(row: &Row) -> Check {
+    let plan = world(row.pool).add([(row.pod)()]).plan();
+    match row.expect {
+        "no" => plan.placed(&[], &["p"]),
+        "placed" => plan.placed(&["p"], &[]),
+        labels => labels.split(' ').try_for_each(|pair| {
+            let (key, value) = pair.split_once('=').expect("a label");
+            plan.has("p", key, value)
+        }),
+    }
+}
+
+fn judge_rows(rows: &'static [Row]) {
+    let cases = |row: &'static Row| row.keys.iter().map(move |key| (*key, move || check(row)));
+    judge_each(rows.iter().flat_map(cases));
+}
+
+/// Labels that a pool gives to its nodes, and labels that it requires of them.
+const CUSTOM: &[Row] = &[
+    Row {
+        keys: &["scheduling:155"],
+        pool: &["team=x"],
+        pod: || pod("p"),
+        expect: "team=x",
+    },
+    Row {
+        keys: &["scheduling:163"],
+        pool: &["team=x"],
+        pod: || pod("p").select("team", "y"),
+        expect: "no",
+    },
+    Row {
+        keys: &["scheduling:172"],
+        pool: &["team=x"],
+        pod: || pod("p").select("rank", "x"),
+        expect: "no",
+    },
+    Row {
+        keys: &["scheduling:180"],
+        pool: &["team=x"],
+        pod: || pod("p").need(&["team in x y"]),
+        expect: "team=x",
+    },
+    Row {
+        keys: &["scheduling:192"],
+        pool: &["team=x"],
+        pod: || pod("p").need(&["team in y"]),
+        expect: "no",
+    },
+    Row {
+        keys: &["scheduling:509", "scheduling:953"],
+        pool: &[],
+        pod: || pod("p").need(&["team in x"]),
+        expect: "no",
+    },
+    Row {
+        keys: &["scheduling:518", "scheduling:962"],
+        pool: &[],
+        pod: || pod("p").need(&["team not x"]),
+        expect: "team=",
+    },
+    Row {
+        keys: &["scheduling:528", "scheduling:972"],
+        pool: &[],
+        pod: || pod("p").need(&["team exists"]),
+        expect: "no",
+    },
+    Row {
+        keys: &["scheduling:537", "scheduling:981"],
+        pool: &[],
+        pod: || pod("p").need(&["team absent"]),
+        expect: "team=",
+    },
+    Row {
+        keys: &["scheduling:547", "scheduling:991"],
+        pool: &["team in x"],
+        pod: || pod("p"),
+        expect: "team=x",
+    },
+    Row {
+        keys: &["scheduling:556", "scheduling:1000"],
+        pool: &["team in x"],
+        pod: || pod("p").need(&["team in x"]),
+        expect: "team=x",
+    },
+    Row {
+        keys: &["scheduling:568", "scheduling:1012"],
+        pool: &["team in x"],
+        pod: || pod("p").need(&["team not x"]),
+        expect: "no",
+    },
+    Row {
+        keys: &["scheduling:579", "scheduling:1023"],
+        pool: &["team in x"],
+        pod: || pod("p").need(&["team exists"]),
+        expect: "team=x",
+    },
+    Row {
+        keys: &["scheduling:591", "scheduling:1035"],
+        pool: &["team in x"],
+        pod: || pod("p").need(&["team absent"]),
+        expect: "no",
+    },
+    Row {
+        keys: &["scheduling:603", "scheduling:1047"],
+        pool: &["team in x"],
+        pod: || pod("p").need(&["team in y"]),
+        expect: "no",
+    },
+    Row {
+        keys: &["scheduling:614", "scheduling:1058"],
+        pool: &["team in x"],
+        pod: || pod("p").need(&["team not y"]),
+        expect: "team=x",
+    },
+    Row {
+        keys: &["scheduling:666", "scheduling:1111"],
+        pool: &["team in x"],
+        pod: || pod("p").need(&["team exists"]).select("team", "x"),
+        expect: "team=x",
+    },
+];
+
+#[test]
+fn labels_of_the_pool_are_those_of_its_nodes() {
+    judge_rows(CUSTOM);
+}
+
+/// Labels that the provider decides.
+const WELL_KNOWN: &[Row] = &[
+    Row {
+        keys: &["scheduling:205", "scheduling:679"],
+        pool: &["zone in z2"],
+        pod: || pod("p"),
+        expect: "zone=z2",
+    },
+    Row {
+        keys: &["scheduling:214", "scheduling:688"],
+        pool: &["zone in z1 z2"],
+        pod: || pod("p").select("zone", "z2"),
+        expect: "zone=z2",
+    },
+    Row {
+        keys: &["scheduling:225", "scheduling:699"],
+        pool: &[],
+        pod: || pod("p").select("host", "red-node"),
+        expect: "no",
+    },
+    Row {
+        keys: &["scheduling:233", "scheduling:707"],
+        pool: &["zone in z1"],
+        pod: || pod("p").select("zone", "unknown"),
+        expect: "no",
+    },
+    Row {
+        keys: &["scheduling:243", "scheduling:717"],
+        pool: &["zone in z1"],
+        pod: || pod("p").select("zone", "z2"),
+        expect: "no",
+    },
+    Row {
+        keys: &["scheduling:253", "scheduling:727"],
+        pool: &[],
+        pod: || pod("p").need(&["zone in z3"]),
+        expect: "zone=z3 bought=on-demand",
+    },
+    Row {
+        keys: &["scheduling:264", "scheduling:738"],
+        pool: &["integer > 8"],
+        pod: || pod("p"),
+        expect: "type=arm integer=16",
+    },
+    Row {
+        keys: &["scheduling:273", "scheduling:747"],
+        pool: &["integer < 4"],
+        pod: || pod("p"),
+        expect: "type=small integer=2",
+    },
+    Row {
+        keys: &["scheduling:282"],
+        pool: &["integer >= 16"],
+        pod: || pod("p"),
+        expect: "type=arm integer=16",
+    },
+    Row {
+        keys: &["scheduling:291"],
+        pool: &["integer <= 2"],
+        pod: || pod("p"),
+        expect: "type=small integer=2",
+    },
+    Row {
+        keys: &["scheduling:300", "scheduling:756"],
+        pool: &[],
+        pod: || pod("p").need(&["zone in unknown"]),
+        expect: "no",
+    },
+    Row {
+        keys: &["scheduling:310", "scheduling:766"],
+        pool: &[],
+        pod: || pod("p").need(&["zone not z1 z2 unknown"]),
+        expect: "zone=z3",
+    },
+    Row {
+        keys: &["scheduling:321", "scheduling:777"],
+        pool: &[],
+        pod: || pod("p").need(&["zone not z1 z2 z3 unknown"]),
+        expect: "no",
+    },
+    Row {
+        keys: &["scheduling:346", "scheduling:802"],
+        pool: &[],
+        pod: || {
+            pod("p")
+                .need(&["zone in z1 z2 z3 unknown"])
+                .wish(1, &["zone in unknown"])
+        },
+        expect: "placed",
+    },
+    Row {
+        keys: &["scheduling:373", "scheduling:829"],
+        pool: &[],
+        pod: || {
+            pod("p")
+                .need(&["zone in z1 z2 z3 unknown"])
+                .wish(1, &["zone not z1 z2 z3"])
+        },
+        expect: "placed",
+    },
+    Row {
+        keys: &["scheduling:386", "scheduling:842"],
+        pool: &[],
+        pod: || {
+            let pod = pod("p").select("zone", "z3").need(&["zone in z1 z2 z3"]);
+            pod.wish(1, &["zone in z1 z2 z3"])
+        },
+        expect: "zone=z3",
+    },
+    Row {
+        keys: &["scheduling:401", "scheduling:857"],
+        pool: &[],
+        pod: || {
+            let pod = pod("p").select("zone", "z3").select("type", "arm");
+            let pod = pod.need(&["zone in z1 z3", "type in default arm"]);
+            pod.wish(1, &["zone in unknown"])
+                .wish(1, &["type not unknown"])
+        },
+        expect: "zone=z3 type=arm",
+    },
+];
+
+#[test]
+fn labels_of_the_provider_narrow_what_is_launched() {
+    judge_rows(WELL_KNOWN);
+}
+
+/// Wishes that can come true together with what is required do.
+const WISHED: &[Case] = &[
+    ("scheduling:332", wished_in),
+    ("scheduling:788", wished_in),
+    ("scheduling:359", wished_not_in),
+    ("scheduling:815", wished_not_in),
+];
+
+fn wished_in() -> Check {
+    let pod = pod("p").need(&["zone in z1 z2 z3 unknown"]);
+    let plan = World::new()
+        .add([pod.wish(1, &["zone in z2 unknown"])])
+        .plan();
+    plan.has("p", "zone", "z2")
+}
+
+fn wished_not_in() -> Check {
+    let pod = pod("p").need(&["zone in z1 z2 z3 unknown"]);
+    let plan = World::new().add([pod.wish(1, &["zone not z1 z3"])]).plan();
+    plan.has("p", "zone", "z2")
+}
+
+#[test]
+fn wishes_narrow_what_is_required() {
+    judge(WISHED);
+}
+
+const RESTRICTED: &[Case] = &[
+    ("scheduling:426", || refused("kubernetes.io/hostname")),
+    ("scheduling:882", || refused("karpenter.sh/initialized")),
+    ("scheduling:442", || refused("karpenter.sh/test")),
+    ("scheduling:893", || refused("sub.karpenter.sh/test")),
+    ("scheduling:453", || of_kubernetes("")),
+    ("scheduling:904", || of_kubernetes("")),
+    ("scheduling:467", || of_kubernetes("subdomain.")),
+    ("scheduling:918", || of_kubernetes("subdomain.")),
+    ("scheduling:481", well_known),
+    ("scheduling:932", well_known),
+];
+
+/// Whether selecting a label is a fault of the pod, and told as one.
+fn refused(key: &str) -> Check {
+    let asking = [
+        pod("a").select(key, "x"),
+        pod("b").need(&[&format!("{key} exists")]),
+        pod("c")
+            .need(&["os in linux"])
+            .need(&[&format!("{key} in x")]),
+    ];
+    let plan = World::new().add(asking).plan();
+    ["a", "b"]
+        .iter()
+        .try_for_each(|name| plan.refused(name, Code::Restricted, key))?;
+    // One alternative is enough to be refused in Karpenter. The scheduler takes the other.
+    ensure(
+        plan.why("c").is_none_or(|own| !own.reasons.is_empty()),
+        || "no reason".to_owned(),
+    )
+}
+
+fn of_kubernetes(prefix: &str) -> Check {
+    for domain in [
+        "kops.k8s.io",
+        "node.kubernetes.io",
+        "node-restriction.kubernetes.io",
+    ] {
+        let key = format!("{prefix}{domain}/test");
+        let mut world = World::requiring(&[&format!("{key} in x")]);
+        let plan = world.add([pod("p").select(&key, "x")]).plan();
+        plan.has("p", &key, "x")?;
+    }
+    Ok(())
+}
+
+fn well_known() -> Check {
+    let mut world = World::new();
+    let asking = [
+        pod("a").select("zone", "z1"),
+        pod("b").select("type", "default"),
+        pod("c").select("arch", "arm64"),
+        pod("d").select("os", "linux"),
+        pod("e").select("bought", "spot"),
+        pod("f").select("pool", "default"),
+        pod("g").select("size", "large"),
+    ];
+    world.add(asking).plan().all_placed()
+}
+
+#[test]
+fn labels_nobody_may_ask_for_are_refused() {
+    judge(RESTRICTED);
+}
+
+const SHARED: &[Case] = &[
+    ("scheduling:626", compatible),
+    ("scheduling:1070", compatible),
+    ("scheduling:646", incompatible),
+    ("scheduling:1090", incompatible),
+    ("scheduling:1259", || by("arch", "amd64", "arm64")),
+    ("scheduling:1342", || by("os", "linux", "windows")),
+    ("scheduling:1367", || by("type", "small", "default")),
+    ("scheduling:1392", || by("zone", "z1", "z2")),
+];
+
+fn compatible() -> Check {
+    let mut world = World::requiring(&["team in x y"]);
+    let plan = world
+        .add([
+            pod("a").need(&["team in x"]),
+            pod("b").need(&["team not y"]),
+        ])
+        .plan();
+    plan.together(&["a", "b"])?;
+    plan.has("a", "team", "x")
+}
+
+fn incompatible() -> Check {
+    let mut world = World::requiring(&["team in x y"]);
+    let plan = world
+        .add([pod("a").need(&["team in x"]), pod("b").need(&["team in y"])])
+        .plan();
+    plan.apart(&["a", "b"])?;
+    plan.has("a", "team", "x")?;
+    plan.has("b", "team", "y")
+}
+
+fn by(key: &str, one: &str, other: &str) -> Check {
+    let plan = World::new()
+        .add([pod("a").select(key, one), pod("b").select(key, other)])
+        .plan();
+    plan.apart(&["a", "b"])?;
+    plan.has("a", key, one)?;
+    plan.has("b", key, other)
+}
+
+#[test]
+fn pods_share_nodes_that_suit_both() {
+    judge(SHARED);
+}
+
+/// Types that a pod or a pool leaves out.
+const TYPES: &[Row] = &[
+    Row {
+        keys: &["scheduling:1284"],
+        pool: &[],
+        pod: || pod("p").need(&["type in arm small"]).cpu(3000),
+        expect: "type=arm",
+    },
+    Row {
+        keys: &["scheduling:1305"],
+        pool: &[],
+        pod: || pod("p").need(&["os not linux"]),
+        expect: "type=windows",
+    },
+    Row {
+        keys: &["scheduling:1327"],
+        pool: &["arch in arm64"],
+        pod: || pod("p"),
+        expect: "type=arm",
+    },
+    Row {
+        keys: &["scheduling:1465"],
+        pool: &[],
+        pod: || pod("p").select("size", "large"),
+        expect: "type=arm size=large",
+    },
+    Row {
+        keys: &["scheduling:1478"],
+        pool: &[],
+        pod: || pod("p").select("size", "large").select("type", "small"),
+        expect: "no",
+    },
+    Row {
+        keys: &["scheduling:1495"],
+        pool: &[],
+        pod: || pod("p").select("special", "optional"),
+        expect: "type=arm special=optional",
+    },
+    Row {
+        keys: &["scheduling:1507"],
+        pool: &[],
+        pod: || pod("p").need(&["special absent"]).cpu(3000),
+        expect: "special= integer=4",
+    },
+];
+
+#[test]
+fn types_are_left_out_by_their_labels() {
+    judge_rows(TYPES);
+}
+
+const ALTERNATIVES: &[Case] = &[
+    ("provisioning:2389", last_term),
+    ("scheduling:1128", last_term),
+    ("provisioning:2410", some_term),
+    ("scheduling:1144", some_term),
+];
+
+/// The only alternative there is has to be met.
+fn last_term() -> Check {
+    let pod = pod("p").need(&["zone in unknown", "type in default"]);
+    World::new().add([pod]).plan().placed(&[], &["p"])
+}
+
+/// Any alternative will do: Karpenter takes the first that can be had, the scheduler the best node.
+fn some_term() -> Check {
+    let pod = pod("p").need(&["zone in unknown"]).need(&["zone in none"]);
+    let plan = World::new()
+        .add([pod.need(&["zone in z1"]).need(&["zone in z2"])])
+        .plan();
+    let zone = plan.label("p", "zone")?;
+    ensure(["z1", "z2", "z1|z2"].contains(&zone.as_str()), || {
+        zone.clone()
+    })
+}
+
+#[test]
+fn one_of_several_terms_is_met() {
+    judge(ALTERNATIVES);
+}
+
+const NOTHING: &[Case] = &[
+    ("scheduling:5197", || {
+        let mut world = World::requiring(&["type in unknown"]);
+        let plan = world.add([pod("p")]).plan();
+        plan.refused("p", Code::Requirements, "no instance type")
+    }),
+    ("scheduling:5242", || {
+        let mut world = World::requiring(&["type in unknown"]);
+        let plan = world.add(pods(3, &pod("p"))).plan();
+        let told = |own: &&str| plan.refused(own, Code::Requirements, "no instance type");
+        ["p00", "p01", "p02"].iter().try_for_each(told)
+    }),
+    ("scheduling:5273", || {
+        let mut world = World::requiring(&["arch in arm64", "type in default"]);
+        let plan = world.add([pod("p")]).plan();
+        plan.refused("p", Code::Requirements, "no instance type")
+    }),
+    // The pool says nothing about the type, so its zones are told.
+    ("scheduling:5302", || {
+        let mut world = World::requiring(&["zone in unknown"]);
+        let plan = world.add([pod("p")]).plan();
+        plan.refused(
+            "p",
+            Code::Offering,
+            "topology.kubernetes.io/zone in [unknown]",
+        )
+    }),
+];
+
+#[test]
+fn a_pool_without_types_says_so() {
+    judge(NOTHING);
+}
+
+#[test]
+fn what_contradicts_itself_has_no_node() {
+    // Two rules on one label, in the selector and in the affinity, and in one term.
+    let mut world = World::requiring(&["team in x y"]);
+    let both = |pod: Pod| pod.select("team", "x").need(&["team in y"]);
+    let twice = Requirements::from_iter([read("zone in z1"), read("zone in z2")]);
+    let pods = [
+        both(pod("a")),
+        pod("b").with(|pod| pod.node_affinity = vec![twice]),
+    ];
+    let plan = world.add(pods).plan();
+    assert_eq!(plan.placed(&[], &["a", "b"]), Ok(()));
+}

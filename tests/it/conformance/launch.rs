@@ -1,0 +1,435 @@
+//! From pods that wait to a node that is registered: when a batch closes, what is launched, and
+//! what the node is given. It must not know how pods are placed.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use outrigger::config::{Inputs, SourceFile, load};
+use outrigger::engine::Engine;
+use outrigger::engine::batch::Batch;
+use outrigger::engine::command::{Answer, Command, Launch, NodePatch};
+use outrigger::engine::event::Event;
+use outrigger::engine::report::Report;
+use outrigger::model::cluster::{Batching, Mode};
+use outrigger::model::hash::pool_hash;
+use outrigger::model::instance::{Instance, InstanceState};
+use outrigger::model::labels::Labels;
+use outrigger::model::node::Node;
+use outrigger::model::object::{Kind, Object};
+use outrigger::model::pod::Pod;
+use outrigger::model::pool::Pool;
+use outrigger::model::requirement::Requirement;
+use outrigger::model::taint::Effect;
+
+use super::judge::{Case, judge};
+use super::notation::{With, pod, read, taint, tolerates};
+use super::world::{Check, World, ensure};
+
+/// An engine over the pools and types of a world, with a provider that always says yes.
+struct Stage {
+    engine: Engine,
+    now: Timestamp,
+    instances: Vec<Instance>,
+    launches: Vec<Launch>,
+    patches: Vec<NodePatch>,
+    reports: Vec<Report>,
+    /// The answer to a launch is kept back.
+    holds: bool,
+    held: Option<Event>,
+}
+
+impl Stage {
+    /// A cluster in which these pods wait.
+    fn new(world: &mut World, pods: &[Pod]) -> Self {
+        world.cluster().mode = Mode::Manage;
+        let mut stage = Self {
+            engine: Engine::new(7),
+            now: world.now,
+            instances: Vec::new(),
+            launches: Vec::new(),
+            patches: Vec::new(),
+            reports: Vec::new(),
+            holds: false,
+            held: None,
+        };
+        stage.tell(Event::ConfigChanged(world.state.cluster.clone()));
+        stage.tell(Event::CatalogChanged(world.state.catalog.clone()));
+        let waiting = pods.iter().cloned().map(|pod| {
+            let waits = pod.with(|pod| pod.unschedulable = true);
+            Object::Pod(Box::new(waits))
+        });
+        let mut waiting: Vec<Object> = waiting.collect();
+        for kind in Kind::ALL {
+            let objects = match kind {
+                Kind::Pod => std::mem::take(&mut waiting),
+                _ => Vec::new(),
+            };
+            stage.tell(Event::Reset(kind, objects));
+        }
+        stage
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.engine.handle(event, self.now);
+    }
+
+    /// Lets half a minute pass, answering everything.
+    fn run(&mut self) {
+        let end = self.now + SignedDuration::from_secs(30);
+        while self.now < end {
+            while let Some(issued) = self.engine.next_command() {
+                let launches = matches!(issued.command, Command::Launch(_));
+                let answer = self.answer(issued.command);
+                let event = Event::Answered(issued.id, answer);
+                if launches && self.holds {
+                    self.held = Some(event);
+                } else {
+                    self.tell(event);
+                }
+            }
+            self.reports
+                .extend(std::iter::from_fn(|| self.engine.next_report()));
+            let next = self.engine.poll_timeout().map_or(end, |(at, _)| at);
+            self.now = next.clamp(self.now, end);
+            for kind in Kind::ALL {
+                self.tell(Event::WatchAlive(kind));
+            }
+            self.tell(Event::Timeout);
+            if next >= end {
+                break;
+            }
+        }
+    }
+
+    fn answer(&mut self, command: Command) -> Answer {
+        match command {
+            Command::Launch(launch) => {
+                let instance = Instance {
+                    id: format!("i-{}", self.launches.len()).as_str().into(),
+                    offering: launch.offerings[0].clone(),
+                    state: InstanceState::Running,
+                    launched: self.now,
+                    tags: launch.tags.clone(),
+                };
+                self.launches.push(*launch);
+                self.instances.push(instance.clone());
+                Answer::Launched(instance)
+            }
+            Command::ListInstances => Answer::Instances(self.instances.clone()),
+            Command::PatchNode(patch) => {
+                self.patches.push(patch);
+                Answer::Done
+            }
+            _ => Answer::Done,
+        }
+    }
+
+    /// Registers the node of the first launch, and returns how it is after our patch.
+    fn registered(&mut self) -> Result<Node, String> {
+        let launch = self.launches.first().ok_or("nothing is launched")?;
+        let mut node = Node {
+            name: "n".into(),
+            uid: "uid-n".to_owned(),
+            version: "1".to_owned(),
+            provider_id: "fake:///z/i-0".to_owned(),
+            labels: launch.labels.clone(),
+            taints: launch.taints.clone(),
+            ready: true,
+            ..Node::default()
+        };
+        self.tell(Event::Applied(Object::Node(Box::new(node.clone()))));
+        self.run();
+        let patch = self.patches.first().ok_or("the node is not registered")?;
+        let set = |all: &[(String, Option<String>)], into: &mut Labels| {
+            let some = all
+                .iter()
+                .filter_map(|(key, value)| Some((key.clone(), value.clone()?)));
+            into.extend(some);
+        };
+        set(&patch.labels, &mut node.labels);
+        set(&patch.annotations, &mut node.annotations);
+        if let Some(taints) = &patch.taints {
+            node.taints.clone_from(taints);
+        }
+        Ok(node)
+    }
+}
+
+/// The node of one pod, of a pool as given.
+fn node_of(change: impl FnOnce(&mut Pool), own: Pod) -> Result<Node, String> {
+    let mut world = World::new();
+    change(world.pool());
+    let mut stage = Stage::new(&mut world, &[own]);
+    stage.run();
+    stage.registered()
+}
+
+fn has(labels: &Labels, key: &str, value: &str) -> Check {
+    let own = labels.get(key).map(String::as_str);
+    ensure(own == Some(value), || {
+        format!("{key} is {own:?}, not {value:?}")
+    })
+}
+
+fn labelled(pool: &mut Pool, labels: &[(&str, &str)]) {
+    for (key, value) in labels {
+        pool.labels.insert((*key).to_owned(), (*value).to_owned());
+    }
+}
+
+const NODES: &[Case] = &[
+    ("provisioning:1528", || {
+        let note = |pool: &mut Pool| {
+            let pair = ("example.com/note".to_owned(), "of the pool".to_owned());
+            pool.annotations.extend([pair]);
+        };
+        has(
+            &node_of(note, pod("p"))?.annotations,
+            "example.com/note",
+            "of the pool",
+        )
+    }),
+    ("provisioning:1546", || {
+        let pool = |pool: &mut Pool| {
+            labelled(pool, &[("one", "x")]);
+            let texts = [
+                "two in y",
+                "three not z",
+                "four < 4",
+                "five > 5",
+                "six exists",
+                "seven absent",
+            ];
+            for text in texts {
+                let (key, own) = read(text);
+                pool.requirements.add(key, own);
+            }
+        };
+        let node = node_of(pool, pod("p"))?;
+        has(&node.labels, "one", "x")?;
+        has(&node.labels, "two", "y")?;
+        let not = |key: &str| !node.labels.contains_key(key);
+        ensure(not("three") && not("seven"), || {
+            format!("{:?}", node.labels)
+        })?;
+        for text in ["four < 4", "five > 5", "six exists"] {
+            let (key, own): (&str, Requirement) = read(text);
+            let value = node.labels.get(key);
+            ensure(value.is_some_and(|value| own.has(value)), || {
+                format!("{key}: {value:?}")
+            })?;
+        }
+        Ok(())
+    }),
+    ("provisioning:1579", || domains("")),
+    ("provisioning:1601", || domains("subdomain.")),
+    ("topology:3280", || {
+        let team = taint("team", "x", Effect::NoSchedule);
+        let own = pod("p").tolerate(tolerates("team"));
+        let node = node_of(|pool| pool.taints = vec![team.clone()], own)?;
+        ensure(node.taints.contains(&team), || format!("{:?}", node.taints))
+    }),
+    ("topology:3290", || {
+        let mut world = World::new();
+        world.pool().taints = vec![taint("team", "x", Effect::NoSchedule)];
+        let all = pod("all").tolerate(tolerates(""));
+        let pods = [pod("p").tolerate(tolerates("team")), all, pod("q")];
+        world.add(pods).plan().placed(&["p", "all"], &["q"])
+    }),
+    ("topology:3317", || {
+        let start = taint("start", "", Effect::NoSchedule);
+        let mut world = World::new();
+        world.pool().startup_taints = vec![start.clone()];
+        world.add([pod("p")]).plan().all_placed()?;
+        let node = node_of(|pool| pool.startup_taints = vec![start.clone()], pod("p"))?;
+        ensure(node.taints.contains(&start), || {
+            format!("{:?}", node.taints)
+        })
+    }),
+    ("topology:3325", || {
+        let team = taint("team", "x", Effect::NoExecute);
+        let own = pod("p")
+            .tolerate(tolerates("team"))
+            .tolerate(tolerates("other"));
+        let node = node_of(|pool| pool.taints = vec![team.clone()], own)?;
+        let keys: Vec<&str> = node.taints.iter().map(|taint| taint.key.as_str()).collect();
+        ensure(!keys.contains(&"other") && keys.contains(&"team"), || {
+            format!("{keys:?}")
+        })
+    }),
+];
+
+/// Labels in the domains of Kubernetes are the pool's to give, but for the few that are not.
+fn domains(prefix: &str) -> Check {
+    let keys = [
+        "kops.k8s.io",
+        "node.kubernetes.io",
+        "node-restriction.kubernetes.io",
+    ]
+    .map(|domain| format!("{prefix}{domain}/test"));
+    let pairs: Vec<(&str, &str)> = keys.iter().map(|key| (key.as_str(), "x")).collect();
+    let node = node_of(|pool| labelled(pool, &pairs), pod("p"))?;
+    keys.iter().try_for_each(|key| has(&node.labels, key, "x"))
+}
+
+#[test]
+fn nodes_get_what_their_pool_says() {
+    judge(NODES);
+}
+
+const RECORDS: &[Case] = &[
+    ("provisioning:460", || {
+        let mut world = World::new();
+        let mut stage = Stage::new(&mut world, &[pod("p")]);
+        stage.holds = true;
+        stage.run();
+        let before = pool_hash(world.pool());
+        labelled(world.pool(), &[("team", "x")]);
+        ensure(pool_hash(world.pool()) != before, || {
+            "labels make another hash".to_owned()
+        })?;
+        stage.tell(Event::ConfigChanged(world.state.cluster.clone()));
+        let answer = stage.held.take().ok_or("nothing is launched")?;
+        stage.tell(answer);
+        stage.run();
+        let claims: Vec<_> = stage.engine.state().ledger.claims.values().collect();
+        let hashes: Vec<&str> = claims
+            .iter()
+            .map(|own| own.record.pool_hash.as_str())
+            .collect();
+        ensure(hashes == [before.as_str()], || {
+            format!("{hashes:?}, not {before}")
+        })?;
+        let node = stage.registered()?;
+        has(&node.annotations, "outrigger.dev/pool-hash", &before)
+    }),
+    ("provisioning:1885", || {
+        let mut world = World::new();
+        world.pool().node_class = Some("gpu".into());
+        let class = outrigger::model::node_class::NodeClass {
+            name: "gpu".into(),
+            ..Default::default()
+        };
+        world.cluster().node_classes = vec![class];
+        let mut stage = Stage::new(&mut world, &[pod("p")]);
+        stage.run();
+        let launch = stage.launches.first().ok_or("nothing is launched")?;
+        let class = launch.claim.node_class.as_ref().map(|class| class.as_str());
+        ensure(class == Some("gpu"), || format!("{class:?}"))
+    }),
+    ("provisioning:247", || {
+        grace(
+            &["defaults \"pool\" { termination_grace_period = \"1h\" }"],
+            Some(1),
+        )
+    }),
+    ("provisioning:259", || grace(&[], None)),
+    ("provisioning:270", || {
+        let both = [
+            "defaults \"pool\" { termination_grace_period = \"1h\" }",
+            "termination_grace_period = \"2h\"",
+        ];
+        grace(&both, Some(2))
+    }),
+];
+
+/// The grace, in hours, that is launched with, where all pools and then the pool say this.
+fn grace(said: &[&str], hours: Option<i64>) -> Check {
+    let all = said.first().unwrap_or(&"");
+    let own = said.get(1).unwrap_or(&"");
+    let text =
+        format!("cluster \"a\" {{\n  simulated {{}}\n}}\n{all}\npool \"a\" {{\n  {own}\n}}\n");
+    let config = load(&[SourceFile::new("a.hcl", text)], &Inputs::default());
+    let config = config.map_err(|problems| format!("{problems:?}"))?;
+    let mut world = World::new();
+    let mut pool = config.clusters[0].pools[0].clone();
+    pool.name = "default".into();
+    *world.pool() = pool;
+    let mut stage = Stage::new(&mut world, &[pod("p")]);
+    stage.run();
+    let launch = stage.launches.first().ok_or("nothing is launched")?;
+    let grace = launch.claim.termination_grace_period;
+    let expect = hours.map(SignedDuration::from_hours);
+    ensure(grace == expect, || format!("{grace:?}, not {expect:?}"))
+}
+
+#[test]
+fn claims_remember_what_they_were_made_from() {
+    judge(RECORDS);
+}
+
+const BATCHES: &[Case] = &[
+    ("provisioning:119", || closes(&[(0, "p")], 1000)),
+    ("provisioning:137", || closes(&[(0, "p"), (500, "p")], 1000)),
+    ("provisioning:177", || {
+        closes(&[(0, "p"), (500, "q")], 1500)?;
+        let many: Vec<(i64, String)> = (0..30).map(|at| (at * 500, format!("p{at}"))).collect();
+        let many: Vec<(i64, &str)> = many.iter().map(|(at, pod)| (*at, pod.as_str())).collect();
+        // However many come: after ten seconds it closes.
+        closes(&many[..20], 10_000)
+    }),
+];
+
+/// When a batch closes, in milliseconds, that these pods join at these times.
+fn closes(joining: &[(i64, &str)], expect: i64) -> Check {
+    let start = Timestamp::UNIX_EPOCH;
+    let mut batch = Batch::default();
+    let mut known = BTreeMap::new();
+    for (at, name) in joining {
+        known.insert(*name, ());
+        let keys = known.keys().map(|name| pod(name).key).collect();
+        batch.observe(keys, start + SignedDuration::from_millis(*at));
+    }
+    let due = batch.due(&Batching::default());
+    let got = due.map(|due| due.duration_since(start).as_millis());
+    ensure(got == Some(i128::from(expect)), || {
+        format!("{got:?} ms, not {expect}")
+    })
+}
+
+#[test]
+fn a_batch_closes_when_no_more_pods_come() {
+    judge(BATCHES);
+}
+
+const REPORTS: &[Case] = &[
+    ("scheduling:4318", || told(|pending, _| pending == 3)),
+    ("scheduling:4355", || told(|_, unplaced| unplaced == 1)),
+];
+
+/// A round tells how many pods waited and how many found no place.
+fn told(expect: fn(usize, usize) -> bool) -> Check {
+    let pods = [pod("p"), pod("q"), pod("r").select("zone", "unknown")];
+    let mut stage = Stage::new(&mut World::new(), &pods);
+    stage.run();
+    let mut rounds = stage.reports.iter();
+    let told = rounds.find_map(|report| match report {
+        Report::Planned {
+            pending, unplaced, ..
+        } => Some((*pending, *unplaced)),
+        _ => None,
+    });
+    let (pending, unplaced) = told.ok_or("no round is told of")?;
+    ensure(expect(pending, unplaced), || {
+        format!("{pending} waited, {unplaced} wait on")
+    })
+}
+
+#[test]
+fn a_round_is_told_in_numbers() {
+    judge(REPORTS);
+}
+
+#[test]
+fn an_engine_launches_what_the_solver_plans() {
+    let mut world = World::new();
+    let mut stage = Stage::new(&mut world, &[pod("p").cpu(3000)]);
+    stage.run();
+    let plan = world.add([pod("p").cpu(3000)]).plan();
+    let planned = plan.claim_of("p").map(|claim| claim.offerings[0].0.clone());
+    let launched = stage
+        .launches
+        .first()
+        .map(|launch| launch.offerings[0].clone());
+    assert_eq!(launched, planned.ok());
+}

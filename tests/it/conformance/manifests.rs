@@ -1,0 +1,253 @@
+//! Cases about what manifests say: they are handed to the real binary as the API would print them.
+//! It must not know how they are read.
+
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::judge::{Case, judge};
+use super::world::{Check, ensure};
+
+/// What the binary plans for the objects of a cluster. Types `t1` to `t8` have as many cores, of
+/// which each keeps a tenth of one, and cost as many dollars.
+fn planned(items: &[Value]) -> Result<Value, String> {
+    let types: Vec<Value> = (1..9).map(instance_type).collect();
+    let dir = TempDir::new().expect("a directory");
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).expect("written");
+        path
+    };
+    let config = write(
+        "main.hcl",
+        "cluster \"a\" {\n  simulated {}\n}\npool \"a\" {}\n",
+    );
+    let catalog = write("types.json", &Value::from(types).to_string());
+    let mut child = Command::new(env!("CARGO_BIN_EXE_outrigger"))
+        .args(["plan", "--json", "--cluster-state", "-", "--config"])
+        .arg(&config)
+        .arg("--catalog")
+        .arg(&catalog)
+        .env_remove("OUTRIGGER_CONFIG")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let state = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    let mut pipe = child.stdin.take().expect("a pipe");
+    drop(pipe.write_all(state.as_bytes()));
+    drop(pipe);
+    let output = child.wait_with_output().expect("it ends");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    serde_json::from_slice(&output.stdout).map_err(|fault| format!("{fault}: {errors}"))
+}
+
+fn instance_type(cores: i64) -> Value {
+    let offering = |zone: &str| {
+        json!({"Price": cores, "Available": true, "Requirements": [
+            {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]},
+            {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+        ]})
+    };
+    let offerings = ["z1", "z2", "z3"].map(offering);
+    json!({
+        "name": format!("t{cores}"), "architecture": "amd64", "operatingSystems": ["linux"],
+        "resources": {"cpu": cores.to_string(), "memory": "64Gi", "pods": "20"},
+        "offerings": offerings,
+    })
+}
+
+/// A pod that waits, with this specification.
+fn waiting(name: &str, spec: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"namespace": "a", "name": name, "uid": name, "labels": {"app": "a"}},
+        "spec": spec,
+        "status": {"phase": "Pending", "conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]},
+    })
+}
+
+fn asking(cores: &str) -> Value {
+    json!({"name": format!("c{cores}"), "resources": {"requests": {"cpu": cores}}})
+}
+
+fn sidecar(cores: &str) -> Value {
+    let mut own = asking(cores);
+    own["restartPolicy"] = "Always".into();
+    own
+}
+
+/// A daemon whose pods are so.
+fn daemon(spec: &Value) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": {"namespace": "a", "name": "agent"},
+        "spec": {"selector": {"matchLabels": {"d": "d"}},
+            "template": {"metadata": {"labels": {"d": "d"}}, "spec": spec}},
+    })
+}
+
+/// The pod `p` gets this type; none where it finds no place.
+fn gets(items: &[Value], expect: Option<&str>) -> Check {
+    let plan = planned(items)?;
+    let launches = plan["launches"].as_array().cloned().unwrap_or_default();
+    let own = launches
+        .iter()
+        .find(|launch| launch["pods"].to_string().contains("\"a/p\""));
+    let got = own.and_then(|launch| launch["instance_type"].as_str());
+    ensure(got == expect, || format!("{got:?}, not {expect:?}: {plan}"))
+}
+
+/// What one core's pod gets beside a daemon of this specification.
+fn beside(spec: &Value, expect: Option<&str>) -> Check {
+    let own = waiting("p", &json!({"containers": [asking("1")]}));
+    gets(&[own, daemon(spec)], expect)
+}
+
+const REQUESTS: &[Case] = &[
+    // One that runs before a sidecar starts runs without it.
+    ("provisioning:532", || {
+        let spec = json!({"containers": [asking("1")],
+            "initContainers": [asking("4"), sidecar("2")]});
+        gets(&[waiting("p", &spec)], Some("t5"))
+    }),
+    ("provisioning:583", || {
+        let spec = json!({"containers": [asking("3")],
+            "initContainers": [sidecar("2"), asking("1")]});
+        gets(&[waiting("p", &spec)], Some("t6"))
+    }),
+    ("provisioning:634", || {
+        let spec = json!({"containers": [asking("1")],
+            "initContainers": [sidecar("2"), asking("4")]});
+        gets(&[waiting("p", &spec)], Some("t7"))
+    }),
+    ("provisioning:685", || {
+        let spec = json!({"containers": [asking("1")],
+            "resources": {"requests": {"cpu": "3"}}});
+        gets(&[waiting("p", &spec)], Some("t4"))
+    }),
+    ("scheduling:1546", || {
+        let spec = json!({"containers": [asking("1")], "runtimeClassName": "thick",
+            "overhead": {"cpu": "2"}});
+        gets(&[waiting("p", &spec)], Some("t4"))
+    }),
+    ("scheduling:1716", || {
+        let spec = json!({"containers": [asking("1")], "initContainers": [asking("3")]});
+        gets(&[waiting("p", &spec)], Some("t4"))
+    }),
+    ("scheduling:1741", || {
+        let spec = json!({"containers": [asking("1")], "initContainers": [asking("100")]});
+        gets(&[waiting("p", &spec)], None)
+    }),
+];
+
+#[test]
+fn containers_are_added_up_as_the_scheduler_does() {
+    judge(REQUESTS);
+}
+
+const DAEMONS: &[Case] = &[
+    ("provisioning:1057", || {
+        let limits = json!({"limits": {"cpu": "10000", "memory": "10000Gi"}});
+        beside(
+            &json!({"containers": [{"name": "a", "resources": limits}]}),
+            None,
+        )
+    }),
+    ("provisioning:1070", || {
+        let spec = json!({"containers": [asking("1")], "initContainers": [asking("2")]});
+        beside(&spec, Some("t4"))
+    }),
+    ("provisioning:1098", || {
+        let spec = json!({"containers": [asking("10000")], "initContainers": [asking("1")]});
+        beside(&spec, None)
+    }),
+    ("provisioning:1119", || {
+        let spec = json!({"containers": [asking("1")], "initContainers": [asking("10000")]});
+        beside(&spec, None)
+    }),
+];
+
+#[test]
+fn daemons_are_added_up_like_pods() {
+    judge(DAEMONS);
+}
+
+const LABELS: &[Case] = &[("topology:1171", || {
+    let constraint = json!({"topologyKey": "kubernetes.io/hostname", "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "a"}},
+        "matchLabelKeys": ["unknown"]});
+    let spec = json!({"containers": [asking("1")], "topologySpreadConstraints": [constraint]});
+    let pods = ["p", "q", "r", "s"].map(|name| waiting(name, &spec));
+    let plan = planned(&pods)?;
+    let launches = plan["launches"].as_array().map_or(0, Vec::len);
+    ensure(launches == 4, || format!("{launches} launches: {plan}"))
+})];
+
+#[test]
+fn label_keys_that_a_pod_lacks_narrow_nothing() {
+    judge(LABELS);
+}
+
+const MIGRATED: &[Case] = &[
+    ("scheduling:3899", || {
+        let own = |name: &str| {
+            json!([{"name": "v",
+            "persistentVolumeClaim": {"claimName": format!("{name}-v")}}])
+        };
+        migrated(own)
+    }),
+    ("scheduling:3958", || {
+        let own = |_: &str| {
+            json!([{"name": "v", "ephemeral": {"volumeClaimTemplate": {
+            "spec": {"storageClassName": "old"}}}}])
+        };
+        migrated(own)
+    }),
+];
+
+/// A node that attaches one volume of the CSI driver in whose name the old kind of volume is
+/// attached by now, and two pods that have one each.
+fn migrated(volumes: fn(&str) -> Value) -> Check {
+    let mut items = vec![
+        json!({"apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": "n", "labels": {"kubernetes.io/hostname": "n"}},
+            "status": {"allocatable": {"cpu": "8", "memory": "64Gi", "pods": "20"},
+                "conditions": [{"type": "Ready", "status": "True"}]}}),
+        json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": "n"},
+            "spec": {"drivers": [{"name": "ebs.csi.aws.com", "nodeID": "n",
+                "allocatable": {"count": 1}}]}}),
+        json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+            "metadata": {"name": "old"}, "provisioner": "kubernetes.io/aws-ebs",
+            "volumeBindingMode": "WaitForFirstConsumer"}),
+    ];
+    for name in ["p", "q"] {
+        let claim = format!("{name}-v");
+        items.push(json!({"apiVersion": "v1", "kind": "PersistentVolume",
+            "metadata": {"name": claim},
+            "spec": {"awsElasticBlockStore": {"volumeID": claim}, "storageClassName": "old"}}));
+        items.push(json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"namespace": "a", "name": claim,
+                "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+            "spec": {"volumeName": claim, "storageClassName": "old"},
+            "status": {"phase": "Bound"}}));
+        let spec = json!({"containers": [asking("1")], "volumes": volumes(name)});
+        items.push(waiting(name, &spec));
+    }
+    let plan = planned(&items)?;
+    let placed = plan["placed_on_existing"][0]["pods"]
+        .as_array()
+        .map_or(0, Vec::len);
+    let launches = plan["launches"].as_array().map_or(0, Vec::len);
+    ensure((placed, launches) == (1, 1), || format!("{plan}"))
+}
+
+#[test]
+fn volumes_of_old_kinds_count_for_the_drivers_that_took_over() {
+    judge(MIGRATED);
+}

@@ -1,0 +1,441 @@
+//! Pods get nodes: what they select, what pools limit, and what daemons take.
+//! It must not know how pods relate to each other.
+
+use outrigger::model::id::ObjectKey;
+use outrigger::model::labels::NODE_NAME;
+use outrigger::model::object::Object;
+use outrigger::model::pod::{DaemonSet, Pod};
+use outrigger::model::requirement::{Requirement, Requirements};
+use outrigger::model::taint::Effect;
+use outrigger::solve::Code;
+
+use super::judge::{Case, judge};
+use super::notation::{With, pod, pods, taint, tolerates};
+use super::world::{Check, World, ensure};
+
+/// What a pod may select of the usual pool and types, and what not.
+const SELECTED: [(&str, &str); 5] = [
+    ("pool", "default"),
+    ("zone", "z1"),
+    ("type", "default"),
+    ("arch", "arm64"),
+    ("os", "linux"),
+];
+const UNKNOWN: [(&str, &str); 7] = [
+    ("pool", "unknown"),
+    ("zone", "unknown"),
+    ("type", "unknown"),
+    ("arch", "unknown"),
+    ("os", "unknown"),
+    ("bought", "unknown"),
+    ("team", "x"),
+];
+
+fn selections(ask: fn(Pod, &str, &str) -> Pod) -> Check {
+    for (key, value) in SELECTED {
+        let mut world = World::new();
+        let plan = world.add([ask(pod("p"), key, value)]).plan();
+        plan.has("p", key, value)?;
+    }
+    for (key, value) in UNKNOWN {
+        let mut world = World::new();
+        let plan = world.add([ask(pod("p"), key, value)]).plan();
+        plan.placed(&[], &["p"])?;
+    }
+    Ok(())
+}
+
+const NODES: &[Case] = &[
+    ("provisioning:225", || {
+        let plan = World::new().add([pod("p")]).plan();
+        plan.makes(1)?;
+        plan.has("p", "pool", "default")
+    }),
+    ("provisioning:236", || {
+        let plan = World::new().add(pods(3, &pod("p"))).plan();
+        plan.all_placed()?;
+        plan.places(3)
+    }),
+    ("provisioning:294", || {
+        let mut world = World::new();
+        world.cluster().pools.clear();
+        let plan = world.add([pod("p")]).plan();
+        plan.refused("p", Code::NoPool, "no pool")
+    }),
+    ("provisioning:336", || selections(Pod::select)),
+    ("provisioning:376", || {
+        selections(|pod, key, value| pod.need(&[&format!("{key} in {value}")]))
+    }),
+    ("provisioning:416", || {
+        let asking = [
+            pod("a").asks("fake.com/a", 1),
+            pod("b").asks("fake.com/b", 1),
+        ];
+        let plan = World::new().add(asking).plan();
+        plan.apart(&["a", "b"])?;
+        plan.has("a", "type", "gpu-a")?;
+        plan.has("b", "type", "gpu-b")
+    }),
+    ("provisioning:431", || {
+        let like = pod("p").select("type", "single-pod");
+        let plan = World::new().add(pods(3, &like)).plan();
+        plan.apart(&["p00", "p01", "p02"])?;
+        plan.makes(3)
+    }),
+    // Devices are not weighed, so pods that claim some are left to those who do.
+    ("scheduling:5329", || {
+        let mut world = World::new();
+        let claiming = pod("p").with(|pod| pod.has_resource_claims = true);
+        world
+            .add([claiming, pod("q")])
+            .plan()
+            .placed(&["q"], &["p"])
+    }),
+    ("provisioning:1135", || {
+        let mut world = World::new();
+        daemon(&mut world, "agent", pod("agent"));
+        let plan = world.add([pod("p")]).plan();
+        plan.makes(1)?;
+        ensure(plan.claim_of("p")?.requests.pods == 2, || {
+            "the daemon is a pod too".to_owned()
+        })
+    }),
+];
+
+#[test]
+fn pods_get_nodes_they_select() {
+    judge(NODES);
+}
+
+/// A world whose pool is limited.
+fn limited(name: &str, most: i64) -> World {
+    let mut world = World::new();
+    world.pool().limits.capacity = vec![(name.to_owned(), most)];
+    world
+}
+
+const LIMITS: &[Case] = &[
+    ("provisioning:742", || {
+        let mut world = limited("cpu", 10_000);
+        let node = world.node("arm", "z1");
+        world.bind(pod("filler").cpu(15_500), &node);
+        let plan = world.add([pod("p").cpu(1000)]).plan();
+        plan.refused("p", Code::Limit, "cpu limit 10")
+    }),
+    ("provisioning:765", || {
+        let plan = limited("cpu", 2000).add([pod("p").cpu(1750)]).plan();
+        plan.has("p", "type", "small")
+    }),
+    ("provisioning:782", || {
+        let mut world = limited("cpu", 3000);
+        let plan = world.add(pods(2, &pod("p").cpu(1750))).plan();
+        plan.places(1)
+    }),
+    ("provisioning:832", || {
+        let plan = limited("cpu", 2000).add([pod("p").cpu(2100)]).plan();
+        plan.refused("p", Code::Limit, "cpu limit 2")
+    }),
+    ("provisioning:847", || {
+        let mut world = limited("fake.com/a", 1);
+        let plan = world.add([pod("p").asks("fake.com/a", 1)]).plan();
+        plan.refused("p", Code::Limit, "fake.com/a limit 1")
+    }),
+    ("provisioning:863", || {
+        let mut world = limited("cpu", 2000);
+        world.add([pod("p").cpu(1750)]).settle().all_placed()?;
+        let plan = world.add([pod("q").cpu(1750)]).plan();
+        plan.refused("q", Code::Limit, "cpu limit 2")
+    }),
+    ("provisioning:891", || {
+        let alone = |name| pod(name).select("type", "single-pod");
+        let mut world = World::new();
+        world.pool().limits.nodes = Some(2);
+        world.add([alone("p")]).settle().all_placed()?;
+        world.add([alone("q")]).settle().all_placed()?;
+        let plan = world.add([alone("r")]).plan();
+        plan.refused("r", Code::Limit, "nodes limit 2")?;
+        // In one batch as in three: Karpenter counts nodes only before a batch.
+        let mut world = World::new();
+        world.pool().limits.nodes = Some(2);
+        let plan = world.add(pods(3, &alone("p"))).plan();
+        plan.makes(2)?;
+        plan.places(2)
+    }),
+];
+
+#[test]
+fn pools_stay_within_their_limits() {
+    judge(LIMITS);
+}
+
+fn daemon(world: &mut World, name: &str, template: Pod) {
+    let set = DaemonSet {
+        key: ObjectKey::new("default", name),
+        template,
+    };
+    world.apply(Object::DaemonSet(Box::new(set)));
+}
+
+/// A running pod of a daemon.
+fn running(name: &str) -> Pod {
+    pod(&format!("{name}-x")).owner("DaemonSet", name)
+}
+
+/// Whether a daemon of a core and a half counts on the node of a pod of one core: only then the
+/// small type does not do.
+fn counts(world: &mut World, template: Pod, expect: bool) -> Check {
+    daemon(world, "agent", template.cpu(1500));
+    let pod = pod("p").cpu(1000).tolerate(tolerates("team"));
+    let plan = world.add([pod]).plan();
+    let got = plan.first_type("p")?;
+    let requests = plan.claim_of("p")?.requests.cpu_milli;
+    let wanted = if expect {
+        ("default", 2500)
+    } else {
+        ("small", 1000)
+    };
+    ensure((got, requests) == wanted, || {
+        format!("{got} with {requests}m, not {wanted:?}")
+    })
+}
+
+const DAEMONS: &[Case] = &[
+    ("provisioning:935", || {
+        counts(&mut World::new(), pod(""), true)
+    }),
+    ("provisioning:956", || {
+        let mut world = World::new();
+        daemon(&mut world, "agent", pod("").port(8080));
+        let plan = world.add([pod("p").port(8080), pod("q").port(8081)]).plan();
+        plan.refused("p", Code::Resources, "host ports")?;
+        plan.placed(&["q"], &[])
+    }),
+    ("provisioning:974", || {
+        let mut world = World::new();
+        world.pool().startup_taints = vec![taint("start", "", Effect::NoSchedule)];
+        counts(&mut world, pod(""), true)
+    }),
+    ("provisioning:1004", || {
+        let mut world = World::new();
+        daemon(&mut world, "agent", pod("").cpu(10_000_000).gib(10_000));
+        let plan = world.add([pod("p")]).plan();
+        plan.placed(&[], &["p"])
+    }),
+    ("provisioning:1014", || {
+        let mut world = World::new();
+        daemon(&mut world, "agent", pod("").cpu(100));
+        let node = world.node("default", "z1");
+        world.bind(running("agent").cpu(1500), &node);
+        world.bind(pod("filler").cpu(2000), &node);
+        let plan = world.add([pod("p").cpu(1000)]).plan();
+        ensure(plan.first_type("p")? == "default", || {
+            "what the daemon's newest pod asks for counts".to_owned()
+        })
+    }),
+    ("provisioning:1143", || {
+        let mut world = World::new();
+        world.pool().taints = vec![taint("team", "x", Effect::NoSchedule)];
+        counts(&mut world, pod(""), false)
+    }),
+    ("provisioning:1175", || {
+        counts(&mut World::new(), pod("").select("node", "invalid"), false)
+    }),
+    ("provisioning:1197", || {
+        counts(&mut World::new(), pod("").need(&["zone in unknown"]), false)
+    }),
+    ("provisioning:1219", || {
+        let mut world = World::new();
+        world
+            .pool()
+            .labels
+            .insert("team".to_owned(), "x".to_owned());
+        counts(&mut world, pod("").select("team", "x"), true)
+    }),
+    ("provisioning:1246", || {
+        let template = pod("").need(&["type in default"]);
+        counts(&mut World::new(), template.clone(), false)?;
+        let mut world = World::new();
+        daemon(&mut world, "agent", template.cpu(1500));
+        let plan = world.add([pod("p").select("type", "default")]).plan();
+        ensure(plan.claim_of("p")?.requests.cpu_milli == 1500, || {
+            "where the daemon runs it counts".to_owned()
+        })
+    }),
+    ("provisioning:1276", || {
+        counts(&mut World::new(), pod("").need(&["team not x"]), true)
+    }),
+    ("provisioning:1299", || {
+        let mut world = World::new();
+        let node = world.node("single-pod", "z1");
+        let own = Requirements::from_iter([(NODE_NAME, Requirement::is_in([node.as_str()]))]);
+        let pinned = running("agent")
+            .cpu(1500)
+            .with(|pod| pod.node_affinity = vec![own]);
+        world.bind(pinned, &node);
+        counts(&mut world, pod(""), true)
+    }),
+    ("provisioning:1371", || {
+        let template = pod("").need(&["zone in unknown"]).need(&["arch in amd64"]);
+        counts(&mut World::new(), template, true)
+    }),
+    ("provisioning:1431", || {
+        counts(
+            &mut World::new(),
+            pod("").wish(1, &["zone in unknown"]),
+            true,
+        )
+    }),
+    ("provisioning:1459", || {
+        let mut world = World::new();
+        world.pool().taints = vec![taint("other", "x", Effect::PreferNoSchedule)];
+        counts(&mut world, pod(""), true)
+    }),
+    ("provisioning:1496", || {
+        let mut world = World::new();
+        let template = pod("").port(8080).select("zone", "unknown");
+        daemon(&mut world, "agent", template);
+        world.add([pod("p").port(8080)]).plan().all_placed()
+    }),
+];
+
+#[test]
+fn daemons_take_their_share_where_they_will_run() {
+    judge(DAEMONS);
+}
+
+/// A world in which claims keep every offering, however dear.
+fn keeping_all() -> World {
+    let mut world = World::new();
+    world.cluster().scheduling.alternative_price_percent = 1_000_000;
+    world
+}
+
+fn types_are(plan: &super::world::Plan, expect: &[&str]) -> Check {
+    let types = plan.types("p")?;
+    ensure(types == expect, || format!("{types:?}, not {expect:?}"))
+}
+
+const CLAIMS: &[Case] = &[
+    ("provisioning:1695", || {
+        let plan = keeping_all().add([pod("p")]).plan();
+        let all = [
+            "arm",
+            "default",
+            "gpu-a",
+            "gpu-b",
+            "single-pod",
+            "small",
+            "windows",
+        ];
+        types_are(&plan, &all)?;
+        plan.has("p", "pool", "default")
+    }),
+    ("provisioning:1716", || {
+        let mut world = World::requiring(&["team in x", "rank > 4", "odd exists", "none absent"]);
+        let plan = world.add([pod("p")]).plan();
+        plan.has("p", "team", "x")?;
+        plan.has("p", "rank", "5")?;
+        plan.has("p", "none", "")?;
+        let odd = plan.label("p", "odd")?;
+        ensure(!odd.is_empty(), || {
+            "a label that must exist has a value".to_owned()
+        })
+    }),
+    ("provisioning:1766", || {
+        let mut world = keeping_all();
+        let (key, own) = super::notation::read("arch in arm64");
+        world.pool().requirements.add(key, own);
+        types_are(&world.add([pod("p")]).plan(), &["arm"])
+    }),
+    ("provisioning:1803", || {
+        let mut world = keeping_all();
+        let (key, own) = super::notation::read("os in windows");
+        world.pool().requirements.add(key, own);
+        types_are(&world.add([pod("p")]).plan(), &["windows"])
+    }),
+    ("provisioning:1840", || {
+        let large = pod("p").cpu(3000).asks("fake.com/a", 1);
+        types_are(&keeping_all().add([large]).plan(), &["gpu-a"])?;
+        types_are(&keeping_all().add([pod("p").cpu(5000)]).plan(), &["arm"])
+    }),
+    ("provisioning:1913", || {
+        let plan = World::new().add([pod("p").cpu(1000).gib(1)]).plan();
+        let requests = plan.claim_of("p")?.requests.to_string();
+        ensure(requests == "cpu 1, memory 1.0Gi, pods 1", || {
+            requests.clone()
+        })
+    }),
+    ("provisioning:1939", || {
+        let mut world = World::new();
+        daemon(&mut world, "agent", pod("").cpu(1000).gib(1));
+        let plan = world.add([pod("p").cpu(1000).gib(1)]).plan();
+        let requests = plan.claim_of("p")?.requests.to_string();
+        ensure(requests == "cpu 2, memory 2.0Gi, pods 2", || {
+            requests.clone()
+        })
+    }),
+    ("provisioning:1959", || {
+        let mut world = World::new();
+        daemon(&mut world, "agent", pod("").cpu(1000).gib(1));
+        let plan = world.add(pods(2, &pod("p").cpu(500).gib(1))).plan();
+        plan.together(&["p00", "p01"])?;
+        let requests = plan.claim_of("p00")?.requests.to_string();
+        ensure(requests == "cpu 2, memory 3.0Gi, pods 3", || {
+            requests.clone()
+        })
+    }),
+    // What a pool requires of a label that others set is no label of the node.
+    ("provisioning:1623", || {
+        let mut world = World::requiring(&["zone in z1 z2", "type in default", "arch in amd64"]);
+        let plan = world.add([pod("p")]).plan();
+        let labels = &plan.claim_of("p")?.labels;
+        ensure(labels.is_empty(), || format!("{labels:?}"))
+    }),
+];
+
+#[test]
+fn claims_say_what_may_be_launched_and_for_how_much() {
+    judge(CLAIMS);
+}
+
+/// Pods and whether they may go to a node with the taint `team=x:NoSchedule`.
+const TOLERATED: &[Case] = &[("provisioning:1645", || {
+    let tainted = || {
+        let mut world = World::new();
+        world.pool().taints = vec![taint("team", "x", Effect::NoSchedule)];
+        world
+    };
+    let with = |operator, value: &str, effect| {
+        pod("p").tolerate(outrigger::model::taint::Toleration {
+            operator,
+            value: value.to_owned(),
+            effect,
+            ..tolerates("team")
+        })
+    };
+    use outrigger::model::taint::TolerationOperator::{Equal, Exists};
+    let table = [
+        (with(Exists, "", None), true),
+        (with(Exists, "", Some(Effect::NoSchedule)), true),
+        (with(Equal, "x", Some(Effect::NoSchedule)), true),
+        (with(Equal, "x", None), true),
+        (pod("p").tolerate(tolerates("")), true),
+        (with(Equal, "y", None), false),
+        (with(Exists, "", Some(Effect::NoExecute)), false),
+        (pod("p").tolerate(tolerates("other")), false),
+        (pod("p"), false),
+    ];
+    for (pod, expect) in table {
+        let plan = tainted().add([pod.clone()]).plan();
+        let placed = plan.solution.unplaced.is_empty();
+        ensure(placed == expect, || {
+            format!("{:?}: {placed}", pod.tolerations)
+        })?;
+    }
+    Ok(())
+})];
+
+#[test]
+fn pods_go_where_they_tolerate_the_taints() {
+    judge(TOLERATED);
+}

@@ -1,0 +1,248 @@
+//! The registry of cases: one row for each of Karpenter's, which names our test of it, or why there
+//! is none. It must not know what any case states.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::judge::PENDING;
+
+/// How many cases there are (spec/scheduling-cases.md).
+const CASES: usize = 629;
+/// How many of a hundred may be decided against.
+const DECIDED_MAX: usize = 20;
+/// Reasons that need no page of their own: objects that we do not have, devices, and Go itself.
+const REASONS: [&str; 3] = ["crd", "dra", "go"];
+
+/// A row of `cases.tsv`.
+struct Row {
+    suite: String,
+    /// File and line of the case in Karpenter's sources.
+    place: String,
+    behaviour: String,
+    status: String,
+}
+
+impl Row {
+    /// What the case is called in our sources: `suite:line`.
+    fn key(&self) -> String {
+        let line = self.place.rsplit(':').next().unwrap_or_default();
+        format!("{}:{line}", self.suite)
+    }
+
+    /// What is done about the case, without its details.
+    fn kind(&self) -> &str {
+        match self.status.split_once(':') {
+            Some(("test", _)) if PENDING.contains(&self.key().as_str()) => "pending",
+            Some(("test", _)) => "test",
+            Some(_) => "decision",
+            None => &self.status,
+        }
+    }
+}
+
+fn path(inside: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(inside)
+}
+
+fn text(inside: &str) -> String {
+    fs::read_to_string(path(inside)).unwrap_or_else(|fault| panic!("{inside}: {fault}"))
+}
+
+fn rows() -> Vec<Row> {
+    let text = text("tests/it/conformance/cases.tsv");
+    let mut lines = text.lines();
+    let header = lines.next().unwrap_or_default();
+    assert_eq!(header, "suite\tplace\tbehaviour\tstatus");
+    let row = |line: &str| {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let [suite, place, behaviour, status] = fields[..] else {
+            panic!("four fields: {line}");
+        };
+        Row {
+            suite: suite.to_owned(),
+            place: place.to_owned(),
+            behaviour: behaviour.to_owned(),
+            status: status.to_owned(),
+        }
+    };
+    lines.map(row).collect()
+}
+
+/// The source of a test and what is left of its path within that file, tests of the crate first.
+fn source(test: &str) -> Option<(String, Vec<&str>)> {
+    let names: Vec<&str> = test.split("::").collect();
+    for root in ["src", "tests/it"] {
+        for length in (1..names.len()).rev() {
+            let file = format!("{root}/{}.rs", names[..length].join("/"));
+            if path(&file).is_file() {
+                return Some((file, names[length..].to_vec()));
+            }
+        }
+    }
+    None
+}
+
+/// What is wrong with the test that a row names, if anything.
+fn fault(row: &Row, test: &str) -> Option<String> {
+    let Some((file, inside)) = source(test) else {
+        return Some("no such file".to_owned());
+    };
+    let source = text(&file);
+    let Some((name, modules)) = inside.split_last() else {
+        return Some("no name of a function".to_owned());
+    };
+    let lines: Vec<&str> = source.lines().map(str::trim).collect();
+    let inner = |module: &&&str| !lines.iter().any(|line| *line == format!("mod {module} {{"));
+    if let Some(module) = modules.iter().find(inner) {
+        return Some(format!("{file} has no module {module}"));
+    }
+    let opens = [format!("fn {name}("), format!("async fn {name}(")];
+    let is_test = |pair: &[&str]| {
+        let named = opens.iter().any(|open| pair[1].starts_with(open.as_str()));
+        named && pair[0].starts_with("#[") && pair[0].contains("test")
+    };
+    if !lines.windows(2).any(is_test) {
+        return Some(format!("{file} has no test {name}"));
+    }
+    let key = format!("\"{}\"", row.key());
+    let silent = file.starts_with("tests/it/conformance") && !source.contains(&key);
+    silent.then(|| format!("{file} has no case {key}"))
+}
+
+#[test]
+fn every_case_has_its_row_and_every_row_its_test_or_reason() {
+    let rows = rows();
+    assert_eq!(rows.len(), CASES);
+    let mut faults = Vec::new();
+    let (mut places, mut behaviours) = (BTreeSet::new(), BTreeSet::new());
+    for row in &rows {
+        let mut wrong = |what: String| faults.push(format!("{} {}: {what}", row.suite, row.place));
+        if !places.insert(&row.place) {
+            wrong("it is there twice".to_owned());
+        }
+        if row.behaviour.is_empty() || !behaviours.insert((&row.suite, &row.behaviour)) {
+            wrong(format!("{:?} does not tell it from others", row.behaviour));
+        }
+        match row.status.split_once(':') {
+            Some(("test", test)) => {
+                if let Some(what) = fault(row, test) {
+                    wrong(format!("{test}: {what}"));
+                }
+            }
+            Some(("decision", reason)) => {
+                let page = reason.starts_with("docs/decisions/") && path(reason).is_file();
+                if !REASONS.contains(&reason) && !page {
+                    wrong(format!("{reason:?} is no reason"));
+                }
+            }
+            _ if row.status == "open" => {}
+            _ => wrong(format!("{:?} is no status", row.status)),
+        }
+    }
+    let decided = rows.iter().filter(|row| row.kind() == "decision").count();
+    if decided * 100 > DECIDED_MAX * CASES {
+        faults.push(format!("{decided} cases are decided against"));
+    }
+    assert!(
+        faults.is_empty(),
+        "{} faults:\n{}",
+        faults.len(),
+        faults.join("\n")
+    );
+}
+
+#[test]
+fn every_case_in_our_sources_has_its_row() {
+    let rows = rows();
+    let suites: BTreeSet<&str> = rows.iter().map(|row| row.suite.as_str()).collect();
+    let tested: BTreeMap<String, &str> = rows
+        .iter()
+        .filter_map(|row| Some((row.key(), row.status.strip_prefix("test:")?)))
+        .collect();
+    let mut faults = Vec::new();
+    for entry in fs::read_dir(path("tests/it/conformance")).expect("our own folder") {
+        let file = entry.expect("an entry").path();
+        let Some(stem) = file
+            .file_stem()
+            .filter(|_| file.extension() == Some("rs".as_ref()))
+        else {
+            continue;
+        };
+        let stem = stem.to_string_lossy();
+        let source = fs::read_to_string(&file).expect("our own source");
+        for key in source.split('"').filter(|text| is_key(text, &suites)) {
+            let own = format!("conformance::{stem}::");
+            let here = |test: &&str| test.starts_with(&own) || stem == "judge";
+            if tested.get(key).is_none_or(|test| !here(test)) {
+                faults.push(format!("{stem}.rs has {key}, whose row does not say so"));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+fn is_key(text: &str, suites: &BTreeSet<&str>) -> bool {
+    let pair = text.split_once(':');
+    pair.is_some_and(|(suite, line)| suites.contains(suite) && line.parse::<u32>().is_ok())
+}
+
+/// How many cases of each suite are how far, as the tables of docs/CONFORMANCE.md say.
+fn tables(rows: &[Row]) -> String {
+    let kinds = ["test", "pending", "decision", "open"];
+    let count = |of: &dyn Fn(&Row) -> bool| rows.iter().filter(|row| of(row)).count();
+    let head = "| suite | cases | tested | pending | decided against | open |";
+    let mut text = format!("{head}\n|---|---|---|---|---|---|\n");
+    let mut suites: Vec<&str> = rows.iter().map(|row| row.suite.as_str()).collect();
+    suites.dedup();
+    for suite in suites.iter().copied().chain(["all"]) {
+        let own = |row: &Row| row.suite == suite || suite == "all";
+        let counts = kinds.map(|kind| count(&|row| own(row) && row.kind() == kind));
+        let [tested, pending, decided, open] = counts;
+        let all = count(&own);
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "| {suite} | {all} | {tested} | {pending} | {decided} | {open} |"
+        );
+    }
+    text.push_str("\n| decided against | cases |\n|---|---|\n");
+    let decisions = rows
+        .iter()
+        .filter_map(|row| row.status.strip_prefix("decision:"));
+    let reasons: BTreeSet<&str> = decisions.collect();
+    for reason in reasons {
+        let status = format!("decision:{reason}");
+        let _ = writeln!(
+            text,
+            "| {reason} | {} |",
+            count(&|row| row.status == status)
+        );
+    }
+    text
+}
+
+#[test]
+fn the_counts_are_those_of_the_page() {
+    let rows = rows();
+    let tables = tables(&rows);
+    println!("{tables}");
+    let open: Vec<String> = rows
+        .iter()
+        .filter(|row| row.kind() == "open")
+        .map(|row| format!("{} {}", row.key(), row.behaviour))
+        .collect();
+    println!("open:\n{}", open.join("\n"));
+    let page = text("docs/CONFORMANCE.md");
+    assert!(
+        page.contains(&tables),
+        "docs/CONFORMANCE.md should say:\n{tables}"
+    );
+    for key in PENDING {
+        let known = rows
+            .iter()
+            .any(|row| row.key() == *key && row.kind() == "pending");
+        assert!(known, "{key} is no case that is tested");
+    }
+}

@@ -1,0 +1,818 @@
+//! How pods are spread over zones, hosts, capacity types and labels of pools.
+//! It must not know of affinity between pods.
+
+use std::collections::BTreeSet;
+
+use outrigger::model::affinity::Spread;
+use outrigger::model::instance::CapacityType;
+use outrigger::model::pod::{Pod, PodPhase};
+use outrigger::model::taint::Effect;
+
+use super::judge::{Case, judge};
+use super::notation::{With, pod, pods, read, soft, spread, taint, tolerates};
+use super::world::{Check, World, ensure};
+
+/// A pod of the app that is counted, spread over the values of a label.
+fn spread_pod(name: &str, key: &str) -> Pod {
+    pod(name).label("app=a").spread(spread(key, 1, "app=a"))
+}
+
+/// The same, too large for two of them to share a node of the usual types.
+fn large(name: &str, key: &str) -> Pod {
+    spread_pod(name, key).cpu(2100).select("arch", "amd64")
+}
+
+/// Counted pods in each place of a label that has a node, fewest first.
+fn counted(world: &World, key: &str, expect: &[usize]) -> Check {
+    let counts = world.counts(key, "app=a");
+    ensure(counts == expect, || {
+        format!("{counts:?} by {key}, not {expect:?}")
+    })
+}
+
+/// Counts differ by no more than this.
+fn skewed(world: &World, key: &str, most: usize) -> Check {
+    let counts = world.counts(key, "app=a");
+    let skew = counts
+        .last()
+        .zip(counts.first())
+        .map_or(0, |(last, first)| last - first);
+    ensure(skew <= most, || {
+        format!("{counts:?} by {key}, {most} at most apart")
+    })
+}
+
+/// Settles so many pods like this one, in a world with a pool of these requirements.
+fn settled(requirements: &[&str], count: usize, like: &Pod) -> World {
+    let mut world = World::requiring(requirements);
+    drop(world.add(pods(count, like)).settle());
+    world
+}
+
+/// Replaces what the pool requires.
+fn require(world: &mut World, requirements: &[&str]) {
+    let all = requirements.iter().map(|text| read(text)).collect();
+    world.pool().requirements = all;
+}
+
+/// Settles more pods, of which so many find a place.
+fn settle(world: &mut World, count: usize, like: &Pod, placed: usize) -> Check {
+    world.add(pods(count, like)).settle().places(placed)
+}
+
+const KEYS: &[Case] = &[
+    ("topology:61", || {
+        let mut world = World::new();
+        let asking = [spread_pod("p", "unknown"), pod("q")];
+        world.add(asking).plan().placed(&["q"], &["p"])
+    }),
+    ("topology:79", selects_nothing),
+    ("topology:95", selects_nothing),
+    ("topology:448", || selects_everything("zone")),
+    ("topology:783", || selects_everything("bought")),
+];
+
+/// A constraint that counts no pods separates none. One that the API would not take comes as such.
+fn selects_nothing() -> Check {
+    let nothing = Spread {
+        selector: None,
+        ..spread("zone", 1, "")
+    };
+    let plan = World::new()
+        .add(pods(2, &pod("p").label("app=a").spread(nothing)))
+        .plan();
+    plan.together(&["p00", "p01"])
+}
+
+fn selects_everything(key: &str) -> Check {
+    let mut world = World::new();
+    let own = pod("p").label("app=a").spread(spread(key, 1, ""));
+    world.add([own]).settle().all_placed()?;
+    counted(&world, key, &[1])
+}
+
+#[test]
+fn a_constraint_counts_what_it_selects() {
+    judge(KEYS);
+}
+
+const ZONES: &[Case] = &[
+    ("topology:111", || {
+        counted(
+            &settled(&[], 4, &spread_pod("p", "zone")),
+            "zone",
+            &[1, 1, 2],
+        )
+    }),
+    // A node whose zone is still open could end up in the wrong one.
+    ("topology:111", || {
+        let plan = World::new().add(pods(3, &spread_pod("p", "zone"))).plan();
+        let all = ["p00", "p01", "p02"].iter();
+        let zones: Vec<String> = all.filter_map(|pod| plan.label(pod, "zone").ok()).collect();
+        let unique: BTreeSet<&str> = zones.iter().map(String::as_str).collect();
+        ensure(unique == BTreeSet::from(["z1", "z2", "z3"]), || {
+            format!("{zones:?}")
+        })
+    }),
+    ("topology:124", || {
+        let own = pod("p")
+            .label("app=a")
+            .spread(spread("zone", 1, "app in a b"));
+        counted(&settled(&[], 4, &own), "zone", &[1, 1, 2])
+    }),
+    ("topology:145", || {
+        let world = settled(&["zone in z1 z2 z3"], 4, &spread_pod("p", "zone"));
+        counted(&world, "zone", &[1, 1, 2])
+    }),
+    ("topology:160", || {
+        let world = settled(&["zone in z1 z2"], 4, &spread_pod("p", "zone"));
+        counted(&world, "zone", &[2, 2])
+    }),
+    ("topology:176", || in_zone(&[])),
+    ("topology:191", || in_zone(&["zone in z1 z2"])),
+    ("topology:207", || {
+        let mut world = World::requiring(&["zone in z1"]);
+        let (key, own) = read("zone in z2");
+        world.add_pool("other", 0).requirements.add(key, own);
+        settle(&mut world, 4, &spread_pod("p", "zone"), 4)?;
+        counted(&world, "zone", &[2, 2])
+    }),
+    ("topology:235", || {
+        let mut world = settled(&["zone in z3"], 1, &large("p", "zone"));
+        require(&mut world, &["zone in z1 z2"]);
+        settle(&mut world, 6, &large("q", "zone"), 4)?;
+        counted(&world, "zone", &[1, 2, 2])
+    }),
+    ("topology:269", || {
+        let mut world = settled(&["zone in z1"], 1, &large("p", "zone"));
+        require(&mut world, &["zone in z2"]);
+        settle(&mut world, 1, &large("q", "zone"), 1)?;
+        require(&mut world, &["zone in z3"]);
+        let wide = large("r", "zone").with(|pod| pod.spread[0].max_skew = 5);
+        settle(&mut world, 10, &wide, 6)?;
+        counted(&world, "zone", &[1, 1, 6])
+    }),
+    ("topology:311", || {
+        let mut world = World::new();
+        for at in 0..3 {
+            let node = world.node("single-pod", "z1");
+            world.bind(pod(&format!("r{at}")).label("app=a"), &node);
+        }
+        settle(&mut world, 3, &large("p", "zone"), 3)?;
+        counted(&world, "zone", &[1, 2, 3])
+    }),
+    ("topology:350", beyond_one),
+    ("topology:383", beyond_one),
+    // Where the pods cannot go by their labels, nodes and what is on them do not count: unlike
+    // Karpenter, which passes over the values of the selector.
+    ("topology:415", || {
+        let mut world = strewn("zone");
+        settle(&mut world, 2, &large("p", "zone").label("run=new"), 2)?;
+        let counts = world.counts("zone", "run=new");
+        ensure(counts == [1, 1], || format!("{counts:?}"))?;
+        Ok(())
+    }),
+    ("topology:460", || interdependent("zone")),
+    ("topology:485", || {
+        let mut own = spread_pod("p", "zone");
+        own.spread[0].min_domains = 3;
+        let mut world = World::requiring(&["zone in z1 z2"]);
+        settle(&mut world, 3, &own, 2)?;
+        counted(&world, "zone", &[1, 1])
+    }),
+    ("topology:505", || enough_domains(3)),
+    ("topology:525", || enough_domains(2)),
+];
+
+/// All pods go to the only zone there is.
+fn in_zone(requirements: &[&str]) -> Check {
+    let mut world = World::requiring(requirements);
+    let zone = "topology.kubernetes.io/zone".to_owned();
+    world.pool().labels.insert(zone, "z1".to_owned());
+    settle(&mut world, 4, &spread_pod("p", "zone"), 4)?;
+    counted(&world, "zone", &[4])
+}
+
+/// One pod in a zone where no more nodes can be made: the others may have one more each.
+fn beyond_one() -> Check {
+    let mut world = settled(&["zone in z1"], 1, &large("p", "zone"));
+    require(&mut world, &["zone in z2 z3"]);
+    settle(&mut world, 10, &large("q", "zone"), 4)?;
+    counted(&world, "zone", &[1, 2, 2])
+}
+
+/// Two pods that count in one place and one in another, and many that do not.
+fn strewn(key: &str) -> World {
+    let mut world = World::new();
+    // The first two differ both in zone and in capacity type.
+    let first = world.node_of("default", "arm", "z1", CapacityType::OnDemand);
+    let second = world.node_of("default", "arm", "z2", CapacityType::Spot);
+    world.foreign("nowhere", &[], 1);
+    let own = |name: &str| pod(name).label("app=a");
+    world.bind(own("one"), &first);
+    world.bind(own("two"), &first);
+    world.bind(own("three"), &second);
+    world.bind(own("four"), "nowhere");
+    world.bind(pod("unlike").label("app=b"), &first);
+    world.bind(own("elsewhere").namespace("other"), &first);
+    let ended = |phase, name: &str| own(name).with(|pod| pod.phase = phase);
+    for (phase, name) in [(PodPhase::Failed, "failed"), (PodPhase::Succeeded, "done")] {
+        let mut pod = ended(phase, name);
+        pod.node = Some(first.as_str().into());
+        world.apply(outrigger::model::object::Object::Pod(Box::new(pod)));
+    }
+    let leaving = own("leaving").with(|pod| pod.deleting = Some(jiff::Timestamp::UNIX_EPOCH));
+    world.bind(leaving, &first);
+    // One that waits for its scheduler, which has not looked at it yet.
+    let idle = outrigger::model::object::Object::Pod(Box::new(own("idle")));
+    world.apply(idle);
+    assert!(!world.counts(key, "app=a").is_empty());
+    world
+}
+
+/// Pods that are not among those their constraint counts never lead.
+fn interdependent(key: &str) -> Check {
+    let like = pod("p").label("app=a").spread(spread(key, 1, "app=b"));
+    let plan = World::new().add(pods(5, &like)).plan();
+    plan.together(&["p00", "p01", "p02", "p03", "p04"])
+}
+
+fn enough_domains(least: u32) -> Check {
+    let mut own = spread_pod("p", "zone");
+    own.spread[0].min_domains = least;
+    counted(&settled(&[], 11, &own), "zone", &[3, 4, 4])
+}
+
+#[test]
+fn pods_are_spread_over_zones() {
+    judge(ZONES);
+}
+
+const HOSTS: &[Case] = &[
+    // The scheduler would take all four on one node, as long as there is no other. As soon as there
+    // is, three of them could not go anywhere.
+    ("topology:548", || {
+        counted(
+            &settled(&[], 4, &spread_pod("p", "host")),
+            "host",
+            &[1, 1, 1, 1],
+        )
+    }),
+    ("topology:561", || {
+        let own = pod("p").label("app=a").spread(spread("host", 4, "app=a"));
+        counted(&settled(&[], 4, &own), "host", &[4])
+    }),
+    ("topology:574", || {
+        let of = |app: &str| {
+            let label = format!("app={app}");
+            pod(app).label(&label).spread(spread("host", 1, &label))
+        };
+        let plan = World::new()
+            .add(pods(2, &of("a")))
+            .add(pods(2, &of("b")))
+            .plan();
+        plan.apart(&["a00", "a01"])?;
+        plan.apart(&["b00", "b01"])?;
+        plan.makes(2)
+    }),
+    ("topology:610", || {
+        let of = |app: &str, arch| {
+            let label = format!("app={app}");
+            let own = pod(app).label(&label).spread(spread("host", 1, &label));
+            own.select("arch", arch)
+        };
+        let mut world = World::new();
+        world
+            .add(pods(2, &of("a", "amd64")))
+            .add(pods(2, &of("b", "arm64")));
+        let plan = world.plan();
+        plan.apart(&["a00", "a01", "b00", "b01"])?;
+        plan.makes(4)
+    }),
+];
+
+#[test]
+fn pods_are_spread_over_hosts() {
+    judge(HOSTS);
+}
+
+const BOUGHT: &[Case] = &[
+    ("topology:656", || {
+        counted(
+            &settled(&[], 4, &spread_pod("p", "bought")),
+            "bought",
+            &[2, 2],
+        )
+    }),
+    ("topology:669", || {
+        let world = settled(&["bought in spot on-demand"], 4, &spread_pod("p", "bought"));
+        counted(&world, "bought", &[2, 2])
+    }),
+    ("topology:684", || {
+        one_spot(large("q", "bought"), 2, &[1, 2])
+    }),
+    ("topology:719", || {
+        let own = large("q", "bought").with(|pod| pod.spread[0].is_hard = false);
+        one_spot(own, 5, &[1, 5])
+    }),
+    ("topology:750", || {
+        let mut world = strewn("bought");
+        settle(&mut world, 2, &large("p", "bought"), 2)?;
+        counted(&world, "bought", &[2, 3])
+    }),
+    ("topology:795", || interdependent("bought")),
+    // Nodes that the pod's own affinity leaves out are no places to it.
+    ("topology:818", || {
+        one_spot(
+            large("q", "bought").need(&["bought in on-demand"]),
+            5,
+            &[1, 5],
+        )
+    }),
+    ("topology:855", || {
+        one_spot(large("q", "bought"), 2, &[1, 2])
+    }),
+    ("topology:898", || {
+        let mut world = settled(&["arch in amd64"], 1, &spread_pod("p", "arch").cpu(1500));
+        require(&mut world, &["arch in arm64"]);
+        settle(&mut world, 5, &spread_pod("q", "arch").cpu(9000), 2)?;
+        counted(&world, "arch", &[1, 2])
+    }),
+];
+
+/// One pod on spot, then five where there is only on demand.
+fn one_spot(like: Pod, placed: usize, expect: &[usize]) -> Check {
+    let mut world = settled(&["bought in spot"], 1, &large("p", "bought"));
+    require(&mut world, &["bought in on-demand"]);
+    settle(&mut world, 5, &like, placed)?;
+    counted(&world, "bought", expect)
+}
+
+#[test]
+fn pods_are_spread_over_what_types_differ_in() {
+    judge(BOUGHT);
+}
+
+const COMBINED: &[Case] = &[
+    ("topology:944", || {
+        let own = |name: &str| spread_pod(name, "zone").spread(spread("host", 3, "app=a"));
+        let steps: [(usize, &[usize]); 4] = [
+            (2, &[1, 1]),
+            (3, &[1, 2, 2]),
+            (5, &[3, 3, 4]),
+            (11, &[7, 7, 7]),
+        ];
+        let mut world = World::new();
+        for (step, (count, zones)) in steps.iter().enumerate() {
+            settle(&mut world, *count, &own(&format!("p{step}-")), *count)?;
+            counted(&world, "zone", zones)?;
+            skewed(&world, "host", 3)?;
+        }
+        Ok(())
+    }),
+    ("topology:984", || {
+        let mut world = World::requiring(&["bought in spot", "share in 2 3 4 5"]);
+        let other = world.add_pool("other", 0);
+        for text in ["bought in on-demand", "share in 1"] {
+            let (key, own) = read(text);
+            other.requirements.add(key, own);
+        }
+        settle(&mut world, 20, &spread_pod("p", "share"), 20)?;
+        counted(&world, "share", &[4, 4, 4, 4, 4])?;
+        counted(&world, "bought", &[4, 16])
+    }),
+    ("topology:1052", zones_and_hosts),
+    ("topology:1093", || {
+        let mut world = World::requiring(&["zone in z1 z2"]);
+        let own = spread_pod("p", "host").spread(soft(spread("zone", 1, "app=a")));
+        settle(&mut world, 10, &own, 10)?;
+        counted(&world, "zone", &[5, 5])?;
+        counted(&world, "host", &[1; 10])
+    }),
+    ("topology:1665", || {
+        let own = |name: &str| spread_pod(name, "bought").spread(spread("zone", 1, "app=a"));
+        let steps: [(usize, &[usize], &[usize]); 4] = [
+            (2, &[1, 1], &[1, 1]),
+            (3, &[2, 3], &[1, 2, 2]),
+            (5, &[5, 5], &[3, 3, 4]),
+            (11, &[10, 11], &[7, 7, 7]),
+        ];
+        let mut world = World::new();
+        for (step, (count, bought, zones)) in steps.iter().enumerate() {
+            settle(&mut world, *count, &own(&format!("p{step}-")), *count)?;
+            counted(&world, "bought", bought)?;
+            counted(&world, "zone", zones)?;
+        }
+        Ok(())
+    }),
+    ("topology:1705", || {
+        let own = |name: &str| {
+            let own = spread_pod(name, "bought").spread(spread("zone", 2, "app=a"));
+            own.spread(spread("host", 3, "app=a"))
+        };
+        let mut world = World::new();
+        for count in 1..9 {
+            settle(&mut world, count, &own(&format!("p{count}-")), count)?;
+            skewed(&world, "bought", 1)?;
+            skewed(&world, "zone", 2)?;
+            skewed(&world, "host", 3)?;
+        }
+        Ok(())
+    }),
+];
+
+fn zones_and_hosts() -> Check {
+    let own = spread_pod("p", "zone").spread(spread("host", 1, "app=a"));
+    let world = settled(&[], 6, &own);
+    counted(&world, "zone", &[2, 2, 2])?;
+    counted(&world, "host", &[1; 6])
+}
+
+#[test]
+fn several_constraints_hold_at_once() {
+    judge(COMBINED);
+}
+
+const NARROWED: &[Case] = &[
+    ("topology:1743", || {
+        let mut world = World::new();
+        world.add(pods(5, &spread_pod("p", "zone").select("zone", "z1")));
+        world.add(pods(10, &spread_pod("q", "zone").select("zone", "z2")));
+        world.settle().all_placed()?;
+        counted(&world, "zone", &[5, 10])
+    }),
+    ("topology:1769", || {
+        let own = spread_pod("p", "zone").need(&["zone in z1 z2"]);
+        counted(&settled(&[], 10, &own), "zone", &[5, 5])
+    }),
+    ("topology:1791", || {
+        let own = spread_pod("p", "zone").need(&["zone in z1 z2"]);
+        let mut world = settled(&[], 6, &own);
+        counted(&world, "zone", &[3, 3])?;
+        let other = spread_pod("q", "zone").need(&["zone in z2 z3"]);
+        settle(&mut world, 1, &other, 1)?;
+        counted(&world, "zone", &[1, 3, 3])?;
+        settle(&mut world, 5, &spread_pod("r", "zone"), 5)?;
+        counted(&world, "zone", &[4, 4, 4])
+    }),
+    ("topology:1835", || {
+        let own = spread_pod("p", "zone").wish(1, &["zone in z1 z2"]);
+        counted(&settled(&[], 6, &own), "zone", &[2, 2, 2])
+    }),
+    ("topology:1860", || {
+        let mut world = World::new();
+        world.add(pods(
+            5,
+            &spread_pod("p", "bought").select("bought", "on-demand"),
+        ));
+        world.add(pods(5, &spread_pod("q", "bought").select("bought", "spot")));
+        world.settle().all_placed()?;
+        counted(&world, "bought", &[5, 5])
+    }),
+    ("topology:1884", || {
+        let own = large("p", "bought").need(&["bought in spot"]);
+        let mut world = settled(&[], 3, &own);
+        counted(&world, "bought", &[3])?;
+        let open = large("q", "bought").need(&["bought in on-demand spot"]);
+        settle(&mut world, 1, &open, 1)?;
+        counted(&world, "bought", &[1, 3])?;
+        settle(&mut world, 5, &large("r", "bought"), 5)?;
+        counted(&world, "bought", &[4, 5])
+    }),
+];
+
+#[test]
+fn what_a_pod_cannot_use_is_no_place_to_it() {
+    judge(NARROWED);
+}
+
+/// Nodes with a label that the pool's own nodes have another value of. They take no pods: they are
+/// tainted, or lack what the pods select.
+fn strangers(tainted: bool) -> World {
+    let mut world = World::requiring(&["rack in c"]);
+    for rack in ["a", "b"] {
+        world.foreign(&format!("rack-{rack}"), &[("rack", rack)], 100);
+        if tainted {
+            world.change(&format!("rack-{rack}"), |node| {
+                node.taints = vec![taint("team", "x", Effect::NoSchedule)];
+            });
+        }
+    }
+    world
+        .pool()
+        .labels
+        .insert("own".to_owned(), "yes".to_owned());
+    world
+}
+
+const POLICIES: &[Case] = &[
+    ("topology:1199", || {
+        settle(&mut strangers(true), 5, &spread_pod("p", "rack"), 1)
+    }),
+    ("topology:1270", || {
+        let own = spread_pod("p", "rack").with(|pod| pod.spread[0].honors_taints = true);
+        settle(&mut strangers(true), 5, &own, 5)
+    }),
+    // Karpenter counts the places of a pool that the pods cannot use. There are no such nodes, and
+    // the scheduler counts nodes.
+    ("topology:1339", || {
+        settle(&mut of_two_pools(), 5, &spread_pod("p", "rack"), 5)
+    }),
+    ("topology:1395", || {
+        let own = spread_pod("p", "rack").with(|pod| pod.spread[0].honors_taints = true);
+        settle(&mut of_two_pools(), 5, &own, 5)
+    }),
+    ("topology:1451", || {
+        let mut world = World::new();
+        world.cluster().pools.clear();
+        for (name, racks) in [("x", "rack in a b"), ("y", "rack in b c")] {
+            let (key, own) = read(racks);
+            let pool = world.add_pool(name, 0);
+            pool.requirements.add(key, own);
+            pool.taints = vec![taint(name, "", Effect::NoSchedule)];
+        }
+        for name in ["x", "y"] {
+            let label = format!("app={name}");
+            let mut own = pod(name).label(&label).spread(spread("rack", 1, &label));
+            own.spread[0].honors_taints = true;
+            settle(&mut world, 4, &own.tolerate(tolerates(name)), 4)?;
+            let counts = world.counts("rack", &label);
+            let used: Vec<usize> = counts.into_iter().filter(|count| *count > 0).collect();
+            ensure(used == [2, 2], || format!("{used:?}"))?;
+        }
+        Ok(())
+    }),
+    ("topology:1532", || {
+        let mut own = spread_pod("p", "rack").select("own", "yes");
+        own.spread[0].honors_affinity = false;
+        settle(&mut strangers(false), 5, &own, 1)
+    }),
+    ("topology:1599", || {
+        let own = spread_pod("p", "rack").select("own", "yes");
+        settle(&mut strangers(false), 5, &own, 5)
+    }),
+];
+
+/// A pool whose taint the pods do not tolerate, besides one that takes them.
+fn of_two_pools() -> World {
+    let mut world = World::requiring(&["rack in c"]);
+    let other = world.add_pool("other", 0);
+    let (key, own) = read("rack in a b");
+    other.requirements.add(key, own);
+    other.taints = vec![taint("team", "x", Effect::NoSchedule)];
+    world
+}
+
+#[test]
+fn nodes_that_cannot_be_used_count_where_a_constraint_says_so() {
+    judge(POLICIES);
+}
+
+const REVISIONS: &[Case] = &[("topology:1142", || {
+    // What `matchLabelKeys` name is part of the selector by now.
+    let of = |hash: &str| {
+        let own = pod(hash).label("app=a").label(&format!("hash={hash}"));
+        own.spread(spread("host", 1, &format!("app=a, hash={hash}")))
+    };
+    let plan = World::new()
+        .add(pods(2, &of("x")))
+        .add(pods(2, &of("y")))
+        .plan();
+    plan.apart(&["x00", "x01"])?;
+    plan.apart(&["y00", "y01"])?;
+    plan.makes(2)
+})];
+
+#[test]
+fn revisions_are_spread_each_for_itself() {
+    judge(REVISIONS);
+}
+
+const DEFAULTS: &[Case] = &[
+    ("topology:3009", || {
+        let mut world = by_default(spread("zone", 1, ""));
+        settle(&mut world, 4, &of_set("a"), 4)?;
+        counted(&world, "zone", &[1, 1, 2])
+    }),
+    ("topology:3015", || {
+        let mut world = by_default(spread("host", 1, ""));
+        settle(&mut world, 4, &of_set("a"), 4)?;
+        counted(&world, "host", &[1, 1, 1, 1])
+    }),
+    ("topology:3027", || {
+        let mut world = by_default(spread("zone", 1, ""));
+        let own = of_set("a").spread(spread("host", 4, "app=a"));
+        settle(&mut world, 4, &own, 4)?;
+        counted(&world, "host", &[4])
+    }),
+    ("topology:3051", || {
+        let mut least = spread("zone", 1, "");
+        least.min_domains = 3;
+        let mut world = by_default(least);
+        require(&mut world, &["zone in z1 z2"]);
+        settle(&mut world, 3, &of_set("a"), 2)?;
+        counted(&world, "zone", &[1, 1])
+    }),
+    ("topology:3086", || {
+        let mut world = by_default(spread("unknown", 1, ""));
+        settle(&mut world, 1, &of_set("a"), 0)
+    }),
+    ("topology:3103", || {
+        let mut world = by_default(soft(spread("unknown", 1, "")));
+        settle(&mut world, 1, &of_set("a"), 1)
+    }),
+    ("topology:3130", || {
+        let mut world = World::new();
+        settle(&mut world, 4, &of_set("a"), 4)?;
+        counted(&world, "host", &[4])
+    }),
+    ("topology:3137", || {
+        let mut world = by_default(spread("zone", 1, ""));
+        settle(&mut world, 4, &pod("a").label("app=a"), 4)?;
+        counted(&world, "host", &[4])
+    }),
+    ("topology:3146", || {
+        let mut world = by_default(spread("zone", 1, ""));
+        for at in 0..2 {
+            let node = world.node("single-pod", "z1");
+            world.bind(of_set(&format!("r{at}")), &node);
+        }
+        settle(&mut world, 4, &of_set("a"), 4)?;
+        counted(&world, "zone", &[2, 2, 2])
+    }),
+    ("topology:3188", || {
+        let mut world = by_default(spread("zone", 1, ""));
+        let other = pod("b").label("app=b").owner("ReplicaSet", "b");
+        world
+            .add(pods(3, &of_set("a")))
+            .add(pods(3, &other))
+            .settle()
+            .all_placed()?;
+        for app in ["app=a", "app=b"] {
+            let counts = world.counts("zone", app);
+            ensure(counts == [1, 1, 1], || format!("{app}: {counts:?}"))?;
+        }
+        Ok(())
+    }),
+    ("topology:3213", || {
+        let of = |hash: &str| {
+            let label = format!("pod-template-hash={hash}");
+            pod(hash)
+                .label("app=a")
+                .label(&label)
+                .owner("ReplicaSet", hash)
+        };
+        let mut world = by_default(spread("zone", 1, ""));
+        world
+            .add(pods(3, &of("x")))
+            .add(pods(3, &of("y")))
+            .settle()
+            .all_placed()?;
+        for hash in ["pod-template-hash=x", "pod-template-hash=y"] {
+            let counts = world.counts("zone", hash);
+            ensure(counts == [1, 1, 1], || format!("{hash}: {counts:?}"))?;
+        }
+        Ok(())
+    }),
+];
+
+/// A pod of a ReplicaSet that says nothing about how it is spread.
+fn of_set(name: &str) -> Pod {
+    pod(name).label("app=a").owner("ReplicaSet", "a")
+}
+
+fn by_default(constraint: Spread) -> World {
+    let mut world = World::new();
+    world.cluster().scheduling.default_spread = vec![Spread {
+        selector: None,
+        ..constraint
+    }];
+    world
+}
+
+#[test]
+fn pods_that_say_nothing_are_spread_as_the_scheduler_is_configured() {
+    judge(DEFAULTS);
+}
+
+/// Pods with these labels beside `app=a`, each of the same owner.
+fn of_one_owner(kind: &str, labels: [&str; 3]) -> Vec<Pod> {
+    let one = |(at, label): (usize, &&str)| {
+        pod(&format!("p{at}"))
+            .label("app=a")
+            .label(label)
+            .owner(kind, "a")
+    };
+    labels.iter().enumerate().map(one).collect()
+}
+
+/// Whether pods are spread over the zones, or share a node.
+fn spread_by_default(pods: Vec<Pod>, expect: bool) -> Check {
+    let mut world = by_default(spread("zone", 1, ""));
+    world.add(pods).settle().all_placed()?;
+    if expect {
+        counted(&world, "zone", &[1, 1, 1])
+    } else {
+        counted(&world, "host", &[3])
+    }
+}
+
+/// A pod that nobody's selector speaks of is not spread.
+fn of_nobody() -> Check {
+    let pods = of_one_owner("ReplicaSet", ["own=x", "own=y", "own=z"]);
+    let bare = |pod: Pod| pod.with(|pod| pod.owner = None);
+    spread_by_default(pods.into_iter().map(bare).collect(), false)
+}
+
+const OWNERS: &[Case] = &[
+    // Whatever else their labels say, the pods of one owner are counted together.
+    ("defaults:80", || {
+        let pods = of_one_owner("ReplicaSet", ["own=x", "own=y", "own=z"]);
+        spread_by_default(pods, true)
+    }),
+    ("defaults:98", || {
+        let key = "statefulset.kubernetes.io/pod-name";
+        let labels = ["a-0", "a-1", "a-2"].map(|name| format!("{key}={name}"));
+        let labels = labels.each_ref().map(String::as_str);
+        spread_by_default(of_one_owner("StatefulSet", labels), true)
+    }),
+    ("defaults:119", || {
+        let pods = of_one_owner("ReplicaSet", ["tier=x", "tier=y", "tier=x"]);
+        spread_by_default(pods, true)
+    }),
+    ("defaults:137", || {
+        spread_by_default(of_one_owner("ReplicationController", ["own=x"; 3]), true)
+    }),
+    ("defaults:159", || {
+        spread_by_default(of_one_owner("Job", ["own=x"; 3]), false)
+    }),
+    // An owner that does not control a pod is none to us.
+    ("defaults:166", of_nobody),
+    ("defaults:174", || {
+        let mut world = by_default(spread("zone", 1, ""));
+        world.add([of_set("gone")]).plan().all_placed()
+    }),
+    // A service that does not select a pod, or selects nothing, says nothing about it.
+    ("defaults:202", of_nobody),
+    ("defaults:206", of_nobody),
+    ("defaults:211", of_nobody),
+    ("defaults:216", of_nobody),
+    // Whatever a service says, the controller's word on a label is the last.
+    ("defaults:250", || {
+        let labels = ["tier=x", "tier=y", "tier=z"];
+        spread_by_default(of_one_owner("ReplicationController", labels), true)
+    }),
+    ("defaults:314", || {
+        // The pod of the other namespace is alike, and another's.
+        let mut world = by_default(spread("zone", 1, ""));
+        let node = world.node("default", "z1");
+        world.bind(of_set("other").namespace("other"), &node);
+        world.add(pods(3, &of_set("p"))).settle().all_placed()?;
+        counted(&world, "zone", &[1, 1, 1])
+    }),
+    ("defaults:332", || {
+        let own = |pod: Pod| pod.spread(spread("host", 3, "app=a"));
+        let pods = of_one_owner("ReplicaSet", ["own=x"; 3]);
+        spread_by_default(pods.into_iter().map(own).collect(), false)
+    }),
+    ("defaults:351", || {
+        let mut world = World::new();
+        world
+            .add(of_one_owner("ReplicaSet", ["own=x"; 3]))
+            .settle()
+            .all_placed()?;
+        counted(&world, "host", &[3])
+    }),
+    ("defaults:377", || {
+        // Two may lead, where the configured constraint says so.
+        let mut world = by_default(spread("zone", 2, ""));
+        require(&mut world, &["zone in z1 z2"]);
+        let node = world.node("single-pod", "z3");
+        world.bind(of_set("first"), &node);
+        settle(
+            &mut world,
+            8,
+            &of_set("p").cpu(2100).select("arch", "amd64"),
+            6,
+        )?;
+        counted(&world, "zone", &[1, 3, 3])
+    }),
+    ("defaults:405", || {
+        let of = |name: &str| pod(name).label("app=a").owner("ReplicaSet", name);
+        let mut world = by_default(spread("zone", 1, ""));
+        world
+            .add(pods(3, &of("x").label("own=x")))
+            .add(pods(3, &of("y").label("own=y")));
+        world.settle().all_placed()?;
+        for own in ["own=x", "own=y"] {
+            let counts = world.counts("zone", own);
+            ensure(counts == [1, 1, 1], || format!("{own}: {counts:?}"))?;
+        }
+        Ok(())
+    }),
+];
+
+#[test]
+fn default_constraints_count_the_pods_of_one_owner() {
+    judge(OWNERS);
+}

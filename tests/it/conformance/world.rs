@@ -1,0 +1,690 @@
+//! A small cluster to ask the solver about: a handful of instance types, and plans that are carried
+//! out at once, so that the next one builds on them. It must not know any case.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use outrigger::catalog::{Catalog, hardware};
+use outrigger::model::claim::{ClaimRecord, Phase};
+use outrigger::model::cluster::Cluster;
+use outrigger::model::id::ClaimId;
+use outrigger::model::instance::{
+    CapacityType, Instance, InstanceState, InstanceType, Offering, OfferingKey, Price,
+};
+use outrigger::model::labels::{
+    ARCH, CAPACITY_TYPE, HOSTNAME, INITIALIZED, INSTANCE_TYPE, Labels, OS, POOL, REGISTERED, ZONE,
+};
+use outrigger::model::node::Node;
+use outrigger::model::object::Object;
+use outrigger::model::pod::{Pod, PodPhase};
+use outrigger::model::pool::Pool;
+use outrigger::model::quantity::Resources;
+use outrigger::model::requirement::{Requirement, Requirements};
+use outrigger::solve::{Code, NewClaim, Solution, Unplaced, solve};
+use outrigger::state::State;
+use outrigger::state::ledger::Claim;
+use outrigger::state::snapshot::Host;
+use outrigger::state::survey::node_labels;
+
+use super::notation::key_of;
+
+pub(super) const MIB: i64 = 1 << 20;
+pub(super) const GIB: i64 = 1 << 30;
+
+/// What a case found, in words where it is not what it should be.
+pub(super) type Check = Result<(), String>;
+
+pub(super) fn ensure(holds: bool, what: impl FnOnce() -> String) -> Check {
+    if holds { Ok(()) } else { Err(what()) }
+}
+
+/// Zone and capacity type of every offering: on demand is sold everywhere, spot in two zones.
+const SOLD: [(&str, CapacityType); 5] = [
+    ("z1", CapacityType::Spot),
+    ("z2", CapacityType::Spot),
+    ("z1", CapacityType::OnDemand),
+    ("z2", CapacityType::OnDemand),
+    ("z3", CapacityType::OnDemand),
+];
+
+/// A shape of instance: what it has, and how it differs from the usual one.
+#[derive(Clone)]
+pub(super) struct Shape {
+    pub(super) name: &'static str,
+    pub(super) cpu: i64,
+    pub(super) gib: i64,
+    pub(super) pods: i64,
+    pub(super) arch: &'static str,
+    pub(super) os: &'static str,
+    pub(super) extended: &'static [(&'static str, i64)],
+}
+
+/// The usual shape: four cores, four gibibytes, five pods.
+pub(super) const USUAL: Shape = Shape {
+    name: "default",
+    cpu: 4,
+    gib: 4,
+    pods: 5,
+    arch: "amd64",
+    os: "linux",
+    extended: &[],
+};
+
+/// The shapes of Karpenter's fake provider.
+fn shapes() -> Vec<Shape> {
+    vec![
+        USUAL,
+        Shape {
+            name: "small",
+            cpu: 2,
+            gib: 2,
+            ..USUAL
+        },
+        Shape {
+            name: "gpu-a",
+            extended: &[("fake.com/a", 2)],
+            ..USUAL
+        },
+        Shape {
+            name: "gpu-b",
+            extended: &[("fake.com/b", 2)],
+            ..USUAL
+        },
+        Shape {
+            name: "arm",
+            cpu: 16,
+            gib: 128,
+            arch: "arm64",
+            ..USUAL
+        },
+        Shape {
+            name: "single-pod",
+            pods: 1,
+            ..USUAL
+        },
+        Shape {
+            name: "windows",
+            os: "windows",
+            ..USUAL
+        },
+    ]
+}
+
+impl Shape {
+    /// What an instance costs: a tenth of a dollar for a core and for a gigabyte, and one for
+    /// accelerators.
+    pub(super) fn price(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "small amounts")]
+        let (cpu, memory) = (self.cpu as f64, (self.gib * GIB) as f64);
+        let extra = if self.extended.is_empty() { 0.0 } else { 1.0 };
+        0.1 * cpu + 0.1 * memory / 1e9 + extra
+    }
+
+    /// The type, sold as Karpenter's fake provider sells it.
+    pub(super) fn sold(&self) -> InstanceType {
+        let all = SOLD.map(|(zone, capacity_type)| self.offering(zone, capacity_type));
+        self.sold_as(all.to_vec())
+    }
+
+    pub(super) fn offering(&self, zone: &str, capacity_type: CapacityType) -> Offering {
+        Offering {
+            zone: zone.into(),
+            capacity_type,
+            price: Price::new(self.price()).expect("a price"),
+            available: true,
+        }
+    }
+
+    pub(super) fn sold_as(&self, offerings: Vec<Offering>) -> InstanceType {
+        let is_large = self.cpu > 4 && self.gib > 8;
+        let size = if is_large { "large" } else { "small" };
+        let mut requirements = Requirements::from_iter([
+            (INSTANCE_TYPE, Requirement::is_in([self.name])),
+            (ARCH, Requirement::is_in([self.arch])),
+            (OS, Requirement::is_in([self.os])),
+            (key_of("size"), Requirement::is_in([size])),
+            (
+                key_of("integer"),
+                Requirement::is_in([self.cpu.to_string()]),
+            ),
+        ]);
+        if is_large {
+            requirements.add(key_of("special"), Requirement::is_in(["optional"]));
+        }
+        hardware::complete(&mut requirements, &offerings);
+        let capacity = Resources {
+            cpu_milli: self.cpu * 1000,
+            memory: self.gib * GIB,
+            ephemeral_storage: 20 * GIB,
+            pods: self.pods,
+            extended: self
+                .extended
+                .iter()
+                .map(|(name, amount)| ((*name).to_owned(), *amount))
+                .collect(),
+        };
+        let mut allocatable = capacity.clone();
+        allocatable.cpu_milli -= 100;
+        allocatable.memory -= 10 * MIB;
+        InstanceType {
+            name: self.name.into(),
+            requirements,
+            capacity,
+            allocatable,
+            offerings,
+        }
+    }
+}
+
+/// A cluster with its provider.
+#[derive(Clone)]
+pub(super) struct World {
+    pub(super) state: State,
+    pub(super) now: Timestamp,
+    made: usize,
+}
+
+impl World {
+    /// One pool without any wish, and the usual types.
+    pub(super) fn new() -> Self {
+        let cluster = Cluster {
+            installation: "tests".to_owned(),
+            pools: vec![Pool::new("default")],
+            ..Cluster::default()
+        };
+        let mut state = State::default();
+        state.cluster = Arc::new(cluster);
+        let types = shapes().into_iter().map(|shape| shape.sold());
+        state.catalog = Arc::new(Catalog::new(types));
+        Self {
+            state,
+            now: Timestamp::from_second(1_800_000_000).expect("in range"),
+            made: 0,
+        }
+    }
+
+    /// The same with these types only.
+    pub(super) fn of_types(types: impl IntoIterator<Item = InstanceType>) -> Self {
+        let mut world = Self::new();
+        world.state.catalog = Arc::new(Catalog::new(types));
+        world
+    }
+
+    /// The same with pools that have these requirements.
+    pub(super) fn requiring(requirements: &[&str]) -> Self {
+        let mut world = Self::new();
+        for text in requirements {
+            let (key, requirement) = super::notation::read(text);
+            world.pool().requirements.add(key, requirement);
+        }
+        world
+    }
+
+    pub(super) fn cluster(&mut self) -> &mut Cluster {
+        Arc::make_mut(&mut self.state.cluster)
+    }
+
+    /// The first pool.
+    pub(super) fn pool(&mut self) -> &mut Pool {
+        &mut self.cluster().pools[0]
+    }
+
+    /// Another pool, before the others if it weighs more.
+    pub(super) fn add_pool(&mut self, name: &str, weight: u32) -> &mut Pool {
+        let pool = Pool {
+            weight,
+            ..Pool::new(name)
+        };
+        let pools = &mut self.cluster().pools;
+        pools.push(pool);
+        pools.sort_by(|a, b| (b.weight, &a.name).cmp(&(a.weight, &b.name)));
+        let at = pools.iter().position(|pool| pool.name.as_str() == name);
+        &mut pools[at.expect("it was added")]
+    }
+
+    /// Takes in an object as a watch would show it.
+    pub(super) fn apply(&mut self, object: Object) {
+        self.state.objects.apply(object, self.now);
+    }
+
+    /// Adds pods that wait for a place.
+    pub(super) fn add(&mut self, pods: impl IntoIterator<Item = Pod>) -> &mut Self {
+        for mut pod in pods {
+            pod.unschedulable = true;
+            pod.uid = format!("uid-{}", pod.key.name);
+            self.apply(Object::Pod(Box::new(pod)));
+        }
+        self
+    }
+
+    /// Adds a pod that runs on a node.
+    pub(super) fn bind(&mut self, mut pod: Pod, node: &str) {
+        pod.node = Some(node.into());
+        pod.phase = PodPhase::Running;
+        pod.unschedulable = false;
+        pod.uid = format!("uid-{}", pod.key.name);
+        self.apply(Object::Pod(Box::new(pod)));
+    }
+
+    /// Removes a pod.
+    pub(super) fn remove(&mut self, name: &str) {
+        let kind = outrigger::model::object::Kind::Pod;
+        let key = outrigger::model::id::ObjectKey::new("default", name);
+        self.state.objects.delete(kind, &key, self.now);
+    }
+
+    /// A node of the first pool that has started, of this type in this zone.
+    pub(super) fn node(&mut self, instance_type: &str, zone: &str) -> String {
+        let pool = self.pool().name.to_string();
+        self.node_of(&pool, instance_type, zone, CapacityType::OnDemand)
+    }
+
+    /// The same, of any pool and capacity type.
+    pub(super) fn node_of(
+        &mut self,
+        pool: &str,
+        instance_type: &str,
+        zone: &str,
+        capacity_type: CapacityType,
+    ) -> String {
+        let key = OfferingKey {
+            instance_type: instance_type.into(),
+            zone: zone.into(),
+            capacity_type,
+        };
+        self.make(pool, key, Labels::new(), Phase::Initialized)
+    }
+
+    /// A node that nobody made from a pool, with these labels besides its host name.
+    pub(super) fn foreign(&mut self, name: &str, labels: &[(&str, &str)], cpu: i64) {
+        let mut node = Node {
+            name: name.into(),
+            provider_id: format!("other:///{name}"),
+            ready: true,
+            ..Node::default()
+        };
+        let host = [(HOSTNAME, name)];
+        let pairs = labels.iter().chain(&host);
+        node.labels = pairs
+            .map(|(key, value)| (key_of(key).to_owned(), (*value).to_owned()))
+            .collect();
+        node.capacity = Resources {
+            cpu_milli: cpu * 1000,
+            memory: cpu * GIB,
+            pods: 110,
+            ..Resources::default()
+        };
+        node.allocatable = node.capacity.clone();
+        self.apply(Object::Node(Box::new(node)));
+    }
+
+    /// A change of a node, as a watch would show it.
+    pub(super) fn change(&mut self, node: &str, change: impl FnOnce(&mut Node)) {
+        let mut own = self.state.objects.nodes[node].clone();
+        change(&mut own);
+        self.apply(Object::Node(Box::new(own)));
+    }
+
+    /// The claim of a node.
+    pub(super) fn claim(&mut self, node: &str) -> &mut Claim {
+        let mut claims = self.state.ledger.claims.values_mut();
+        let of = |claim: &&mut Claim| {
+            let name = claim.node.as_ref();
+            name.is_some_and(|name| name.as_str() == node)
+        };
+        claims.find(of).expect("a node that was made")
+    }
+
+    /// Makes an instance and, once it is registered, its node.
+    fn make(&mut self, pool: &str, key: OfferingKey, labels: Labels, phase: Phase) -> String {
+        let name = format!("n{}", self.made);
+        self.made += 1;
+        let pool = self.state.cluster.pool(pool).expect("a pool").clone();
+        let mut claim = Claim::new(record(&name, &pool, self.now), phase, self.now);
+        // What became ready just now is still held for its pods.
+        claim.since = self.now - SignedDuration::from_hours(1);
+        claim.labels = labels;
+        let it = self.state.catalog.get(key.instance_type.as_str());
+        let it = it.expect("a type").clone();
+        let mut node = Node {
+            name: name.as_str().into(),
+            uid: format!("uid-{name}"),
+            provider_id: format!("fake:///{}/{name}", key.zone),
+            labels: node_labels(&claim, &pool),
+            taints: pool.taints.clone(),
+            ready: true,
+            capacity: it.capacity.clone(),
+            allocatable: it.allocatable.clone(),
+            ..Node::default()
+        };
+        let single =
+            |values: &BTreeSet<String>| (values.len() == 1).then(|| values.first().cloned());
+        for (label, own) in it.requirements.iter() {
+            let value = own.values().and_then(single).flatten();
+            node.labels
+                .extend(value.map(|value| (label.to_owned(), value)));
+        }
+        let mut set = |key: &str, value: &str| node.labels.insert(key.to_owned(), value.to_owned());
+        set(ZONE, key.zone.as_str());
+        set(CAPACITY_TYPE, key.capacity_type.as_str());
+        set(HOSTNAME, &name);
+        if phase >= Phase::Registered {
+            set(REGISTERED, "true");
+        }
+        if phase >= Phase::Initialized {
+            set(INITIALIZED, "true");
+        }
+        claim.instance = Some(Instance {
+            id: name.as_str().into(),
+            offering: key,
+            state: InstanceState::Running,
+            launched: self.now,
+            tags: claim.record.tags(),
+        });
+        if phase >= Phase::Registered {
+            claim.node = Some(name.as_str().into());
+            self.apply(Object::Node(Box::new(node)));
+        }
+        self.state.ledger.insert(claim);
+        name
+    }
+
+    /// What the solver says to all pods that wait.
+    pub(super) fn plan(&self) -> Plan {
+        let snapshot = self.state.snapshot(self.now);
+        let solution = solve(&snapshot, self.now);
+        let mut homes = BTreeMap::new();
+        for (host, pods) in &solution.placed {
+            let room = snapshot.rooms.iter().find(|room| room.host == *host);
+            let values = |own: &Requirement| own.values().cloned().unwrap_or_default();
+            let labels = room.expect("a room").labels.iter();
+            let home = Home {
+                name: host.to_string(),
+                labels: labels
+                    .map(|(key, own)| (key.to_owned(), values(own)))
+                    .collect(),
+                types: BTreeSet::new(),
+            };
+            homes.extend(pods.iter().map(|pod| (pod.name.clone(), home.clone())));
+        }
+        for (at, claim) in solution.claims.iter().enumerate() {
+            let home = self.home(at, claim);
+            homes.extend(
+                claim
+                    .pods
+                    .iter()
+                    .map(|pod| (pod.name.clone(), home.clone())),
+            );
+        }
+        Plan { solution, homes }
+    }
+
+    /// What is known of a node to come, whichever of its offerings is launched.
+    fn home(&self, at: usize, claim: &NewClaim) -> Home {
+        let pool = self.state.cluster.pool(claim.pool.as_str());
+        let mut sure = pool.expect("a pool").labels.clone();
+        sure.extend(claim.labels.clone());
+        sure.insert(POOL.to_owned(), claim.pool.to_string());
+        let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let mut add = |key: &str, value: &str| {
+            let own = labels.entry(key.to_owned()).or_default();
+            own.insert(value.to_owned());
+        };
+        for (key, value) in &sure {
+            add(key, value);
+        }
+        let mut types = BTreeSet::new();
+        for (offering, _) in &claim.offerings {
+            let it = self.state.catalog.get(offering.instance_type.as_str());
+            let own = it.expect("a type").requirements.iter();
+            types.insert(offering.instance_type.to_string());
+            for (key, own) in own.filter(|(key, _)| !matches!(*key, ZONE | CAPACITY_TYPE)) {
+                let value = own.values().filter(|values| values.len() == 1);
+                // A type that lacks a label others have leaves it open.
+                add(
+                    key,
+                    value.and_then(BTreeSet::first).map_or("", String::as_str),
+                );
+            }
+            add(ZONE, offering.zone.as_str());
+            add(CAPACITY_TYPE, offering.capacity_type.as_str());
+        }
+        Home {
+            name: format!("new node {at}"),
+            labels,
+            types,
+        }
+    }
+
+    /// Plans, makes what is planned of the cheapest offerings, and runs the pods there.
+    pub(super) fn settle(&mut self) -> Plan {
+        self.settle_as(Phase::Initialized)
+    }
+
+    /// The same with nodes that have come this far. Pods run only where there is a node.
+    pub(super) fn settle_as(&mut self, phase: Phase) -> Plan {
+        let plan = self.plan();
+        for (host, pods) in &plan.solution.placed {
+            for key in pods {
+                let pod = self.state.objects.pods[key].clone();
+                match host {
+                    Host::Node(node) => self.bind(pod, node.as_str()),
+                    Host::Claim(id) => {
+                        let claim = self.state.ledger.claims.get_mut(id).expect("a claim");
+                        claim.pods.insert(key.clone());
+                    }
+                }
+            }
+        }
+        for claim in &plan.solution.claims {
+            let key = claim.offerings[0].0.clone();
+            let name = self.make(claim.pool.as_str(), key, claim.labels.clone(), phase);
+            if phase < Phase::Registered {
+                let own = self.state.ledger.claims.get_mut(name.as_str());
+                let own = own.expect("just made");
+                own.pods = claim.pods.iter().cloned().collect();
+                if phase < Phase::Launched {
+                    // Any of them may come of it.
+                    own.instance = None;
+                    let all = claim.offerings.iter();
+                    own.offerings = all.map(|(key, _)| key.clone()).collect();
+                }
+                continue;
+            }
+            for key in &claim.pods {
+                let pod = self.state.objects.pods[key].clone();
+                self.bind(pod, &name);
+            }
+        }
+        plan
+    }
+
+    /// How many running pods of the namespace `default` with this label, `app=a`, there are in each
+    /// place, fewest first. Places without any are told only where they have a node.
+    pub(super) fn counts(&self, key: &str, selector: &str) -> Vec<usize> {
+        let (label, value) = selector.split_once('=').expect("app=a");
+        let mut places: BTreeMap<String, usize> = BTreeMap::new();
+        for node in self.state.objects.nodes.values() {
+            if let Some(place) = node.labels.get(key_of(key)) {
+                let pods = self.state.objects.pods_on(node.name.as_str());
+                let meant = |pod: &&Pod| pod.labels.get(label).is_some_and(|own| own == value);
+                let live = |pod: &&Pod| {
+                    let own = pod.key.namespace == "default";
+                    own && !pod.is_terminal() && pod.deleting.is_none()
+                };
+                *places.entry(place.clone()).or_default() +=
+                    pods.filter(meant).filter(live).count();
+            }
+        }
+        let mut counts: Vec<usize> = places.into_values().collect();
+        counts.sort_unstable();
+        counts
+    }
+
+    /// The node a pod runs on.
+    pub(super) fn node_with(&self, pod: &str) -> Option<&Node> {
+        let key = outrigger::model::id::ObjectKey::new("default", pod);
+        let name = self.state.objects.pods.get(&key)?.node.as_ref()?;
+        self.state.objects.nodes.get(name)
+    }
+}
+
+fn record(name: &str, pool: &Pool, now: Timestamp) -> ClaimRecord {
+    ClaimRecord {
+        id: ClaimId::from(name),
+        installation: "tests".to_owned(),
+        cluster: "".into(),
+        pool: pool.name.clone(),
+        node_class: pool.node_class.clone(),
+        created: now,
+        expire_after: pool.expire_after,
+        termination_grace_period: pool.termination_grace_period,
+        pool_hash: "v1:none".to_owned(),
+        node_class_hash: "v1:none".to_owned(),
+        startup_taints: pool.startup_taints.clone(),
+        reason: "provisioned".to_owned(),
+        command_id: "none".to_owned(),
+    }
+}
+
+/// Where a pod is to go.
+#[derive(Clone, Debug)]
+struct Home {
+    name: String,
+    /// What each label may become, the empty text standing for its absence.
+    labels: BTreeMap<String, BTreeSet<String>>,
+    /// Types that may be launched; none for what exists.
+    types: BTreeSet<String>,
+}
+
+/// What the solver said, with the places of pods by their names.
+pub(super) struct Plan {
+    pub(super) solution: Solution,
+    homes: BTreeMap<String, Home>,
+}
+
+impl Plan {
+    fn home(&self, pod: &str) -> Result<&Home, String> {
+        let why = || match self.why(pod) {
+            Some(unplaced) => format!("{pod} is not placed: {:?}", unplaced.reasons),
+            None => format!("{pod} has no answer"),
+        };
+        self.homes.get(pod).ok_or_else(why)
+    }
+
+    /// Why a pod is not placed.
+    pub(super) fn why(&self, pod: &str) -> Option<&Unplaced> {
+        let mut unplaced = self.solution.unplaced.iter();
+        unplaced.find(|own| own.pod.name == pod)
+    }
+
+    /// Every pod has a place.
+    pub(super) fn all_placed(&self) -> Check {
+        match self.solution.unplaced.first() {
+            Some(own) => Err(format!("{} is not placed: {:?}", own.pod, own.reasons)),
+            None => Ok(()),
+        }
+    }
+
+    /// Exactly so many pods have a place.
+    pub(super) fn places(&self, count: usize) -> Check {
+        let placed = self.homes.len();
+        ensure(placed == count, || {
+            let first = self.solution.unplaced.first();
+            format!("{placed} pods are placed, not {count}: {first:?}")
+        })
+    }
+
+    /// These pods have a place, and these do not.
+    pub(super) fn placed(&self, placed: &[&str], not: &[&str]) -> Check {
+        for pod in placed {
+            self.home(pod)?;
+        }
+        match not.iter().find(|pod| self.homes.contains_key(**pod)) {
+            Some(pod) => Err(format!("{pod} is placed on {}", self.homes[*pod].name)),
+            None => Ok(()),
+        }
+    }
+
+    /// A pod has no place for this reason, in words that hold this.
+    pub(super) fn refused(&self, pod: &str, code: Code, words: &str) -> Check {
+        self.placed(&[], &[pod])?;
+        let reasons = self.why(pod).map(|own| own.reasons.clone());
+        let reasons = reasons.unwrap_or_default();
+        let told = |why: &outrigger::solve::Why| why.code == code && why.text.contains(words);
+        ensure(reasons.iter().any(told), || format!("{pod}: {reasons:?}"))
+    }
+
+    /// What a label of a pod's node will be; alternatives are joined by `|`, absence is empty.
+    pub(super) fn label(&self, pod: &str, key: &str) -> Result<String, String> {
+        let values = self.home(pod)?.labels.get(key_of(key));
+        let values = values.map(|values| values.iter().cloned().collect::<Vec<_>>());
+        Ok(values.unwrap_or_default().join("|"))
+    }
+
+    /// A label of a pod's node is sure to be this.
+    pub(super) fn has(&self, pod: &str, key: &str, value: &str) -> Check {
+        let label = self.label(pod, key)?;
+        ensure(label == value, || {
+            format!("{key} of {pod}'s node is {label:?}, not {value:?}")
+        })
+    }
+
+    /// These pods share a node.
+    pub(super) fn together(&self, pods: &[&str]) -> Check {
+        let mut homes = BTreeSet::new();
+        for pod in pods {
+            homes.insert(&self.home(pod)?.name);
+        }
+        ensure(homes.len() == 1, || format!("{pods:?} are on {homes:?}"))
+    }
+
+    /// No two of these pods share a node.
+    pub(super) fn apart(&self, pods: &[&str]) -> Check {
+        let mut homes = BTreeSet::new();
+        for pod in pods {
+            homes.insert(&self.home(pod)?.name);
+        }
+        ensure(homes.len() == pods.len(), || {
+            format!("{pods:?} are on {homes:?}")
+        })
+    }
+
+    /// A pod goes to a node of this name that exists.
+    pub(super) fn on(&self, pod: &str, node: &str) -> Check {
+        let name = &self.home(pod)?.name;
+        ensure(*name == format!("node {node}"), || {
+            format!("{pod} goes to {name}, not to node {node}")
+        })
+    }
+
+    /// So many nodes are to be made.
+    pub(super) fn makes(&self, count: usize) -> Check {
+        let made = self.solution.claims.len();
+        ensure(made == count, || {
+            let homes = self.homes.iter().map(|(pod, home)| (pod, &home.name));
+            let homes: Vec<_> = homes.collect();
+            format!("{made} new nodes, not {count}: {homes:?}")
+        })
+    }
+
+    /// The types that may be launched for a pod's node.
+    pub(super) fn types(&self, pod: &str) -> Result<Vec<&str>, String> {
+        Ok(self.home(pod)?.types.iter().map(String::as_str).collect())
+    }
+
+    /// The claim that a pod is part of.
+    pub(super) fn claim_of(&self, pod: &str) -> Result<&NewClaim, String> {
+        let mut claims = self.solution.claims.iter();
+        let has = |claim: &&NewClaim| claim.pods.iter().any(|key| key.name == pod);
+        let claim = claims.find(has);
+        claim.ok_or_else(|| format!("{pod} is part of no new node: {:?}", self.why(pod)))
+    }
+
+    /// The type that will be launched for a pod's node, if it can be had.
+    pub(super) fn first_type(&self, pod: &str) -> Result<&str, String> {
+        let claim = self.claim_of(pod)?;
+        Ok(claim.offerings[0].0.instance_type.as_str())
+    }
+}

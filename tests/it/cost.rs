@@ -1,0 +1,223 @@
+//! Holds what plans of plain pods cost against the least they can cost and what the greedy pays.
+//! It must not know how the solver comes to its answers.
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use jiff::Timestamp;
+use outrigger::catalog::Catalog;
+use outrigger::model::id::{NodeName, ObjectKey};
+use outrigger::model::instance::InstanceType;
+use outrigger::model::pod::{DaemonSet, Pod};
+use outrigger::model::pool::Pool;
+use outrigger::model::quantity::Resources;
+use outrigger::solve::{NewClaim, Solution, solve};
+use outrigger::state::snapshot::Room;
+use outrigger_bench::catalogs::{self, GIB, MIB};
+use outrigger_bench::greedy::{Greedy, greedy};
+use outrigger_bench::workloads::{self, Workload, diverse, pods};
+use proptest::prelude::{Strategy, any};
+use proptest::sample::{Index, select};
+use proptest::{collection, prop_assert, proptest};
+
+/// Sums of prices are not exact.
+pub(crate) const ABOUT: f64 = 1.0 + 1e-9;
+
+/// How many times what the greedy pays a plan may cost in small worlds at random.
+const DEARER_MAX: f64 = 1.5;
+
+/// A thousand plain pods, what they cost at least, and what a plan for them may cost.
+pub(crate) struct Plain {
+    pub(crate) name: &'static str,
+    pub(crate) build: fn() -> Workload,
+    /// In $/h. The linear program is not solved here: its crate takes too long to compile for a
+    /// test that is run all day (`tests/it/bound.rs` solves it).
+    pub(crate) bound: f64,
+    /// How many times the bound.
+    most: f64,
+}
+
+pub(crate) const PLAIN: [Plain; 4] = [
+    Plain {
+        name: "fake",
+        build: || workloads::fake(diverse::plain(1_000)),
+        bound: 217.0,
+        most: 1.01,
+    },
+    Plain {
+        name: "kwok",
+        build: || workloads::kwok(diverse::plain(1_000)),
+        bound: 18.05,
+        most: 1.05,
+    },
+    Plain {
+        name: "ec2-cmr",
+        build: || workloads::ec2_cmr(diverse::plain(1_000)),
+        bound: 25.88,
+        most: 1.09,
+    },
+    Plain {
+        name: "ec2-amd64-not-t",
+        build: || workloads::ec2_amd64_not_t(diverse::plain(1_000)),
+        bound: 25.88,
+        most: 1.07,
+    },
+];
+
+pub(crate) fn plan(workload: &Workload) -> Solution {
+    solve(&workload.snapshot(), Timestamp::UNIX_EPOCH)
+}
+
+pub(crate) fn cost(solution: &Solution) -> f64 {
+    let price = |claim: &NewClaim| claim.offerings[0].1.usd_per_h();
+    solution.claims.iter().map(price).sum()
+}
+
+pub(crate) fn near(got: f64, expect: f64, tolerance: f64) -> bool {
+    (got - expect).abs() <= tolerance
+}
+
+#[test]
+fn the_greedy_grows_claims_until_only_giants_fit() {
+    let workload = workloads::kwok((0..300).map(|at| pod(at, 1_000, GIB)).collect());
+    let got = greedy(&workload.snapshot(), &workload.pods);
+    // The first claim takes what the largest type holds, the second one the rest.
+    let giant = 256.0 * (0.025 + 0.001 * 2.0 * 1.073_741_824);
+    let expect = giant * (1.0 + 48.0 / 256.0);
+    let right = got.nodes == 2 && got.unplaced == 0 && near(got.usd_per_h, expect, 1e-6);
+    assert!(right, "{got:?}");
+    let too_large = workloads::kwok(vec![pod(0, 300_000, GIB)]);
+    let got = greedy(&too_large.snapshot(), &too_large.pods);
+    assert_eq!((got.nodes, got.unplaced), (0, 1));
+}
+
+#[test]
+fn plans_of_plain_pods_cost_little_more_than_their_bound() {
+    for Plain {
+        name,
+        build,
+        bound,
+        most,
+    } in PLAIN
+    {
+        let workload = build();
+        let solution = plan(&workload);
+        assert!(solution.unplaced.is_empty(), "{name}");
+        let cost = cost(&solution);
+        let greedy = greedy(&workload.snapshot(), &workload.pods).usd_per_h;
+        assert!(cost + 0.005 >= bound, "{name}: {cost} is below {bound}");
+        assert!(
+            cost <= most * bound,
+            "{name}: {cost} is above {most} times {bound}"
+        );
+        assert!(
+            cost <= ABOUT * greedy,
+            "{name}: {cost}, the greedy {greedy}"
+        );
+    }
+}
+
+#[test]
+fn workloads_are_what_their_names_say() {
+    let count = |workload: &Workload, is: fn(&Pod) -> bool| {
+        workload.pods.iter().filter(|pod| is(pod)).count()
+    };
+    for recipe in workloads::RECIPES
+        .iter()
+        .filter(|recipe| !recipe.name.ends_with("0000"))
+    {
+        let workload = (recipe.build)();
+        let named = recipe
+            .name
+            .rsplit('-')
+            .next()
+            .and_then(|last| last.parse().ok());
+        let expect = named.unwrap_or(1_000);
+        assert_eq!(workload.pods.len(), expect, "{}", recipe.name);
+        if recipe.name.contains("diverse") {
+            let spread = |key: fn(&str) -> bool| {
+                let pods = workload.pods.iter();
+                pods.filter(|pod| pod.spread.iter().any(|own| key(&own.topology_key)))
+                    .count()
+            };
+            let kinds = [
+                workload.pods.iter().filter(|pod| is_generic(pod)).count(),
+                spread(|key| key == "topology.kubernetes.io/zone"),
+                spread(|key| key == "kubernetes.io/hostname"),
+                count(&workload, |pod| !pod.affinity.is_empty()),
+                count(&workload, |pod| !pod.anti_affinity.is_empty()),
+            ];
+            assert_eq!(kinds, [expect / 5; 5], "{}", recipe.name);
+        }
+    }
+}
+
+#[test]
+fn the_standing_cluster_is_full_of_pods_that_may_be_where_they_are() {
+    let workload = workloads::standing::standing();
+    let running = workload.running.iter().flat_map(|it| &it.nodes);
+    assert_eq!(running.map(|(_, count)| count).sum::<u32>(), 100_000);
+    assert_eq!(workload.rooms.len(), 5_000);
+    let fits = |room: &Room| Resources::default().fit(&room.free);
+    assert!(workload.rooms.iter().all(fits));
+    for it in &workload.running {
+        let nodes: BTreeSet<&NodeName> = it.nodes.iter().map(|(node, _)| node).collect();
+        assert_eq!(nodes.len(), 500, "no two of them share a host");
+    }
+    let apart = |pod: &&Pod| !pod.anti_affinity.is_empty();
+    assert!(workload.pods.iter().any(|pod| !pod.spread.is_empty()));
+    assert!(workload.pods.iter().filter(apart).count() > 50);
+}
+
+fn is_generic(pod: &Pod) -> bool {
+    pod.spread.is_empty() && pod.affinity.is_empty() && pod.anti_affinity.is_empty()
+}
+
+fn pod(at: usize, cpu_milli: i64, memory: i64) -> Pod {
+    pods::plain(&format!("p{at:04}"), cpu_milli, memory)
+}
+
+// Worlds at random.
+
+/// Reading EC2's types takes long.
+static CATALOGS: LazyLock<[Catalog; 3]> =
+    LazyLock::new(|| [catalogs::fake(60), catalogs::kwok(), Catalog::shipped()]);
+
+fn a_catalog() -> impl Strategy<Value = Catalog> {
+    let picked = collection::vec(any::<Index>(), 1..40);
+    (0..CATALOGS.len(), picked).prop_map(|(of, picked)| {
+        let types: Vec<&InstanceType> = CATALOGS[of].types().collect();
+        Catalog::new(picked.iter().map(|at| (*at.get(&types)).clone()))
+    })
+}
+
+pub(crate) fn a_workload() -> impl Strategy<Value = Workload> {
+    let cpu = select(&[0, 100, 250, 900, 1500, 3500, 15_000][..]);
+    let memory = select(&[0, 100, 700, 2048, 9000, 28_000][..]);
+    let pods = collection::vec((cpu, memory, 1usize..30), 1..8);
+    (a_catalog(), pods, any::<bool>()).prop_map(|(catalog, pods, daemon)| {
+        let sizes = pods.iter();
+        let each = sizes.flat_map(|(cpu, memory, count)| vec![(*cpu, *memory * MIB); *count]);
+        let pods = each
+            .enumerate()
+            .map(|(at, (cpu, memory))| pod(at, cpu, memory));
+        let mut workload = Workload::new(catalog, Pool::new("p"), pods.collect());
+        let agent = DaemonSet {
+            key: ObjectKey::new("kube-system", "agent"),
+            template: pods::plain("agent", 50, 64 * MIB),
+        };
+        workload.daemon_sets.extend(daemon.then_some(agent));
+        workload
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_plan_of_plain_pods_is_much_dearer_than_the_greedy(workload in a_workload()) {
+        let solution = plan(&workload);
+        let Greedy { usd_per_h, unplaced, .. } = greedy(&workload.snapshot(), &workload.pods);
+        let own = cost(&solution);
+        prop_assert!(solution.unplaced.len() == unplaced);
+        prop_assert!(own <= DEARER_MAX * usd_per_h, "{own}, and the greedy has {usd_per_h}");
+    }
+}

@@ -1,0 +1,309 @@
+//! What overlays change: what is planned, by way of the state and its snapshots, and nothing that
+//! is said of cost. It must not know how overlays are written, nor how a catalog is changed.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use outrigger::catalog::Catalog;
+use outrigger::model::claim::{ClaimRecord, Phase};
+use outrigger::model::cluster::Cluster;
+use outrigger::model::id::ObjectKey;
+use outrigger::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
+use outrigger::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE, POOL, ZONE};
+use outrigger::model::node::Node;
+use outrigger::model::object::Object;
+use outrigger::model::overlay::{Overlay, PriceAdjustment};
+use outrigger::model::pod::Pod;
+use outrigger::model::pool::Pool;
+use outrigger::model::requirement::Requirement;
+use outrigger::plan::{Plan, provision};
+use outrigger::solve::{Code, solve};
+use outrigger::state::State;
+use outrigger::state::ledger::Claim;
+use outrigger::state::snapshot::Host;
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+/// A device that no type of the catalog has.
+const DEVICE: &str = "example.com/device";
+/// Two types of one size, at 0.096 and 0.1008 $/h on demand.
+const TYPES: [&str; 2] = ["m6i.large", "m7i.large"];
+
+/// A pool that buys on demand, of these two types.
+fn pool(name: &str) -> Pool {
+    let mut pool = Pool::new(name);
+    let on_demand = Requirement::is_in(["on-demand"]);
+    pool.requirements.add(CAPACITY_TYPE, on_demand);
+    pool.requirements
+        .add(ZONE, Requirement::is_in(["us-east-1a"]));
+    pool
+}
+
+fn overlay(label: (&str, &str)) -> Overlay {
+    let mut own = Overlay {
+        name: label.1.to_owned(),
+        ..Overlay::default()
+    };
+    own.requirements.add(label.0, Requirement::is_in([label.1]));
+    own
+}
+
+/// One that adjusts prices.
+fn priced(label: (&str, &str), adjustment: &str) -> Overlay {
+    Overlay {
+        price: PriceAdjustment::parse(adjustment).ok(),
+        ..overlay(label)
+    }
+}
+
+/// One that adds so many devices to the first type.
+fn devices(amount: i64) -> Overlay {
+    Overlay {
+        capacity: [(DEVICE.to_owned(), amount)].into(),
+        ..overlay((INSTANCE_TYPE, TYPES[0]))
+    }
+}
+
+fn cluster(overlays: Vec<Overlay>) -> Arc<Cluster> {
+    Arc::new(Cluster {
+        pools: vec![pool("general")],
+        overlays,
+        ..Cluster::default()
+    })
+}
+
+fn catalog() -> Arc<Catalog> {
+    let shipped = Catalog::shipped();
+    let types = TYPES.map(|name| shipped.get(name).expect("it ships").clone());
+    Arc::new(Catalog::new(types))
+}
+
+/// A pod that waits, and how many devices it asks for.
+fn pod(name: &str, devices: i64) -> Object {
+    let mut pod = Pod {
+        key: ObjectKey::new("default", name),
+        unschedulable: true,
+        ..Pod::default()
+    };
+    pod.requests.cpu_milli = 100;
+    pod.requests.pods = 1;
+    if devices > 0 {
+        pod.requests.extended.insert(DEVICE.to_owned(), devices);
+    }
+    Object::Pod(Box::new(pod))
+}
+
+fn offline(cluster: Arc<Cluster>, pods: Vec<Object>) -> State {
+    State::offline(cluster, catalog(), pods, NOW)
+}
+
+fn planned(state: &State) -> Plan {
+    let plan = provision(&state.snapshot(NOW), NOW);
+    assert_eq!(plan.findings, Vec::<String>::new());
+    plan
+}
+
+/// A claim of the first type, launched where `node` names its node.
+fn claim(node: Option<&str>) -> Claim {
+    let record = ClaimRecord {
+        id: "c".into(),
+        installation: "tests".into(),
+        cluster: "one".into(),
+        pool: "general".into(),
+        node_class: None,
+        created: NOW,
+        expire_after: None,
+        termination_grace_period: None,
+        pool_hash: String::new(),
+        node_class_hash: String::new(),
+        startup_taints: Vec::new(),
+        reason: String::new(),
+        command_id: String::new(),
+    };
+    let mut claim = Claim::new(record, Phase::Planned, NOW);
+    let offering = OfferingKey {
+        instance_type: TYPES[0].into(),
+        zone: "us-east-1a".into(),
+        capacity_type: CapacityType::OnDemand,
+    };
+    let Some(node) = node else {
+        claim.offerings = vec![offering];
+        return claim;
+    };
+    claim.phase = Phase::Launched;
+    claim.node = Some(node.into());
+    claim.instance = Some(Instance {
+        id: format!("i-{node}").as_str().into(),
+        offering,
+        state: InstanceState::Running,
+        launched: NOW,
+        tags: Default::default(),
+    });
+    claim
+}
+
+/// Overlays, the type that is then planned first, and what is said of its price: the provider's.
+#[test]
+fn prices_decide_which_type_is_planned_and_are_not_what_is_paid() {
+    let rows = [
+        (vec![], TYPES[0], 0.096),
+        (
+            vec![priced((INSTANCE_TYPE, TYPES[1]), "-50%")],
+            TYPES[1],
+            0.1008,
+        ),
+        (
+            vec![priced((INSTANCE_TYPE, TYPES[0]), "+1")],
+            TYPES[1],
+            0.1008,
+        ),
+        (
+            vec![priced((INSTANCE_TYPE, TYPES[1]), "-1%")],
+            TYPES[0],
+            0.096,
+        ),
+        (vec![priced((POOL, "general"), "-50%")], TYPES[0], 0.096),
+    ];
+    for (overlays, expect, paid) in rows {
+        let state = offline(cluster(overlays.clone()), vec![pod("a", 0)]);
+        let plan = planned(&state);
+        let [launch] = plan.launches.as_slice() else {
+            panic!("one node: {plan:?}");
+        };
+        let (first, price) = &launch.offerings[0];
+        let found = (first.instance_type.as_str(), price.usd_per_h());
+        assert_eq!(found, (expect, paid), "{overlays:?}");
+
+        // What stands already costs what the provider says, too.
+        let mut node = Node {
+            name: "n".into(),
+            ..Node::default()
+        };
+        for (key, value) in [
+            (INSTANCE_TYPE, expect),
+            (ZONE, "us-east-1a"),
+            (CAPACITY_TYPE, "on-demand"),
+        ] {
+            node.labels.insert(key.to_owned(), value.to_owned());
+        }
+        let mut state = state;
+        state.objects.apply(Object::Node(Box::new(node)), NOW);
+        assert_eq!(state.cost(), paid, "{overlays:?}");
+    }
+}
+
+/// Devices of one pool's types alone: the pod goes there, and the types of the other are as they
+/// were.
+#[test]
+fn an_overlay_about_one_pool_leaves_the_others_alone() {
+    for (one, other) in [("general", "other"), ("other", "general")] {
+        let cluster = Cluster {
+            pools: vec![pool("general"), pool("other")],
+            overlays: vec![Overlay {
+                capacity: [(DEVICE.to_owned(), 1)].into(),
+                ..overlay((POOL, one))
+            }],
+            ..Cluster::default()
+        };
+        let state = offline(Arc::new(cluster), vec![pod("a", 1)]);
+        let snapshot = state.snapshot(NOW);
+        assert_eq!(snapshot.catalog_of(&other.into()), snapshot.catalog);
+        let plan = planned(&state);
+        let pools: Vec<&str> = plan.launches.iter().map(|own| own.pool.as_str()).collect();
+        assert_eq!(pools, [one]);
+    }
+}
+
+/// Overlays that add devices, and how many nodes three pods with a device each then get.
+#[test]
+fn devices_of_an_overlay_carry_pods() {
+    for (overlays, nodes) in [
+        (vec![], 0),
+        (vec![devices(0)], 0),
+        (vec![devices(1)], 3),
+        (vec![devices(2)], 2),
+        (vec![devices(3)], 1),
+    ] {
+        let pods = ["a", "b", "c"].map(|name| pod(name, 1)).to_vec();
+        let state = offline(cluster(overlays.clone()), pods);
+        let plan = planned(&state);
+        assert_eq!(plan.launches.len(), nodes, "{overlays:?}");
+        let lost = if nodes == 0 { 3 } else { 0 };
+        assert_eq!(plan.unplaced.len(), lost, "{overlays:?}");
+        let offerings = plan.launches.iter().flat_map(|own| &own.offerings);
+        for (offering, _) in offerings {
+            assert_eq!(offering.instance_type.as_str(), TYPES[0]);
+        }
+    }
+}
+
+/// What comes may be counted on before its node says what it has: as a claim, and as a node whose
+/// device plugin does not run yet.
+#[test]
+fn devices_of_what_is_coming_are_counted_on_once() {
+    for node in [None, Some("n")] {
+        let mut state = State::default();
+        state.stock(catalog());
+        state.configure(cluster(vec![devices(2)]));
+        let own = claim(node);
+        let host = match node {
+            None => Host::Claim("c".into()),
+            Some(name) => Host::Node(name.into()),
+        };
+        state.ledger.insert(own);
+        if let Some(name) = node {
+            let node = Node {
+                name: name.into(),
+                provider_id: format!("aws:///us-east-1a/i-{name}"),
+                ready: true,
+                ..Node::default()
+            };
+            state.objects.apply(Object::Node(Box::new(node)), NOW);
+        }
+        for name in ["a", "b", "c"] {
+            state.objects.apply(pod(name, 1), NOW);
+        }
+        let plan = planned(&state);
+        let taken: Vec<(&Host, usize)> = plan.placed.iter().map(|(h, p)| (h, p.len())).collect();
+        assert_eq!(taken, [(&host, 2)]);
+        assert_eq!(plan.launches.len(), 1);
+        let usage = &state.snapshot(NOW).usage["general"];
+        assert_eq!(usage.capacity.get(DEVICE), 2, "{node:?}");
+    }
+}
+
+/// A limit of devices, and how many of three nodes with one device each it allows.
+#[test]
+fn devices_of_an_overlay_count_towards_limits() {
+    for (most, nodes) in [(0, 0), (2, 2), (3, 3)] {
+        let mut limited = Cluster::clone(&cluster(vec![devices(1)]));
+        limited.pools[0].limits.capacity = vec![(DEVICE.to_owned(), most)];
+        let pods = ["a", "b", "c"].map(|name| pod(name, 1)).to_vec();
+        let state = offline(Arc::new(limited), pods);
+        let plan = planned(&state);
+        assert_eq!(plan.launches.len(), nodes, "{most}");
+        assert_eq!(plan.unplaced.len(), 3 - nodes, "{most}");
+    }
+}
+
+/// Overlays follow the configuration and the catalog, whichever comes last.
+#[test]
+fn overlays_are_those_of_the_last_configuration_and_catalog() {
+    let mut state = State::default();
+    state.objects.apply(pod("a", 1), NOW);
+    let found = |state: &State| {
+        let solution = solve(&state.snapshot(NOW), NOW);
+        let codes = solution.unplaced.iter().flat_map(|own| &own.reasons);
+        assert!(codes.clone().all(|why| why.code != Code::NoPool));
+        (solution.claims.len(), solution.unplaced.len())
+    };
+    state.configure(cluster(vec![devices(1)]));
+    assert_eq!(found(&state), (0, 1), "nothing is sold");
+    state.stock(catalog());
+    assert_eq!(found(&state), (1, 0));
+    state.configure(cluster(vec![]));
+    assert_eq!(found(&state), (0, 1), "the overlay is gone");
+    state.configure(cluster(vec![devices(1)]));
+    assert_eq!(found(&state), (1, 0));
+    state.stock(Arc::new(Catalog::default()));
+    assert_eq!(found(&state), (0, 1), "nothing is sold any more");
+}

@@ -1,0 +1,281 @@
+//! Small clusters, and what the solver has to make of each. It must not know how it comes to its
+//! answers.
+
+use jiff::SignedDuration;
+use outrigger::catalog::Catalog;
+use outrigger::model::id::{ClaimId, ObjectKey};
+use outrigger::model::instance::{CapacityType, OfferingKey};
+use outrigger::model::labels::{ARCH, Labels, POOL, ZONE};
+use outrigger::model::pod::DaemonSet;
+use outrigger::model::pool::{Limits, Pool};
+use outrigger::model::quantity::Resources;
+use outrigger::model::requirement::{Requirement, Requirements};
+use outrigger::model::taint::{Effect, Taint};
+use outrigger::solve::{Code, NewClaim, Solution};
+use outrigger::state::snapshot::Host;
+
+use super::check::check;
+use super::sites::of_offering;
+use super::world::{GIB, MIB, NOW, World, kwok_like, pod, pods, room, taint, world};
+
+fn cost(solution: &Solution) -> f64 {
+    let price = |claim: &NewClaim| claim.offerings[0].1.usd_per_h();
+    solution.claims.iter().map(price).sum()
+}
+
+/// Asserts that the only pod is unplaced for this reason, in the pool's words.
+fn check_no(world: &World, code: Code, words: &str) {
+    let solution = world.solve();
+    let why = &solution.unplaced.first().expect("an unplaced pod").reasons[0];
+    assert_eq!(why.code, code, "{why:?}");
+    assert!(
+        why.text.contains(words),
+        "{:?} is not in {:?}",
+        words,
+        why.text
+    );
+    check(world, &solution).expect("a sound plan");
+}
+
+#[test]
+fn a_plan_costs_little_more_than_its_bound() {
+    let mut world = world();
+    world.pods = pods("small", 500, 900, 3100 * MIB);
+    world.pods.extend(pods("large", 500, 3500, 28 * GIB));
+    let solution = world.solve();
+    check(&world, &solution).expect("a sound plan");
+    assert!(solution.unplaced.is_empty());
+    let (cost, nodes) = (cost(&solution), solution.claims.len());
+    // No plan costs less than 71.66 $/h: so much do the requests cost at the price of a unit.
+    assert!(cost <= 72.5 && nodes <= 11, "{cost} $/h, {nodes} nodes");
+}
+
+#[test]
+fn a_pool_says_why_not() {
+    let mut world = world();
+    world.pods = vec![pod("p", 400_000, GIB)];
+    check_no(
+        &world,
+        Code::Resources,
+        "needs cpu 400; the largest type that fits the rest, ",
+    );
+    check_no(&world, Code::Resources, "has 255.9");
+    world.pods[0] = pod("p", 4000, GIB);
+    world.pool().limits.capacity = vec![("cpu".to_owned(), 100_000)];
+    let used = world.usage.entry("general".into()).or_default();
+    used.capacity.cpu_milli = 96_000;
+    let limit = "cpu limit 100 leaves 4, the smallest fitting type has 8";
+    check_no(&world, Code::Limit, limit);
+    world.pool().limits = Limits::default();
+    world.pool().limits.nodes = Some(0);
+    check_no(&world, Code::Limit, "nodes limit 0 is reached");
+    world.pool().limits.nodes = None;
+    world.pool().taints = vec![Taint {
+        value: "gpu".to_owned(),
+        ..taint("team", Effect::NoSchedule)
+    }];
+    check_no(&world, Code::Taint, "does not tolerate team=gpu:NoSchedule");
+    world.pool().taints.clear();
+    world.pods[0].node_selector = Labels::from([("disk".to_owned(), "fast".to_owned())]);
+    check_no(
+        &world,
+        Code::Requirements,
+        "disk: wanted in [fast], but the label is not defined",
+    );
+    world.pods[0].node_selector = Labels::from([(ARCH.to_owned(), "arm64".to_owned())]);
+    check_no(
+        &world,
+        Code::Requirements,
+        "kubernetes.io/arch: wanted in [arm64], which no",
+    );
+    world.pods[0].node_selector = Labels::from([(ZONE.to_owned(), "e".to_owned())]);
+    check_no(
+        &world,
+        Code::Offering,
+        "none is offered with topology.kubernetes.io/zone in [e]",
+    );
+    world.pods[0].node_selector = Labels::from([(ZONE.to_owned(), "a".to_owned())]);
+    for it in world.catalog.types() {
+        let key = OfferingKey {
+            instance_type: it.name.clone(),
+            zone: "a".into(),
+            capacity_type: CapacityType::OnDemand,
+        };
+        world.holds.hold(key, NOW + SignedDuration::from_mins(3));
+    }
+    check_no(
+        &world,
+        Code::HeldDown,
+        "held down: c-128x-amd64 a on-demand",
+    );
+    world.cluster.pools.clear();
+    check_no(&world, Code::NoPool, "no pool");
+}
+
+#[test]
+fn a_pod_that_is_not_understood_is_not_placed() {
+    let mut world = world();
+    world.rooms = vec![room("n", pod("", 9000, GIB).requests)];
+    world.pods = vec![pod("p", 1, 1)];
+    world.pods[0].defects = vec!["cpu \"x\" is not a quantity".to_owned()];
+    check_no(&world, Code::Malformed, "is not a quantity");
+    world.pods[0].defects.clear();
+    let name = "kubernetes.io/hostname".to_owned();
+    world.pods[0].node_selector = Labels::from([(name, "other".to_owned())]);
+    check_no(&world, Code::Restricted, "kubernetes.io/hostname");
+    world.pods[0].node_selector.clear();
+    let term = Requirements::from_iter([("karpenter.sh/x", Requirement::exists())]);
+    world.pods[0].node_affinity = vec![term];
+    check_no(&world, Code::Restricted, "karpenter.sh");
+}
+
+#[test]
+fn rooms_are_filled_before_nodes_are_made() {
+    let mut world = world();
+    let free = Resources {
+        cpu_milli: 2000,
+        memory: 8 * GIB,
+        pods: 10,
+        ..Resources::default()
+    };
+    world.rooms = ["a", "b", "c", "d"]
+        .map(|name| room(name, free.clone()))
+        .to_vec();
+    world.rooms[0].taints = vec![taint("x", Effect::NoExecute)];
+    world.rooms[1].taints = vec![taint("x", Effect::PreferNoSchedule)];
+    world.rooms[2]
+        .host_ports
+        .insert(("TCP".to_owned(), String::new(), 80));
+    world.rooms[3].initialized = false;
+    world.pods = pods("p", 4, 1000, GIB);
+    for pod in &mut world.pods {
+        pod.host_ports
+            .insert(("TCP".to_owned(), "10.0.0.1".to_owned(), 80));
+    }
+    let solution = world.solve();
+    check(&world, &solution).expect("a sound plan");
+    let hosts: Vec<String> = solution
+        .placed
+        .iter()
+        .map(|(host, _)| host.to_string())
+        .collect();
+    assert_eq!(hosts, ["node b", "node d"]);
+    assert_eq!(solution.claims.len(), 2, "host ports are bound once a node");
+}
+
+#[test]
+fn a_pool_of_higher_weight_comes_first_and_prefer_no_schedule_is_a_wish() {
+    let mut world = world();
+    world.cluster.pools.push(Pool {
+        weight: 10,
+        ..Pool::new("second")
+    });
+    world.pods = pods("p", 3, 1000, GIB);
+    let pool = |world: &World| world.solve().claims[0].pool.to_string();
+    assert_eq!(pool(&world), "second");
+    world.cluster.pools[1].taints = vec![taint("x", Effect::PreferNoSchedule)];
+    assert_eq!(pool(&world), "general");
+    world.cluster.pools.remove(0);
+    assert_eq!(pool(&world), "second");
+    assert!(world.solve().unplaced.is_empty());
+}
+
+#[test]
+fn daemons_are_counted_where_they_will_run() {
+    let mut world = world();
+    world.catalog = Catalog::new(kwok_like("amd64", &[1, 2], &["a", "b", "c", "d"]));
+    world.daemons = vec![DaemonSet {
+        key: ObjectKey::new("kube-system", "agent"),
+        template: pod("agent", 500, GIB),
+    }];
+    world.pods = vec![pod("p", 500, GIB / 2)];
+    let solution = world.solve();
+    check(&world, &solution).expect("a sound plan");
+    assert_eq!(
+        solution.claims[0].offerings[0].0.instance_type.as_str(),
+        "c-2x-amd64"
+    );
+    assert_eq!(solution.claims[0].requests.cpu_milli, 1000);
+    assert_eq!(solution.claims[0].requests.pods, 2);
+    world.daemons[0].template.node_selector = Labels::from([(POOL.to_owned(), "x".to_owned())]);
+    let solution = world.solve();
+    assert_eq!(
+        solution.claims[0].offerings[0].0.instance_type.as_str(),
+        "c-1x-amd64"
+    );
+}
+
+#[test]
+fn an_alternative_is_taken_where_the_first_cannot_be() {
+    let mut world = world();
+    world.pods = vec![pod("p", 1000, GIB)];
+    let term = |zone: &str| Requirements::from_iter([(ZONE, Requirement::is_in([zone]))]);
+    world.pods[0].node_affinity = vec![term("nowhere"), term("c")];
+    let solution = world.solve();
+    check(&world, &solution).expect("a sound plan");
+    let all = &solution.claims[0].offerings;
+    assert!(all.iter().all(|(key, _)| key.zone.as_str() == "c"));
+}
+
+#[test]
+fn nothing_breaks_on_extreme_amounts() {
+    let extremes = [i64::MIN, -1, 0, 1, i64::MAX];
+    for cpu in extremes {
+        for memory in extremes {
+            let mut world = world();
+            world.pods = pods("p", 3, cpu, memory);
+            world.pods[2].requests.pods = memory;
+            world.pods[1]
+                .requests
+                .extended
+                .insert("x/y".to_owned(), cpu);
+            world.rooms = vec![room("n", world.pods[1].requests.clone())];
+            world.daemons = vec![DaemonSet {
+                key: ObjectKey::new("d", "d"),
+                template: pod("d", memory, cpu),
+            }];
+            world.pool().limits.capacity = vec![("cpu".to_owned(), memory)];
+            let used = world.usage.entry("general".into()).or_default();
+            (used.capacity.cpu_milli, used.nodes) = (cpu, usize::MAX);
+            let solution = world.solve();
+            let placed = solution.placed.iter().map(|(_, pods)| pods.len());
+            let claimed = solution.claims.iter().map(|claim| claim.pods.len());
+            assert_eq!(
+                placed.chain(claimed).sum::<usize>() + solution.unplaced.len(),
+                3
+            );
+        }
+    }
+}
+
+/// The world after all its claims were launched as what is cheapest, before a pod is bound.
+fn launched(world: &World, solution: &Solution) -> World {
+    let mut after = world.clone();
+    for (at, claim) in solution.claims.iter().enumerate() {
+        let key = &claim.offerings[0].0;
+        let pool = world.cluster.pool(claim.pool.as_str()).expect("a pool");
+        let it = world.catalog.get(key.instance_type.as_str());
+        let name = format!("c{at:03}");
+        let variant = of_offering(world, pool, key, &claim.labels, &name).expect("a node");
+        let mut room = room("", variant.free);
+        room.host = Host::Claim(ClaimId::from(name));
+        room.labels = Requirements::from_labels(&variant.labels).into();
+        room.taints.clone_from(&pool.taints);
+        room.initialized = false;
+        after.rooms.push(room);
+        let used = after.usage.entry(claim.pool.clone()).or_default();
+        used.nodes += 1;
+        used.capacity.add(&it.expect("a type").capacity);
+    }
+    after
+}
+
+#[test]
+fn pods_that_wait_for_their_nodes_need_no_others() {
+    let mut world = world();
+    world.pods = pods("small", 500, 900, 3100 * MIB);
+    world.pods.extend(pods("large", 500, 3500, 28 * GIB));
+    let after = launched(&world, &world.solve()).solve();
+    assert_eq!(after.claims, vec![]);
+    assert!(after.unplaced.is_empty());
+}

@@ -1,0 +1,143 @@
+//! What has to hold of every plan for every world. It must not know what worlds are made of.
+
+use outrigger::model::cluster::PreferencePolicy;
+use outrigger::model::pod::Pod;
+use outrigger::model::pool::Limits;
+use outrigger::model::taint::Effect;
+use outrigger::solve::{NewClaim, Solution};
+use proptest::prelude::{ProptestConfig, Strategy, any};
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use proptest::{prop_assert, prop_assert_eq, proptest};
+
+use super::check::{check, check_in};
+use super::left::Complete;
+use super::naive::naive;
+use super::parts::{ALL, OFF, Part, TOGETHER, without};
+use super::random::a_world;
+use super::world::World;
+
+proptest! {
+    #[test]
+    fn every_plan_keeps_the_rules(world in a_world(OFF)) {
+        let solution = world.solve();
+        let checked = check(&world, &solution);
+        prop_assert!(checked.is_ok(), "{:?}\n{:#?}", checked, solution);
+    }
+
+    /// A wish that is to be passed over is as good as none.
+    #[test]
+    fn ignored_wishes_change_nothing(mut world in a_world(OFF)) {
+        world.cluster.scheduling.preferences = PreferencePolicy::Ignore;
+        let wishes = [Part::SoftSpread, Part::PreferredNodes, Part::PreferredPods];
+        let solution = world.solve();
+        prop_assert_eq!(without(world, &wishes).solve(), solution);
+    }
+
+    #[test]
+    fn the_same_input_in_any_order_gives_the_same_plan(
+        world in a_world(OFF),
+        seed in any::<u64>(),
+    ) {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut other = world.clone();
+        random.shuffle(&mut other.pods);
+        random.shuffle(&mut other.rooms);
+        random.shuffle(&mut other.residents);
+        random.shuffle(&mut other.daemons);
+        random.shuffle(&mut other.cluster.pools);
+        for pods in other.promised.values_mut() {
+            random.shuffle(pods);
+        }
+        prop_assert_eq!(world.solve(), other.solve());
+    }
+
+    /// Only as long as no pod's place depends on another's.
+    #[test]
+    fn what_a_plan_leaves_it_leaves_for_good(world in a_world(OFF)) {
+        let mut world = without(world, TOGETHER);
+        for pool in &mut world.cluster.pools {
+            pool.limits = Limits::default();
+        }
+        let solution = world.solve();
+        let left = |pod: &Pod| solution.unplaced.iter().any(|unplaced| unplaced.pod == pod.key);
+        world.pods.retain(left);
+        world.rooms.clear();
+        let again = world.solve();
+        prop_assert_eq!(again.unplaced, solution.unplaced);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// The checker accepts plans that are right, whatever the worlds are made of.
+    #[test]
+    fn a_naive_plan_keeps_the_rules(world in a_world(&[Part::UnsettledRooms])) {
+        let (solution, order) = naive(&world);
+        let checked = check_in(&world, &solution, &order, Complete::Claims);
+        prop_assert!(checked.is_ok(), "{:?}\n{:#?}", checked, solution);
+    }
+}
+
+/// What a plan costs per hour, the price of nodes included.
+fn cost(world: &World, solution: &Solution) -> f64 {
+    let each = world.cluster.scheduling.node_price.usd_per_h();
+    let price = |claim: &NewClaim| claim.offerings[0].1.usd_per_h() + each;
+    solution.claims.iter().map(price).sum()
+}
+
+/// Of all worlds together: it leaves no more pods out, and where it leaves as many, its nodes cost
+/// no more. Weights and wishes, for which it may pay, are left aside, and so are rooms of which
+/// the naive plan cannot know what they become.
+#[test]
+fn the_solver_does_no_worse_than_a_naive_plan() {
+    const ASIDE: &[Part] = &[
+        Part::SoftSpread,
+        Part::PreferredNodes,
+        Part::PreferredPods,
+        Part::UnsettledRooms,
+    ];
+    let (mut runner, worlds) = (TestRunner::deterministic(), a_world(OFF));
+    let (mut left, mut costs) = ((0, 0), (0.0, 0.0));
+    for _ in 0..150 {
+        let drawn = worlds.new_tree(&mut runner).expect("a world").current();
+        let mut world = without(drawn, ASIDE);
+        for pool in &mut world.cluster.pools {
+            pool.weight = 0;
+            pool.taints
+                .retain(|taint| taint.effect != Effect::PreferNoSchedule);
+        }
+        let (own, other) = (world.solve(), naive(&world).0);
+        left = (left.0 + own.unplaced.len(), left.1 + other.unplaced.len());
+        if own.unplaced.len() == other.unplaced.len() {
+            costs = (costs.0 + cost(&world, &own), costs.1 + cost(&world, &other));
+        }
+    }
+    assert!(
+        left.0 <= left.1,
+        "{} pods are left out, not {}",
+        left.0,
+        left.1
+    );
+    assert!(costs.0 <= costs.1, "{} $/h, not {}", costs.0, costs.1);
+}
+
+/// Worlds at random have everything in them often enough.
+#[test]
+fn every_part_is_drawn() {
+    const WORLDS: usize = 200;
+    let (mut runner, worlds) = (TestRunner::deterministic(), a_world(&[]));
+    let mut draw = || worlds.new_tree(&mut runner).expect("a world").current();
+    let worlds: Vec<World> = (0..WORLDS).map(|_| draw()).collect();
+    for part in ALL {
+        let with = worlds
+            .iter()
+            .filter(|world| without((*world).clone(), &[*part]) != **world);
+        let count = with.count();
+        assert!(
+            count * 20 >= WORLDS,
+            "{part:?} is in {count} of {WORLDS} worlds"
+        );
+    }
+}
