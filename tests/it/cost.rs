@@ -48,7 +48,7 @@ pub(crate) const PLAIN: [Plain; 4] = [
         name: "kwok",
         build: || workloads::kwok(diverse::plain(1_000)),
         bound: 18.05,
-        most: 1.05,
+        most: 1.04,
     },
     Plain {
         name: "ec2-cmr",
