@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::engine::command::{Command, NodePatch};
 use crate::engine::work::{FlightKind, Step};
 use crate::model::claim::Phase;
-use crate::model::id::{ClaimId, PodKey};
+use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::labels::{
     CAPACITY_TYPE, CLAIM, DO_NOT_SYNC_TAINTS, INITIALIZED, INITIALIZED_AT, NODE_CLASS_HASH,
     POOL_HASH, REGISTERED, TAINT_UNREGISTERED,
@@ -25,6 +25,8 @@ use crate::state::survey::node_labels;
 /// A Node that vanished while its instance runs was deleted by someone: the instance follows after
 /// this long, in case the Node comes back.
 const NODE_MISSED_MAX: SignedDuration = SignedDuration::from_secs(60);
+/// While pods are bound to it, it is looked at again so often.
+const PODS_LEFT_AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
 /// Nodes are listed once more before an instance ends for want of one, and again after this long
 /// if that listing does not come.
@@ -294,6 +296,7 @@ impl Engine {
             return true;
         };
         let present = self.node_of(claim).is_some();
+        let bound = claim.node.clone().filter(|name| self.has_pods(name));
         let work = self.works.entry(id.clone()).or_default();
         if present {
             (work.node_missed, work.overdue) = (None, None);
@@ -303,9 +306,19 @@ impl Engine {
         let due = self.deadline(since, NODE_MISSED_MAX);
         if due > now {
             self.wake_at(due, "a node has vanished");
+        } else if bound.is_some_and(|name| !self.looking.gone_nodes.contains(&name)) {
+            // The node may be there and the listing lack it: its pods say so. It is asked for.
+            let again = self.deadline(now, PODS_LEFT_AGAIN);
+            self.wake_at(again, "pods are bound to a node that has vanished");
         } else if self.is_ready() && self.looked_again(id, now) {
             self.end(id, Reason::Orphaned, now);
         }
         true
+    }
+
+    /// Whether pods are bound to a node that have not ended, daemons and mirrors aside.
+    fn has_pods(&self, node: &NodeName) -> bool {
+        let mut pods = self.state.objects.pods_on(node.as_str());
+        pods.any(Pod::occupies_node)
     }
 }
