@@ -81,24 +81,35 @@ fn fake_type(cpu: i64) -> InstanceType {
     }
 }
 
-/// The 72 linear types that the rival was measured with on a real control plane: 2, 4 or 8 GiB a
-/// core, amd64 and arm64, 0.025 $ a core and 0.001 $ a gigabyte, spot at 0.7 of that.
+/// The linear types of the rival's measure, as instance types.
 pub fn kwok() -> Catalog {
+    parse("kwok types", &linear_types().to_string()).expect("a catalog")
+}
+
+/// The 72 linear types that the rival was measured with on a real control plane, in the format
+/// of its kwok provider: 2, 4 or 8 GiB a core, amd64 and arm64, spot at 0.7 of the price.
+pub fn linear_types() -> Value {
     const CPUS: [i64; 12] = [1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256];
     let families = [("c", 2), ("s", 4), ("m", 8)];
     let arches = ["amd64", "arm64"];
     let mut types = Vec::new();
     for cpu in CPUS {
         for (family, ratio) in families {
-            types.extend(arches.map(|arch| kwok_type(cpu, family, ratio, arch)));
+            types.extend(arches.map(|arch| linear_type(cpu, family, ratio, arch)));
         }
     }
-    parse("kwok types", &Value::Array(types).to_string()).expect("a catalog")
+    Value::Array(types)
 }
 
+/// On-demand price of a linear type of so many cores, with so many GiB to each: 0.025 $ a core and
+/// 0.001 $ a 10⁹ bytes.
 #[expect(clippy::cast_precision_loss, reason = "a price")]
-fn kwok_type(cpu: i64, family: &str, ratio: i64, arch: &str) -> Value {
-    let price = 0.025 * cpu as f64 + 0.001 * (cpu * ratio * GIB) as f64 / 1e9;
+pub fn linear_price(cpu: i64, ratio: i64) -> f64 {
+    0.025 * cpu as f64 + 0.001 * (cpu * ratio * GIB) as f64 / 1e9
+}
+
+fn linear_type(cpu: i64, family: &str, ratio: i64, arch: &str) -> Value {
+    let price = linear_price(cpu, ratio);
     let mut offerings = Vec::new();
     for zone in ["test-zone-a", "test-zone-b", "test-zone-c", "test-zone-d"] {
         for (capacity_type, share) in [("spot", 0.7), ("on-demand", 1.0)] {
@@ -106,6 +117,7 @@ fn kwok_type(cpu: i64, family: &str, ratio: i64, arch: &str) -> Value {
                 |key: &str, value: &str| json!({"key": key, "operator": "In", "values": [value]});
             offerings.push(json!({
                 "Price": price * share,
+                "Available": true,
                 "Requirements": [
                     one("karpenter.sh/capacity-type", capacity_type),
                     one("topology.kubernetes.io/zone", zone),

@@ -56,7 +56,7 @@ use crate::model::labels::Labels;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::solve::cells::Cells;
-use crate::solve::fill::Part;
+use crate::solve::fill::{Part, rows_in};
 use crate::solve::ground::{Ground, Opened, Packed};
 use crate::solve::host::Hosts;
 use crate::solve::problem::Problem;
@@ -464,10 +464,8 @@ fn claim(
     let shelf = &packed.shelves[opened.shelf];
     let variety = Variety::of(shelf, scheduling.min_values);
     let parts: &[Part] = &opened.claim.parts;
-    let mut rows: Vec<usize> = parts.iter().map(|(lot, _)| packed.lots[*lot].row).collect();
-    rows.sort_unstable();
-    rows.dedup();
-    let rows: Vec<&Row> = rows.into_iter().map(|row| &packed.rows[row]).collect();
+    let rows = rows_in(&packed.lots, parts).into_iter();
+    let rows: Vec<&Row> = rows.map(|row| &packed.rows[row]).collect();
     let whole = choose::sum(&packed.lots, parts);
     let before = ledgers[opened.shelf].clone();
     let (offerings, types) = choose::offerings(

@@ -1,4 +1,4 @@
-//! The labels of an EC2 instance type, as requirements, and the labels every type defines.
+//! The labels of an EC2 instance type, as requirements.
 //! It must not know prices, nor the settings of a node class (spec/aws.md §4.2).
 
 use std::collections::BTreeSet;
@@ -7,46 +7,6 @@ use crate::catalog::shape::Shape;
 use crate::model::instance::Offering;
 use crate::model::labels;
 use crate::model::requirement::{Requirement, Requirements};
-
-/// Well-known labels that every instance type defines, be it as absent, so that a pod that asks
-/// for one is not put on a node without it. Those of a pool, of a placement group and of zone ids
-/// are not among them: a node class or a pool decides these.
-pub const DEFINED: [&str; 34] = [
-    labels::INSTANCE_TYPE,
-    labels::ARCH,
-    labels::OS,
-    labels::WINDOWS_BUILD,
-    labels::ZONE,
-    labels::REGION,
-    labels::CAPACITY_TYPE,
-    "karpenter.k8s.aws/capacity-reservation-id",
-    "karpenter.k8s.aws/capacity-reservation-interruptible",
-    "karpenter.k8s.aws/capacity-reservation-type",
-    "karpenter.k8s.aws/instance-accelerator-count",
-    "karpenter.k8s.aws/instance-accelerator-manufacturer",
-    "karpenter.k8s.aws/instance-accelerator-name",
-    "karpenter.k8s.aws/instance-capability-flex",
-    "karpenter.k8s.aws/instance-category",
-    "karpenter.k8s.aws/instance-cpu",
-    "karpenter.k8s.aws/instance-cpu-manufacturer",
-    "karpenter.k8s.aws/instance-cpu-sustained-clock-speed-mhz",
-    "karpenter.k8s.aws/instance-ebs-bandwidth",
-    "karpenter.k8s.aws/instance-encryption-in-transit-supported",
-    "karpenter.k8s.aws/instance-family",
-    "karpenter.k8s.aws/instance-generation",
-    "karpenter.k8s.aws/instance-gpu-count",
-    "karpenter.k8s.aws/instance-gpu-manufacturer",
-    "karpenter.k8s.aws/instance-gpu-memory",
-    "karpenter.k8s.aws/instance-gpu-name",
-    "karpenter.k8s.aws/instance-hypervisor",
-    "karpenter.k8s.aws/instance-local-nvme",
-    "karpenter.k8s.aws/instance-memory",
-    "karpenter.k8s.aws/instance-network-bandwidth",
-    "karpenter.k8s.aws/instance-size",
-    "karpenter.k8s.aws/instance-tenancy",
-    "karpenter.k8s.aws/nitro-sandbox",
-    "eks.amazonaws.com/nitro-sandbox",
-];
 
 /// What the labels of an instance type of this region and these offerings may be.
 pub fn requirements(shape: &Shape, region: &str, offerings: &[Offering]) -> Requirements {
@@ -120,7 +80,7 @@ pub fn complete(all: &mut Requirements, offerings: &[Offering]) {
         .collect();
     all.add(labels::ZONE, Requirement::is_in(zones));
     all.add(labels::CAPACITY_TYPE, Requirement::is_in(bought));
-    for key in DEFINED {
+    for key in labels::OF_TYPES {
         if all.get(key).is_none() {
             all.add(key, Requirement::does_not_exist());
         }

@@ -1,7 +1,7 @@
 //! What the catalog must hold, by golden rows of the specification and over the shipped table.
 //! It must not know any file outside the repository.
 
-use super::{Catalog, CatalogError, SHIPPED, csv, hardware, kwok, parse};
+use super::{Catalog, CatalogError, SHIPPED, csv, kwok, parse};
 use crate::model::instance::{CapacityType, InstanceType, Offering};
 use crate::model::labels;
 use crate::model::requirement::Operator;
@@ -143,11 +143,11 @@ fn every_shipped_type_makes_sense() {
             all.extended.values().all(|amount| *amount > 0),
             "{name}: {all}"
         );
-        for key in hardware::DEFINED {
+        for key in labels::OF_TYPES {
             assert!(it.requirements.get(key).is_some(), "{name}: {key}");
         }
         for (key, _) in it.requirements.iter() {
-            assert!(hardware::DEFINED.contains(&key), "{name}: {key}");
+            assert!(labels::OF_TYPES.contains(&key), "{name}: {key}");
         }
         let generation = label(it, "aws/generation");
         assert!(generation.parse::<u32>().is_ok(), "{name}: {generation:?}");

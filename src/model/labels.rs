@@ -67,10 +67,10 @@ pub const ATTACHABLE: &str = "attachable-volumes-csi-";
 /// The hardware labels of AWS instance types share this prefix.
 pub const AWS_PREFIX: &str = "karpenter.k8s.aws/";
 
-/// Labels a pod may ask for although no pool names them: whoever makes the node decides them.
+/// Labels that every instance type defines, be it as absent, so that a pod that asks for one is not
+/// put on a node without it. A pool or a node class decides the other well-known ones.
 /// Source: spec/scheduling.md §2.2 (WellKnownLabels), spec/aws.md §4.2.
-const WELL_KNOWN: [&str; 39] = [
-    POOL,
+pub const OF_TYPES: [&str; 34] = [
     ZONE,
     REGION,
     INSTANCE_TYPE,
@@ -78,8 +78,6 @@ const WELL_KNOWN: [&str; 39] = [
     OS,
     CAPACITY_TYPE,
     WINDOWS_BUILD,
-    NODE_CLASS,
-    "topology.k8s.aws/zone-id",
     "eks.amazonaws.com/nitro-sandbox",
     "karpenter.k8s.aws/capacity-reservation-id",
     "karpenter.k8s.aws/capacity-reservation-interruptible",
@@ -107,6 +105,14 @@ const WELL_KNOWN: [&str; 39] = [
     "karpenter.k8s.aws/instance-size",
     "karpenter.k8s.aws/instance-tenancy",
     "karpenter.k8s.aws/nitro-sandbox",
+];
+
+/// Labels of a pool, of zone ids and of placement groups, which a pool or a node class decides.
+/// Source: as [`OF_TYPES`].
+const OF_NODES: [&str; 5] = [
+    POOL,
+    NODE_CLASS,
+    "topology.k8s.aws/zone-id",
     "karpenter.k8s.aws/placement-group-id",
     "karpenter.k8s.aws/placement-group-partition",
 ];
@@ -114,7 +120,7 @@ const WELL_KNOWN: [&str; 39] = [
 /// Whether a pod may ask for a label although no pool names it. The whole key counts: a label that
 /// only looks like one of AWS' would never come, and its pod would wait on ever new nodes.
 pub fn is_well_known(key: &str) -> bool {
-    WELL_KNOWN.contains(&key)
+    OF_TYPES.contains(&key) || OF_NODES.contains(&key)
 }
 
 /// Labels that no pool and no pod may set or ask for, with the reason.
@@ -158,7 +164,7 @@ pub fn meant<'a>(key: &str, others: impl Iterator<Item = &'a str>) -> Option<&'a
     if key.len() > LENGTH_MAX {
         return None;
     }
-    let all = others.chain(WELL_KNOWN);
+    let all = others.chain(OF_NODES).chain(OF_TYPES);
     all.filter(|other| *other != key && other.len() <= LENGTH_MAX)
         .filter_map(|other| Some((distance(other)?, other)))
         .min_by_key(|(distance, _)| *distance)

@@ -145,6 +145,12 @@ impl Toleration {
     }
 }
 
+/// The first taint that keeps pods with these tolerations away: `PreferNoSchedule` does not.
+pub fn repelling<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'a Taint> {
+    let hard = |taint: &&Taint| taint.effect != Effect::PreferNoSchedule;
+    untolerated(taints.iter().filter(hard), tolerations)
+}
+
 /// The first taint that none of the tolerations covers.
 pub fn untolerated<'a>(
     taints: impl IntoIterator<Item = &'a Taint>,

@@ -37,28 +37,25 @@ impl Axes {
     /// volumes to attach there is no limit where none is known.
     pub(super) fn supply(&self, resources: &Resources) -> Option<Vec<i64>> {
         let whole = resources.iter().all(|(_, amount)| amount >= 0);
-        let amount = |name: &String| {
+        whole.then(|| self.amounts(resources).collect())
+    }
+
+    /// What is left of each resource; the scheduler asks only for those that a pod asks for.
+    pub(super) fn rest(&self, resources: &Resources) -> Vec<i64> {
+        self.amounts(resources)
+            .map(|amount| amount.max(0))
+            .collect()
+    }
+
+    fn amounts(&self, resources: &Resources) -> impl Iterator<Item = i64> {
+        self.0.iter().map(|name| {
             let unknown = name.starts_with(ATTACHABLE) && !resources.extended.contains_key(name);
             if unknown {
                 UNLIMITED
             } else {
                 resources.get(name)
             }
-        };
-        whole.then(|| self.0.iter().map(amount).collect())
-    }
-
-    /// What is left of each resource; the scheduler asks only for those that a pod asks for.
-    pub(super) fn rest(&self, resources: &Resources) -> Vec<i64> {
-        let amount = |name: &String| {
-            let unknown = name.starts_with(ATTACHABLE) && !resources.extended.contains_key(name);
-            if unknown {
-                UNLIMITED
-            } else {
-                resources.get(name).max(0)
-            }
-        };
-        self.0.iter().map(amount).collect()
+        })
     }
 
     /// What is asked for; an amount below zero asks for nothing.

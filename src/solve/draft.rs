@@ -3,7 +3,7 @@
 
 use crate::solve::axes::times;
 use crate::solve::choose::{Ledger, cheapest, sum};
-use crate::solve::fill::{Bin, Lot, Part, Queues, Terms, Way};
+use crate::solve::fill::{Bin, Lot, Part, Queues, Terms, Way, rows_in, united};
 use crate::solve::supply::{Row, Shelf};
 use crate::solve::variety::Variety;
 
@@ -127,10 +127,8 @@ impl<'o> Order<'o> {
 
     /// The rows of these pods.
     pub(super) fn rows_of(&self, parts: &[Part]) -> Vec<&'o Row> {
-        let mut rows: Vec<usize> = parts.iter().map(|part| self.lots[part.0].row).collect();
-        rows.sort_unstable();
-        rows.dedup();
-        rows.into_iter().map(|row| &self.rows[row]).collect()
+        let rows = rows_in(self.lots, parts).into_iter();
+        rows.map(|row| &self.rows[row]).collect()
     }
 
     /// Moves every claim to the cheapest type that its pods fit.
@@ -207,23 +205,8 @@ impl<'o> Order<'o> {
             cost += claim.price + self.node_cost;
             parts.extend(&claim.parts);
         }
-        let parts = united(parts);
-        let whole = sum(self.lots, &parts);
-        let (shape, price) = cheapest(
-            (self.shelf, self.variety),
-            &self.rows_of(&parts),
-            &whole,
-            &ledger,
-        )?;
-        if price + self.node_cost >= cost {
-            return None;
-        }
-        self.with_terms(shape, |terms| self.together(shape, &parts, terms))?;
-        Some(Claim {
-            shape,
-            price,
-            parts,
-        })
+        let merged = self.priced(united(parts), &ledger)?;
+        (merged.price + self.node_cost < cost && self.holds(&merged)).then_some(merged)
     }
 
     /// Puts pods that are left onto claims that get larger for it, one by one, where that costs
@@ -290,22 +273,28 @@ impl<'o> Order<'o> {
     pub(super) fn joined(&self, claim: &Claim, lot: usize, ledger: &Ledger) -> Option<Claim> {
         let mut parts = claim.parts.clone();
         parts.push((lot, 1));
-        let parts = united(parts);
         let mut ledger = ledger.clone();
         ledger.release(&self.shelf.shapes[claim.shape].limited);
+        let joined = self.priced(united(parts), &ledger)?;
+        self.holds(&joined).then_some(joined)
+    }
+
+    /// A claim of these pods as the cheapest type that has what they ask for.
+    fn priced(&self, parts: Vec<Part>, ledger: &Ledger) -> Option<Claim> {
         let whole = sum(self.lots, &parts);
-        let (shape, price) = cheapest(
-            (self.shelf, self.variety),
-            &self.rows_of(&parts),
-            &whole,
-            &ledger,
-        )?;
-        self.with_terms(shape, |terms| self.together(shape, &parts, terms))?;
+        let pool = (self.shelf, self.variety);
+        let (shape, price) = cheapest(pool, &self.rows_of(&parts), &whole, ledger)?;
         Some(Claim {
             shape,
             price,
             parts,
         })
+    }
+
+    /// Whether the pods of a claim go together on one host.
+    fn holds(&self, claim: &Claim) -> bool {
+        let together = |terms: &Terms<'_>| self.together(claim.shape, &claim.parts, terms);
+        self.with_terms(claim.shape, together).is_some()
     }
 
     /// Post-condition: every pod is counted once, and every claim's pods fit its type.
@@ -330,15 +319,4 @@ impl Draft {
         let all = self.claims.iter();
         all.map(|claim| claim.price + node_price).sum()
     }
-}
-
-/// The same parts, those of one lot in one.
-pub(super) fn united(mut parts: Vec<Part>) -> Vec<Part> {
-    parts.sort_unstable();
-    parts.dedup_by(|later, first| {
-        let same = later.0 == first.0;
-        first.1 += if same { later.1 } else { 0 };
-        same
-    });
-    parts
 }

@@ -125,17 +125,10 @@ impl Bin {
         (waiting, stock, worth): (&Queues, &[u64], &[f64]),
         steps: &mut u64,
     ) -> Vec<Part> {
-        let mut parts = match way {
+        united(match way {
             Way::Largest => self.fill_largest((lots, terms), (&waiting.order, stock), steps),
             Way::Worth => self.fill_worth((lots, terms), (waiting, stock, worth), steps),
-        };
-        parts.sort_unstable();
-        parts.dedup_by(|later, first| {
-            let same = later.0 == first.0;
-            first.1 += if same { later.1 } else { 0 };
-            same
-        });
-        parts
+        })
     }
 
     fn fill_largest(
@@ -251,4 +244,23 @@ impl Bin {
         let ratios = self.free.iter().zip(lot.per_unit);
         ratios.map(times).fold(1e18, f64::min)
     }
+}
+
+/// The same parts, those of one lot in one.
+pub(super) fn united(mut parts: Vec<Part>) -> Vec<Part> {
+    parts.sort_unstable();
+    parts.dedup_by(|later, first| {
+        let same = later.0 == first.0;
+        first.1 += if same { later.1 } else { 0 };
+        same
+    });
+    parts
+}
+
+/// The rows of these pods, each once.
+pub(super) fn rows_in(lots: &[Lot<'_>], parts: &[Part]) -> Vec<usize> {
+    let mut rows: Vec<usize> = parts.iter().map(|(lot, _)| lots[*lot].row).collect();
+    rows.sort_unstable();
+    rows.dedup();
+    rows
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::requirement::{Requirement, Requirements};
-use crate::model::taint::{Effect, Taint, untolerated};
+use crate::model::taint::{Taint, repelling};
 use crate::solve::axes::{take, times};
 use crate::solve::board::Board;
 use crate::solve::fill::{Bin, Lot, Queues, Terms, Way};
@@ -145,11 +145,7 @@ impl<'r> Rooms<'r> {
             return known;
         }
         let (own, host) = (&self.problem.wants[wants], &self.rooms[room]);
-        let mut taints = host
-            .taints
-            .iter()
-            .filter(|taint| taint.effect != Effect::PreferNoSchedule);
-        let may = untolerated(&mut taints, own.tolerations).is_none()
+        let may = repelling(&host.taints, own.tolerations).is_none()
             && !clash(own.ports, &host.host_ports)
             && is_surely(&host.labels, &own.alternatives);
         self.may[at] = Some(may);

@@ -106,9 +106,22 @@ impl Rules {
     }
 }
 
-/// Which pods are meant: all that every one of these matches.
+/// Which pods are meant: all that every one of these matches, wherever they are.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Audience(Vec<(Option<Selector>, BTreeSet<String>, Option<Selector>)>);
+struct Audience(Vec<PodTerm>);
+
+impl Audience {
+    fn of<'t>(terms: impl IntoIterator<Item = &'t PodTerm>) -> Self {
+        let anywhere = |term: &PodTerm| PodTerm {
+            topology_key: String::new(),
+            ..term.clone()
+        };
+        let mut terms: Vec<PodTerm> = terms.into_iter().map(anywhere).collect();
+        terms.sort_unstable();
+        terms.dedup();
+        Self(terms)
+    }
+}
 
 /// The groups that rules speak of, and the keys of places.
 #[derive(Debug)]
@@ -144,22 +157,19 @@ impl Groups {
 
     /// The group of pods that all these terms match.
     pub(super) fn of_terms(&mut self, terms: &[&PodTerm]) -> usize {
-        let part = |term: &&PodTerm| {
-            let by_labels = term.namespace_selector.clone();
-            (term.selector.clone(), term.namespaces.clone(), by_labels)
-        };
-        self.intern(Audience(terms.iter().map(part).collect()))
+        self.intern(Audience::of(terms.iter().copied()))
     }
 
     /// The group of pods of a namespace that a selector matches.
     fn of_selector(&mut self, selector: Option<&Selector>, namespace: &str) -> usize {
-        let namespaces = BTreeSet::from([namespace.to_owned()]);
-        self.intern(Audience(vec![(selector.cloned(), namespaces, None)]))
+        self.intern(Audience::of([&PodTerm {
+            selector: selector.cloned(),
+            namespaces: BTreeSet::from([namespace.to_owned()]),
+            ..PodTerm::default()
+        }]))
     }
 
-    fn intern(&mut self, mut audience: Audience) -> usize {
-        audience.0.sort_unstable();
-        audience.0.dedup();
+    fn intern(&mut self, audience: Audience) -> usize {
         if let Some(known) = self.known.get(&audience) {
             return *known;
         }
@@ -170,13 +180,7 @@ impl Groups {
 
     /// The group of a resident's term, if any pending pod's term or it itself made one.
     pub(super) fn find(&self, term: &PodTerm) -> Option<usize> {
-        let by_labels = term.namespace_selector.clone();
-        let audience = Audience(vec![(
-            term.selector.clone(),
-            term.namespaces.clone(),
-            by_labels,
-        )]);
-        self.known.get(&audience).copied()
+        self.known.get(&Audience::of([term])).copied()
     }
 
     /// Whether pods of these labels in a namespace are of a group, group by group.
@@ -186,16 +190,10 @@ impl Groups {
         labels: &Labels,
         namespaces: &BTreeMap<&str, &Labels>,
     ) -> Vec<bool> {
+        let of_namespace = namespaces.get(namespace).copied();
         let matches = |audience: &Audience| {
-            audience.0.iter().all(|(selector, named, by_labels)| {
-                let none = Labels::new();
-                let of_namespace = namespaces.get(namespace).copied().unwrap_or(&none);
-                let meant = named.contains(namespace)
-                    || by_labels
-                        .as_ref()
-                        .is_some_and(|own| own.matches(of_namespace));
-                meant && selector.as_ref().is_some_and(|own| own.matches(labels))
-            })
+            let mut terms = audience.0.iter();
+            terms.all(|term| term.matches(namespace, of_namespace, labels))
         };
         self.all.iter().map(matches).collect()
     }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::solve::board::{Board, NOWHERE, Pass};
+use crate::solve::fill::rows_in;
 use crate::solve::ground::{Ground, Packed};
 use crate::solve::rooms::Turn;
 use crate::solve::rules::HOST;
@@ -108,10 +109,7 @@ fn add_claims(ground: &Ground<'_, '_>, packed: &Packed<'_, '_>, board: &mut Boar
     }
     for (opened, site) in open {
         let mut places: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
-        let parts = opened.claim.parts.iter();
-        let mut rows: Vec<usize> = parts.map(|(lot, _)| packed.lots[*lot].row).collect();
-        rows.sort_unstable();
-        rows.dedup();
+        let rows = rows_in(&packed.lots, &opened.claim.parts);
         let known = open_to
             .entry((opened.shelf, rows))
             .or_insert_with_key(|(shelf, rows)| {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::model::affinity::PodTerm;
 use crate::model::id::NodeName;
 use crate::model::requirement::{Requirement, Requirements};
-use crate::model::taint::{Effect, Taint, untolerated};
+use crate::model::taint::{Taint, repelling};
 use crate::solve::board::{Board, Pass, Sites};
 use crate::solve::cells::Cells;
 use crate::solve::fill::Lot;
@@ -130,14 +130,10 @@ fn passes(problem: &Problem<'_>, filter: &Filter, room: &Room) -> bool {
         let mut alternatives = problem.wants[wants].alternatives.iter();
         alternatives.any(fits)
     });
-    let hard = room
-        .taints
-        .iter()
-        .filter(|it| it.effect != Effect::PreferNoSchedule);
     labels
         && filter
             .taints
-            .is_none_or(|wants| untolerated(hard, problem.wants[wants].tolerations).is_none())
+            .is_none_or(|wants| repelling(&room.taints, problem.wants[wants].tolerations).is_none())
 }
 
 fn count_residents(
@@ -319,10 +315,8 @@ pub(super) fn claim_passes(
         let mut alternatives = ground.problem.wants[wants].alternatives.iter();
         alternatives.any(fits)
     });
-    let taints = shelf.pool.taints.iter();
-    let hard = taints.filter(|it| it.effect != Effect::PreferNoSchedule);
     labels
         && filter.taints.is_none_or(|wants| {
-            untolerated(hard, ground.problem.wants[wants].tolerations).is_none()
+            repelling(&shelf.pool.taints, ground.problem.wants[wants].tolerations).is_none()
         })
 }

@@ -14,7 +14,7 @@ use crate::model::pod::DaemonSet;
 use crate::model::pool::Pool;
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Incompatible, Operator, Requirement, Requirements};
-use crate::model::taint::{Effect, Taint, untolerated};
+use crate::model::taint::{Effect, Taint, repelling, untolerated};
 use crate::solve::problem::{Port, Problem, Wants, alternatives, clash};
 use crate::state::snapshot::Snapshot;
 
@@ -331,17 +331,15 @@ fn daemons<'a>(pool: &Pool, side: &Requirements, sets: &[&'a DaemonSet]) -> Vec<
     for key in [REGISTERED, INITIALIZED] {
         side.add(key, Requirement::is_in(["true"]));
     }
-    let hard = |taint: &&Taint| taint.effect != Effect::PreferNoSchedule;
     let daemon = |set: &&'a DaemonSet| {
         let pod = &set.template;
-        let taints = pool.taints.iter().filter(hard);
         let alternatives: Vec<Requirements> =
             alternatives(&pod.node_selector, &pod.node_affinity, &[])
                 .iter()
                 .filter(|alternative| side.compatible(alternative, true).is_ok())
                 .map(|alternative| pick(alternative, |key| !of_pool(key)))
                 .collect();
-        let fits = untolerated(taints, &pod.tolerations).is_none() && !alternatives.is_empty();
+        let fits = repelling(&pool.taints, &pod.tolerations).is_none() && !alternatives.is_empty();
         fits.then(|| Daemon {
             alternatives,
             requests: floored(&pod.requests),

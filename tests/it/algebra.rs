@@ -4,10 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use outrigger::catalog::hardware::DEFINED;
 use outrigger::model::labels::{
-    ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, Labels, OS, POOL, REGION, ZONE, is_well_known,
-    restriction,
+    ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, Labels, OF_TYPES, OS, POOL, REGION, ZONE,
+    is_well_known, restriction,
 };
 use outrigger::model::requirement::{Operator, Requirement, Requirements};
 use outrigger::model::taint::{Effect, Taint};
@@ -510,7 +509,7 @@ fn labels_that_are_reserved_are_refused_with_a_reason() {
     for (key, expect) in table {
         assert_eq!(restriction(key), expect, "{key}");
     }
-    for key in DEFINED {
+    for key in OF_TYPES {
         assert!(is_well_known(key) && restriction(key).is_none(), "{key}");
     }
 }

@@ -11,61 +11,11 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use outrigger_bench::catalogs::{linear_price, linear_types};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::Plane;
-
-const CPUS: [u64; 12] = [1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256];
-const ZONES: [&str; 4] = ["test-zone-a", "test-zone-b", "test-zone-c", "test-zone-d"];
-
-/// 72 linear types: cpu × 2, 4 or 8 GiB, amd64 and arm64, 0.025 $ a cpu and 0.001 $ a 10⁹ bytes.
-pub(crate) fn linear_types() -> Value {
-    let mut types = Vec::new();
-    for cpu in CPUS {
-        for (letter, ratio) in [("c", 2), ("s", 4), ("m", 8)] {
-            for arch in ["amd64", "arm64"] {
-                types.push(linear_type(cpu, letter, ratio, arch));
-            }
-        }
-    }
-    Value::Array(types)
-}
-
-fn linear_type(cpu: u64, letter: &str, ratio: u64, arch: &str) -> Value {
-    let price = linear_price(cpu, ratio);
-    let mut offerings = Vec::new();
-    for zone in ZONES {
-        for (capacity_type, share) in [("spot", 0.7), ("on-demand", 1.0)] {
-            offerings.push(json!({
-                "Price": price * share,
-                "Available": true,
-                "Requirements": [
-                    {"key": "karpenter.sh/capacity-type", "operator": "In",
-                     "values": [capacity_type]},
-                    {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]},
-                ],
-            }));
-        }
-    }
-    json!({
-        "name": format!("{letter}-{cpu}x-{arch}-linux"),
-        "architecture": arch,
-        "operatingSystems": ["linux"],
-        "resources": {
-            "cpu": cpu.to_string(),
-            "memory": format!("{}Gi", cpu * ratio),
-            "pods": (16 * cpu).min(1024).to_string(),
-            "ephemeral-storage": "20Gi",
-        },
-        "offerings": offerings,
-    })
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a price")]
-fn linear_price(cpu: u64, ratio: u64) -> f64 {
-    0.025 * cpu as f64 + 0.001 * ((cpu * ratio) << 30) as f64 / 1e9
-}
 
 /// On-demand price of a linear type by its name.
 pub(crate) fn price_of(name: &str) -> f64 {
