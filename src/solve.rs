@@ -31,6 +31,8 @@ mod draft;
 
 mod worth;
 
+mod greedy;
+
 mod packing;
 
 mod ground;

@@ -65,7 +65,7 @@ pub(super) struct Draft {
 
 impl<'o> Order<'o> {
     /// Whether lots of two rows ask for different values of a label that is still open.
-    fn apart(&self, one: usize, other: usize) -> bool {
+    pub(super) fn apart(&self, one: usize, other: usize) -> bool {
         let differs = |(key, wanted): &(String, _)| {
             let mut theirs = self.rows[other].open.iter();
             theirs.any(|(k, w)| k == key && w != wanted)
@@ -280,7 +280,7 @@ impl<'o> Order<'o> {
     }
 
     /// A claim of these pods as the cheapest type that has what they ask for.
-    fn priced(&self, parts: Vec<Part>, ledger: &Ledger) -> Option<Claim> {
+    pub(super) fn priced(&self, parts: Vec<Part>, ledger: &Ledger) -> Option<Claim> {
         let whole = sum(self.lots, &parts);
         let pool = (self.shelf, self.variety);
         let (shape, price) = cheapest(pool, &self.rows_of(&parts), &whole, ledger)?;

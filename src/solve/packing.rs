@@ -445,7 +445,7 @@ struct Sorted {
 }
 
 /// The draft that leaves the fewest pods and, of those that cost about the least, makes the fewest
-/// nodes.
+/// nodes; never one that costs more than the greedy packing.
 pub(super) fn best_draft(order: &Order<'_>, ledger: &Ledger) -> Draft {
     let few = FEW_NODES * order.node_price;
     let tries: [(&[Way], f64); 4] = [
@@ -469,12 +469,19 @@ pub(super) fn best_draft(order: &Order<'_>, ledger: &Ledger) -> Draft {
             break;
         }
     }
-    let waiting = |draft: &Draft| draft.left.iter().sum::<u64>();
-    let least = drafts.iter().map(waiting).min().unwrap_or(0);
-    drafts.retain(|draft| waiting(draft) == least);
     let own = |draft: &Draft| draft.cost(order.node_price);
+    let waiting = |draft: &Draft| draft.left.iter().sum::<u64>();
+    let mut least = drafts.iter().map(waiting).min().unwrap_or(0);
+    let mut cost_max = f64::INFINITY;
+    let greedy = (drafts.len() == tries.len()).then(|| order.greedy(ledger));
+    if let Some(mut greedy) = greedy.flatten().filter(|own| waiting(own) <= least) {
+        (least, cost_max) = (waiting(&greedy), own(&greedy));
+        order.merge_small(&mut greedy);
+        drafts.push(greedy);
+    }
+    drafts.retain(|draft| waiting(draft) == least);
     let cost = drafts.iter().map(own).min_by(f64::total_cmp);
-    let cost_max = cost.unwrap_or(0.0) * ABOUT;
+    cost_max = cost_max.min(cost.unwrap_or(0.0) * ABOUT);
     drafts.retain(|draft| own(draft) <= cost_max);
     let by = |draft: &Draft| draft.claims.len();
     drafts.sort_by(|one, other| {
