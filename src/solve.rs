@@ -37,6 +37,8 @@ mod packing;
 
 mod ground;
 
+mod market;
+
 mod sites;
 
 mod pack;
@@ -293,21 +295,22 @@ fn place(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
     };
     let mut packer = pack::pack(&ground, &rooms, snapshot, board.clone());
     let mut bound = board.clone();
-    let mut turns = sequence(&ground, &packer.packed, &mut bound);
+    let mut turns = sequence(&ground, (&packer.packed, &packer.market.rows), &mut bound);
     let mut gone = settle(&mut packer.packed, &turns);
     for spreads_further in RETRIES {
         if !packer.retry(bound.clone(), spreads_further) {
             continue;
         }
         bound = board.clone();
-        turns = sequence(&ground, &packer.packed, &mut bound);
+        turns = sequence(&ground, (&packer.packed, &packer.market.rows), &mut bound);
         gone |= settle(&mut packer.packed, &turns);
     }
     bound.takes_unsettled = true;
     packer.place_rest(&mut turns, &mut bound, gone);
-    let packed = packer.packed;
+    let (packed, market) = (packer.packed, packer.market);
     let mut deal = Deal {
         problem: &problem,
+        rows: &market.rows,
         scheduling: &snapshot.cluster.scheduling,
         dealt: vec![0; problem.classes.len()],
     };
@@ -382,6 +385,7 @@ fn unsound(pod: &Pod, snapshot: &Snapshot<'_>) -> Option<(Code, String)> {
 /// Deals the pods of each class out, in the order of their keys.
 struct Deal<'d> {
     problem: &'d Problem<'d>,
+    rows: &'d [Row],
     scheduling: &'d Scheduling,
     dealt: Vec<usize>,
 }
@@ -416,7 +420,12 @@ impl<'d> Deal<'d> {
             if pods.is_empty() {
                 continue;
             }
-            match claim(packed, opened, (pods, self.scheduling), &mut books) {
+            match claim(
+                (packed, self.rows),
+                opened,
+                (pods, self.scheduling),
+                &mut books,
+            ) {
                 Ok(claim) => claims.push(claim),
                 Err(text) => {
                     let no = |pod: &&Pod| alone(pod, Code::MinValues, text.clone());
@@ -458,7 +467,7 @@ impl<'d> Deal<'d> {
 
 /// A claim, or why it cannot be had after all.
 fn claim(
-    packed: &Packed<'_, '_>,
+    (packed, rows): (&Packed<'_, '_>, &[Row]),
     opened: &Opened,
     (pods, scheduling): (&[&Pod], &Scheduling),
     (ledgers, scratch): &mut (Vec<choose::Ledger>, choose::Scratch),
@@ -466,8 +475,8 @@ fn claim(
     let shelf = &packed.shelves[opened.shelf];
     let variety = Variety::of(shelf, scheduling.min_values);
     let parts: &[Part] = &opened.claim.parts;
-    let rows = rows_in(&packed.lots, parts).into_iter();
-    let rows: Vec<&Row> = rows.map(|row| &packed.rows[row]).collect();
+    let own = rows_in(&packed.lots, parts).into_iter();
+    let rows: Vec<&Row> = own.map(|row| &rows[row]).collect();
     let whole = choose::sum(&packed.lots, parts);
     let before = ledgers[opened.shelf].clone();
     let (offerings, types) = choose::offerings(

@@ -14,7 +14,7 @@ use crate::solve::fill::{Part, united};
 
 /// Steps of one packing, each a type looked at for one claim: some nanoseconds. Beyond, there is
 /// none; the more pods there are, the further below it others are.
-const STEPS_MAX: u64 = 400_000;
+const STEPS_MAX: u64 = 100_000;
 
 /// A claim that may still become any of several types.
 struct Open {
@@ -59,11 +59,14 @@ impl Order<'_> {
                     continue;
                 };
                 steps += open[at].shapes.len() as u64;
-                if self.takes(&mut open[at], lot) {
+                // Where there is no other, all go there.
+                let most = if willing.is_empty() { left[lot] } else { 1 };
+                let taken = self.take(&mut open[at], lot, most);
+                if taken > 0 {
                     order.remove(&(pods, at));
-                    order.insert((pods + 1, at));
-                    willing.insert((pods + 1, at));
-                    left[lot] -= 1;
+                    order.insert((pods + taken, at));
+                    willing.insert((pods + taken, at));
+                    left[lot] -= taken;
                 }
             }
         }
@@ -102,39 +105,52 @@ impl Order<'_> {
             shapes: offers.enumerate().filter(had).collect(),
             parts: Vec::new(),
         };
-        self.takes(&mut claim, lot).then_some(claim)
+        (self.take(&mut claim, lot, 1) == 1).then_some(claim)
     }
 
-    /// Puts one pod of a lot onto a claim, if some type has room for it with all others.
-    fn takes(&self, claim: &mut Open, lot: usize) -> bool {
+    /// Puts up to so many pods of a lot onto a claim, as many as some type has room for with all
+    /// others. Says how many.
+    fn take(&self, claim: &mut Open, lot: usize, most: u64) -> u64 {
         let own = &self.lots[lot];
+        let most = own.shares.room(&claim.counts, most);
         let apart = |row: &usize| self.apart(own.row, *row);
-        if own.shares.room(&claim.counts, 1) == 0 || claim.rows.iter().any(apart) {
-            return false;
+        if most == 0 || claim.rows.iter().any(apart) {
+            return 0;
         }
         let masks = &self.rows[own.row].masks;
-        let whole = claim.sum.iter().zip(own.demand);
-        let whole: Vec<i64> = whole.map(|(sum, own)| sum.saturating_add(*own)).collect();
-        let room = |(shape, mask): &(usize, u64)| {
-            let net = self.shelf.shapes[*shape].net.as_deref();
-            mask & masks[*shape] != 0
-                && net.is_some_and(|net| whole.iter().zip(net).all(|(sum, net)| sum <= net))
+        let room = |(shape, mask): &(usize, u64), sum: &[i64]| {
+            let net = self.shelf.shapes[*shape].net.as_deref().unwrap_or_default();
+            let free = net.iter().zip(sum).map(|(net, sum)| net - sum);
+            let times = free.zip(own.demand).map(|(free, own)| match own {
+                0 => u64::MAX,
+                own => u64::try_from(free / own).unwrap_or(0),
+            });
+            let sold = mask & masks[*shape] != 0 && !net.is_empty();
+            times.min().filter(|_| sold).unwrap_or(0)
         };
-        // The last are the largest, more often than not.
-        if !claim.shapes.iter().rev().any(room) {
-            return false;
+        let largest = claim
+            .shapes
+            .iter()
+            .map(|shape| room(shape, &claim.sum))
+            .max();
+        let taken = largest.unwrap_or(0).min(most);
+        if taken == 0 {
+            return 0;
         }
-        claim.shapes.retain_mut(|own| {
-            let stays = room(own);
-            own.1 &= masks[own.0];
+        claim.shapes.retain_mut(|shape| {
+            let stays = room(shape, &claim.sum) >= taken;
+            shape.1 &= masks[shape.0];
             stays
         });
-        claim.sum = whole;
-        own.shares.add(&mut claim.counts, 1);
+        let count = i64::try_from(taken).unwrap_or(i64::MAX);
+        for (sum, own) in claim.sum.iter_mut().zip(own.demand) {
+            *sum = sum.saturating_add(own.saturating_mul(count));
+        }
+        own.shares.add(&mut claim.counts, taken);
         if !claim.rows.contains(&own.row) {
             claim.rows.push(own.row);
         }
-        claim.parts.push((lot, 1));
-        true
+        claim.parts.push((lot, taken));
+        taken
     }
 }

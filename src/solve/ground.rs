@@ -10,7 +10,7 @@ use crate::solve::fill::Lot;
 use crate::solve::host::Hosts;
 use crate::solve::problem::Problem;
 use crate::solve::rooms::Turn;
-use crate::solve::supply::{Row, Shelf};
+use crate::solve::supply::Shelf;
 use crate::solve::topology::Topology;
 
 /// A claim with the pool it is of.
@@ -25,6 +25,7 @@ pub(super) struct Opened {
 }
 
 /// Where everything goes.
+#[derive(Clone)]
 pub(super) struct Packed<'p, 'a> {
     /// Pools by weight, then name.
     pub(super) shelves: &'p [Shelf<'a>],
@@ -40,8 +41,6 @@ pub(super) struct Packed<'p, 'a> {
     pub(super) opened: Vec<Opened>,
     /// Lots that claims refer to.
     pub(super) lots: Vec<Lot<'p>>,
-    /// Rows that lots refer to.
-    pub(super) rows: Vec<Row>,
     /// Pods with no answer, by class.
     pub(super) left: Vec<u64>,
     /// Whether steps were used up before everything was tried.

@@ -10,23 +10,24 @@
 //!           └────────────────► the order in which all may be bound ◄────┘      left ─► reasons
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use jiff::Timestamp;
 
 use crate::model::taint::Effect;
-use crate::solve::axes::times;
 use crate::solve::board::Board;
 use crate::solve::choose::Ledger;
 use crate::solve::distribute::{Asked, distribute};
 use crate::solve::draft::Order;
 use crate::solve::fill::{Lot, Queues};
 use crate::solve::ground::{Ground, Opened, Packed};
+use crate::solve::market::Market;
 use crate::solve::packing::{STEPS_MAX, best_draft};
 use crate::solve::problem::{Class, Problem};
 use crate::solve::rooms::Rooms;
 use crate::solve::sites::{add_cells, add_claim};
-use crate::solve::supply::{Row, Shelf};
+use crate::solve::supply::Shelf;
 use crate::solve::topology::Check;
 use crate::solve::variety::{Variety, widen};
 use crate::state::snapshot::{Room, Snapshot};
@@ -69,10 +70,7 @@ pub(super) fn pack<'g, 'p, 'a>(
     let mut packer = Packer {
         ground,
         rooms: Rooms::new(problem, rooms),
-        reach: BTreeMap::new(),
-        prices: BTreeMap::new(),
-        known_rows: BTreeMap::new(),
-        row_of: BTreeMap::new(),
+        market: Market::new(ground),
         kinds: problem.classes.iter().map(|class| class.kind).collect(),
         board,
         counted: 0,
@@ -90,7 +88,6 @@ pub(super) fn pack<'g, 'p, 'a>(
             rooms: rooms.len(),
             opened: Vec::new(),
             lots: Vec::new(),
-            rows: Vec::new(),
             left: Vec::new(),
             cut_short: false,
         },
@@ -107,11 +104,24 @@ pub(super) fn pack<'g, 'p, 'a>(
     packer
 }
 
-/// What of a row there is: of whom, from whom, which alternative, with which taints, where.
-type RowKey = (usize, usize, usize, bool, Option<usize>);
+/// Pods of a class that wait for a node, in a cell if their place matters.
+type Waiting = (usize, Option<usize>, u64);
 
-/// Whose price it is: of what is wanted, with which taints, where, for which demand.
-type PriceKey<'p> = (usize, bool, usize, &'p [i64]);
+/// Pools of one weight that are tried as the first for all, and pods that are tried with them.
+const RIVALS_MAX: usize = 4;
+const CONTESTED_MAX: u64 = 2_000;
+
+/// Pools of one weight, heaviest first.
+fn tiers(shelves: &[Shelf<'_>]) -> Vec<Range<usize>> {
+    let alike = shelves.chunk_by(|one, other| one.pool.weight == other.pool.weight);
+    let mut from = 0;
+    alike
+        .map(|own| {
+            from += own.len();
+            from - own.len()..from
+        })
+        .collect()
+}
 
 /// A packing in the making.
 pub(super) struct Packer<'g, 'p, 'a> {
@@ -119,12 +129,7 @@ pub(super) struct Packer<'g, 'p, 'a> {
     /// What comes of it.
     pub(super) packed: Packed<'p, 'a>,
     pub(super) rooms: Rooms<'p>,
-    /// Cells where what is wanted can be had, with the row.
-    reach: BTreeMap<(usize, bool), Vec<usize>>,
-    known_rows: BTreeMap<Row, usize>,
-    row_of: BTreeMap<RowKey, Option<usize>>,
-    /// What a node costs for what is wanted, in a cell, for a demand; while limits stay the same.
-    prices: BTreeMap<PriceKey<'p>, Option<f64>>,
+    pub(super) market: Market<'g, 'p, 'a>,
     /// What every class has come to be, wish by wish.
     pub(super) kinds: Vec<usize>,
     pub(super) board: Board<'p>,
@@ -136,7 +141,7 @@ pub(super) struct Packer<'g, 'p, 'a> {
     varieties: Vec<Variety<'p>>,
 }
 
-impl<'p> Packer<'_, 'p, '_> {
+impl<'p, 'a> Packer<'_, 'p, 'a> {
     /// Lets the places exist that pods which are spread can reach: a node may be made there.
     pub(super) fn open_cells(&mut self, sites: &[usize]) {
         let ground = self.ground;
@@ -145,62 +150,10 @@ impl<'p> Packer<'_, 'p, '_> {
                 let Check::Even { tally, .. } = check else {
                     continue;
                 };
-                for cell in self.reach(ground.problem.kinds[kind].wants, true) {
+                for cell in self.market.reach(ground.problem.kinds[kind].wants, true) {
                     self.board.open_for(*tally, sites[cell]);
                 }
             }
-        }
-    }
-
-    /// The cells where some pool sells what is wanted.
-    fn reach(&mut self, wants: usize, relaxed: bool) -> Vec<usize> {
-        if let Some(known) = self.reach.get(&(wants, relaxed)) {
-            return known.clone();
-        }
-        let count = self.ground.problem.wants[wants].alternatives.len();
-        let mut own = Vec::new();
-        for cell in 0..self.ground.cells.all.len() {
-            let mut all = (0..self.ground.shelves.len())
-                .flat_map(|shelf| (0..count).map(move |alternative| (shelf, alternative)));
-            if all.any(|(shelf, alternative)| {
-                let key = (wants, shelf, alternative, relaxed, Some(cell));
-                self.row(key).is_some()
-            }) {
-                own.push(cell);
-            }
-        }
-        self.reach.insert((wants, relaxed), own.clone());
-        own
-    }
-
-    /// The row of a key; none where there is nothing to be had.
-    pub(super) fn row(&mut self, key: RowKey) -> Option<usize> {
-        if let Some(known) = self.row_of.get(&key) {
-            return *known;
-        }
-        let row = self.make_row(key).map(|row| {
-            let rows = &mut self.packed.rows;
-            *self.known_rows.entry(row).or_insert_with_key(|row| {
-                rows.push(row.clone());
-                rows.len() - 1
-            })
-        });
-        self.row_of.insert(key, row);
-        row
-    }
-
-    fn make_row(&self, (wants, shelf, alternative, relaxed, cell): RowKey) -> Option<Row> {
-        let own = &self.ground.problem.wants[wants];
-        let wanted = own.alternatives.get(alternative)?;
-        let of = &self.ground.shelves[shelf];
-        if cell.is_some_and(|cell| !self.ground.cells.sells(shelf, cell)) {
-            return None;
-        }
-        let labels = of.admit(own, wanted, relaxed).ok()?;
-        let row = of.row(own, &labels);
-        match cell {
-            Some(cell) => self.ground.cells.narrow((shelf, cell), &row, &labels),
-            None => row.masks.iter().any(|mask| *mask != 0).then_some(row),
         }
     }
 
@@ -234,9 +187,9 @@ impl<'p> Packer<'_, 'p, '_> {
     /// One try for these classes with the wishes they have now.
     pub(super) fn round(&mut self, classes: &[usize], sites: &[usize], relaxed: bool) {
         self.count_claims();
-        self.prices.clear();
+        self.market.forget_prices();
         let ground = self.ground;
-        let mut waiting: Vec<(usize, Option<usize>, u64)> = Vec::new();
+        let mut waiting: Vec<Waiting> = Vec::new();
         let mut asked = Vec::new();
         for class in classes {
             let kind = self.kinds[*class];
@@ -248,9 +201,11 @@ impl<'p> Packer<'_, 'p, '_> {
                 waiting.push((*class, None, pods));
                 continue;
             }
-            let cells = self.reach(ground.problem.kinds[kind].wants, relaxed);
+            let cells = self.market.reach(ground.problem.kinds[kind].wants, relaxed);
             let priced = cells.into_iter().filter_map(|cell| {
-                let price = self.price(*class, cell, relaxed)?;
+                let wanted = (ground.problem.kinds[kind].wants, relaxed, Some(cell));
+                let demand = &ground.problem.classes[*class].demand;
+                let price = self.market.price(wanted, demand, &self.packed.ledgers)?;
                 Some((cell, price, ground.cells.choice(cell)))
             });
             asked.push(Asked {
@@ -283,10 +238,8 @@ impl<'p> Packer<'_, 'p, '_> {
             ground.problem.wants[wants].alternatives.len()
         };
         let most = classes.iter().map(alternatives).max().unwrap_or(0);
-        for shelf in 0..ground.shelves.len() {
-            for alternative in 0..most {
-                self.open_round(&mut waiting, shelf, (alternative, relaxed));
-            }
+        for tier in tiers(ground.shelves) {
+            self.compete(&mut waiting, tier, (most, relaxed));
         }
         let mut left: BTreeMap<usize, u64> = BTreeMap::new();
         for (class, _, pods) in waiting {
@@ -302,58 +255,94 @@ impl<'p> Packer<'_, 'p, '_> {
         }
     }
 
-    /// The least that a node for a pod of a class costs in a cell; none where there is none.
-    fn price(&mut self, class: usize, cell: usize, relaxed: bool) -> Option<f64> {
-        let wants = self.ground.problem.kinds[self.kinds[class]].wants;
-        let key = (
-            wants,
-            relaxed,
-            cell,
-            &self.ground.problem.classes[class].demand[..],
-        );
-        if let Some(known) = self.prices.get(&key) {
-            return *known;
+    /// Pools of one weight: pods go to that which is cheapest for them or, where they are few, all
+    /// to one pool first if that is cheaper still.
+    fn compete(&mut self, waiting: &mut Vec<Waiting>, tier: Range<usize>, deal: (usize, bool)) {
+        let ranked = waiting
+            .iter()
+            .map(|own| self.ranked(*own, tier.clone(), deal.1));
+        let ranked: Vec<Vec<usize>> = ranked.collect();
+        let contested = |(own, pools): (&Waiting, &Vec<usize>)| pools.len() > 1 && own.2 > 0;
+        let contested = waiting.iter().zip(&ranked).any(contested);
+        let pods: u64 = waiting.iter().map(|own| own.2).sum();
+        if !contested || tier.len() > RIVALS_MAX || pods > CONTESTED_MAX {
+            self.sell(waiting, &ranked, deal);
+            return;
         }
-        let price = self.work_out_price(class, cell, relaxed);
-        self.prices.insert(key, price);
-        price
+        let before = self.packed.clone();
+        let mut best: Option<((u64, f64), Packed<'p, 'a>, Vec<Waiting>)> = None;
+        for first in std::iter::once(None).chain(tier.map(Some)) {
+            let mut ranked = ranked.clone();
+            for pools in &mut ranked {
+                pools.sort_by_key(|pool| Some(*pool) != first);
+            }
+            self.packed.clone_from(&before);
+            let mut trial = waiting.clone();
+            self.sell(&mut trial, &ranked, deal);
+            let node_price = self.ground.scheduling.node_price.usd_per_h();
+            let left: u64 = trial.iter().map(|own| own.2).sum();
+            let claims = self.packed.opened.iter().filter(|opened| !opened.gone);
+            let cost: f64 = claims.map(|opened| opened.claim.price + node_price).sum();
+            let better = |best: &(u64, f64)| left < best.0 || left == best.0 && cost < best.1;
+            if best.as_ref().is_none_or(|(known, ..)| better(known)) {
+                best = Some(((left, cost), self.packed.clone(), trial));
+            }
+        }
+        if let Some((_, packed, trial)) = best {
+            (self.packed, *waiting) = (packed, trial);
+        }
     }
 
-    fn work_out_price(&mut self, class: usize, cell: usize, relaxed: bool) -> Option<f64> {
-        let ground = self.ground;
-        let own = &ground.problem.classes[class];
-        let wants = ground.problem.kinds[self.kinds[class]].wants;
-        let count = ground.problem.wants[wants].alternatives.len();
-        let mut least: Option<f64> = None;
-        for shelf in 0..ground.shelves.len() {
-            for alternative in 0..count {
-                let Some(row) = self.row((wants, shelf, alternative, relaxed, Some(cell))) else {
-                    continue;
-                };
-                let row = &self.packed.rows[row];
-                let ledger = &self.packed.ledgers[shelf];
-                for (shape, mask) in ground.shelves[shelf].shapes.iter().zip(&row.masks) {
-                    let Some(price) = shape.price(*mask) else {
-                        continue;
-                    };
-                    let fits = shape
-                        .net
-                        .as_ref()
-                        .is_some_and(|net| times(net, &own.demand) > 0);
-                    let cheaper = least.is_none_or(|least| price < least);
-                    if cheaper && fits && ledger.copies(&shape.limited) > 0 {
-                        least = Some(price);
-                    }
+    /// The pools of a tier that have something for pods that wait, the cheapest for each of them
+    /// first.
+    fn ranked(&mut self, own: Waiting, tier: Range<usize>, relaxed: bool) -> Vec<usize> {
+        let (class, cell, pods) = own;
+        let wanted = (
+            self.ground.problem.kinds[self.kinds[class]].wants,
+            relaxed,
+            cell,
+        );
+        let selling = tier.filter(|shelf| self.market.sells(*shelf, wanted));
+        let selling: Vec<usize> = selling.collect();
+        if selling.len() < 2 {
+            return selling;
+        }
+        let demand = &self.ground.problem.classes[class].demand;
+        let mut priced = Vec::with_capacity(selling.len());
+        for shelf in selling {
+            let ledger = &self.packed.ledgers[shelf];
+            let each = self.market.least(shelf, wanted, (demand, pods), ledger);
+            priced.push((each.unwrap_or(f64::INFINITY), shelf));
+        }
+        priced.sort_by(|one, other| one.0.total_cmp(&other.0));
+        priced.into_iter().map(|(_, shelf)| shelf).collect()
+    }
+
+    /// Opens claims for what waits, from the pools of each in this order.
+    fn sell(
+        &mut self,
+        waiting: &mut [Waiting],
+        ranked: &[Vec<usize>],
+        (alternatives, relaxed): (usize, bool),
+    ) {
+        let ranks = ranked.iter().map(Vec::len).max().unwrap_or(0);
+        for rank in 0..ranks {
+            let asked = |pools: &Vec<usize>| pools.get(rank).copied();
+            let asked: Vec<Option<usize>> = ranked.iter().map(asked).collect();
+            let shelves: BTreeSet<usize> = asked.iter().flatten().copied().collect();
+            for shelf in shelves {
+                for alternative in 0..alternatives {
+                    self.open_round((waiting, &asked), shelf, (alternative, relaxed));
                 }
             }
         }
-        least
     }
 
-    /// One pool and one alternative of every kind. What waits is lessened by what is packed.
+    /// One pool and one alternative of every kind, for those who ask that pool. What waits is
+    /// lessened by what is packed.
     fn open_round(
         &mut self,
-        waiting: &mut [(usize, Option<usize>, u64)],
+        (waiting, asked): (&mut [Waiting], &[Option<usize>]),
         shelf: usize,
         (alternative, relaxed): (usize, bool),
     ) {
@@ -361,12 +350,15 @@ impl<'p> Packer<'_, 'p, '_> {
         let first = self.packed.lots.len();
         let mut origin = Vec::new();
         for (at, (class, cell, pods)) in waiting.iter().enumerate() {
+            if asked[at] != Some(shelf) {
+                continue;
+            }
             let kind = self.kinds[*class];
             let wants = ground.problem.kinds[kind].wants;
             if *pods == 0 {
                 continue;
             }
-            let Some(row) = self.row((wants, shelf, alternative, relaxed, *cell)) else {
+            let Some(row) = self.market.row((wants, shelf, alternative, relaxed, *cell)) else {
                 continue;
             };
             let own = &ground.problem.classes[*class];
@@ -436,7 +428,7 @@ impl<'p> Packer<'_, 'p, '_> {
             lots: &self.packed.lots,
             shelf: &self.ground.shelves[shelf],
             variety: &self.varieties[shelf],
-            rows: &self.packed.rows,
+            rows: &self.market.rows,
             stock,
             counters: self.ground.hosts.counters,
             node_price: self.ground.scheduling.node_price.usd_per_h(),

@@ -145,7 +145,7 @@ impl<'p> Packer<'_, 'p, '_> {
         }
         for alternative in 0..ground.problem.wants[wants].alternatives.len() {
             let cell = cell.filter(|_| pinned);
-            let Some(row) = self.row((wants, shelf, alternative, true, cell)) else {
+            let Some(row) = self.market.row((wants, shelf, alternative, true, cell)) else {
                 continue;
             };
             self.packed.lots.push(Lot {

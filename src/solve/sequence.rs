@@ -27,13 +27,13 @@ struct Item {
 /// and what is bound there already.
 pub(super) fn sequence(
     ground: &Ground<'_, '_>,
-    packed: &Packed<'_, '_>,
+    (packed, rows): (&Packed<'_, '_>, &[Row]),
     board: &mut Board<'_>,
 ) -> Vec<Turn> {
     if ground.topology.tallies.is_empty() {
         return bulk(packed);
     }
-    add_claims(ground, packed, board);
+    add_claims(ground, (packed, rows), board);
     let problem = ground.problem;
     let hard = |class: usize| problem.without_wishes(problem.classes[class].kind);
     let placed = packed.placed.iter();
@@ -92,7 +92,11 @@ fn bulk(packed: &Packed<'_, '_>) -> Vec<Turn> {
     turns
 }
 
-fn add_claims(ground: &Ground<'_, '_>, packed: &Packed<'_, '_>, board: &mut Board<'_>) {
+fn add_claims(
+    ground: &Ground<'_, '_>,
+    (packed, rows): (&Packed<'_, '_>, &[Row]),
+    board: &mut Board<'_>,
+) {
     // A claim whose place is open may be anywhere its offers are.
     let mut cells: BTreeMap<usize, usize> = BTreeMap::new();
     let mut open_to: BTreeMap<(usize, Vec<usize>), Vec<usize>> = BTreeMap::new();
@@ -109,12 +113,12 @@ fn add_claims(ground: &Ground<'_, '_>, packed: &Packed<'_, '_>, board: &mut Boar
     }
     for (opened, site) in open {
         let mut places: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
-        let rows = rows_in(&packed.lots, &opened.claim.parts);
+        let own = rows_in(&packed.lots, &opened.claim.parts);
         let known = open_to
-            .entry((opened.shelf, rows))
-            .or_insert_with_key(|(shelf, rows)| {
-                let rows: Vec<&Row> = rows.iter().map(|row| &packed.rows[*row]).collect();
-                ground.cells.open_to(*shelf, &rows)
+            .entry((opened.shelf, own))
+            .or_insert_with_key(|(shelf, own)| {
+                let own: Vec<&Row> = own.iter().map(|row| &rows[*row]).collect();
+                ground.cells.open_to(*shelf, &own)
             });
         for cell in known.iter().copied() {
             let values = &ground.cells.all[cell];

@@ -8,9 +8,11 @@ use jiff::Timestamp;
 use outrigger::catalog::Catalog;
 use outrigger::model::id::{NodeName, ObjectKey};
 use outrigger::model::instance::InstanceType;
+use outrigger::model::labels::INSTANCE_TYPE;
 use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
+use outrigger::model::requirement::Requirement;
 use outrigger::solve::{NewClaim, Solution, solve};
 use outrigger::state::snapshot::Room;
 use outrigger_bench::catalogs::{self, GIB, MIB};
@@ -211,16 +213,50 @@ pub(crate) fn a_workload() -> impl Strategy<Value = Workload> {
     })
 }
 
+/// A plan's cost as plans are compared: with what a node counts beyond its price.
+fn whole(usd_per_h: f64, nodes: usize) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a few hundred nodes")]
+    let nodes = nodes as f64;
+    usd_per_h + NODE_PRICE * nodes
+}
+
 proptest! {
+    #[test]
+    fn pools_of_one_weight_compete_by_price(
+        workload in a_workload(),
+        pools in 2..5usize,
+        deal in 0..64usize,
+    ) {
+        // Every pool has some of the types, some types are in several.
+        let types: Vec<InstanceType> = workload.catalog.types().cloned().collect();
+        let pool = |at: usize| {
+            let mut pool = Pool::new(&format!("p{at}"));
+            let own = |place: &usize| (place + deal) % pools == at || (place * 7 + at).is_multiple_of(5);
+            let names = (0..types.len()).filter(own).map(|place| types[place].name.as_str());
+            pool.requirements.add(INSTANCE_TYPE, Requirement::is_in(names));
+            pool
+        };
+        let pools: Vec<Pool> = (0..pools).map(pool).collect();
+        let mut joint = workload.clone();
+        joint.cluster.pools.clone_from(&pools);
+        let joint = plan(&joint);
+        let own = whole(cost(&joint), joint.claims.len());
+        for pool in pools {
+            let mut alone = workload.clone();
+            alone.cluster.pools = vec![pool];
+            let alone = plan(&alone);
+            if alone.unplaced.len() <= joint.unplaced.len() {
+                let most = whole(cost(&alone), alone.claims.len());
+                prop_assert!(own <= ABOUT * most, "{own}, and one pool alone {most}");
+            }
+            prop_assert!(joint.unplaced.len() <= alone.unplaced.len());
+        }
+    }
+
     #[test]
     fn no_plan_of_plain_pods_is_dearer_than_the_greedy(workload in a_workload()) {
         let solution = plan(&workload);
         let greedy = greedy(&workload.snapshot(), &workload.pods);
-        let whole = |price: f64, nodes: usize| {
-            #[expect(clippy::cast_precision_loss, reason = "a few hundred nodes")]
-            let nodes = nodes as f64;
-            price + NODE_PRICE * nodes
-        };
         let own = whole(cost(&solution), solution.claims.len());
         let most = whole(greedy.usd_per_h, greedy.nodes);
         prop_assert!(solution.unplaced.len() == greedy.unplaced);

@@ -16,7 +16,7 @@ const WEIGHT: Argument = argument(
     "weight",
     Kind::Whole(0, 100),
     "0",
-    "Preference over other pools, higher first.",
+    "Preference over other pools, higher first. Of one weight, pods go where it costs least.",
 );
 const EXPIRE_AFTER: Argument = argument(
     "expire_after",

@@ -1,0 +1,158 @@
+//! What can be had for what pods want, pool by pool and cell by cell, and at what price.
+//! It must not know what was packed, beyond what that leaves of the limits.
+
+use std::collections::BTreeMap;
+
+use crate::solve::axes::times;
+use crate::solve::choose::Ledger;
+use crate::solve::ground::Ground;
+use crate::solve::supply::Row;
+
+/// What of a row there is: of whom, from whom, which alternative, with which taints, where.
+pub(super) type RowKey = (usize, usize, usize, bool, Option<usize>);
+
+/// What is wanted, with which taints, where.
+pub(super) type Wanted = (usize, bool, Option<usize>);
+
+/// What is known of all pools so far.
+pub(super) struct Market<'g, 'p, 'a> {
+    ground: &'g Ground<'p, 'a>,
+    /// Rows that lots refer to.
+    pub(super) rows: Vec<Row>,
+    known_rows: BTreeMap<Row, usize>,
+    row_of: BTreeMap<RowKey, Option<usize>>,
+    /// Cells where what is wanted can be had.
+    reach: BTreeMap<(usize, bool), Vec<usize>>,
+    /// What a node costs at least for a demand, while limits stay the same.
+    prices: BTreeMap<(Wanted, &'p [i64]), Option<f64>>,
+}
+
+impl<'g, 'p, 'a> Market<'g, 'p, 'a> {
+    /// Nothing known.
+    pub(super) fn new(ground: &'g Ground<'p, 'a>) -> Self {
+        Self {
+            ground,
+            rows: Vec::new(),
+            known_rows: BTreeMap::new(),
+            row_of: BTreeMap::new(),
+            reach: BTreeMap::new(),
+            prices: BTreeMap::new(),
+        }
+    }
+
+    /// The cells where some pool sells what is wanted.
+    pub(super) fn reach(&mut self, wants: usize, relaxed: bool) -> Vec<usize> {
+        if let Some(known) = self.reach.get(&(wants, relaxed)) {
+            return known.clone();
+        }
+        let mut own = Vec::new();
+        for cell in 0..self.ground.cells.all.len() {
+            let mut all = 0..self.ground.shelves.len();
+            if all.any(|shelf| self.sells(shelf, (wants, relaxed, Some(cell)))) {
+                own.push(cell);
+            }
+        }
+        self.reach.insert((wants, relaxed), own.clone());
+        own
+    }
+
+    /// Whether a pool sells what is wanted, in any alternative.
+    pub(super) fn sells(&mut self, shelf: usize, (wants, relaxed, cell): Wanted) -> bool {
+        let mut all = 0..self.ground.problem.wants[wants].alternatives.len();
+        all.any(|alternative| {
+            self.row((wants, shelf, alternative, relaxed, cell))
+                .is_some()
+        })
+    }
+
+    /// The row of a key; none where there is nothing to be had.
+    pub(super) fn row(&mut self, key: RowKey) -> Option<usize> {
+        if let Some(known) = self.row_of.get(&key) {
+            return *known;
+        }
+        let row = self.make_row(key).map(|row| {
+            let rows = &mut self.rows;
+            *self.known_rows.entry(row).or_insert_with_key(|row| {
+                rows.push(row.clone());
+                rows.len() - 1
+            })
+        });
+        self.row_of.insert(key, row);
+        row
+    }
+
+    fn make_row(&self, (wants, shelf, alternative, relaxed, cell): RowKey) -> Option<Row> {
+        let own = &self.ground.problem.wants[wants];
+        let wanted = own.alternatives.get(alternative)?;
+        let of = &self.ground.shelves[shelf];
+        if cell.is_some_and(|cell| !self.ground.cells.sells(shelf, cell)) {
+            return None;
+        }
+        let labels = of.admit(own, wanted, relaxed).ok()?;
+        let row = of.row(own, &labels);
+        match cell {
+            Some(cell) => self.ground.cells.narrow((shelf, cell), &row, &labels),
+            None => row.masks.iter().any(|mask| *mask != 0).then_some(row),
+        }
+    }
+
+    /// Limits have changed.
+    pub(super) fn forget_prices(&mut self) {
+        self.prices.clear();
+    }
+
+    /// The least that a node costs for such a pod; none where there is none.
+    pub(super) fn price(
+        &mut self,
+        wanted: Wanted,
+        demand: &'p [i64],
+        ledgers: &[Ledger],
+    ) -> Option<f64> {
+        if let Some(known) = self.prices.get(&(wanted, demand)) {
+            return *known;
+        }
+        let shelves = 0..self.ground.shelves.len();
+        let prices =
+            shelves.filter_map(|shelf| self.least(shelf, wanted, (demand, 1), &ledgers[shelf]));
+        let price = prices.min_by(f64::total_cmp);
+        self.prices.insert((wanted, demand), price);
+        price
+    }
+
+    /// The least that each of so many such pods costs in one pool, were there no others; none
+    /// where there is nothing for them.
+    pub(super) fn least(
+        &mut self,
+        shelf: usize,
+        (wants, relaxed, cell): Wanted,
+        (demand, pods): (&[i64], u64),
+        ledger: &Ledger,
+    ) -> Option<f64> {
+        let mut least: Option<f64> = None;
+        for alternative in 0..self.ground.problem.wants[wants].alternatives.len() {
+            let Some(row) = self.row((wants, shelf, alternative, relaxed, cell)) else {
+                continue;
+            };
+            let shapes = self.ground.shelves[shelf].shapes.iter();
+            for (shape, mask) in shapes.zip(&self.rows[row].masks) {
+                let (Some(price), Some(net)) = (shape.price(*mask), &shape.net) else {
+                    continue;
+                };
+                let together = if pods == 1 {
+                    1
+                } else {
+                    times(net, demand).min(pods)
+                };
+                #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+                let each = price / together.max(1) as f64;
+                if least.is_none_or(|least| each < least)
+                    && times(net, demand) > 0
+                    && ledger.copies(&shape.limited) > 0
+                {
+                    least = Some(each);
+                }
+            }
+        }
+        least
+    }
+}
