@@ -104,6 +104,7 @@ impl Workload {
             pending,
             daemon_sets: self.daemon_sets.iter().collect(),
             usage: self.usage.clone(),
+            gangs: BTreeMap::new(),
         }
     }
 

@@ -203,18 +203,25 @@ pub fn solve(snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
     }
     let mut solution = place(&sound, snapshot, now);
     // All or none: without the gangs that fall short the others may have more room.
-    for _ in 0..GANG_ROUNDS_MAX {
-        let short = short_gangs(&snapshot.pending, &solution);
+    for round in 0..=GANG_ROUNDS_MAX {
+        let mut short = short_gangs(snapshot, &sound, &solution);
         if short.is_empty() {
             break;
         }
-        sound.retain(|pod| match gang_of(pod).and_then(|gang| short.get(&gang)) {
-            Some(text) => {
-                unplaced.push(alone(pod, Code::Gang, text.clone()));
-                false
-            }
-            None => true,
-        });
+        if round == GANG_ROUNDS_MAX {
+            let text = "too many gangs fall short of places to try which of them can be had";
+            let gangs = sound.iter().filter_map(|pod| pod.gang_key());
+            short.extend(gangs.map(|gang| (gang, text.to_owned())));
+        }
+        sound.retain(
+            |pod| match pod.gang_key().and_then(|gang| short.get(&gang)) {
+                Some(text) => {
+                    unplaced.push(alone(pod, Code::Gang, text.clone()));
+                    false
+                }
+                None => true,
+            },
+        );
         solution = place(&sound, snapshot, now);
     }
     solution.unplaced.extend(unplaced);
@@ -235,25 +242,27 @@ fn alone(pod: &Pod, code: Code, text: String) -> Unplaced {
     }
 }
 
-/// Namespace and name of a pod's gang.
-fn gang_of(pod: &Pod) -> Option<(&str, &str)> {
-    let gang = pod.gang.as_ref()?;
-    Some((&pod.key.namespace, &gang.name))
-}
-
-/// Gangs of which too few have a place, with the reason.
+/// Gangs of which some pods have a place and too few, with the reason. Those that are bound or
+/// promised count.
 fn short_gangs<'p>(
-    pending: &[&'p Pod],
+    snapshot: &Snapshot<'p>,
+    sound: &[&'p Pod],
     solution: &Solution,
 ) -> BTreeMap<(&'p str, &'p str), String> {
-    let mut gangs: BTreeMap<(&str, &str), (usize, usize, Option<u32>)> = BTreeMap::new();
-    let placed: BTreeSet<&PodKey> = if pending.iter().any(|pod| pod.gang.is_some()) {
-        solution.order.iter().collect()
-    } else {
+    if sound.iter().all(|pod| pod.gang.is_none()) {
         return BTreeMap::new();
-    };
-    for pod in pending {
-        if let Some(key) = gang_of(pod) {
+    }
+    let placed: BTreeSet<&PodKey> = solution.order.iter().collect();
+    let mut there = snapshot.gangs.clone();
+    for pod in snapshot.promised.values().flatten() {
+        if let Some(key) = pod.gang_key() {
+            *there.entry(key).or_insert(0) += 1;
+        }
+    }
+    // How many have a place, how many wait, how many it takes.
+    let mut gangs: BTreeMap<(&str, &str), (usize, usize, Option<u32>)> = BTreeMap::new();
+    for pod in &snapshot.pending {
+        if let Some(key) = pod.gang_key() {
             let least = pod.gang.as_ref().and_then(|gang| gang.least);
             let own = gangs.entry(key).or_insert((0, 0, None));
             own.0 += usize::from(placed.contains(&pod.key));
@@ -261,15 +270,20 @@ fn short_gangs<'p>(
             own.2 = own.2.max(least);
         }
     }
-    let short = |(key, (placed, all, least)): ((&'p str, &'p str), (usize, usize, Option<u32>))| {
-        let least = least.map_or(all, |least| least as usize);
-        let text = format!(
-            "{placed} of the {least} pods of its gang {} have a place",
-            key.1
-        );
-        (placed > 0 && placed < least).then_some((key, text))
-    };
-    gangs.into_iter().filter_map(short).collect()
+    let mut short = BTreeMap::new();
+    for (key, (placed, waiting, least)) in gangs {
+        let there = there.get(&key).copied().unwrap_or(0);
+        let least = least.map_or(waiting + there, |least| least as usize);
+        if placed > 0 && placed + there < least {
+            let text = format!(
+                "{} of the {least} pods of its gang {} have a place",
+                placed + there,
+                key.1
+            );
+            short.insert(key, text);
+        }
+    }
+    short
 }
 
 fn place(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {

@@ -131,6 +131,12 @@ impl Pod {
             .is_some_and(|owner| owner.kind == "Node")
     }
 
+    /// Namespace and name of its gang.
+    pub fn gang_key(&self) -> Option<(&str, &str)> {
+        let gang = self.gang.as_ref()?;
+        Some((&self.key.namespace, &gang.name))
+    }
+
     /// Whether it needs capacity that we may provide. Source: spec/scheduling.md §1.3.
     pub fn is_provisionable(&self) -> bool {
         self.is_waiting() && self.nominated_node.is_none()

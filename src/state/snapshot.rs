@@ -127,6 +127,9 @@ pub struct Snapshot<'a> {
     pub daemon_sets: Vec<&'a DaemonSet>,
     /// What each pool has in use.
     pub usage: BTreeMap<PoolName, Usage>,
+    /// Namespace and name of the gangs that pending pods are of, and how many of their pods are
+    /// bound and stay.
+    pub gangs: BTreeMap<(&'a str, &'a str), usize>,
 }
 
 impl<'a> Snapshot<'a> {

@@ -1,18 +1,19 @@
 //! Builds the snapshot that decisions receive from the state of one cluster.
 //! It must not know which decision is about to be made.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
 use crate::model::claim::Phase;
-use crate::model::id::PoolName;
+use crate::model::id::{PodKey, PoolName};
 use crate::model::instance::{CapacityType, OfferingKey, Price};
 use crate::model::labels::{
     CAPACITY_TYPE, DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, INITIALIZED_AT, INSTANCE_TYPE, Labels,
     MANAGED_BY, NODE_CLASS, POOL, ZONE,
 };
 use crate::model::node::Node;
+use crate::model::pod::Pod;
 use crate::model::pool::Pool;
 use crate::model::quantity::Resources;
 use crate::state::State;
@@ -38,6 +39,7 @@ impl State {
         let promised = expected.values().flatten().copied();
         let mounts = mounts(&self.objects, &pending, promised);
         let namespaces = self.objects.namespaces.iter();
+        let gangs = self.gangs(&pending);
         Snapshot {
             cluster: &self.cluster,
             catalog: &self.catalog,
@@ -53,7 +55,26 @@ impl State {
             promised: expected,
             daemon_sets: self.objects.daemon_sets.values().collect(),
             usage: self.usage(),
+            gangs,
         }
+    }
+
+    /// The gangs of these pods, with how many others of each are bound and stay.
+    fn gangs<'s>(&'s self, pending: &[&'s Pod]) -> BTreeMap<(&'s str, &'s str), usize> {
+        let gangs = pending.iter().filter_map(|pod| Some((pod.gang_key()?, 0)));
+        let mut gangs: BTreeMap<(&str, &str), usize> = gangs.collect();
+        if gangs.is_empty() {
+            return gangs;
+        }
+        let moving: BTreeSet<&PodKey> = pending.iter().map(|pod| &pod.key).collect();
+        let stays = |pod: &&Pod| pod.occupies_node() && pod.deleting.is_none();
+        let bound = self.objects.pods.values().filter(stays);
+        for pod in bound.filter(|pod| !moving.contains(&pod.key)) {
+            if let Some(own) = pod.gang_key().and_then(|key| gangs.get_mut(&key)) {
+                *own += 1;
+            }
+        }
+        gangs
     }
 
     /// Who might leave now.
@@ -229,4 +250,38 @@ pub fn node_labels(claim: &Claim, pool: &Pool) -> Labels {
         labels.insert(NODE_CLASS.to_owned(), class.to_string());
     }
     labels
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use crate::model::affinity::Gang;
+    use crate::model::pod::Pod;
+    use crate::state::State;
+    use crate::state::samples::{NOW, pod, waiting};
+
+    #[test]
+    fn bound_pods_count_for_the_gangs_that_wait() {
+        let of = |gang: &str, mut pod: Pod| {
+            pod.gang = Some(Gang {
+                name: gang.to_owned(),
+                least: None,
+            });
+            pod
+        };
+        let mut leaves = of("g", pod("default", "leaves", "n"));
+        leaves.deleting = Some(NOW);
+        let mut state = State::default();
+        for pod in [
+            of("g", waiting("default", "w")),
+            of("g", pod("default", "b", "n")),
+            of("other", pod("default", "o", "n")),
+            leaves,
+        ] {
+            state.objects.apply(pod.into(), NOW);
+        }
+        let expect = BTreeMap::from([(("default", "g"), 1)]);
+        assert_eq!(state.snapshot(NOW).gangs, expect);
+    }
 }

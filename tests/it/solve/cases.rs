@@ -3,10 +3,11 @@
 
 use jiff::SignedDuration;
 use outrigger::catalog::Catalog;
+use outrigger::model::affinity::Gang;
 use outrigger::model::id::{ClaimId, ObjectKey};
 use outrigger::model::instance::{CapacityType, OfferingKey};
 use outrigger::model::labels::{ARCH, Labels, POOL, ZONE};
-use outrigger::model::pod::DaemonSet;
+use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger::model::pool::{Limits, Pool};
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
@@ -278,4 +279,43 @@ fn pods_that_wait_for_their_nodes_need_no_others() {
     let after = launched(&world, &world.solve()).solve();
     assert_eq!(after.claims, vec![]);
     assert!(after.unplaced.is_empty());
+}
+
+#[test]
+fn a_gang_needs_only_those_that_are_missing() {
+    // Bound, promised, waiting; at least two of the gang, or all of it; how many get the one place.
+    for (bound, promised, waiting, least, placed) in [
+        (0, 0, 2, Some(2), 0),
+        (1, 0, 2, Some(2), 1),
+        (0, 1, 2, Some(2), 1),
+        (1, 0, 2, Some(3), 0),
+        (1, 1, 2, Some(3), 1),
+        (1, 0, 2, None, 0),
+        (1, 0, 1, None, 1),
+    ] {
+        let mut world = world();
+        world.cluster.pools.clear();
+        world.rooms = vec![room("n", pod("", 1000, GIB).requests)];
+        let member = |name: String| {
+            let mut pod = pod(&name, 1000, GIB);
+            pod.gang = Some(Gang {
+                name: "g".to_owned(),
+                least,
+            });
+            pod
+        };
+        let members = |what: &str, count: usize| -> Vec<Pod> {
+            (0..count).map(|at| member(format!("{what}{at}"))).collect()
+        };
+        world.residents = members("bound", bound);
+        for pod in &mut world.residents {
+            pod.node = Some("n".into());
+        }
+        let host = world.rooms[0].host.clone();
+        world.promised.insert(host, members("promised", promised));
+        world.pods = members("waiting", waiting);
+        let solution = world.solve();
+        assert_eq!(solution.order.len(), placed, "{bound} {promised} {least:?}");
+        check(&world, &solution).expect("a sound plan");
+    }
 }

@@ -331,13 +331,13 @@ pub(crate) fn check_limits(world: &World, solution: &Solution) -> Check {
     Ok(())
 }
 
-/// How many pods of a gang the plan places, leaves out, and finds promised to a host already; and
-/// how many have to have a place.
+/// How many pods of a gang the plan places, leaves out, and finds bound or promised to a host
+/// already; and how many have to have a place.
 #[derive(Default)]
 struct Muster {
     placed: usize,
     left: usize,
-    promised: usize,
+    there: usize,
     least: u32,
 }
 
@@ -345,21 +345,23 @@ struct Muster {
 fn check_gangs(world: &World, solution: &Solution) -> Check {
     let unplaced: BTreeSet<&PodKey> = solution.unplaced.iter().map(|own| &own.pod).collect();
     let mut gangs: BTreeMap<(&str, &str), Muster> = BTreeMap::new();
-    let promised = world.promised.values().flatten().map(|pod| (pod, true));
-    for (pod, promised) in promised.chain(world.pods.iter().map(|pod| (pod, false))) {
+    let bound = world.residents.iter().filter(|pod| pod.deleting.is_none());
+    let there = bound.chain(world.promised.values().flatten());
+    let there = there.map(|pod| (pod, true));
+    for (pod, there) in there.chain(world.pods.iter().map(|pod| (pod, false))) {
         let Some(gang) = &pod.gang else {
             continue;
         };
         let own = gangs.entry((&pod.key.namespace, &gang.name)).or_default();
         own.least = own.least.max(gang.least.unwrap_or(u32::MAX));
-        *match (promised, unplaced.contains(&pod.key)) {
-            (true, _) => &mut own.promised,
+        *match (there, unplaced.contains(&pod.key)) {
+            (true, _) => &mut own.there,
             (_, true) => &mut own.left,
             (_, false) => &mut own.placed,
         } += 1;
     }
     for ((_, name), own) in gangs {
-        let enough = own.placed + own.promised >= own.least as usize;
+        let enough = own.placed + own.there >= own.least as usize;
         ensure(own.placed == 0 || own.left == 0 || enough, || {
             let Muster { placed, left, .. } = own;
             format!("{placed} pods of the gang {name} are placed, {left} are not")

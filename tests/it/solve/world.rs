@@ -76,7 +76,26 @@ impl World {
             pending: self.pods.iter().collect(),
             daemon_sets: self.daemons.iter().collect(),
             usage: self.usage.clone(),
+            gangs: self.gangs(),
         }
+    }
+
+    fn gangs(&self) -> BTreeMap<(&str, &str), usize> {
+        let gangs = self
+            .pods
+            .iter()
+            .filter_map(|pod| Some((pod.gang_key()?, 0)));
+        let mut gangs: BTreeMap<(&str, &str), usize> = gangs.collect();
+        let stays = |pod: &&Pod| pod.deleting.is_none();
+        let bound = self
+            .residents
+            .iter()
+            .filter(stays)
+            .filter_map(Pod::gang_key);
+        for key in bound {
+            gangs.entry(key).and_modify(|own| *own += 1);
+        }
+        gangs
     }
 
     /// Bound pods as a snapshot has them: those that are alike to every rule are one entry.

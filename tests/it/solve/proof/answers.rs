@@ -176,7 +176,7 @@ fn a_gang_is_placed_together_or_not_at_all() {
 }
 
 #[test]
-fn promised_pods_of_a_gang_count() {
+fn bound_and_promised_pods_of_a_gang_count() {
     let mut world = base();
     let gang = |name: &str| {
         let mut pod = of_app(name, "a");
@@ -194,6 +194,10 @@ fn promised_pods_of_a_gang_count() {
     one(&world).refused("of the gang g");
     let host = world.rooms[1].host.clone();
     world.promised.insert(host, vec![gang("w")]);
+    one(&world).accepted();
+    let mut bound = world.promised.pop_first().expect("promised pods").1;
+    bound[0].node = Some("n1".into());
+    world.residents.append(&mut bound);
     one(&world).accepted();
     for pod in &mut world.pods {
         pod.gang.as_mut().expect("a gang").least = Some(3);
