@@ -11,6 +11,8 @@ mod validate;
 
 mod plan;
 
+mod explain;
+
 mod simulate;
 
 mod simulated_cloud;
@@ -47,6 +49,8 @@ enum Verb {
     Validate(validate::Arguments),
     /// Show what would be done about a cluster whose state is in a file
     Plan(plan::Arguments),
+    /// Explain why a pod of such a cluster has its place, or none
+    Explain(explain::Arguments),
     /// Run a scenario in a simulated world, and show it
     Simulate(simulate::Arguments),
     /// Serve a simulated EC2 on loopback, for `simulated { address = … }`
@@ -74,6 +78,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Verb::Run(arguments) => run::execute(&arguments, colour),
         Verb::Validate(arguments) => validate::execute(&arguments, colour),
         Verb::Plan(arguments) => plan::execute(&arguments, colour),
+        Verb::Explain(arguments) => explain::execute(&arguments, colour),
         Verb::Simulate(arguments) => simulate::execute(&arguments, colour),
         Verb::SimulatedCloud(arguments) => simulated_cloud::execute(arguments),
         Verb::Version(arguments) => version::execute(&arguments),

@@ -3,7 +3,11 @@
 
 pub mod audit;
 
+pub mod reasons;
+
 pub mod render;
+
+pub mod explain;
 
 use jiff::Timestamp;
 

@@ -1,6 +1,8 @@
 //! Which pods go where, on what capacity: the first answer that satisfies every rule it weighs.
 //! It must not know the clock beyond `now`, who asks, or how a claim is launched.
 
+pub mod miss;
+
 mod axes;
 
 mod rules;
@@ -47,7 +49,13 @@ mod retry;
 
 mod sequence;
 
+mod gangs;
+
+mod places;
+
 mod why;
+
+pub mod cheaper;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,12 +71,14 @@ use crate::solve::cells::Cells;
 use crate::solve::fill::{Part, rows_in};
 use crate::solve::ground::{Ground, Opened, Packed};
 use crate::solve::host::Hosts;
+use crate::solve::miss::Miss;
 use crate::solve::problem::Problem;
 use crate::solve::rooms::Turn;
 use crate::solve::sequence::sequence;
 use crate::solve::supply::{Row, Shelf, floored};
 use crate::solve::topology::Topology;
 use crate::solve::variety::Variety;
+use crate::solve::why::Reasons;
 use crate::state::snapshot::{Host, Room, Snapshot};
 
 /// A node to be made, with the pods it is made for.
@@ -149,14 +159,21 @@ impl Code {
 }
 
 /// One reason, of one pool or of the pod itself.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Why {
     /// The pool that says no; none where no pool was asked.
     pub pool: Option<PoolName>,
     /// What kind of no it is.
     pub code: Code,
+    /// What it was that stopped the pod, and by how much it missed.
+    pub miss: Miss,
+}
+
+impl Why {
     /// The no in words, with the numbers in it.
-    pub text: String,
+    pub fn text(&self) -> String {
+        self.miss.text()
+    }
 }
 
 /// A pod with no answer, and why: one reason a pool, or one of its own.
@@ -197,31 +214,34 @@ pub fn solve(snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
     let mut sound = Vec::new();
     for pod in &snapshot.pending {
         match unsound(pod, snapshot) {
-            Some((code, text)) => unplaced.push(alone(pod, code, text)),
+            Some((code, text)) => unplaced.push(alone(pod, code, Miss::told(&text))),
             None => sound.push(*pod),
         }
     }
     let mut solution = place(&sound, snapshot, now);
     // All or none: without the gangs that fall short the others may have more room.
     for round in 0..=GANG_ROUNDS_MAX {
-        let mut short = short_gangs(snapshot, &sound, &solution);
+        let mut short = gangs::short(snapshot, &sound, &solution);
         if short.is_empty() {
             break;
         }
         if round == GANG_ROUNDS_MAX {
-            let text = "too many gangs fall short of places to try which of them can be had";
             let gangs = sound.iter().filter_map(|pod| pod.gang_key());
-            short.extend(gangs.map(|gang| (gang, text.to_owned())));
+            let text = "too many gangs fall short of places to try which of them can be had";
+            short.extend(gangs.map(|gang| (gang, Miss::told(text))));
         }
-        sound.retain(
-            |pod| match pod.gang_key().and_then(|gang| short.get(&gang)) {
-                Some(text) => {
-                    unplaced.push(alone(pod, Code::Gang, text.clone()));
-                    false
-                }
-                None => true,
-            },
-        );
+        // Those of the gang that had no place themselves are told why, too.
+        let had = |own: &Unplaced| (own.pod.clone(), own.reasons.clone());
+        let mut had: BTreeMap<PodKey, Vec<Why>> = solution.unplaced.iter().map(had).collect();
+        sound.retain(|pod| {
+            let Some(miss) = pod.gang_key().and_then(|gang| short.get(&gang)) else {
+                return true;
+            };
+            let mut own = alone(pod, Code::Gang, miss.clone());
+            own.reasons.extend(had.remove(&pod.key).unwrap_or_default());
+            unplaced.push(own);
+            false
+        });
         solution = place(&sound, snapshot, now);
     }
     solution.unplaced.extend(unplaced);
@@ -231,59 +251,15 @@ pub fn solve(snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
     solution
 }
 
-fn alone(pod: &Pod, code: Code, text: String) -> Unplaced {
+fn alone(pod: &Pod, code: Code, miss: Miss) -> Unplaced {
     Unplaced {
         pod: pod.key.clone(),
         reasons: vec![Why {
             pool: None,
             code,
-            text,
+            miss,
         }],
     }
-}
-
-/// Gangs of which some pods have a place and too few, with the reason. Those that are bound or
-/// promised count.
-fn short_gangs<'p>(
-    snapshot: &Snapshot<'p>,
-    sound: &[&'p Pod],
-    solution: &Solution,
-) -> BTreeMap<(&'p str, &'p str), String> {
-    if sound.iter().all(|pod| pod.gang.is_none()) {
-        return BTreeMap::new();
-    }
-    let placed: BTreeSet<&PodKey> = solution.order.iter().collect();
-    let mut there = snapshot.gangs.clone();
-    for pod in snapshot.promised.values().flatten() {
-        if let Some(key) = pod.gang_key() {
-            *there.entry(key).or_insert(0) += 1;
-        }
-    }
-    // How many have a place, how many wait, how many it takes.
-    let mut gangs: BTreeMap<(&str, &str), (usize, usize, Option<u32>)> = BTreeMap::new();
-    for pod in &snapshot.pending {
-        if let Some(key) = pod.gang_key() {
-            let least = pod.gang.as_ref().and_then(|gang| gang.least);
-            let own = gangs.entry(key).or_insert((0, 0, None));
-            own.0 += usize::from(placed.contains(&pod.key));
-            own.1 += 1;
-            own.2 = own.2.max(least);
-        }
-    }
-    let mut short = BTreeMap::new();
-    for (key, (placed, waiting, least)) in gangs {
-        let there = there.get(&key).copied().unwrap_or(0);
-        let least = least.map_or(waiting + there, |least| least as usize);
-        if placed > 0 && placed + there < least {
-            let text = format!(
-                "{} of the {least} pods of its gang {} have a place",
-                placed + there,
-                key.1
-            );
-            short.insert(key, text);
-        }
-    }
-    short
 }
 
 fn place(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
@@ -329,7 +305,8 @@ fn place(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
         dealt: vec![0; problem.classes.len()],
     };
     let mut solution = deal.all(&packed, &rooms, &turns);
-    solution.unplaced.extend(deal.unplaced(&packed));
+    let reasons = Reasons::new(&ground, &packed, snapshot.holds, bound);
+    solution.unplaced.extend(deal.unplaced(&packed, reasons));
     solution
 }
 
@@ -441,8 +418,8 @@ impl<'d> Deal<'d> {
                 &mut books,
             ) {
                 Ok(claim) => claims.push(claim),
-                Err(text) => {
-                    let no = |pod: &&Pod| alone(pod, Code::MinValues, text.clone());
+                Err(miss) => {
+                    let no = |pod: &&Pod| alone(pod, Code::MinValues, miss.clone());
                     unplaced.extend(pods.iter().map(no));
                 }
             }
@@ -459,16 +436,10 @@ impl<'d> Deal<'d> {
         }
     }
 
-    fn unplaced(&mut self, packed: &Packed<'_, '_>) -> Vec<Unplaced> {
+    fn unplaced(&mut self, packed: &Packed<'_, '_>, reasons: Reasons<'_, '_, '_>) -> Vec<Unplaced> {
         let mut unplaced = Vec::new();
-        for (class, left) in packed
-            .left
-            .iter()
-            .enumerate()
-            .filter(|(_, left)| **left > 0)
-        {
-            let reasons = reasons(self.problem, packed, class, self.scheduling);
-            for pod in self.pods(class, *left) {
+        for (class, reasons) in reasons.all() {
+            for pod in self.pods(class, packed.left[class]) {
                 unplaced.push(Unplaced {
                     pod: pod.key.clone(),
                     reasons: reasons.clone(),
@@ -485,7 +456,7 @@ fn claim(
     opened: &Opened,
     (pods, scheduling): (&[&Pod], &Scheduling),
     (ledgers, scratch): &mut (Vec<choose::Ledger>, choose::Scratch),
-) -> Result<NewClaim, String> {
+) -> Result<NewClaim, Miss> {
     let shelf = &packed.shelves[opened.shelf];
     let variety = Variety::of(shelf, scheduling.min_values);
     let parts: &[Part] = &opened.claim.parts;
@@ -504,11 +475,8 @@ fn claim(
     // Others may have taken what the limits left when this one was planned.
     if let Some((key, least, count)) = variety.shortage(shelf, types.iter().copied()) {
         ledgers[opened.shelf] = before;
-        return Err(format!(
-            "{key} wants {least} values in the types that would do; within the limits of pool {} \
-             they have {count}",
-            shelf.pool.name
-        ));
+        let key = key.to_owned();
+        return Err(Miss::Values { key, least, count });
     }
     let mut requests = daemons(shelf, &types);
     for pod in pods {
@@ -521,47 +489,6 @@ fn claim(
         requests,
         pods: keys(pods),
     })
-}
-
-fn reasons(
-    problem: &Problem<'_>,
-    packed: &Packed<'_, '_>,
-    class: usize,
-    scheduling: &Scheduling,
-) -> Vec<Why> {
-    let priority = problem.classes[class].priority;
-    if let Some(cutoff) = scheduling
-        .priority_cutoff
-        .filter(|cutoff| priority < *cutoff)
-    {
-        return vec![Why {
-            pool: None,
-            code: Code::Priority,
-            text: format!(
-                "no host has room for it, and its priority {priority} is below {cutoff}, from \
-                 which on pods cause nodes to be made"
-            ),
-        }];
-    }
-    if packed.shelves.is_empty() {
-        return vec![Why {
-            pool: None,
-            code: Code::NoPool,
-            text: "no host has room for it, and there is no pool to make one".to_owned(),
-        }];
-    }
-    if let Some(text) = why::restricted(problem, class) {
-        return vec![Why {
-            pool: None,
-            code: Code::Restricted,
-            text,
-        }];
-    }
-    let shelves = packed.shelves.iter().zip(&packed.ledgers);
-    let asked = (class, packed.cut_short, scheduling.min_values);
-    shelves
-        .map(|(shelf, ledger)| why::why(problem, shelf, ledger, asked))
-        .collect()
 }
 
 /// What the daemons of every one of these types ask for at least. Source: spec/scheduling.md §2.9.

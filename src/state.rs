@@ -25,6 +25,8 @@ pub mod survey;
 
 pub mod expect;
 
+pub mod standing;
+
 #[cfg(test)]
 mod samples;
 

@@ -8,11 +8,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use jiff::Timestamp;
 
 use super::arguments::ConfigArguments;
 use super::diagnostics;
 use crate::catalog::{self, Catalog};
 use crate::model::cluster::Cluster;
+use crate::model::object::Object;
 use crate::plan;
 use crate::plan::render::Shown;
 use crate::shell::clock::{self, Stopwatch};
@@ -22,6 +24,16 @@ use crate::state::State;
 
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
+    #[command(flatten)]
+    given: Given,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// A cluster at rest: its configuration, its state and what it can be given.
+#[derive(Args, Debug)]
+pub(crate) struct Given {
     #[command(flatten)]
     config: ConfigArguments,
     /// State of the cluster as `kubectl get pods,nodes,… -A -o json` prints it; `-` reads stdin
@@ -33,39 +45,61 @@ pub(crate) struct Arguments {
     /// Instance types: a table in the shipped format, or JSON as Karpenter's kwok provider has it
     #[arg(long, value_name = "FILE")]
     catalog: Option<PathBuf>,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
+}
+
+impl Given {
+    /// Reads everything. None where the configuration is bad, which is said then.
+    pub(crate) fn read(&self, colour: bool) -> anyhow::Result<Option<Still>> {
+        let config = match files::load(&self.config.wanted()) {
+            Ok(config) => config,
+            Err(problems) => {
+                diagnostics::show(&problems, colour);
+                return Ok(None);
+            }
+        };
+        diagnostics::show(&config.warnings, colour);
+        let cluster = chosen(config.clusters, self.cluster.as_deref())?;
+        let catalog = read_catalog(&cluster, self.catalog.as_deref())?;
+        let path = self.cluster_state.as_path();
+        let text = if path == Path::new("-") {
+            read_stdin()?
+        } else {
+            files::read_text(path)?
+        };
+        let objects =
+            state_file::parse(&text).with_context(|| format!("read {}", path.display()))?;
+        Ok(Some(Still {
+            cluster: Arc::new(cluster),
+            catalog: Arc::new(catalog),
+            objects,
+        }))
+    }
+}
+
+/// What was read.
+pub(crate) struct Still {
+    cluster: Arc<Cluster>,
+    catalog: Arc<Catalog>,
+    objects: Vec<Object>,
+}
+
+impl Still {
+    /// The state of the cluster at a moment.
+    pub(crate) fn state(self, now: Timestamp) -> State {
+        State::offline(self.cluster, self.catalog, self.objects, now)
+    }
 }
 
 pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
-    let config = match files::load(&arguments.config.wanted()) {
-        Ok(config) => config,
-        Err(problems) => {
-            diagnostics::show(&problems, colour);
-            return Ok(ExitCode::FAILURE);
-        }
+    let Some(still) = arguments.given.read(colour)? else {
+        return Ok(ExitCode::FAILURE);
     };
-    diagnostics::show(&config.warnings, colour);
-    let cluster = chosen(config.clusters, arguments.cluster.as_deref())?;
-    let catalog = read_catalog(&cluster, arguments.catalog.as_deref())?;
-    let path = arguments.cluster_state.as_path();
-    let text = if path == Path::new("-") {
-        read_stdin()?
-    } else {
-        files::read_text(path)?
-    };
-    let objects = state_file::parse(&text).with_context(|| format!("read {}", path.display()))?;
-    drop(text);
-
-    let name = cluster.name.clone();
-    let (cluster, catalog) = (Arc::new(cluster), Arc::new(catalog));
     let now = clock::now();
     let began = Stopwatch::start();
-    let state = State::offline(cluster, catalog, objects, now);
+    let state = still.state(now);
     let plan = plan::whole(&state.snapshot(now), &state.roster(now), now);
     let shown = Shown {
-        cluster: name.as_str(),
+        cluster: state.cluster.name.as_str(),
         plan: &plan,
         solve_seconds: began.elapsed().as_secs_f64(),
         before: state.cost(),

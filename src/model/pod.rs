@@ -101,6 +101,8 @@ pub struct Pod {
     pub volume_claims: Vec<String>,
     /// Whether it has resource claims (dynamic resource allocation).
     pub has_resource_claims: bool,
+    /// Whether scheduling gates keep the scheduler from looking at it.
+    pub is_gated: bool,
     /// The scheduler that places it; empty for the default one.
     pub scheduler: String,
     /// The pods with which alone it is of use.

@@ -328,6 +328,16 @@ impl Incompatible {
             sides: Box::new(sides),
         }
     }
+
+    /// What the label should be.
+    pub fn wanted(&self) -> &Requirement {
+        &self.sides.wanted
+    }
+
+    /// What the label is; none where it is not defined.
+    pub fn offered(&self) -> Option<&Requirement> {
+        self.sides.offered.as_ref()
+    }
 }
 
 impl fmt::Display for Incompatible {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::model::id::PodKey;
 use crate::model::instance::{OfferingKey, Price};
-use crate::plan::{Plan, Retire};
+use crate::plan::{Plan, Retire, reasons};
 use crate::solve::NewClaim;
 use crate::state::snapshot::Host;
 
@@ -97,18 +97,11 @@ impl Shown<'_> {
     }
 
     fn unplaced(&self) -> Vec<Value> {
-        let reason = |why: &crate::solve::Why| {
-            json!({
-                "pool": why.pool.as_ref().map(crate::model::id::PoolName::as_str),
-                "code": why.code.as_str(),
-                "text": why.text,
-            })
-        };
         self.plan
             .unplaced
             .iter()
             .map(|unplaced| {
-                let reasons: Vec<Value> = unplaced.reasons.iter().map(reason).collect();
+                let reasons: Vec<Value> = unplaced.reasons.iter().map(reasons::json).collect();
                 json!({ "pod": unplaced.pod.to_string(), "reasons": reasons })
             })
             .collect()
@@ -183,10 +176,7 @@ impl Shown<'_> {
     fn unplaced_text(&self, out: &mut String) {
         let mut groups: BTreeMap<Vec<String>, Vec<PodKey>> = BTreeMap::new();
         for unplaced in &self.plan.unplaced {
-            let reasons = unplaced.reasons.iter().map(|why| match &why.pool {
-                Some(pool) => format!("pool {pool}: {} [{}]", why.text, why.code.as_str()),
-                None => format!("{} [{}]", why.text, why.code.as_str()),
-            });
+            let reasons = unplaced.reasons.iter().map(reasons::line);
             groups
                 .entry(reasons.collect())
                 .or_default()
@@ -230,6 +220,6 @@ fn pods_text(pods: &[PodKey]) -> String {
 }
 
 /// Dollars to six digits, so that sums of binary fractions read as people expect.
-fn round(usd: f64) -> f64 {
+pub(super) fn round(usd: f64) -> f64 {
     (usd * 1e6).round() / 1e6
 }

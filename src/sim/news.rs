@@ -46,7 +46,7 @@ impl World {
                 let why = unplaced
                     .reasons
                     .first()
-                    .map_or(String::new(), |why| why.text.clone());
+                    .map_or(String::new(), crate::solve::Why::text);
                 self.note(Fact::Unplaced {
                     pod: unplaced.pod.to_string(),
                     why,

@@ -381,6 +381,26 @@ impl<'t> Board<'t> {
         }
     }
 
+    /// Whether the place of a site is one that a tally counts already.
+    pub(super) fn has_place(&self, tally: usize, site: usize) -> bool {
+        let place = self.sites.at(self.topology.tallies[tally].key(), site);
+        let exists = self.counts[tally].exists.get(place as usize);
+        exists.is_some_and(|exists| *exists)
+    }
+
+    /// The places by the key of a tally, not the host's, by name: how many of the tally are there,
+    /// and whether the place counts.
+    pub(super) fn places(&self, tally: usize) -> Vec<(&str, u32, bool)> {
+        let count = &self.counts[tally];
+        let values = self.sites.values[self.topology.tallies[tally].key()].iter();
+        let mut places = Vec::with_capacity(values.len());
+        for (name, at) in values {
+            let exists = count.exists.get(*at as usize).copied();
+            places.push((&name[..], count.of(*at), exists.unwrap_or(false)));
+        }
+        places
+    }
+
     /// How many of a tally there are anywhere.
     pub(super) fn total(&self, tally: usize) -> u64 {
         self.counts[tally].total

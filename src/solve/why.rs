@@ -1,74 +1,321 @@
 //! Why a pod has no answer: for each pool, the first constraint that nothing of the pool satisfies.
 //! It must not know how pods were packed, only what was left when they were.
 
-use crate::model::cluster::MinValuesPolicy;
+use std::sync::Arc;
+
 use crate::model::labels::{CAPACITY_TYPE, NODE_NAME, ZONE, restriction};
-use crate::model::quantity::display_amount;
 use crate::model::requirement::Requirements;
 use crate::solve::axes::times;
+use crate::solve::board::Board;
 use crate::solve::choose::Ledger;
+use crate::solve::ground::{Ground, Packed};
+use crate::solve::miss::{Miss, Short, part};
+use crate::solve::places::Places;
 use crate::solve::problem::{Problem, Wants, clash};
-use crate::solve::supply::{No, Shape, Shelf, of_types, sells};
+use crate::solve::supply::{No, Row, Shape, Shelf, of_types, sells};
 use crate::solve::variety::Variety;
 use crate::solve::{Code, Why};
+use crate::state::holds::Holds;
 
-/// Rules that are told of one pod; the first few say what to mend.
-const RULES_TOLD: usize = 5;
+/// Zones and capacity types that are told of types which are not sold as wanted.
+const SOLD_TOLD: usize = 8;
 
 /// A no of one pool.
-type Answer = (Code, String);
+type Answer = (Code, Miss);
 
-/// Why a pool has nothing for a class of pods. Of several alternatives the one that came furthest
-/// is told.
-pub(super) fn why(
-    problem: &Problem<'_>,
-    shelf: &Shelf<'_>,
-    ledger: &Ledger,
-    (class, cut_short, min_values): (usize, bool, MinValuesPolicy),
-) -> Why {
-    let own = &problem.classes[class];
-    let kind = problem.wants_of(problem.without_wishes(own.kind));
-    let mut furthest: Option<Answer> = None;
-    for alternative in &kind.alternatives {
-        let answer = match shelf.admit(kind, alternative, true) {
-            Err(No::Taint(taint)) => (Code::Taint, format!("does not tolerate {taint}")),
-            Err(No::Label(no)) => (Code::Requirements, no.to_string()),
-            Ok(labels) => {
-                let answer = types(problem, (shelf, kind), &labels, (&own.demand, ledger));
-                let variety = Variety::of(shelf, min_values);
-                let answer = answer.or_else(|| {
-                    let fits = fitting(shelf, &labels, &own.demand, ledger);
-                    let (key, least, count) = variety.shortage(shelf, fits.into_iter())?;
-                    let text = format!(
-                        "{key} wants {least} values in the types that would do; they have {count}"
-                    );
-                    Some((Code::MinValues, text))
-                });
-                // What could be had, and yet was not.
-                answer.unwrap_or_else(|| unmet(problem, own.kind, cut_short))
-            }
-        };
-        if furthest.as_ref().is_none_or(|(code, _)| answer.0 > *code) {
-            furthest = Some(answer);
+/// What is left when all is packed, and the reasons for it.
+pub(super) struct Reasons<'r, 'p, 'a> {
+    ground: &'r Ground<'p, 'a>,
+    packed: &'r Packed<'p, 'a>,
+    holds: &'r Holds,
+    varieties: Vec<Variety<'r>>,
+    /// Everybody's place in the end; only where somebody's place matters is it looked at.
+    board: Board<'p>,
+    places: Option<Places<'p>>,
+}
+
+/// What a pool has for pods of certain wants, by one alternative of theirs.
+enum Offer {
+    /// Nothing.
+    No(Code, Miss),
+    /// Types whose labels and ports suit them.
+    Some(Suited),
+}
+
+struct Suited {
+    labels: Requirements,
+    /// The types, by their places on the shelf, and whether each is sold as wanted.
+    types: Vec<(usize, bool)>,
+    /// The cells where anything is sold, with what; worked out once it matters.
+    cells: Option<Vec<(usize, Row)>>,
+}
+
+impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
+    /// `board` has all hosts and all that is bound there in the end.
+    pub(super) fn new(
+        ground: &'r Ground<'p, 'a>,
+        packed: &'r Packed<'p, 'a>,
+        holds: &'r Holds,
+        board: Board<'p>,
+    ) -> Self {
+        let min_values = ground.scheduling.min_values;
+        let varieties = ground.shelves.iter();
+        Self {
+            ground,
+            packed,
+            holds,
+            varieties: varieties.map(|own| Variety::of(own, min_values)).collect(),
+            board,
+            places: None,
         }
     }
-    let nothing = || {
-        (
-            Code::Requirements,
-            "asks for nothing that can be".to_owned(),
-        )
-    };
-    let (code, text) = furthest.unwrap_or_else(nothing);
-    Why {
-        pool: Some(shelf.pool.name.clone()),
-        code,
-        text,
+
+    /// The reasons of every class of which pods are left. Classes that want the same of a node are
+    /// looked at together, so that what types suit them is found out once.
+    pub(super) fn all(mut self) -> Vec<(usize, Vec<Why>)> {
+        let problem = self.ground.problem;
+        let wants = |class: usize| {
+            let kind = problem.without_wishes(problem.classes[class].kind);
+            problem.kinds[kind].wants
+        };
+        let left = self.packed.left.iter().enumerate();
+        let left = left.filter(|(_, left)| **left > 0);
+        let mut classes: Vec<(usize, usize)> = left.map(|(own, _)| (wants(own), own)).collect();
+        classes.sort_unstable();
+        let mut all = Vec::with_capacity(classes.len());
+        let mut known: Option<(usize, Vec<Vec<Offer>>)> = None;
+        for (wants, class) in classes {
+            if let Some(why) = self.of_itself(class) {
+                all.push((class, vec![why]));
+                continue;
+            }
+            let offers = match known.take().filter(|(of, _)| *of == wants) {
+                Some((_, offers)) => offers,
+                None => self.offers(&problem.wants[wants]),
+            };
+            let (_, offers) = known.insert((wants, offers));
+            let mut reasons = Vec::with_capacity(offers.len());
+            for (shelf, offers) in offers.iter_mut().enumerate() {
+                reasons.push(self.why(class, shelf, offers));
+            }
+            all.push((class, reasons));
+        }
+        all
     }
+
+    /// What keeps a class from every pool, if anything does.
+    fn of_itself(&self, class: usize) -> Option<Why> {
+        let own = self.ground.problem.classes[class].priority;
+        let cutoff = self.ground.scheduling.priority_cutoff;
+        let (code, miss) = if let Some(cutoff) = cutoff.filter(|cutoff| own < *cutoff) {
+            (Code::Priority, Miss::Priority { own, cutoff })
+        } else if self.ground.shelves.is_empty() {
+            let text = "no host has room for it, and there is no pool to make one";
+            (Code::NoPool, Miss::told(text))
+        } else {
+            let text = restricted(self.ground.problem, class)?;
+            (Code::Restricted, Miss::told(&text))
+        };
+        Some(Why {
+            pool: None,
+            code,
+            miss,
+        })
+    }
+
+    fn offers(&self, wants: &Wants<'_>) -> Vec<Vec<Offer>> {
+        let of = |shelf: &Shelf<'_>| {
+            let alternatives = wants.alternatives.iter();
+            alternatives.map(|own| offer(shelf, wants, own)).collect()
+        };
+        self.ground.shelves.iter().map(of).collect()
+    }
+
+    /// Why a pool has nothing for a class of pods. Of several alternatives the one that came
+    /// furthest is told.
+    fn why(&mut self, class: usize, shelf: usize, offers: &mut [Offer]) -> Why {
+        let mut furthest: Option<Answer> = None;
+        for offer in offers {
+            let (code, miss) = match offer {
+                Offer::No(code, miss) => (*code, miss.clone()),
+                Offer::Some(suited) => self.answer(class, shelf, suited),
+            };
+            if furthest.as_ref().is_none_or(|(other, _)| code > *other) {
+                furthest = Some((code, miss));
+            }
+        }
+        let nothing = || {
+            (
+                Code::Requirements,
+                Miss::told("asks for nothing that can be"),
+            )
+        };
+        let (code, miss) = furthest.unwrap_or_else(nothing);
+        Why {
+            pool: Some(self.ground.shelves[shelf].pool.name.clone()),
+            code,
+            miss,
+        }
+    }
+
+    /// What is in the way where types suit a class.
+    fn answer(&mut self, class: usize, at: usize, suited: &mut Suited) -> Answer {
+        let problem = self.ground.problem;
+        let shelf = &self.ground.shelves[at];
+        let ledger = &self.packed.ledgers[at];
+        let demand = &problem.classes[class].demand[..];
+        let fits = |own: &&(usize, bool)| fits(&shelf.shapes[own.0], demand);
+        let fitting: Vec<(usize, bool)> = suited.types.iter().filter(fits).copied().collect();
+        if fitting.is_empty() {
+            return (Code::Resources, unfit(problem, shelf, suited, demand));
+        }
+        let sold = fitting.iter().filter(|(_, sold)| *sold);
+        let sold: Vec<usize> = sold.map(|(shape, _)| *shape).collect();
+        if sold.is_empty() {
+            return self.unsold(shelf, &fitting, &suited.labels);
+        }
+        let allowed = |shape: &usize| ledger.copies(&shelf.shapes[*shape].limited) > 0;
+        let would_do: Vec<usize> = sold.iter().copied().filter(allowed).collect();
+        if would_do.is_empty() {
+            return (Code::Limit, unlimited(shelf, &sold, ledger));
+        }
+        if let Some((key, least, count)) =
+            self.varieties[at].shortage(shelf, would_do.iter().copied())
+        {
+            let key = key.to_owned();
+            return (Code::MinValues, Miss::Values { key, least, count });
+        }
+        // What could be had, and yet was not.
+        self.unmet(class, at, (suited, &would_do))
+    }
+
+    /// Types fit, and none is sold as wanted: whether they are held down.
+    fn unsold(
+        &self,
+        shelf: &Shelf<'_>,
+        fitting: &[(usize, bool)],
+        labels: &Requirements,
+    ) -> Answer {
+        let shapes = || fitting.iter().map(|(shape, _)| &shelf.shapes[*shape]);
+        let held = shapes().flat_map(|shape| {
+            let held = shape.held.iter().filter(|offer| sells(labels, offer));
+            held.map(|offer| shape.key(offer))
+        });
+        let mut held: Vec<_> = held.collect();
+        held.sort_unstable();
+        if let Some(first) = held.first() {
+            let until = held.iter().filter_map(|offer| self.holds.until(offer));
+            let miss = Miss::Held {
+                offerings: held.len(),
+                first: first.clone(),
+                until: until.min(),
+            };
+            return (Code::HeldDown, miss);
+        }
+        let wanted = [ZONE, CAPACITY_TYPE].into_iter().filter_map(|key| {
+            let wanted = labels.get(key).or_else(|| shelf.side.get(key))?;
+            Some(part(format_args!("{key} {wanted}")))
+        });
+        let offerings = shapes().flat_map(|shape| &shape.instance_type.offerings);
+        let offerings = offerings.filter(|own| own.available);
+        let mut sold: Vec<_> = offerings
+            .map(|own| (&own.zone, own.capacity_type))
+            .collect();
+        sold.sort_unstable();
+        sold.dedup();
+        let sold = sold.into_iter().take(SOLD_TOLD);
+        let miss = Miss::Offering {
+            types: fitting.len(),
+            first: shelf.shapes[fitting[0].0].instance_type.name.clone(),
+            wanted: wanted.collect(),
+            sold: sold
+                .map(|(zone, capacity_type)| format!("{zone} {}", capacity_type.as_str()))
+                .collect(),
+        };
+        (Code::Offering, miss)
+    }
+
+    /// Which rules about other pods keep a pod from what the pool could make.
+    fn unmet(
+        &mut self,
+        class: usize,
+        shelf: usize,
+        (suited, would_do): (&mut Suited, &[usize]),
+    ) -> Answer {
+        let problem = self.ground.problem;
+        let own = &problem.classes[class];
+        let kind = problem.without_wishes(own.kind);
+        let steps = || {
+            let text = "the step limit of one solve was reached before this pod's turn";
+            (Code::Effort, Miss::told(text))
+        };
+        if self.packed.cut_short || self.ground.topology.checks[kind].is_empty() {
+            return steps();
+        }
+        let of = &self.ground.shelves[shelf];
+        let cells = suited.cells.get_or_insert_with(|| {
+            let row = of.row(problem.wants_of(kind), &suited.labels);
+            let cells = self.ground.cells;
+            let narrow = |cell| Some((cell, cells.narrow((shelf, cell), &row, &suited.labels)?));
+            (0..cells.all.len()).filter_map(narrow).collect()
+        });
+        let sells = |(cell, row): &(usize, Row)| {
+            let mut types = would_do.iter();
+            types.any(|shape| row.masks[*shape] != 0).then_some(*cell)
+        };
+        let cells: Vec<usize> = cells.iter().filter_map(sells).collect();
+        let (ground, board) = (self.ground, &self.board);
+        let places = self
+            .places
+            .get_or_insert_with(|| Places::new(ground, board.clone()));
+        match places.miss(kind, &cells) {
+            // Others keep it away, and not everywhere: it had no turn among them.
+            Some(Miss::Places { open, .. }) if open > 0 && problem.rules_of(kind).is_empty() => {
+                steps()
+            }
+            Some(miss) => (Code::Topology, miss),
+            None => steps(),
+        }
+    }
+}
+
+/// What a pool has for pods, whatever resources they ask for.
+fn offer(shelf: &Shelf<'_>, wants: &Wants<'_>, alternative: &Requirements) -> Offer {
+    let labels = match shelf.admit(wants, alternative, true) {
+        Err(No::Taint(taint)) => return Offer::No(Code::Taint, Miss::Taint(taint)),
+        Err(No::Label(no)) => return Offer::No(Code::Requirements, Miss::Label(Arc::new(no))),
+        Ok(labels) => labels,
+    };
+    if shelf.shapes.is_empty() {
+        let text = "no instance type satisfies the pool's own requirements";
+        return Offer::No(Code::Requirements, Miss::told(text));
+    }
+    let asked = of_types(&labels);
+    let suits = |shape: &usize| shelf.shapes[*shape].suits(&asked).is_ok();
+    let suited: Vec<usize> = (0..shelf.shapes.len()).filter(suits).collect();
+    if suited.is_empty() {
+        return Offer::No(Code::Requirements, unsuited(shelf, &labels));
+    }
+    let free = |shape: &&usize| !clash(wants.ports, &shelf.shapes[**shape].daemon_ports);
+    let types = suited.iter().filter(free).map(|shape| {
+        let mut offers = shelf.shapes[*shape].offers.iter();
+        (*shape, offers.any(|offer| sells(&labels, offer)))
+    });
+    let types: Vec<(usize, bool)> = types.collect();
+    if types.is_empty() {
+        let types = suited.len();
+        return Offer::No(Code::Resources, Miss::Ports { types });
+    }
+    Offer::Some(Suited {
+        labels,
+        types,
+        cells: None,
+    })
 }
 
 /// The label that a class asks for and no new node may be asked for, if that is in every
 /// alternative of it. Source: spec/scheduling.md §1.4 (b).
-pub(super) fn restricted(problem: &Problem<'_>, class: usize) -> Option<String> {
+fn restricted(problem: &Problem<'_>, class: usize) -> Option<String> {
     let wants = problem.wants_of(problem.without_wishes(problem.classes[class].kind));
     let forbidden = |own: &Requirements| {
         let told = |key: &str| match key {
@@ -86,199 +333,110 @@ pub(super) fn restricted(problem: &Problem<'_>, class: usize) -> Option<String> 
     Some(format!("asks for the label {key}: {why}"))
 }
 
-/// The types that a pod fits and that can be had for it.
-fn fitting(
-    shelf: &Shelf<'_>,
-    labels: &Requirements,
-    demand: &[i64],
-    ledger: &Ledger,
-) -> Vec<usize> {
-    let asked = of_types(labels);
-    let would_do = |at: &usize| {
-        let shape = &shelf.shapes[*at];
-        let fits = shape.net.as_ref().is_some_and(|net| times(net, demand) > 0);
-        fits && shape.suits(&asked).is_ok()
-            && shape.offers.iter().any(|offer| sells(labels, offer))
-            && ledger.copies(&shape.limited) > 0
-    };
-    (0..shelf.shapes.len()).filter(would_do).collect()
-}
-
-fn types(
-    problem: &Problem<'_>,
-    (shelf, kind): (&Shelf<'_>, &Wants<'_>),
-    labels: &Requirements,
-    (demand, ledger): (&[i64], &Ledger),
-) -> Option<Answer> {
-    if shelf.shapes.is_empty() {
-        let text = "no instance type satisfies the pool's own requirements";
-        return Some((Code::Requirements, text.to_owned()));
-    }
-    let shapes = shelf.shapes.iter();
-    let asked = of_types(labels);
-    let suited: Vec<&Shape<'_>> = shapes.filter(|shape| shape.suits(&asked).is_ok()).collect();
-    if suited.is_empty() {
-        return Some((Code::Requirements, unsuited(shelf, labels)));
-    }
-    let shapes = suited
-        .iter()
-        .filter(|shape| !clash(kind.ports, &shape.daemon_ports));
-    let free: Vec<&Shape<'_>> = shapes.copied().collect();
-    if free.is_empty() {
-        let text = "a daemon of every type that suits binds one of its host ports";
-        return Some((Code::Resources, text.to_owned()));
-    }
-    let fits = |shape: &&&Shape<'_>| {
-        let net = shape.net.as_ref();
-        net.is_some_and(|net| times(net, demand) > 0)
-    };
-    let fitting: Vec<&Shape<'_>> = free.iter().filter(fits).copied().collect();
-    if fitting.is_empty() {
-        return Some((Code::Resources, unfit(problem, &free, demand)));
-    }
-    offers(shelf, &fitting, labels, ledger)
+fn fits(shape: &Shape<'_>, demand: &[i64]) -> bool {
+    let net = shape.net.as_ref();
+    net.is_some_and(|net| times(net, demand) > 0)
 }
 
 /// Which label no type of the pool has as wanted.
-fn unsuited(shelf: &Shelf<'_>, labels: &Requirements) -> String {
+fn unsuited(shelf: &Shelf<'_>, labels: &Requirements) -> Miss {
+    let types = shelf.shapes.len();
     for (key, wanted) in labels.iter() {
         let alone: Requirements = [(key, wanted.clone())].into_iter().collect();
         let alone = of_types(&alone);
         if !shelf.shapes.iter().any(|shape| shape.suits(&alone).is_ok()) {
-            return format!("{key}: wanted {wanted}, which no instance type of the pool has");
+            return Miss::Types {
+                key: Some(part(key)),
+                wanted: part(wanted),
+                types,
+            };
         }
     }
-    format!("no instance type of the pool is all of this: {labels}")
+    Miss::Types {
+        key: None,
+        wanted: part(labels),
+        types,
+    }
 }
 
-/// Which resource is short, how much is wanted, and how much there is at most.
-fn unfit(problem: &Problem<'_>, shapes: &[&Shape<'_>], demand: &[i64]) -> String {
-    for (axis, wanted) in demand.iter().enumerate() {
-        let mut rest = demand.to_vec();
-        rest[axis] = 0;
-        let amount = |shape: &&&Shape<'_>| shape.net.as_ref().map_or(0, |net| net[axis]);
-        let fits = |shape: &&&Shape<'_>| {
-            let net = shape.net.as_ref();
-            net.is_some_and(|net| times(net, &rest) > 0)
-        };
-        // Types come by name; of two with as much the first is told.
-        let largest = shapes.iter().filter(fits).rev().max_by_key(amount);
-        if let Some(largest) = largest {
-            let name = problem.axes.name(axis);
-            let (wanted, amount) = (shown(name, *wanted), shown(name, amount(&largest)));
-            let largest = &largest.instance_type.name;
-            return format!(
-                "needs {name} {wanted}; the largest type that fits the rest, {largest}, \
-                 has {amount}"
-            );
-        }
-    }
-    let asked = demand.iter().enumerate().filter(|(_, wanted)| **wanted > 0);
-    let asked = asked.map(|(axis, wanted)| {
-        let name = problem.axes.name(axis);
-        format!("{name} {}", shown(name, *wanted))
+/// Which type comes nearest to what is asked for, and what it is short of: of the types with all
+/// but one resource the one with most of it, else one that is short of as few as any.
+fn unfit(problem: &Problem<'_>, shelf: &Shelf<'_>, suited: &Suited, demand: &[i64]) -> Miss {
+    let nets = suited.types.iter().filter_map(|(shape, _)| {
+        let shape = &shelf.shapes[*shape];
+        Some((shape, shape.net.as_deref()?))
     });
-    let asked: Vec<String> = asked.collect();
-    format!("no type has {} beside its daemons", asked.join(", "))
-}
-
-/// An amount as people write it, cores as decimals.
-fn shown(name: &str, amount: i64) -> String {
-    if name != "cpu" || amount % 1000 == 0 {
-        return display_amount(name, amount);
-    }
-    let (whole, rest) = (amount / 1000, (amount % 1000).abs());
-    format!("{whole}.{rest:03}")
-        .trim_end_matches('0')
-        .to_owned()
-}
-
-/// The types fit: whether they are sold, not held down, and within the limits.
-fn offers(
-    shelf: &Shelf<'_>,
-    fitting: &[&Shape<'_>],
-    labels: &Requirements,
-    ledger: &Ledger,
-) -> Option<Answer> {
-    let sold = |shape: &&&Shape<'_>| shape.offers.iter().any(|offer| sells(labels, offer));
-    let sold: Vec<&Shape<'_>> = fitting.iter().filter(sold).copied().collect();
-    if sold.is_empty() {
-        let held = fitting.iter().flat_map(|shape| {
-            let held = shape.held.iter().filter(|offer| sells(labels, offer));
-            held.map(|offer| shape.key(offer))
+    let lacks = |net: &[i64]| -> Vec<usize> {
+        let axes = demand.iter().zip(net).enumerate();
+        let lacks = axes.filter(|(_, (wanted, there))| wanted > there);
+        lacks.map(|(axis, _)| axis).collect()
+    };
+    // Fewest lacks, then the first resource by its ordinal, then most of it, then by name.
+    let mut best: Option<(&Shape<'_>, &[i64], Vec<usize>)> = None;
+    let mut rivals = 0;
+    for (shape, net) in nets {
+        let lacks = lacks(net);
+        let order = best.as_ref().map(|(_, most, other)| {
+            let amounts = |net: &[i64]| lacks.iter().map(|axis| net[*axis]).collect::<Vec<_>>();
+            let by_lacks = (lacks.len(), &lacks).cmp(&(other.len(), other));
+            (by_lacks, amounts(most).cmp(&amounts(net)))
         });
-        let mut held: Vec<_> = held.collect();
-        held.sort_unstable();
-        return Some(match held.first() {
-            Some(first) => {
-                let count = held.len();
-                let text = format!("all {count} offerings that would do are held down: {first}, …");
-                (Code::HeldDown, text)
+        match order {
+            None | Some((std::cmp::Ordering::Less, _)) => {
+                rivals = 1;
+                best = Some((shape, net, lacks));
             }
-            None => (Code::Offering, unsold(shelf, fitting, labels)),
-        });
+            Some((std::cmp::Ordering::Equal, more)) => {
+                rivals += 1;
+                if more.is_lt() {
+                    best = Some((shape, net, lacks));
+                }
+            }
+            _ => {}
+        }
     }
-    let allowed = |shape: &&Shape<'_>| ledger.copies(&shape.limited) > 0;
-    if sold.iter().any(allowed) {
-        return None;
+    let short = |axis: usize, left: i64| Short {
+        name: part(problem.axes.name(axis)),
+        asked: demand[axis],
+        left,
+    };
+    match best {
+        Some((shape, net, lacks)) => Miss::Resources {
+            types: if lacks.len() == 1 {
+                rivals
+            } else {
+                suited.types.len()
+            },
+            short: lacks.iter().map(|axis| short(*axis, net[*axis])).collect(),
+            nearest: Some(shape.instance_type.name.clone()),
+        },
+        None => Miss::Resources {
+            short: (0..demand.len())
+                .filter(|axis| demand[*axis] > 0)
+                .map(|axis| short(axis, 0))
+                .collect(),
+            nearest: None,
+            types: suited.types.len(),
+        },
     }
-    Some((Code::Limit, unlimited(shelf, &sold, ledger)))
-}
-
-/// Which rules about other pods keep a pod from what the pool could make.
-fn unmet(problem: &Problem<'_>, kind: usize, cut_short: bool) -> Answer {
-    let rules = problem.rules_of(problem.without_wishes(kind));
-    if cut_short || rules.is_empty() {
-        let text = "the step limit of one solve was reached before this pod's turn";
-        return (Code::Effort, text.to_owned());
-    }
-    let key = |key: &usize| problem.groups.keys[*key].as_str();
-    let mut told = Vec::new();
-    for near in &rules.near {
-        let keys: Vec<&str> = near.keys.iter().map(key).collect();
-        told.push(format!("affinity by {}", keys.join(" and ")));
-    }
-    for away in &rules.away {
-        told.push(format!("anti-affinity by {}", key(&away.key)));
-    }
-    for even in &rules.even {
-        let (key, skew) = (key(&even.key), even.skew);
-        told.push(format!("spread over {key} with a skew of {skew} at most"));
-    }
-    told.dedup();
-    told.truncate(RULES_TOLD);
-    let text = format!(
-        "nodes could be made, but none where its rules hold: {}",
-        told.join("; ")
-    );
-    (Code::Topology, text)
-}
-
-fn unsold(shelf: &Shelf<'_>, fitting: &[&Shape<'_>], labels: &Requirements) -> String {
-    let first = &fitting[0].instance_type.name;
-    let wanted = [ZONE, CAPACITY_TYPE].into_iter().filter_map(|key| {
-        let wanted = labels.get(key).or_else(|| shelf.side.get(key))?;
-        Some(format!("{key} {wanted}"))
-    });
-    let wanted: Vec<String> = wanted.collect();
-    let count = fitting.len();
-    format!(
-        "{count} types fit ({first}, …), but none is offered with {}",
-        wanted.join(", ")
-    )
 }
 
 /// Which limit is in the way of the type that takes least of it.
-fn unlimited(shelf: &Shelf<'_>, sold: &[&Shape<'_>], ledger: &Ledger) -> String {
-    let short = |shape: &&Shape<'_>| {
-        let (at, left) = ledger.shortage(&shape.limited)?;
-        Some((at, shape.limited[at], left))
+fn unlimited(shelf: &Shelf<'_>, sold: &[usize], ledger: &Ledger) -> Miss {
+    let short = |shape: &usize| {
+        let (at, left) = ledger.shortage(&shelf.shapes[*shape].limited)?;
+        Some((at, shelf.shapes[*shape].limited[at], left, *shape))
     };
-    let Some((at, least, left)) = sold.iter().filter_map(short).min() else {
-        let most = shelf.pool.limits.nodes.unwrap_or(0);
-        return format!("nodes limit {most} is reached");
+    let Some((at, least, left, shape)) = sold.iter().filter_map(short).min() else {
+        let limit = shelf.pool.limits.nodes.unwrap_or(0);
+        return Miss::Nodes { limit };
     };
-    let (name, most) = &shelf.pool.limits.capacity[at];
-    let (most, left, least) = (shown(name, *most), shown(name, left), shown(name, least));
-    format!("{name} limit {most} leaves {left}, the smallest fitting type has {least}")
+    let (name, limit) = shelf.pool.limits.capacity[at].clone();
+    Miss::Limit {
+        name,
+        limit,
+        left,
+        least,
+        smallest: shelf.shapes[shape].instance_type.name.clone(),
+    }
 }

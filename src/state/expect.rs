@@ -57,7 +57,7 @@ impl State {
 
     /// Whether the scheduler is making room for a pod: others leave the node nominated for it.
     /// Any other nomination is but a word, and may be out of date.
-    fn preempts(&self, pod: &Pod) -> bool {
+    pub(super) fn preempts(&self, pod: &Pod) -> bool {
         let node = pod.nominated_node.as_ref();
         let mut there = node
             .into_iter()

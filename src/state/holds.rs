@@ -28,6 +28,11 @@ impl Holds {
         self.until.get(offering).is_some_and(|until| *until > now)
     }
 
+    /// Until when the offering is held down, if it ever was.
+    pub fn until(&self, offering: &OfferingKey) -> Option<Timestamp> {
+        self.until.get(offering).copied()
+    }
+
     /// Forgets what is not held down any more.
     pub fn expire(&mut self, now: Timestamp) {
         self.until.retain(|_, until| *until > now);

@@ -305,6 +305,75 @@ fn a_plan_as_json_has_every_field() {
 }
 
 #[test]
+fn a_pod_is_explained_and_the_exit_code_says_whether_all_is_well() {
+    let config = Config::new("cluster \"a\" {\n  simulated {}\n}\npool \"a\" {}\n");
+    let mut gated = pod("gated", "1");
+    gated["spec"]["schedulingGates"] = json!([{"name": "quota"}]);
+    gated["status"]["conditions"] = json!([
+        {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]);
+    let mut running = pod("running", "1");
+    running["spec"]["nodeName"] = json!("n");
+    let items = [pod("new", "2"), pod("never", "100000"), gated, running];
+    let state = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    let explain = |pod: &str, more: &[&str]| {
+        let given = [
+            "explain",
+            "pod",
+            pod,
+            "--config",
+            config.path(),
+            "--cluster-state",
+            "-",
+        ];
+        let output = run(&[&given, more].concat(), &state);
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+        (
+            output.status.code(),
+            text(output.stdout),
+            text(output.stderr),
+        )
+    };
+    let cases = [
+        (
+            "a/new",
+            Some(0),
+            "launch",
+            "A node is made for it in pool a",
+        ),
+        (
+            "a/never",
+            Some(2),
+            "unplaced",
+            "needs cpu 100000; the largest of ",
+        ),
+        ("a/gated", Some(2), "gated", "Scheduling gates"),
+        ("a/running", Some(0), "bound", "It is on node n."),
+    ];
+    for (pod, code, answer, words) in cases {
+        let (got, text, errors) = explain(pod, &[]);
+        assert_eq!(got, code, "{errors}");
+        assert!(text.contains(words), "{words} in:\n{text}");
+        for json in [&["--output", "json"][..], &["-json"]] {
+            let (got, text, _) = explain(pod, json);
+            let explained: Value = serde_json::from_str(&text).expect("JSON");
+            assert_eq!((got, &explained["answer"]), (code, &json!(answer)));
+            assert_eq!(explained["pod"], pod);
+        }
+    }
+    let (code, text, errors) = explain("a/nevr", &[]);
+    assert_eq!((code, &text[..]), (Some(1), ""));
+    assert!(
+        errors.contains("no pod a/nevr") && errors.contains("mean a/never"),
+        "{errors}"
+    );
+    let (code, _, errors) = explain("a/b/c", &[]);
+    assert!(
+        code == Some(2) && errors.contains("write it like"),
+        "{errors}"
+    );
+}
+
+#[test]
 fn a_simulation_as_json_is_one_object_a_line_and_the_same_for_the_same_seed() {
     let day = || run(&["simulate", "--json", "--seed", "5"], "");
     let (one, other) = std::thread::scope(|scope| {

@@ -17,6 +17,8 @@ mod algebra;
 
 mod conformance;
 
+mod explain;
+
 mod cost;
 
 #[cfg(feature = "bound")]

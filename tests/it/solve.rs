@@ -1,7 +1,7 @@
 //! Asks the solver for whole plans and holds them against an independent reading of the rules.
 //! It must not know how the solver comes to its answers.
 
-mod world;
+pub(crate) mod world;
 
 mod rules;
 
@@ -18,6 +18,8 @@ mod parts;
 mod check;
 
 mod cases;
+
+mod reasons;
 
 mod crowd;
 

@@ -185,6 +185,7 @@ json! {
         topology_spread_constraints: Vec<SpreadConstraint>,
         volumes: Vec<PodVolume>,
         resource_claims: Vec<Present>,
+        scheduling_gates: Vec<Present>,
         termination_grace_period_seconds: Option<i64>,
     }
 

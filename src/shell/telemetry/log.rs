@@ -167,8 +167,8 @@ fn unplaced(cluster: &ClusterName, unplaced: &Unplaced) {
         .reasons
         .iter()
         .map(|why| match &why.pool {
-            Some(pool) => format!("pool {pool}: {}", why.text),
-            None => why.text.clone(),
+            Some(pool) => format!("pool {pool}: {}", why.text()),
+            None => why.text(),
         })
         .collect();
     tracing::warn!(%cluster, %pod, reasons = reasons.join("; "), "pod unplaced");

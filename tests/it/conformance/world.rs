@@ -612,7 +612,7 @@ impl Plan {
         self.placed(&[], &[pod])?;
         let reasons = self.why(pod).map(|own| own.reasons.clone());
         let reasons = reasons.unwrap_or_default();
-        let told = |why: &outrigger::solve::Why| why.code == code && why.text.contains(words);
+        let told = |why: &outrigger::solve::Why| why.code == code && why.text().contains(words);
         ensure(reasons.iter().any(told), || format!("{pod}: {reasons:?}"))
     }
 

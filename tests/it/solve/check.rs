@@ -11,7 +11,8 @@ use outrigger::model::labels::INSTANCE_TYPE;
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
-use outrigger::solve::{NewClaim, Solution};
+use outrigger::solve::miss::Miss;
+use outrigger::solve::{NewClaim, Solution, Why};
 use outrigger::state::snapshot::Host;
 
 use super::left::{Complete, Left};
@@ -370,10 +371,27 @@ fn check_gangs(world: &World, solution: &Solution) -> Check {
     Ok(())
 }
 
+/// A reason has words, and its numbers say what is short.
+fn is_said(why: &Why) -> bool {
+    let short = match &why.miss {
+        Miss::Resources { short, nearest, .. } => {
+            let lacks = short.iter().all(|own| own.asked > own.left);
+            !short.is_empty() && (lacks || nearest.is_none())
+        }
+        Miss::Limit { left, least, .. } => least > left || *left < 0,
+        Miss::Values { least, count, .. } => count < least,
+        Miss::Places {
+            reachable, open, ..
+        } => open <= reachable,
+        _ => true,
+    };
+    short && !why.text().is_empty() && !why.text().contains('\n')
+}
+
 fn check_reasons(world: &World, solution: &Solution) -> Check {
     for unplaced in &solution.unplaced {
         let reasons = &unplaced.reasons;
-        let said = !reasons.is_empty() && reasons.iter().all(|why| !why.text.is_empty());
+        let said = !reasons.is_empty() && reasons.iter().all(is_said);
         ensure(said, || {
             format!("{} is left without a reason", unplaced.pod)
         })?;

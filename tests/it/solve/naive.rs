@@ -10,6 +10,7 @@ use outrigger::model::id::PodKey;
 use outrigger::model::labels::{INSTANCE_TYPE, Labels};
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::Pool;
+use outrigger::solve::miss::Miss;
 use outrigger::solve::{Code, NewClaim, Solution, Unplaced, Why};
 
 use super::check::check_limits;
@@ -136,12 +137,12 @@ fn left(world: &World, order: &[PodKey]) -> Vec<Unplaced> {
     let why = |pool: &Pool| Why {
         pool: Some(pool.name.clone()),
         code: Code::Limit,
-        text: "nothing was found".to_owned(),
+        miss: Miss::told("nothing was found"),
     };
     let none = Why {
         pool: None,
         code: Code::NoPool,
-        text: "there is no pool".to_owned(),
+        miss: Miss::told("there is no pool"),
     };
     let mut reasons: Vec<Why> = world.cluster.pools.iter().map(why).collect();
     if reasons.is_empty() {

@@ -20,6 +20,7 @@ use outrigger::model::pod::Pod;
 use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
+use outrigger::solve::miss::Miss;
 use outrigger::solve::{Code, NewClaim, Solution, Unplaced, Why};
 use outrigger::state::snapshot::{Host, Room};
 use std::sync::Arc;
@@ -171,7 +172,7 @@ impl Plan<'_> {
             reasons: vec![Why {
                 pool: Some("general".into()),
                 code,
-                text: "it does not fit".to_owned(),
+                miss: Miss::told("it does not fit"),
             }],
         });
         self

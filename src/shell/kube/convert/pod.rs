@@ -104,6 +104,7 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
         host_ports,
         volume_claims,
         has_resource_claims: !spec.resource_claims.is_empty(),
+        is_gated: !spec.scheduling_gates.is_empty(),
         scheduler: spec.scheduler_name,
         gang,
         grace_seconds: spec

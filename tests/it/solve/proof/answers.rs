@@ -4,6 +4,7 @@ use outrigger::model::affinity::Gang;
 use outrigger::model::labels::{HOSTNAME, Labels};
 use outrigger::model::pod::Pod;
 use outrigger::solve::Code;
+use outrigger::solve::miss::Miss;
 
 use super::super::check::check_counts;
 use super::super::world::{GIB, World, label, pod, pods};
@@ -94,7 +95,7 @@ fn who_is_left_out_has_a_reason() {
     silent.solution.unplaced[0].reasons.clear();
     silent.refused("without a reason");
     let mut silent = left();
-    silent.solution.unplaced[0].reasons[0].text.clear();
+    silent.solution.unplaced[0].reasons[0].miss = Miss::told("");
     silent.refused("without a reason");
     let mut elsewhere = left();
     elsewhere.solution.unplaced[0].reasons[0].pool = Some("other".into());

@@ -1,0 +1,135 @@
+//! Reasons as lines of text and as JSON: the words, and the numbers in fields of their own.
+//! It must not know how a reason was found.
+
+use serde_json::{Value, json};
+
+use crate::solve::Why;
+use crate::solve::miss::{Miss, Place, Rule, RuleKind, Short, part};
+
+/// A reason as one line.
+pub fn line(why: &Why) -> String {
+    let (text, code) = (why.text(), why.code.as_str());
+    match &why.pool {
+        Some(pool) => format!("pool {pool}: {text} [{code}]"),
+        None => format!("{text} [{code}]"),
+    }
+}
+
+/// A reason as an object. `nearest` has the numbers, in cores, bytes or whole units.
+pub fn json(why: &Why) -> Value {
+    json!({
+        "pool": why.pool.as_ref().map(|pool| pool.as_str()),
+        "code": why.code.as_str(),
+        "text": why.text(),
+        "nearest": nearest(&why.miss),
+    })
+}
+
+/// An amount as a number: cores, bytes or whole units.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "JSON knows no other numbers, and thousandths of cores stay exact"
+)]
+pub fn amount(name: &str, amount: i64) -> Value {
+    match name {
+        "cpu" => json!(amount as f64 / 1000.0),
+        _ => json!(amount),
+    }
+}
+
+fn nearest(miss: &Miss) -> Value {
+    match miss {
+        Miss::Told(_) => Value::Null,
+        Miss::Priority { own, cutoff } => json!({ "priority": own, "least": cutoff }),
+        Miss::Gang {
+            name,
+            placed,
+            least,
+        } => json!({ "gang": part(name), "placed": placed, "least": least }),
+        Miss::Taint(taint) => json!({ "taint": part(taint) }),
+        Miss::Label(no) => {
+            let offered = no.offered().map(part);
+            json!({ "label": part(&no.key), "wanted": part(no.wanted()), "offered": offered })
+        }
+        Miss::Types { key, wanted, types } => {
+            json!({ "label": key, "wanted": wanted, "types": types })
+        }
+        Miss::Ports { types } => json!({ "types": types }),
+        Miss::Resources {
+            short,
+            nearest,
+            types,
+        } => {
+            let short: Vec<Value> = short.iter().map(self::short).collect();
+            let nearest = nearest.as_ref().map(|nearest| nearest.as_str());
+            json!({ "short": short, "instance_type": nearest, "types": types })
+        }
+        Miss::Offering {
+            types,
+            first,
+            wanted,
+            sold,
+        } => json!({
+            "types": types, "instance_type": first.as_str(), "wanted": wanted, "offered": sold,
+        }),
+        Miss::Held {
+            offerings,
+            first,
+            until,
+        } => json!({
+            "offerings": offerings,
+            "first": first.to_string(),
+            "until": until.map(|until| until.to_string()),
+        }),
+        Miss::Limit {
+            name,
+            limit,
+            left,
+            least,
+            smallest,
+        } => json!({
+            "resource": part(name),
+            "limit": amount(name, *limit),
+            "left": amount(name, *left),
+            "needed": amount(name, *least),
+            "instance_type": smallest.as_str(),
+        }),
+        Miss::Nodes { limit } => json!({ "resource": "nodes", "limit": limit }),
+        Miss::Values { key, least, count } => {
+            json!({ "label": part(key), "least": least, "values": count })
+        }
+        Miss::Places {
+            reachable,
+            open,
+            rules,
+        } => {
+            let rules: Vec<Value> = rules.iter().map(rule).collect();
+            json!({ "places": reachable, "open": open, "rules": rules })
+        }
+    }
+}
+
+fn short(short: &Short) -> Value {
+    let name = &short.name;
+    let (asked, left) = (amount(name, short.asked), amount(name, short.left));
+    json!({ "resource": name, "needed": asked, "left": left })
+}
+
+fn place(place: &Place) -> Value {
+    json!({ "name": place.name, "pods": place.pods, "reachable": place.is_reachable })
+}
+
+fn rule(rule: &Rule) -> Value {
+    let mut value = json!({
+        "rule": rule.kind.as_str(),
+        "labels": rule.keys,
+        "places": rule.reachable,
+        "open": rule.open,
+        "pods": rule.pods,
+        "told": rule.places.iter().map(place).collect::<Vec<_>>(),
+    });
+    if let RuleKind::Spread(skew) = rule.kind {
+        value["max_skew"] = json!(skew);
+    }
+    value
+}

@@ -1,0 +1,215 @@
+//! What is said of one pod, whatever becomes of it: as text and as JSON, and whether all is well.
+//! It must not know how plans are made.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use insta::{assert_snapshot, with_settings};
+use jiff::Timestamp;
+use outrigger::catalog::Catalog;
+use outrigger::model::cluster::Cluster;
+use outrigger::model::id::ObjectKey;
+use outrigger::model::labels::{CAPACITY_TYPE, Labels, ZONE};
+use outrigger::model::node::Node;
+use outrigger::model::object::Object;
+use outrigger::model::pod::{DaemonSet, Owner, Pod, PodPhase};
+use outrigger::model::pool::Pool;
+use outrigger::model::quantity::Resources;
+use outrigger::model::requirement::Requirement;
+use outrigger::plan::explain::{Explained, explain, similar};
+use outrigger::state::State;
+use outrigger_bench::workloads::pods::{plain, term};
+
+use crate::solve::world::{GIB, kwok_like};
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+/// Two pools of small types in two zones, one of them tainted, and a node with a core left.
+fn state(pods: Vec<Pod>) -> State {
+    let mut cluster = Cluster::default();
+    cluster.pools.push(Pool::new("general"));
+    let on_demand = Requirement::is_in(["on-demand"]);
+    cluster.pools[0].requirements.add(CAPACITY_TYPE, on_demand);
+    let mut other = cluster.pools[0].clone();
+    other.name = "gpu".into();
+    other.taints = vec![outrigger::model::taint::Taint::new(
+        "gpu",
+        outrigger::model::taint::Effect::NoSchedule,
+    )];
+    cluster.pools.push(other);
+    let catalog = Catalog::new(kwok_like("amd64", &[1, 2, 4, 8], &["a", "b"]));
+    let agent = DaemonSet {
+        key: ObjectKey::new("kube-system", "agent"),
+        template: plain("agent", 100, GIB / 4),
+    };
+    let node = Node {
+        name: "n".into(),
+        ready: true,
+        allocatable: Resources {
+            cpu_milli: 1_100,
+            memory: 4 * GIB,
+            pods: 10,
+            ..Resources::default()
+        },
+        ..Node::default()
+    };
+    let pods = pods.into_iter().map(|pod| Object::Pod(Box::new(pod)));
+    let mut objects: Vec<Object> = pods.collect();
+    objects.push(Object::Node(Box::new(node)));
+    objects.push(Object::DaemonSet(Box::new(agent)));
+    State::offline(Arc::new(cluster), Arc::new(catalog), objects, NOW)
+}
+
+fn told(explained: &Explained<'_>) -> String {
+    let mut out = explained.text();
+    write!(
+        out,
+        "\nwell: {}\n\n{:#}\n",
+        explained.is_well(),
+        explained.json()
+    )
+    .expect("written");
+    out
+}
+
+#[test]
+fn a_pod_is_told_where_it_goes_or_what_stops_it() {
+    let mut near = plain("apart", 2_500, GIB);
+    near.labels = Labels::from([("app".to_owned(), "web".to_owned())]);
+    near.anti_affinity = vec![term("kubernetes.io/hostname", &near.labels)];
+    near.node_selector = Labels::from([(ZONE.to_owned(), "b".to_owned())]);
+    let three = ["p", "q", "r"].map(|name| plain(name, 1_900, 7 * GIB));
+    let cases = [
+        ("launch-together", three.to_vec(), "q"),
+        (
+            "launch",
+            vec![plain("p", 3_000, 12 * GIB), plain("q", 1_000, GIB)],
+            "p",
+        ),
+        ("launch-apart", vec![near], "apart"),
+        ("host", vec![plain("p", 1_000, GIB)], "p"),
+        ("unplaced", vec![plain("p", 9_000, GIB)], "p"),
+    ];
+    for (name, pods, of) in cases {
+        let state = state(pods);
+        let explained = explain(&state, &ObjectKey::new("default", of), NOW).expect(name);
+        with_settings!({
+            snapshot_path => "explain",
+            prepend_module_to_snapshot => false,
+            omit_expression => true,
+        }, {
+            assert_snapshot!(name, told(&explained));
+        });
+    }
+}
+
+/// Pods that do not wait for capacity, why, and whether that is well.
+#[test]
+fn a_pod_that_does_not_wait_is_told_why() {
+    let owned = |kind: &str| Owner {
+        kind: kind.to_owned(),
+        name: "owner".to_owned(),
+        uid: "owner".to_owned(),
+    };
+    let there = |name: &str| Pod {
+        node: Some("n".into()),
+        ..plain(name, 10, GIB)
+    };
+    let still = |name: &str| Pod {
+        unschedulable: false,
+        ..plain(name, 10, GIB)
+    };
+    let leaving = Pod {
+        deleting: Some(NOW),
+        ..there("leaving")
+    };
+    let ended = Pod {
+        phase: PodPhase::Succeeded,
+        ..there("ended")
+    };
+    let nominated = Some("n".into());
+    let cases = [
+        (there("p"), "bound", "It is on node n.", true),
+        (ended, "ended", "It has ended.", true),
+        (
+            Pod {
+                deleting: Some(NOW),
+                ..still("p")
+            },
+            "deleted",
+            "deletion was asked for",
+            true,
+        ),
+        (
+            Pod {
+                owner: Some(owned("DaemonSet")),
+                ..still("p")
+            },
+            "of_node",
+            "with it.",
+            true,
+        ),
+        (
+            Pod {
+                is_gated: true,
+                ..still("p")
+            },
+            "gated",
+            "Scheduling gates",
+            false,
+        ),
+        (
+            Pod {
+                scheduler: "volcano".to_owned(),
+                ..plain("p", 10, GIB)
+            },
+            "other_scheduler",
+            "Scheduler volcano places it",
+            false,
+        ),
+        (
+            Pod {
+                nominated_node: nominated,
+                ..plain("p", 10, GIB)
+            },
+            "preempts",
+            "on node n",
+            true,
+        ),
+        (still("p"), "untried", "has not said", true),
+    ];
+    for (pod, word, text, well) in cases {
+        let key = pod.key.clone();
+        let state = state(vec![pod, leaving.clone()]);
+        let explained = explain(&state, &key, NOW).expect("a pod");
+        assert_eq!(explained.json()["answer"], word, "{key}");
+        assert!(
+            explained.text().contains(text),
+            "{word}: {}",
+            explained.text()
+        );
+        assert_eq!(explained.is_well(), well, "{word}");
+    }
+}
+
+#[test]
+fn a_pod_that_is_not_there_has_similar_names_told() {
+    let mut elsewhere = plain("web-0", 10, GIB);
+    elsewhere.key.namespace = "prod".to_owned();
+    let state = state(vec![
+        plain("web-1", 10, GIB),
+        plain("web-2-abcdefgh", 10, GIB),
+        elsewhere,
+    ]);
+    let cases: [(&str, &[&str]); 4] = [
+        ("web-0", &["prod/web-0", "default/web-1"]),
+        ("web-2", &["default/web-1", "default/web-2-abcdefgh"]),
+        ("nothing-like-it", &[]),
+        ("", &[]),
+    ];
+    for (name, expect) in cases {
+        let key = ObjectKey::new("default", name);
+        assert!(explain(&state, &key, NOW).is_none());
+        assert_eq!(similar(&state, &key), expect, "{name:?}");
+    }
+}

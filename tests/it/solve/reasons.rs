@@ -1,0 +1,305 @@
+//! What is said of a pod that has no place: the words and the numbers, case by case.
+//! It must not know how the solver comes to its answers.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use insta::{assert_snapshot, with_settings};
+use jiff::SignedDuration;
+use outrigger::model::affinity::Gang;
+use outrigger::model::id::ObjectKey;
+use outrigger::model::instance::{CapacityType, OfferingKey};
+use outrigger::model::labels::{ARCH, HOSTNAME, INSTANCE_TYPE, Labels, ZONE};
+use outrigger::model::pod::{DaemonSet, Pod};
+use outrigger::model::quantity::Resources;
+use outrigger::model::requirement::{Requirement, Requirements};
+use outrigger::model::taint::{Effect, Taint};
+use outrigger::plan::reasons;
+use outrigger::solve::Code;
+use outrigger::solve::miss::Miss;
+use outrigger::state::snapshot::Mounts;
+
+use super::world::{
+    CPU, GIB, NOW, World, app, label, pod, pods, port, room, spread, taint, term, world,
+};
+
+/// A world with one pod that waits, and what is odd about both.
+type Case = (&'static str, fn(&mut World));
+
+const OF_ITSELF: &[Case] = &[
+    ("malformed", |it| {
+        it.pods[0].defects = vec!["cpu \"x\" is no quantity".to_owned()]
+    }),
+    ("resource claims", |it| {
+        it.pods[0].has_resource_claims = true
+    }),
+    ("volumes", |it| {
+        let fault = Some("its claim data is lost".to_owned());
+        let key = it.pods[0].key.clone();
+        it.mounts.insert(
+            key,
+            Mounts {
+                fault,
+                ..Mounts::default()
+            },
+        );
+    }),
+    ("gang", |it| {
+        it.pods = pods("p", 3, 1000, GIB);
+        it.pods[2].requests.cpu_milli = 400_000;
+        for own in &mut it.pods {
+            own.gang = Some(Gang {
+                name: "workers".to_owned(),
+                least: None,
+            });
+        }
+    }),
+    ("priority", |it| {
+        it.cluster.scheduling.priority_cutoff = Some(10)
+    }),
+    ("restricted", |it| select(it, HOSTNAME, "n")),
+    ("no pool", |it| it.cluster.pools.clear()),
+];
+
+const OF_TYPES: &[Case] = &[
+    ("taint", |it| {
+        let value = "gpu".to_owned();
+        it.pool().taints = vec![Taint {
+            value,
+            ..taint("team", Effect::NoSchedule)
+        }];
+    }),
+    ("label nobody defines", |it| select(it, "disk", "fast")),
+    ("label the pool has otherwise", |it| {
+        it.pool().labels = Labels::from([label("disk", "slow")]);
+        select(it, "disk", "fast");
+    }),
+    ("label no type has", |it| select(it, ARCH, "arm64")),
+    ("labels no type has together", |it| {
+        select(it, CPU, "2");
+        select(it, INSTANCE_TYPE, "c-1x-amd64");
+    }),
+    ("no type in the pool", |it| {
+        require(it, INSTANCE_TYPE, &["unknown"])
+    }),
+    ("host ports", |it| {
+        it.daemons = vec![daemon(100)];
+        it.daemons[0].template.host_ports = BTreeSet::from([port(80)]);
+        it.pods[0].host_ports = BTreeSet::from([port(80)]);
+    }),
+    ("too little cpu", |it| {
+        it.pods[0].requests.cpu_milli = 400_500
+    }),
+    ("too little memory after daemons", |it| {
+        require(it, CPU, &["1"]);
+        it.daemons = vec![daemon(100)];
+        it.pods[0] = pod("p", 500, 9 * GIB + GIB / 5);
+    }),
+    ("a device", |it| {
+        it.pods[0]
+            .requests
+            .extended
+            .insert("example.com/gpu".to_owned(), 1);
+    }),
+    ("too little of two resources", |it| {
+        it.pods[0] = pod("p", 400_000, 9_000 * GIB)
+    }),
+    ("daemons that take everything", |it| {
+        it.daemons = vec![daemon(1_000_000)]
+    }),
+];
+
+const OF_OFFERINGS: &[Case] = &[
+    ("zone", |it| select(it, ZONE, "e")),
+    ("held down", |it| {
+        for (at, own) in it.catalog.types().enumerate() {
+            for zone in ["a", "b", "c", "d"] {
+                let key = OfferingKey {
+                    instance_type: own.name.clone(),
+                    zone: zone.into(),
+                    capacity_type: CapacityType::OnDemand,
+                };
+                let until = SignedDuration::from_secs(180 + i64::try_from(at).expect("small"));
+                it.holds.hold(key, NOW + until);
+            }
+        }
+    }),
+    ("limit", |it| {
+        it.pods[0].requests.cpu_milli = 4000;
+        it.pool().limits.capacity = vec![("cpu".to_owned(), 100_000)];
+        let used = it.usage.entry("general".into()).or_default();
+        used.capacity.cpu_milli = 96_000;
+    }),
+    ("limit that is exceeded", |it| {
+        it.pool().limits.capacity = vec![("memory".to_owned(), 10 * GIB)];
+        let used = it.usage.entry("general".into()).or_default();
+        used.capacity.memory = 12 * GIB;
+    }),
+    ("limit on nodes", |it| it.pool().limits.nodes = Some(0)),
+    ("values", |it| {
+        let mut few = Requirement::is_in(["c-1x-amd64", "s-1x-amd64", "m-1x-amd64"]);
+        few.min_values = Some(5);
+        it.pool().requirements.add(INSTANCE_TYPE, few);
+        it.pods[0].requests.cpu_milli = 500;
+    }),
+];
+
+const OF_PLACES: &[Case] = &[
+    ("spread, the emptiest zone out of reach", |it| {
+        require(it, ZONE, &["a", "b"]);
+        nodes(it, &[("a", &["x"]), ("b", &["x"]), ("c", &[])]);
+        it.pods[0].spread = vec![spread(app("x"), ZONE, 1)];
+    }),
+    ("spread over a label nobody has", |it| {
+        it.pods[0].spread = vec![spread(app("x"), "rack", 1)];
+    }),
+    ("away from others", |it| {
+        nodes(
+            it,
+            &[
+                ("a", &["y", "y"]),
+                ("b", &["y"]),
+                ("c", &["y"]),
+                ("d", &["y"]),
+            ],
+        );
+        it.pods[0].anti_affinity = vec![term(app("y"), ZONE)];
+    }),
+    ("others away from it", |it| {
+        require(it, ZONE, &["a"]);
+        nodes(it, &[("a", &["y"])]);
+        it.residents[0].anti_affinity = vec![term(app("x"), ZONE)];
+    }),
+    ("near others out of reach", |it| {
+        nodes(it, &[("e", &["y"])]);
+        it.pods[0].affinity = vec![term(app("y"), ZONE)];
+    }),
+    ("near nobody", |it| {
+        it.pods[0].affinity = vec![term(app("y"), ZONE)]
+    }),
+    ("near others on a full host", |it| {
+        nodes(it, &[("a", &["y"])]);
+        it.pods[0].affinity = vec![term(app("y"), HOSTNAME)];
+    }),
+    ("near some and away from others", |it| {
+        nodes(it, &[("a", &["y", "z"]), ("b", &["z"])]);
+        it.pods[0].affinity = vec![term(app("y"), ZONE)];
+        it.pods[0].anti_affinity = vec![term(app("z"), ZONE)];
+    }),
+];
+
+fn select(world: &mut World, key: &str, value: &str) {
+    let (key, value) = label(key, value);
+    world.pods[0].node_selector.insert(key, value);
+}
+
+fn require(world: &mut World, key: &str, values: &[&str]) {
+    let own = Requirement::is_in(values.iter().copied());
+    world.pool().requirements.add(key, own);
+}
+
+fn daemon(cpu_milli: i64) -> DaemonSet {
+    DaemonSet {
+        key: ObjectKey::new("kube-system", "agent"),
+        template: pod("agent", cpu_milli, GIB / 2),
+    }
+}
+
+/// Full nodes in these zones, with pods of these apps.
+fn nodes(world: &mut World, zones: &[(&str, &[&str])]) {
+    for (zone, apps) in zones {
+        let name = format!("n-{zone}");
+        let mut own = room(&name, Resources::default());
+        let labels = [(ZONE, *zone), (HOSTNAME, name.as_str())];
+        let labels = labels.map(|(key, value)| (key, Requirement::is_in([value])));
+        own.labels = Requirements::from_iter(labels).into();
+        world.rooms.push(own);
+        for (at, of) in apps.iter().enumerate() {
+            world.residents.push(Pod {
+                labels: Labels::from([label("app", of)]),
+                node: Some(name.as_str().into()),
+                ..pod(&format!("{of}-{zone}-{at}"), 100, GIB)
+            });
+        }
+    }
+}
+
+fn told(cases: &[Case]) -> String {
+    let mut out = String::new();
+    for (name, edit) in cases {
+        let mut world = world();
+        world.pods = vec![pod("p", 1000, GIB)];
+        world.pods[0].labels = Labels::from([label("app", "x")]);
+        edit(&mut world);
+        let solution = world.solve();
+        let unplaced = solution.unplaced.first().expect(name);
+        writeln!(out, "# {name}").expect("written");
+        for why in &unplaced.reasons {
+            writeln!(out, "{}", reasons::line(why)).expect("written");
+            writeln!(out, "{}\n", reasons::json(why)["nearest"]).expect("written");
+        }
+    }
+    out
+}
+
+#[test]
+fn every_code_names_the_nearest_miss_in_numbers() {
+    with_settings!({
+        snapshot_path => "reasons",
+        prepend_module_to_snapshot => false,
+        omit_expression => true,
+    }, {
+        assert_snapshot!("of-itself", told(OF_ITSELF));
+        assert_snapshot!("of-types", told(OF_TYPES));
+        assert_snapshot!("of-offerings", told(OF_OFFERINGS));
+        assert_snapshot!("of-places", told(OF_PLACES));
+    });
+}
+
+#[test]
+fn what_stands_in_objects_cannot_disturb_who_reads_it() {
+    let wild = format!("\u{1b}[2J\n\u{202e}{}", "x".repeat(10_000));
+    let mut world = world();
+    world.pods = (0..4).map(|at| pod(&format!("p{at}"), 1000, GIB)).collect();
+    world.pods[0].node_selector = Labels::from([label(&wild, &wild)]);
+    world.pods[1].defects = vec![wild.clone()];
+    world.pods[2].spread = vec![spread(app(&wild), &wild, 1)];
+    world.pods[3].requests.extended.insert(wild, 1);
+    let solution = world.solve();
+    assert_eq!(solution.unplaced.len(), 4);
+    for why in solution.unplaced.iter().flat_map(|own| &own.reasons) {
+        for text in [
+            why.text(),
+            reasons::line(why),
+            reasons::json(why).to_string(),
+        ] {
+            let clean = !text.contains(['\u{1b}', '\n', '\u{202e}']);
+            assert!(clean && text.chars().count() < 2_000, "{text:?}");
+        }
+    }
+}
+
+/// What suits pods is found out once for all that want the same: each is still told its own miss.
+#[test]
+fn pods_that_want_the_same_of_a_node_are_told_what_each_lacks() {
+    let mut world = world();
+    world.pods = (0..6)
+        .map(|at| pod(&format!("p{at}"), 300_000 + at, GIB))
+        .collect();
+    for own in world.pods.iter_mut().step_by(2) {
+        own.node_selector = Labels::from([label(ZONE, "a")]);
+    }
+    let solution = world.solve();
+    assert_eq!(solution.unplaced.len(), 6);
+    for (at, own) in solution.unplaced.iter().enumerate() {
+        let [why] = &own.reasons[..] else {
+            panic!("{own:?}")
+        };
+        let Miss::Resources { short, types, .. } = &why.miss else {
+            panic!("{why:?}")
+        };
+        let asked = 300_000 + i64::try_from(at).expect("small");
+        let got = (short[0].asked, short[0].left, *types);
+        assert_eq!((got, why.code), ((asked, 255_900, 36), Code::Resources));
+    }
+}
