@@ -24,6 +24,8 @@ pub mod deployments;
 
 pub mod standing;
 
+pub mod hopeless;
+
 /// The seed of every draw.
 pub const SEED: u64 = 42;
 
@@ -157,6 +159,7 @@ pub const RECIPES: &[Recipe] = &[
     recipe("fake/plain-5000", None, || fake(diverse::plain(5_000))),
     recipe("fake/plain-100000", None, || fake(diverse::plain(100_000))),
     recipe("fake/standing-5000-nodes", None, standing::standing),
+    recipe("ec2/hopeless-5000", None, hopeless::hopeless),
     recipe("ec2/diverse-5000", None, || {
         ec2("everything", [], diverse::diverse(5_000))
     }),

@@ -33,6 +33,7 @@ mod lifecycle;
 mod act;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
@@ -68,7 +69,7 @@ pub struct Engine {
     batch: Batch,
     wake: Option<(Timestamp, &'static str)>,
     next_sweep: Option<Timestamp>,
-    told: BTreeMap<PodKey, Vec<Why>>,
+    told: BTreeMap<PodKey, Arc<[Why]>>,
     observed_pods: BTreeSet<PodKey>,
     observed_leaving: BTreeSet<ClaimId>,
     orphans: BTreeMap<NodeName, Timestamp>,

@@ -58,6 +58,7 @@ mod why;
 pub mod cheaper;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -181,8 +182,8 @@ impl Why {
 pub struct Unplaced {
     /// The pod.
     pub pod: PodKey,
-    /// Why, never empty.
-    pub reasons: Vec<Why>,
+    /// Why, never empty. Pods that are alike share them.
+    pub reasons: Arc<[Why]>,
 }
 
 /// An answer to every pending pod: each is placed on a host, part of a new claim, or unplaced.
@@ -232,13 +233,14 @@ pub fn solve(snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
         }
         // Those of the gang that had no place themselves are told why, too.
         let had = |own: &Unplaced| (own.pod.clone(), own.reasons.clone());
-        let mut had: BTreeMap<PodKey, Vec<Why>> = solution.unplaced.iter().map(had).collect();
+        let had: BTreeMap<PodKey, Arc<[Why]>> = solution.unplaced.iter().map(had).collect();
         sound.retain(|pod| {
             let Some(miss) = pod.gang_key().and_then(|gang| short.get(&gang)) else {
                 return true;
             };
             let mut own = alone(pod, Code::Gang, miss.clone());
-            own.reasons.extend(had.remove(&pod.key).unwrap_or_default());
+            let others = had.get(&pod.key).into_iter().flat_map(|own| own.iter());
+            own.reasons = own.reasons.iter().chain(others).cloned().collect();
             unplaced.push(own);
             false
         });
@@ -254,11 +256,12 @@ pub fn solve(snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
 fn alone(pod: &Pod, code: Code, miss: Miss) -> Unplaced {
     Unplaced {
         pod: pod.key.clone(),
-        reasons: vec![Why {
+        reasons: [Why {
             pool: None,
             code,
             miss,
-        }],
+        }]
+        .into(),
     }
 }
 

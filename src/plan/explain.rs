@@ -2,6 +2,7 @@
 //! It must not know who asks, nor decide anything.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -63,7 +64,7 @@ pub enum Answer {
         cheaper: Vec<Cheaper>,
     },
     /// Nothing is done for it.
-    Unplaced(Vec<Why>),
+    Unplaced(Arc<[Why]>),
 }
 
 /// Explains a pod; none where there is no such pod.
@@ -93,7 +94,7 @@ fn planned(plan: Plan, key: &PodKey, cheaper: impl Fn(&NewClaim) -> Vec<Cheaper>
     }
     let mut unplaced = plan.unplaced.into_iter();
     let own = unplaced.find(|own| own.pod == *key);
-    Answer::Unplaced(own.map_or_else(Vec::new, |own| own.reasons))
+    Answer::Unplaced(own.map_or_else(|| [].into(), |own| own.reasons))
 }
 
 /// Pods that may have been meant by a key that no pod has: of the same name elsewhere, or of a
@@ -208,7 +209,7 @@ impl Explained<'_> {
             Answer::Claim { claim, cheaper } => claim_text(&mut out, claim, cheaper),
             Answer::Unplaced(all) => {
                 let _ = writeln!(out, "\n  ! There is no place for it:");
-                for why in all {
+                for why in all.iter() {
                     let _ = writeln!(out, "      {}", reasons::line(why));
                 }
             }

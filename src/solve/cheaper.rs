@@ -138,14 +138,14 @@ impl Weighed<'_> {
     }
 
     fn all(&self, class: usize) -> Vec<Cheaper> {
-        let is_cheaper = |offer: &&Offering| offer.price < self.price;
+        let is_cheaper = |offer: &Offering| offer.price < self.price;
         let mut all: BTreeMap<Obstacle, Cheaper> = BTreeMap::new();
         for shape in &self.shelf.shapes {
             if !shape
                 .offers
                 .iter()
                 .chain(&shape.held)
-                .any(|own| is_cheaper(&own))
+                .any(|own| is_cheaper(own))
             {
                 continue;
             }

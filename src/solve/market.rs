@@ -25,6 +25,8 @@ pub(super) struct Market<'g, 'p, 'a> {
     reach: BTreeMap<(usize, bool), Vec<usize>>,
     /// What a node costs at least for a demand, while limits stay the same.
     prices: BTreeMap<(Wanted, &'p [i64]), Option<f64>>,
+    /// What the limits left when these prices were worked out.
+    priced: Vec<Ledger>,
 }
 
 impl<'g, 'p, 'a> Market<'g, 'p, 'a> {
@@ -37,6 +39,7 @@ impl<'g, 'p, 'a> Market<'g, 'p, 'a> {
             row_of: BTreeMap::new(),
             reach: BTreeMap::new(),
             prices: BTreeMap::new(),
+            priced: Vec::new(),
         }
     }
 
@@ -96,9 +99,12 @@ impl<'g, 'p, 'a> Market<'g, 'p, 'a> {
         }
     }
 
-    /// Limits have changed.
-    pub(super) fn forget_prices(&mut self) {
-        self.prices.clear();
+    /// What the limits leave now. A price depends on that, and on nothing else that changes.
+    pub(super) fn heed(&mut self, ledgers: &[Ledger]) {
+        if self.priced != ledgers {
+            self.prices.clear();
+            self.priced = ledgers.to_vec();
+        }
     }
 
     /// The least that a node costs for such a pod; none where there is none.

@@ -321,19 +321,7 @@ impl Display for Miss {
                 left,
                 least,
                 smallest,
-            } => {
-                let used = shown(name, limit.saturating_sub(*left));
-                if *left < 0 {
-                    let limit = shown(name, *limit);
-                    return write!(f, "{name} limit {limit} is exceeded: {used} is in use");
-                }
-                let [limit, left, least] = [limit, left, least].map(|own| shown(name, *own));
-                write!(
-                    f,
-                    "{name} limit {limit}, of which {used} is in use or planned, leaves {left}; \
-                     the smallest fitting type, {smallest}, has {least}"
-                )
-            }
+            } => limit_text(f, name, [*limit, *left, *least], smallest),
             Self::Nodes { limit } => write!(f, "nodes limit {limit} is reached"),
         }
     }
@@ -353,6 +341,25 @@ fn offering(
         0 => f.write_str("none is offered at all"),
         _ => write!(f, "there is {}", sold.join(", ")),
     }
+}
+
+fn limit_text(
+    f: &mut Formatter<'_>,
+    name: &str,
+    [limit, left, least]: [i64; 3],
+    smallest: &TypeName,
+) -> fmt::Result {
+    let used = shown(name, limit.saturating_sub(left));
+    let limit = shown(name, limit);
+    if left < 0 {
+        return write!(f, "{name} limit {limit} is exceeded: {used} is in use");
+    }
+    let (left, least) = (shown(name, left), shown(name, least));
+    write!(
+        f,
+        "{name} limit {limit}, of which {used} is in use or planned, leaves {left}; the smallest \
+         fitting type, {smallest}, has {least}"
+    )
 }
 
 fn held(

@@ -187,7 +187,7 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
     /// One try for these classes with the wishes they have now.
     pub(super) fn round(&mut self, classes: &[usize], sites: &[usize], relaxed: bool) {
         self.count_claims();
-        self.market.forget_prices();
+        self.market.heed(&self.packed.ledgers);
         let ground = self.ground;
         let mut waiting: Vec<Waiting> = Vec::new();
         let mut asked = Vec::new();

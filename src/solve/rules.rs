@@ -121,6 +121,16 @@ impl Audience {
         terms.dedup();
         Self(terms)
     }
+
+    /// A label that all pods of the audience have, with the values it may be one of.
+    fn anchor(&self) -> Option<(&str, &BTreeSet<String>)> {
+        let selector = self.0.first()?.selector.as_ref()?;
+        let mut expressions = selector.expressions().iter();
+        expressions.find_map(|(key, own)| {
+            let values = own.values().filter(|_| !own.allows_absence())?;
+            Some((&key[..], values))
+        })
+    }
 }
 
 /// The groups that rules speak of, and the keys of places.
@@ -128,6 +138,10 @@ impl Audience {
 pub(super) struct Groups {
     known: BTreeMap<Audience, usize>,
     all: Vec<Audience>,
+    /// The groups whose pods all have a certain label, by its key and each value.
+    by_label: BTreeMap<String, BTreeMap<String, Vec<usize>>>,
+    /// All other groups.
+    unlabelled: Vec<usize>,
     /// Topology keys; the first is the host's name.
     pub(super) keys: Vec<String>,
 }
@@ -140,6 +154,8 @@ impl Default for Groups {
         Self {
             known: BTreeMap::new(),
             all: Vec::new(),
+            by_label: BTreeMap::new(),
+            unlabelled: Vec::new(),
             keys: vec![HOSTNAME.to_owned()],
         }
     }
@@ -174,6 +190,16 @@ impl Groups {
             return *known;
         }
         self.known.insert(audience.clone(), self.all.len());
+        let group = self.all.len();
+        match audience.anchor() {
+            Some((key, values)) => {
+                let of_key = self.by_label.entry(key.to_owned()).or_default();
+                for value in values {
+                    of_key.entry(value.clone()).or_default().push(group);
+                }
+            }
+            None => self.unlabelled.push(group),
+        }
         self.all.push(audience);
         self.all.len() - 1
     }
@@ -191,10 +217,18 @@ impl Groups {
         namespaces: &BTreeMap<&str, &Labels>,
     ) -> Vec<bool> {
         let of_namespace = namespaces.get(namespace).copied();
-        let matches = |audience: &Audience| {
-            let mut terms = audience.0.iter();
+        let matches = |group: &&usize| {
+            let mut terms = self.all[**group].0.iter();
             terms.all(|term| term.matches(namespace, of_namespace, labels))
         };
-        self.all.iter().map(matches).collect()
+        // There may be thousands of groups, and pods are of a few.
+        let labelled = labels
+            .iter()
+            .filter_map(|(key, value)| self.by_label.get(key)?.get(value));
+        let mut of = vec![false; self.all.len()];
+        for group in labelled.flatten().chain(&self.unlabelled).filter(matches) {
+            of[*group] = true;
+        }
+        of
     }
 }

@@ -17,8 +17,17 @@ use crate::solve::variety::Variety;
 use crate::solve::{Code, Why};
 use crate::state::holds::Holds;
 
-/// Zones and capacity types that are told of types which are not sold as wanted.
+/// Zones and capacity types that are told of types which are not sold as wanted, and how many of
+/// the types are looked at for them.
 const SOLD_TOLD: usize = 8;
+const SOLD_TYPES: usize = 16;
+
+/// Steps of the reasons of one solve, each a type looked at for one class in one pool: about a
+/// second. Ten thousand classes in ten pools of eight hundred types take eighty million.
+const STEPS_MAX: u64 = 100_000_000;
+
+/// Steps that holding the labels of a type against those wanted takes; its resources take one.
+const LABEL_STEPS: u64 = 16;
 
 /// A no of one pool.
 type Answer = (Code, Miss);
@@ -32,6 +41,7 @@ pub(super) struct Reasons<'r, 'p, 'a> {
     /// Everybody's place in the end; only where somebody's place matters is it looked at.
     board: Board<'p>,
     places: Option<Places<'p>>,
+    steps: u64,
 }
 
 /// What a pool has for pods of certain wants, by one alternative of theirs.
@@ -67,12 +77,13 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
             varieties: varieties.map(|own| Variety::of(own, min_values)).collect(),
             board,
             places: None,
+            steps: 0,
         }
     }
 
     /// The reasons of every class of which pods are left. Classes that want the same of a node are
     /// looked at together, so that what types suit them is found out once.
-    pub(super) fn all(mut self) -> Vec<(usize, Vec<Why>)> {
+    pub(super) fn all(mut self) -> Vec<(usize, Arc<[Why]>)> {
         let problem = self.ground.problem;
         let wants = |class: usize| {
             let kind = problem.without_wishes(problem.classes[class].kind);
@@ -86,7 +97,14 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
         let mut known: Option<(usize, Vec<Vec<Offer>>)> = None;
         for (wants, class) in classes {
             if let Some(why) = self.of_itself(class) {
-                all.push((class, vec![why]));
+                all.push((class, [why].into()));
+                continue;
+            }
+            if self.steps > STEPS_MAX {
+                let text = "it is not looked into: there are too many kinds of pods without a \
+                            place to say of each what stops it";
+                let (pool, code, miss) = (None, Code::Effort, Miss::told(text));
+                all.push((class, [Why { pool, code, miss }].into()));
                 continue;
             }
             let offers = match known.take().filter(|(of, _)| *of == wants) {
@@ -98,7 +116,7 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
             for (shelf, offers) in offers.iter_mut().enumerate() {
                 reasons.push(self.why(class, shelf, offers));
             }
-            all.push((class, reasons));
+            all.push((class, reasons.into()));
         }
         all
     }
@@ -123,7 +141,10 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
         })
     }
 
-    fn offers(&self, wants: &Wants<'_>) -> Vec<Vec<Offer>> {
+    fn offers(&mut self, wants: &Wants<'_>) -> Vec<Vec<Offer>> {
+        let types = self.ground.shelves.iter().map(|shelf| shelf.shapes.len());
+        let types = types.sum::<usize>() * wants.alternatives.len();
+        self.steps += LABEL_STEPS * types as u64;
         let of = |shelf: &Shelf<'_>| {
             let alternatives = wants.alternatives.iter();
             alternatives.map(|own| offer(shelf, wants, own)).collect()
@@ -164,6 +185,7 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
         let shelf = &self.ground.shelves[at];
         let ledger = &self.packed.ledgers[at];
         let demand = &problem.classes[class].demand[..];
+        self.steps += suited.types.len() as u64;
         let fits = |own: &&(usize, bool)| fits(&shelf.shapes[own.0], demand);
         let fitting: Vec<(usize, bool)> = suited.types.iter().filter(fits).copied().collect();
         if fitting.is_empty() {
@@ -216,7 +238,8 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
             let wanted = labels.get(key).or_else(|| shelf.side.get(key))?;
             Some(part(format_args!("{key} {wanted}")))
         });
-        let offerings = shapes().flat_map(|shape| &shape.instance_type.offerings);
+        let some = shapes().take(SOLD_TYPES);
+        let offerings = some.flat_map(|shape| &shape.instance_type.offerings);
         let offerings = offerings.filter(|own| own.available);
         let mut sold: Vec<_> = offerings
             .map(|own| (&own.zone, own.capacity_type))
@@ -264,6 +287,7 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
             types.any(|shape| row.masks[*shape] != 0).then_some(*cell)
         };
         let cells: Vec<usize> = cells.iter().filter_map(sells).collect();
+        self.steps += LABEL_STEPS * cells.len() as u64;
         let (ground, board) = (self.ground, &self.board);
         let places = self
             .places
@@ -366,33 +390,29 @@ fn unfit(problem: &Problem<'_>, shelf: &Shelf<'_>, suited: &Suited, demand: &[i6
         let shape = &shelf.shapes[*shape];
         Some((shape, shape.net.as_deref()?))
     });
-    let lacks = |net: &[i64]| -> Vec<usize> {
+    // How many resources it lacks, and the first of them.
+    let lacks = |net: &[i64]| {
         let axes = demand.iter().zip(net).enumerate();
-        let lacks = axes.filter(|(_, (wanted, there))| wanted > there);
-        lacks.map(|(axis, _)| axis).collect()
+        let mut lacks = axes.filter(|(_, (wanted, there))| wanted > there);
+        let first = lacks.next().map_or(0, |(axis, _)| axis);
+        (1 + lacks.count(), first)
     };
     // Fewest lacks, then the first resource by its ordinal, then most of it, then by name.
-    let mut best: Option<(&Shape<'_>, &[i64], Vec<usize>)> = None;
+    let mut best: Option<((usize, usize), &[i64], &Shape<'_>)> = None;
     let mut rivals = 0;
     for (shape, net) in nets {
-        let lacks = lacks(net);
-        let order = best.as_ref().map(|(_, most, other)| {
-            let amounts = |net: &[i64]| lacks.iter().map(|axis| net[*axis]).collect::<Vec<_>>();
-            let by_lacks = (lacks.len(), &lacks).cmp(&(other.len(), other));
-            (by_lacks, amounts(most).cmp(&amounts(net)))
-        });
-        match order {
-            None | Some((std::cmp::Ordering::Less, _)) => {
-                rivals = 1;
-                best = Some((shape, net, lacks));
-            }
-            Some((std::cmp::Ordering::Equal, more)) => {
-                rivals += 1;
-                if more.is_lt() {
-                    best = Some((shape, net, lacks));
-                }
-            }
-            _ => {}
+        let own = lacks(net);
+        match &best {
+            Some((other, ..)) if own > *other => continue,
+            Some((other, ..)) if own == *other => rivals += 1,
+            _ => rivals = 1,
+        }
+        let others = if own.0 > 1 { 0 } else { net.len() };
+        let more = |(other, most, _): &((usize, usize), &[i64], &Shape<'_>)| {
+            own < *other || (net[own.1], &net[others..]) > (most[own.1], &most[others..])
+        };
+        if best.as_ref().is_none_or(more) {
+            best = Some((own, net, shape));
         }
     }
     let short = |axis: usize, left: i64| Short {
@@ -401,13 +421,16 @@ fn unfit(problem: &Problem<'_>, shelf: &Shelf<'_>, suited: &Suited, demand: &[i6
         left,
     };
     match best {
-        Some((shape, net, lacks)) => Miss::Resources {
-            types: if lacks.len() == 1 {
+        Some(((lacks, _), net, shape)) => Miss::Resources {
+            types: if lacks == 1 {
                 rivals
             } else {
                 suited.types.len()
             },
-            short: lacks.iter().map(|axis| short(*axis, net[*axis])).collect(),
+            short: (0..demand.len())
+                .filter(|axis| demand[*axis] > net[*axis])
+                .map(|axis| short(axis, net[axis]))
+                .collect(),
             nearest: Some(shape.instance_type.name.clone()),
         },
         None => Miss::Resources {

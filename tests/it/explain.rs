@@ -103,91 +103,58 @@ fn a_pod_is_told_where_it_goes_or_what_stops_it() {
     }
 }
 
-/// Pods that do not wait for capacity, why, and whether that is well.
+/// A pod that does not wait for capacity: the answer, words of it, whether that is well, and what
+/// makes the pod so.
+type Odd = (&'static str, &'static str, bool, fn(&mut Pod));
+
+const ODD: [Odd; 8] = [
+    ("bound", "It is on node n.", true, |it| {
+        it.node = Some("n".into());
+    }),
+    ("ended", "It has ended.", true, |it| {
+        (it.node, it.phase) = (Some("n".into()), PodPhase::Succeeded);
+    }),
+    ("deleted", "Its deletion was asked for.", true, |it| {
+        it.deleting = Some(NOW);
+    }),
+    ("of_node", "It belongs to a node", true, |it| {
+        it.unschedulable = false;
+        it.owner = Some(Owner {
+            kind: "DaemonSet".to_owned(),
+            name: "agent".to_owned(),
+            uid: "agent".to_owned(),
+        });
+    }),
+    ("gated", "Scheduling gates hold it back", false, |it| {
+        (it.unschedulable, it.is_gated) = (false, true);
+    }),
+    ("other_scheduler", "Scheduler volcano", false, |it| {
+        it.scheduler = "volcano".to_owned();
+    }),
+    ("preempts", "makes room for it on node n.", true, |it| {
+        it.nominated_node = Some("n".into());
+    }),
+    ("untried", "has not said that it fits", true, |it| {
+        it.unschedulable = false;
+    }),
+];
+
 #[test]
 fn a_pod_that_does_not_wait_is_told_why() {
-    let owned = |kind: &str| Owner {
-        kind: kind.to_owned(),
-        name: "owner".to_owned(),
-        uid: "owner".to_owned(),
-    };
-    let there = |name: &str| Pod {
-        node: Some("n".into()),
-        ..plain(name, 10, GIB)
-    };
-    let still = |name: &str| Pod {
-        unschedulable: false,
-        ..plain(name, 10, GIB)
-    };
     let leaving = Pod {
+        node: Some("n".into()),
         deleting: Some(NOW),
-        ..there("leaving")
+        ..plain("leaving", 10, GIB)
     };
-    let ended = Pod {
-        phase: PodPhase::Succeeded,
-        ..there("ended")
-    };
-    let nominated = Some("n".into());
-    let cases = [
-        (there("p"), "bound", "It is on node n.", true),
-        (ended, "ended", "It has ended.", true),
-        (
-            Pod {
-                deleting: Some(NOW),
-                ..still("p")
-            },
-            "deleted",
-            "deletion was asked for",
-            true,
-        ),
-        (
-            Pod {
-                owner: Some(owned("DaemonSet")),
-                ..still("p")
-            },
-            "of_node",
-            "with it.",
-            true,
-        ),
-        (
-            Pod {
-                is_gated: true,
-                ..still("p")
-            },
-            "gated",
-            "Scheduling gates",
-            false,
-        ),
-        (
-            Pod {
-                scheduler: "volcano".to_owned(),
-                ..plain("p", 10, GIB)
-            },
-            "other_scheduler",
-            "Scheduler volcano places it",
-            false,
-        ),
-        (
-            Pod {
-                nominated_node: nominated,
-                ..plain("p", 10, GIB)
-            },
-            "preempts",
-            "on node n",
-            true,
-        ),
-        (still("p"), "untried", "has not said", true),
-    ];
-    for (pod, word, text, well) in cases {
+    for (word, text, well, edit) in ODD {
+        let mut pod = plain("p", 10, GIB);
+        edit(&mut pod);
         let key = pod.key.clone();
         let state = state(vec![pod, leaving.clone()]);
         let explained = explain(&state, &key, NOW).expect("a pod");
-        assert_eq!(explained.json()["answer"], word, "{key}");
-        assert!(
-            explained.text().contains(text),
-            "{word}: {}",
-            explained.text()
-        );
+        assert_eq!(explained.json()["answer"], word);
+        let told = explained.text();
+        assert!(told.contains(text), "{word}: {told}");
         assert_eq!(explained.is_well(), well, "{word}");
     }
 }

@@ -292,7 +292,7 @@ fn overlays_are_those_of_the_last_configuration_and_catalog() {
     state.objects.apply(pod("a", 1), NOW);
     let found = |state: &State| {
         let solution = solve(&state.snapshot(NOW), NOW);
-        let codes = solution.unplaced.iter().flat_map(|own| &own.reasons);
+        let codes = solution.unplaced.iter().flat_map(|own| own.reasons.iter());
         assert!(codes.clone().all(|why| why.code != Code::NoPool));
         (solution.claims.len(), solution.unplaced.len())
     };

@@ -150,7 +150,7 @@ fn left(world: &World, order: &[PodKey]) -> Vec<Unplaced> {
     }
     let one = |key: &PodKey| Unplaced {
         pod: key.clone(),
-        reasons: reasons.clone(),
+        reasons: reasons.clone().into(),
     };
     keys.into_iter().map(one).collect()
 }

@@ -169,11 +169,12 @@ impl Plan<'_> {
     fn left(mut self, pod: &str, code: Code) -> Self {
         self.solution.unplaced.push(Unplaced {
             pod: key(pod),
-            reasons: vec![Why {
+            reasons: [Why {
                 pool: Some("general".into()),
                 code,
                 miss: Miss::told("it does not fit"),
-            }],
+            }]
+            .into(),
         });
         self
     }

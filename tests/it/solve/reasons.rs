@@ -234,7 +234,7 @@ fn told(cases: &[Case]) -> String {
         let solution = world.solve();
         let unplaced = solution.unplaced.first().expect(name);
         writeln!(out, "# {name}").expect("written");
-        for why in &unplaced.reasons {
+        for why in unplaced.reasons.iter() {
             writeln!(out, "{}", reasons::line(why)).expect("written");
             writeln!(out, "{}\n", reasons::json(why)["nearest"]).expect("written");
         }
@@ -267,7 +267,7 @@ fn what_stands_in_objects_cannot_disturb_who_reads_it() {
     world.pods[3].requests.extended.insert(wild, 1);
     let solution = world.solve();
     assert_eq!(solution.unplaced.len(), 4);
-    for why in solution.unplaced.iter().flat_map(|own| &own.reasons) {
+    for why in solution.unplaced.iter().flat_map(|own| own.reasons.iter()) {
         for text in [
             why.text(),
             reasons::line(why),

@@ -1,5 +1,7 @@
 //! Every pod is answered once, and for a reason. It must not know about nodes.
 
+use std::sync::Arc;
+
 use outrigger::model::affinity::Gang;
 use outrigger::model::labels::{HOSTNAME, Labels};
 use outrigger::model::pod::Pod;
@@ -51,7 +53,7 @@ fn answers_are_counted() {
     plan.order.retain(|own| own.name == "p0");
     let mut plan = plan.left("p1", Code::Resources);
     assert!(counts(&plan, 2));
-    plan.solution.unplaced[0].reasons.clear();
+    plan.solution.unplaced[0].reasons = [].into();
     assert!(!counts(&plan, 2));
 }
 
@@ -92,13 +94,13 @@ fn who_is_left_out_has_a_reason() {
     let left = || plan(&world).left("p", Code::Resources);
     left().accepted();
     let mut silent = left();
-    silent.solution.unplaced[0].reasons.clear();
+    silent.solution.unplaced[0].reasons = [].into();
     silent.refused("without a reason");
     let mut silent = left();
-    silent.solution.unplaced[0].reasons[0].miss = Miss::told("");
+    Arc::make_mut(&mut silent.solution.unplaced[0].reasons)[0].miss = Miss::told("");
     silent.refused("without a reason");
     let mut elsewhere = left();
-    elsewhere.solution.unplaced[0].reasons[0].pool = Some("other".into());
+    Arc::make_mut(&mut elsewhere.solution.unplaced[0].reasons)[0].pool = Some("other".into());
     elsewhere.refused("pools");
 }
 
@@ -119,7 +121,7 @@ fn nobody_is_left_out_who_would_fit() {
     plan(&world).left("p", Code::Limit).accepted();
     world.cluster.pools.clear();
     let mut none = plan(&world).left("p", Code::NoPool);
-    none.solution.unplaced[0].reasons[0].pool = None;
+    Arc::make_mut(&mut none.solution.unplaced[0].reasons)[0].pool = None;
     none.accepted();
 }
 

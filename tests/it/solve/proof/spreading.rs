@@ -262,6 +262,6 @@ fn who_waits_for_the_skew_is_let_in_at_last() {
     full.cluster.pools.clear();
     let plan = plan(&full).on("n0", &["p0"]);
     let mut half = plan.left("p1", Code::Requirements);
-    half.solution.unplaced[0].reasons[0].pool = None;
+    Arc::make_mut(&mut half.solution.unplaced[0].reasons)[0].pool = None;
     half.accepted();
 }
