@@ -12,6 +12,7 @@ use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger::model::pool::Pool;
 use outrigger::model::requirement::{Operator, Requirement};
 use outrigger::state::holds::Holds;
+use outrigger::state::selectors::Selectors;
 use outrigger::state::snapshot::{Resident, Room, Snapshot, Usage};
 
 use crate::catalogs::{self, GIB};
@@ -71,6 +72,8 @@ pub struct Workload {
     pub running: Vec<Running>,
     /// Pods to be placed.
     pub pods: Vec<Pod>,
+    /// What selects pods.
+    pub selectors: Selectors,
     /// DaemonSets.
     pub daemon_sets: Vec<DaemonSet>,
     /// What the pools have in use.
@@ -103,6 +106,7 @@ impl Workload {
             promised: BTreeMap::new(),
             mounts: BTreeMap::new(),
             namespaces: BTreeMap::new(),
+            selectors: &self.selectors,
             pending,
             daemon_sets: self.daemon_sets.iter().collect(),
             usage: self.usage.clone(),

@@ -45,7 +45,7 @@ use crate::engine::report::Report;
 use crate::engine::work::{Flight, FlightKind, Looking, Work};
 use crate::model::cluster::{Mode, PlacementHints};
 use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey};
-use crate::model::object::Kind;
+use crate::model::object::{Kind, Object};
 use crate::solve::Why;
 use crate::state::State;
 
@@ -124,6 +124,12 @@ impl Engine {
             Event::Reset(kind, objects) => self.reset(kind, objects, now),
             Event::Applied(object) => {
                 self.state.views.alive(object.kind(), now);
+                // ReplicaSets change with each of their pods, and hardly ever in what counts.
+                if let Object::Selecting(own) = &object
+                    && self.state.objects.selectors.has(own)
+                {
+                    return;
+                }
                 self.state.objects.apply(object, now);
             }
             Event::Deleted(kind, key) => {
@@ -262,7 +268,7 @@ impl Engine {
         id
     }
 
-    fn reset(&mut self, kind: Kind, objects: Vec<crate::model::object::Object>, now: Timestamp) {
+    fn reset(&mut self, kind: Kind, objects: Vec<Object>, now: Timestamp) {
         let mut known = self.state.objects.count(kind);
         let mut vanished = self.state.objects.reset(kind, objects, now);
         // What an earlier listing was doubted for and this one lacks too is still in doubt.

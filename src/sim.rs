@@ -194,6 +194,7 @@ impl World {
             cluster: SimCluster::new(&scenario.workloads, seed),
             cloud: Cloud::new(Arc::clone(&setup.catalog), settings),
         };
+        let watches = Watches::new(scene.config.kinds());
         let fixed = FixedFleet::new(setup.catalog.get(scenario.fixed_type.as_str()));
         let mut world = Self {
             setup,
@@ -203,7 +204,7 @@ impl World {
             engine: None,
             life: 0,
             scene,
-            watches: Watches::default(),
+            watches,
             cuts: BTreeMap::new(),
             faults,
             timers: Timers::default(),
@@ -359,10 +360,10 @@ impl World {
             Due::WatchBack(kind, cut, since) => self.watch_back(kind, cut, since),
             Due::Start => self.start_daemon(),
             Due::Bookmarks => {
-                for kind in Kind::ALL {
-                    let event = Event::WatchAlive(kind);
+                for kind in self.setup.config.kinds() {
+                    let event = Event::WatchAlive(*kind);
                     self.watches
-                        .tell(kind, event, self.now, SignedDuration::ZERO);
+                        .tell(*kind, event, self.now, SignedDuration::ZERO);
                 }
                 self.timers.after(self.now, BOOKMARKS, Due::Bookmarks);
             }
@@ -391,9 +392,9 @@ impl World {
         self.note(Fact::Started);
         self.hear(Event::ConfigChanged(Arc::clone(&self.setup.config)));
         self.hear(Event::CatalogChanged(Arc::clone(&self.setup.catalog)));
-        for kind in Kind::ALL {
+        for kind in self.setup.config.kinds() {
             let wait = self.lag(20, 600);
-            self.list_kind(kind, None, wait);
+            self.list_kind(*kind, None, wait);
         }
     }
 

@@ -3,6 +3,8 @@
 
 pub mod holds;
 
+pub mod selectors;
+
 pub mod snapshot;
 
 mod census;

@@ -58,9 +58,10 @@ impl Engine {
     fn fault(&self, now: Timestamp) -> Option<String> {
         let listed = self.state.ledger.listed_at();
         let stale = listed.is_none_or(|at| now.duration_since(at) > LISTING_AGE_MAX);
+        let cluster = &self.state.cluster;
         self.state
             .views
-            .fault(now, self.state.cluster.api.silence_max())
+            .fault(cluster.kinds(), now, cluster.api.silence_max())
             .or_else(|| self.looking.listing_fault.clone())
             .or_else(|| {
                 (!self.state.ledger.is_settled())

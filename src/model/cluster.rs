@@ -12,6 +12,7 @@ use crate::model::id::ClusterName;
 use crate::model::instance::Price;
 use crate::model::labels::Labels;
 use crate::model::node_class::NodeClass;
+use crate::model::object::Kind;
 use crate::model::overlay::Overlay;
 use crate::model::pool::{Limits, Pool};
 
@@ -225,5 +226,16 @@ impl Cluster {
     /// The pool of this name.
     pub fn pool(&self, name: &str) -> Option<&Pool> {
         self.pools.iter().find(|pool| pool.name.as_str() == name)
+    }
+
+    /// The kinds of objects that plans for it need: what selects pods only where pods are spread by
+    /// default.
+    pub fn kinds(&self) -> &'static [Kind] {
+        let all: &'static [Kind] = &Kind::ALL;
+        if self.scheduling.default_spread.is_empty() {
+            &all[..Kind::ALWAYS]
+        } else {
+            all
+        }
     }
 }

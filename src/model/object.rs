@@ -6,6 +6,7 @@ use crate::model::labels::Labels;
 use crate::model::node::Node;
 use crate::model::pod::{DaemonSet, Pdb, Pod};
 use crate::model::requirement::Requirements;
+use crate::model::selector::Selector;
 
 /// The kinds of objects that are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,11 +29,23 @@ pub enum Kind {
     CsiNode,
     /// Namespaces.
     Namespace,
+    /// Services.
+    Service,
+    /// ReplicationControllers.
+    ReplicationController,
+    /// ReplicaSets.
+    ReplicaSet,
+    /// StatefulSets.
+    StatefulSet,
 }
 
 impl Kind {
+    /// So many of them, from the first on, are watched in every cluster. The others say only what
+    /// selects pods.
+    pub const ALWAYS: usize = 9;
+
     /// All kinds, in the order they are named above.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 13] = [
         Self::Pod,
         Self::Node,
         Self::DaemonSet,
@@ -42,6 +55,10 @@ impl Kind {
         Self::StorageClass,
         Self::CsiNode,
         Self::Namespace,
+        Self::Service,
+        Self::ReplicationController,
+        Self::ReplicaSet,
+        Self::StatefulSet,
     ];
 
     /// The plural that Kubernetes uses in its paths.
@@ -56,6 +73,10 @@ impl Kind {
             Self::StorageClass => "storageclasses",
             Self::CsiNode => "csinodes",
             Self::Namespace => "namespaces",
+            Self::Service => "services",
+            Self::ReplicationController => "replicationcontrollers",
+            Self::ReplicaSet => "replicasets",
+            Self::StatefulSet => "statefulsets",
         }
     }
 }
@@ -125,6 +146,18 @@ pub struct Namespace {
     pub labels: Labels,
 }
 
+/// A Service, ReplicationController, ReplicaSet or StatefulSet: only which pods it selects counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selecting {
+    /// Which of them it is.
+    pub kind: Kind,
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// The pods of its namespace that it selects. Without any expression it says nothing of them,
+    /// whether it selects none or all.
+    pub selector: Selector,
+}
+
 /// A watched object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Object {
@@ -146,6 +179,8 @@ pub enum Object {
     CsiNode(CsiNode),
     /// A Namespace.
     Namespace(Namespace),
+    /// Something that selects pods.
+    Selecting(Selecting),
 }
 
 impl Object {
@@ -161,6 +196,7 @@ impl Object {
             Self::StorageClass(_) => Kind::StorageClass,
             Self::CsiNode(_) => Kind::CsiNode,
             Self::Namespace(_) => Kind::Namespace,
+            Self::Selecting(own) => own.kind,
         }
     }
 
@@ -176,6 +212,7 @@ impl Object {
             Self::StorageClass(class) => ObjectKey::new("", class.name.as_str()),
             Self::CsiNode(node) => ObjectKey::new("", node.name.as_str()),
             Self::Namespace(namespace) => ObjectKey::new("", namespace.name.as_str()),
+            Self::Selecting(own) => own.key.clone(),
         }
     }
 }

@@ -268,6 +268,7 @@ impl Running {
             && self.print == print
             && old.simulated == new.simulated
             && connected(&old.api) == connected(&new.api)
+            && old.kinds() == new.kinds()
     }
 
     /// Passes on what has changed; false where that is not taken.

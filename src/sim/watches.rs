@@ -45,19 +45,19 @@ pub struct Watches {
     streams: BTreeMap<Kind, Stream>,
 }
 
-impl Default for Watches {
-    fn default() -> Self {
-        Self {
-            streams: Kind::ALL.map(|kind| (kind, Stream::default())).into(),
-        }
-    }
-}
-
 /// A watch that told nothing for this long, not even that it lives, is stale: twice the minute
 /// within which API servers send bookmarks.
 pub const SILENT_MAX: SignedDuration = SignedDuration::from_secs(120);
 
 impl Watches {
+    /// Watches of these kinds, none of which is up.
+    pub fn new(kinds: &[Kind]) -> Self {
+        let down = |kind: &Kind| (*kind, Stream::default());
+        Self {
+            streams: kinds.iter().map(down).collect(),
+        }
+    }
+
     /// Tells of a change, unless the watch is broken.
     pub fn tell(&mut self, kind: Kind, event: Event, now: Timestamp, delay: SignedDuration) {
         self.push(
@@ -131,7 +131,9 @@ impl Watches {
 
     /// Ends all watches: nobody listens any more.
     pub fn end(&mut self) {
-        *self = Self::default();
+        self.streams
+            .values_mut()
+            .for_each(|own| *own = Stream::default());
     }
 
     /// When the next event arrives.

@@ -14,6 +14,7 @@ use crate::model::pod::{DaemonSet, Pdb, Pod};
 use crate::model::requirement::{Requirement, Requirements};
 use crate::state::census::Census;
 use crate::state::load::Load;
+use crate::state::selectors::Selectors;
 
 /// All watched objects, by key.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +37,8 @@ pub struct Objects {
     pub csi_nodes: BTreeMap<NodeName, CsiNode>,
     /// Namespaces.
     pub namespaces: BTreeMap<String, Namespace>,
+    /// What selects pods.
+    pub selectors: Selectors,
     labels: BTreeMap<NodeName, Arc<Requirements>>,
     by_node: BTreeMap<NodeName, Tenants>,
     by_claim: BTreeMap<ObjectKey, BTreeSet<PodKey>>,
@@ -85,6 +88,7 @@ impl Objects {
             Object::Namespace(namespace) => {
                 self.namespaces.insert(namespace.name.clone(), namespace);
             }
+            Object::Selecting(own) => self.selectors.apply(own),
         }
     }
 
@@ -123,6 +127,9 @@ impl Objects {
             }
             Kind::Namespace => {
                 self.namespaces.remove(name);
+            }
+            Kind::Service | Kind::ReplicationController | Kind::ReplicaSet | Kind::StatefulSet => {
+                self.selectors.delete(kind, key)
             }
         }
     }
@@ -197,6 +204,9 @@ impl Objects {
                 .map(|name| named(name.as_str()))
                 .collect(),
             Kind::Namespace => self.namespaces.keys().map(|name| named(name)).collect(),
+            Kind::Service | Kind::ReplicationController | Kind::ReplicaSet | Kind::StatefulSet => {
+                self.selectors.keys(kind).map(bare).collect()
+            }
         }
     }
 

@@ -19,6 +19,7 @@ use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
 use crate::model::taint::Taint;
 use crate::state::holds::Holds;
+use crate::state::selectors::Selectors;
 
 /// What can carry a pod: a node, or a claim whose node is still to come.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -121,6 +122,8 @@ pub struct Snapshot<'a> {
     pub mounts: BTreeMap<&'a PodKey, Mounts>,
     /// Labels of namespaces.
     pub namespaces: BTreeMap<&'a str, &'a Labels>,
+    /// What selects pods, where pods are spread by default.
+    pub selectors: &'a Selectors,
     /// Pods that wait for capacity, those of leaving nodes included, sorted by key.
     pub pending: Vec<&'a Pod>,
     /// DaemonSets.

@@ -51,6 +51,7 @@ impl State {
             namespaces: namespaces
                 .map(|(name, own)| (name.as_str(), &own.labels))
                 .collect(),
+            selectors: &self.objects.selectors,
             pending,
             promised: expected,
             daemon_sets: self.objects.daemon_sets.values().collect(),

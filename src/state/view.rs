@@ -62,11 +62,11 @@ impl Views {
         self.kinds.entry(kind).or_default().doubted = true;
     }
 
-    /// Why nothing voluntary may be done now; none when every watch is whole.
+    /// Why nothing voluntary may be done now; none when every watch of these kinds is whole.
     ///
     /// A watch that gave no sign of life for longer than `age_max` is stale.
-    pub fn fault(&self, now: Timestamp, age_max: SignedDuration) -> Option<String> {
-        Kind::ALL.iter().find_map(|kind| {
+    pub fn fault(&self, kinds: &[Kind], now: Timestamp, age_max: SignedDuration) -> Option<String> {
+        kinds.iter().find_map(|kind| {
             let name = kind.plural();
             match self.kinds.get(kind) {
                 None | Some(View { synced: false, .. }) => Some(format!("{name} are not synced")),

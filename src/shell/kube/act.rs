@@ -257,6 +257,10 @@ async fn uid_of(
         Kind::StorageClass => get!(StorageClass),
         Kind::CsiNode => get!(CSINode),
         Kind::Namespace => get!(Namespace),
+        Kind::Service => get!(Service),
+        Kind::ReplicationController => get!(ReplicationController),
+        Kind::ReplicaSet => get!(ReplicaSet),
+        Kind::StatefulSet => get!(StatefulSet),
     }
 }
 

@@ -12,12 +12,14 @@ mod pod;
 use crate::model::id::{NodeName, ObjectKey};
 use crate::model::labels::{REGION, ZONE, normalized};
 use crate::model::node::Node;
-use crate::model::object::{CsiNode, Kind, Namespace, Object, StorageClass, Volume, VolumeClaim};
+use crate::model::object::{
+    CsiNode, Kind, Namespace, Object, Selecting, StorageClass, Volume, VolumeClaim,
+};
 use crate::model::pod::{DaemonSet, Pdb, Pod};
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Effect, Taint};
-use crate::shell::kube::object::{self as json, Lean, Meta};
+use crate::shell::kube::object::{self as json, LabelSelector, Lean, Meta};
 use crate::shell::kube::quantity::Quantities;
 use crate::state::volumes::EBS_DRIVER;
 
@@ -258,12 +260,47 @@ impl Convert for json::Namespace {
     }
 }
 
+impl From<json::OfLabels> for LabelSelector {
+    fn from(spec: json::OfLabels) -> Self {
+        Self {
+            match_labels: spec.selector,
+            ..Self::default()
+        }
+    }
+}
+
+impl From<json::OfSelector> for LabelSelector {
+    fn from(spec: json::OfSelector) -> Self {
+        spec.selector
+    }
+}
+
+/// Kinds of which only what they select counts. kube-scheduler passes over a selector that cannot
+/// be read, and so do we.
+macro_rules! selecting {
+    ($($name:ident),*) => {$(
+        impl Convert for json::$name {
+            const NOUN: Kind = Kind::$name;
+
+            fn convert(self) -> Object {
+                Object::Selecting(Selecting {
+                    kind: Self::NOUN,
+                    selector: selector::selector(&self.spec.into()).unwrap_or_default(),
+                    key: key(self.metadata),
+                })
+            }
+        }
+    )*};
+}
+
+selecting!(Service, ReplicationController, ReplicaSet, StatefulSet);
+
 #[cfg(test)]
 mod tests {
     use serde::de::DeserializeOwned;
 
     use super::Convert;
-    use crate::model::object::{Object, StorageClass, Volume, VolumeClaim};
+    use crate::model::object::{Kind, Object, StorageClass, Volume, VolumeClaim};
     use crate::shell::kube::object as json;
 
     fn read<T: Convert + DeserializeOwned>(json: &str) -> Object {
@@ -435,5 +472,59 @@ mod tests {
         let places: Vec<String> = allowed_topologies.iter().map(ToString::to_string).collect();
         assert_eq!(places, ["topology.kubernetes.io/zone in [a, b]"]);
         assert!(waits_for_consumer);
+    }
+
+    #[test]
+    fn what_selects_pods_is_read_by_its_selector() {
+        let check = |read: Object, expect: (Kind, &str)| {
+            let Object::Selecting(own) = read else {
+                panic!("something that selects: {read:?}")
+            };
+            let expressions = own.selector.expressions().iter();
+            let texts: Vec<String> = expressions
+                .map(|(label, wanted)| format!("{label} {wanted}"))
+                .collect();
+            assert_eq!((own.kind, texts.join(", ").as_str()), expect);
+            assert_eq!(own.key.to_string(), "a/b");
+        };
+        let of = |selector: &str| {
+            let meta = r#""metadata": {"namespace": "a", "name": "b"}"#;
+            format!(r#"{{{meta}, "spec": {{"selector": {selector}}}}}"#)
+        };
+        // What selects nothing, and what selects everything, have nothing to say.
+        for (selector, expect) in [
+            (r#"{"tier": "x", "app": "w"}"#, "app in [w], tier in [x]"),
+            ("{}", ""),
+            ("null", ""),
+        ] {
+            check(
+                read::<json::Service>(&of(selector)),
+                (Kind::Service, expect),
+            );
+            let kind = Kind::ReplicationController;
+            check(
+                read::<json::ReplicationController>(&of(selector)),
+                (kind, expect),
+            );
+        }
+        let not = r#"{"key": "tier", "operator": "NotIn", "values": ["y"]}"#;
+        let near = r#"{"key": "tier", "operator": "Near"}"#;
+        let both = |expression: &str| {
+            format!(r#"{{"matchLabels": {{"app": "w"}}, "matchExpressions": [{expression}]}}"#)
+        };
+        for (selector, expect) in [
+            (both(not), "app in [w], tier not in [y]"),
+            (both(near), ""),
+            ("null".to_owned(), ""),
+        ] {
+            check(
+                read::<json::ReplicaSet>(&of(&selector)),
+                (Kind::ReplicaSet, expect),
+            );
+            check(
+                read::<json::StatefulSet>(&of(&selector)),
+                (Kind::StatefulSet, expect),
+            );
+        }
     }
 }

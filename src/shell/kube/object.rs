@@ -117,6 +117,15 @@ lean!(
 );
 lean!(CSINode, ClusterResourceScope, "storage.k8s.io", "csinodes");
 lean!(Namespace, ClusterResourceScope, "", "namespaces");
+lean!(Service, NamespaceResourceScope, "", "services");
+lean!(
+    ReplicationController,
+    NamespaceResourceScope,
+    "",
+    "replicationcontrollers"
+);
+lean!(ReplicaSet, NamespaceResourceScope, "apps", "replicasets");
+lean!(StatefulSet, NamespaceResourceScope, "apps", "statefulsets");
 
 /// What Go writes as `null` is as good as absent.
 fn null<'de, D, T>(deserializer: D) -> Result<T, D::Error>
@@ -443,6 +452,34 @@ json! {
 
     struct Namespace {
         metadata: Meta,
+    }
+
+    struct Service {
+        metadata: Meta,
+        spec: OfLabels,
+    }
+
+    struct ReplicationController {
+        metadata: Meta,
+        spec: OfLabels,
+    }
+
+    struct OfLabels {
+        selector: Labels,
+    }
+
+    struct ReplicaSet {
+        metadata: Meta,
+        spec: OfSelector,
+    }
+
+    struct StatefulSet {
+        metadata: Meta,
+        spec: OfSelector,
+    }
+
+    struct OfSelector {
+        selector: LabelSelector,
     }
 }
 

@@ -130,6 +130,10 @@ fn object(kind: &str, value: Value, index: usize) -> Result<Option<Object>, Stat
         "StorageClass" => convert::<json::StorageClass>(kind, value),
         "CSINode" => convert::<json::CSINode>(kind, value),
         "Namespace" => convert::<json::Namespace>(kind, value),
+        "Service" => convert::<json::Service>(kind, value),
+        "ReplicationController" => convert::<json::ReplicationController>(kind, value),
+        "ReplicaSet" => convert::<json::ReplicaSet>(kind, value),
+        "StatefulSet" => convert::<json::StatefulSet>(kind, value),
         _ => return Ok(None),
     };
     read.map(Some)

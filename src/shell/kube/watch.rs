@@ -1,5 +1,5 @@
-//! Watches every kind of a cluster and folds what comes into events, whole listings into one each.
-//! It must not know what the events lead to.
+//! Watches every kind that a cluster's plans need and folds what comes into events, whole listings
+//! into one each. It must not know what the events lead to.
 //!
 //! Listing, bookmarks, expired versions and ordinary reconnections are left to kube's watcher. On
 //! an error it is dropped and begun anew with a full listing, because the engine does not believe
@@ -75,7 +75,7 @@ impl Drop for Alarm {
     }
 }
 
-/// Begins to watch every kind, or to list it again and again.
+/// Begins to watch every kind that is needed, or to list it again and again.
 pub(crate) fn start(
     cluster: &Cluster,
     connection: &Connection,
@@ -105,7 +105,7 @@ pub(crate) fn start(
     };
     let mut tasks = JoinSet::new();
     macro_rules! spawn {
-        ($($name:ident),*) => {$({
+        ($($name:ident),*) => {$(if cluster.kinds().contains(&<json::$name as Convert>::NOUN) {
             let source = source(<json::$name as Convert>::NOUN);
             let alarm = Alarm(broken.clone());
             tasks.spawn(async move {
@@ -123,7 +123,11 @@ pub(crate) fn start(
         PersistentVolume,
         StorageClass,
         CSINode,
-        Namespace
+        Namespace,
+        Service,
+        ReplicationController,
+        ReplicaSet,
+        StatefulSet
     );
     watches._tasks = tasks;
     watches

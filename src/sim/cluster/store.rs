@@ -261,7 +261,8 @@ impl Store {
                 .cloned()
                 .map(Object::Namespace)
                 .collect(),
-            Kind::VolumeClaim | Kind::Volume | Kind::StorageClass | Kind::CsiNode => Vec::new(),
+            // There are no such objects here.
+            _ => Vec::new(),
         }
     }
 
@@ -278,7 +279,7 @@ impl Store {
             Kind::DaemonSet => self.daemon_sets.contains_key(key),
             Kind::Pdb => self.pdbs.contains_key(key),
             Kind::Namespace => self.namespaces.contains_key(&key.name),
-            Kind::VolumeClaim | Kind::Volume | Kind::StorageClass | Kind::CsiNode => false,
+            _ => false,
         }
     }
 }

@@ -22,6 +22,7 @@ use outrigger::model::selector::Selector;
 use outrigger::model::taint::{Effect, Taint, Toleration, TolerationOperator};
 use outrigger::solve::{Solution, solve};
 use outrigger::state::holds::Holds;
+use outrigger::state::selectors::Selectors;
 use outrigger::state::snapshot::{Host, Mounts, Resident, Room, Snapshot, Usage};
 
 pub(crate) const MIB: i64 = 1 << 20;
@@ -47,6 +48,7 @@ pub(crate) struct World {
     pub(crate) pods: Vec<Pod>,
     pub(crate) mounts: BTreeMap<PodKey, Mounts>,
     pub(crate) namespaces: BTreeMap<String, Labels>,
+    pub(crate) selectors: Selectors,
     pub(crate) daemons: Vec<DaemonSet>,
     pub(crate) usage: BTreeMap<PoolName, Usage>,
 }
@@ -73,6 +75,7 @@ impl World {
                 .collect(),
             mounts: self.mounts.iter().map(|(k, m)| (k, m.clone())).collect(),
             namespaces,
+            selectors: &self.selectors,
             pending: self.pods.iter().collect(),
             daemon_sets: self.daemons.iter().collect(),
             usage: self.usage.clone(),

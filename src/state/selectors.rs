@@ -1,0 +1,277 @@
+//! What selects pods: Services and the controllers of pods, and the selector that kube-scheduler
+//! deduces of them for a pod that is spread by default. It must not know how pods are spread.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::id::ObjectKey;
+use crate::model::labels::Labels;
+use crate::model::object::{Kind, Selecting};
+use crate::model::pod::Owner;
+use crate::model::requirement::Requirement;
+use crate::model::selector::Selector;
+
+/// By kind and key, which pods are selected.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selectors {
+    all: BTreeMap<Kind, BTreeMap<ObjectKey, Selector>>,
+    /// The Services of each namespace, each under one of the labels it selects by: one that few
+    /// others stand under, so that only few are held against a pod however many there are.
+    services: BTreeMap<String, ByLabel>,
+}
+
+/// Names of Services, by a label and its value.
+type ByLabel = BTreeMap<String, BTreeMap<String, BTreeSet<ObjectKey>>>;
+
+impl Selectors {
+    /// Takes one in, in place of an earlier one of its kind and key.
+    pub fn apply(&mut self, own: Selecting) {
+        if self.has(&own) {
+            return;
+        }
+        self.delete(own.kind, &own.key);
+        if own.kind == Kind::Service {
+            let by_label = self.services.entry(own.key.namespace.clone()).or_default();
+            let count = |(key, value): &(&str, &str)| {
+                let known = by_label.get(*key).and_then(|values| values.get(*value));
+                known.map_or(0, BTreeSet::len)
+            };
+            if let Some((key, value)) = pairs(&own.selector).min_by_key(count) {
+                let values = by_label.entry(key.to_owned()).or_default();
+                let names = values.entry(value.to_owned()).or_default();
+                names.insert(own.key.clone());
+            }
+        }
+        let of_kind = self.all.entry(own.kind).or_default();
+        of_kind.insert(own.key, own.selector);
+    }
+
+    /// Forgets one.
+    pub fn delete(&mut self, kind: Kind, key: &ObjectKey) {
+        let of_kind = self.all.get_mut(&kind);
+        let Some(selector) = of_kind.and_then(|own| own.remove(key)) else {
+            return;
+        };
+        if let Some(by_label) = self
+            .services
+            .get_mut(&key.namespace)
+            .filter(|_| kind == Kind::Service)
+        {
+            for (label, value) in pairs(&selector) {
+                if let Some(values) = by_label.get_mut(label) {
+                    if let Some(names) = values.get_mut(value) {
+                        names.remove(key);
+                    }
+                    values.retain(|_, names| !names.is_empty());
+                }
+            }
+            by_label.retain(|_, values| !values.is_empty());
+            if by_label.is_empty() {
+                self.services.remove(&key.namespace);
+            }
+        }
+    }
+
+    /// Whether one is known just so.
+    pub fn has(&self, own: &Selecting) -> bool {
+        self.get(own.kind, &own.key) == Some(&own.selector)
+    }
+
+    /// Keys of all of a kind.
+    pub fn keys(&self, kind: Kind) -> impl Iterator<Item = &ObjectKey> {
+        self.all.get(&kind).into_iter().flat_map(BTreeMap::keys)
+    }
+
+    fn get(&self, kind: Kind, key: &ObjectKey) -> Option<&Selector> {
+        self.all.get(&kind)?.get(key)
+    }
+
+    /// The pods that a pod with these labels and this controller is spread among where it does not
+    /// say so itself; none where nothing selects it, and it is not spread.
+    ///
+    /// All that Services and controller ask for must hold, but that a ReplicationController's word
+    /// on a label counts instead of theirs. Source: kube-scheduler, `helper.DefaultSelector`. It
+    /// takes a controller by kind and name, whether it selects the pod or not.
+    pub fn of(&self, namespace: &str, labels: &Labels, owner: Option<&Owner>) -> Option<Selector> {
+        let services = self.candidates(namespace, labels);
+        let mut expressions: BTreeSet<&(String, Requirement)> = services
+            .filter(|selector| selector.matches(labels))
+            .flat_map(Selector::expressions)
+            .collect();
+        let of_owner = owner.and_then(|owner| {
+            let kind = controller(&owner.kind)?;
+            let key = ObjectKey::new(namespace, owner.name.as_str());
+            Some((kind, self.get(kind, &key)?.expressions()))
+        });
+        if let Some((kind, own)) = of_owner {
+            if kind == Kind::ReplicationController {
+                expressions.retain(|(label, _)| own.iter().all(|(other, _)| other != label));
+            }
+            expressions.extend(own);
+        }
+        let selector = Selector::new(expressions.into_iter().cloned());
+        (!selector.expressions().is_empty()).then_some(selector)
+    }
+
+    /// The Services that may select pods with these labels: all that do, and few others.
+    fn candidates<'a>(
+        &'a self,
+        namespace: &str,
+        labels: &'a Labels,
+    ) -> impl Iterator<Item = &'a Selector> {
+        let by_label = self.services.get(namespace);
+        let under = move |(label, value): (&String, &String)| by_label?.get(label)?.get(value);
+        let keys = labels.iter().filter_map(under).flatten();
+        keys.filter_map(|key| self.get(Kind::Service, key))
+    }
+}
+
+/// The controllers whose pods are spread together.
+fn controller(kind: &str) -> Option<Kind> {
+    match kind {
+        "ReplicationController" => Some(Kind::ReplicationController),
+        "ReplicaSet" => Some(Kind::ReplicaSet),
+        "StatefulSet" => Some(Kind::StatefulSet),
+        _ => None,
+    }
+}
+
+/// The labels of a selector that wants just one value of each, as that of a Service does.
+fn pairs(selector: &Selector) -> impl Iterator<Item = (&str, &str)> {
+    let all = selector.expressions().iter();
+    all.filter_map(|(label, own)| Some((label.as_str(), own.values()?.first()?.as_str())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::collection;
+    use proptest::prelude::{Strategy, any, prop_assert_eq, proptest};
+    use proptest::sample::select;
+
+    use super::Selectors;
+    use crate::model::id::ObjectKey;
+    use crate::model::labels::Labels;
+    use crate::model::object::{Kind, Selecting};
+    use crate::model::pod::Owner;
+    use crate::model::selector::Selector;
+
+    /// `app=a tier=x`.
+    fn labels(text: &str) -> Labels {
+        let pair = |word: &str| {
+            word.split_once('=')
+                .map(|(k, v)| (k.to_owned(), v.to_owned()))
+        };
+        text.split(' ').filter_map(pair).collect()
+    }
+
+    fn selecting(kind: Kind, name: &str, selector: &str) -> Selecting {
+        Selecting {
+            kind,
+            key: ObjectKey::new("default", name),
+            selector: Selector::of_labels(&labels(selector)),
+        }
+    }
+
+    fn text(selector: Option<Selector>) -> String {
+        let expressions = selector.iter().flat_map(Selector::expressions);
+        let texts = expressions.map(|(label, own)| format!("{label} {own}"));
+        texts.collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn services_and_controller_together_say_which_pods_are_meant() {
+        let mut all = Selectors::default();
+        for (kind, name, selector) in [
+            (Kind::Service, "s", "app=a"),
+            (Kind::Service, "t", "app=a tier=x"),
+            (Kind::Service, "all", ""),
+            (Kind::ReplicationController, "w", "app=b"),
+            (Kind::ReplicaSet, "w", "app=b"),
+            (Kind::StatefulSet, "w", "set=w"),
+            (Kind::StatefulSet, "all", ""),
+        ] {
+            all.apply(selecting(kind, name, selector));
+        }
+        let cases = [
+            ("", "", ""),
+            ("app=b", "", ""),
+            ("app=a", "", "app in [a]"),
+            ("app=a tier=y", "", "app in [a]"),
+            ("app=a tier=x", "", "app in [a], tier in [x]"),
+            ("app=a", "StatefulSet w", "app in [a], set in [w]"),
+            ("app=a", "StatefulSet all", "app in [a]"),
+            ("app=a", "StatefulSet gone", "app in [a]"),
+            ("app=a", "Job w", "app in [a]"),
+            // Both hold, so that none is meant; but for the oldest of controllers.
+            ("app=a", "ReplicaSet w", "app in [a], app in [b]"),
+            (
+                "app=a tier=x",
+                "ReplicationController w",
+                "app in [b], tier in [x]",
+            ),
+            ("", "ReplicaSet w", "app in [b]"),
+        ];
+        for (own, owner, expect) in cases {
+            let owner = owner.split_once(' ').map(|(kind, name)| Owner {
+                kind: kind.to_owned(),
+                name: name.to_owned(),
+                uid: String::new(),
+            });
+            let found = all.of("default", &labels(own), owner.as_ref());
+            assert_eq!(text(found), expect, "{own} {owner:?}");
+            assert_eq!(all.of("other", &labels(own), owner.as_ref()), None);
+        }
+    }
+
+    #[test]
+    fn few_services_are_held_against_a_pod() {
+        // One for all pods and one for each, as brokers have them.
+        let mut all = Selectors::default();
+        for at in 0..1000 {
+            let selector = format!("app=a pod=a-{at}");
+            all.apply(selecting(Kind::Service, &format!("s{at}"), &selector));
+        }
+        all.apply(selecting(Kind::Service, "s", "app=a"));
+        for at in 0..1000 {
+            let own = labels(&format!("app=a pod=a-{at}"));
+            let count = all.candidates("default", &own).count();
+            assert!(count <= 3, "{count} for {own:?}");
+        }
+    }
+
+    fn a_selector() -> impl Strategy<Value = String> {
+        let label = (select(&["app", "tier"][..]), select(&["a", "b"][..]));
+        let word = label.prop_map(|(key, value)| format!("{key}={value}"));
+        collection::vec(word, 0..3).prop_map(|words| words.join(" "))
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_found_by_labels_is_what_a_look_at_all_services_finds(
+            steps in collection::vec((0..6usize, a_selector(), any::<bool>()), 0..30),
+            own in a_selector(),
+        ) {
+            let (mut all, mut known) = (Selectors::default(), BTreeMap::new());
+            for (name, selector, goes) in steps {
+                let own = selecting(Kind::Service, &format!("s{name}"), &selector);
+                if goes {
+                    all.delete(Kind::Service, &own.key);
+                    known.remove(&own.key);
+                } else {
+                    all.apply(own.clone());
+                    known.insert(own.key, own.selector);
+                }
+            }
+            let own = labels(&own);
+            let matching = known.values().filter(|selector| selector.matches(&own));
+            let meant = matching.flat_map(Selector::expressions).cloned();
+            let found = all.of("default", &own, None);
+            prop_assert_eq!(found.unwrap_or_default(), Selector::new(meant));
+            for key in known.keys() {
+                all.delete(Kind::Service, key);
+            }
+            prop_assert_eq!(all.services.len(), 0);
+        }
+    }
+}
