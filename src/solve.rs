@@ -7,6 +7,8 @@ mod axes;
 
 mod rules;
 
+mod defaults;
+
 mod problem;
 
 mod topology;

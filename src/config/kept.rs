@@ -49,11 +49,6 @@ pub const KEPT: &[Kept] = &[
         "Nodes are made beyond these limits.",
         "set limits in the pools: those hold",
     ),
-    kept(
-        "scheduler.default_spread",
-        "Pods that do not say how they are spread are placed as if nothing spread them.",
-        "write topologySpreadConstraints in the pods themselves",
-    ),
 ];
 
 /// Notes for the end what a block and all within it say to no effect. What is as if it were

@@ -11,6 +11,7 @@ use crate::model::pod::Pod;
 use crate::model::requirement::Requirements;
 use crate::model::taint::Toleration;
 use crate::solve::axes::Axes;
+use crate::solve::defaults::Defaults;
 use crate::solve::rules::{Groups, Rules};
 use crate::state::snapshot::{Mounts, Snapshot};
 
@@ -96,13 +97,15 @@ struct Spec<'a> {
     preferred_affinity: &'a [Preferred<PodTerm>],
     preferred_anti_affinity: &'a [Preferred<PodTerm>],
     spread: &'a [Spread],
+    /// The ordinal of its constraints where it has none of its own.
+    by_default: Option<usize>,
     volumes: &'a [Requirements],
 }
 
 impl<'a> Spec<'a> {
-    fn of(pod: &'a Pod, mounts: Option<&'a Mounts>) -> Self {
+    fn of(pod: &'a Pod, mounts: Option<&'a Mounts>, by_default: Option<usize>) -> Self {
         Self {
-            namespace: if pod.spread.is_empty() {
+            namespace: if pod.spread.is_empty() && by_default.is_none() {
                 ""
             } else {
                 &pod.key.namespace
@@ -117,6 +120,7 @@ impl<'a> Spec<'a> {
             preferred_affinity: &pod.preferred_affinity,
             preferred_anti_affinity: &pod.preferred_anti_affinity,
             spread: &pod.spread,
+            by_default,
             volumes: mounts.map_or(&[], |mounts| &mounts.alternatives),
         }
     }
@@ -126,6 +130,7 @@ impl<'a> Spec<'a> {
     fn levels(
         &self,
         policy: PreferencePolicy,
+        defaults: &Defaults<'_>,
         groups: &mut Groups,
     ) -> Vec<(Vec<Requirements>, Rules)> {
         let ignore = policy == PreferencePolicy::Ignore;
@@ -133,12 +138,13 @@ impl<'a> Spec<'a> {
         let near = heaviest(self.preferred_affinity, ignore);
         let away = heaviest(self.preferred_anti_affinity, ignore);
         let nodes = heaviest(self.preferred_nodes, ignore);
-        let soft: Vec<&Spread> = self
-            .spread
-            .iter()
-            .filter(|it| !it.is_hard && !ignore)
-            .collect();
-        let hard: Vec<&Spread> = self.spread.iter().filter(|it| it.is_hard).collect();
+        let spread = match self.by_default {
+            Some(ordinal) => defaults.get(ordinal),
+            None => self.spread,
+        };
+        let soft = spread.iter().filter(|it| !it.is_hard && !ignore);
+        let soft: Vec<&Spread> = soft.collect();
+        let hard: Vec<&Spread> = spread.iter().filter(|it| it.is_hard).collect();
         let wishes = near.len() + away.len() + nodes.len() + soft.len();
         let mut levels = Vec::new();
         for given in 0..=wishes {
@@ -216,15 +222,14 @@ impl<'a> Problem<'a> {
             sorted.sort_by(|one, other| one.key.cmp(&other.key));
         }
         let mut builder = Builder::default();
+        let mut defaults = Defaults::new(snapshot);
         let policy = snapshot.cluster.scheduling.preferences;
         let keyed: Vec<(usize, usize)> = sorted
             .iter()
             .map(|pod| {
-                let own = mounts(pod);
-                (
-                    builder.spec(Spec::of(pod, own), pod, policy),
-                    builder.labels(pod),
-                )
+                let labels = builder.labels(pod);
+                let spec = Spec::of(pod, mounts(pod), defaults.of(pod, labels));
+                (builder.spec(spec, pod, policy, &defaults), labels)
             })
             .collect();
         let residents = snapshot.residents.iter().map(|it| it.anti_affinity);
@@ -328,11 +333,17 @@ struct Builder<'a> {
 type WantsKey<'a> = (Vec<Requirements>, &'a [Toleration], &'a BTreeSet<Port>);
 
 impl<'a> Builder<'a> {
-    fn spec(&mut self, spec: Spec<'a>, pod: &'a Pod, policy: PreferencePolicy) -> usize {
+    fn spec(
+        &mut self,
+        spec: Spec<'a>,
+        pod: &'a Pod,
+        policy: PreferencePolicy,
+        defaults: &Defaults<'a>,
+    ) -> usize {
         if let Some(known) = self.specs.get(&spec) {
             return *known;
         }
-        let levels = spec.levels(policy, &mut self.groups);
+        let levels = spec.levels(policy, defaults, &mut self.groups);
         let bare = alternatives(spec.node_selector, spec.node_affinity, &[]);
         let bare = self.wants(bare, pod);
         let mut own = Vec::with_capacity(levels.len());

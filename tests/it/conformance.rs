@@ -26,6 +26,8 @@ mod volumes;
 
 mod topology;
 
+mod defaults;
+
 mod affinity;
 
 mod launch;

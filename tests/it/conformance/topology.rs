@@ -23,7 +23,7 @@ fn large(name: &str, key: &str) -> Pod {
 }
 
 /// Counted pods in each place of a label that has a node, fewest first.
-fn counted(world: &World, key: &str, expect: &[usize]) -> Check {
+pub(super) fn counted(world: &World, key: &str, expect: &[usize]) -> Check {
     let counts = world.counts(key, "app=a");
     ensure(counts == expect, || {
         format!("{counts:?} by {key}, not {expect:?}")
@@ -50,13 +50,13 @@ fn settled(requirements: &[&str], count: usize, like: &Pod) -> World {
 }
 
 /// Replaces what the pool requires.
-fn require(world: &mut World, requirements: &[&str]) {
+pub(super) fn require(world: &mut World, requirements: &[&str]) {
     let all = requirements.iter().map(|text| read(text)).collect();
     world.pool().requirements = all;
 }
 
 /// Settles more pods, of which so many find a place.
-fn settle(world: &mut World, count: usize, like: &Pod, placed: usize) -> Check {
+pub(super) fn settle(world: &mut World, count: usize, like: &Pod, placed: usize) -> Check {
     world.add(pods(count, like)).settle().places(placed)
 }
 
@@ -586,233 +586,4 @@ const REVISIONS: &[Case] = &[("topology:1142", || {
 #[test]
 fn revisions_are_spread_each_for_itself() {
     judge(REVISIONS);
-}
-
-const DEFAULTS: &[Case] = &[
-    ("topology:3009", || {
-        let mut world = by_default(spread("zone", 1, ""));
-        settle(&mut world, 4, &of_set("a"), 4)?;
-        counted(&world, "zone", &[1, 1, 2])
-    }),
-    ("topology:3015", || {
-        let mut world = by_default(spread("host", 1, ""));
-        settle(&mut world, 4, &of_set("a"), 4)?;
-        counted(&world, "host", &[1, 1, 1, 1])
-    }),
-    ("topology:3027", || {
-        let mut world = by_default(spread("zone", 1, ""));
-        let own = of_set("a").spread(spread("host", 4, "app=a"));
-        settle(&mut world, 4, &own, 4)?;
-        counted(&world, "host", &[4])
-    }),
-    ("topology:3051", || {
-        let mut least = spread("zone", 1, "");
-        least.min_domains = 3;
-        let mut world = by_default(least);
-        require(&mut world, &["zone in z1 z2"]);
-        settle(&mut world, 3, &of_set("a"), 2)?;
-        counted(&world, "zone", &[1, 1])
-    }),
-    ("topology:3086", || {
-        let mut world = by_default(spread("unknown", 1, ""));
-        settle(&mut world, 1, &of_set("a"), 0)
-    }),
-    ("topology:3103", || {
-        let mut world = by_default(soft(spread("unknown", 1, "")));
-        settle(&mut world, 1, &of_set("a"), 1)
-    }),
-    ("topology:3130", || {
-        let mut world = World::new();
-        settle(&mut world, 4, &of_set("a"), 4)?;
-        counted(&world, "host", &[4])
-    }),
-    ("topology:3137", || {
-        let mut world = by_default(spread("zone", 1, ""));
-        settle(&mut world, 4, &pod("a").label("app=a"), 4)?;
-        counted(&world, "host", &[4])
-    }),
-    ("topology:3146", || {
-        let mut world = by_default(spread("zone", 1, ""));
-        for at in 0..2 {
-            let node = world.node("single-pod", "z1");
-            world.bind(of_set(&format!("r{at}")), &node);
-        }
-        settle(&mut world, 4, &of_set("a"), 4)?;
-        counted(&world, "zone", &[2, 2, 2])
-    }),
-    ("topology:3188", || {
-        let mut world = by_default(spread("zone", 1, ""));
-        let other = pod("b").label("app=b").owner("ReplicaSet", "b");
-        world
-            .add(pods(3, &of_set("a")))
-            .add(pods(3, &other))
-            .settle()
-            .all_placed()?;
-        for app in ["app=a", "app=b"] {
-            let counts = world.counts("zone", app);
-            ensure(counts == [1, 1, 1], || format!("{app}: {counts:?}"))?;
-        }
-        Ok(())
-    }),
-    ("topology:3213", || {
-        let of = |hash: &str| {
-            let label = format!("pod-template-hash={hash}");
-            pod(hash)
-                .label("app=a")
-                .label(&label)
-                .owner("ReplicaSet", hash)
-        };
-        let mut world = by_default(spread("zone", 1, ""));
-        world
-            .add(pods(3, &of("x")))
-            .add(pods(3, &of("y")))
-            .settle()
-            .all_placed()?;
-        for hash in ["pod-template-hash=x", "pod-template-hash=y"] {
-            let counts = world.counts("zone", hash);
-            ensure(counts == [1, 1, 1], || format!("{hash}: {counts:?}"))?;
-        }
-        Ok(())
-    }),
-];
-
-/// A pod of a ReplicaSet that says nothing about how it is spread.
-fn of_set(name: &str) -> Pod {
-    pod(name).label("app=a").owner("ReplicaSet", "a")
-}
-
-fn by_default(constraint: Spread) -> World {
-    let mut world = World::new();
-    world.cluster().scheduling.default_spread = vec![Spread {
-        selector: None,
-        ..constraint
-    }];
-    world
-}
-
-#[test]
-fn pods_that_say_nothing_are_spread_as_the_scheduler_is_configured() {
-    judge(DEFAULTS);
-}
-
-/// Pods with these labels beside `app=a`, each of the same owner.
-fn of_one_owner(kind: &str, labels: [&str; 3]) -> Vec<Pod> {
-    let one = |(at, label): (usize, &&str)| {
-        pod(&format!("p{at}"))
-            .label("app=a")
-            .label(label)
-            .owner(kind, "a")
-    };
-    labels.iter().enumerate().map(one).collect()
-}
-
-/// Whether pods are spread over the zones, or share a node.
-fn spread_by_default(pods: Vec<Pod>, expect: bool) -> Check {
-    let mut world = by_default(spread("zone", 1, ""));
-    world.add(pods).settle().all_placed()?;
-    if expect {
-        counted(&world, "zone", &[1, 1, 1])
-    } else {
-        counted(&world, "host", &[3])
-    }
-}
-
-/// A pod that nobody's selector speaks of is not spread.
-fn of_nobody() -> Check {
-    let pods = of_one_owner("ReplicaSet", ["own=x", "own=y", "own=z"]);
-    let bare = |pod: Pod| pod.with(|pod| pod.owner = None);
-    spread_by_default(pods.into_iter().map(bare).collect(), false)
-}
-
-const OWNERS: &[Case] = &[
-    // Whatever else their labels say, the pods of one owner are counted together.
-    ("defaults:80", || {
-        let pods = of_one_owner("ReplicaSet", ["own=x", "own=y", "own=z"]);
-        spread_by_default(pods, true)
-    }),
-    ("defaults:98", || {
-        let key = "statefulset.kubernetes.io/pod-name";
-        let labels = ["a-0", "a-1", "a-2"].map(|name| format!("{key}={name}"));
-        let labels = labels.each_ref().map(String::as_str);
-        spread_by_default(of_one_owner("StatefulSet", labels), true)
-    }),
-    ("defaults:119", || {
-        let pods = of_one_owner("ReplicaSet", ["tier=x", "tier=y", "tier=x"]);
-        spread_by_default(pods, true)
-    }),
-    ("defaults:137", || {
-        spread_by_default(of_one_owner("ReplicationController", ["own=x"; 3]), true)
-    }),
-    ("defaults:159", || {
-        spread_by_default(of_one_owner("Job", ["own=x"; 3]), false)
-    }),
-    // An owner that does not control a pod is none to us.
-    ("defaults:166", of_nobody),
-    ("defaults:174", || {
-        let mut world = by_default(spread("zone", 1, ""));
-        world.add([of_set("gone")]).plan().all_placed()
-    }),
-    // A service that does not select a pod, or selects nothing, says nothing about it.
-    ("defaults:202", of_nobody),
-    ("defaults:206", of_nobody),
-    ("defaults:211", of_nobody),
-    ("defaults:216", of_nobody),
-    // Whatever a service says, the controller's word on a label is the last.
-    ("defaults:250", || {
-        let labels = ["tier=x", "tier=y", "tier=z"];
-        spread_by_default(of_one_owner("ReplicationController", labels), true)
-    }),
-    ("defaults:314", || {
-        // The pod of the other namespace is alike, and another's.
-        let mut world = by_default(spread("zone", 1, ""));
-        let node = world.node("default", "z1");
-        world.bind(of_set("other").namespace("other"), &node);
-        world.add(pods(3, &of_set("p"))).settle().all_placed()?;
-        counted(&world, "zone", &[1, 1, 1])
-    }),
-    ("defaults:332", || {
-        let own = |pod: Pod| pod.spread(spread("host", 3, "app=a"));
-        let pods = of_one_owner("ReplicaSet", ["own=x"; 3]);
-        spread_by_default(pods.into_iter().map(own).collect(), false)
-    }),
-    ("defaults:351", || {
-        let mut world = World::new();
-        world
-            .add(of_one_owner("ReplicaSet", ["own=x"; 3]))
-            .settle()
-            .all_placed()?;
-        counted(&world, "host", &[3])
-    }),
-    ("defaults:377", || {
-        // Two may lead, where the configured constraint says so.
-        let mut world = by_default(spread("zone", 2, ""));
-        require(&mut world, &["zone in z1 z2"]);
-        let node = world.node("single-pod", "z3");
-        world.bind(of_set("first"), &node);
-        settle(
-            &mut world,
-            8,
-            &of_set("p").cpu(2100).select("arch", "amd64"),
-            6,
-        )?;
-        counted(&world, "zone", &[1, 3, 3])
-    }),
-    ("defaults:405", || {
-        let of = |name: &str| pod(name).label("app=a").owner("ReplicaSet", name);
-        let mut world = by_default(spread("zone", 1, ""));
-        world
-            .add(pods(3, &of("x").label("own=x")))
-            .add(pods(3, &of("y").label("own=y")));
-        world.settle().all_placed()?;
-        for own in ["own=x", "own=y"] {
-            let counts = world.counts("zone", own);
-            ensure(counts == [1, 1, 1], || format!("{own}: {counts:?}"))?;
-        }
-        Ok(())
-    }),
-];
-
-#[test]
-fn default_constraints_count_the_pods_of_one_owner() {
-    judge(OWNERS);
 }
