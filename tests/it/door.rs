@@ -200,6 +200,53 @@ fn a_daemon_becomes_ready_and_says_so() {
     assert_eq!(daemon.ends(10).code(), Some(0));
 }
 
+const BY_DEFAULT: &str = "scheduler {\n  default_spread \"topology.kubernetes.io/zone\" {\n    \
+    max_skew = 1\n    when_unsatisfiable = \"DoNotSchedule\"\n  }\n}\n";
+
+#[test]
+fn what_selects_pods_is_watched_where_they_are_spread_by_default() {
+    let kinds = [
+        "services",
+        "replicationcontrollers",
+        "replicasets",
+        "statefulsets",
+    ];
+    let api = Api::start(Manner::Well, Vec::new());
+    let without = format!("{LISTEN}{}", cluster("a", api.kubeconfig()));
+    let config = Config::new(&without);
+    let mut daemon = config.daemon();
+    let admin = daemon.admin();
+    let is_ready = || get(&admin, "/readyz").0 == 200;
+    let ready = within(15, || is_ready().then_some(()));
+    assert!(ready.is_some(), "{}", daemon.log());
+    assert_eq!(api.has_watched(&kinds), (false, false));
+    config.write(&format!("{without}{BY_DEFAULT}"));
+    daemon.signal("HUP");
+    let ready = within(30, || {
+        (api.has_watched(&kinds).0 && is_ready()).then_some(())
+    });
+    assert!(ready.is_some(), "{}", daemon.log());
+    daemon.signal("TERM");
+    assert_eq!(daemon.ends(10).code(), Some(0));
+}
+
+#[test]
+fn a_kind_that_must_not_be_watched_is_named() {
+    let api = Api::start(Manner::Forbids("replicasets"), Vec::new());
+    let text = format!("{LISTEN}{}", cluster("a", api.kubeconfig()));
+    let config = Config::new(&format!("{text}{BY_DEFAULT}"));
+    let mut daemon = config.daemon();
+    daemon.logged("grant the user of the kubeconfig get, list and watch", 1);
+    let log = daemon.log();
+    let lost = log.lines().find(|line| line.contains("grant the user"));
+    assert!(
+        lost.is_some_and(|line| line.contains("replicasets")),
+        "{log}"
+    );
+    daemon.signal("TERM");
+    assert_eq!(daemon.ends(10).code(), Some(0));
+}
+
 #[test]
 fn a_daemon_stops_while_nothing_answers_it() {
     let api = Api::start(Manner::Hang, Vec::new());

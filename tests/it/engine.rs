@@ -11,6 +11,7 @@ use outrigger::engine::command::{Answer, Command, FailureKind, Issued, Launch, R
 use outrigger::engine::command::{NodePatch, RefusalKind};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
+use outrigger::model::affinity::Spread;
 use outrigger::model::cluster::{Cluster, Mode, PlacementHints};
 use outrigger::model::id::{NodeName, ObjectKey};
 use outrigger::model::instance::{Instance, InstanceState};
@@ -405,6 +406,32 @@ fn nothing_is_launched_before_every_watch_is_synced() {
     stage.event(Event::Reset(Kind::Node, vec![]));
     stage.run(10, &[]);
     assert_eq!(stage.count("launch"), 1);
+}
+
+#[test]
+fn what_selects_pods_must_be_known_where_they_are_spread_by_default() {
+    let zones = Spread {
+        selector: None,
+        topology_key: "topology.kubernetes.io/zone".to_owned(),
+        max_skew: 1,
+        min_domains: 1,
+        honors_affinity: true,
+        honors_taints: false,
+        is_hard: true,
+    };
+    for (default_spread, launches) in [(vec![], 1), (vec![zones], 0)] {
+        let mut stage = Stage::new(Mode::Manage);
+        let mut cluster = (*stage.engine.state().cluster).clone();
+        cluster.scheduling.default_spread = default_spread;
+        stage.event(Event::ConfigChanged(Arc::new(cluster)));
+        stage.sync(vec![], vec![waiting_pod("a")]);
+        stage.event(Event::WatchLost(Kind::ReplicaSet));
+        stage.run(60, &[]);
+        assert_eq!(stage.count("launch"), launches);
+        stage.event(Event::Reset(Kind::ReplicaSet, vec![]));
+        stage.run(10, &[]);
+        assert_eq!(stage.count("launch"), 1);
+    }
 }
 
 #[test]

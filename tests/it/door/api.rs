@@ -1,6 +1,7 @@
 //! A small Kubernetes API on loopback: empty but for what a test puts there.
 //! It must not know who asks.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,6 +26,8 @@ pub(crate) enum Manner {
     Well,
     /// Never.
     Hang,
+    /// As one does whose user may not read this kind.
+    Forbids(&'static str),
 }
 
 /// What there is.
@@ -34,6 +37,8 @@ struct World {
     pods: Vec<Value>,
     /// Names of the Nodes that were created.
     nodes: Mutex<Vec<String>>,
+    /// Kinds that were watched.
+    watched: Mutex<BTreeSet<String>>,
 }
 
 /// A running API.
@@ -51,6 +56,7 @@ impl Api {
             manner,
             pods,
             nodes: Mutex::default(),
+            watched: Mutex::default(),
         });
         let runtime = Runtime::new().expect("a runtime");
         let bound = runtime.block_on(TcpListener::bind("127.0.0.1:0"));
@@ -77,6 +83,14 @@ impl Api {
     pub(crate) fn nodes(&self) -> Vec<String> {
         let nodes = self.world.nodes.lock();
         nodes.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether all these kinds were watched so far, or any of them.
+    pub(crate) fn has_watched(&self, kinds: &[&str]) -> (bool, bool) {
+        let watched = self.world.watched.lock();
+        let watched = watched.unwrap_or_else(PoisonError::into_inner);
+        let known = |kind: &&str| watched.contains(*kind);
+        (kinds.iter().all(known), kinds.iter().any(known))
     }
 }
 
@@ -110,7 +124,15 @@ async fn answer(State(world): State<Arc<World>>, request: Request) -> Response {
             .push(name.to_owned());
         return (StatusCode::CREATED, Json(node)).into_response();
     }
+    if matches!(world.manner, Manner::Forbids(kind) if kind == plural) {
+        let status = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden",
+            "message": "no", "code": 403});
+        return (StatusCode::FORBIDDEN, Json(status)).into_response();
+    }
     if watch {
+        let watched = world.watched.lock();
+        let mut watched = watched.unwrap_or_else(PoisonError::into_inner);
+        watched.insert(plural.to_owned());
         return Body::from_stream(stream::unfold((), |()| bookmark())).into_response();
     }
     let items = if plural == "pods" {

@@ -17,7 +17,7 @@ use outrigger::state::snapshot::Host;
 
 use super::left::{Complete, Left};
 use super::parts::COMPLETE;
-use super::rules::{Check, ensure};
+use super::rules::{Check, ensure, spread_of};
 use super::scene::replay;
 use super::sites::{Site, sites};
 use super::world::{CPU, World};
@@ -71,7 +71,7 @@ fn has_places(world: &World) -> bool {
     let asks = |pod: &Pod| {
         !pod.affinity.is_empty()
             || !pod.anti_affinity.is_empty()
-            || pod.spread.iter().any(|own| own.is_hard)
+            || spread_of(world, pod).iter().any(|own| own.is_hard)
     };
     settled.chain(&world.pods).any(asks)
 }

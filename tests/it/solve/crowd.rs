@@ -194,6 +194,11 @@ fn a_spread() -> impl Strategy<Value = (Aim, Spread)> {
     )
 }
 
+/// A spread that selects nothing yet.
+pub(crate) fn a_default_spread() -> impl Strategy<Value = Spread> {
+    a_spread().prop_map(|(_, own)| own)
+}
+
 fn an_expression() -> impl Strategy<Value = (&'static str, Requirement)> {
     let number = |operator, n: &str| {
         Requirement::from_operator(operator, &[n.to_owned()]).expect("an integer")

@@ -10,7 +10,7 @@ use outrigger::model::pool::{Limits, Pool};
 use outrigger::solve::{Code, Solution, Unplaced, Why};
 use outrigger::state::snapshot::Room;
 
-use super::rules::Check;
+use super::rules::{Check, spread_of};
 use super::scene::Outcome;
 use super::sites::{Fresh, fresh, pending};
 use super::world::{CPU, World};
@@ -64,8 +64,9 @@ impl<'w> Left<'w> {
             let like = |loose: &Loose<'_>| loose.excused == excused && alike(world, loose.pod, pod);
             // Whether pods who mind each other's places all find one depends on who comes first and
             // where hosts will be; there the plans of many worlds are held against others.
-            let social =
-                !(pod.spread.is_empty() && pod.affinity.is_empty() && pod.anti_affinity.is_empty());
+            let social = !(spread_of(world, pod).is_empty()
+                && pod.affinity.is_empty()
+                && pod.anti_affinity.is_empty());
             let alone = world.pods.iter().all(|other| alike(world, other, pod));
             let settled = alone && !world.rooms.iter().any(is_unsettled);
             let asked = complete != Complete::No

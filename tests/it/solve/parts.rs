@@ -5,8 +5,10 @@ use outrigger::model::cluster::Scheduling;
 use outrigger::model::labels::NODE_NAME;
 use outrigger::model::pod::Pod;
 use outrigger::model::requirement::{Requirement, Requirements};
+use outrigger::state::selectors::Selectors;
 
 use super::left::Complete;
+use super::rules::written_out;
 use super::world::World;
 
 /// One kind of thing a world may have in it.
@@ -16,6 +18,8 @@ pub(crate) enum Part {
     Spread,
     /// Pods with a spread they would like.
     SoftSpread,
+    /// A spread of pods that do not say how they are, and what selects pods.
+    DefaultSpread,
     /// Pods that must be near others.
     Affinity,
     /// Pods that must be away from others.
@@ -62,6 +66,7 @@ pub(crate) enum Part {
 pub(crate) const ALL: &[Part] = &[
     Part::Spread,
     Part::SoftSpread,
+    Part::DefaultSpread,
     Part::Affinity,
     Part::AntiAffinity,
     Part::PreferredNodes,
@@ -95,6 +100,7 @@ pub(crate) const COMPLETE: Complete = Complete::RoomsAndNodes;
 pub(crate) const TOGETHER: &[Part] = &[
     Part::Spread,
     Part::SoftSpread,
+    Part::DefaultSpread,
     Part::Affinity,
     Part::AntiAffinity,
     Part::PreferredPods,
@@ -115,9 +121,19 @@ pub(crate) fn without(mut world: World, parts: &[Part]) -> World {
 #[expect(clippy::too_many_lines, reason = "a table: one arm a part")]
 fn strip(world: &mut World, part: Part) {
     let pods = |world: &mut World, of: fn(&mut Pod)| world.pods.iter_mut().for_each(of);
+    if matches!(part, Part::Spread | Part::SoftSpread) {
+        // A pod that is left without constraints must not come to have others.
+        *world = written_out(std::mem::take(world));
+    }
     match part {
         Part::Spread => pods(world, |pod| pod.spread.retain(|own| !own.is_hard)),
         Part::SoftSpread => pods(world, |pod| pod.spread.retain(|own| own.is_hard)),
+        Part::DefaultSpread => {
+            world.cluster.scheduling.default_spread.clear();
+            world.selecting.clear();
+            world.selectors = Selectors::default();
+            pods(world, |pod| pod.owner = None);
+        }
         Part::Affinity => pods(world, |pod| pod.affinity.clear()),
         Part::AntiAffinity => pods(world, |pod| pod.anti_affinity.clear()),
         Part::PreferredNodes => pods(world, |pod| pod.preferred_nodes.clear()),
@@ -181,6 +197,7 @@ fn strip(world: &mut World, part: Part) {
                 priority_cutoff: world.cluster.scheduling.priority_cutoff,
                 min_values: world.cluster.scheduling.min_values,
                 preferences: world.cluster.scheduling.preferences,
+                default_spread: world.cluster.scheduling.default_spread.clone(),
                 ..Scheduling::default()
             };
         }

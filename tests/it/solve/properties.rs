@@ -15,6 +15,7 @@ use super::left::Complete;
 use super::naive::naive;
 use super::parts::{ALL, OFF, Part, TOGETHER, without};
 use super::random::a_world;
+use super::rules::written_out;
 use super::world::World;
 
 proptest! {
@@ -32,6 +33,13 @@ proptest! {
         let wishes = [Part::SoftSpread, Part::PreferredNodes, Part::PreferredPods];
         let solution = world.solve();
         prop_assert_eq!(without(world, &wishes).solve(), solution);
+    }
+
+    /// A default is as good as a constraint of the pod's own.
+    #[test]
+    fn pods_that_say_how_they_are_spread_by_default_change_nothing(world in a_world(OFF)) {
+        let solution = world.solve();
+        prop_assert_eq!(written_out(world).solve(), solution);
     }
 
     #[test]

@@ -6,23 +6,31 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use outrigger::catalog::Catalog;
+use outrigger::model::affinity::Spread;
 use outrigger::model::cluster::{MinValuesPolicy, PreferencePolicy, Scheduling};
 use outrigger::model::id::{ClaimId, ObjectKey};
 use outrigger::model::instance::{CapacityType, OfferingKey, Price};
 use outrigger::model::labels::{ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, Labels, ZONE};
-use outrigger::model::pod::{DaemonSet, Pod};
+use outrigger::model::object::{Kind, Selecting};
+use outrigger::model::pod::{DaemonSet, Owner, Pod};
 use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Operator, Requirement, Requirements};
+use outrigger::model::selector::Selector;
 use outrigger::model::taint::{Effect, Taint};
 use outrigger::state::snapshot::{Host, Room};
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::sample::select;
 use proptest::{collection, option};
 
-use super::crowd::{DEVICE, DISKS, Deployment, OTHER, RACK, a_deployment, a_pod, a_settled_pod};
+use super::crowd::{
+    APPS, DEVICE, DISKS, Deployment, OTHER, RACK, a_default_spread, a_deployment, a_pod,
+    a_settled_pod,
+};
 use super::parts::{Part, without};
-use super::world::{CPU, DEFAULT, GIB, MIB, NOW, World, kwok_like, label, pod, room, taint};
+use super::world::{
+    CPU, DEFAULT, GIB, MIB, NOW, World, app as app_of, kwok_like, label, pod, room, taint,
+};
 
 fn maybe_taint(share: f64, effect: Effect) -> impl Strategy<Value = Option<Taint>> {
     let of_value = move |value: &str| Taint {
@@ -297,6 +305,51 @@ fn a_catalog() -> impl Strategy<Value = Catalog> {
     })
 }
 
+/// How pods are spread by default, the Services, by the app they select, and whether the pods of a
+/// deployment have a controller, by its place.
+type Defaults = (Vec<Spread>, Vec<&'static str>, Vec<bool>);
+
+fn some_defaults() -> impl Strategy<Value = Option<Defaults>> {
+    let spread = collection::vec(a_default_spread(), 1..3);
+    let services = collection::vec(select(APPS), 0..2);
+    option::weighted(0.25, (spread, services, collection::vec(any::<bool>(), 7)))
+}
+
+fn spread_by_default(world: &mut World, (mut spread, services, owned): Defaults) {
+    spread.sort();
+    spread.dedup_by_key(|own| (own.topology_key.clone(), own.is_hard));
+    world.cluster.scheduling.default_spread = spread;
+    for app in services {
+        world.select(Selecting {
+            kind: Kind::Service,
+            key: ObjectKey::new(DEFAULT, app),
+            selector: app_of(app),
+        });
+    }
+    let mut pods = std::mem::take(&mut world.pods);
+    for pod in &mut pods {
+        // The name is `p`, the place of the deployment, and the pod's own.
+        let (of, _) = pod.key.name[1..].split_once('-').expect("a pod's name");
+        if !owned[of.parse::<usize>().expect("a number")] {
+            continue;
+        }
+        let own = Selecting {
+            kind: Kind::ReplicaSet,
+            key: ObjectKey::new(pod.key.namespace.as_str(), of),
+            selector: Selector::of_labels(&pod.labels),
+        };
+        pod.owner = Some(Owner {
+            kind: "ReplicaSet".to_owned(),
+            name: of.to_owned(),
+            uid: String::new(),
+        });
+        if !world.selecting.contains(&own) {
+            world.select(own);
+        }
+    }
+    world.pods = pods;
+}
+
 /// Some offerings are held down.
 fn hold(world: &mut World, at: usize, zone: &str) {
     let it = world.catalog.types().nth(at % world.catalog.len());
@@ -329,11 +382,11 @@ pub(crate) fn a_world(off: &'static [Part]) -> impl Strategy<Value = World> {
     );
     let daemons = collection::vec(a_pod(), 0..3);
     let used = option::weighted(0.3, (0usize..3, 0i64..20));
-    let supply = (a_catalog(), a_scheduling(), used);
+    let supply = (a_catalog(), a_scheduling(), used, some_defaults());
     let all = (deployments, pools, rooms, holds, settled, daemons, supply);
     all.prop_map(
         move |(deployments, pools, rooms, holds, settled, daemons, supply)| {
-            let (catalog, scheduling, used) = supply;
+            let (catalog, scheduling, used, defaults) = supply;
             let mut world = World {
                 catalog,
                 rooms: named(rooms),
@@ -352,6 +405,9 @@ pub(crate) fn a_world(off: &'static [Part]) -> impl Strategy<Value = World> {
             use_some(&mut world, used);
             add_deployments(&mut world, &deployments);
             settle(&mut world, settled.0, settled.1);
+            if let Some(defaults) = defaults {
+                spread_by_default(&mut world, defaults);
+            }
             without(world, off)
         },
     )

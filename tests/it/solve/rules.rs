@@ -6,15 +6,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use outrigger::model::affinity::PodTerm;
+use outrigger::model::affinity::{PodTerm, Spread};
 use outrigger::model::id::PodKey;
 use outrigger::model::labels::{ATTACHABLE, Labels, NODE_NAME};
+use outrigger::model::object::{Kind, Selecting};
 use outrigger::model::pod::Pod;
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::selector::Selector;
 use outrigger::model::taint::{Effect, Taint, Toleration, TolerationOperator};
 use outrigger::state::snapshot::Mounts;
+
+use super::world::World;
 
 pub(crate) type Check = Result<(), String>;
 
@@ -40,6 +43,52 @@ pub(crate) fn selects(selector: Option<&Selector>, labels: &Labels) -> bool {
         let mut expressions = selector.expressions().iter();
         expressions.all(|(key, wanted)| allows(wanted, labels.get(key)))
     })
+}
+
+/// How a pod is spread: as it says, or else as the scheduler is configured, among the pods that are
+/// selected by all that selects it. Its controller counts whether it selects the pod or not.
+pub(crate) fn spread_of(world: &World, pod: &Pod) -> Vec<Spread> {
+    if !pod.spread.is_empty() {
+        return pod.spread.clone();
+    }
+    let owner = pod.owner.as_ref().map(|own| (own.kind.as_str(), &own.name));
+    let selects_it = |own: &&Selecting| {
+        let here = own.key.namespace == pod.key.namespace;
+        here && match own.kind {
+            Kind::Service => selects(Some(&own.selector), &pod.labels),
+            Kind::ReplicaSet => owner == Some(("ReplicaSet", &own.key.name)),
+            other => panic!("no world has a {other:?}"),
+        }
+    };
+    let mut selector = Selector::default();
+    for own in world.selecting.iter().filter(selects_it) {
+        for (key, wanted) in own.selector.expressions() {
+            selector.and(key, wanted.clone());
+        }
+    }
+    if selector.expressions().is_empty() {
+        return Vec::new();
+    }
+    let configured = world.cluster.scheduling.default_spread.iter();
+    let mut all: Vec<Spread> = configured.cloned().collect();
+    for own in &mut all {
+        own.selector = Some(selector.clone());
+    }
+    all
+}
+
+/// The same world in which every pod says itself how it is spread.
+pub(crate) fn written_out(mut world: World) -> World {
+    let all: Vec<Vec<Spread>> = world
+        .pods
+        .iter()
+        .map(|pod| spread_of(&world, pod))
+        .collect();
+    for (pod, own) in world.pods.iter_mut().zip(all) {
+        pod.spread = own;
+    }
+    world.cluster.scheduling.default_spread.clear();
+    world
 }
 
 /// Whether a term of affinity speaks of a pod with these labels in this namespace.

@@ -13,7 +13,7 @@ use outrigger::model::labels::Labels;
 use outrigger::model::pod::Pod;
 use outrigger::model::taint::Taint;
 
-use super::rules::{Check, Namespaces, ensure, means, selects, tolerates_all, wants};
+use super::rules::{Check, ensure, means, selects, spread_of, tolerates_all, wants};
 use super::sites::Site;
 use super::world::World;
 
@@ -38,7 +38,7 @@ struct Bound<'s> {
 /// Nodes and what is bound to them.
 #[derive(Clone, Debug)]
 pub(crate) struct Scene<'s> {
-    namespaces: &'s Namespaces,
+    world: &'s World,
     nodes: Vec<Node<'s>>,
     bound: Vec<Bound<'s>>,
 }
@@ -52,7 +52,7 @@ impl<'s> Scene<'s> {
             taints: site.taints,
         };
         let mut scene = Self {
-            namespaces: &world.namespaces,
+            world,
             nodes: sites.iter().zip(picks).map(node).collect(),
             bound: Vec::new(),
         };
@@ -100,11 +100,16 @@ impl<'s> Scene<'s> {
     }
 
     fn speaks_of(&self, term: &PodTerm, other: &Bound<'_>) -> bool {
-        means(term, self.namespaces, other.namespace, other.labels)
+        means(term, &self.world.namespaces, other.namespace, other.labels)
     }
 
     fn speaks_of_pod(&self, term: &PodTerm, pod: &Pod) -> bool {
-        means(term, self.namespaces, &pod.key.namespace, &pod.labels)
+        means(
+            term,
+            &self.world.namespaces,
+            &pod.key.namespace,
+            &pod.labels,
+        )
     }
 
     /// The anti-affinity of pods that are bound also keeps later ones away.
@@ -180,7 +185,8 @@ impl<'s> Scene<'s> {
     }
 
     fn is_spread(&self, pod: &Pod, at: usize) -> Check {
-        let hard: Vec<&Spread> = pod.spread.iter().filter(|own| own.is_hard).collect();
+        let all = spread_of(self.world, pod);
+        let hard: Vec<&Spread> = all.iter().filter(|own| own.is_hard).collect();
         for own in &hard {
             let (key, name) = (&own.topology_key, self.nodes[at].name);
             let Some(here) = self.nodes[at].labels.get(key) else {

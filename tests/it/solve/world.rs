@@ -14,6 +14,7 @@ use outrigger::model::instance::{CapacityType, InstanceType, Offering, Price};
 use outrigger::model::labels::{
     ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, Labels, NODE_NAME, OS, ZONE,
 };
+use outrigger::model::object::Selecting;
 use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
@@ -48,6 +49,8 @@ pub(crate) struct World {
     pub(crate) pods: Vec<Pod>,
     pub(crate) mounts: BTreeMap<PodKey, Mounts>,
     pub(crate) namespaces: BTreeMap<String, Labels>,
+    /// What selects pods, and the same as a snapshot has it.
+    pub(crate) selecting: Vec<Selecting>,
     pub(crate) selectors: Selectors,
     pub(crate) daemons: Vec<DaemonSet>,
     pub(crate) usage: BTreeMap<PoolName, Usage>,
@@ -125,6 +128,12 @@ impl World {
             });
         }
         all
+    }
+
+    /// Adds something that selects pods.
+    pub(crate) fn select(&mut self, own: Selecting) {
+        self.selectors.apply(own.clone());
+        self.selecting.push(own);
     }
 
     pub(crate) fn solve(&self) -> Solution {
