@@ -125,7 +125,8 @@ impl Selectors {
     }
 }
 
-/// The controllers whose pods are spread together.
+/// The controllers whose pods are spread together. The scheduler also asks for their API group; one
+/// of another group has pods of its own names, so that no controller here shares its name.
 fn controller(kind: &str) -> Option<Kind> {
     match kind {
         "ReplicationController" => Some(Kind::ReplicationController),
