@@ -48,13 +48,16 @@ fn budget(name: &str, disruptions_allowed: i64) -> Object {
 
 const LEAVING: &[Case] = &[
     ("provisioning:492", || {
-        let world = leaving(pods(3, &pod("p").cpu(100)));
+        let own = pod("p").cpu(100).owner("ReplicaSet", "web");
+        let world = leaving(pods(3, &own));
         let plan = world.plan();
         plan.makes(1)?;
         plan.together(&["p00", "p01", "p02"])
     }),
     ("scheduling:4061", || {
-        planned(&leaving([pod("p").cpu(100)]), true)
+        let own = pod("p").cpu(100);
+        planned(&leaving([own.clone()]), false)?;
+        planned(&leaving([own.owner("Job", "sum")]), true)
     }),
     ("scheduling:4087", || {
         planned(&leaving([deleting(pod("p").cpu(100))]), false)

@@ -197,10 +197,9 @@ const ZONES: &[Case] = &[
         waits(&mounting(&[bound("v", "late")], &volumes, &[]))
     }),
     ("scheduling:3093", || {
-        // Another host may not do, but another zone does: the term without hosts is open.
         let mut own = local_volume();
         own.node_affinity.push(all(&["zone in unknown"]));
-        anywhere(&mounting(&[bound("v", "late")], &[own], &[]))
+        waits(&mounting(&[bound("v", "late")], &[own], &[]))
     }),
     ("provisioning:2353", || {
         let volumes = [volume("v", &[&["zone in z3"]])];
@@ -272,9 +271,9 @@ fn local_volume() -> Volume {
     }
 }
 
-/// A directory of a node that is gone will be on another one.
+/// The scheduler binds a pod to no node but that which has its directory.
 fn local() -> Check {
-    anywhere(&mounting(&[bound("v", "late")], &[local_volume()], &[]))
+    waits(&mounting(&[bound("v", "late")], &[local_volume()], &[]))
 }
 
 fn in_one_of(world: &World, zones: &[&str]) -> Check {
