@@ -42,6 +42,10 @@ pub struct Objects {
     labels: BTreeMap<NodeName, Arc<Requirements>>,
     by_node: BTreeMap<NodeName, Tenants>,
     by_claim: BTreeMap<ObjectKey, BTreeSet<PodKey>>,
+    /// The pods of each DaemonSet, the newest last.
+    by_set: BTreeMap<ObjectKey, BTreeSet<(Option<Timestamp>, PodKey)>>,
+    /// DaemonSets whose newest pod asks for something else than their template.
+    asking: BTreeMap<ObjectKey, DaemonSet>,
     census: Census,
     waiting: BTreeSet<PodKey>,
     pods_changed: BTreeMap<NodeName, Timestamp>,
@@ -68,7 +72,9 @@ impl Objects {
                 self.nodes.insert(node.name.clone(), *node);
             }
             Object::DaemonSet(set) => {
-                self.daemon_sets.insert(set.key.clone(), *set);
+                let key = set.key.clone();
+                self.daemon_sets.insert(key.clone(), *set);
+                self.ask_anew(&key);
             }
             Object::Pdb(pdb) => {
                 self.pdbs.insert(pdb.key.clone(), pdb);
@@ -101,6 +107,7 @@ impl Objects {
                     self.waiting.remove(key);
                     self.note_change(&pod, now);
                     self.count_out(&pod);
+                    set_of(&pod).iter().for_each(|set| self.ask_anew(set));
                 }
             }
             Kind::Node => {
@@ -109,6 +116,7 @@ impl Objects {
             }
             Kind::DaemonSet => {
                 self.daemon_sets.remove(key);
+                self.ask_anew(key);
             }
             Kind::Pdb => {
                 self.pdbs.remove(key);
@@ -274,7 +282,8 @@ impl Objects {
                 self.note_change(own, now);
             }
         }
-        if old.as_ref().is_none_or(|old| counts_anew(old, &pod)) {
+        let anew = old.as_ref().is_none_or(|old| counts_anew(old, &pod));
+        if anew {
             if let Some(old) = &old {
                 self.count_out(old);
             }
@@ -285,7 +294,32 @@ impl Objects {
         } else {
             self.waiting.remove(&pod.key);
         }
+        let sets = old.iter().chain([&pod]).filter(|_| anew);
+        let sets: Vec<ObjectKey> = sets.filter_map(set_of).collect();
         self.pods.insert(pod.key.clone(), pod);
+        sets.iter().for_each(|set| self.ask_anew(set));
+    }
+
+    /// Looks again at what the newest pod of a DaemonSet asks for. Admission may have given it more
+    /// than the template says, and will give it to those to come. Source: spec/scheduling.md §2.9.
+    fn ask_anew(&mut self, key: &ObjectKey) {
+        let newest = self.by_set.get(key).and_then(BTreeSet::last);
+        let pod = newest.and_then(|(_, pod)| self.pods.get(pod));
+        let both = pod.zip(self.daemon_sets.get(key));
+        let other = both.filter(|(pod, set)| pod.requests != set.template.requests);
+        let Some((pod, set)) = other else {
+            self.asking.remove(key);
+            return;
+        };
+        let mut asking = set.clone();
+        asking.template.requests = pod.requests.clone();
+        self.asking.insert(key.clone(), asking);
+    }
+
+    /// The DaemonSets, as their pods will be.
+    pub(super) fn daemons(&self) -> impl Iterator<Item = &DaemonSet> {
+        let sets = self.daemon_sets.iter();
+        sets.map(|(key, set)| self.asking.get(key).unwrap_or(set))
     }
 
     /// A pod has come to its node or is about to leave it.
@@ -304,6 +338,10 @@ impl Objects {
         for claim in claims(pod) {
             let users = self.by_claim.entry(claim).or_default();
             users.insert(pod.key.clone());
+        }
+        if let Some(set) = set_of(pod) {
+            let pods = self.by_set.entry(set).or_default();
+            pods.insert((pod.created, pod.key.clone()));
         }
     }
 
@@ -327,6 +365,13 @@ impl Objects {
                 self.by_claim.remove(&claim);
             }
         }
+        let Some(set) = set_of(pod) else { return };
+        if let Some(pods) = self.by_set.get_mut(&set) {
+            pods.remove(&(pod.created, pod.key.clone()));
+            if pods.is_empty() {
+                self.by_set.remove(&set);
+            }
+        }
     }
 }
 
@@ -343,6 +388,18 @@ pub(super) fn labels_of(node: &NodeName, labels: &Labels) -> Requirements {
     }
     all.add(NODE_NAME, name());
     all
+}
+
+/// The DaemonSet of a daemon that has not ended.
+fn set_of(pod: &Pod) -> Option<ObjectKey> {
+    let owner = pod
+        .owner
+        .as_ref()
+        .filter(|_| pod.is_daemon() && !pod.is_terminal())?;
+    Some(ObjectKey::new(
+        pod.key.namespace.as_str(),
+        owner.name.as_str(),
+    ))
 }
 
 /// The volume claims a pod uses while it has not ended.
@@ -362,6 +419,7 @@ fn moved(old: &Pod, new: &Pod) -> bool {
 fn counts_anew(old: &Pod, new: &Pod) -> bool {
     moved(old, new)
         || old.requests != new.requests
+        || old.created != new.created
         || old.labels != new.labels
         || old.owner != new.owner
         || old.host_ports != new.host_ports
@@ -383,7 +441,7 @@ mod tests {
     use crate::model::id::ObjectKey;
     use crate::model::labels::{HOSTNAME, NODE_NAME};
     use crate::model::object::{Kind, Object};
-    use crate::model::pod::{Owner, Pod, PodPhase};
+    use crate::model::pod::{DaemonSet, Owner, Pod, PodPhase};
     use crate::model::quantity::Resources;
     use crate::state::samples::{NOW, node};
 
@@ -591,6 +649,7 @@ mod tests {
             }
             prop_assert_eq!(objects.by_node.len(), 0);
             prop_assert_eq!(objects.by_claim.len(), 0);
+            prop_assert_eq!(objects.by_set.len(), 0);
             prop_assert_eq!(&objects.census, &super::Census::default());
         }
     }
@@ -624,6 +683,53 @@ mod tests {
         for (but, expect) in cases {
             assert_eq!(count(but), expect, "{but:?}");
         }
+    }
+
+    #[test]
+    fn a_daemon_asks_for_what_its_newest_pod_does() {
+        let mut objects = Objects::default();
+        let key = ObjectKey::new("default", "agent");
+        let set = |cpu_milli| {
+            let mut set = DaemonSet {
+                key: key.clone(),
+                ..DaemonSet::default()
+            };
+            set.template.requests.cpu_milli = cpu_milli;
+            Object::DaemonSet(Box::new(set))
+        };
+        let pod = |name: &str, created: i64, cpu_milli| {
+            let mut pod = crate::state::samples::pod("default", name, "n");
+            pod.owner = Some(Owner {
+                kind: "DaemonSet".into(),
+                name: "agent".into(),
+                uid: String::new(),
+            });
+            pod.created = Timestamp::from_second(created).ok();
+            pod.requests.cpu_milli = cpu_milli;
+            Object::Pod(Box::new(pod))
+        };
+        let asked = |objects: &Objects| -> Vec<i64> {
+            let all = objects.daemons();
+            all.map(|set| set.template.requests.cpu_milli).collect()
+        };
+        let gone = |name: &str| ObjectKey::new("default", name);
+        objects.apply(pod("b", 1, 200), NOW);
+        assert!(asked(&objects).is_empty());
+        objects.apply(set(100), NOW);
+        assert_eq!(asked(&objects), [200]);
+        objects.apply(pod("a", 2, 300), NOW);
+        assert_eq!(asked(&objects), [300]);
+        objects.apply(pod("a", 2, 400), NOW);
+        assert_eq!(asked(&objects), [400]);
+        objects.delete(Kind::Pod, &gone("a"), NOW);
+        assert_eq!(asked(&objects), [200]);
+        objects.delete(Kind::Pod, &gone("b"), NOW);
+        assert_eq!(asked(&objects), [100]);
+        objects.apply(pod("c", 3, 500), NOW);
+        objects.delete(Kind::DaemonSet, &key, NOW);
+        assert!(asked(&objects).is_empty());
+        objects.apply(set(600), NOW);
+        assert_eq!(asked(&objects), [500]);
     }
 
     #[test]

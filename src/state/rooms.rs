@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use crate::model::id::{NodeName, PodKey};
 use crate::model::instance::{InstanceType, OfferingKey};
-use crate::model::labels::{ATTACHABLE, CAPACITY_TYPE, INSTANCE_TYPE, POOL, ZONE};
+use crate::model::labels::{
+    ATTACHABLE, CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, POOL, REGISTERED, ZONE,
+};
 use crate::model::node::Node;
 use crate::model::pod::{DaemonSet, Pod};
 use crate::model::pool::Pool;
@@ -115,7 +117,11 @@ impl State {
         free.subtract(&load.requests());
         if open {
             let missing = daemons.iter().filter(|(set, _)| !load.has_daemon(&set.key));
-            free.subtract(&daemon_requests(missing, &taints, &labels));
+            let in_the_end = match initialized {
+                true => labels.clone(),
+                false => Arc::new(started(&labels)),
+            };
+            free.subtract(&daemon_requests(missing, &taints, &in_the_end));
         }
         Room {
             host: Host::Node(node.name.clone()),
@@ -165,7 +171,7 @@ impl State {
         let mut labels = claim_labels(pool, offerings, &types);
         labels.add_all(&Requirements::from_labels(&claim.labels));
         let taints = pool.taints.clone();
-        free.subtract(&daemon_requests(daemons.iter(), &taints, &labels));
+        free.subtract(&daemon_requests(daemons.iter(), &taints, &started(&labels)));
         Some(Room {
             host: Host::Claim(claim.record.id.clone()),
             labels: Arc::new(labels),
@@ -191,9 +197,18 @@ impl State {
             };
             pod.node_affinity.iter().map(both).collect()
         };
-        let sets = self.objects.daemon_sets.values();
+        let sets = self.objects.daemons();
         sets.map(|set| (set, wanted(&set.template))).collect()
     }
+}
+
+/// The labels of a host once it has started: a daemon may wait for that.
+fn started(labels: &Requirements) -> Requirements {
+    let mut labels = labels.clone();
+    for key in [REGISTERED, INITIALIZED] {
+        labels.add(key, Requirement::is_in(["true"]));
+    }
+    labels
 }
 
 /// What the daemons that will run on a host ask for. Source: spec/scheduling.md §2.9.

@@ -54,7 +54,7 @@ impl State {
             selectors: &self.objects.selectors,
             pending,
             promised: expected,
-            daemon_sets: self.objects.daemon_sets.values().collect(),
+            daemon_sets: self.objects.daemons().collect(),
             usage: self.usage(),
             gangs,
         }
