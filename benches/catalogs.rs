@@ -40,6 +40,7 @@ fn fake_type(cpu: i64) -> InstanceType {
         capacity_type,
         price: Price::new(price).expect("a price"),
         available: true,
+        reservation: None,
     };
     let offerings = FAKE_OFFERINGS.map(offering).to_vec();
     let name = format!("fake-it-{}", cpu - 1);

@@ -111,6 +111,7 @@ impl Workload {
             daemon_sets: self.daemon_sets.iter().collect(),
             usage: self.usage.clone(),
             gangs: BTreeMap::new(),
+            reservations: self.catalog.reservations().clone(),
         }
     }
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::model::id::{TypeName, Zone};
+use crate::model::id::{ReservationId, TypeName, Zone};
 use crate::model::instance::{InstanceType, Offering, OfferingKey};
+use crate::model::reservation::Reservation;
 
 pub mod shape;
 
@@ -16,6 +17,8 @@ pub mod capacity;
 pub mod hardware;
 
 pub mod ec2;
+
+pub mod reserved;
 
 pub mod csv;
 
@@ -145,6 +148,8 @@ pub fn parse(name: &str, text: &str) -> Result<Catalog, CatalogError> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Catalog {
     types: BTreeMap<TypeName, Arc<InstanceType>>,
+    /// Every reservation that some offering is in.
+    reservations: Arc<BTreeMap<ReservationId, Reservation>>,
 }
 
 impl Catalog {
@@ -159,7 +164,14 @@ impl Catalog {
         let mut all = self.clone();
         let named = |it: InstanceType| (it.name.clone(), Arc::new(it));
         all.types.extend(types.into_iter().map(named));
+        all.reservations = Arc::new(reserved::all(&all));
         all
+    }
+
+    /// Every reservation that something is offered in. Where offerings differ about how much is
+    /// left of it, the least is believed.
+    pub fn reservations(&self) -> &BTreeMap<ReservationId, Reservation> {
+        &self.reservations
     }
 
     /// The catalog that ships: EC2 in us-east-1. Read anew at every call, so keep it.
@@ -202,7 +214,9 @@ impl Catalog {
             .offerings
             .iter()
             .find(|offering| {
-                offering.zone == key.zone && offering.capacity_type == key.capacity_type
+                offering.zone == key.zone
+                    && offering.capacity_type == key.capacity_type
+                    && offering.reservation.as_ref().map(|own| &own.id) == key.reservation.as_ref()
             })
     }
 }

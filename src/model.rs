@@ -38,6 +38,8 @@ pub mod node;
 
 pub mod object;
 
+pub mod reservation;
+
 pub mod instance;
 
 pub mod window;

@@ -65,11 +65,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::model::cluster::Scheduling;
-use crate::model::id::{PodKey, PoolName};
+use crate::model::id::{PodKey, PoolName, ReservationId};
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::labels::Labels;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
+use crate::model::reservation::Reservation;
 use crate::solve::cells::Cells;
 use crate::solve::fill::{Part, rows_in};
 use crate::solve::ground::{Ground, Opened, Packed};
@@ -89,7 +90,8 @@ use crate::state::snapshot::{Host, Room, Snapshot};
 pub struct NewClaim {
     /// The pool.
     pub pool: PoolName,
-    /// What may be launched for it, cheapest first; never empty.
+    /// What may be launched for it, cheapest first; never empty. All of one reservation, or none in
+    /// any: a claim holds one of exactly what it was counted against.
     pub offerings: Vec<(OfferingKey, Price)>,
     /// Labels its node must get beyond those of its pool and type, so that its pods agree.
     pub labels: Labels,
@@ -97,6 +99,13 @@ pub struct NewClaim {
     pub requests: Resources,
     /// The pods, sorted by key.
     pub pods: Vec<PodKey>,
+}
+
+impl NewClaim {
+    /// The reservation it holds one of.
+    pub fn reservation(&self) -> Option<&ReservationId> {
+        self.offerings.first()?.0.reservation.as_ref()
+    }
 }
 
 /// Why a pod cannot be placed, as a label for metrics and scripts.
@@ -131,6 +140,8 @@ pub enum Code {
     Topology,
     /// Every offering that would do is held down after a refusal.
     HeldDown,
+    /// The reservations that would do have nothing left.
+    Reservation,
     /// The pool's limits leave no room.
     Limit,
     /// The step limit of one solve was reached.
@@ -155,6 +166,7 @@ impl Code {
             Self::MinValues => "min_values",
             Self::Topology => "topology",
             Self::HeldDown => "held_down",
+            Self::Reservation => "reservation",
             Self::Limit => "limit",
             Self::Effort => "effort",
         }
@@ -332,6 +344,7 @@ fn settle(packed: &mut Packed<'_, '_>, turns: &[Turn]) -> bool {
         ledgers,
         ..
     } = packed;
+    let reservations = shelves.first().map_or(0, |shelf| shelf.reservations.len());
     let mut keep = |site: usize, class: usize, pods: u64| {
         let own = had.entry((site, class)).or_insert(0);
         let kept = pods.min(*own);
@@ -352,6 +365,7 @@ fn settle(packed: &mut Packed<'_, '_>, turns: &[Turn]) -> bool {
         if !opened.gone && opened.claim.parts.iter().all(|(_, pods)| *pods == 0) {
             let limited = &shelves[opened.shelf].shapes[opened.claim.shape].limited;
             ledgers[opened.shelf].release(limited);
+            choose::share(ledgers, opened.shelf, reservations);
             opened.gone = true;
         }
     }
@@ -477,8 +491,11 @@ fn claim(
         (&mut ledgers[opened.shelf], scratch),
     );
     assert!(!offerings.is_empty(), "a claim can be launched: {opened:?}");
-    // Others may have taken what the limits left when this one was planned.
-    if let Some((key, least, count)) = variety.shortage(shelf, types.iter().copied()) {
+    let planned = &shelf.shapes[opened.claim.shape];
+    let short = variety.shortage(shelf, types.iter().copied());
+    // Others may have taken what the limits left when this one was planned. What is reserved needs
+    // no variety.
+    if let Some((key, least, count)) = short.filter(|_| planned.reservation.is_none()) {
         ledgers[opened.shelf] = before;
         let key = key.to_owned();
         return Err(Miss::Values { key, least, count });
@@ -487,10 +504,13 @@ fn claim(
     for pod in pods {
         requests.add(&floored(&pod.requests));
     }
+    let mut labels = shelf.labels(&rows);
+    let reservation = planned.reservation.map(|own| &shelf.reservations[own]);
+    labels.extend(reservation.map(Reservation::labels).into_iter().flatten());
     Ok(NewClaim {
         pool: shelf.pool.name.clone(),
         offerings,
-        labels: shelf.labels(&rows),
+        labels,
         requests,
         pods: keys(pods),
     })

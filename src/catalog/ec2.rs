@@ -47,6 +47,7 @@ pub fn offerings(list: Option<Price>, spot: bool, zones: &[Zone]) -> Vec<Offerin
                 capacity_type,
                 price,
                 available: true,
+                reservation: None,
             }));
         }
     }
@@ -55,7 +56,9 @@ pub fn offerings(list: Option<Price>, spot: bool, zones: &[Zone]) -> Vec<Offerin
 
 /// Sorts offerings as an instance type keeps them.
 pub fn sort(offerings: &mut [Offering]) {
-    offerings.sort_by(|a, b| {
-        (a.price, &a.zone, a.capacity_type).cmp(&(b.price, &b.zone, b.capacity_type))
-    });
+    fn order(own: &Offering) -> impl Ord {
+        let reservation = own.reservation.as_ref().map(|own| &own.id);
+        (own.price, &own.zone, own.capacity_type, reservation)
+    }
+    offerings.sort_by(|a, b| order(a).cmp(&order(b)));
 }

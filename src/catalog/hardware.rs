@@ -80,6 +80,12 @@ pub fn complete(all: &mut Requirements, offerings: &[Offering]) {
         .collect();
     all.add(labels::ZONE, Requirement::is_in(zones));
     all.add(labels::CAPACITY_TYPE, Requirement::is_in(bought));
+    if offerings.iter().any(|it| it.reservation.is_some()) {
+        // Some of its nodes have these labels, and some do not.
+        for key in labels::OF_RESERVATIONS {
+            all.add(key, Requirement::not_in([""; 0]));
+        }
+    }
     for key in labels::OF_TYPES {
         if all.get(key).is_none() {
             all.add(key, Requirement::does_not_exist());

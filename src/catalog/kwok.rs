@@ -12,6 +12,7 @@ use crate::model::instance::{CapacityType, InstanceType, Offering, Price};
 use crate::model::labels;
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Requirement, Requirements};
+use crate::model::reservation::Reservation;
 
 /// The kwok provider's labels share this prefix.
 const PREFIX: &str = "karpenter.kwok.sh/";
@@ -43,6 +44,9 @@ struct RawOffering {
     #[serde(default = "yes")]
     available: bool,
     requirements: Vec<RawRequirement>,
+    /// How many instances of it are reserved.
+    #[serde(default)]
+    reservation_capacity: u32,
 }
 
 #[derive(Deserialize)]
@@ -124,10 +128,10 @@ fn read_type(raw: &RawType) -> Result<InstanceType, CatalogError> {
     ec2::sort(&mut offerings);
     let keys: BTreeSet<_> = offerings
         .iter()
-        .map(|it| (&it.zone, it.capacity_type))
+        .map(|it| it.key(&TypeName::default()))
         .collect();
     if keys.len() < offerings.len() {
-        let text = "name one zone and capacity type twice; keep one of them";
+        let text = "name one zone, capacity type and reservation twice; keep one of them";
         return Err(wrong(raw, "offerings", text));
     }
     Ok(InstanceType {
@@ -179,11 +183,19 @@ fn read_offering(
     })?;
     let price = Price::new(offering.price)
         .ok_or_else(|| wrong(raw, place, format!("has the price {}", offering.price)))?;
+    let reservation = match capacity_type {
+        CapacityType::Reserved => {
+            let id = value(labels::RESERVATION_ID)?;
+            Some(Reservation::new(id, offering.reservation_capacity))
+        }
+        CapacityType::Spot | CapacityType::OnDemand => None,
+    };
     Ok(Offering {
         zone: Zone::from(value(labels::ZONE)?),
         capacity_type,
         price,
         available: offering.available,
+        reservation,
     })
 }
 

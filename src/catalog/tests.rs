@@ -448,7 +448,7 @@ fn faults_of_a_kwok_list_are_told_with_their_place() {
         .replace("test-zone-b", "test-zone-a");
     let fault = chain(&kwok::parse_kwok_json(&twice).expect_err("one key twice"));
     assert!(
-        fault.contains("name one zone and capacity type twice"),
+        fault.contains("name one zone, capacity type and reservation twice"),
         "{fault}"
     );
     assert!(matches!(

@@ -140,6 +140,8 @@ pub enum RefusalKind {
     InsufficientCapacity,
     /// The account may not have more.
     LimitExceeded,
+    /// Its reservation has none left.
+    ReservationExceeded,
     /// The provider does not sell it like this.
     Unsupported,
 }

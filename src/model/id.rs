@@ -71,6 +71,10 @@ name_type! {
     TypeName
 }
 name_type! {
+    /// The id of a capacity reservation (`cr-…`).
+    ReservationId
+}
+name_type! {
     /// The name of a zone (`us-east-1a`).
     Zone
 }

@@ -3,10 +3,11 @@
 
 use jiff::Timestamp;
 
-use crate::model::id::{InstanceId, TypeName, Zone};
-use crate::model::labels::Labels;
+use crate::model::id::{InstanceId, ReservationId, TypeName, Zone};
+use crate::model::labels::{CAPACITY_TYPE, Labels, ZONE};
 use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
+use crate::model::reservation::Reservation;
 
 /// How capacity is bought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,6 +74,11 @@ impl Ord for Price {
     }
 }
 
+/// By how much the list price is divided for an offering in a reservation. That is paid for whether
+/// it is used or not, so that using it costs nothing more; the rest tells dear types from cheap.
+/// Source: spec/aws.md §4.4.
+pub const RESERVED_SHARE: f64 = 1e7;
+
 /// Where and how an instance type may be had, and at what price.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offering {
@@ -84,6 +90,29 @@ pub struct Offering {
     pub price: Price,
     /// Whether the provider sells it at all right now (hold-downs are kept elsewhere).
     pub available: bool,
+    /// The reservation it is in; none where it is in none.
+    pub reservation: Option<Reservation>,
+}
+
+impl Offering {
+    /// What a label of a node from it is, if the offering decides that label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        match key {
+            ZONE => Some(self.zone.as_str()),
+            CAPACITY_TYPE => Some(self.capacity_type.as_str()),
+            key => self.reservation.as_ref()?.label(key),
+        }
+    }
+
+    /// Its full name, as one of this type's.
+    pub fn key(&self, instance_type: &TypeName) -> OfferingKey {
+        OfferingKey {
+            instance_type: instance_type.clone(),
+            zone: self.zone.clone(),
+            capacity_type: self.capacity_type,
+            reservation: self.reservation.as_ref().map(|own| own.id.clone()),
+        }
+    }
 }
 
 /// A shape of instance: what it has, what it keeps for itself, how it is labelled, where it sells.
@@ -98,11 +127,11 @@ pub struct InstanceType {
     pub capacity: Resources,
     /// What pods may use of it.
     pub allocatable: Resources,
-    /// Offerings, by price, then zone, then capacity type.
+    /// Offerings, by price, then zone, capacity type and reservation.
     pub offerings: Vec<Offering>,
 }
 
-/// An instance type, a zone and a capacity type: what one launch may ask for.
+/// An instance type, a zone, a capacity type and maybe a reservation: what one launch may ask for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OfferingKey {
     /// The instance type.
@@ -111,6 +140,8 @@ pub struct OfferingKey {
     pub zone: Zone,
     /// How it is bought.
     pub capacity_type: CapacityType,
+    /// The reservation it is in; none where it is in none.
+    pub reservation: Option<ReservationId>,
 }
 
 impl std::fmt::Display for OfferingKey {
@@ -121,7 +152,11 @@ impl std::fmt::Display for OfferingKey {
             self.instance_type,
             self.zone,
             self.capacity_type.as_str()
-        )
+        )?;
+        match &self.reservation {
+            Some(id) => write!(f, " {id}"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -50,6 +50,12 @@ pub const TAINT_DISRUPTED: &str = "karpenter.sh/disrupted";
 pub const EXCLUDE_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 /// The installation that manages a node.
 pub const MANAGED_BY: &str = "outrigger.dev/managed-by";
+/// The capacity reservation a node's instance is in.
+pub const RESERVATION_ID: &str = "karpenter.k8s.aws/capacity-reservation-id";
+/// Its kind: `default` or `capacity-block`.
+pub const RESERVATION_TYPE: &str = "karpenter.k8s.aws/capacity-reservation-type";
+/// Whether its owner may take its instances back: `true` or `false`.
+pub const RESERVATION_INTERRUPTIBLE: &str = "karpenter.k8s.aws/capacity-reservation-interruptible";
 /// Annotation: the claim a node fulfils.
 pub const CLAIM: &str = "outrigger.dev/claim";
 /// Annotation: why a node is leaving, written together with the disrupted taint.
@@ -79,9 +85,9 @@ pub const OF_TYPES: [&str; 34] = [
     CAPACITY_TYPE,
     WINDOWS_BUILD,
     "eks.amazonaws.com/nitro-sandbox",
-    "karpenter.k8s.aws/capacity-reservation-id",
-    "karpenter.k8s.aws/capacity-reservation-interruptible",
-    "karpenter.k8s.aws/capacity-reservation-type",
+    RESERVATION_ID,
+    RESERVATION_INTERRUPTIBLE,
+    RESERVATION_TYPE,
     "karpenter.k8s.aws/instance-accelerator-count",
     "karpenter.k8s.aws/instance-accelerator-manufacturer",
     "karpenter.k8s.aws/instance-accelerator-name",
@@ -105,6 +111,19 @@ pub const OF_TYPES: [&str; 34] = [
     "karpenter.k8s.aws/instance-size",
     "karpenter.k8s.aws/instance-tenancy",
     "karpenter.k8s.aws/nitro-sandbox",
+];
+
+/// Those of them that only nodes in a reservation have.
+pub const OF_RESERVATIONS: [&str; 3] =
+    [RESERVATION_ID, RESERVATION_TYPE, RESERVATION_INTERRUPTIBLE];
+
+/// Those of them that the offering decides, not the type.
+pub const OF_OFFERINGS: [&str; 5] = [
+    ZONE,
+    CAPACITY_TYPE,
+    RESERVATION_ID,
+    RESERVATION_TYPE,
+    RESERVATION_INTERRUPTIBLE,
 ];
 
 /// Labels of a pool, of zone ids and of placement groups, which a pool or a node class decides.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use thiserror::Error;
 
 use crate::model::instance::{Offering, Price};
-use crate::model::labels::{CAPACITY_TYPE, ZONE};
+use crate::model::labels::OF_OFFERINGS;
 use crate::model::requirement::Requirements;
 
 /// Millionths in one: prices are kept to a millionth of a dollar, as price lists have them.
@@ -144,11 +144,10 @@ impl Overlay {
 
     /// Whether it is about this offering of a type it covers, in stock or not.
     pub fn covers(&self, offering: &Offering) -> bool {
-        let has = |key: &str, value: &str| {
+        OF_OFFERINGS.iter().all(|key| {
             let wanted = self.requirements.get(key);
-            wanted.is_none_or(|wanted| wanted.has(value))
-        };
-        has(ZONE, offering.zone.as_str()) && has(CAPACITY_TYPE, offering.capacity_type.as_str())
+            wanted.is_none_or(|wanted| wanted.suits(offering.label(key)))
+        })
     }
 
     /// Whether another overlay is sure to be about the same things, as far as can be told without
@@ -298,6 +297,7 @@ mod tests {
             capacity_type: CapacityType::Spot,
             price: price(1.0),
             available: false,
+            reservation: None,
         };
         let rows = [
             (vec![], true),

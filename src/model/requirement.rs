@@ -156,6 +156,11 @@ impl Requirement {
         self.values.contains(value) != self.complement && self.within(value)
     }
 
+    /// Whether a label may be this, none standing for its absence.
+    pub fn suits(&self, value: Option<&str>) -> bool {
+        value.map_or(self.allows_absence(), |value| self.has(value))
+    }
+
     /// The values of an `In` requirement; `None` where the values are excluded ones.
     pub fn values(&self) -> Option<&BTreeSet<String>> {
         (!self.complement).then_some(&self.values)

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::id::{PodKey, PoolName};
+use crate::model::id::{PodKey, PoolName, ReservationId};
 use crate::plan::Plan;
 use crate::solve::NewClaim;
 use crate::state::snapshot::{Snapshot, Usage};
@@ -12,21 +12,43 @@ use crate::state::snapshot::{Snapshot, Usage};
 pub fn audit(mut plan: Plan, snapshot: &Snapshot<'_>) -> Plan {
     let mut usage = snapshot.usage.clone();
     let mut seen: BTreeSet<PodKey> = BTreeSet::new();
+    let mut reserved: BTreeMap<&ReservationId, u32> = BTreeMap::new();
     let mut findings = Vec::new();
-    plan.launches.retain(
-        |claim| match fault(claim, snapshot, &mut usage, &mut seen) {
-            None => true,
-            Some(fault) => {
-                findings.push(format!(
-                    "a claim of pool {} was dropped: {fault}",
-                    claim.pool
-                ));
-                false
-            }
-        },
-    );
+    plan.launches.retain(|claim| {
+        let fault = overbooked(claim, snapshot, &mut reserved)
+            .or_else(|| fault(claim, snapshot, &mut usage, &mut seen));
+        if let Some(fault) = &fault {
+            findings.push(format!(
+                "a claim of pool {} was dropped: {fault}",
+                claim.pool
+            ));
+        }
+        fault.is_none()
+    });
     plan.findings = findings;
     plan
+}
+
+/// Whether a claim holds one of a reservation that has none left, or of several. One that is
+/// dropped for it still counts: better too few than too many.
+fn overbooked<'s>(
+    claim: &NewClaim,
+    snapshot: &'s Snapshot<'_>,
+    taken: &mut BTreeMap<&'s ReservationId, u32>,
+) -> Option<String> {
+    let own = claim.reservation();
+    let mut others = claim.offerings.iter();
+    if others.any(|(offering, _)| offering.reservation.as_ref() != own) {
+        return Some("it mixes reservations".into());
+    }
+    let own = own?;
+    let Some((id, reservation)) = snapshot.reservations.get_key_value(own) else {
+        return Some(format!("there is no reservation {own}"));
+    };
+    let count = taken.entry(id).or_insert(0);
+    *count += 1;
+    let over = *count > reservation.left;
+    over.then(|| format!("reservation {id} has {} left", reservation.left))
 }
 
 fn fault(

@@ -84,6 +84,8 @@ pub(crate) struct OfferingBody {
     instance_type: String,
     zone: String,
     capacity_type: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reservation: Option<String>,
 }
 
 impl From<OfferingKey> for OfferingBody {
@@ -92,6 +94,7 @@ impl From<OfferingKey> for OfferingBody {
             instance_type: key.instance_type.0,
             zone: key.zone.0,
             capacity_type: key.capacity_type.as_str().to_owned(),
+            reservation: key.reservation.map(|id| id.0),
         }
     }
 }
@@ -106,6 +109,7 @@ impl TryFrom<OfferingBody> for OfferingKey {
             instance_type: body.instance_type.into(),
             zone: body.zone.into(),
             capacity_type,
+            reservation: body.reservation.map(Into::into),
         })
     }
 }
@@ -207,9 +211,13 @@ pub(crate) struct RefusalBody {
     kind: String,
 }
 
-const REFUSALS: [(RefusalKind, &str); 3] = [
+const REFUSALS: [(RefusalKind, &str); 4] = [
     (RefusalKind::InsufficientCapacity, "insufficient-capacity"),
     (RefusalKind::LimitExceeded, "limit-exceeded"),
+    (
+        RefusalKind::ReservationExceeded,
+        "reservation-capacity-exceeded",
+    ),
     (RefusalKind::Unsupported, "unsupported"),
 ];
 
@@ -326,7 +334,8 @@ mod tests {
         let offering = OfferingKey {
             instance_type: "a.b".into(),
             zone: "z".into(),
-            capacity_type: CapacityType::Spot,
+            capacity_type: CapacityType::Reserved,
+            reservation: Some("cr-1".into()),
         };
         for (state, _) in STATES {
             there_and_back(Answer::Launched(Instance {

@@ -16,7 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::catalog::Catalog;
 use crate::engine::command::{Answer, FailureKind, Launch, Refusal, RefusalKind};
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
-use crate::model::id::{ClaimId, ClusterName, InstanceId};
+use crate::model::id::{ClaimId, ClusterName, InstanceId, ReservationId};
 use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey, Price};
 use crate::model::labels::Labels;
 use crate::model::taint::Taint;
@@ -151,6 +151,9 @@ impl Cloud {
         for key in wanted {
             match self.price(key) {
                 None => refused.push((key, RefusalKind::Unsupported)),
+                Some(_) if self.reserved_left(key, now) == Some(0) => {
+                    refused.push((key, RefusalKind::ReservationExceeded));
+                }
                 Some(_) if self.stock.left(key) == Some(0) => {
                     refused.push((key, RefusalKind::InsufficientCapacity));
                 }
@@ -176,6 +179,24 @@ impl Cloud {
             .offering(key)
             .filter(|offering| offering.available)
             .map(|o| o.price)
+    }
+
+    /// How many more instances the reservation of an offering takes; none where it is in none.
+    fn reserved_left(&self, key: &OfferingKey, now: Timestamp) -> Option<usize> {
+        let id = key.reservation.as_ref()?;
+        let known = self.catalog.reservations().get(id);
+        let own = known.filter(|own| own.is_open(now));
+        let most = own.map_or(0, |own| usize::try_from(own.left).unwrap_or(usize::MAX));
+        Some(most.saturating_sub(self.in_reservation(id)))
+    }
+
+    /// How many instances are in a reservation. They are until they are terminated.
+    pub fn in_reservation(&self, id: &ReservationId) -> usize {
+        let machines = self.machines.values().map(Machine::truth);
+        let is_in = |own: &&Instance| {
+            own.state != InstanceState::Terminated && own.offering.reservation.as_ref() == Some(id)
+        };
+        machines.filter(is_in).count()
     }
 
     fn start(&mut self, launch: &Launch, offering: OfferingKey, now: Timestamp) -> Instance {

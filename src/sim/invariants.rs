@@ -29,6 +29,8 @@ use crate::sim::watches::SILENT_MAX;
 pub enum Rule {
     /// The live instances of a pool keep within its limits.
     Limits,
+    /// No reservation has more instances than it is for.
+    Reservations,
     /// A claim has at most one live instance.
     OneInstance,
     /// What is not ours is not touched.
@@ -323,6 +325,7 @@ impl Checker {
 
     /// An instance was launched.
     pub fn launched(&mut self, scene: &Scene, now: Timestamp) {
+        self.reserved(scene, now);
         let mut claims: BTreeMap<&str, u32> = BTreeMap::new();
         let mut pools: BTreeMap<&str, (u32, Resources)> = BTreeMap::new();
         for machine in scene.live() {
@@ -355,6 +358,17 @@ impl Checker {
                     let text = format!("pool {name} has {resource} {used}, {most} at most");
                     self.fault(Rule::Limits, now, text);
                 }
+            }
+        }
+    }
+
+    /// An instance was launched in a reservation, or should have been.
+    fn reserved(&mut self, scene: &Scene, now: Timestamp) {
+        for (id, own) in scene.catalog.reservations() {
+            let count = scene.cloud.in_reservation(id);
+            if u64::from(own.left) < count as u64 {
+                let text = format!("{count} instances in {id}, which is for {}", own.left);
+                self.fault(Rule::Reservations, now, text);
             }
         }
     }

@@ -179,11 +179,7 @@ impl World {
         let mut keys = Vec::new();
         for shape in self.scene.catalog.types() {
             for offering in &shape.offerings {
-                keys.push(OfferingKey {
-                    instance_type: shape.name.clone(),
-                    zone: offering.zone.clone(),
-                    capacity_type: offering.capacity_type,
-                });
+                keys.push(offering.key(&shape.name));
             }
         }
         keys

@@ -45,11 +45,7 @@ impl World {
     fn any_offering(&self) -> Option<OfferingKey> {
         self.scene.catalog.types().find_map(|shape| {
             let found = shape.offerings.iter().find(|own| own.available)?;
-            Some(OfferingKey {
-                instance_type: shape.name.clone(),
-                zone: found.zone.clone(),
-                capacity_type: found.capacity_type,
-            })
+            Some(found.key(&shape.name))
         })
     }
 

@@ -4,8 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::instance::CapacityType;
-use crate::model::labels::{CAPACITY_TYPE, ZONE};
+use crate::model::labels::OF_OFFERINGS;
 use crate::model::requirement::{Requirement, Requirements};
 use crate::solve::supply::{Row, Shape, Shelf};
 
@@ -98,8 +97,7 @@ impl Cells {
         let mut all: Vec<Values> = vec![Vec::new()];
         for key in &self.keys {
             let own: Vec<Option<String>> = match key.as_str() {
-                ZONE => vec![Some(offer.zone.to_string())],
-                CAPACITY_TYPE => vec![Some(CapacityType::as_str(offer.capacity_type).to_owned())],
+                key if OF_OFFERINGS.contains(&key) => vec![offer.label(key).map(str::to_owned)],
                 key => of_type(shelf, shape, key),
             };
             let longer = |values: &Values| -> Vec<Values> {
@@ -119,7 +117,7 @@ impl Cells {
     fn labels(&self, shelf: &Shelf<'_>, values: &Values) -> Vec<(String, Requirement)> {
         let several = |(key, value): (&String, &Option<String>)| {
             let value = value.as_ref()?;
-            let decided = matches!(key.as_str(), ZONE | CAPACITY_TYPE)
+            let decided = OF_OFFERINGS.contains(&key.as_str())
                 || shelf
                     .side
                     .get(key)

@@ -9,7 +9,8 @@ use crate::solve::supply::{Row, Shelf};
 use crate::solve::variety::Variety;
 use crate::state::snapshot::Usage;
 
-/// What a pool's limits leave; only limited names count.
+/// What a pool's limits leave; only limited names count. After them comes what reservations have
+/// left: those all pools share, so that what one takes is missing in every ledger (see [`share`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ledger {
     left: Vec<i64>,
@@ -20,8 +21,10 @@ impl Ledger {
     /// What is left to a pool that uses this much.
     pub(super) fn new(shelf: &Shelf<'_>, used: &Usage) -> Self {
         let remaining = shelf.pool.remaining(&used.capacity, used.nodes);
+        let limits = remaining.capacity.iter().map(|(_, left)| *left);
+        let reservations = shelf.reservations.iter().map(|own| i64::from(own.left));
         Self {
-            left: remaining.capacity.iter().map(|(_, left)| *left).collect(),
+            left: limits.chain(reservations).collect(),
             nodes: remaining.nodes.map_or(u64::MAX, u64::from),
         }
     }
@@ -57,6 +60,19 @@ impl Ledger {
     }
 }
 
+/// Lets every pool know what one has taken of the reservations, or given back: `of` many there are.
+pub(super) fn share(ledgers: &mut [Ledger], changed: usize, of: usize) {
+    if of == 0 {
+        return;
+    }
+    let own = &ledgers[changed].left;
+    let shared = own[own.len() - of..].to_vec();
+    for ledger in ledgers {
+        let first = ledger.left.len() - of;
+        ledger.left[first..].copy_from_slice(&shared);
+    }
+}
+
 /// What the pods of a claim ask for together.
 pub(super) fn sum(lots: &[Lot<'_>], parts: &[Part]) -> Vec<i64> {
     let mut sum = Vec::new();
@@ -85,7 +101,7 @@ pub(super) fn fitting(shelf: &Shelf<'_>, shape: usize, rows: &[&Row], sum: &[i64
 }
 
 /// The cheapest shape for pods of all these rows, with its price; ties go to the first name. None
-/// where the types that would do lack variety.
+/// where the types that would do lack variety; what is reserved needs none.
 pub(super) fn cheapest(
     (shelf, variety): (&Shelf<'_>, &Variety<'_>),
     rows: &[&Row],
@@ -104,9 +120,15 @@ pub(super) fn cheapest(
         }
     }
     let would_do = |at: &usize| {
-        fitting(shelf, *at, rows, sum) != 0 && ledger.copies(&shelf.shapes[*at].limited) > 0
+        let shape = &shelf.shapes[*at];
+        shape.reservation.is_none()
+            && fitting(shelf, *at, rows, sum) != 0
+            && ledger.copies(&shape.limited) > 0
     };
-    best.filter(|_| variety.has(shelf, (0..shelf.shapes.len()).filter(would_do)))
+    best.filter(|(at, _)| {
+        shelf.shapes[*at].reservation.is_some()
+            || variety.has(shelf, (0..shelf.shapes.len()).filter(would_do))
+    })
 }
 
 /// What is known of the types of a shelf for one claim, kept from claim to claim for its room.
@@ -130,6 +152,10 @@ impl Scratch {
 /// Everything that may be launched for a claim that is planned as `planned`, cheapest first, and
 /// the types that are in it. What the planned type does not take of the limits is taken from the
 /// ledger, so that no choice among the offerings exceeds them.
+///
+/// A claim that is planned into a reservation may be launched there and nowhere else, and any other
+/// claim in no reservation at all: each holds one of exactly what it was counted against. One that
+/// is refused is planned again with its pods, and then falls to what is next in price.
 pub(super) fn offerings(
     (shelf, variety): (&Shelf<'_>, &Variety<'_>),
     (planned, price): (usize, f64),
@@ -141,6 +167,9 @@ pub(super) fn offerings(
         .unwrap_or(usize::MAX)
         .max(1);
     let ratio = f64::from(scheduling.alternative_price_percent) / 100.0;
+    if shelf.shapes[planned].reservation.is_some() {
+        return (all_of(shelf, planned, rows, sum), vec![planned]);
+    }
     let mut reserved = shelf.shapes[planned].limited.clone();
     scratch.claim += 1;
     scratch
@@ -148,11 +177,12 @@ pub(super) fn offerings(
         .resize(scratch.masks.len().max(shelf.shapes.len()), (0, 0));
     // Nothing cheaper than what is planned would do, but what limits forbade then.
     let price_of = |(at, bit): &(usize, usize)| shelf.shapes[*at].offers[*bit].price.usd_per_h();
-    let unlimited = ledger.left.is_empty();
+    let unlimited = shelf.pool.limits.capacity.is_empty();
     let first = shelf
         .by_price
         .partition_point(|own| unlimited && price_of(own) < price);
     let offers = &shelf.by_price[first..];
+    let is_reserved = |at: usize| shelf.shapes[at].reservation.is_some();
     // Those that make for variety come first, whatever they cost.
     let mut kept: Vec<usize> = Vec::new();
     let mut seen = variety.start();
@@ -163,6 +193,7 @@ pub(super) fn offerings(
         let mask = scratch.mask(*at, || fitting(shelf, *at, rows, sum));
         let limited = &shelf.shapes[*at].capacity;
         if mask >> bit & 1 == 1
+            && !is_reserved(*at)
             && variety.see(shelf, *at, &mut seen)
             && grow(&mut reserved, limited, ledger)
         {
@@ -179,6 +210,7 @@ pub(super) fn offerings(
         let mask = scratch.mask(*at, || fitting(shelf, *at, rows, sum));
         let limited = &shelf.shapes[*at].capacity;
         if mask >> bit & 1 == 0
+            || is_reserved(*at)
             || kept[..varied].contains(&place)
             || !grow(&mut reserved, limited, ledger)
         {
@@ -199,6 +231,21 @@ pub(super) fn offerings(
         (shelf.shapes[at].key(offer), offer.price)
     };
     (kept.into_iter().map(key).collect(), types)
+}
+
+/// All offers of a type that would do.
+fn all_of(
+    shelf: &Shelf<'_>,
+    shape: usize,
+    rows: &[&Row],
+    sum: &[i64],
+) -> Vec<(OfferingKey, Price)> {
+    let mask = fitting(shelf, shape, rows, sum);
+    let own = &shelf.shapes[shape];
+    let offers = own.offers.iter().enumerate();
+    let offers = offers.filter(|(bit, _)| mask >> bit & 1 == 1);
+    let named = offers.map(|(_, offer)| (own.key(offer), offer.price));
+    named.collect()
 }
 
 /// Raises what is reserved to at least this capacity, if the ledger has as much.

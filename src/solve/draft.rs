@@ -165,7 +165,12 @@ impl<'o> Order<'o> {
     /// what was left over, each sized for the best use of itself alone.
     pub(super) fn merge_small(&self, draft: &mut Draft) {
         for _ in 0..MERGES_MAX.min(draft.claims.len().saturating_sub(1)) {
-            let mut order: Vec<usize> = (0..draft.claims.len()).collect();
+            // Those in a reservation cost nothing that could be saved.
+            let costs = |at: &usize| {
+                let shape = draft.claims[*at].shape;
+                self.shelf.shapes[shape].reservation.is_none()
+            };
+            let mut order: Vec<usize> = (0..draft.claims.len()).filter(costs).collect();
             let price = |at: &usize| draft.claims[*at].price;
             let by = |a: &usize, b: &usize| price(a).total_cmp(&price(b)).then(a.cmp(b));
             if order.len() > MERGE_MAX {

@@ -418,6 +418,7 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
             });
             self.packed.opened.extend(opened);
             self.packed.ledgers[shelf] = draft.ledger;
+            self.packed.share(shelf);
             *stock = draft.left;
             self.packed.cut_short |= draft.cut_short;
         }

@@ -55,7 +55,9 @@ impl<'p> Packer<'_, 'p, '_> {
             let mut ledger = self.packed.ledgers[shelf].clone();
             for at in 0..self.packed.opened.len() {
                 let opened = &self.packed.opened[at];
-                if opened.shelf != shelf || opened.gone {
+                let planned = opened.claim.shape;
+                let needs_none = || own.shapes[planned].reservation.is_some();
+                if opened.shelf != shelf || opened.gone || needs_none() {
                     continue;
                 }
                 let order = self.order(shelf, &[]);
@@ -168,6 +170,7 @@ impl<'p> Packer<'_, 'p, '_> {
                 let shapes = &ground.shelves[shelf].shapes;
                 self.packed.ledgers[shelf].release(&shapes[claim.shape].limited);
                 self.packed.ledgers[shelf].reserve(&shapes[joined.shape].limited, 1);
+                self.packed.share(shelf);
                 self.packed.opened[at].claim = joined;
                 self.packed.left[class] -= 1;
                 board.bind(kind, site, 1);

@@ -1,19 +1,19 @@
 //! What one pool can supply: instance types less their daemons, and who may have which offering.
 //! It must not know how pods are packed, nor what was launched.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::model::id::Zone;
-use crate::model::instance::{CapacityType, InstanceType, Offering, OfferingKey};
+use crate::model::instance::{InstanceType, Offering, OfferingKey};
 use crate::model::labels::{
-    CAPACITY_TYPE, INITIALIZED, Labels, NODE_CLASS, POOL, REGISTERED, ZONE, is_well_known,
+    INITIALIZED, Labels, NODE_CLASS, OF_OFFERINGS, POOL, REGISTERED, is_well_known,
 };
 use crate::model::pod::DaemonSet;
 use crate::model::pool::Pool;
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Incompatible, Operator, Requirement, Requirements};
+use crate::model::reservation::Reservation;
 use crate::model::taint::{Effect, Taint, repelling, untolerated};
 use crate::solve::problem::{Port, Problem, Wants, alternatives, clash};
 use crate::state::snapshot::Snapshot;
@@ -22,8 +22,13 @@ use crate::state::snapshot::Snapshot;
 /// region has 7 zones and 3 capacity types, which makes 21.
 const OFFERS_MAX: usize = 64;
 
-/// An instance type as a pool would use it.
-#[derive(Debug)]
+/// Reservations that are weighed, those of the first ids: each is one more limit to watch, and one
+/// more type to weigh.
+const RESERVATIONS_MAX: usize = 256;
+
+/// An instance type as a pool would use it. What of it is in a reservation is a shape of its own,
+/// so that all offers of a shape count towards the same limits.
+#[derive(Clone, Debug)]
 pub(super) struct Shape<'a> {
     /// The type.
     pub(super) instance_type: &'a InstanceType,
@@ -37,7 +42,10 @@ pub(super) struct Shape<'a> {
     pub(super) offers: Vec<&'a Offering>,
     /// What could be had but is held down.
     pub(super) held: Vec<&'a Offering>,
-    /// Its capacity in what the pool limits, in the order of the pool's limits.
+    /// The reservation that all its offers are in, by its place among the shelf's; or none.
+    pub(super) reservation: Option<usize>,
+    /// Its capacity in what the pool limits, in the order of the pool's limits; then, for every
+    /// reservation, how many of it an instance takes: one of its own.
     pub(super) capacity: Vec<i64>,
     /// What a claim that is planned as this type takes of the limits: more than its capacity where
     /// larger types have to be among those it may be launched as.
@@ -51,7 +59,9 @@ pub(super) struct Shelf<'a> {
     pub(super) pool: &'a Pool,
     /// What its nodes' labels may be.
     pub(super) side: Requirements,
-    /// The types it may use, by name.
+    /// Reservations with what is left of them, by id: the same for every shelf.
+    pub(super) reservations: Vec<Reservation>,
+    /// The types it may use, by name, what is not reserved first.
     pub(super) shapes: Vec<Shape<'a>>,
     /// All their offers by price, then zone, type and capacity type: the places of shape and offer.
     pub(super) by_price: Vec<(usize, usize)>,
@@ -94,30 +104,34 @@ impl<'a> Shelf<'a> {
         }
         let of_types = pick(&side, |key| !of_pool(key) && !of_offering(key));
         let daemons = daemons(pool, &side, &snapshot.daemon_sets);
+        let reservations = snapshot.reservations.values().take(RESERVATIONS_MAX);
+        let reservations: Vec<Reservation> = reservations.cloned().collect();
         let shape = |instance_type: &'a InstanceType| {
             let (carried, daemon_ports) = carried(instance_type, &daemons);
             let mut net = instance_type.allocatable.clone();
             net.subtract(&carried);
             let limits = &pool.limits.capacity;
             let amount = |(name, _): &(String, i64)| instance_type.capacity.get(name).max(0);
-            let mut shape = Shape {
+            let mut capacity: Vec<i64> = limits.iter().map(amount).collect();
+            capacity.resize(limits.len() + reservations.len(), 0);
+            let shape = Shape {
                 instance_type,
                 net: problem.axes.supply(&net),
                 daemons: carried,
                 daemon_ports,
                 offers: Vec::new(),
                 held: Vec::new(),
-                capacity: limits.iter().map(amount).collect(),
-                limited: limits.iter().map(amount).collect(),
+                reservation: None,
+                limited: capacity.clone(),
+                capacity,
             };
-            shape.stock(&side, snapshot, now);
-            shape
+            shape.stocked(&side, (snapshot, &reservations), now)
         };
         let shapes: Vec<Shape<'a>> = snapshot
             .catalog_of(&pool.name)
             .types()
             .filter(|it| it.requirements.intersects(&of_types).is_ok())
-            .map(shape)
+            .flat_map(shape)
             .collect();
         let defined = |shape: &Shape<'a>| shape.instance_type.requirements.iter();
         let keys = shapes.iter().flat_map(defined).map(|(key, _)| key);
@@ -126,6 +140,7 @@ impl<'a> Shelf<'a> {
             side,
             by_price: by_price(&shapes),
             keys: keys.collect(),
+            reservations,
             shapes,
         }
     }
@@ -153,10 +168,11 @@ impl<'a> Shelf<'a> {
     pub(super) fn row(&self, wants: &Wants<'_>, labels: &Requirements) -> Row {
         let of_types = pick(labels, |key| !of_pool(key) && !of_offering(key));
         let defined = pick(&of_types, |key| self.keys.contains(key));
+        let asks = Asks::of(labels);
         let masks: Vec<u64> = self
             .shapes
             .iter()
-            .map(|shape| shape.mask(wants, &defined, labels))
+            .map(|shape| shape.mask(wants, &defined, &asks))
             .collect();
         let open = of_types
             .iter()
@@ -199,14 +215,44 @@ impl<'a> Shelf<'a> {
 }
 
 impl<'a> Shape<'a> {
-    /// Fills in what can be had of what the pool wants.
-    fn stock(&mut self, side: &Requirements, snapshot: &Snapshot<'a>, now: Timestamp) {
-        let mut wanted: Vec<&'a Offering> = self
-            .instance_type
-            .offerings
-            .iter()
-            .filter(|offering| offering.available && sells(side, offering))
-            .collect();
+    /// The same with what can be had of what the pool wants: a shape for what is in no reservation,
+    /// then one for each reservation of the type.
+    fn stocked(
+        mut self,
+        side: &Requirements,
+        (snapshot, reservations): (&Snapshot<'a>, &[Reservation]),
+        now: Timestamp,
+    ) -> impl Iterator<Item = Self> {
+        let asks = Asks::of(side);
+        let mut plain: Vec<&'a Offering> = Vec::new();
+        let mut reserved: BTreeMap<usize, Vec<&'a Offering>> = BTreeMap::new();
+        let offerings = self.instance_type.offerings.iter();
+        for offering in offerings.filter(|own| own.available && asks.sells(own)) {
+            let Some(own) = &offering.reservation else {
+                plain.push(offering);
+                continue;
+            };
+            let place = reservations.binary_search_by(|other| other.id.cmp(&own.id));
+            if let Some(place) = place.ok().filter(|_| own.is_open(now)) {
+                reserved.entry(place).or_default().push(offering);
+            }
+        }
+        let first = self.capacity.len() - reservations.len();
+        let of = |(place, offers): (usize, Vec<&'a Offering>)| {
+            let mut own = self.clone();
+            own.reservation = Some(place);
+            own.capacity[first + place] = 1;
+            own.limited.clone_from(&own.capacity);
+            own.stock(offers, snapshot, now);
+            own
+        };
+        let reserved: Vec<Self> = reserved.into_iter().map(of).collect();
+        self.stock(plain, snapshot, now);
+        std::iter::once(self).chain(reserved)
+    }
+
+    /// Fills in what can be had of these offerings.
+    fn stock(&mut self, mut wanted: Vec<&'a Offering>, snapshot: &Snapshot<'a>, now: Timestamp) {
         wanted.sort_by_key(|offering| (offering.price, &offering.zone, offering.capacity_type));
         let (held, offers) = wanted
             .into_iter()
@@ -217,11 +263,7 @@ impl<'a> Shape<'a> {
 
     /// The full name of one of its offerings.
     pub(super) fn key(&self, offering: &Offering) -> OfferingKey {
-        OfferingKey {
-            instance_type: self.instance_type.name.clone(),
-            zone: offering.zone.clone(),
-            capacity_type: offering.capacity_type,
-        }
+        offering.key(&self.instance_type.name)
     }
 
     /// Whether its labels can be as wanted; `of_types` is what [`of_types`] leaves of that.
@@ -229,7 +271,7 @@ impl<'a> Shape<'a> {
         self.instance_type.requirements.intersects(of_types)
     }
 
-    fn mask(&self, wants: &Wants<'_>, of_types: &Requirements, labels: &Requirements) -> u64 {
+    fn mask(&self, wants: &Wants<'_>, of_types: &Requirements, asks: &Asks<'_>) -> u64 {
         if self
             .instance_type
             .requirements
@@ -239,7 +281,7 @@ impl<'a> Shape<'a> {
         {
             return 0;
         }
-        let bit = |(at, offering): (usize, &&Offering)| u64::from(sells(labels, offering)) << at;
+        let bit = |(at, offering): (usize, &&Offering)| u64::from(asks.sells(offering)) << at;
         self.offers
             .iter()
             .enumerate()
@@ -277,15 +319,27 @@ fn by_price(shapes: &[Shape<'_>]) -> Vec<(usize, usize)> {
     all
 }
 
+/// What is asked of the labels that an offering decides.
+struct Asks<'l> {
+    all: Vec<(&'static str, &'l Requirement)>,
+}
+
+impl<'l> Asks<'l> {
+    fn of(labels: &'l Requirements) -> Self {
+        let all = OF_OFFERINGS.into_iter();
+        let all = all.filter_map(|key| Some((key, labels.get(key)?)));
+        Self { all: all.collect() }
+    }
+
+    fn sells(&self, offering: &Offering) -> bool {
+        let mut all = self.all.iter();
+        all.all(|(key, wanted)| wanted.suits(offering.label(key)))
+    }
+}
+
 /// Whether an offering is where and how these labels want it.
 pub(super) fn sells(labels: &Requirements, offering: &Offering) -> bool {
-    let Offering {
-        zone: Zone(zone),
-        capacity_type,
-        ..
-    } = offering;
-    let has = |key: &str, value: &str| labels.get(key).is_none_or(|own| own.has(value));
-    has(ZONE, zone) && has(CAPACITY_TYPE, CapacityType::as_str(*capacity_type))
+    Asks::of(labels).sells(offering)
 }
 
 /// Labels that a pool gives to its nodes, whatever their type.
@@ -295,7 +349,7 @@ fn of_pool(key: &str) -> bool {
 
 /// Labels that the offering decides.
 fn of_offering(key: &str) -> bool {
-    matches!(key, ZONE | CAPACITY_TYPE)
+    OF_OFFERINGS.contains(&key)
 }
 
 fn is_decided(requirement: &Requirement) -> bool {

@@ -125,7 +125,7 @@ pub(super) fn widen(shelf: &mut Shelf<'_>, policy: MinValuesPolicy) {
             if variety.is_enough(&seen) {
                 break;
             }
-            if as_large && variety.see(own, *other, &mut seen) {
+            if as_large && shape.reservation.is_none() && variety.see(own, *other, &mut seen) {
                 for (own, more) in limited.iter_mut().zip(&shape.capacity) {
                     *own = (*own).max(*more);
                 }
@@ -135,6 +135,9 @@ pub(super) fn widen(shelf: &mut Shelf<'_>, policy: MinValuesPolicy) {
     };
     let limited: Vec<Vec<i64>> = (0..own.shapes.len()).map(wide).collect();
     for (shape, limited) in shelf.shapes.iter_mut().zip(limited) {
-        shape.limited = limited;
+        // What is reserved is there: no other type has to be launched in its place.
+        if shape.reservation.is_none() {
+            shape.limited = limited;
+        }
     }
 }

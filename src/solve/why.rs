@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::model::labels::{CAPACITY_TYPE, NODE_NAME, ZONE, restriction};
+use crate::model::labels::{NODE_NAME, OF_OFFERINGS, restriction};
 use crate::model::requirement::Requirements;
 use crate::solve::axes::times;
 use crate::solve::board::Board;
@@ -28,6 +28,9 @@ const STEPS_MAX: u64 = 100_000_000;
 
 /// Steps that holding the labels of a type against those wanted takes; its resources take one.
 const LABEL_STEPS: u64 = 16;
+
+/// Reservations that are told of one pod.
+const RESERVATIONS_TOLD: usize = 3;
 
 /// A no of one pool.
 type Answer = (Code, Miss);
@@ -199,7 +202,7 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
         let allowed = |shape: &usize| ledger.copies(&shelf.shapes[*shape].limited) > 0;
         let would_do: Vec<usize> = sold.iter().copied().filter(allowed).collect();
         if would_do.is_empty() {
-            return (Code::Limit, unlimited(shelf, &sold, ledger));
+            return unlimited(shelf, &sold, ledger);
         }
         if let Some((key, least, count)) =
             self.varieties[at].shortage(shelf, would_do.iter().copied())
@@ -234,7 +237,7 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
             };
             return (Code::HeldDown, miss);
         }
-        let wanted = [ZONE, CAPACITY_TYPE].into_iter().filter_map(|key| {
+        let wanted = OF_OFFERINGS.into_iter().filter_map(|key| {
             let wanted = labels.get(key).or_else(|| shelf.side.get(key))?;
             Some(part(format_args!("{key} {wanted}")))
         });
@@ -444,22 +447,46 @@ fn unfit(problem: &Problem<'_>, shelf: &Shelf<'_>, suited: &Suited, demand: &[i6
     }
 }
 
-/// Which limit is in the way of the type that takes least of it.
-fn unlimited(shelf: &Shelf<'_>, sold: &[usize], ledger: &Ledger) -> Miss {
+/// Which limit is in the way of the type that takes least of it, or else which reservations have
+/// nothing left.
+fn unlimited(shelf: &Shelf<'_>, sold: &[usize], ledger: &Ledger) -> Answer {
     let short = |shape: &usize| {
         let (at, left) = ledger.shortage(&shelf.shapes[*shape].limited)?;
         Some((at, shelf.shapes[*shape].limited[at], left, *shape))
     };
     let Some((at, least, left, shape)) = sold.iter().filter_map(short).min() else {
         let limit = shelf.pool.limits.nodes.unwrap_or(0);
-        return Miss::Nodes { limit };
+        return (Code::Limit, Miss::Nodes { limit });
     };
-    let (name, limit) = shelf.pool.limits.capacity[at].clone();
-    Miss::Limit {
+    let Some((name, limit)) = shelf.pool.limits.capacity.get(at).cloned() else {
+        return (Code::Reservation, Miss::told(&used_up(shelf, sold)));
+    };
+    let miss = Miss::Limit {
         name,
         limit,
         left,
         least,
         smallest: shelf.shapes[shape].instance_type.name.clone(),
+    };
+    (Code::Limit, miss)
+}
+
+/// The reservations of these types, which have nothing left.
+fn used_up(shelf: &Shelf<'_>, sold: &[usize]) -> String {
+    let places = sold.iter().filter_map(|at| shelf.shapes[*at].reservation);
+    let mut places: Vec<usize> = places.collect();
+    places.sort_unstable();
+    places.dedup();
+    let told = places.iter().take(RESERVATIONS_TOLD).map(|place| {
+        let own = &shelf.reservations[*place];
+        format!(
+            "reservation {} has 0 of {} instances left",
+            own.id, own.total
+        )
+    });
+    let mut told: Vec<String> = told.collect();
+    if places.len() > told.len() {
+        told.push(format!("so have {} others", places.len() - told.len()));
     }
+    told.join(", ")
 }

@@ -59,20 +59,26 @@ pub(super) fn front(order: &Order<'_>, lane: usize, ledger: &Ledger) -> Vec<usiz
             kept.push(at);
         }
     }
-    thinned(order, kept)
+    // What is reserved is cheap whatever its size, and gone when it is used up.
+    let is_reserved = |at: &usize| shapes[*at].reservation.is_some();
+    let (reserved, bought): (Vec<usize>, Vec<usize>) = kept.into_iter().partition(is_reserved);
+    let mut all = thinned(order, bought);
+    all.extend(reserved);
+    all
 }
 
 /// Whether enough other types would do for whatever fits a type.
 fn is_varied(order: &Order<'_>, lane: usize, shape: usize, ledger: &Ledger) -> bool {
-    if order.variety.is_empty() {
+    let shapes = &order.shelf.shapes;
+    if order.variety.is_empty() || shapes[shape].reservation.is_some() {
         return true;
     }
-    let shapes = &order.shelf.shapes;
     let masks = &order.rows[lane].masks;
     let own = shapes[shape].net.as_deref().unwrap_or_default();
     let as_large = |other: &usize| {
         let net = shapes[*other].net.as_deref().unwrap_or_default();
         masks[*other] != 0
+            && shapes[*other].reservation.is_none()
             && net.iter().zip(own).all(|(net, own)| net >= own)
             && net.len() == own.len()
             && ledger.copies(&shapes[*other].limited) > 0
@@ -126,7 +132,9 @@ fn thinned(order: &Order<'_>, shapes: Vec<usize>) -> Vec<usize> {
 }
 
 /// The least that one pod of a lot can cost as one of many. Zero where it fits nowhere. Where
-/// hosts are made for the sake of pods that share none, such a pod costs a host.
+/// hosts are made for the sake of pods that share none, such a pod costs a host. What is reserved
+/// costs next to nothing for some and says nothing about the others: it counts only for pods that
+/// nothing else would do for.
 pub(super) fn worth_of(
     order: &Order<'_>,
     fronts: &BTreeMap<usize, Vec<usize>>,
@@ -144,6 +152,10 @@ pub(super) fn worth_of(
         let share = (of.price(order.rows[own.row].masks[shape])? + order.node_cost) / count as f64;
         (count > 0).then_some(share.max(LEAST))
     };
-    let least = fronts[&own.row].iter().filter_map(|at| share(*at));
-    least.min_by(f64::total_cmp).unwrap_or(0.0)
+    let least = |reserved: bool| {
+        let is_wanted = |at: &&usize| order.shelf.shapes[**at].reservation.is_some() == reserved;
+        let all = fronts[&own.row].iter().filter(is_wanted);
+        all.filter_map(|at| share(*at)).min_by(f64::total_cmp)
+    };
+    least(false).or_else(|| least(true)).unwrap_or(0.0)
 }

@@ -7,10 +7,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::claim::{ClaimRecord, NotAClaim, Phase};
 use crate::model::cluster::Cluster;
-use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey};
+use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey, ReservationId};
 use crate::model::instance::{Instance, InstanceState, OfferingKey};
 use crate::model::labels::Labels;
 use crate::model::pool::Reason;
+use crate::model::reservation::Reservation;
 
 /// One promised node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +65,24 @@ impl Claim {
                 .instance
                 .as_ref()
                 .is_some_and(|own| own.state == InstanceState::Terminated)
+    }
+
+    /// The reservation it holds one of: that of its instance or, before there is one, that of its
+    /// offerings, which are all of one reservation or of none.
+    pub fn reservation(&self) -> Option<&ReservationId> {
+        let launched = self.instance.as_ref().map(|own| &own.offering);
+        let offering = launched.or_else(|| self.offerings.first())?;
+        offering.reservation.as_ref()
+    }
+
+    /// Whether it holds one of its reservation that the provider did not take off when it counted:
+    /// it is about to be launched, or was launched about then or later.
+    fn is_uncounted(&self, counted: Option<Timestamp>) -> bool {
+        let Some(instance) = &self.instance else {
+            return true;
+        };
+        let later = |at: Timestamp| at.duration_since(instance.launched) < LISTING_LAG;
+        instance.state != InstanceState::Terminated && counted.is_none_or(later)
     }
 
     /// Whether pods may be planned onto it.
@@ -165,6 +184,25 @@ impl Ledger {
         self.by_instance.insert(instance.id.clone(), id.clone());
         claim.instance = Some(instance);
         (claim.missing_since, claim.missing_confirmed) = (None, false);
+    }
+
+    /// What is left of reservations, by id, less what our claims hold that was not counted.
+    pub fn left_of(
+        &self,
+        reservations: &BTreeMap<ReservationId, Reservation>,
+    ) -> BTreeMap<ReservationId, Reservation> {
+        let mut left = reservations.clone();
+        if left.is_empty() {
+            return left;
+        }
+        for claim in self.claims.values() {
+            if let Some(own) = claim.reservation().and_then(|id| left.get_mut(id))
+                && claim.is_uncounted(own.counted)
+            {
+                own.left = own.left.saturating_sub(1);
+            }
+        }
+        left
     }
 
     /// Nothing was done from `from` to `now`: no claim is held to have waited meanwhile.

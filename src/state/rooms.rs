@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::model::id::{NodeName, PodKey};
 use crate::model::instance::{InstanceType, OfferingKey};
 use crate::model::labels::{
-    ATTACHABLE, CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, POOL, REGISTERED, ZONE,
+    ATTACHABLE, CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, POOL, REGISTERED, RESERVATION_ID, ZONE,
 };
 use crate::model::node::Node;
 use crate::model::pod::{DaemonSet, Pod};
@@ -277,6 +277,9 @@ fn claim_labels(pool: &Pool, offerings: &[OfferingKey], types: &[&InstanceType])
     ] {
         labels.add(key, Requirement::is_in(offerings.iter().map(of)));
     }
+    if let Some(id) = offerings.first().and_then(|it| it.reservation.as_ref()) {
+        labels.add(RESERVATION_ID, Requirement::is_in([id.as_str()]));
+    }
     if let [only] = types {
         labels.add(INSTANCE_TYPE, Requirement::is_in([only.name.as_str()]));
     }
@@ -396,11 +399,7 @@ mod tests {
             let (at, offering) = types
                 .find_map(|it| Some((it, it.offerings.first()?)))
                 .expect("something is sold");
-            own.offerings = vec![crate::model::instance::OfferingKey {
-                instance_type: at.name.clone(),
-                zone: offering.zone.clone(),
-                capacity_type: offering.capacity_type,
-            }];
+            own.offerings = vec![offering.key(&at.name)];
             state.ledger.insert(own);
             let snapshot = state.snapshot(NOW);
             assert_eq!(snapshot.rooms.len(), rooms, "{leaving:?}");

@@ -81,6 +81,7 @@ pub(super) fn claim(id: &str, node: Option<&str>, phase: Phase) -> Claim {
             instance_type: "none".into(),
             zone: "zone".into(),
             capacity_type: CapacityType::OnDemand,
+            reservation: None,
         },
         state: InstanceState::Running,
         launched: NOW,

@@ -11,12 +11,13 @@ use crate::catalog::Catalog;
 use crate::catalog::overlay::PoolCatalogs;
 use crate::model::affinity::PodTerm;
 use crate::model::cluster::Cluster;
-use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
+use crate::model::id::{ClaimId, NodeName, PodKey, PoolName, ReservationId};
 use crate::model::instance::Price;
 use crate::model::labels::Labels;
 use crate::model::pod::{DaemonSet, Pod};
 use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
+use crate::model::reservation::Reservation;
 use crate::model::taint::Taint;
 use crate::state::holds::Holds;
 use crate::state::selectors::Selectors;
@@ -133,6 +134,8 @@ pub struct Snapshot<'a> {
     /// Namespace and name of the gangs that pending pods are of, and how many of their pods are
     /// bound and stay.
     pub gangs: BTreeMap<(&'a str, &'a str), usize>,
+    /// Reservations, with what is left of each when all that was given out is taken off.
+    pub reservations: BTreeMap<ReservationId, Reservation>,
 }
 
 impl<'a> Snapshot<'a> {

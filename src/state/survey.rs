@@ -6,16 +6,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use crate::model::claim::Phase;
-use crate::model::id::{PodKey, PoolName};
+use crate::model::id::{PodKey, PoolName, ReservationId};
 use crate::model::instance::{CapacityType, OfferingKey, Price};
 use crate::model::labels::{
     CAPACITY_TYPE, DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, INITIALIZED_AT, INSTANCE_TYPE, Labels,
-    MANAGED_BY, NODE_CLASS, POOL, ZONE,
+    MANAGED_BY, NODE_CLASS, POOL, RESERVATION_ID, ZONE,
 };
 use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::pool::Pool;
 use crate::model::quantity::Resources;
+use crate::model::reservation::Reservation;
 use crate::state::State;
 use crate::state::ledger::Claim;
 use crate::state::rooms::offering_of;
@@ -57,6 +58,7 @@ impl State {
             daemon_sets: self.objects.daemons().collect(),
             usage: self.usage(),
             gangs,
+            reservations: self.reservations(),
         }
     }
 
@@ -119,6 +121,22 @@ impl State {
             own.capacity.add(&node.capacity);
         }
         usage
+    }
+
+    /// Reservations, with what was given out of them taken off. Offline, whoever wrote the catalog
+    /// down counted no instances: every node of ours is taken off.
+    fn reservations(&self) -> BTreeMap<ReservationId, Reservation> {
+        let mut left = self.ledger.left_of(self.catalog.reservations());
+        if left.is_empty() {
+            return left;
+        }
+        for node in self.claimless_nodes() {
+            let id = node.labels.get(RESERVATION_ID);
+            if let Some(own) = id.and_then(|id| left.get_mut(id.as_str())) {
+                own.left = own.left.saturating_sub(u32::from(own.counted.is_none()));
+            }
+        }
+        left
     }
 
     /// Offline, nodes of our pools stand for their claims.
@@ -227,6 +245,7 @@ impl State {
                 instance_type: label(INSTANCE_TYPE)?.into(),
                 zone: label(ZONE)?.into(),
                 capacity_type: CapacityType::parse(label(CAPACITY_TYPE)?)?,
+                reservation: label(RESERVATION_ID).map(Into::into),
             })
         };
         let key = claim.and_then(offering_of).cloned().or_else(from_labels)?;

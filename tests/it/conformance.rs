@@ -32,6 +32,8 @@ mod affinity;
 
 mod launch;
 
+mod reservations;
+
 #[cfg(feature = "shell")]
 mod manifests;
 

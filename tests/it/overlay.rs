@@ -124,6 +124,7 @@ fn claim(node: Option<&str>) -> Claim {
         instance_type: TYPES[0].into(),
         zone: "us-east-1a".into(),
         capacity_type: CapacityType::OnDemand,
+        reservation: None,
     };
     let Some(node) = node else {
         claim.offerings = vec![offering];

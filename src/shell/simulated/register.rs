@@ -124,6 +124,7 @@ mod tests {
                 instance_type: "m7i.large".into(),
                 zone: "us-east-1a".into(),
                 capacity_type: CapacityType::Spot,
+                reservation: None,
             },
             state: InstanceState::Running,
             launched: Timestamp::UNIX_EPOCH,

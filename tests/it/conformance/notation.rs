@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use outrigger::model::affinity::{PodTerm, Preferred, Spread};
 use outrigger::model::id::ObjectKey;
 use outrigger::model::labels::{
-    ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, OS, POOL, REGION, ZONE,
+    ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, OS, POOL, REGION, RESERVATION_ID,
+    RESERVATION_TYPE, ZONE,
 };
 use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::quantity::Resources;
@@ -27,6 +28,8 @@ pub(super) fn key_of(short: &str) -> &str {
         "bought" => CAPACITY_TYPE,
         "pool" => POOL,
         "host" => HOSTNAME,
+        "reservation" => RESERVATION_ID,
+        "reserved-as" => RESERVATION_TYPE,
         // Labels of the provider: one that all types have, one that counts, one that few have.
         "size" => "karpenter.k8s.aws/instance-size",
         "integer" => "karpenter.k8s.aws/instance-cpu",

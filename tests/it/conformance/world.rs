@@ -13,7 +13,8 @@ use outrigger::model::instance::{
     CapacityType, Instance, InstanceState, InstanceType, Offering, OfferingKey, Price,
 };
 use outrigger::model::labels::{
-    ARCH, CAPACITY_TYPE, HOSTNAME, INITIALIZED, INSTANCE_TYPE, Labels, OS, POOL, REGISTERED, ZONE,
+    ARCH, CAPACITY_TYPE, HOSTNAME, INITIALIZED, INSTANCE_TYPE, Labels, OF_OFFERINGS, OS, POOL,
+    REGISTERED, ZONE,
 };
 use outrigger::model::node::Node;
 use outrigger::model::object::Object;
@@ -133,6 +134,7 @@ impl Shape {
             capacity_type,
             price: Price::new(self.price()).expect("a price"),
             available: true,
+            reservation: None,
         }
     }
 
@@ -292,6 +294,7 @@ impl World {
             instance_type: instance_type.into(),
             zone: zone.into(),
             capacity_type,
+            reservation: None,
         };
         self.make(pool, key, Labels::new(), Phase::Initialized)
     }
@@ -439,7 +442,7 @@ impl World {
             let it = self.state.catalog.get(offering.instance_type.as_str());
             let own = it.expect("a type").requirements.iter();
             types.insert(offering.instance_type.to_string());
-            for (key, own) in own.filter(|(key, _)| !matches!(*key, ZONE | CAPACITY_TYPE)) {
+            for (key, own) in own.filter(|(key, _)| !OF_OFFERINGS.contains(key)) {
                 let value = own.values().filter(|values| values.len() == 1);
                 // A type that lacks a label others have leaves it open.
                 add(

@@ -100,6 +100,7 @@ fn a_pool_says_why_not() {
             instance_type: it.name.clone(),
             zone: "a".into(),
             capacity_type: CapacityType::OnDemand,
+            reservation: None,
         };
         world.holds.hold(key, NOW + SignedDuration::from_mins(3));
     }

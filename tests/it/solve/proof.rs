@@ -140,6 +140,7 @@ impl Plan<'_> {
                 instance_type: (*it).into(),
                 zone: (*zone).into(),
                 capacity_type: *capacity_type,
+                reservation: None,
             };
             let price = self.world.catalog.offering(&key).map(|own| own.price);
             (key, price.unwrap_or_default())

@@ -357,6 +357,7 @@ fn hold(world: &mut World, at: usize, zone: &str) {
         instance_type: it.expect("a type").name.clone(),
         zone: zone.into(),
         capacity_type: CapacityType::OnDemand,
+        reservation: None,
     };
     world.holds.hold(key, NOW + SignedDuration::from_secs(1));
 }

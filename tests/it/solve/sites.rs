@@ -258,6 +258,7 @@ pub(crate) fn fresh(world: &World) -> Vec<Fresh<'_>> {
                     instance_type: it.name.clone(),
                     zone: offering.zone.clone(),
                     capacity_type: offering.capacity_type,
+                    reservation: None,
                 };
                 let Ok(variant) = of_offering(world, pool, &key, more, name) else {
                     continue;

@@ -83,6 +83,7 @@ impl World {
             daemon_sets: self.daemons.iter().collect(),
             usage: self.usage.clone(),
             gangs: self.gangs(),
+            reservations: self.catalog.reservations().clone(),
         }
     }
 
@@ -171,6 +172,7 @@ pub(crate) fn kwok_like(arch: &str, cpus: &[i64], zones: &[&str]) -> Vec<Instanc
             capacity_type,
             price: Price::new(price * share).expect("a price"),
             available: true,
+            reservation: None,
         };
         let offerings = sold
             .iter()

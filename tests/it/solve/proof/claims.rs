@@ -159,6 +159,7 @@ fn offerings_can_be_had_and_are_quoted_in_order() {
         instance_type: SMALL.0.into(),
         zone: SMALL.1.into(),
         capacity_type: SMALL.2,
+        reservation: None,
     };
     world.holds.hold(held, NOW + SignedDuration::from_secs(1));
     both(&world).refused("cannot be had");

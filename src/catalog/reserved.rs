@@ -1,0 +1,75 @@
+//! Reservations as offerings of the types they are for.
+//! It must not know who may use a reservation, nor how much of it was given out since.
+
+use std::collections::BTreeMap;
+
+use crate::catalog::{Catalog, ec2, hardware};
+use crate::model::id::{ReservationId, TypeName, Zone};
+use crate::model::instance::{CapacityType, InstanceType, Offering, Price, RESERVED_SHARE};
+use crate::model::labels::OF_OFFERINGS;
+use crate::model::requirement::Requirements;
+use crate::model::reservation::Reservation;
+
+impl Catalog {
+    /// The same with these reservations, each of a type in a zone, in place of those it had. Those
+    /// of types it does not have are left out.
+    #[must_use]
+    pub fn with_reservations(
+        &self,
+        reservations: impl IntoIterator<Item = (TypeName, Zone, Reservation)>,
+    ) -> Self {
+        let mut by_type: BTreeMap<TypeName, Vec<(Zone, Reservation)>> = BTreeMap::new();
+        for (of, zone, reservation) in reservations {
+            by_type.entry(of).or_default().push((zone, reservation));
+        }
+        let changed = self.types().filter_map(|it| {
+            let own = by_type.remove(&it.name).unwrap_or_default();
+            let has = it.offerings.iter().any(|it| it.reservation.is_some());
+            (has || !own.is_empty()).then(|| reserved(it, own))
+        });
+        let changed: Vec<InstanceType> = changed.collect();
+        self.with(changed)
+    }
+}
+
+fn reserved(plain: &InstanceType, reservations: Vec<(Zone, Reservation)>) -> InstanceType {
+    let mut own = plain.clone();
+    own.offerings
+        .retain(|offering| offering.reservation.is_none());
+    let offered = reservations.into_iter().map(|(zone, reservation)| {
+        let list = own.offerings.iter().find(|offering| {
+            offering.zone == zone && offering.capacity_type == CapacityType::OnDemand
+        });
+        let list = list.map_or(0.0, |offering| offering.price.usd_per_h());
+        Offering {
+            zone,
+            capacity_type: CapacityType::Reserved,
+            price: Price::new(list / RESERVED_SHARE).unwrap_or_default(),
+            available: true,
+            reservation: Some(reservation),
+        }
+    });
+    let offered: Vec<Offering> = offered.collect();
+    own.offerings.extend(offered);
+    ec2::sort(&mut own.offerings);
+    let of_type = |(key, _): &(&str, _)| !OF_OFFERINGS.contains(key);
+    let kept = own.requirements.iter().filter(of_type);
+    let mut requirements: Requirements = kept.map(|(key, own)| (key, own.clone())).collect();
+    hardware::complete(&mut requirements, &own.offerings);
+    own.requirements = requirements;
+    own
+}
+
+/// Every reservation of a catalog.
+pub(super) fn all(catalog: &Catalog) -> BTreeMap<ReservationId, Reservation> {
+    let mut all: BTreeMap<ReservationId, Reservation> = BTreeMap::new();
+    let offerings = catalog.types().flat_map(|it| &it.offerings);
+    for own in offerings.filter_map(|offering| offering.reservation.as_ref()) {
+        match all.get_mut(&own.id) {
+            Some(known) if known.left <= own.left => {}
+            Some(known) => known.clone_from(own),
+            None => drop(all.insert(own.id.clone(), own.clone())),
+        }
+    }
+    all
+}

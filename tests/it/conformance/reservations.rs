@@ -1,0 +1,488 @@
+//! Capacity that is reserved: it is used first, counted exactly, and never given out twice.
+//! It must not know how prices are compared.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use outrigger::model::claim::Phase;
+use outrigger::model::id::ReservationId;
+use outrigger::model::instance::{CapacityType, InstanceState, OfferingKey};
+use outrigger::model::pod::Pod;
+use outrigger::model::reservation::{Reservation, ReservationKind};
+use outrigger::plan;
+use outrigger::plan::audit::audit;
+use outrigger::solve::{Code, NewClaim};
+
+use super::judge::{Case, judge};
+use super::notation::{With, pod, pods, read, term};
+use super::world::{Check, Plan, World, ensure};
+
+/// Reservations of a type for so many instances, in the first zone.
+fn world(reservations: &[(&str, &str, u32)]) -> World {
+    let mut world = World::new();
+    let all = reservations.iter();
+    stock(
+        &mut world,
+        all.map(|(of, id, total)| (*of, Reservation::new(id, *total))),
+    );
+    world
+}
+
+fn stock<'r>(world: &mut World, all: impl Iterator<Item = (&'r str, Reservation)>) {
+    let all = all.map(|(of, own)| (of.into(), "z1".into(), own));
+    let catalog = world.state.catalog.with_reservations(all);
+    world.state.catalog = Arc::new(catalog);
+}
+
+/// One large pod a node of four cores.
+fn large(name: &str) -> Pod {
+    pod(name).cpu(3000).select("arch", "amd64")
+}
+
+/// The same, which wants what is reserved and nothing else.
+fn reserved(name: &str) -> Pod {
+    large(name).select("bought", "reserved")
+}
+
+/// What is left of a reservation.
+fn left(world: &World, id: &str) -> u32 {
+    let snapshot = world.state.snapshot(world.now);
+    snapshot.reservations[id].left
+}
+
+fn leaves(world: &World, expect: &[(&str, u32)]) -> Check {
+    for (id, count) in expect {
+        let own = left(world, id);
+        ensure(own == *count, || {
+            format!("{own} are left of {id}, not {count}")
+        })?;
+    }
+    Ok(())
+}
+
+/// How many new nodes are bought how: reservations by their ids, the rest by capacity type.
+fn bought(plan: &Plan) -> BTreeMap<String, usize> {
+    let way = |claim: &NewClaim| match claim.reservation() {
+        Some(id) => id.to_string(),
+        None => claim.offerings[0].0.capacity_type.as_str().to_owned(),
+    };
+    let mut all = BTreeMap::new();
+    for claim in &plan.solution.claims {
+        *all.entry(way(claim)).or_insert(0) += 1;
+    }
+    all
+}
+
+fn buys(plan: &Plan, expect: &[(&str, usize)]) -> Check {
+    let own = bought(plan);
+    let wanted = expect
+        .iter()
+        .map(|(way, count)| ((*way).to_owned(), *count));
+    let wanted: BTreeMap<String, usize> = wanted.collect();
+    ensure(own == wanted, || format!("{own:?}, not {wanted:?}"))
+}
+
+/// Ends the node of a pod for good, as if it had drained.
+fn end(world: &mut World, pod: &str) {
+    let claim = world.node_with(pod).expect("a node").name.to_string();
+    world.remove(pod);
+    forget(world, &claim);
+}
+
+/// Claims, instances and nodes have the same names here.
+fn forget(world: &mut World, claim: &str) {
+    let kind = outrigger::model::object::Kind::Node;
+    let key = outrigger::model::id::ObjectKey::new("", claim);
+    world.state.objects.delete(kind, &key, world.now);
+    world.state.ledger.remove(&claim.into());
+}
+
+/// A plan of one pod's claim, launched so often, as the audit leaves it.
+fn audited(world: &World, change: impl Fn(&mut NewClaim), copies: usize) -> (usize, Vec<String>) {
+    let snapshot = world.state.snapshot(world.now);
+    let mut made = plan::provision(&snapshot, world.now);
+    let claim = made.launches.first().expect("a claim").clone();
+    let copy = |at| {
+        let mut claim = claim.clone();
+        claim.pods = vec![pod(&format!("copy-{at}")).key];
+        change(&mut claim);
+        claim
+    };
+    made.launches = (0..copies).map(copy).collect();
+    let made = audit(made, &snapshot);
+    (made.launches.len(), made.findings)
+}
+
+const COUNTED: &[Case] = &[
+    ("reservations:109", || {
+        let mut world = world(&[("default", "cr-1", 1)]);
+        let plan = world.add([reserved("p")]).plan();
+        buys(&plan, &[("cr-1", 1)])?;
+        plan.has("p", "reservation", "cr-1")?;
+        plan.has("p", "reserved-as", "default")
+    }),
+    ("reservations:114", || {
+        let mut world = world(&[("default", "cr-1", 1)]);
+        let small = pods(3, &pod("p").cpu(1000).select("bought", "reserved"));
+        let plan = world.add(small).plan();
+        plan.together(&["p00", "p01", "p02"])?;
+        buys(&plan, &[("cr-1", 1)])
+    }),
+    ("reservations:124", || {
+        let mut world = world(&[("default", "cr-1", 1)]);
+        let plan = world.add([reserved("a"), reserved("b")]).plan();
+        plan.places(1)?;
+        let words = "reservation cr-1 has 0 of 1 instances left";
+        plan.refused("b", Code::Reservation, words)
+    }),
+    ("reservations:134", || {
+        let mut world = world(&[("default", "cr-1", 1)]);
+        world.add([pod("a").cpu(1000)]).settle();
+        leaves(&world, &[("cr-1", 0)])?;
+        let node = world.node_with("a").expect("a node").name.to_string();
+        let plan = world
+            .add([pod("b").cpu(1000).select("reservation", "cr-1")])
+            .plan();
+        plan.on("b", &node)
+    }),
+    // There is no such fault: who asks for what nobody has is told so.
+    ("reservations:144", || {
+        let mut world = world(&[("default", "cr-1", 1)]);
+        let plan = world.add([large("p").select("reservation", "cr-2")]).plan();
+        plan.refused("p", Code::Offering, "capacity-reservation-id in [cr-2]")
+    }),
+    ("reservations:162", || {
+        let mut world = world(&[("default", "cr-1", 3)]);
+        world.add([large("p")]).settle();
+        leaves(&world, &[("cr-1", 2)])
+    }),
+    ("reservations:168", || {
+        for phase in [
+            Phase::Planned,
+            Phase::Launched,
+            Phase::Registered,
+            Phase::Initialized,
+        ] {
+            let mut world = world(&[("default", "cr-1", 3)]);
+            world.add([large("p")]).settle_as(phase);
+            leaves(&world, &[("cr-1", 2)])?;
+            let plan = world.plan();
+            buys(&plan, &[]).map_err(|why| format!("{phase:?}: {why}"))?;
+        }
+        Ok(())
+    }),
+    ("reservations:178", || {
+        let mut world = world(&[("default", "cr-1", 2)]);
+        for (pod, count) in [("a", 1), ("b", 0), ("c", 0)] {
+            world.add([large(pod)]).settle();
+            leaves(&world, &[("cr-1", count)])?;
+        }
+        world
+            .node_with("c")
+            .map_or(Err("c runs".to_owned()), |node| {
+                let way = &node.labels["karpenter.sh/capacity-type"];
+                ensure(way != "reserved", || format!("c runs on {way}"))
+            })
+    }),
+    ("reservations:191", || {
+        let mut world = world(&[("default", "cr-1", 1), ("arm", "cr-2", 1)]);
+        let arm = pod("b").cpu(12_000).select("arch", "arm64");
+        world.add([large("a"), arm]).settle();
+        leaves(&world, &[("cr-1", 0), ("cr-2", 0)])
+    }),
+    ("reservations:199", || {
+        let mut world = world(&[("default", "cr-1", 1), ("default", "cr-2", 1)]);
+        world.add([large("a")]).settle();
+        let plan = world.add([large("b"), large("c")]).settle();
+        leaves(&world, &[("cr-1", 0), ("cr-2", 0)])?;
+        plan.makes(2)
+    }),
+    ("reservations:216", || {
+        let mut world = world(&[("default", "cr-1", 2)]);
+        world.add([large("p")]);
+        let (left, findings) = audited(&world, |_| {}, 3);
+        let told = "a claim of pool default was dropped: reservation cr-1 has 2 left";
+        ensure(left == 2 && findings == [told], || {
+            format!("{left}: {findings:?}")
+        })
+    }),
+    ("reservations:228", || {
+        let mut world = world(&[("default", "cr-1", 2)]);
+        world.add([large("p")]);
+        let unknown = |claim: &mut NewClaim| {
+            claim.offerings[0].0.reservation = Some("cr-2".into());
+        };
+        let mixed = |claim: &mut NewClaim| {
+            let (key, price) = claim.offerings[0].clone();
+            let other = OfferingKey {
+                capacity_type: CapacityType::OnDemand,
+                reservation: None,
+                ..key
+            };
+            claim.offerings.push((other, price));
+        };
+        let (left, findings) = audited(&world, unknown, 1);
+        ensure(left == 0 && findings[0].contains("there is no"), || {
+            format!("{findings:?}")
+        })?;
+        let (left, findings) = audited(&world, mixed, 1);
+        ensure(left == 0 && findings[0].contains("mixes"), || {
+            format!("{findings:?}")
+        })
+    }),
+];
+
+const GIVEN_BACK: &[Case] = &[
+    ("reservations:246", || {
+        let mut world = world(&[("default", "cr-1", 2)]);
+        world.add([large("p")]).settle();
+        leaves(&world, &[("cr-1", 1)])?;
+        end(&mut world, "p");
+        leaves(&world, &[("cr-1", 2)])
+    }),
+    ("reservations:256", || {
+        let mut world = world(&[("default", "cr-1", 1)]);
+        world.add([large("a")]).settle();
+        world.add([large("b").select("bought", "spot")]).settle();
+        end(&mut world, "b");
+        leaves(&world, &[("cr-1", 0)])
+    }),
+    ("reservations:263", || {
+        let mut world = world(&[("default", "cr-1", 1)]);
+        world.add([large("a")]).settle();
+        forget(&mut world, "unknown");
+        leaves(&world, &[("cr-1", 0)])
+    }),
+    ("reservations:273", || {
+        let mut world = world(&[("default", "cr-1", 3)]);
+        world.add(pods(3, &large("p"))).settle();
+        leaves(&world, &[("cr-1", 0)])?;
+        for pod in ["p00", "p01", "p02"] {
+            end(&mut world, pod);
+        }
+        leaves(&world, &[("cr-1", 3)])
+    }),
+    ("reservations:285", || {
+        let mut world = world(&[("default", "cr-1", 2), ("arm", "cr-2", 1)]);
+        let arm = pod("arm").cpu(12_000).select("arch", "arm64");
+        world.add(pods(2, &large("p"))).add([arm]).settle();
+        leaves(&world, &[("cr-1", 0), ("cr-2", 0)])?;
+        end(&mut world, "p00");
+        leaves(&world, &[("cr-1", 1), ("cr-2", 0)])
+    }),
+    ("reservations:299", || {
+        let mut world = world(&[("default", "cr-1", 1)]);
+        world.add([reserved("a")]).settle();
+        world.add([reserved("b")]).settle().placed(&[], &["b"])?;
+        end(&mut world, "a");
+        buys(&world.settle(), &[("cr-1", 1)])
+    }),
+    ("reservations:315", || {
+        let mut world = world(&[("default", "cr-1", 1)]);
+        for _ in 0..5 {
+            world.add([reserved("a")]).settle();
+            leaves(&world, &[("cr-1", 0)])?;
+            end(&mut world, "a");
+            leaves(&world, &[("cr-1", 1)])?;
+        }
+        Ok(())
+    }),
+    ("reservations:328", || {
+        let mut world = world(&[("default", "cr-1", 3), ("arm", "cr-2", 1)]);
+        let arm = pod("arm").cpu(12_000).select("arch", "arm64");
+        world.add(pods(2, &reserved("p"))).settle();
+        leaves(&world, &[("cr-1", 1), ("cr-2", 1)])?;
+        end(&mut world, "p01");
+        world.add([arm, reserved("q"), reserved("r"), reserved("s")]);
+        let plan = world.settle();
+        leaves(&world, &[("cr-1", 0), ("cr-2", 0)])?;
+        plan.places(3)
+    }),
+    ("reservations:347", || {
+        let mut world = world(&[("default", "cr-1", 2)]);
+        world.add([large("a")]).settle_as(Phase::Planned);
+        world.add([large("b")]).settle();
+        leaves(&world, &[("cr-1", 0)])?;
+        // The one that was about to be launched is refused.
+        forget(&mut world, "n0");
+        leaves(&world, &[("cr-1", 1)])?;
+        world.settle();
+        leaves(&world, &[("cr-1", 0)])
+    }),
+];
+
+const USED_FIRST: &[Case] = &[
+    // Karpenter sets every reservation aside that a claim could use, so that other claims wait for
+    // the next pass. We know which is used, and nobody waits.
+    ("scheduling:4715", || {
+        let mut world = world(&[("default", "cr-1", 1), ("small", "cr-2", 1)]);
+        let pod = pod("p").cpu(1500).label("app=p");
+        let plan = world
+            .add(pods(3, &pod.apart(term("host", "app=p"))))
+            .settle();
+        plan.all_placed()?;
+        let spot = plan.solution.claims.iter();
+        let spot = spot.filter(|claim| claim.reservation().is_none()).count();
+        ensure(spot == 1, || format!("{:?}", bought(&plan)))?;
+        leaves(&world, &[("cr-1", 0), ("cr-2", 0)])
+    }),
+    ("scheduling:4767", || {
+        let mut world = world(&[("default", "cr-1", 2)]);
+        world.add_pool("other", 0);
+        let one = pods(2, &reserved("one").select("pool", "default"));
+        let other = pods(2, &reserved("other").select("pool", "other"));
+        let plan = world.add(one).add(other).settle();
+        plan.places(2)?;
+        buys(&plan, &[("cr-1", 2)])?;
+        leaves(&world, &[("cr-1", 0)])
+    }),
+    ("scheduling:4824", || {
+        let mut world = world(&[("default", "cr-1", 1), ("default", "cr-2", 1)]);
+        let (key, first) = read("reservation in cr-1");
+        world.pool().requirements.add(key, first);
+        let (key, second) = read("reservation in cr-2");
+        world.add_pool("other", 0).requirements.add(key, second);
+        let one = pods(2, &large("one").select("pool", "default"));
+        let other = pods(2, &large("other").select("pool", "other"));
+        let plan = world.add(one).add(other).plan();
+        plan.places(2)?;
+        buys(&plan, &[("cr-1", 1), ("cr-2", 1)])?;
+        plan.has("one00", "reservation", "cr-1")?;
+        plan.has("other00", "reservation", "cr-2")
+    }),
+    ("scheduling:4894", || {
+        let mut world = world(&[("default", "cr-1", 1), ("default", "cr-2", 2)]);
+        let plan = world.add(pods(4, &large("p"))).plan();
+        plan.all_placed()?;
+        let ways = bought(&plan);
+        ensure(ways["cr-1"] == 1 && ways["cr-2"] == 2, || {
+            format!("{ways:?}")
+        })
+    }),
+    // Karpenter's second pod waits a pass, and then goes to the lighter pool. Ours does at once.
+    ("scheduling:4976", || {
+        let mut world = world(&[("default", "cr-1", 1)]);
+        let (key, never) = read("bought not reserved");
+        world.pool().requirements.add(key, never);
+        let (key, only) = read("bought in reserved");
+        world.add_pool("heavy", 10).requirements.add(key, only);
+        let plan = world.add(pods(2, &large("p"))).plan();
+        plan.all_placed()?;
+        let mut pools = [plan.label("p00", "pool")?, plan.label("p01", "pool")?];
+        pools.sort_unstable();
+        ensure(pools == ["default", "heavy"], || format!("{pools:?}"))?;
+        buys(&plan, &[("cr-1", 1), ("spot", 1)])
+    }),
+    ("scheduling:5059", || {
+        let mut world = world(&[("default", "cr-1", 2)]);
+        let wishful = large("p").wish(1, &["zone in z1"]);
+        let plan = world.add(pods(3, &wishful)).plan();
+        plan.all_placed()?;
+        for pod in ["p00", "p01", "p02"] {
+            plan.has(pod, "zone", "z1")?;
+        }
+        ensure(bought(&plan)["cr-1"] == 2, || {
+            format!("{:?}", bought(&plan))
+        })
+    }),
+    ("scheduling:5142", || {
+        let mut world = world(&[("default", "cr-1", 2)]);
+        let small = pods(6, &pod("p").cpu(1000).select("bought", "reserved"));
+        let plan = world.add(small).plan();
+        plan.all_placed()?;
+        buys(&plan, &[("cr-1", 2)])
+    }),
+];
+
+#[test]
+fn what_is_left_of_a_reservation_is_counted_and_nothing_beyond_it_given_out() {
+    judge(COUNTED);
+}
+
+#[test]
+fn what_ends_gives_its_place_in_a_reservation_back() {
+    judge(GIVEN_BACK);
+}
+
+#[test]
+fn what_is_reserved_is_used_first_by_all_pools_together() {
+    judge(USED_FIRST);
+}
+
+#[test]
+fn a_claim_is_of_one_reservation_or_of_none() {
+    let mut world = world(&[("default", "cr-1", 2), ("default", "cr-2", 1)]);
+    let plan = world.add(pods(6, &large("p"))).plan();
+    assert_eq!(plan.all_placed(), Ok(()));
+    for claim in &plan.solution.claims {
+        let mut others = claim.offerings.iter();
+        let own = claim.reservation();
+        let same = others.all(|(key, _)| key.reservation.as_ref() == own);
+        assert!(same, "{:?}", claim.offerings);
+        let free = claim.offerings[0].1.usd_per_h() < 1e-6;
+        assert_eq!(free, own.is_some(), "{:?}", claim.offerings[0]);
+    }
+}
+
+#[test]
+fn launches_that_the_provider_has_counted_are_taken_off_once() {
+    let first = |world: &mut World, hours: i64, state| {
+        let counted = world.now;
+        let own = Reservation {
+            left: 4,
+            counted: Some(counted),
+            ..Reservation::new("cr-1", 5)
+        };
+        stock(world, [("default", own)].into_iter());
+        let mut claims = world.state.ledger.claims.values_mut();
+        let instance = claims.next().and_then(|claim| claim.instance.as_mut());
+        let instance = instance.expect("an instance");
+        instance.launched = counted - SignedDuration::from_hours(hours);
+        instance.state = state;
+    };
+    let cases = [
+        // The listing may not have seen what was launched in the same minute.
+        (0, InstanceState::Running, 3),
+        (0, InstanceState::ShuttingDown, 3),
+        (0, InstanceState::Terminated, 4),
+        (1, InstanceState::Running, 4),
+        (1, InstanceState::Terminated, 4),
+    ];
+    for (hours, state, expect) in cases {
+        let mut world = world(&[("default", "cr-1", 5)]);
+        world.add([large("p")]).settle();
+        first(&mut world, hours, state);
+        assert_eq!(left(&world, "cr-1"), expect, "{hours} h {state:?}");
+    }
+}
+
+#[test]
+fn what_ends_or_is_held_down_is_not_launched_into() {
+    let ending = |kind, minutes| {
+        let mut world = World::new();
+        let ends = world.now + SignedDuration::from_mins(minutes);
+        let own = Reservation {
+            kind,
+            ends: Some(ends),
+            ..Reservation::new("cr-1", 1)
+        };
+        stock(&mut world, [("default", own)].into_iter());
+        world.add([reserved("p")]);
+        world
+    };
+    let open = |world: &World| world.plan().claim_of("p").is_ok();
+    assert!(open(&ending(ReservationKind::Default, 1)));
+    assert!(open(&ending(ReservationKind::CapacityBlock, 41)));
+    let closed = ending(ReservationKind::CapacityBlock, 40).plan();
+    assert_eq!(closed.refused("p", Code::Offering, "reserved"), Ok(()));
+
+    let mut held = ending(ReservationKind::Default, 60);
+    let key = held.plan().claim_of("p").expect("a claim").offerings[0]
+        .0
+        .clone();
+    assert_eq!(key.reservation, Some(ReservationId::from("cr-1")));
+    let until = held.now + SignedDuration::from_mins(3);
+    held.state.holds.hold(key, until);
+    assert_eq!(held.plan().refused("p", Code::HeldDown, "cr-1"), Ok(()));
+}
