@@ -1,12 +1,14 @@
 //! The engine through the built-in day, with and without faults: what must hold, holds.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use jiff::SignedDuration;
+use outrigger::model::id::ReservationId;
 use outrigger::sim::World;
 
-use super::setup::{finish, reproduce, tight_day, working_day};
+use super::setup::{RESERVED, finish, reproduce, reserved_day, tight_day, working_day};
 
 /// Default tests stay quick; `outrigger simulate --faults --seeds 1000` looks further.
 const SEEDS: u64 = 20;
@@ -53,6 +55,24 @@ fn twenty_days_with_faults_hold_everything() {
             .collect()
     });
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// The invariants say that no reservation ever has more instances than it is for.
+#[test]
+fn what_is_reserved_is_used_up_and_not_more() {
+    let setup = reserved_day();
+    for (seed, faults) in [(1, false), (2, true), (3, true), (4, true)] {
+        let (world, violations) = finish(&setup, seed, faults);
+        let told = reproduce(seed, faults, &violations);
+        assert!(violations.is_empty(), "{told}");
+        let ids: BTreeSet<&ReservationId> = world
+            .scene()
+            .cloud
+            .all()
+            .filter_map(|machine| machine.truth().offering.reservation.as_ref())
+            .collect();
+        assert_eq!(ids.len(), RESERVED.len(), "seed {seed}: {ids:?}");
+    }
 }
 
 #[test]

@@ -6,6 +6,8 @@ use outrigger::catalog::Catalog;
 use outrigger::config::problem::render_all;
 use outrigger::config::{Inputs, SourceFile, load};
 use outrigger::model::cluster::Cluster;
+use outrigger::model::labels::CAPACITY_TYPE;
+use outrigger::model::reservation::Reservation;
 use outrigger::sim::invariants::Violation;
 use outrigger::sim::scenario::{Scenario, WORKING_DAY};
 use outrigger::sim::{Setup, World};
@@ -35,6 +37,31 @@ pub(super) fn tight_day() -> Setup {
     setup.config = Arc::new(config);
     setup
 }
+
+/// The same day with some capacity reserved, which every pool may use.
+pub(super) fn reserved_day() -> Setup {
+    let mut setup = working_day();
+    let mut config = Cluster::clone(&setup.config);
+    for pool in &mut config.pools {
+        let kept = pool.requirements.iter();
+        let kept = kept.filter(|(key, _)| *key != CAPACITY_TYPE);
+        pool.requirements = kept.map(|(key, own)| (key, own.clone())).collect();
+    }
+    setup.config = Arc::new(config);
+    let reserved = RESERVED.iter().map(|(of, zone, id, total)| {
+        let own = Reservation::new(id, *total);
+        ((*of).into(), (*zone).into(), own)
+    });
+    setup.catalog = Arc::new(setup.catalog.with_reservations(reserved));
+    setup
+}
+
+/// What is reserved on that day: type, zone, id, and for how many instances.
+pub(super) const RESERVED: [(&str, &str, &str, u32); 3] = [
+    ("m6i.xlarge", "us-east-1a", "cr-a", 3),
+    ("c6g.2xlarge", "us-east-1b", "cr-b", 1),
+    ("c6g.xlarge", "us-east-1a", "cr-c", 2),
+];
 
 /// Runs a world to its end; what did not hold comes with it.
 pub(super) fn finish(setup: &Setup, seed: u64, faults: bool) -> (World, Vec<Violation>) {

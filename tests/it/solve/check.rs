@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use outrigger::model::cluster::MinValuesPolicy;
-use outrigger::model::id::PodKey;
+use outrigger::model::id::{PodKey, ReservationId};
 use outrigger::model::instance::{OfferingKey, Price};
 use outrigger::model::labels::INSTANCE_TYPE;
 use outrigger::model::pod::Pod;
@@ -47,6 +47,7 @@ pub(crate) fn check_in(
         check_claim(world, claim)?;
     }
     check_limits(world, solution)?;
+    check_reservations(world, solution)?;
     check_gangs(world, solution)?;
     check_reasons(world, solution)?;
     let sites = sites(world, solution)?;
@@ -218,7 +219,8 @@ fn check_claim(world: &World, claim: &NewClaim) -> Check {
         .iter()
         .any(|own| own.1.min_values.is_some());
     check_prices(world, claim, wants_many)?;
-    if scheduling.min_values == MinValuesPolicy::Strict {
+    // What is reserved is there, and needs no other types.
+    if scheduling.min_values == MinValuesPolicy::Strict && claim.reservation().is_none() {
         check_min_values(world, pool, claim)?;
     }
     let pods: Vec<&Pod> = world
@@ -254,6 +256,24 @@ fn check_prices(world: &World, claim: &NewClaim, wants_many: bool) -> Check {
         ensure(quoted == Some(*price), || {
             format!("{key} costs {quoted:?}, not {price:?}")
         })?;
+    }
+    Ok(())
+}
+
+/// No reservation is given out beyond what is left of it, whichever offerings are launched.
+fn check_reservations(world: &World, solution: &Solution) -> Check {
+    let mut used: BTreeMap<&ReservationId, u32> = BTreeMap::new();
+    for claim in &solution.claims {
+        let keys = claim.offerings.iter().map(|(key, _)| &key.reservation);
+        let own: BTreeSet<&Option<ReservationId>> = keys.collect();
+        ensure(own.len() == 1, || format!("a claim of {own:?}"))?;
+        for id in own.into_iter().flatten() {
+            *used.entry(id).or_insert(0) += 1;
+        }
+    }
+    for (id, count) in used {
+        let left = world.catalog.reservations()[id].left;
+        ensure(count <= left, || format!("{count} of {id}, {left} are left"))?;
     }
     Ok(())
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 
 use outrigger::model::affinity::{Gang, PodTerm, Preferred, Spread};
 use outrigger::model::id::ObjectKey;
-use outrigger::model::labels::{ARCH, CAPACITY_TYPE, HOSTNAME, Labels, NODE_NAME, ZONE};
+use outrigger::model::labels::{
+    ARCH, CAPACITY_TYPE, HOSTNAME, Labels, NODE_NAME, RESERVATION_ID, ZONE,
+};
 use outrigger::model::pod::Pod;
 use outrigger::model::requirement::{Operator, Requirement, Requirements};
 use outrigger::model::selector::Selector;
@@ -208,6 +210,9 @@ fn an_expression() -> impl Strategy<Value = (&'static str, Requirement)> {
         3 => Just((ZONE, Requirement::is_in(["a", "b"]))),
         2 => Just((ZONE, Requirement::not_in(["a"]))),
         2 => Just((CAPACITY_TYPE, Requirement::is_in(["spot"]))),
+        1 => Just((CAPACITY_TYPE, Requirement::is_in(["reserved"]))),
+        1 => Just((RESERVATION_ID, Requirement::is_in(["cr-0", "cr-2"]))),
+        1 => Just((RESERVATION_ID, Requirement::does_not_exist())),
         1 => Just(("team", Requirement::is_in(["x"]))),
         1 => Just(("team", Requirement::not_in(["x"]))),
         1 => Just(("team", Requirement::exists())),

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use outrigger::model::id::{PodKey, PoolName};
+use outrigger::model::instance::OfferingKey;
 use outrigger::model::labels::{CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, Labels, POOL};
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::{Limits, Pool};
@@ -82,11 +83,12 @@ impl<'w> Left<'w> {
                 });
             }
         }
-        let fresh = if pods.is_empty() {
+        let mut fresh = if pods.is_empty() {
             Vec::new()
         } else {
             fresh(world)
         };
+        fresh.retain(|own| has_left(world, solution, &own.offering.0));
         Self {
             world,
             pods,
@@ -117,6 +119,15 @@ impl<'w> Left<'w> {
         }
         Ok(())
     }
+}
+
+/// Whether one more node could be made of an offering beside those of a plan, if it is reserved.
+fn has_left(world: &World, solution: &Solution, key: &OfferingKey) -> bool {
+    key.reservation.as_ref().is_none_or(|id| {
+        let claims = solution.claims.iter();
+        let used = claims.filter(|own| own.offerings[0].0.reservation.as_ref() == Some(id));
+        used.count() < world.catalog.reservations()[id].left as usize
+    })
 }
 
 /// Whether nothing but its place keeps a pod from being placed.

@@ -58,6 +58,8 @@ pub(crate) enum Part {
     StaticPools,
     /// Pools that want to be flexible.
     MinValues,
+    /// Capacity that is reserved.
+    Reservations,
     /// Other bounds of a claim's offerings than the default ones, and a price of nodes.
     Scheduling,
 }
@@ -86,6 +88,7 @@ pub(crate) const ALL: &[Part] = &[
     Part::Racks,
     Part::StaticPools,
     Part::MinValues,
+    Part::Reservations,
     Part::Scheduling,
 ];
 
@@ -192,6 +195,7 @@ fn strip(world: &mut World, part: Part) {
                 });
             }
         }
+        Part::Reservations => world.catalog = world.catalog.with_reservations([]),
         Part::Scheduling => {
             world.cluster.scheduling = Scheduling {
                 priority_cutoff: world.cluster.scheduling.priority_cutoff,

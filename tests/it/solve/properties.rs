@@ -63,7 +63,7 @@ proptest! {
     /// Only as long as no pod's place depends on another's.
     #[test]
     fn what_a_plan_leaves_it_leaves_for_good(world in a_world(OFF)) {
-        let mut world = without(world, TOGETHER);
+        let mut world = without(without(world, TOGETHER), &[Part::Reservations]);
         for pool in &mut world.cluster.pools {
             pool.limits = Limits::default();
         }
@@ -76,12 +76,15 @@ proptest! {
     }
 }
 
+/// What a naive plan knows nothing of.
+const NOT_NAIVE: &[Part] = &[Part::UnsettledRooms, Part::Reservations];
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// The checker accepts plans that are right, whatever the worlds are made of.
     #[test]
-    fn a_naive_plan_keeps_the_rules(world in a_world(&[Part::UnsettledRooms])) {
+    fn a_naive_plan_keeps_the_rules(world in a_world(NOT_NAIVE)) {
         let (solution, order) = naive(&world);
         let checked = check_in(&world, &solution, &order, Complete::Claims);
         prop_assert!(checked.is_ok(), "{:?}\n{:#?}", checked, solution);
@@ -105,6 +108,7 @@ fn the_solver_does_no_worse_than_a_naive_plan() {
         Part::PreferredNodes,
         Part::PreferredPods,
         Part::UnsettledRooms,
+        Part::Reservations,
     ];
     let (mut runner, worlds) = (TestRunner::deterministic(), a_world(OFF));
     let (mut left, mut costs) = ((0, 0), (0.0, 0.0));

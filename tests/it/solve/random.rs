@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use outrigger::catalog::Catalog;
 use outrigger::model::affinity::Spread;
 use outrigger::model::cluster::{MinValuesPolicy, PreferencePolicy, Scheduling};
-use outrigger::model::id::{ClaimId, ObjectKey};
+use outrigger::model::id::{ClaimId, ObjectKey, Zone};
 use outrigger::model::instance::{CapacityType, OfferingKey, Price};
 use outrigger::model::labels::{ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, Labels, ZONE};
 use outrigger::model::object::{Kind, Selecting};
@@ -16,6 +16,7 @@ use outrigger::model::pod::{DaemonSet, Owner, Pod};
 use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Operator, Requirement, Requirements};
+use outrigger::model::reservation::Reservation;
 use outrigger::model::selector::Selector;
 use outrigger::model::taint::{Effect, Taint};
 use outrigger::state::snapshot::{Host, Room};
@@ -350,6 +351,26 @@ fn spread_by_default(world: &mut World, (mut spread, services, owned): Defaults)
     world.pods = pods;
 }
 
+/// Types, zones and counts of what is reserved; nothing in most worlds.
+fn reservations() -> impl Strategy<Value = Vec<(usize, &'static str, u32)>> {
+    let one = (0usize..60, select(&["a", "b"][..]), 0u32..4);
+    prop_oneof![
+        3 => Just(Vec::new()),
+        1 => collection::vec(one, 1..5),
+    ]
+}
+
+fn reserve(world: &mut World, all: &[(usize, &'static str, u32)]) {
+    let named = all.iter().enumerate().map(|(at, (of, zone, total))| {
+        let it = world.catalog.types().nth(of % world.catalog.len());
+        let it = it.expect("a type").name.clone();
+        let own = Reservation::new(&format!("cr-{at}"), *total);
+        (it, Zone::from(*zone), own)
+    });
+    let named: Vec<_> = named.collect();
+    world.catalog = world.catalog.with_reservations(named);
+}
+
 /// Some offerings are held down.
 fn hold(world: &mut World, at: usize, zone: &str) {
     let it = world.catalog.types().nth(at % world.catalog.len());
@@ -383,11 +404,11 @@ pub(crate) fn a_world(off: &'static [Part]) -> impl Strategy<Value = World> {
     );
     let daemons = collection::vec(a_pod(), 0..3);
     let used = option::weighted(0.3, (0usize..3, 0i64..20));
-    let supply = (a_catalog(), a_scheduling(), used, some_defaults());
+    let supply = (a_catalog(), a_scheduling(), used, some_defaults(), reservations());
     let all = (deployments, pools, rooms, holds, settled, daemons, supply);
     all.prop_map(
         move |(deployments, pools, rooms, holds, settled, daemons, supply)| {
-            let (catalog, scheduling, used, defaults) = supply;
+            let (catalog, scheduling, used, defaults, reserved) = supply;
             let mut world = World {
                 catalog,
                 rooms: named(rooms),
@@ -398,6 +419,7 @@ pub(crate) fn a_world(off: &'static [Part]) -> impl Strategy<Value = World> {
                 ]),
                 ..World::default()
             };
+            reserve(&mut world, &reserved);
             for (at, zone) in holds {
                 hold(&mut world, at, zone);
             }

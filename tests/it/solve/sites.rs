@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use outrigger::model::id::PodKey;
-use outrigger::model::instance::{InstanceType, OfferingKey, Price};
+use outrigger::model::instance::{InstanceType, Offering, OfferingKey, Price};
 use outrigger::model::labels::{
-    CAPACITY_TYPE, HOSTNAME, Labels, NODE_CLASS, POOL, ZONE, is_well_known,
+    HOSTNAME, Labels, NODE_CLASS, OF_OFFERINGS, POOL, is_well_known,
 };
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::Pool;
@@ -154,7 +154,7 @@ pub(crate) fn of_offering(
     let offering = offering.ok_or_else(|| format!("{key} is not offered"))?;
     let had = offering.available && !world.holds.is_held(key, NOW);
     ensure(had, || format!("{key} cannot be had"))?;
-    let labels = labels(pool, it, key, more, name)?;
+    let labels = labels(pool, it, offering, more, name)?;
     for (label, wanted) in pool.requirements.iter() {
         let value = labels.get(label);
         ensure(allows(wanted, value), || {
@@ -180,7 +180,7 @@ pub(crate) fn of_offering(
 fn labels(
     pool: &Pool,
     it: &InstanceType,
-    key: &OfferingKey,
+    offering: &Offering,
     more: &Labels,
     name: &str,
 ) -> Result<Labels, String> {
@@ -190,8 +190,8 @@ fn labels(
         let values = wanted.values().filter(|values| values.len() == 1);
         all.extend(values.into_iter().flatten().map(|v| (label, v.as_str())));
     }
-    all.push((ZONE, key.zone.as_str()));
-    all.push((CAPACITY_TYPE, key.capacity_type.as_str()));
+    let bought = OF_OFFERINGS.into_iter();
+    all.extend(bought.filter_map(|label| Some((label, offering.label(label)?))));
     all.push((POOL, pool.name.as_str()));
     all.push((HOSTNAME, name));
     all.extend(pool.node_class.iter().map(|own| (NODE_CLASS, own.as_str())));
@@ -205,7 +205,7 @@ fn labels(
     for (label, value) in all {
         let old = labels.insert(label.to_owned(), value.to_owned());
         ensure(old.as_deref().is_none_or(|old| old == value), || {
-            format!("{key} has the label {label} {value:?}, it is to be {old:?}")
+            format!("{} has the label {label} {value:?}, it is to be {old:?}", it.name)
         })?;
     }
     Ok(labels)
@@ -254,12 +254,7 @@ pub(crate) fn fresh(world: &World) -> Vec<Fresh<'_>> {
                 .iter()
                 .flat_map(|offering| choices.iter().map(move |more| (offering, more)))
             {
-                let key = OfferingKey {
-                    instance_type: it.name.clone(),
-                    zone: offering.zone.clone(),
-                    capacity_type: offering.capacity_type,
-                    reservation: None,
-                };
+                let key = offering.key(&it.name);
                 let Ok(variant) = of_offering(world, pool, &key, more, name) else {
                     continue;
                 };
