@@ -186,7 +186,8 @@ fn read_offering(
     let reservation = match capacity_type {
         CapacityType::Reserved => {
             let id = value(labels::RESERVATION_ID)?;
-            Some(Reservation::new(id, offering.reservation_capacity))
+            let own = Reservation::new(id, offering.reservation_capacity);
+            Some(Box::new(own))
         }
         CapacityType::Spot | CapacityType::OnDemand => None,
     };

@@ -46,7 +46,7 @@ fn reserved(plain: &InstanceType, reservations: Vec<(Zone, Reservation)>) -> Ins
             capacity_type: CapacityType::Reserved,
             price: Price::new(list / RESERVED_SHARE).unwrap_or_default(),
             available: true,
-            reservation: Some(reservation),
+            reservation: Some(Box::new(reservation)),
         }
     });
     let offered: Vec<Offering> = offered.collect();
@@ -64,7 +64,7 @@ fn reserved(plain: &InstanceType, reservations: Vec<(Zone, Reservation)>) -> Ins
 pub(super) fn all(catalog: &Catalog) -> BTreeMap<ReservationId, Reservation> {
     let mut all: BTreeMap<ReservationId, Reservation> = BTreeMap::new();
     let offerings = catalog.types().flat_map(|it| &it.offerings);
-    for own in offerings.filter_map(|offering| offering.reservation.as_ref()) {
+    for own in offerings.filter_map(|offering| offering.reservation.as_deref()) {
         match all.get_mut(&own.id) {
             Some(known) if known.left <= own.left => {}
             Some(known) => known.clone_from(own),

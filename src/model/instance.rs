@@ -90,8 +90,8 @@ pub struct Offering {
     pub price: Price,
     /// Whether the provider sells it at all right now (hold-downs are kept elsewhere).
     pub available: bool,
-    /// The reservation it is in; none where it is in none.
-    pub reservation: Option<Reservation>,
+    /// The reservation it is in; none where it is in none. Few are, so the others stay small.
+    pub reservation: Option<Box<Reservation>>,
 }
 
 impl Offering {

@@ -7,7 +7,8 @@ use jiff::Timestamp;
 
 use crate::model::instance::{InstanceType, Offering, OfferingKey};
 use crate::model::labels::{
-    INITIALIZED, Labels, NODE_CLASS, OF_OFFERINGS, POOL, REGISTERED, is_well_known,
+    CAPACITY_TYPE, INITIALIZED, Labels, NODE_CLASS, OF_OFFERINGS, OF_RESERVATIONS, POOL,
+    REGISTERED, ZONE, is_well_known,
 };
 use crate::model::pod::DaemonSet;
 use crate::model::pool::Pool;
@@ -321,19 +322,29 @@ fn by_price(shapes: &[Shape<'_>]) -> Vec<(usize, usize)> {
 
 /// What is asked of the labels that an offering decides.
 struct Asks<'l> {
-    all: Vec<(&'static str, &'l Requirement)>,
+    zone: Option<&'l Requirement>,
+    capacity_type: Option<&'l Requirement>,
+    /// What is asked of reservations, by few.
+    reservation: Vec<(&'static str, &'l Requirement)>,
 }
 
 impl<'l> Asks<'l> {
     fn of(labels: &'l Requirements) -> Self {
-        let all = OF_OFFERINGS.into_iter();
-        let all = all.filter_map(|key| Some((key, labels.get(key)?)));
-        Self { all: all.collect() }
+        let reservation = OF_RESERVATIONS.into_iter();
+        let reservation = reservation.filter_map(|key| Some((key, labels.get(key)?)));
+        Self {
+            zone: labels.get(ZONE),
+            capacity_type: labels.get(CAPACITY_TYPE),
+            reservation: reservation.collect(),
+        }
     }
 
     fn sells(&self, offering: &Offering) -> bool {
-        let mut all = self.all.iter();
-        all.all(|(key, wanted)| wanted.suits(offering.label(key)))
+        let has = |wanted: Option<&Requirement>, own| wanted.is_none_or(|wanted| wanted.has(own));
+        let mut rest = self.reservation.iter();
+        has(self.zone, offering.zone.as_str())
+            && has(self.capacity_type, offering.capacity_type.as_str())
+            && rest.all(|(key, wanted)| wanted.suits(offering.label(key)))
     }
 }
 

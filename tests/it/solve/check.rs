@@ -273,7 +273,9 @@ fn check_reservations(world: &World, solution: &Solution) -> Check {
     }
     for (id, count) in used {
         let left = world.catalog.reservations()[id].left;
-        ensure(count <= left, || format!("{count} of {id}, {left} are left"))?;
+        ensure(count <= left, || {
+            format!("{count} of {id}, {left} are left")
+        })?;
     }
     Ok(())
 }

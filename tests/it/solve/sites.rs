@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 
 use outrigger::model::id::PodKey;
 use outrigger::model::instance::{InstanceType, Offering, OfferingKey, Price};
-use outrigger::model::labels::{
-    HOSTNAME, Labels, NODE_CLASS, OF_OFFERINGS, POOL, is_well_known,
-};
+use outrigger::model::labels::{HOSTNAME, Labels, NODE_CLASS, OF_OFFERINGS, POOL, is_well_known};
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
@@ -205,7 +203,10 @@ fn labels(
     for (label, value) in all {
         let old = labels.insert(label.to_owned(), value.to_owned());
         ensure(old.as_deref().is_none_or(|old| old == value), || {
-            format!("{} has the label {label} {value:?}, it is to be {old:?}", it.name)
+            format!(
+                "{} has the label {label} {value:?}, it is to be {old:?}",
+                it.name
+            )
         })?;
     }
     Ok(labels)
