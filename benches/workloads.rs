@@ -101,6 +101,7 @@ impl Workload {
             catalog: &self.catalog,
             overlaid: &self.overlaid,
             holds: &self.holds,
+            fleet: None,
             rooms: self.rooms.clone(),
             residents: self.running.iter().map(Running::resident).collect(),
             promised: BTreeMap::new(),

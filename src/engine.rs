@@ -28,6 +28,8 @@ mod answers;
 
 mod register;
 
+mod share;
+
 mod lifecycle;
 
 mod act;
@@ -42,6 +44,7 @@ use crate::engine::batch::Batch;
 use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
 use crate::engine::event::Event;
 use crate::engine::report::Report;
+use crate::engine::share::Sharing;
 use crate::engine::work::{Flight, FlightKind, Looking, Work};
 use crate::model::cluster::{Mode, PlacementHints};
 use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey};
@@ -76,6 +79,7 @@ pub struct Engine {
     interrupted: BTreeMap<InstanceId, Timestamp>,
     /// Whether we may not name nodes to pods: then it is not tried again.
     hints_denied: bool,
+    sharing: Sharing,
 }
 
 impl Engine {
@@ -99,6 +103,7 @@ impl Engine {
             orphans: BTreeMap::new(),
             interrupted: BTreeMap::new(),
             hints_denied: false,
+            sharing: Sharing::default(),
         }
     }
 
@@ -153,6 +158,8 @@ impl Engine {
             Event::Interrupted(instance, at) => {
                 self.interrupted.insert(instance, at);
             }
+            Event::FleetChanged(view) => self.fleet_changed(view, now),
+            Event::HeldDown(offerings, until) => self.held_down(offerings, until),
         }
         self.wake_at(settled, "the cluster changed");
     }
@@ -203,6 +210,7 @@ impl Engine {
             self.sweep(now);
             self.provision(now);
         }
+        self.account(now);
         self.wake_at(now.checked_add(IDLE).unwrap_or(now), "a regular look");
     }
 

@@ -19,6 +19,8 @@ pub mod plan;
 
 pub mod engine;
 
+pub mod fleet;
+
 pub mod sim;
 
 // The only async, the only clock, the only sockets.

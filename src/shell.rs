@@ -21,9 +21,11 @@ pub(crate) mod cloud_server;
 
 pub(crate) mod cron;
 
+pub(crate) mod fleet;
+
 pub(crate) mod driver;
 
-pub(crate) mod fleet;
+pub(crate) mod drivers;
 
 pub(crate) mod admin;
 

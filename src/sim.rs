@@ -37,6 +37,8 @@ mod news;
 
 mod strangers;
 
+pub mod together;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -163,6 +165,8 @@ pub struct World {
     fixed: FixedFleet,
     tally: Tally,
     lines: VecDeque<Line>,
+    /// What the engine asks of the fleet; nobody takes it where the world is alone.
+    for_fleet: VecDeque<Issued>,
     spins: (Timestamp, u32),
     rush: (Timestamp, u32),
     lags: Rng,
@@ -212,6 +216,7 @@ impl World {
             fixed,
             tally: Tally::default(),
             lines: VecDeque::new(),
+            for_fleet: VecDeque::new(),
             spins: (start, 0),
             rush: (start, 0),
             lags: stream(seed, "world/lags"),
@@ -406,6 +411,7 @@ impl World {
         self.life += 1;
         self.watches.end();
         self.cuts.clear();
+        self.for_fleet.clear();
         let picks = &mut self.picks;
         self.timers
             .retain(|due| !matches!(due, Due::Arrive(..)) || picks.bool());

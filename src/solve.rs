@@ -17,6 +17,8 @@ mod board;
 
 mod host;
 
+mod limits;
+
 mod supply;
 
 mod variety;
@@ -344,7 +346,6 @@ fn settle(packed: &mut Packed<'_, '_>, turns: &[Turn]) -> bool {
         ledgers,
         ..
     } = packed;
-    let reservations = shelves.first().map_or(0, |shelf| shelf.reservations.len());
     let mut keep = |site: usize, class: usize, pods: u64| {
         let own = had.entry((site, class)).or_insert(0);
         let kept = pods.min(*own);
@@ -364,8 +365,7 @@ fn settle(packed: &mut Packed<'_, '_>, turns: &[Turn]) -> bool {
         }
         if !opened.gone && opened.claim.parts.iter().all(|(_, pods)| *pods == 0) {
             let limited = &shelves[opened.shelf].shapes[opened.claim.shape].limited;
-            ledgers[opened.shelf].release(limited);
-            choose::share(ledgers, opened.shelf, reservations);
+            ledgers.release(opened.shelf, limited);
             opened.gone = true;
         }
     }
@@ -474,7 +474,7 @@ fn claim(
     (packed, rows): (&Packed<'_, '_>, &[Row]),
     opened: &Opened,
     (pods, scheduling): (&[&Pod], &Scheduling),
-    (ledgers, scratch): &mut (Vec<choose::Ledger>, choose::Scratch),
+    (ledgers, scratch): &mut (choose::Ledgers, choose::Scratch),
 ) -> Result<NewClaim, Miss> {
     let shelf = &packed.shelves[opened.shelf];
     let variety = Variety::of(shelf, scheduling.min_values);
@@ -482,13 +482,13 @@ fn claim(
     let own = rows_in(&packed.lots, parts).into_iter();
     let rows: Vec<&Row> = own.map(|row| &rows[row]).collect();
     let whole = choose::sum(&packed.lots, parts);
-    let before = ledgers[opened.shelf].clone();
+    let mut ledger = ledgers.of(opened.shelf);
     let (offerings, types) = choose::offerings(
         (shelf, &variety),
         (opened.claim.shape, opened.claim.price),
         &rows,
         (&whole, scheduling),
-        (&mut ledgers[opened.shelf], scratch),
+        (&mut ledger, scratch),
     );
     assert!(!offerings.is_empty(), "a claim can be launched: {opened:?}");
     let planned = &shelf.shapes[opened.claim.shape];
@@ -496,10 +496,10 @@ fn claim(
     // Others may have taken what the limits left when this one was planned. What is reserved needs
     // no variety.
     if let Some((key, least, count)) = short.filter(|_| planned.reservation.is_none()) {
-        ledgers[opened.shelf] = before;
         let key = key.to_owned();
         return Err(Miss::Values { key, least, count });
     }
+    ledgers.put(opened.shelf, ledger);
     let mut requests = daemons(shelf, &types);
     for pod in pods {
         requests.add(&floored(&pod.requests));

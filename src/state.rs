@@ -41,6 +41,7 @@ use crate::catalog::Catalog;
 use crate::catalog::overlay::PoolCatalogs;
 use crate::model::claim::Phase;
 use crate::model::cluster::Cluster;
+use crate::model::fleet::FleetView;
 use crate::model::id::{NodeName, PoolName};
 use crate::model::object::Object;
 use crate::state::expect::NOMINATED;
@@ -64,6 +65,8 @@ pub struct State {
     pub views: Views,
     /// Claims, instances and nodes.
     pub ledger: Ledger,
+    /// What is known of the fleet; none where the cluster shares nothing with others.
+    pub fleet: Option<Arc<FleetView>>,
     /// When this process first saw the cluster whole; what happened before is not known.
     pub started: Option<Timestamp>,
     /// What overlays make of the catalog: kept, since views are made far more often than either

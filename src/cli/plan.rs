@@ -14,7 +14,9 @@ use super::arguments::ConfigArguments;
 use super::diagnostics;
 use crate::catalog::{self, Catalog};
 use crate::model::cluster::Cluster;
+use crate::model::fleet::FleetView;
 use crate::model::object::Object;
+use crate::model::pool::Limits;
 use crate::plan;
 use crate::plan::render::Shown;
 use crate::shell::clock::{self, Stopwatch};
@@ -58,6 +60,7 @@ impl Given {
             }
         };
         diagnostics::show(&config.warnings, colour);
+        let limits = config.fleet.limits;
         let cluster = chosen(config.clusters, self.cluster.as_deref())?;
         let catalog = read_catalog(&cluster, self.catalog.as_deref())?;
         let path = self.cluster_state.as_path();
@@ -72,6 +75,7 @@ impl Given {
             cluster: Arc::new(cluster),
             catalog: Arc::new(catalog),
             objects,
+            limits,
         }))
     }
 }
@@ -81,12 +85,21 @@ pub(crate) struct Still {
     cluster: Arc<Cluster>,
     catalog: Arc<Catalog>,
     objects: Vec<Object>,
+    /// Of the fleet.
+    limits: Limits,
 }
 
 impl Still {
     /// The state of the cluster at a moment.
     pub(crate) fn state(self, now: Timestamp) -> State {
-        State::offline(self.cluster, self.catalog, self.objects, now)
+        let mut state = State::offline(self.cluster, self.catalog, self.objects, now);
+        // Nothing is known of other clusters: they are taken to have nothing.
+        state.fleet = Some(Arc::new(FleetView {
+            share: self.limits.clone(),
+            limits: self.limits,
+            closed: None,
+        }));
+        state
     }
 }
 

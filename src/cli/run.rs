@@ -79,6 +79,7 @@ fn driven(config: Config) -> Wanted {
     }
     Wanted {
         clusters: config.clusters.into_iter().map(Arc::new).collect(),
+        fleet: config.fleet,
         telemetry: config.telemetry,
     }
 }

@@ -39,16 +39,6 @@ pub const KEPT: &[Kept] = &[
         "No node is made for a static pool, neither for its number nor for pods that wait.",
         "remove it to have pods decide how many nodes there are",
     ),
-    kept(
-        "fleet.limits",
-        "Nodes are made beyond these limits.",
-        "set limits in the pools: those hold",
-    ),
-    kept(
-        "cluster.limits",
-        "Nodes are made beyond these limits.",
-        "set limits in the pools: those hold",
-    ),
 ];
 
 /// Notes for the end what a block and all within it say to no effect. What is as if it were

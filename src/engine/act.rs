@@ -73,6 +73,10 @@ impl Engine {
             self.wake_at(due, "a batch of pods is complete");
             return;
         }
+        if let Some(at) = self.denied_until(now) {
+            self.wake_at(at, "the fleet may be asked again");
+            return;
+        }
         self.batch.planned(now);
         let snapshot = self.state.snapshot(now);
         let pending = snapshot.pending.len();

@@ -16,7 +16,6 @@ use crate::model::instance::{Instance, InstanceState};
 use crate::model::object::Kind;
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
-use crate::state::holds::HOLD;
 
 /// A pod that is older than this and that the watch does not show is one it does not know.
 const WATCH_LAG: SignedDuration = SignedDuration::from_secs(5);
@@ -68,7 +67,8 @@ impl Engine {
                     work.hints.insert(pod, false);
                 }
             }
-            FlightKind::Rewatch | FlightKind::Orphan(_) => {}
+            FlightKind::Account => self.accounted(&answer, now),
+            FlightKind::Rewatch | FlightKind::Orphan(_) | FlightKind::HoldDown => {}
         }
     }
 
@@ -129,12 +129,11 @@ impl Engine {
             return;
         }
         match (step, answer) {
+            (Step::Ask, Answer::Granted) => self.granted(id, now),
+            (Step::Ask, Answer::Denied { why, view }) => self.denied(id, (why, view), now),
             (Step::Launch, Answer::Launched(instance)) => self.launched(id, instance, now),
             (Step::Launch, Answer::LaunchRefused(refusals)) => {
-                let until = now.checked_add(HOLD).unwrap_or(now);
-                for refusal in &refusals {
-                    self.state.holds.hold(refusal.offering.clone(), until);
-                }
+                self.refused(&refusals, now);
                 self.report(Report::ClaimRefused {
                     claim: id.clone(),
                     refusals,

@@ -18,6 +18,8 @@ pub struct Batch {
     opened: Option<Timestamp>,
     last_new: Option<Timestamp>,
     last_round: Option<Timestamp>,
+    /// When those without an answer may have one, sooner than usual.
+    again: Option<Timestamp>,
 }
 
 impl Batch {
@@ -43,16 +45,23 @@ impl Batch {
             (Some(opened), Some(last)) => {
                 Some(after(last, batching.idle).min(after(opened, batching.max)))
             }
-            _ => Some(
-                self.last_round
-                    .map_or(Timestamp::MIN, |round| after(round, AGAIN)),
-            ),
+            _ => {
+                let usual = self
+                    .last_round
+                    .map_or(Timestamp::MIN, |round| after(round, AGAIN));
+                Some(self.again.map_or(usual, |again| usual.min(again)))
+            }
         }
+    }
+
+    /// Pods without an answer are planned again at a time, if not sooner.
+    pub fn try_again(&mut self, at: Timestamp) {
+        self.again = Some(self.again.map_or(at, |own| own.min(at)));
     }
 
     /// The pods that waited have been planned.
     pub fn planned(&mut self, now: Timestamp) {
-        self.opened = None;
+        (self.opened, self.again) = (None, None);
         self.last_round = Some(now);
     }
 }

@@ -1,7 +1,12 @@
 //! Everything the engine can ask to be done, one API call each, and the answers it can get.
 //! It must not know who carries a command out.
 
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
 use crate::model::claim::ClaimRecord;
+use crate::model::fleet::{Ask, FleetView, Holding};
 use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey};
 use crate::model::instance::{Instance, InstanceState, OfferingKey};
 use crate::model::labels::Labels;
@@ -98,10 +103,26 @@ pub enum Command {
         /// The kind.
         kind: Kind,
     },
+    /// Ask the fleet for what a claim will take, before it is launched.
+    Ask(Box<Ask>),
+    /// Tell the fleet what claims take; whoever has what is told here counts, granted or not.
+    Account {
+        /// Whether these are all: what is not among them takes nothing.
+        whole: bool,
+        /// What each takes; none gives back what it took.
+        claims: Vec<(ClaimId, Option<Holding>)>,
+    },
+    /// Tell all clusters that launch where this one does which offerings are held down.
+    HoldDown {
+        /// The offerings.
+        offerings: Vec<OfferingKey>,
+        /// Until when.
+        until: Timestamp,
+    },
 }
 
 impl Command {
-    /// Whether it only asks, and changes nothing.
+    /// Whether it changes nothing, in the cluster or at the provider, nor is the first step to it.
     pub fn is_look(&self) -> bool {
         matches!(
             self,
@@ -109,6 +130,16 @@ impl Command {
                 | Self::ListPodsOn { .. }
                 | Self::Probe { .. }
                 | Self::Rewatch { .. }
+                | Self::Account { .. }
+                | Self::HoldDown { .. }
+        )
+    }
+
+    /// Whether the fleet is who answers it.
+    pub fn is_for_fleet(&self) -> bool {
+        matches!(
+            self,
+            Self::Ask(_) | Self::Account { .. } | Self::HoldDown { .. }
         )
     }
 
@@ -125,6 +156,9 @@ impl Command {
             Self::ListPodsOn { .. } => "list_pods_on",
             Self::Probe { .. } => "probe",
             Self::Rewatch { .. } => "rewatch",
+            Self::Ask(_) => "ask",
+            Self::Account { .. } => "account",
+            Self::HoldDown { .. } => "hold_down",
         }
     }
 }
@@ -208,6 +242,15 @@ pub enum Answer {
     Probed {
         /// Existing ones.
         alive: usize,
+    },
+    /// `Ask`: what was asked for is the claim's until it is given back.
+    Granted,
+    /// `Ask`: it is not, since a limit leaves too little.
+    Denied {
+        /// Which, with its numbers.
+        why: String,
+        /// What is left to this cluster.
+        view: Arc<FleetView>,
     },
     /// Everything else: done.
     Done,

@@ -8,7 +8,9 @@ use jiff::Timestamp;
 use crate::catalog::Catalog;
 use crate::engine::command::{Answer, CommandId};
 use crate::model::cluster::Cluster;
+use crate::model::fleet::FleetView;
 use crate::model::id::{InstanceId, ObjectKey};
+use crate::model::instance::OfferingKey;
 use crate::model::object::{Kind, Object};
 
 /// Something that happened.
@@ -34,4 +36,9 @@ pub enum Event {
     Answered(CommandId, Answer),
     /// The provider will take an instance back at a time.
     Interrupted(InstanceId, Timestamp),
+    /// What is known of the fleet is another; none where the cluster shares nothing with others.
+    FleetChanged(Option<Arc<FleetView>>),
+    /// Another cluster that launches where this one does had these refused: until when they are
+    /// held down.
+    HeldDown(Vec<OfferingKey>, Timestamp),
 }

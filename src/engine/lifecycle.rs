@@ -179,11 +179,11 @@ impl Engine {
             self.enter(id, Phase::Launched, now);
             return;
         }
-        let pool = self.pool_of(claim);
+        let timeout = self.pool_of(claim).launch_timeout;
         let work = self.works.get(id);
         // An instance that may exist must not be forgotten: the token tells, or a listing.
         let grace = work.filter(|work| work.unsure).map(|_| UNSURE_MAX);
-        let deadline = self.overdue(claim, pool.launch_timeout + grace.unwrap_or_default());
+        let deadline = self.overdue(claim, timeout + grace.unwrap_or_default());
         if deadline <= now {
             self.report(Report::Retire {
                 claim: id.clone(),
@@ -194,9 +194,18 @@ impl Engine {
             self.forget_claim(id);
             return;
         }
-        let known = work.and_then(|work| work.launch.clone());
-        let launch = known.unwrap_or_else(|| Box::new(self.launch_of(claim.clone(), &pool)));
         self.wake_at(deadline, "a launch is overdue");
+        if self.ask(id, now) {
+            return;
+        }
+        let Some(claim) = self.state.ledger.claims.get(id) else {
+            return;
+        };
+        let known = self.works.get(id).and_then(|work| work.launch.clone());
+        let launch = known.unwrap_or_else(|| {
+            let pool = self.pool_of(claim);
+            Box::new(self.launch_of(claim.clone(), &pool))
+        });
         if let Some(claim) = self.state.ledger.claims.get_mut(id) {
             claim.phase = Phase::Launching;
         }

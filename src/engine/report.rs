@@ -65,6 +65,13 @@ pub enum Report {
         /// What was refused.
         refusals: Vec<Refusal>,
     },
+    /// The fleet had no room for a claim; its pods are planned again.
+    ClaimDenied {
+        /// The claim.
+        claim: ClaimId,
+        /// Which limit leaves too little, with its numbers.
+        why: String,
+    },
     /// A claim moved on to another phase.
     ClaimPhase {
         /// The claim.

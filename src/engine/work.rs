@@ -31,6 +31,10 @@ pub(super) enum FlightKind {
     Hint(ClaimId, PodKey),
     /// Removing a Node without a claim.
     Orphan(NodeName),
+    /// Telling the fleet what claims take.
+    Account,
+    /// Telling others of refused offerings.
+    HoldDown,
 }
 
 /// A command without an answer.
@@ -68,6 +72,8 @@ pub(super) struct Work {
     pub(super) step: Option<(CommandId, Step)>,
     /// When a failed step may be tried again.
     pub(super) retry: Retry,
+    /// Whether the fleet has granted what it takes.
+    pub(super) granted: bool,
     /// What is launched, as it was first asked for: the same token must mean the same launch.
     pub(super) launch: Option<Box<Launch>>,
     /// Whether a launch had no answer: there may be an instance.
@@ -91,6 +97,7 @@ pub(super) struct Work {
 /// The steps of a claim that need an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
+    Ask,
     Launch,
     Register,
     Open,

@@ -1,6 +1,7 @@
-//! The fleet: what all clusters together may have.
+//! The fleet: what all clusters together may have, and what one of them takes of that.
 //! It must not know how the clusters tell each other what they have.
 
+use crate::model::id::ClaimId;
 use crate::model::pool::Limits;
 use crate::model::quantity::Resources;
 
@@ -21,6 +22,51 @@ impl FleetLimits {
             nodes = nodes.saturating_add(count);
         }
         self.limits.remaining(&capacity, nodes)
+    }
+}
+
+/// One instance of a capacity reservation that several clusters may launch into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// Its id, by which all clusters mean the same one.
+    pub id: String,
+    /// How many instances it has for all of them together.
+    pub count: u32,
+}
+
+/// What one claim takes of what clusters share, beside being one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holding {
+    /// Its capacity; as long as it is open what is launched, the most of each resource.
+    pub capacity: Resources,
+    /// The reservation it takes an instance of.
+    pub reservation: Option<Reservation>,
+}
+
+/// A claim that wants its holding before it is launched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// The claim.
+    pub claim: ClaimId,
+    /// What it will take.
+    pub holding: Holding,
+}
+
+/// What a cluster knows of the fleet it belongs to. It may be out of date: what is granted counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FleetView {
+    /// The limits on all clusters together.
+    pub limits: Limits,
+    /// What this cluster may have in all by what the others have; amounts may be negative.
+    pub share: Limits,
+    /// Why nothing is granted to anyone now.
+    pub closed: Option<String>,
+}
+
+impl FleetView {
+    /// Whether there is anything that nodes count towards.
+    pub fn is_limited(&self) -> bool {
+        self.limits != Limits::default()
     }
 }
 

@@ -127,17 +127,23 @@ pub struct Resources {
 impl Resources {
     /// Sets a resource from its Kubernetes name and quantity.
     pub fn set(&mut self, name: &str, quantity: &str) -> Result<(), QuantityError> {
-        match name {
-            "cpu" => self.cpu_milli = parse_milli(quantity)?,
-            "memory" => self.memory = parse_whole(quantity)?,
-            "ephemeral-storage" => self.ephemeral_storage = parse_whole(quantity)?,
-            "pods" => self.pods = parse_whole(quantity)?,
-            other => {
-                self.extended
-                    .insert(other.to_owned(), parse_whole(quantity)?);
-            }
-        }
+        let amount = match name {
+            "cpu" => parse_milli(quantity)?,
+            _ => parse_whole(quantity)?,
+        };
+        self.put(name, amount);
         Ok(())
+    }
+
+    /// Sets a resource by its Kubernetes name to an amount; `cpu` in thousandths.
+    pub fn put(&mut self, name: &str, amount: i64) {
+        match name {
+            "cpu" => self.cpu_milli = amount,
+            "memory" => self.memory = amount,
+            "ephemeral-storage" => self.ephemeral_storage = amount,
+            "pods" => self.pods = amount,
+            other => drop(self.extended.insert(other.to_owned(), amount)),
+        }
     }
 
     /// The amount of a resource by its Kubernetes name; `cpu` in thousandths.

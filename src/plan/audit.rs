@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::id::{PodKey, PoolName, ReservationId};
+use crate::model::pool::Limits;
+use crate::model::quantity::Resources;
 use crate::plan::Plan;
 use crate::solve::NewClaim;
 use crate::state::snapshot::{Snapshot, Usage};
@@ -61,7 +63,7 @@ fn fault(
         return Some("the pool is not configured".into());
     };
     let catalog = snapshot.catalog_of(&pool.name);
-    let mut largest = crate::model::quantity::Resources::default();
+    let mut largest = Resources::default();
     for (offering, _) in &claim.offerings {
         let Some(it) = catalog.get(offering.instance_type.as_str()) else {
             return Some(format!("{offering} is not in the catalog"));
@@ -77,22 +79,39 @@ fn fault(
     if let Some(pod) = claim.pods.iter().find(|pod| seen.contains(*pod)) {
         return Some(format!("pod {pod} is planned twice"));
     }
+    let mut cluster = Usage::default();
+    for own in usage.values() {
+        add(&mut cluster, &own.capacity, own.nodes);
+    }
+    add(&mut cluster, &largest, 1);
     let own = usage.entry(claim.pool.clone()).or_default();
     let mut after = own.clone();
-    after.capacity.add(&largest);
-    after.nodes += 1;
-    let left = pool.remaining(&after.capacity, 0);
-    if let Some((name, _)) = left.capacity.iter().find(|(_, amount)| *amount < 0) {
+    add(&mut after, &largest, 1);
+    if let Some(name) = exceeded(&pool.limits, &after) {
         return Some(format!("the limit of {name} would be exceeded"));
     }
-    if pool
-        .limits
-        .nodes
-        .is_some_and(|most| after.nodes > most as usize)
-    {
-        return Some("the limit of nodes would be exceeded".into());
+    if let Some(name) = exceeded(&snapshot.cluster.limits, &cluster) {
+        return Some(format!("the cluster's limit of {name} would be exceeded"));
+    }
+    let share = snapshot.fleet.map(|view| &view.share);
+    if let Some(name) = share.and_then(|share| exceeded(share, &cluster)) {
+        return Some(format!("the fleet's limit of {name} would be exceeded"));
     }
     *own = after;
     seen.extend(claim.pods.iter().cloned());
     None
+}
+
+fn add(usage: &mut Usage, capacity: &Resources, nodes: usize) {
+    usage.capacity.add(capacity);
+    usage.nodes = usage.nodes.saturating_add(nodes);
+}
+
+/// What there is more of than these limits allow.
+fn exceeded<'l>(limits: &'l Limits, used: &Usage) -> Option<&'l str> {
+    let mut capacity = limits.capacity.iter();
+    let over = capacity.find(|(name, most)| used.capacity.get(name) > *most);
+    let nodes = limits.nodes.filter(|most| used.nodes > *most as usize);
+    over.map(|(name, _)| name.as_str())
+        .or(nodes.map(|_| "nodes"))
 }

@@ -87,6 +87,7 @@ fn nearest(miss: &Miss) -> Value {
             left,
             least,
             smallest,
+            ..
         } => json!({
             "resource": part(name),
             "limit": amount(name, *limit),
@@ -94,7 +95,7 @@ fn nearest(miss: &Miss) -> Value {
             "needed": amount(name, *least),
             "instance_type": smallest.as_str(),
         }),
-        Miss::Nodes { limit } => json!({ "resource": "nodes", "limit": limit }),
+        Miss::Nodes { limit, .. } => json!({ "resource": "nodes", "limit": limit }),
         Miss::Values { key, least, count } => {
             json!({ "label": part(key), "least": least, "values": count })
         }

@@ -20,6 +20,7 @@ use crate::engine::event::Event;
 use crate::model::cluster::{Cluster, Mode};
 use crate::model::id::ClusterName;
 use crate::shell::clock::{self, Stopwatch};
+use crate::shell::fleet::{self, Seat};
 use crate::shell::kube::act;
 use crate::shell::kube::client::Connection;
 use crate::shell::kube::watch::{self as watching, Watches};
@@ -92,7 +93,7 @@ pub(crate) struct Driver {
 
 impl Driver {
     /// Starts to watch and to decide.
-    pub(crate) fn start(parts: Parts) -> std::io::Result<Self> {
+    pub(crate) fn start(parts: Parts, seat: Seat) -> std::io::Result<Self> {
         let (events, inbox) = mpsc::channel(INBOX);
         let (stop, stopping) = watch::channel(false);
         let (status, shown) = watch::channel(Status::default());
@@ -109,6 +110,7 @@ impl Driver {
                 watches,
             }),
             inbox,
+            seat,
             stopping,
             status,
             calls: JoinSet::new(),
@@ -204,7 +206,10 @@ impl Hands {
             | Command::Evict { .. }
             | Command::Hint { .. }
             | Command::ListPodsOn { .. }
-            | Command::Probe { .. } => act::execute(&self.connection, command).await,
+            | Command::Probe { .. }
+            | Command::Ask(_)
+            | Command::Account { .. }
+            | Command::HoldDown { .. } => act::execute(&self.connection, command).await,
         }
     }
 }
@@ -214,6 +219,8 @@ struct Course {
     engine: Engine,
     hands: Arc<Hands>,
     inbox: mpsc::Receiver<Event>,
+    /// Its place among the engines that share with each other.
+    seat: Seat,
     stopping: watch::Receiver<bool>,
     status: watch::Sender<Status>,
     calls: JoinSet<(CommandId, Answer)>,
@@ -228,6 +235,8 @@ impl Course {
         telemetry::status(&self.hands.cluster, false);
         self.take(Event::CatalogChanged(catalog));
         self.take(Event::ConfigChanged(cluster));
+        let view = self.seat.view.take();
+        self.take(Event::FleetChanged(view));
         let hands = self.hands.clone();
         loop {
             self.ring();
@@ -243,6 +252,7 @@ impl Course {
                     None => return,
                 },
                 Some(answered) = self.calls.join_next() => self.answered(answered),
+                Some(event) = self.seat.news() => self.take(event),
                 () = sleep(wait) => {}
                 () = hands.watches.broken() => {
                     tracing::error!(cluster = %hands.cluster, "a watch has panicked");
@@ -299,8 +309,29 @@ impl Course {
             let Some(issued) = self.engine.next_command() else {
                 return;
             };
-            self.calls.spawn(self.hands.clone().execute(issued));
+            if issued.command.is_for_fleet() {
+                self.ask_fleet(issued);
+            } else {
+                self.calls.spawn(self.hands.clone().execute(issued));
+            }
         }
+    }
+
+    /// Asks the fleet, which takes what it is asked in the order of the commands.
+    fn ask_fleet(&mut self, issued: Issued) {
+        let (id, name) = (issued.id, issued.command.name());
+        let answer = fleet::answered(self.seat.ask(issued));
+        let cluster = self.hands.cluster.clone();
+        let began = Stopwatch::start();
+        self.calls.spawn(async move {
+            let late = |_| Answer::Failed {
+                kind: FailureKind::Unknown,
+                text: format!("{name}: no answer within {COMMAND:?}"),
+            };
+            let answer = timeout(COMMAND, answer).await.unwrap_or_else(late);
+            telemetry::command(&cluster, name, &answer, began.elapsed());
+            (id, answer)
+        });
     }
 
     /// Writes the log, and shows how the cluster is doing.

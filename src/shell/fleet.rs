@@ -1,299 +1,303 @@
-//! The clusters that are driven: starts a driver for each, and replaces them as they change.
-//! It must not know where the configuration comes from, nor what an engine does.
+//! The fleet on a task of its own: engines ask and are answered, and hear of each other.
+//! It must not know what is asked, nor why it is granted.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures::future::{join_all, select_all};
-use thiserror::Error;
+use jiff::Timestamp;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
 
-use crate::catalog::{self, Catalog, CatalogError};
+use crate::engine::command::{Answer, FailureKind, Issued};
 use crate::engine::event::Event;
-use crate::model::cluster::{Api, Cluster, Mode, Simulated};
+use crate::fleet::Fleet;
+use crate::model::cluster::Cluster;
+use crate::model::fleet::{FleetLimits, FleetView};
 use crate::model::id::ClusterName;
-use crate::shell::driver::{Driver, Parts, Shown};
-use crate::shell::files::{self, FilesError};
-use crate::shell::kube::client::{ConnectError, Connection, connect};
-use crate::shell::provider::{Nobody, Provider};
-use crate::shell::simulated::remote::Remote;
-use crate::shell::simulated::{CloudHandle, InProcess};
-use crate::shell::telemetry;
+use crate::shell::clock;
 
-/// Why a cluster cannot be driven.
-#[derive(Debug, Error)]
-pub(crate) enum PrepareError {
-    #[error("cluster \"{0}\": it has no kubeconfig")]
-    NoKubeconfig(ClusterName),
-    #[error("cluster \"{0}\": nothing here can launch instances for it yet")]
-    NoProvider(ClusterName),
-    #[error("cluster \"{0}\": connect")]
-    Connect(ClusterName, #[source] ConnectError),
-    #[error("cluster \"{0}\": read its instance types")]
-    CatalogFile(ClusterName, #[source] FilesError),
-    #[error("cluster \"{0}\": read its instance types")]
-    Catalog(ClusterName, #[source] CatalogError),
+/// Requests that wait for the fleet. Each engine has no more of them under way than it may make
+/// calls at once, and each is answered within microseconds.
+const QUEUE: usize = 4096;
+/// News that wait for one engine. Beyond, views are told again, and what is held down is left out.
+const NEWS: usize = 256;
+/// The fleet is looked at no more often than this without a request, and at least this often.
+const PAUSE: Duration = Duration::from_millis(10);
+const IDLE: Duration = Duration::from_secs(10);
+
+enum Request {
+    Configure(FleetLimits, Vec<Arc<Cluster>>),
+    Join(ClusterName, oneshot::Sender<Joined>),
+    Ask {
+        cluster: ClusterName,
+        life: u64,
+        issued: Box<Issued>,
+        reply: oneshot::Sender<Answer>,
+    },
 }
 
-impl PrepareError {
-    /// What would put it right.
-    pub(crate) fn help(&self) -> &'static str {
-        match self {
-            Self::NoKubeconfig(_) => "write kubeconfig { path = \"/etc/outrigger/kubeconfig\" }",
-            Self::NoProvider(_) => "add simulated {}, or write mode = \"observe\"",
-            Self::Connect(..) => {
-                "name a file that `kubectl --kubeconfig FILE get nodes` can use, and one of its \
-                 contexts"
-            }
-            Self::CatalogFile(..) | Self::Catalog(..) => {
-                "name a table in the shipped format, or JSON as Karpenter's kwok provider has it"
-            }
-        }
-    }
+struct Joined {
+    life: u64,
+    view: Option<Arc<FleetView>>,
+    news: mpsc::Receiver<Event>,
 }
 
-/// Why not everything that was prepared is driven.
-#[derive(Debug, Error)]
-pub(crate) enum ApplyError {
-    #[error("start a thread for cluster \"{0}\"")]
-    Thread(ClusterName, #[source] io::Error),
-    #[error("tell the engine of cluster \"{0}\" what has changed: it does not listen")]
-    Deaf(ClusterName),
+/// A fleet that runs by the clock. It ends when the last of its handles is dropped.
+#[derive(Clone)]
+pub(crate) struct FleetHandle {
+    requests: mpsc::Sender<Request>,
 }
 
-/// A cluster that is being driven, and what with.
-struct Running {
-    driver: Driver,
-    cluster: Arc<Cluster>,
-    catalog: Arc<Catalog>,
-    /// What the kubeconfig said.
-    print: u64,
-}
-
-/// Everything a cluster is to be driven with.
-pub(crate) struct Prepared {
-    parts: Parts,
-    /// Its cloud, where that is in this process.
-    cloud: Option<(Simulated, CloudHandle)>,
-}
-
-/// All clusters that are driven.
-#[derive(Default)]
-pub(crate) struct Fleet {
-    running: BTreeMap<ClusterName, Running>,
-    /// Clouds in this process outlive the drivers that are replaced.
-    clouds: BTreeMap<ClusterName, (Simulated, CloudHandle)>,
-}
-
-impl Fleet {
-    /// Everything that may fail for a cluster, before anything of it is started or changed.
-    pub(crate) async fn prepare(
-        &self,
-        clusters: Vec<Arc<Cluster>>,
-    ) -> Result<Vec<Prepared>, PrepareError> {
-        let prepared = clusters.into_iter().map(|cluster| self.prepared(cluster));
-        // All at once, since each may wait for a plugin; of several that fail the first is told.
-        join_all(prepared).await.into_iter().collect()
-    }
-
-    async fn prepared(&self, cluster: Arc<Cluster>) -> Result<Prepared, PrepareError> {
-        let name = &cluster.name;
-        let kubeconfig = cluster
-            .kubeconfig
-            .as_ref()
-            .ok_or(PrepareError::NoKubeconfig(name.clone()))?;
-        let connection = connect(kubeconfig, &cluster.api).await;
-        let connection = connection.map_err(|it| PrepareError::Connect(name.clone(), it))?;
-        let simulated = cluster.simulated.as_ref();
-        let catalog = match simulated.and_then(|it| it.catalog.clone()) {
-            None => Catalog::shipped(),
-            Some(path) => read_catalog(name, path)?,
+impl FleetHandle {
+    /// Starts a fleet that knows of no cluster.
+    pub(crate) fn start() -> Self {
+        let (requests, inbox) = mpsc::channel(QUEUE);
+        let keeper = Keeper {
+            fleet: Fleet::default(),
+            seats: BTreeMap::new(),
+            lives: 0,
         };
-        let catalog = Arc::new(catalog);
-        let cloud = simulated
-            .filter(|it| it.address.is_none())
-            .map(|it| (it.clone(), self.cloud(name, it, &catalog)));
-        let provider = provider(&cluster, &connection, cloud.as_ref().map(|(_, it)| it))?;
-        let parts = Parts {
-            cluster,
-            catalog,
-            connection,
-            provider,
-        };
-        Ok(Prepared { parts, cloud })
+        tokio::spawn(keeper.keep(inbox));
+        Self { requests }
     }
 
-    /// The cloud that this cluster has already, else a new one.
-    fn cloud(&self, name: &ClusterName, of: &Simulated, catalog: &Arc<Catalog>) -> CloudHandle {
-        let known = self.clouds.get(name).filter(|(settings, _)| settings == of);
-        match known {
-            Some((_, cloud)) => cloud.clone(),
-            None => CloudHandle::start(catalog.clone(), of.boot),
-        }
-    }
-
-    /// Stops what is not configured any more or connected otherwise, tells the others what has
-    /// changed, starts the new. What fails for one cluster does not keep the others from it.
-    pub(crate) async fn apply(&mut self, prepared: Vec<Prepared>) -> Result<(), ApplyError> {
-        let goes_on = |name: &ClusterName, running: &Running| {
-            let new = prepared.iter().find(|it| it.parts.cluster.name == *name);
-            new.is_some_and(|new| running.can_go_on(&new.parts))
-        };
-        let ending: Vec<ClusterName> = self
-            .running
-            .iter()
-            .filter(|(name, running)| !goes_on(name, running))
-            .map(|(name, _)| name.clone())
-            .collect();
-        let stopped = ending.iter().filter_map(|name| self.running.remove(name));
-        join_all(stopped.map(|running| running.driver.stop())).await;
-        for name in ending {
-            tracing::info!(cluster = %name, "cluster stopped");
-            if !prepared.iter().any(|it| it.parts.cluster.name == name) {
-                telemetry::status(&name, false);
-                self.clouds.remove(&name);
-            }
-        }
-        let mut fault = None;
-        for prepared in prepared {
-            if let Err(error) = self.put(prepared).await {
-                fault = fault.or(Some(error));
-            }
-        }
-        fault.map_or(Ok(()), Err)
-    }
-
-    /// Drives a cluster, or goes on to do so in another way.
-    async fn put(&mut self, prepared: Prepared) -> Result<(), ApplyError> {
-        let Prepared { parts, cloud } = prepared;
-        let name = parts.cluster.name.clone();
-        if let Some(running) = self.running.get_mut(&name) {
-            return match running.change(&parts).await {
-                true => Ok(()),
-                false => Err(ApplyError::Deaf(name)),
-            };
-        }
-        let (cluster, catalog) = (parts.cluster.clone(), parts.catalog.clone());
-        let print = parts.connection.print;
-        let driver =
-            Driver::start(parts).map_err(|error| ApplyError::Thread(name.clone(), error))?;
-        tracing::info!(
-            cluster = %name, mode = ?cluster.mode, pools = cluster.pools.len(),
-            instance_types = catalog.len(), "cluster started"
+    /// Puts other limits and clusters in force.
+    pub(crate) async fn configure(&self, limits: FleetLimits, clusters: Vec<Arc<Cluster>>) {
+        drop(
+            self.requests
+                .send(Request::Configure(limits, clusters))
+                .await,
         );
-        match cloud {
-            Some(cloud) => drop(self.clouds.insert(name.clone(), cloud)),
-            None => drop(self.clouds.remove(&name)),
-        }
-        let running = Running {
-            driver,
-            cluster,
-            catalog,
-            print,
-        };
-        self.running.insert(name, running);
-        Ok(())
     }
 
-    /// Waits until an engine ends, which none does unless it is told to, and says whose.
-    pub(crate) async fn ended(&self) -> ClusterName {
-        let ends = self.running.iter().map(|(name, running)| {
-            Box::pin(async move {
-                running.driver.ended().await;
-                name.clone()
-            })
+    /// A seat for a new engine of a cluster; what an earlier one still asks for is not heard.
+    pub(crate) async fn join(&self, cluster: &ClusterName) -> Seat {
+        let (reply, joined) = oneshot::channel();
+        let request = Request::Join(cluster.clone(), reply);
+        drop(self.requests.send(request).await);
+        let joined = joined.await.unwrap_or_else(|_| Joined {
+            life: 0,
+            view: None,
+            news: mpsc::channel(1).1,
         });
-        let ends: Vec<_> = ends.collect();
-        if ends.is_empty() {
-            return std::future::pending().await;
+        Seat {
+            fleet: self.clone(),
+            cluster: cluster.clone(),
+            life: joined.life,
+            view: joined.view,
+            news: joined.news,
         }
-        select_all(ends).await.0
-    }
-
-    /// Stops all drivers at once.
-    pub(crate) async fn stop(self) {
-        let running = self.running.into_values();
-        join_all(running.map(|it| it.driver.stop())).await;
-    }
-
-    /// How many clusters are driven.
-    pub(crate) fn len(&self) -> usize {
-        self.running.len()
-    }
-
-    /// What is shown of them.
-    pub(crate) fn shown(&self) -> Vec<Shown> {
-        let running = self.running.values();
-        running.map(|it| it.driver.shown()).collect()
     }
 }
 
-fn provider(
-    cluster: &Cluster,
-    connection: &Connection,
-    cloud: Option<&CloudHandle>,
-) -> Result<Arc<dyn Provider>, PrepareError> {
-    let (name, installation) = (&cluster.name, &cluster.installation);
-    if let Some(cloud) = cloud {
-        return Ok(Arc::new(InProcess {
-            cloud: cloud.clone(),
-            installation: installation.clone(),
-            cluster: name.clone(),
-            home: connection.client.clone(),
-        }));
+/// One engine's place in the fleet.
+pub(crate) struct Seat {
+    fleet: FleetHandle,
+    cluster: ClusterName,
+    life: u64,
+    /// What is known of the fleet at the start.
+    pub(crate) view: Option<Arc<FleetView>>,
+    /// What else there is to tell.
+    news: mpsc::Receiver<Event>,
+}
+
+impl Seat {
+    /// Hands a command over. Commands are taken in the order in which this is called.
+    pub(crate) fn ask(&self, issued: Issued) -> oneshot::Receiver<Answer> {
+        let (reply, answer) = oneshot::channel();
+        let request = Request::Ask {
+            cluster: self.cluster.clone(),
+            life: self.life,
+            issued: Box::new(issued),
+            reply,
+        };
+        // What is not taken is not answered, and the engine asks again.
+        drop(self.fleet.requests.try_send(request));
+        answer
     }
-    let address = cluster
-        .simulated
-        .as_ref()
-        .and_then(|it| it.address.as_ref());
-    match (address, &cluster.kubeconfig, cluster.mode) {
-        (Some(address), Some(home), _) => {
-            let remote = Remote::new(address, installation, name, home.clone());
-            Ok(Arc::new(remote))
-        }
-        (_, _, Mode::Observe) => Ok(Arc::new(Nobody)),
-        (_, _, Mode::Manage) => Err(PrepareError::NoProvider(name.clone())),
+
+    /// What the fleet has to tell; none once it has ended.
+    pub(crate) async fn news(&mut self) -> Option<Event> {
+        self.news.recv().await
     }
 }
 
-impl Running {
-    /// Whether its driver can go on with another configuration of its cluster.
-    fn can_go_on(&self, new: &Parts) -> bool {
-        let connected = |api: &Api| (api.poll, api.qps, api.burst, api.watch_list);
-        let (old, print) = (&self.cluster, new.connection.print);
-        let new = &new.cluster;
-        old.installation == new.installation
-            && old.kubeconfig == new.kubeconfig
-            && self.print == print
-            && old.simulated == new.simulated
-            && connected(&old.api) == connected(&new.api)
-            && old.kinds() == new.kinds()
-    }
+/// What becomes of a command.
+pub(crate) async fn answered(answer: oneshot::Receiver<Answer>) -> Answer {
+    answer
+        .await
+        .unwrap_or_else(|_| failed("the fleet does not answer"))
+}
 
-    /// Passes on what has changed; false where that is not taken.
-    async fn change(&mut self, parts: &Parts) -> bool {
-        if self.catalog != parts.catalog {
-            let event = Event::CatalogChanged(parts.catalog.clone());
-            if !self.driver.tell(event).await {
-                return false;
+fn failed(text: &str) -> Answer {
+    Answer::Failed {
+        kind: FailureKind::Unknown,
+        text: text.to_owned(),
+    }
+}
+
+struct Keeper {
+    fleet: Fleet,
+    /// The engines that drive the clusters now.
+    seats: BTreeMap<ClusterName, (u64, mpsc::Sender<Event>)>,
+    lives: u64,
+}
+
+impl Keeper {
+    async fn keep(mut self, mut inbox: mpsc::Receiver<Request>) {
+        loop {
+            let now = clock::now();
+            self.fleet.ring(now);
+            self.spread(None, now);
+            let due = self.fleet.poll_timeout(now);
+            let wait = due.map_or(IDLE, clock::until).clamp(PAUSE, IDLE);
+            tokio::select! {
+                request = inbox.recv() => match request {
+                    Some(request) => self.take(request, clock::now()),
+                    None => return,
+                },
+                () = sleep(wait) => {}
             }
-            self.catalog = parts.catalog.clone();
         }
-        if self.cluster != parts.cluster {
-            let event = Event::ConfigChanged(parts.cluster.clone());
-            if !self.driver.tell(event).await {
-                return false;
+    }
+
+    fn take(&mut self, request: Request, now: Timestamp) {
+        match request {
+            Request::Configure(limits, clusters) => {
+                let named = |name: &ClusterName| clusters.iter().any(|own| own.name == *name);
+                self.seats.retain(|name, _| named(name));
+                self.fleet.configure(limits, &clusters, now);
             }
-            self.cluster = parts.cluster.clone();
+            Request::Join(cluster, reply) => {
+                self.lives += 1;
+                let (tell, news) = mpsc::channel(NEWS);
+                self.seats.insert(cluster.clone(), (self.lives, tell));
+                self.fleet.rejoin(&cluster, now);
+                let (life, view) = (self.lives, self.fleet.view_of(&cluster, now));
+                drop(reply.send(Joined { life, view, news }));
+            }
+            Request::Ask {
+                cluster,
+                life,
+                issued,
+                reply,
+            } => {
+                if self.seats.get(&cluster).is_none_or(|own| own.0 != life) {
+                    drop(reply.send(failed("another engine drives the cluster")));
+                    return;
+                }
+                self.fleet.handle(&cluster, *issued, now);
+                self.spread(Some(reply), now);
+            }
         }
-        true
+    }
+
+    /// Carries events to their engines. At most one of them is an answer.
+    fn spread(&mut self, mut reply: Option<oneshot::Sender<Answer>>, now: Timestamp) {
+        while let Some((cluster, event)) = self.fleet.next_event() {
+            if let Event::Answered(_, answer) = event {
+                if let Some(reply) = reply.take() {
+                    drop(reply.send(answer));
+                }
+                continue;
+            }
+            let is_view = matches!(event, Event::FleetChanged(_));
+            let told = self
+                .seats
+                .get(&cluster)
+                .is_none_or(|own| own.1.try_send(event).is_ok());
+            if !told && is_view {
+                self.fleet.missed(&cluster, now);
+            }
+        }
     }
 }
 
-fn read_catalog(cluster: &ClusterName, path: PathBuf) -> Result<Catalog, PrepareError> {
-    let name = path.display().to_string();
-    let text = files::read_limited(&path)
-        .map_err(|error| PrepareError::CatalogFile(cluster.clone(), error))?;
-    catalog::parse(&name, &text).map_err(|error| PrepareError::Catalog(cluster.clone(), error))
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{FleetHandle, Seat, answered};
+    use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
+    use crate::engine::event::Event;
+    use crate::model::cluster::{Cluster, Mode};
+    use crate::model::fleet::{Ask, FleetLimits, Holding};
+
+    fn cluster(name: &str) -> Arc<Cluster> {
+        Arc::new(Cluster {
+            name: name.into(),
+            mode: Mode::Manage,
+            ..Cluster::default()
+        })
+    }
+
+    async fn command(seat: &Seat, command: Command) -> Answer {
+        let id = CommandId(1);
+        answered(seat.ask(Issued { id, command })).await
+    }
+
+    async fn ask(seat: &Seat, claim: &str) -> Answer {
+        let (claim, holding) = (claim.into(), Holding::default());
+        command(seat, Command::Ask(Box::new(Ask { claim, holding }))).await
+    }
+
+    async fn tell_nothing(seat: &Seat) {
+        let (whole, claims) = (true, Vec::new());
+        let answer = command(seat, Command::Account { whole, claims }).await;
+        assert_eq!(answer, Answer::Done);
+    }
+
+    /// A fleet of two clusters that may have one node between them.
+    async fn fleet() -> FleetHandle {
+        let fleet = FleetHandle::start();
+        let mut limits = FleetLimits::default();
+        limits.limits.nodes = Some(1);
+        fleet
+            .configure(limits, vec![cluster("east"), cluster("west")])
+            .await;
+        fleet
+    }
+
+    #[tokio::test]
+    async fn engines_are_answered_and_hear_of_each_other() {
+        let fleet = fleet().await;
+        let east = fleet.join(&"east".into()).await;
+        let mut west = fleet.join(&"west".into()).await;
+        let view = west.view.take().expect("limits are shared");
+        assert!(view.closed.is_some(), "nobody has said yet what it has");
+        tell_nothing(&east).await;
+        tell_nothing(&west).await;
+        assert_eq!(ask(&east, "a").await, Answer::Granted);
+        assert!(matches!(ask(&west, "b").await, Answer::Denied { .. }));
+        let left = async {
+            while let Some(event) = west.news().await {
+                if let Event::FleetChanged(Some(view)) = event
+                    && view.closed.is_none()
+                {
+                    return view.share.nodes;
+                }
+            }
+            None
+        };
+        assert_eq!(
+            left.await,
+            Some(1),
+            "what it could have when all had spoken"
+        );
+    }
+
+    #[tokio::test]
+    async fn an_engine_that_was_replaced_is_not_heard() {
+        let fleet = fleet().await;
+        let old = fleet.join(&"east".into()).await;
+        let new = fleet.join(&"east".into()).await;
+        let west = fleet.join(&"west".into()).await;
+        tell_nothing(&new).await;
+        tell_nothing(&west).await;
+        let answer = ask(&old, "a").await;
+        let unknown = |kind| kind == FailureKind::Unknown;
+        assert!(matches!(answer, Answer::Failed { kind, .. } if unknown(kind)));
+        assert_eq!(ask(&new, "b").await, Answer::Granted);
+    }
 }

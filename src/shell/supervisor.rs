@@ -10,10 +10,11 @@ use tokio::sync::watch;
 
 use crate::config::settings::{DEFAULT_LISTEN, Telemetry};
 use crate::model::cluster::Cluster;
+use crate::model::fleet::FleetLimits;
 use crate::model::id::ClusterName;
 use crate::shell::admin::{self, AdminError, Clusters};
 use crate::shell::cron::{Cron, CronError};
-use crate::shell::fleet::{ApplyError, Fleet, PrepareError};
+use crate::shell::drivers::{ApplyError, Drivers, PrepareError};
 use crate::shell::telemetry::log::Level;
 use crate::shell::telemetry::metrics::{self, Counted, MetricsError};
 use crate::shell::text;
@@ -44,6 +45,7 @@ pub(crate) enum RunError {
 /// What is driven, and what is said about it.
 pub(crate) struct Wanted {
     pub(crate) clusters: Vec<Arc<Cluster>>,
+    pub(crate) fleet: FleetLimits,
     pub(crate) telemetry: Telemetry,
 }
 
@@ -61,24 +63,24 @@ pub(crate) async fn run(
         interrupt: listen(SignalKind::interrupt())?,
     };
     let telemetry = wanted.telemetry;
-    let mut fleet = Fleet::default();
+    let mut drivers = Drivers::start();
     let prepared = tokio::select! {
-        prepared = fleet.prepare(wanted.clusters) => prepared?,
+        prepared = drivers.prepare(wanted.clusters) => prepared?,
         () = stop.called() => return Ok(()),
     };
     let counted = Counted::init(&telemetry.metric_names)?;
     let (show, shown) = watch::channel(Clusters::new());
     serve(&telemetry, shown, &counted).await?;
-    if let Err(error) = fleet.apply(prepared).await {
-        fleet.stop().await;
+    if let Err(error) = drivers.apply(prepared, wanted.fleet).await {
+        drivers.stop().await;
         return Err(error.into());
     }
-    show.send_replace(fleet.shown());
+    show.send_replace(drivers.shown());
     let cron = remind(&show, counted).await?;
     let end = loop {
         tokio::select! {
             () = stop.called() => break Ok(()),
-            name = fleet.ended() => {
+            name = drivers.ended() => {
                 tracing::error!(cluster = %name, "its engine has ended; stopping the others");
                 break Err(RunError::Ended(name));
             }
@@ -86,14 +88,14 @@ pub(crate) async fn run(
         }
         let wanted = reload();
         let well = tokio::select! {
-            well = reloaded(&mut fleet, wanted, &telemetry, &level) => well,
+            well = reloaded(&mut drivers, wanted, &telemetry, &level) => well,
             () = stop.called() => break Ok(()),
         };
         metrics::reloaded(well);
-        show.send_replace(fleet.shown());
+        show.send_replace(drivers.shown());
     };
     cron.stop().await;
-    fleet.stop().await;
+    drivers.stop().await;
     tracing::info!("stopped");
     end
 }
@@ -141,7 +143,7 @@ async fn serve(
 
 /// Puts what was read into force; whether all of it is.
 async fn reloaded(
-    fleet: &mut Fleet,
+    drivers: &mut Drivers,
     read: Result<Wanted, String>,
     started: &Telemetry,
     level: &Level,
@@ -154,11 +156,11 @@ async fn reloaded(
         Ok(wanted) => wanted,
         Err(why) => return kept(why),
     };
-    let prepared = match fleet.prepare(wanted.clusters).await {
+    let prepared = match drivers.prepare(wanted.clusters).await {
         Ok(prepared) => prepared,
         Err(error) => return kept(text::chain(&error)),
     };
-    if let Err(error) = fleet.apply(prepared).await {
+    if let Err(error) = drivers.apply(prepared, wanted.fleet).await {
         let why = text::chain(&error);
         tracing::error!(why, "configuration reloaded only in part");
         return false;
@@ -174,7 +176,7 @@ async fn reloaded(
             tracing::warn!("telemetry.{argument} has changed: restart the daemon to apply it");
         }
     }
-    tracing::info!(clusters = fleet.len(), "configuration reloaded");
+    tracing::info!(clusters = drivers.len(), "configuration reloaded");
     true
 }
 

@@ -31,13 +31,14 @@ pub(crate) fn status(cluster: &ClusterName, ready: bool) {
 
 fn outcome(answer: &Answer) -> &'static str {
     match answer {
-        Answer::LaunchRefused(_) | Answer::EvictRefused(_) => "refused",
+        Answer::LaunchRefused(_) | Answer::EvictRefused(_) | Answer::Denied { .. } => "refused",
         Answer::Failed { kind, .. } => kind.as_str(),
         Answer::Launched(_)
         | Answer::Terminating(_)
         | Answer::Instances(_)
         | Answer::Pods(_)
         | Answer::Probed { .. }
+        | Answer::Granted
         | Answer::Done => "done",
     }
 }

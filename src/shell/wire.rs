@@ -279,12 +279,15 @@ impl From<Answer> for AnswerBody {
                 kind: kind.as_str().to_owned(),
                 text,
             },
-            Answer::EvictRefused(_) | Answer::Pods(_) | Answer::Probed { .. } | Answer::Done => {
-                Self::Failed {
-                    kind: FailureKind::Invalid.as_str().to_owned(),
-                    text: "no answer of a cloud's".to_owned(),
-                }
-            }
+            Answer::EvictRefused(_)
+            | Answer::Pods(_)
+            | Answer::Probed { .. }
+            | Answer::Granted
+            | Answer::Denied { .. }
+            | Answer::Done => Self::Failed {
+                kind: FailureKind::Invalid.as_str().to_owned(),
+                text: "no answer of a cloud's".to_owned(),
+            },
         }
     }
 }

@@ -23,6 +23,10 @@ impl World {
         if self.is_rushing() {
             return;
         }
+        if issued.command.is_for_fleet() {
+            self.for_fleet.push_back(issued);
+            return;
+        }
         let doubt = self.watches.doubt(self.now);
         self.checker
             .issued(&issued.command, doubt, &self.scene, self.now);

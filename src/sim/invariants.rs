@@ -16,7 +16,7 @@ use crate::model::instance::Instance;
 use crate::model::labels::{DISRUPTION_REASON, TAINT_DISRUPTED};
 use crate::model::node::Node;
 use crate::model::object::Kind;
-use crate::model::pool::Reason;
+use crate::model::pool::{Limits, Reason};
 use crate::model::quantity::Resources;
 use crate::sim::cloud::Cloud;
 use crate::sim::cloud::machine::Machine;
@@ -27,7 +27,7 @@ use crate::sim::watches::SILENT_MAX;
 /// What must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// The live instances of a pool keep within its limits.
+    /// The live instances of a pool and of the cluster keep within their limits.
     Limits,
     /// No reservation has more instances than it is for.
     Reservations,
@@ -190,7 +190,10 @@ impl Checker {
             | Command::ListInstances
             | Command::ListPodsOn { .. }
             | Command::Probe { .. }
-            | Command::Rewatch { .. } => {}
+            | Command::Rewatch { .. }
+            | Command::Ask(_)
+            | Command::Account { .. }
+            | Command::HoldDown { .. } => {}
         }
     }
 
@@ -328,6 +331,7 @@ impl Checker {
         self.reserved(scene, now);
         let mut claims: BTreeMap<&str, u32> = BTreeMap::new();
         let mut pools: BTreeMap<&str, (u32, Resources)> = BTreeMap::new();
+        let mut all = (0, Resources::default());
         for machine in scene.live() {
             let instance = machine.truth();
             let tag = |name: &str| instance.tags.get(name).map_or("", String::as_str);
@@ -336,7 +340,9 @@ impl Checker {
             *count += 1;
             if let Some(shape) = scene.catalog.get(instance.offering.instance_type.as_str()) {
                 capacity.add(&shape.capacity);
+                all.1.add(&shape.capacity);
             }
+            all.0 += 1;
         }
         for (claim, count) in claims.into_iter().filter(|(_, count)| *count > 1) {
             self.fault(
@@ -349,15 +355,32 @@ impl Checker {
             let Some(pool) = scene.config.pool(name) else {
                 continue;
             };
-            if pool.limits.nodes.is_some_and(|most| count > most) {
-                self.fault(Rule::Limits, now, format!("pool {name} has {count} nodes"));
-            }
-            for (resource, most) in &pool.limits.capacity {
-                let used = capacity.get(resource);
-                if used > *most {
-                    let text = format!("pool {name} has {resource} {used}, {most} at most");
-                    self.fault(Rule::Limits, now, text);
-                }
+            self.limited(
+                &format!("pool {name}"),
+                &pool.limits,
+                (count, &capacity),
+                now,
+            );
+        }
+        self.limited("the cluster", &scene.config.limits, (all.0, &all.1), now);
+    }
+
+    /// Whoever has so much keeps within these limits.
+    pub(super) fn limited(
+        &mut self,
+        whose: &str,
+        limits: &Limits,
+        (count, capacity): (u32, &Resources),
+        now: Timestamp,
+    ) {
+        if limits.nodes.is_some_and(|most| count > most) {
+            self.fault(Rule::Limits, now, format!("{whose} has {count} nodes"));
+        }
+        for (resource, most) in &limits.capacity {
+            let used = capacity.get(resource);
+            if used > *most {
+                let text = format!("{whose} has {resource} {used}, {most} at most");
+                self.fault(Rule::Limits, now, text);
             }
         }
     }

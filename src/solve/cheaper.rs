@@ -12,7 +12,7 @@ use crate::model::pod::Pod;
 use crate::model::requirement::Requirements;
 use crate::solve::NewClaim;
 use crate::solve::axes::times;
-use crate::solve::choose::Ledger;
+use crate::solve::choose::{Ledger, Ledgers};
 use crate::solve::miss::{part, shown};
 use crate::solve::problem::{Problem, clash};
 use crate::solve::supply::{Shape, Shelf, of_types, sells};
@@ -89,9 +89,9 @@ pub fn cheaper(
     let problem = Problem::new(&pods, snapshot);
     let mut shelf = Shelf::new(pool, &problem, snapshot, now);
     widen(&mut shelf, snapshot.cluster.scheduling.min_values);
-    let used = snapshot.usage.get(&pool.name).cloned();
+    let ledgers = Ledgers::new(std::slice::from_ref(&shelf), snapshot);
     let mut weighed = Weighed {
-        ledger: Ledger::new(&shelf, &used.unwrap_or_default()),
+        ledger: ledgers.of(0),
         price: Price::default(),
         whole: vec![0; problem.classes.first().map_or(0, |own| own.demand.len())],
         shelf: &shelf,

@@ -5,27 +5,25 @@ use crate::model::cluster::Scheduling;
 use crate::model::instance::{OfferingKey, Price};
 use crate::solve::axes::{take, times};
 use crate::solve::fill::{Lot, Part};
+use crate::solve::limits::{Limit, Scope, shared};
 use crate::solve::supply::{Row, Shelf};
 use crate::solve::variety::Variety;
-use crate::state::snapshot::Usage;
+use crate::state::snapshot::{Snapshot, Usage};
 
-/// What a pool's limits leave; only limited names count. After them comes what reservations have
-/// left: those all pools share, so that what one takes is missing in every ledger (see [`share`]).
+/// What the limits on a pool's nodes leave, in the order of its shelf's limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ledger {
     left: Vec<i64>,
-    nodes: u64,
 }
 
 impl Ledger {
-    /// What is left to a pool that uses this much.
-    pub(super) fn new(shelf: &Shelf<'_>, used: &Usage) -> Self {
-        let remaining = shelf.pool.remaining(&used.capacity, used.nodes);
-        let limits = remaining.capacity.iter().map(|(_, left)| *left);
-        let reservations = shelf.reservations.iter().map(|own| i64::from(own.left));
+    fn new<'l>(limits: impl Iterator<Item = Limit<'l>>, used: &Usage) -> Self {
+        let left = |own: Limit<'_>| {
+            let taken = own.taken(&used.capacity, used.nodes);
+            own.share.saturating_sub(taken)
+        };
         Self {
-            left: limits.chain(reservations).collect(),
-            nodes: remaining.nodes.map_or(u64::MAX, u64::from),
+            left: limits.map(left).collect(),
         }
     }
 
@@ -34,7 +32,7 @@ impl Ledger {
         if self.left.iter().any(|left| *left < 0) {
             return 0;
         }
-        self.nodes.min(times(&self.left, limited))
+        times(&self.left, limited)
     }
 
     /// The first limit, by its place, that leaves no room for this capacity.
@@ -48,7 +46,6 @@ impl Ledger {
     pub(super) fn reserve(&mut self, limited: &[i64], count: u64) {
         assert!(count <= self.copies(limited), "limits are never exceeded");
         take(&mut self.left, limited, count);
-        self.nodes -= count;
     }
 
     /// Gives one node back.
@@ -56,20 +53,55 @@ impl Ledger {
         for (left, amount) in self.left.iter_mut().zip(limited) {
             *left = left.saturating_add(*amount);
         }
-        self.nodes = self.nodes.saturating_add(1);
     }
 }
 
-/// Lets every pool know what one has taken of the reservations, or given back: `of` many there are.
-pub(super) fn share(ledgers: &mut [Ledger], changed: usize, of: usize) {
-    if of == 0 {
-        return;
+/// What all limits leave: those of each shelf's pool, and those that all of them share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ledgers {
+    own: Vec<Ledger>,
+    shared: Ledger,
+}
+
+impl Ledgers {
+    /// What is left of what the cluster uses now.
+    pub(super) fn new(shelves: &[Shelf<'_>], snapshot: &Snapshot<'_>) -> Self {
+        let mut all = Usage::default();
+        for used in snapshot.usage.values() {
+            all.capacity.add(&used.capacity);
+            all.nodes = all.nodes.saturating_add(used.nodes);
+        }
+        let own = |shelf: &Shelf<'_>| {
+            let limits = shelf.limits.iter().copied();
+            let own = limits.filter(|limit| limit.scope == Scope::Pool);
+            let used = snapshot.usage.get(&shelf.pool.name);
+            Ledger::new(own, used.unwrap_or(&Usage::default()))
+        };
+        Self {
+            own: shelves.iter().map(own).collect(),
+            shared: Ledger::new(shared(snapshot), &all),
+        }
     }
-    let own = &ledgers[changed].left;
-    let shared = own[own.len() - of..].to_vec();
-    for ledger in ledgers {
-        let first = ledger.left.len() - of;
-        ledger.left[first..].copy_from_slice(&shared);
+
+    /// What is left to one shelf.
+    pub(super) fn of(&self, shelf: usize) -> Ledger {
+        let own = self.own[shelf].left.iter();
+        Ledger {
+            left: own.chain(&self.shared.left).copied().collect(),
+        }
+    }
+
+    /// What is left to one shelf has become this; no other was changed in between.
+    pub(super) fn put(&mut self, shelf: usize, mut ledger: Ledger) {
+        self.shared.left = ledger.left.split_off(self.own[shelf].left.len());
+        self.own[shelf] = ledger;
+    }
+
+    /// Gives one node of a shelf back.
+    pub(super) fn release(&mut self, shelf: usize, limited: &[i64]) {
+        let mut ledger = self.of(shelf);
+        ledger.release(limited);
+        self.put(shelf, ledger);
     }
 }
 
@@ -177,7 +209,7 @@ pub(super) fn offerings(
         .resize(scratch.masks.len().max(shelf.shapes.len()), (0, 0));
     // Nothing cheaper than what is planned would do, but what limits forbade then.
     let price_of = |(at, bit): &(usize, usize)| shelf.shapes[*at].offers[*bit].price.usd_per_h();
-    let unlimited = shelf.pool.limits.capacity.is_empty();
+    let unlimited = shelf.limits.iter().all(|own| own.is_free_of_size());
     let first = shelf
         .by_price
         .partition_point(|own| unlimited && price_of(own) < price);

@@ -218,7 +218,7 @@ impl<'o> Order<'o> {
     /// least: pods that must be near others, and those for which there may be no other node.
     pub(super) fn grow(&self, draft: &mut Draft) {
         // Others that are left fit nowhere, or the limits leave no room for them.
-        let limited = self.shelf.pool.limits.nodes.is_some();
+        let limited = self.shelf.limits.iter().any(|own| own.resource.is_none());
         let mut moved = true;
         while moved {
             moved = false;

@@ -3,7 +3,7 @@
 
 use crate::model::cluster::Scheduling;
 use crate::solve::cells::Cells;
-use crate::solve::choose::{Ledger, share};
+use crate::solve::choose::Ledgers;
 use crate::solve::distribute::Share;
 use crate::solve::draft::Claim;
 use crate::solve::fill::Lot;
@@ -30,7 +30,7 @@ pub(super) struct Packed<'p, 'a> {
     /// Pools by weight, then name.
     pub(super) shelves: &'p [Shelf<'a>],
     /// What the limits leave to each.
-    pub(super) ledgers: Vec<Ledger>,
+    pub(super) ledgers: Ledgers,
     /// What is placed on the rooms of the snapshot, in the order in which it may be bound.
     pub(super) placed: Vec<Turn>,
     /// What is dealt out to cells, in the order in which it may be bound.
@@ -45,14 +45,6 @@ pub(super) struct Packed<'p, 'a> {
     pub(super) left: Vec<u64>,
     /// Whether steps were used up before everything was tried.
     pub(super) cut_short: bool,
-}
-
-impl Packed<'_, '_> {
-    /// Lets every pool know what one has taken of the reservations, or given back.
-    pub(super) fn share(&mut self, shelf: usize) {
-        let of = self.shelves[shelf].reservations.len();
-        share(&mut self.ledgers, shelf, of);
-    }
 }
 
 /// What packing goes by; nothing of it changes.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::solve::axes::times;
-use crate::solve::choose::Ledger;
+use crate::solve::choose::{Ledger, Ledgers};
 use crate::solve::ground::Ground;
 use crate::solve::supply::Row;
 
@@ -26,7 +26,7 @@ pub(super) struct Market<'g, 'p, 'a> {
     /// What a node costs at least for a demand, while limits stay the same.
     prices: BTreeMap<(Wanted, &'p [i64]), Option<f64>>,
     /// What the limits left when these prices were worked out.
-    priced: Vec<Ledger>,
+    priced: Option<Ledgers>,
 }
 
 impl<'g, 'p, 'a> Market<'g, 'p, 'a> {
@@ -39,7 +39,7 @@ impl<'g, 'p, 'a> Market<'g, 'p, 'a> {
             row_of: BTreeMap::new(),
             reach: BTreeMap::new(),
             prices: BTreeMap::new(),
-            priced: Vec::new(),
+            priced: None,
         }
     }
 
@@ -100,10 +100,10 @@ impl<'g, 'p, 'a> Market<'g, 'p, 'a> {
     }
 
     /// What the limits leave now. A price depends on that, and on nothing else that changes.
-    pub(super) fn heed(&mut self, ledgers: &[Ledger]) {
-        if self.priced != ledgers {
+    pub(super) fn heed(&mut self, ledgers: &Ledgers) {
+        if self.priced.as_ref() != Some(ledgers) {
             self.prices.clear();
-            self.priced = ledgers.to_vec();
+            self.priced = Some(ledgers.clone());
         }
     }
 
@@ -112,14 +112,14 @@ impl<'g, 'p, 'a> Market<'g, 'p, 'a> {
         &mut self,
         wanted: Wanted,
         demand: &'p [i64],
-        ledgers: &[Ledger],
+        ledgers: &Ledgers,
     ) -> Option<f64> {
         if let Some(known) = self.prices.get(&(wanted, demand)) {
             return *known;
         }
         let shelves = 0..self.ground.shelves.len();
         let prices =
-            shelves.filter_map(|shelf| self.least(shelf, wanted, (demand, 1), &ledgers[shelf]));
+            shelves.filter_map(|shelf| self.least(shelf, wanted, (demand, 1), &ledgers.of(shelf)));
         let price = prices.min_by(f64::total_cmp);
         self.prices.insert((wanted, demand), price);
         price

@@ -90,10 +90,12 @@ pub enum Miss {
         /// When the first is asked for again.
         until: Option<Timestamp>,
     },
-    /// A limit of the pool on a resource leaves too little.
+    /// A limit on a resource leaves too little.
     Limit {
         /// The resource.
         name: String,
+        /// Whose limit it is, as words that follow it; nothing for the pool's own.
+        whose: &'static str,
         /// The limit.
         limit: i64,
         /// What is left of it, all that is planned taken out; below zero where it is exceeded.
@@ -103,10 +105,12 @@ pub enum Miss {
         /// The type that takes so little.
         smallest: TypeName,
     },
-    /// The pool's limit on nodes is reached.
+    /// A limit on nodes is reached.
     Nodes {
         /// The limit.
-        limit: u32,
+        limit: i64,
+        /// Whose limit it is, as words that follow it; nothing for the pool's own.
+        whose: &'static str,
     },
     /// The types that would do have too few values of a label between them.
     Values {
@@ -317,12 +321,13 @@ impl Display for Miss {
             } => held(f, (*offerings, first), *until),
             Self::Limit {
                 name,
+                whose,
                 limit,
                 left,
                 least,
                 smallest,
-            } => limit_text(f, name, [*limit, *left, *least], smallest),
-            Self::Nodes { limit } => write!(f, "nodes limit {limit} is reached"),
+            } => limit_text(f, (name, whose), [*limit, *left, *least], smallest),
+            Self::Nodes { limit, whose } => write!(f, "nodes limit {limit}{whose} is reached"),
         }
     }
 }
@@ -345,20 +350,23 @@ fn offering(
 
 fn limit_text(
     f: &mut Formatter<'_>,
-    name: &str,
+    (name, whose): (&str, &str),
     [limit, left, least]: [i64; 3],
     smallest: &TypeName,
 ) -> fmt::Result {
     let used = shown(name, limit.saturating_sub(left));
     let limit = shown(name, limit);
     if left < 0 {
-        return write!(f, "{name} limit {limit} is exceeded: {used} is in use");
+        return write!(
+            f,
+            "{name} limit {limit}{whose} is exceeded: {used} is in use"
+        );
     }
     let (left, least) = (shown(name, left), shown(name, least));
     write!(
         f,
-        "{name} limit {limit}, of which {used} is in use or planned, leaves {left}; the smallest \
-         fitting type, {smallest}, has {least}"
+        "{name} limit {limit}{whose}, of which {used} is in use or planned, leaves {left}; the \
+         smallest fitting type, {smallest}, has {least}"
     )
 }
 

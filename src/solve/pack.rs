@@ -17,7 +17,7 @@ use jiff::Timestamp;
 
 use crate::model::taint::Effect;
 use crate::solve::board::Board;
-use crate::solve::choose::Ledger;
+use crate::solve::choose::Ledgers;
 use crate::solve::distribute::{Asked, distribute};
 use crate::solve::draft::Order;
 use crate::solve::fill::{Lot, Queues};
@@ -61,10 +61,6 @@ pub(super) fn pack<'g, 'p, 'a>(
     board: Board<'p>,
 ) -> Packer<'g, 'p, 'a> {
     let problem = ground.problem;
-    let ledger = |shelf: &Shelf<'a>| {
-        let used = snapshot.usage.get(&shelf.pool.name);
-        Ledger::new(shelf, &used.cloned().unwrap_or_default())
-    };
     let cutoff = snapshot.cluster.scheduling.priority_cutoff;
     let calls = |class: &Class<'_>| cutoff.is_none_or(|least| class.priority >= least);
     let mut packer = Packer {
@@ -81,7 +77,7 @@ pub(super) fn pack<'g, 'p, 'a>(
             .map(|shelf| Variety::of(shelf, ground.scheduling.min_values))
             .collect(),
         packed: Packed {
-            ledgers: ground.shelves.iter().map(ledger).collect(),
+            ledgers: Ledgers::new(ground.shelves, snapshot),
             shelves: ground.shelves,
             placed: Vec::new(),
             dealt: Vec::new(),
@@ -310,8 +306,8 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
         let demand = &self.ground.problem.classes[class].demand;
         let mut priced = Vec::with_capacity(selling.len());
         for shelf in selling {
-            let ledger = &self.packed.ledgers[shelf];
-            let each = self.market.least(shelf, wanted, (demand, pods), ledger);
+            let ledger = self.packed.ledgers.of(shelf);
+            let each = self.market.least(shelf, wanted, (demand, pods), &ledger);
             priced.push((each.unwrap_or(f64::INFINITY), shelf));
         }
         priced.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -406,7 +402,7 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
         }
         for _ in 0..DRAFTS_MAX {
             let order = self.order(shelf, stock);
-            let draft = best_draft(&order, &self.packed.ledgers[shelf]);
+            let draft = best_draft(&order, &self.packed.ledgers.of(shelf));
             if draft.claims.is_empty() {
                 break;
             }
@@ -417,8 +413,7 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
                 gone: false,
             });
             self.packed.opened.extend(opened);
-            self.packed.ledgers[shelf] = draft.ledger;
-            self.packed.share(shelf);
+            self.packed.ledgers.put(shelf, draft.ledger);
             *stock = draft.left;
             self.packed.cut_short |= draft.cut_short;
         }

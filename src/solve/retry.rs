@@ -52,7 +52,7 @@ impl<'p> Packer<'_, 'p, '_> {
             if variety.is_empty() {
                 continue;
             }
-            let mut ledger = self.packed.ledgers[shelf].clone();
+            let mut ledger = self.packed.ledgers.of(shelf);
             for at in 0..self.packed.opened.len() {
                 let opened = &self.packed.opened[at];
                 let planned = opened.claim.shape;
@@ -74,7 +74,7 @@ impl<'p> Packer<'_, 'p, '_> {
                 ledger = before;
                 let limited = &own.shapes[planned.0].limited;
                 ledger.release(limited);
-                self.packed.ledgers[shelf].release(limited);
+                self.packed.ledgers.release(shelf, limited);
                 let opened = &mut self.packed.opened[at];
                 opened.gone = true;
                 for (lot, pods) in std::mem::take(&mut opened.claim.parts) {
@@ -161,16 +161,16 @@ impl<'p> Packer<'_, 'p, '_> {
             });
             let lot = self.packed.lots.len() - 1;
             let order = self.order(shelf, &[]);
-            let ledger = &self.packed.ledgers[shelf];
+            let mut ledger = self.packed.ledgers.of(shelf);
             let claim = &self.packed.opened[at].claim;
-            let joined = order.joined(claim, lot, ledger);
+            let joined = order.joined(claim, lot, &ledger);
             // Who is not worth a node is not worth a dearer one.
             let worth = |joined: &Claim| self.calls[class] || joined.price <= claim.price;
             if let Some(joined) = joined.filter(worth) {
                 let shapes = &ground.shelves[shelf].shapes;
-                self.packed.ledgers[shelf].release(&shapes[claim.shape].limited);
-                self.packed.ledgers[shelf].reserve(&shapes[joined.shape].limited, 1);
-                self.packed.share(shelf);
+                ledger.release(&shapes[claim.shape].limited);
+                ledger.reserve(&shapes[joined.shape].limited, 1);
+                self.packed.ledgers.put(shelf, ledger);
                 self.packed.opened[at].claim = joined;
                 self.packed.left[class] -= 1;
                 board.bind(kind, site, 1);

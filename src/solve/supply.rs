@@ -16,16 +16,13 @@ use crate::model::quantity::Resources;
 use crate::model::requirement::{Incompatible, Operator, Requirement, Requirements};
 use crate::model::reservation::Reservation;
 use crate::model::taint::{Effect, Taint, repelling, untolerated};
+use crate::solve::limits::{Limit, RESERVATIONS_MAX, limits};
 use crate::solve::problem::{Port, Problem, Wants, alternatives, clash};
 use crate::state::snapshot::Snapshot;
 
 /// Offerings of one instance type that are weighed, cheapest first: one bit each. AWS' largest
 /// region has 7 zones and 3 capacity types, which makes 21.
 const OFFERS_MAX: usize = 64;
-
-/// Reservations that are weighed, those of the first ids: each is one more limit to watch, and one
-/// more type to weigh.
-const RESERVATIONS_MAX: usize = 256;
 
 /// An instance type as a pool would use it. What of it is in a reservation is a shape of its own,
 /// so that all offers of a shape count towards the same limits.
@@ -45,8 +42,8 @@ pub(super) struct Shape<'a> {
     pub(super) held: Vec<&'a Offering>,
     /// The reservation that all its offers are in, by its place among the shelf's; or none.
     pub(super) reservation: Option<usize>,
-    /// Its capacity in what the pool limits, in the order of the pool's limits; then, for every
-    /// reservation, how many of it an instance takes: one of its own.
+    /// What a node of it takes of the limits, in the order of the shelf's: of reservations, one of
+    /// its own.
     pub(super) capacity: Vec<i64>,
     /// What a claim that is planned as this type takes of the limits: more than its capacity where
     /// larger types have to be among those it may be launched as.
@@ -58,6 +55,8 @@ pub(super) struct Shape<'a> {
 pub(super) struct Shelf<'a> {
     /// The pool.
     pub(super) pool: &'a Pool,
+    /// The limits on its nodes: the pool's, then those that all pools share.
+    pub(super) limits: Vec<Limit<'a>>,
     /// What its nodes' labels may be.
     pub(super) side: Requirements,
     /// Reservations with what is left of them, by id: the same for every shelf.
@@ -107,14 +106,13 @@ impl<'a> Shelf<'a> {
         let daemons = daemons(pool, &side, &snapshot.daemon_sets);
         let reservations = snapshot.reservations.values().take(RESERVATIONS_MAX);
         let reservations: Vec<Reservation> = reservations.cloned().collect();
+        let limits = limits(pool, snapshot);
         let shape = |instance_type: &'a InstanceType| {
             let (carried, daemon_ports) = carried(instance_type, &daemons);
             let mut net = instance_type.allocatable.clone();
             net.subtract(&carried);
-            let limits = &pool.limits.capacity;
-            let amount = |(name, _): &(String, i64)| instance_type.capacity.get(name).max(0);
-            let mut capacity: Vec<i64> = limits.iter().map(amount).collect();
-            capacity.resize(limits.len() + reservations.len(), 0);
+            let taken = |own: &Limit<'_>| own.taken(&instance_type.capacity, 1).max(0);
+            let taken: Vec<i64> = limits.iter().map(taken).collect();
             let shape = Shape {
                 instance_type,
                 net: problem.axes.supply(&net),
@@ -123,8 +121,8 @@ impl<'a> Shelf<'a> {
                 offers: Vec::new(),
                 held: Vec::new(),
                 reservation: None,
-                limited: capacity.clone(),
-                capacity,
+                capacity: taken.clone(),
+                limited: taken,
             };
             shape.stocked(&side, (snapshot, &reservations), now)
         };
@@ -138,6 +136,7 @@ impl<'a> Shelf<'a> {
         let keys = shapes.iter().flat_map(defined).map(|(key, _)| key);
         Self {
             pool,
+            limits,
             side,
             by_price: by_price(&shapes),
             keys: keys.collect(),

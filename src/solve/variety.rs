@@ -103,7 +103,7 @@ impl<'v> Variety<'v> {
 pub(super) fn widen(shelf: &mut Shelf<'_>, policy: MinValuesPolicy) {
     let own = &*shelf;
     let variety = Variety::of(own, policy);
-    if variety.is_empty() || own.pool.limits.capacity.is_empty() {
+    if variety.is_empty() || own.limits.is_empty() {
         return;
     }
     let price = |at: &usize| {

@@ -9,6 +9,7 @@ use crate::solve::axes::times;
 use crate::solve::board::Board;
 use crate::solve::choose::Ledger;
 use crate::solve::ground::{Ground, Packed};
+use crate::solve::limits::{Limit, Scope};
 use crate::solve::miss::{Miss, Short, part};
 use crate::solve::places::Places;
 use crate::solve::problem::{Problem, Wants, clash};
@@ -186,7 +187,7 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
     fn answer(&mut self, class: usize, at: usize, suited: &mut Suited) -> Answer {
         let problem = self.ground.problem;
         let shelf = &self.ground.shelves[at];
-        let ledger = &self.packed.ledgers[at];
+        let ledger = &self.packed.ledgers.of(at);
         let demand = &problem.classes[class].demand[..];
         self.steps += suited.types.len() as u64;
         let fits = |own: &&(usize, bool)| fits(&shelf.shapes[own.0], demand);
@@ -455,14 +456,32 @@ fn unlimited(shelf: &Shelf<'_>, sold: &[usize], ledger: &Ledger) -> Answer {
         Some((at, shelf.shapes[*shape].limited[at], left, *shape))
     };
     let Some((at, least, left, shape)) = sold.iter().filter_map(short).min() else {
-        let limit = shelf.pool.limits.nodes.unwrap_or(0);
-        return (Code::Limit, Miss::Nodes { limit });
+        return (Code::Limit, Miss::told("its limits leave no room"));
     };
-    let Some((name, limit)) = shelf.pool.limits.capacity.get(at).cloned() else {
-        return (Code::Reservation, Miss::told(&used_up(shelf, sold)));
+    let Limit {
+        scope,
+        resource,
+        most: limit,
+        closed,
+        ..
+    } = shelf.limits[at];
+    if let Some(closed) = closed {
+        return (Code::Limit, Miss::told(closed));
+    }
+    let whose = match scope {
+        Scope::Pool => "",
+        Scope::Cluster => " of the cluster",
+        Scope::Fleet => " of the fleet",
+        Scope::Reservation => {
+            return (Code::Reservation, Miss::told(&used_up(shelf, sold)));
+        }
+    };
+    let Some(name) = resource.map(str::to_owned) else {
+        return (Code::Limit, Miss::Nodes { limit, whose });
     };
     let miss = Miss::Limit {
         name,
+        whose,
         limit,
         left,
         least,

@@ -11,6 +11,7 @@ use crate::catalog::Catalog;
 use crate::catalog::overlay::PoolCatalogs;
 use crate::model::affinity::PodTerm;
 use crate::model::cluster::Cluster;
+use crate::model::fleet::FleetView;
 use crate::model::id::{ClaimId, NodeName, PodKey, PoolName, ReservationId};
 use crate::model::instance::Price;
 use crate::model::labels::Labels;
@@ -111,6 +112,8 @@ pub struct Snapshot<'a> {
     pub overlaid: &'a PoolCatalogs,
     /// Offerings not to ask for.
     pub holds: &'a Holds,
+    /// What is known of the fleet; none where the cluster shares nothing with others.
+    pub fleet: Option<&'a FleetView>,
     /// All hosts: initialized ones first, then by host.
     pub rooms: Vec<Room>,
     /// Pods that are bound and have not ended, without those that have to move and are pending or

@@ -46,6 +46,7 @@ impl State {
             catalog: &self.catalog,
             overlaid: &self.overlaid,
             holds: &self.holds,
+            fleet: self.fleet.as_deref(),
             rooms: self.rooms(&expected, &mounts),
             residents: self.objects.census().residents(&movers),
             mounts,
@@ -100,20 +101,7 @@ impl State {
         for claim in self.ledger.claims.values() {
             let own = usage.entry(claim.record.pool.clone()).or_default();
             own.nodes += 1;
-            let mut capacity = Resources::default();
-            let catalog = self.catalog_of(&claim.record.pool);
-            let offerings = offering_of(claim).into_iter().chain(&claim.offerings);
-            for offering in offerings {
-                // Until it is known which is launched, the largest of each resource counts.
-                if let Some(it) = catalog.get(offering.instance_type.as_str()) {
-                    capacity.raise_to(&it.capacity);
-                }
-            }
-            if let Some(node) = self.node_of(claim) {
-                // The catalog may have forgotten its type.
-                capacity.raise_to(&node.capacity);
-            }
-            own.capacity.add(&capacity);
+            own.capacity.add(&self.capacity_of(claim));
         }
         for node in self.claimless_nodes() {
             let own = usage.entry(node.pool().unwrap_or_default()).or_default();
@@ -137,6 +125,24 @@ impl State {
             }
         }
         left
+    }
+
+    /// What a claim counts for in every limit.
+    pub fn capacity_of(&self, claim: &Claim) -> Resources {
+        let mut capacity = Resources::default();
+        let catalog = self.catalog_of(&claim.record.pool);
+        let offerings = offering_of(claim).into_iter().chain(&claim.offerings);
+        for offering in offerings {
+            // Until it is known which is launched, the largest of each resource counts.
+            if let Some(it) = catalog.get(offering.instance_type.as_str()) {
+                capacity.raise_to(&it.capacity);
+            }
+        }
+        if let Some(node) = self.node_of(claim) {
+            // The catalog may have forgotten its type.
+            capacity.raise_to(&node.capacity);
+        }
+        capacity
     }
 
     /// Offline, nodes of our pools stand for their claims.

@@ -13,12 +13,13 @@ use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::affinity::Spread;
 use outrigger::model::cluster::{Cluster, Mode, PlacementHints};
+use outrigger::model::fleet::FleetView;
 use outrigger::model::id::{NodeName, ObjectKey};
-use outrigger::model::instance::{Instance, InstanceState};
+use outrigger::model::instance::{Instance, InstanceState, Offering, OfferingKey};
 use outrigger::model::node::Node;
 use outrigger::model::object::{Kind, Object};
 use outrigger::model::pod::Pod;
-use outrigger::model::pool::{Allowance, Pool};
+use outrigger::model::pool::{Allowance, Limits, Pool};
 
 /// An engine with a hand-driven clock and a provider that always says yes.
 struct Stage {
@@ -190,7 +191,12 @@ impl Stage {
                 Answer::Pods(pods)
             }
             Command::Probe { .. } => Answer::Probed { alive: 0 },
-            Command::Evict { .. } | Command::Hint { .. } | Command::Rewatch { .. } => Answer::Done,
+            Command::Ask(_) => Answer::Granted,
+            Command::Evict { .. }
+            | Command::Hint { .. }
+            | Command::Rewatch { .. }
+            | Command::Account { .. }
+            | Command::HoldDown { .. } => Answer::Done,
         }
     }
 
@@ -543,4 +549,147 @@ fn a_relist_that_lacks_many_nodes_freezes_until_they_are_asked_for() {
     stage.event(Event::Reset(Kind::Node, all));
     stage.run(10, &[]);
     assert_eq!(stage.count("launch"), 1, "work goes on by itself");
+}
+
+/// What a fleet of 20 cores leaves to this cluster.
+fn leaves(cores: i64) -> Arc<FleetView> {
+    let cpu = |cores: i64| Limits {
+        nodes: None,
+        capacity: vec![("cpu".to_owned(), cores * 1000)],
+    };
+    Arc::new(FleetView {
+        limits: cpu(20),
+        share: cpu(cores),
+        closed: None,
+    })
+}
+
+/// An engine that shares these cores with others, has said so and has a pod to plan for.
+fn sharing() -> Stage {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.event(Event::FleetChanged(Some(leaves(20))));
+    stage.sync(vec![], vec![]);
+    stage.run(7, &[]);
+    assert_eq!(stage.seen, ["account"], "what there is is told first");
+    stage.apply(Object::Pod(Box::new(waiting_pod("a"))));
+    stage
+}
+
+#[test]
+fn what_is_shared_is_asked_for_before_it_is_launched() {
+    let mut stage = sharing();
+    let asked = stage.run(3, &["ask"]);
+    assert_eq!((asked.len(), stage.launches.len()), (1, 0));
+    stage.event(Event::Answered(asked[0].id, Answer::Granted));
+    let told = stage.run(1, &["account"]);
+    assert_eq!(stage.seen[1..], ["ask", "launch", "account"]);
+    // It is not the largest of all that it might have become.
+    let Command::Ask(ask) = &asked[0].command else {
+        panic!("{asked:?}");
+    };
+    let Command::Account { whole, claims } = &told[0].command else {
+        panic!("{told:?}");
+    };
+    let (claim, holding) = &claims[0];
+    let now = holding.as_ref().expect("it is there").capacity.memory;
+    assert!(!whole && *claim == ask.claim && claims.len() == 1);
+    assert!(now < ask.holding.capacity.memory, "{now} of {ask:?}");
+}
+
+#[test]
+fn who_is_denied_waits_until_the_fleet_leaves_more() {
+    let mut stage = sharing();
+    let asked = stage.run(3, &["ask"]);
+    let (why, view) = ("cpu limit 20 of the fleet leaves 0".to_owned(), leaves(0));
+    stage.event(Event::Answered(asked[0].id, Answer::Denied { why, view }));
+    stage.run(120, &[]);
+    assert_eq!((stage.count("ask"), stage.launches.len()), (1, 0));
+    assert!(stage.engine.state().ledger.claims.is_empty());
+    let waits = |report: &&Report| match report {
+        Report::Unplaced(own) => own.reasons[0]
+            .text()
+            .contains("limit 20 of the fleet leaves 0"),
+        _ => false,
+    };
+    assert_eq!(stage.reports.iter().filter(waits).count(), 1);
+    stage.event(Event::FleetChanged(Some(leaves(4))));
+    stage.run(3, &[]);
+    assert_eq!((stage.count("ask"), stage.launches.len()), (2, 1));
+}
+
+#[test]
+fn nothing_is_planned_while_the_fleet_is_closed() {
+    let mut stage = sharing();
+    let mut view = FleetView::clone(&leaves(20));
+    view.closed = Some("cluster two has not said what it has".to_owned());
+    stage.event(Event::FleetChanged(Some(Arc::new(view))));
+    stage.run(60, &[]);
+    assert_eq!(stage.count("ask"), 0);
+    stage.event(Event::FleetChanged(Some(leaves(20))));
+    stage.run(3, &[]);
+    assert_eq!((stage.count("ask"), stage.launches.len()), (1, 1));
+}
+
+#[test]
+fn a_fleet_that_does_not_listen_stops_launches_and_is_told_anew() {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.event(Event::FleetChanged(Some(leaves(20))));
+    stage.sync(vec![], vec![waiting_pod("a")]);
+    // For two minutes each what it is told is lost.
+    stage.run(100, &["account"]);
+    assert_eq!((stage.count("account"), stage.count("ask")), (1, 0));
+    stage.run(60, &[]);
+    assert_eq!((stage.count("ask"), stage.launches.len()), (1, 1));
+    assert!(stage.count("account") > 1);
+}
+
+#[test]
+fn what_is_refused_is_given_back_and_told_to_others() {
+    let mut stage = sharing();
+    let launch = stage.run(3, &["launch"]);
+    let Command::Launch(wanted) = &launch[0].command else {
+        panic!("{launch:?}");
+    };
+    let refusals: Vec<Refusal> = [RefusalKind::InsufficientCapacity, RefusalKind::Unsupported]
+        .into_iter()
+        .zip(&wanted.offerings)
+        .map(|(kind, offering)| Refusal {
+            offering: offering.clone(),
+            kind,
+        })
+        .collect();
+    let gone = wanted.claim.id.clone();
+    let answer = Answer::LaunchRefused(refusals.clone());
+    stage.event(Event::Answered(launch[0].id, answer));
+    let told = stage.run(1, &["account", "hold_down", "ask"]);
+    let commands: Vec<&Command> = told.iter().map(|own| &own.command).collect();
+    let held = Command::HoldDown {
+        offerings: vec![refusals[0].offering.clone()],
+        until: stage.now + SignedDuration::from_secs(180 - 1),
+    };
+    assert_eq!(*commands[0], held, "no more than want of capacity is told");
+    let account = Command::Account {
+        whole: false,
+        claims: vec![(gone, None)],
+    };
+    assert!(commands.contains(&&account), "{commands:?}");
+}
+
+#[test]
+fn what_others_were_refused_is_not_asked_for() {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.sync(vec![], vec![]);
+    stage.run(7, &[]);
+    let catalog = stage.engine.state().catalog.clone();
+    let all = catalog.types().flat_map(|it| {
+        let key = |own: &Offering| own.key(&it.name);
+        it.offerings.iter().map(key).collect::<Vec<_>>()
+    });
+    let until = stage.now + SignedDuration::from_secs(60);
+    stage.event(Event::HeldDown(all.collect(), until));
+    stage.apply(Object::Pod(Box::new(waiting_pod("a"))));
+    stage.run(50, &[]);
+    assert_eq!(stage.launches.len(), 0);
+    stage.run(30, &[]);
+    assert_eq!(stage.launches.len(), 1);
 }

@@ -7,6 +7,8 @@ mod config;
 
 mod engine;
 
+mod fleet;
+
 mod sim;
 
 mod solve;

@@ -5,3 +5,5 @@ mod setup;
 mod day;
 
 mod random;
+
+mod together;

@@ -45,7 +45,10 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Answer
             Command::Launch(_)
             | Command::Terminate { .. }
             | Command::ListInstances
-            | Command::Rewatch { .. } => return failed(FailureKind::Invalid, "no API call"),
+            | Command::Rewatch { .. }
+            | Command::Ask(_)
+            | Command::Account { .. }
+            | Command::HoldDown { .. } => return failed(FailureKind::Invalid, "no API call"),
         }
         .unwrap_or_else(|error| sorted(&error))
     };

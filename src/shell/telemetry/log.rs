@@ -131,6 +131,9 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             let offerings = refusals.len();
             tracing::warn!(%cluster, %claim, offerings, first, "launch refused");
         }
+        Report::ClaimDenied { claim, why } => {
+            tracing::info!(%cluster, %claim, why, "claim denied by the fleet");
+        }
         Report::ClaimPhase { claim, node, phase } => {
             let (node, phase) = (name(node.as_ref()), phase.as_str());
             tracing::info!(%cluster, %claim, node, phase, "claim moved on");

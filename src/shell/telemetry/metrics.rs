@@ -147,6 +147,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         | Report::ClaimPlanned { .. }
         | Report::Retire { .. }
         | Report::Kept { .. }
+        | Report::ClaimDenied { .. }
         | Report::Stranger { .. } => {}
     }
 }

@@ -33,7 +33,10 @@ impl SimCluster {
             Command::Launch(_)
             | Command::Terminate { .. }
             | Command::ListInstances
-            | Command::Rewatch { .. } => return None,
+            | Command::Rewatch { .. }
+            | Command::Ask(_)
+            | Command::Account { .. }
+            | Command::HoldDown { .. } => return None,
         };
         self.refresh_budgets();
         Some(answer)

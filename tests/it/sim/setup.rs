@@ -6,10 +6,13 @@ use outrigger::catalog::Catalog;
 use outrigger::config::problem::render_all;
 use outrigger::config::{Inputs, SourceFile, load};
 use outrigger::model::cluster::Cluster;
+use outrigger::model::fleet::FleetLimits;
 use outrigger::model::labels::CAPACITY_TYPE;
+use outrigger::model::pool::Limits;
 use outrigger::model::reservation::Reservation;
 use outrigger::sim::invariants::Violation;
 use outrigger::sim::scenario::{Scenario, WORKING_DAY};
+use outrigger::sim::together::Together;
 use outrigger::sim::{Setup, World};
 
 /// The built-in scenario.
@@ -22,7 +25,7 @@ pub(super) fn working_day() -> Setup {
     Setup::new(Arc::new(scenario), Arc::new(cluster), &Catalog::shipped())
 }
 
-/// The same day with so little allowed that the pools' limits are reached.
+/// The same day with so little allowed that the limits of a pool and of the cluster are reached.
 pub(super) fn tight_day() -> Setup {
     let mut setup = working_day();
     let mut config = Cluster::clone(&setup.config);
@@ -34,6 +37,8 @@ pub(super) fn tight_day() -> Setup {
         };
         pool.limits.capacity = vec![("cpu".to_owned(), cpu)];
     }
+    // Less than the pools may have together.
+    config.limits.capacity = vec![("cpu".to_owned(), 120_000)];
     setup.config = Arc::new(config);
     setup
 }
@@ -62,6 +67,24 @@ pub(super) const RESERVED: [(&str, &str, &str, u32); 3] = [
     ("c6g.2xlarge", "us-east-1b", "cr-b", 1),
     ("c6g.xlarge", "us-east-1a", "cr-c", 2),
 ];
+
+/// Two clusters with the same day each, and what they may have together: less than they would.
+pub(super) fn two_days(cpu: i64, seed: u64, faults: bool) -> Together {
+    let setup = |name: &str| {
+        let mut setup = working_day();
+        let mut config = Cluster::clone(&setup.config);
+        config.name = name.into();
+        setup.config = Arc::new(config);
+        setup
+    };
+    let limits = FleetLimits {
+        limits: Limits {
+            nodes: None,
+            capacity: vec![("cpu".to_owned(), cpu)],
+        },
+    };
+    Together::new(vec![setup("east"), setup("west")], limits, seed, faults)
+}
 
 /// Runs a world to its end; what did not hold comes with it.
 pub(super) fn finish(setup: &Setup, seed: u64, faults: bool) -> (World, Vec<Violation>) {

@@ -4,6 +4,7 @@
 use jiff::SignedDuration;
 use outrigger::catalog::Catalog;
 use outrigger::model::affinity::Gang;
+use outrigger::model::fleet::FleetView;
 use outrigger::model::id::{ClaimId, ObjectKey};
 use outrigger::model::instance::{CapacityType, OfferingKey};
 use outrigger::model::labels::{ARCH, Labels, POOL, ZONE};
@@ -12,6 +13,8 @@ use outrigger::model::pool::{Limits, Pool};
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::taint::{Effect, Taint};
+use outrigger::plan;
+use outrigger::plan::audit::audit;
 use outrigger::solve::{Code, NewClaim, Solution};
 use outrigger::state::snapshot::Host;
 
@@ -247,6 +250,100 @@ fn nothing_breaks_on_extreme_amounts() {
             );
         }
     }
+}
+
+#[test]
+fn a_limit_says_whose_it_is() {
+    let mut world = world();
+    world.pods = vec![pod("p", 4000, GIB)];
+    let used = world.usage.entry("general".into()).or_default();
+    used.capacity.cpu_milli = 96_000;
+    let other = world.usage.entry("other".into()).or_default();
+    (other.capacity.cpu_milli, other.nodes) = (50_000, 7);
+    world.cluster.limits.capacity = vec![("cpu".to_owned(), 150_000)];
+    let limit = "cpu limit 150 of the cluster leaves 4, the smallest fitting type has 8";
+    check_no(&world, Code::Limit, limit);
+    world.cluster.limits = Limits::default();
+    world.cluster.limits.nodes = Some(7);
+    let limit = "nodes limit 7 of the cluster is reached";
+    check_no(&world, Code::Limit, limit);
+    world.cluster.limits = Limits::default();
+    let cores = |cores: i64| Limits {
+        nodes: None,
+        capacity: vec![("cpu".to_owned(), cores * 1000)],
+    };
+    world.fleet = Some(FleetView {
+        limits: cores(200),
+        share: cores(150),
+        closed: None,
+    });
+    let limit = "cpu limit 200 of the fleet leaves 4, the smallest fitting type has 8";
+    check_no(&world, Code::Limit, limit);
+    world.fleet = Some(FleetView {
+        limits: cores(200),
+        share: cores(200),
+        closed: Some("cluster west has not said what it has".to_owned()),
+    });
+    check_no(&world, Code::Limit, "cluster west has not said");
+}
+
+/// Two pools, of which the second takes what the first is not allowed, both within 24 cores in all.
+fn two_pools() -> World {
+    let mut world = world();
+    world.pods = pods("p", 8, 7000, GIB);
+    let mut second = world.pool().clone();
+    second.name = "second".into();
+    world.cluster.pools.push(second);
+    world.pool().limits.nodes = Some(1);
+    world.cluster.limits.capacity = vec![("cpu".to_owned(), 24_000)];
+    world
+}
+
+#[test]
+fn pools_share_the_limits_of_their_cluster() {
+    let mut world = two_pools();
+    world.cluster.scheduling.alternatives = 1;
+    let solution = world.solve();
+    check(&world, &solution).expect("a sound plan");
+    let pools = solution.claims.iter().map(|claim| claim.pool.as_str());
+    let pools: std::collections::BTreeSet<&str> = pools.collect();
+    assert_eq!(pools.len(), 2, "{solution:#?}");
+    let placed: usize = solution.claims.iter().map(|claim| claim.pods.len()).sum();
+    assert_eq!((placed, solution.unplaced.len()), (3, 5));
+    for unplaced in &solution.unplaced {
+        let second = unplaced.reasons.last().expect("a reason");
+        assert!(second.text().contains("of the cluster"), "{second:?}");
+    }
+}
+
+#[test]
+fn the_audit_counts_the_limits_of_the_cluster_for_itself() {
+    let mut world = two_pools();
+    let plan = plan::provision(&world.snapshot(), NOW);
+    assert!(plan.findings.is_empty() && plan.launches.len() > 1);
+    let whole = plan.launches.len();
+    world.cluster.limits.capacity[0].1 -= 1;
+    let audited = audit(plan.clone(), &world.snapshot());
+    assert!(audited.launches.len() < whole);
+    let told = |limit: &str| format!("the cluster's limit of {limit} would be exceeded");
+    assert!(audited.findings[0].contains(&told("cpu")), "{audited:?}");
+    world.cluster.limits = Limits {
+        nodes: Some(1),
+        ..Limits::default()
+    };
+    let whole_plan = plan.clone();
+    let audited = audit(plan, &world.snapshot());
+    assert_eq!(audited.launches.len(), 1);
+    assert!(audited.findings[0].contains(&told("nodes")), "{audited:?}");
+    let share = std::mem::take(&mut world.cluster.limits);
+    world.fleet = Some(FleetView {
+        share,
+        ..FleetView::default()
+    });
+    let audited = audit(whole_plan, &world.snapshot());
+    assert_eq!(audited.launches.len(), 1);
+    let told = "the fleet's limit of nodes would be exceeded";
+    assert!(audited.findings[0].contains(told), "{audited:?}");
 }
 
 /// The world after all its claims were launched as what is cheapest, before a pod is bound.

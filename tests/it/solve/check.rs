@@ -9,11 +9,11 @@ use outrigger::model::id::{PodKey, ReservationId};
 use outrigger::model::instance::{OfferingKey, Price};
 use outrigger::model::labels::INSTANCE_TYPE;
 use outrigger::model::pod::Pod;
-use outrigger::model::pool::Pool;
+use outrigger::model::pool::{Limits, Pool};
 use outrigger::model::quantity::Resources;
 use outrigger::solve::miss::Miss;
 use outrigger::solve::{NewClaim, Solution, Why};
-use outrigger::state::snapshot::Host;
+use outrigger::state::snapshot::{Host, Usage};
 
 use super::left::{Complete, Left};
 use super::parts::COMPLETE;
@@ -325,33 +325,52 @@ fn check_requests(world: &World, claim: &NewClaim, pods: &[&Pod]) -> Check {
 
 /// No limit is exceeded, whichever offerings are launched.
 pub(crate) fn check_limits(world: &World, solution: &Solution) -> Check {
+    let mut all = Usage::default();
+    for used in world.usage.values() {
+        all.capacity.add(&used.capacity);
+        all.nodes = all.nodes.saturating_add(used.nodes);
+    }
+    let claims: Vec<&NewClaim> = solution.claims.iter().collect();
+    check_limit(world, &world.cluster.limits, &claims, &all)
+        .map_err(|why| format!("the cluster: {why}"))?;
+    if let Some(view) = &world.fleet {
+        ensure(view.closed.is_none() || claims.is_empty(), || {
+            "the fleet grants nothing".to_owned()
+        })?;
+        check_limit(world, &view.share, &claims, &all)
+            .map_err(|why| format!("the fleet: {why}"))?;
+    }
     for pool in &world.cluster.pools {
         let claims: Vec<&NewClaim> = solution
             .claims
             .iter()
             .filter(|claim| claim.pool == pool.name)
             .collect();
-        if claims.is_empty() {
-            continue;
-        }
         let used = world.usage.get(&pool.name).cloned().unwrap_or_default();
-        for (name, most) in &pool.limits.capacity {
-            let capacity = |(key, _): &(OfferingKey, Price)| {
-                let it = world.catalog.get(key.instance_type.as_str());
-                it.map_or(0, |it| it.capacity.get(name))
-            };
-            let largest = |claim: &&NewClaim| claim.offerings.iter().map(capacity).max();
-            let sum: i64 = claims.iter().filter_map(largest).sum();
-            let holds = sum == 0 || used.capacity.get(name).saturating_add(sum) <= *most;
-            ensure(holds, || {
-                format!("the {name} limit {most} is exceeded by {sum}")
-            })?;
-        }
-        let nodes = used.nodes.saturating_add(claims.len());
-        let most = pool.limits.nodes.map_or(usize::MAX, |most| most as usize);
-        ensure(nodes <= most, || format!("{nodes} nodes of at most {most}"))?;
+        check_limit(world, &pool.limits, &claims, &used)?;
     }
     Ok(())
+}
+
+fn check_limit(world: &World, limits: &Limits, claims: &[&NewClaim], used: &Usage) -> Check {
+    if claims.is_empty() {
+        return Ok(());
+    }
+    for (name, most) in &limits.capacity {
+        let capacity = |(key, _): &(OfferingKey, Price)| {
+            let it = world.catalog.get(key.instance_type.as_str());
+            it.map_or(0, |it| it.capacity.get(name))
+        };
+        let largest = |claim: &&NewClaim| claim.offerings.iter().map(capacity).max();
+        let sum: i64 = claims.iter().filter_map(largest).sum();
+        let holds = sum == 0 || used.capacity.get(name).saturating_add(sum) <= *most;
+        ensure(holds, || {
+            format!("the {name} limit {most} is exceeded by {sum}")
+        })?;
+    }
+    let nodes = used.nodes.saturating_add(claims.len());
+    let most = limits.nodes.map_or(usize::MAX, |most| most as usize);
+    ensure(nodes <= most, || format!("{nodes} nodes of at most {most}"))
 }
 
 /// How many pods of a gang the plan places, leaves out, and finds bound or promised to a host

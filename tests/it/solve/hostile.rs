@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use outrigger::catalog::Catalog;
 use outrigger::model::affinity::{Gang, PodTerm, Preferred};
+use outrigger::model::fleet::FleetView;
 use outrigger::model::id::{ClaimId, ObjectKey};
 use outrigger::model::instance::{InstanceType, Price};
 use outrigger::model::labels::{CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, Labels, NODE_NAME, ZONE};
@@ -259,6 +260,15 @@ const OF_SUPPLY: &[Poison] = &[
             pool.limits.capacity = names.iter().map(limit).collect();
             pool.limits.nodes = Some(small(at));
             pool.weight = small(at);
+        });
+        let names = ["cpu", "memory", "pods", "nobody/has-it"];
+        let limit = |name: &&str| ((*name).to_owned(), extreme(at / 2));
+        world.cluster.limits.capacity = names.iter().map(limit).collect();
+        world.cluster.limits.nodes = Some(small(at / 2));
+        world.fleet = Some(FleetView {
+            limits: world.cluster.limits.clone(),
+            share: world.cluster.limits.remaining(&extremes(at), at),
+            closed: None,
         });
     },
     |world, at| {

@@ -67,6 +67,8 @@ proptest! {
         for pool in &mut world.cluster.pools {
             pool.limits = Limits::default();
         }
+        world.cluster.limits = Limits::default();
+        world.fleet = None;
         let solution = world.solve();
         let left = |pod: &Pod| solution.unplaced.iter().any(|unplaced| unplaced.pod == pod.key);
         world.pods.retain(left);

@@ -8,12 +8,13 @@ use jiff::SignedDuration;
 use outrigger::catalog::Catalog;
 use outrigger::model::affinity::Spread;
 use outrigger::model::cluster::{MinValuesPolicy, PreferencePolicy, Scheduling};
+use outrigger::model::fleet::FleetView;
 use outrigger::model::id::{ClaimId, ObjectKey, Zone};
 use outrigger::model::instance::{CapacityType, OfferingKey, Price};
 use outrigger::model::labels::{ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, Labels, ZONE};
 use outrigger::model::object::{Kind, Selecting};
 use outrigger::model::pod::{DaemonSet, Owner, Pod};
-use outrigger::model::pool::Pool;
+use outrigger::model::pool::{Limits, Pool};
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Operator, Requirement, Requirements};
 use outrigger::model::reservation::Reservation;
@@ -391,6 +392,24 @@ fn use_some(world: &mut World, used: Option<(usize, i64)>) {
     }
 }
 
+/// What other clusters leave of the limits of a fleet, seldom.
+fn a_view() -> impl Strategy<Value = Option<FleetView>> {
+    let share = (1i64..120, 0u32..9, option::weighted(0.1, Just("wait")));
+    let view = |(cores, nodes, closed): (i64, u32, Option<&str>)| FleetView {
+        limits: of_cores(200, 9),
+        share: of_cores(cores, nodes),
+        closed: closed.map(str::to_owned),
+    };
+    option::weighted(0.15, share.prop_map(view))
+}
+
+fn of_cores(cores: i64, nodes: u32) -> Limits {
+    Limits {
+        nodes: Some(nodes),
+        capacity: vec![("cpu".to_owned(), cores * 1000)],
+    }
+}
+
 /// A world without these parts.
 pub(crate) fn a_world(off: &'static [Part]) -> impl Strategy<Value = World> {
     let deployments = collection::vec(a_deployment(), 0..7);
@@ -404,11 +423,24 @@ pub(crate) fn a_world(off: &'static [Part]) -> impl Strategy<Value = World> {
     );
     let daemons = collection::vec(a_pod(), 0..3);
     let used = option::weighted(0.3, (0usize..3, 0i64..20));
-    let supply = (a_catalog(), a_scheduling(), used, some_defaults(), reservations());
+    let limits = (
+        option::weighted(0.2, 1i64..120),
+        option::weighted(0.1, 0u32..9),
+        a_view(),
+    );
+    let supply = (
+        a_catalog(),
+        a_scheduling(),
+        used,
+        some_defaults(),
+        reservations(),
+        limits,
+    );
     let all = (deployments, pools, rooms, holds, settled, daemons, supply);
     all.prop_map(
         move |(deployments, pools, rooms, holds, settled, daemons, supply)| {
-            let (catalog, scheduling, used, defaults, reserved) = supply;
+            let (catalog, scheduling, used, defaults, reserved, (cpu, nodes, view)) = supply;
+            let limits = (cpu, nodes);
             let mut world = World {
                 catalog,
                 rooms: named(rooms),
@@ -425,6 +457,10 @@ pub(crate) fn a_world(off: &'static [Part]) -> impl Strategy<Value = World> {
             }
             world.cluster.pools = [pools.0, pools.1].into_iter().take(pools.2).collect();
             world.cluster.scheduling = scheduling;
+            let cpu = limits.0.map(|cpu| ("cpu".to_owned(), cpu * 1000));
+            world.cluster.limits.capacity = cpu.into_iter().collect();
+            world.cluster.limits.nodes = limits.1;
+            world.fleet = view;
             use_some(&mut world, used);
             add_deployments(&mut world, &deployments);
             settle(&mut world, settled.0, settled.1);

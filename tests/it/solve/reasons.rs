@@ -118,6 +118,7 @@ const OF_OFFERINGS: &[Case] = &[
                     instance_type: own.name.clone(),
                     zone: zone.into(),
                     capacity_type: CapacityType::OnDemand,
+                    reservation: None,
                 };
                 let until = SignedDuration::from_secs(180 + i64::try_from(at).expect("small"));
                 it.holds.hold(key, NOW + until);

@@ -9,6 +9,7 @@ use outrigger::catalog::Catalog;
 use outrigger::catalog::overlay::PoolCatalogs;
 use outrigger::model::affinity::{PodTerm, Spread};
 use outrigger::model::cluster::Cluster;
+use outrigger::model::fleet::FleetView;
 use outrigger::model::id::{NodeName, ObjectKey, PodKey, PoolName};
 use outrigger::model::instance::{CapacityType, InstanceType, Offering, Price};
 use outrigger::model::labels::{
@@ -41,6 +42,7 @@ pub(crate) struct World {
     pub(crate) catalog: Catalog,
     pub(crate) overlaid: PoolCatalogs,
     pub(crate) holds: Holds,
+    pub(crate) fleet: Option<FleetView>,
     pub(crate) rooms: Vec<Room>,
     /// Pods that are bound, each to the node it names. What they ask for is no part of any room.
     pub(crate) residents: Vec<Pod>,
@@ -71,6 +73,7 @@ impl World {
             catalog: &self.catalog,
             overlaid: &self.overlaid,
             holds: &self.holds,
+            fleet: self.fleet.as_ref(),
             rooms: self.rooms.iter().map(named).collect(),
             residents: self.residents(),
             promised: promised

@@ -1,0 +1,223 @@
+//! What is shared with other clusters: claims are asked for before a launch, and the fleet is told
+//! what there is.
+//! It must not know which other clusters there are, nor what they have.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::engine::Engine;
+use crate::engine::backoff::Retry;
+use crate::engine::command::{Answer, Command, Refusal, RefusalKind};
+use crate::engine::report::Report;
+use crate::engine::work::{FlightKind, Step};
+use crate::model::claim::Phase;
+use crate::model::fleet::{Ask, FleetView, Holding, Reservation};
+use crate::model::id::ClaimId;
+use crate::model::instance::OfferingKey;
+use crate::model::pool::Limits;
+use crate::state::holds::HOLD;
+use crate::state::ledger::Claim;
+
+/// Pods that wait for room in the fleet are planned for this soon after some was given back.
+const ROOM: SignedDuration = SignedDuration::from_secs(1);
+
+/// What the fleet has been told, and how it takes what it is asked for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sharing {
+    /// What the fleet may think that each claim takes; none before it was told of all.
+    told: Option<BTreeMap<ClaimId, Holding>>,
+    /// Whether it has taken in what all claims take.
+    heard: bool,
+    /// Whether it is being told.
+    telling: bool,
+    /// When it may be told again after that failed.
+    retry: Retry,
+    /// When claims may be planned again after one was denied.
+    denials: Retry,
+}
+
+impl Engine {
+    /// The fleet says what it has and leaves.
+    pub(super) fn fleet_changed(&mut self, view: Option<Arc<FleetView>>, now: Timestamp) {
+        let more = match (&self.state.fleet, &view) {
+            (Some(old), Some(new)) => has_more(old, new),
+            (None, Some(_)) => false,
+            (_, None) => true,
+        };
+        if self.state.fleet.is_none() || view.is_none() {
+            self.sharing = Sharing::default();
+        }
+        self.state.fleet = view;
+        if more {
+            let soon = now.checked_add(ROOM).unwrap_or(now);
+            self.batch.try_again(soon);
+        }
+    }
+
+    /// Other clusters had these refused.
+    pub(super) fn held_down(&mut self, offerings: Vec<OfferingKey>, until: Timestamp) {
+        for offering in offerings {
+            self.state.holds.hold(offering, until);
+        }
+    }
+
+    /// Holds down what was refused, and tells those who launch where we do of want of capacity.
+    pub(super) fn refused(&mut self, refusals: &[Refusal], now: Timestamp) {
+        let until = now.checked_add(HOLD).unwrap_or(now);
+        for refusal in refusals {
+            self.state.holds.hold(refusal.offering.clone(), until);
+        }
+        let general = |own: &&Refusal| own.kind != RefusalKind::Unsupported;
+        let offerings = refusals.iter().filter(general);
+        let offerings: Vec<OfferingKey> = offerings.map(|own| own.offering.clone()).collect();
+        if self.state.fleet.is_some() && !offerings.is_empty() {
+            let command = Command::HoldDown { offerings, until };
+            self.issue(command, FlightKind::HoldDown, now);
+        }
+    }
+
+    /// Tells the fleet what claims take where that has changed. What exists is told whether or not
+    /// the view of the cluster is whole: the provider knows it, and nothing is done about it here.
+    pub(super) fn account(&mut self, now: Timestamp) {
+        if self.state.fleet.is_none() || !self.state.ledger.is_settled() || self.sharing.telling {
+            return;
+        }
+        if let Some(at) = self.sharing.retry.next().filter(|at| *at > now) {
+            self.wake_at(at, "the fleet is to be told");
+            return;
+        }
+        let held = self.holdings();
+        let whole = self.sharing.told.is_none();
+        let told = self.sharing.told.take().unwrap_or_default();
+        let mut claims: Vec<(ClaimId, Option<Holding>)> = Vec::new();
+        for (id, own) in &held {
+            if told.get(id) != Some(own) {
+                claims.push((id.clone(), Some(own.clone())));
+            }
+        }
+        let gone = told.keys().filter(|id| !held.contains_key(*id));
+        claims.extend(gone.map(|id| (id.clone(), None)));
+        self.sharing.told = Some(held);
+        if whole || !claims.is_empty() {
+            self.sharing.telling = true;
+            let command = Command::Account { whole, claims };
+            self.issue(command, FlightKind::Account, now);
+        }
+    }
+
+    /// What all claims take that may exist or that the fleet was asked for.
+    fn holdings(&self) -> BTreeMap<ClaimId, Holding> {
+        let counts = |claim: &&Claim| {
+            let work = self.works.get(&claim.record.id);
+            let asked = |own: &(_, Step)| own.1 == Step::Ask;
+            let wanted = work.is_some_and(|own| own.granted || own.step.iter().any(asked));
+            claim.phase != Phase::Planned || wanted
+        };
+        let claims = self.state.ledger.claims.values().filter(counts);
+        let own = |claim: &Claim| (claim.record.id.clone(), self.holding_of(claim));
+        claims.map(own).collect()
+    }
+
+    fn holding_of(&self, claim: &Claim) -> Holding {
+        let reservations = self.state.catalog.reservations();
+        let own = claim.reservation().and_then(|id| reservations.get(id));
+        Holding {
+            capacity: self.state.capacity_of(claim),
+            reservation: own.map(|own| Reservation {
+                id: own.id.to_string(),
+                count: own.total,
+            }),
+        }
+    }
+
+    /// Asks the fleet for what a planned claim will take. Says whether its launch has to wait.
+    pub(super) fn ask(&mut self, id: &ClaimId, now: Timestamp) -> bool {
+        let Some(claim) = self.state.ledger.claims.get(id) else {
+            return false;
+        };
+        let granted = self.works.get(id).is_some_and(|work| work.granted);
+        let limited = self
+            .state
+            .fleet
+            .as_ref()
+            .is_some_and(|own| own.is_limited());
+        let holding = self.holding_of(claim);
+        // One that may be launched already counts, whoever has granted it.
+        let shares = limited || (self.state.fleet.is_some() && holding.reservation.is_some());
+        if granted || !shares || claim.phase != Phase::Planned {
+            return false;
+        }
+        // Who has not said what it has gets nothing.
+        let may = self.manages() && self.sharing.heard;
+        let Some(told) = self.sharing.told.as_mut().filter(|_| may) else {
+            return true;
+        };
+        let claim = id.clone();
+        told.insert(claim.clone(), holding.clone());
+        let ask = Box::new(Ask { claim, holding });
+        self.step(id, Step::Ask, Command::Ask(ask), now);
+        true
+    }
+
+    /// What an answer to an `Ask` makes of a claim.
+    pub(super) fn granted(&mut self, id: &ClaimId, now: Timestamp) {
+        self.sharing.denials = Retry::default();
+        if let Some(work) = self.works.get_mut(id) {
+            work.granted = true;
+            work.retry = Retry::default();
+        }
+        self.wake_at(now, "a claim may be launched");
+    }
+
+    /// The claim is dropped; its pods are planned for again by what there is.
+    pub(super) fn denied(
+        &mut self,
+        id: &ClaimId,
+        (why, view): (String, Arc<FleetView>),
+        now: Timestamp,
+    ) {
+        let claim = id.clone();
+        self.report(Report::ClaimDenied { claim, why });
+        self.forget_claim(id);
+        if self.state.fleet.is_some() {
+            self.state.fleet = Some(view);
+        }
+        // Claims of one plan that are denied together count once.
+        if self.sharing.denials.is_due(now) {
+            self.sharing.denials.failed(now, &mut self.rng);
+        }
+    }
+
+    /// When claims may be planned again, after some were denied.
+    pub(super) fn denied_until(&self, now: Timestamp) -> Option<Timestamp> {
+        self.sharing.denials.next().filter(|at| *at > now)
+    }
+
+    /// The fleet was told, or not: then it is told of all anew.
+    pub(super) fn accounted(&mut self, answer: &Answer, now: Timestamp) {
+        self.sharing.telling = false;
+        self.sharing.heard = *answer == Answer::Done;
+        if self.sharing.heard {
+            self.sharing.retry = Retry::default();
+        } else {
+            self.sharing.told = None;
+            self.sharing.retry.failed(now, &mut self.rng);
+        }
+    }
+}
+
+/// Whether the fleet leaves more of anything than before.
+fn has_more(old: &FleetView, new: &FleetView) -> bool {
+    let amount = |own: &Limits, name: &str| {
+        let mut capacity = own.capacity.iter();
+        let found = capacity.find(|(other, _)| other == name);
+        found.map_or(i64::MAX, |(_, amount)| *amount)
+    };
+    let nodes = |own: &Limits| own.nodes.unwrap_or(u32::MAX);
+    let mut names = old.share.capacity.iter().map(|(name, _)| name.as_str());
+    (old.closed.is_some() && new.closed.is_none())
+        || nodes(&new.share) > nodes(&old.share)
+        || names.any(|name| amount(&new.share, name) > amount(&old.share, name))
+}

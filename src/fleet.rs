@@ -1,0 +1,327 @@
+//! What clusters share: the limits on all of them together, capacity reservations, and what was
+//! refused to one of them. It must not know the clock, the network, nor what a claim is for.
+//!
+//! ```text
+//! engine ─► Ask, Account, HoldDown ─► handle ─► Granted, Denied ─► the same engine
+//!                                       └─────► FleetChanged, HeldDown ─► the others
+//! ```
+//!
+//! Why it is done so: docs/decisions/009-what-clusters-share.md.
+
+mod member;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::engine::command::{Answer, Command, FailureKind, Issued};
+use crate::engine::event::Event;
+use crate::fleet::member::{Market, Member};
+use crate::model::cluster::Cluster;
+use crate::model::fleet::{Ask, FleetLimits, FleetView, Holding};
+use crate::model::id::{ClaimId, ClusterName};
+use crate::model::instance::OfferingKey;
+use crate::model::pool::Limits;
+use crate::model::quantity::{Resources, display_amount};
+
+/// A managed cluster that has never said what it has keeps the others waiting for this long. An
+/// engine says it once two listings of instances agree, which takes seconds; five minutes are also
+/// what a launch may take by default.
+pub const PATIENCE: SignedDuration = SignedDuration::from_mins(5);
+
+/// Clusters are told of each other's changes at most this often. Who is denied is told at once.
+const VIEWS_APART: SignedDuration = SignedDuration::from_secs(1);
+
+/// The clusters of one configuration, and what each has of what they share.
+#[derive(Debug, Default)]
+pub struct Fleet {
+    limits: FleetLimits,
+    members: BTreeMap<ClusterName, Member>,
+    /// What was refused lately, by who sells it.
+    holds: BTreeMap<Market, BTreeMap<OfferingKey, Timestamp>>,
+    /// When clusters are to be told what has changed.
+    views_due: Option<Timestamp>,
+    views_told: Option<Timestamp>,
+    events: VecDeque<(ClusterName, Event)>,
+}
+
+impl Fleet {
+    /// Puts other limits or other clusters in force. Clusters that are not there any more have
+    /// nothing; those that are new have to say what they have.
+    pub fn configure(&mut self, limits: FleetLimits, clusters: &[Arc<Cluster>], now: Timestamp) {
+        let goes_on = |name: &ClusterName| clusters.iter().any(|own| own.name == *name);
+        self.members.retain(|name, _| goes_on(name));
+        self.limits = limits;
+        for cluster in clusters {
+            let name = cluster.name.clone();
+            let member = self
+                .members
+                .entry(name)
+                .or_insert_with(|| Member::new(cluster));
+            member.configure(cluster, now);
+        }
+        let markets = self.members.values().map(|own| own.market.clone());
+        let markets: Vec<Market> = markets.collect();
+        self.holds.retain(|market, _| markets.contains(market));
+        self.tell_all(now);
+    }
+
+    /// A new engine drives a cluster: it knows nothing, and gets nothing before it has said what
+    /// there is. What the one before it had counts until then.
+    pub fn rejoin(&mut self, cluster: &ClusterName, now: Timestamp) {
+        if let Some(member) = self.members.get_mut(cluster) {
+            (member.speaks, member.view) = (false, None);
+            self.tell_all(now);
+        }
+    }
+
+    /// An event that was meant for a cluster has not reached it: it is told again.
+    pub fn missed(&mut self, cluster: &ClusterName, now: Timestamp) {
+        if let Some(member) = self.members.get_mut(cluster) {
+            member.view = None;
+            self.tell_soon(now);
+        }
+    }
+
+    /// What a cluster knows, for an engine that is about to start.
+    pub fn view_of(&self, cluster: &ClusterName, now: Timestamp) -> Option<Arc<FleetView>> {
+        let view = self.members.get(cluster).and_then(|own| own.view.clone());
+        view.or_else(|| self.view(cluster, now).map(Arc::new))
+    }
+
+    /// Takes a command of a cluster's engine; the answer is among the events.
+    pub fn handle(&mut self, cluster: &ClusterName, issued: Issued, now: Timestamp) {
+        self.ring(now);
+        let answer = match issued.command {
+            Command::Ask(ask) => self.ask(cluster, *ask, now),
+            Command::Account { whole, claims } => self.account(cluster, whole, claims, now),
+            Command::HoldDown { offerings, until } => {
+                self.hold_down(cluster, &offerings, until, now);
+                Answer::Done
+            }
+            other => Answer::Failed {
+                kind: FailureKind::Invalid,
+                text: format!("{} is no command for the fleet", other.name()),
+            },
+        };
+        let event = Event::Answered(issued.id, answer);
+        self.events.push_back((cluster.clone(), event));
+    }
+
+    /// The next event, and whose engine it is for.
+    pub fn next_event(&mut self) -> Option<(ClusterName, Event)> {
+        self.events.pop_front()
+    }
+
+    /// When [`ring`](Self::ring) has something to do.
+    pub fn poll_timeout(&self, now: Timestamp) -> Option<Timestamp> {
+        let waited = self.members.values().filter_map(|own| own.awaited_until());
+        let patience = waited.filter(|until| *until > now);
+        patience.chain(self.views_due).min()
+    }
+
+    /// Tells clusters what has changed, once that is due.
+    pub fn ring(&mut self, now: Timestamp) {
+        let mut until = self.members.values().filter_map(|own| own.awaited_until());
+        let patient = self.views_told.unwrap_or(now);
+        if until.any(|until| until <= now && until > patient) {
+            self.tell_soon(now);
+        }
+        if self.views_due.is_some_and(|due| due <= now) {
+            self.tell_all(now);
+        }
+    }
+
+    /// What a cluster has of everything, in capacity and nodes.
+    pub fn held(&self, cluster: &ClusterName) -> (Resources, usize) {
+        let member = self.members.get(cluster);
+        member.map(|own| own.sum.clone()).unwrap_or_default()
+    }
+
+    fn ask(&mut self, cluster: &ClusterName, ask: Ask, now: Timestamp) -> Answer {
+        let Some(why) = self.refusal(cluster, &ask, now) else {
+            if let Some(member) = self.members.get_mut(cluster) {
+                member.hold(ask.claim, Some(ask.holding));
+            }
+            self.tell_soon(now);
+            return Answer::Granted;
+        };
+        let view = Arc::new(self.view(cluster, now).unwrap_or_default());
+        if let Some(member) = self.members.get_mut(cluster) {
+            member.view = Some(view.clone());
+        }
+        Answer::Denied { why, view }
+    }
+
+    /// Why a claim does not get what it asks for.
+    fn refusal(&self, cluster: &ClusterName, ask: &Ask, now: Timestamp) -> Option<String> {
+        if !self.members.get(cluster).is_some_and(|own| own.speaks) {
+            return Some("the cluster has not said yet what it has".to_owned());
+        }
+        if let Some(closed) = self.closed(now) {
+            return Some(closed);
+        }
+        let (mut used, mut nodes) = (Resources::default(), 0_usize);
+        for member in self.members.values() {
+            let (capacity, count) = member.counted();
+            used.add(&capacity);
+            nodes = nodes.saturating_add(count);
+        }
+        // What the claim has already, should it ask twice, is not counted twice.
+        let before = self
+            .members
+            .get(cluster)
+            .and_then(|own| own.holding(&ask.claim));
+        if let Some(before) = before {
+            used.subtract(&before.capacity);
+            nodes -= 1;
+        }
+        let limits = &self.limits.limits;
+        for (name, most) in &limits.capacity {
+            let (used, wanted) = (used.get(name), ask.holding.capacity.get(name));
+            if used.saturating_add(wanted) > *most {
+                let amount = |amount: i64| display_amount(name, amount);
+                let (left, most) = (most.saturating_sub(used), amount(*most));
+                let (left, wanted) = (amount(left), amount(wanted));
+                return Some(format!(
+                    "{name} limit {most} of the fleet leaves {left}, the claim may take {wanted}"
+                ));
+            }
+        }
+        if let Some(most) = limits.nodes.filter(|most| nodes >= *most as usize) {
+            return Some(format!("nodes limit {most} of the fleet is reached"));
+        }
+        let reservation = ask.holding.reservation.as_ref()?;
+        let id = reservation.id.as_str();
+        let taken = self.members.values().map(|own| own.taken(id));
+        let own = before.and_then(|own| own.reservation.as_ref());
+        let taken = taken.sum::<usize>() - usize::from(own.is_some_and(|own| own.id == id));
+        let count = reservation.count;
+        (taken >= count as usize)
+            .then(|| format!("all {count} instances of capacity reservation {id} are taken"))
+    }
+
+    /// Why nobody gets anything now: someone may have more than is known.
+    fn closed(&self, now: Timestamp) -> Option<String> {
+        let awaited = |own: &Member| own.awaited_until().is_some_and(|until| until > now);
+        let mut members = self.members.iter();
+        let (name, _) = members.find(|(_, member)| awaited(member))?;
+        Some(format!(
+            "the limits of the fleet leave nothing yet: cluster {name} has not said what it has"
+        ))
+    }
+
+    fn account(
+        &mut self,
+        cluster: &ClusterName,
+        whole: bool,
+        claims: Vec<(ClaimId, Option<Holding>)>,
+        now: Timestamp,
+    ) -> Answer {
+        // What changed tells nothing before all was told.
+        let member = self.members.get_mut(cluster);
+        let Some(member) = member.filter(|own| whole || own.speaks) else {
+            return Answer::Failed {
+                kind: FailureKind::Conflict,
+                text: "the fleet was not told of all claims".to_owned(),
+            };
+        };
+        if whole {
+            member.forget();
+        }
+        for (claim, holding) in claims {
+            member.hold(claim, holding);
+        }
+        let new = whole && !std::mem::replace(&mut member.speaks, true);
+        let first = whole && !std::mem::replace(&mut member.known, true);
+        let market = member.market.clone();
+        if new {
+            self.tell_holds(cluster, &market, now);
+        }
+        if first {
+            self.tell_all(now);
+        } else {
+            self.tell_soon(now);
+        }
+        Answer::Done
+    }
+
+    fn hold_down(
+        &mut self,
+        cluster: &ClusterName,
+        offerings: &[OfferingKey],
+        until: Timestamp,
+        now: Timestamp,
+    ) {
+        let Some(market) = self.members.get(cluster).map(|own| own.market.clone()) else {
+            return;
+        };
+        let known = self.holds.entry(market.clone()).or_default();
+        known.retain(|_, until| *until > now);
+        for offering in offerings {
+            let own = known.entry(offering.clone()).or_insert(until);
+            *own = (*own).max(until);
+        }
+        for (name, member) in &self.members {
+            if name != cluster && member.market == market {
+                let event = Event::HeldDown(offerings.to_vec(), until);
+                self.events.push_back((name.clone(), event));
+            }
+        }
+    }
+
+    /// Tells a cluster that has just come what was refused before.
+    fn tell_holds(&mut self, cluster: &ClusterName, market: &Market, now: Timestamp) {
+        let mut by_end: BTreeMap<Timestamp, Vec<OfferingKey>> = BTreeMap::new();
+        let known = self.holds.get(market).into_iter().flatten();
+        for (offering, until) in known.filter(|(_, until)| **until > now) {
+            by_end.entry(*until).or_default().push(offering.clone());
+        }
+        for (until, offerings) in by_end {
+            let event = Event::HeldDown(offerings, until);
+            self.events.push_back((cluster.clone(), event));
+        }
+    }
+
+    /// What a cluster is told of the fleet; none where it shares nothing with others.
+    fn view(&self, cluster: &ClusterName, now: Timestamp) -> Option<FleetView> {
+        let own = self.members.get(cluster)?;
+        let mut others = self.members.iter().filter(|(name, _)| *name != cluster);
+        let limited = self.limits.limits != Limits::default();
+        if !limited && !others.any(|(_, other)| other.market == own.market) {
+            return None;
+        }
+        let others = self.members.iter().filter(|(name, _)| *name != cluster);
+        let others: Vec<_> = others.map(|(_, other)| other.counted()).collect();
+        Some(FleetView {
+            limits: self.limits.limits.clone(),
+            share: self
+                .limits
+                .share(others.iter().map(|(used, nodes)| (&**used, *nodes))),
+            closed: self.closed(now),
+        })
+    }
+
+    fn tell_soon(&mut self, now: Timestamp) {
+        let apart = |at: Timestamp| at.checked_add(VIEWS_APART).unwrap_or(at);
+        let due = self.views_told.map_or(now, apart).max(now);
+        self.views_due = Some(self.views_due.map_or(due, |own| own.min(due)));
+    }
+
+    /// Tells every cluster what has changed for it.
+    fn tell_all(&mut self, now: Timestamp) {
+        (self.views_due, self.views_told) = (None, Some(now));
+        let names: Vec<ClusterName> = self.members.keys().cloned().collect();
+        for name in names {
+            let view = self.view(&name, now).map(Arc::new);
+            let Some(member) = self.members.get_mut(&name) else {
+                continue;
+            };
+            if member.view != view {
+                member.view.clone_from(&view);
+                self.events.push_back((name, Event::FleetChanged(view)));
+            }
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! The clusters that are driven: starts a driver for each, and replaces them as they change.
+//! It must not know where the configuration comes from, nor what an engine does.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures::future::{join_all, select_all};
+use thiserror::Error;
+
+use crate::catalog::{self, Catalog, CatalogError};
+use crate::engine::event::Event;
+use crate::model::cluster::{Api, Cluster, Mode, Simulated};
+use crate::model::fleet::FleetLimits;
+use crate::model::id::ClusterName;
+use crate::shell::driver::{Driver, Parts, Shown};
+use crate::shell::files::{self, FilesError};
+use crate::shell::fleet::FleetHandle;
+use crate::shell::kube::client::{ConnectError, Connection, connect};
+use crate::shell::provider::{Nobody, Provider};
+use crate::shell::simulated::remote::Remote;
+use crate::shell::simulated::{CloudHandle, InProcess};
+use crate::shell::telemetry;
+
+/// Why a cluster cannot be driven.
+#[derive(Debug, Error)]
+pub(crate) enum PrepareError {
+    #[error("cluster \"{0}\": it has no kubeconfig")]
+    NoKubeconfig(ClusterName),
+    #[error("cluster \"{0}\": nothing here can launch instances for it yet")]
+    NoProvider(ClusterName),
+    #[error("cluster \"{0}\": connect")]
+    Connect(ClusterName, #[source] ConnectError),
+    #[error("cluster \"{0}\": read its instance types")]
+    CatalogFile(ClusterName, #[source] FilesError),
+    #[error("cluster \"{0}\": read its instance types")]
+    Catalog(ClusterName, #[source] CatalogError),
+}
+
+impl PrepareError {
+    /// What would put it right.
+    pub(crate) fn help(&self) -> &'static str {
+        match self {
+            Self::NoKubeconfig(_) => "write kubeconfig { path = \"/etc/outrigger/kubeconfig\" }",
+            Self::NoProvider(_) => "add simulated {}, or write mode = \"observe\"",
+            Self::Connect(..) => {
+                "name a file that `kubectl --kubeconfig FILE get nodes` can use, and one of its \
+                 contexts"
+            }
+            Self::CatalogFile(..) | Self::Catalog(..) => {
+                "name a table in the shipped format, or JSON as Karpenter's kwok provider has it"
+            }
+        }
+    }
+}
+
+/// Why not everything that was prepared is driven.
+#[derive(Debug, Error)]
+pub(crate) enum ApplyError {
+    #[error("start a thread for cluster \"{0}\"")]
+    Thread(ClusterName, #[source] io::Error),
+    #[error("tell the engine of cluster \"{0}\" what has changed: it does not listen")]
+    Deaf(ClusterName),
+}
+
+/// A cluster that is being driven, and what with.
+struct Running {
+    driver: Driver,
+    cluster: Arc<Cluster>,
+    catalog: Arc<Catalog>,
+    /// What the kubeconfig said.
+    print: u64,
+}
+
+/// Everything a cluster is to be driven with.
+pub(crate) struct Prepared {
+    parts: Parts,
+    /// Its cloud, where that is in this process.
+    cloud: Option<(Simulated, CloudHandle)>,
+}
+
+/// All clusters that are driven.
+pub(crate) struct Drivers {
+    fleet: FleetHandle,
+    running: BTreeMap<ClusterName, Running>,
+    /// Clouds in this process outlive the drivers that are replaced.
+    clouds: BTreeMap<ClusterName, (Simulated, CloudHandle)>,
+}
+
+impl Drivers {
+    /// None yet.
+    pub(crate) fn start() -> Self {
+        Self {
+            fleet: FleetHandle::start(),
+            running: BTreeMap::new(),
+            clouds: BTreeMap::new(),
+        }
+    }
+
+    /// Everything that may fail for a cluster, before anything of it is started or changed.
+    pub(crate) async fn prepare(
+        &self,
+        clusters: Vec<Arc<Cluster>>,
+    ) -> Result<Vec<Prepared>, PrepareError> {
+        let mut catalogs: BTreeMap<Option<PathBuf>, Arc<Catalog>> = BTreeMap::new();
+        let mut known = Vec::new();
+        for cluster in clusters {
+            let simulated = cluster.simulated.as_ref();
+            let source = simulated.and_then(|it| it.catalog.clone());
+            let catalog = match catalogs.get(&source) {
+                Some(catalog) => catalog.clone(),
+                None => self.catalog(&cluster.name, source.as_deref())?,
+            };
+            catalogs.insert(source, catalog.clone());
+            known.push((cluster, catalog));
+        }
+        let prepared = known
+            .into_iter()
+            .map(|(own, catalog)| self.prepared(own, catalog));
+        // All at once, since each may wait for a plugin; of several that fail the first is told.
+        join_all(prepared).await.into_iter().collect()
+    }
+
+    /// The instance types of one source: the same value for all clusters that have it from there,
+    /// also for those that run already.
+    fn catalog(
+        &self,
+        cluster: &ClusterName,
+        source: Option<&Path>,
+    ) -> Result<Arc<Catalog>, PrepareError> {
+        let catalog = match source {
+            None => Catalog::shipped(),
+            Some(path) => read_catalog(cluster, path)?,
+        };
+        let mut running = self.running.values().map(|own| &own.catalog);
+        let same = running.find(|own| ***own == catalog).cloned();
+        Ok(same.unwrap_or_else(|| Arc::new(catalog)))
+    }
+
+    async fn prepared(
+        &self,
+        cluster: Arc<Cluster>,
+        catalog: Arc<Catalog>,
+    ) -> Result<Prepared, PrepareError> {
+        let name = &cluster.name;
+        let kubeconfig = cluster
+            .kubeconfig
+            .as_ref()
+            .ok_or(PrepareError::NoKubeconfig(name.clone()))?;
+        let connection = connect(kubeconfig, &cluster.api).await;
+        let connection = connection.map_err(|it| PrepareError::Connect(name.clone(), it))?;
+        let simulated = cluster.simulated.as_ref();
+        let cloud = simulated
+            .filter(|it| it.address.is_none())
+            .map(|it| (it.clone(), self.cloud(name, it, &catalog)));
+        let provider = provider(&cluster, &connection, cloud.as_ref().map(|(_, it)| it))?;
+        let parts = Parts {
+            cluster,
+            catalog,
+            connection,
+            provider,
+        };
+        Ok(Prepared { parts, cloud })
+    }
+
+    /// The cloud that this cluster has already, else a new one.
+    fn cloud(&self, name: &ClusterName, of: &Simulated, catalog: &Arc<Catalog>) -> CloudHandle {
+        let known = self.clouds.get(name).filter(|(settings, _)| settings == of);
+        match known {
+            Some((_, cloud)) => cloud.clone(),
+            None => CloudHandle::start(catalog.clone(), of.boot),
+        }
+    }
+
+    /// Stops what is not configured any more or connected otherwise, tells the others what has
+    /// changed, starts the new. What fails for one cluster does not keep the others from it.
+    pub(crate) async fn apply(
+        &mut self,
+        prepared: Vec<Prepared>,
+        limits: FleetLimits,
+    ) -> Result<(), ApplyError> {
+        let goes_on = |name: &ClusterName, running: &Running| {
+            let new = prepared.iter().find(|it| it.parts.cluster.name == *name);
+            new.is_some_and(|new| running.can_go_on(&new.parts))
+        };
+        let ending: Vec<ClusterName> = self
+            .running
+            .iter()
+            .filter(|(name, running)| !goes_on(name, running))
+            .map(|(name, _)| name.clone())
+            .collect();
+        let stopped = ending.iter().filter_map(|name| self.running.remove(name));
+        join_all(stopped.map(|running| running.driver.stop())).await;
+        for name in ending {
+            tracing::info!(cluster = %name, "cluster stopped");
+            if !prepared.iter().any(|it| it.parts.cluster.name == name) {
+                telemetry::status(&name, false);
+                self.clouds.remove(&name);
+            }
+        }
+        let clusters = prepared.iter().map(|it| it.parts.cluster.clone());
+        self.fleet.configure(limits, clusters.collect()).await;
+        let mut fault = None;
+        for prepared in prepared {
+            if let Err(error) = self.put(prepared).await {
+                fault = fault.or(Some(error));
+            }
+        }
+        fault.map_or(Ok(()), Err)
+    }
+
+    /// Drives a cluster, or goes on to do so in another way.
+    async fn put(&mut self, prepared: Prepared) -> Result<(), ApplyError> {
+        let Prepared { parts, cloud } = prepared;
+        let name = parts.cluster.name.clone();
+        if let Some(running) = self.running.get_mut(&name) {
+            return match running.change(&parts).await {
+                true => Ok(()),
+                false => Err(ApplyError::Deaf(name)),
+            };
+        }
+        let (cluster, catalog) = (parts.cluster.clone(), parts.catalog.clone());
+        let print = parts.connection.print;
+        let seat = self.fleet.join(&name).await;
+        let driver =
+            Driver::start(parts, seat).map_err(|error| ApplyError::Thread(name.clone(), error))?;
+        tracing::info!(
+            cluster = %name, mode = ?cluster.mode, pools = cluster.pools.len(),
+            instance_types = catalog.len(), "cluster started"
+        );
+        match cloud {
+            Some(cloud) => drop(self.clouds.insert(name.clone(), cloud)),
+            None => drop(self.clouds.remove(&name)),
+        }
+        let running = Running {
+            driver,
+            cluster,
+            catalog,
+            print,
+        };
+        self.running.insert(name, running);
+        Ok(())
+    }
+
+    /// Waits until an engine ends, which none does unless it is told to, and says whose.
+    pub(crate) async fn ended(&self) -> ClusterName {
+        let ends = self.running.iter().map(|(name, running)| {
+            Box::pin(async move {
+                running.driver.ended().await;
+                name.clone()
+            })
+        });
+        let ends: Vec<_> = ends.collect();
+        if ends.is_empty() {
+            return std::future::pending().await;
+        }
+        select_all(ends).await.0
+    }
+
+    /// Stops all drivers at once.
+    pub(crate) async fn stop(self) {
+        let running = self.running.into_values();
+        join_all(running.map(|it| it.driver.stop())).await;
+    }
+
+    /// How many clusters are driven.
+    pub(crate) fn len(&self) -> usize {
+        self.running.len()
+    }
+
+    /// What is shown of them.
+    pub(crate) fn shown(&self) -> Vec<Shown> {
+        let running = self.running.values();
+        running.map(|it| it.driver.shown()).collect()
+    }
+}
+
+fn provider(
+    cluster: &Cluster,
+    connection: &Connection,
+    cloud: Option<&CloudHandle>,
+) -> Result<Arc<dyn Provider>, PrepareError> {
+    let (name, installation) = (&cluster.name, &cluster.installation);
+    if let Some(cloud) = cloud {
+        return Ok(Arc::new(InProcess {
+            cloud: cloud.clone(),
+            installation: installation.clone(),
+            cluster: name.clone(),
+            home: connection.client.clone(),
+        }));
+    }
+    let address = cluster
+        .simulated
+        .as_ref()
+        .and_then(|it| it.address.as_ref());
+    match (address, &cluster.kubeconfig, cluster.mode) {
+        (Some(address), Some(home), _) => {
+            let remote = Remote::new(address, installation, name, home.clone());
+            Ok(Arc::new(remote))
+        }
+        (_, _, Mode::Observe) => Ok(Arc::new(Nobody)),
+        (_, _, Mode::Manage) => Err(PrepareError::NoProvider(name.clone())),
+    }
+}
+
+impl Running {
+    /// Whether its driver can go on with another configuration of its cluster.
+    fn can_go_on(&self, new: &Parts) -> bool {
+        let connected = |api: &Api| (api.poll, api.qps, api.burst, api.watch_list);
+        let (old, print) = (&self.cluster, new.connection.print);
+        let new = &new.cluster;
+        old.installation == new.installation
+            && old.kubeconfig == new.kubeconfig
+            && self.print == print
+            && old.simulated == new.simulated
+            && connected(&old.api) == connected(&new.api)
+            && old.kinds() == new.kinds()
+    }
+
+    /// Passes on what has changed; false where that is not taken.
+    async fn change(&mut self, parts: &Parts) -> bool {
+        if self.catalog != parts.catalog {
+            let event = Event::CatalogChanged(parts.catalog.clone());
+            if !self.driver.tell(event).await {
+                return false;
+            }
+            self.catalog = parts.catalog.clone();
+        }
+        if self.cluster != parts.cluster {
+            let event = Event::ConfigChanged(parts.cluster.clone());
+            if !self.driver.tell(event).await {
+                return false;
+            }
+            self.cluster = parts.cluster.clone();
+        }
+        true
+    }
+}
+
+fn read_catalog(cluster: &ClusterName, path: &Path) -> Result<Catalog, PrepareError> {
+    let name = path.display().to_string();
+    let text = files::read_limited(path)
+        .map_err(|error| PrepareError::CatalogFile(cluster.clone(), error))?;
+    catalog::parse(&name, &text).map_err(|error| PrepareError::Catalog(cluster.clone(), error))
+}

@@ -1,0 +1,219 @@
+//! Several worlds whose clusters share a fleet: one clock, one fleet, a seed for all.
+//! It must not know what is granted, only whether what exists keeps within the limits.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use fastrand::Rng;
+use jiff::Timestamp;
+
+use crate::engine::event::Event;
+use crate::fleet::Fleet;
+use crate::model::cluster::Cluster;
+use crate::model::fleet::FleetLimits;
+use crate::model::id::ClusterName;
+use crate::model::quantity::Resources;
+use crate::sim::chance::stream;
+use crate::sim::invariants::{Rule, Violation};
+use crate::sim::timers::later;
+use crate::sim::{QUIET, SETTLE, Setup, World};
+
+/// One event of the fleet in so many is lost on its way.
+const LOST: u32 = 50;
+
+/// Worlds side by side, at a moment.
+#[derive(Debug)]
+pub struct Together {
+    worlds: Vec<World>,
+    fleet: Fleet,
+    limits: FleetLimits,
+    /// The life of each engine that the fleet knows of.
+    lives: Vec<u64>,
+    /// What each has launched, as far as it was looked at.
+    launched: Vec<usize>,
+    now: Timestamp,
+    /// Whether events get lost.
+    faults: bool,
+    losses: Rng,
+}
+
+impl Together {
+    /// The worlds of these setups, each with faults of its own. No two clusters have one name.
+    pub fn new(setups: Vec<Setup>, limits: FleetLimits, seed: u64, faults: bool) -> Self {
+        let mut worlds: Vec<World> = Vec::new();
+        for setup in setups {
+            let own = seed.wrapping_mul(1000).wrapping_add(worlds.len() as u64);
+            worlds.push(World::new(setup, own, faults));
+        }
+        let now = worlds.iter().map(World::now).min().unwrap_or_default();
+        let count = worlds.len();
+        let mut together = Self {
+            worlds,
+            fleet: Fleet::default(),
+            limits,
+            lives: vec![0; count],
+            launched: vec![0; count],
+            now,
+            faults,
+            losses: stream(seed, "together/losses"),
+        };
+        together.found();
+        together
+    }
+
+    /// The worlds.
+    pub fn worlds(&self) -> &[World] {
+        &self.worlds
+    }
+
+    /// The fleet.
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    /// Starts a fleet that knows nothing.
+    fn found(&mut self) {
+        let all = self.worlds.iter().map(|own| own.setup.config.clone());
+        let all: Vec<Arc<Cluster>> = all.collect();
+        self.fleet = Fleet::default();
+        self.fleet.configure(self.limits.clone(), &all, self.now);
+    }
+
+    /// Stops the daemon that drives all clusters, and starts it anew a while later.
+    pub fn restart(&mut self) {
+        for world in &mut self.worlds {
+            world.now = world.now.max(self.now);
+            world.stop_daemon();
+            let down = world.lag(1000, 60_000);
+            world.timers.after(world.now, down, super::Due::Start);
+        }
+        self.found();
+    }
+
+    /// Lets everything happen up to a time.
+    pub fn run_until(&mut self, until: Timestamp) {
+        while self.step(until) {}
+        self.now = self.now.max(until);
+    }
+
+    fn step(&mut self, until: Timestamp) -> bool {
+        let next = |own: &World| own.next_at().filter(|at| *at <= own.limit.min(until));
+        let first = self.worlds.iter().enumerate();
+        let first = first.filter_map(|(at, own)| Some((next(own)?, at))).min();
+        let ring = self.fleet.poll_timeout(self.now).filter(|at| *at <= until);
+        match (first, ring) {
+            (None, None) => return false,
+            (Some((at, world)), ring) if ring.is_none_or(|ring| at <= ring) => {
+                self.now = self.now.max(at);
+                self.worlds[world].step();
+                self.look(world);
+            }
+            (_, ring) => {
+                self.now = self.now.max(ring.unwrap_or(self.now));
+                self.fleet.ring(self.now);
+            }
+        }
+        self.carry();
+        true
+    }
+
+    /// Sees what a step of a world has changed.
+    fn look(&mut self, at: usize) {
+        let world = &self.worlds[at];
+        if world.engine.is_some() && self.lives[at] != world.life {
+            self.lives[at] = world.life;
+            self.fleet.rejoin(&world.setup.config.name, self.now);
+        }
+        if self.launched[at] != world.tally.launched {
+            self.launched[at] = world.tally.launched;
+            let (mut nodes, mut capacity) = (0, Resources::default());
+            for world in &self.worlds {
+                let (own, count) = really(world);
+                capacity.add(&own);
+                nodes += count;
+            }
+            let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
+            let (limits, now) = (self.limits.limits.clone(), self.now);
+            let checker = &mut self.worlds[at].checker;
+            checker.limited("the fleet", &limits, (nodes, &capacity), now);
+        }
+    }
+
+    /// Carries commands to the fleet and events from it until nobody has anything to say.
+    fn carry(&mut self) {
+        loop {
+            for world in &mut self.worlds {
+                let name = world.setup.config.name.clone();
+                for issued in std::mem::take(&mut world.for_fleet) {
+                    self.fleet.handle(&name, issued, self.now);
+                }
+            }
+            let mut events: VecDeque<(ClusterName, Event)> = VecDeque::new();
+            events.extend(std::iter::from_fn(|| self.fleet.next_event()));
+            if events.is_empty() {
+                return;
+            }
+            for (name, event) in events {
+                self.tell(&name, event);
+            }
+        }
+    }
+
+    fn tell(&mut self, name: &ClusterName, event: Event) {
+        let mut worlds = self.worlds.iter_mut();
+        let Some(world) = worlds.find(|own| own.setup.config.name == *name) else {
+            return;
+        };
+        if self.faults && self.losses.u32(0..LOST) == 0 {
+            if matches!(event, Event::FleetChanged(_)) {
+                self.fleet.missed(name, self.now);
+            }
+            return;
+        }
+        world.now = world.now.max(self.now);
+        world.hear(event);
+    }
+
+    /// Runs the day to its end and on until everything must have come to rest, and looks whether it
+    /// has, and whether the fleet counts what there is. Returns all that did not hold.
+    pub fn finish(&mut self) -> Vec<Violation> {
+        let end = self.worlds.iter().map(|own| own.setup.scenario.end).max();
+        let end = end.unwrap_or(self.now);
+        let rest = later(end, SETTLE);
+        let quiet = later(rest, QUIET);
+        for until in [end, rest] {
+            self.worlds.iter_mut().for_each(|own| own.limit = until);
+            self.run_until(until);
+        }
+        let acts: Vec<u64> = self.worlds.iter().map(|own| own.checker.acts()).collect();
+        self.worlds.iter_mut().for_each(|own| own.limit = quiet);
+        self.run_until(quiet);
+        let mut all = Vec::new();
+        for (world, acts) in self.worlds.iter_mut().zip(acts) {
+            world.now = quiet;
+            let acts = world.checker.acts() - acts;
+            world.checker.settled(&world.scene, acts, quiet);
+            world.check_strangers();
+            let (held, real) = (self.fleet.held(&world.setup.config.name), really(world));
+            if held != real {
+                let text = format!("the fleet counts {held:?}, there is {real:?}");
+                world.checker.fault(Rule::Limits, quiet, text);
+            }
+            all.extend(world.checker.violations().iter().cloned());
+        }
+        all
+    }
+}
+
+/// Capacity and number of the instances of a world that are ours and live.
+fn really(world: &World) -> (Resources, usize) {
+    let (mut capacity, mut nodes) = (Resources::default(), 0);
+    for machine in world.scene.live() {
+        let offering = &machine.truth().offering;
+        if let Some(shape) = world.scene.catalog.get(offering.instance_type.as_str()) {
+            capacity.add(&shape.capacity);
+        }
+        nodes += 1;
+    }
+    (capacity, nodes)
+}

@@ -1,5 +1,0 @@
-cluster "demo" {
-  for_each = ["east", "west"]
-  limits   = { nodes = 100 }
-  simulated {}
-}

@@ -1,7 +1,0 @@
-cluster "demo" {
-  simulated {}
-}
-
-fleet {
-  limits = { cpu = 1000 }
-}

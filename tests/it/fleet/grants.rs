@@ -1,0 +1,243 @@
+//! Who gets what of a fleet, and who is told. It must not know how the fleet counts.
+
+use jiff::SignedDuration;
+use outrigger::engine::command::{Answer, Command, FailureKind};
+use outrigger::fleet::PATIENCE;
+use outrigger::model::cluster::{Mode, Simulated};
+use outrigger::model::fleet::FleetLimits;
+use outrigger::model::instance::{CapacityType, OfferingKey};
+
+use super::stage::{Stage, cluster, cores, limits, reserved};
+
+/// Two clusters that have nothing and have said so.
+fn two(limits: FleetLimits) -> Stage {
+    let mut stage = Stage::new(limits, &[cluster("east"), cluster("west")]);
+    stage.whole("east", &[]);
+    stage.whole("west", &[]);
+    stage
+}
+
+#[test]
+fn what_one_has_the_other_cannot_get() {
+    let mut stage = two(limits(10, 9));
+    stage.granted("east", "a", cores(6));
+    let words = "cpu limit 10 of the fleet leaves 4, the claim may take 5";
+    stage.denied("west", "b", cores(5), words);
+    stage.granted("west", "b", cores(4));
+    // Asked twice, it counts once.
+    stage.granted("west", "b", cores(4));
+    stage.denied("east", "c", cores(1), "leaves 0");
+    // What was launched is smaller than what might have been.
+    stage.changed("east", "a", Some(cores(5)));
+    stage.granted("east", "c", cores(1));
+    stage.changed("west", "b", None);
+    stage.granted("east", "d", cores(4));
+    assert_eq!(stage.fleet.held(&"east".into()).1, 3);
+    assert_eq!(stage.fleet.held(&"west".into()).1, 0);
+
+    let mut stage = two(limits(10, 1));
+    stage.granted("east", "a", cores(1));
+    stage.denied(
+        "west",
+        "b",
+        cores(1),
+        "nodes limit 1 of the fleet is reached",
+    );
+}
+
+#[test]
+fn who_is_denied_hears_at_once_what_is_left() {
+    let mut stage = two(limits(10, 9));
+    stage.granted("east", "a", cores(6));
+    let Answer::Denied { view, .. } = stage.ask("west", "b", cores(5)) else {
+        panic!("it does not fit");
+    };
+    assert_eq!(view.share.capacity, [("cpu".to_owned(), 4000)]);
+    assert_eq!((view.share.nodes, &view.closed), (Some(8), &None));
+}
+
+#[test]
+fn what_is_there_counts_whether_or_not_it_fits() {
+    let mut stage = two(limits(10, 9));
+    stage.whole("east", &[("a", cores(8)), ("b", cores(8))]);
+    stage.denied("west", "c", cores(1), "leaves -6");
+    stage.changed("east", "a", None);
+    stage.granted("west", "c", cores(2));
+    // Whatever is not among the whole is given back.
+    stage.whole("east", &[]);
+    stage.granted("west", "d", cores(8));
+}
+
+#[test]
+fn nothing_is_granted_before_all_have_said_what_they_have() {
+    let mut stage = Stage::new(limits(10, 9), &[cluster("east"), cluster("west")]);
+    stage.denied(
+        "east",
+        "a",
+        cores(1),
+        "the cluster has not said yet what it has",
+    );
+    stage.whole("east", &[]);
+    stage.denied(
+        "east",
+        "a",
+        cores(1),
+        "cluster west has not said what it has",
+    );
+    assert!(
+        stage.views["east"]
+            .as_ref()
+            .expect("a view")
+            .closed
+            .is_some()
+    );
+    // What has changed tells nothing of the rest.
+    let answer = stage.changed("west", "b", Some(cores(1)));
+    let conflict = |kind| kind == FailureKind::Conflict;
+    assert!(matches!(answer, Answer::Failed { kind, .. } if conflict(kind)));
+    stage.whole("west", &[("b", cores(7))]);
+    assert_eq!(stage.share("east"), (3, Some(8)), "told at once");
+    stage.granted("east", "a", cores(3));
+}
+
+#[test]
+fn one_silent_cluster_stops_the_others_for_a_while_only() {
+    let mut silent = cluster("west");
+    silent.limits.capacity = vec![("cpu".to_owned(), 4000)];
+    silent.limits.nodes = Some(2);
+    let mut stage = Stage::new(limits(10, 9), &[cluster("east"), silent]);
+    stage.whole("east", &[]);
+    stage.wait(PATIENCE.as_secs() - 1);
+    stage.denied(
+        "east",
+        "a",
+        cores(1),
+        "cluster west has not said what it has",
+    );
+    stage.wait(2);
+    // All that its own limits allow it may be there.
+    assert_eq!(stage.share("east"), (6, Some(7)));
+    stage.denied("east", "a", cores(7), "leaves 6");
+    stage.granted("east", "a", cores(6));
+    // It comes after all, with more than anyone thought: that counts.
+    stage.whole("west", &[("b", cores(5))]);
+    stage.denied("west", "c", cores(1), "leaves -1");
+    stage.changed("east", "a", None);
+    stage.granted("west", "c", cores(1));
+}
+
+#[test]
+fn only_those_are_waited_for_that_make_nodes() {
+    let mut observed = cluster("west");
+    observed.mode = Mode::Observe;
+    let mut stage = Stage::new(limits(10, 9), &[cluster("east"), observed.clone()]);
+    stage.whole("east", &[]);
+    stage.granted("east", "a", cores(1));
+    // What it has counts all the same.
+    stage.whole("west", &[("b", cores(8))]);
+    stage.denied("east", "c", cores(2), "leaves 1");
+    // One that is configured no more has nothing.
+    stage.configure(limits(10, 9), &[cluster("east")]);
+    stage.granted("east", "c", cores(9));
+}
+
+#[test]
+fn a_new_engine_says_what_there_is_before_it_gets_more() {
+    let mut stage = two(limits(10, 9));
+    stage.granted("east", "a", cores(6));
+    stage.fleet.rejoin(&"east".into(), stage.now);
+    stage.denied("east", "b", cores(1), "the cluster has not said yet");
+    // Meanwhile what the one before it had counts, and the other goes on.
+    stage.denied("west", "c", cores(5), "leaves 4");
+    stage.granted("west", "c", cores(4));
+    stage.whole("east", &[]);
+    stage.granted("east", "b", cores(6));
+}
+
+#[test]
+fn a_reservation_is_never_taken_twice() {
+    // Without any limits of the fleet: the clusters buy from the same.
+    let mut stage = two(FleetLimits::default());
+    stage.granted("east", "a", reserved("cr-1", 2));
+    stage.granted("west", "b", reserved("cr-1", 2));
+    stage.granted("west", "b", reserved("cr-1", 2));
+    let words = "all 2 instances of capacity reservation cr-1 are taken";
+    stage.denied("east", "c", reserved("cr-1", 2), words);
+    stage.granted("east", "c", reserved("cr-2", 1));
+    stage.changed("west", "b", None);
+    stage.granted("east", "d", reserved("cr-1", 2));
+}
+
+#[test]
+fn others_hear_of_changes_once_in_a_second() {
+    let mut stage = two(limits(100, 90));
+    stage.wait(5);
+    let before = stage.told["west"];
+    for at in 0..20 {
+        stage.granted("east", &format!("a{at}"), cores(1));
+    }
+    stage.wait(5);
+    // The first at once, all others together.
+    assert!(stage.told["west"] - before <= 2, "{:?}", stage.told);
+    assert_eq!(stage.share("west"), (80, Some(70)));
+    let before = stage.told.clone();
+    stage.wait(3600);
+    assert_eq!(stage.told, before, "nothing has changed");
+    stage.fleet.missed(&"west".into(), stage.now);
+    stage.wait(2);
+    assert_eq!(stage.told["west"], before["west"] + 1);
+}
+
+#[test]
+fn who_shares_nothing_is_told_nothing() {
+    let elsewhere = |name: &str, region: &str| {
+        let mut own = cluster(name);
+        own.region = region.into();
+        own
+    };
+    let mut own_cloud = cluster("own");
+    own_cloud.simulated = Some(Simulated::default());
+    let clusters = [elsewhere("a", "r1"), elsewhere("b", "r2"), own_cloud];
+    let stage = Stage::new(FleetLimits::default(), &clusters);
+    assert!(stage.told.is_empty(), "{:?}", stage.told);
+    let stage = Stage::new(
+        FleetLimits::default(),
+        &[elsewhere("a", "r1"), elsewhere("b", "r1")],
+    );
+    assert_eq!(stage.told.len(), 2, "they buy from the same");
+}
+
+#[test]
+fn what_is_refused_to_one_is_held_down_for_all_who_buy_there() {
+    let mut elsewhere = cluster("north");
+    elsewhere.region = "us-east-1".into();
+    let all = [cluster("east"), cluster("west"), elsewhere, cluster("late")];
+    let mut stage = Stage::new(FleetLimits::default(), &all);
+    for name in ["east", "west", "north"] {
+        stage.whole(name, &[]);
+    }
+    let offering = OfferingKey {
+        instance_type: "m5.large".into(),
+        zone: "eu-central-1a".into(),
+        capacity_type: CapacityType::Spot,
+        reservation: None,
+    };
+    let until = stage.now + SignedDuration::from_secs(180);
+    let offerings = vec![offering];
+    stage.command(
+        "east",
+        Command::HoldDown {
+            offerings: offerings.clone(),
+            until,
+        },
+    );
+    let expect = ["late", "west"].map(|name| (name.into(), offerings.clone(), until));
+    assert_eq!(std::mem::take(&mut stage.held_down), expect);
+    // One that comes while it lasts is told; one that comes later is not.
+    stage.whole("late", &[]);
+    assert_eq!(std::mem::take(&mut stage.held_down), [expect[0].clone()]);
+    stage.wait(180);
+    stage.fleet.rejoin(&"late".into(), stage.now);
+    stage.whole("late", &[]);
+    assert_eq!(stage.held_down, []);
+}

@@ -1,0 +1,131 @@
+//! Whatever clusters ask for, give back and forget, in whatever order: no limit is exceeded, nobody
+//! waits for ever. It must not know how the fleet counts: it counts for itself.
+
+use std::collections::BTreeMap;
+
+use outrigger::engine::command::Answer;
+use proptest::prelude::{Strategy, any};
+use proptest::{collection, prop_assert, prop_assert_eq, prop_oneof, proptest};
+
+use super::stage::{Stage, cluster, cores, limits};
+
+const NAMES: [&str; 3] = ["east", "north", "west"];
+const CORES: i64 = 20;
+const NODES: u32 = 6;
+
+/// What a cluster does.
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    /// Asks for a claim of so many cores.
+    Ask(usize, i64),
+    /// Tells what became of a claim: nothing, or so many cores.
+    Change(usize, i64),
+    /// Says what it has.
+    Whole,
+    /// Loses its engine; the new one says what there is.
+    Restart,
+    /// Time passes.
+    Wait,
+}
+
+fn a_deed() -> impl Strategy<Value = Deed> {
+    prop_oneof![
+        8 => (0usize..8, 1i64..9).prop_map(|(claim, cores)| Deed::Ask(claim, cores)),
+        4 => (0usize..8, 0i64..9).prop_map(|(claim, cores)| Deed::Change(claim, cores)),
+        1 => any::<bool>().prop_map(|_| Deed::Whole),
+        1 => any::<bool>().prop_map(|_| Deed::Restart),
+        1 => any::<bool>().prop_map(|_| Deed::Wait),
+    ]
+}
+
+/// Who really has what.
+type Truth = BTreeMap<(usize, String), i64>;
+
+fn sum(truth: &Truth) -> (i64, usize) {
+    (truth.values().sum(), truth.len())
+}
+
+fn all_of(truth: &Truth, of: usize) -> Vec<(&str, outrigger::model::fleet::Holding)> {
+    let own = truth.iter().filter(|((cluster, _), _)| *cluster == of);
+    own.map(|((_, claim), own)| (claim.as_str(), cores(*own)))
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn no_limit_is_exceeded_and_nobody_waits_for_ever(
+        deeds in collection::vec((0usize..3, a_deed()), 0..120),
+    ) {
+        let mut stage = Stage::new(limits(CORES, NODES), &NAMES.map(cluster));
+        let mut truth = Truth::new();
+        for name in NAMES {
+            stage.whole(name, &[]);
+        }
+        let mut denied = 0;
+        for (of, deed) in deeds {
+            let name = NAMES[of];
+            match deed {
+                Deed::Ask(claim, wanted) => {
+                    let claim = format!("{name}-{claim}");
+                    let answer = stage.ask(name, &claim, cores(wanted));
+                    let mut after = truth.clone();
+                    after.insert((of, claim), wanted);
+                    let (used, nodes) = sum(&after);
+                    let fits = used <= CORES && nodes <= NODES as usize;
+                    prop_assert_eq!(answer == Answer::Granted, fits, "{:?}", answer);
+                    if fits {
+                        truth = after;
+                    } else {
+                        denied += 1;
+                    }
+                }
+                Deed::Change(claim, left) => {
+                    let claim = format!("{name}-{claim}");
+                    let key = (of, claim.clone());
+                    let Some(had) = truth.get(&key).copied() else {
+                        continue;
+                    };
+                    let left = left.min(had);
+                    if left == 0 {
+                        truth.remove(&key);
+                        stage.changed(name, &claim, None);
+                    } else {
+                        truth.insert(key, left);
+                        stage.changed(name, &claim, Some(cores(left)));
+                    }
+                }
+                Deed::Whole => stage.whole(name, &all_of(&truth, of)),
+                Deed::Restart => {
+                    stage.fleet.rejoin(&name.into(), stage.now);
+                    let waits = stage.ask(name, "early", cores(1));
+                    prop_assert!(waits != Answer::Granted);
+                    stage.whole(name, &all_of(&truth, of));
+                }
+                Deed::Wait => stage.wait(3),
+            }
+            let (used, nodes) = sum(&truth);
+            prop_assert!(used <= CORES && nodes <= NODES as usize, "{:?}", truth);
+            for (of, name) in NAMES.iter().enumerate() {
+                let own: i64 = all_of(&truth, of).iter().map(|own| own.1.capacity.cpu_milli).sum();
+                prop_assert_eq!(stage.fleet.held(&(*name).into()).0.cpu_milli, own);
+            }
+        }
+        // What clusters know in the end is what is left.
+        stage.wait(3);
+        let (used, nodes) = sum(&truth);
+        for (of, name) in NAMES.iter().enumerate() {
+            let own = all_of(&truth, of);
+            let mine: i64 = own.iter().map(|own| own.1.capacity.cpu_milli / 1000).sum();
+            let count = u32::try_from(nodes - own.len()).expect("few");
+            prop_assert_eq!(stage.share(name), (CORES - used + mine, Some(NODES - count)));
+        }
+        // All given back, whoever was denied gets everything.
+        for (of, claim) in truth.keys() {
+            stage.changed(NAMES[*of], claim, None);
+        }
+        for name in NAMES {
+            prop_assert_eq!(stage.ask(name, "all", cores(CORES)), Answer::Granted, "{}", denied);
+            stage.changed(name, "all", None);
+        }
+    }
+}

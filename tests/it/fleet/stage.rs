@@ -1,0 +1,174 @@
+//! A fleet with clusters that say what they are told to, and hear what it has for them.
+//! It must not know what anyone should get.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use outrigger::engine::command::{Answer, Command, CommandId, Issued};
+use outrigger::engine::event::Event;
+use outrigger::fleet::Fleet;
+use outrigger::model::cluster::{Cluster, Mode};
+use outrigger::model::fleet::{Ask, FleetLimits, FleetView, Holding, Reservation};
+use outrigger::model::id::ClusterName;
+use outrigger::model::instance::OfferingKey;
+use outrigger::model::pool::Limits;
+use outrigger::model::quantity::Resources;
+
+/// A fleet, and what each cluster has heard.
+pub(super) struct Stage {
+    pub(super) fleet: Fleet,
+    pub(super) now: Timestamp,
+    pub(super) views: BTreeMap<ClusterName, Option<Arc<FleetView>>>,
+    /// How often each was told of a view.
+    pub(super) told: BTreeMap<ClusterName, usize>,
+    pub(super) held_down: Vec<(ClusterName, Vec<OfferingKey>, Timestamp)>,
+    commands: u64,
+}
+
+/// A managed cluster of this name in one region.
+pub(super) fn cluster(name: &str) -> Cluster {
+    Cluster {
+        name: name.into(),
+        mode: Mode::Manage,
+        region: "eu-central-1".into(),
+        ..Cluster::default()
+    }
+}
+
+/// Limits of so many cores and nodes.
+pub(super) fn limits(cores: i64, nodes: u32) -> FleetLimits {
+    FleetLimits {
+        limits: Limits {
+            nodes: Some(nodes),
+            capacity: vec![("cpu".to_owned(), cores * 1000)],
+        },
+    }
+}
+
+/// What a claim of so many cores takes.
+pub(super) fn cores(cores: i64) -> Holding {
+    let capacity = Resources {
+        cpu_milli: cores * 1000,
+        memory: 4 << 30,
+        ..Resources::default()
+    };
+    Holding {
+        capacity,
+        reservation: None,
+    }
+}
+
+/// The same as an instance of a reservation.
+pub(super) fn reserved(id: &str, count: u32) -> Holding {
+    let id = id.to_owned();
+    Holding {
+        reservation: Some(Reservation { id, count }),
+        ..cores(1)
+    }
+}
+
+impl Stage {
+    pub(super) fn new(limits: FleetLimits, clusters: &[Cluster]) -> Self {
+        let mut stage = Self {
+            fleet: Fleet::default(),
+            now: Timestamp::from_second(1_800_000_000).expect("in range"),
+            views: BTreeMap::new(),
+            told: BTreeMap::new(),
+            held_down: Vec::new(),
+            commands: 0,
+        };
+        stage.configure(limits, clusters);
+        stage
+    }
+
+    pub(super) fn configure(&mut self, limits: FleetLimits, clusters: &[Cluster]) {
+        let clusters: Vec<Arc<Cluster>> = clusters.iter().cloned().map(Arc::new).collect();
+        self.fleet.configure(limits, &clusters, self.now);
+        self.listen();
+    }
+
+    /// Lets time pass, as the fleet's alarm has it.
+    pub(super) fn wait(&mut self, seconds: i64) {
+        let end = self.now + SignedDuration::from_secs(seconds);
+        while let Some(at) = self.fleet.poll_timeout(self.now).filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            self.fleet.ring(self.now);
+            self.listen();
+        }
+        self.now = end;
+        self.fleet.ring(self.now);
+        self.listen();
+    }
+
+    pub(super) fn command(&mut self, cluster: &str, command: Command) -> Answer {
+        self.commands += 1;
+        let id = CommandId(self.commands);
+        let issued = Issued { id, command };
+        self.fleet.handle(&cluster.into(), issued, self.now);
+        self.listen().expect("every command is answered")
+    }
+
+    /// All that a cluster has.
+    pub(super) fn whole(&mut self, cluster: &str, claims: &[(&str, Holding)]) {
+        let own = |(id, holding): &(&str, Holding)| ((*id).into(), Some(holding.clone()));
+        let claims = claims.iter().map(own).collect();
+        let whole = true;
+        let answer = self.command(cluster, Command::Account { whole, claims });
+        assert_eq!(answer, Answer::Done);
+    }
+
+    /// What has changed of one claim.
+    pub(super) fn changed(&mut self, cluster: &str, claim: &str, now: Option<Holding>) -> Answer {
+        let (whole, claims) = (false, vec![(claim.into(), now)]);
+        self.command(cluster, Command::Account { whole, claims })
+    }
+
+    pub(super) fn ask(&mut self, cluster: &str, claim: &str, holding: Holding) -> Answer {
+        let claim = claim.into();
+        self.command(cluster, Command::Ask(Box::new(Ask { claim, holding })))
+    }
+
+    /// Asks, and is denied in these words.
+    pub(super) fn denied(&mut self, cluster: &str, claim: &str, holding: Holding, words: &str) {
+        match self.ask(cluster, claim, holding) {
+            Answer::Denied { why, .. } => assert!(why.contains(words), "{why:?}, not {words:?}"),
+            other => panic!("{claim} of {cluster}: {other:?}"),
+        }
+    }
+
+    pub(super) fn granted(&mut self, cluster: &str, claim: &str, holding: Holding) {
+        assert_eq!(self.ask(cluster, claim, holding), Answer::Granted);
+    }
+
+    /// Cores and nodes that a cluster may have in all.
+    pub(super) fn share(&self, cluster: &str) -> (i64, Option<u32>) {
+        let view = self.views[cluster].as_ref().expect("a view");
+        (view.share.capacity[0].1 / 1000, view.share.nodes)
+    }
+
+    /// Hears all that the fleet has to tell; the answer among it.
+    fn listen(&mut self) -> Option<Answer> {
+        let mut found = None;
+        while let Some((cluster, event)) = self.fleet.next_event() {
+            match event {
+                Event::Answered(id, answer) => {
+                    assert_eq!(id, CommandId(self.commands));
+                    if let Answer::Denied { view, .. } = &answer {
+                        self.views.insert(cluster, Some(view.clone()));
+                    }
+                    assert!(found.replace(answer).is_none(), "answered once");
+                }
+                Event::FleetChanged(view) => {
+                    *self.told.entry(cluster.clone()).or_insert(0) += 1;
+                    self.views.insert(cluster, view);
+                }
+                Event::HeldDown(offerings, until) => {
+                    self.held_down.push((cluster, offerings, until));
+                }
+                other => panic!("{other:?} is not for an engine"),
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,24 @@
+//! Two clusters that share a fleet, through the built-in day: what they have together keeps within
+//! its limits, and in the end the fleet counts what there is.
+
+use jiff::SignedDuration;
+
+use super::setup::two_days;
+
+#[test]
+fn two_clusters_share_what_the_fleet_allows() {
+    let mut days = two_days(160_000, 1, false);
+    let violations = days.finish();
+    assert!(violations.is_empty(), "{violations:#?}");
+}
+
+#[test]
+fn faults_and_restarts_break_no_limit_of_the_fleet() {
+    let mut days = two_days(160_000, 2, true);
+    let start = days.worlds()[0].now();
+    // One daemon drives both: it goes down in the middle of the morning, and knows nothing after.
+    days.run_until(start + SignedDuration::from_mins(170));
+    days.restart();
+    let violations = days.finish();
+    assert!(violations.is_empty(), "{violations:#?}");
+}
