@@ -216,7 +216,8 @@ impl Catalog {
             .find(|offering| {
                 offering.zone == key.zone
                     && offering.capacity_type == key.capacity_type
-                    && offering.reservation.as_ref().map(|own| &own.id) == key.reservation.as_ref()
+                    && offering.reservation.as_ref().map(|own| &own.id)
+                        == key.reservation.as_deref()
             })
     }
 }

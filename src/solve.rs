@@ -106,7 +106,7 @@ pub struct NewClaim {
 impl NewClaim {
     /// The reservation it holds one of.
     pub fn reservation(&self) -> Option<&ReservationId> {
-        self.offerings.first()?.0.reservation.as_ref()
+        self.offerings.first()?.0.reservation.as_deref()
     }
 }
 

@@ -5,6 +5,7 @@ use super::{Catalog, CatalogError, SHIPPED, csv, kwok, parse};
 use crate::model::instance::{CapacityType, InstanceType, Offering};
 use crate::model::labels;
 use crate::model::requirement::Operator;
+use crate::model::reservation::Reservation;
 
 const MIB: i64 = 1 << 20;
 
@@ -334,6 +335,44 @@ fn tables_without_types_or_columns_are_refused() {
     );
 }
 
+#[test]
+fn what_is_reserved_is_offered_beside_the_rest() {
+    let plain = csv::parse_csv(WIDE, "eu-").expect("a catalog");
+    let left = |left| Reservation {
+        left,
+        ..Reservation::new("cr-1", 4)
+    };
+    let all = [("m5.large", 3), ("a1.medium", 2), ("unknown", 1)];
+    let all = all.map(|(of, count)| (of.into(), "eu-a".into(), left(count)));
+    let own = plain.with_reservations(all);
+    let counted: Vec<u32> = own.reservations().values().map(|it| it.left).collect();
+    assert_eq!(counted, [2], "the least is believed");
+    let it = get(&own, "m5.large");
+    assert_eq!(label(it, labels::CAPACITY_TYPE), "on-demand reserved spot");
+    let first = it.offerings.first().expect("an offering");
+    assert_eq!(first.capacity_type, CapacityType::Reserved);
+    assert!((first.price.usd_per_h() * 1e7 - 0.096).abs() < 1e-9);
+    assert_eq!(own.offering(&first.key(&it.name)), Some(first));
+    let id = it.requirements.get(labels::RESERVATION_ID);
+    let id = id.expect("defined");
+    assert!(id.suits(None) && id.suits(Some("cr-1")));
+    let gone = own.with_reservations([]);
+    assert_eq!((&gone, gone.reservations().len()), (&plain, 0));
+}
+
+#[test]
+fn a_kwok_list_may_have_reservations() {
+    let id = r#"{"key": "karpenter.k8s.aws/capacity-reservation-id", "operator": "In",
+        "values": ["cr-1"]}, {"key": "karpenter.sh/capacity-type""#;
+    let text = KWOK.replacen("\"spot\"", "\"reserved\"", 1);
+    let (start, end) = text.split_once("0.04,").expect("the second offering");
+    let end = end.replacen("{\"key\": \"karpenter.sh/capacity-type\"", id, 1);
+    let text = format!("{start}0.0, \"ReservationCapacity\": 3,{end}");
+    let catalog = parse("types.json", &text).expect("a catalog");
+    let own: Vec<_> = catalog.reservations().values().collect();
+    assert_eq!(own, [&Reservation::new("cr-1", 3)]);
+}
+
 const KWOK: &str = r#"[
   {"name": "c-2x-amd64-linux", "architecture": "amd64", "operatingSystems": ["linux"],
    "resources": {"cpu": "2", "memory": "4Gi", "pods": "32", "ephemeral-storage": "20Gi"},
@@ -443,6 +482,9 @@ fn faults_of_a_kwok_list_are_told_with_their_place() {
         let expect = format!("read the catalog t.json: {expect}");
         assert!(fault.starts_with(&expect), "{fault}");
     }
+    let unnamed = KWOK.replacen("\"spot\"", "\"reserved\"", 1);
+    let fault = chain(&parse("t.json", &unnamed).expect_err("a reservation without its id"));
+    assert!(fault.contains(labels::RESERVATION_ID), "{fault}");
     let twice = KWOK
         .replace("\"spot\"", "\"on-demand\"")
         .replace("test-zone-b", "test-zone-a");

@@ -110,7 +110,10 @@ impl Offering {
             instance_type: instance_type.clone(),
             zone: self.zone.clone(),
             capacity_type: self.capacity_type,
-            reservation: self.reservation.as_ref().map(|own| own.id.clone()),
+            reservation: self
+                .reservation
+                .as_ref()
+                .map(|own| Box::new(own.id.clone())),
         }
     }
 }
@@ -140,8 +143,8 @@ pub struct OfferingKey {
     pub zone: Zone,
     /// How it is bought.
     pub capacity_type: CapacityType,
-    /// The reservation it is in; none where it is in none.
-    pub reservation: Option<ReservationId>,
+    /// The reservation it is in; none where it is in none. Few are, and a plan has very many keys.
+    pub reservation: Option<Box<ReservationId>>,
 }
 
 impl std::fmt::Display for OfferingKey {

@@ -40,7 +40,7 @@ fn overbooked<'s>(
 ) -> Option<String> {
     let own = claim.reservation();
     let mut others = claim.offerings.iter();
-    if others.any(|(offering, _)| offering.reservation.as_ref() != own) {
+    if others.any(|(offering, _)| offering.reservation.as_deref() != own) {
         return Some("it mixes reservations".into());
     }
     let own = own?;

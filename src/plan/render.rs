@@ -69,7 +69,7 @@ impl Shown<'_> {
                 }
             }
             let (first, price) = cheapest(claim)?;
-            Some(json!({
+            let mut shown = json!({
                 "claim": format!("claim-{}", index + 1),
                 "pool": claim.pool.as_str(),
                 "instance_type": first.instance_type.as_str(),
@@ -78,7 +78,11 @@ impl Shown<'_> {
                 "capacity_type": first.capacity_type.as_str(),
                 "usd_per_h": round(price.usd_per_h()),
                 "pods": names(&claim.pods),
-            }))
+            });
+            if let Some(id) = claim.reservation() {
+                shown["reservation"] = json!(id.as_str());
+            }
+            Some(shown)
         };
         self.plan
             .launches

@@ -94,7 +94,7 @@ impl From<OfferingKey> for OfferingBody {
             instance_type: key.instance_type.0,
             zone: key.zone.0,
             capacity_type: key.capacity_type.as_str().to_owned(),
-            reservation: key.reservation.map(|id| id.0),
+            reservation: key.reservation.map(|id| id.0.clone()),
         }
     }
 }
@@ -109,7 +109,7 @@ impl TryFrom<OfferingBody> for OfferingKey {
             instance_type: body.instance_type.into(),
             zone: body.zone.into(),
             capacity_type,
-            reservation: body.reservation.map(Into::into),
+            reservation: body.reservation.map(|id| Box::new(id.into())),
         })
     }
 }
@@ -338,7 +338,7 @@ mod tests {
             instance_type: "a.b".into(),
             zone: "z".into(),
             capacity_type: CapacityType::Reserved,
-            reservation: Some("cr-1".into()),
+            reservation: Some(Box::new("cr-1".into())),
         };
         for (state, _) in STATES {
             there_and_back(Answer::Launched(Instance {

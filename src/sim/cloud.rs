@@ -183,7 +183,7 @@ impl Cloud {
 
     /// How many more instances the reservation of an offering takes; none where it is in none.
     fn reserved_left(&self, key: &OfferingKey, now: Timestamp) -> Option<usize> {
-        let id = key.reservation.as_ref()?;
+        let id = key.reservation.as_deref()?;
         let known = self.catalog.reservations().get(id);
         let own = known.filter(|own| own.is_open(now));
         let most = own.map_or(0, |own| usize::try_from(own.left).unwrap_or(usize::MAX));
@@ -194,7 +194,8 @@ impl Cloud {
     pub fn in_reservation(&self, id: &ReservationId) -> usize {
         let machines = self.machines.values().map(Machine::truth);
         let is_in = |own: &&Instance| {
-            own.state != InstanceState::Terminated && own.offering.reservation.as_ref() == Some(id)
+            own.state != InstanceState::Terminated
+                && own.offering.reservation.as_deref() == Some(id)
         };
         machines.filter(is_in).count()
     }

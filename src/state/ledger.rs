@@ -72,7 +72,7 @@ impl Claim {
     pub fn reservation(&self) -> Option<&ReservationId> {
         let launched = self.instance.as_ref().map(|own| &own.offering);
         let offering = launched.or_else(|| self.offerings.first())?;
-        offering.reservation.as_ref()
+        offering.reservation.as_deref()
     }
 
     /// Whether it holds one of its reservation that the provider did not take off when it counted:

@@ -251,7 +251,7 @@ impl State {
                 instance_type: label(INSTANCE_TYPE)?.into(),
                 zone: label(ZONE)?.into(),
                 capacity_type: CapacityType::parse(label(CAPACITY_TYPE)?)?,
-                reservation: label(RESERVATION_ID).map(Into::into),
+                reservation: label(RESERVATION_ID).map(|id| Box::new(id.into())),
             })
         };
         let key = claim.and_then(offering_of).cloned().or_else(from_labels)?;

@@ -211,7 +211,7 @@ const COUNTED: &[Case] = &[
         let mut world = world(&[("default", "cr-1", 2)]);
         world.add([large("p")]);
         let unknown = |claim: &mut NewClaim| {
-            claim.offerings[0].0.reservation = Some("cr-2".into());
+            claim.offerings[0].0.reservation = Some(Box::new("cr-2".into()));
         };
         let mixed = |claim: &mut NewClaim| {
             let (key, price) = claim.offerings[0].clone();
@@ -418,7 +418,7 @@ fn a_claim_is_of_one_reservation_or_of_none() {
     for claim in &plan.solution.claims {
         let mut others = claim.offerings.iter();
         let own = claim.reservation();
-        let same = others.all(|(key, _)| key.reservation.as_ref() == own);
+        let same = others.all(|(key, _)| key.reservation.as_deref() == own);
         assert!(same, "{:?}", claim.offerings);
         let free = claim.offerings[0].1.usd_per_h() < 1e-6;
         assert_eq!(free, own.is_some(), "{:?}", claim.offerings[0]);
@@ -481,7 +481,10 @@ fn what_ends_or_is_held_down_is_not_launched_into() {
     let key = held.plan().claim_of("p").expect("a claim").offerings[0]
         .0
         .clone();
-    assert_eq!(key.reservation, Some(ReservationId::from("cr-1")));
+    assert_eq!(
+        key.reservation.as_deref(),
+        Some(&ReservationId::from("cr-1"))
+    );
     let until = held.now + SignedDuration::from_mins(3);
     held.state.holds.hold(key, until);
     assert_eq!(held.plan().refused("p", Code::HeldDown, "cr-1"), Ok(()));

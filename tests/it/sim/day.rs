@@ -62,14 +62,20 @@ fn twenty_days_with_faults_hold_everything() {
 fn what_is_reserved_is_used_up_and_not_more() {
     let setup = reserved_day();
     for (seed, faults) in [(1, false), (2, true), (3, true), (4, true)] {
-        let (world, violations) = finish(&setup, seed, faults);
+        let (mut world, violations) = finish(&setup, seed, faults);
         let told = reproduce(seed, faults, &violations);
         assert!(violations.is_empty(), "{told}");
+        // Who counts well is never refused, as long as every answer arrives.
+        for line in world.take_lines() {
+            let line = line.to_json().to_string();
+            let refused = line.contains("launch_refused") && line.contains("cr-");
+            assert!(faults || !refused, "{line}");
+        }
         let ids: BTreeSet<&ReservationId> = world
             .scene()
             .cloud
             .all()
-            .filter_map(|machine| machine.truth().offering.reservation.as_ref())
+            .filter_map(|machine| machine.truth().offering.reservation.as_deref())
             .collect();
         assert_eq!(ids.len(), RESERVED.len(), "seed {seed}: {ids:?}");
     }

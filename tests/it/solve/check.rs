@@ -264,8 +264,11 @@ fn check_prices(world: &World, claim: &NewClaim, wants_many: bool) -> Check {
 fn check_reservations(world: &World, solution: &Solution) -> Check {
     let mut used: BTreeMap<&ReservationId, u32> = BTreeMap::new();
     for claim in &solution.claims {
-        let keys = claim.offerings.iter().map(|(key, _)| &key.reservation);
-        let own: BTreeSet<&Option<ReservationId>> = keys.collect();
+        let keys = claim
+            .offerings
+            .iter()
+            .map(|(key, _)| key.reservation.as_deref());
+        let own: BTreeSet<Option<&ReservationId>> = keys.collect();
         ensure(own.len() == 1, || format!("a claim of {own:?}"))?;
         for id in own.into_iter().flatten() {
             *used.entry(id).or_insert(0) += 1;

@@ -123,9 +123,9 @@ impl<'w> Left<'w> {
 
 /// Whether one more node could be made of an offering beside those of a plan, if it is reserved.
 fn has_left(world: &World, solution: &Solution, key: &OfferingKey) -> bool {
-    key.reservation.as_ref().is_none_or(|id| {
+    key.reservation.as_deref().is_none_or(|id| {
         let claims = solution.claims.iter();
-        let used = claims.filter(|own| own.offerings[0].0.reservation.as_ref() == Some(id));
+        let used = claims.filter(|own| own.reservation() == Some(id));
         used.count() < world.catalog.reservations()[id].left as usize
     })
 }
