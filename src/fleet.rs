@@ -6,7 +6,7 @@
 //!                                       └─────► FleetChanged, HeldDown ─► the others
 //! ```
 //!
-//! Why it is done so: docs/decisions/009-what-clusters-share.md.
+//! Why it is done so: docs/decisions/010-what-clusters-share.md.
 
 mod member;
 

@@ -15,7 +15,7 @@ use outrigger::model::affinity::Spread;
 use outrigger::model::cluster::{Cluster, Mode, PlacementHints};
 use outrigger::model::fleet::FleetView;
 use outrigger::model::id::{NodeName, ObjectKey};
-use outrigger::model::instance::{Instance, InstanceState, Offering, OfferingKey};
+use outrigger::model::instance::{Instance, InstanceState, Offering};
 use outrigger::model::node::Node;
 use outrigger::model::object::{Kind, Object};
 use outrigger::model::pod::Pod;
