@@ -13,7 +13,7 @@ use outrigger::model::pool::Pool;
 use outrigger::model::requirement::{Operator, Requirement};
 use outrigger::state::holds::Holds;
 use outrigger::state::selectors::Selectors;
-use outrigger::state::snapshot::{Resident, Room, Snapshot, Usage};
+use outrigger::state::snapshot::{Resident, Room, Snapshot, Spare, Usage};
 
 use crate::catalogs::{self, GIB};
 
@@ -113,6 +113,8 @@ impl Workload {
             usage: self.usage.clone(),
             gangs: BTreeMap::new(),
             reservations: self.catalog.reservations().clone(),
+            lacking: BTreeMap::new(),
+            spare: Spare::default(),
         }
     }
 

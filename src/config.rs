@@ -41,8 +41,6 @@ mod convert;
 
 mod read;
 
-pub mod kept;
-
 mod types;
 
 mod variables;
@@ -148,10 +146,9 @@ pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Pro
     let all: Vec<&Block> = body.blocks.iter().collect();
     let config = evaluate(&reporter, &evaluator, &Blocks { all: &all }, &given);
     let failed = reporter.failed();
-    // What a typing error names is not unused, and what is refused is not kept either.
+    // What a typing error names is not unused.
     if !failed {
         warn_unused(&reporter, &body);
-        reporter.add_noted();
     }
     let problems = reporter.into_problems();
     if failed {

@@ -4,3 +4,5 @@
 pub mod verdict;
 
 pub mod emptiness;
+
+pub mod surplus;

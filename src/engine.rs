@@ -12,6 +12,8 @@ pub mod backoff;
 
 pub mod batch;
 
+mod numbers;
+
 pub mod command;
 
 pub mod event;
@@ -43,9 +45,11 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::batch::Batch;
 use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
 use crate::engine::event::Event;
+use crate::engine::numbers::Numbers;
 use crate::engine::report::Report;
 use crate::engine::share::Sharing;
 use crate::engine::work::{Flight, FlightKind, Looking, Work};
+use crate::model::buffer::buffer_of;
 use crate::model::cluster::{Mode, PlacementHints};
 use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey};
 use crate::model::object::{Kind, Object};
@@ -70,6 +74,7 @@ pub struct Engine {
     works: BTreeMap<ClaimId, Work>,
     looking: Looking,
     batch: Batch,
+    numbers: Numbers,
     wake: Option<(Timestamp, &'static str)>,
     next_sweep: Option<Timestamp>,
     told: BTreeMap<PodKey, Arc<[Why]>>,
@@ -95,6 +100,7 @@ impl Engine {
             works: BTreeMap::new(),
             looking: Looking::default(),
             batch: Batch::default(),
+            numbers: Numbers::default(),
             wake: None,
             next_sweep: None,
             told: BTreeMap::new(),
@@ -117,6 +123,7 @@ impl Engine {
             }
             Event::ConfigChanged(cluster) => {
                 self.state.configure(cluster);
+                self.numbers.forget();
                 if !self.manages() {
                     let why = "the cluster is only observed now";
                     self.withdraw(why, |own| !own.is_look(), now);
@@ -126,6 +133,10 @@ impl Engine {
                 }
             }
             Event::CatalogChanged(catalog) => self.state.stock(catalog),
+            Event::BuffersChanged(buffers) => {
+                self.state.declared = buffers;
+                self.numbers.forget();
+            }
             Event::Reset(kind, objects) => self.reset(kind, objects, now),
             Event::Applied(object) => {
                 self.state.views.alive(object.kind(), now);
@@ -217,7 +228,8 @@ impl Engine {
     /// Forgets what is remembered of objects that are gone.
     fn forget_gone(&mut self) {
         let (pods, claims) = (&self.state.objects.pods, &self.state.ledger.claims);
-        self.observed_pods.retain(|key| pods.contains_key(key));
+        let is_known = |key: &PodKey| pods.contains_key(key) || buffer_of(key).is_some();
+        self.observed_pods.retain(is_known);
         self.observed_leaving.retain(|id| claims.contains_key(id));
 
         let unknown: BTreeSet<&NodeName> = self.state.objects.unknown_nodes().collect();

@@ -1,6 +1,10 @@
 //! Decisions as actions: what to launch and what to retire, with a report of all that stays.
 //! It must not know how an action is carried out; nothing is left to decide there.
 
+mod ahead;
+
+mod spare;
+
 pub mod audit;
 
 pub mod reasons;
@@ -9,13 +13,20 @@ pub mod render;
 
 pub mod explain;
 
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
 use jiff::Timestamp;
 
 use crate::disrupt::emptiness::empty_nodes;
 pub use crate::disrupt::emptiness::next_due;
+use crate::disrupt::surplus::surplus;
 use crate::disrupt::verdict::Kept;
-use crate::model::id::PodKey;
+use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::pool::Reason;
+use crate::plan::ahead::{ahead, give};
+use crate::plan::spare::keep_free;
+use crate::solve::replicas::{Short, replicas};
 use crate::solve::{NewClaim, Unplaced, solve};
 use crate::state::snapshot::{Candidate, Host, Roster, Snapshot};
 
@@ -32,8 +43,8 @@ pub struct Retire {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a plan does nothing unless it is carried out"]
 pub struct Plan {
-    /// Nodes to be made. Their offerings stand in the order of planning, cheapest first as overlays
-    /// have it, with the prices that are paid.
+    /// Nodes to be made; those for buffers have virtual pods. Their offerings stand in the order of
+    /// planning, cheapest first as overlays have it, with the prices that are paid.
     pub launches: Vec<NewClaim>,
     /// Pods that existing hosts will take.
     pub placed: Vec<(Host, Vec<PodKey>)>,
@@ -41,8 +52,14 @@ pub struct Plan {
     pub unplaced: Vec<Unplaced>,
     /// Nodes that shall leave.
     pub retire: Vec<Retire>,
+    /// Claims of static pools that need no node any more; none of them has one.
+    pub cancel: Vec<ClaimId>,
     /// Nodes that stay, and why.
     pub kept: Vec<Kept>,
+    /// What shall be there whatever pods ask for, and cannot be had.
+    pub short: Vec<Short>,
+    /// Nodes whose room a buffer needs, with the buffer's name.
+    pub held: BTreeMap<NodeName, String>,
     /// What the audit found wrong with the plan; such actions are left out of it.
     pub findings: Vec<String>,
 }
@@ -50,14 +67,19 @@ pub struct Plan {
 impl Plan {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.launches.is_empty() && self.retire.is_empty()
+        self.launches.is_empty() && self.retire.is_empty() && self.cancel.is_empty()
     }
 }
 
-/// Capacity for the pods that wait.
+/// Capacity for the numbers of static pools, then for the pods that wait, then for buffers.
 pub fn provision(snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
-    let solution = solve(snapshot, now);
-    let mut launches = solution.claims;
+    let (mut launches, mut short) = replicas(snapshot, now);
+    let solution = solve(&ahead(snapshot, &launches), now);
+    let placed = give(solution.placed, &mut launches, snapshot);
+    launches.extend(solution.claims);
+    let room = keep_free(snapshot, &launches, &placed, now);
+    launches.extend(room.claims);
+    short.extend(room.short);
     for (offering, price) in launches.iter_mut().flat_map(|own| &mut own.offerings) {
         // Overlays count where nodes are planned, not in what is said of their cost.
         if let Some(listed) = snapshot.catalog.offering(offering) {
@@ -66,43 +88,62 @@ pub fn provision(snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
     }
     let plan = Plan {
         launches,
-        placed: solution.placed,
+        placed,
         unplaced: solution.unplaced,
+        short,
+        held: room.held,
         ..Plan::default()
     };
     audit::audit(plan, snapshot)
 }
 
-/// Nodes that shall leave because they are empty.
-pub fn sweep_empty(roster: &Roster<'_>, now: Timestamp) -> Plan {
-    let (due, kept) = empty_nodes(roster, now);
-    let retire = due
-        .into_iter()
-        .map(|candidate| Retire {
-            candidate,
-            reason: Reason::Empty,
-        })
-        .collect();
+/// Nodes that shall leave because they are empty, or more than their static pool wants.
+pub fn sweep(roster: &Roster<'_>, now: Timestamp) -> Plan {
+    let (empty, mut kept) = empty_nodes(roster, now);
+    let (surplus, cancel) = surplus(roster);
+    let retire = |reason| move |candidate| Retire { candidate, reason };
+    let empty = empty.into_iter().map(retire(Reason::Empty));
+    let surplus = surplus.into_iter().map(retire(Reason::Surplus));
+    let retire: Vec<Retire> = empty.chain(surplus).collect();
+    kept.retain(|own| retire.iter().all(|it| it.candidate.node != own.node));
     Plan {
         retire,
+        cancel,
         kept,
         ..Plan::default()
     }
 }
 
 /// Both at once, for a plan that is shown and not carried out. A node that pending pods will use is
-/// not retired by the same plan.
+/// not retired for being empty by the same plan, and one that is surplus takes none.
 pub fn whole(snapshot: &Snapshot<'_>, roster: &Roster<'_>, now: Timestamp) -> Plan {
-    let plan = provision(snapshot, now);
+    let (surplus, _) = surplus(roster);
+    let hosts = surplus.into_iter().map(|own| Host::Node(own.node));
+    let leaving: BTreeSet<Host> = hosts.collect();
+    let mut snapshot = Cow::Borrowed(snapshot);
+    if !leaving.is_empty() {
+        let rooms = snapshot.to_mut().rooms.iter_mut();
+        let rooms = rooms.filter(|room| leaving.contains(&room.host));
+        rooms.for_each(|room| room.open = false);
+    }
+    let plan = provision(&snapshot, now);
+    let roster = Roster {
+        held: plan.held.clone(),
+        ..roster.clone()
+    };
     let Plan {
-        mut retire, kept, ..
-    } = sweep_empty(roster, now);
+        mut retire,
+        cancel,
+        kept,
+        ..
+    } = sweep(&roster, now);
     retire.retain(|own| {
         let host = Host::Node(own.candidate.node.clone());
         !plan.placed.iter().any(|(placed, _)| *placed == host)
     });
     Plan {
         retire,
+        cancel,
         kept,
         ..plan
     }

@@ -61,6 +61,8 @@ mod why;
 
 pub mod cheaper;
 
+pub mod replicas;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -21,7 +21,7 @@ pub mod ledger;
 
 mod movers;
 
-mod rooms;
+pub mod rooms;
 
 pub mod survey;
 
@@ -39,6 +39,7 @@ use jiff::Timestamp;
 
 use crate::catalog::Catalog;
 use crate::catalog::overlay::PoolCatalogs;
+use crate::model::buffer::Buffer;
 use crate::model::claim::Phase;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetView;
@@ -69,6 +70,10 @@ pub struct State {
     pub fleet: Option<Arc<FleetView>>,
     /// When this process first saw the cluster whole; what happened before is not known.
     pub started: Option<Timestamp>,
+    /// Buffers that objects of the cluster declare, by name.
+    pub declared: Vec<Buffer>,
+    /// Nodes whose room a buffer needs, with the buffer's name, as last planned.
+    pub held: BTreeMap<NodeName, String>,
     /// What overlays make of the catalog: kept, since views are made far more often than either
     /// changes.
     overlaid: PoolCatalogs,
@@ -103,6 +108,12 @@ impl State {
     pub fn configure(&mut self, cluster: Arc<Cluster>) {
         self.overlaid = PoolCatalogs::new(&self.catalog, &cluster);
         self.cluster = cluster;
+        self.held.clear();
+    }
+
+    /// All buffers: those of the configuration, then those that objects declare.
+    pub fn buffers(&self) -> impl Iterator<Item = &Buffer> {
+        self.cluster.buffers.iter().chain(&self.declared)
     }
 
     /// Takes in other instance types and prices.

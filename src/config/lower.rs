@@ -5,7 +5,6 @@ use hcl::Value;
 
 use crate::config::blocks::root;
 use crate::config::eval::Frame;
-use crate::config::kept;
 use crate::config::names::matches_pattern;
 use crate::config::problem::ProblemCode;
 use crate::config::read::{Reader, Section};
@@ -72,9 +71,7 @@ impl Reader<'_> {
         schema: &'static BlockType,
         frame: Option<&Frame<'_>>,
     ) -> Section {
-        let section = self.read(block, schema, frame, "");
-        kept::note(self.reporter, &section, schema);
-        section
+        self.read(block, schema, frame, "")
     }
 
     /// Reads all blocks of a type, once for each element of their `for_each`; beside each stands

@@ -121,8 +121,6 @@ codes! {
     Unused, "unused", "Declared, but never used";
     /// A pattern that matches nothing.
     MatchesNothing, "matches-nothing", "Pattern that matches nothing";
-    /// Something that this version keeps and does not act on yet.
-    NotActedUpon, "not-acted-upon", "Kept, but not acted upon yet";
 }
 
 /// A place in a file.

@@ -87,8 +87,6 @@ pub(super) struct Reporter {
     /// What must not be shown: the texts of sensitive values.
     hidden: RefCell<Vec<Span>>,
     found: RefCell<Vec<(Span, Problem)>>,
-    /// What is worth saying only where nothing is wrong.
-    noted: RefCell<Vec<Finding>>,
     seen: RefCell<BTreeSet<(ProblemCode, Span, String)>>,
 }
 
@@ -102,7 +100,6 @@ impl Reporter {
             sources,
             hidden: RefCell::default(),
             found: RefCell::default(),
-            noted: RefCell::default(),
             seen: RefCell::default(),
         }
     }
@@ -144,21 +141,6 @@ impl Reporter {
             first.context = finding.context;
         }
         found.push((first, problem));
-    }
-
-    /// Keeps a finding until it is known that nothing is wrong.
-    pub(super) fn later(&self, finding: Finding) {
-        let mut noted = self.noted.borrow_mut();
-        if noted.len() < FOUND_MAX {
-            noted.push(finding);
-        }
-    }
-
-    /// Takes in what was kept.
-    pub(super) fn add_noted(&self) {
-        for finding in self.noted.take() {
-            self.add(finding);
-        }
     }
 
     /// Takes in what the evaluator found.

@@ -15,7 +15,8 @@ pub fn empty_nodes(roster: &Roster<'_>, now: Timestamp) -> (Vec<Candidate>, Vec<
     let (mut due, mut kept) = (Vec::new(), Vec::new());
     for candidate in &roster.candidates {
         let pool = roster.cluster.pool(candidate.pool.as_str());
-        match weigh(candidate, pool, now) {
+        let held = roster.held.get(&candidate.node);
+        match weigh(candidate, pool, held, now) {
             None => due.push(candidate.clone()),
             Some(verdict) => kept.push(Kept {
                 node: candidate.node.clone(),
@@ -54,10 +55,18 @@ pub fn next_due(kept: &[Kept]) -> Option<Timestamp> {
         .min()
 }
 
-fn weigh(candidate: &Candidate, pool: Option<&Pool>, now: Timestamp) -> Option<Verdict> {
+fn weigh(
+    candidate: &Candidate,
+    pool: Option<&Pool>,
+    held: Option<&String>,
+    now: Timestamp,
+) -> Option<Verdict> {
     let Some(pool) = pool else {
         return Some(Verdict::NoPool);
     };
+    if pool.replicas.is_some() {
+        return Some(Verdict::Static);
+    }
     let (Some(_), Some(changed)) = (candidate.initialized, candidate.changed) else {
         return Some(Verdict::NotInitialized);
     };
@@ -68,6 +77,9 @@ fn weigh(candidate: &Candidate, pool: Option<&Pool>, now: Timestamp) -> Option<V
     }
     if candidate.nominated {
         return Some(Verdict::Nominated);
+    }
+    if let Some(buffer) = held {
+        return Some(Verdict::Buffer(buffer.clone()));
     }
     if let Some(why) = &candidate.protected {
         return Some(Verdict::Protected(why.clone()));

@@ -19,8 +19,12 @@ pub enum Verdict {
     },
     /// Pods are expected on it.
     Nominated,
+    /// A buffer keeps its room free.
+    Buffer(String),
     /// Its pool does not consolidate.
     Never,
+    /// Its pool has a number of nodes whatever runs on them.
+    Static,
     /// Its pool is not configured any more.
     NoPool,
     /// Too little time has passed since a pod came or went.
@@ -44,7 +48,9 @@ impl Verdict {
             Self::NotInitialized => "not_initialized",
             Self::InUse { .. } => "in_use",
             Self::Nominated => "nominated",
+            Self::Buffer(_) => "buffer",
             Self::Never => "never",
+            Self::Static => "static",
             Self::NoPool => "no_pool",
             Self::TooEarly { .. } => "too_early",
             Self::Protected(_) => "protected",
@@ -59,7 +65,9 @@ impl fmt::Display for Verdict {
             Self::NotInitialized => f.write_str("it is not initialized"),
             Self::InUse { pods } => write!(f, "{pods} pods run on it"),
             Self::Nominated => f.write_str("pods are expected on it"),
+            Self::Buffer(name) => write!(f, "it is kept for buffer {name}"),
             Self::Never => f.write_str("its pool does not consolidate"),
+            Self::Static => f.write_str("its pool is static"),
             Self::NoPool => f.write_str("its pool is not configured"),
             Self::TooEarly { until } => write!(f, "it must stay unchanged until {until}"),
             Self::Protected(why) => f.write_str(why),

@@ -5,10 +5,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::report::Report;
+use crate::model::buffer::buffer_of;
 use crate::model::claim::{ClaimRecord, Phase};
 use crate::model::hash::{node_class_hash, pool_hash};
-use crate::model::id::ClaimId;
+use crate::model::id::{ClaimId, PodKey};
 use crate::model::instance::{OfferingKey, Price};
+use crate::model::pool::Reason;
 use crate::plan::{self, Plan};
 use crate::solve::{NewClaim, Unplaced};
 use crate::state::expect::NOMINATED;
@@ -34,9 +36,19 @@ impl Engine {
         if self.state.ledger.claims.is_empty() {
             return;
         }
-        let plan = plan::sweep_empty(&self.state.roster(now), now);
+        let mut plan = plan::sweep(&self.state.roster(now), now);
+        let mut retire = plan.retire.iter();
+        let empty = retire.any(|own| own.reason == Reason::Empty);
+        if empty && self.state.buffers().next().is_some() {
+            // What was last planned may be out of date by now.
+            self.state.held = plan::provision(&self.state.snapshot(now), now).held;
+            plan = plan::sweep(&self.state.roster(now), now);
+        }
         if let Some(due) = plan::next_due(&plan.kept) {
             self.wake_at(due, "a node may be empty for long enough");
+        }
+        for claim in plan.cancel {
+            self.retire(&claim, Reason::Surplus, now);
         }
         for retire in plan.retire {
             let Some(claim) = retire.candidate.claim else {
@@ -57,7 +69,8 @@ impl Engine {
         }
     }
 
-    /// Plans capacity for waiting pods, once their batch is complete.
+    /// Plans capacity for waiting pods, once their batch is complete, and for static pools that
+    /// lack nodes.
     pub(super) fn provision(&mut self, now: Timestamp) {
         let waiting = self.state.waiting(now);
         let waiting = waiting.into_iter().map(|pod| pod.key.clone()).collect();
@@ -65,32 +78,61 @@ impl Engine {
         if let Some(at) = self.state.next_release(now) {
             self.wake_at(at, "pods are expected on a node no more");
         }
-        let Some(due) = self.batch.due(&self.state.cluster.batching) else {
+        let lacking = self.state.lacking();
+        let numbers = self.numbers.due(&lacking);
+        let pods = self.batch.due(&self.state.cluster.batching);
+        if pods.is_none() {
             self.told.clear();
+        }
+        // Pods that wait are planned first, and soon.
+        let room = self.numbers.room_due(&self.state);
+        let Some(due) = pods.or(room).into_iter().chain(numbers).min() else {
             return;
         };
         if due > now {
-            self.wake_at(due, "a batch of pods is complete");
+            self.wake_at(due, "nodes are to be planned");
             return;
         }
         if let Some(at) = self.denied_until(now) {
             self.wake_at(at, "the fleet may be asked again");
             return;
         }
-        self.batch.planned(now);
-        let snapshot = self.state.snapshot(now);
+        let whole = pods.or(room).is_some_and(|at| at <= now);
+        let mut snapshot = self.state.snapshot(now);
+        if whole {
+            self.batch.planned(now);
+        } else {
+            snapshot.pending.clear();
+            snapshot.spare.pods.clear();
+        }
         let pending = snapshot.pending.len();
-        let plan = plan::provision(&snapshot, now);
-        self.report_round(pending, &plan);
+        let mut plan = plan::provision(&snapshot, now);
+        if !self.manages() && !self.numbers.is_news(&lacking) {
+            plan.launches.retain(|own| !own.pods.is_empty());
+        }
+        let news = whole && self.report_unplaced(&plan);
+        self.report_round(pending, (news, whole), &plan);
+        if whole {
+            self.state.held.clone_from(&plan.held);
+            self.numbers.kept_free(&self.state, now);
+        }
         self.carry_out(plan, now);
-        if let Some(next) = self.batch.due(&self.state.cluster.batching) {
-            self.wake_at(next, "pods still wait");
+        let lacking = self.state.lacking();
+        self.numbers.planned(lacking.clone(), now);
+        let again = self.batch.due(&self.state.cluster.batching);
+        let again = again.or(self.numbers.room_due(&self.state));
+        if let Some(next) = again.into_iter().chain(self.numbers.due(&lacking)).min() {
+            self.wake_at(
+                next,
+                "pods still wait, or room and nodes are to be looked after",
+            );
         }
     }
 
-    fn report_round(&mut self, pending: usize, plan: &Plan) {
+    /// Tells of pods without an answer. Returns whether any of them was told.
+    fn report_unplaced(&mut self, plan: &Plan) -> bool {
+        let mut news = false;
         let mut told = std::collections::BTreeMap::new();
-        let mut news = !plan.launches.is_empty();
         for Unplaced { pod, reasons } in &plan.unplaced {
             if self.told.get(pod) != Some(reasons) {
                 news = true;
@@ -103,6 +145,13 @@ impl Engine {
             told.insert(pod.clone(), reasons.clone());
         }
         self.told = told;
+        news
+    }
+
+    fn report_round(&mut self, pending: usize, (news, whole): (bool, bool), plan: &Plan) {
+        for short in self.numbers.news(&plan.short, whole) {
+            self.report(Report::Short(short));
+        }
         for finding in &plan.findings {
             self.report(Report::Failed {
                 command: "plan",
@@ -110,7 +159,7 @@ impl Engine {
                 text: finding.clone(),
             });
         }
-        if news {
+        if news || !plan.launches.is_empty() {
             let price: f64 = plan
                 .launches
                 .iter()
@@ -146,7 +195,7 @@ impl Engine {
         self.wake_at(now, "claims are planned");
     }
 
-    fn plan_claim(&mut self, launch: NewClaim, command_id: &str, now: Timestamp) {
+    fn plan_claim(&mut self, mut launch: NewClaim, command_id: &str, now: Timestamp) {
         let Some(pool) = self.state.cluster.pool(launch.pool.as_str()) else {
             return;
         };
@@ -171,6 +220,16 @@ impl Engine {
             command_id: command_id.to_owned(),
         };
         let id = ClaimId::from(self.fresh_id());
+        // Nothing comes of what is only observed, so the same pods are planned for again and again:
+        // it is said once.
+        let pods = launch.pods.iter();
+        let is_new = |pod: &PodKey| !self.observed_pods.contains(pod);
+        let fresh = launch.pods.is_empty() || pods.clone().any(is_new);
+        if !self.manages() {
+            self.observed_pods.extend(pods.cloned());
+        }
+        // Virtual pods never come.
+        launch.pods.retain(|pod| buffer_of(pod).is_none());
         let report = Report::ClaimPlanned {
             claim: id.clone(),
             pool: launch.pool.clone(),
@@ -180,11 +239,6 @@ impl Engine {
             pods: launch.pods.clone(),
         };
         if !self.manages() {
-            // Nothing comes of it, so the same pods are planned for again and again: say it once.
-            let fresh = launch
-                .pods
-                .iter()
-                .any(|pod| self.observed_pods.insert(pod.clone()));
             if fresh {
                 self.report(report);
             }

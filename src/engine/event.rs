@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use crate::catalog::Catalog;
 use crate::engine::command::{Answer, CommandId};
+use crate::model::buffer::Buffer;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetView;
 use crate::model::id::{InstanceId, ObjectKey};
@@ -22,6 +23,8 @@ pub enum Event {
     ConfigChanged(Arc<Cluster>),
     /// Instance types or prices are others.
     CatalogChanged(Arc<Catalog>),
+    /// The buffers that objects of the cluster declare are others.
+    BuffersChanged(Vec<Buffer>),
     /// A full listing of a kind: what is not in it does not exist. The kind is synced from here.
     Reset(Kind, Vec<Object>),
     /// An object is new or changed.

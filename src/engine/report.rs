@@ -7,6 +7,7 @@ use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey, PoolName};
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::pool::Reason;
 use crate::solve::Unplaced;
+use crate::solve::replicas::Short;
 
 /// Something worth a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub enum Report {
     },
     /// A pod has no answer; repeated only when the answer changes.
     Unplaced(Unplaced),
+    /// What shall be there whatever pods ask for cannot be had; repeated only when that changes.
+    Short(Short),
     /// A claim was planned for these pods (in observe mode: would be).
     ClaimPlanned {
         /// The claim.

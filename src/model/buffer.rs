@@ -9,6 +9,7 @@ use crate::model::id::{PodKey, PoolName};
 use crate::model::labels::{Labels, POOL};
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
+use crate::model::requirement::Requirements;
 use crate::model::taint::Toleration;
 use crate::model::window::Window;
 
@@ -83,6 +84,8 @@ pub struct BufferPod {
     pub requests: Resources,
     /// Labels their nodes must have.
     pub node_selector: Labels,
+    /// Node affinity they require: any one of these. Empty means none.
+    pub node_affinity: Vec<Requirements>,
     /// What they tolerate.
     pub tolerations: Vec<Toleration>,
 }
@@ -114,8 +117,7 @@ impl Buffer {
     /// that is really there; no pod has a lower priority. What a pod asks of other pods' places and
     /// of volumes is left out: a buffer is room, not a copy of a workload.
     pub fn pods<'a>(&self, there: impl IntoIterator<Item = &'a Pod>, now: Timestamp) -> Vec<Pod> {
-        let closed = |window: &Window| !window.active_at(now);
-        if self.during.as_ref().is_some_and(closed) {
+        if !self.is_open(now) {
             return Vec::new();
         }
         let own = |pod: &&Pod| self.scalable.as_ref().is_some_and(|own| own.has(pod));
@@ -143,12 +145,23 @@ impl Buffer {
         (0..count).map(one).collect()
     }
 
+    /// Whether room is kept at this moment.
+    pub fn is_open(&self, now: Timestamp) -> bool {
+        self.during.as_ref().is_none_or(|own| own.active_at(now))
+    }
+
+    /// When that may change next.
+    pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
+        self.during.as_ref()?.next_change(now)
+    }
+
     /// A virtual pod without a name.
     fn pattern(&self, newest: Option<&Pod>) -> Option<Pod> {
         let mut pod = match (&self.pod, newest) {
             (Some(own), _) => Pod {
                 requests: own.requests.clone(),
                 node_selector: own.node_selector.clone(),
+                node_affinity: own.node_affinity.clone(),
                 tolerations: own.tolerations.clone(),
                 ..Pod::default()
             },

@@ -31,6 +31,8 @@ pub enum Reason {
     Orphaned,
     /// It did not launch, register or initialize in time.
     TimedOut,
+    /// Its static pool has more nodes than it is to have.
+    Surplus,
 }
 
 impl Reason {
@@ -45,6 +47,7 @@ impl Reason {
             Self::Unhealthy => "unhealthy",
             Self::Orphaned => "orphaned",
             Self::TimedOut => "timed_out",
+            Self::Surplus => "surplus",
         }
     }
 

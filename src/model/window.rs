@@ -99,6 +99,15 @@ impl Window {
             .map(|next| next.timestamp())
     }
 
+    /// When it may next open or close after `now`; it changes at no moment before.
+    pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
+        let opened = now.checked_sub(self.duration).ok();
+        let opened = opened.and_then(|from| self.next_after(from));
+        let closes = opened.and_then(|at| at.checked_add(self.duration).ok());
+        let closes = closes.filter(|at| *at > now);
+        closes.into_iter().chain(self.next_after(now)).min()
+    }
+
     /// The cron expression as written.
     pub fn expression(&self) -> &str {
         &self.expression
@@ -142,6 +151,53 @@ mod tests {
             true,
         );
         check("@daily", 1, "UTC", "2026-07-20T00:30:00Z", true);
+    }
+
+    #[test]
+    fn nothing_changes_before_the_next_change() {
+        let rows = [
+            (
+                "0 8 * * *",
+                2,
+                "2026-11-20T07:00:00Z",
+                "2026-11-20T08:00:00Z",
+            ),
+            (
+                "0 8 * * *",
+                2,
+                "2026-11-20T08:00:00Z",
+                "2026-11-20T10:00:00Z",
+            ),
+            (
+                "0 8 * * *",
+                2,
+                "2026-11-20T09:59:59Z",
+                "2026-11-20T10:00:00Z",
+            ),
+            (
+                "0 8 * * *",
+                2,
+                "2026-11-20T10:00:00Z",
+                "2026-11-21T08:00:00Z",
+            ),
+            // One opening before the last has closed.
+            (
+                "0 * * * *",
+                2,
+                "2026-11-20T09:30:00Z",
+                "2026-11-20T10:00:00Z",
+            ),
+        ];
+        for (expression, hours, now, expect) in rows {
+            let window = Window::new(expression, SignedDuration::from_hours(hours), "UTC");
+            let now: Timestamp = now.parse().expect("a timestamp");
+            let change = window.expect("a window").next_change(now);
+            assert_eq!(
+                change.map(|at| at.to_string()),
+                Some(expect.to_owned()),
+                "{now}"
+            );
+        }
     }
 
     #[test]

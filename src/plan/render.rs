@@ -6,10 +6,13 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
+use crate::model::buffer::buffer_of;
 use crate::model::id::PodKey;
 use crate::model::instance::{OfferingKey, Price};
+use crate::model::pool::Reason;
 use crate::plan::{Plan, Retire, reasons};
 use crate::solve::NewClaim;
+use crate::solve::replicas::{Need, Short};
 use crate::state::snapshot::Host;
 
 /// Version of the JSON object; it grows when a field goes or changes its meaning.
@@ -54,6 +57,7 @@ impl Shown<'_> {
             "launches": self.launches(),
             "placed_on_existing": self.placed(),
             "unplaced": self.unplaced(),
+            "short": self.short(),
             "retire": self.retire(),
             "usd_per_h_before": round(self.before),
             "usd_per_h_after": round(self.after()),
@@ -78,6 +82,7 @@ impl Shown<'_> {
                 "capacity_type": first.capacity_type.as_str(),
                 "usd_per_h": round(price.usd_per_h()),
                 "pods": names(&claim.pods),
+                "buffers": buffers(&claim.pods),
             });
             if let Some(id) = claim.reservation() {
                 shown["reservation"] = json!(id.as_str());
@@ -111,6 +116,18 @@ impl Shown<'_> {
             .collect()
     }
 
+    fn short(&self) -> Vec<Value> {
+        let short = |own: &Short| {
+            let (kind, name) = match &own.need {
+                Need::Nodes(pool) => ("pool", pool.as_str()),
+                Need::Room(buffer) => ("buffer", buffer.as_str()),
+            };
+            let reasons: Vec<Value> = own.reasons.iter().map(reasons::json).collect();
+            json!({ kind: name, "missing": own.missing, "reasons": reasons })
+        };
+        self.plan.short.iter().map(short).collect()
+    }
+
     fn retire(&self) -> Vec<Value> {
         let retire = |own: &Retire| {
             let (node, reason) = (own.candidate.node.as_str(), own.reason.as_str());
@@ -140,7 +157,7 @@ impl Shown<'_> {
                 price.usd_per_h(),
                 claim.requests
             );
-            let _ = writeln!(out, "      {}", pods_text(&claim.pods));
+            let _ = writeln!(out, "      {}", purpose(claim));
         }
         for (host, pods) in &self.plan.placed {
             let _ = writeln!(out, "    {host} takes {}", pods_text(pods));
@@ -153,11 +170,21 @@ impl Shown<'_> {
                 own.reason.as_str()
             );
         }
+        for claim in &self.plan.cancel {
+            let _ = writeln!(out, "  - end claim {claim}: {}", Reason::Surplus.as_str());
+        }
         self.unplaced_text(&mut out);
+        for own in &self.plan.short {
+            let _ = writeln!(out, "  ! {}: {} missing", own.need, own.missing);
+            for why in own.reasons.iter() {
+                let _ = writeln!(out, "      {}", reasons::line(why));
+            }
+        }
         for finding in &self.plan.findings {
             let _ = writeln!(out, "  ! audit: {finding}");
         }
-        if self.plan.is_empty() && self.plan.unplaced.is_empty() && self.plan.placed.is_empty() {
+        let quiet = self.plan.unplaced.is_empty() && self.plan.short.is_empty();
+        if self.plan.is_empty() && quiet && self.plan.placed.is_empty() {
             let _ = writeln!(out, "  Nothing to do.");
         }
         let (before, after) = (self.before, self.after());
@@ -203,8 +230,36 @@ fn price(claim: &NewClaim) -> f64 {
     cheapest(claim).map_or(0.0, |(_, price)| price.usd_per_h())
 }
 
+/// Names of pods that are there.
 fn names(pods: &[PodKey]) -> Vec<String> {
-    pods.iter().map(ToString::to_string).collect()
+    let real = pods.iter().filter(|pod| buffer_of(pod).is_none());
+    real.map(ToString::to_string).collect()
+}
+
+/// For how many pods of which buffers there is room.
+fn buffers(pods: &[PodKey]) -> BTreeMap<&str, usize> {
+    let mut buffers = BTreeMap::new();
+    for buffer in pods.iter().filter_map(buffer_of) {
+        *buffers.entry(buffer).or_insert(0) += 1;
+    }
+    buffers
+}
+
+/// What a node is for, in words.
+fn purpose(claim: &NewClaim) -> String {
+    let buffers = buffers(&claim.pods);
+    if buffers.is_empty() {
+        return match claim.pods.is_empty() {
+            true => "for the number of its pool".to_owned(),
+            false => pods_text(&claim.pods),
+        };
+    }
+    let room = |(buffer, count): (&str, usize)| match count {
+        1 => format!("room for 1 pod of buffer {buffer}"),
+        _ => format!("room for {count} pods of buffer {buffer}"),
+    };
+    let rooms: Vec<String> = buffers.into_iter().map(room).collect();
+    rooms.join(", ")
 }
 
 fn pods_text(pods: &[PodKey]) -> String {

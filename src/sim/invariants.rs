@@ -16,7 +16,7 @@ use crate::model::instance::Instance;
 use crate::model::labels::{DISRUPTION_REASON, TAINT_DISRUPTED};
 use crate::model::node::Node;
 use crate::model::object::Kind;
-use crate::model::pool::{Limits, Reason};
+use crate::model::pool::{Limits, Pool, Reason};
 use crate::model::quantity::Resources;
 use crate::sim::cloud::Cloud;
 use crate::sim::cloud::machine::Machine;
@@ -49,6 +49,8 @@ pub enum Rule {
     EmptyNode,
     /// In the end every instance has its Node and every Node its instance.
     Orphan,
+    /// In the end every static pool has its number of nodes.
+    Number,
     /// In the end nothing is left to do.
     Restless,
 }
@@ -406,6 +408,7 @@ impl Checker {
             }
         }
         let mut nodes = BTreeSet::new();
+        let mut empty = Vec::new();
         for node in scene.cluster.store().nodes().values() {
             nodes.extend(node.instance_id());
             let Some(machine) = scene.our_machine(node) else {
@@ -418,7 +421,7 @@ impl Checker {
                 let text = format!("node {} is left of {}", node.name, machine.truth().id);
                 self.fault(Rule::Orphan, now, text);
             }
-            self.empty_for_long(node, scene, now);
+            empty.extend(empty_for_long(node, scene, now));
             if node.has_disrupted_taint() && scene.occupying(node) > 0 {
                 self.fault(
                     Rule::Orphan,
@@ -438,6 +441,14 @@ impl Checker {
                 );
             }
         }
+        self.miscounted(scene, now);
+        // Each pod that a buffer keeps room for may hold a node.
+        let pods = scene.cluster.store().pods();
+        let buffers = scene.config.buffers.iter();
+        let kept: usize = buffers.map(|own| own.pods(pods.values(), now).len()).sum();
+        for text in empty.into_iter().skip(kept) {
+            self.fault(Rule::EmptyNode, now, text);
+        }
         if acts > 0 {
             self.fault(
                 Rule::Restless,
@@ -447,28 +458,37 @@ impl Checker {
         }
     }
 
-    fn empty_for_long(&mut self, node: &Node, scene: &Scene, now: Timestamp) {
-        let pool = node
-            .pool()
-            .and_then(|pool| scene.config.pool(pool.as_str()));
-        let Some(wait) = pool.and_then(|pool| pool.disruption.consolidate_after) else {
-            return;
-        };
-        if scene.occupying(node) > 0 {
-            return;
-        }
-        let busy = scene
-            .cluster
-            .store()
-            .load(node.name.as_str())
-            .and_then(|load| load.busy);
-        let Some(busy) = busy else { return };
-        let empty = now.duration_since(busy);
-        if empty > wait.saturating_add(EMPTY_SLACK) {
-            let text = format!("node {} has been empty for {empty:#}", node.name);
-            self.fault(Rule::EmptyNode, now, text);
+    fn miscounted(&mut self, scene: &Scene, now: Timestamp) {
+        let wanted = |pool: &Pool| pool.replicas.min(pool.limits.nodes.or(pool.replicas));
+        for pool in &scene.config.pools {
+            let Some(wanted) = wanted(pool) else { continue };
+            let nodes = scene.cluster.store().nodes().values();
+            let own = nodes.filter(|node| {
+                let live = scene
+                    .our_machine(node)
+                    .is_some_and(|it| it.truth().state.is_live());
+                live && node.is_initialized() && node.pool().as_ref() == Some(&pool.name)
+            });
+            let count = own.count();
+            if u32::try_from(count) != Ok(wanted) {
+                let text = format!("pool {} has {count} nodes of {wanted}", pool.name);
+                self.fault(Rule::Number, now, text);
+            }
         }
     }
+}
+
+/// What is to be said of a node that has been empty for longer than its pool allows.
+fn empty_for_long(node: &Node, scene: &Scene, now: Timestamp) -> Option<String> {
+    let pool = scene.config.pool(node.pool()?.as_str())?;
+    let wait = pool.disruption.consolidate_after?;
+    if scene.occupying(node) > 0 || pool.replicas.is_some() {
+        return None;
+    }
+    let busy = scene.cluster.store().load(node.name.as_str())?.busy?;
+    let empty = now.duration_since(busy);
+    let late = empty > wait.saturating_add(EMPTY_SLACK);
+    late.then(|| format!("node {} has been empty for {empty:#}", node.name))
 }
 
 /// Whether a patch puts the disrupted taint on.

@@ -34,7 +34,7 @@ const LABEL_STEPS: u64 = 16;
 const RESERVATIONS_TOLD: usize = 3;
 
 /// A no of one pool.
-type Answer = (Code, Miss);
+pub(super) type Answer = (Code, Miss);
 
 /// What is left when all is packed, and the reasons for it.
 pub(super) struct Reasons<'r, 'p, 'a> {
@@ -198,7 +198,7 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
         let sold = fitting.iter().filter(|(_, sold)| *sold);
         let sold: Vec<usize> = sold.map(|(shape, _)| *shape).collect();
         if sold.is_empty() {
-            return self.unsold(shelf, &fitting, &suited.labels);
+            return unsold(self.holds, shelf, &fitting, &suited.labels);
         }
         let allowed = |shape: &usize| ledger.copies(&shelf.shapes[*shape].limited) > 0;
         let would_do: Vec<usize> = sold.iter().copied().filter(allowed).collect();
@@ -213,53 +213,6 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
         }
         // What could be had, and yet was not.
         self.unmet(class, at, (suited, &would_do))
-    }
-
-    /// Types fit, and none is sold as wanted: whether they are held down.
-    fn unsold(
-        &self,
-        shelf: &Shelf<'_>,
-        fitting: &[(usize, bool)],
-        labels: &Requirements,
-    ) -> Answer {
-        let shapes = || fitting.iter().map(|(shape, _)| &shelf.shapes[*shape]);
-        let held = shapes().flat_map(|shape| {
-            let held = shape.held.iter().filter(|offer| sells(labels, offer));
-            held.map(|offer| shape.key(offer))
-        });
-        let mut held: Vec<_> = held.collect();
-        held.sort_unstable();
-        if let Some(first) = held.first() {
-            let until = held.iter().filter_map(|offer| self.holds.until(offer));
-            let miss = Miss::Held {
-                offerings: held.len(),
-                first: first.clone(),
-                until: until.min(),
-            };
-            return (Code::HeldDown, miss);
-        }
-        let wanted = OF_OFFERINGS.into_iter().filter_map(|key| {
-            let wanted = labels.get(key).or_else(|| shelf.side.get(key))?;
-            Some(part(format_args!("{key} {wanted}")))
-        });
-        let some = shapes().take(SOLD_TYPES);
-        let offerings = some.flat_map(|shape| &shape.instance_type.offerings);
-        let offerings = offerings.filter(|own| own.available);
-        let mut sold: Vec<_> = offerings
-            .map(|own| (&own.zone, own.capacity_type))
-            .collect();
-        sold.sort_unstable();
-        sold.dedup();
-        let sold = sold.into_iter().take(SOLD_TOLD);
-        let miss = Miss::Offering {
-            types: fitting.len(),
-            first: shelf.shapes[fitting[0].0].instance_type.name.clone(),
-            wanted: wanted.collect(),
-            sold: sold
-                .map(|(zone, capacity_type)| format!("{zone} {}", capacity_type.as_str()))
-                .collect(),
-        };
-        (Code::Offering, miss)
     }
 
     /// Which rules about other pods keep a pod from what the pool could make.
@@ -448,9 +401,56 @@ fn unfit(problem: &Problem<'_>, shelf: &Shelf<'_>, suited: &Suited, demand: &[i6
     }
 }
 
+/// Types fit, and none is sold as wanted: whether they are held down.
+pub(super) fn unsold(
+    holds: &Holds,
+    shelf: &Shelf<'_>,
+    fitting: &[(usize, bool)],
+    labels: &Requirements,
+) -> Answer {
+    let shapes = || fitting.iter().map(|(shape, _)| &shelf.shapes[*shape]);
+    let held = shapes().flat_map(|shape| {
+        let held = shape.held.iter().filter(|offer| sells(labels, offer));
+        held.map(|offer| shape.key(offer))
+    });
+    let mut held: Vec<_> = held.collect();
+    held.sort_unstable();
+    if let Some(first) = held.first() {
+        let until = held.iter().filter_map(|offer| holds.until(offer));
+        let miss = Miss::Held {
+            offerings: held.len(),
+            first: first.clone(),
+            until: until.min(),
+        };
+        return (Code::HeldDown, miss);
+    }
+    let wanted = OF_OFFERINGS.into_iter().filter_map(|key| {
+        let wanted = labels.get(key).or_else(|| shelf.side.get(key))?;
+        Some(part(format_args!("{key} {wanted}")))
+    });
+    let some = shapes().take(SOLD_TYPES);
+    let offerings = some.flat_map(|shape| &shape.instance_type.offerings);
+    let offerings = offerings.filter(|own| own.available);
+    let mut sold: Vec<_> = offerings
+        .map(|own| (&own.zone, own.capacity_type))
+        .collect();
+    sold.sort_unstable();
+    sold.dedup();
+    let sold = sold.into_iter().take(SOLD_TOLD);
+    let miss = Miss::Offering {
+        types: fitting.len(),
+        first: shelf.shapes[fitting[0].0].instance_type.name.clone(),
+        wanted: wanted.collect(),
+        sold: sold
+            .map(|(zone, capacity_type)| format!("{zone} {}", capacity_type.as_str()))
+            .collect(),
+    };
+    (Code::Offering, miss)
+}
+
 /// Which limit is in the way of the type that takes least of it, or else which reservations have
 /// nothing left.
-fn unlimited(shelf: &Shelf<'_>, sold: &[usize], ledger: &Ledger) -> Answer {
+pub(super) fn unlimited(shelf: &Shelf<'_>, sold: &[usize], ledger: &Ledger) -> Answer {
     let short = |shape: &usize| {
         let (at, left) = ledger.shortage(&shelf.shapes[*shape].limited)?;
         Some((at, shelf.shapes[*shape].limited[at], left, *shape))

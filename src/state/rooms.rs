@@ -4,10 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::catalog::Catalog;
 use crate::model::id::{NodeName, PodKey};
 use crate::model::instance::{InstanceType, OfferingKey};
 use crate::model::labels::{
-    ATTACHABLE, CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, POOL, REGISTERED, RESERVATION_ID, ZONE,
+    ATTACHABLE, CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, Labels, POOL, REGISTERED,
+    RESERVATION_ID, ZONE,
 };
 use crate::model::node::Node;
 use crate::model::pod::{DaemonSet, Pod};
@@ -155,32 +157,11 @@ impl State {
             None => &claim.offerings,
         };
         let catalog = self.catalog_of(&pool.name);
-        let mut types: Vec<&InstanceType> = offerings
-            .iter()
-            .filter_map(|offering| catalog.get(offering.instance_type.as_str()))
-            .collect();
-        types.dedup_by_key(|it| &it.name);
-        let mut free = types.first()?.allocatable.clone();
-        for it in &types {
-            let mut excess = free.clone();
-            excess.subtract(&it.allocatable);
-            for (name, amount) in excess.iter().filter(|(_, amount)| *amount > 0) {
-                lower(&mut free, name, amount);
-            }
-        }
-        let mut labels = claim_labels(pool, offerings, &types);
-        labels.add_all(&Requirements::from_labels(&claim.labels));
-        let taints = pool.taints.clone();
-        free.subtract(&daemon_requests(daemons.iter(), &taints, &started(&labels)));
-        Some(Room {
-            host: Host::Claim(claim.record.id.clone()),
-            labels: Arc::new(labels),
-            taints,
-            free,
-            host_ports: BTreeSet::new(),
-            initialized: false,
-            open: true,
-        })
+        let host = Host::Claim(claim.record.id.clone());
+        let mut room = room_to_come(host, pool, (offerings, catalog), &claim.labels)?;
+        let daemons = daemon_requests(daemons.iter(), &room.taints, &started(&room.labels));
+        room.free.subtract(&daemons);
+        Some(room)
     }
 
     /// The DaemonSets with the labels that each asks of its nodes.
@@ -209,6 +190,40 @@ fn started(labels: &Requirements) -> Requirements {
         labels.add(key, Requirement::is_in(["true"]));
     }
     labels
+}
+
+/// The room on a node that is still to come, whichever of its offerings it will be, daemons not
+/// counted yet.
+pub fn room_to_come(
+    host: Host,
+    pool: &Pool,
+    (offerings, catalog): (&[OfferingKey], &Catalog),
+    labels: &Labels,
+) -> Option<Room> {
+    let mut types: Vec<&InstanceType> = offerings
+        .iter()
+        .filter_map(|offering| catalog.get(offering.instance_type.as_str()))
+        .collect();
+    types.dedup_by_key(|it| &it.name);
+    let mut free = types.first()?.allocatable.clone();
+    for it in &types {
+        let mut excess = free.clone();
+        excess.subtract(&it.allocatable);
+        for (name, amount) in excess.iter().filter(|(_, amount)| *amount > 0) {
+            lower(&mut free, name, amount);
+        }
+    }
+    let mut all = claim_labels(pool, offerings, &types);
+    all.add_all(&Requirements::from_labels(labels));
+    Some(Room {
+        host,
+        labels: Arc::new(all),
+        taints: pool.taints.clone(),
+        free,
+        host_ports: BTreeSet::new(),
+        initialized: false,
+        open: true,
+    })
 }
 
 /// What the daemons that will run on a host ask for. Source: spec/scheduling.md §2.9.

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use crate::catalog::Catalog;
 use crate::catalog::overlay::PoolCatalogs;
 use crate::model::affinity::PodTerm;
+use crate::model::claim::Phase;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetView;
 use crate::model::id::{ClaimId, NodeName, PodKey, PoolName, ReservationId};
@@ -101,6 +102,15 @@ pub struct Usage {
     pub nodes: usize,
 }
 
+/// The room that buffers keep free now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spare {
+    /// The virtual pods that keep it, of all buffers.
+    pub pods: Vec<Pod>,
+    /// Nodes that could leave if no buffer needed their room.
+    pub idle: BTreeSet<NodeName>,
+}
+
 /// A view of one cluster at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot<'a> {
@@ -139,6 +149,10 @@ pub struct Snapshot<'a> {
     pub gangs: BTreeMap<(&'a str, &'a str), usize>,
     /// Reservations, with what is left of each when all that was given out is taken off.
     pub reservations: BTreeMap<ReservationId, Reservation>,
+    /// How many nodes static pools lack, those that do.
+    pub lacking: BTreeMap<PoolName, usize>,
+    /// The room that buffers keep free.
+    pub spare: Spare,
 }
 
 impl<'a> Snapshot<'a> {
@@ -158,6 +172,10 @@ pub struct Roster<'a> {
     pub candidates: Vec<Candidate>,
     /// How many nodes of each pool are leaving on purpose already.
     pub leaving: BTreeMap<PoolName, usize>,
+    /// Nodes whose room a buffer needs, with the buffer's name, as last planned.
+    pub held: BTreeMap<NodeName, String>,
+    /// Claims of static pools without a Node that are not leaving, and how far they have come.
+    pub coming: BTreeMap<PoolName, Vec<(Phase, ClaimId)>>,
 }
 
 /// A node that might leave on purpose, and what speaks for and against it.

@@ -20,8 +20,11 @@ use crate::model::reservation::Reservation;
 use crate::state::State;
 use crate::state::ledger::Claim;
 use crate::state::rooms::offering_of;
-use crate::state::snapshot::{Candidate, Host, Roster, Snapshot, Usage};
+use crate::state::snapshot::{Candidate, Host, Roster, Snapshot, Spare, Usage};
 use crate::state::volumes::mounts;
+
+/// Virtual pods of all buffers together at most: objects may declare as many as they like.
+const VIRTUAL_MAX: usize = 50_000;
 
 impl State {
     /// The Node of a claim, as the watch shows it. Names of Nodes are used again: only one that
@@ -41,6 +44,7 @@ impl State {
         let mounts = mounts(&self.objects, &pending, promised);
         let namespaces = self.objects.namespaces.iter();
         let gangs = self.gangs(&pending);
+        let spare = self.spare(&expected, now);
         Snapshot {
             cluster: &self.cluster,
             catalog: &self.catalog,
@@ -60,6 +64,8 @@ impl State {
             usage: self.usage(),
             gangs,
             reservations: self.reservations(),
+            lacking: self.lacking(),
+            spare,
         }
     }
 
@@ -81,18 +87,81 @@ impl State {
         gangs
     }
 
+    /// How many nodes static pools lack, those that do. What is leaving counts for none.
+    pub fn lacking(&self) -> BTreeMap<PoolName, usize> {
+        let pools = self.cluster.pools.iter();
+        let wanted = pools.filter_map(|pool| Some((pool.name.clone(), pool.replicas?)));
+        let mut lacking: BTreeMap<PoolName, usize> = wanted
+            .map(|(name, wanted)| (name, usize::try_from(wanted).unwrap_or(usize::MAX)))
+            .collect();
+        if lacking.is_empty() {
+            return lacking;
+        }
+        let claims = self.ledger.claims.values().filter(|own| own.takes_pods());
+        let claims = claims.map(|own| own.record.pool.as_str());
+        let stays = |node: &&Node| node.deleting.is_none() && !node.has_disrupted_taint();
+        let nodes = self.claimless_nodes().filter(stays);
+        let nodes = nodes.filter_map(|node| node.labels.get(POOL).map(String::as_str));
+        for pool in claims.chain(nodes) {
+            if let Some(count) = lacking.get_mut(pool) {
+                *count = count.saturating_sub(1);
+            }
+        }
+        lacking.retain(|_, count| *count > 0);
+        lacking
+    }
+
+    /// The room that buffers keep free now. A cutoff of priorities is not for what someone has
+    /// configured.
+    fn spare(&self, expected: &BTreeMap<Host, Vec<&Pod>>, now: Timestamp) -> Spare {
+        let cutoff = self.cluster.scheduling.priority_cutoff;
+        let mut pods: Vec<Pod> = self
+            .buffers()
+            .flat_map(|own| own.pods(self.objects.pods.values(), now))
+            .take(VIRTUAL_MAX)
+            .collect();
+        for pod in &mut pods {
+            pod.priority = cutoff.unwrap_or(pod.priority);
+        }
+        let mut idle = BTreeSet::new();
+        let fixed = |pool: Option<PoolName>| {
+            let pool = pool.and_then(|own| self.cluster.pool(own.as_str()));
+            pool.is_some_and(|pool| pool.replicas.is_some())
+        };
+        for node in self.objects.nodes.values().filter(|_| !pods.is_empty()) {
+            let name = node.name.as_str();
+            let used = self.objects.pods_on(name).any(Pod::occupies_node)
+                || expected.contains_key(&Host::Node(node.name.clone()))
+                || self.nominated_until(&node.name).is_some_and(|at| at > now);
+            if !used && !fixed(node.pool()) {
+                idle.insert(node.name.clone());
+            }
+        }
+        Spare { pods, idle }
+    }
+
     /// Who might leave now.
     pub fn roster(&self, now: Timestamp) -> Roster<'_> {
         let mut leaving = BTreeMap::new();
+        let mut coming: BTreeMap<PoolName, Vec<_>> = BTreeMap::new();
         for claim in self.ledger.claims.values() {
+            let pool = || claim.record.pool.clone();
             if claim.leaving.is_some() && claim.node.is_some() {
-                *leaving.entry(claim.record.pool.clone()).or_insert(0) += 1;
+                *leaving.entry(pool()).or_insert(0) += 1;
+            }
+            let own = self.cluster.pool(claim.record.pool.as_str());
+            let fixed = own.is_some_and(|pool| pool.replicas.is_some());
+            if fixed && claim.takes_pods() && self.node_of(claim).is_none() {
+                let one = (claim.phase, claim.record.id.clone());
+                coming.entry(pool()).or_default().push(one);
             }
         }
         Roster {
             cluster: &self.cluster,
             candidates: self.candidates(now),
             leaving,
+            held: self.held.clone(),
+            coming,
         }
     }
 

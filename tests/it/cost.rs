@@ -231,7 +231,8 @@ proptest! {
         let types: Vec<InstanceType> = workload.catalog.types().cloned().collect();
         let pool = |at: usize| {
             let mut pool = Pool::new(&format!("p{at}"));
-            let own = |place: &usize| (place + deal) % pools == at || (place * 7 + at).is_multiple_of(5);
+            let shared = |place: &usize| (place * 7 + at).is_multiple_of(5);
+            let own = |place: &usize| (place + deal) % pools == at || shared(place);
             let names = (0..types.len()).filter(own).map(|place| types[place].name.as_str());
             pool.requirements.add(INSTANCE_TYPE, Requirement::is_in(names));
             pool

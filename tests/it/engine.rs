@@ -21,6 +21,9 @@ use outrigger::model::object::{Kind, Object};
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::{Allowance, Limits, Pool};
 
+mod numbers;
+mod room;
+
 /// An engine with a hand-driven clock and a provider that always says yes.
 struct Stage {
     engine: Engine,
@@ -56,16 +59,26 @@ impl Stage {
         let mut pool = Pool::new("general");
         pool.disruption.consolidate_after = Some(SignedDuration::from_secs(30));
         pool.disruption.budgets[0].nodes = Allowance::Percent(100);
-        let cluster = Cluster {
+        self.set(Cluster {
             installation: "tests".into(),
             name: "one".into(),
             mode,
             pools: vec![pool],
             placement_hints,
             ..Cluster::default()
-        };
-        self.engine
-            .handle(Event::ConfigChanged(Arc::new(cluster)), self.now);
+        });
+    }
+
+    /// Puts a configuration in force.
+    fn set(&mut self, cluster: Cluster) {
+        self.event(Event::ConfigChanged(Arc::new(cluster)));
+    }
+
+    /// Changes the configuration in force.
+    fn change(&mut self, change: impl FnOnce(&mut Cluster)) {
+        let mut cluster = Cluster::clone(&self.engine.state().cluster);
+        change(&mut cluster);
+        self.set(cluster);
     }
 
     fn sync(&mut self, nodes: Vec<Node>, pods: Vec<Pod>) {
@@ -608,7 +621,7 @@ fn who_is_denied_waits_until_the_fleet_leaves_more() {
     let waits = |report: &&Report| match report {
         Report::Unplaced(own) => own.reasons[0]
             .text()
-            .contains("limit 20 of the fleet leaves 0"),
+            .contains("limit 20 of the fleet, of which 20 is in use"),
         _ => false,
     };
     assert_eq!(stage.reports.iter().filter(waits).count(), 1);

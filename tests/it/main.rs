@@ -15,6 +15,8 @@ mod solve;
 
 mod overlay;
 
+mod standing;
+
 mod algebra;
 
 mod conformance;

@@ -228,6 +228,7 @@ fn pod(reader: &Reader<'_>, buffer: &Section, section: &Section) -> BufferPod {
     BufferPod {
         requests: requests(amounts),
         node_selector,
+        node_affinity: Vec::new(),
         tolerations: tolerations
             .filter_map(|inner| toleration(reader, inner))
             .collect(),

@@ -9,6 +9,8 @@ mod place;
 
 mod pod;
 
+pub(crate) mod buffer;
+
 use crate::model::id::{NodeName, ObjectKey};
 use crate::model::labels::{REGION, ZONE, normalized};
 use crate::model::node::Node;

@@ -28,6 +28,7 @@ use crate::engine::event::Event;
 use crate::model::cluster::{Cluster, WatchList};
 use crate::model::object::{Kind, Object};
 use crate::shell::kube::advice::explained;
+use crate::shell::kube::buffers;
 use crate::shell::kube::client::Connection;
 use crate::shell::kube::convert::Convert;
 use crate::shell::kube::list::{ListError, PAGE, list};
@@ -129,6 +130,12 @@ pub(crate) fn start(
         ReplicaSet,
         StatefulSet
     );
+    let name = cluster.name.to_string();
+    tasks.spawn(buffers::keep_reading(
+        name,
+        connection.clone(),
+        events.clone(),
+    ));
     watches._tasks = tasks;
     watches
 }

@@ -11,7 +11,8 @@ use crate::config::settings::{LogFormat, LogLevel};
 use crate::engine::report::Report;
 use crate::model::id::{ClusterName, NodeName, PodKey};
 use crate::model::instance::Price;
-use crate::solve::Unplaced;
+use crate::solve::replicas::Short;
+use crate::solve::{Unplaced, Why};
 
 /// Pods named in one line; a node may be planned for a thousand.
 const PODS: usize = 10;
@@ -100,6 +101,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             tracing::info!(%cluster, pending, placed, claims, unplaced, usd_per_h, "planned");
         }
         Report::Unplaced(unplaced) => self::unplaced(cluster, unplaced),
+        Report::Short(short) => self::short(cluster, short),
         Report::ClaimPlanned {
             claim,
             pool,
@@ -166,13 +168,18 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
 
 fn unplaced(cluster: &ClusterName, unplaced: &Unplaced) {
     let pod = &unplaced.pod;
-    let reasons: Vec<String> = unplaced
-        .reasons
-        .iter()
-        .map(|why| match &why.pool {
-            Some(pool) => format!("pool {pool}: {}", why.text()),
-            None => why.text(),
-        })
-        .collect();
-    tracing::warn!(%cluster, %pod, reasons = reasons.join("; "), "pod unplaced");
+    tracing::warn!(%cluster, %pod, reasons = words(&unplaced.reasons), "pod unplaced");
+}
+
+fn short(cluster: &ClusterName, short: &Short) {
+    let (need, missing) = (&short.need, short.missing);
+    tracing::warn!(%cluster, %need, missing, reasons = words(&short.reasons), "too few can be had");
+}
+
+fn words(reasons: &[Why]) -> String {
+    let words = reasons.iter().map(|why| match &why.pool {
+        Some(pool) => format!("pool {pool}: {}", why.text()),
+        None => why.text(),
+    });
+    words.collect::<Vec<String>>().join("; ")
 }

@@ -144,6 +144,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         Report::Ready
         | Report::Thawed
         | Report::Unplaced(_)
+        | Report::Short(_)
         | Report::ClaimPlanned { .. }
         | Report::Retire { .. }
         | Report::Kept { .. }

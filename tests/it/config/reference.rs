@@ -7,7 +7,6 @@ use std::path::Path;
 
 use outrigger::config::blocks::root;
 use outrigger::config::function_names;
-use outrigger::config::kept::KEPT;
 use outrigger::config::problem::{ProblemCode, render_all};
 use outrigger::config::schema::{BlockType, Kind, Repeat};
 
@@ -16,14 +15,6 @@ use super::load_text;
 /// What stands between the two is written from the schema.
 const BEGIN: &str =
     "<!-- From here on written from the schema: UPDATE_REFERENCE=1 cargo test. -->\n";
-
-/// What is said beside a setting that is only kept.
-fn not_acted_upon(place: &str) -> String {
-    let kept = KEPT.iter().find(|kept| kept.path == place);
-    kept.map_or(String::new(), |kept| {
-        format!(" **Not acted upon yet:** {}", kept.instead)
-    })
-}
 
 fn section(out: &mut String, block: &'static BlockType, path: &str, level: usize) {
     let label = block
@@ -41,8 +32,7 @@ fn section(out: &mut String, block: &'static BlockType, path: &str, level: usize
         (Repeat::Many, None) => "Any number.",
         (Repeat::PerLabel, _) => "Once for each label.",
     };
-    let place = format!("{path}{}", block.name).replace(" › ", ".");
-    let _ = writeln!(out, "{} {often}{}", block.about, not_acted_upon(&place));
+    let _ = writeln!(out, "{} {often}", block.about);
     if !block.arguments.is_empty() {
         out.push_str("\n| argument | takes | default | |\n|---|---|---|---|\n");
     }
@@ -55,9 +45,8 @@ fn section(out: &mut String, block: &'static BlockType, path: &str, level: usize
         let (name, kind) = (argument.name, argument.kind.describe());
         let _ = writeln!(
             out,
-            "| `{name}` | {kind} | {default} | {}{} |",
-            argument.about,
-            not_acted_upon(&format!("{place}.{name}"))
+            "| `{name}` | {kind} | {default} | {} |",
+            argument.about
         );
     }
     let path = format!("{path}{} › ", block.name);
@@ -132,23 +121,6 @@ fn defaults(block: &BlockType, leave: &[&str]) -> String {
         }
     }
     out
-}
-
-#[test]
-fn all_that_is_only_kept_is_in_the_schema() {
-    for kept in KEPT {
-        let mut names = kept.path.split('.').peekable();
-        let mut block = root();
-        while let Some(name) = names.next() {
-            let argument = names.peek().is_none() && block.argument(name).is_some();
-            match block.block(name) {
-                Some(inner) => block = inner,
-                None => assert!(argument, "{}", kept.path),
-            }
-        }
-        assert!(kept.instead.ends_with('.'), "{}", kept.path);
-        assert!(!kept.advice.is_empty(), "{}", kept.path);
-    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use outrigger::model::id::ReservationId;
 use outrigger::sim::World;
 
-use super::setup::{RESERVED, finish, reproduce, reserved_day, tight_day, working_day};
+use super::setup::{RESERVED, finish, reproduce, reserved_day, static_day, tight_day, working_day};
 
 /// Default tests stay quick; `outrigger simulate --faults --seeds 1000` looks further.
 const SEEDS: u64 = 20;
@@ -30,7 +30,7 @@ fn a_day_without_faults_goes_well() {
 
 #[test]
 fn twenty_days_with_faults_hold_everything() {
-    let (usual, tight) = (working_day(), tight_day());
+    let (usual, tight, fixed) = (working_day(), tight_day(), static_day());
     let next = AtomicU64::new(0);
     let work = || {
         let mut failures = Vec::new();
@@ -40,7 +40,11 @@ fn twenty_days_with_faults_hold_everything() {
                 return failures;
             }
             // Where limits are reached, pods wait and are planned for over and over: few of these.
-            let setup = if seed % 20 == 19 { &tight } else { &usual };
+            let setup = match seed % 20 {
+                19 => &tight,
+                odd if odd % 4 == 1 => &fixed,
+                _ => &usual,
+            };
             let (_, violations) = finish(setup, seed, true);
             if !violations.is_empty() {
                 failures.push(reproduce(seed, true, &violations));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use outrigger::catalog::Catalog;
+use outrigger::model::buffer::{Buffer, BufferPod};
 use outrigger::model::cluster::{Cluster, Mode};
 use outrigger::model::object::{Kind, Object};
 use outrigger::model::pool::{Allowance, Pool};
@@ -107,9 +108,36 @@ fn a_pool(name: &'static str) -> impl Strategy<Value = Pool> {
     })
 }
 
+/// Room for so many pods of so many thousandths of a core.
+fn a_buffer(count: u32, cpu_milli: i64) -> Buffer {
+    let requests = Resources {
+        cpu_milli,
+        memory: 300 * MIB,
+        pods: 1,
+        ..Resources::default()
+    };
+    Buffer {
+        name: "room".to_owned(),
+        replicas: Some(count),
+        pod: Some(BufferPod {
+            requests,
+            ..BufferPod::default()
+        }),
+        ..Buffer::default()
+    }
+}
+
 fn a_setup() -> impl Strategy<Value = Setup> {
-    let pools = (a_pool("any"), a_pool("apart"), any::<bool>());
-    (vec(a_workload(), 1..6), pools).prop_map(|(mut workloads, (general, mut apart, starts))| {
+    let fixed = (a_pool("fixed"), option::of(0u32..4), option::of(0u32..4));
+    let fixed = fixed.prop_map(|(mut pool, replicas, nodes)| {
+        pool.limits.nodes = nodes.filter(|_| replicas.is_some());
+        (pool.replicas, pool.weight) = (replicas, 0);
+        pool
+    });
+    let room = option::of((1u32..6, select(&[400i64, 2500][..])));
+    let pools = (a_pool("any"), a_pool("apart"), any::<bool>(), (fixed, room));
+    (vec(a_workload(), 1..6), pools).prop_map(|(mut workloads, pools)| {
+        let (general, mut apart, starts, (fixed, room)) = pools;
         for (at, workload) in workloads.iter_mut().enumerate() {
             workload.name = format!("w{at}");
         }
@@ -124,7 +152,11 @@ fn a_setup() -> impl Strategy<Value = Setup> {
             installation: "test".to_owned(),
             name: "demo".into(),
             mode: Mode::Manage,
-            pools: vec![general, apart],
+            pools: vec![general, apart, fixed],
+            buffers: room
+                .map(|(count, cpu)| a_buffer(count, cpu))
+                .into_iter()
+                .collect(),
             ..Cluster::default()
         };
         let scenario = Scenario {

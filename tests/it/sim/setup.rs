@@ -5,10 +5,13 @@ use std::sync::Arc;
 use outrigger::catalog::Catalog;
 use outrigger::config::problem::render_all;
 use outrigger::config::{Inputs, SourceFile, load};
+use outrigger::model::buffer::{Buffer, BufferPod};
 use outrigger::model::cluster::Cluster;
 use outrigger::model::fleet::FleetLimits;
 use outrigger::model::labels::CAPACITY_TYPE;
-use outrigger::model::pool::Limits;
+use outrigger::model::pool::{Limits, Pool};
+use outrigger::model::quantity::Resources;
+use outrigger::model::requirement::Requirement;
 use outrigger::model::reservation::Reservation;
 use outrigger::sim::invariants::Violation;
 use outrigger::sim::scenario::{Scenario, WORKING_DAY};
@@ -84,6 +87,37 @@ pub(super) fn two_days(cpu: i64, seed: u64, faults: bool) -> Together {
         },
     };
     Together::new(vec![setup("east"), setup("west")], limits, seed, faults)
+}
+
+/// The same day with two static pools, of which one may not have all its nodes, and a buffer.
+pub(super) fn static_day() -> Setup {
+    let mut setup = working_day();
+    let mut config = Cluster::clone(&setup.config);
+    for (name, limit) in [("fixed", None), ("short", Some(2))] {
+        let mut pool = Pool::new(name);
+        pool.replicas = Some(4);
+        pool.limits.nodes = limit;
+        let family = Requirement::is_in(["m6i"]);
+        pool.requirements
+            .add("karpenter.k8s.aws/instance-family", family);
+        config.pools.push(pool);
+    }
+    let requests = Resources {
+        cpu_milli: 3000,
+        pods: 1,
+        ..Resources::default()
+    };
+    config.buffers.push(Buffer {
+        name: "room".to_owned(),
+        replicas: Some(8),
+        pod: Some(BufferPod {
+            requests,
+            ..BufferPod::default()
+        }),
+        ..Buffer::default()
+    });
+    setup.config = Arc::new(config);
+    setup
 }
 
 /// Runs a world to its end; what did not hold comes with it.

@@ -261,7 +261,8 @@ fn a_limit_says_whose_it_is() {
     let other = world.usage.entry("other".into()).or_default();
     (other.capacity.cpu_milli, other.nodes) = (50_000, 7);
     world.cluster.limits.capacity = vec![("cpu".to_owned(), 150_000)];
-    let limit = "cpu limit 150 of the cluster leaves 4, the smallest fitting type has 8";
+    let limit = "cpu limit 150 of the cluster, of which 146 is in use or planned, leaves 4; the \
+                 smallest fitting type, c-8x-amd64, has 8";
     check_no(&world, Code::Limit, limit);
     world.cluster.limits = Limits::default();
     world.cluster.limits.nodes = Some(7);
@@ -277,7 +278,7 @@ fn a_limit_says_whose_it_is() {
         share: cores(150),
         closed: None,
     });
-    let limit = "cpu limit 200 of the fleet leaves 4, the smallest fitting type has 8";
+    let limit = "cpu limit 200 of the fleet, of which 196 is in use or planned, leaves 4;";
     check_no(&world, Code::Limit, limit);
     world.fleet = Some(FleetView {
         limits: cores(200),

@@ -25,7 +25,7 @@ use outrigger::model::taint::{Effect, Taint, Toleration, TolerationOperator};
 use outrigger::solve::{Solution, solve};
 use outrigger::state::holds::Holds;
 use outrigger::state::selectors::Selectors;
-use outrigger::state::snapshot::{Host, Mounts, Resident, Room, Snapshot, Usage};
+use outrigger::state::snapshot::{Host, Mounts, Resident, Room, Snapshot, Spare, Usage};
 
 pub(crate) const MIB: i64 = 1 << 20;
 pub(crate) const GIB: i64 = 1 << 30;
@@ -87,6 +87,8 @@ impl World {
             usage: self.usage.clone(),
             gangs: self.gangs(),
             reservations: self.catalog.reservations().clone(),
+            lacking: BTreeMap::new(),
+            spare: Spare::default(),
         }
     }
 

@@ -1,0 +1,52 @@
+//! Nodes that a static pool has beyond its number, and which of them leave.
+//! It must not know the other reasons for leaving.
+//!
+//! Source: spec/scheduling.md §3.3. Budgets do not count: the number was changed on purpose.
+
+use crate::model::claim::Phase;
+use crate::model::id::ClaimId;
+use crate::model::pool::Pool;
+use crate::state::snapshot::{Candidate, Roster};
+
+/// Nodes that leave because their pool has too many, and claims that need no node any more.
+///
+/// First go claims that are not launched or have no Node yet, then nodes on which nothing must not
+/// be disrupted before others, each with the fewest pods first, then those that have not started,
+/// then the oldest.
+pub fn surplus(roster: &Roster<'_>) -> (Vec<Candidate>, Vec<ClaimId>) {
+    let (mut retire, mut cancel) = (Vec::new(), Vec::new());
+    for pool in &roster.cluster.pools {
+        if let Some(wanted) = pool.replicas {
+            let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+            beyond(roster, (pool, wanted), &mut retire, &mut cancel);
+        }
+    }
+    (retire, cancel)
+}
+
+fn beyond(
+    roster: &Roster<'_>,
+    (pool, wanted): (&Pool, usize),
+    retire: &mut Vec<Candidate>,
+    cancel: &mut Vec<ClaimId>,
+) {
+    let nodes = roster.candidates.iter().filter(|own| own.pool == pool.name);
+    let mut nodes: Vec<&Candidate> = nodes.collect();
+    let mut coming = roster.coming.get(&pool.name).cloned().unwrap_or_default();
+    let mut excess = (nodes.len() + coming.len()).saturating_sub(wanted);
+    // A Node that has been there and is missed may have pods on it.
+    coming.retain(|(phase, _)| *phase < Phase::Registered);
+    coming.sort_unstable();
+    for (phase, claim) in coming.into_iter().take(excess) {
+        excess -= 1;
+        // Until the launch is answered there may be an instance or not: its turn comes.
+        if phase != Phase::Launching {
+            cancel.push(claim);
+        }
+    }
+    nodes.sort_by_key(|own| {
+        let pods = own.pods.max(usize::from(own.nominated));
+        (own.protected.is_some(), pods, own.initialized, &own.node)
+    });
+    retire.extend(nodes.into_iter().take(excess).cloned());
+}

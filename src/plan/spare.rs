@@ -1,0 +1,96 @@
+//! The room that buffers keep free: what there is of it, and nodes for the rest.
+//! It must not know what a buffer is made from.
+//!
+//! Virtual pods are placed when every pod that is there has its answer, in what these leave: none
+//! of them takes the place of a pod.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::model::buffer::buffer_of;
+use crate::model::id::{NodeName, PodKey};
+use crate::model::quantity::Resources;
+use crate::plan::ahead::ahead;
+use crate::solve::replicas::{Need, Short};
+use crate::solve::{NewClaim, Why, solve};
+use crate::state::snapshot::{Host, Room, Snapshot};
+
+/// What becomes of buffers.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    /// Nodes to be made, with their virtual pods.
+    pub(super) claims: Vec<NewClaim>,
+    /// Nodes whose room is needed, with the name of a buffer that needs it.
+    pub(super) held: BTreeMap<NodeName, String>,
+    /// Room that cannot be had.
+    pub(super) short: Vec<Short>,
+}
+
+/// Keeps room free beside these claims and pods that are placed already.
+pub(super) fn keep_free(
+    snapshot: &Snapshot<'_>,
+    claims: &[NewClaim],
+    placed: &[(Host, Vec<PodKey>)],
+    now: Timestamp,
+) -> Kept {
+    let mut kept = Kept::default();
+    if snapshot.spare.pods.is_empty() {
+        return kept;
+    }
+    let mut rest: Snapshot<'_> = ahead(snapshot, claims).into_owned();
+    take(&mut rest.rooms, placed, snapshot);
+    for room in &mut rest.rooms {
+        // Nodes that stay anyway are filled first.
+        let idle = matches!(&room.host, Host::Node(name) if snapshot.spare.idle.contains(name));
+        room.initialized &= !idle;
+    }
+    rest.pending = snapshot.spare.pods.iter().collect();
+    rest.pending
+        .sort_unstable_by(|one, other| one.key.cmp(&other.key));
+    rest.mounts.clear();
+    rest.lacking.clear();
+    // Virtual pods have no labels, so that no rule of another pod is about them.
+    rest.residents.clear();
+    rest.promised.clear();
+    let solution = solve(&rest, now);
+    for (host, pods) in solution.placed {
+        let Host::Node(node) = host else { continue };
+        if let Some(buffer) = pods.first().and_then(buffer_of) {
+            kept.held.insert(node, buffer.to_owned());
+        }
+    }
+    let mut short: BTreeMap<String, (usize, Arc<[Why]>)> = BTreeMap::new();
+    for own in solution.unplaced {
+        let buffer = buffer_of(&own.pod).unwrap_or_default().to_owned();
+        short.entry(buffer).or_insert((0, own.reasons)).0 += 1;
+    }
+    let short = short.into_iter().map(|(buffer, (missing, reasons))| Short {
+        need: Need::Room(buffer),
+        missing,
+        reasons,
+    });
+    kept.short = short.collect();
+    kept.claims = solution.claims;
+    kept
+}
+
+/// Takes what pods were placed on rooms out of them.
+fn take(rooms: &mut [Room], placed: &[(Host, Vec<PodKey>)], snapshot: &Snapshot<'_>) {
+    let placed: BTreeMap<&Host, &Vec<PodKey>> = placed.iter().map(|(at, own)| (at, own)).collect();
+    let waiting = snapshot.pending.iter().map(|pod| (&pod.key, *pod));
+    let waiting: BTreeMap<_, _> = waiting.collect();
+    for room in rooms {
+        let pods = placed
+            .get(&room.host)
+            .into_iter()
+            .flat_map(|own| own.iter());
+        for pod in pods.filter_map(|key| waiting.get(key)) {
+            let mut requests: Resources = pod.requests.clone();
+            requests.raise_to(&Resources::default());
+            room.free.subtract(&requests);
+            room.host_ports.extend(pod.host_ports.iter().cloned());
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Reads the CapacityBuffers of a cluster where its API has them, again and again.
+//! It must not know what is kept free for them.
+//!
+//! They are listed rather than watched, and belong to no view: most clusters have none, and what
+//! they declare is no ground for anything that cannot be undone. Their status is not written
+//! (docs/decisions/011-capacity-buffers-are-only-read.md).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kube::api::{GetParams, ListParams};
+use kube::core::Request;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+
+use crate::engine::event::Event;
+use crate::model::buffer::Buffer;
+use crate::model::id::ObjectKey;
+use crate::shell::kube::client::Connection;
+use crate::shell::kube::convert::buffer::{Declared, Stored, declared, shape};
+use crate::shell::kube::list::{PAGE, PAGE_TIME};
+use crate::shell::text;
+
+/// They are read this often, as Karpenter looks after them.
+const AGAIN: Duration = Duration::from_secs(30);
+/// After an error they are read again sooner.
+const RETRY: Duration = Duration::from_secs(5);
+/// Versions of the API, the newest first.
+const VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
+
+/// What is wrong with single objects, by their names.
+type Faults = BTreeMap<String, String>;
+
+/// Tells of the buffers that the cluster's objects declare, until nobody listens.
+pub(crate) async fn keep_reading(
+    cluster: String,
+    connection: Connection,
+    events: mpsc::Sender<Event>,
+) {
+    let mut last: Option<Vec<Buffer>> = None;
+    let mut told = Faults::new();
+    loop {
+        let read = read(&connection).await;
+        let wait = if read.is_ok() { AGAIN } else { RETRY };
+        match read {
+            Ok((buffers, faults)) => {
+                for (name, why) in &faults {
+                    if told.get(name) != Some(why) {
+                        tracing::warn!(cluster, buffer = name, why, "CapacityBuffer left out");
+                    }
+                }
+                told = faults;
+                if last.as_ref() != Some(&buffers) {
+                    let event = Event::BuffersChanged(buffers.clone());
+                    if events.send(event).await.is_err() {
+                        return;
+                    }
+                }
+                last = Some(buffers);
+            }
+            Err(why) => tracing::debug!(cluster, why, "CapacityBuffers cannot be read"),
+        }
+        sleep(wait).await;
+    }
+}
+
+/// All buffers, by name, and what is wrong with others; none where the API does not have them or
+/// does not let us read them.
+async fn read(connection: &Connection) -> Result<(Vec<Buffer>, Faults), String> {
+    let (mut buffers, mut faults) = (Vec::new(), Faults::new());
+    let mut templates: BTreeMap<ObjectKey, Option<Stored>> = BTreeMap::new();
+    for (at, value) in list(connection).await?.into_iter().enumerate() {
+        let field = |name: &str| value["metadata"][name].as_str().unwrap_or_default();
+        let name = match field("name") {
+            "" => format!("(item {at})"),
+            own => format!("{}/{own}", field("namespace")),
+        };
+        let object = serde_json::from_value(value).map_err(|error| error.to_string());
+        let (mut buffer, template) = match object.and_then(declared) {
+            Ok(Some(Declared { buffer, template })) => (buffer, template),
+            Ok(None) => continue,
+            Err(why) => {
+                faults.insert(name, why);
+                continue;
+            }
+        };
+        if let Some(key) = template {
+            if !templates.contains_key(&key) {
+                let stored = stored(connection, &key).await?;
+                templates.insert(key.clone(), stored);
+            }
+            let stored = templates.get(&key).cloned().flatten();
+            let missing = || format!("its PodTemplate {key} is not there, or may not be read");
+            match stored.ok_or_else(missing).and_then(shape) {
+                Ok(pod) => buffer.pod = Some(pod),
+                Err(why) => {
+                    faults.insert(name, why);
+                    continue;
+                }
+            }
+        }
+        buffers.push(buffer);
+    }
+    buffers.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok((buffers, faults))
+}
+
+/// The objects of the newest version that is there, a page of them at most.
+async fn list(connection: &Connection) -> Result<Vec<Value>, String> {
+    #[derive(Deserialize)]
+    struct Page {
+        items: Vec<Value>,
+    }
+    for version in VERSIONS {
+        let path = format!("/apis/autoscaling.x-k8s.io/{version}/capacitybuffers");
+        let request = Request::new(path).list(&ListParams::default().limit(PAGE));
+        let request = request.map_err(|error| error.to_string())?;
+        if let Some(Page { items }) = call(connection, request).await? {
+            return Ok(items);
+        }
+    }
+    Ok(Vec::new())
+}
+
+async fn stored(connection: &Connection, key: &ObjectKey) -> Result<Option<Stored>, String> {
+    let path = format!("/api/v1/namespaces/{}/podtemplates", key.namespace);
+    let request = Request::new(path).get(&key.name, &GetParams::default());
+    call(connection, request.map_err(|error| error.to_string())?).await
+}
+
+/// What the API has; none where it has no such thing or does not let us read it.
+async fn call<T: DeserializeOwned>(
+    connection: &Connection,
+    request: http::Request<Vec<u8>>,
+) -> Result<Option<T>, String> {
+    connection.limiter.turn().await;
+    match timeout(PAGE_TIME, connection.client.request::<T>(request)).await {
+        Ok(Ok(found)) => Ok(Some(found)),
+        Ok(Err(kube::Error::Api(status))) if matches!(status.code, 403 | 404) => Ok(None),
+        Ok(Err(error)) => Err(text::chain(&error)),
+        Err(_) => Err(format!("no answer within {} s", PAGE_TIME.as_secs())),
+    }
+}

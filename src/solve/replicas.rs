@@ -1,0 +1,194 @@
+//! Nodes of static pools: those that a pool lacks of its number, whatever pods ask for.
+//! It must not know which nodes are too many, nor what will run on them.
+//!
+//! Source: spec/scheduling.md §3.3. Karpenter leaves the choice of type and zone to the launch;
+//! here it is planned like any other: what is cheapest, and of one price where the pool has least.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::model::id::{PoolName, Zone};
+use crate::model::instance::OfferingKey;
+use crate::model::labels::{POOL, ZONE};
+use crate::model::pool::Pool;
+use crate::model::quantity::Resources;
+use crate::model::requirement::{Requirement, Requirements};
+use crate::solve::choose::{self, Ledger, Ledgers, Scratch};
+use crate::solve::miss::Miss;
+use crate::solve::problem::Problem;
+use crate::solve::supply::Shelf;
+use crate::solve::variety::{Variety, widen};
+use crate::solve::why::{Answer, unlimited, unsold};
+use crate::solve::{Code, NewClaim, Why, daemons};
+use crate::state::holds::Holds;
+use crate::state::snapshot::Snapshot;
+
+/// Nodes that are planned for one pool at once; those still missing have their turn after them.
+const AT_ONCE: usize = 500;
+
+/// What shall be there whatever pods ask for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// The nodes of a static pool.
+    Nodes(PoolName),
+    /// The room that a buffer keeps free.
+    Room(String),
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nodes(pool) => write!(f, "nodes of pool {pool}"),
+            Self::Room(buffer) => write!(f, "room of buffer {buffer}"),
+        }
+    }
+}
+
+/// Something that shall be there and cannot be had now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Short {
+    /// What it is.
+    pub need: Need,
+    /// How much of it: nodes, or pods that there is no room for.
+    pub missing: usize,
+    /// Why, never empty.
+    pub reasons: Arc<[Why]>,
+}
+
+/// The nodes to be made for the sake of pools' numbers, and what of them cannot be had.
+pub fn replicas(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<NewClaim>, Vec<Short>) {
+    let (mut claims, mut short) = (Vec::new(), Vec::new());
+    if snapshot.lacking.is_empty() {
+        return (claims, short);
+    }
+    let problem = Problem::new(&[], snapshot);
+    let scheduling = &snapshot.cluster.scheduling;
+    let pools = snapshot.lacking.keys();
+    let pools = pools.filter_map(|name| snapshot.cluster.pool(name.as_str()));
+    let shelves: Vec<Shelf<'_>> = pools
+        .map(|pool| {
+            let mut shelf = Shelf::new(pool, &problem, snapshot, now);
+            widen(&mut shelf, scheduling.min_values);
+            shelf
+        })
+        .collect();
+    let mut ledgers = Ledgers::new(&shelves, snapshot);
+    for (at, shelf) in shelves.iter().enumerate() {
+        let missing = snapshot.lacking[&shelf.pool.name];
+        let wanted = missing.min(AT_ONCE);
+        let mut ledger = ledgers.of(at);
+        let (made, why) = nodes(shelf, wanted, (&problem, snapshot), &mut ledger);
+        ledgers.put(at, ledger);
+        if let Some((code, miss)) = why {
+            let pool = Some(shelf.pool.name.clone());
+            short.push(Short {
+                need: Need::Nodes(shelf.pool.name.clone()),
+                missing: missing - made.len(),
+                reasons: [Why { pool, code, miss }].into(),
+            });
+        }
+        claims.extend(made);
+    }
+    (claims, short)
+}
+
+/// So many nodes of one pool, or as many as can be had and why there are no more.
+fn nodes(
+    shelf: &Shelf<'_>,
+    wanted: usize,
+    (problem, snapshot): (&Problem<'_>, &Snapshot<'_>),
+    ledger: &mut Ledger,
+) -> (Vec<NewClaim>, Option<Answer>) {
+    let pool = shelf.pool;
+    let scheduling = &snapshot.cluster.scheduling;
+    let variety = Variety::of(shelf, scheduling.min_values);
+    let nothing = problem.axes.demand(&Resources::default(), None);
+    let mut scratch = Scratch::default();
+    let mut zones = zones(pool, snapshot);
+    let mut claims = Vec::new();
+    while claims.len() < wanted {
+        let best = choose::cheapest((shelf, &variety), &[], &nothing, ledger);
+        let Some((shape, price)) = best else {
+            return (
+                claims,
+                Some(barren(snapshot.holds, shelf, &variety, ledger)),
+            );
+        };
+        ledger.reserve(&shelf.shapes[shape].limited, 1);
+        let (mut offerings, types) = choose::offerings(
+            (shelf, &variety),
+            (shape, price),
+            &[],
+            (&nothing, scheduling),
+            (ledger, &mut scratch),
+        );
+        let there = |own: &OfferingKey| zones.get(&own.zone).copied().unwrap_or(0);
+        offerings.sort_by_key(|(own, price)| (*price, there(own)));
+        if let Some((first, _)) = offerings.first() {
+            *zones.entry(first.zone.clone()).or_insert(0) += 1;
+        }
+        let mut labels = shelf.labels(&[]);
+        let reservation = shelf.shapes[shape].reservation;
+        let reservation = reservation.map(|own| shelf.reservations[own].labels());
+        labels.extend(reservation.into_iter().flatten());
+        claims.push(NewClaim {
+            pool: pool.name.clone(),
+            offerings,
+            labels,
+            requests: daemons(shelf, &types),
+            pods: Vec::new(),
+        });
+    }
+    (claims, None)
+}
+
+/// Why a pool can make no node at all, whatever is to run on it.
+fn barren(holds: &Holds, shelf: &Shelf<'_>, variety: &Variety<'_>, ledger: &Ledger) -> Answer {
+    let shapes = &shelf.shapes;
+    if shapes.is_empty() {
+        let text = "no instance type satisfies the pool's own requirements";
+        return (Code::Requirements, Miss::told(text));
+    }
+    let fits = (0..shapes.len()).filter(|at| shapes[*at].net.is_some());
+    let fits: Vec<(usize, bool)> = fits.map(|at| (at, !shapes[at].offers.is_empty())).collect();
+    if fits.is_empty() {
+        let text = "daemons ask for more than any of its types has";
+        return (Code::Resources, Miss::told(text));
+    }
+    let sold = fits.iter().filter(|(_, sold)| *sold);
+    let sold: Vec<usize> = sold.map(|(at, _)| *at).collect();
+    if sold.is_empty() {
+        return unsold(holds, shelf, &fits, &Requirements::default());
+    }
+    let allowed = |at: &usize| ledger.copies(&shapes[*at].limited) > 0;
+    let would_do = sold.iter().copied().filter(allowed);
+    match variety.shortage(shelf, would_do.clone()) {
+        Some((key, least, count)) if would_do.count() > 0 => {
+            let key = key.to_owned();
+            (Code::MinValues, Miss::Values { key, least, count })
+        }
+        _ => unlimited(shelf, &sold, ledger),
+    }
+}
+
+/// How many nodes a pool has in each zone, where that is settled.
+fn zones(pool: &Pool, snapshot: &Snapshot<'_>) -> BTreeMap<Zone, usize> {
+    let mut zones = BTreeMap::new();
+    let only = |labels: &Requirements, key: &str| {
+        let values = labels.get(key).and_then(Requirement::values)?;
+        let mut values = values.iter();
+        values.next().filter(|_| values.next().is_none()).cloned()
+    };
+    for room in &snapshot.rooms {
+        if only(&room.labels, POOL).as_deref() != Some(pool.name.as_str()) || !room.open {
+            continue;
+        }
+        if let Some(zone) = only(&room.labels, ZONE) {
+            *zones.entry(Zone(zone)).or_insert(0) += 1;
+        }
+    }
+    zones
+}

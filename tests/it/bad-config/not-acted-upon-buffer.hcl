@@ -1,8 +1,0 @@
-cluster "demo" {
-  simulated {}
-}
-
-buffer "headroom" {
-  replicas = 4
-  pod { requests = { cpu = 2 } }
-}

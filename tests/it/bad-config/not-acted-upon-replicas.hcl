@@ -1,7 +1,0 @@
-cluster "demo" {
-  simulated {}
-}
-
-pool "fixed" {
-  replicas = 3
-}

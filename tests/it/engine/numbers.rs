@@ -1,0 +1,283 @@
+//! Static pools: as many nodes as they want, made and retired whatever pods ask for.
+//! It must not know how a node is made or drained.
+
+use std::collections::BTreeSet;
+
+use outrigger::engine::Engine;
+use outrigger::engine::command::{Answer, Command, FailureKind, Refusal, RefusalKind};
+use outrigger::engine::event::Event;
+use outrigger::engine::report::Report;
+use outrigger::model::cluster::Mode;
+use outrigger::model::instance::InstanceState;
+use outrigger::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE};
+use outrigger::model::object::Object;
+use outrigger::model::pod::{Owner, Pod};
+use outrigger::model::pool::{Pool, Reason};
+use outrigger::model::requirement::Requirement;
+use outrigger::solve::Code;
+use outrigger::solve::replicas::Need;
+
+use super::{Stage, bound, waiting_pod};
+
+/// A pool of so many nodes, bought on demand: of one price in every zone.
+fn fixed(replicas: u32) -> Pool {
+    let mut pool = Pool::new("fixed");
+    pool.replicas = Some(replicas);
+    let on_demand = Requirement::is_in(["on-demand"]);
+    pool.requirements.add(CAPACITY_TYPE, on_demand);
+    let types = Requirement::is_in(["m6i.large", "m7i.large"]);
+    pool.requirements.add(INSTANCE_TYPE, types);
+    pool
+}
+
+/// A cluster with such a pool beside the other, without nodes.
+fn stage(mode: Mode, replicas: u32) -> Stage {
+    let mut stage = Stage::new(mode);
+    stage.change(|cluster| cluster.pools.push(fixed(replicas)));
+    stage.sync(vec![], vec![]);
+    stage
+}
+
+impl Stage {
+    fn want(&mut self, replicas: u32) {
+        self.change(|cluster| cluster.pools[1].replicas = Some(replicas));
+    }
+
+    /// Has the nodes of these launches register and become ready.
+    fn join(&mut self, launches: std::ops::Range<usize>) {
+        for at in launches {
+            let node = self.node(at);
+            self.apply(Object::Node(Box::new(node)));
+        }
+        self.run(5, &[]);
+    }
+
+    /// Pods that run on the node of a launch.
+    fn occupy(&mut self, launch: usize, pods: usize) {
+        for at in 0..pods {
+            let pod = Pod {
+                owner: Some(Owner {
+                    kind: "ReplicaSet".into(),
+                    name: "web".into(),
+                    uid: "web".into(),
+                }),
+                ..waiting_pod(&format!("on-{launch}-{at}"))
+            };
+            self.apply(bound(pod, &format!("node-{launch}")));
+        }
+    }
+
+    /// The pool's claims that are not leaving.
+    fn staying(&self) -> usize {
+        let claims = self.engine.state().ledger.claims.values();
+        let own = claims.filter(|own| own.record.pool.as_str() == "fixed");
+        own.filter(|own| own.takes_pods()).count()
+    }
+
+    /// The nodes that were asked to leave, in that order, with the reason.
+    fn retired(&self) -> Vec<(String, Reason)> {
+        let retired = self.reports.iter().filter_map(|report| match report {
+            Report::Retire { node, reason, .. } => Some((
+                node.as_ref().map_or("", |it| it.as_str()).to_owned(),
+                *reason,
+            )),
+            _ => None,
+        });
+        retired.collect()
+    }
+
+    fn short(&self) -> Vec<(Need, usize, Code)> {
+        let short = self.reports.iter().filter_map(|report| match report {
+            Report::Short(own) => Some((own.need.clone(), own.missing, own.reasons[0].code)),
+            _ => None,
+        });
+        short.collect()
+    }
+}
+
+#[test]
+fn a_static_pool_gets_its_nodes_spread_over_zones_and_keeps_them_empty() {
+    let mut stage = stage(Mode::Manage, 3);
+    stage.run(7, &[]);
+    assert_eq!(stage.launches.len(), 3, "as soon as the cluster is known");
+    let zones: BTreeSet<&str> = stage
+        .launches
+        .iter()
+        .map(|own| own.offerings[0].zone.as_str())
+        .collect();
+    assert_eq!(zones.len(), 3, "of one price in each");
+    stage.join(0..3);
+    stage.run(3600, &[]);
+    assert_eq!(stage.launches.len(), 3);
+    assert_eq!(stage.retired(), [], "an empty node stays");
+    assert_eq!(stage.staying(), 3);
+}
+
+#[test]
+fn another_number_counts_at_once() {
+    let mut stage = stage(Mode::Manage, 2);
+    stage.run(10, &[]);
+    stage.join(0..2);
+    stage.want(4);
+    stage.run(2, &[]);
+    assert_eq!(stage.launches.len(), 4);
+    stage.join(2..4);
+    stage.occupy(0, 1);
+    stage.occupy(2, 2);
+    stage.occupy(3, 1);
+    stage.apply(bound(waiting_pod("dear"), "node-3"));
+    let dear = &mut waiting_pod("dear");
+    let protect = ("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned());
+    dear.annotations.extend([protect]);
+    stage.apply(bound(dear.clone(), "node-3"));
+    // Empty before fewest pods before more, and last what must not be disrupted.
+    let order = ["node-1", "node-0", "node-2", "node-3"];
+    for (left, node) in [3, 2, 1, 0].into_iter().zip(order) {
+        stage.want(left);
+        stage.run(2, &["evict"]);
+        let last = stage.retired().pop();
+        assert_eq!(last, Some((node.to_owned(), Reason::Surplus)));
+        assert_eq!(stage.staying(), left as usize);
+    }
+    stage.run(30, &["evict"]);
+    // An empty one is ended; from the others pods are asked to go, those that may be.
+    assert_eq!(stage.count("terminate"), 1);
+    assert!(stage.count("evict") >= 4);
+}
+
+#[test]
+fn what_is_not_there_yet_goes_first() {
+    let mut stage = stage(Mode::Manage, 2);
+    stage.run(10, &[]);
+    stage.join(0..1);
+    stage.want(1);
+    stage.run(10, &[]);
+    assert_eq!(stage.retired(), [(String::new(), Reason::Surplus)]);
+    assert_eq!(stage.count("terminate"), 1, "without a drain");
+    stage.want(0);
+    stage.run(20, &[]);
+    assert_eq!(stage.count("terminate"), 2);
+    assert!(stage.engine.state().ledger.claims.is_empty());
+}
+
+#[test]
+fn a_launch_that_is_not_answered_is_not_forgotten() {
+    let mut stage = stage(Mode::Manage, 1);
+    let held = stage.run(10, &["launch"]);
+    stage.want(0);
+    stage.run(10, &[]);
+    assert_eq!(stage.engine.state().ledger.claims.len(), 1);
+    let unknown = Answer::Failed {
+        kind: FailureKind::Unknown,
+        text: "timed out".into(),
+    };
+    stage.event(Event::Answered(held[0].id, unknown));
+    stage.run(10, &[]);
+    assert_eq!(
+        stage.launches.len(),
+        1,
+        "there may be an instance: it is asked for"
+    );
+    assert_eq!(stage.count("terminate"), 1);
+    assert!(stage.engine.state().ledger.claims.is_empty());
+}
+
+#[test]
+fn what_is_lost_or_refused_is_made_anew() {
+    let mut stage = stage(Mode::Manage, 1);
+    let held = stage.run(10, &["launch"]);
+    let Command::Launch(first) = &held[0].command else {
+        panic!("a launch")
+    };
+    let refusals = vec![Refusal {
+        offering: first.offerings[0].clone(),
+        kind: RefusalKind::InsufficientCapacity,
+    }];
+    stage.event(Event::Answered(held[0].id, Answer::LaunchRefused(refusals)));
+    stage.run(5, &[]);
+    assert_eq!(stage.launches.len(), 1);
+    assert!(!stage.launches[0].offerings.contains(&first.offerings[0]));
+    stage.join(0..1);
+    let instance = stage.instances.get_mut("i-0").expect("it was launched");
+    instance.state = InstanceState::Terminated;
+    stage.run(120, &[]);
+    assert_eq!(stage.launches.len(), 2);
+    assert_eq!(stage.staying(), 1);
+}
+
+#[test]
+fn limits_hold_and_what_is_missing_is_told_once() {
+    let mut stage = stage(Mode::Manage, 5);
+    stage.change(|cluster| cluster.pools[1].limits.nodes = Some(2));
+    stage.run(120, &[]);
+    assert_eq!(stage.launches.len(), 2);
+    let need = Need::Nodes("fixed".into());
+    assert_eq!(stage.short(), [(need.clone(), 3, Code::Limit)]);
+    stage.change(|cluster| cluster.pools[1].limits.nodes = None);
+    stage.run(2, &[]);
+    assert_eq!(stage.launches.len(), 5);
+    // Nothing that is sold: said with the reason, and tried again in vain.
+    stage.change(|cluster| {
+        let nowhere = Requirement::is_in(["nowhere"]);
+        let pool = &mut cluster.pools[1];
+        pool.requirements
+            .add("topology.kubernetes.io/zone", nowhere);
+        pool.replicas = Some(7);
+    });
+    stage.run(60, &[]);
+    assert_eq!(stage.launches.len(), 5);
+    assert_eq!(stage.short()[1..], [(need, 2, Code::Offering)]);
+}
+
+#[test]
+fn pods_use_its_nodes_and_cause_none() {
+    let mut stage = stage(Mode::Manage, 1);
+    // Planned together: the pod has room on the node that comes anyway.
+    stage.apply(Object::Pod(Box::new(waiting_pod("a"))));
+    stage.run(10, &[]);
+    assert_eq!(stage.launches.len(), 1);
+    // Without any other pool, one that fits nowhere causes no node of this one.
+    stage.change(|cluster| {
+        cluster.pools.remove(0);
+    });
+    let mut huge = waiting_pod("huge");
+    huge.requests.cpu_milli = 90_000;
+    stage.apply(Object::Pod(Box::new(huge)));
+    stage.run(30, &[]);
+    assert_eq!(stage.launches.len(), 1);
+    let untold = |report: &&Report| matches!(report, Report::Unplaced(_));
+    assert_eq!(stage.reports.iter().filter(untold).count(), 1);
+}
+
+#[test]
+fn in_observe_mode_nodes_are_only_told_of() {
+    let mut stage = stage(Mode::Observe, 2);
+    stage.run(300, &[]);
+    assert_eq!(stage.seen, Vec::<String>::new());
+    let planned = |report: &&Report| matches!(report, Report::ClaimPlanned { .. });
+    assert_eq!(stage.reports.iter().filter(planned).count(), 2, "once each");
+}
+
+#[test]
+fn a_restart_makes_nothing_more() {
+    let mut stage = stage(Mode::Manage, 2);
+    stage.run(10, &[]);
+    stage.join(0..1);
+    let cluster = stage.engine.state().cluster.clone();
+    let catalog = stage.engine.state().catalog.clone();
+    let nodes: Vec<_> = stage
+        .engine
+        .state()
+        .objects
+        .nodes
+        .values()
+        .cloned()
+        .collect();
+    stage.engine = Engine::new(8);
+    stage.event(Event::ConfigChanged(cluster));
+    stage.event(Event::CatalogChanged(catalog));
+    stage.sync(nodes, vec![]);
+    stage.run(60, &[]);
+    assert_eq!(stage.launches.len(), 2);
+    assert_eq!(stage.retired(), []);
+}
