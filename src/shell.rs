@@ -9,7 +9,7 @@ pub(crate) mod files;
 
 pub(crate) mod telemetry;
 
-pub(crate) mod kube;
+pub mod kube;
 
 pub(crate) mod provider;
 

@@ -7,7 +7,7 @@ pub(crate) mod object;
 
 pub(crate) mod convert;
 
-pub(crate) mod state_file;
+pub mod state_file;
 
 pub(crate) mod pulse;
 

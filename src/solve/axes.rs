@@ -10,6 +10,9 @@ use crate::state::snapshot::Mounts;
 /// More than anyone asks for: what there is of a resource that has no limit.
 const UNLIMITED: i64 = i64::MAX / 4;
 
+/// Resources that every node has come first; the others are rare.
+pub(super) const COMMON: usize = 4;
+
 /// The names of the resources that matter, each an ordinal; amounts are vectors over them.
 #[derive(Debug)]
 pub(super) struct Axes(Vec<String>);
@@ -17,7 +20,7 @@ pub(super) struct Axes(Vec<String>);
 impl Axes {
     /// Those of these names that anyone asks for, after the common ones.
     pub(super) fn of<'a>(names: impl Iterator<Item = (&'a String, &'a i64)>) -> Self {
-        let first = ["cpu", "memory", "ephemeral-storage", "pods"];
+        let first: [&str; COMMON] = ["cpu", "memory", "ephemeral-storage", "pods"];
         let mut extended = BTreeSet::new();
         for (name, amount) in names {
             if *amount > 0 && !extended.contains(name.as_str()) {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::solve::choose::Ledger;
 use crate::solve::draft::{Claim, Draft, Order};
 use crate::solve::fill::{Part, Queues, Twins, Way};
-use crate::solve::worth::{front, scarce, worth_of};
+use crate::solve::worth::{fronts, scarce, worth_of};
 
 /// Steps one draft may take, each a lot looked at for one host: some nanoseconds. Beyond, pods
 /// are left with `Effort`. 100,000 pods that all differ take half of it with 1,340 types.
@@ -115,12 +115,7 @@ const PRICES: u8 = 16;
 
 impl<'p, 'o> Packing<'p, 'o> {
     fn new(order: &'p Order<'o>, dealt: &[usize], ledger: &Ledger) -> Self {
-        let mut fronts: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for lane in dealt.iter().map(|lot| order.lots[*lot].row) {
-            fronts
-                .entry(lane)
-                .or_insert_with(|| front(order, lane, ledger));
-        }
+        let fronts = fronts(order, dealt, ledger);
         let mut worth = vec![0.0; order.stock.len()];
         let scarce = scarce(order, dealt);
         for lot in dealt {

@@ -248,10 +248,11 @@ pub(super) fn add_claim(
         .iter()
         .map(
             |filter| match claim_passes(ground, filter, opened, values) {
-                // What is planned may be launched as something else.
+                // What is planned may be launched as something else, though not elsewhere.
                 _ if filter
                     .labels
-                    .is_some_and(|wants| !is_decided(ground, lots, opened, wants)) =>
+                    .is_some_and(|wants| !is_decided(ground, lots, opened, wants))
+                    && may_pass(ground, filter, opened, (values, |_| true)) =>
                 {
                     Pass::Maybe
                 }
@@ -294,8 +295,19 @@ pub(super) fn claim_passes(
     opened: &Opened,
     values: Option<&[Option<String>]>,
 ) -> bool {
+    let shape = &ground.shelves[opened.shelf].shapes[opened.claim.shape];
+    let suits = |own: &Requirements| shape.suits(&of_types(own)).is_ok();
+    may_pass(ground, filter, opened, (values, suits))
+}
+
+/// The same for any type of which this holds.
+fn may_pass(
+    ground: &Ground<'_, '_>,
+    filter: &Filter,
+    opened: &Opened,
+    (values, suits): (Option<&[Option<String>]>, impl Fn(&Requirements) -> bool),
+) -> bool {
     let shelf = &ground.shelves[opened.shelf];
-    let shape = &shelf.shapes[opened.claim.shape];
     let there = |own: &Requirements| {
         let keys = ground.cells.keys.iter();
         keys.zip(values.unwrap_or_default()).all(|(key, value)| {
@@ -306,11 +318,8 @@ pub(super) fn claim_passes(
             })
         })
     };
-    let fits = |own: &Requirements| {
-        shelf.side.compatible(own, true).is_ok()
-            && shape.suits(&of_types(own)).is_ok()
-            && there(own)
-    };
+    let fits =
+        |own: &Requirements| shelf.side.compatible(own, true).is_ok() && suits(own) && there(own);
     let labels = filter.labels.is_none_or(|wants| {
         let mut alternatives = ground.problem.wants[wants].alternatives.iter();
         alternatives.any(fits)

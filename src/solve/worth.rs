@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::solve::axes::times;
+use crate::solve::axes::{COMMON, times};
 use crate::solve::choose::Ledger;
 use crate::solve::draft::Order;
 
@@ -30,9 +30,36 @@ pub(super) fn scarce(order: &Order<'_>, dealt: &[usize]) -> Option<(usize, u64)>
     most.map(|(counter, (_, together))| (counter, together))
 }
 
-/// The shapes to weigh for a row: each is cheaper than all that have more, or takes less of the
-/// limits.
-pub(super) fn front(order: &Order<'_>, lane: usize, ledger: &Ledger) -> Vec<usize> {
+/// The shapes to weigh for each row of these lots. Every lot that fits a shape fits one of them.
+pub(super) fn fronts(
+    order: &Order<'_>,
+    dealt: &[usize],
+    ledger: &Ledger,
+) -> BTreeMap<usize, Vec<usize>> {
+    let mut whole: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    let mut fronts: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for lot in dealt {
+        let own = &order.lots[*lot];
+        let known = whole.entry(own.row);
+        let known = known.or_insert_with(|| front(order, own.row, ledger));
+        let some = fronts.entry(own.row);
+        let some = some.or_insert_with(|| thinned(order, known));
+        let fits = |at: &&usize| {
+            let net = order.shelf.shapes[**at].net.as_deref();
+            net.is_some_and(|net| times(net, own.demand) > 0)
+        };
+        // Among those that are much alike one that is left out may have more of something.
+        if !some.iter().any(|at| fits(&at)) {
+            some.extend(known.iter().find(fits));
+            some.sort_unstable();
+        }
+    }
+    fronts
+}
+
+/// The shapes of a row that are cheaper than all that have more, or take less of the limits, by
+/// price.
+fn front(order: &Order<'_>, lane: usize, ledger: &Ledger) -> Vec<usize> {
     let shapes = &order.shelf.shapes;
     let mut priced: Vec<(f64, usize)> = Vec::new();
     for (at, mask) in order.rows[lane].masks.iter().enumerate() {
@@ -59,12 +86,7 @@ pub(super) fn front(order: &Order<'_>, lane: usize, ledger: &Ledger) -> Vec<usiz
             kept.push(at);
         }
     }
-    // What is reserved is cheap whatever its size, and gone when it is used up.
-    let is_reserved = |at: &usize| shapes[*at].reservation.is_some();
-    let (reserved, bought): (Vec<usize>, Vec<usize>) = kept.into_iter().partition(is_reserved);
-    let mut all = thinned(order, bought);
-    all.extend(reserved);
-    all
+    kept
 }
 
 /// Whether enough other types would do for whatever fits a type.
@@ -87,11 +109,16 @@ fn is_varied(order: &Order<'_>, lane: usize, shape: usize, ledger: &Ledger) -> b
     order.variety.has(order.shelf, types)
 }
 
-/// Some of these shapes, given by price: of those with about as much memory for each cpu, few that
-/// are much alike. Claims are moved to the best of all types once they are packed.
-fn thinned(order: &Order<'_>, shapes: Vec<usize>) -> Vec<usize> {
-    let mut alike: BTreeMap<i64, Vec<usize>> = BTreeMap::new();
-    for at in shapes {
+/// Some of these shapes, given by price: of those with about as much memory for each cpu, and as
+/// much of what is rare, few that are much alike. Claims are moved to the best of all types once
+/// they are packed.
+fn thinned(order: &Order<'_>, shapes: &[usize]) -> Vec<usize> {
+    let mut alike: BTreeMap<(i64, &[i64]), Vec<usize>> = BTreeMap::new();
+    // What is reserved is cheap whatever its size, and gone when it is used up.
+    let is_reserved = |at: &usize| order.shelf.shapes[*at].reservation.is_some();
+    let (mut kept, bought): (Vec<usize>, Vec<usize>) =
+        shapes.iter().partition(|at| is_reserved(at));
+    for at in bought {
         let net = order.shelf.shapes[at].net.as_deref().unwrap_or_default();
         // In steps of a quarter of a doubling.
         let [cpu, memory] = [0, 1].map(|axis| {
@@ -102,9 +129,9 @@ fn thinned(order: &Order<'_>, shapes: Vec<usize>) -> Vec<usize> {
         });
         #[expect(clippy::cast_possible_truncation, reason = "a logarithm is small")]
         let ratio = (4.0 * (memory / cpu).log2()).round() as i64;
-        alike.entry(ratio).or_default().push(at);
+        let rare = net.get(COMMON..).unwrap_or_default();
+        alike.entry((ratio, rare)).or_default().push(at);
     }
-    let mut kept = Vec::new();
     for shapes in alike.into_values() {
         let size = |at: &usize| {
             let net = order.shelf.shapes[*at].net.as_deref().unwrap_or_default();

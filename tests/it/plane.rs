@@ -7,6 +7,8 @@ mod proxy;
 
 mod cases;
 
+mod oracle;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -50,9 +52,10 @@ struct Script {
 
 impl Plane {
     /// Starts etcd, the API, its controllers and kwok from the directory `KUBEBUILDER_ASSETS`,
-    /// and returns when the API and the controller manager do their work.
-    pub(crate) fn start() -> Result<Plane, String> {
-        let mut script = Script::start()?;
+    /// and returns when the API and the controller manager do their work. Further arguments are
+    /// those of `tests/plane/up --driven`.
+    pub(crate) fn start_with(arguments: &[&str]) -> Result<Plane, String> {
+        let mut script = Script::start(arguments)?;
         let facts = script.answer("the start of tests/plane/up")?;
         let text = |name: &str| match facts[name].as_str() {
             Some(text) => Ok(text.to_owned()),
@@ -74,7 +77,12 @@ impl Plane {
     /// The same for a test that is skipped where the binaries are missing, as `tests/all` counts
     /// it; a plane that is there but does not start fails the test.
     pub(crate) fn start_or_skip(test: &str) -> Option<Plane> {
-        match Plane::start() {
+        Plane::start_or_skip_with(test, &[])
+    }
+
+    /// The same with further arguments.
+    pub(crate) fn start_or_skip_with(test: &str, arguments: &[&str]) -> Option<Plane> {
+        match Plane::start_with(arguments) {
             Ok(plane) => Some(plane),
             Err(missing) if missing.starts_with(MISSING) => {
                 println!("SKIP {test}: {missing}");
@@ -144,9 +152,10 @@ impl Drop for Plane {
 }
 
 impl Script {
-    fn start() -> Result<Script, String> {
+    fn start(arguments: &[&str]) -> Result<Script, String> {
         let mut child = Command::new("python3")
             .args([SCRIPT, "--driven"])
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -15,24 +15,31 @@ use crate::shell::kube::object::{self as json};
 
 /// Why a text is no state of a cluster.
 #[derive(Debug, Error)]
-pub(crate) enum StateError {
+pub enum StateError {
+    /// It is no JSON.
     #[error("it is not JSON as `kubectl get pods,nodes -A -o json` prints it")]
     Json(#[source] serde_json::Error),
+    /// Nothing says what it is.
     #[error("there is neither a List nor an object of a kind in it; print it with `-o json`")]
     NoKind,
+    /// An item of a List, by its place, is something else.
     #[error("item {0} of the List is no object, but {1}; print it with `-o json`")]
     Item(usize, &'static str),
+    /// An object that no API would have.
     #[error("the {kind} {name:?} is not as the API has it")]
     Object {
+        /// Its kind.
         kind: String,
+        /// Its name.
         name: String,
+        /// What is wrong with it.
         #[source]
         source: serde_json::Error,
     },
 }
 
 /// Every object of a watched kind in one or more JSON documents, each a List or a single object.
-pub(crate) fn parse(text: &str) -> Result<Vec<Object>, StateError> {
+pub fn parse(text: &str) -> Result<Vec<Object>, StateError> {
     let mut objects = Vec::new();
     if text.trim_start_matches('\u{feff}').trim().is_empty() {
         return Err(StateError::NoKind);

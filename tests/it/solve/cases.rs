@@ -7,11 +7,11 @@ use outrigger::model::affinity::Gang;
 use outrigger::model::fleet::FleetView;
 use outrigger::model::id::{ClaimId, ObjectKey};
 use outrigger::model::instance::{CapacityType, OfferingKey};
-use outrigger::model::labels::{ARCH, Labels, POOL, ZONE};
+use outrigger::model::labels::{ARCH, INSTANCE_TYPE, Labels, POOL, ZONE};
 use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger::model::pool::{Limits, Pool};
 use outrigger::model::quantity::Resources;
-use outrigger::model::requirement::{Requirement, Requirements};
+use outrigger::model::requirement::{Operator, Requirement, Requirements};
 use outrigger::model::taint::{Effect, Taint};
 use outrigger::plan;
 use outrigger::plan::audit::audit;
@@ -20,7 +20,9 @@ use outrigger::state::snapshot::Host;
 
 use super::check::check;
 use super::sites::of_offering;
-use super::world::{GIB, MIB, NOW, World, kwok_like, pod, pods, room, taint, world};
+use super::world::{
+    CPU, GIB, MIB, NOW, World, app, kwok_like, label, pod, pods, room, spread, taint, world,
+};
 
 fn cost(solution: &Solution) -> f64 {
     let price = |claim: &NewClaim| claim.offerings[0].1.usd_per_h();
@@ -416,4 +418,67 @@ fn a_gang_needs_only_those_that_are_missing() {
         assert_eq!(solution.order.len(), placed, "{bound} {promised} {least:?}");
         check(&world, &solution).expect("a sound plan");
     }
+}
+
+/// Types that are much alike but for what is rare, or for a little more of something.
+#[test]
+fn of_types_that_are_much_alike_none_is_forgotten_that_alone_will_do() {
+    let mut world = world();
+    let mut types = kwok_like("amd64", &[8], &["a"]);
+    // How much more of something each has, and how much of it is asked for.
+    let more = [
+        ("hugepages-2Mi", 256 * MIB, 64 * MIB),
+        ("nvidia.com/gpu", 1, 1),
+        ("memory", 100 * MIB, 32 * GIB + 50 * MIB),
+        ("ephemeral-storage", 60 * GIB, 70 * GIB),
+    ];
+    let set = |own: &mut Resources, resource: &str, amount: i64| {
+        own.set(resource, &amount.to_string()).expect("an amount");
+    };
+    for (resource, amount, _) in more {
+        let mut it = types[1].clone();
+        let name = resource.replace('/', "-");
+        it.name = name.as_str().into();
+        let own = it.requirements.iter();
+        let own = own.filter(|(key, _)| *key != INSTANCE_TYPE);
+        let own = own.map(|(key, own)| (key, own.clone()));
+        let named = (INSTANCE_TYPE, Requirement::is_in([name]));
+        it.requirements = own.chain([named]).collect();
+        // Dearer, and a little smaller than the type that it is like.
+        it.allocatable.cpu_milli -= 100;
+        let whole = it.allocatable.get(resource) + amount;
+        set(&mut it.allocatable, resource, whole);
+        types.push(it);
+    }
+    world.catalog = Catalog::new(types);
+    for (resource, _, amount) in more {
+        world.pods = pods("p", 3, 700, GIB);
+        set(&mut world.pods[0].requests, resource, amount);
+        let solution = world.solve();
+        check(&world, &solution).expect("a sound plan");
+        assert_eq!(solution.unplaced, vec![], "{resource}");
+    }
+}
+
+/// A node planned where pods cannot go is none of the places they are spread over, whatever type it
+/// will be.
+#[test]
+fn places_that_pods_do_not_reach_are_not_waited_for() {
+    let mut world = world();
+    world.pods = pods("p", 4, 2500, 2 * GIB);
+    for (at, pod) in world.pods.iter_mut().enumerate() {
+        let kind = if at < 2 { "everywhere" } else { "here" };
+        pod.labels = Labels::from([label("app", kind)]);
+        pod.spread = vec![spread(app(kind), ZONE, 1)];
+        if at < 2 {
+            continue;
+        }
+        pod.node_selector = Labels::from([label(ZONE, "a")]);
+        let large = Requirement::from_operator(Operator::Gt, &["1".to_owned()]);
+        let large = large.expect("an integer");
+        pod.node_affinity = vec![Requirements::from_iter([(CPU, large)])];
+    }
+    let solution = world.solve();
+    check(&world, &solution).expect("a sound plan");
+    assert_eq!(solution.unplaced, vec![]);
 }

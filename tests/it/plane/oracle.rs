@@ -1,0 +1,104 @@
+//! Holds plans for worlds at random against kube-scheduler's own filters, in a real control plane.
+//! It must not know how a plan is made, nor read a rule of Kubernetes itself.
+
+mod api;
+
+mod world;
+
+mod extender;
+
+mod draw;
+
+mod judge;
+
+mod reduce;
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use super::Plane;
+use super::bench::{client, is_campaign};
+use judge::Court;
+
+/// Worlds of a test run and of a campaign.
+const WORLDS: u64 = 6;
+const WORLDS_OF_CAMPAIGN: u64 = 300;
+
+/// In how many worlds of a campaign each constraint has to be.
+const WORLDS_EACH: usize = 20;
+
+#[expect(clippy::disallowed_methods, reason = "a test times what it watches")]
+fn clock() -> Instant {
+    Instant::now()
+}
+
+/// The worlds to judge: those of `OUTRIGGER_WORLDS` (`17` or `100..200`), for a second look.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test reads how it is asked to run"
+)]
+fn chosen() -> Option<std::ops::Range<u64>> {
+    let text = std::env::var("OUTRIGGER_WORLDS").ok()?;
+    let number = |text: &str| text.parse::<u64>().expect("a number");
+    Some(match text.split_once("..") {
+        Some((first, end)) => number(first)..number(end),
+        None => number(&text)..number(&text) + 1,
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kube_scheduler_agrees_with_every_place_and_every_refusal() {
+    let name = "plane::oracle::kube_scheduler_agrees_with_every_place_and_every_refusal";
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let Some(plane) = Plane::start_or_skip_with(name, &["--extender", &url]) else {
+        return;
+    };
+    let court = Court::open(client(plane.kubeconfig()).await, listener).await;
+    let began = clock();
+    let worlds = chosen();
+    let is_whole = worlds.is_none() && is_campaign();
+    let count = if is_whole { WORLDS_OF_CAMPAIGN } else { WORLDS };
+    let worlds = worlds.unwrap_or(0..count);
+    let mut seen: BTreeMap<&str, usize> = draw::constraints().iter().map(|it| (*it, 0)).collect();
+    let (mut bound, mut refused, mut several) = (0, 0, 0);
+    let mut faults = Vec::new();
+    for seed in worlds.clone() {
+        let world = draw::world(seed);
+        match court.judge(&world).await {
+            Ok(verdict) => {
+                bound += verdict.bound;
+                refused += verdict.refused;
+                several += verdict.several;
+                for tag in verdict.tags {
+                    *seen.entry(tag).or_default() += 1;
+                }
+            }
+            Err(why) => {
+                let (world, why) = reduce::reduce(&court, world, why).await;
+                println!("world {seed}: {why}\n{world}\n");
+                faults.push(seed);
+            }
+        }
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let count = worlds.end - worlds.start;
+    println!(
+        "{count} worlds in {seconds:.0} s: {bound} pods bound where promised, {refused} refused as \
+         foretold, {several} that want several new nodes at once"
+    );
+    if is_whole {
+        println!("| constraint | worlds |\n|---|---|");
+        for (constraint, worlds) in &seen {
+            println!("| {constraint} | {worlds} |");
+        }
+        for (what, why) in draw::OFF {
+            println!("not drawn: {what}: {why}");
+        }
+    }
+    assert!(faults.is_empty(), "disagreements in the worlds {faults:?}");
+    let rare = seen.iter().filter(|(_, worlds)| **worlds < WORLDS_EACH);
+    let rare: Vec<_> = rare.filter(|_| is_whole).collect();
+    assert!(rare.is_empty(), "in too few worlds: {rare:?}");
+    assert!(bound > 0 && refused > 0, "nothing was judged");
+}

@@ -1,0 +1,53 @@
+//! Makes a world that fails smaller for as long as it fails.
+//! It must not know what is wrong with it.
+
+use super::judge::Court;
+use super::world::World;
+
+/// The same world with one thing less, for everything there is.
+fn smaller(world: &World) -> Vec<World> {
+    let mut all = Vec::new();
+    let mut without = |change: &dyn Fn(&mut World)| {
+        let mut less = world.clone();
+        change(&mut less);
+        all.push(less);
+    };
+    for at in 0..world.deployments.len() {
+        without(&|less| drop(less.deployments.remove(at)));
+    }
+    for at in 0..world.standing.len() {
+        without(&|less| drop(less.standing.remove(at)));
+    }
+    for at in 0..world.daemons.len() {
+        without(&|less| drop(less.daemons.remove(at)));
+    }
+    if world.pools.len() > 1 {
+        for at in 0..world.pools.len() {
+            without(&|less| drop(less.pools.remove(at)));
+        }
+    }
+    for (of, deployment) in world.deployments.iter().enumerate() {
+        for at in (1..deployment.pods.len()).rev() {
+            without(&|less| drop(less.deployments[of].pods.remove(at)));
+        }
+    }
+    for (of, standing) in world.standing.iter().enumerate() {
+        for at in 0..standing.residents.len() {
+            without(&|less| drop(less.standing[of].residents.remove(at)));
+        }
+    }
+    all
+}
+
+/// The smallest world found that still fails, and how it does.
+pub(super) async fn reduce(court: &Court, mut world: World, mut why: String) -> (World, String) {
+    'again: loop {
+        for less in smaller(&world) {
+            if let Err(still) = court.judge(&less).await {
+                (world, why) = (less, still);
+                continue 'again;
+            }
+        }
+        return (world, why);
+    }
+}
