@@ -28,6 +28,8 @@ mod drain;
 
 mod answers;
 
+mod hints;
+
 mod register;
 
 mod share;
@@ -48,7 +50,7 @@ use crate::engine::event::Event;
 use crate::engine::numbers::Numbers;
 use crate::engine::report::Report;
 use crate::engine::share::Sharing;
-use crate::engine::work::{Flight, FlightKind, Looking, Work};
+use crate::engine::work::{Flight, FlightKind, Group, Hint, Looking, Work};
 use crate::model::buffer::buffer_of;
 use crate::model::cluster::{Mode, PlacementHints};
 use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey};
@@ -56,8 +58,9 @@ use crate::model::object::{Kind, Object};
 use crate::solve::Why;
 use crate::state::State;
 
-/// Watch events within this time are worked on together.
-const SETTLE: SignedDuration = SignedDuration::from_millis(50);
+/// What happens within this time is worked on together: a thousand pods that are bound, or told of
+/// their nodes, are not worth a thousand passes.
+const SETTLE: SignedDuration = SignedDuration::from_millis(100);
 
 /// A pass is made at least this often, so that nothing depends on a single timer.
 const IDLE: SignedDuration = SignedDuration::from_secs(30);
@@ -82,7 +85,12 @@ pub struct Engine {
     observed_leaving: BTreeSet<ClaimId>,
     orphans: BTreeMap<NodeName, Timestamp>,
     interrupted: BTreeMap<InstanceId, Timestamp>,
-    /// Whether we may not name nodes to pods: then it is not tried again.
+    /// What pods were told that are still waiting.
+    hints: BTreeMap<PodKey, Hint>,
+    /// Nodes that are still closed, by the plan they are of.
+    groups: BTreeMap<String, Group>,
+    /// Whether we may not name nodes to pods: then it is not tried again before the next
+    /// configuration.
     hints_denied: bool,
     sharing: Sharing,
 }
@@ -108,6 +116,8 @@ impl Engine {
             observed_leaving: BTreeSet::new(),
             orphans: BTreeMap::new(),
             interrupted: BTreeMap::new(),
+            hints: BTreeMap::new(),
+            groups: BTreeMap::new(),
             hints_denied: false,
             sharing: Sharing::default(),
         }
@@ -124,10 +134,11 @@ impl Engine {
             Event::ConfigChanged(cluster) => {
                 self.state.configure(cluster);
                 self.numbers.forget();
+                self.hints_denied = false;
                 if !self.manages() {
                     let why = "the cluster is only observed now";
                     self.withdraw(why, |own| !own.is_look(), now);
-                } else if !self.hints() {
+                } else if !self.gives_hints() {
                     let why = "pods are not told of their nodes any more";
                     self.withdraw(why, |own| matches!(own, Command::Hint { .. }), now);
                 }
@@ -163,8 +174,6 @@ impl Engine {
             Event::WatchLost(kind) => self.state.views.lost(kind),
             Event::Answered(id, answer) => {
                 self.answered(id, answer, now);
-                self.wake_at(now, "an answer came");
-                return;
             }
             Event::Interrupted(instance, at) => {
                 self.interrupted.insert(instance, at);
@@ -200,6 +209,11 @@ impl Engine {
         &self.state
     }
 
+    /// Whether pods were to be told of their nodes and we have no right to: to patch pods/status.
+    pub fn lacks_hints(&self) -> bool {
+        self.hints_denied
+    }
+
     /// Whether commands are unanswered or not even taken.
     pub fn is_busy(&self) -> bool {
         !self.flights.is_empty()
@@ -214,6 +228,9 @@ impl Engine {
         self.join_nodes();
         if self.looking.ready {
             self.heed_interruptions(now);
+            if self.is_ready() {
+                self.tell_pods(now);
+            }
             self.advance_claims(now);
         }
         if self.is_ready() {
@@ -248,9 +265,11 @@ impl Engine {
         self.state.cluster.mode == Mode::Manage
     }
 
-    /// Whether pods may be told of their nodes.
-    fn hints(&self) -> bool {
-        self.state.cluster.placement_hints == PlacementHints::On && !self.hints_denied
+    /// Whether pods are told of their nodes.
+    fn gives_hints(&self) -> bool {
+        self.state.cluster.placement_hints == PlacementHints::On
+            && !self.hints_denied
+            && self.manages()
     }
 
     fn report(&mut self, report: Report) {

@@ -3,6 +3,8 @@
 
 mod ahead;
 
+mod apart;
+
 mod spare;
 
 pub mod audit;
@@ -25,6 +27,7 @@ use crate::disrupt::verdict::Kept;
 use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::pool::Reason;
 use crate::plan::ahead::{ahead, give};
+use crate::plan::apart::or_apart;
 use crate::plan::spare::keep_free;
 use crate::solve::replicas::{Short, replicas};
 use crate::solve::{NewClaim, Unplaced, solve};
@@ -74,7 +77,8 @@ impl Plan {
 /// Capacity for the numbers of static pools, then for the pods that wait, then for buffers.
 pub fn provision(snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
     let (mut launches, mut short) = replicas(snapshot, now);
-    let solution = solve(&ahead(snapshot, &launches), now);
+    let coming = ahead(snapshot, &launches);
+    let solution = or_apart(solve(&coming, now), &coming, now);
     let placed = give(solution.placed, &mut launches, snapshot);
     launches.extend(solution.claims);
     let room = keep_free(snapshot, &launches, &placed, now);

@@ -80,7 +80,7 @@ use crate::solve::fill::{Part, rows_in};
 use crate::solve::ground::{Ground, Opened, Packed};
 use crate::solve::host::Hosts;
 use crate::solve::miss::Miss;
-use crate::solve::problem::Problem;
+use crate::solve::problem::{Class, Problem};
 use crate::solve::rooms::Turn;
 use crate::solve::sequence::sequence;
 use crate::solve::supply::{Row, Shelf, floored};
@@ -320,9 +320,9 @@ fn place(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
     packer.place_rest(&mut turns, &mut bound, gone);
     let (packed, market) = (packer.packed, packer.market);
     let mut deal = Deal {
-        problem: &problem,
         rows: &market.rows,
         scheduling: &snapshot.cluster.scheduling,
+        queues: problem.classes.iter().map(queue).collect(),
         dealt: vec![0; problem.classes.len()],
     };
     let mut solution = deal.all(&packed, &rooms, &turns);
@@ -394,20 +394,28 @@ fn unsound(pod: &Pod, snapshot: &Snapshot<'_>) -> Option<(Code, String)> {
     Some((Code::Volumes, fault))
 }
 
-/// Deals the pods of each class out, in the order of their keys.
+/// The pods of a class in the order in which the scheduler will most likely look at them, so that
+/// it finds those bound that have to be bound before; else by key.
+fn queue<'a>(class: &Class<'a>) -> Vec<&'a Pod> {
+    let mut pods = class.pods.clone();
+    pods.sort_by_key(|pod| pod.version);
+    pods
+}
+
+/// Deals the pods of each class out.
 struct Deal<'d> {
-    problem: &'d Problem<'d>,
     rows: &'d [Row],
     scheduling: &'d Scheduling,
+    queues: Vec<Vec<&'d Pod>>,
     dealt: Vec<usize>,
 }
 
 impl<'d> Deal<'d> {
-    fn pods(&mut self, class: usize, count: u64) -> &'d [&'d Pod] {
-        let all = &self.problem.classes[class].pods[self.dealt[class]..];
+    fn pods(&mut self, class: usize, count: u64) -> Vec<&'d Pod> {
+        let all = &self.queues[class][self.dealt[class]..];
         let count = all.len().min(usize::try_from(count).unwrap_or(usize::MAX));
         self.dealt[class] += count;
-        &all[..count]
+        all[..count].to_vec()
     }
 
     /// Gives every turn its pods.
@@ -416,8 +424,8 @@ impl<'d> Deal<'d> {
         let mut order = Vec::new();
         for turn in turns {
             let pods = self.pods(turn.class, turn.pods);
-            sites[turn.site].extend(pods);
             order.extend(pods.iter().map(|pod| pod.key.clone()));
+            sites[turn.site].extend(pods);
         }
         let mut placed = Vec::new();
         for (room, pods) in rooms.iter().zip(&sites) {

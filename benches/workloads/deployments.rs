@@ -63,9 +63,9 @@ impl Deployment {
     }
 }
 
-/// The pods of thirty deployments of all sizes, each spread over zones. Of the first three no two
-/// pods share a host, the next three are spread over hosts.
-pub fn thirty() -> Vec<Pod> {
+/// Thirty deployments of all sizes, each spread over zones. Of the first three no two pods share a
+/// host, the next three are spread over hosts.
+pub fn of_all_sizes() -> Vec<Deployment> {
     let deployment = |at: usize| Deployment {
         name: format!("d{:02}", at + 1),
         replicas: if at < LARGER { 35 } else { 30 },
@@ -78,12 +78,16 @@ pub fn thirty() -> Vec<Pod> {
         },
         apart: if at < 3 { vec![HOSTNAME] } else { Vec::new() },
     };
-    let all: Vec<Deployment> = (0..CPU_MILLI.len()).map(deployment).collect();
-    all.iter().flat_map(Deployment::pods).collect()
+    (0..CPU_MILLI.len()).map(deployment).collect()
 }
 
-/// The pods of two deployments, small and large, both spread over hosts.
-pub fn two() -> Vec<Pod> {
+/// The pods of the thirty.
+pub fn thirty() -> Vec<Pod> {
+    of_all_sizes().iter().flat_map(Deployment::pods).collect()
+}
+
+/// Two deployments, small and large, both spread over hosts.
+pub fn small_and_large() -> [Deployment; 2] {
     let deployment = |name: &str, cpu_milli, memory| Deployment {
         name: name.to_owned(),
         replicas: 500,
@@ -92,9 +96,16 @@ pub fn two() -> Vec<Pod> {
         spread: vec![HOSTNAME],
         ..Deployment::default()
     };
-    let all = [
+    [
         deployment("small", 900, 3100 * MIB),
         deployment("large", 3500, 28 * GIB),
-    ];
-    all.iter().flat_map(Deployment::pods).collect()
+    ]
+}
+
+/// The pods of the two.
+pub fn two() -> Vec<Pod> {
+    small_and_large()
+        .iter()
+        .flat_map(Deployment::pods)
+        .collect()
 }

@@ -180,7 +180,17 @@ impl Engine {
         let until = now.checked_add(NOMINATED).unwrap_or(now);
         for (host, pods) in plan.placed {
             match host {
-                Host::Node(node) => self.state.nominate(node, until),
+                Host::Node(node) => {
+                    // A node that is still closed is as good as a claim: its pods are told of it.
+                    let mut claims = self.state.ledger.claims.values_mut();
+                    let closed = claims.find(|own| {
+                        own.node.as_ref() == Some(&node) && own.phase < Phase::Initialized
+                    });
+                    if let Some(claim) = closed {
+                        claim.pods.extend(pods);
+                    }
+                    self.state.nominate(node, until);
+                }
                 Host::Claim(id) => {
                     if let Some(claim) = self.state.ledger.claims.get_mut(&id) {
                         claim.pods.extend(pods);

@@ -1,8 +1,6 @@
 //! What becomes of an answer: it is matched to its command and taken into the state.
 //! It must not know what is done next; the pass that follows decides that.
 
-use std::collections::BTreeMap;
-
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
@@ -54,19 +52,8 @@ impl Engine {
                 };
                 self.probed(kind, alive, now);
             }
-            FlightKind::Hint(claim, pod) => {
-                let denied = matches!(
-                    answer,
-                    Answer::Failed {
-                        kind: FailureKind::Denied,
-                        ..
-                    }
-                );
-                self.hints_denied |= denied;
-                if let Some(work) = self.works.get_mut(&claim) {
-                    work.hints.insert(pod, false);
-                }
-            }
+            FlightKind::Hint(pod) => self.hinted(&pod, &answer, now),
+            FlightKind::Unhint(pod) => self.unhinted(&pod, &answer, now),
             FlightKind::Account => self.accounted(&answer, now),
             FlightKind::Rewatch | FlightKind::Orphan(_) | FlightKind::HoldDown => {}
         }
@@ -192,7 +179,7 @@ impl Engine {
         if let Some(work) = self.works.get_mut(id) {
             work.retry = Default::default();
             // What was needed for the step that is done is not kept for the life of a node.
-            (work.launch, work.hints) = (None, BTreeMap::new());
+            work.launch = None;
         }
     }
 

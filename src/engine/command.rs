@@ -76,14 +76,25 @@ pub enum Command {
         /// UID it must have.
         uid: String,
     },
-    /// Name the node a waiting pod is planned for, if it still has this UID: the scheduler looks
-    /// there first, and keeps the room for it. Source: Kubernetes, KEP-1923 and KEP-5278.
+    /// Name the node a waiting pod is planned for, if it still has this UID and no other is named:
+    /// the scheduler looks there first, and keeps the room for it. Source: Kubernetes, KEP-1923 and
+    /// KEP-5278.
     Hint {
         /// The pod.
         pod: PodKey,
         /// UID it must have.
         uid: String,
         /// The node.
+        node: NodeName,
+    },
+    /// Take back what a waiting pod was told, if it still has this UID and nobody has told it
+    /// anything else.
+    Unhint {
+        /// The pod.
+        pod: PodKey,
+        /// UID it must have.
+        uid: String,
+        /// The node it was told of.
         node: NodeName,
     },
     /// List the pods bound to a node, straight from the API server, past every cache.
@@ -153,6 +164,7 @@ impl Command {
             Self::DeleteNode { .. } => "delete_node",
             Self::Evict { .. } => "evict",
             Self::Hint { .. } => "hint",
+            Self::Unhint { .. } => "unhint",
             Self::ListPodsOn { .. } => "list_pods_on",
             Self::Probe { .. } => "probe",
             Self::Rewatch { .. } => "rewatch",

@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::engine::command::{Command, NodePatch};
 use crate::engine::work::{FlightKind, Step};
 use crate::model::claim::Phase;
-use crate::model::id::{ClaimId, NodeName, PodKey};
+use crate::model::id::{ClaimId, NodeName};
 use crate::model::labels::{
     CAPACITY_TYPE, CLAIM, DO_NOT_SYNC_TAINTS, INITIALIZED, INITIALIZED_AT, NODE_CLASS_HASH,
     POOL_HASH, REGISTERED, TAINT_UNREGISTERED,
@@ -32,12 +32,6 @@ const PODS_LEFT_AGAIN: SignedDuration = SignedDuration::from_secs(10);
 /// if that listing does not come.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(60);
 
-/// A registered node is kept closed for its pods' sake for at most this long.
-const CLOSED_MAX: SignedDuration = SignedDuration::from_secs(30);
-
-/// Telling pods of their node may take this long; then the node opens all the same.
-const HINTS_MAX: SignedDuration = SignedDuration::from_secs(10);
-
 impl Engine {
     pub(super) fn register(&mut self, id: &ClaimId, now: Timestamp) {
         let Some(claim) = self.state.ledger.claims.get(id) else {
@@ -50,12 +44,13 @@ impl Engine {
         }
         let deadline = self.overdue(claim, self.pool_of(claim).registration_timeout);
         if deadline > now {
-            let patch = node
-                .filter(|node| !self.is_stale(id, node))
-                .map(|node| self.registration(claim, node, now));
+            let fresh = node.filter(|node| !self.is_stale(id, node));
+            let ready = fresh.is_some_and(|node| node.ready);
+            // What is ready at once is registered and opened at once.
+            let closed = self.wants_hints(claim) && (!ready || !self.may_open(id, now));
             self.wake_at(deadline, "a registration is overdue");
-            if let Some(patch) = patch {
-                self.step(id, Step::Register, Command::PatchNode(patch), now);
+            if !(ready && closed) {
+                self.send_registration(id, closed, now);
             }
             return;
         }
@@ -90,9 +85,19 @@ impl Engine {
         false
     }
 
+    fn send_registration(&mut self, id: &ClaimId, closed: bool, now: Timestamp) {
+        let claim = self.state.ledger.claims.get(id);
+        let known = claim.and_then(|own| Some((own, self.node_of(own)?)));
+        let Some((claim, node)) = known.filter(|(_, node)| !self.is_stale(id, node)) else {
+            return;
+        };
+        let patch = self.registration(claim, node, closed, now);
+        self.step(id, Step::Register, Command::PatchNode(patch), now);
+    }
+
     /// One patch makes a node ours: labels, annotations and taints. The unregistered taint goes,
-    /// unless pods are to be told of the node first.
-    fn registration(&self, claim: &Claim, node: &Node, now: Timestamp) -> NodePatch {
+    /// unless the node stays closed for now.
+    fn registration(&self, claim: &Claim, node: &Node, closed: bool, now: Timestamp) -> NodePatch {
         let pool = self.pool_of(claim);
         let mut labels = node_labels(claim, &pool);
         labels.insert(REGISTERED.to_owned(), "true".to_owned());
@@ -108,7 +113,6 @@ impl Engine {
         ] {
             annotations.insert(key.to_owned(), value);
         }
-        let closed = self.wants_hints(claim);
         let mut taints: Vec<Taint> = node
             .taints
             .iter()
@@ -163,7 +167,11 @@ impl Engine {
         }
         if node.has_unregistered_taint() {
             self.wake_at(deadline, "an initialization is overdue");
-            self.open(id, now);
+            if self.may_open(id, now)
+                && let Some(patch) = self.opening(id, now)
+            {
+                self.step(id, Step::Open, Command::PatchNode(patch), now);
+            }
             return;
         }
         let patch = NodePatch {
@@ -177,53 +185,6 @@ impl Engine {
         self.wake_at(deadline, "an initialization is overdue");
         if started {
             self.step(id, Step::Initialize, Command::PatchNode(patch), now);
-        }
-    }
-
-    /// Whether the node is to be kept closed until its pods have been told of it.
-    fn wants_hints(&self, claim: &Claim) -> bool {
-        self.hints() && self.manages() && self.state.pods_of(claim).next().is_some()
-    }
-
-    /// Opens a registered node to pods: its own are told of it first, so that the scheduler keeps
-    /// their room. A hint for a node that is not ready would be dropped at once.
-    fn open(&mut self, id: &ClaimId, now: Timestamp) {
-        let claim = self.state.ledger.claims.get(id);
-        let Some((claim, node)) = claim.and_then(|own| Some((own, self.node_of(own)?))) else {
-            return;
-        };
-        // What a node needs to get ready may have to run on it, and not tolerate the taint.
-        let latest = claim.since.checked_add(CLOSED_MAX).unwrap_or(now);
-        let wanted = self.wants_hints(claim);
-        if !node.ready && wanted && now < latest {
-            self.wake_at(latest, "a node is to be opened");
-            return;
-        }
-        let name = node.name.clone();
-        let told = self.works.get(id).map(|work| &work.hints);
-        let news = |pod: &&Pod| told.is_none_or(|told| !told.contains_key(&pod.key));
-        let tells = node.ready && wanted;
-        let pods = self.state.pods_of(claim).filter(|_| tells).filter(news);
-        let pods: Vec<(PodKey, String)> = pods
-            .filter(|pod| pod.nominated_node.is_none())
-            .map(|pod| (pod.key.clone(), pod.uid.clone()))
-            .collect();
-        for (pod, uid) in pods {
-            let flight = FlightKind::Hint(id.clone(), pod.clone());
-            let work = self.works.entry(id.clone()).or_default();
-            work.hints.insert(pod.clone(), true);
-            work.hinting.get_or_insert(now);
-            let node = name.clone();
-            self.issue(Command::Hint { pod, uid, node }, flight, now);
-        }
-        let work = self.works.entry(id.clone()).or_default();
-        let latest = work.hinting.and_then(|at| at.checked_add(HINTS_MAX).ok());
-        if let Some(at) = latest.filter(|at| now < *at && work.hints.values().any(|out| *out)) {
-            self.wake_at(at, "pods are told of their node");
-            return;
-        }
-        if let Some(patch) = self.opening(id, now) {
-            self.step(id, Step::Open, Command::PatchNode(patch), now);
         }
     }
 

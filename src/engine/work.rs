@@ -27,8 +27,10 @@ pub(super) enum FlightKind {
     Probe(Kind),
     /// Asking for a listing of a kind.
     Rewatch,
-    /// Naming a claim's node to one of its pods.
-    Hint(ClaimId, PodKey),
+    /// Naming a node to a pod.
+    Hint(PodKey),
+    /// Taking back what a pod was told.
+    Unhint(PodKey),
     /// Removing a Node without a claim.
     Orphan(NodeName),
     /// Telling the fleet what claims take.
@@ -82,9 +84,7 @@ pub(super) struct Work {
     pub(super) patched: Option<String>,
     /// UID of the Node whose removal was asked for.
     pub(super) removed: Option<String>,
-    /// Pods that its node was named to, and whether the answer is out.
-    pub(super) hints: BTreeMap<PodKey, bool>,
-    /// When the first of them was sent.
+    /// When the first of its pods was told of its node.
     pub(super) hinting: Option<Timestamp>,
     /// The drain, if it leaves.
     pub(super) drain: Drain,
@@ -92,6 +92,34 @@ pub(super) struct Work {
     pub(super) node_missed: Option<Timestamp>,
     /// When nodes were listed once more for want of its Node, and how many listings there had been.
     pub(super) overdue: Option<(Timestamp, u64)>,
+}
+
+/// What a pod was told: the node that it is planned for.
+#[derive(Clone, Debug)]
+pub(super) struct Hint {
+    /// The node.
+    pub(super) node: NodeName,
+    /// UID of the pod.
+    pub(super) uid: String,
+    /// Whether the answer is out.
+    pub(super) out: bool,
+    /// When it was sent or answered.
+    pub(super) at: Timestamp,
+    /// Whether the watch has shown it. If it does no more, someone has taken it back.
+    pub(super) shown: bool,
+    /// How often the pod was told.
+    pub(super) tells: u32,
+}
+
+/// The nodes of one plan that are still closed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Group {
+    /// When the first of them was ready.
+    pub(super) since: Option<Timestamp>,
+    /// Whether one is on its way.
+    pub(super) coming: bool,
+    /// Whether pods of one are being told.
+    pub(super) telling: bool,
 }
 
 /// The steps of a claim that need an answer.

@@ -47,6 +47,9 @@ pub struct Pod {
     pub key: PodKey,
     /// UID: a recreated pod of the same name is another pod.
     pub uid: String,
+    /// Its version as a number, 0 where it is none. The scheduler writes on each pod for which it
+    /// finds no place, and will look at those first that it wrote on first.
+    pub version: u64,
     /// When it was created.
     pub created: Option<Timestamp>,
     /// When it started to run on its node.

@@ -20,6 +20,9 @@ use crate::shell::telemetry::metrics::Counted;
 #[error("listen on {0} for /metrics, /livez and /readyz; set telemetry.listen to a free address")]
 pub(crate) struct AdminError(String, #[source] io::Error);
 
+/// What is told of a cluster where we lack a right that is not vital.
+const NO_HINTS: &str = "pods are not told of their nodes: to patch pods/status is forbidden";
+
 /// The clusters that are driven, and how each is doing.
 pub(crate) type Clusters = Vec<driver::Shown>;
 
@@ -72,6 +75,9 @@ async fn readyz(State(shown): State<Shown>, RawQuery(query): RawQuery) -> impl I
         all &= fine;
         if verbose {
             text.push_str(&format!("cluster {}: {state}\n", cluster.name));
+            if cluster.status().is_some_and(|status| status.lacks_hints) {
+                text.push_str(&format!("cluster {}: {NO_HINTS}\n", cluster.name));
+            }
         }
     }
     text.push_str(if all { "ok\n" } else { "not ready\n" });

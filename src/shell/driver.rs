@@ -59,6 +59,8 @@ pub(crate) struct Status {
     pub(crate) ready: bool,
     /// Whether it has not been ready for so long that nobody should wait for it.
     pub(crate) degraded: bool,
+    /// Whether pods were to be told of their nodes and we have no right to.
+    pub(crate) lacks_hints: bool,
 }
 
 /// What is shown of a cluster that is being driven.
@@ -205,6 +207,7 @@ impl Hands {
             | Command::DeleteNode { .. }
             | Command::Evict { .. }
             | Command::Hint { .. }
+            | Command::Unhint { .. }
             | Command::ListPodsOn { .. }
             | Command::Probe { .. }
             | Command::Ask(_)
@@ -349,7 +352,11 @@ impl Course {
         let degraded = self
             .unready_since
             .is_some_and(|at| now.duration_since(at) > PATIENCE);
-        let status = Status { ready, degraded };
+        let status = Status {
+            ready,
+            degraded,
+            lacks_hints: self.engine.lacks_hints(),
+        };
         let changed = self
             .status
             .send_if_modified(|own| std::mem::replace(own, status) != status);

@@ -187,7 +187,9 @@ impl Checker {
             Command::PatchNode(patch) => self.patching(patch, scene, now),
             Command::DeleteNode { node, uid } => self.deleting(node, uid, scene, now),
             Command::Evict { pod, uid } => self.evicting(pod, uid, scene, now),
-            Command::Hint { node, .. } => self.hinting(node, scene, now),
+            Command::Hint { node, .. } | Command::Unhint { node, .. } => {
+                self.hinting(node, scene, now);
+            }
             Command::Launch(_)
             | Command::ListInstances
             | Command::ListPodsOn { .. }

@@ -34,9 +34,10 @@ impl State {
     ) -> Vec<&'a Pod> {
         let held: BTreeSet<&PodKey> = expected.values().flatten().map(|pod| &pod.key).collect();
         let waiting = self.objects.waiting();
-        let waiting = waiting.filter(|pod| self.is_placed_by_us(pod) && !self.preempts(pod));
+        let waiting = waiting.filter(|pod| self.is_placed_by_us(pod));
         let mut all: Vec<&Pod> = waiting.chain(movers.iter().copied()).collect();
         all.retain(|pod| !held.contains(&pod.key));
+        all.retain(|pod| !self.preempts(pod));
         all.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         all
     }
@@ -56,9 +57,15 @@ impl State {
     }
 
     /// Whether the scheduler is making room for a pod: others leave the node nominated for it.
-    /// Any other nomination is but a word, and may be out of date.
+    /// Any other nomination is but a word, and may be out of date; so is one that says what was
+    /// planned.
     pub(super) fn preempts(&self, pod: &Pod) -> bool {
-        let node = pod.nominated_node.as_ref();
+        let node = pod.nominated_node.as_ref().filter(|_| pod.is_waiting());
+        let node = node.filter(|name| {
+            let node = self.objects.nodes.get(*name);
+            let claim = node.and_then(|node| self.claim_of(node));
+            claim.is_none_or(|claim| !claim.pods.contains(&pod.key))
+        });
         let mut there = node
             .into_iter()
             .flat_map(|name| self.objects.pods_on(name.as_str()));
@@ -75,11 +82,19 @@ impl State {
     }
 
     /// Pending pods that claims were planned for and may still get, by host.
+    pub(super) fn expected(&self, now: Timestamp) -> BTreeMap<Host, Vec<&Pod>> {
+        let expected = self.expected_by_claim(now).into_iter();
+        expected
+            .map(|(claim, pods)| (host_of(claim), pods))
+            .collect()
+    }
+
+    /// The same by claim.
     ///
     /// Schedulers spread pods as they like. A pod whose place another one took is expected no
     /// more: it waits again, and need not wait until its node's turn is over.
-    pub(super) fn expected(&self, now: Timestamp) -> BTreeMap<Host, Vec<&Pod>> {
-        let mut expected: BTreeMap<Host, Vec<&Pod>> = BTreeMap::new();
+    pub fn expected_by_claim(&self, now: Timestamp) -> Vec<(&Claim, Vec<&Pod>)> {
+        let mut expected = Vec::new();
         let daemons = self.daemons();
         let claims = self.ledger.claims.values();
         for claim in claims.filter(|claim| self.expects_pods(claim, now)) {
@@ -101,7 +116,7 @@ impl State {
                     fits
                 });
             }
-            expected.insert(host_of(claim), pods);
+            expected.push((claim, pods));
         }
         expected
     }

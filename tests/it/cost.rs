@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 
 use jiff::Timestamp;
 use outrigger::catalog::Catalog;
+use outrigger::model::cluster::PlacementHints;
 use outrigger::model::id::{NodeName, ObjectKey};
 use outrigger::model::instance::InstanceType;
 use outrigger::model::labels::INSTANCE_TYPE;
@@ -13,11 +14,12 @@ use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::Requirement;
+use outrigger::plan::provision;
 use outrigger::solve::{NewClaim, Solution, solve};
 use outrigger::state::snapshot::Room;
 use outrigger_bench::catalogs::{self, GIB, MIB};
 use outrigger_bench::greedy::greedy;
-use outrigger_bench::workloads::{self, Workload, diverse, pods};
+use outrigger_bench::workloads::{self, Workload, deployments, diverse, pods};
 use proptest::prelude::{Strategy, any};
 use proptest::sample::{Index, select};
 use proptest::{collection, prop_assert, proptest};
@@ -263,4 +265,32 @@ proptest! {
         prop_assert!(solution.unplaced.len() == greedy.unplaced);
         prop_assert!(own <= ABOUT * most, "{own}, and the greedy has {most}");
     }
+}
+
+/// What a plan costs in $/h, and the most pods of one Deployment on one of its nodes.
+fn crowd(hints: PlacementHints) -> (f64, usize) {
+    let mut workload = workloads::kwok(deployments::thirty());
+    workload.cluster.placement_hints = hints;
+    let plan = provision(&workload.snapshot(), Timestamp::UNIX_EPOCH);
+    assert_eq!(plan.unplaced.len(), 0);
+    let app = |pod: &ObjectKey| pod.name.split('-').next().map(str::to_owned);
+    let of = |claim: &NewClaim| {
+        let apps: Vec<_> = claim.pods.iter().map(app).collect();
+        let same = |one| apps.iter().filter(|other| *other == one).count();
+        apps.iter().map(same).max().unwrap_or(0)
+    };
+    let cost = plan
+        .launches
+        .iter()
+        .map(|own| own.offerings[0].1.usd_per_h());
+    let most = plan.launches.iter().map(of).max();
+    (cost.sum(), most.unwrap_or(0))
+}
+
+#[test]
+fn pods_that_are_spread_share_no_node_where_that_costs_little() {
+    let (tight, crowded) = crowd(PlacementHints::Off);
+    let (cost, most) = crowd(PlacementHints::On);
+    assert!(crowded > 1 && most == 1, "{crowded} and {most} on one node");
+    assert!(cost <= 1.05 * tight, "{cost} and {tight} $/h");
 }

@@ -11,15 +11,17 @@ use outrigger::engine::command::{Answer, Command, FailureKind, Issued, Launch, R
 use outrigger::engine::command::{NodePatch, RefusalKind};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
-use outrigger::model::affinity::Spread;
+use outrigger::model::affinity::{PodTerm, Spread};
 use outrigger::model::cluster::{Cluster, Mode, PlacementHints};
 use outrigger::model::fleet::FleetView;
 use outrigger::model::id::{NodeName, ObjectKey};
 use outrigger::model::instance::{Instance, InstanceState, Offering};
+use outrigger::model::labels::{ARCH, HOSTNAME, Labels};
 use outrigger::model::node::Node;
 use outrigger::model::object::{Kind, Object};
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::{Allowance, Limits, Pool};
+use outrigger::model::selector::Selector;
 
 mod numbers;
 mod room;
@@ -205,12 +207,21 @@ impl Stage {
             }
             Command::Probe { .. } => Answer::Probed { alive: 0 },
             Command::Ask(_) => Answer::Granted,
+            Command::Hint { pod, node, .. } => self.nominate(pod, Some(node.clone())),
+            Command::Unhint { pod, .. } => self.nominate(pod, None),
             Command::Evict { .. }
-            | Command::Hint { .. }
             | Command::Rewatch { .. }
             | Command::Account { .. }
             | Command::HoldDown { .. } => Answer::Done,
         }
+    }
+
+    fn nominate(&mut self, pod: &ObjectKey, node: Option<NodeName>) -> Answer {
+        let known = self.engine.state().objects.pods.get(pod);
+        let mut pod = known.expect("a known pod").clone();
+        pod.nominated_node = node;
+        self.apply(Object::Pod(Box::new(pod)));
+        Answer::Done
     }
 
     fn patch(&mut self, patch: &NodePatch) {
@@ -311,14 +322,14 @@ fn a_pending_pod_becomes_a_node_that_leaves_when_it_is_empty() {
     );
     stage.apply(bound(pod.clone(), "node-0"));
     stage.run(120, &[]);
-    let steps = ["launch", "patch_node", "hint", "patch_node"];
+    let steps = ["launch", "hint", "patch_node"];
     assert_eq!(stage.seen, steps, "a node in use stays");
     stage.event(Event::Deleted(Kind::Pod, pod.key));
     stage.run(20, &[]);
     assert_eq!(stage.count("terminate"), 0, "not before consolidate_after");
     stage.run(60, &[]);
     let steps = ["patch_node", "list_pods_on", "terminate", "delete_node"];
-    assert_eq!(stage.seen[4..], steps.map(str::to_owned));
+    assert_eq!(stage.seen[3..], steps.map(str::to_owned));
     assert!(stage.engine.state().ledger.claims.is_empty());
 }
 
@@ -361,21 +372,156 @@ fn hints_that_nobody_has_taken_are_taken_back_when_they_are_switched_off() {
         stage.run(10, &[]);
         let node = stage.node(0);
         stage.apply(Object::Node(Box::new(node)));
-        while !stage.seen_node().is_registered() || !stage.engine.is_busy() {
-            stage.answer_all(&[], &mut Vec::new());
-            let (next, _) = stage.engine.poll_timeout().expect("a pass is due");
-            stage.wake(next);
-        }
+        let (next, _) = stage.engine.poll_timeout().expect("a pass is due");
+        stage.wake(next);
         stage.configure(Mode::Manage, hints);
         let next = stage.engine.next_command();
         assert_eq!(next.map(|own| own.command.name()), first);
         if hints == PlacementHints::Off {
             stage.run(1, &[]);
-            assert_eq!(stage.seen, ["launch", "patch_node", "patch_node"]);
+            assert_eq!(stage.seen, ["launch", "patch_node"]);
             let node = stage.seen_node();
             assert!(node.is_initialized() && node.taints.is_empty(), "{node:?}");
         }
     }
+}
+
+/// Pods like `waiting_pod`, of which no two share a node.
+fn loners<const N: usize>(names: [&str; N]) -> Vec<Pod> {
+    let labels = Labels::from([("app".to_owned(), "loner".to_owned())]);
+    let term = PodTerm {
+        selector: Some(Selector::of_labels(&labels)),
+        namespaces: ["default".to_owned()].into(),
+        namespace_selector: None,
+        topology_key: HOSTNAME.to_owned(),
+    };
+    let of = |name| Pod {
+        labels: labels.clone(),
+        anti_affinity: vec![term.clone()],
+        ..waiting_pod(name)
+    };
+    names.map(of).into()
+}
+
+#[test]
+fn nodes_of_one_plan_open_together_when_they_come_close_together() {
+    // When the second comes after the first, and whether the first has waited for it.
+    for (seconds, waited) in [(0, true), (3, true), (8, false)] {
+        let mut stage = Stage::new(Mode::Manage);
+        stage.sync(vec![], loners(["a", "b"]));
+        stage.run(10, &[]);
+        assert_eq!(stage.launches.len(), 2);
+        stage.apply(Object::Node(Box::new(stage.node(0))));
+        stage.run(seconds, &[]);
+        let open = |stage: &Stage| {
+            let nodes = stage.engine.state().objects.nodes.values();
+            nodes.filter(|node| !node.has_unregistered_taint()).count()
+        };
+        assert_eq!(open(&stage), usize::from(!waited), "after {seconds} s");
+        stage.apply(Object::Node(Box::new(stage.node(1))));
+        stage.run(1, &[]);
+        assert_eq!(open(&stage), 2, "after {seconds} s");
+        assert_eq!(stage.count("hint"), 2, "each pod is told once");
+    }
+}
+
+/// A stage with one node, open, whose only pod was told of it.
+fn told() -> (Stage, Pod) {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.run(10, &[]);
+    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.run(2, &[]);
+    assert!(!stage.seen_node().has_unregistered_taint());
+    let key = ObjectKey::new("default", "a");
+    let pod = stage.engine.state().objects.pods[&key].clone();
+    assert_eq!(pod.nominated_node, Some("node-0".into()));
+    (stage, pod)
+}
+
+#[test]
+fn a_pod_is_told_again_unless_another_names_a_node_for_it() {
+    for (nominated, hints) in [(None, 2), (Some("other"), 1)] {
+        let (mut stage, pod) = told();
+        stage.apply(Object::Pod(Box::new(Pod {
+            nominated_node: nominated.map(NodeName::from),
+            ..pod.clone()
+        })));
+        stage.run(3, &[]);
+        assert_eq!(stage.count("hint"), hints, "{nominated:?}");
+        stage.run(60, &[]);
+        let own = &stage.engine.state().objects.pods[&pod.key];
+        assert_eq!(own.nominated_node, nominated.map(NodeName::from));
+        let taken_back = usize::from(nominated.is_none());
+        assert_eq!(stage.count("unhint"), taken_back, "its turn is over");
+    }
+}
+
+#[test]
+fn without_the_right_to_tell_pods_nodes_open_all_the_same() {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.sync(vec![], loners(["a", "b"]));
+    stage.run(10, &[]);
+    stage.apply(Object::Node(Box::new(stage.node(0))));
+    let held = stage.run(1, &["hint"]);
+    let denied = Answer::Failed {
+        kind: FailureKind::Denied,
+        text: "forbidden".into(),
+    };
+    assert!(!stage.engine.lacks_hints());
+    stage.event(Event::Answered(held[0].id, denied));
+    stage.run(1, &[]);
+    assert!(stage.engine.lacks_hints());
+    assert!(!stage.seen_node().has_unregistered_taint());
+    stage.apply(Object::Node(Box::new(stage.node(1))));
+    stage.run(60, &[]);
+    assert_eq!(stage.count("hint"), 1, "it is not tried again");
+}
+
+#[test]
+fn pods_that_are_spread_are_told_of_one_node_one_by_one() {
+    let labels = Labels::from([("app".to_owned(), "spread".to_owned())]);
+    let spread = Spread {
+        selector: Some(Selector::of_labels(&labels)),
+        topology_key: ARCH.to_owned(),
+        max_skew: 1,
+        min_domains: 1,
+        honors_affinity: true,
+        honors_taints: false,
+        is_hard: true,
+    };
+    let arch = Labels::from([(ARCH.to_owned(), "amd64".to_owned())]);
+    let of = |name| {
+        let mut pod = waiting_pod(name);
+        pod.requests.cpu_milli = 100;
+        pod.requests.memory = 1 << 27;
+        pod.labels.clone_from(&labels);
+        pod.spread.push(spread.clone());
+        pod.node_selector.clone_from(&arch);
+        pod
+    };
+    let pods = ["a", "b", "c", "d", "e", "f", "g", "h"].map(of);
+    let mut stage = Stage::new(Mode::Manage);
+    stage.sync(vec![], pods.to_vec());
+    stage.run(10, &[]);
+    for at in 0..stage.launches.len() {
+        stage.apply(Object::Node(Box::new(stage.node(at))));
+    }
+    stage.run(2, &[]);
+    let nodes = stage.launches.len();
+    assert!(nodes < pods.len());
+    assert_eq!(stage.count("hint"), nodes);
+    let known = stage.engine.state().objects.pods.values();
+    let told: Vec<Pod> = known
+        .filter(|pod| pod.nominated_node.is_some())
+        .cloned()
+        .collect();
+    for pod in told {
+        let node = pod.nominated_node.clone().expect("it was told");
+        stage.apply(bound(pod, node.as_str()));
+    }
+    stage.run(1, &[]);
+    assert_eq!(stage.count("hint"), pods.len().min(2 * nodes));
 }
 
 #[test]

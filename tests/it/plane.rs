@@ -9,6 +9,8 @@ mod cases;
 
 mod oracle;
 
+mod scale_out;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

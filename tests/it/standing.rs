@@ -179,9 +179,9 @@ fn what_cannot_be_had_is_shown_with_its_reason() {
         "pool plain: no instance type satisfies the pool's own requirements [requirements]",
         "! nodes of pool unsold: 1 missing",
         "pool unsold: 1 types fit (m6i.large, …), but none is offered with \
-         topology.kubernetes.io/zone in [moon], karpenter.sh/capacity-type in [on-demand]; there is \
-         us-east-1a spot, us-east-1a on-demand, us-east-1b spot, us-east-1b on-demand, us-east-1c \
-         spot, us-east-1c on-demand, us-east-1d spot, us-east-1d on-demand [offering]",
+         topology.kubernetes.io/zone in [moon], karpenter.sh/capacity-type in [on-demand]; \
+         there is us-east-1a spot, us-east-1a on-demand, us-east-1b spot, us-east-1b on-demand, \
+         us-east-1c spot, us-east-1c on-demand, us-east-1d spot, us-east-1d on-demand [offering]",
         "! nodes of pool varied: 1 missing",
         "pool varied: node.kubernetes.io/instance-type wants 3 values in the types that would \
          do; they have 2 [min_values]",

@@ -39,7 +39,12 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Answer
             Command::PatchNode(patch) => patch_node(client, patch).await,
             Command::DeleteNode { node, uid } => delete_node(client, &node, uid).await,
             Command::Evict { pod, uid } => return evict(client, &pod, uid).await,
-            Command::Hint { pod, uid, node } => hint(client, &pod, &uid, &node).await,
+            Command::Hint { pod, uid, node } => {
+                return nominate(client, &pod, &uid, (None, Some(&node))).await;
+            }
+            Command::Unhint { pod, uid, node } => {
+                return nominate(client, &pod, &uid, (Some(&node), None)).await;
+            }
             Command::ListPodsOn { node } => return pods_on(client, &node).await,
             Command::Probe { kind, objects } => probe(connection, kind, &objects).await,
             Command::Launch(_)
@@ -161,25 +166,43 @@ async fn delete_node(client: &Client, node: &NodeName, uid: String) -> Result<An
     Ok(Answer::Done)
 }
 
-/// Names a node to a waiting pod. The UID makes sure that it is the same pod.
-async fn hint(
+/// Has a waiting pod say which node is meant for it, in place of what it says now. The patch is
+/// refused where it is another pod or says something else by then.
+async fn nominate(
     client: &Client,
     pod: &PodKey,
     uid: &str,
-    node: &NodeName,
-) -> Result<Answer, kube::Error> {
+    (from, to): (Option<&NodeName>, Option<&NodeName>),
+) -> Answer {
     let api = Api::<Seen<json_object::Pod>>::namespaced(client.clone(), &pod.namespace);
     let params = PatchParams {
         field_manager: Some(FIELD_MANAGER.into()),
         ..PatchParams::default()
     };
-    let body = json!({
-        "metadata": { "uid": uid },
-        "status": { "nominatedNodeName": node.as_str() },
-    });
-    api.patch_status(&pod.name, &params, &Patch::Merge(body))
-        .await?;
-    Ok(Answer::Done)
+    let path = "/status/nominatedNodeName";
+    let change = match to {
+        Some(node) => json!({ "op": "add", "path": path, "value": node.as_str() }),
+        None => json!({ "op": "remove", "path": path }),
+    };
+    // To a test, what is missing is null.
+    let body = serde_json::from_value(json!([
+        { "op": "test", "path": "/metadata/uid", "value": uid },
+        { "op": "test", "path": path, "value": from.map(NodeName::as_str) },
+        change,
+    ]));
+    let Ok(body) = body else {
+        return failed(FailureKind::Invalid, "no patch");
+    };
+    match api
+        .patch_status(&pod.name, &params, &Patch::<()>::Json(body))
+        .await
+    {
+        Ok(_) => Answer::Done,
+        Err(kube::Error::Api(status)) if status.code == 422 => {
+            failed(FailureKind::Conflict, &status.message)
+        }
+        Err(error) => sorted(&error),
+    }
 }
 
 async fn evict(client: &Client, pod: &PodKey, uid: String) -> Answer {

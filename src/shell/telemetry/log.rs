@@ -111,12 +111,15 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             pods,
         } => {
             let usd_per_h = price.usd_per_h();
-            let (count, pods) = (pods.len(), some(pods));
+            let (count, named) = (pods.len(), some(pods));
             tracing::info!(
                 %cluster, %pool, %claim, mode, instance_type = %offering.instance_type,
                 zone = %offering.zone, capacity_type = offering.capacity_type.as_str(),
-                usd_per_h, offerings, pod_count = count, pods, "claim planned"
+                usd_per_h, offerings, pod_count = count, pods = named, "claim planned"
             );
+            for pod in pods {
+                tracing::debug!(%cluster, %claim, %pod, "pod planned");
+            }
         }
         Report::ClaimLaunched {
             claim,

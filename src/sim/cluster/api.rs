@@ -19,7 +19,8 @@ impl SimCluster {
             Command::PatchNode(patch) => self.patch_node(patch, now),
             Command::DeleteNode { node, uid } => self.delete_node(node, uid, now),
             Command::Evict { pod, uid } => self.evict(pod, uid, now),
-            Command::Hint { pod, uid, node } => self.hint(pod, uid, node, now),
+            Command::Hint { pod, uid, node } => self.nominate(pod, uid, (None, Some(node)), now),
+            Command::Unhint { pod, uid, node } => self.nominate(pod, uid, (Some(node), None), now),
             Command::ListPodsOn { node } => {
                 Answer::Pods(self.store().pods_on(node.as_str()).cloned().collect())
             }
@@ -69,15 +70,27 @@ impl SimCluster {
         Answer::Done
     }
 
-    fn hint(&mut self, key: &PodKey, uid: &str, node: &NodeName, now: Timestamp) -> Answer {
-        if !self.store.change_pod(key, uid, now, |pod| {
-            if pod.node.is_none() {
-                pod.nominated_node = Some(node.clone());
-            }
-        }) {
-            return conflict("there is no such pod any more");
+    fn nominate(
+        &mut self,
+        key: &PodKey,
+        uid: &str,
+        (from, to): (Option<&NodeName>, Option<&NodeName>),
+        now: Timestamp,
+    ) -> Answer {
+        let known = self.store.pods().get(key);
+        if known.is_some_and(|pod| pod.uid == uid && pod.nominated_node.as_ref() != from) {
+            return conflict("the test operation failed");
         }
-        Answer::Done
+        let known = self.store.change_pod(key, uid, now, |pod| {
+            if pod.node.is_none() {
+                pod.nominated_node = to.cloned();
+            }
+        });
+        if known {
+            Answer::Done
+        } else {
+            conflict("there is no such pod any more")
+        }
     }
 
     fn delete_node(&mut self, name: &NodeName, uid: &str, now: Timestamp) -> Answer {

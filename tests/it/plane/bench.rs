@@ -12,10 +12,15 @@ use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use outrigger_bench::catalogs::{linear_price, linear_types};
+use outrigger_bench::workloads::deployments::Deployment as Sizes;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::Plane;
+
+/// What the daemon's log tells: the defaults, and for which claim each pod was planned.
+const LOG: &str =
+    "warn,kube_client=off,kube_runtime=off,outrigger=info,outrigger::shell::telemetry::log=debug";
 
 /// On-demand price of a linear type by its name.
 pub(crate) fn price_of(name: &str) -> f64 {
@@ -43,6 +48,15 @@ impl Setup {
     /// One pool of on-demand amd64 nodes for these clusters: name, kubeconfig, and the address of
     /// a simulated cloud.
     pub(crate) fn new(clusters: &[(&str, &Path)], cloud: Option<u16>) -> Self {
+        Self::with_hints(clusters, cloud, true)
+    }
+
+    /// The same, with or without pods being told of their nodes.
+    pub(crate) fn with_hints(
+        clusters: &[(&str, &Path)],
+        cloud: Option<u16>,
+        placement_hints: bool,
+    ) -> Self {
         let dir = TempDir::new().expect("a temporary directory");
         let types = dir.path().join("types.json");
         fs::write(&types, linear_types().to_string()).expect("the types are written");
@@ -62,11 +76,12 @@ impl Setup {
             };
             text += &format!(
                 concat!(
-                    "cluster \"{}\" {{\n  mode = \"manage\"\n",
+                    "cluster \"{}\" {{\n  mode = \"manage\"\n  placement_hints = {}\n",
                     "  kubeconfig {{ path = \"{}\" }}\n",
                     "  simulated {{\n    catalog = \"{}\"\n    boot = \"0s\"\n{}  }}\n{}}}\n",
                 ),
                 name,
+                placement_hints,
                 kubeconfig.display(),
                 types.display(),
                 address,
@@ -118,11 +133,14 @@ impl Setup {
 
     /// The rounds of planning, from the daemon's log.
     pub(crate) fn rounds(&self) -> String {
+        self.told("INFO planned cluster=").join("\n")
+    }
+
+    /// Lines of the daemon's log with this in them.
+    pub(crate) fn told(&self, what: &str) -> Vec<String> {
         let text = fs::read_to_string(self.log("daemon")).unwrap_or_default();
-        let rounds = text
-            .lines()
-            .filter(|line| line.contains("INFO planned cluster="));
-        rounds.collect::<Vec<_>>().join("\n")
+        let lines = text.lines().filter(|line| line.contains(what));
+        lines.map(str::to_owned).collect()
     }
 
     /// The end of the daemons' log.
@@ -154,6 +172,7 @@ impl Process {
         let errors = log.try_clone().expect("a second handle");
         let child = Command::new(env!("CARGO_BIN_EXE_outrigger"))
             .args(arguments)
+            .env("RUST_LOG", LOG)
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(errors)
@@ -216,24 +235,57 @@ pub(crate) async fn client(kubeconfig: &Path) -> Client {
 
 /// A Deployment of pods with these requests.
 pub(crate) async fn deploy(client: &Client, name: &str, replicas: usize, cpu: &str, memory: &str) {
-    let deployment = json!({
+    create(client, name, replicas, (cpu, memory), json!({})).await;
+}
+
+/// A Deployment of these sizes, spread as they say, with so many pods.
+pub(crate) async fn deploy_like(client: &Client, sizes: &Sizes, replicas: usize) {
+    let selector = json!({"matchLabels": {"app": sizes.name}});
+    let spread = |key: &&str| {
+        json!({
+            "maxSkew": 1,
+            "topologyKey": key,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": selector,
+        })
+    };
+    let apart = |key: &&str| json!({"topologyKey": key, "labelSelector": selector});
+    let required: Vec<Value> = sizes.apart.iter().map(apart).collect();
+    let rules = json!({
+        "topologySpreadConstraints": sizes.spread.iter().map(spread).collect::<Vec<_>>(),
+        "affinity": {
+            "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required},
+        },
+    });
+    let (cpu, memory) = (format!("{}m", sizes.cpu_milli), sizes.memory.to_string());
+    create(client, &sizes.name, replicas, (&cpu, &memory), rules).await;
+}
+
+async fn create(
+    client: &Client,
+    name: &str,
+    replicas: usize,
+    (cpu, memory): (&str, &str),
+    rules: Value,
+) {
+    let mut deployment = json!({
         "metadata": {"name": name},
         "spec": {
             "replicas": replicas,
             "selector": {"matchLabels": {"app": name}},
             "template": {
                 "metadata": {"labels": {"app": name}},
-                "spec": {
-                    "terminationGracePeriodSeconds": 1,
-                    "containers": [{
-                        "name": "main",
-                        "image": "main",
-                        "resources": {"requests": {"cpu": cpu, "memory": memory}},
-                    }],
-                },
+                "spec": rules,
             },
         },
     });
+    let spec = &mut deployment["spec"]["template"]["spec"];
+    spec["terminationGracePeriodSeconds"] = json!(1);
+    spec["containers"] = json!([{
+        "name": "main",
+        "image": "main",
+        "resources": {"requests": {"cpu": cpu, "memory": memory}},
+    }]);
     let api: Api<Deployment> = Api::namespaced(client.clone(), "default");
     let deployment = serde_json::from_value(deployment).expect("a deployment");
     api.create(&PostParams::default(), &deployment)

@@ -78,6 +78,7 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
             name: meta.name,
         },
         uid: meta.uid,
+        version: meta.resource_version.parse().unwrap_or(0),
         created: meta.creation_timestamp,
         started: status.start_time,
         deleting: deletion_asked(meta.deletion_timestamp, meta.deletion_grace_period_seconds),

@@ -1,0 +1,295 @@
+//! Pods are told of their node before it opens, and the nodes of one plan open together.
+//! It must not know how a node becomes ready, nor why pods were planned onto it.
+//!
+//! A scheduler looks at all waiting pods as soon as one node opens, and takes what it was told away
+//! from a pod whose node is still closed. So all pods of a plan are told first, those that were
+//! bereft of it are told again, and then all its nodes open at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::engine::Engine;
+use crate::engine::command::{Answer, Command, FailureKind};
+use crate::engine::work::{FlightKind, Group, Hint};
+use crate::model::claim::Phase;
+use crate::model::id::{ClaimId, NodeName, PodKey};
+use crate::model::labels::Labels;
+use crate::model::node::Node;
+use crate::model::pod::Pod;
+use crate::state::ledger::Claim;
+
+/// A registered node is kept closed for its pods' sake for at most this long.
+const CLOSED_MAX: SignedDuration = SignedDuration::from_secs(30);
+
+/// Telling pods of their node may take this long; then the node opens all the same.
+const HINTS_MAX: SignedDuration = SignedDuration::from_secs(10);
+
+/// A node that is ready waits this long for others of its plan. Longer, and pods that could run
+/// would wait for one machine that boots slowly.
+const TOGETHER_MAX: SignedDuration = SignedDuration::from_secs(5);
+
+/// The watch may be so far behind an answer. What it does not show by then was taken away at once.
+const SHOWN_MAX: SignedDuration = SignedDuration::from_secs(1);
+
+/// A pod is told of one node so often. A scheduler that looks at it again and again backs off up to
+/// ten seconds each time, and a pod is expected on its node for less than a minute.
+const TELLS_MAX: u32 = 10;
+
+/// What is to be done about telling a pod of its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// It has been told, or is not to be told.
+    Nothing,
+    /// The answer is out.
+    Answer,
+    /// It is to be told.
+    First,
+    /// It is to be told again.
+    Again,
+}
+
+/// Version, key and UID of a pod that is to be told, the node, and its claim.
+type Tell = (u64, PodKey, String, NodeName, ClaimId);
+
+impl Engine {
+    /// Tells waiting pods of the nodes they are planned for, and takes back what is planned no
+    /// more.
+    pub(super) fn tell_pods(&mut self, now: Timestamp) {
+        let pods = &self.state.objects.pods;
+        self.hints.retain(|key, hint| {
+            let pod = pods.get(key).filter(|pod| pod.uid == hint.uid);
+            let here = pod.is_some_and(|pod| pod.nominated_node.as_ref() == Some(&hint.node));
+            hint.shown |= here;
+            hint.out || pod.is_some_and(Pod::is_waiting)
+        });
+        if !self.gives_hints() {
+            self.groups.clear();
+            return;
+        }
+        let (groups, mut tells, stale) = self.to_tell(now);
+        self.groups = groups;
+        // The scheduler looks at them in this order.
+        tells.sort_unstable();
+        for (_, pod, uid, node, claim) in tells {
+            let work = self.works.entry(claim).or_default();
+            work.hinting.get_or_insert(now);
+            self.tell(pod, uid, node, now);
+        }
+        for pod in stale {
+            self.take_back(pod, now);
+        }
+    }
+
+    /// Nodes that are still closed, pods to be told, and those that were told what is planned no
+    /// more.
+    fn to_tell(&self, now: Timestamp) -> (BTreeMap<String, Group>, Vec<Tell>, Vec<PodKey>) {
+        let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+        let mut wanted: BTreeSet<&PodKey> = BTreeSet::new();
+        let mut ready = Vec::new();
+        for (claim, pods) in self.state.expected_by_claim(now) {
+            wanted.extend(pods.iter().map(|pod| &pod.key));
+            let node = self.node_of(claim);
+            let well = node.filter(|node| node.ready);
+            let needs = well.map_or(Vec::new(), |node| self.needs(&pods, &node.name, now));
+            let closed =
+                claim.phase < Phase::Initialized && node.is_none_or(Node::has_unregistered_taint);
+            if closed {
+                let name = claim.record.command_id.as_str();
+                let known = self.groups.get(name).and_then(|own| own.since);
+                let group = groups.entry(name.to_owned()).or_default();
+                group.since = group.since.or(known).or(well.map(|_| now));
+                group.coming |= well.is_none();
+                let telling = |need: &Need| matches!(need, Need::First | Need::Answer);
+                group.telling |= needs.iter().any(|(_, need)| telling(need));
+            }
+            ready.extend(well.map(|node| (claim, node, closed, needs)));
+        }
+        let mut tells = Vec::new();
+        for (claim, node, closed, needs) in ready {
+            let group = groups.get(&claim.record.command_id).filter(|_| closed);
+            // While others are told, the scheduler may look at a pod once more.
+            let again = group.is_none_or(|own| own.until(now).is_none());
+            for (pod, need) in needs {
+                if need == Need::First || (need == Need::Again && again) {
+                    let (key, uid) = (pod.key.clone(), pod.uid.clone());
+                    let id = claim.record.id.clone();
+                    tells.push((pod.version, key, uid, node.name.clone(), id));
+                }
+            }
+        }
+        let stale = self.hints.iter().filter(|(key, hint)| {
+            let pod = self.state.objects.pods.get(*key);
+            let there = pod.is_some_and(|pod| pod.nominated_node.as_ref() == Some(&hint.node));
+            let free = !hint.out && now.duration_since(hint.at) >= SHOWN_MAX;
+            there && free && hint.tells <= TELLS_MAX && !wanted.contains(key)
+        });
+        let stale = stale.map(|(key, _)| key.clone()).collect();
+        (groups, tells, stale)
+    }
+
+    /// What is to be done about each pod of one node, those that have to be first in front.
+    ///
+    /// A scheduler counts pods that are told of a node as being there where it looks at that node
+    /// for a pod that is spread with them. More of them than may be ahead, and it would find no
+    /// place for any: the others are told when these are bound.
+    fn needs<'p>(&self, pods: &[&'p Pod], node: &NodeName, now: Timestamp) -> Vec<(&'p Pod, Need)> {
+        let mut needs: Vec<(&Pod, Need)> = pods
+            .iter()
+            .map(|pod| (*pod, self.need(pod, node, now)))
+            .collect();
+        needs.sort_by_key(|(pod, _)| pod.version);
+        let mut alike: BTreeMap<(&str, &Labels), u32> = BTreeMap::new();
+        let kin = |pod: &'p Pod| (pod.key.namespace.as_str(), &pod.labels);
+        for (pod, need) in &needs {
+            if matches!(need, Need::Nothing | Need::Answer) && ahead_max(pod).is_some() {
+                *alike.entry(kin(pod)).or_insert(0) += 1;
+            }
+        }
+        for (pod, need) in &mut needs {
+            let Some(max) = ahead_max(pod).filter(|_| matches!(need, Need::First | Need::Again))
+            else {
+                continue;
+            };
+            let told = alike.entry(kin(pod)).or_insert(0);
+            if *told < max {
+                *told += 1;
+            } else {
+                *need = Need::Nothing;
+            }
+        }
+        needs
+    }
+
+    fn need(&self, pod: &Pod, node: &NodeName, now: Timestamp) -> Need {
+        let hint = self.hints.get(&pod.key).filter(|hint| hint.node == *node);
+        match hint {
+            Some(hint) if hint.out => Need::Answer,
+            // What another says of it is not ours to change.
+            _ if pod.nominated_node.is_some() => Need::Nothing,
+            None => Need::First,
+            Some(hint) if hint.tells >= TELLS_MAX => Need::Nothing,
+            Some(hint) if hint.shown || now.duration_since(hint.at) >= SHOWN_MAX => Need::Again,
+            Some(_) => Need::Nothing,
+        }
+    }
+
+    fn tell(&mut self, pod: PodKey, uid: String, node: NodeName, now: Timestamp) {
+        let known = self.hints.get(&pod).filter(|hint| hint.node == node);
+        let tells = known.map_or(0, |hint| hint.tells) + 1;
+        let hint = Hint {
+            node: node.clone(),
+            uid: uid.clone(),
+            out: true,
+            at: now,
+            shown: false,
+            tells,
+        };
+        self.hints.insert(pod.clone(), hint);
+        let flight = FlightKind::Hint(pod.clone());
+        self.issue(Command::Hint { pod, uid, node }, flight, now);
+    }
+
+    fn take_back(&mut self, pod: PodKey, now: Timestamp) {
+        let Some(hint) = self.hints.get_mut(&pod) else {
+            return;
+        };
+        (hint.out, hint.at) = (true, now);
+        hint.tells += 1;
+        let (uid, node) = (hint.uid.clone(), hint.node.clone());
+        let flight = FlightKind::Unhint(pod.clone());
+        self.issue(Command::Unhint { pod, uid, node }, flight, now);
+    }
+
+    /// A pod has been told, or not.
+    pub(super) fn hinted(&mut self, pod: &PodKey, answer: &Answer, now: Timestamp) {
+        if let Some(hint) = self.hints.get_mut(pod) {
+            (hint.out, hint.at) = (false, now);
+        }
+        let shown = now.checked_add(SHOWN_MAX).unwrap_or(now);
+        self.wake_at(shown, "what pods were told is to be seen");
+        match answer {
+            Answer::Failed {
+                kind: FailureKind::Denied,
+                ..
+            } if !self.hints_denied => {
+                self.hints_denied = true;
+                let why = "pods may not be told of their nodes";
+                self.withdraw(why, |own| matches!(own, Command::Hint { .. }), now);
+            }
+            // Nobody has told it.
+            Answer::Failed {
+                kind: FailureKind::Withdrawn,
+                ..
+            } => drop(self.hints.remove(pod)),
+            _ => {}
+        }
+    }
+
+    /// What a pod was told has been taken back, or not.
+    pub(super) fn unhinted(&mut self, pod: &PodKey, answer: &Answer, now: Timestamp) {
+        let over = !matches!(answer, Answer::Failed { kind, .. } if !matches!(
+            kind,
+            FailureKind::Conflict | FailureKind::Gone
+        ));
+        if over {
+            self.hints.remove(pod);
+        } else if let Some(hint) = self.hints.get_mut(pod) {
+            (hint.out, hint.at) = (false, now);
+        }
+    }
+
+    /// Whether the node is to be kept closed until its pods have been told of it.
+    pub(super) fn wants_hints(&self, claim: &Claim) -> bool {
+        self.gives_hints() && self.state.pods_of(claim).next().is_some()
+    }
+
+    /// Whether a node that is still closed may open to pods: its own have been told of it, so that
+    /// the scheduler keeps their room, and so have those of the others of its plan.
+    pub(super) fn may_open(&mut self, id: &ClaimId, now: Timestamp) -> bool {
+        let claim = self.state.ledger.claims.get(id);
+        let Some((claim, node)) = claim.and_then(|own| Some((own, self.node_of(own)?))) else {
+            return false;
+        };
+        if !self.wants_hints(claim) {
+            return true;
+        }
+        if !node.ready {
+            // What a node needs to get ready may have to run on it, and not tolerate the taint.
+            let latest = claim.since.checked_add(CLOSED_MAX).unwrap_or(now);
+            self.wake_at(latest.max(now), "a node is to be opened");
+            return latest <= now;
+        }
+        let group = self.groups.get(claim.record.command_id.as_str()).copied();
+        let pods: Vec<&Pod> = self.state.pods_of(claim).collect();
+        let needs = self.needs(&pods, &node.name, now);
+        let telling = needs.iter().any(|(_, need)| *need != Need::Nothing);
+        let begun = self.works.get(id).and_then(|work| work.hinting);
+        let latest = begun.and_then(|at| at.checked_add(HINTS_MAX).ok());
+        if let Some(at) = latest.filter(|at| telling && now < *at) {
+            self.wake_at(at, "pods are told of their node");
+            return false;
+        }
+        if let Some(at) = group.and_then(|own| own.until(now)) {
+            self.wake_at(at, "nodes of one plan open together");
+            return false;
+        }
+        true
+    }
+}
+
+/// How many pods like this one, itself included, may be told of one node, if it is spread.
+fn ahead_max(pod: &Pod) -> Option<u32> {
+    let hard = pod.spread.iter().filter(|own| own.is_hard);
+    hard.map(|own| own.max_skew.max(1)).min()
+}
+
+impl Group {
+    /// Until when its nodes that are ready wait for the others at most; none if they do not.
+    fn until(&self, now: Timestamp) -> Option<Timestamp> {
+        let since = self.since?;
+        let after = |wait, waits: bool| since.checked_add(wait).ok().filter(|_| waits);
+        let until = after(TOGETHER_MAX, self.coming).max(after(HINTS_MAX, self.telling));
+        until.filter(|at| *at > now)
+    }
+}

@@ -1,0 +1,221 @@
+//! What becomes of a plan against a real control plane: time, cost, effort, and where pods end up.
+//! It must not know how the daemon has the plan come true.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use outrigger_bench::workloads::deployments::{Deployment, of_all_sizes, small_and_large};
+
+use super::bench::{Setup, World, client, deploy_like, free_port, is_campaign, plane, until};
+
+/// How long the daemon may still find something to do once every pod is bound.
+const AFTER: Duration = Duration::from_secs(12);
+
+#[expect(clippy::disallowed_methods, reason = "a test times what it watches")]
+fn clock() -> Instant {
+    Instant::now()
+}
+
+/// What came of one workload.
+#[derive(Debug, Default)]
+struct Outcome {
+    pods: usize,
+    seconds: f64,
+    nodes: usize,
+    usd_per_h: f64,
+    cpu_seconds: f64,
+    peak_mb: f64,
+    /// Rounds of planning that launched something.
+    launches: usize,
+    /// Nodes beyond those of the first round.
+    extra: usize,
+    /// Pods where they were planned, any one of a Deployment being as good as another.
+    as_planned: usize,
+    /// Pods on the very node that they were planned for.
+    in_person: usize,
+}
+
+/// The value of a field in a line of the log.
+fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    let mut words = line.split_whitespace();
+    words.find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// The Deployment of a pod, with the hash of its template.
+fn kind_of(pod: &str) -> &str {
+    pod.rsplit_once('-').map_or(pod, |(kind, _)| kind)
+}
+
+/// How many pods are bound where they were planned by the log: some of their kind, they themselves.
+fn as_planned(setup: &Setup, world: &World) -> (usize, usize) {
+    let mut node_of: BTreeMap<String, String> = BTreeMap::new();
+    for line in setup.told("claim moved on") {
+        if let (Some(claim), Some(node)) = (field(&line, "claim"), field(&line, "node")) {
+            node_of.insert(claim.to_owned(), node.trim_matches('"').to_owned());
+        }
+    }
+    let mut places: BTreeMap<String, String> = BTreeMap::new();
+    let mut planned: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for line in setup.told("pod planned") {
+        let node = field(&line, "claim").and_then(|claim| node_of.get(claim));
+        let pod = field(&line, "pod").and_then(|key| key.strip_prefix("default/"));
+        let (Some(node), Some(pod)) = (node, pod) else {
+            continue;
+        };
+        // The first plan counts.
+        if places.insert(pod.to_owned(), node.clone()).is_none() {
+            let place = (kind_of(pod).to_owned(), node.clone());
+            *planned.entry(place).or_insert(0) += 1;
+        }
+    }
+    let (mut alike, mut same) = (0, 0);
+    for pod in &world.pods {
+        let name = pod.metadata.name.clone().unwrap_or_default();
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+        let Some(node) = node else { continue };
+        same += usize::from(places.get(&name) == Some(&node));
+        let place = (kind_of(&name).to_owned(), node);
+        if let Some(left) = planned.get_mut(&place).filter(|left| **left > 0) {
+            *left -= 1;
+            alike += 1;
+        }
+    }
+    (alike, same)
+}
+
+/// Deploys all of them at once, each cut down to `share` of its pods, and watches.
+async fn watch(test: &str, all: &[Deployment], share: f64, hints: bool) -> Option<Outcome> {
+    let plane = plane(test)?;
+    let port = free_port();
+    let setup = Setup::with_hints(&[("bench", plane.kubeconfig())], Some(port), hints);
+    let _cloud = setup.cloud(port);
+    let daemon = setup.daemon();
+    let api = client(plane.kubeconfig()).await;
+    // The daemon makes no decision before two listings five seconds apart agree.
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    let start = clock();
+    let mut pods = 0;
+    for deployment in all {
+        let replicas = cut(deployment.replicas, share);
+        deploy_like(&api, deployment, replicas).await;
+        pods += replicas;
+    }
+    until(&api, &setup, 180, "all pods bound", |world| {
+        world.bound() == pods
+    })
+    .await;
+    let seconds = start.elapsed().as_secs_f64();
+    let (cpu_seconds, peak) = daemon.figures();
+    tokio::time::sleep(if is_campaign() {
+        AFTER
+    } else {
+        Duration::from_secs(1)
+    })
+    .await;
+    let world = World::read(&api).await;
+    let rounds = setup.told("INFO planned cluster=");
+    println!("{}", rounds.join("\n"));
+    let claims = |line: &String| field(line, "claims").and_then(|count| count.parse().ok());
+    let claims: Vec<usize> = rounds
+        .iter()
+        .filter_map(claims)
+        .filter(|n| *n > 0)
+        .collect();
+    let (as_planned, in_person) = as_planned(&setup, &world);
+    let outcome = Outcome {
+        pods,
+        seconds,
+        nodes: world.nodes.len(),
+        usd_per_h: world.cost(),
+        cpu_seconds,
+        peak_mb: megabytes(peak),
+        launches: claims.len(),
+        extra: claims.iter().skip(1).sum(),
+        as_planned,
+        in_person,
+    };
+    println!(
+        "hints {hints}: {} pods after {:.1} s on {} nodes for {:.2} $/h; daemon {:.2} s of cpu, \
+         {:.1} MB peak; {} rounds of launches, {} nodes beyond the first plan; {} pods where \
+         planned, {} in person",
+        outcome.pods,
+        outcome.seconds,
+        outcome.nodes,
+        outcome.usd_per_h,
+        outcome.cpu_seconds,
+        outcome.peak_mb,
+        outcome.launches,
+        outcome.extra,
+        outcome.as_planned,
+        outcome.in_person,
+    );
+    Some(outcome)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+fn megabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a few hundred pods"
+)]
+fn cut(replicas: usize, share: f64) -> usize {
+    (replicas as f64 * share).ceil() as usize
+}
+
+/// What every plan that comes true looks like.
+fn is_true(outcome: &Outcome) {
+    assert_eq!(outcome.launches, 1, "{outcome:?}");
+    assert_eq!(outcome.extra, 0, "{outcome:?}");
+    assert!(
+        outcome.as_planned * 100 >= outcome.pods * 95,
+        "pods are not where they were planned: {outcome:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thirty_deployments_end_where_they_were_planned() {
+    let name = "plane::scale_out::thirty_deployments_end_where_they_were_planned";
+    let share = if is_campaign() { 1.0 } else { 0.1 };
+    let Some(outcome) = watch(name, &of_all_sizes(), share, true).await else {
+        return;
+    };
+    if is_campaign() {
+        watch(name, &of_all_sizes(), share, false).await;
+    }
+    is_true(&outcome);
+    if is_campaign() {
+        // Karpenter 1.14 on two cores: 16.8 s, 39 nodes, 83.8 $/h, 3.6 s of CPU, 152 MB.
+        assert!(outcome.seconds <= 16.8, "slower than the rival");
+        assert!(outcome.cpu_seconds <= 0.9, "a quarter of the rival's CPU");
+        assert!(outcome.peak_mb <= 50.7, "a third of the rival's memory");
+        assert!(outcome.usd_per_h <= 1.08 * 66.2, "8 % above the bound");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_spread_over_hosts_end_where_they_were_planned() {
+    let name = "plane::scale_out::pods_spread_over_hosts_end_where_they_were_planned";
+    let share = if is_campaign() { 1.0 } else { 0.06 };
+    let Some(outcome) = watch(name, &small_and_large(), share, true).await else {
+        return;
+    };
+    if is_campaign() {
+        watch(name, &small_and_large(), share, false).await;
+    }
+    is_true(&outcome);
+    if is_campaign() {
+        // Karpenter 1.14 on two cores: 90.7 s, 500 nodes, 117.2 $/h, 44.5 s of CPU, 482 MB.
+        assert!(
+            outcome.seconds <= 90.7 / 4.0,
+            "a quarter of the rival's time"
+        );
+        assert!(outcome.cpu_seconds <= 4.45, "a tenth of the rival's CPU");
+        assert!(outcome.peak_mb <= 160.6, "a third of the rival's memory");
+        assert!(outcome.usd_per_h <= 117.2, "dearer than the rival");
+    }
+}
