@@ -140,7 +140,9 @@ impl Fleet {
     }
 
     fn ask(&mut self, cluster: &ClusterName, ask: Ask, now: Timestamp) -> Answer {
-        let Some(why) = self.refusal(cluster, &ask, now) else {
+        let refusal = self.refusal(cluster, &ask, now).map(|why| (why, false));
+        let Some((why, used_up)) = refusal.or_else(|| Some((self.used_up(cluster, &ask)?, true)))
+        else {
             if let Some(member) = self.members.get_mut(cluster) {
                 member.hold(ask.claim, Some(ask.holding));
             }
@@ -151,7 +153,7 @@ impl Fleet {
         if let Some(member) = self.members.get_mut(cluster) {
             member.view = Some(view.clone());
         }
-        Answer::Denied { why, view }
+        Answer::Denied { why, used_up, view }
     }
 
     /// Why a claim does not get what it asks for.
@@ -192,9 +194,20 @@ impl Fleet {
         if let Some(most) = limits.nodes.filter(|most| nodes >= *most as usize) {
             return Some(format!("nodes limit {most} of the fleet is reached"));
         }
+        None
+    }
+
+    /// Why a claim's reservation has nothing for it, all that launch in the same place counted.
+    fn used_up(&self, cluster: &ClusterName, ask: &Ask) -> Option<String> {
         let reservation = ask.holding.reservation.as_ref()?;
         let id = reservation.id.as_str();
-        let taken = self.members.values().map(|own| own.taken(id));
+        let asker = self.members.get(cluster)?;
+        let near = self
+            .members
+            .values()
+            .filter(|own| own.market == asker.market);
+        let taken = near.map(|own| own.taken(id));
+        let before = asker.holding(&ask.claim);
         let own = before.and_then(|own| own.reservation.as_ref());
         let taken = taken.sum::<usize>() - usize::from(own.is_some_and(|own| own.id == id));
         let count = reservation.count;

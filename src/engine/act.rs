@@ -38,7 +38,10 @@ impl Engine {
         }
         let mut plan = plan::sweep(&self.state.roster(now), now);
         let mut retire = plan.retire.iter();
-        let empty = retire.any(|own| own.reason == Reason::Empty);
+        let is_news = |claim: &ClaimId| !self.observed_leaving.contains(claim);
+        let empty = retire.any(|own| {
+            own.reason == Reason::Empty && own.candidate.claim.as_ref().is_some_and(is_news)
+        });
         if empty && self.state.buffers().next().is_some() {
             // What was last planned may be out of date by now.
             self.state.held = plan::provision(&self.state.snapshot(now), now).held;

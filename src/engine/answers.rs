@@ -117,7 +117,9 @@ impl Engine {
         }
         match (step, answer) {
             (Step::Ask, Answer::Granted) => self.granted(id, now),
-            (Step::Ask, Answer::Denied { why, view }) => self.denied(id, (why, view), now),
+            (Step::Ask, Answer::Denied { why, used_up, view }) => {
+                self.denied(id, (why, used_up, view), now);
+            }
             (Step::Launch, Answer::Launched(instance)) => self.launched(id, instance, now),
             (Step::Launch, Answer::LaunchRefused(refusals)) => {
                 self.refused(&refusals, now);

@@ -261,6 +261,8 @@ pub enum Answer {
     Denied {
         /// Which, with its numbers.
         why: String,
+        /// Whether it is the claim's reservation that has nothing left.
+        used_up: bool,
         /// What is left to this cluster.
         view: Arc<FleetView>,
     },

@@ -37,7 +37,9 @@ impl Engine {
         if claim.leaving.is_some() || !self.manages() {
             return;
         }
-        let registered = self.node_of(claim).is_some_and(Node::is_registered)
+        // What the watch has yet to show of a node that we have opened counts.
+        let open = |node: &Node| node.is_registered() || self.is_stale(id, node);
+        let registered = self.node_of(claim).is_some_and(open)
             || matches!(claim.phase, Phase::Registered | Phase::Initialized);
         let node = claim.node.clone();
         let price = claim

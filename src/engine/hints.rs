@@ -122,7 +122,10 @@ impl Engine {
             let pod = self.state.objects.pods.get(*key);
             let there = pod.is_some_and(|pod| pod.nominated_node.as_ref() == Some(&hint.node));
             let free = !hint.out && now.duration_since(hint.at) >= SHOWN_MAX;
-            there && free && hint.tells <= TELLS_MAX && !wanted.contains(key)
+            // The scheduler may mean it: it makes room there, for that pod or another.
+            let mut others = self.state.objects.pods_on(hint.node.as_str());
+            let makes_room = others.any(|pod| pod.deleting.is_some() && !pod.is_terminal());
+            there && free && !makes_room && hint.tells <= TELLS_MAX && !wanted.contains(key)
         });
         let stale = stale.map(|(key, _)| key.clone()).collect();
         (groups, tells, stale)

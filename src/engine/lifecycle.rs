@@ -323,7 +323,9 @@ impl Engine {
     /// Whether an instance may be ended now: nothing was ever let onto its node, or the drain was
     /// confirmed a moment ago and the taint still keeps pods away.
     fn may_end(&self, claim: &Claim, now: Timestamp) -> bool {
-        let Some(node) = self.node_of(claim).filter(|node| node.is_registered()) else {
+        // What the watch has yet to show of a node that we have opened counts.
+        let open = |node: &&Node| node.is_registered() || self.is_stale(&claim.record.id, node);
+        let Some(node) = self.node_of(claim).filter(open) else {
             return true;
         };
         let work = self.works.get(&claim.record.id);

@@ -51,6 +51,7 @@ impl Engine {
         }
         self.state.fleet = view;
         if more {
+            self.sharing.denials = Retry::default();
             let soon = now.checked_add(ROOM).unwrap_or(now);
             self.batch.try_again(soon);
         }
@@ -175,9 +176,19 @@ impl Engine {
     pub(super) fn denied(
         &mut self,
         id: &ClaimId,
-        (why, view): (String, Arc<FleetView>),
+        (why, used_up, view): (String, bool, Arc<FleetView>),
         now: Timestamp,
     ) {
+        let claim = self.state.ledger.claims.get(id);
+        let reserved = claim.filter(|own| used_up && own.reservation().is_some());
+        // Whatever the catalog says is left: others have it, and pods go on to what is next in price.
+        for offering in reserved
+            .map(|own| own.offerings.clone())
+            .unwrap_or_default()
+        {
+            let until = now.checked_add(HOLD).unwrap_or(now);
+            self.state.holds.hold(offering, until);
+        }
         let claim = id.clone();
         self.report(Report::ClaimDenied { claim, why });
         self.forget_claim(id);

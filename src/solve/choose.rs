@@ -124,8 +124,10 @@ pub(super) fn fitting(shelf: &Shelf<'_>, shape: usize, rows: &[&Row], sum: &[i64
     let mask = rows
         .iter()
         .fold(u64::MAX, |all, row| all & row.masks[shape]);
-    let net = shelf.shapes[shape].net.as_deref();
-    if mask != 0 && net.is_some_and(|net| times(net, sum) > 0) {
+    let own = &shelf.shapes[shape];
+    // Nobody asks anything where there are no rows; then all that is offered will do.
+    let sold = own.price(mask).is_some();
+    if sold && own.net.as_deref().is_some_and(|net| times(net, sum) > 0) {
         mask
     } else {
         0
@@ -140,15 +142,16 @@ pub(super) fn cheapest(
     sum: &[i64],
     ledger: &Ledger,
 ) -> Option<(usize, f64)> {
-    let mut best: Option<(usize, f64)> = None;
+    let mut best: [Option<(usize, f64)>; 2] = [None, None];
     for (at, shape) in shelf.shapes.iter().enumerate() {
         let mask = rows.iter().fold(u64::MAX, |all, row| all & row.masks[at]);
         let Some(price) = shape.price(mask) else {
             continue;
         };
+        let best = &mut best[usize::from(shape.reservation.is_some())];
         let better = best.is_none_or(|(_, least)| price < least);
         if better && fitting(shelf, at, rows, sum) != 0 && ledger.copies(&shape.limited) > 0 {
-            best = Some((at, price));
+            *best = Some((at, price));
         }
     }
     let would_do = |at: &usize| {
@@ -157,10 +160,10 @@ pub(super) fn cheapest(
             && fitting(shelf, *at, rows, sum) != 0
             && ledger.copies(&shape.limited) > 0
     };
-    best.filter(|(at, _)| {
-        shelf.shapes[*at].reservation.is_some()
-            || variety.has(shelf, (0..shelf.shapes.len()).filter(would_do))
-    })
+    let [bought, reserved] = best;
+    let cheaper = |own: &(usize, f64)| reserved.is_none_or(|(_, price)| own.1 < price);
+    let varied = || variety.has(shelf, (0..shelf.shapes.len()).filter(would_do));
+    bought.filter(|own| cheaper(own) && varied()).or(reserved)
 }
 
 /// What is known of the types of a shelf for one claim, kept from claim to claim for its room.

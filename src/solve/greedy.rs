@@ -8,6 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use crate::solve::axes::times;
 use crate::solve::choose::Ledger;
 use crate::solve::draft::{Draft, Order};
 use crate::solve::fill::{Part, united};
@@ -44,6 +45,9 @@ impl Order<'_> {
         let mut left = self.stock.to_vec();
         let mut steps = 0;
         for lot in lots {
+            if steps >= STEPS_MAX {
+                return None;
+            }
             // A claim that has no room for one such pod has none for the next.
             let mut willing = order.clone();
             while left[lot] > 0 && steps < STEPS_MAX {
@@ -70,6 +74,9 @@ impl Order<'_> {
                 }
             }
         }
+        if steps >= STEPS_MAX {
+            return None;
+        }
         let mut draft = Draft {
             claims: Vec::new(),
             left,
@@ -91,7 +98,7 @@ impl Order<'_> {
             }
         }
         self.check(&draft);
-        (steps < STEPS_MAX).then_some(draft)
+        Some(draft)
     }
 
     /// A claim for one pod of a lot, if any type has room for it.
@@ -118,33 +125,37 @@ impl Order<'_> {
             return 0;
         }
         let masks = &self.rows[own.row].masks;
-        let room = |(shape, mask): &(usize, u64), sum: &[i64]| {
-            let net = self.shelf.shapes[*shape].net.as_deref().unwrap_or_default();
-            let free = net.iter().zip(sum).map(|(net, sum)| net - sum);
-            let times = free.zip(own.demand).map(|(free, own)| match own {
-                0 => u64::MAX,
-                own => u64::try_from(free / own).unwrap_or(0),
-            });
-            let sold = mask & masks[*shape] != 0 && !net.is_empty();
-            times.min().filter(|_| sold).unwrap_or(0)
+        let net = |shape: usize| self.shelf.shapes[shape].net.as_deref().unwrap_or_default();
+        let fits = |(shape, mask): &(usize, u64), pods: i64| {
+            let net = net(*shape);
+            let mut all = net.iter().zip(&claim.sum).zip(own.demand);
+            mask & masks[*shape] != 0
+                && !net.is_empty()
+                && all.all(|((net, sum), own)| sum.saturating_add(own.saturating_mul(pods)) <= *net)
         };
-        let largest = claim
-            .shapes
-            .iter()
-            .map(|shape| room(shape, &claim.sum))
-            .max();
-        let taken = largest.unwrap_or(0).min(most);
-        if taken == 0 {
+        // The last are the largest, more often than not.
+        if !claim.shapes.iter().rev().any(|shape| fits(shape, 1)) {
             return 0;
         }
+        let mut taken = 1;
+        if most > 1 {
+            let room = |shape: &(usize, u64)| {
+                let free = net(shape.0).iter().zip(&claim.sum);
+                let free: Vec<i64> = free.map(|(net, sum)| net - sum).collect();
+                times(&free, own.demand)
+            };
+            let fitting = claim.shapes.iter().filter(|shape| fits(shape, 1));
+            taken = fitting.map(room).max().unwrap_or(1).min(most);
+        }
+        let pods = i64::try_from(taken).unwrap_or(i64::MAX);
+        let kept: Vec<bool> = claim.shapes.iter().map(|own| fits(own, pods)).collect();
+        let mut kept = kept.into_iter();
         claim.shapes.retain_mut(|shape| {
-            let stays = room(shape, &claim.sum) >= taken;
             shape.1 &= masks[shape.0];
-            stays
+            kept.next().unwrap_or(false)
         });
-        let count = i64::try_from(taken).unwrap_or(i64::MAX);
         for (sum, own) in claim.sum.iter_mut().zip(own.demand) {
-            *sum = sum.saturating_add(own.saturating_mul(count));
+            *sum = sum.saturating_add(own.saturating_mul(pods));
         }
         own.shares.add(&mut claim.counts, taken);
         if !claim.rows.contains(&own.row) {

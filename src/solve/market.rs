@@ -134,7 +134,7 @@ impl<'g, 'p, 'a> Market<'g, 'p, 'a> {
         (demand, pods): (&[i64], u64),
         ledger: &Ledger,
     ) -> Option<f64> {
-        let mut least: Option<f64> = None;
+        let mut least: [Option<f64>; 2] = [None, None];
         for alternative in 0..self.ground.problem.wants[wants].alternatives.len() {
             let Some(row) = self.row((wants, shelf, alternative, relaxed, cell)) else {
                 continue;
@@ -144,21 +144,19 @@ impl<'g, 'p, 'a> Market<'g, 'p, 'a> {
                 let (Some(price), Some(net)) = (shape.price(*mask), &shape.net) else {
                     continue;
                 };
-                let together = if pods == 1 {
-                    1
-                } else {
-                    times(net, demand).min(pods)
-                };
+                let together = times(net, demand).min(pods);
+                let copies = ledger.copies(&shape.limited);
                 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
                 let each = price / together.max(1) as f64;
-                if least.is_none_or(|least| each < least)
-                    && times(net, demand) > 0
-                    && ledger.copies(&shape.limited) > 0
-                {
-                    least = Some(each);
+                // What is reserved is next to free for some, and says nothing about the others.
+                let covers = shape.reservation.is_none() || copies.saturating_mul(together) >= pods;
+                let least = &mut least[usize::from(!covers)];
+                if least.is_none_or(|least| each < least) && together > 0 && copies > 0 {
+                    *least = Some(each);
                 }
             }
         }
-        least
+        let [for_all, for_some] = least;
+        for_all.or(for_some)
     }
 }

@@ -471,8 +471,14 @@ pub(super) fn best_draft(order: &Order<'_>, ledger: &Ledger) -> Draft {
     let greedy = (drafts.len() == tries.len()).then(|| order.greedy(ledger));
     if let Some(mut greedy) = greedy.flatten().filter(|own| waiting(own) <= least) {
         (least, cost_max) = (waiting(&greedy), own(&greedy));
+        let grown = greedy.clone();
         order.merge_small(&mut greedy);
-        drafts.push(greedy);
+        // Sums in another order may differ in their last digit.
+        drafts.push(if own(&greedy) <= cost_max {
+            greedy
+        } else {
+            grown
+        });
     }
     drafts.retain(|draft| waiting(draft) == least);
     let cost = drafts.iter().map(own).min_by(f64::total_cmp);

@@ -75,14 +75,33 @@ pub fn replicas(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<NewClaim>, Vec<
             shelf
         })
         .collect();
+    let nothing = problem.axes.demand(&Resources::default(), None);
     let mut ledgers = Ledgers::new(&shelves, snapshot);
+    // All are planned before any has alternatives, which take of the limits, too.
+    let mut planned = Vec::with_capacity(shelves.len());
     for (at, shelf) in shelves.iter().enumerate() {
-        let missing = snapshot.lacking[&shelf.pool.name];
-        let wanted = missing.min(AT_ONCE);
+        let wanted = snapshot.lacking[&shelf.pool.name].min(AT_ONCE);
         let mut ledger = ledgers.of(at);
-        let (made, why) = nodes(shelf, wanted, (&problem, snapshot), &mut ledger);
+        let variety = Variety::of(shelf, scheduling.min_values);
+        let mut shapes = Vec::new();
+        while shapes.len() < wanted {
+            let best = choose::cheapest((shelf, &variety), &[], &nothing, &ledger);
+            let Some((shape, price)) = best else { break };
+            ledger.reserve(&shelf.shapes[shape].limited, 1);
+            shapes.push((shape, price));
+        }
+        let more = shapes.len() < wanted;
+        let why = more.then(|| barren(snapshot.holds, shelf, &variety, &ledger));
         ledgers.put(at, ledger);
-        if let Some((code, miss)) = why {
+        planned.push((shapes, why));
+    }
+    for (at, (shapes, why)) in planned.into_iter().enumerate() {
+        let shelf = &shelves[at];
+        let missing = snapshot.lacking[&shelf.pool.name];
+        let mut ledger = ledgers.of(at);
+        let (made, poor) = nodes(shelf, &shapes, (&nothing, snapshot), &mut ledger);
+        ledgers.put(at, ledger);
+        if let Some((code, miss)) = why.or(poor) {
             let pool = Some(shelf.pool.name.clone());
             short.push(Short {
                 need: Need::Nodes(shelf.pool.name.clone()),
@@ -95,43 +114,45 @@ pub fn replicas(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<NewClaim>, Vec<
     (claims, short)
 }
 
-/// So many nodes of one pool, or as many as can be had and why there are no more.
+/// Nodes of one pool, planned as these types; and why some of them cannot be had after all.
 fn nodes(
     shelf: &Shelf<'_>,
-    wanted: usize,
-    (problem, snapshot): (&Problem<'_>, &Snapshot<'_>),
+    planned: &[(usize, f64)],
+    (nothing, snapshot): (&[i64], &Snapshot<'_>),
     ledger: &mut Ledger,
 ) -> (Vec<NewClaim>, Option<Answer>) {
     let pool = shelf.pool;
     let scheduling = &snapshot.cluster.scheduling;
     let variety = Variety::of(shelf, scheduling.min_values);
-    let nothing = problem.axes.demand(&Resources::default(), None);
     let mut scratch = Scratch::default();
     let mut zones = zones(pool, snapshot);
-    let mut claims = Vec::new();
-    while claims.len() < wanted {
-        let best = choose::cheapest((shelf, &variety), &[], &nothing, ledger);
-        let Some((shape, price)) = best else {
-            return (
-                claims,
-                Some(barren(snapshot.holds, shelf, &variety, ledger)),
-            );
-        };
-        ledger.reserve(&shelf.shapes[shape].limited, 1);
+    let mut claims = Vec::with_capacity(planned.len());
+    let mut why = None;
+    for (shape, price) in planned {
+        let before = ledger.clone();
         let (mut offerings, types) = choose::offerings(
             (shelf, &variety),
-            (shape, price),
+            (*shape, *price),
             &[],
-            (&nothing, scheduling),
+            (nothing, scheduling),
             (ledger, &mut scratch),
         );
+        let reservation = shelf.shapes[*shape].reservation;
+        // Others may have taken what the limits left when this one was planned.
+        let short = variety.shortage(shelf, types.iter().copied());
+        if let Some((key, least, count)) = short.filter(|_| reservation.is_none()) {
+            *ledger = before;
+            ledger.release(&shelf.shapes[*shape].limited);
+            let key = key.to_owned();
+            why = Some((Code::MinValues, Miss::Values { key, least, count }));
+            continue;
+        }
         let there = |own: &OfferingKey| zones.get(&own.zone).copied().unwrap_or(0);
         offerings.sort_by_key(|(own, price)| (*price, there(own)));
         if let Some((first, _)) = offerings.first() {
             *zones.entry(first.zone.clone()).or_insert(0) += 1;
         }
         let mut labels = shelf.labels(&[]);
-        let reservation = shelf.shapes[shape].reservation;
         let reservation = reservation.map(|own| shelf.reservations[own].labels());
         labels.extend(reservation.into_iter().flatten());
         claims.push(NewClaim {
@@ -142,7 +163,7 @@ fn nodes(
             pods: Vec::new(),
         });
     }
-    (claims, None)
+    (claims, why)
 }
 
 /// Why a pool can make no node at all, whatever is to run on it.

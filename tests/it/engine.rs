@@ -760,7 +760,14 @@ fn who_is_denied_waits_until_the_fleet_leaves_more() {
     let mut stage = sharing();
     let asked = stage.run(3, &["ask"]);
     let (why, view) = ("cpu limit 20 of the fleet leaves 0".to_owned(), leaves(0));
-    stage.event(Event::Answered(asked[0].id, Answer::Denied { why, view }));
+    stage.event(Event::Answered(
+        asked[0].id,
+        Answer::Denied {
+            why,
+            used_up: false,
+            view,
+        },
+    ));
     stage.run(120, &[]);
     assert_eq!((stage.count("ask"), stage.launches.len()), (1, 0));
     assert!(stage.engine.state().ledger.claims.is_empty());

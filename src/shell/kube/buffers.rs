@@ -28,6 +28,9 @@ use crate::shell::text;
 const AGAIN: Duration = Duration::from_secs(30);
 /// After an error they are read again sooner.
 const RETRY: Duration = Duration::from_secs(5);
+/// An API that had buffers has to lack them so often before it is believed: rights are taken away
+/// and given again, and definitions replaced.
+const ABSENT_MAX: u32 = 10;
 /// Versions of the API, the newest first.
 const VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
 
@@ -42,8 +45,23 @@ pub(crate) async fn keep_reading(
 ) {
     let mut last: Option<Vec<Buffer>> = None;
     let mut told = Faults::new();
+    let mut absences = 0;
     loop {
-        let read = read(&connection).await;
+        let read = match read(&connection).await {
+            Ok(Some(read)) => {
+                absences = 0;
+                Ok(read)
+            }
+            Ok(None) => {
+                absences += 1;
+                let had = last.as_ref().is_some_and(|own| !own.is_empty());
+                match had && absences < ABSENT_MAX {
+                    true => Err("they were there a moment ago".to_owned()),
+                    false => Ok((Vec::new(), Faults::new())),
+                }
+            }
+            Err(why) => Err(why),
+        };
         let wait = if read.is_ok() { AGAIN } else { RETRY };
         match read {
             Ok((buffers, faults)) => {
@@ -69,10 +87,13 @@ pub(crate) async fn keep_reading(
 
 /// All buffers, by name, and what is wrong with others; none where the API does not have them or
 /// does not let us read them.
-async fn read(connection: &Connection) -> Result<(Vec<Buffer>, Faults), String> {
+async fn read(connection: &Connection) -> Result<Option<(Vec<Buffer>, Faults)>, String> {
     let (mut buffers, mut faults) = (Vec::new(), Faults::new());
     let mut templates: BTreeMap<ObjectKey, Option<Stored>> = BTreeMap::new();
-    for (at, value) in list(connection).await?.into_iter().enumerate() {
+    let Some(objects) = list(connection).await? else {
+        return Ok(None);
+    };
+    for (at, value) in objects.into_iter().enumerate() {
         let field = |name: &str| value["metadata"][name].as_str().unwrap_or_default();
         let name = match field("name") {
             "" => format!("(item {at})"),
@@ -105,11 +126,11 @@ async fn read(connection: &Connection) -> Result<(Vec<Buffer>, Faults), String> 
         buffers.push(buffer);
     }
     buffers.sort_by(|one, other| one.name.cmp(&other.name));
-    Ok((buffers, faults))
+    Ok(Some((buffers, faults)))
 }
 
 /// The objects of the newest version that is there, a page of them at most.
-async fn list(connection: &Connection) -> Result<Vec<Value>, String> {
+async fn list(connection: &Connection) -> Result<Option<Vec<Value>>, String> {
     #[derive(Deserialize)]
     struct Page {
         items: Vec<Value>,
@@ -119,10 +140,10 @@ async fn list(connection: &Connection) -> Result<Vec<Value>, String> {
         let request = Request::new(path).list(&ListParams::default().limit(PAGE));
         let request = request.map_err(|error| error.to_string())?;
         if let Some(Page { items }) = call(connection, request).await? {
-            return Ok(items);
+            return Ok(Some(items));
         }
     }
-    Ok(Vec::new())
+    Ok(None)
 }
 
 async fn stored(connection: &Connection, key: &ObjectKey) -> Result<Option<Stored>, String> {
