@@ -181,7 +181,7 @@ impl Engine {
     ) {
         let claim = self.state.ledger.claims.get(id);
         let reserved = claim.filter(|own| used_up && own.reservation().is_some());
-        // Whatever the catalog says is left: others have it, and pods go on to what is next in price.
+        // Whatever the catalog says is left, others have it: pods go on to what is next in price.
         for offering in reserved
             .map(|own| own.offerings.clone())
             .unwrap_or_default()

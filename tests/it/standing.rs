@@ -122,6 +122,23 @@ fn the_nodes_of_a_static_pool_are_room_for_pods_that_wait() {
 }
 
 #[test]
+fn alternatives_of_one_node_take_no_limit_from_the_next() {
+    let mut fixed = pool("fixed", Some(3));
+    let types = Requirement::is_in(["m6i.large", "m6i.xlarge"]);
+    fixed.requirements = [(INSTANCE_TYPE, types)].into_iter().collect();
+    let mut cluster = Cluster {
+        pools: vec![fixed],
+        ..Cluster::default()
+    };
+    // As much as three of the smaller have.
+    cluster.limits.capacity = vec![("cpu".to_owned(), 6_000)];
+    let catalog = Arc::new(Catalog::shipped());
+    let state = State::offline(Arc::new(cluster), catalog, Vec::new(), NOW);
+    let plan = plan(&state);
+    assert_eq!((plan.launches.len(), plan.short), (3, vec![]));
+}
+
+#[test]
 fn what_is_missing_is_made_where_the_pool_has_least() {
     let zones = ["us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d"];
     let nodes = [("n1", zones[0]), ("n2", zones[1]), ("n3", zones[3])];

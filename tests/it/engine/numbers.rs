@@ -114,6 +114,27 @@ fn a_static_pool_gets_its_nodes_spread_over_zones_and_keeps_them_empty() {
 }
 
 #[test]
+fn a_node_that_was_opened_unseen_is_drained_before_it_is_ended() {
+    let mut stage = stage(Mode::Manage, 1);
+    stage.run(10, &[]);
+    let node = stage.node(0);
+    stage.apply(Object::Node(Box::new(node)));
+    // The API has the patch that opens it, and the watch is late.
+    let opened = stage.run(2, &["patch_node"]);
+    let Command::PatchNode(patch) = &opened[0].command else {
+        panic!("{opened:?}");
+    };
+    stage.event(Event::Answered(opened[0].id, Answer::Done));
+    stage.want(0);
+    stage.run(20, &[]);
+    assert_eq!(stage.retired().len(), 1);
+    assert_eq!(stage.count("terminate"), 0, "pods may run on it by now");
+    stage.patch(patch);
+    stage.run(60, &[]);
+    assert_eq!(stage.count("terminate"), 1);
+}
+
+#[test]
 fn another_number_counts_at_once() {
     let mut stage = stage(Mode::Manage, 2);
     stage.run(10, &[]);
