@@ -144,16 +144,16 @@ pub struct Short {
 }
 
 /// What kind of rule about other pods' places it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RuleKind {
     /// Near certain pods.
     Affinity,
     /// Away from certain pods.
     AntiAffinity,
-    /// Other pods have to be away from it.
-    Repelled,
     /// Spread evenly, with this skew at most.
     Spread(u32),
+    /// Other pods have to be away from it.
+    Repelled,
 }
 
 impl RuleKind {
@@ -169,7 +169,7 @@ impl RuleKind {
 }
 
 /// A rule about other pods' places, and what stands in the way of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rule {
     /// Its kind.
     pub kind: RuleKind,
@@ -187,7 +187,7 @@ pub struct Rule {
 }
 
 /// A place of a rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// The value of the label.
     pub name: String,

@@ -71,6 +71,8 @@ impl<'p> Places<'p> {
         if rules.iter().any(|rule| rule.open < rule.reachable.max(1)) {
             rules.retain(|rule| rule.open < rule.reachable.max(1));
         }
+        // Whatever the order in which pods and their rules came.
+        rules.sort();
         rules.truncate(RULES_TOLD);
         Some(Miss::Places {
             reachable: open.len(),
