@@ -303,7 +303,7 @@ static API: BlockType = BlockType {
         argument(
             "burst",
             Kind::Whole(1, 10_000),
-            "300",
+            "1000",
             "Requests at once, at most.",
         ),
         argument(

@@ -5,7 +5,7 @@
 //! from a pod whose node is still closed. So all pods of a plan are told first, those that were
 //! bereft of it are told again, and then all its nodes open at once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -59,8 +59,8 @@ impl Engine {
         let pods = &self.state.objects.pods;
         self.hints.retain(|key, hint| {
             let pod = pods.get(key).filter(|pod| pod.uid == hint.uid);
-            let here = pod.is_some_and(|pod| pod.nominated_node.as_ref() == Some(&hint.node));
-            hint.shown |= here;
+            hint.here = pod.is_some_and(|pod| pod.nominated_node.as_ref() == Some(&hint.node));
+            hint.shown |= hint.here;
             hint.out || pod.is_some_and(Pod::is_waiting)
         });
         if !self.gives_hints() {
@@ -85,7 +85,7 @@ impl Engine {
     /// more.
     fn to_tell(&self, now: Timestamp) -> (BTreeMap<String, Group>, Vec<Tell>, Vec<PodKey>) {
         let mut groups: BTreeMap<String, Group> = BTreeMap::new();
-        let mut wanted: BTreeSet<&PodKey> = BTreeSet::new();
+        let mut wanted: HashSet<&PodKey> = HashSet::new();
         let mut ready = Vec::new();
         for (claim, pods) in self.state.expected_by_claim(now) {
             wanted.extend(pods.iter().map(|pod| &pod.key));
@@ -102,6 +102,7 @@ impl Engine {
                 group.coming |= well.is_none();
                 let telling = |need: &Need| matches!(need, Need::First | Need::Answer);
                 group.telling |= needs.iter().any(|(_, need)| telling(need));
+                group.bereft |= needs.iter().any(|(_, need)| *need == Need::Again);
             }
             ready.extend(well.map(|node| (claim, node, closed, needs)));
         }
@@ -109,7 +110,7 @@ impl Engine {
         for (claim, node, closed, needs) in ready {
             let group = groups.get(&claim.record.command_id).filter(|_| closed);
             // While others are told, the scheduler may look at a pod once more.
-            let again = group.is_none_or(|own| own.until(now).is_none());
+            let again = group.is_none_or(|own| !own.is_telling(now));
             for (pod, need) in needs {
                 if need == Need::First || (need == Need::Again && again) {
                     let (key, uid) = (pod.key.clone(), pod.uid.clone());
@@ -119,13 +120,14 @@ impl Engine {
             }
         }
         let stale = self.hints.iter().filter(|(key, hint)| {
-            let pod = self.state.objects.pods.get(*key);
-            let there = pod.is_some_and(|pod| pod.nominated_node.as_ref() == Some(&hint.node));
             let free = !hint.out && now.duration_since(hint.at) >= SHOWN_MAX;
             // The scheduler may mean it: it makes room there, for that pod or another.
-            let mut others = self.state.objects.pods_on(hint.node.as_str());
-            let makes_room = others.any(|pod| pod.deleting.is_some() && !pod.is_terminal());
-            there && free && !makes_room && hint.tells <= TELLS_MAX && !wanted.contains(key)
+            let makes_room = || {
+                let mut others = self.state.objects.pods_on(hint.node.as_str());
+                others.any(|pod| pod.deleting.is_some() && !pod.is_terminal())
+            };
+            let over = hint.here && free && hint.tells <= TELLS_MAX && !wanted.contains(key);
+            over && !makes_room()
         });
         let stale = stale.map(|(key, _)| key.clone()).collect();
         (groups, tells, stale)
@@ -185,6 +187,7 @@ impl Engine {
             uid: uid.clone(),
             out: true,
             at: now,
+            here: false,
             shown: false,
             tells,
         };
@@ -264,6 +267,10 @@ impl Engine {
             return latest <= now;
         }
         let group = self.groups.get(claim.record.command_id.as_str()).copied();
+        if let Some(at) = group.and_then(|own| own.until(now)) {
+            self.wake_at(at, "nodes of one plan open together");
+            return false;
+        }
         let pods: Vec<&Pod> = self.state.pods_of(claim).collect();
         let needs = self.needs(&pods, &node.name, now);
         let telling = needs.iter().any(|(_, need)| *need != Need::Nothing);
@@ -271,10 +278,6 @@ impl Engine {
         let latest = begun.and_then(|at| at.checked_add(HINTS_MAX).ok());
         if let Some(at) = latest.filter(|at| telling && now < *at) {
             self.wake_at(at, "pods are told of their node");
-            return false;
-        }
-        if let Some(at) = group.and_then(|own| own.until(now)) {
-            self.wake_at(at, "nodes of one plan open together");
             return false;
         }
         true
@@ -288,11 +291,23 @@ fn ahead_max(pod: &Pod) -> Option<u32> {
 }
 
 impl Group {
-    /// Until when its nodes that are ready wait for the others at most; none if they do not.
+    /// Whether nodes are waited for, or pods that are told for the first time.
+    fn is_telling(&self, now: Timestamp) -> bool {
+        let own = Self {
+            bereft: false,
+            ..*self
+        };
+        own.until(now).is_some()
+    }
+
+    /// Until when its nodes that are ready wait for the others at most; none if they do not. While
+    /// they open one by one the scheduler is at work already, and each pod that it looks at before
+    /// its own node is open goes where another was to be.
     fn until(&self, now: Timestamp) -> Option<Timestamp> {
         let since = self.since?;
         let after = |wait, waits: bool| since.checked_add(wait).ok().filter(|_| waits);
-        let until = after(TOGETHER_MAX, self.coming).max(after(HINTS_MAX, self.telling));
+        let telling = self.telling || self.bereft;
+        let until = after(TOGETHER_MAX, self.coming).max(after(HINTS_MAX, telling));
         until.filter(|at| *at > now)
     }
 }

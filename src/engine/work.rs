@@ -105,6 +105,8 @@ pub(super) struct Hint {
     pub(super) out: bool,
     /// When it was sent or answered.
     pub(super) at: Timestamp,
+    /// Whether the watch shows it.
+    pub(super) here: bool,
     /// Whether the watch has shown it. If it does no more, someone has taken it back.
     pub(super) shown: bool,
     /// How often the pod was told.
@@ -120,6 +122,8 @@ pub(super) struct Group {
     pub(super) coming: bool,
     /// Whether pods of one are being told.
     pub(super) telling: bool,
+    /// Whether the scheduler took from a pod of one what it was told.
+    pub(super) bereft: bool,
 }
 
 /// The steps of a claim that need an answer.

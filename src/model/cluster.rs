@@ -78,7 +78,8 @@ impl Default for Api {
             poll: None,
             // Karpenter's (spec/scheduling.md, settings).
             qps: 200,
-            burst: 300,
+            // Pods of one plan are told of their nodes at once; `concurrency` spares the server.
+            burst: 1000,
             concurrency: 32,
             watch_list: WatchList::default(),
             view_max_age: SignedDuration::from_secs(90),

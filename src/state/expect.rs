@@ -1,7 +1,7 @@
 //! Which waiting pods which hosts are expected to take, and for how long.
 //! It must not know why a pod was planned onto a host.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -32,11 +32,14 @@ impl State {
         expected: &BTreeMap<Host, Vec<&Pod>>,
         movers: &[&'a Pod],
     ) -> Vec<&'a Pod> {
-        let held: BTreeSet<&PodKey> = expected.values().flatten().map(|pod| &pod.key).collect();
-        let waiting = self.objects.waiting();
-        let waiting = waiting.filter(|pod| self.is_placed_by_us(pod));
-        let mut all: Vec<&Pod> = waiting.chain(movers.iter().copied()).collect();
-        all.retain(|pod| !held.contains(&pod.key));
+        // This is done in every pass, for all pods that wait: most are held.
+        let held: HashSet<&PodKey> = expected.values().flatten().map(|pod| &pod.key).collect();
+        let waiting = self.objects.waiting().iter();
+        let free = waiting.filter(|key| !held.contains(key));
+        let free = free.filter_map(|key| self.objects.pods.get(key));
+        let free = free.filter(|pod| self.is_placed_by_us(pod));
+        let movers = movers.iter().filter(|pod| !held.contains(&pod.key));
+        let mut all: Vec<&Pod> = free.chain(movers.copied()).collect();
         all.retain(|pod| !self.preempts(pod));
         all.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         all
@@ -125,7 +128,8 @@ impl State {
         if pod.is_waiting() {
             pod.nominated_node.is_none() || pod.nominated_node == claim.node
         } else {
-            self.is_mover(pod)
+            // Most have come.
+            pod.node != claim.node && self.is_mover(pod)
         }
     }
 

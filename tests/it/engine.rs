@@ -161,6 +161,12 @@ impl Stage {
         nodes.values().next().expect("the node")
     }
 
+    /// How many nodes are open to pods.
+    fn open(&self) -> usize {
+        let nodes = self.engine.state().objects.nodes.values();
+        nodes.filter(|node| !node.has_unregistered_taint()).count()
+    }
+
     fn answer(&mut self, command: &Command) -> Answer {
         match command {
             Command::Launch(launch) => {
@@ -413,16 +419,42 @@ fn nodes_of_one_plan_open_together_when_they_come_close_together() {
         assert_eq!(stage.launches.len(), 2);
         stage.apply(Object::Node(Box::new(stage.node(0))));
         stage.run(seconds, &[]);
-        let open = |stage: &Stage| {
-            let nodes = stage.engine.state().objects.nodes.values();
-            nodes.filter(|node| !node.has_unregistered_taint()).count()
-        };
-        assert_eq!(open(&stage), usize::from(!waited), "after {seconds} s");
+        assert_eq!(stage.open(), usize::from(!waited), "after {seconds} s");
         stage.apply(Object::Node(Box::new(stage.node(1))));
         stage.run(1, &[]);
-        assert_eq!(open(&stage), 2, "after {seconds} s");
+        assert_eq!(stage.open(), 2, "after {seconds} s");
         assert_eq!(stage.count("hint"), 2, "each pod is told once");
     }
+}
+
+#[test]
+fn no_node_of_a_plan_opens_before_pods_are_told_again_that_were_bereft() {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.sync(vec![], loners(["a", "b"]));
+    stage.run(10, &[]);
+    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.run(1, &[]);
+    let mut pods = stage.engine.state().objects.pods.values();
+    let told = pods.find(|pod| pod.nominated_node.is_some()).cloned();
+    let told = told.expect("one was told");
+    stage.nominate(&told.key, None);
+    stage.apply(Object::Node(Box::new(stage.node(1))));
+    // The other is told first, then this one again.
+    for again in [false, true] {
+        let held = stage.run(1, &["hint"]);
+        let [issued] = &held[..] else {
+            panic!("one pod is told at a time: {held:?}")
+        };
+        let Command::Hint { pod, node, .. } = &issued.command else {
+            panic!("{issued:?}")
+        };
+        assert_eq!(*pod == told.key, again);
+        assert_eq!(stage.open(), 0, "{pod}");
+        let answer = stage.nominate(pod, Some(node.clone()));
+        stage.event(Event::Answered(issued.id, answer));
+    }
+    stage.run(1, &[]);
+    assert_eq!(stage.open(), 2);
 }
 
 /// A stage with one node, open, whose only pod was told of it.

@@ -391,6 +391,25 @@ pub(crate) async fn until(
     )
 }
 
+/// Waits until so many pods are bound. Of these it reads the metadata only: what watches a race on
+/// two cores should not be among the runners.
+pub(crate) async fn until_bound(client: &Client, setup: &Setup, seconds: usize, pods: usize) {
+    let api: Api<Pod> = Api::all(client.clone());
+    let bound = ListParams::default().match_any().fields("spec.nodeName!=");
+    for _ in 0..seconds * 10 {
+        let there = api.list_metadata(&bound).await.expect("pods list");
+        if there.items.len() >= pods {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    // Tells what there is instead.
+    until(client, setup, 0, "all pods bound", |world| {
+        world.bound() == pods
+    })
+    .await;
+}
+
 /// Whether this run is a campaign: the full sizes, with figures on stdout.
 #[expect(
     clippy::disallowed_methods,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use outrigger_bench::workloads::deployments::{Deployment, of_all_sizes, small_and_large};
 
-use super::bench::{Setup, World, client, deploy_like, free_port, is_campaign, plane, until};
+use super::bench::{Setup, World, client, deploy_like, free_port, is_campaign, plane, until_bound};
 
 /// How long the daemon may still find something to do once every pod is bound.
 const AFTER: Duration = Duration::from_secs(12);
@@ -100,10 +100,7 @@ async fn watch(test: &str, all: &[Deployment], share: f64, hints: bool) -> Optio
         deploy_like(&api, deployment, replicas).await;
         pods += replicas;
     }
-    until(&api, &setup, 180, "all pods bound", |world| {
-        world.bound() == pods
-    })
-    .await;
+    until_bound(&api, &setup, 180, pods).await;
     let seconds = start.elapsed().as_secs_f64();
     let (cpu_seconds, peak) = daemon.figures();
     tokio::time::sleep(if is_campaign() {
