@@ -62,13 +62,6 @@ use crate::state::State;
 /// their nodes, are not worth a thousand passes.
 const SETTLE: SignedDuration = SignedDuration::from_millis(100);
 
-/// And for so much longer for each pod that waits, where only pods have changed: a pass looks at all
-/// of them.
-const SETTLE_POD: SignedDuration = SignedDuration::from_micros(200);
-
-/// More pods than this make it no longer.
-const SETTLE_PODS_MAX: usize = 1_000;
-
 /// A pass is made at least this often, so that nothing depends on a single timer.
 const IDLE: SignedDuration = SignedDuration::from_secs(30);
 
@@ -132,7 +125,7 @@ impl Engine {
 
     /// Takes note of what happened. Work is done when `poll_timeout` comes, not here.
     pub fn handle(&mut self, event: Event, now: Timestamp) {
-        let settled = now.checked_add(self.settle(&event)).unwrap_or(now);
+        let settled = now.checked_add(SETTLE).unwrap_or(now);
         match event {
             Event::Timeout => {
                 self.pass(now);
@@ -224,24 +217,6 @@ impl Engine {
     /// Whether commands are unanswered or not even taken.
     pub fn is_busy(&self) -> bool {
         !self.flights.is_empty()
-    }
-
-    /// How long after an event the next pass is made.
-    fn settle(&self, event: &Event) -> SignedDuration {
-        let told = |kind: &FlightKind| matches!(kind, FlightKind::Hint(_) | FlightKind::Unhint(_));
-        let is_of_pods = match event {
-            Event::Applied(object) => object.kind() == Kind::Pod,
-            Event::Deleted(kind, _) => *kind == Kind::Pod,
-            Event::Answered(id, _) => self.flights.get(id).is_some_and(|own| told(&own.kind)),
-            _ => false,
-        };
-        let waiting = self.state.objects.waiting().len().min(SETTLE_PODS_MAX);
-        let pods = i32::try_from(waiting).unwrap_or(i32::MAX);
-        if is_of_pods {
-            SETTLE + SETTLE_POD * pods
-        } else {
-            SETTLE
-        }
     }
 
     fn pass(&mut self, now: Timestamp) {

@@ -76,8 +76,8 @@ impl Engine {
     /// lack nodes.
     pub(super) fn provision(&mut self, now: Timestamp) {
         let waiting = self.state.waiting(now);
-        let waiting = waiting.into_iter().map(|pod| pod.key.clone()).collect();
-        self.batch.observe(waiting, now);
+        let waiting: Vec<&PodKey> = waiting.into_iter().map(|pod| &pod.key).collect();
+        self.batch.observe(&waiting, now);
         if let Some(at) = self.state.next_release(now) {
             self.wake_at(at, "pods are expected on a node no more");
         }

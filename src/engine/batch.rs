@@ -1,7 +1,7 @@
 //! The window in which pending pods are collected, so that many are planned at once.
 //! It must not know how they are planned.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -24,15 +24,24 @@ pub struct Batch {
 
 impl Batch {
     /// Takes note of the pods that wait now; one not seen before opens the window or keeps it open.
-    pub fn observe(&mut self, waiting: BTreeSet<PodKey>, now: Timestamp) {
-        if waiting.iter().any(|key| !self.known.contains(key)) {
+    pub fn observe(&mut self, waiting: &[&PodKey], now: Timestamp) {
+        let before = self.known.len();
+        for key in waiting {
+            if !self.known.contains(*key) {
+                self.known.insert((*key).clone());
+            }
+        }
+        if self.known.len() > before {
             self.opened.get_or_insert(now);
             self.last_new = Some(now);
+        }
+        if self.known.len() > waiting.len() {
+            let waiting: HashSet<&PodKey> = waiting.iter().copied().collect();
+            self.known.retain(|key| waiting.contains(key));
         }
         if waiting.is_empty() {
             self.opened = None;
         }
-        self.known = waiting;
     }
 
     /// When the pods that wait shall be planned; none while none wait.

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
-use crate::engine::command::{Answer, Command, FailureKind};
+use crate::engine::command::{Answer, Command, FailureKind, Issued};
 use crate::engine::work::{FlightKind, Group, Hint};
 use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, NodeName, PodKey};
@@ -36,6 +36,9 @@ const SHOWN_MAX: SignedDuration = SignedDuration::from_secs(1);
 /// ten seconds each time, and a pod is expected on its node for less than a minute.
 const TELLS_MAX: u32 = 10;
 
+/// While more pods than this are about to be told, it is not decided anew who else is.
+const QUEUED_MAX: usize = 100;
+
 /// What is to be done about telling a pod of its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
@@ -56,6 +59,10 @@ impl Engine {
     /// Tells waiting pods of the nodes they are planned for, and takes back what is planned no
     /// more.
     pub(super) fn tell_pods(&mut self, now: Timestamp) {
+        let queued = |own: &&Issued| matches!(own.command, Command::Hint { .. });
+        if self.commands.iter().filter(queued).count() > QUEUED_MAX {
+            return;
+        }
         let pods = &self.state.objects.pods;
         self.hints.retain(|key, hint| {
             let pod = pods.get(key).filter(|pod| pod.uid == hint.uid);

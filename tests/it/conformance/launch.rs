@@ -376,9 +376,9 @@ fn closes(joining: &[(i64, &str)], expect: i64) -> Check {
     let mut batch = Batch::default();
     let mut known = BTreeMap::new();
     for (at, name) in joining {
-        known.insert(*name, ());
-        let keys = known.keys().map(|name| pod(name).key).collect();
-        batch.observe(keys, start + SignedDuration::from_millis(*at));
+        known.insert(*name, pod(name).key);
+        let keys: Vec<_> = known.values().collect();
+        batch.observe(&keys, start + SignedDuration::from_millis(*at));
     }
     let due = batch.due(&Batching::default());
     let got = due.map(|due| due.duration_since(start).as_millis());
