@@ -77,10 +77,14 @@ impl Axes {
     }
 }
 
+/// Whether a demand fits into what is free. A comparison is much cheaper than a division.
+pub(super) fn fits(free: &[i64], demand: &[i64]) -> bool {
+    free.iter().zip(demand).all(|(free, demand)| demand <= free)
+}
+
 /// How many times a demand fits into what is free.
 pub(super) fn times(free: &[i64], demand: &[i64]) -> u64 {
-    // Most are asked of what is too small, and a comparison is cheaper than a division.
-    if free.iter().zip(demand).any(|(free, demand)| demand > free) {
+    if !fits(free, demand) {
         return 0;
     }
     let ratio = |(free, demand): (&i64, &i64)| match *demand {
@@ -100,7 +104,7 @@ pub(super) fn take(free: &mut [i64], demand: &[i64], count: u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::times;
+    use super::{fits, times};
 
     #[test]
     fn a_demand_fits_as_often_as_its_scarcest_resource_allows() {
@@ -113,6 +117,7 @@ mod tests {
         ];
         for (free, demand, expect) in cases {
             assert_eq!(times(&free, &demand), expect, "{demand:?} in {free:?}");
+            assert_eq!(fits(&free, &demand), expect > 0, "{demand:?} in {free:?}");
         }
     }
 }

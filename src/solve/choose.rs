@@ -3,7 +3,7 @@
 
 use crate::model::cluster::Scheduling;
 use crate::model::instance::{OfferingKey, Price};
-use crate::solve::axes::{take, times};
+use crate::solve::axes::{fits, take, times};
 use crate::solve::fill::{Lot, Part};
 use crate::solve::limits::{Limit, Scope, shared};
 use crate::solve::supply::{Row, Shelf};
@@ -127,7 +127,7 @@ pub(super) fn fitting(shelf: &Shelf<'_>, shape: usize, rows: &[&Row], sum: &[i64
     let own = &shelf.shapes[shape];
     // Nobody asks anything where there are no rows; then all that is offered will do.
     let sold = own.price(mask).is_some();
-    if sold && own.net.as_deref().is_some_and(|net| times(net, sum) > 0) {
+    if sold && own.net.as_deref().is_some_and(|net| fits(net, sum)) {
         mask
     } else {
         0

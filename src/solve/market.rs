@@ -144,6 +144,12 @@ impl<'g, 'p, 'a> Market<'g, 'p, 'a> {
                 let (Some(price), Some(net)) = (shape.price(*mask), &shape.net) else {
                     continue;
                 };
+                // No host is shared by more, so that it can be no cheaper than this.
+                #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+                let at_best = price / pods.max(1) as f64;
+                if shape.reservation.is_none() && least[0].is_some_and(|least| at_best >= least) {
+                    continue;
+                }
                 let together = times(net, demand).min(pods);
                 let copies = ledger.copies(&shape.limited);
                 #[expect(clippy::cast_precision_loss, reason = "an estimate")]

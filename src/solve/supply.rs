@@ -132,8 +132,11 @@ impl<'a> Shelf<'a> {
             .filter(|it| it.requirements.intersects(&of_types).is_ok())
             .flat_map(shape)
             .collect();
-        let defined = |shape: &Shape<'a>| shape.instance_type.requirements.iter();
-        let keys = shapes.iter().flat_map(defined).map(|(key, _)| key);
+        // Most types define what the one before defines.
+        let defined = |shape: &'_ Shape<'a>| shape.instance_type.requirements.iter();
+        let named = |shape: &'_ Shape<'a>| defined(shape).map(|(key, _)| key);
+        let chunks = shapes.chunk_by(|one, other| named(one).eq(named(other)));
+        let keys = chunks.flat_map(|alike| named(&alike[0]));
         Self {
             pool,
             limits,
@@ -312,7 +315,7 @@ fn by_price(shapes: &[Shape<'_>]) -> Vec<(usize, usize)> {
         |(at, shape): (usize, &Shape<'_>)| (0..shape.offers.len()).map(move |bit| (at, bit));
     let mut all: Vec<(usize, usize)> = shapes.iter().enumerate().flat_map(offers).collect();
     // Shapes are by name, so their places order as their names do.
-    all.sort_by_key(|(at, bit)| {
+    all.sort_by_cached_key(|(at, bit)| {
         let offer = shapes[*at].offers[*bit];
         (offer.price, &offer.zone, *at, offer.capacity_type)
     });
