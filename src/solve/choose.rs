@@ -143,15 +143,26 @@ pub(super) fn cheapest(
     ledger: &Ledger,
 ) -> Option<(usize, f64)> {
     let mut best: [Option<(usize, f64)>; 2] = [None, None];
-    for (at, shape) in shelf.shapes.iter().enumerate() {
-        let mask = rows.iter().fold(u64::MAX, |all, row| all & row.masks[at]);
+    for at in &shelf.by_least {
+        let shape = &shelf.shapes[*at];
+        let least = shape.price(u64::MAX);
+        // All that follow cost as much as this or more.
+        let settled = |own: &Option<(usize, f64)>| own.is_some_and(|own| Some(own.1) < least);
+        if settled(&best[0]) && (shelf.reservations.is_empty() || settled(&best[1])) {
+            break;
+        }
+        // Most are too small.
+        if !shape.net.as_deref().is_some_and(|net| fits(net, sum)) {
+            continue;
+        }
+        let mask = rows.iter().fold(u64::MAX, |all, row| all & row.masks[*at]);
         let Some(price) = shape.price(mask) else {
             continue;
         };
         let best = &mut best[usize::from(shape.reservation.is_some())];
-        let better = best.is_none_or(|(_, least)| price < least);
-        if better && fitting(shelf, at, rows, sum) != 0 && ledger.copies(&shape.limited) > 0 {
-            *best = Some((at, price));
+        let better = best.is_none_or(|(known, least)| (price, *at) < (least, known));
+        if better && ledger.copies(&shape.limited) > 0 {
+            *best = Some((*at, price));
         }
     }
     let would_do = |at: &usize| {

@@ -82,24 +82,24 @@ pub(super) struct Problem<'a> {
     pub(super) classes: Vec<Class<'a>>,
 }
 
-/// What tells pods apart, resources and labels aside.
+/// What tells pods apart, resources and labels aside: first what is most often different.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Spec<'a> {
-    /// Spread speaks of pods of one namespace. Empty where that does not matter.
-    namespace: &'a str,
-    node_selector: &'a Labels,
-    node_affinity: &'a [Requirements],
-    preferred_nodes: &'a [Preferred<Requirements>],
-    tolerations: &'a [Toleration],
-    ports: &'a BTreeSet<Port>,
+    spread: &'a [Spread],
     affinity: &'a [PodTerm],
     anti_affinity: &'a [PodTerm],
     preferred_affinity: &'a [Preferred<PodTerm>],
     preferred_anti_affinity: &'a [Preferred<PodTerm>],
-    spread: &'a [Spread],
     /// The ordinal of its constraints where it has none of its own.
     by_default: Option<usize>,
+    /// Spread speaks of pods of one namespace. Empty where that does not matter.
+    namespace: &'a str,
+    node_affinity: &'a [Requirements],
+    preferred_nodes: &'a [Preferred<Requirements>],
+    tolerations: &'a [Toleration],
     volumes: &'a [Requirements],
+    node_selector: &'a Labels,
+    ports: &'a BTreeSet<Port>,
 }
 
 impl<'a> Spec<'a> {

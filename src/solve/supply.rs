@@ -65,6 +65,8 @@ pub(super) struct Shelf<'a> {
     pub(super) shapes: Vec<Shape<'a>>,
     /// All their offers by price, then zone, type and capacity type: the places of shape and offer.
     pub(super) by_price: Vec<(usize, usize)>,
+    /// The types that have offers, by the price of the cheapest, then name.
+    pub(super) by_least: Vec<usize>,
     /// The labels that some of these types define.
     keys: BTreeSet<&'a str>,
 }
@@ -137,11 +139,15 @@ impl<'a> Shelf<'a> {
         let named = |shape: &'_ Shape<'a>| defined(shape).map(|(key, _)| key);
         let chunks = shapes.chunk_by(|one, other| named(one).eq(named(other)));
         let keys = chunks.flat_map(|alike| named(&alike[0]));
+        let mut by_least: Vec<usize> = (0..shapes.len()).collect();
+        by_least.retain(|at| !shapes[*at].offers.is_empty());
+        by_least.sort_by_key(|at| shapes[*at].offers[0].price);
         Self {
             pool,
             limits,
             side,
             by_price: by_price(&shapes),
+            by_least,
             keys: keys.collect(),
             reservations,
             shapes,
