@@ -82,6 +82,18 @@ pub(super) fn fits(free: &[i64], demand: &[i64]) -> bool {
     free.iter().zip(demand).all(|(free, demand)| demand <= free)
 }
 
+/// The most of each resource that there is in any of these: where a demand does not fit into that,
+/// it fits into none of them.
+pub(super) fn most<'a>(mut all: impl Iterator<Item = &'a Vec<i64>>) -> Vec<i64> {
+    let mut most = all.next().cloned().unwrap_or_default();
+    for own in all {
+        for (most, own) in most.iter_mut().zip(own) {
+            *most = (*most).max(*own);
+        }
+    }
+    most
+}
+
 /// How many times a demand fits into what is free.
 pub(super) fn times(free: &[i64], demand: &[i64]) -> u64 {
     if !fits(free, demand) {

@@ -16,6 +16,7 @@ use crate::model::quantity::Resources;
 use crate::model::requirement::{Incompatible, Operator, Requirement, Requirements};
 use crate::model::reservation::Reservation;
 use crate::model::taint::{Effect, Taint, repelling, untolerated};
+use crate::solve::axes::most;
 use crate::solve::limits::{Limit, RESERVATIONS_MAX, limits};
 use crate::solve::problem::{Port, Problem, Wants, alternatives, clash};
 use crate::state::snapshot::Snapshot;
@@ -65,6 +66,8 @@ pub(super) struct Shelf<'a> {
     pub(super) shapes: Vec<Shape<'a>>,
     /// All their offers by price, then zone, type and capacity type: the places of shape and offer.
     pub(super) by_price: Vec<(usize, usize)>,
+    /// The most of each resource that any type has for pods.
+    pub(super) most: Vec<i64>,
     /// The types that have offers, by the price of the cheapest, then name.
     pub(super) by_least: Vec<usize>,
     /// The labels that some of these types define.
@@ -148,6 +151,7 @@ impl<'a> Shelf<'a> {
             side,
             by_price: by_price(&shapes),
             by_least,
+            most: most(shapes.iter().filter_map(|own| own.net.as_ref())),
             keys: keys.collect(),
             reservations,
             shapes,
