@@ -116,7 +116,15 @@ pub(super) fn take(free: &mut [i64], demand: &[i64], count: u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::{fits, times};
+    use super::{fits, most, times};
+
+    #[test]
+    fn the_most_is_of_each_resource_by_itself() {
+        let all = [vec![1, 9, 3], vec![4, 2, 3]];
+        assert_eq!(most(all.iter()), [4, 9, 3]);
+        let none: [Vec<i64>; 0] = [];
+        assert!(most(none.iter()).is_empty());
+    }
 
     #[test]
     fn a_demand_fits_as_often_as_its_scarcest_resource_allows() {

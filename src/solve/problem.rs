@@ -310,7 +310,8 @@ impl<'a> Problem<'a> {
 
 /// Gives ordinals to what tells pods apart. Pods come by key, so that most are like the one before.
 /// All others are looked for in order, not by hashes: what they ask for is of many pieces, which
-/// take longer to hash than to compare, and nobody can write pods of which many have one place.
+/// take longer to hash than to compare, and whatever pods say, each is held against no more of the
+/// others than the logarithm of their number.
 #[derive(Default)]
 struct Builder<'a> {
     specs: BTreeMap<Spec<'a>, usize>,

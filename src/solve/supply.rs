@@ -138,8 +138,8 @@ impl<'a> Shelf<'a> {
             .flat_map(shape)
             .collect();
         // Most types define what the one before defines.
-        let defined = |shape: &'_ Shape<'a>| shape.instance_type.requirements.iter();
-        let named = |shape: &'_ Shape<'a>| defined(shape).map(|(key, _)| key);
+        let defined = |shape: &Shape<'a>| shape.instance_type.requirements.iter();
+        let named = |shape: &Shape<'a>| defined(shape).map(|(key, _)| key);
         let chunks = shapes.chunk_by(|one, other| named(one).eq(named(other)));
         let keys = chunks.flat_map(|alike| named(&alike[0]));
         let mut by_least: Vec<usize> = (0..shapes.len()).collect();
