@@ -77,10 +77,26 @@ impl Axes {
     }
 }
 
+/// Whether a demand fits into what is free. A comparison is much cheaper than a division.
+pub(super) fn fits(free: &[i64], demand: &[i64]) -> bool {
+    free.iter().zip(demand).all(|(free, demand)| demand <= free)
+}
+
+/// The most of each resource that there is in any of these: where a demand does not fit into that,
+/// it fits into none of them.
+pub(super) fn most<'a>(mut all: impl Iterator<Item = &'a Vec<i64>>) -> Vec<i64> {
+    let mut most = all.next().cloned().unwrap_or_default();
+    for own in all {
+        for (most, own) in most.iter_mut().zip(own) {
+            *most = (*most).max(*own);
+        }
+    }
+    most
+}
+
 /// How many times a demand fits into what is free.
 pub(super) fn times(free: &[i64], demand: &[i64]) -> u64 {
-    // Most are asked of what is too small, and a comparison is cheaper than a division.
-    if free.iter().zip(demand).any(|(free, demand)| demand > free) {
+    if !fits(free, demand) {
         return 0;
     }
     let ratio = |(free, demand): (&i64, &i64)| match *demand {
@@ -100,7 +116,15 @@ pub(super) fn take(free: &mut [i64], demand: &[i64], count: u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::times;
+    use super::{fits, most, times};
+
+    #[test]
+    fn the_most_is_of_each_resource_by_itself() {
+        let all = [vec![1, 9, 3], vec![4, 2, 3]];
+        assert_eq!(most(all.iter()), [4, 9, 3]);
+        let none: [Vec<i64>; 0] = [];
+        assert!(most(none.iter()).is_empty());
+    }
 
     #[test]
     fn a_demand_fits_as_often_as_its_scarcest_resource_allows() {
@@ -113,6 +137,7 @@ mod tests {
         ];
         for (free, demand, expect) in cases {
             assert_eq!(times(&free, &demand), expect, "{demand:?} in {free:?}");
+            assert_eq!(fits(&free, &demand), expect > 0, "{demand:?} in {free:?}");
         }
     }
 }

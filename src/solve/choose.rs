@@ -3,7 +3,7 @@
 
 use crate::model::cluster::Scheduling;
 use crate::model::instance::{OfferingKey, Price};
-use crate::solve::axes::{take, times};
+use crate::solve::axes::{fits, take, times};
 use crate::solve::fill::{Lot, Part};
 use crate::solve::limits::{Limit, Scope, shared};
 use crate::solve::supply::{Row, Shelf};
@@ -127,7 +127,7 @@ pub(super) fn fitting(shelf: &Shelf<'_>, shape: usize, rows: &[&Row], sum: &[i64
     let own = &shelf.shapes[shape];
     // Nobody asks anything where there are no rows; then all that is offered will do.
     let sold = own.price(mask).is_some();
-    if sold && own.net.as_deref().is_some_and(|net| times(net, sum) > 0) {
+    if sold && own.net.as_deref().is_some_and(|net| fits(net, sum)) {
         mask
     } else {
         0
@@ -143,15 +143,26 @@ pub(super) fn cheapest(
     ledger: &Ledger,
 ) -> Option<(usize, f64)> {
     let mut best: [Option<(usize, f64)>; 2] = [None, None];
-    for (at, shape) in shelf.shapes.iter().enumerate() {
-        let mask = rows.iter().fold(u64::MAX, |all, row| all & row.masks[at]);
+    for at in &shelf.by_least {
+        let shape = &shelf.shapes[*at];
+        let least = shape.price(u64::MAX);
+        // All that follow cost as much as this or more.
+        let settled = |own: &Option<(usize, f64)>| own.is_some_and(|own| Some(own.1) < least);
+        if settled(&best[0]) && (shelf.reservations.is_empty() || settled(&best[1])) {
+            break;
+        }
+        // Most are too small.
+        if !shape.net.as_deref().is_some_and(|net| fits(net, sum)) {
+            continue;
+        }
+        let mask = rows.iter().fold(u64::MAX, |all, row| all & row.masks[*at]);
         let Some(price) = shape.price(mask) else {
             continue;
         };
         let best = &mut best[usize::from(shape.reservation.is_some())];
-        let better = best.is_none_or(|(_, least)| price < least);
-        if better && fitting(shelf, at, rows, sum) != 0 && ledger.copies(&shape.limited) > 0 {
-            *best = Some((at, price));
+        let better = best.is_none_or(|(known, least)| (price, *at) < (least, known));
+        if better && ledger.copies(&shape.limited) > 0 {
+            *best = Some((*at, price));
         }
     }
     let would_do = |at: &usize| {

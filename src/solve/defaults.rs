@@ -1,7 +1,7 @@
 //! How pods are spread that do not say so: as the scheduler is configured, among the pods that are
 //! selected together with them. It must not know where anybody is.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use crate::model::affinity::Spread;
 use crate::model::pod::{Owner, Pod};
@@ -15,8 +15,8 @@ pub(super) struct Defaults<'a> {
     configured: &'a [Spread],
     selectors: &'a Selectors,
     /// By the ordinal of namespace and labels, and the controller.
-    deduced: HashMap<(usize, Option<&'a Owner>), Option<usize>>,
-    by_selector: HashMap<Selector, usize>,
+    deduced: BTreeMap<(usize, Option<&'a Owner>), Option<usize>>,
+    by_selector: BTreeMap<Selector, usize>,
     all: Vec<Vec<Spread>>,
 }
 
@@ -25,8 +25,8 @@ impl<'a> Defaults<'a> {
         Self {
             configured: &snapshot.cluster.scheduling.default_spread,
             selectors: snapshot.selectors,
-            deduced: HashMap::new(),
-            by_selector: HashMap::new(),
+            deduced: BTreeMap::new(),
+            by_selector: BTreeMap::new(),
             all: Vec::new(),
         }
     }

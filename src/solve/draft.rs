@@ -1,7 +1,9 @@
 //! One way to pack what waits onto new nodes of one pool: type by type, best value first.
 //! It must not know the other pools, nor which of several drafts is taken.
 
-use crate::solve::axes::times;
+use std::collections::BTreeSet;
+
+use crate::solve::axes::fits;
 use crate::solve::choose::{Ledger, cheapest, sum};
 use crate::solve::fill::{Bin, Lot, Part, Queues, Terms, Way, rows_in, united};
 use crate::solve::supply::{Row, Shelf};
@@ -164,39 +166,44 @@ impl<'o> Order<'o> {
     /// Makes the cheapest claims one wherever that costs less. The last nodes of a packing carry
     /// what was left over, each sized for the best use of itself alone.
     pub(super) fn merge_small(&self, draft: &mut Draft) {
+        // Those in a reservation cost nothing that could be saved.
+        let costs = |claim: &Claim| self.shelf.shapes[claim.shape].reservation.is_none();
+        let claims = draft.claims.iter().enumerate();
+        let mut order: Vec<(f64, usize)> = claims
+            .filter(|(_, claim)| costs(claim))
+            .map(|(at, claim)| (claim.price, at))
+            .collect();
+        let by = |one: &(f64, usize), other: &(f64, usize)| {
+            one.0.total_cmp(&other.0).then(one.1.cmp(&other.1))
+        };
+        order.sort_by(by);
+        let mut gone = BTreeSet::new();
         for _ in 0..MERGES_MAX.min(draft.claims.len().saturating_sub(1)) {
-            // Those in a reservation cost nothing that could be saved.
-            let costs = |at: &usize| {
-                let shape = draft.claims[*at].shape;
-                self.shelf.shapes[shape].reservation.is_none()
-            };
-            let mut order: Vec<usize> = (0..draft.claims.len()).filter(costs).collect();
-            let price = |at: &usize| draft.claims[*at].price;
-            let by = |a: &usize, b: &usize| price(a).total_cmp(&price(b)).then(a.cmp(b));
-            if order.len() > MERGE_MAX {
-                order.select_nth_unstable_by(MERGE_MAX, by);
-                order.truncate(MERGE_MAX);
-            }
-            order.sort_by(by);
-            let mut several = (2..=order.len()).rev();
+            let which: Vec<usize> = order.iter().take(MERGE_MAX).map(|own| own.1).collect();
+            let mut several = (2..=which.len()).rev();
             let Some((count, merged)) =
-                several.find_map(|count| Some((count, self.merged(draft, &order[..count])?)))
+                several.find_map(|count| Some((count, self.merged(draft, &which[..count])?)))
             else {
-                return;
+                break;
             };
-            let mut gone = order[..count].to_vec();
-            gone.sort_unstable();
-            for at in gone.into_iter().rev() {
-                let claim = draft.claims.remove(at);
-                draft
-                    .ledger
-                    .release(&self.shelf.shapes[claim.shape].limited);
+            for (_, at) in order.drain(..count) {
+                let limited = &self.shelf.shapes[draft.claims[at].shape].limited;
+                draft.ledger.release(limited);
+                gone.insert(at);
             }
-            draft
-                .ledger
-                .reserve(&self.shelf.shapes[merged.shape].limited, 1);
+            let limited = &self.shelf.shapes[merged.shape].limited;
+            draft.ledger.reserve(limited, 1);
+            if costs(&merged) {
+                let own = (merged.price, draft.claims.len());
+                let place = order.partition_point(|other| by(other, &own).is_lt());
+                order.insert(place, own);
+            }
             draft.claims.push(merged);
         }
+        let mut at = 0..;
+        draft
+            .claims
+            .retain(|_| at.next().is_some_and(|at| !gone.contains(&at)));
     }
 
     /// These claims as one, if that costs less and their pods go together.
@@ -308,7 +315,7 @@ impl<'o> Order<'o> {
         for claim in &draft.claims {
             let whole = sum(self.lots, &claim.parts);
             let net = self.shelf.shapes[claim.shape].net.as_deref();
-            let fits = net.is_some_and(|net| times(net, &whole) > 0);
+            let fits = net.is_some_and(|net| fits(net, &whole));
             assert!(fits, "a claim's pods fit its type: {claim:?}");
             for (lot, own) in &claim.parts {
                 count[*lot] += own;

@@ -1,7 +1,7 @@
 //! Which pods go onto one host: a few ways to fill it from what waits.
 //! It must not know what the host is, what it costs, or whether it exists.
 
-use crate::solve::axes::{take, times};
+use crate::solve::axes::{fits, take, times};
 use crate::solve::host::Shares;
 
 /// Pods that wait and are alike to every host in question.
@@ -90,19 +90,17 @@ impl Bin {
     /// How many pods of a lot could be added.
     pub(super) fn room(&self, lots: &[Lot<'_>], terms: &Terms<'_>, lot: usize) -> u64 {
         let own = &lots[lot];
-        let count = times(&self.free, own.demand);
-        if count == 0 || self.mask & (terms.mask)(own.row) & self.good == 0 {
-            return 0;
+        match times(&self.free, own.demand) {
+            0 => 0,
+            most if self.admits(terms, own.row) => own.shares.room(&self.counts, most),
+            _ => 0,
         }
-        let count = own.shares.room(&self.counts, count);
-        if count == 0 || !(terms.is_picky)(own.row) {
-            return count;
-        }
-        let mut others = self.picky.iter();
-        if others.any(|other| (terms.apart)(own.row, *other)) {
-            return 0;
-        }
-        count
+    }
+
+    /// Whether lots of a row may go there, whatever they ask for.
+    fn admits(&self, terms: &Terms<'_>, row: usize) -> bool {
+        let apart = || self.picky.iter().any(|other| (terms.apart)(row, *other));
+        self.mask & (terms.mask)(row) & self.good != 0 && !((terms.is_picky)(row) && apart())
     }
 
     /// Adds pods. They must have room.
@@ -138,27 +136,36 @@ impl Bin {
         steps: &mut u64,
     ) -> Vec<Part> {
         let mut parts = Vec::new();
+        *steps += 2 * order.len() as u64;
         // Those who need others on the host come when the others are there.
-        for needy in [false, true] {
-            *steps += order.len() as u64;
+        let mut needy = false;
+        loop {
+            let mut wait = false;
             for twins in order {
+                let own = &lots[twins[0]];
+                let mut all = times(&self.free, own.demand);
+                if all == 0 || !self.admits(terms, own.row) {
+                    continue;
+                }
                 for &lot in twins {
-                    let own = &lots[lot];
-                    if times(&self.free, own.demand) == 0 {
-                        break;
-                    }
-                    if own.shares.needs.is_empty() == needy {
+                    let shares = lots[lot].shares;
+                    if shares.needs.is_empty() == needy {
+                        wait |= !needy;
                         continue;
                     }
-                    let count = self.room(lots, terms, lot).min(stock[lot]);
+                    let count = shares.room(&self.counts, all).min(stock[lot]);
                     if count > 0 {
                         self.add(lots, terms, (lot, count));
                         parts.push((lot, count));
+                        all = times(&self.free, own.demand);
                     }
                 }
             }
+            if !wait {
+                return parts;
+            }
+            needy = true;
         }
-        parts
     }
 
     fn fill_worth(
@@ -175,60 +182,61 @@ impl Bin {
         };
         let mut heads: Vec<Head> = vec![start; waiting.queues.len()];
         loop {
-            let mut best: Option<(f64, usize, usize, u64)> = None;
+            let mut best: Option<(f64, usize, usize)> = None;
             *steps += 1 + heads.len() as u64;
             for (at, head) in heads.iter_mut().enumerate() {
                 let queue = (&waiting.queues[at][..], &waiting.order[..]);
-                let Some((lot, room)) = self.next_of((lots, terms), queue, head, stock) else {
+                let Some(lot) = self.next_of((lots, terms), queue, head, stock) else {
                     continue;
                 };
                 let worth = worth[lot] * self.share(&lots[lot]);
                 if best.is_none_or(|(most, ..)| worth > most) {
-                    best = Some((worth, at, lot, room));
+                    best = Some((worth, at, lot));
                 }
             }
-            let Some((_, at, lot, room)) = best else {
+            let Some((_, at, lot)) = best else {
                 return parts;
             };
             let all = times(&self.free, lots[lot].demand);
-            let count = room.min((all / SHARE).max(1));
+            let room = lots[lot].shares.room(&self.counts, all);
+            let left = stock[lot] - heads[at].taken;
+            let count = room.min(left).min((all / SHARE).max(1));
             self.add(lots, terms, (lot, count));
             parts.push((lot, count));
             heads[at].taken += count;
         }
     }
 
-    /// The next lot of a queue of which pods may be added, and how many. Lots that may not are
-    /// passed over for good, since what is free only shrinks; but whoever needs others waits.
+    /// The next lot of a queue of which pods may be added. Lots that may not are passed over for
+    /// good, since what is free only shrinks; but whoever needs others waits.
     fn next_of(
         &self,
         (lots, terms): (&[Lot<'_>], &Terms<'_>),
         (queue, order): (&[usize], &[Twins]),
         head: &mut Head,
         stock: &[u64],
-    ) -> Option<(usize, u64)> {
+    ) -> Option<usize> {
         while let Some(twins) = queue.get(head.twins) {
             let twins = &order[*twins];
-            let fits = twins
-                .first()
-                .is_some_and(|lot| times(&self.free, lots[*lot].demand) > 0);
-            if let Some(&lot) = twins.get(head.lot).filter(|_| fits) {
-                let left = stock[lot] - head.taken;
-                let room = self.room(lots, terms, lot).min(left);
-                if room > 0 {
-                    return Some((lot, room));
+            let own = &lots[twins[0]];
+            if fits(&self.free, own.demand) && self.admits(terms, own.row) {
+                while let Some(&lot) = twins.get(head.lot) {
+                    let shares = lots[lot].shares;
+                    let left = stock[lot] > head.taken;
+                    if left && shares.room(&self.counts, 1) > 0 {
+                        return Some(lot);
+                    }
+                    if left && !shares.needs.is_empty() {
+                        return None;
+                    }
+                    (head.lot, head.taken) = (head.lot + 1, 0);
                 }
-                if !lots[lot].shares.needs.is_empty() && left > 0 {
-                    return None;
-                }
-                (head.lot, head.taken) = (head.lot + 1, 0);
-            } else {
-                *head = Head {
-                    twins: head.twins + 1,
-                    lot: 0,
-                    taken: 0,
-                };
             }
+            *head = Head {
+                twins: head.twins + 1,
+                lot: 0,
+                taken: 0,
+            };
         }
         None
     }

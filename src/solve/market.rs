@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::solve::axes::times;
+use crate::solve::axes::{fits, times};
 use crate::solve::choose::{Ledger, Ledgers};
 use crate::solve::ground::Ground;
 use crate::solve::supply::Row;
@@ -135,13 +135,28 @@ impl<'g, 'p, 'a> Market<'g, 'p, 'a> {
         ledger: &Ledger,
     ) -> Option<f64> {
         let mut least: [Option<f64>; 2] = [None, None];
+        let of = &self.ground.shelves[shelf];
         for alternative in 0..self.ground.problem.wants[wants].alternatives.len() {
             let Some(row) = self.row((wants, shelf, alternative, relaxed, cell)) else {
                 continue;
             };
-            let shapes = self.ground.shelves[shelf].shapes.iter();
-            for (shape, mask) in shapes.zip(&self.rows[row].masks) {
-                let (Some(price), Some(net)) = (shape.price(*mask), &shape.net) else {
+            if !fits(&of.most, demand) {
+                continue;
+            }
+            let masks = &self.rows[row].masks;
+            for at in &of.by_least {
+                let shape = &of.shapes[*at];
+                // Nothing of a type costs less than its cheapest offer for the most pods.
+                #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+                let no_less = |price: f64| price / pods.max(1) as f64;
+                let settled = |own: f64| shape.price(u64::MAX).map(no_less) >= Some(own);
+                if least[0].is_some_and(settled) {
+                    break;
+                }
+                let Some(net) = shape.net.as_deref().filter(|net| fits(net, demand)) else {
+                    continue;
+                };
+                let Some(price) = shape.price(masks[*at]) else {
                     continue;
                 };
                 let together = times(net, demand).min(pods);

@@ -118,10 +118,15 @@ impl<'p, 'o> Packing<'p, 'o> {
         let fronts = fronts(order, dealt, ledger);
         let mut worth = vec![0.0; order.stock.len()];
         let scarce = scarce(order, dealt);
+        let mut known: BTreeMap<(usize, &[i64], u64), f64> = BTreeMap::new();
         for lot in dealt {
-            let own = worth_of(order, &fronts, (*lot, scarce));
-            let few = !order.lots[*lot].shares.is_empty();
-            worth[*lot] = own * if few { PREMIUM } else { 1.0 };
+            let own = &order.lots[*lot];
+            let together = scarce.filter(|(counter, _)| own.shares.adds.contains(counter));
+            let most = together.map_or(u64::MAX, |(_, together)| together);
+            let alone = known.entry((own.row, own.demand, most));
+            let alone = alone.or_insert_with_key(|own| worth_of(order, &fronts, *own));
+            let few = !own.shares.is_empty();
+            worth[*lot] = *alone * if few { PREMIUM } else { 1.0 };
         }
         let placeable = dealt.iter().copied().filter(|lot| worth[*lot] > 0.0);
         Self {
@@ -181,16 +186,16 @@ impl<'p, 'o> Packing<'p, 'o> {
     }
 
     /// What waits, at most.
-    fn most(&self, left: &[u64], twins: &Sorted) -> Most {
+    fn most(&self, left: &[u64], waiting: &Queues) -> Most {
         let lots = self.order.lots;
-        let mut few: BTreeMap<usize, f64> = BTreeMap::new();
+        let mut few = vec![0.0; self.order.counters];
         let mut all = 0.0;
         let mut sums = [0.0; 2];
         // Cpu, memory and worth of pods that share hosts with any.
         let mut single: Vec<[f64; 3]> = Vec::new();
-        for twins in &twins.lots {
+        for twins in &waiting.order {
             let mut plain: f64 = 0.0;
-            for lot in twins.iter().filter(|lot| left[**lot] > 0) {
+            for lot in twins {
                 let own = lots[*lot].shares;
                 #[expect(clippy::cast_precision_loss, reason = "only for an order")]
                 let pods = left[*lot] as f64;
@@ -198,9 +203,8 @@ impl<'p, 'o> Packing<'p, 'o> {
                 let mut limits = own.limits.iter();
                 match limits.find(|(counter, _)| own.adds.contains(counter)) {
                     Some((counter, together)) => {
-                        let known = few.entry(*counter).or_insert(0.0);
                         let worth = self.worth[*lot] * (f64::from(*together) + 1.0);
-                        *known = f64::max(*known, worth);
+                        few[*counter] = f64::max(few[*counter], worth);
                     }
                     None => plain = plain.max(self.worth[*lot]),
                 }
@@ -229,7 +233,7 @@ impl<'p, 'o> Packing<'p, 'o> {
             prices: prices
                 .filter(|own| own[0].is_finite() && own[1].is_finite())
                 .collect(),
-            few: few.into_values().sum(),
+            few: few.into_iter().sum(),
         }
     }
 
@@ -243,8 +247,8 @@ impl<'p, 'o> Packing<'p, 'o> {
     ) {
         let mut commits = 0;
         let twins = self.twins(draft.left.len());
-        let mut queues = self.queues(&draft.left, &twins);
-        let mut most = self.most(&draft.left, &twins);
+        let mut queues = self.queues(twins.lots.clone(), (&draft.left, &twins));
+        let mut most = self.most(&draft.left, &queues);
         loop {
             let mut best: Option<&mut Candidate> = None;
             for candidate in &mut candidates {
@@ -261,8 +265,8 @@ impl<'p, 'o> Packing<'p, 'o> {
             if best.seen == commits {
                 self.commit(best, &twins, draft);
                 commits += 1;
-                queues = self.queues(&draft.left, &twins);
-                most = self.most(&draft.left, &twins);
+                queues = self.queues(queues.order, (&draft.left, &twins));
+                most = self.most(&draft.left, &queues);
             } else if let Some(bound) = Some(self.bound(best, &most)).filter(|it| *it < best.score)
             {
                 best.score = bound;
@@ -386,6 +390,7 @@ impl<'p, 'o> Packing<'p, 'o> {
         let mut twins = Sorted {
             of: vec![usize::MAX; lots],
             lots: Vec::new(),
+            ratios: Vec::new(),
         };
         for lot in &self.waiting {
             let own = &self.order.lots[*lot];
@@ -397,6 +402,17 @@ impl<'p, 'o> Packing<'p, 'o> {
             twins.of[*lot] = twin;
             twins.lots[twin].push(*lot);
         }
+        let ratio = |lots: &Twins| {
+            let own = &self.order.lots[lots[0]];
+            let others: Vec<bool> = own.demand[2..].iter().map(|amount| *amount > 0).collect();
+            let ratio = own.demand[1].saturating_div(own.demand[0].max(1));
+            (own.row, others, ratio.max(1).ilog2())
+        };
+        let ratios: Vec<(usize, Vec<bool>, u32)> = twins.lots.iter().map(ratio).collect();
+        let ordinals: BTreeSet<_> = ratios.iter().collect();
+        let ordinals: Vec<_> = ordinals.into_iter().collect();
+        let ordinal = |own: &_| ordinals.partition_point(|other| *other < own);
+        twins.ratios = ratios.iter().map(ordinal).collect();
         // Those that share hosts with few come first, those that need others last.
         for own in &mut twins.lots {
             own.sort_by_key(|lot| {
@@ -407,27 +423,22 @@ impl<'p, 'o> Packing<'p, 'o> {
         twins
     }
 
-    /// What still waits, in queues.
-    fn queues(&self, left: &[u64], twins: &Sorted) -> Queues {
-        let waits = |lot: &usize| left[*lot] > 0;
-        let still = |lots: &Twins| -> Twins { lots.iter().copied().filter(waits).collect() };
-        let order = twins.lots.iter().map(still);
-        let order: Vec<Twins> = order.filter(|lots| !lots.is_empty()).collect();
+    /// What still waits of these, in queues.
+    fn queues(&self, mut order: Vec<Twins>, (left, twins): (&[u64], &Sorted)) -> Queues {
+        order.retain_mut(|lots| {
+            lots.retain(|lot| left[*lot] > 0);
+            !lots.is_empty()
+        });
         let few = order.len() <= QUEUES_MAX;
-        let mut queues: BTreeMap<_, Vec<usize>> = BTreeMap::new();
-        for (at, lots) in order.iter().enumerate() {
-            let own = &self.order.lots[lots[0]];
-            let others: Vec<bool> = own.demand[2..].iter().map(|amount| *amount > 0).collect();
-            let ratio = own.demand[1]
-                .saturating_div(own.demand[0].max(1))
-                .max(1)
-                .ilog2();
-            let alone = if few { at } else { usize::MAX };
-            let key = (own.row, others, ratio, alone);
-            queues.entry(key).or_default().push(at);
+        let ratio = |(at, lots): (usize, &Twins)| (twins.ratios[twins.of[lots[0]]], at);
+        let mut sorted: Vec<(usize, usize)> = order.iter().enumerate().map(ratio).collect();
+        sorted.sort_unstable();
+        let queues = sorted.chunk_by(|one, other| !few && one.0 == other.0);
+        let queues = queues.map(|own| own.iter().map(|(_, at)| *at).collect());
+        Queues {
+            queues: queues.collect(),
+            order,
         }
-        let queues = queues.into_values().collect();
-        Queues { order, queues }
     }
 }
 
@@ -437,6 +448,8 @@ struct Sorted {
     of: Vec<usize>,
     /// Their lots.
     lots: Vec<Twins>,
+    /// For each twins an ordinal of those that are much alike.
+    ratios: Vec<usize>,
 }
 
 /// The draft that leaves the fewest pods and, of those that cost about the least, makes the fewest

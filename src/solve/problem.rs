@@ -1,7 +1,7 @@
 //! The problem in dense ordinals: what is asked for, by kinds and classes of pods that are alike.
 //! It must not know which pools or hosts there are.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::affinity::{PodTerm, Preferred, Spread};
 use crate::model::cluster::PreferencePolicy;
@@ -82,24 +82,24 @@ pub(super) struct Problem<'a> {
     pub(super) classes: Vec<Class<'a>>,
 }
 
-/// What tells pods apart, resources and labels aside.
-#[derive(PartialEq, Eq, Hash)]
+/// What tells pods apart, resources and labels aside: first what is most often different.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Spec<'a> {
-    /// Spread speaks of pods of one namespace. Empty where that does not matter.
-    namespace: &'a str,
-    node_selector: &'a Labels,
-    node_affinity: &'a [Requirements],
-    preferred_nodes: &'a [Preferred<Requirements>],
-    tolerations: &'a [Toleration],
-    ports: &'a BTreeSet<Port>,
+    spread: &'a [Spread],
     affinity: &'a [PodTerm],
     anti_affinity: &'a [PodTerm],
     preferred_affinity: &'a [Preferred<PodTerm>],
     preferred_anti_affinity: &'a [Preferred<PodTerm>],
-    spread: &'a [Spread],
     /// The ordinal of its constraints where it has none of its own.
     by_default: Option<usize>,
+    /// Spread speaks of pods of one namespace. Empty where that does not matter.
+    namespace: &'a str,
+    node_affinity: &'a [Requirements],
+    preferred_nodes: &'a [Preferred<Requirements>],
+    tolerations: &'a [Toleration],
     volumes: &'a [Requirements],
+    node_selector: &'a Labels,
+    ports: &'a BTreeSet<Port>,
 }
 
 impl<'a> Spec<'a> {
@@ -240,19 +240,16 @@ impl<'a> Problem<'a> {
             builder.groups.key(&term.topology_key);
         }
         let signatures = builder.signatures(snapshot);
-        let mut classes: HashMap<(usize, Vec<i64>, i32), usize> = HashMap::new();
+        let mut classes: BTreeMap<(usize, Vec<i64>, i32), usize> = BTreeMap::new();
         let mut all: Vec<Class<'a>> = Vec::new();
         for (pod, (spec, labels)) in sorted.into_iter().zip(keyed) {
             let kind = builder.kind(spec, signatures[labels]);
             let demand = axes.demand(&pod.requests, mounts(pod));
-            let class = match classes.get(&(kind, demand.clone(), pod.priority)) {
-                Some(class) => *class,
-                None => {
-                    classes.insert((kind, demand.clone(), pod.priority), all.len());
-                    all.push(class_of(kind, demand, pod.priority));
-                    all.len() - 1
-                }
-            };
+            let key = (kind, demand, pod.priority);
+            let class = *classes.entry(key).or_insert_with_key(|(_, demand, _)| {
+                all.push(class_of(kind, demand.clone(), pod.priority));
+                all.len() - 1
+            });
             all[class].pods.push(pod);
         }
         all.sort_by(|one, other| {
@@ -311,22 +308,27 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// Gives ordinals to what tells pods apart.
+/// Gives ordinals to what tells pods apart. Pods come by key, so that most are like the one before.
+/// All others are looked for in order, not by hashes: what they ask for is of many pieces, which
+/// take longer to hash than to compare, and whatever pods say, each is held against no more of the
+/// others than the logarithm of their number.
 #[derive(Default)]
 struct Builder<'a> {
-    specs: HashMap<Spec<'a>, usize>,
+    specs: BTreeMap<Spec<'a>, usize>,
+    last_spec: Option<(Spec<'a>, usize)>,
     /// What a spec asks for, wish by wish: wants, rules, and wants without wishes and volumes.
     levels: Vec<Vec<(usize, usize, usize)>>,
     wants: Vec<Wants<'a>>,
     rules: Vec<Rules>,
     groups: Groups,
-    label_sets: HashMap<(&'a str, &'a Labels), usize>,
+    label_sets: BTreeMap<(&'a str, &'a Labels), usize>,
+    last_labels: usize,
     /// The same by ordinal.
     by_labels: Vec<(&'a str, &'a Labels)>,
     members: Vec<Vec<bool>>,
     kinds: Vec<Kind>,
-    known: HashMap<(usize, usize), usize>,
-    known_wants: HashMap<WantsKey<'a>, usize>,
+    known: BTreeMap<(usize, usize), usize>,
+    known_wants: BTreeMap<WantsKey<'a>, usize>,
     known_rules: BTreeMap<Rules, usize>,
 }
 
@@ -340,7 +342,11 @@ impl<'a> Builder<'a> {
         policy: PreferencePolicy,
         defaults: &Defaults<'a>,
     ) -> usize {
+        if let Some((_, known)) = self.last_spec.filter(|(last, _)| *last == spec) {
+            return known;
+        }
         if let Some(known) = self.specs.get(&spec) {
+            self.last_spec = Some((spec, *known));
             return *known;
         }
         let levels = spec.levels(policy, defaults, &mut self.groups);
@@ -377,10 +383,13 @@ impl<'a> Builder<'a> {
 
     fn labels(&mut self, pod: &'a Pod) -> usize {
         let key = (pod.key.namespace.as_str(), &pod.labels);
-        *self.label_sets.entry(key).or_insert_with(|| {
-            self.by_labels.push(key);
-            self.by_labels.len() - 1
-        })
+        if self.by_labels.get(self.last_labels) != Some(&key) {
+            self.last_labels = *self.label_sets.entry(key).or_insert_with(|| {
+                self.by_labels.push(key);
+                self.by_labels.len() - 1
+            });
+        }
+        self.last_labels
     }
 
     /// The signature of every set of labels.

@@ -95,6 +95,7 @@ impl<'p> Packer<'_, 'p, '_> {
     ) {
         let mut steps = 0;
         let mut moved = true;
+        let mut free = self.rooms.rest(turns);
         while moved && steps < REST_MAX {
             moved = false;
             for class in 0..self.packed.left.len() {
@@ -105,9 +106,8 @@ impl<'p> Packer<'_, 'p, '_> {
                     continue;
                 }
                 let left = (&mut self.packed.left[class], &mut *turns);
-                if *left.0 > 0 && self.rooms.place_rest(class, left, board, &mut steps) {
-                    moved = true;
-                }
+                let there = (&mut *board, &mut free);
+                moved |= self.rooms.place_rest(class, left, there, &mut steps);
                 for at in 0..self.packed.opened.len() {
                     if self.packed.left[class] == 0 || steps >= REST_MAX {
                         break;

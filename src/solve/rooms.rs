@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Taint, repelling};
-use crate::solve::axes::{take, times};
+use crate::solve::axes::{fits, most, take, times};
 use crate::solve::board::Board;
 use crate::solve::fill::{Bin, Lot, Queues, Terms, Way};
 use crate::solve::host::Shares;
@@ -48,12 +48,17 @@ type Profile<'r> = (
     &'r BTreeSet<Port>,
 );
 
+/// What is free in each room; none where nothing fits or nothing is taken.
+pub(super) type Free = Vec<Option<Vec<i64>>>;
+
 /// Rooms in ordinals.
 pub(super) struct Rooms<'r> {
     problem: &'r Problem<'r>,
     rooms: &'r [&'r Room],
-    /// What is free; none where nothing fits or nothing is taken.
-    free: Vec<Option<Vec<i64>>>,
+    /// What is free before any pod is placed.
+    free: Free,
+    /// The most that is free of each resource in any room.
+    most: Vec<i64>,
     /// The profile of each room.
     profile: Vec<usize>,
     profiles: usize,
@@ -80,28 +85,33 @@ impl<'r> Rooms<'r> {
         best
     }
 
-    /// Fills rooms further, one pod at a time, after these turns. Whoever is left was kept away by
-    /// others, who may have come to be elsewhere.
-    pub(super) fn place_rest(
-        &mut self,
-        class: usize,
-        (left, turns): (&mut u64, &mut Vec<Turn>),
-        board: &mut Board<'_>,
-        steps: &mut u64,
-    ) -> bool {
+    /// What is free after these turns.
+    pub(super) fn rest(&self, turns: &[Turn]) -> Free {
         let mut free = self.free.clone();
         for turn in turns.iter().filter(|turn| turn.site < self.rooms.len()) {
             if let Some(free) = &mut free[turn.site] {
                 take(free, &self.problem.classes[turn.class].demand, turn.pods);
             }
         }
+        free
+    }
+
+    /// Fills rooms further, one pod at a time, after these turns. Whoever is left was kept away by
+    /// others, who may have come to be elsewhere.
+    pub(super) fn place_rest(
+        &mut self,
+        class: usize,
+        (left, turns): (&mut u64, &mut Vec<Turn>),
+        (board, free): (&mut Board<'_>, &mut Free),
+        steps: &mut u64,
+    ) -> bool {
         let mut placed = Placed {
             turns: std::mem::take(turns),
             left: vec![0; self.problem.classes.len()],
             cut_short: false,
         };
         placed.left[class] = *left;
-        let moved = self.one_turn(class, 1, (&mut free[..], &mut placed), board, steps);
+        let moved = self.one_turn(class, 1, (free, &mut placed), board, steps);
         (*left, *turns) = (placed.left[class], placed.turns);
         moved
     }
@@ -126,10 +136,12 @@ impl<'r> Rooms<'r> {
             .classes
             .iter()
             .map(|class| problem.without_wishes(class.kind));
+        let free: Free = rooms.iter().map(supply).collect();
         Self {
             problem,
             rooms,
-            free: rooms.iter().map(supply).collect(),
+            most: most(free.iter().flatten()),
+            free,
             profile,
             profiles: known.len(),
             may: vec![None; known.len() * problem.wants.len()],
@@ -172,7 +184,7 @@ impl<'r> Rooms<'r> {
                 // One pod a room and turn, so that those who are spread fill rooms evenly.
                 let most = if bound { u64::MAX } else { 1 };
                 while placed.left[*class] > 0 {
-                    let all = (&mut free[..], &mut placed);
+                    let all = (&mut free, &mut placed);
                     let moved = self.one_turn(*class, most, all, board, &mut steps);
                     again |= moved && !bound;
                     if !moved || bound || steps > STEPS_MAX {
@@ -190,7 +202,7 @@ impl<'r> Rooms<'r> {
         &mut self,
         class: usize,
         most: u64,
-        (free, placed): (&mut [Option<Vec<i64>>], &mut Placed),
+        (free, placed): (&mut Free, &mut Placed),
         board: &mut Board<'_>,
         steps: &mut u64,
     ) -> bool {
@@ -200,6 +212,10 @@ impl<'r> Rooms<'r> {
         let ports = !self.problem.wants[wants].ports.is_empty();
         let free_kind = board.topology.is_free(kind);
         let mut moved = false;
+        if !fits(&self.most, &own.demand) {
+            *steps += free.len() as u64;
+            return false;
+        }
         for (room, free) in free.iter_mut().enumerate() {
             *steps += 1;
             if placed.left[class] == 0 || *steps > STEPS_MAX {
@@ -208,8 +224,8 @@ impl<'r> Rooms<'r> {
             let Some(free) = free else {
                 continue;
             };
-            let mut count = times(free, &own.demand).min(placed.left[class]).min(most);
-            if count == 0 || !self.may(wants, room) {
+            let known = self.may[wants * self.profiles + self.profile[room]];
+            if known == Some(false) || !fits(free, &own.demand) || !self.may(wants, room) {
                 continue;
             }
             if ports {
@@ -218,12 +234,13 @@ impl<'r> Rooms<'r> {
                 if others.any(|other| self.problem.ports_clash(kind, other)) {
                     continue;
                 }
-                count = 1;
             }
+            if !free_kind && !board.allows(kind, room) {
+                continue;
+            }
+            let most = if ports { 1 } else { most };
+            let count = times(free, &own.demand).min(placed.left[class]).min(most);
             if !free_kind {
-                if !board.allows(kind, room) {
-                    continue;
-                }
                 board.bind(kind, room, u32::try_from(count).unwrap_or(u32::MAX));
             }
             take(free, &own.demand, count);

@@ -16,6 +16,7 @@ use crate::model::quantity::Resources;
 use crate::model::requirement::{Incompatible, Operator, Requirement, Requirements};
 use crate::model::reservation::Reservation;
 use crate::model::taint::{Effect, Taint, repelling, untolerated};
+use crate::solve::axes::most;
 use crate::solve::limits::{Limit, RESERVATIONS_MAX, limits};
 use crate::solve::problem::{Port, Problem, Wants, alternatives, clash};
 use crate::state::snapshot::Snapshot;
@@ -65,6 +66,10 @@ pub(super) struct Shelf<'a> {
     pub(super) shapes: Vec<Shape<'a>>,
     /// All their offers by price, then zone, type and capacity type: the places of shape and offer.
     pub(super) by_price: Vec<(usize, usize)>,
+    /// The most of each resource that any type has for pods.
+    pub(super) most: Vec<i64>,
+    /// The types that have offers, by the price of the cheapest, then name.
+    pub(super) by_least: Vec<usize>,
     /// The labels that some of these types define.
     keys: BTreeSet<&'a str>,
 }
@@ -132,13 +137,21 @@ impl<'a> Shelf<'a> {
             .filter(|it| it.requirements.intersects(&of_types).is_ok())
             .flat_map(shape)
             .collect();
+        // Most types define what the one before defines.
         let defined = |shape: &Shape<'a>| shape.instance_type.requirements.iter();
-        let keys = shapes.iter().flat_map(defined).map(|(key, _)| key);
+        let named = |shape: &Shape<'a>| defined(shape).map(|(key, _)| key);
+        let chunks = shapes.chunk_by(|one, other| named(one).eq(named(other)));
+        let keys = chunks.flat_map(|alike| named(&alike[0]));
+        let mut by_least: Vec<usize> = (0..shapes.len()).collect();
+        by_least.retain(|at| !shapes[*at].offers.is_empty());
+        by_least.sort_by_key(|at| shapes[*at].offers[0].price);
         Self {
             pool,
             limits,
             side,
             by_price: by_price(&shapes),
+            by_least,
+            most: most(shapes.iter().filter_map(|own| own.net.as_ref())),
             keys: keys.collect(),
             reservations,
             shapes,
@@ -312,7 +325,7 @@ fn by_price(shapes: &[Shape<'_>]) -> Vec<(usize, usize)> {
         |(at, shape): (usize, &Shape<'_>)| (0..shape.offers.len()).map(move |bit| (at, bit));
     let mut all: Vec<(usize, usize)> = shapes.iter().enumerate().flat_map(offers).collect();
     // Shapes are by name, so their places order as their names do.
-    all.sort_by_key(|(at, bit)| {
+    all.sort_by_cached_key(|(at, bit)| {
         let offer = shapes[*at].offers[*bit];
         (offer.price, &offer.zone, *at, offer.capacity_type)
     });

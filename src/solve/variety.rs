@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::model::cluster::MinValuesPolicy;
 use crate::model::requirement::Requirement;
+use crate::solve::axes::fits;
 use crate::solve::supply::Shelf;
 
 /// Values that types must have between them, label by label.
@@ -106,22 +107,14 @@ pub(super) fn widen(shelf: &mut Shelf<'_>, policy: MinValuesPolicy) {
     if variety.is_empty() || own.limits.is_empty() {
         return;
     }
-    let price = |at: &usize| {
-        let offer = own.shapes[*at].offers.first();
-        offer.map_or(f64::INFINITY, |offer| offer.price.usd_per_h())
-    };
-    let mut by_price: Vec<usize> = (0..own.shapes.len()).collect();
-    by_price.sort_by(|one, other| price(one).total_cmp(&price(other)).then(one.cmp(other)));
     let wide = |at: usize| {
         let least = own.shapes[at].net.as_deref().unwrap_or_default();
         let mut limited = own.shapes[at].capacity.clone();
         let mut seen = variety.start();
-        for other in &by_price {
+        for other in &own.by_least {
             let shape = &own.shapes[*other];
             let net = shape.net.as_deref().unwrap_or_default();
-            let as_large = net.len() == least.len()
-                && !shape.offers.is_empty()
-                && net.iter().zip(least).all(|(net, least)| net >= least);
+            let as_large = net.len() == least.len() && fits(net, least);
             if variety.is_enough(&seen) {
                 break;
             }

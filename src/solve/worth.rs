@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::solve::axes::{COMMON, times};
+use crate::solve::axes::{COMMON, fits, times};
 use crate::solve::choose::Ledger;
 use crate::solve::draft::Order;
 
@@ -46,7 +46,7 @@ pub(super) fn fronts(
         let some = some.or_insert_with(|| thinned(order, known));
         let fits = |at: &&usize| {
             let net = order.shelf.shapes[**at].net.as_deref();
-            net.is_some_and(|net| times(net, own.demand) > 0)
+            net.is_some_and(|net| fits(net, own.demand))
         };
         // Among those that are much alike one that is left out may have more of something.
         if !some.iter().any(|at| fits(&at)) {
@@ -72,21 +72,18 @@ fn front(order: &Order<'_>, lane: usize, ledger: &Ledger) -> Vec<usize> {
         }
     }
     priced.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
-    let mut kept: Vec<usize> = Vec::new();
-    for (_, at) in priced {
-        let covers = |least: &[i64], most: &[i64]| least.iter().zip(most).all(|(a, b)| a <= b);
-        let beats = |other: &usize| {
-            let (own, other) = (&shapes[at], &shapes[*other]);
-            let (Some(net), Some(more)) = (&own.net, &other.net) else {
-                return false;
-            };
-            covers(net, more) && covers(&other.limited, &own.limited)
-        };
-        if !kept.iter().any(beats) {
-            kept.push(at);
+    let mut kept: Vec<(&[i64], &[i64])> = Vec::new();
+    priced.retain(|(_, at)| {
+        let (net, limited) = (shapes[*at].net.as_deref(), &shapes[*at].limited[..]);
+        let net = net.unwrap_or_default();
+        let mut others = kept.iter();
+        let is_beaten = others.any(|(more, less)| fits(more, net) && fits(limited, less));
+        if !is_beaten {
+            kept.push((net, limited));
         }
-    }
-    kept
+        !is_beaten
+    });
+    priced.into_iter().map(|(_, at)| at).collect()
 }
 
 /// Whether enough other types would do for whatever fits a type.
@@ -158,30 +155,27 @@ fn thinned(order: &Order<'_>, shapes: &[usize]) -> Vec<usize> {
     kept
 }
 
-/// The least that one pod of a lot can cost as one of many. Zero where it fits nowhere. Where
-/// hosts are made for the sake of pods that share none, such a pod costs a host. What is reserved
-/// costs next to nothing for some and says nothing about the others: it counts only for pods that
-/// nothing else would do for.
+/// The least that one pod of a row and a demand can cost as one of many, where at most `most` share
+/// a host. Zero where it fits nowhere. Where hosts are made for the sake of pods that share none,
+/// such a pod costs a host. What is reserved costs next to nothing for some and says nothing about
+/// the others: it counts only for pods that nothing else would do for.
 pub(super) fn worth_of(
     order: &Order<'_>,
     fronts: &BTreeMap<usize, Vec<usize>>,
-    (lot, scarce): (usize, Option<(usize, u64)>),
+    (row, demand, most): (usize, &[i64], u64),
 ) -> f64 {
     /// Even a pod that asks for nothing has to be placed.
     const LEAST: f64 = 1e-12;
-    let own = &order.lots[lot];
-    let together = scarce.filter(|(counter, _)| own.shares.adds.contains(counter));
-    let most = together.map_or(u64::MAX, |(_, together)| together);
     let share = |shape: usize| {
         let of = &order.shelf.shapes[shape];
-        let count = times(of.net.as_deref()?, own.demand).min(most);
+        let count = times(of.net.as_deref()?, demand).min(most);
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-        let share = (of.price(order.rows[own.row].masks[shape])? + order.node_cost) / count as f64;
+        let share = (of.price(order.rows[row].masks[shape])? + order.node_cost) / count as f64;
         (count > 0).then_some(share.max(LEAST))
     };
     let least = |reserved: bool| {
         let is_wanted = |at: &&usize| order.shelf.shapes[**at].reservation.is_some() == reserved;
-        let all = fronts[&own.row].iter().filter(is_wanted);
+        let all = fronts[&row].iter().filter(is_wanted);
         all.filter_map(|at| share(*at)).min_by(f64::total_cmp)
     };
     least(false).or_else(|| least(true)).unwrap_or(0.0)
