@@ -103,7 +103,10 @@ impl Engine {
         let whole = pods.or(room).is_some_and(|at| at <= now);
         let mut snapshot = self.state.snapshot(now);
         if whole {
-            self.batch.planned(now);
+            let waited = self.batch.planned(now);
+            if !waited.is_empty() {
+                self.report(Report::Decided(waited));
+            }
         } else {
             snapshot.pending.clear();
             snapshot.spare.pods.clear();

@@ -1,7 +1,7 @@
 //! The window in which pending pods are collected, so that many are planned at once.
 //! It must not know how they are planned.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -14,7 +14,8 @@ const AGAIN: SignedDuration = SignedDuration::from_secs(10);
 /// An open or closed window.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
-    known: BTreeSet<PodKey>,
+    /// Pods that wait, with when they were first seen until they are planned.
+    known: BTreeMap<PodKey, Option<Timestamp>>,
     opened: Option<Timestamp>,
     last_new: Option<Timestamp>,
     last_round: Option<Timestamp>,
@@ -27,8 +28,8 @@ impl Batch {
     pub fn observe(&mut self, waiting: &[&PodKey], now: Timestamp) {
         let before = self.known.len();
         for key in waiting {
-            if !self.known.contains(*key) {
-                self.known.insert((*key).clone());
+            if !self.known.contains_key(*key) {
+                self.known.insert((*key).clone(), Some(now));
             }
         }
         if self.known.len() > before {
@@ -37,7 +38,7 @@ impl Batch {
         }
         if self.known.len() > waiting.len() {
             let waiting: HashSet<&PodKey> = waiting.iter().copied().collect();
-            self.known.retain(|key| waiting.contains(key));
+            self.known.retain(|key, _| waiting.contains(key));
         }
         if waiting.is_empty() {
             self.opened = None;
@@ -68,9 +69,12 @@ impl Batch {
         self.again = Some(self.again.map_or(at, |own| own.min(at)));
     }
 
-    /// The pods that waited have been planned.
-    pub fn planned(&mut self, now: Timestamp) {
+    /// The pods that waited have been planned. Says how long those had waited for whom it was the
+    /// first time.
+    pub fn planned(&mut self, now: Timestamp) -> Vec<SignedDuration> {
         (self.opened, self.again) = (None, None);
         self.last_round = Some(now);
+        let first = self.known.values_mut().filter_map(Option::take);
+        first.map(|seen| now.duration_since(seen)).collect()
     }
 }

@@ -1,6 +1,8 @@
 //! What the engine decided and saw, for people: one report a line of the log.
 //! It must not know how lines are written or counted.
 
+use jiff::SignedDuration;
+
 use crate::engine::command::{FailureKind, Refusal};
 use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey, PoolName};
@@ -31,6 +33,9 @@ pub enum Report {
         /// Price of the new claims, by their cheapest offerings.
         price: Price,
     },
+    /// How long pods had waited, each from when it was first seen, when they were planned for the
+    /// first time.
+    Decided(Vec<SignedDuration>),
     /// A pod has no answer; repeated only when the answer changes.
     Unplaced(Unplaced),
     /// What shall be there whatever pods ask for cannot be had; repeated only when that changes.

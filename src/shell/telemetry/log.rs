@@ -100,6 +100,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             let usd_per_h = price.usd_per_h();
             tracing::info!(%cluster, pending, placed, claims, unplaced, usd_per_h, "planned");
         }
+        Report::Decided(waited) => tracing::debug!(%cluster, pods = waited.len(), "decided"),
         Report::Unplaced(unplaced) => self::unplaced(cluster, unplaced),
         Report::Short(short) => self::short(cluster, short),
         Report::ClaimPlanned {

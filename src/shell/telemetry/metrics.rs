@@ -98,6 +98,14 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             }
             gauge!("outrigger_plan_claims", "cluster" => name()).set(count(*claims));
         }
+        Report::Decided(waited) => {
+            let series = histogram!(
+                "karpenter_pods_scheduling_decision_duration_seconds", "cluster" => name()
+            );
+            for own in waited {
+                series.record(own.as_secs_f64());
+            }
+        }
         Report::ClaimPlanned { pool, .. } if managed => {
             let pool = pool.to_string();
             counter!("karpenter_nodeclaims_created_total", "cluster" => name(), "nodepool" => pool)

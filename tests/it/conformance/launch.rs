@@ -395,6 +395,18 @@ fn a_batch_closes_when_no_more_pods_come() {
 const REPORTS: &[Case] = &[
     ("scheduling:4318", || told(|pending, _| pending == 3)),
     ("scheduling:4355", || told(|_, unplaced| unplaced == 1)),
+    ("scheduling:4419", || {
+        let mut stage = Stage::new(&mut World::new(), &[pod("p"), pod("q")]);
+        stage.run();
+        let waited = stage.reports.iter().filter_map(|report| match report {
+            Report::Decided(waited) => Some(&waited[..]),
+            _ => None,
+        });
+        let waited: Vec<&[SignedDuration]> = waited.collect();
+        let idle = Batching::default().idle;
+        // Both are told of once, and had to wait for the end of their batch.
+        ensure(waited == [[idle; 2]], || format!("{waited:?}"))
+    }),
 ];
 
 /// A round tells how many pods waited and how many found no place.
