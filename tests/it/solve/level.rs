@@ -277,5 +277,5 @@ fn pods_of_a_node_that_is_refused_get_one_like_it() {
     world.pods.retain(|pod| refused.pods.contains(&pod.key));
     let again = world.solve();
     check(&world, &again).expect("a sound plan");
-    assert_eq!(again.claims[..], [refused.clone()]);
+    assert_eq!(again.claims[..], std::slice::from_ref(refused)[..]);
 }
