@@ -392,8 +392,8 @@ impl<'p> Packer<'_, 'p, '_> {
             let mut ledger = trial.ledgers.of(opened.shelf);
             ledger.release(&shapes[opened.claim.shape].limited);
             let same = last.take().filter(|(shelf, own)| {
-                let limited = &shapes[own.shape].limited;
-                *shelf == opened.shelf && own.parts == parts && ledger.copies(limited) > 0
+                let alike = *shelf == opened.shelf && own.parts == parts;
+                alike && ledger.copies(&shapes[own.shape].limited) > 0
             });
             let grown = match same {
                 Some((_, own)) => own,
