@@ -103,14 +103,17 @@ pub(super) fn pack<'g, 'p, 'a>(
 }
 
 impl<'p> Packer<'_, 'p, '_> {
-    /// Whether there are nodes for nobody but pods that equal parts may bring together.
+    /// Whether there are nodes for pods that are spread over hosts which those may have been made
+    /// for: nobody on them minds where others are.
     pub(super) fn may_level(&self) -> bool {
         let topology = self.ground.topology;
-        let spread = |part: &Part| {
-            let kind = self.packed.lots[part.0].kind;
-            topology.spread_alone(kind).is_some()
+        let kind = |part: &Part| self.packed.lots[part.0].kind;
+        let spread = |part: &Part| topology.spread_alone(kind(part)).is_some();
+        let free = |part: &Part| spread(part) || topology.is_free(kind(part));
+        let own = |opened: &&Opened| {
+            let parts = &opened.claim.parts;
+            !opened.gone && parts.iter().any(spread) && parts.iter().all(free)
         };
-        let own = |opened: &&Opened| !opened.gone && opened.claim.parts.iter().all(spread);
         self.packed.opened.iter().filter(own).nth(1).is_some()
     }
 

@@ -14,7 +14,9 @@ use outrigger::solve::Solution;
 use outrigger::state::snapshot::Host;
 
 use super::check::check;
-use super::world::{GIB, MIB, World, app, label, pod, pods, room, spread, taint, tolerates, world};
+use super::world::{
+    CPU, GIB, MIB, World, app, label, pod, pods, room, spread, taint, tolerates, world,
+};
 
 /// Pods of one Deployment that are spread over hosts.
 fn crowd(name: &str, count: usize, cpu_milli: i64, memory: i64) -> Vec<Pod> {
@@ -153,6 +155,11 @@ const CASES: &[Case] = &[
         (11, 0, 10),
     ),
     (
+        "nodes of a pool with few types, which get their part",
+        small_pool,
+        (50, 2, 2),
+    ),
+    (
         "a limit on nodes",
         |world| world.pool().limits.nodes = Some(12),
         (10, 10, 10),
@@ -191,6 +198,11 @@ const CASES: &[Case] = &[
         (10, 10, 10),
     ),
     (
+        "plain pods enough for every node beside",
+        |world| world.pods.extend(pods("plain", 1000, 1000, GIB)),
+        (25, 4, 4),
+    ),
+    (
         "few pods of another Deployment beside",
         |world| world.pods.extend(crowd("b", 3, 1000, 2 * GIB)),
         (12, 8, 9),
@@ -207,6 +219,19 @@ const CASES: &[Case] = &[
         (25, 4, 4),
     ),
 ];
+
+/// A pool with few types, and two pods that have to be on its nodes.
+fn small_pool(world: &mut World) {
+    let mut pool = Pool::new("small");
+    pool.requirements.add(CPU, Requirement::is_in(["32", "64"]));
+    pool.labels = Labels::from([label("only", "x")]);
+    world.cluster.pools.push(pool);
+    let mut others = pods("x", 2, 30_000, 100 * GIB);
+    for pod in &mut others {
+        pod.node_selector = Labels::from([label("only", "x")]);
+    }
+    world.pods.extend(others);
+}
 
 /// A pool whose nodes take only one pod.
 fn tainted_pool(world: &mut World) {
