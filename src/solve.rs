@@ -49,6 +49,8 @@ mod sites;
 
 mod pack;
 
+mod level;
+
 mod retry;
 
 mod sequence;
@@ -75,11 +77,13 @@ use crate::model::labels::Labels;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::model::reservation::Reservation;
+use crate::solve::board::Board;
 use crate::solve::cells::Cells;
 use crate::solve::fill::{Part, rows_in};
 use crate::solve::ground::{Ground, Opened, Packed};
 use crate::solve::host::Hosts;
 use crate::solve::miss::Miss;
+use crate::solve::pack::Packer;
 use crate::solve::problem::{Class, Problem};
 use crate::solve::rooms::Turn;
 use crate::solve::sequence::sequence;
@@ -304,20 +308,19 @@ fn place(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
         shelves: &shelves,
         scheduling: &snapshot.cluster.scheduling,
     };
-    let mut packer = pack::pack(&ground, &rooms, snapshot, board.clone());
-    let mut bound = board.clone();
-    let mut turns = sequence(&ground, (&packer.packed, &packer.market.rows), &mut bound);
-    let mut gone = settle(&mut packer.packed, &turns);
-    for spreads_further in RETRIES {
-        if !packer.retry(bound.clone(), spreads_further) {
-            continue;
-        }
-        bound = board.clone();
-        turns = sequence(&ground, (&packer.packed, &packer.market.rows), &mut bound);
-        gone |= settle(&mut packer.packed, &turns);
+    let packer = pack::pack(&ground, &rooms, snapshot, board.clone());
+    let mut best = settled(packer, &board);
+    if best.packer.may_level() {
+        let packer = level::pack(&ground, &rooms, snapshot, board.clone());
+        let other = packer.map(|packer| settled(packer, &board));
+        let better = |other: &Attempt<'_, '_, '_>| other.packer.is_better_than(&best.packer);
+        best = other.filter(better).unwrap_or(best);
     }
-    bound.takes_unsettled = true;
-    packer.place_rest(&mut turns, &mut bound, gone);
+    let Attempt {
+        packer,
+        turns,
+        bound,
+    } = best;
     let (packed, market) = (packer.packed, packer.market);
     let mut deal = Deal {
         rows: &market.rows,
@@ -329,6 +332,37 @@ fn place(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
     let reasons = Reasons::new(&ground, &packed, snapshot.holds, bound);
     solution.unplaced.extend(deal.unplaced(&packed, reasons));
     solution
+}
+
+/// One way to place everything, with the order in which it can be bound.
+struct Attempt<'g, 'p, 'a> {
+    packer: Packer<'g, 'p, 'a>,
+    turns: Vec<Turn>,
+    /// Every host, and all that is bound in the end.
+    bound: Board<'p>,
+}
+
+/// Puts what is packed into order, and gives those who have no turn another chance.
+fn settled<'g, 'p, 'a>(mut packer: Packer<'g, 'p, 'a>, board: &Board<'p>) -> Attempt<'g, 'p, 'a> {
+    let ground = packer.ground;
+    let mut bound = board.clone();
+    let mut turns = sequence(ground, (&packer.packed, &packer.market.rows), &mut bound);
+    let mut gone = settle(&mut packer.packed, &turns);
+    for spreads_further in RETRIES {
+        if !packer.retry(bound.clone(), spreads_further) {
+            continue;
+        }
+        bound = board.clone();
+        turns = sequence(ground, (&packer.packed, &packer.market.rows), &mut bound);
+        gone |= settle(&mut packer.packed, &turns);
+    }
+    bound.takes_unsettled = true;
+    packer.place_rest(&mut turns, &mut bound, gone);
+    Attempt {
+        packer,
+        turns,
+        bound,
+    }
 }
 
 /// Takes out what has no turn. Says whether that was anything.

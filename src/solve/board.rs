@@ -401,6 +401,13 @@ impl<'t> Board<'t> {
         places
     }
 
+    /// How many places a tally has that count, and how many of it are in the emptiest.
+    pub(super) fn extent(&mut self, tally: usize) -> (u64, u64) {
+        let count = &mut self.counts[tally];
+        let places = count.exists.iter().filter(|exists| **exists).count();
+        (places as u64, u64::from(count.least()))
+    }
+
     /// How many of a tally there are anywhere.
     pub(super) fn total(&self, tally: usize) -> u64 {
         self.counts[tally].total

@@ -304,7 +304,7 @@ impl<'o> Order<'o> {
     }
 
     /// Whether the pods of a claim go together on one host.
-    fn holds(&self, claim: &Claim) -> bool {
+    pub(super) fn holds(&self, claim: &Claim) -> bool {
         let together = |terms: &Terms<'_>| self.together(claim.shape, &claim.parts, terms);
         self.with_terms(claim.shape, together).is_some()
     }

@@ -59,6 +59,8 @@ impl Shares {
 pub(super) struct Hosts {
     /// What the pods of a kind ask of a new host, by kind.
     pub(super) shares: Vec<Shares>,
+    /// The same for pods of which every host gets an equal part: there the emptiest has as many.
+    pub(super) level: Vec<Shares>,
     /// How many counters there are.
     pub(super) counters: usize,
 }
@@ -94,6 +96,14 @@ impl Hosts {
             own
         };
         let mut shares: Vec<Shares> = (0..problem.kinds.len()).map(shares).collect();
+        let level = |kind: usize| {
+            let tally = topology.spread_alone(kind).map(|(tally, ..)| tally);
+            Shares {
+                adds: tally.iter().map(|own| counters[own]).collect(),
+                ..Shares::default()
+            }
+        };
+        let level = (0..problem.kinds.len()).map(level).collect();
         let ports = number_ports(problem, counters.len());
         for (kind, own) in shares.iter_mut().enumerate() {
             for port in problem.wants_of(kind).ports {
@@ -104,6 +114,7 @@ impl Hosts {
         }
         Self {
             shares,
+            level,
             counters: counters.len() + ports.len(),
         }
     }

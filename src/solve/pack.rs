@@ -60,6 +60,18 @@ pub(super) fn pack<'g, 'p, 'a>(
     snapshot: &Snapshot<'_>,
     board: Board<'p>,
 ) -> Packer<'g, 'p, 'a> {
+    let (mut packer, sites) = begin(ground, rooms, snapshot, board);
+    packer.finish(&sites);
+    packer
+}
+
+/// What fits the rooms is placed; nothing is opened yet. The sites are those of the cells.
+pub(super) fn begin<'g, 'p, 'a>(
+    ground: &'g Ground<'p, 'a>,
+    rooms: &'p [&'p Room],
+    snapshot: &Snapshot<'_>,
+    board: Board<'p>,
+) -> (Packer<'g, 'p, 'a>, Vec<usize>) {
     let problem = ground.problem;
     let cutoff = snapshot.cluster.scheduling.priority_cutoff;
     let calls = |class: &Class<'_>| cutoff.is_none_or(|least| class.priority >= least);
@@ -94,10 +106,7 @@ pub(super) fn pack<'g, 'p, 'a>(
     packer.packed.placed = placed.turns;
     packer.packed.left = placed.left;
     packer.packed.cut_short = placed.cut_short;
-    packer.open_claims(&sites);
-    packer.drop_unvaried();
-    packer.check();
-    packer
+    (packer, sites)
 }
 
 /// Pods of a class that wait for a node, in a cell if their place matters.
@@ -108,7 +117,7 @@ const RIVALS_MAX: usize = 4;
 const CONTESTED_MAX: u64 = 2_000;
 
 /// Pools of one weight, heaviest first.
-fn tiers(shelves: &[Shelf<'_>]) -> Vec<Range<usize>> {
+pub(super) fn tiers(shelves: &[Shelf<'_>]) -> Vec<Range<usize>> {
     let alike = shelves.chunk_by(|one, other| one.pool.weight == other.pool.weight);
     let mut from = 0;
     alike
@@ -134,7 +143,7 @@ pub(super) struct Packer<'g, 'p, 'a> {
     /// Whether pods of a class are worth a node.
     pub(super) calls: Vec<bool>,
     /// The variety that each pool wants.
-    varieties: Vec<Variety<'p>>,
+    pub(super) varieties: Vec<Variety<'p>>,
 }
 
 impl<'p, 'a> Packer<'_, 'p, 'a> {
@@ -153,8 +162,15 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
         }
     }
 
+    /// Opens claims for all that is left.
+    pub(super) fn finish(&mut self, sites: &[usize]) {
+        self.open_claims(sites);
+        self.drop_unvaried();
+        self.check();
+    }
+
     /// Opens claims for what is left, wish by wish.
-    fn open_claims(&mut self, sites: &[usize]) {
+    pub(super) fn open_claims(&mut self, sites: &[usize]) {
         let mut shelves = self.ground.shelves.iter();
         let soft = shelves.any(|shelf| {
             let mut taints = shelf.pool.taints.iter();

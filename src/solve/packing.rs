@@ -18,7 +18,7 @@ const AGAIN_MAX: u64 = 250_000;
 
 /// Costs that differ by less than a quarter per cent are about the same: prices are not surer than
 /// that to last, and a node saved is one less to start, to patch and to drain.
-const ABOUT: f64 = 1.0025;
+pub(super) const ABOUT: f64 = 1.0025;
 
 /// How many times its cost a node is taken to cost by the draft that makes few.
 const FEW_NODES: f64 = 10.0;

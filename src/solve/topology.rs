@@ -130,6 +130,27 @@ impl Topology {
         checks.any(|check| matches!(check, Check::Even { .. }))
     }
 
+    /// The spread over hosts of a kind whose pods ask for nothing else about others' places and are
+    /// counted in nothing else: its tally, skew and least number of hosts.
+    pub(super) fn spread_alone(&self, kind: usize) -> Option<(usize, u32, u32)> {
+        match (&self.checks[kind][..], &self.adds[kind][..]) {
+            (
+                [
+                    Check::Even {
+                        tally,
+                        skew,
+                        least,
+                        own: 1,
+                    },
+                ],
+                [counted],
+            ) if counted == tally && self.tallies[*tally].key() == HOST => {
+                Some((*tally, *skew, *least))
+            }
+            _ => None,
+        }
+    }
+
     /// Whether it matters to nobody where pods of a kind are.
     pub(super) fn is_free(&self, kind: usize) -> bool {
         self.checks[kind].is_empty() && self.adds[kind].is_empty()

@@ -19,6 +19,8 @@ mod check;
 
 mod cases;
 
+mod level;
+
 mod reasons;
 
 mod crowd;

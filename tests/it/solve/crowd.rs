@@ -380,6 +380,58 @@ pub(crate) fn a_deployment() -> impl Strategy<Value = Deployment> {
     )
 }
 
+/// Many small pods that are spread over hosts, mostly with nobody else.
+pub(crate) fn a_crowd() -> impl Strategy<Value = Deployment> {
+    let amounts = (select(&[100, 300, 900][..]), 1i64..4);
+    let bounds = (1u32..3, prop_oneof![4 => Just(1u32), 1 => 2u32..16]);
+    let policies = (
+        option::weighted(0.7, Just(())),
+        option::weighted(0.5, Just(())),
+    );
+    let zone = option::weighted(0.3, select(&["a", "b"][..]));
+    let name = select(&["d", "d", "d", "e", "a"][..]);
+    let toleration = option::weighted(0.6, a_toleration());
+    (
+        amounts,
+        bounds,
+        policies,
+        zone,
+        name,
+        toleration,
+        11usize..40,
+    )
+        .prop_map(
+            |(
+                (cpu, memory),
+                (skew, least),
+                (affinity, taints),
+                zone,
+                app,
+                toleration,
+                replicas,
+            )| {
+                let mut pod = pod("", cpu, memory * GIB / 2);
+                pod.labels = Labels::from([label("app", app)]);
+                pod.node_selector.extend(zone.map(|zone| label(ZONE, zone)));
+                pod.tolerations.extend(toleration);
+                pod.spread = vec![Spread {
+                    selector: Some(Selector::of_labels(&pod.labels)),
+                    topology_key: HOSTNAME.to_owned(),
+                    max_skew: skew,
+                    min_domains: least,
+                    honors_affinity: affinity.is_some(),
+                    honors_taints: taints.is_some(),
+                    is_hard: true,
+                }];
+                Deployment {
+                    pod,
+                    replicas,
+                    volumes: Volumes::None,
+                }
+            },
+        )
+}
+
 /// A pod that has its place already.
 pub(crate) fn a_settled_pod() -> impl Strategy<Value = Pod> {
     let deleting = option::weighted(0.15, Just(super::world::NOW));

@@ -1,8 +1,13 @@
 //! What has to hold of every plan for every world. It must not know what worlds are made of.
 
+use std::collections::BTreeMap;
+
+use outrigger::model::affinity::Spread;
 use outrigger::model::cluster::PreferencePolicy;
+use outrigger::model::labels::{HOSTNAME, Labels};
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::Limits;
+use outrigger::model::selector::Selector;
 use outrigger::model::taint::Effect;
 use outrigger::solve::{NewClaim, Solution};
 use proptest::prelude::{ProptestConfig, Strategy, any};
@@ -14,8 +19,8 @@ use super::check::{check, check_in};
 use super::left::Complete;
 use super::naive::naive;
 use super::parts::{ALL, OFF, Part, TOGETHER, without};
-use super::random::a_world;
-use super::rules::written_out;
+use super::random::{a_crowded_world, a_world};
+use super::rules::{selects, written_out};
 use super::world::World;
 
 proptest! {
@@ -24,6 +29,22 @@ proptest! {
         let solution = world.solve();
         let checked = check(&world, &solution);
         prop_assert!(checked.is_ok(), "{:?}\n{:#?}", checked, solution);
+    }
+
+    #[test]
+    fn a_plan_for_a_crowd_keeps_the_rules_in_any_order(
+        world in a_crowded_world(OFF),
+        seed in any::<u64>(),
+    ) {
+        let solution = world.solve();
+        let checked = check(&world, &solution);
+        prop_assert!(checked.is_ok(), "{:?}\n{:#?}", checked, solution);
+        let mut other = world;
+        let mut random = fastrand::Rng::with_seed(seed);
+        random.shuffle(&mut other.pods);
+        random.shuffle(&mut other.rooms);
+        random.shuffle(&mut other.cluster.pools);
+        prop_assert_eq!(other.solve(), solution);
     }
 
     /// A wish that is to be passed over is as good as none.
@@ -154,4 +175,38 @@ fn every_part_is_drawn() {
             "{part:?} is in {count} of {WORLDS} worlds"
         );
     }
+}
+
+/// Of pods that are spread over hosts, whether a node that is to be made gets more than may be
+/// ahead of an empty one.
+fn is_level(world: &World, claim: &NewClaim) -> bool {
+    let mut alike: BTreeMap<&Labels, u32> = BTreeMap::new();
+    let own = world
+        .pods
+        .iter()
+        .filter(|pod| claim.pods.contains(&pod.key));
+    own.filter(|pod| pod.spread.iter().any(by_host)).any(|pod| {
+        let count = alike.entry(&pod.labels).or_insert(0);
+        *count += 1;
+        let mut spread = pod.spread.iter().filter(|own| by_host(own));
+        spread.any(|own| selects(own.selector.as_ref(), &pod.labels) && *count > own.max_skew)
+    })
+}
+
+fn by_host(own: &Spread) -> bool {
+    own.is_hard && own.topology_key == HOSTNAME && own.selector != Some(Selector::default())
+}
+
+/// Among worlds at random are enough in which hosts get equal parts of many pods.
+#[test]
+fn equal_parts_are_drawn() {
+    const WORLDS: usize = 100;
+    let (mut runner, worlds) = (TestRunner::deterministic(), a_crowded_world(OFF));
+    let level = (0..WORLDS).filter(|_| {
+        let world = worlds.new_tree(&mut runner).expect("a world").current();
+        let solution = world.solve();
+        solution.claims.iter().any(|claim| is_level(&world, claim))
+    });
+    let count = level.count();
+    assert!(count * 5 >= WORLDS, "{count} of {WORLDS} worlds");
 }

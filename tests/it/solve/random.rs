@@ -26,7 +26,7 @@ use proptest::sample::select;
 use proptest::{collection, option};
 
 use super::crowd::{
-    APPS, DEVICE, DISKS, Deployment, OTHER, RACK, a_default_spread, a_deployment, a_pod,
+    APPS, DEVICE, DISKS, Deployment, OTHER, RACK, a_crowd, a_default_spread, a_deployment, a_pod,
     a_settled_pod,
 };
 use super::parts::{Part, without};
@@ -412,10 +412,32 @@ fn of_cores(cores: i64, nodes: u32) -> Limits {
 
 /// A world without these parts.
 pub(crate) fn a_world(off: &'static [Part]) -> impl Strategy<Value = World> {
-    let deployments = collection::vec(a_deployment(), 0..7);
+    let rooms = collection::vec(a_room(), 0..5);
+    a_world_of(collection::vec(a_deployment(), 0..7), rooms, off)
+}
+
+/// A world with many pods that are spread over hosts, and little else.
+pub(crate) fn a_crowded_world(off: &'static [Part]) -> impl Strategy<Value = World> {
+    let others = prop_oneof![
+        2 => Just(Vec::new()),
+        1 => collection::vec(a_deployment(), 1..3),
+    ];
+    let deployments = (others, collection::vec(a_crowd(), 1..3));
+    let deployments = deployments.prop_map(|(some, crowds)| [some, crowds].concat());
+    let rooms = prop_oneof![
+        2 => Just(Vec::new()),
+        1 => collection::vec(a_room(), 1..4),
+    ];
+    a_world_of(deployments, rooms, off)
+}
+
+fn a_world_of(
+    deployments: impl Strategy<Value = Vec<Deployment>>,
+    rooms: impl Strategy<Value = Vec<Room>>,
+    off: &'static [Part],
+) -> impl Strategy<Value = World> {
     let count = prop_oneof![1 => Just(0usize), 4 => Just(1), 5 => Just(2)];
     let pools = (a_pool("one"), a_pool("two"), count);
-    let rooms = collection::vec(a_room(), 0..5);
     let holds = collection::vec((0usize..30, select(&["a", "b"][..])), 0..20);
     let settled = (
         collection::vec((0usize..5, a_settled_pod()), 0..6),
