@@ -105,7 +105,7 @@ impl Engine {
         if whole {
             let waited = self.batch.planned(now);
             if !waited.is_empty() {
-                self.report(Report::Decided(waited));
+                self.reports.push_back(Report::Decided(waited));
             }
         } else {
             snapshot.pending.clear();

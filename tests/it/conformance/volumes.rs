@@ -319,13 +319,6 @@ const LIMITS: &[Case] = &[
         let counts: Vec<usize> = plan.solution.placed.iter().map(on_it).collect();
         ensure(counts == [5], || format!("{counts:?} pods on the node"))
     }),
-    ("scheduling:2955", || {
-        let mut world = attaching(10);
-        world.apply(Object::VolumeClaim(claim("v")));
-        let plan = world.add(pods(100, &pod("p").volume("v"))).plan();
-        plan.all_placed()?;
-        plan.makes(0)
-    }),
     ("scheduling:3009", || {
         let mut world = attaching(0);
         let nfs = Volume {
@@ -370,4 +363,13 @@ const SPREAD: &[Case] = &[("topology:3359", || {
 #[test]
 fn a_volume_narrows_where_a_pod_goes_and_not_what_is_counted() {
     judge(SPREAD);
+}
+
+/// Why: `docs/decisions/013-what-is-counted-otherwise.md`.
+#[test]
+fn a_volume_that_waiting_pods_share_counts_for_each() {
+    let mut world = attaching(10);
+    world.apply(Object::VolumeClaim(claim("v")));
+    let plan = world.add(pods(11, &pod("p").volume("v"))).plan();
+    plan.makes(1).expect("ten on the node that is there");
 }
