@@ -55,6 +55,7 @@ fn nearest(miss: &Miss) -> Value {
             json!({ "label": key, "wanted": wanted, "types": types })
         }
         Miss::Ports { types } => json!({ "types": types }),
+        Miss::Daemon { types, daemon } => json!({ "types": types, "daemon": daemon }),
         Miss::Resources {
             short,
             nearest,

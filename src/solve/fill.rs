@@ -21,6 +21,9 @@ pub(super) struct Lot<'l> {
     pub(super) row: usize,
     /// The cell they have to be in; none where that does not matter.
     pub(super) cell: Option<usize>,
+    /// So many go at once to a host without any of those they must share it with: the others could
+    /// go nowhere else.
+    pub(super) together: u64,
 }
 
 /// So many pods of a lot.
@@ -95,6 +98,9 @@ impl Bin {
             return 0;
         }
         let count = own.shares.room(&self.counts, count);
+        if count < own.together && !own.shares.is_met(&self.counts) {
+            return 0;
+        }
         if count == 0 || !(terms.is_picky)(own.row) {
             return count;
         }

@@ -60,6 +60,13 @@ pub enum Miss {
         /// How many types would do otherwise.
         types: usize,
     },
+    /// A daemon of every type must be away from it, or it from the daemon.
+    Daemon {
+        /// How many types would do otherwise.
+        types: usize,
+        /// The first of the daemons.
+        daemon: String,
+    },
     /// No type has enough.
     Resources {
         /// What the nearest type is short of.
@@ -293,6 +300,11 @@ impl Display for Miss {
             Self::Ports { types } => write!(
                 f,
                 "a daemon of every type that suits, {types} in all, binds one of its host ports"
+            ),
+            Self::Daemon { types, daemon } => write!(
+                f,
+                "on every type that suits, {types} in all, a daemon runs that it must not be near \
+                 or that must not be near it: {daemon}"
             ),
             Self::Resources {
                 short,

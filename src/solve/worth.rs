@@ -46,7 +46,7 @@ pub(super) fn fronts(
         let some = some.or_insert_with(|| thinned(order, known));
         let fits = |at: &&usize| {
             let net = order.shelf.shapes[**at].net.as_deref();
-            net.is_some_and(|net| times(net, own.demand) > 0)
+            net.is_some_and(|net| times(net, own.demand) >= own.together.max(1))
         };
         // Among those that are much alike one that is left out may have more of something.
         if !some.iter().any(|at| fits(&at)) {

@@ -30,12 +30,14 @@ pub(super) fn constraints() -> Vec<&'static str> {
 }
 
 /// What may be special about a cluster.
-const OF_CLUSTERS: [&str; 13] = [
+const OF_CLUSTERS: [&str; 15] = [
     "nodes with too much on them",
     "nodes of others without a zone",
     "host ports of daemons",
     "daemons",
     "daemons of some nodes",
+    "daemons that selectors mean",
+    "anti-affinity of daemons",
     "startup taints",
     "taints NoSchedule",
     "taints NoExecute",
@@ -47,12 +49,7 @@ const OF_CLUSTERS: [&str; 13] = [
 ];
 
 /// What no world has in it, and why. To be emptied, one by one.
-pub(super) const OFF: [(&str, &str); 6] = [
-    (
-        "selectors of daemons",
-        "daemons of nodes to come are not counted yet where pods are spread, near or apart: \
-         pods that must be away from them get node after node that they cannot go to",
-    ),
+pub(super) const OFF: [(&str, &str); 5] = [
     (
         "labels of types that nobody knows",
         "a pod may ask for well-known labels and those that its pool names (scheduling.md §2.2)",
@@ -236,12 +233,25 @@ fn daemon_set(chance: &mut Chance, at: usize, tags: &mut Tags) -> Value {
         spec["containers"][0]["ports"] =
             json!([{"containerPort": 9100, "hostPort": chance.of(&[8080, 8081])}]);
     }
-    let labels = json!({"daemon": format!("d{at}")});
+    let own = json!({"daemon": format!("d{at}")});
+    let (mut namespace, mut labels) = (AGENTS, own.clone());
+    if chance.one_in(3) {
+        tags.insert("daemons that selectors mean");
+        namespace = chance.of(&NAMESPACES).0;
+        labels["app"] = chance.of(&["a", "b", "c"]).into();
+    }
+    if chance.one_in(4) {
+        tags.insert("anti-affinity of daemons");
+        let mut term = features::term(chance);
+        term["namespaces"] = json!(["one", "two"]);
+        spec["affinity"]["podAntiAffinity"] =
+            json!({"requiredDuringSchedulingIgnoredDuringExecution": [term]});
+    }
     json!({
         "apiVersion": "apps/v1", "kind": "DaemonSet",
-        "metadata": {"namespace": AGENTS, "name": format!("d{at}")},
+        "metadata": {"namespace": namespace, "name": format!("d{at}")},
         "spec": {
-            "selector": {"matchLabels": labels},
+            "selector": {"matchLabels": own},
             "template": {"metadata": {"labels": labels}, "spec": spec},
         },
     })

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 /// Namespaces of pods with their team.
 pub(super) const NAMESPACES: [(&str, &str); 3] = [("one", "x"), ("two", "y"), ("three", "x")];
 
-/// The namespace of daemons, which has no team: no selector of a world selects them.
+/// A namespace of daemons, which has no team: no selector of a world selects those there.
 pub(super) const AGENTS: &str = "agents";
 
 /// A label of types that is a number.
