@@ -2,6 +2,7 @@
 //! such pods therefore ask of the daemons of their node.
 //! It must not know on which nodes daemons run.
 
+use crate::model::affinity::PodTerm;
 use crate::model::id::ObjectKey;
 use crate::model::labels::HOSTNAME;
 use crate::model::pod::DaemonSet;
@@ -80,11 +81,15 @@ impl<'a> Agents<'a> {
         self.0.iter().flat_map(|own| own.away.iter().copied())
     }
 
-    /// Whether a daemon runs wherever its node agrees with it, whoever else is there.
+    /// Whether a daemon runs on a new node that agrees with it, whoever else is elsewhere. Those it
+    /// must not share the node with are kept off it.
     pub(super) fn is_certain(&self, agent: usize) -> bool {
         let pod = &self.0[agent].set.template;
         let mut spread = pod.spread.iter();
-        pod.affinity.is_empty() && pod.anti_affinity.is_empty() && !spread.any(|own| own.is_hard)
+        let of_host = |term: &PodTerm| term.topology_key == HOSTNAME;
+        pod.affinity.is_empty()
+            && pod.anti_affinity.iter().all(of_host)
+            && !spread.any(|own| own.is_hard)
     }
 
     /// What pods with these rules, of these groups, ask of the daemons of their node: that none is

@@ -344,14 +344,16 @@ mod tests {
     use crate::model::claim::Phase;
     use crate::model::cluster::Cluster;
     use crate::model::id::ObjectKey;
-    use crate::model::labels::{HOSTNAME, INITIALIZED, NODE_NAME, POOL, REGISTERED};
+    use crate::model::labels::{HOSTNAME, INITIALIZED, NODE_NAME, POOL, REGISTERED, ZONE};
     use crate::model::node::Node;
     use crate::model::object::{CsiNode, Namespace, Object, StorageClass, VolumeClaim};
     use crate::model::pod::{DaemonSet, Owner, Pod};
     use crate::model::pool::{Pool, Reason};
+    use crate::model::requirement::Requirement;
     use crate::model::taint::{Effect, Taint};
     use crate::state::State;
     use crate::state::ledger::Claim;
+    use crate::state::rooms::daemons_of;
     use crate::state::samples::{NOW, claim, node, pod, waiting};
     use crate::state::snapshot::{Host, Room};
 
@@ -508,6 +510,8 @@ mod tests {
         state.objects.apply(daemon_set("here", "x"), NOW);
         state.objects.apply(daemon_set("not-here", "y"), NOW);
         assert_eq!(room(&state, "n").free.cpu_milli, 900);
+        let here = ObjectKey::new("kube-system", "here");
+        assert_eq!(room(&state, "n").daemons, [(here, true)]);
         let mut there = pod("kube-system", "here-1", "n");
         there.owner = Some(Owner {
             kind: "DaemonSet".into(),
@@ -516,6 +520,34 @@ mod tests {
         });
         state.objects.apply(there.into(), NOW);
         assert_eq!(room(&state, "n").free.cpu_milli, 900);
+        assert_eq!(room(&state, "n").daemons, []);
+    }
+
+    #[test]
+    fn daemons_may_depend_on_what_a_host_turns_out_to_be() {
+        let wanting = |zones: &[&str]| {
+            let mut template = pod("kube-system", "d", "");
+            let zones = Requirement::is_in(zones.iter().copied());
+            template.node_affinity = vec![[(ZONE, zones)].into_iter().collect()];
+            DaemonSet {
+                key: ObjectKey::new("kube-system", "d"),
+                template,
+            }
+        };
+        let mut state = state();
+        state.objects.apply(node("n"), NOW);
+        let mut room = room(&state, "n");
+        let both = Requirement::is_in(["a", "b"]);
+        Arc::make_mut(&mut room.labels).add(ZONE, both);
+        for (zones, expect) in [
+            (&["a", "b", "c"][..], vec![true]),
+            (&["b"], vec![false]),
+            (&["c"], vec![]),
+        ] {
+            let coming = daemons_of(&room, &[&wanting(zones)]);
+            let sure: Vec<bool> = coming.into_iter().map(|(_, is_sure)| is_sure).collect();
+            assert_eq!(sure, expect, "{zones:?}");
+        }
     }
 
     #[test]
