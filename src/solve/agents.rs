@@ -43,7 +43,7 @@ impl<'a> Agents<'a> {
             let away = terms.filter_map(|term| groups.place_of(term));
             let away: Vec<(usize, usize)> = away.filter(|own| concerns(own.0)).collect();
             let matters = of.contains(&true) || !away.is_empty();
-            matters.then(|| Agent { set, of, away })
+            matters.then_some(Agent { set, of, away })
         };
         let mut all: Vec<Agent<'a>> = snapshot.daemon_sets.iter().filter_map(agent).collect();
         all.sort_by(|one, other| one.set.key.cmp(&other.set.key));

@@ -301,11 +301,7 @@ impl Display for Miss {
                 f,
                 "a daemon of every type that suits, {types} in all, binds one of its host ports"
             ),
-            Self::Daemon { types, daemon } => write!(
-                f,
-                "on every type that suits, {types} in all, a daemon runs that it must not be near \
-                 or that must not be near it: {daemon}"
-            ),
+            Self::Daemon { types, daemon } => apart(f, *types, daemon),
             Self::Resources {
                 short,
                 nearest,
@@ -395,6 +391,14 @@ fn held(
         Some(until) => write!(f, "; one is asked for again at {until}"),
         None => Ok(()),
     }
+}
+
+fn apart(f: &mut Formatter<'_>, types: usize, daemon: &str) -> fmt::Result {
+    write!(
+        f,
+        "on every type that suits, {types} in all, a daemon runs that it must not be near or that \
+         must not be near it: {daemon}"
+    )
 }
 
 fn resources(
