@@ -63,7 +63,8 @@ pub(super) const OFF: [(&str, &str); 4] = [
     ),
     (
         "volumes made by hand that are free",
-        "a claim that waits for one waits for people; the scheduler would bind it to one that is",
+        "a claim of a class that makes no volumes is refused until it has one, whatever lies free: \
+         which of them it gets the scheduler alone decides, and no node that is made brings one",
     ),
     (
         "limits, gangs, hold-downs, preemption",
