@@ -107,13 +107,19 @@ impl<'a> Crews<'a> {
     }
 
     /// Those of them that run on the nodes of one offering.
-    pub(super) fn of_offering(&self, aboard: &Aboard, offering: &Offering) -> Aboard {
+    pub(super) fn of_offering(
+        &self,
+        aboard: &Aboard,
+        (it, offering): (&InstanceType, &Offering),
+    ) -> Aboard {
         let sold = |own: &Requirements| {
             let mut own = own.iter();
             own.all(|(key, own)| !OF_OFFERINGS.contains(&key) || own.suits(offering.label(key)))
         };
+        // By one and the same of its alternatives.
+        let suits = |own: &Requirements| sold(own) && it.requirements.intersects(own).is_ok();
         let runs = |(at, settled): &&(usize, bool)| {
-            *settled || self.daemons[*at].alternatives.iter().any(sold)
+            *settled || self.daemons[*at].alternatives.iter().any(suits)
         };
         aboard.iter().filter(runs).copied().collect()
     }

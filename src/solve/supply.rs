@@ -270,7 +270,7 @@ impl<'a> Shape<'a> {
                     continue;
                 }
             }
-            let of = (place, crews.of_offering(&aboard, offering));
+            let of = (place, crews.of_offering(&aboard, (it, offering)));
             sorted.entry(of).or_default().push(offering);
         }
         // What cannot be had is told of, too.

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use super::check::check;
 use super::world::{
-    DEFAULT, GIB, World, app, kwok_like, label, pod, pods, room, spread, taint, term, tolerates,
-    world,
+    CPU, DEFAULT, GIB, World, app, kwok_like, label, pod, pods, room, spread, taint, term,
+    tolerates, world,
 };
 
 /// A daemon whose pods have the label `app`.
@@ -96,7 +96,7 @@ fn pods_and_daemons_that_must_be_apart_share_no_new_node() {
         assert_eq!(code, Code::Topology, "{name}: {text}");
         assert!(text.contains("default/agent"), "{name}: {text}");
     }
-    let placed: [Case; 5] = [
+    let placed: [Case; 6] = [
         ("others", |it| away(&mut it.pods[0], "other", HOSTNAME)),
         ("by a label that no node has", |it| {
             away(&mut it.pods[0], "agent", "rack");
@@ -108,6 +108,12 @@ fn pods_and_daemons_that_must_be_apart_share_no_new_node() {
         }),
         ("the daemon is of another pool", |it| {
             agent_on(it, POOL, "other");
+            away(&mut it.pods[0], "agent", HOSTNAME);
+        }),
+        ("the daemon runs on large nodes, or on spot", |it| {
+            it.daemons[0].template.node_affinity = [(CPU, "8"), (CAPACITY_TYPE, "spot")]
+                .map(|(key, value)| [(key, Requirement::is_in([value]))].into_iter().collect())
+                .to_vec();
             away(&mut it.pods[0], "agent", HOSTNAME);
         }),
         ("the daemon runs on spot only", |it| {
