@@ -7,6 +7,8 @@ mod axes;
 
 mod rules;
 
+mod agents;
+
 mod defaults;
 
 mod problem;
@@ -18,6 +20,8 @@ mod board;
 mod host;
 
 mod limits;
+
+mod crew;
 
 mod supply;
 
@@ -79,6 +83,7 @@ use crate::model::quantity::Resources;
 use crate::model::reservation::Reservation;
 use crate::solve::board::Board;
 use crate::solve::cells::Cells;
+use crate::solve::crew::floored;
 use crate::solve::fill::{Part, rows_in};
 use crate::solve::ground::{Ground, Opened, Packed};
 use crate::solve::host::Hosts;
@@ -87,7 +92,7 @@ use crate::solve::pack::Packer;
 use crate::solve::problem::{Class, Problem};
 use crate::solve::rooms::Turn;
 use crate::solve::sequence::sequence;
-use crate::solve::supply::{Row, Shelf, floored};
+use crate::solve::supply::{Row, Shelf};
 use crate::solve::topology::Topology;
 use crate::solve::variety::Variety;
 use crate::solve::why::Reasons;
@@ -562,7 +567,7 @@ fn claim(
 
 /// What the daemons of every one of these types ask for at least. Source: spec/scheduling.md §2.9.
 fn daemons(shelf: &Shelf<'_>, types: &[usize]) -> Resources {
-    let mut all = types.iter().map(|at| &shelf.shapes[*at].daemons);
+    let mut all = types.iter().map(|at| &shelf.shapes[*at].crew.requests);
     let mut least = all.next().cloned().unwrap_or_default();
     for other in all {
         least.cpu_milli = least.cpu_milli.min(other.cpu_milli);

@@ -116,6 +116,7 @@ fn room(place: usize, it: &InstanceType, used: &Resources) -> Room {
         host: Host::Node(node),
         taints: Vec::new(),
         free,
+        daemons: Vec::new(),
         host_ports: BTreeSet::new(),
         initialized: true,
         open: true,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::model::id::{ClaimId, PodKey};
 use crate::model::quantity::Resources;
 use crate::solve::NewClaim;
-use crate::state::rooms::room_to_come;
+use crate::state::rooms::{daemons_of, room_to_come};
 use crate::state::snapshot::{Host, Snapshot};
 
 /// The host that stands for the claim at this place of a plan until it has an id.
@@ -40,6 +40,7 @@ pub(super) fn ahead<'s, 'a>(
         let room = room_to_come(host(at), pool, (&offerings, catalog), &claim.labels);
         if let Some(mut room) = room {
             room.free.subtract(&claim.requests);
+            room.daemons = daemons_of(&room, &snapshot.daemon_sets);
             ahead.rooms.push(room);
         }
     }

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use crate::model::requirement::Incompatible;
 use crate::solve::Why;
 use crate::solve::miss::{Miss, Place, Rule, RuleKind, Short, part};
 
@@ -37,6 +38,11 @@ pub fn amount(name: &str, amount: i64) -> Value {
     }
 }
 
+fn label(no: &Incompatible) -> Value {
+    let offered = no.offered().map(part);
+    json!({ "label": part(&no.key), "wanted": part(no.wanted()), "offered": offered })
+}
+
 fn nearest(miss: &Miss) -> Value {
     match miss {
         Miss::Told(_) => Value::Null,
@@ -47,14 +53,12 @@ fn nearest(miss: &Miss) -> Value {
             least,
         } => json!({ "gang": part(name), "placed": placed, "least": least }),
         Miss::Taint(taint) => json!({ "taint": part(taint) }),
-        Miss::Label(no) => {
-            let offered = no.offered().map(part);
-            json!({ "label": part(&no.key), "wanted": part(no.wanted()), "offered": offered })
-        }
+        Miss::Label(no) => label(no),
         Miss::Types { key, wanted, types } => {
             json!({ "label": key, "wanted": wanted, "types": types })
         }
         Miss::Ports { types } => json!({ "types": types }),
+        Miss::Daemon { types, daemon } => json!({ "types": types, "daemon": daemon }),
         Miss::Resources {
             short,
             nearest,

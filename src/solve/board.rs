@@ -290,7 +290,7 @@ impl<'t> Board<'t> {
                     .iter()
                     .all(|place| count.at_most(*place) == 0)
             }
-            Check::Near { tallies, own } => {
+            Check::Near { tallies, own, .. } => {
                 let known = tallies.iter().all(|tally| !places(*tally).is_empty());
                 let near = |tally: &usize| {
                     let count = &self.counts[*tally];
@@ -331,6 +331,15 @@ impl<'t> Board<'t> {
 
     /// Counts pods in one tally on a site.
     pub(super) fn count(&mut self, tally: usize, site: usize, pods: u32) {
+        self.tell((tally, site), pods, true);
+    }
+
+    /// Counts the pod of a daemon in one tally on a site, where it is sure to be or may be.
+    pub(super) fn count_daemon(&mut self, tally: usize, site: usize, is_sure: bool) {
+        self.tell((tally, site), 1, is_sure);
+    }
+
+    fn tell(&mut self, (tally, site): (usize, usize), pods: u32, is_sure: bool) {
         let own = &self.topology.tallies[tally];
         let place = self.sites.at(own.key(), site);
         if place == NOWHERE {
@@ -346,7 +355,7 @@ impl<'t> Board<'t> {
         let count = &mut self.counts[tally];
         match pass {
             Pass::No => return,
-            Pass::Yes if place != UNSETTLED => {
+            Pass::Yes if place != UNSETTLED && is_sure => {
                 count.add(place, pods);
                 return;
             }

@@ -128,9 +128,9 @@ impl Weighed<'_> {
     /// The price of a claim's first offering, as the pool plans with it.
     fn planned(&self, claim: &NewClaim) -> Option<Price> {
         let (first, _) = claim.offerings.first()?;
-        let mut shapes = self.shelf.shapes.iter();
-        let shape = shapes.find(|own| own.instance_type.name == first.instance_type)?;
-        let mut offers = shape.offers.iter();
+        let shapes = self.shelf.shapes.iter();
+        let shapes = shapes.filter(|own| own.instance_type.name == first.instance_type);
+        let mut offers = shapes.flat_map(|shape| &shape.offers);
         let own = |offer: &&&Offering| {
             offer.zone == first.zone && offer.capacity_type == first.capacity_type
         };
@@ -182,7 +182,7 @@ impl Weighed<'_> {
         let alternatives = wants.alternatives.iter();
         let admitted = alternatives.filter_map(|own| self.shelf.admit(wants, own, true).ok());
         let stops = admitted.map(|labels| {
-            if clash(wants.ports, &shape.daemon_ports) {
+            if clash(wants.ports, &shape.crew.ports) {
                 return Obstacle::Ports;
             }
             self.stops(shape, &labels, &own.demand)
@@ -227,7 +227,7 @@ impl Weighed<'_> {
                 self.shelf.admit(wants, own, true).is_ok_and(|labels| {
                     let mut offers = shape.offers.iter();
                     shape.suits(&of_types(&labels)).is_ok()
-                        && !clash(wants.ports, &shape.daemon_ports)
+                        && !clash(wants.ports, &shape.crew.ports)
                         && offers.any(|own| own.price < self.price && sells(&labels, own))
                 })
             })

@@ -228,7 +228,12 @@ pub(super) fn offerings(
         .by_price
         .partition_point(|own| unlimited && price_of(own) < price);
     let offers = &shelf.by_price[first..];
-    let is_reserved = |at: usize| shelf.shapes[at].reservation.is_some();
+    // Whom the daemons of the planned type keep away or draw is where it is for their sake.
+    let agents = &shelf.shapes[planned].crew.agents;
+    let is_other = |at: usize| {
+        let shape = &shelf.shapes[at];
+        shape.reservation.is_some() || shape.crew.agents != *agents
+    };
     // Those that make for variety come first, whatever they cost.
     let mut kept: Vec<usize> = Vec::new();
     let mut seen = variety.start();
@@ -239,7 +244,7 @@ pub(super) fn offerings(
         let mask = scratch.mask(*at, || fitting(shelf, *at, rows, sum));
         let limited = &shelf.shapes[*at].capacity;
         if mask >> bit & 1 == 1
-            && !is_reserved(*at)
+            && !is_other(*at)
             && variety.see(shelf, *at, &mut seen)
             && grow(&mut reserved, limited, ledger)
         {
@@ -256,7 +261,7 @@ pub(super) fn offerings(
         let mask = scratch.mask(*at, || fitting(shelf, *at, rows, sum));
         let limited = &shelf.shapes[*at].capacity;
         if mask >> bit & 1 == 0
-            || is_reserved(*at)
+            || is_other(*at)
             || kept[..varied].contains(&place)
             || !grow(&mut reserved, limited, ledger)
         {

@@ -106,11 +106,13 @@ fn allows(board: &mut Board<'_>, kind: usize, site: usize) -> bool {
     let of_host = |tally: &usize| topology.tallies[*tally].key() == crate::solve::rules::HOST;
     topology.checks[kind].iter().all(|check| match check {
         Check::Free { tally } | Check::Even { tally, .. } if of_host(tally) => true,
-        Check::Near { tallies, own } => {
+        Check::Near { beside: true, .. } => true,
+        Check::Near { tallies, own, .. } => {
             let rest: Vec<usize> = tallies.iter().copied().filter(|it| !of_host(it)).collect();
             let check = Check::Near {
                 tallies: rest,
                 own: *own,
+                beside: false,
             };
             board.holds(&check, site)
         }

@@ -21,6 +21,9 @@ pub(super) struct Lot<'l> {
     pub(super) row: usize,
     /// The cell they have to be in; none where that does not matter.
     pub(super) cell: Option<usize>,
+    /// So many go at once to a host without any of those they must share it with: the others could
+    /// go nowhere else.
+    pub(super) together: u64,
 }
 
 /// So many pods of a lot.
@@ -92,9 +95,16 @@ impl Bin {
         let own = &lots[lot];
         match times(&self.free, own.demand) {
             0 => 0,
-            most if self.admits(terms, own.row) => own.shares.room(&self.counts, most),
+            most if self.admits(terms, own.row) => self.takes(own, most),
             _ => 0,
         }
+    }
+
+    /// How many pods of a lot may be added for all that is there, of so many that there is room for.
+    fn takes(&self, own: &Lot<'_>, most: u64) -> u64 {
+        let count = own.shares.room(&self.counts, most);
+        let begins = count >= own.together || own.shares.is_met(&self.counts);
+        if begins { count } else { 0 }
     }
 
     /// Whether lots of a row may go there, whatever they ask for.
@@ -153,7 +163,7 @@ impl Bin {
                         wait |= !needy;
                         continue;
                     }
-                    let count = shares.room(&self.counts, all).min(stock[lot]);
+                    let count = self.takes(&lots[lot], all).min(stock[lot]);
                     if count > 0 {
                         self.add(lots, terms, (lot, count));
                         parts.push((lot, count));
@@ -198,7 +208,7 @@ impl Bin {
                 return parts;
             };
             let all = times(&self.free, lots[lot].demand);
-            let room = lots[lot].shares.room(&self.counts, all);
+            let room = self.takes(&lots[lot], all);
             let left = stock[lot] - heads[at].taken;
             let count = room.min(left).min((all / SHARE).max(1));
             self.add(lots, terms, (lot, count));
@@ -223,7 +233,11 @@ impl Bin {
                 while let Some(&lot) = twins.get(head.lot) {
                     let shares = lots[lot].shares;
                     let left = stock[lot] > head.taken;
-                    if left && shares.room(&self.counts, 1) > 0 {
+                    let most = match lots[lot].together {
+                        0 | 1 => 1,
+                        _ => times(&self.free, own.demand),
+                    };
+                    if left && self.takes(&lots[lot], most) > 0 {
                         return Some(lot);
                     }
                     if left && !shares.needs.is_empty() {

@@ -33,6 +33,10 @@ impl Order<'_> {
         let mut lots: Vec<usize> = (0..self.stock.len())
             .filter(|lot| self.stock[*lot] > 0)
             .collect();
+        // It would begin with them wherever there is room for one.
+        if lots.iter().any(|lot| self.lots[*lot].together > 1) {
+            return None;
+        }
         lots.sort_by_key(|lot| {
             let own = &self.lots[*lot];
             // Those who need others on the host come when the others are there.

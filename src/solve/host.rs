@@ -45,6 +45,16 @@ impl Shares {
         }
     }
 
+    /// Whether pods need others of their own kind on the host, of whom there are none anywhere.
+    pub(super) fn begins(&self) -> bool {
+        !self.needs.is_empty() && self.needs.iter().all(|(_, first)| *first)
+    }
+
+    /// Whether whom pods need is on a host of these counts.
+    pub(super) fn is_met(&self, counts: &[u32]) -> bool {
+        self.needs.iter().all(|(counter, _)| counts[*counter] > 0)
+    }
+
     /// Counts pods that were added.
     pub(super) fn add(&self, counts: &mut [u32], pods: u64) {
         for counter in &self.adds {
@@ -134,7 +144,9 @@ impl Shares {
                 self.limits
                     .extend(counters.get(tally).map(|own| (*own, most)));
             }
-            Check::Near { tallies, own } => {
+            // Whom it has to be near is there before any pod.
+            Check::Near { beside: true, .. } => {}
+            Check::Near { tallies, own, .. } => {
                 let begins = *own && tallies.iter().all(|tally| board.total(*tally) == 0);
                 let of_host = tallies.iter().filter_map(|tally| counters.get(tally));
                 self.needs.extend(of_host.map(|counter| (*counter, begins)));

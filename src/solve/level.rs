@@ -312,6 +312,7 @@ impl<'p> Packer<'_, 'p, '_> {
                     shares: &ground.hosts.level[kind],
                     row: row.and_then(|own| own.0).unwrap_or(0),
                     cell: None,
+                    together: 1,
                 });
             }
             supply.lots.push(first);

@@ -60,6 +60,13 @@ pub enum Miss {
         /// How many types would do otherwise.
         types: usize,
     },
+    /// A daemon of every type must be away from it, or it from the daemon.
+    Daemon {
+        /// How many types would do otherwise.
+        types: usize,
+        /// The first of the daemons.
+        daemon: String,
+    },
     /// No type has enough.
     Resources {
         /// What the nearest type is short of.
@@ -294,6 +301,7 @@ impl Display for Miss {
                 f,
                 "a daemon of every type that suits, {types} in all, binds one of its host ports"
             ),
+            Self::Daemon { types, daemon } => apart(f, *types, daemon),
             Self::Resources {
                 short,
                 nearest,
@@ -383,6 +391,14 @@ fn held(
         Some(until) => write!(f, "; one is asked for again at {until}"),
         None => Ok(()),
     }
+}
+
+fn apart(f: &mut Formatter<'_>, types: usize, daemon: &str) -> fmt::Result {
+    write!(
+        f,
+        "on every type that suits, {types} in all, a daemon runs that it must not be near or that \
+         must not be near it: {daemon}"
+    )
 }
 
 fn resources(

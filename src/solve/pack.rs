@@ -26,7 +26,7 @@ use crate::solve::market::Market;
 use crate::solve::packing::{STEPS_MAX, best_draft};
 use crate::solve::problem::{Class, Problem};
 use crate::solve::rooms::Rooms;
-use crate::solve::sites::{add_cells, add_claim};
+use crate::solve::sites::{add_cells, add_claim, count_crew};
 use crate::solve::supply::Shelf;
 use crate::solve::topology::Check;
 use crate::solve::variety::{Variety, widen};
@@ -82,6 +82,7 @@ pub(super) fn begin<'g, 'p, 'a>(
         kinds: problem.classes.iter().map(|class| class.kind).collect(),
         board,
         counted: 0,
+        is_whole: true,
         calls: problem.classes.iter().map(calls).collect(),
         varieties: ground
             .shelves
@@ -140,6 +141,8 @@ pub(super) struct Packer<'g, 'p, 'a> {
     pub(super) board: Board<'p>,
     /// How many claims are on the board.
     pub(super) counted: usize,
+    /// Whether pods that must share a host with others of their kind are packed all or none.
+    pub(super) is_whole: bool,
     /// Whether pods of a class are worth a node.
     pub(super) calls: Vec<bool>,
     /// The variety that each pool wants.
@@ -374,14 +377,20 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
                 continue;
             };
             let own = &ground.problem.classes[*class];
+            let shares = &ground.hosts.shares[kind];
             self.packed.lots.push(Lot {
                 class: *class,
                 kind,
                 demand: &own.demand,
                 per_unit: &own.per_unit,
-                shares: &ground.hosts.shares[kind],
+                shares,
                 row,
                 cell: *cell,
+                together: if self.is_whole && shares.begins() {
+                    *pods
+                } else {
+                    1
+                },
             });
             origin.push(at);
         }
@@ -458,6 +467,7 @@ impl<'p> Packer<'_, 'p, '_> {
         for opened in &self.packed.opened[self.counted..] {
             let site = add_claim(self.ground, &self.packed.lots, opened, &mut self.board);
             self.board.open(site);
+            count_crew(self.ground, opened, site, &mut self.board);
             // Pods whose place does not matter are bound last.
             let lots = &self.packed.lots;
             let parts = opened.claim.parts.iter();

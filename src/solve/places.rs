@@ -95,7 +95,7 @@ impl<'p> Places<'p> {
                     && !self.board.has_place(*tally, site);
                 is_new || self.board.holds(check, site)
             }
-            Check::Near { tallies, own } if tallies.iter().any(|it| key(*it) == HOST) => {
+            Check::Near { tallies, own, .. } if tallies.iter().any(|it| key(*it) == HOST) => {
                 *own && tallies.iter().all(|it| self.board.total(*it) == 0)
             }
             check => self.board.holds(check, site),

@@ -10,6 +10,7 @@ use crate::model::labels::Labels;
 use crate::model::pod::Pod;
 use crate::model::requirement::Requirements;
 use crate::model::taint::Toleration;
+use crate::solve::agents::{Agents, Company};
 use crate::solve::axes::Axes;
 use crate::solve::defaults::Defaults;
 use crate::solve::rules::{Groups, Rules};
@@ -30,6 +31,8 @@ pub(super) struct Wants<'a> {
     pub(super) tolerations: &'a [Toleration],
     /// Host ports they bind.
     pub(super) ports: &'a BTreeSet<Port>,
+    /// What they ask of the daemons of a new node.
+    pub(super) company: Company,
 }
 
 /// Pods that may go to the same places, whatever resources they ask for.
@@ -76,6 +79,8 @@ pub(super) struct Problem<'a> {
     pub(super) groups: Groups,
     /// For each signature, whether its pods are of a group.
     pub(super) members: Vec<Vec<bool>>,
+    /// The daemons that rules speak of, or whose own rules speak of pods.
+    pub(super) agents: Agents<'a>,
     /// Where pods may go.
     pub(super) kinds: Vec<Kind>,
     /// The pods: most cpu first, then most memory, then by key of their first pod.
@@ -234,12 +239,15 @@ impl<'a> Problem<'a> {
             .collect();
         let residents = snapshot.residents.iter().map(|it| it.anti_affinity);
         let promised = snapshot.promised.values().flatten();
-        let standing = residents.chain(promised.map(|pod| &pod.anti_affinity[..]));
+        let daemons = snapshot.daemon_sets.iter().map(|set| &set.template);
+        let others = promised.copied().chain(daemons);
+        let standing = residents.chain(others.map(|pod| &pod.anti_affinity[..]));
         for term in standing.flatten() {
             builder.groups.of_terms(&[term]);
             builder.groups.key(&term.topology_key);
         }
         let signatures = builder.signatures(snapshot);
+        builder.agents = Agents::new(snapshot, &builder.groups, &builder.members);
         let mut classes: BTreeMap<(usize, Vec<i64>, i32), usize> = BTreeMap::new();
         let mut all: Vec<Class<'a>> = Vec::new();
         for (pod, (spec, labels)) in sorted.into_iter().zip(keyed) {
@@ -265,6 +273,7 @@ impl<'a> Problem<'a> {
             rules: builder.rules,
             groups: builder.groups,
             members: builder.members,
+            agents: builder.agents,
             kinds: builder.kinds,
             classes: all,
         }
@@ -299,6 +308,12 @@ impl<'a> Problem<'a> {
         self.members[self.kinds[kind].signature][group]
     }
 
+    /// Whether pods of a kind go beside daemons of a group.
+    pub(super) fn is_beside(&self, kind: usize, group: usize) -> bool {
+        let mut beside = self.wants_of(kind).company.beside.iter();
+        beside.any(|(agents, _)| agents.iter().any(|own| self.agents.is_member(*own, group)))
+    }
+
     /// The kind that is left of a kind when every wish has given way.
     pub(super) fn without_wishes(&self, mut kind: usize) -> usize {
         while let Some(next) = self.kinds[kind].next {
@@ -326,10 +341,12 @@ struct Builder<'a> {
     /// The same by ordinal.
     by_labels: Vec<(&'a str, &'a Labels)>,
     members: Vec<Vec<bool>>,
+    agents: Agents<'a>,
     kinds: Vec<Kind>,
     known: BTreeMap<(usize, usize), usize>,
     known_wants: BTreeMap<WantsKey<'a>, usize>,
     known_rules: BTreeMap<Rules, usize>,
+    known_company: BTreeMap<(usize, Company), usize>,
 }
 
 type WantsKey<'a> = (Vec<Requirements>, &'a [Toleration], &'a BTreeSet<Port>);
@@ -376,6 +393,7 @@ impl<'a> Builder<'a> {
             alternatives: key.0.clone(),
             tolerations: key.1,
             ports: key.2,
+            company: Company::default(),
         });
         self.known_wants.insert(key, self.wants.len() - 1);
         self.wants.len() - 1
@@ -412,7 +430,7 @@ impl<'a> Builder<'a> {
             return *known;
         }
         let first = self.kinds.len();
-        let levels = &self.levels[spec];
+        let levels = self.keeping_company(spec, signature);
         for (at, (wants, rules, bare)) in levels.iter().enumerate() {
             let last = at + 1 == levels.len();
             self.kinds.push(Kind {
@@ -425,6 +443,48 @@ impl<'a> Builder<'a> {
         }
         self.known.insert((spec, signature), first);
         first
+    }
+}
+
+impl Builder<'_> {
+    /// The levels of a spec, with what its pods ask of daemons; and each once more, beside daemons,
+    /// where these are whom its pods must be near.
+    fn keeping_company(&mut self, spec: usize, signature: usize) -> Vec<(usize, usize, usize)> {
+        let levels = self.levels[spec].clone();
+        if self.agents.len() == 0 {
+            return levels;
+        }
+        let mut all = Vec::new();
+        for (wants, rules, bare) in levels {
+            let own = &self.rules[rules];
+            let company = self
+                .agents
+                .company(own, &self.members[signature], &self.groups);
+            let there = self.agents.beside(own, &company, &self.groups);
+            all.push((self.in_company(wants, company), rules, bare));
+            if let Some(there) = there {
+                all.push((self.in_company(wants, there), rules, bare));
+            }
+        }
+        all
+    }
+
+    fn in_company(&mut self, wants: usize, company: Company) -> usize {
+        if company == Company::default() {
+            return wants;
+        }
+        let own = &self.wants[wants];
+        let own = Wants {
+            alternatives: own.alternatives.clone(),
+            company: company.clone(),
+            ..*own
+        };
+        let next = self.wants.len();
+        let known = *self.known_company.entry((wants, company)).or_insert(next);
+        if known == next {
+            self.wants.push(own);
+        }
+        known
     }
 }
 

@@ -32,6 +32,7 @@ impl<'p> Packer<'_, 'p, '_> {
             self.kinds[*class] = hard(class);
         }
         self.board = board;
+        self.is_whole = false;
         self.counted = self.packed.opened.len();
         let sites = add_cells(problem, self.ground.cells, &mut self.board);
         if spreads_further {
@@ -158,6 +159,7 @@ impl<'p> Packer<'_, 'p, '_> {
                 shares: &ground.hosts.shares[kind],
                 row,
                 cell,
+                together: 1,
             });
             let lot = self.packed.lots.len() - 1;
             let order = self.order(shelf, &[]);
@@ -165,7 +167,12 @@ impl<'p> Packer<'_, 'p, '_> {
             let claim = &self.packed.opened[at].claim;
             let joined = order.joined(claim, lot, &ledger);
             // Who is not worth a node is not worth a dearer one.
-            let worth = |joined: &Claim| self.calls[class] || joined.price <= claim.price;
+            // Others were let in for the sake of the daemons there.
+            let agents = |own: &Claim| &ground.shelves[shelf].shapes[own.shape].crew.agents;
+            let worth = |joined: &Claim| {
+                (self.calls[class] || joined.price <= claim.price)
+                    && agents(joined) == agents(claim)
+            };
             if let Some(joined) = joined.filter(worth) {
                 let shapes = &ground.shelves[shelf].shapes;
                 ledger.release(&shapes[claim.shape].limited);

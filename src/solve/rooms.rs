@@ -294,6 +294,7 @@ impl<'r> Rooms<'r> {
             shares: &shares,
             row: self.kinds[class],
             cell: None,
+            together: 1,
         };
         let lots: Vec<Lot<'_>> = problem.classes.iter().enumerate().map(lot).collect();
         let mut left = problem.counts();

@@ -205,8 +205,14 @@ impl Groups {
     }
 
     /// The group of a resident's term, if any pending pod's term or it itself made one.
-    pub(super) fn find(&self, term: &PodTerm) -> Option<usize> {
+    fn find(&self, term: &PodTerm) -> Option<usize> {
         self.known.get(&Audience::of([term])).copied()
+    }
+
+    /// The group and key of a term, if any pod's term or it itself made them.
+    pub(super) fn place_of(&self, term: &PodTerm) -> Option<(usize, usize)> {
+        let key = self.keys.iter().position(|key| *key == term.topology_key)?;
+        Some((self.find(term)?, key))
     }
 
     /// Whether pods of these labels in a namespace are of a group, group by group.

@@ -9,7 +9,7 @@ use crate::solve::fill::rows_in;
 use crate::solve::ground::{Ground, Packed};
 use crate::solve::rooms::Turn;
 use crate::solve::rules::HOST;
-use crate::solve::sites::{add_claim, cell_of, claim_passes};
+use crate::solve::sites::{add_claim, cell_of, claim_passes, count_crew};
 use crate::solve::supply::Row;
 use crate::solve::topology::Tally;
 
@@ -109,6 +109,8 @@ fn add_claims(
         board.open(site);
         if cell_of(&packed.lots, opened).is_none() {
             open.push((opened, site));
+        } else {
+            count_crew(ground, opened, site, board);
         }
     }
     for (opened, site) in open {
@@ -154,6 +156,7 @@ fn add_claims(
             board.sites.unsettle(key, site, places);
         }
         board.open(site);
+        count_crew(ground, opened, site, board);
     }
 }
 

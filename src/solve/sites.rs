@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::affinity::PodTerm;
 use crate::model::id::NodeName;
 use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Taint, repelling};
@@ -28,18 +27,13 @@ pub(super) fn standing(problem: &Problem<'_>, snapshot: &Snapshot<'_>) -> Vec<(u
     let terms = residents
         .chain(promised.map(|pod| &pod.anti_affinity[..]))
         .flatten();
-    let found = terms.filter_map(|term| known(problem, term));
+    let found = terms.filter_map(|term| problem.groups.place_of(term));
+    let found = found.chain(problem.agents.terms());
     let concerns = |(group, _): &(usize, usize)| problem.members.iter().any(|own| own[*group]);
     let mut all: Vec<(usize, usize)> = found.filter(concerns).collect();
     all.sort_unstable();
     all.dedup();
     all
-}
-
-fn known(problem: &Problem<'_>, term: &PodTerm) -> Option<(usize, usize)> {
-    let keys = &problem.groups.keys;
-    let key = keys.iter().position(|key| *key == term.topology_key)?;
-    Some((problem.groups.find(term)?, key))
 }
 
 /// A board of these rooms, in their order, and all that is on them.
@@ -154,7 +148,7 @@ fn count_residents(
         let owners = resident
             .anti_affinity
             .iter()
-            .filter_map(|term| known(problem, term));
+            .filter_map(|term| groups.place_of(term));
         let owners: Vec<(usize, usize)> = owners.collect();
         let tallies = counted(board.topology, &of, &owners, resident.deleting);
         if tallies.is_empty() {
@@ -169,6 +163,15 @@ fn count_residents(
         }
     }
     for (site, room) in rooms.iter().enumerate() {
+        for (set, is_sure) in &room.daemons {
+            let Some(agent) = problem.agents.find(set) else {
+                continue;
+            };
+            let is_sure = *is_sure && problem.agents.is_certain(agent);
+            for tally in &board.topology.crews[agent] {
+                board.count_daemon(*tally, site, is_sure);
+            }
+        }
         let promised = snapshot.promised.get(&room.host);
         for pod in promised.into_iter().flatten() {
             let groups = &problem.groups;
@@ -176,7 +179,7 @@ fn count_residents(
             let owners = pod
                 .anti_affinity
                 .iter()
-                .filter_map(|term| known(problem, term));
+                .filter_map(|term| groups.place_of(term));
             let owners: Vec<(usize, usize)> = owners.collect();
             for tally in counted(board.topology, &of, &owners, pod.deleting.is_some()) {
                 board.count(tally, site, 1);
@@ -261,6 +264,21 @@ pub(super) fn add_claim(
         )
         .collect();
     board.sites.add(true, &places, |filter| passes[filter])
+}
+
+/// Counts the daemons of a claim's node, where it is or may be.
+pub(super) fn count_crew(
+    ground: &Ground<'_, '_>,
+    opened: &Opened,
+    site: usize,
+    board: &mut Board<'_>,
+) {
+    let shape = &ground.shelves[opened.shelf].shapes[opened.claim.shape];
+    for (agent, is_sure) in &shape.crew.agents {
+        for tally in &ground.topology.crews[*agent] {
+            board.count_daemon(*tally, site, *is_sure);
+        }
+    }
 }
 
 /// Whether it is certain for a claim, whatever it is launched as, that its labels are as wanted or

@@ -7,18 +7,17 @@ use jiff::Timestamp;
 
 use crate::model::instance::{InstanceType, Offering, OfferingKey};
 use crate::model::labels::{
-    CAPACITY_TYPE, INITIALIZED, Labels, NODE_CLASS, OF_OFFERINGS, OF_RESERVATIONS, POOL,
-    REGISTERED, ZONE, is_well_known,
+    CAPACITY_TYPE, Labels, NODE_CLASS, OF_OFFERINGS, OF_RESERVATIONS, POOL, ZONE, is_well_known,
 };
-use crate::model::pod::DaemonSet;
 use crate::model::pool::Pool;
-use crate::model::quantity::Resources;
 use crate::model::requirement::{Incompatible, Operator, Requirement, Requirements};
 use crate::model::reservation::Reservation;
-use crate::model::taint::{Effect, Taint, repelling, untolerated};
+use crate::model::taint::{Effect, Taint, untolerated};
+use crate::solve::agents::Company;
 use crate::solve::axes::most;
+use crate::solve::crew::{Aboard, Crew, Crews, of_pool, pick};
 use crate::solve::limits::{Limit, RESERVATIONS_MAX, limits};
-use crate::solve::problem::{Port, Problem, Wants, alternatives, clash};
+use crate::solve::problem::{Problem, Wants, clash};
 use crate::state::snapshot::Snapshot;
 
 /// Offerings of one instance type that are weighed, cheapest first: one bit each. AWS' largest
@@ -26,17 +25,16 @@ use crate::state::snapshot::Snapshot;
 const OFFERS_MAX: usize = 64;
 
 /// An instance type as a pool would use it. What of it is in a reservation is a shape of its own,
-/// so that all offers of a shape count towards the same limits.
+/// so that all offers of a shape count towards the same limits; and so is what carries daemons of
+/// its own, so that all leave as much for pods.
 #[derive(Clone, Debug)]
 pub(super) struct Shape<'a> {
     /// The type.
     pub(super) instance_type: &'a InstanceType,
     /// What is left for pods; none where daemons ask for more than there is.
     pub(super) net: Option<Vec<i64>>,
-    /// What its daemons ask for.
-    pub(super) daemons: Resources,
-    /// Host ports of its daemons.
-    pub(super) daemon_ports: BTreeSet<Port>,
+    /// Its daemons.
+    pub(super) crew: Crew,
     /// What can be had, cheapest first, at most `OFFERS_MAX`.
     pub(super) offers: Vec<&'a Offering>,
     /// What could be had but is held down.
@@ -108,28 +106,30 @@ impl<'a> Shelf<'a> {
             side.add(NODE_CLASS, Requirement::is_in([class.as_str()]));
         }
         let of_types = pick(&side, |key| !of_pool(key) && !of_offering(key));
-        let daemons = daemons(pool, &side, &snapshot.daemon_sets);
+        let crews = Crews::new(pool, &side, problem, &snapshot.daemon_sets);
         let reservations = snapshot.reservations.values().take(RESERVATIONS_MAX);
         let reservations: Vec<Reservation> = reservations.cloned().collect();
         let limits = limits(pool, snapshot);
         let shape = |instance_type: &'a InstanceType| {
-            let (carried, daemon_ports) = carried(instance_type, &daemons);
-            let mut net = instance_type.allocatable.clone();
-            net.subtract(&carried);
             let taken = |own: &Limit<'_>| own.taken(&instance_type.capacity, 1).max(0);
             let taken: Vec<i64> = limits.iter().map(taken).collect();
             let shape = Shape {
                 instance_type,
-                net: problem.axes.supply(&net),
-                daemons: carried,
-                daemon_ports,
+                net: None,
+                crew: Crew::default(),
                 offers: Vec::new(),
                 held: Vec::new(),
                 reservation: None,
                 capacity: taken.clone(),
                 limited: taken,
             };
-            shape.stocked(&side, (snapshot, &reservations), now)
+            let mut all = shape.stocked((&side, &crews), (snapshot, &reservations), now);
+            for shape in &mut all {
+                let mut net = instance_type.allocatable.clone();
+                net.subtract(&shape.crew.requests);
+                shape.net = problem.axes.supply(&net);
+            }
+            all
         };
         let shapes: Vec<Shape<'a>> = snapshot
             .catalog_of(&pool.name)
@@ -185,7 +185,10 @@ impl<'a> Shelf<'a> {
         let masks: Vec<u64> = self
             .shapes
             .iter()
-            .map(|shape| shape.mask(wants, &defined, &asks))
+            .map(|shape| match self.has_company(shape, &wants.company) {
+                true => shape.mask(wants, &defined, &asks),
+                false => 0,
+            })
             .collect();
         let open = of_types
             .iter()
@@ -210,6 +213,33 @@ impl<'a> Shelf<'a> {
         open.iter().filter_map(value).collect()
     }
 
+    /// The daemon of a type with which pods must not share a place.
+    pub(super) fn bar(&self, shape: &Shape<'_>, company: &Company) -> Option<usize> {
+        company.bars(&shape.crew.agents, |key| self.label(shape, key))
+    }
+
+    fn has_company(&self, shape: &Shape<'_>, company: &Company) -> bool {
+        let label = |key: &str| self.label(shape, key);
+        self.bar(shape, company).is_none() && company.is_kept(&shape.crew.agents, label)
+    }
+
+    /// Whether nodes of a type have a label, if that is known.
+    fn label(&self, shape: &Shape<'_>, key: &str) -> Option<bool> {
+        if OF_RESERVATIONS.contains(&key) {
+            return Some(shape.reservation.is_some());
+        }
+        let own = shape.instance_type.requirements.get(key);
+        if own.is_some_and(|own| own.values().is_some()) || of_offering(key) || of_pool(key) {
+            return Some(true);
+        }
+        let side = self.side.get(key);
+        match (own, side) {
+            (None, Some(side)) if !is_well_known(key) && side.values().is_some() => Some(true),
+            (None, None) => Some(false),
+            _ => None,
+        }
+    }
+
     /// Whether neither the pool nor every type in question says what this label will be.
     fn leaves_open(&self, key: &str, masks: &[u64]) -> bool {
         let own = self.side.get(key);
@@ -228,40 +258,51 @@ impl<'a> Shelf<'a> {
 }
 
 impl<'a> Shape<'a> {
-    /// The same with what can be had of what the pool wants: a shape for what is in no reservation,
-    /// then one for each reservation of the type.
+    /// The same with what can be had of what the pool wants: shapes for what is in no reservation,
+    /// then for each reservation of the type, one for all that carries the same daemons.
     fn stocked(
-        mut self,
-        side: &Requirements,
+        self,
+        (side, crews): (&Requirements, &Crews<'_>),
         (snapshot, reservations): (&Snapshot<'a>, &[Reservation]),
         now: Timestamp,
-    ) -> impl Iterator<Item = Self> {
+    ) -> Vec<Self> {
         let asks = Asks::of(side);
-        let mut plain: Vec<&'a Offering> = Vec::new();
-        let mut reserved: BTreeMap<usize, Vec<&'a Offering>> = BTreeMap::new();
-        let offerings = self.instance_type.offerings.iter();
-        for offering in offerings.filter(|own| own.available && asks.sells(own)) {
-            let Some(own) = &offering.reservation else {
-                plain.push(offering);
-                continue;
-            };
-            let place = reservations.binary_search_by(|other| other.id.cmp(&own.id));
-            if let Some(place) = place.ok().filter(|_| own.is_open(now)) {
-                reserved.entry(place).or_default().push(offering);
+        let it = self.instance_type;
+        let aboard = crews.of_type(it);
+        let mut sorted: BTreeMap<(Option<usize>, Aboard), Vec<&'a Offering>> = BTreeMap::new();
+        for offering in it
+            .offerings
+            .iter()
+            .filter(|own| own.available && asks.sells(own))
+        {
+            let mut place = None;
+            if let Some(own) = &offering.reservation {
+                let found = reservations.binary_search_by(|other| other.id.cmp(&own.id));
+                place = found.ok().filter(|_| own.is_open(now));
+                if place.is_none() {
+                    continue;
+                }
             }
+            let of = (place, crews.of_offering(&aboard, (it, offering)));
+            sorted.entry(of).or_default().push(offering);
+        }
+        // What cannot be had is told of, too.
+        if sorted.keys().all(|(place, _)| place.is_some()) {
+            sorted.insert((None, aboard), Vec::new());
         }
         let first = self.capacity.len() - reservations.len();
-        let of = |(place, offers): (usize, Vec<&'a Offering>)| {
+        let of = |((place, aboard), offers): ((Option<usize>, Aboard), Vec<&'a Offering>)| {
             let mut own = self.clone();
-            own.reservation = Some(place);
-            own.capacity[first + place] = 1;
-            own.limited.clone_from(&own.capacity);
+            own.reservation = place;
+            own.crew = crews.crew(&aboard, (it, &offers));
+            if let Some(place) = place {
+                own.capacity[first + place] = 1;
+                own.limited.clone_from(&own.capacity);
+            }
             own.stock(offers, snapshot, now);
             own
         };
-        let reserved: Vec<Self> = reserved.into_iter().map(of).collect();
-        self.stock(plain, snapshot, now);
-        std::iter::once(self).chain(reserved)
+        sorted.into_iter().map(of).collect()
     }
 
     /// Fills in what can be had of these offerings.
@@ -290,7 +331,7 @@ impl<'a> Shape<'a> {
             .requirements
             .intersects(of_types)
             .is_err()
-            || clash(wants.ports, &self.daemon_ports)
+            || clash(wants.ports, &self.crew.ports)
         {
             return 0;
         }
@@ -365,11 +406,6 @@ pub(super) fn sells(labels: &Requirements, offering: &Offering) -> bool {
     Asks::of(labels).sells(offering)
 }
 
-/// Labels that a pool gives to its nodes, whatever their type.
-fn of_pool(key: &str) -> bool {
-    matches!(key, POOL | NODE_CLASS)
-}
-
 /// Labels that the offering decides.
 fn of_offering(key: &str) -> bool {
     OF_OFFERINGS.contains(&key)
@@ -386,71 +422,4 @@ fn is_decided(requirement: &Requirement) -> bool {
 /// Those of these requirements that types decide: neither the pool nor the offering.
 pub(super) fn of_types(labels: &Requirements) -> Requirements {
     pick(labels, |key| !of_pool(key) && !of_offering(key))
-}
-
-fn pick(labels: &Requirements, wanted: impl Fn(&str) -> bool) -> Requirements {
-    let own = labels.iter().filter(|(key, _)| wanted(key));
-    own.map(|(key, requirement)| (key, requirement.clone()))
-        .collect()
-}
-
-/// A daemon as a pool's nodes would carry it.
-struct Daemon<'a> {
-    alternatives: Vec<Requirements>,
-    requests: Resources,
-    ports: &'a BTreeSet<Port>,
-}
-
-/// The daemons that a pool's nodes may carry. Source: spec/scheduling.md §2.9.
-fn daemons<'a>(pool: &Pool, side: &Requirements, sets: &[&'a DaemonSet]) -> Vec<Daemon<'a>> {
-    let mut side = side.clone();
-    // A daemon may wait for a node to be ready for it; it will be.
-    for key in [REGISTERED, INITIALIZED] {
-        side.add(key, Requirement::is_in(["true"]));
-    }
-    let daemon = |set: &&'a DaemonSet| {
-        let pod = &set.template;
-        let alternatives: Vec<Requirements> =
-            alternatives(&pod.node_selector, &pod.node_affinity, &[])
-                .iter()
-                .filter(|alternative| side.compatible(alternative, true).is_ok())
-                .map(|alternative| pick(alternative, |key| !of_pool(key)))
-                .collect();
-        let fits = repelling(&pool.taints, &pod.tolerations).is_none() && !alternatives.is_empty();
-        fits.then(|| Daemon {
-            alternatives,
-            requests: floored(&pod.requests),
-            ports: &pod.host_ports,
-        })
-    };
-    sets.iter().filter_map(daemon).collect()
-}
-
-/// What the daemons of a type ask for, and their host ports.
-fn carried(instance_type: &InstanceType, daemons: &[Daemon<'_>]) -> (Resources, BTreeSet<Port>) {
-    let mut sum = Resources::default();
-    let mut ports = BTreeSet::new();
-    let own = &instance_type.requirements;
-    for daemon in daemons {
-        let mut alternatives = daemon.alternatives.iter();
-        if alternatives.any(|alternative| own.intersects(alternative).is_ok()) {
-            sum.add(&daemon.requests);
-            ports.extend(daemon.ports.iter().cloned());
-        }
-    }
-    (sum, ports)
-}
-
-/// The same with every amount below zero at zero.
-pub(super) fn floored(resources: &Resources) -> Resources {
-    let extended = resources.extended.iter();
-    Resources {
-        cpu_milli: resources.cpu_milli.max(0),
-        memory: resources.memory.max(0),
-        ephemeral_storage: resources.ephemeral_storage.max(0),
-        pods: resources.pods.max(0),
-        extended: extended
-            .map(|(name, amount)| (name.clone(), (*amount).max(0)))
-            .collect(),
-    }
 }

@@ -53,7 +53,12 @@ pub(super) enum Check {
         own: u32,
     },
     /// Every one of these places has some; or there are none anywhere and the pod is one itself.
-    Near { tallies: Vec<usize>, own: bool },
+    /// `beside` says that there is a daemon on the pod's own node to see to that.
+    Near {
+        tallies: Vec<usize>,
+        own: bool,
+        beside: bool,
+    },
 }
 
 /// What every kind of pods is held against, and what it adds to.
@@ -65,6 +70,8 @@ pub(super) struct Topology {
     pub(super) checks: Vec<Vec<Check>>,
     /// For each kind, the tallies that its pods are counted in.
     pub(super) adds: Vec<Vec<usize>>,
+    /// For each daemon that matters, the tallies that its pods are counted in.
+    pub(super) crews: Vec<Vec<usize>>,
     /// How many keys there are.
     pub(super) keys: usize,
 }
@@ -115,7 +122,19 @@ impl Topology {
                 .filter(|(_, tally)| counts(tally));
             own.map(|(at, _)| at).collect()
         });
+        let crews = (0..problem.agents.len()).map(|agent| {
+            let counts = |tally: &Tally| match tally {
+                Tally::Members { group, .. } | Tally::Spread { group, .. } => {
+                    problem.agents.is_member(agent, *group)
+                }
+                Tally::Owners { group, key } => problem.agents.is_away(agent, (*group, *key)),
+            };
+            let all = tallies.iter().enumerate();
+            let own = all.filter(|(_, tally)| counts(tally));
+            own.map(|(at, _)| at).collect()
+        });
         Self {
+            crews: crews.collect(),
             adds: adds.collect(),
             tallies,
             filters: by_ordinal(filters),
@@ -235,6 +254,7 @@ impl Maker<'_, '_> {
             checks.push(Check::Near {
                 tallies: tallies.collect(),
                 own: problem.is_member(kind, group),
+                beside: problem.is_beside(kind, group),
             });
         }
         checks

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::model::labels::{NODE_NAME, OF_OFFERINGS, restriction};
 use crate::model::requirement::Requirements;
+use crate::solve::agents::Agents;
 use crate::solve::axes::times;
 use crate::solve::board::Board;
 use crate::solve::choose::Ledger;
@@ -151,7 +152,8 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
         self.steps += LABEL_STEPS * types as u64;
         let of = |shelf: &Shelf<'_>| {
             let alternatives = wants.alternatives.iter();
-            alternatives.map(|own| offer(shelf, wants, own)).collect()
+            let offer = |own| offer(shelf, wants, own, &self.ground.problem.agents);
+            alternatives.map(offer).collect()
         };
         self.ground.shelves.iter().map(of).collect()
     }
@@ -261,7 +263,12 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
 }
 
 /// What a pool has for pods, whatever resources they ask for.
-fn offer(shelf: &Shelf<'_>, wants: &Wants<'_>, alternative: &Requirements) -> Offer {
+fn offer(
+    shelf: &Shelf<'_>,
+    wants: &Wants<'_>,
+    alternative: &Requirements,
+    agents: &Agents<'_>,
+) -> Offer {
     let labels = match shelf.admit(wants, alternative, true) {
         Err(No::Taint(taint)) => return Offer::No(Code::Taint, Miss::Taint(taint)),
         Err(No::Label(no)) => return Offer::No(Code::Requirements, Miss::Label(Arc::new(no))),
@@ -277,15 +284,22 @@ fn offer(shelf: &Shelf<'_>, wants: &Wants<'_>, alternative: &Requirements) -> Of
     if suited.is_empty() {
         return Offer::No(Code::Requirements, unsuited(shelf, &labels));
     }
-    let free = |shape: &&usize| !clash(wants.ports, &shelf.shapes[**shape].daemon_ports);
-    let types = suited.iter().filter(free).map(|shape| {
+    let free = |shape: &&usize| !clash(wants.ports, &shelf.shapes[**shape].crew.ports);
+    let free: Vec<usize> = suited.iter().filter(free).copied().collect();
+    if free.is_empty() {
+        let types = suited.len();
+        return Offer::No(Code::Resources, Miss::Ports { types });
+    }
+    let bar = |shape: &usize| shelf.bar(&shelf.shapes[*shape], &wants.company);
+    let open = free.iter().filter(|shape| bar(shape).is_none());
+    let types = open.map(|shape| {
         let mut offers = shelf.shapes[*shape].offers.iter();
         (*shape, offers.any(|offer| sells(&labels, offer)))
     });
     let types: Vec<(usize, bool)> = types.collect();
-    if types.is_empty() {
-        let types = suited.len();
-        return Offer::No(Code::Resources, Miss::Ports { types });
+    if let (true, Some(first)) = (types.is_empty(), free.iter().find_map(bar)) {
+        let (types, daemon) = (free.len(), part(agents.name(first)));
+        return Offer::No(Code::Topology, Miss::Daemon { types, daemon });
     }
     Offer::Some(Suited {
         labels,

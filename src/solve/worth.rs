@@ -46,7 +46,11 @@ pub(super) fn fronts(
         let some = some.or_insert_with(|| thinned(order, known));
         let fits = |at: &&usize| {
             let net = order.shelf.shapes[**at].net.as_deref();
-            net.is_some_and(|net| fits(net, own.demand))
+            let all = |net| match own.together {
+                0 | 1 => fits(net, own.demand),
+                together => times(net, own.demand) >= together,
+            };
+            net.is_some_and(all)
         };
         // Among those that are much alike one that is left out may have more of something.
         if !some.iter().any(|at| fits(&at)) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::catalog::Catalog;
-use crate::model::id::{NodeName, PodKey};
+use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::instance::{InstanceType, OfferingKey};
 use crate::model::labels::{
     ATTACHABLE, CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, Labels, POOL, REGISTERED,
@@ -117,19 +117,26 @@ impl State {
         }
         let load = self.objects.load(node.name.as_str());
         free.subtract(&load.requests());
+        let sets = daemons;
+        let mut daemons = Vec::new();
         if open {
-            let missing = daemons.iter().filter(|(set, _)| !load.has_daemon(&set.key));
+            let missing = sets.iter().filter(|(set, _)| !load.has_daemon(&set.key));
             let in_the_end = match initialized {
                 true => labels.clone(),
                 false => Arc::new(started(&labels)),
             };
-            free.subtract(&daemon_requests(missing, &taints, &in_the_end));
+            let coming = to_come(missing, &taints, &in_the_end);
+            coming
+                .iter()
+                .for_each(|(set, _)| free.subtract(&set.template.requests));
+            daemons = keys(&coming);
         }
         Room {
             host: Host::Node(node.name.clone()),
             labels,
             taints,
             free,
+            daemons,
             host_ports: load.host_ports(),
             initialized,
             open,
@@ -159,28 +166,47 @@ impl State {
         let catalog = self.catalog_of(&pool.name);
         let host = Host::Claim(claim.record.id.clone());
         let mut room = room_to_come(host, pool, (offerings, catalog), &claim.labels)?;
-        let daemons = daemon_requests(daemons.iter(), &room.taints, &started(&room.labels));
-        room.free.subtract(&daemons);
+        let coming = to_come(daemons.iter(), &room.taints, &started(&room.labels));
+        for (set, _) in &coming {
+            room.free.subtract(&set.template.requests);
+        }
+        room.daemons = keys(&coming);
         Some(room)
     }
 
     /// The DaemonSets with the labels that each asks of its nodes.
     pub(super) fn daemons(&self) -> Daemons<'_> {
-        let wanted = |pod: &Pod| {
-            let selected = Requirements::from_labels(&pod.node_selector);
-            if pod.node_affinity.is_empty() {
-                return vec![selected];
-            }
-            let both = |term: &Requirements| {
-                let mut both = selected.clone();
-                both.add_all(term);
-                both
-            };
-            pod.node_affinity.iter().map(both).collect()
-        };
-        let sets = self.objects.daemons();
-        sets.map(|set| (set, wanted(&set.template))).collect()
+        wanting(self.objects.daemons())
     }
+}
+
+fn wanting<'a>(sets: impl Iterator<Item = &'a DaemonSet>) -> Daemons<'a> {
+    let wanted = |pod: &Pod| {
+        let selected = Requirements::from_labels(&pod.node_selector);
+        if pod.node_affinity.is_empty() {
+            return vec![selected];
+        }
+        let both = |term: &Requirements| {
+            let mut both = selected.clone();
+            both.add_all(term);
+            both
+        };
+        pod.node_affinity.iter().map(both).collect()
+    };
+    sets.map(|set| (set, wanted(&set.template))).collect()
+}
+
+/// The daemons that will come to a room on which none is counted yet.
+pub fn daemons_of(room: &Room, sets: &[&DaemonSet]) -> Vec<(ObjectKey, bool)> {
+    let sets = wanting(sets.iter().copied());
+    keys(&to_come(sets.iter(), &room.taints, &started(&room.labels)))
+}
+
+fn keys(coming: &[(&DaemonSet, bool)]) -> Vec<(ObjectKey, bool)> {
+    let keys = coming
+        .iter()
+        .map(|(set, is_sure)| (set.key.clone(), *is_sure));
+    keys.collect()
 }
 
 /// The labels of a host once it has started: a daemon may wait for that.
@@ -220,29 +246,39 @@ pub fn room_to_come(
         labels: Arc::new(all),
         taints: pool.taints.clone(),
         free,
+        daemons: Vec::new(),
         host_ports: BTreeSet::new(),
         initialized: false,
         open: true,
     })
 }
 
-/// What the daemons that will run on a host ask for. Source: spec/scheduling.md §2.9.
-fn daemon_requests<'a>(
+/// The daemons that will run on a host, and whether each is sure to, whichever it will be of the
+/// values that its labels may have. Source: spec/scheduling.md §2.9.
+fn to_come<'a>(
     sets: impl Iterator<Item = &'a (&'a DaemonSet, Vec<Requirements>)>,
     taints: &[Taint],
     labels: &Requirements,
-) -> Resources {
-    let mut sum = Resources::default();
+) -> Vec<(&'a DaemonSet, bool)> {
+    let surely = |own: &Requirements| {
+        own.iter().all(|(key, wanted)| match labels.get(key) {
+            Some(label) => label
+                .values()
+                .is_some_and(|all| all.iter().all(|value| wanted.has(value))),
+            None => wanted.allows_absence(),
+        })
+    };
+    let mut coming = Vec::new();
     for (set, wanted) in sets {
         let fits = untolerated(taints, &set.template.tolerations).is_none()
             && wanted
                 .iter()
                 .any(|own| labels.compatible(own, false).is_ok());
         if fits {
-            sum.add(&set.template.requests);
+            coming.push((*set, wanted.iter().any(surely)));
         }
     }
-    sum
+    coming
 }
 
 /// What an instance was launched as, once there is one.
@@ -308,14 +344,16 @@ mod tests {
     use crate::model::claim::Phase;
     use crate::model::cluster::Cluster;
     use crate::model::id::ObjectKey;
-    use crate::model::labels::{HOSTNAME, INITIALIZED, NODE_NAME, POOL, REGISTERED};
+    use crate::model::labels::{HOSTNAME, INITIALIZED, NODE_NAME, POOL, REGISTERED, ZONE};
     use crate::model::node::Node;
     use crate::model::object::{CsiNode, Namespace, Object, StorageClass, VolumeClaim};
     use crate::model::pod::{DaemonSet, Owner, Pod};
     use crate::model::pool::{Pool, Reason};
+    use crate::model::requirement::Requirement;
     use crate::model::taint::{Effect, Taint};
     use crate::state::State;
     use crate::state::ledger::Claim;
+    use crate::state::rooms::daemons_of;
     use crate::state::samples::{NOW, claim, node, pod, waiting};
     use crate::state::snapshot::{Host, Room};
 
@@ -472,6 +510,8 @@ mod tests {
         state.objects.apply(daemon_set("here", "x"), NOW);
         state.objects.apply(daemon_set("not-here", "y"), NOW);
         assert_eq!(room(&state, "n").free.cpu_milli, 900);
+        let here = ObjectKey::new("kube-system", "here");
+        assert_eq!(room(&state, "n").daemons, [(here, true)]);
         let mut there = pod("kube-system", "here-1", "n");
         there.owner = Some(Owner {
             kind: "DaemonSet".into(),
@@ -480,6 +520,34 @@ mod tests {
         });
         state.objects.apply(there.into(), NOW);
         assert_eq!(room(&state, "n").free.cpu_milli, 900);
+        assert_eq!(room(&state, "n").daemons, []);
+    }
+
+    #[test]
+    fn daemons_may_depend_on_what_a_host_turns_out_to_be() {
+        let wanting = |zones: &[&str]| {
+            let mut template = pod("kube-system", "d", "");
+            let zones = Requirement::is_in(zones.iter().copied());
+            template.node_affinity = vec![[(ZONE, zones)].into_iter().collect()];
+            DaemonSet {
+                key: ObjectKey::new("kube-system", "d"),
+                template,
+            }
+        };
+        let mut state = state();
+        state.objects.apply(node("n"), NOW);
+        let mut room = room(&state, "n");
+        let both = Requirement::is_in(["a", "b"]);
+        Arc::make_mut(&mut room.labels).add(ZONE, both);
+        for (zones, expect) in [
+            (&["a", "b", "c"][..], vec![true]),
+            (&["b"], vec![false]),
+            (&["c"], vec![]),
+        ] {
+            let coming = daemons_of(&room, &[&wanting(zones)]);
+            let sure: Vec<bool> = coming.into_iter().map(|(_, is_sure)| is_sure).collect();
+            assert_eq!(sure, expect, "{zones:?}");
+        }
     }
 
     #[test]

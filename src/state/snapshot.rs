@@ -13,7 +13,7 @@ use crate::model::affinity::PodTerm;
 use crate::model::claim::Phase;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetView;
-use crate::model::id::{ClaimId, NodeName, PodKey, PoolName, ReservationId};
+use crate::model::id::{ClaimId, NodeName, ObjectKey, PodKey, PoolName, ReservationId};
 use crate::model::instance::Price;
 use crate::model::labels::Labels;
 use crate::model::pod::{DaemonSet, Pod};
@@ -55,6 +55,9 @@ pub struct Room {
     pub taints: Vec<Taint>,
     /// Allocatable, less the requests of its pods, less what daemons still to come will ask for.
     pub free: Resources,
+    /// DaemonSets whose pods are still to come, and whether they are sure to, whatever the node
+    /// turns out to be.
+    pub daemons: Vec<(ObjectKey, bool)>,
     /// Host ports taken: protocol, address (empty for all) and port.
     pub host_ports: BTreeSet<(String, String, u16)>,
     /// Whether it runs pods already; hosts that do are filled first.

@@ -19,6 +19,8 @@ mod check;
 
 mod cases;
 
+mod daemons;
+
 mod level;
 
 mod reasons;

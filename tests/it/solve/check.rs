@@ -125,7 +125,7 @@ fn kinds(site: &Site<'_>) -> Vec<usize> {
         let mut labels = variant.labels.clone();
         labels.remove(INSTANCE_TYPE);
         labels.remove(CPU);
-        if seen.insert(labels) {
+        if seen.insert((labels, &variant.daemons)) {
             kinds.push(at);
         }
     }

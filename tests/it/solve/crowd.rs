@@ -254,7 +254,7 @@ fn a_toleration() -> impl Strategy<Value = Toleration> {
 }
 
 /// A pod that asks for something of its node.
-pub(crate) fn a_pod() -> impl Strategy<Value = Pod> {
+fn a_pod() -> impl Strategy<Value = Pod> {
     let amounts = (select(&[100, 900, 1000, 3500, 7000][..]), 1i64..40);
     let labels = (
         option::weighted(0.1, select(&["x", "y"][..])),
@@ -430,6 +430,20 @@ pub(crate) fn a_crowd() -> impl Strategy<Value = Deployment> {
                 }
             },
         )
+}
+
+/// A pod of a daemon, now and then one that others look at.
+pub(crate) fn a_daemon() -> impl Strategy<Value = Pod> {
+    let social = (option::weighted(0.4, a_name()), some(12, a_draft()));
+    (a_pod(), social).prop_map(|(mut pod, (name, anti_affinity))| {
+        if let Some((namespace, labels)) = name {
+            pod.key.namespace = namespace.to_owned();
+            pod.labels = labels;
+        }
+        let term = |draft: &Draft| draft.term(&pod.key.namespace, &pod.labels);
+        pod.anti_affinity = anti_affinity.iter().map(term).collect();
+        pod
+    })
 }
 
 /// A pod that has its place already.

@@ -203,7 +203,7 @@ fn nodes(
     fresh: &[Fresh<'_>],
     outcome: &Outcome<'_>,
 ) -> Vec<String> {
-    let mut seen: BTreeMap<Labels, bool> = BTreeMap::new();
+    let mut seen: BTreeMap<(Labels, &[usize]), bool> = BTreeMap::new();
     let mut places = Vec::new();
     for Fresh { pool, site, .. } in fresh {
         let variant = &site.variants[0];
@@ -215,7 +215,7 @@ fn nodes(
         let it = labels.remove(INSTANCE_TYPE).unwrap_or_default();
         labels.remove(CPU);
         let admitted = *seen
-            .entry(labels.clone())
+            .entry((labels.clone(), &variant.daemons))
             .or_insert_with(|| outcome.admits_on(loose.pod, site).is_ok());
         if admitted {
             places.push(format!("a new {it} of {labels:?}"));

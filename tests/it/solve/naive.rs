@@ -69,17 +69,18 @@ fn place(
     if cutoff.is_some_and(|cutoff| pod.priority < cutoff) {
         return false;
     }
-    let mut refused: BTreeSet<Labels> = BTreeSet::new();
+    let mut refused: BTreeSet<(Labels, &[usize])> = BTreeSet::new();
     for fresh in fresh {
         let variant = &fresh.site.variants[0];
         let mut labels = variant.labels.clone();
         labels.remove(INSTANCE_TYPE);
         labels.remove(CPU);
-        if refused.contains(&labels) || fresh.site.takes(world, variant, &[pod]).is_err() {
+        let kind = (labels, &variant.daemons[..]);
+        if refused.contains(&kind) || fresh.site.takes(world, variant, &[pod]).is_err() {
             continue;
         }
         if outcome.admits_on(pod, &fresh.site).is_err() {
-            refused.insert(labels);
+            refused.insert(kind);
             continue;
         }
         solution.claims.push(claim(fresh, pod));

@@ -42,6 +42,8 @@ pub(crate) enum Part {
     ResourceClaims,
     /// Daemons that run on nodes of some labels only, and bind host ports.
     PickyDaemons,
+    /// Daemons that rules of pods speak of, or that must be away from pods.
+    SocialDaemons,
     /// Pods that are bound.
     Residents,
     /// Pods that wait for a host.
@@ -80,6 +82,7 @@ pub(crate) const ALL: &[Part] = &[
     Part::Priorities,
     Part::ResourceClaims,
     Part::PickyDaemons,
+    Part::SocialDaemons,
     Part::Residents,
     Part::Promised,
     Part::OthersAntiAffinity,
@@ -93,7 +96,7 @@ pub(crate) const ALL: &[Part] = &[
 ];
 
 /// What the solver does not weigh yet. To be emptied, one by one, as it learns to.
-pub(crate) const OFF: &[Part] = &[Part::PickyDaemons];
+pub(crate) const OFF: &[Part] = &[];
 
 /// How much plans have to make of what they have. To be raised to `Complete::Claims` when the
 /// solver fills what it makes even where a limit ends it.
@@ -109,6 +112,7 @@ pub(crate) const TOGETHER: &[Part] = &[
     Part::PreferredPods,
     Part::Gangs,
     Part::Priorities,
+    Part::SocialDaemons,
     Part::Residents,
     Part::Promised,
 ];
@@ -159,6 +163,10 @@ fn strip(world: &mut World, part: Part) {
             set.template.node_selector.remove("team");
             set.template.node_affinity.clear();
             set.template.host_ports.clear();
+        }),
+        Part::SocialDaemons => world.daemons.iter_mut().for_each(|set| {
+            set.template.labels.clear();
+            set.template.anti_affinity.clear();
         }),
         Part::Residents => world.residents.clear(),
         Part::Promised => world.promised.clear(),

@@ -26,8 +26,8 @@ use proptest::sample::select;
 use proptest::{collection, option};
 
 use super::crowd::{
-    APPS, DEVICE, DISKS, Deployment, OTHER, RACK, a_crowd, a_default_spread, a_deployment, a_pod,
-    a_settled_pod,
+    APPS, DEVICE, DISKS, Deployment, OTHER, RACK, a_crowd, a_daemon, a_default_spread,
+    a_deployment, a_settled_pod,
 };
 use super::parts::{Part, without};
 use super::world::{
@@ -225,12 +225,24 @@ fn a_scheduling() -> impl Strategy<Value = Scheduling> {
 
 /// Daemons ask for little, but where they run depends on labels, too.
 fn daemon_set((at, mut template): (usize, Pod)) -> DaemonSet {
+    let namespace = template.key.namespace.as_str();
+    let key = ObjectKey::new(namespace, format!("d{at}"));
     template.requests.cpu_milli = 100;
     template.requests.memory = 100 * MIB;
     template.requests.extended.clear();
-    DaemonSet {
-        key: ObjectKey::new("kube-system", format!("d{at}")),
-        template,
+    DaemonSet { key, template }
+}
+
+/// On nodes that have not started daemons are still to come.
+fn expect_daemons(world: &mut World) {
+    let keys = world.daemons.iter().map(|set| (set.key.clone(), true));
+    let keys: Vec<(ObjectKey, bool)> = keys.collect();
+    for room in world
+        .rooms
+        .iter_mut()
+        .filter(|room| room.open && !room.initialized)
+    {
+        room.daemons.clone_from(&keys);
     }
 }
 
@@ -443,7 +455,7 @@ fn a_world_of(
         collection::vec((0usize..5, a_settled_pod()), 0..6),
         collection::vec((0usize..5, a_settled_pod()), 0..3),
     );
-    let daemons = collection::vec(a_pod(), 0..3);
+    let daemons = collection::vec(a_daemon(), 0..3);
     let used = option::weighted(0.3, (0usize..3, 0i64..20));
     let limits = (
         option::weighted(0.2, 1i64..120),
@@ -484,6 +496,7 @@ fn a_world_of(
             world.cluster.limits.nodes = limits.1;
             world.fleet = view;
             use_some(&mut world, used);
+            expect_daemons(&mut world);
             add_deployments(&mut world, &deployments);
             settle(&mut world, settled.0, settled.1);
             if let Some(defaults) = defaults {

@@ -13,6 +13,7 @@ use outrigger::model::labels::{ARCH, HOSTNAME, INSTANCE_TYPE, Labels, ZONE};
 use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
+use outrigger::model::selector::Selector;
 use outrigger::model::taint::{Effect, Taint};
 use outrigger::plan::reasons;
 use outrigger::solve::Code;
@@ -146,6 +147,12 @@ const OF_OFFERINGS: &[Case] = &[
 ];
 
 const OF_PLACES: &[Case] = &[
+    ("a daemon of every type", |it| {
+        it.daemons = vec![daemon(100)];
+        it.daemons[0].template.labels = Labels::from([label("app", "agent")]);
+        it.pods[0].anti_affinity = vec![term(app("agent"), HOSTNAME)];
+        it.pods[0].anti_affinity[0].namespace_selector = Some(Selector::default());
+    }),
     ("spread, the emptiest zone out of reach", |it| {
         require(it, ZONE, &["a", "b"]);
         nodes(it, &[("a", &["x"]), ("b", &["x"]), ("c", &[])]);

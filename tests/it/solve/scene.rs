@@ -71,6 +71,12 @@ impl<'s> Scene<'s> {
                 pods.iter().for_each(|pod| scene.bind(pod, at));
             }
         }
+        // Daemons come with their node, before any pod.
+        for (at, (site, pick)) in sites.iter().zip(picks).enumerate() {
+            for daemon in &site.variants[*pick].daemons {
+                scene.bind(&world.daemons[*daemon].template, at);
+            }
+        }
         scene
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use outrigger::model::id::PodKey;
+use outrigger::model::id::{ObjectKey, PodKey};
 use outrigger::model::instance::{InstanceType, Offering, OfferingKey, Price};
 use outrigger::model::labels::{HOSTNAME, Labels, NODE_CLASS, OF_OFFERINGS, POOL, is_well_known};
 use outrigger::model::pod::Pod;
@@ -25,6 +25,8 @@ pub(crate) struct Variant {
     pub(crate) free: Resources,
     /// Host ports that are taken.
     pub(crate) ports: Ports,
+    /// The daemons that run on it and are not bound yet, by their places in the world.
+    pub(crate) daemons: Vec<usize>,
 }
 
 /// A node that is there, or that the plan makes.
@@ -61,7 +63,11 @@ pub(crate) fn sites<'w>(world: &'w World, solution: &'w Solution) -> Result<Vec<
     let mut all = Vec::new();
     for room in &world.rooms {
         let here = solution.placed.iter().filter(|own| own.0 == room.host);
-        all.push(of_room(room, here.flat_map(|own| pods(&own.1)).collect()));
+        all.push(of_room(
+            world,
+            room,
+            here.flat_map(|own| pods(&own.1)).collect(),
+        ));
     }
     for (at, claim) in solution.claims.iter().enumerate() {
         all.push(of_claim(world, claim, at, pods(&claim.pods))?);
@@ -69,7 +75,7 @@ pub(crate) fn sites<'w>(world: &'w World, solution: &'w Solution) -> Result<Vec<
     Ok(all)
 }
 
-fn of_room<'w>(room: &'w Room, pods: Vec<&'w Pod>) -> Site<'w> {
+fn of_room<'w>(world: &World, room: &'w Room, pods: Vec<&'w Pod>) -> Site<'w> {
     let name = match &room.host {
         Host::Node(name) => name.to_string(),
         // Nobody knows what the node will be called, but two never have one name.
@@ -92,6 +98,9 @@ fn of_room<'w>(room: &'w Room, pods: Vec<&'w Pod>) -> Site<'w> {
         };
         all = all.iter().flat_map(each).collect();
     }
+    let coming = |key: &ObjectKey| world.daemons.iter().position(|set| set.key == *key);
+    let daemons = room.daemons.iter().filter_map(|(key, _)| coming(key));
+    let daemons: Vec<usize> = daemons.collect();
     let variant = |mut labels: Labels| {
         if matches!(room.host, Host::Claim(_)) {
             let hostname = labels.entry(HOSTNAME.to_owned());
@@ -101,6 +110,7 @@ fn of_room<'w>(room: &'w Room, pods: Vec<&'w Pod>) -> Site<'w> {
             labels,
             free: room.free.clone(),
             ports: room.host_ports.clone(),
+            daemons: daemons.clone(),
         }
     };
     Site {
@@ -160,14 +170,15 @@ pub(crate) fn of_offering(
         })?;
     }
     let runs =
-        |pod: &&Pod| tolerates_all(pod, &pool.taints) && wants(pod, &labels, &name.to_owned());
-    let daemons = world.daemons.iter().map(|set| &set.template);
-    let daemons: Vec<&Pod> = daemons.filter(runs).collect();
+        |pod: &Pod| tolerates_all(pod, &pool.taints) && wants(pod, &labels, &name.to_owned());
+    let all = world.daemons.iter().map(|set| &set.template).enumerate();
+    let daemons: Vec<(usize, &Pod)> = all.filter(|(_, pod)| runs(pod)).collect();
+    let pods = daemons.iter().map(|(_, pod)| *pod);
     let mut free = it.allocatable.clone();
-    free.subtract(&asked(daemons.iter().copied(), &BTreeMap::new()));
-    let ports = daemons.iter().flat_map(|pod| pod.host_ports.clone());
+    free.subtract(&asked(pods.clone(), &BTreeMap::new()));
     Ok(Variant {
-        ports: ports.collect(),
+        ports: pods.flat_map(|pod| pod.host_ports.clone()).collect(),
+        daemons: daemons.into_iter().map(|(at, _)| at).collect(),
         labels,
         free,
     })

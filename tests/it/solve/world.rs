@@ -264,6 +264,7 @@ pub(crate) fn room(name: &str, free: Resources) -> Room {
         labels: Requirements::from_iter([(HOSTNAME, Requirement::is_in([name]))]).into(),
         taints: Vec::new(),
         free,
+        daemons: Vec::new(),
         host_ports: BTreeSet::new(),
         initialized: true,
         open: true,

@@ -24,6 +24,7 @@ fn home(kind: &str) -> (&'static str, &'static str, bool) {
     match kind {
         "Pod" => ("/api/v1", "pods", true),
         "Node" => ("/api/v1", "nodes", false),
+        "Service" => ("/api/v1", "services", true),
         "Namespace" => ("/api/v1", "namespaces", false),
         "PersistentVolumeClaim" => ("/api/v1", "persistentvolumeclaims", true),
         "PersistentVolume" => ("/api/v1", "persistentvolumes", false),

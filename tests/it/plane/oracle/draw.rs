@@ -7,13 +7,13 @@ mod volumes;
 
 use fastrand::Rng;
 use outrigger::model::instance::CapacityType;
-use outrigger::model::labels::CAPACITY_TYPE;
+use outrigger::model::labels::{ATTACHABLE, CAPACITY_TYPE, HOSTNAME};
 use outrigger::model::pool::Pool;
 use outrigger::model::requirement::Requirement;
 use outrigger::model::taint::{Effect, Taint};
 use serde_json::{Value, json};
 
-use super::world::{AGENTS, NAMESPACES, Owned, Standing, Tags, World, node};
+use super::world::{AGENTS, DRIVER, NAMESPACES, Owned, Standing, Tags, World, limits, node};
 use features::FEATURES;
 
 pub(super) use volumes::classes;
@@ -30,12 +30,14 @@ pub(super) fn constraints() -> Vec<&'static str> {
 }
 
 /// What may be special about a cluster.
-const OF_CLUSTERS: [&str; 13] = [
+const OF_CLUSTERS: [&str; 17] = [
     "nodes with too much on them",
     "nodes of others without a zone",
     "host ports of daemons",
     "daemons",
     "daemons of some nodes",
+    "daemons that selectors mean",
+    "anti-affinity of daemons",
     "startup taints",
     "taints NoSchedule",
     "taints NoExecute",
@@ -44,27 +46,25 @@ const OF_CLUSTERS: [&str; 13] = [
     "anti-affinity of running pods",
     "pods on their way out",
     "limits of CSINodes",
+    "limits of volumes on new nodes",
+    "spread by default",
 ];
 
 /// What no world has in it, and why. To be emptied, one by one.
-pub(super) const OFF: [(&str, &str); 6] = [
-    (
-        "selectors of daemons",
-        "daemons of nodes to come are not counted yet where pods are spread, near or apart: \
-         pods that must be away from them get node after node that they cannot go to",
-    ),
+pub(super) const OFF: [(&str, &str); 4] = [
     (
         "labels of types that nobody knows",
         "a pod may ask for well-known labels and those that its pool names (scheduling.md §2.2)",
     ),
-    ("tolerations Lt and Gt", "the API of 1.34 refuses them"),
     (
-        "volumes made by hand that are free",
-        "a claim that waits for one waits for people; the scheduler would bind it to one that is",
+        "tolerations Lt and Gt",
+        "they come with Kubernetes 1.35 (TaintTolerationComparisonOperators); the plane is 1.34, \
+         whose API refuses them",
     ),
     (
-        "default spread constraints",
-        "the scheduler of the plane has its own, which are wishes",
+        "volumes made by hand that are free",
+        "a claim of a class that makes no volumes is refused until it has one, whatever lies free: \
+         which of them it gets the scheduler alone decides, and no node that is made brings one",
     ),
     (
         "limits, gangs, hold-downs, preemption",
@@ -97,11 +97,13 @@ pub(super) fn world(seed: u64) -> World {
         seed,
         tags: Tags::new(),
         pools: Vec::new(),
-        types: types(&mut chance),
+        types: Value::Null,
         daemons: Vec::new(),
+        services: Vec::new(),
         standing: Vec::new(),
         deployments: Vec::new(),
     };
+    world.types = types(&mut chance, &mut world.tags);
     for name in ["p", "q"].into_iter().take(1 + chance.up_to(1)) {
         let pool = pool(&mut chance, name, &mut world.tags);
         world.pools.push(pool);
@@ -118,11 +120,21 @@ pub(super) fn world(seed: u64) -> World {
         let own = features::deployment(&mut chance, at, seed);
         world.deployments.push(own);
     }
+    for (namespace, _) in NAMESPACES {
+        if chance.one_in(6) {
+            world.tags.insert("spread by default");
+            world.services.push(json!({
+                "apiVersion": "v1", "kind": "Service",
+                "metadata": {"namespace": namespace, "name": "own"},
+                "spec": {"clusterIP": "None", "selector": {"app": chance.of(&["a", "b", "c"])}},
+            }));
+        }
+    }
     world
 }
 
 /// Six types at most, a few of them with what is rare.
-fn types(chance: &mut Chance) -> Value {
+fn types(chance: &mut Chance, tags: &mut Tags) -> Value {
     let all = [
         ("c-2", 2, 4, "amd64", &[][..]),
         ("m-4", 4, 32, "amd64", &[]),
@@ -145,6 +157,11 @@ fn types(chance: &mut Chance) -> Value {
         });
         for (resource, amount) in extra {
             resources[*resource] = (*amount).into();
+        }
+        if chance.one_in(4) {
+            tags.insert("limits of volumes on new nodes");
+            let most = chance.of(&["1", "2", "3"]);
+            resources[format!("{ATTACHABLE}{DRIVER}")] = most.into();
         }
         let mut offerings = Vec::new();
         for zone in ZONES {
@@ -236,12 +253,29 @@ fn daemon_set(chance: &mut Chance, at: usize, tags: &mut Tags) -> Value {
         spec["containers"][0]["ports"] =
             json!([{"containerPort": 9100, "hostPort": chance.of(&[8080, 8081])}]);
     }
-    let labels = json!({"daemon": format!("d{at}")});
+    let own = json!({"daemon": format!("d{at}")});
+    let (mut namespace, mut labels) = (AGENTS, own.clone());
+    if chance.one_in(3) {
+        tags.insert("daemons that selectors mean");
+        namespace = chance.of(&NAMESPACES).0;
+        labels["app"] = chance.of(&["a", "b", "c"]).into();
+    }
+    if chance.one_in(4) {
+        tags.insert("anti-affinity of daemons");
+        let mut term = features::term(chance);
+        term["namespaces"] = json!(["one", "two"]);
+        if namespace != AGENTS {
+            // Here daemons come whatever others are in a zone, but pods may count on them.
+            term["topologyKey"] = HOSTNAME.into();
+        }
+        spec["affinity"]["podAntiAffinity"] =
+            json!({"requiredDuringSchedulingIgnoredDuringExecution": [term]});
+    }
     json!({
         "apiVersion": "apps/v1", "kind": "DaemonSet",
-        "metadata": {"namespace": AGENTS, "name": format!("d{at}")},
+        "metadata": {"namespace": namespace, "name": format!("d{at}")},
         "spec": {
-            "selector": {"matchLabels": labels},
+            "selector": {"matchLabels": own},
             "template": {"metadata": {"labels": labels}, "spec": spec},
         },
     })
@@ -276,11 +310,7 @@ fn standing(chance: &mut Chance, at: usize, world: &mut World) -> Standing {
     }
     let csi = chance.one_in(2).then(|| {
         world.tags.insert("limits of CSINodes");
-        json!({
-            "apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": name},
-            "spec": {"drivers": [{"name": "ebs.csi.aws.com", "nodeID": name,
-                "allocatable": {"count": chance.of(&[1, 2, 3])}}]},
-        })
+        limits(&name.as_str().into(), chance.of(&[1, 2, 3]))
     });
     let mut residents = Vec::new();
     for of in 0..chance.up_to(3) {

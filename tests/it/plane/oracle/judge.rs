@@ -20,7 +20,9 @@ use serde_json::{Value, json};
 use super::api::{Api, Key, Seen, key_of, text};
 use super::draw::{RACK, classes};
 use super::extender::{Extender, Order};
-use super::world::{AGENTS, Deployment, NAMESPACES, Owned, Tags, World, daemon_pods, node};
+use super::world::{
+    AGENTS, Deployment, NAMESPACES, Owned, Tags, World, csi_node, daemon_pods, node,
+};
 
 /// How long the scheduler may think about a pod, far more than it ever needs.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -50,6 +52,8 @@ pub(super) struct Verdict {
     pub(super) refused: usize,
     /// Pods that are bound only where several nodes are made for one of them.
     pub(super) several: usize,
+    /// Pods that are planned, too, as soon as it is known what the nodes of the others are.
+    pub(super) later: usize,
     /// Constraints of these pods and of their cluster.
     pub(super) tags: Tags,
 }
@@ -110,7 +114,7 @@ impl Court {
         let verdict = self.carry_out(world, made).await;
         let own = NAMESPACES.iter().map(|(name, _)| *name);
         for namespace in own.chain([AGENTS]) {
-            for kind in ["Pod", "PersistentVolumeClaim", "DaemonSet"] {
+            for kind in ["Pod", "PersistentVolumeClaim", "DaemonSet", "Service"] {
                 self.api.clear(kind, namespace).await;
             }
         }
@@ -126,6 +130,7 @@ impl Court {
         let nodes = self.api.create_all(&standing).await;
         let limits = world.standing.iter().filter_map(|own| own.csi.clone());
         let mut rest = self.api.create_all(&limits.collect::<Vec<_>>()).await;
+        rest.extend(self.api.create_all(&world.services).await);
         let daemons = self.api.create_all(&world.daemons).await;
         let of_nodes = nodes.iter().flat_map(|node| daemon_pods(&daemons, node));
         rest.extend(self.api.create_all(&of_nodes.collect::<Vec<_>>()).await);
@@ -161,22 +166,10 @@ impl Court {
             rest.push(pod);
         }
         let mut pending = BTreeMap::new();
-        let gated = waiting.iter().map(|own| {
-            let mut pod = own.pod.clone();
-            pod["spec"]["schedulingGates"] = json!([{"name": GATE}]);
-            pod
-        });
+        let gated = waiting.iter().map(|own| gated(&own.pod));
         let gated = self.api.create_all(&gated.collect::<Vec<_>>()).await;
-        let mut claims = Vec::new();
-        for (pod, own) in gated.iter().zip(&waiting) {
-            for claim in &own.owned {
-                let mut claim = claim.clone();
-                claim["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Pod",
-                    "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"],
-                    "controller": true}]);
-                claims.push(claim);
-            }
-        }
+        let claims = gated.iter().zip(&waiting);
+        let claims: Vec<Value> = claims.flat_map(|(pod, own)| owned(own, pod)).collect();
         rest.extend(self.api.create_all(&claims).await);
         pending.extend(gated.into_iter().map(|pod| (key_of(&pod), pod)));
         Made {
@@ -254,10 +247,20 @@ impl Court {
 
     /// Makes nodes with their daemons.
     async fn add_nodes(&self, nodes: &[Value], daemons: &[Value]) -> Vec<Value> {
+        let limits = nodes.iter().filter_map(csi_node);
+        self.api.create_all(&limits.collect::<Vec<_>>()).await;
         let made = self.api.create_all(nodes).await;
         let pods = made.iter().flat_map(|node| daemon_pods(daemons, node));
         self.api.create_all(&pods.collect::<Vec<_>>()).await;
         made
+    }
+
+    /// Takes nodes away again, with all that came with them.
+    async fn remove_nodes(&self, nodes: &[Value], daemons: &[Value]) {
+        let pods = nodes.iter().flat_map(|node| daemon_pods(daemons, node));
+        let limits = nodes.iter().filter_map(csi_node);
+        let rest = pods.chain(limits).chain(nodes.iter().cloned());
+        self.api.delete_all(&rest.collect::<Vec<_>>()).await;
     }
 
     /// Waits until the scheduler sees so many nodes and no others.
@@ -347,12 +350,15 @@ impl Court {
                 // Several nodes at once may make the place for it that one alone does not.
                 let others = fresh.iter().filter(|own| key_of(own).1 != node).cloned();
                 let others: Vec<Value> = others.collect();
-                self.api.delete_all(&others).await;
+                self.remove_nodes(&others, &made.daemons).await;
                 let left = nodes.len() + fresh.len() - others.len();
                 fresh.retain(|own| key_of(own).1 == node);
                 self.api.delete(pod, 0).await;
                 self.sees(world, left).await;
-                if let Some(alone) = self.tries_again(world, pod, &node).await {
+                let alone = self.tries_again(world, pod, &node).await;
+                if alone.is_some() && self.is_planned_later(world, made, &nodes, pod) {
+                    verdict.later += 1;
+                } else if let Some(alone) = alone {
                     let name = key_of(pod).1;
                     fresh.extend(nodes);
                     return Err(format!(
@@ -360,10 +366,11 @@ impl Court {
                         unplaced.reasons,
                         places(&fresh)
                     ));
+                } else {
+                    verdict.several += 1;
                 }
-                self.api.delete_all(&fresh).await;
+                self.remove_nodes(&fresh, &made.daemons).await;
                 fresh.clear();
-                verdict.several += 1;
             } else {
                 self.api.delete(pod, 0).await;
                 verdict.refused += 1;
@@ -378,18 +385,40 @@ impl Court {
         Ok(())
     }
 
+    /// Whether a pod is planned once the nodes of the plan are there, with their pods. Before that
+    /// nobody can say in which zone each will be, and what may be in the way there.
+    fn is_planned_later(&self, world: &World, made: &Made, nodes: &[Value], pod: &Value) -> bool {
+        let standing = |own: &Value| {
+            let node = text(own, "/spec/nodeName");
+            nodes.iter().any(|node_of| key_of(node_of).1 == node)
+        };
+        let there = self.pods.all().into_iter().filter(standing);
+        let is_pod = |own: &&Value| own["kind"] == "Pod";
+        let rest = made.rest.iter().filter(|own| !is_pod(own)).cloned();
+        let limits = nodes.iter().filter(|node| !made.nodes.contains(node));
+        let made = Made {
+            nodes: nodes.to_vec(),
+            daemons: made.daemons.clone(),
+            pending: [(key_of(pod), pod.clone())].into(),
+            rest: there
+                .chain(rest)
+                .chain(limits.filter_map(csi_node))
+                .collect(),
+        };
+        planned(world, &made, &self.fixed).unplaced.is_empty()
+    }
+
     /// The same pod anew, with this node only.
     async fn tries_again(&self, world: &World, pod: &Value, node: &str) -> Option<String> {
-        if pod.pointer("/spec/volumes/0/ephemeral").is_some() {
-            // Its claim belongs to the pod that was; what it asks of nodes is seen without.
-            return Some(node.to_owned());
-        }
-        let mut again = drawn(world, pod).pod.clone();
+        let own = drawn(world, pod);
+        let mut again = gated(&own.pod);
         again["metadata"]["name"] = format!("{}-again", key_of(pod).1).into();
         let key = key_of(&again);
         self.extender
             .order(&key, Order::Any([node.to_owned()].into()));
         let again = self.api.create(&again).await;
+        self.api.create_all(&owned(own, &again)).await;
+        self.release(&again).await;
         let home = self.goes_to(&again).await;
         self.api.delete(&again, 0).await;
         home
@@ -407,6 +436,27 @@ impl Court {
         let said = self.pods.until(PATIENCE, said).await;
         said.unwrap_or_else(|| panic!("the scheduler says nothing of {key:?}"))
     }
+}
+
+/// A pod that the scheduler does not look at yet.
+fn gated(pod: &Value) -> Value {
+    let mut pod = pod.clone();
+    pod["spec"]["schedulingGates"] = json!([{"name": GATE}]);
+    pod
+}
+
+/// The claims that belong to a pod which was made of this, whatever it is called now.
+fn owned(own: &Owned, pod: &Value) -> Vec<Value> {
+    let (drawn, name) = (key_of(&own.pod).1, key_of(pod).1);
+    let claim = |claim: &Value| {
+        let mut claim = claim.clone();
+        let old = key_of(&claim).1;
+        claim["metadata"]["name"] = old.replacen(&drawn, &name, 1).into();
+        claim["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Pod",
+            "name": name, "uid": pod["metadata"]["uid"], "controller": true}]);
+        claim
+    };
+    own.owned.iter().map(claim).collect()
 }
 
 /// What nodes offer, one a line.

@@ -21,6 +21,9 @@ fn smaller(world: &World) -> Vec<World> {
     for at in 0..world.daemons.len() {
         without(&|less| drop(less.daemons.remove(at)));
     }
+    for at in 0..world.services.len() {
+        without(&|less| drop(less.services.remove(at)));
+    }
     if world.pools.len() > 1 {
         for at in 0..world.pools.len() {
             without(&|less| drop(less.pools.remove(at)));

@@ -5,9 +5,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use outrigger::catalog::{self, Catalog};
+use outrigger::model::affinity::Spread;
 use outrigger::model::cluster::Cluster;
 use outrigger::model::instance::{CapacityType, InstanceType};
-use outrigger::model::labels::{CAPACITY_TYPE, HOSTNAME, INITIALIZED, POOL, REGISTERED, ZONE};
+use outrigger::model::labels::{
+    ATTACHABLE, CAPACITY_TYPE, HOSTNAME, INITIALIZED, POOL, REGISTERED, ZONE,
+};
 use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::Requirement;
@@ -17,8 +20,11 @@ use serde_json::{Map, Value, json};
 /// Namespaces of pods with their team.
 pub(super) const NAMESPACES: [(&str, &str); 3] = [("one", "x"), ("two", "y"), ("three", "x")];
 
-/// The namespace of daemons, which has no team: no selector of a world selects them.
+/// A namespace of daemons, which has no team: no selector of a world selects those there.
 pub(super) const AGENTS: &str = "agents";
+
+/// The driver of all volumes.
+pub(super) const DRIVER: &str = "ebs.csi.aws.com";
 
 /// A label of types that is a number.
 pub(super) const CPU: &str = "karpenter.k8s.aws/instance-cpu";
@@ -62,16 +68,30 @@ pub(super) struct World {
     pub(super) pools: Vec<Pool>,
     pub(super) types: Value,
     pub(super) daemons: Vec<Value>,
+    /// What spreads the pods it selects, where these do not say how they are.
+    pub(super) services: Vec<Value>,
     pub(super) standing: Vec<Standing>,
     pub(super) deployments: Vec<Deployment>,
 }
 
 impl World {
     pub(super) fn cluster(&self) -> Cluster {
-        Cluster {
+        // As `tests/plane/up` has it for the scheduler.
+        let zones = Spread {
+            selector: None,
+            topology_key: ZONE.to_owned(),
+            max_skew: 1,
+            min_domains: 1,
+            honors_affinity: true,
+            honors_taints: false,
+            is_hard: true,
+        };
+        let mut cluster = Cluster {
             pools: self.pools.clone(),
             ..Cluster::default()
-        }
+        };
+        cluster.scheduling.default_spread = vec![zones];
+        cluster
     }
 
     /// The types, with a number that pods may compare with: they can name only labels that are
@@ -112,8 +132,8 @@ impl fmt::Display for World {
                 sold.join(", ")
             )?;
         }
-        for set in &self.daemons {
-            writeln!(f, "{set}")?;
+        for own in self.daemons.iter().chain(&self.services) {
+            writeln!(f, "{own}")?;
         }
         let residents = self.standing.iter().flat_map(|own| &own.residents);
         let waiting = self.deployments.iter().flat_map(|own| &own.pods);
@@ -178,6 +198,22 @@ pub(super) fn node(
             "allocatable": amounts(&it.allocatable),
             "conditions": [{"type": "Ready", "status": "True"}],
         },
+    })
+}
+
+/// How many volumes can be attached to a node, where its type says so.
+pub(super) fn csi_node(node: &Value) -> Option<Value> {
+    let name = &node["metadata"]["name"];
+    let most = &node["status"]["allocatable"][format!("{ATTACHABLE}{DRIVER}")];
+    let most: u32 = most.as_str()?.parse().expect("a number of volumes");
+    Some(limits(name, most))
+}
+
+/// What says how many volumes can be attached to a node.
+pub(super) fn limits(node: &Value, most: u32) -> Value {
+    json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": node},
+        "spec": {"drivers": [{"name": DRIVER, "nodeID": node, "allocatable": {"count": most}}]},
     })
 }
 

@@ -3,15 +3,17 @@
 use std::collections::BTreeSet;
 
 use outrigger::model::affinity::PodTerm;
-use outrigger::model::id::ClaimId;
+use outrigger::model::id::{ClaimId, ObjectKey};
 use outrigger::model::labels::{CAPACITY_TYPE, HOSTNAME, Labels, ZONE};
-use outrigger::model::pod::Pod;
+use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger::model::requirement::Requirement;
 use outrigger::model::selector::Selector;
 use outrigger::state::snapshot::Host;
 
-use super::super::world::{NOW, World, app, label, term};
-use super::{ON_DEMAND, away, bare, base, bound, hostname, near, of_app, on_spot, plan, wanting};
+use super::super::world::{DEFAULT, NOW, World, app, label, term};
+use super::{
+    ON_DEMAND, away, bare, base, bound, capacity, hostname, near, of_app, on_spot, plan, wanting,
+};
 
 /// A world of these pods on the base's nodes.
 fn of(pods: Vec<Pod>) -> World {
@@ -51,6 +53,40 @@ fn company_is_where_the_others_are() {
         .refused("has no company on n2");
     world.pods = vec![near_a("p", CAPACITY_TYPE)];
     plan(&world).on("n0", &["p"]).refused("n0 has none");
+}
+
+#[test]
+fn daemons_of_nodes_to_come_are_there_before_any_pod() {
+    let mut world = bare();
+    world.daemons = vec![DaemonSet {
+        key: ObjectKey::new(DEFAULT, "agent"),
+        template: of_app("agent", "a"),
+    }];
+    world.daemons[0].template.node_affinity = vec![capacity("spot")];
+    let beside = |key: &str| near(of_app("p", "b"), term(app("a"), key));
+    for key in [HOSTNAME, ZONE] {
+        world.pods = vec![beside(key)];
+        plan(&world).claim(&on_spot("a"), &["p"]).accepted();
+        plan(&world).small("a", "p").refused("no company");
+        world.pods = vec![away(of_app("p", "b"), term(app("a"), key))];
+        plan(&world).claim(&on_spot("a"), &["p"]).refused("away by");
+        plan(&world).small("a", "p").accepted();
+    }
+    world.pods = vec![of_app("p", "b")];
+    world.daemons[0].template.anti_affinity = vec![term(app("b"), HOSTNAME)];
+    plan(&world)
+        .claim(&on_spot("a"), &["p"])
+        .refused("wants default/p away");
+    plan(&world).small("a", "p").accepted();
+    // On a host that is on its way they are expected.
+    let mut world = of(vec![beside(HOSTNAME)]);
+    world.daemons = vec![DaemonSet {
+        key: ObjectKey::new(DEFAULT, "agent"),
+        template: of_app("agent", "a"),
+    }];
+    plan(&world).on("n0", &["p"]).refused("no company");
+    world.rooms[0].daemons = vec![(world.daemons[0].key.clone(), true)];
+    plan(&world).on("n0", &["p"]).accepted();
 }
 
 #[test]

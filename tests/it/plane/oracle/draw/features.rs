@@ -309,6 +309,11 @@ pub(super) fn deployment(chance: &mut Chance, at: usize, seed: u64) -> Deploymen
             tags.remove("limits without requests");
         }
     }
+    let requests = &mut own.spec["containers"][0]["resources"]["requests"];
+    if requests["hugepages-2Mi"].is_string() && requests["cpu"].is_null() {
+        // The API wants to hear of one of the common resources beside them.
+        requests["cpu"] = "200m".into();
+    }
     let (namespace, _) = chance.of(&NAMESPACES);
     let mut deployment = Deployment {
         tags,

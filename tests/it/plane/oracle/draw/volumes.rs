@@ -4,9 +4,7 @@
 use outrigger::model::labels::ZONE;
 use serde_json::{Value, json};
 
-use crate::plane::oracle::world::Owned;
-
-const DRIVER: &str = "ebs.csi.aws.com";
+use crate::plane::oracle::world::{DRIVER, Owned};
 
 /// A volume of a pod.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,199 @@
+//! Which daemons run on the nodes that a pool could have made, and what they take of them.
+//! It must not know what pods are packed beside them.
+
+use std::collections::BTreeSet;
+
+use crate::model::instance::{InstanceType, Offering};
+use crate::model::labels::{
+    INITIALIZED, NODE_CLASS, OF_OFFERINGS, POOL, REGISTERED, is_well_known,
+};
+use crate::model::pod::DaemonSet;
+use crate::model::pool::Pool;
+use crate::model::quantity::Resources;
+use crate::model::requirement::{Operator, Requirement, Requirements};
+use crate::model::taint::repelling;
+use crate::solve::problem::{Port, Problem, alternatives};
+
+/// A daemon as a pool's nodes would carry it.
+struct Daemon<'a> {
+    /// Its place among those that matter to pods, and whether it runs whoever else is there.
+    agent: Option<(usize, bool)>,
+    /// What it asks of a node, less what the pool decides: any one of these.
+    alternatives: Vec<Requirements>,
+    requests: Resources,
+    ports: &'a BTreeSet<Port>,
+    /// Whether that depends on the offering, its zone for one.
+    by_offering: bool,
+}
+
+/// The daemons that a pool's nodes may carry.
+pub(super) struct Crews<'a> {
+    /// What the labels of its nodes may be.
+    side: &'a Requirements,
+    daemons: Vec<Daemon<'a>>,
+}
+
+/// Daemons of a node, by their places in the crews of its pool, and whether each is sure to run.
+pub(super) type Aboard = Vec<(usize, bool)>;
+
+/// The daemons of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Crew {
+    /// What they ask for.
+    pub(super) requests: Resources,
+    /// Host ports that they bind.
+    pub(super) ports: BTreeSet<Port>,
+    /// Those that matter to pods, by their places among these, and whether each is sure to run.
+    pub(super) agents: Vec<(usize, bool)>,
+}
+
+impl<'a> Crews<'a> {
+    /// Those that tolerate the pool's taints and agree with its labels.
+    /// Source: spec/scheduling.md §2.9.
+    pub(super) fn new(
+        pool: &Pool,
+        side: &'a Requirements,
+        problem: &Problem<'_>,
+        sets: &[&'a DaemonSet],
+    ) -> Self {
+        let mut started = side.clone();
+        // A daemon may wait for a node to be ready for it; it will be.
+        for key in [REGISTERED, INITIALIZED] {
+            started.add(key, Requirement::is_in(["true"]));
+        }
+        let agent = |set: &DaemonSet| {
+            let own = problem.agents.find(&set.key)?;
+            Some((own, problem.agents.is_certain(own)))
+        };
+        let daemon = |set: &'a DaemonSet| {
+            let pod = &set.template;
+            let all = alternatives(&pod.node_selector, &pod.node_affinity, &[]);
+            let agrees = |own: &&Requirements| started.compatible(own, true).is_ok();
+            let agreeing = all.iter().filter(agrees);
+            let alternatives: Vec<Requirements> =
+                agreeing.map(|own| pick(own, |key| !of_pool(key))).collect();
+            let fits = repelling(&pool.taints, &pod.tolerations).is_none();
+            let by_offering = alternatives.iter().any(|own: &Requirements| {
+                let mut keys = own.iter().map(|(key, _)| key);
+                keys.any(|key| OF_OFFERINGS.contains(&key))
+            });
+            (fits && !alternatives.is_empty()).then(|| Daemon {
+                agent: agent(set),
+                requests: floored(&pod.requests),
+                ports: &pod.host_ports,
+                alternatives,
+                by_offering,
+            })
+        };
+        // Whatever the order in which they are told.
+        let mut sets = sets.to_vec();
+        sets.sort_by(|one, other| one.key.cmp(&other.key));
+        Self {
+            side,
+            daemons: sets.into_iter().filter_map(daemon).collect(),
+        }
+    }
+
+    /// The daemons of a type's nodes, wherever and however it is bought; with `true` for those that
+    /// do not depend on that.
+    pub(super) fn of_type(&self, it: &InstanceType) -> Aboard {
+        let runs = |(at, daemon): (usize, &Daemon<'_>)| {
+            let mut all = daemon.alternatives.iter();
+            all.any(|own| it.requirements.intersects(own).is_ok())
+                .then_some((at, !daemon.by_offering))
+        };
+        let all = self.daemons.iter().enumerate();
+        all.filter_map(runs).collect()
+    }
+
+    /// Those of them that run on the nodes of one offering.
+    pub(super) fn of_offering(
+        &self,
+        aboard: &Aboard,
+        (it, offering): (&InstanceType, &Offering),
+    ) -> Aboard {
+        let sold = |own: &Requirements| {
+            let mut own = own.iter();
+            own.all(|(key, own)| !OF_OFFERINGS.contains(&key) || own.suits(offering.label(key)))
+        };
+        // By one and the same of its alternatives.
+        let suits = |own: &Requirements| sold(own) && it.requirements.intersects(own).is_ok();
+        let runs = |(at, settled): &&(usize, bool)| {
+            *settled || self.daemons[*at].alternatives.iter().any(suits)
+        };
+        aboard.iter().filter(runs).copied().collect()
+    }
+
+    /// What these daemons are to a node of a type, bought in one of these ways.
+    pub(super) fn crew(
+        &self,
+        aboard: &Aboard,
+        (it, offers): (&InstanceType, &[&Offering]),
+    ) -> Crew {
+        let mut crew = Crew::default();
+        for (at, _) in aboard {
+            let daemon = &self.daemons[*at];
+            crew.requests.add(&daemon.requests);
+            crew.ports.extend(daemon.ports.iter().cloned());
+            let agent = daemon.agent.map(|(agent, is_certain)| {
+                let sure = |offer: &&Offering| {
+                    let mut all = daemon.alternatives.iter();
+                    all.any(|own| self.is_surely(own, it, offer))
+                };
+                (agent, is_certain && offers.iter().all(sure))
+            });
+            crew.agents.extend(agent);
+        }
+        crew
+    }
+
+    /// Whether every node of a type that is bought so has labels as a daemon wants them.
+    fn is_surely(&self, wanted: &Requirements, it: &InstanceType, offer: &Offering) -> bool {
+        wanted.iter().all(|(key, wanted)| {
+            if OF_OFFERINGS.contains(&key) {
+                return wanted.suits(offer.label(key));
+            }
+            if matches!(key, REGISTERED | INITIALIZED) {
+                return wanted.has("true");
+            }
+            let both = match (self.side.get(key), it.requirements.get(key)) {
+                (Some(side), Some(own)) => side.intersection(own),
+                // Nobody sets what only instances could say.
+                (Some(_), None) if is_well_known(key) => return false,
+                (Some(own), None) | (None, Some(own)) => own.clone(),
+                (None, None) => return wanted.allows_absence(),
+            };
+            let values = both.values();
+            match both.operator() {
+                Operator::DoesNotExist => wanted.allows_absence(),
+                _ => values.is_some_and(|all| all.iter().all(|own| wanted.has(own))),
+            }
+        })
+    }
+}
+
+/// Labels that a pool gives to its nodes, whatever their type.
+pub(super) fn of_pool(key: &str) -> bool {
+    matches!(key, POOL | NODE_CLASS)
+}
+
+/// Those of these requirements whose labels are wanted.
+pub(super) fn pick(labels: &Requirements, wanted: impl Fn(&str) -> bool) -> Requirements {
+    let own = labels.iter().filter(|(key, _)| wanted(key));
+    own.map(|(key, requirement)| (key, requirement.clone()))
+        .collect()
+}
+
+/// The same with every amount below zero at zero.
+pub(super) fn floored(resources: &Resources) -> Resources {
+    let extended = resources.extended.iter();
+    Resources {
+        cpu_milli: resources.cpu_milli.max(0),
+        memory: resources.memory.max(0),
+        ephemeral_storage: resources.ephemeral_storage.max(0),
+        pods: resources.pods.max(0),
+        extended: extended
+            .map(|(name, amount)| (name.clone(), (*amount).max(0)))
+            .collect(),
+    }
+}

@@ -1,0 +1,264 @@
+//! Daemons of nodes that are still to be made, and the pods that mind them or want them.
+//! It must not know how the solver comes to its answers.
+
+use outrigger::catalog::Catalog;
+use outrigger::model::id::{ClaimId, ObjectKey, PodKey};
+use outrigger::model::labels::{CAPACITY_TYPE, HOSTNAME, Labels, POOL, ZONE};
+use outrigger::model::pod::{DaemonSet, Pod};
+use outrigger::model::pool::Pool;
+use outrigger::model::requirement::{Requirement, Requirements};
+use outrigger::model::taint::Effect;
+use outrigger::solve::{Code, Solution};
+use outrigger::state::snapshot::Host;
+use std::sync::Arc;
+
+use super::check::check;
+use super::world::{
+    CPU, DEFAULT, GIB, World, app, kwok_like, label, pod, pods, room, spread, taint, term,
+    tolerates, world,
+};
+
+/// A daemon whose pods have the label `app`.
+fn daemon(name: &str, of: &str) -> DaemonSet {
+    let mut template = pod(name, 100, GIB / 8);
+    template.labels = Labels::from([label("app", of)]);
+    DaemonSet {
+        key: ObjectKey::new(DEFAULT, name),
+        template,
+    }
+}
+
+/// One type of 4 cpus, spot and on demand in three zones, an agent, and a pod.
+fn with_agent() -> World {
+    let mut world = World {
+        catalog: Catalog::new(kwok_like("amd64", &[4], &["a", "b", "c"])),
+        daemons: vec![daemon("agent", "agent")],
+        pods: vec![pod("p", 500, GIB)],
+        ..World::default()
+    };
+    world.pods[0].labels = Labels::from([label("app", "web")]);
+    world.cluster.pools.push(Pool::new("general"));
+    world
+}
+
+fn agent_on(world: &mut World, key: &str, value: &str) {
+    let own = Labels::from([label(key, value)]);
+    world.daemons[0].template.node_selector = own;
+}
+
+fn away(pod: &mut Pod, from: &str, key: &str) {
+    pod.anti_affinity.push(term(app(from), key));
+}
+
+fn near(pod: &mut Pod, to: &str, key: &str) {
+    pod.affinity.push(term(app(to), key));
+}
+
+fn solved(world: &World) -> Solution {
+    let solution = world.solve();
+    check(world, &solution).expect("a sound plan");
+    solution
+}
+
+/// Whether the pod gets a node, and what the first reason is if not.
+fn outcome(world: &World) -> Result<Solution, (Code, String)> {
+    let solution = solved(world);
+    match solution.unplaced.first() {
+        Some(own) => Err((own.reasons[0].code, own.reasons[0].text())),
+        None => Ok(solution),
+    }
+}
+
+type Case = (&'static str, fn(&mut World));
+
+#[test]
+fn pods_and_daemons_that_must_be_apart_share_no_new_node() {
+    let refused: [Case; 5] = [
+        ("by host", |it| away(&mut it.pods[0], "agent", HOSTNAME)),
+        ("by zone", |it| away(&mut it.pods[0], "agent", ZONE)),
+        ("the daemon minds", |it| {
+            away(&mut it.daemons[0].template, "web", HOSTNAME);
+        }),
+        ("the daemon minds by zone", |it| {
+            away(&mut it.daemons[0].template, "web", ZONE);
+        }),
+        ("by whether it is spot, where the pool has no other", |it| {
+            agent_on(it, CAPACITY_TYPE, "spot");
+            away(&mut it.pods[0], "agent", HOSTNAME);
+            let spot = Requirement::is_in(["spot"]);
+            it.pool().requirements.add(CAPACITY_TYPE, spot);
+        }),
+    ];
+    for (name, change) in refused {
+        let mut world = with_agent();
+        change(&mut world);
+        let (code, text) = outcome(&world).expect_err(name);
+        assert_eq!(code, Code::Topology, "{name}: {text}");
+        assert!(text.contains("default/agent"), "{name}: {text}");
+    }
+    let placed: [Case; 6] = [
+        ("others", |it| away(&mut it.pods[0], "other", HOSTNAME)),
+        ("by a label that no node has", |it| {
+            away(&mut it.pods[0], "agent", "rack");
+        }),
+        ("the daemon does not tolerate the pool", |it| {
+            it.pool().taints = vec![taint("x", Effect::NoSchedule)];
+            it.pods[0].tolerations = vec![tolerates("x")];
+            away(&mut it.pods[0], "agent", HOSTNAME);
+        }),
+        ("the daemon is of another pool", |it| {
+            agent_on(it, POOL, "other");
+            away(&mut it.pods[0], "agent", HOSTNAME);
+        }),
+        ("the daemon runs on large nodes, or on spot", |it| {
+            it.daemons[0].template.node_affinity = [(CPU, "8"), (CAPACITY_TYPE, "spot")]
+                .map(|(key, value)| [(key, Requirement::is_in([value]))].into_iter().collect())
+                .to_vec();
+            away(&mut it.pods[0], "agent", HOSTNAME);
+        }),
+        ("the daemon runs on spot only", |it| {
+            agent_on(it, CAPACITY_TYPE, "spot");
+            away(&mut it.pods[0], "agent", ZONE);
+        }),
+    ];
+    for (name, change) in placed {
+        let mut world = with_agent();
+        change(&mut world);
+        let solution = outcome(&world).expect(name);
+        assert_eq!(solution.claims.len(), 1, "{name}");
+    }
+}
+
+#[test]
+fn pods_that_want_a_daemon_get_a_node_with_it() {
+    let placed: [Case; 4] = [
+        ("by host", |it| near(&mut it.pods[0], "agent", HOSTNAME)),
+        ("by zone", |it| near(&mut it.pods[0], "agent", ZONE)),
+        ("by both", |it| {
+            near(&mut it.pods[0], "agent", HOSTNAME);
+            near(&mut it.pods[0], "agent", ZONE);
+        }),
+        ("where it runs", |it| {
+            agent_on(it, CAPACITY_TYPE, "on-demand");
+            near(&mut it.pods[0], "agent", HOSTNAME);
+        }),
+    ];
+    for (name, change) in placed {
+        let mut world = with_agent();
+        change(&mut world);
+        let solution = outcome(&world).expect(name);
+        assert_eq!(solution.claims.len(), 1, "{name}");
+    }
+    let refused: [Case; 3] = [
+        ("another", |it| near(&mut it.pods[0], "other", HOSTNAME)),
+        ("by a label that no node has", |it| {
+            near(&mut it.pods[0], "agent", "rack");
+        }),
+        ("one that runs nowhere", |it| {
+            agent_on(it, "team", "x");
+            near(&mut it.pods[0], "agent", HOSTNAME);
+        }),
+    ];
+    for (name, change) in refused {
+        let mut world = with_agent();
+        change(&mut world);
+        let (code, text) = outcome(&world).expect_err(name);
+        assert_eq!(code, Code::Topology, "{name}: {text}");
+    }
+}
+
+/// A pod beside the agent, one away from it: nodes for both, of which one is without the agent.
+#[test]
+fn daemons_of_planned_nodes_count_for_those_who_go_elsewhere() {
+    let mut world = with_agent();
+    agent_on(&mut world, CAPACITY_TYPE, "spot");
+    near(&mut world.pods[0], "agent", HOSTNAME);
+    let mut other = pod("q", 500, GIB);
+    away(&mut other, "agent", ZONE);
+    world.pods.push(other);
+    world.pods[0].node_selector = Labels::from([label(ZONE, "a")]);
+    for own in ["a", "b"] {
+        let there = Requirements::from_iter([(ZONE, Requirement::is_in([own]))]);
+        world.pods[1].node_affinity.push(there);
+    }
+    let solution = outcome(&world).expect("a place for each");
+    let zone = |at: usize| solution.claims[at].offerings[0].0.zone.as_str();
+    let mut zones = [zone(0), zone(1)];
+    zones.sort_unstable();
+    assert_eq!(zones, ["a", "b"]);
+}
+
+#[test]
+fn daemons_that_are_still_to_come_count_on_hosts_that_are_on_their_way() {
+    for (is_sure, wants_it, minds_it) in [(true, true, false), (false, false, false)] {
+        for (minds, expect) in [(false, wants_it), (true, minds_it)] {
+            let mut world = with_agent();
+            let mut own = room("n", pod("", 3000, 8 * GIB).requests);
+            own.host = Host::Claim(ClaimId::from("c"));
+            own.free.pods = 9;
+            own.daemons = vec![(world.daemons[0].key.clone(), is_sure)];
+            own.initialized = false;
+            Arc::make_mut(&mut own.labels).add(ZONE, Requirement::is_in(["a"]));
+            world.rooms = vec![own];
+            world.cluster.pools.clear();
+            match minds {
+                true => away(&mut world.pods[0], "agent", HOSTNAME),
+                false => near(&mut world.pods[0], "agent", HOSTNAME),
+            }
+            let placed = world.solve().unplaced.is_empty();
+            assert_eq!(placed, expect, "sure {is_sure}, minds {minds}");
+        }
+    }
+}
+
+/// What daemons take of a node depends on how it is bought.
+#[test]
+fn daemons_of_spot_nodes_take_nothing_of_others() {
+    let mut world = with_agent();
+    agent_on(&mut world, CAPACITY_TYPE, "spot");
+    world.pods[0].requests.cpu_milli = 3900;
+    let solution = outcome(&world).expect("room on demand");
+    let mut all = solution.claims[0].offerings.iter();
+    assert!(all.all(|(key, _)| key.capacity_type.as_str() == "on-demand"));
+    world.pods[0].requests.cpu_milli = 3800;
+    let solution = outcome(&world).expect("room on spot");
+    assert_eq!(
+        solution.claims[0].offerings[0].0.capacity_type.as_str(),
+        "spot"
+    );
+}
+
+#[test]
+fn daemons_count_where_pods_are_spread() {
+    let mut world = with_agent();
+    agent_on(&mut world, CAPACITY_TYPE, "spot");
+    world.pods = pods("p", 4, 500, GIB);
+    for own in &mut world.pods {
+        own.labels = Labels::from([label("app", "agent")]);
+        own.spread = vec![spread(app("agent"), ZONE, 1)];
+    }
+    let solution = outcome(&world).expect("a place for each");
+    assert!(solution.claims.len() > 2);
+}
+
+/// Those who must share a host go there together, though room for one of them alone were cheaper
+/// elsewhere: the others could follow nowhere.
+#[test]
+fn a_group_that_must_share_a_host_is_not_torn_apart() {
+    let mut world = world();
+    world.catalog = Catalog::new(kwok_like("amd64", &[2, 4], &["a", "b"]));
+    world.pods = pods("near", 2, 700, GIB / 8);
+    for own in &mut world.pods {
+        own.labels = Labels::from([label("app", "near")]);
+        own.affinity = vec![term(app("near"), HOSTNAME)];
+    }
+    for mut own in pods("spread", 2, 2500, 3 * GIB) {
+        own.labels = Labels::from([label("app", "spread")]);
+        own.spread = vec![spread(app("spread"), ZONE, 1)];
+        world.pods.push(own);
+    }
+    let solution = outcome(&world).expect("a place for each");
+    let near = |pods: &[PodKey]| pods.iter().any(|own| own.name.starts_with("near"));
+    let with = solution.claims.iter().filter(|claim| near(&claim.pods));
+    assert_eq!(with.count(), 1);
+}
