@@ -303,8 +303,19 @@ impl Engine {
                 since: now,
             },
         );
-        self.commands.push_back(Issued { id, command });
+        // Pods are told of their nodes when nothing else is to be done: there may be thousands.
+        let at = match command {
+            Command::Hint { .. } => self.commands.len(),
+            _ => self.commands.len() - self.untold(),
+        };
+        self.commands.insert(at, Issued { id, command });
         id
+    }
+
+    /// How many pods are about to be told of their nodes; these commands are the last of all.
+    fn untold(&self) -> usize {
+        let other = |own: &Issued| !matches!(own.command, Command::Hint { .. });
+        self.commands.len() - self.commands.partition_point(other)
     }
 
     fn reset(&mut self, kind: Kind, objects: Vec<Object>, now: Timestamp) {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
-use crate::engine::command::{Answer, Command, FailureKind, Issued};
+use crate::engine::command::{Answer, Command, FailureKind};
 use crate::engine::work::{FlightKind, Group, Hint};
 use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, NodeName, PodKey};
@@ -25,6 +25,10 @@ const CLOSED_MAX: SignedDuration = SignedDuration::from_secs(30);
 /// Telling pods of their node may take this long; then the node opens all the same.
 const HINTS_MAX: SignedDuration = SignedDuration::from_secs(10);
 
+/// Once all pods of a plan have been told, those that were bereft of it may be told again for this
+/// long. In a busy cluster the scheduler looks at them all the time.
+const AGAIN_MAX: SignedDuration = SignedDuration::from_secs(2);
+
 /// A node that is ready waits this long for others of its plan. Longer, and pods that could run
 /// would wait for one machine that boots slowly.
 const TOGETHER_MAX: SignedDuration = SignedDuration::from_secs(5);
@@ -37,7 +41,7 @@ const SHOWN_MAX: SignedDuration = SignedDuration::from_secs(1);
 const TELLS_MAX: u32 = 10;
 
 /// While more pods than this are about to be told, it is not decided anew who else is.
-const QUEUED_MAX: usize = 100;
+const UNTOLD_MAX: usize = 100;
 
 /// What is to be done about telling a pod of its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +63,7 @@ impl Engine {
     /// Tells waiting pods of the nodes they are planned for, and takes back what is planned no
     /// more.
     pub(super) fn tell_pods(&mut self, now: Timestamp) {
-        let queued = |own: &&Issued| matches!(own.command, Command::Hint { .. });
-        if self.commands.iter().filter(queued).count() > QUEUED_MAX {
+        if self.untold() > UNTOLD_MAX {
             return;
         }
         let pods = &self.state.objects.pods;
@@ -103,15 +106,31 @@ impl Engine {
                 claim.phase < Phase::Initialized && node.is_none_or(Node::has_unregistered_taint);
             if closed {
                 let name = claim.record.command_id.as_str();
-                let known = self.groups.get(name).and_then(|own| own.since);
-                let group = groups.entry(name.to_owned()).or_default();
-                group.since = group.since.or(known).or(well.map(|_| now));
+                let known = self.groups.get(name);
+                let group = groups.entry(name.to_owned()).or_insert_with(|| Group {
+                    since: known.and_then(|own| own.since),
+                    told: known.and_then(|own| own.told),
+                    ..Group::default()
+                });
+                group.since = group.since.or(well.map(|_| now));
                 group.coming |= well.is_none();
-                let telling = |need: &Need| matches!(need, Need::First | Need::Answer);
-                group.telling |= needs.iter().any(|(_, need)| telling(need));
-                group.bereft |= needs.iter().any(|(_, need)| *need == Need::Again);
+                for (pod, need) in &needs {
+                    let again = || self.hints.get(&pod.key).is_some_and(|own| own.tells > 1);
+                    match need {
+                        Need::Nothing => {}
+                        Need::Again => group.bereft = true,
+                        Need::Answer if again() => group.bereft = true,
+                        Need::Answer | Need::First => group.telling = true,
+                    }
+                }
             }
             ready.extend(well.map(|node| (claim, node, closed, needs)));
+        }
+        for group in groups
+            .values_mut()
+            .filter(|own| !own.coming && !own.telling)
+        {
+            group.told.get_or_insert(now);
         }
         let mut tells = Vec::new();
         for (claim, node, closed, needs) in ready {
@@ -311,10 +330,13 @@ impl Group {
     /// they open one by one the scheduler is at work already, and each pod that it looks at before
     /// its own node is open goes where another was to be.
     fn until(&self, now: Timestamp) -> Option<Timestamp> {
-        let since = self.since?;
-        let after = |wait, waits: bool| since.checked_add(wait).ok().filter(|_| waits);
-        let telling = self.telling || self.bereft;
-        let until = after(TOGETHER_MAX, self.coming).max(after(HINTS_MAX, telling));
+        let after = |from: Option<Timestamp>, wait, waits: bool| {
+            let until = from.and_then(|at| at.checked_add(wait).ok());
+            until.filter(|_| waits)
+        };
+        let until = after(self.since, TOGETHER_MAX, self.coming)
+            .max(after(self.since, HINTS_MAX, self.telling))
+            .max(after(self.told, AGAIN_MAX, self.bereft));
         until.filter(|at| *at > now)
     }
 }

@@ -118,6 +118,8 @@ pub(super) struct Hint {
 pub(super) struct Group {
     /// When the first of them was ready.
     pub(super) since: Option<Timestamp>,
+    /// When all their pods had been told.
+    pub(super) told: Option<Timestamp>,
     /// Whether one is on its way.
     pub(super) coming: bool,
     /// Whether pods of one are being told.

@@ -100,7 +100,7 @@ impl Bin {
         }
     }
 
-    /// How many pods of a lot may be added for all that is there, of so many that there is room for.
+    /// How many pods of a lot may be added for all that is there, if there is room for so many.
     fn takes(&self, own: &Lot<'_>, most: u64) -> u64 {
         let count = own.shares.room(&self.counts, most);
         let begins = count >= own.together || own.shares.is_met(&self.counts);

@@ -450,11 +450,33 @@ fn no_node_of_a_plan_opens_before_pods_are_told_again_that_were_bereft() {
         };
         assert_eq!(*pod == told.key, again);
         assert_eq!(stage.open(), 0, "{pod}");
+        if again {
+            stage.run(3, &[]);
+            assert_eq!(stage.open(), 1, "the other's node waits no longer");
+        }
         let answer = stage.nominate(pod, Some(node.clone()));
         stage.event(Event::Answered(issued.id, answer));
     }
     stage.run(1, &[]);
     assert_eq!(stage.open(), 2);
+}
+
+#[test]
+fn pods_are_told_when_nothing_else_is_to_be_done() {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.sync(vec![], loners(["a", "b"]));
+    stage.run(10, &[]);
+    for node in 0..2 {
+        stage.apply(Object::Node(Box::new(stage.node(node))));
+    }
+    stage.apply(Object::Pod(Box::new(waiting_pod("c"))));
+    for _ in 0..20 {
+        stage.wake(stage.now + SignedDuration::from_millis(100));
+    }
+    let next = std::iter::from_fn(|| stage.engine.next_command());
+    let next = next.filter(|own| !own.command.is_look());
+    let names: Vec<&str> = next.map(|own| own.command.name()).collect();
+    assert_eq!(names, ["launch", "hint", "hint"]);
 }
 
 /// A stage with one node, open, whose only pod was told of it.
