@@ -27,7 +27,7 @@ const HINTS_MAX: SignedDuration = SignedDuration::from_secs(10);
 
 /// Once all pods of a plan have been told, those that were bereft of it may be told again for this
 /// long. In a busy cluster the scheduler looks at them all the time.
-const AGAIN_MAX: SignedDuration = SignedDuration::from_secs(2);
+const AGAIN_MAX: SignedDuration = SignedDuration::from_secs(1);
 
 /// A node that is ready waits this long for others of its plan. Longer, and pods that could run
 /// would wait for one machine that boots slowly.
