@@ -99,6 +99,8 @@ impl Engine {
         let mut ready = Vec::new();
         for (claim, pods) in self.state.expected_by_claim(now) {
             wanted.extend(pods.iter().map(|pod| &pod.key));
+            // Those that will lose their place elsewhere have one as yet.
+            let pods: Vec<&Pod> = pods.into_iter().filter(|pod| pod.is_waiting()).collect();
             let node = self.node_of(claim);
             let well = node.filter(|node| node.ready);
             let needs = well.map_or(Vec::new(), |node| self.needs(&pods, &node.name, now));
@@ -289,7 +291,9 @@ impl Engine {
         if !node.ready {
             // What a node needs to get ready may have to run on it, and not tolerate the taint.
             let latest = claim.since.checked_add(CLOSED_MAX).unwrap_or(now);
-            self.wake_at(latest.max(now), "a node is to be opened");
+            if latest > now {
+                self.wake_at(latest, "a node is to be opened");
+            }
             return latest <= now;
         }
         let group = self.groups.get(claim.record.command_id.as_str()).copied();
@@ -300,13 +304,17 @@ impl Engine {
         let pods: Vec<&Pod> = self.state.pods_of(claim).collect();
         let needs = self.needs(&pods, &node.name, now);
         let telling = needs.iter().any(|(_, need)| *need != Need::Nothing);
-        let begun = self.works.get(id).and_then(|work| work.hinting);
-        let latest = begun.and_then(|at| at.checked_add(HINTS_MAX).ok());
-        if let Some(at) = latest.filter(|at| telling && now < *at) {
-            self.wake_at(at, "pods are told of their node");
-            return false;
+        if !telling {
+            return true;
         }
-        true
+        // While many others are told, nobody has begun with these.
+        let work = self.works.entry(id.clone()).or_default();
+        let begun = *work.hinting.get_or_insert(now);
+        let latest = begun.checked_add(HINTS_MAX).ok().filter(|at| now < *at);
+        if let Some(at) = latest {
+            self.wake_at(at, "pods are told of their node");
+        }
+        latest.is_none()
     }
 }
 

@@ -147,15 +147,18 @@ impl<'p> Packer<'_, 'p, '_> {
             family.groups.push(group);
         }
         of.retain(|_, family| family.hosts_min() < family.hosts_max());
+        // Each plain pod goes with one family only.
+        let mut dealt = vec![false; problem.classes.len()];
         for ((_, wants), family) in &mut of {
             let plain = |class: &usize| {
                 let kind = self.kinds[*class];
                 let own = &problem.kinds[kind];
                 let free = self.ground.topology.is_free(kind) && own.next.is_none();
-                free && own.wants == *wants && self.calls[*class]
+                free && own.wants == *wants && self.calls[*class] && !dealt[*class]
             };
-            let plain = (0..problem.classes.len()).filter(plain);
-            family.dealt.extend(self.row(plain));
+            let plain: Vec<usize> = (0..problem.classes.len()).filter(plain).collect();
+            plain.iter().for_each(|class| dealt[*class] = true);
+            family.dealt.extend(self.row(plain.into_iter()));
         }
         of.into_values().collect()
     }

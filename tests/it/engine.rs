@@ -19,7 +19,7 @@ use outrigger::model::instance::{Instance, InstanceState, Offering};
 use outrigger::model::labels::{ARCH, HOSTNAME, Labels};
 use outrigger::model::node::Node;
 use outrigger::model::object::{Kind, Object};
-use outrigger::model::pod::Pod;
+use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::{Allowance, Limits, Pool};
 use outrigger::model::selector::Selector;
 
@@ -459,6 +459,31 @@ fn no_node_of_a_plan_opens_before_pods_are_told_again_that_were_bereft() {
     }
     stage.run(1, &[]);
     assert_eq!(stage.open(), 2);
+}
+
+/// One that runs elsewhere and has to move cannot be told; its own node is to open all the same.
+#[test]
+fn pods_that_still_run_are_not_told() {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.run(10, &[]);
+    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.run(5, &[]);
+    let mut mover = waiting_pod("a");
+    mover.owner = Some(Owner {
+        kind: "StatefulSet".into(),
+        name: "owner".into(),
+        uid: "owner".into(),
+    });
+    stage.apply(bound(mover, "node-0"));
+    stage.run(1, &[]);
+    let before = stage.count("hint");
+    stage.event(Event::Interrupted("i-0".into(), stage.now));
+    stage.run(5, &["list_pods_on"]);
+    assert_eq!(stage.launches.len(), 2, "a node is made ahead");
+    stage.apply(Object::Node(Box::new(stage.node(1))));
+    stage.run(5, &["list_pods_on"]);
+    assert_eq!(stage.count("hint"), before);
 }
 
 #[test]

@@ -304,3 +304,21 @@ fn pods_of_a_node_that_is_refused_get_one_like_it() {
     check(&world, &again).expect("a sound plan");
     assert_eq!(again.claims[..], std::slice::from_ref(refused)[..]);
 }
+
+#[test]
+fn plain_pods_are_dealt_out_once() {
+    // Two Deployments that count different hosts, and pods that go with either.
+    let zone = Labels::from([label(ZONE, "b")]);
+    let mut world = world();
+    world.pods = crowd("a", 40, 1590, 2 * GIB);
+    let mut others = crowd("b", 200, 1590, 2 * GIB);
+    for pod in &mut others {
+        pod.spread[0].honors_affinity = false;
+    }
+    world.pods.extend(others);
+    world.pods.extend(pods("plain", 60, 1000, 2 * GIB));
+    each(&mut world, |pod| pod.node_selector.clone_from(&zone));
+    let solution = world.solve();
+    check(&world, &solution).expect("a sound plan");
+    assert_eq!(solution.unplaced, []);
+}
