@@ -2,6 +2,8 @@
 //! such pods therefore ask of the daemons of their node.
 //! It must not know on which nodes daemons run.
 
+use std::collections::BTreeSet;
+
 use crate::model::affinity::PodTerm;
 use crate::model::id::ObjectKey;
 use crate::model::labels::HOSTNAME;
@@ -33,16 +35,21 @@ pub(super) struct Company {
 }
 
 impl<'a> Agents<'a> {
-    /// The daemons of a snapshot that matter to pods of these groups.
-    pub(super) fn new(snapshot: &Snapshot<'a>, groups: &Groups, signatures: &[Vec<bool>]) -> Self {
+    /// The daemons of a snapshot that matter to pods of these groups, which have these rules.
+    pub(super) fn new(
+        snapshot: &Snapshot<'a>,
+        groups: &Groups,
+        (signatures, rules): (&[Vec<bool>], &[Rules]),
+    ) -> Self {
         let concerns = |group: usize| signatures.iter().any(|own| own[group]);
+        let spoken: BTreeSet<usize> = rules.iter().flat_map(Rules::groups).collect();
         let agent = |set: &&'a DaemonSet| {
             let pod = &set.template;
             let of = groups.of(&set.key.namespace, &pod.labels, &snapshot.namespaces);
             let terms = pod.anti_affinity.iter();
             let away = terms.filter_map(|term| groups.place_of(term));
             let away: Vec<(usize, usize)> = away.filter(|own| concerns(own.0)).collect();
-            let matters = of.contains(&true) || !away.is_empty();
+            let matters = spoken.iter().any(|group| of[*group]) || !away.is_empty();
             matters.then_some(Agent { set, of, away })
         };
         let mut all: Vec<Agent<'a>> = snapshot.daemon_sets.iter().filter_map(agent).collect();

@@ -210,7 +210,8 @@ impl Bin {
             let all = times(&self.free, lots[lot].demand);
             let room = self.takes(&lots[lot], all);
             let left = stock[lot] - heads[at].taken;
-            let count = room.min(left).min((all / SHARE).max(1));
+            let chunk = (all / SHARE).max(lots[lot].together);
+            let count = room.min(left).min(chunk);
             self.add(lots, terms, (lot, count));
             parts.push((lot, count));
             heads[at].taken += count;
@@ -240,7 +241,8 @@ impl Bin {
                     if left && self.takes(&lots[lot], most) > 0 {
                         return Some(lot);
                     }
-                    if left && !shares.needs.is_empty() {
+                    // Too many to begin here are passed over, too.
+                    if left && !shares.needs.is_empty() && most >= lots[lot].together {
                         return None;
                     }
                     (head.lot, head.taken) = (head.lot + 1, 0);

@@ -199,6 +199,10 @@ impl<'p> Packer<'_, 'p, '_> {
                 wanted.insert(*tally, None);
             }
         }
+        // Nor where daemons are counted with them.
+        for tally in topology.crews.iter().flatten() {
+            wanted.insert(*tally, None);
+        }
         let mut groups: BTreeMap<usize, Option<Group>> = BTreeMap::new();
         for class in 0..problem.classes.len() {
             let Some((tally, ..)) = topology.spread_alone(self.kinds[class]) else {

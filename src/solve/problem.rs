@@ -247,7 +247,11 @@ impl<'a> Problem<'a> {
             builder.groups.key(&term.topology_key);
         }
         let signatures = builder.signatures(snapshot);
-        builder.agents = Agents::new(snapshot, &builder.groups, &builder.members);
+        builder.agents = Agents::new(
+            snapshot,
+            &builder.groups,
+            (&builder.members, &builder.rules),
+        );
         let mut classes: BTreeMap<(usize, Vec<i64>, i32), usize> = BTreeMap::new();
         let mut all: Vec<Class<'a>> = Vec::new();
         for (pod, (spec, labels)) in sorted.into_iter().zip(keyed) {

@@ -100,6 +100,14 @@ impl Rules {
         rules
     }
 
+    /// The groups that it speaks of.
+    pub(super) fn groups(&self) -> impl Iterator<Item = usize> {
+        let near = self.near.iter().map(|own| own.group);
+        let away = self.away.iter().map(|own| own.group);
+        near.chain(away)
+            .chain(self.even.iter().map(|own| own.group))
+    }
+
     /// Whether it asks for nothing.
     pub(super) fn is_empty(&self) -> bool {
         self.near.is_empty() && self.away.is_empty() && self.even.is_empty()

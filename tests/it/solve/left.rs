@@ -67,7 +67,8 @@ impl<'w> Left<'w> {
             // where hosts will be; there the plans of many worlds are held against others.
             let social = !(spread_of(world, pod).is_empty()
                 && pod.affinity.is_empty()
-                && pod.anti_affinity.is_empty());
+                && pod.anti_affinity.is_empty()
+                && !is_minded(world, pod));
             let alone = world.pods.iter().all(|other| alike(world, other, pod));
             let settled = alone && !world.rooms.iter().any(is_unsettled);
             let asked = complete != Complete::No
@@ -147,6 +148,19 @@ pub(crate) fn is_placeable(world: &World, pod: &Pod) -> bool {
         && pod.gang.is_none()
         && !faulty(&pod.key)
         && !keys.any(restricted)
+}
+
+/// Whether a daemon keeps a pod away from more than its own node. Until a node is made it may be in
+/// any zone, and so may its daemons.
+fn is_minded(world: &World, pod: &Pod) -> bool {
+    let of = world.namespaces.get(&pod.key.namespace);
+    let mut terms = world
+        .daemons
+        .iter()
+        .flat_map(|own| &own.template.anti_affinity);
+    terms.any(|term| {
+        term.topology_key != HOSTNAME && term.matches(&pod.key.namespace, of, &pod.labels)
+    })
 }
 
 /// Whether two pods differ in nothing but their names.
