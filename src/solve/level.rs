@@ -8,8 +8,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::solve::axes::most;
 use crate::solve::board::Board;
-use crate::solve::choose::{Ledgers, cheapest};
+use crate::solve::choose::{Ledgers, cheapest, sum};
 use crate::solve::draft::Claim;
 use crate::solve::fill::{Lot, Part, united};
 use crate::solve::ground::{Ground, Opened};
@@ -360,7 +361,7 @@ impl<'p> Packer<'_, 'p, '_> {
             grown: Vec::new(),
         };
         self.grow_all(family, supply, (hosts, steps), &mut trial)?;
-        let most = self.most(family, (new, hosts));
+        let most = self.most(family, supply, (new, hosts));
         let mut left = new;
         while left > 0 {
             let (shelf, shape, price) = self.cheapest(supply, &most, &trial.ledgers, steps)?;
@@ -425,28 +426,19 @@ impl<'p> Packer<'_, 'p, '_> {
 
     /// The most that any of the new hosts is asked for. All are made for that, so that it is the
     /// same which of them the scheduler gives the odd pods.
-    fn most(&self, family: &Family, (new, hosts): (u64, u64)) -> Vec<i64> {
+    fn most(&self, family: &Family, supply: &Supply, (new, hosts): (u64, u64)) -> Vec<i64> {
         let ends = family.dealt.iter();
         // Parts change where a class begins or ends.
         let changes = ends.flat_map(|(_, first, end)| [first % hosts, end % hosts]);
         let changes: BTreeSet<u64> = changes.chain([0]).filter(|host| *host < new).collect();
-        let mut most: Vec<i64> = Vec::new();
-        for host in changes {
-            let mut whole: Vec<i64> = Vec::new();
-            for (class, pods) in family.share((host, hosts)) {
-                let demand = &self.ground.problem.classes[class].demand;
-                whole.resize(demand.len(), 0);
-                let pods = i64::try_from(pods).unwrap_or(i64::MAX);
-                for (sum, amount) in whole.iter_mut().zip(demand) {
-                    *sum = sum.saturating_add(amount.saturating_mul(pods));
-                }
-            }
-            most.resize(whole.len(), 0);
-            for (most, own) in most.iter_mut().zip(whole) {
-                *most = own.max(*most);
-            }
-        }
-        most
+        // The lots of any shelf ask for the same.
+        let first = supply.lots.iter().copied().flatten().next();
+        let parts = changes
+            .into_iter()
+            .map(|host| family.part(first, (host, hosts)));
+        let parts = parts.filter(|parts| !parts.is_empty());
+        let sums: Vec<Vec<i64>> = parts.map(|own| sum(&self.packed.lots, &own)).collect();
+        most(sums.iter())
     }
 
     /// The cheapest node with so much, of the heaviest pools that have any.

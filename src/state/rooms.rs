@@ -117,30 +117,26 @@ impl State {
         }
         let load = self.objects.load(node.name.as_str());
         free.subtract(&load.requests());
-        let sets = daemons;
-        let mut daemons = Vec::new();
-        if open {
-            let missing = sets.iter().filter(|(set, _)| !load.has_daemon(&set.key));
-            let in_the_end = match initialized {
-                true => labels.clone(),
-                false => Arc::new(started(&labels)),
-            };
-            let coming = to_come(missing, &taints, &in_the_end);
-            coming
-                .iter()
-                .for_each(|(set, _)| free.subtract(&set.template.requests));
-            daemons = keys(&coming);
-        }
-        Room {
+        let mut room = Room {
             host: Host::Node(node.name.clone()),
             labels,
             taints,
             free,
-            daemons,
+            daemons: Vec::new(),
             host_ports: load.host_ports(),
             initialized,
             open,
+        };
+        if open {
+            let missing = daemons.iter().filter(|(set, _)| !load.has_daemon(&set.key));
+            let in_the_end = match initialized {
+                true => room.labels.clone(),
+                false => Arc::new(started(&room.labels)),
+            };
+            let coming = to_come(missing, &room.taints, &in_the_end);
+            leave_room(&mut room, &coming);
         }
+        room
     }
 
     /// The labels of a node, with those that its claim will give it as soon as it is registered.
@@ -167,10 +163,7 @@ impl State {
         let host = Host::Claim(claim.record.id.clone());
         let mut room = room_to_come(host, pool, (offerings, catalog), &claim.labels)?;
         let coming = to_come(daemons.iter(), &room.taints, &started(&room.labels));
-        for (set, _) in &coming {
-            room.free.subtract(&set.template.requests);
-        }
-        room.daemons = keys(&coming);
+        leave_room(&mut room, &coming);
         Some(room)
     }
 
@@ -200,6 +193,14 @@ fn wanting<'a>(sets: impl Iterator<Item = &'a DaemonSet>) -> Daemons<'a> {
 pub fn daemons_of(room: &Room, sets: &[&DaemonSet]) -> Vec<(ObjectKey, bool)> {
     let sets = wanting(sets.iter().copied());
     keys(&to_come(sets.iter(), &room.taints, &started(&room.labels)))
+}
+
+/// Takes what daemons will ask for off a room.
+fn leave_room(room: &mut Room, coming: &[(&DaemonSet, bool)]) {
+    for (set, _) in coming {
+        room.free.subtract(&set.template.requests);
+    }
+    room.daemons = keys(coming);
 }
 
 fn keys(coming: &[(&DaemonSet, bool)]) -> Vec<(ObjectKey, bool)> {
