@@ -6,8 +6,6 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::judge::PENDING;
-
 /// How many cases there are (spec/scheduling-cases.md).
 const CASES: usize = 629;
 /// How many of a hundred may be decided against.
@@ -34,7 +32,6 @@ impl Row {
     /// What is done about the case, without its details.
     fn kind(&self) -> &str {
         match self.status.split_once(':') {
-            Some(("test", _)) if PENDING.contains(&self.key().as_str()) => "pending",
             Some(("test", _)) => "test",
             Some(_) => "decision",
             None => &self.status,
@@ -190,22 +187,19 @@ fn is_key(text: &str, suites: &BTreeSet<&str>) -> bool {
 
 /// How many cases of each suite are how far, as the tables of docs/CONFORMANCE.md say.
 fn tables(rows: &[Row]) -> String {
-    let kinds = ["test", "pending", "decision", "open"];
+    let kinds = ["test", "decision", "open"];
     let count = |of: &dyn Fn(&Row) -> bool| rows.iter().filter(|row| of(row)).count();
-    let head = "| suite | cases | tested | pending | decided against | open |";
-    let mut text = format!("{head}\n|---|---|---|---|---|---|\n");
+    let head = "| suite | cases | tested | decided against | open |";
+    let mut text = format!("{head}\n|---|---|---|---|---|\n");
     let mut suites: Vec<&str> = rows.iter().map(|row| row.suite.as_str()).collect();
     suites.dedup();
     for suite in suites.iter().copied().chain(["all"]) {
         let own = |row: &Row| row.suite == suite || suite == "all";
         let counts = kinds.map(|kind| count(&|row| own(row) && row.kind() == kind));
-        let [tested, pending, decided, open] = counts;
+        let [tested, decided, open] = counts;
         let all = count(&own);
         // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "| {suite} | {all} | {tested} | {pending} | {decided} | {open} |"
-        );
+        let _ = writeln!(text, "| {suite} | {all} | {tested} | {decided} | {open} |");
     }
     text.push_str("\n| decided against | cases |\n|---|---|\n");
     let decisions = rows
@@ -239,10 +233,4 @@ fn the_counts_are_those_of_the_page() {
         page.contains(&tables),
         "docs/CONFORMANCE.md should say:\n{tables}"
     );
-    for key in PENDING {
-        let known = rows
-            .iter()
-            .any(|row| row.key() == *key && row.kind() == "pending");
-        assert!(known, "{key} is no case that is tested");
-    }
 }

@@ -181,18 +181,22 @@ fn is_true(outcome: &Outcome) {
     );
 }
 
+/// Deploys all of them, or a part where this is no campaign, and sees that the plan comes true.
+/// Says what came of it in a campaign, for which it is also seen what comes of it without hints.
+async fn comes_true(test: &str, all: &[Deployment], part: f64) -> Option<Outcome> {
+    let share = if is_campaign() { 1.0 } else { part };
+    let outcome = watch(test, all, share, true).await?;
+    if is_campaign() {
+        watch(test, all, share, false).await;
+    }
+    is_true(&outcome);
+    is_campaign().then_some(outcome)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn thirty_deployments_end_where_they_were_planned() {
     let name = "plane::scale_out::thirty_deployments_end_where_they_were_planned";
-    let share = if is_campaign() { 1.0 } else { 0.1 };
-    let Some(outcome) = watch(name, &of_all_sizes(), share, true).await else {
-        return;
-    };
-    if is_campaign() {
-        watch(name, &of_all_sizes(), share, false).await;
-    }
-    is_true(&outcome);
-    if is_campaign() {
+    if let Some(outcome) = comes_true(name, &of_all_sizes(), 0.1).await {
         // Karpenter 1.14 on two cores: 16.8 s, 39 nodes, 83.8 $/h, 3.6 s of CPU, 152 MB.
         assert!(outcome.seconds <= 16.8, "slower than the rival");
         assert!(outcome.cpu_seconds <= 0.9, "a quarter of the rival's CPU");
@@ -204,15 +208,7 @@ async fn thirty_deployments_end_where_they_were_planned() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_spread_over_hosts_end_where_they_were_planned() {
     let name = "plane::scale_out::pods_spread_over_hosts_end_where_they_were_planned";
-    let share = if is_campaign() { 1.0 } else { 0.06 };
-    let Some(outcome) = watch(name, &small_and_large(), share, true).await else {
-        return;
-    };
-    if is_campaign() {
-        watch(name, &small_and_large(), share, false).await;
-    }
-    is_true(&outcome);
-    if is_campaign() {
+    if let Some(outcome) = comes_true(name, &small_and_large(), 0.06).await {
         // Karpenter 1.14 on two cores: 90.7 s, 500 nodes, 117.2 $/h, 44.5 s of CPU, 482 MB.
         assert!(
             outcome.seconds <= 90.7 / 4.0,

@@ -71,6 +71,15 @@ fn outcome(world: &World) -> Result<Solution, (Code, String)> {
 
 type Case = (&'static str, fn(&mut World));
 
+fn all_get_one_node(cases: &[Case]) {
+    for (name, change) in cases {
+        let mut world = with_agent();
+        change(&mut world);
+        let solution = outcome(&world).expect(name);
+        assert_eq!(solution.claims.len(), 1, "{name}");
+    }
+}
+
 #[test]
 fn pods_and_daemons_that_must_be_apart_share_no_new_node() {
     let refused: [Case; 5] = [
@@ -121,12 +130,7 @@ fn pods_and_daemons_that_must_be_apart_share_no_new_node() {
             away(&mut it.pods[0], "agent", ZONE);
         }),
     ];
-    for (name, change) in placed {
-        let mut world = with_agent();
-        change(&mut world);
-        let solution = outcome(&world).expect(name);
-        assert_eq!(solution.claims.len(), 1, "{name}");
-    }
+    all_get_one_node(&placed);
 }
 
 #[test]
@@ -143,12 +147,7 @@ fn pods_that_want_a_daemon_get_a_node_with_it() {
             near(&mut it.pods[0], "agent", HOSTNAME);
         }),
     ];
-    for (name, change) in placed {
-        let mut world = with_agent();
-        change(&mut world);
-        let solution = outcome(&world).expect(name);
-        assert_eq!(solution.claims.len(), 1, "{name}");
-    }
+    all_get_one_node(&placed);
     let refused: [Case; 3] = [
         ("another", |it| near(&mut it.pods[0], "other", HOSTNAME)),
         ("by a label that no node has", |it| {

@@ -11,7 +11,7 @@ use outrigger::model::pool::{Limits, Pool};
 use outrigger::solve::{Code, Solution, Unplaced, Why};
 use outrigger::state::snapshot::Room;
 
-use super::rules::{Check, spread_of};
+use super::rules::{Check, means, spread_of};
 use super::scene::Outcome;
 use super::sites::{Fresh, fresh, pending};
 use super::world::{CPU, World};
@@ -153,14 +153,10 @@ pub(crate) fn is_placeable(world: &World, pod: &Pod) -> bool {
 /// Whether a daemon keeps a pod away from more than its own node. Until a node is made it may be in
 /// any zone, and so may its daemons.
 fn is_minded(world: &World, pod: &Pod) -> bool {
-    let of = world.namespaces.get(&pod.key.namespace);
-    let mut terms = world
-        .daemons
-        .iter()
-        .flat_map(|own| &own.template.anti_affinity);
-    terms.any(|term| {
-        term.topology_key != HOSTNAME && term.matches(&pod.key.namespace, of, &pod.labels)
-    })
+    let templates = world.daemons.iter().map(|own| &own.template);
+    let mut terms = templates.flat_map(|own| &own.anti_affinity);
+    let (of, namespace) = (&world.namespaces, &pod.key.namespace);
+    terms.any(|term| term.topology_key != HOSTNAME && means(term, of, namespace, &pod.labels))
 }
 
 /// Whether two pods differ in nothing but their names.
