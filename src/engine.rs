@@ -62,6 +62,10 @@ use crate::state::State;
 /// their nodes, are not worth a thousand passes.
 const SETTLE: SignedDuration = SignedDuration::from_millis(100);
 
+/// Longer for each pod that waits, which a pass looks at several times, up to a bound.
+const SETTLE_EACH: SignedDuration = SignedDuration::from_micros(200);
+const SETTLE_MAX: SignedDuration = SignedDuration::from_millis(500);
+
 /// A pass is made at least this often, so that nothing depends on a single timer.
 const IDLE: SignedDuration = SignedDuration::from_secs(30);
 
@@ -125,7 +129,6 @@ impl Engine {
 
     /// Takes note of what happened. Work is done when `poll_timeout` comes, not here.
     pub fn handle(&mut self, event: Event, now: Timestamp) {
-        let settled = now.checked_add(SETTLE).unwrap_or(now);
         match event {
             Event::Timeout => {
                 self.pass(now);
@@ -157,6 +160,9 @@ impl Engine {
                 {
                     return;
                 }
+                if let Object::Pod(pod) = &object {
+                    self.state.arrived(pod);
+                }
                 self.state.objects.apply(object, now);
             }
             Event::Deleted(kind, key) => {
@@ -181,7 +187,15 @@ impl Engine {
             Event::FleetChanged(view) => self.fleet_changed(view, now),
             Event::HeldDown(offerings, until) => self.held_down(offerings, until),
         }
-        self.wake_at(settled, "the cluster changed");
+        self.wake_at(self.settled(now), "the cluster changed");
+    }
+
+    /// When a pass is made for what happens now.
+    fn settled(&self, now: Timestamp) -> Timestamp {
+        let waiting = i32::try_from(self.state.objects.waiting().len()).unwrap_or(i32::MAX);
+        let each = SETTLE_EACH.checked_mul(waiting).unwrap_or(SETTLE_MAX);
+        let settle = SETTLE.checked_add(each).unwrap_or(SETTLE_MAX);
+        now.checked_add(settle.min(SETTLE_MAX)).unwrap_or(now)
     }
 
     /// The next thing to be done; each is answered by one `Event::Answered`.

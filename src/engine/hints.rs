@@ -26,8 +26,8 @@ const CLOSED_MAX: SignedDuration = SignedDuration::from_secs(30);
 const HINTS_MAX: SignedDuration = SignedDuration::from_secs(10);
 
 /// Once all pods of a plan have been told, those that were bereft of it may be told again for this
-/// long. In a busy cluster the scheduler looks at them all the time.
-const AGAIN_MAX: SignedDuration = SignedDuration::from_secs(1);
+/// long. The scheduler may look at pods all the time: waiting longer, others are bereft.
+const AGAIN_MAX: SignedDuration = SignedDuration::from_millis(250);
 
 /// A node that is ready waits this long for others of its plan. Longer, and pods that could run
 /// would wait for one machine that boots slowly.
@@ -40,6 +40,11 @@ const SHOWN_MAX: SignedDuration = SignedDuration::from_secs(1);
 /// ten seconds each time, and a pod is expected on its node for less than a minute.
 const TELLS_MAX: u32 = 10;
 
+/// A pod that the scheduler has refused so often since its node is open, and for so long, gets
+/// another place: others of its kind may be where it could not have gone any more.
+const REFUSALS_MAX: u32 = 3;
+const REFUSED_MAX: SignedDuration = SignedDuration::from_secs(2);
+
 /// While more pods than this are about to be told, it is not decided anew who else is.
 const UNTOLD_MAX: usize = 100;
 
@@ -48,16 +53,36 @@ const UNTOLD_MAX: usize = 100;
 enum Need {
     /// It has been told, or is not to be told.
     Nothing,
-    /// The answer is out.
-    Answer,
+    /// The answer is out, or the watch does not show it yet; maybe it is not the first.
+    Answer { again: bool },
     /// It is to be told.
     First,
     /// It is to be told again.
     Again,
 }
 
-/// Version, key and UID of a pod that is to be told, the node, and its claim.
-type Tell = (u64, PodKey, String, NodeName, ClaimId);
+/// A pod that is to be told of its node.
+struct Tell {
+    /// Its version: the scheduler looks at pods in this order.
+    version: u64,
+    pod: PodKey,
+    uid: String,
+    node: NodeName,
+    claim: ClaimId,
+    /// Whether the scheduler could have bound it there already.
+    open: bool,
+}
+
+/// What is to be told, and what is to be taken back.
+#[derive(Default)]
+struct News {
+    tells: Vec<Tell>,
+    stale: Vec<PodKey>,
+    /// Pods that the scheduler does not take to the nodes of these claims.
+    refused: Vec<(ClaimId, PodKey)>,
+    /// When there may be the next of these.
+    due: Option<Timestamp>,
+}
 
 impl Engine {
     /// Tells waiting pods of the nodes they are planned for, and takes back what is planned no
@@ -77,23 +102,32 @@ impl Engine {
             self.groups.clear();
             return;
         }
-        let (groups, mut tells, stale) = self.to_tell(now);
+        let (groups, mut news) = self.to_tell(now);
         self.groups = groups;
-        // The scheduler looks at them in this order.
-        tells.sort_unstable();
-        for (_, pod, uid, node, claim) in tells {
-            let work = self.works.entry(claim).or_default();
+        news.tells.sort_unstable_by(|one, other| {
+            (one.version, &one.pod).cmp(&(other.version, &other.pod))
+        });
+        for tell in news.tells {
+            let work = self.works.entry(tell.claim.clone()).or_default();
             work.hinting.get_or_insert(now);
-            self.tell(pod, uid, node, now);
+            self.tell(tell, now);
         }
-        for pod in stale {
+        for pod in news.stale {
             self.take_back(pod, now);
+        }
+        for (claim, pod) in news.refused {
+            if let Some(claim) = self.state.ledger.claims.get_mut(&claim) {
+                claim.pods.remove(&pod);
+            }
+        }
+        if let Some(at) = news.due {
+            self.wake_at(at, "a pod is refused by its node");
         }
     }
 
     /// Nodes that are still closed, pods to be told, and those that were told what is planned no
     /// more.
-    fn to_tell(&self, now: Timestamp) -> (BTreeMap<String, Group>, Vec<Tell>, Vec<PodKey>) {
+    fn to_tell(&self, now: Timestamp) -> (BTreeMap<String, Group>, News) {
         let mut groups: BTreeMap<String, Group> = BTreeMap::new();
         let mut wanted: HashSet<&PodKey> = HashSet::new();
         let mut ready = Vec::new();
@@ -116,14 +150,9 @@ impl Engine {
                 });
                 group.since = group.since.or(well.map(|_| now));
                 group.coming |= well.is_none();
-                for (pod, need) in &needs {
-                    let again = || self.hints.get(&pod.key).is_some_and(|own| own.tells > 1);
-                    match need {
-                        Need::Nothing => {}
-                        Need::Again => group.bereft = true,
-                        Need::Answer if again() => group.bereft = true,
-                        Need::Answer | Need::First => group.telling = true,
-                    }
+                for (_, need) in &needs {
+                    group.telling |= need.is_first();
+                    group.bereft |= !need.is_first() && *need != Need::Nothing;
                 }
             }
             ready.extend(well.map(|node| (claim, node, closed, needs)));
@@ -134,16 +163,33 @@ impl Engine {
         {
             group.told.get_or_insert(now);
         }
-        let mut tells = Vec::new();
+        let mut news = News::default();
         for (claim, node, closed, needs) in ready {
             let group = groups.get(&claim.record.command_id).filter(|_| closed);
             // While others are told, the scheduler may look at a pod once more.
             let again = group.is_none_or(|own| !own.is_telling(now));
             for (pod, need) in needs {
+                let (key, id) = (pod.key.clone(), claim.record.id.clone());
+                let refused = self
+                    .hints
+                    .get(&key)
+                    .filter(|own| !closed && own.node == node.name);
+                let since = refused.and_then(Hint::refused_since);
+                let over = since.and_then(|at| at.checked_add(REFUSED_MAX).ok());
+                if over.is_some_and(|at| at <= now) {
+                    news.refused.push((id, key));
+                    continue;
+                }
+                news.due = news.due.into_iter().chain(over).min();
                 if need == Need::First || (need == Need::Again && again) {
-                    let (key, uid) = (pod.key.clone(), pod.uid.clone());
-                    let id = claim.record.id.clone();
-                    tells.push((pod.version, key, uid, node.name.clone(), id));
+                    news.tells.push(Tell {
+                        version: pod.version,
+                        pod: key,
+                        uid: pod.uid.clone(),
+                        node: node.name.clone(),
+                        claim: id,
+                        open: !closed,
+                    });
                 }
             }
         }
@@ -157,8 +203,8 @@ impl Engine {
             let over = hint.here && free && hint.tells <= TELLS_MAX && !wanted.contains(key);
             over && !makes_room()
         });
-        let stale = stale.map(|(key, _)| key.clone()).collect();
-        (groups, tells, stale)
+        news.stale = stale.map(|(key, _)| key.clone()).collect();
+        (groups, news)
     }
 
     /// What is to be done about each pod of one node, those that have to be first in front.
@@ -175,7 +221,7 @@ impl Engine {
         let mut alike: BTreeMap<(&str, &Labels), u32> = BTreeMap::new();
         let kin = |pod: &'p Pod| (pod.key.namespace.as_str(), &pod.labels);
         for (pod, need) in &needs {
-            if matches!(need, Need::Nothing | Need::Answer) && ahead_max(pod).is_some() {
+            if matches!(need, Need::Nothing | Need::Answer { .. }) && ahead_max(pod).is_some() {
                 *alike.entry(kin(pod)).or_insert(0) += 1;
             }
         }
@@ -197,19 +243,23 @@ impl Engine {
     fn need(&self, pod: &Pod, node: &NodeName, now: Timestamp) -> Need {
         let hint = self.hints.get(&pod.key).filter(|hint| hint.node == *node);
         match hint {
-            Some(hint) if hint.out => Need::Answer,
+            Some(hint) if hint.out => hint.answer(),
             // What another says of it is not ours to change.
             _ if pod.nominated_node.is_some() => Need::Nothing,
             None => Need::First,
             Some(hint) if hint.tells >= TELLS_MAX => Need::Nothing,
             Some(hint) if hint.shown || now.duration_since(hint.at) >= SHOWN_MAX => Need::Again,
-            Some(_) => Need::Nothing,
+            // The scheduler sees what it was told no sooner than we do.
+            Some(hint) => hint.answer(),
         }
     }
 
-    fn tell(&mut self, pod: PodKey, uid: String, node: NodeName, now: Timestamp) {
+    fn tell(&mut self, tell: Tell, now: Timestamp) {
+        let Tell { pod, uid, node, .. } = tell;
         let known = self.hints.get(&pod).filter(|hint| hint.node == node);
         let tells = known.map_or(0, |hint| hint.tells) + 1;
+        let refused = known.filter(|_| tell.open);
+        let refused = refused.map(|hint| hint.refused.map_or((now, 1), |(at, n)| (at, n + 1)));
         let hint = Hint {
             node: node.clone(),
             uid: uid.clone(),
@@ -218,6 +268,7 @@ impl Engine {
             here: false,
             shown: false,
             tells,
+            refused,
         };
         self.hints.insert(pod.clone(), hint);
         let flight = FlightKind::Hint(pod.clone());
@@ -296,15 +347,15 @@ impl Engine {
             }
             return latest <= now;
         }
-        let group = self.groups.get(claim.record.command_id.as_str()).copied();
+        let group = self.groups.get(claim.record.command_id.as_str());
         if let Some(at) = group.and_then(|own| own.until(now)) {
             self.wake_at(at, "nodes of one plan open together");
             return false;
         }
         let pods: Vec<&Pod> = self.state.pods_of(claim).collect();
         let needs = self.needs(&pods, &node.name, now);
-        let telling = needs.iter().any(|(_, need)| *need != Need::Nothing);
-        if !telling {
+        // Whoever is bereft now does not keep it closed while the others open.
+        if !needs.iter().any(|(_, need)| need.is_first()) {
             return true;
         }
         // While many others are told, nobody has begun with these.
@@ -322,6 +373,27 @@ impl Engine {
 fn ahead_max(pod: &Pod) -> Option<u32> {
     let hard = pod.spread.iter().filter(|own| own.is_hard);
     hard.map(|own| own.max_skew.max(1)).min()
+}
+
+impl Need {
+    /// Whether the pod has not been told of the node yet.
+    fn is_first(self) -> bool {
+        matches!(self, Self::First | Self::Answer { again: false })
+    }
+}
+
+impl Hint {
+    fn answer(&self) -> Need {
+        Need::Answer {
+            again: self.tells > 1,
+        }
+    }
+
+    /// Since when the scheduler has not taken the pod to its node, although it is open.
+    fn refused_since(&self) -> Option<Timestamp> {
+        let refused = self.refused.filter(|(_, times)| *times >= REFUSALS_MAX);
+        refused.map(|(since, _)| since)
+    }
 }
 
 impl Group {

@@ -137,7 +137,8 @@ impl Engine {
             node,
             phase,
         });
-        self.wake_at(now, "a claim moved on");
+        // There may be a hundred of them.
+        self.wake_at(self.settled(now), "a claim moved on");
     }
 
     /// Forgets a claim that came to nothing or to its end.

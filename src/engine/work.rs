@@ -111,6 +111,8 @@ pub(super) struct Hint {
     pub(super) shown: bool,
     /// How often the pod was told.
     pub(super) tells: u32,
+    /// Since when, and how often, it had to be told again although its node is open.
+    pub(super) refused: Option<(Timestamp, u32)>,
 }
 
 /// The nodes of one plan that are still closed.

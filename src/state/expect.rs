@@ -124,6 +124,20 @@ impl State {
         expected
     }
 
+    /// A pod is seen: where it has come to the node that it was planned for, nobody has to look
+    /// after it any more.
+    pub fn arrived(&mut self, pod: &Pod) {
+        let name = pod.node.as_ref();
+        let node = name.and_then(|name| self.objects.nodes.get(name));
+        let id = node
+            .and_then(|node| self.claim_of(node))
+            .map(|own| own.record.id.clone());
+        let claim = id.and_then(|id| self.ledger.claims.get_mut(&id));
+        if let Some(claim) = claim.filter(|own| own.phase == Phase::Initialized) {
+            claim.pods.remove(&pod.key);
+        }
+    }
+
     fn comes_to(&self, pod: &Pod, claim: &Claim) -> bool {
         if pod.is_waiting() {
             pod.nominated_node.is_none() || pod.nominated_node == claim.node

@@ -428,7 +428,7 @@ fn nodes_of_one_plan_open_together_when_they_come_close_together() {
 }
 
 #[test]
-fn no_node_of_a_plan_opens_before_pods_are_told_again_that_were_bereft() {
+fn pods_that_were_bereft_are_told_again_before_the_nodes_of_their_plan_open() {
     let mut stage = Stage::new(Mode::Manage);
     stage.sync(vec![], loners(["a", "b"]));
     stage.run(10, &[]);
@@ -440,25 +440,39 @@ fn no_node_of_a_plan_opens_before_pods_are_told_again_that_were_bereft() {
     stage.nominate(&told.key, None);
     stage.apply(Object::Node(Box::new(stage.node(1))));
     // The other is told first, then this one again.
-    for again in [false, true] {
-        let held = stage.run(1, &["hint"]);
-        let [issued] = &held[..] else {
-            panic!("one pod is told at a time: {held:?}")
-        };
-        let Command::Hint { pod, node, .. } = &issued.command else {
-            panic!("{issued:?}")
-        };
-        assert_eq!(*pod == told.key, again);
-        assert_eq!(stage.open(), 0, "{pod}");
-        if again {
-            stage.run(3, &[]);
-            assert_eq!(stage.open(), 1, "the other's node waits no longer");
-        }
-        let answer = stage.nominate(pod, Some(node.clone()));
-        stage.event(Event::Answered(issued.id, answer));
-    }
-    stage.run(1, &[]);
+    let held = stage.run(1, &["hint"]);
+    let [issued] = &held[..] else {
+        panic!("one pod is told at a time: {held:?}")
+    };
+    let Command::Hint { pod, node, .. } = &issued.command else {
+        panic!("{issued:?}")
+    };
+    assert!(*pod != told.key && stage.open() == 0, "{pod}");
+    let answer = stage.nominate(pod, Some(node.clone()));
+    stage.event(Event::Answered(issued.id, answer));
+    stage.seen.clear();
+    // Its answer is not waited for any longer.
+    let held = stage.run(1, &["hint"]);
+    assert_eq!(held.len(), 1);
+    assert_eq!(stage.seen, ["hint", "patch_node", "patch_node"]);
     assert_eq!(stage.open(), 2);
+}
+
+/// A node has room for a pod, and yet the scheduler does not bind it there: it is spread with
+/// others, say, that have gone elsewhere.
+#[test]
+fn a_pod_that_is_refused_by_its_node_is_planned_again() {
+    for (refusals, taken_back) in [(2, 0), (3, 1)] {
+        let (mut stage, pod) = told();
+        for _ in 0..refusals {
+            stage.nominate(&pod.key, None);
+            stage.run(1, &[]);
+        }
+        stage.run(5, &[]);
+        assert_eq!(stage.count("unhint"), taken_back, "{refusals} refusals");
+        let waiting = stage.engine.state().waiting(stage.now);
+        assert_eq!(waiting.len(), taken_back);
+    }
 }
 
 /// One that runs elsewhere and has to move cannot be told; its own node is to open all the same.

@@ -4,11 +4,13 @@
 use std::time::Duration;
 
 use futures::TryFutureExt;
+use http::{HeaderValue, header};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, Preconditions};
-use kube::core::Status;
 use kube::core::response::{StatusDetails, reason};
+use kube::core::{Request, Status};
 use kube::{Api, Client, Resource};
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
@@ -27,6 +29,10 @@ const CALL: Duration = Duration::from_secs(30);
 
 /// Who we are to the API server, in the fields we write.
 pub(crate) const FIELD_MANAGER: &str = "outrigger";
+
+/// Thousands of pods may be told of their nodes, and nobody reads what they look like then. Source:
+/// Kubernetes API concepts, alternate representations of resources.
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// Carries a command out. It is answered whatever happens; what is no matter of the cluster's API
 /// is answered as invalid.
@@ -174,11 +180,6 @@ async fn nominate(
     uid: &str,
     (from, to): (Option<&NodeName>, Option<&NodeName>),
 ) -> Answer {
-    let api = Api::<Seen<json_object::Pod>>::namespaced(client.clone(), &pod.namespace);
-    let params = PatchParams {
-        field_manager: Some(FIELD_MANAGER.into()),
-        ..PatchParams::default()
-    };
     let path = "/status/nominatedNodeName";
     let change = match to {
         Some(node) => json!({ "op": "add", "path": path, "value": node.as_str() }),
@@ -190,13 +191,22 @@ async fn nominate(
         { "op": "test", "path": path, "value": from.map(NodeName::as_str) },
         change,
     ]));
-    let Ok(body) = body else {
+    let body: Result<Patch<()>, _> = body.map(Patch::Json);
+    let params = PatchParams {
+        field_manager: Some(FIELD_MANAGER.into()),
+        ..PatchParams::default()
+    };
+    let url = Pod::url_path(&(), Some(&pod.namespace));
+    let request = body.ok().and_then(|body| {
+        let request = Request::new(url).patch_subresource("status", &pod.name, &params, &body);
+        request.ok()
+    });
+    let Some(mut request) = request else {
         return failed(FailureKind::Invalid, "no patch");
     };
-    match api
-        .patch_status(&pod.name, &params, &Patch::<()>::Json(body))
-        .await
-    {
+    let accept = HeaderValue::from_static(METADATA);
+    request.headers_mut().insert(header::ACCEPT, accept);
+    match client.request::<IgnoredAny>(request).await {
         Ok(_) => Answer::Done,
         Err(kube::Error::Api(status)) if status.code == 422 => {
             failed(FailureKind::Conflict, &status.message)
@@ -316,7 +326,7 @@ fn is_missing(status: &Status, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::Status;
+    use kube::core::{Request, Status};
     use serde_json::json;
 
     use super::{is_budget, is_missing, kind_of, node_patch};
