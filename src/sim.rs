@@ -27,6 +27,8 @@ pub mod watches;
 
 pub mod summary;
 
+pub mod meddlers;
+
 pub mod invariants;
 
 mod deeds;
@@ -438,6 +440,7 @@ impl World {
         let Some(engine) = &mut self.engine else {
             return;
         };
+        self.checker.told(&event, now);
         engine.handle(event, now);
         self.collect();
     }

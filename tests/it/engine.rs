@@ -23,6 +23,7 @@ use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::{Allowance, Limits, Pool};
 use outrigger::model::selector::Selector;
 
+mod leaving;
 mod numbers;
 mod room;
 
