@@ -399,6 +399,7 @@ impl World {
         self.note(Fact::Started);
         self.hear(Event::ConfigChanged(Arc::clone(&self.setup.config)));
         self.hear(Event::CatalogChanged(Arc::clone(&self.setup.catalog)));
+        self.hear(Event::BuffersChanged(Vec::new()));
         for kind in self.setup.config.kinds() {
             let wait = self.lag(20, 600);
             self.list_kind(*kind, None, wait);

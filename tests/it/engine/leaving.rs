@@ -67,8 +67,10 @@ fn an_end_that_nobody_has_taken_is_taken_back_when_its_node_is_untainted() {
     let lists = |own: &&Issued| matches!(own.command, Command::ListPodsOn { .. });
     let list = held.iter().find(lists).expect("the drain is confirmed");
     stage.event(Event::Answered(list.id, Answer::Pods(Vec::new())));
-    // The pass that follows decides to end the instance, and every hand is busy.
-    stage.wake(stage.now + SignedDuration::from_millis(100));
+    // The passes that follow decide to end the instance, and every hand is busy.
+    for _ in 0..3 {
+        stage.wake(stage.now + SignedDuration::from_millis(100));
+    }
     meddle(&mut stage, "late");
     stage.wake(stage.now + SignedDuration::from_millis(100));
     goes_on(&mut stage);
