@@ -148,7 +148,7 @@ impl Engine {
             }
             Event::CatalogChanged(catalog) => self.state.stock(catalog),
             Event::BuffersChanged(buffers) => {
-                self.state.declared = buffers;
+                self.state.declared = Some(buffers);
                 self.numbers.forget();
             }
             Event::Reset(kind, objects) => self.reset(kind, objects, now),

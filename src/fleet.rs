@@ -43,6 +43,8 @@ pub struct Fleet {
     /// When clusters are to be told what has changed.
     views_due: Option<Timestamp>,
     views_told: Option<Timestamp>,
+    /// How many views were made up to now, for their numbers.
+    views: u64,
     events: VecDeque<(ClusterName, Event)>,
 }
 
@@ -149,6 +151,7 @@ impl Fleet {
             self.tell_soon(now);
             return Answer::Granted;
         };
+        self.views += 1;
         let view = Arc::new(self.view(cluster, now).unwrap_or_default());
         if let Some(member) = self.members.get_mut(cluster) {
             member.view = Some(view.clone());
@@ -308,6 +311,7 @@ impl Fleet {
         let others = self.members.iter().filter(|(name, _)| *name != cluster);
         let others: Vec<_> = others.map(|(_, other)| other.counted()).collect();
         Some(FleetView {
+            number: self.views,
             limits: self.limits.limits.clone(),
             share: self
                 .limits
@@ -325,13 +329,18 @@ impl Fleet {
     /// Tells every cluster what has changed for it.
     fn tell_all(&mut self, now: Timestamp) {
         (self.views_due, self.views_told) = (None, Some(now));
+        self.views += 1;
         let names: Vec<ClusterName> = self.members.keys().cloned().collect();
         for name in names {
             let view = self.view(&name, now).map(Arc::new);
             let Some(member) = self.members.get_mut(&name) else {
                 continue;
             };
-            if member.view != view {
+            let is_known = match (&member.view, &view) {
+                (Some(known), Some(view)) => known.says_as(view),
+                (known, view) => known.is_none() && view.is_none(),
+            };
+            if !is_known {
                 member.view.clone_from(&view);
                 self.events.push_back((name, Event::FleetChanged(view)));
             }

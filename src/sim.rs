@@ -27,6 +27,8 @@ pub mod watches;
 
 pub mod summary;
 
+pub mod meddlers;
+
 pub mod invariants;
 
 mod deeds;
@@ -397,6 +399,7 @@ impl World {
         self.note(Fact::Started);
         self.hear(Event::ConfigChanged(Arc::clone(&self.setup.config)));
         self.hear(Event::CatalogChanged(Arc::clone(&self.setup.catalog)));
+        self.hear(Event::BuffersChanged(Vec::new()));
         for kind in self.setup.config.kinds() {
             let wait = self.lag(20, 600);
             self.list_kind(*kind, None, wait);
@@ -438,6 +441,7 @@ impl World {
         let Some(engine) = &mut self.engine else {
             return;
         };
+        self.checker.told(&event, now);
         engine.handle(event, now);
         self.collect();
     }

@@ -70,8 +70,8 @@ pub struct State {
     pub fleet: Option<Arc<FleetView>>,
     /// When this process first saw the cluster whole; what happened before is not known.
     pub started: Option<Timestamp>,
-    /// Buffers that objects of the cluster declare, by name.
-    pub declared: Vec<Buffer>,
+    /// Buffers that objects of the cluster declare, by name; none as long as nobody has read them.
+    pub declared: Option<Vec<Buffer>>,
     /// Nodes whose room a buffer needs, with the buffer's name, as last planned.
     pub held: BTreeMap<NodeName, String>,
     /// What overlays make of the catalog: kept, since views are made far more often than either
@@ -113,7 +113,8 @@ impl State {
 
     /// All buffers: those of the configuration, then those that objects declare.
     pub fn buffers(&self) -> impl Iterator<Item = &Buffer> {
-        self.cluster.buffers.iter().chain(&self.declared)
+        let declared = self.declared.iter().flatten();
+        self.cluster.buffers.iter().chain(declared)
     }
 
     /// Takes in other instance types and prices.

@@ -98,6 +98,7 @@ impl Still {
             share: self.limits.clone(),
             limits: self.limits,
             closed: None,
+            ..FleetView::default()
         }));
         state
     }

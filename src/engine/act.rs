@@ -20,6 +20,10 @@ use crate::state::snapshot::Host;
 /// Sweeps are at least this far apart, however much happens.
 const SWEEP_APART: SignedDuration = SignedDuration::from_secs(1);
 
+/// Buffers are read within seconds of a start. Where that fails for as long as this, empty nodes
+/// leave all the same: they would cost for as long as it does.
+const UNREAD_MAX: SignedDuration = SignedDuration::from_mins(5);
+
 /// Length of a claim's id: 13 characters of 5 bits are 65 bits, beyond any chance of two alike.
 const CLAIM_ID_LENGTH: usize = 13;
 
@@ -37,6 +41,10 @@ impl Engine {
             return;
         }
         let mut plan = plan::sweep(&self.state.roster(now), now);
+        if let Some(until) = self.unread_until(now) {
+            plan.retire.retain(|own| own.reason != Reason::Empty);
+            self.wake_at(until, "empty nodes may leave whatever buffers there are");
+        }
         let mut retire = plan.retire.iter();
         let is_news = |claim: &ClaimId| !self.observed_leaving.contains(claim);
         let empty = retire.any(|own| {
@@ -72,6 +80,13 @@ impl Engine {
         }
     }
 
+    /// Until when no empty node leaves, since nobody has read yet for which buffers it may be kept.
+    fn unread_until(&self, now: Timestamp) -> Option<Timestamp> {
+        let started = self.state.started.filter(|_| self.state.declared.is_none());
+        let until = started.and_then(|at| at.checked_add(UNREAD_MAX).ok());
+        until.filter(|until| *until > now)
+    }
+
     /// Plans capacity for waiting pods, once their batch is complete, and for static pools that
     /// lack nodes.
     pub(super) fn provision(&mut self, now: Timestamp) {
@@ -90,6 +105,8 @@ impl Engine {
         // Pods that wait are planned first, and soon.
         let room = self.numbers.room_due(&self.state);
         let Some(due) = pods.or(room).into_iter().chain(numbers).min() else {
+            let over = self.numbers.over();
+            self.reports.extend(over.into_iter().map(Report::Enough));
             return;
         };
         if due > now {
@@ -155,9 +172,9 @@ impl Engine {
     }
 
     fn report_round(&mut self, pending: usize, (news, whole): (bool, bool), plan: &Plan) {
-        for short in self.numbers.news(&plan.short, whole) {
-            self.report(Report::Short(short));
-        }
+        let (short, over) = self.numbers.news(&plan.short, whole);
+        self.reports.extend(short.into_iter().map(Report::Short));
+        self.reports.extend(over.into_iter().map(Report::Enough));
         for finding in &plan.findings {
             self.report(Report::Failed {
                 command: "plan",

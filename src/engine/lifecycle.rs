@@ -2,7 +2,7 @@
 //! It must not know why a claim was planned or is to leave.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -12,7 +12,7 @@ use crate::engine::report::Report;
 use crate::engine::work::{FlightKind, Step};
 use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, NodeName};
-use crate::model::instance::InstanceState;
+use crate::model::instance::{Instance, InstanceState};
 use crate::model::labels::{CLAIM, MANAGED_BY, TAINT_UNREGISTERED};
 use crate::model::node::Node;
 use crate::model::pool::{Pool, Reason};
@@ -54,6 +54,7 @@ impl Engine {
     /// Takes every claim as far as it can go now. While the view is not whole, only those whose
     /// instances the provider takes back: their time runs out.
     pub(super) fn advance_claims(&mut self, now: Timestamp) {
+        self.take_back_ends(now);
         let whole = self.is_ready();
         let all = self.state.ledger.claims.iter();
         let ids: Vec<ClaimId> = all
@@ -275,7 +276,7 @@ impl Engine {
             self.forget_claim(id);
             return;
         };
-        let runs = instance.state.is_live() && !claim.instance_is_gone();
+        let runs = runs(claim);
         if runs && !self.may_end(claim, now) {
             let work = self.works.entry(id.clone()).or_default();
             work.drain.confirmed = None;
@@ -335,6 +336,27 @@ impl Engine {
         node.has_disrupted_taint() && confirmed.is_some_and(fresh)
     }
 
+    /// Takes back the ends that nobody has taken yet of instances that may not be ended any more:
+    /// someone took the taint away meanwhile, or what was confirmed is too old.
+    fn take_back_ends(&mut self, now: Timestamp) {
+        let claim_of = |command: &Command| match command {
+            Command::Terminate { claim, .. } => Some(claim.clone()),
+            _ => None,
+        };
+        let waiting = self.commands.iter();
+        let waiting = waiting.filter_map(|own| claim_of(&own.command));
+        let may_not_end = |id: &ClaimId| {
+            let claim = self.state.ledger.claims.get(id);
+            claim.is_some_and(|claim| runs(claim) && !self.may_end(claim, now))
+        };
+        let barred: BTreeSet<ClaimId> = waiting.filter(may_not_end).collect();
+        if !barred.is_empty() {
+            let why = "the node may not be ended any more";
+            let ends = |own: &Command| claim_of(own).is_some_and(|id| barred.contains(&id));
+            self.withdraw(why, ends, now);
+        }
+    }
+
     /// Removes Nodes of ours that no claim knows and whose kubelet is silent.
     pub(super) fn collect_orphans(&mut self, now: Timestamp) {
         let claimed = |node: &Node| {
@@ -388,4 +410,10 @@ impl Engine {
             .values()
             .any(|flight| flight.kind == FlightKind::Orphan(node.clone()))
     }
+}
+
+/// Whether a claim's instance runs, as far as listings and answers say.
+fn runs(claim: &Claim) -> bool {
+    let live = |own: &Instance| own.state.is_live();
+    claim.instance.as_ref().is_some_and(live) && !claim.instance_is_gone()
 }

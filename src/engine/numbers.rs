@@ -70,8 +70,9 @@ impl Numbers {
         self.room = windows.chain(again).min().or(Some(Timestamp::MAX));
     }
 
-    /// Those of them that were not told like this before; whether room was planned, too.
-    pub(super) fn news(&mut self, short: &[Short], room: bool) -> Vec<Short> {
+    /// Those of them that were not told like this before, and what was short and is no more;
+    /// whether room was planned, too.
+    pub(super) fn news(&mut self, short: &[Short], room: bool) -> (Vec<Short>, Vec<Need>) {
         let before = std::mem::take(&mut self.told);
         let now = short.iter().map(|own| (own.need.clone(), own.clone()));
         let still = before
@@ -82,6 +83,13 @@ impl Numbers {
             .collect();
         self.told.extend(now);
         let is_news = |own: &&Short| before.get(&own.need) != Some(*own);
-        short.iter().filter(is_news).cloned().collect()
+        let over = before.keys().filter(|need| !self.told.contains_key(*need));
+        let over = over.cloned().collect();
+        (short.iter().filter(is_news).cloned().collect(), over)
+    }
+
+    /// What was short, where nothing is wanted any more.
+    pub(super) fn over(&mut self) -> Vec<Need> {
+        std::mem::take(&mut self.told).into_keys().collect()
     }
 }

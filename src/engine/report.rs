@@ -9,7 +9,7 @@ use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey, PoolName};
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::pool::Reason;
 use crate::solve::Unplaced;
-use crate::solve::replicas::Short;
+use crate::solve::replicas::{Need, Short};
 
 /// Something worth a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +40,8 @@ pub enum Report {
     Unplaced(Unplaced),
     /// What shall be there whatever pods ask for cannot be had; repeated only when that changes.
     Short(Short),
+    /// What was short is there, or is not wanted any more.
+    Enough(Need),
     /// A claim was planned for these pods (in observe mode: would be).
     ClaimPlanned {
         /// The claim.

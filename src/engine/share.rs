@@ -23,6 +23,10 @@ use crate::state::ledger::Claim;
 /// Pods that wait for room in the fleet are planned for this soon after some was given back.
 const ROOM: SignedDuration = SignedDuration::from_secs(1);
 
+/// Who starts together with us says within seconds what it has. For one that is silent for longer
+/// pods do not wait: they go on to what is not reserved.
+const CLOSED_MAX: SignedDuration = SignedDuration::from_secs(15);
+
 /// What the fleet has been told, and how it takes what it is asked for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sharing {
@@ -36,11 +40,16 @@ pub(super) struct Sharing {
     retry: Retry,
     /// When claims may be planned again after one was denied.
     denials: Retry,
+    /// Since when nobody is granted anything.
+    closed: Option<Timestamp>,
 }
 
 impl Engine {
     /// The fleet says what it has and leaves.
     pub(super) fn fleet_changed(&mut self, view: Option<Arc<FleetView>>, now: Timestamp) {
+        if view.as_ref().is_some_and(|own| self.is_old(own)) {
+            return;
+        }
         let more = match (&self.state.fleet, &view) {
             (Some(old), Some(new)) => has_more(old, new),
             (None, Some(_)) => false,
@@ -49,12 +58,25 @@ impl Engine {
         if self.state.fleet.is_none() || view.is_none() {
             self.sharing = Sharing::default();
         }
-        self.state.fleet = view;
+        self.know(view, now);
         if more {
             self.sharing.denials = Retry::default();
             let soon = now.checked_add(ROOM).unwrap_or(now);
             self.batch.try_again(soon);
         }
+    }
+
+    /// Whether a newer view is known than this one.
+    fn is_old(&self, view: &FleetView) -> bool {
+        let known = self.state.fleet.as_ref();
+        known.is_some_and(|known| view.number < known.number)
+    }
+
+    fn know(&mut self, view: Option<Arc<FleetView>>, now: Timestamp) {
+        let closed = view.as_ref().and_then(|own| own.closed.as_ref());
+        let since = self.sharing.closed.unwrap_or(now);
+        self.sharing.closed = closed.map(|_| since);
+        self.state.fleet = view;
     }
 
     /// Other clusters had these refused.
@@ -179,24 +201,28 @@ impl Engine {
         (why, used_up, view): (String, bool, Arc<FleetView>),
         now: Timestamp,
     ) {
+        if self.state.fleet.is_some() && !self.is_old(&view) {
+            self.know(Some(view), now);
+        }
+        let closed = self.sharing.closed;
+        let silent = closed.is_some_and(|since| now.duration_since(since) >= CLOSED_MAX);
         let claim = self.state.ledger.claims.get(id);
-        let reserved = claim.filter(|own| used_up && own.reservation().is_some());
-        // Whatever the catalog says is left, others have it: pods go on to what is next in price.
-        for offering in reserved
+        let reserved = claim.filter(|own| own.reservation().is_some() && (used_up || silent));
+        // Whatever the catalog says is left, others have it, or may: pods go on to what is next in
+        // price, and at once.
+        let held = reserved
             .map(|own| own.offerings.clone())
-            .unwrap_or_default()
-        {
+            .unwrap_or_default();
+        let goes_on = !held.is_empty();
+        for offering in held {
             let until = now.checked_add(HOLD).unwrap_or(now);
             self.state.holds.hold(offering, until);
         }
         let claim = id.clone();
         self.report(Report::ClaimDenied { claim, why });
         self.forget_claim(id);
-        if self.state.fleet.is_some() {
-            self.state.fleet = Some(view);
-        }
         // Claims of one plan that are denied together count once.
-        if self.sharing.denials.is_due(now) {
+        if !goes_on && self.sharing.denials.is_due(now) {
             self.sharing.denials.failed(now, &mut self.rng);
         }
     }

@@ -55,6 +55,8 @@ pub struct Ask {
 /// What a cluster knows of the fleet it belongs to. It may be out of date: what is granted counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetView {
+    /// Views count up: answers and news come by different ways, and an older one may come later.
+    pub number: u64,
     /// The limits on all clusters together.
     pub limits: Limits,
     /// What this cluster may have in all by what the others have; amounts may be negative.
@@ -64,6 +66,12 @@ pub struct FleetView {
 }
 
 impl FleetView {
+    /// Whether another view, whatever its number, says the same.
+    pub fn says_as(&self, other: &Self) -> bool {
+        let share = (&self.limits, &self.share) == (&other.limits, &other.share);
+        share && self.closed == other.closed
+    }
+
     /// Whether there is anything that nodes count towards.
     pub fn is_limited(&self) -> bool {
         self.limits != Limits::default()

@@ -1,7 +1,7 @@
 //! How a command travels, is checked against the truth, carried out and answered.
 //! It must not know what the engine makes of the answer.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::command::{Answer, Command, FailureKind, Issued, Launch};
 use crate::model::claim::ClaimRecord;
@@ -57,6 +57,7 @@ impl World {
 
     pub(super) fn arrive(&mut self, life: u64, issued: Issued, trip: Trip) {
         let Issued { id, command } = issued;
+        let sent = self.now.checked_sub(trip.there).unwrap_or(self.now);
         let failed = |kind, text: &str| Answer::Failed {
             kind,
             text: text.to_owned(),
@@ -65,25 +66,25 @@ impl World {
             Fate::Throttled => failed(FailureKind::Throttled, "RequestLimitExceeded"),
             Fate::LostBefore => failed(FailureKind::Unknown, "no answer"),
             Fate::LostAfter => {
-                self.carry_out(&command);
+                self.carry_out(&command, sent);
                 failed(FailureKind::Unknown, "no answer")
             }
             Fate::Silent { carried } => {
                 if carried {
-                    self.carry_out(&command);
+                    self.carry_out(&command, sent);
                 }
                 return;
             }
             Fate::Blocked => Answer::EvictRefused("the budget is not yet known".to_owned()),
             Fate::SoldOut { offerings } => {
                 self.sell_out(&command, offerings);
-                self.carry_out(&command)
+                self.carry_out(&command, sent)
             }
             Fate::Overtaken => {
                 self.overtake(&command);
-                self.carry_out(&command)
+                self.carry_out(&command, sent)
             }
-            Fate::Carried => self.carry_out(&command),
+            Fate::Carried => self.carry_out(&command, sent),
         };
         let due = Due::Answer(life, id, Box::new(answer));
         if trip.twice {
@@ -93,9 +94,10 @@ impl World {
         self.timers.after(self.now, trip.back, due);
     }
 
-    /// Carries a command out at once, whoever wants it.
-    pub fn carry_out(&mut self, command: &Command) -> Answer {
-        self.checker.arriving(command, &self.scene, self.now);
+    /// Carries a command out that was sent off a while ago.
+    fn carry_out(&mut self, command: &Command, sent: Timestamp) -> Answer {
+        self.checker
+            .arriving(command, &self.scene, (sent, self.now));
         let answer = match command {
             Command::Launch(launch) => self.launch(launch),
             Command::Terminate { instance, .. } => self.terminate(instance),

@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::Catalog;
 use crate::engine::command::{Command, NodePatch};
+use crate::engine::event::Event;
 use crate::model::claim::{TAG_CLAIM, TAG_CLUSTER, TAG_GRACE, TAG_INSTALLATION, TAG_POOL};
 use crate::model::cluster::Cluster;
 use crate::model::id::{InstanceId, NodeName, PodKey};
@@ -16,13 +17,14 @@ use crate::model::instance::Instance;
 use crate::model::labels::{DISRUPTION_REASON, TAINT_DISRUPTED};
 use crate::model::node::Node;
 use crate::model::object::Kind;
+use crate::model::pod::Pod;
 use crate::model::pool::{Limits, Pool, Reason};
 use crate::model::quantity::Resources;
 use crate::sim::cloud::Cloud;
 use crate::sim::cloud::machine::Machine;
 use crate::sim::cluster::SimCluster;
+use crate::sim::meddlers::Meddlers;
 use crate::sim::timers::later;
-use crate::sim::watches::SILENT_MAX;
 
 /// What must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -109,9 +111,9 @@ impl Scene {
         live.filter(|machine| self.is_ours(machine.truth()))
     }
 
-    fn occupying(&self, node: &Node) -> usize {
+    fn occupying(&self, node: &Node) -> impl Iterator<Item = &Pod> {
         let pods = self.cluster.store().pods_on(node.name.as_str());
-        pods.filter(|pod| pod.occupies_node()).count()
+        pods.filter(|pod| pod.occupies_node())
     }
 }
 
@@ -126,15 +128,12 @@ const EMPTY_SLACK: SignedDuration = SignedDuration::from_mins(20);
 /// What runs on a reclaimed instance is lost anyway when so little of its notice is left.
 const LAST_MOMENTS: SignedDuration = SignedDuration::from_secs(15);
 
-/// A daemon can be unaware of what another did for as long as a watch may be silent.
-const UNAWARE_MAX: SignedDuration = SILENT_MAX;
-
 /// Watches commands and their outcome.
 #[derive(Clone, Debug, Default)]
 pub struct Checker {
     violations: Vec<Violation>,
     tainted: BTreeMap<NodeName, Timestamp>,
-    meddled: BTreeMap<NodeName, Timestamp>,
+    meddlers: Meddlers,
     commands: u64,
 }
 
@@ -150,13 +149,17 @@ impl Checker {
     }
 
     /// Someone else took the taint of a leaving node away.
-    pub fn meddled(&mut self, node: &NodeName, now: Timestamp) {
-        self.meddled.insert(node.clone(), now);
+    pub fn untainted(&mut self, node: &NodeName, scene: &Scene) {
+        let store = scene.cluster.store();
+        if let Some(node) = store.nodes().get(node) {
+            let pods = store.pods_on(node.name.as_str());
+            self.meddlers.untainted(node, pods);
+        }
     }
 
-    fn is_unaware(&self, node: &NodeName, now: Timestamp) -> bool {
-        let meddled = self.meddled.get(node);
-        meddled.is_some_and(|at| now <= later(*at, UNAWARE_MAX))
+    /// The daemon is told something.
+    pub fn told(&mut self, event: &Event, now: Timestamp) {
+        self.meddlers.told(event, now);
     }
 
     /// Notes something that does not hold.
@@ -180,13 +183,18 @@ impl Checker {
         self.fault(Rule::StaleView, now, text);
     }
 
-    /// A command arrives where it is carried out.
-    pub fn arriving(&mut self, command: &Command, scene: &Scene, now: Timestamp) {
+    /// A command that was sent off arrives where it is carried out.
+    pub fn arriving(
+        &mut self,
+        command: &Command,
+        scene: &Scene,
+        (sent, now): (Timestamp, Timestamp),
+    ) {
         match command {
-            Command::Terminate { instance, .. } => self.terminating(instance, scene, now),
+            Command::Terminate { instance, .. } => self.terminating(instance, scene, (sent, now)),
             Command::PatchNode(patch) => self.patching(patch, scene, now),
             Command::DeleteNode { node, uid } => self.deleting(node, uid, scene, now),
-            Command::Evict { pod, uid } => self.evicting(pod, uid, scene, now),
+            Command::Evict { pod, uid } => self.evicting(pod, uid, scene, (sent, now)),
             Command::Hint { node, .. } | Command::Unhint { node, .. } => {
                 self.hinting(node, scene, now);
             }
@@ -201,7 +209,12 @@ impl Checker {
         }
     }
 
-    fn terminating(&mut self, instance: &InstanceId, scene: &Scene, now: Timestamp) {
+    fn terminating(
+        &mut self,
+        instance: &InstanceId,
+        scene: &Scene,
+        (sent, now): (Timestamp, Timestamp),
+    ) {
         let Some(machine) = scene.cloud.get(instance.as_str()) else {
             return;
         };
@@ -226,9 +239,9 @@ impl Checker {
         if self.grace_is_over(node, machine, now) {
             return;
         }
-        self.displacing(node, &format!("terminate {instance}"), scene, now);
+        self.displacing(node, &format!("terminate {instance}"), scene, (sent, now));
         let untainted = node.is_registered() && !node.has_disrupted_taint();
-        if untainted && !self.is_unaware(&node.name, now) {
+        if untainted && !self.meddlers.is_untold(&node.name, sent) {
             let text = format!("terminate {instance} though {} is not tainted", node.name);
             self.fault(Rule::Drain, now, text);
         }
@@ -246,8 +259,17 @@ impl Checker {
     }
 
     /// An act takes the place of every pod on a node away.
-    fn displacing(&mut self, node: &Node, act: &str, scene: &Scene, now: Timestamp) {
-        let count = scene.occupying(node);
+    fn displacing(
+        &mut self,
+        node: &Node,
+        act: &str,
+        scene: &Scene,
+        (sent, now): (Timestamp, Timestamp),
+    ) {
+        // Those that a meddler let in while the act was on its way are nobody's fault.
+        let pods = scene.occupying(node);
+        let count = pods.filter(|pod| !self.meddlers.has_let_in(&node.name, pod, sent));
+        let count = count.count();
         if count == 0 {
             return;
         }
@@ -300,7 +322,7 @@ impl Checker {
         if machine.truth().state.is_live() && machine.reclaimed.is_none() {
             let text = format!("delete {name} while {} lives", machine.truth().id);
             self.fault(Rule::Drain, now, text);
-            self.displacing(node, &format!("delete {name}"), scene, now);
+            self.displacing(node, &format!("delete {name}"), scene, (now, now));
         }
     }
 
@@ -312,7 +334,13 @@ impl Checker {
         }
     }
 
-    fn evicting(&mut self, key: &PodKey, uid: &str, scene: &Scene, now: Timestamp) {
+    fn evicting(
+        &mut self,
+        key: &PodKey,
+        uid: &str,
+        scene: &Scene,
+        (sent, now): (Timestamp, Timestamp),
+    ) {
         let pod = scene
             .cluster
             .store()
@@ -324,7 +352,7 @@ impl Checker {
         if scene.our_machine(node).is_none() {
             let text = format!("evict {key} from {}, which is not ours", node.name);
             self.fault(Rule::Foreign, now, text);
-        } else if !node.has_disrupted_taint() && !self.is_unaware(&node.name, now) {
+        } else if !node.has_disrupted_taint() && !self.meddlers.is_untold(&node.name, sent) {
             let text = format!("evict {key} from {}, which is not leaving", node.name);
             self.fault(Rule::Drain, now, text);
         }
@@ -424,7 +452,7 @@ impl Checker {
                 self.fault(Rule::Orphan, now, text);
             }
             empty.extend(empty_for_long(node, scene, now));
-            if node.has_disrupted_taint() && scene.occupying(node) > 0 {
+            if node.has_disrupted_taint() && scene.occupying(node).count() > 0 {
                 self.fault(
                     Rule::Orphan,
                     now,
@@ -484,7 +512,7 @@ impl Checker {
 fn empty_for_long(node: &Node, scene: &Scene, now: Timestamp) -> Option<String> {
     let pool = scene.config.pool(node.pool()?.as_str())?;
     let wait = pool.disruption.consolidate_after?;
-    if scene.occupying(node) > 0 || pool.replicas.is_some() {
+    if scene.occupying(node).count() > 0 || pool.replicas.is_some() {
         return None;
     }
     let busy = scene.cluster.store().load(node.name.as_str())?.busy?;

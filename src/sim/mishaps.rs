@@ -95,7 +95,7 @@ impl World {
     pub(super) fn untaint(&mut self, node: &NodeName) {
         self.note(Fact::Fault(format!("someone untaints {node}")));
         self.scene.cluster.untaint(node, self.now);
-        self.checker.meddled(node, self.now);
+        self.checker.untainted(node, &self.scene);
     }
 
     /// A broken watch comes back with a listing.

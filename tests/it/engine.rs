@@ -23,7 +23,9 @@ use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::{Allowance, Limits, Pool};
 use outrigger::model::selector::Selector;
 
+mod leaving;
 mod numbers;
+mod reserved;
 mod room;
 
 /// An engine with a hand-driven clock and a provider that always says yes.
@@ -83,7 +85,13 @@ impl Stage {
         self.set(cluster);
     }
 
+    /// All that is to be known: these objects, and no buffers of the cluster.
     fn sync(&mut self, nodes: Vec<Node>, pods: Vec<Pod>) {
+        self.list(nodes, pods);
+        self.event(Event::BuffersChanged(Vec::new()));
+    }
+
+    fn list(&mut self, nodes: Vec<Node>, pods: Vec<Pod>) {
         for kind in Kind::ALL {
             let objects = match kind {
                 Kind::Node => nodes
@@ -813,6 +821,7 @@ fn leaves(cores: i64) -> Arc<FleetView> {
         limits: cpu(20),
         share: cpu(cores),
         closed: None,
+        ..FleetView::default()
     })
 }
 
@@ -874,6 +883,38 @@ fn who_is_denied_waits_until_the_fleet_leaves_more() {
     stage.event(Event::FleetChanged(Some(leaves(4))));
     stage.run(3, &[]);
     assert_eq!((stage.count("ask"), stage.launches.len()), (2, 1));
+}
+
+#[test]
+fn an_older_view_of_the_fleet_does_not_count() {
+    let view = |number: u64, cores: i64| {
+        let own = FleetView::clone(&leaves(cores));
+        Arc::new(FleetView { number, ..own })
+    };
+    let mut stage = sharing();
+    let asked = stage.run(3, &["ask"]);
+    let answer = Answer::Denied {
+        why: "cpu limit 20 of the fleet leaves 0".to_owned(),
+        used_up: false,
+        view: view(5, 0),
+    };
+    stage.event(Event::Answered(asked[0].id, answer));
+    // What was told before the claim was denied comes after.
+    stage.event(Event::FleetChanged(Some(view(4, 20))));
+    stage.run(60, &[]);
+    assert_eq!((stage.count("ask"), stage.launches.len()), (1, 0));
+    stage.event(Event::FleetChanged(Some(view(6, 10))));
+    let asked = stage.run(3, &["ask"]);
+    stage.event(Event::FleetChanged(Some(view(8, 0))));
+    // A claim that is denied by what is older still is denied, and the view stays.
+    let answer = Answer::Denied {
+        why: "cpu limit 20 of the fleet leaves 4".to_owned(),
+        used_up: false,
+        view: view(7, 20),
+    };
+    stage.event(Event::Answered(asked[0].id, answer));
+    stage.run(60, &[]);
+    assert_eq!((stage.count("ask"), stage.launches.len()), (2, 0));
 }
 
 #[test]

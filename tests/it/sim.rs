@@ -4,6 +4,8 @@ mod setup;
 
 mod day;
 
+mod meddlers;
+
 mod random;
 
 mod together;

@@ -22,6 +22,7 @@ use crate::model::id::ObjectKey;
 use crate::shell::kube::client::Connection;
 use crate::shell::kube::convert::buffer::{Declared, Stored, declared, shape};
 use crate::shell::kube::list::{PAGE, PAGE_TIME};
+use crate::shell::telemetry::metrics;
 use crate::shell::text;
 
 /// They are read this often, as Karpenter looks after them.
@@ -46,6 +47,8 @@ pub(crate) async fn keep_reading(
     let mut last: Option<Vec<Buffer>> = None;
     let mut told = Faults::new();
     let mut absences = 0;
+    // Why they could not be read the last time.
+    let mut mute: Option<String> = None;
     loop {
         let read = match read(&connection).await {
             Ok(Some(read)) => {
@@ -70,7 +73,8 @@ pub(crate) async fn keep_reading(
                         tracing::warn!(cluster, buffer = name, why, "CapacityBuffer left out");
                     }
                 }
-                told = faults;
+                metrics::buffers_left_out(&cluster, faults.len());
+                (told, mute) = (faults, None);
                 if last.as_ref() != Some(&buffers) {
                     let event = Event::BuffersChanged(buffers.clone());
                     if events.send(event).await.is_err() {
@@ -79,7 +83,12 @@ pub(crate) async fn keep_reading(
                 }
                 last = Some(buffers);
             }
-            Err(why) => tracing::debug!(cluster, why, "CapacityBuffers cannot be read"),
+            Err(why) => {
+                if mute.as_ref() != Some(&why) {
+                    tracing::warn!(cluster, why, "CapacityBuffers cannot be read");
+                }
+                mute = Some(why);
+            }
         }
         sleep(wait).await;
     }
@@ -89,7 +98,7 @@ pub(crate) async fn keep_reading(
 /// does not let us read them.
 async fn read(connection: &Connection) -> Result<Option<(Vec<Buffer>, Faults)>, String> {
     let (mut buffers, mut faults) = (Vec::new(), Faults::new());
-    let mut templates: BTreeMap<ObjectKey, Option<Stored>> = BTreeMap::new();
+    let mut templates: BTreeMap<ObjectKey, Result<Stored, String>> = BTreeMap::new();
     let Some(objects) = list(connection).await? else {
         return Ok(None);
     };
@@ -113,14 +122,12 @@ async fn read(connection: &Connection) -> Result<Option<(Vec<Buffer>, Faults)>, 
                 let stored = stored(connection, &key).await?;
                 templates.insert(key.clone(), stored);
             }
-            let stored = templates.get(&key).cloned().flatten();
-            let missing = || format!("its PodTemplate {key} is not there, or may not be read");
-            match stored.ok_or_else(missing).and_then(shape) {
-                Ok(pod) => buffer.pod = Some(pod),
-                Err(why) => {
+            match templates.get(&key).cloned().map(|own| own.and_then(shape)) {
+                Some(Err(why)) => {
                     faults.insert(name, why);
                     continue;
                 }
+                own => buffer.pod = own.and_then(Result::ok),
             }
         }
         buffers.push(buffer);
@@ -139,28 +146,52 @@ async fn list(connection: &Connection) -> Result<Option<Vec<Value>>, String> {
         let path = format!("/apis/autoscaling.x-k8s.io/{version}/capacitybuffers");
         let request = Request::new(path).list(&ListParams::default().limit(PAGE));
         let request = request.map_err(|error| error.to_string())?;
-        if let Some(Page { items }) = call(connection, request).await? {
+        if let Ok(Page { items }) = call(connection, request).await? {
             return Ok(Some(items));
         }
     }
     Ok(None)
 }
 
-async fn stored(connection: &Connection, key: &ObjectKey) -> Result<Option<Stored>, String> {
+/// A PodTemplate, or why there is none for us.
+async fn stored(
+    connection: &Connection,
+    key: &ObjectKey,
+) -> Result<Result<Stored, String>, String> {
     let path = format!("/api/v1/namespaces/{}/podtemplates", key.namespace);
     let request = Request::new(path).get(&key.name, &GetParams::default());
-    call(connection, request.map_err(|error| error.to_string())?).await
+    let found = call(connection, request.map_err(|error| error.to_string())?).await?;
+    Ok(found.map_err(|lack| lack.of_template(key)))
 }
 
-/// What the API has; none where it has no such thing or does not let us read it.
+/// Why the API gives nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lack {
+    /// It has no such thing.
+    Absent,
+    /// It does not let us read it.
+    Forbidden,
+}
+
+impl Lack {
+    fn of_template(self, key: &ObjectKey) -> String {
+        match self {
+            Self::Absent => format!("its PodTemplate {key} is not there"),
+            Self::Forbidden => format!("its PodTemplate {key} may not be read: get podtemplates"),
+        }
+    }
+}
+
+/// What the API has.
 async fn call<T: DeserializeOwned>(
     connection: &Connection,
     request: http::Request<Vec<u8>>,
-) -> Result<Option<T>, String> {
+) -> Result<Result<T, Lack>, String> {
     connection.limiter.turn().await;
     match timeout(PAGE_TIME, connection.client.request::<T>(request)).await {
-        Ok(Ok(found)) => Ok(Some(found)),
-        Ok(Err(kube::Error::Api(status))) if matches!(status.code, 403 | 404) => Ok(None),
+        Ok(Ok(found)) => Ok(Ok(found)),
+        Ok(Err(kube::Error::Api(status))) if status.code == 403 => Ok(Err(Lack::Forbidden)),
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(Err(Lack::Absent)),
         Ok(Err(error)) => Err(text::chain(&error)),
         Err(_) => Err(format!("no answer within {} s", PAGE_TIME.as_secs())),
     }

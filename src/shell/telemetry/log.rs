@@ -103,6 +103,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         Report::Decided(waited) => tracing::debug!(%cluster, pods = waited.len(), "decided"),
         Report::Unplaced(unplaced) => self::unplaced(cluster, unplaced),
         Report::Short(short) => self::short(cluster, short),
+        Report::Enough(need) => tracing::info!(%cluster, %need, "no more is missing"),
         Report::ClaimPlanned {
             claim,
             pool,

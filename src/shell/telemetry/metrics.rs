@@ -12,6 +12,7 @@ use crate::engine::report::Report;
 use crate::model::claim::Phase;
 use crate::model::id::ClusterName;
 use crate::shell::clock;
+use crate::solve::replicas::Need;
 
 /// Why nothing is counted.
 #[derive(Debug, Error)]
@@ -146,19 +147,31 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             )
             .increment(1);
         }
+        Report::Short(short) => missing(&name(), &short.need, short.missing),
+        Report::Enough(need) => missing(&name(), need, 0),
         Report::Frozen(_) => {
             counter!("outrigger_freezes_total", "cluster" => name()).increment(1);
         }
         Report::Ready
         | Report::Thawed
         | Report::Unplaced(_)
-        | Report::Short(_)
         | Report::ClaimPlanned { .. }
         | Report::Retire { .. }
         | Report::Kept { .. }
         | Report::ClaimDenied { .. }
         | Report::Stranger { .. } => {}
     }
+}
+
+/// Shows how much of what shall be there cannot be had.
+fn missing(cluster: &str, need: &Need, missing: usize) {
+    let (kind, name) = match need {
+        Need::Nodes(pool) => ("nodes", pool.to_string()),
+        Need::Room(buffer) => ("room", buffer.clone()),
+    };
+    let cluster = cluster.to_owned();
+    gauge!("outrigger_missing", "cluster" => cluster, "need" => kind, "name" => name)
+        .set(count(missing));
 }
 
 fn phase_reached(cluster: &str, has_node: bool, phase: Phase) {
@@ -203,6 +216,11 @@ pub(crate) fn command(
 pub(crate) fn status(cluster: &ClusterName, ready: bool) {
     gauge!("outrigger_cluster_up", "cluster" => cluster.to_string())
         .set(f64::from(u8::from(ready)));
+}
+
+/// Shows how many buffers that objects declare make no sense, or may not be read.
+pub(crate) fn buffers_left_out(cluster: &str, left_out: usize) {
+    gauge!("outrigger_buffers_left_out", "cluster" => cluster.to_owned()).set(count(left_out));
 }
 
 /// Notes how the last attempt to read the configuration went.

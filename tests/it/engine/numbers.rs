@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use jiff::SignedDuration;
+use outrigger::catalog::Catalog;
 use outrigger::engine::Engine;
 use outrigger::engine::command::{Answer, Command, FailureKind, Refusal, RefusalKind};
 use outrigger::engine::event::Event;
@@ -84,6 +86,15 @@ impl Stage {
             _ => None,
         });
         retired.collect()
+    }
+
+    /// What was said to be missing no more.
+    fn enough(&self) -> Vec<Need> {
+        let enough = self.reports.iter().filter_map(|report| match report {
+            Report::Enough(need) => Some(need.clone()),
+            _ => None,
+        });
+        enough.collect()
     }
 
     fn short(&self) -> Vec<(Need, usize, Code)> {
@@ -234,9 +245,11 @@ fn limits_hold_and_what_is_missing_is_told_once() {
     assert_eq!(stage.launches.len(), 2);
     let need = Need::Nodes("fixed".into());
     assert_eq!(stage.short(), [(need.clone(), 3, Code::Limit)]);
+    assert_eq!(stage.enough(), []);
     stage.change(|cluster| cluster.pools[1].limits.nodes = None);
     stage.run(2, &[]);
     assert_eq!(stage.launches.len(), 5);
+    assert_eq!(stage.enough(), std::slice::from_ref(&need));
     // Nothing that is sold: said with the reason, and tried again in vain.
     stage.change(|cluster| {
         let nowhere = Requirement::is_in(["nowhere"]);
@@ -247,7 +260,39 @@ fn limits_hold_and_what_is_missing_is_told_once() {
     });
     stage.run(60, &[]);
     assert_eq!(stage.launches.len(), 5);
-    assert_eq!(stage.short()[1..], [(need, 2, Code::Offering)]);
+    assert_eq!(stage.short()[1..], [(need.clone(), 2, Code::Offering)]);
+    // What nobody wants is not missing.
+    stage.want(5);
+    stage.run(20, &[]);
+    assert_eq!(stage.enough(), [need.clone(), need]);
+}
+
+#[test]
+fn types_that_are_held_down_count_for_no_variety() {
+    let mut stage = stage(Mode::Manage, 1);
+    stage.change(|cluster| {
+        let mut types = Requirement::is_in(["m6i.large", "m7i.large"]);
+        types.min_values = Some(2);
+        cluster.pools[1].requirements.add(INSTANCE_TYPE, types);
+    });
+    let shipped = Catalog::shipped();
+    let held = shipped.get("m7i.large").expect("a known type");
+    let offerings = held.offerings.iter().map(|own| own.key(&held.name));
+    let until = stage.now + SignedDuration::from_mins(3);
+    stage.event(Event::HeldDown(offerings.collect(), until));
+    stage.run(150, &[]);
+    assert_eq!(stage.launches.len(), 0, "one type is no variety");
+    let need = Need::Nodes("fixed".into());
+    assert_eq!(stage.short(), [(need.clone(), 1, Code::MinValues)]);
+    stage.run(60, &[]);
+    assert_eq!((stage.launches.len(), stage.enough()), (1, vec![need]));
+    let launch = &stage.launches[0];
+    let types: BTreeSet<&str> = launch
+        .offerings
+        .iter()
+        .map(|own| own.instance_type.as_str())
+        .collect();
+    assert_eq!(types.len(), 2);
 }
 
 #[test]

@@ -2,10 +2,11 @@
 //! It must not know which room is chosen.
 
 use jiff::SignedDuration;
+use outrigger::engine::Engine;
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::buffer::{Buffer, BufferPod};
-use outrigger::model::cluster::Mode;
+use outrigger::model::cluster::{Cluster, Mode};
 use outrigger::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE};
 use outrigger::model::object::Object;
 use outrigger::model::requirement::Requirement;
@@ -150,6 +151,44 @@ fn buffers_that_objects_declare_count_until_they_are_gone() {
     stage.change(|cluster| cluster.buffers.clear());
     stage.run(60, &[]);
     assert_eq!(stage.count("terminate"), 1);
+}
+
+/// A cluster with one empty node of an earlier life, of which only the buffers are unknown.
+fn restarted() -> Stage {
+    let mut stage = stage(Mode::Manage, buffer(1));
+    stage.run(10, &[]);
+    stage.arrive(0);
+    let node = stage.seen_node().clone();
+    let catalog = stage.engine.state().catalog.clone();
+    let mut cluster = Cluster::clone(&stage.engine.state().cluster);
+    cluster.buffers.clear();
+    stage.engine = Engine::new(8);
+    stage.set(cluster);
+    stage.event(Event::CatalogChanged(catalog));
+    stage.list(vec![node], vec![]);
+    stage
+}
+
+#[test]
+fn an_empty_node_stays_until_buffers_are_read() {
+    let mut stage = restarted();
+    stage.run(120, &[]);
+    assert_eq!(stage.count("terminate"), 0);
+    stage.event(Event::BuffersChanged(vec![buffer(1)]));
+    stage.run(600, &[]);
+    assert_eq!(stage.count("terminate"), 0, "it is kept for the buffer");
+
+    let mut stage = restarted();
+    stage.run(120, &[]);
+    stage.event(Event::BuffersChanged(Vec::new()));
+    stage.run(20, &[]);
+    assert_eq!(stage.count("terminate"), 1);
+
+    let mut stage = restarted();
+    stage.run(290, &[]);
+    assert_eq!(stage.count("terminate"), 0);
+    stage.run(40, &[]);
+    assert_eq!(stage.count("terminate"), 1, "nobody waits for ever");
 }
 
 #[test]

@@ -57,6 +57,23 @@ fn who_is_denied_hears_at_once_what_is_left() {
 }
 
 #[test]
+fn views_count_up_whichever_way_they_are_told() {
+    let mut stage = two(limits(10, 9));
+    let number = |stage: &Stage| stage.views["west"].as_ref().expect("a view").number;
+    let mut last = number(&stage);
+    for claim in ["a", "b", "c"] {
+        stage.granted("east", claim, cores(2));
+        stage.denied("west", claim, cores(9), "leaves");
+        assert!(number(&stage) > last, "{claim} was denied");
+        last = number(&stage);
+        stage.changed("east", claim, None);
+        stage.wait(5);
+        assert!(number(&stage) > last, "{claim} was given back");
+        last = number(&stage);
+    }
+}
+
+#[test]
 fn what_is_there_counts_whether_or_not_it_fits() {
     let mut stage = two(limits(10, 9));
     stage.whole("east", &[("a", cores(8)), ("b", cores(8))]);

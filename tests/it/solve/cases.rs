@@ -279,6 +279,7 @@ fn a_limit_says_whose_it_is() {
         limits: cores(200),
         share: cores(150),
         closed: None,
+        ..FleetView::default()
     });
     let limit = "cpu limit 200 of the fleet, of which 196 is in use or planned, leaves 4;";
     check_no(&world, Code::Limit, limit);
@@ -286,6 +287,7 @@ fn a_limit_says_whose_it_is() {
         limits: cores(200),
         share: cores(200),
         closed: Some("cluster west has not said what it has".to_owned()),
+        ..FleetView::default()
     });
     check_no(&world, Code::Limit, "cluster west has not said");
 }

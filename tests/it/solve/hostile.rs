@@ -269,6 +269,7 @@ const OF_SUPPLY: &[Poison] = &[
             limits: world.cluster.limits.clone(),
             share: world.cluster.limits.remaining(&extremes(at), at),
             closed: None,
+            ..FleetView::default()
         });
     },
     |world, at| {

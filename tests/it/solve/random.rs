@@ -411,6 +411,7 @@ fn a_view() -> impl Strategy<Value = Option<FleetView>> {
         limits: of_cores(200, 9),
         share: of_cores(cores, nodes),
         closed: closed.map(str::to_owned),
+        ..FleetView::default()
     };
     option::weighted(0.15, share.prop_map(view))
 }

@@ -1,0 +1,92 @@
+//! Reserved capacity that clusters share: what becomes of claims on it that the fleet denies.
+//! It must not know how the fleet counts.
+
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use outrigger::catalog::Catalog;
+use outrigger::engine::command::{Answer, Command, Issued};
+use outrigger::engine::event::Event;
+use outrigger::model::cluster::Mode;
+use outrigger::model::fleet::FleetView;
+use outrigger::model::object::Object;
+use outrigger::model::reservation::Reservation;
+
+use super::{Stage, waiting_pod};
+
+/// An engine that buys where others do, without limits, with three instances reserved, and a pod.
+fn stage() -> Stage {
+    let mut stage = Stage::new(Mode::Manage);
+    let own = Reservation::new("cr-1", 3);
+    let reserved = [("m6i.large".into(), "us-east-1a".into(), own)];
+    let catalog = Catalog::shipped().with_reservations(reserved);
+    stage.event(Event::CatalogChanged(Arc::new(catalog)));
+    stage.event(Event::FleetChanged(Some(Arc::default())));
+    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage
+}
+
+/// Answers all that is asked for in this while with a denial; returns how often that was.
+fn deny(stage: &mut Stage, seconds: i64, used_up: bool, view: &FleetView) -> usize {
+    let mut denied = 0;
+    for _ in 0..seconds {
+        for Issued { id, command } in stage.run(1, &["ask"]) {
+            let Command::Ask(ask) = command else {
+                panic!("{command:?}");
+            };
+            assert!(ask.holding.reservation.is_some(), "{ask:?}");
+            denied += 1;
+            let (why, view) = ("it is not to be had".to_owned(), Arc::new(view.clone()));
+            let answer = Answer::Denied { why, used_up, view };
+            stage.event(Event::Answered(id, answer));
+        }
+    }
+    denied
+}
+
+#[test]
+fn what_is_used_up_is_left_alone_for_a_while() {
+    let mut stage = stage();
+    let denied = deny(&mut stage, 20, true, &FleetView::default());
+    assert_eq!((denied, stage.launches.len()), (1, 1));
+    assert!(
+        stage.launches[0]
+            .offerings
+            .iter()
+            .all(|own| own.reservation.is_none())
+    );
+    let mut huge = waiting_pod("b");
+    huge.requests.cpu_milli = 1900;
+    stage.apply(Object::Pod(Box::new(huge.clone())));
+    assert_eq!(deny(&mut stage, 140, true, &FleetView::default()), 0);
+    assert_eq!(stage.launches.len(), 2);
+    // Three minutes after the denial it is asked for again.
+    stage.now += SignedDuration::from_secs(30);
+    huge.key.name = "c".to_owned();
+    huge.uid = "uid-c".to_owned();
+    stage.apply(Object::Pod(Box::new(huge)));
+    assert_eq!(deny(&mut stage, 20, true, &FleetView::default()), 1);
+}
+
+#[test]
+fn pods_do_not_wait_long_for_a_cluster_that_says_nothing() {
+    let closed = FleetView {
+        closed: Some("cluster west has not said what it has".to_owned()),
+        ..FleetView::default()
+    };
+    let mut stage = stage();
+    let denied = deny(&mut stage, 15, false, &closed);
+    assert!(denied > 2, "{denied}: for a moment it is waited for");
+    assert_eq!(stage.launches.len(), 0);
+    deny(&mut stage, 30, false, &closed);
+    assert_eq!(stage.launches.len(), 1, "on what is not reserved");
+    // The next does not wait at all.
+    stage.apply(Object::Pod(Box::new(waiting_pod("late"))));
+    let denied = deny(&mut stage, 5, false, &closed);
+    let planned = |pod: &str| {
+        let claims = stage.engine.state().ledger.claims.values();
+        let key = waiting_pod(pod).key;
+        claims.filter(|own| own.pods.contains(&key)).count()
+    };
+    assert_eq!((denied, planned("late")), (0, 1));
+}

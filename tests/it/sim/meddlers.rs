@@ -1,0 +1,109 @@
+//! What is held against a daemon when somebody takes the taint of a leaving node away.
+//! It must not know how the engine goes about it.
+
+use jiff::{SignedDuration, Timestamp};
+use outrigger::engine::command::Command;
+use outrigger::engine::event::Event;
+use outrigger::model::node::Node;
+use outrigger::model::object::Object;
+use outrigger::model::pod::Pod;
+use outrigger::sim::World;
+use outrigger::sim::invariants::{Checker, Rule, Scene};
+
+use super::setup::working_day;
+
+/// Who had taken the taint away when a command was sent off at second 10, and who knew.
+#[derive(Clone, Copy, Debug)]
+enum Meddler {
+    /// Nobody: there was no taint.
+    Nobody,
+    /// Somebody, before the pods came; the daemon was told of it at this second, if ever.
+    BeforePods(Option<i64>),
+    /// Somebody, before the pods came; what the daemon was told at second 5 was older.
+    Stale,
+    /// Somebody, when the pods were there already; the daemon was not told.
+    AfterPods,
+}
+
+/// A node of ours with pods that use it.
+fn used(scene: &Scene) -> (Node, Vec<Pod>) {
+    let machines = scene.live();
+    let nodes = machines.filter_map(|own| scene.cluster.node_of(own.truth().id.as_str()));
+    let pods = |node: &Node| {
+        let pods = scene.cluster.store().pods_on(node.name.as_str());
+        let pods = pods.filter(|pod| pod.occupies_node()).cloned();
+        (node.clone(), pods.collect::<Vec<_>>())
+    };
+    let mut used = nodes.map(pods);
+    used.find(|(_, pods)| !pods.is_empty())
+        .expect("a node in use")
+}
+
+/// How often the rule of drains does not hold when a command arrives.
+fn faults(
+    scene: &Scene,
+    node: &Node,
+    meddler: Meddler,
+    command: &Command,
+    now: Timestamp,
+) -> usize {
+    let mut before = scene.clone();
+    for pod in used(scene).1 {
+        let store = before.cluster.store_mut();
+        store.remove_pod(&pod.key, &pod.uid, now);
+    }
+    let second = |count: i64| now + SignedDuration::from_secs(count);
+    let told = |checker: &mut Checker, node: &Node, at: i64| {
+        let event = Event::Applied(Object::Node(Box::new(node.clone())));
+        checker.told(&event, second(at));
+    };
+    let mut checker = Checker::default();
+    match meddler {
+        Meddler::Nobody => {}
+        Meddler::BeforePods(at) => {
+            checker.untainted(&node.name, &before);
+            if let Some(at) = at {
+                told(&mut checker, node, at);
+            }
+        }
+        Meddler::Stale => {
+            checker.untainted(&node.name, &before);
+            let mut stale = node.clone();
+            stale.version = "0".to_owned();
+            told(&mut checker, &stale, 5);
+        }
+        Meddler::AfterPods => checker.untainted(&node.name, scene),
+    }
+    checker.arriving(command, scene, (second(10), second(20)));
+    let drains = checker.violations().iter();
+    drains.filter(|own| own.rule == Rule::Drain).count()
+}
+
+#[test]
+fn only_what_was_on_its_way_unknowing_is_excused() {
+    let setup = working_day();
+    let mut world = World::new(setup.clone(), 1, false);
+    world.run_until(setup.scenario.start + SignedDuration::from_mins(30));
+    let (scene, now) = (world.scene(), world.now());
+    let (node, pods) = used(scene);
+    let end = Command::Terminate {
+        claim: "claim".into(),
+        instance: node.instance_id().expect("an instance").into(),
+    };
+    let evict = Command::Evict {
+        pod: pods[0].key.clone(),
+        uid: pods[0].uid.clone(),
+    };
+    // How many faults an end makes (its pods, and the taint it lacks), and how many an eviction.
+    for (meddler, ends, evictions) in [
+        (Meddler::Nobody, 2, 1),
+        (Meddler::BeforePods(None), 0, 0),
+        (Meddler::BeforePods(Some(12)), 0, 0),
+        (Meddler::BeforePods(Some(9)), 2, 1),
+        (Meddler::Stale, 0, 0),
+        (Meddler::AfterPods, 1, 0),
+    ] {
+        let got = |command| faults(scene, &node, meddler, command, now);
+        assert_eq!((got(&end), got(&evict)), (ends, evictions), "{meddler:?}");
+    }
+}
