@@ -63,12 +63,15 @@ mod gangs;
 
 mod places;
 
+mod pin;
+
 mod why;
 
 pub mod cheaper;
 
 pub mod replicas;
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -89,6 +92,7 @@ use crate::solve::ground::{Ground, Opened, Packed};
 use crate::solve::host::Hosts;
 use crate::solve::miss::Miss;
 use crate::solve::pack::Packer;
+use crate::solve::pin::Choice;
 use crate::solve::problem::{Class, Problem};
 use crate::solve::rooms::Turn;
 use crate::solve::sequence::sequence;
@@ -151,6 +155,8 @@ pub enum Code {
     /// Where its rules about other pods allow it, there is no place for it, and elsewhere they
     /// keep it away.
     Topology,
+    /// The same, but they may allow it a place once it is known where others are.
+    Unsettled,
     /// Every offering that would do is held down after a refusal.
     HeldDown,
     /// The reservations that would do have nothing left.
@@ -178,6 +184,7 @@ impl Code {
             Self::Offering => "offering",
             Self::MinValues => "min_values",
             Self::Topology => "topology",
+            Self::Unsettled => "unsettled",
             Self::HeldDown => "held_down",
             Self::Reservation => "reservation",
             Self::Limit => "limit",
@@ -231,6 +238,9 @@ pub struct Solution {
 /// Nodes are made so many times for pods that had no turn among the others, and whether they are
 /// spread over places where there is no node yet.
 const RETRIES: [bool; 4] = [true, true, false, false];
+
+/// How planned nodes get a place each, one way after the other while pods are left for want of it.
+const CHOICES: [Choice; 3] = [Choice::Cheapest, Choice::FewHopes, Choice::ManyHopes];
 
 /// Times that gangs are left out for want of places for all of them.
 const GANG_ROUNDS_MAX: usize = 8;
@@ -312,6 +322,7 @@ fn place(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
         cells: &cells,
         shelves: &shelves,
         scheduling: &snapshot.cluster.scheduling,
+        passing: vec![OnceCell::new(); topology.filters.len()],
     };
     let packer = pack::pack(&ground, &rooms, snapshot, board.clone());
     let mut best = settled(packer, &board);
@@ -325,6 +336,7 @@ fn place(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
         packer,
         turns,
         bound,
+        ..
     } = best;
     let (packed, market) = (packer.packed, packer.market);
     let mut deal = Deal {
@@ -334,7 +346,7 @@ fn place(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
         dealt: vec![0; problem.classes.len()],
     };
     let mut solution = deal.all(&packed, &rooms, &turns);
-    let reasons = Reasons::new(&ground, &packed, snapshot.holds, bound);
+    let reasons = Reasons::new(&ground, (&packed, &rooms), snapshot.holds, bound);
     solution.unplaced.extend(deal.unplaced(&packed, reasons));
     solution
 }
@@ -345,10 +357,56 @@ struct Attempt<'g, 'p, 'a> {
     turns: Vec<Turn>,
     /// Every host, and all that is bound in the end.
     bound: Board<'p>,
+    /// Whether anything that was packed has no turn.
+    gone: bool,
 }
 
-/// Puts what is packed into order, and gives those who have no turn another chance.
-fn settled<'g, 'p, 'a>(mut packer: Packer<'g, 'p, 'a>, board: &Board<'p>) -> Attempt<'g, 'p, 'a> {
+impl Attempt<'_, '_, '_> {
+    fn left(&self) -> u64 {
+        self.packer.packed.left.iter().sum()
+    }
+
+    /// Fills what is there further.
+    fn place_rest(&mut self) {
+        self.bound.takes_unsettled = true;
+        let (turns, bound) = (&mut self.turns, &mut self.bound);
+        self.packer.place_rest(turns, bound, self.gone);
+    }
+}
+
+/// Puts what is packed into order, and gives those who have no turn another chance. Where they are
+/// left out because it is open where planned nodes will be, these get a place each.
+fn settled<'g, 'p, 'a>(packer: Packer<'g, 'p, 'a>, board: &Board<'p>) -> Attempt<'g, 'p, 'a> {
+    let mut best = tried(packer, board);
+    if best.left() == 0 {
+        return best;
+    }
+    let before = best.packer.clone();
+    best.place_rest();
+    let Some(hopes) = best.packer.hopes(&best.bound) else {
+        return best;
+    };
+    let mut is_pinned = false;
+    for choice in CHOICES {
+        if best.left() == 0 {
+            break;
+        }
+        let mut packer = before.clone();
+        if !packer.pin(&hopes, choice) {
+            break;
+        }
+        let mut other = tried(packer, board);
+        other.place_rest();
+        // As good as before it is better: what is refused is refused for good.
+        if other.left() < best.left() || other.left() == best.left() && !is_pinned {
+            (best, is_pinned) = (other, true);
+        }
+    }
+    best
+}
+
+/// Puts what is packed into order, and makes nodes for those who have no turn.
+fn tried<'g, 'p, 'a>(mut packer: Packer<'g, 'p, 'a>, board: &Board<'p>) -> Attempt<'g, 'p, 'a> {
     let ground = packer.ground;
     let mut bound = board.clone();
     let mut turns = sequence(ground, (&packer.packed, &packer.market.rows), &mut bound);
@@ -361,12 +419,11 @@ fn settled<'g, 'p, 'a>(mut packer: Packer<'g, 'p, 'a>, board: &Board<'p>) -> Att
         turns = sequence(ground, (&packer.packed, &packer.market.rows), &mut bound);
         gone |= settle(&mut packer.packed, &turns);
     }
-    bound.takes_unsettled = true;
-    packer.place_rest(&mut turns, &mut bound, gone);
     Attempt {
         packer,
         turns,
         bound,
+        gone,
     }
 }
 

@@ -6,10 +6,17 @@ use std::collections::BTreeSet;
 
 use crate::model::affinity::PodTerm;
 use crate::model::id::ObjectKey;
-use crate::model::labels::HOSTNAME;
-use crate::model::pod::DaemonSet;
+use crate::model::labels::{HOSTNAME, Labels, is_well_known};
+use crate::model::pod::{DaemonSet, Pod};
+use crate::model::requirement::{Requirement, Requirements};
 use crate::solve::rules::{Groups, Rules};
 use crate::state::snapshot::Snapshot;
+
+/// Daemons that pods get alternatives for, to be where these are not.
+const EVADED_MAX: usize = 4;
+
+/// A host port: protocol, address (empty for all) and number.
+pub(super) type Port = (String, String, u16);
 
 /// A daemon whose place matters to pods.
 #[derive(Debug)]
@@ -19,11 +26,25 @@ struct Agent<'a> {
     of: Vec<bool>,
     /// Groups it must be away from, and by which key.
     away: Vec<(usize, usize)>,
+    /// Labels that it wants of its node and that are for pools to say: where they are others, it is
+    /// not.
+    asks: Vec<(String, Requirement)>,
+    /// Keys, the host's aside, by which it must be away from pods that there are.
+    far: BTreeSet<&'a str>,
 }
 
 /// These daemons, by key. None where no rule speaks of any: then nothing here costs anything.
 #[derive(Debug, Default)]
 pub(super) struct Agents<'a>(Vec<Agent<'a>>);
+
+/// Whether a daemon that may run on a node does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Sure {
+    No,
+    /// If the labels that pools leave open are as it wants them.
+    Labelled,
+    Yes,
+}
 
 /// What pods ask of the daemons of their node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,6 +61,7 @@ impl<'a> Agents<'a> {
         snapshot: &Snapshot<'a>,
         groups: &Groups,
         (signatures, rules): (&[Vec<bool>], &[Rules]),
+        clashes: impl Fn(&BTreeSet<Port>) -> bool,
     ) -> Self {
         let concerns = |group: usize| signatures.iter().any(|own| own[group]);
         let spoken: BTreeSet<usize> = rules.iter().flat_map(Rules::groups).collect();
@@ -49,8 +71,17 @@ impl<'a> Agents<'a> {
             let terms = pod.anti_affinity.iter();
             let away = terms.filter_map(|term| groups.place_of(term));
             let away: Vec<(usize, usize)> = away.filter(|own| concerns(own.0)).collect();
-            let matters = spoken.iter().any(|group| of[*group]) || !away.is_empty();
-            matters.then_some(Agent { set, of, away })
+            let asks = asks(pod);
+            let matters = spoken.iter().any(|group| of[*group])
+                || !away.is_empty()
+                || !asks.is_empty() && clashes(&pod.host_ports);
+            matters.then(|| Agent {
+                set,
+                of,
+                away,
+                asks,
+                far: far(pod, snapshot, (groups, signatures)),
+            })
         };
         let mut all: Vec<Agent<'a>> = snapshot.daemon_sets.iter().filter_map(agent).collect();
         all.sort_by(|one, other| one.set.key.cmp(&other.set.key));
@@ -91,12 +122,70 @@ impl<'a> Agents<'a> {
     /// Whether a daemon runs on a new node that agrees with it, whoever else is elsewhere. Those it
     /// must not share the node with are kept off it.
     pub(super) fn is_certain(&self, agent: usize) -> bool {
+        self.is_certain_on(agent, |_| true)
+    }
+
+    /// The same of a node of which it is known which labels it may have: who is elsewhere matters
+    /// only by those.
+    pub(super) fn is_certain_on(&self, agent: usize, may_have: impl Fn(&str) -> bool) -> bool {
         let pod = &self.0[agent].set.template;
         let mut spread = pod.spread.iter();
-        let of_host = |term: &PodTerm| term.topology_key == HOSTNAME;
-        pod.affinity.is_empty()
-            && pod.anti_affinity.iter().all(of_host)
-            && !spread.any(|own| own.is_hard)
+        let mut far = self.0[agent].far.iter();
+        pod.affinity.is_empty() && !far.any(|key| may_have(key)) && !spread.any(|own| own.is_hard)
+    }
+
+    /// Whether a daemon that may run on nodes with these labels beyond those of their pool and type
+    /// does; none where it does not.
+    pub(super) fn on(&self, agent: usize, sure: Sure, labels: &Labels) -> Option<bool> {
+        let asks = &self.0[agent].asks;
+        let has = |(key, own): &(String, Requirement)| labels.get(key).map(|value| own.has(value));
+        if asks.iter().any(|own| has(own) == Some(false)) {
+            return None;
+        }
+        Some(match sure {
+            Sure::No => false,
+            Sure::Yes => true,
+            Sure::Labelled => asks.iter().all(|own| has(own) == Some(true)),
+        })
+    }
+
+    /// Whether a daemon is not on nodes of which this is known of the labels that pools say.
+    pub(super) fn is_kept_off<'l>(
+        &self,
+        agent: usize,
+        label: impl Fn(&str) -> Option<&'l Requirement>,
+    ) -> bool {
+        let mut asks = self.0[agent].asks.iter();
+        asks.any(|(key, own)| label(key).is_some_and(|known| !known.has_intersection(own)))
+    }
+
+    /// The host ports that a daemon binds.
+    pub(super) fn ports(&self, agent: usize) -> &BTreeSet<Port> {
+        &self.0[agent].set.template.host_ports
+    }
+
+    /// Labels of a node that keep daemons off it which pods must not share it with, or which bind
+    /// their host ports: all of them, or each.
+    pub(super) fn evading(
+        &self,
+        company: &Company,
+        clashes: impl Fn(&BTreeSet<Port>) -> bool,
+    ) -> Vec<Requirements> {
+        let is_away = |agent: &usize| company.away.iter().any(|own| own.0 == *agent);
+        let away = (0..self.len()).filter(|agent| is_away(agent) || clashes(self.ports(*agent)));
+        let away: Vec<usize> = away.collect();
+        let evaded = |agent: &usize| {
+            let (key, own) = self.0[*agent].asks.first()?;
+            let others = Requirement::not_in(own.values()?.iter().cloned());
+            Some(Requirements::from_iter([(&key[..], others)]))
+        };
+        let mut each: Vec<Requirements> = away.iter().filter_map(evaded).collect();
+        each.truncate(EVADED_MAX);
+        if each.len() > 1 {
+            let all = each.iter().skip(1);
+            each.insert(0, all.fold(each[0].clone(), |all, own| all.with(own)));
+        }
+        each
     }
 
     /// What pods with these rules, of these groups, ask of the daemons of their node: that none is
@@ -140,12 +229,56 @@ impl<'a> Agents<'a> {
     }
 }
 
+/// The keys by which a daemon must be away from any pods that wait, are bound or will be, or from
+/// daemons.
+fn far<'a>(
+    pod: &'a Pod,
+    snapshot: &Snapshot<'_>,
+    (groups, signatures): (&Groups, &[Vec<bool>]),
+) -> BTreeSet<&'a str> {
+    let terms = pod.anti_affinity.iter();
+    let mut far: Vec<&PodTerm> = terms.filter(|own| own.topology_key != HOSTNAME).collect();
+    if far.is_empty() {
+        return BTreeSet::new();
+    }
+    let of = |namespace: &str, labels| groups.of(namespace, labels, &snapshot.namespaces);
+    let promised = snapshot.promised.values().flatten().copied();
+    let daemons = snapshot.daemon_sets.iter();
+    let others = promised
+        .map(|pod| (&pod.key.namespace[..], &pod.labels))
+        .chain(daemons.map(|set| (&set.key.namespace[..], &set.template.labels)));
+    let bound = snapshot.residents.iter();
+    let bound = bound.map(|own| (own.namespace, own.labels));
+    let there: Vec<Vec<bool>> = others.chain(bound).map(|own| of(own.0, own.1)).collect();
+    let all = || there.iter().chain(signatures);
+    far.retain(|term| {
+        let place = groups.place_of(term);
+        place.is_none_or(|(group, _)| all().any(|own| own[group]))
+    });
+    far.into_iter().map(|term| &term.topology_key[..]).collect()
+}
+
+/// The labels with certain values that a daemon wants in any case and that pools say.
+fn asks(pod: &Pod) -> Vec<(String, Requirement)> {
+    let mut wanted = Requirements::from_labels(&pod.node_selector);
+    match &pod.node_affinity[..] {
+        [] => {}
+        [only] => wanted.add_all(only),
+        _ => return Vec::new(),
+    }
+    let all = wanted.iter().filter(|(key, own)| {
+        !is_well_known(key) && own.values().is_some_and(|values| !values.is_empty())
+    });
+    all.map(|(key, own)| (key.to_owned(), own.clone()))
+        .collect()
+}
+
 impl Company {
     /// The daemon that keeps pods from a node with these daemons, of which each is sure to be there
     /// or not. `label` says whether the node has a label, if that is known.
     pub(super) fn bars(
         &self,
-        crew: &[(usize, bool)],
+        crew: &[(usize, Sure)],
         label: impl Fn(&str) -> Option<bool>,
     ) -> Option<usize> {
         let bars = |(agent, key): &&(usize, String)| {
@@ -157,12 +290,12 @@ impl Company {
     /// Whether the daemons of a node are the company that is asked for.
     pub(super) fn is_kept(
         &self,
-        crew: &[(usize, bool)],
+        crew: &[(usize, Sure)],
         label: impl Fn(&str) -> Option<bool>,
     ) -> bool {
         self.beside.iter().all(|(agents, keys)| {
             let mut crew = crew.iter();
-            crew.any(|(agent, is_sure)| *is_sure && agents.contains(agent))
+            crew.any(|(agent, sure)| *sure == Sure::Yes && agents.contains(agent))
                 && keys
                     .iter()
                     .all(|key| key == HOSTNAME || label(key) == Some(true))
