@@ -407,23 +407,41 @@ fn settled<'g, 'p, 'a>(packer: Packer<'g, 'p, 'a>, board: &Board<'p>) -> Attempt
 
 /// Puts what is packed into order, and makes nodes for those who have no turn.
 fn tried<'g, 'p, 'a>(mut packer: Packer<'g, 'p, 'a>, board: &Board<'p>) -> Attempt<'g, 'p, 'a> {
-    let ground = packer.ground;
-    let mut bound = board.clone();
-    let mut turns = sequence(ground, (&packer.packed, &packer.market.rows), &mut bound);
-    let mut gone = settle(&mut packer.packed, &turns);
+    let (mut turns, mut bound, mut gone) = ordered(&mut packer, board);
     for spreads_further in RETRIES {
         if !packer.retry(bound.clone(), spreads_further) {
             continue;
         }
-        bound = board.clone();
-        turns = sequence(ground, (&packer.packed, &packer.market.rows), &mut bound);
-        gone |= settle(&mut packer.packed, &turns);
+        let more;
+        (turns, bound, more) = ordered(&mut packer, board);
+        gone |= more;
     }
     Attempt {
         packer,
         turns,
         bound,
         gone,
+    }
+}
+
+/// Puts what is packed into order and takes out what has no turn. Says whether that was anything.
+/// A node that is not to be made after all was in that order, and might have been what let others
+/// have their turn: then it is made anew.
+fn ordered<'p>(
+    packer: &mut Packer<'_, 'p, '_>,
+    board: &Board<'p>,
+) -> (Vec<Turn>, Board<'p>, bool) {
+    let rows = &packer.market.rows;
+    let nodes = |packed: &Packed<'_, '_>| packed.opened.iter().filter(|own| !own.gone).count();
+    let mut gone = false;
+    loop {
+        let before = nodes(&packer.packed);
+        let mut bound = board.clone();
+        let turns = sequence(packer.ground, (&packer.packed, rows), &mut bound);
+        gone |= settle(&mut packer.packed, &turns);
+        if nodes(&packer.packed) == before || packer.ground.topology.tallies.is_empty() {
+            return (turns, bound, gone);
+        }
     }
 }
 
