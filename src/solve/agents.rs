@@ -28,7 +28,9 @@ struct Agent<'a> {
     away: Vec<(usize, usize)>,
     /// Labels that it wants of its node and that are for pools to say: where they are others, it is
     /// not.
-    asks: Vec<(String, Requirement)>,
+    asks: Vec<(String, Vec<Requirement>)>,
+    /// Whether that is all there is to it: what it asks are not several labels, one or the other.
+    is_told: bool,
     /// Keys, the host's aside, by which it must be away from pods that there are.
     far: BTreeSet<&'a str>,
 }
@@ -79,6 +81,7 @@ impl<'a> Agents<'a> {
                 set,
                 of,
                 away,
+                is_told: is_told(pod),
                 asks,
                 far: far(pod, snapshot, (groups, signatures)),
             })
@@ -138,14 +141,19 @@ impl<'a> Agents<'a> {
     /// does; none where it does not.
     pub(super) fn on(&self, agent: usize, sure: Sure, labels: &Labels) -> Option<bool> {
         let asks = &self.0[agent].asks;
-        let has = |(key, own): &(String, Requirement)| labels.get(key).map(|value| own.has(value));
+        let has = |(key, own): &(String, Vec<Requirement>)| {
+            let value = labels.get(key)?;
+            Some(own.iter().any(|own| own.has(value)))
+        };
         if asks.iter().any(|own| has(own) == Some(false)) {
             return None;
         }
         Some(match sure {
             Sure::No => false,
             Sure::Yes => true,
-            Sure::Labelled => asks.iter().all(|own| has(own) == Some(true)),
+            Sure::Labelled => {
+                self.0[agent].is_told && asks.iter().all(|own| has(own) == Some(true))
+            }
         })
     }
 
@@ -156,7 +164,13 @@ impl<'a> Agents<'a> {
         label: impl Fn(&str) -> Option<&'l Requirement>,
     ) -> bool {
         let mut asks = self.0[agent].asks.iter();
-        asks.any(|(key, own)| label(key).is_some_and(|known| !known.has_intersection(own)))
+        asks.any(|(key, own)| {
+            let meets = |known: &Requirement, own: &Requirement| {
+                let absent = known.allows_absence() && own.allows_absence();
+                absent || known.has_intersection(own)
+            };
+            label(key).is_some_and(|known| !own.iter().any(|own| meets(known, own)))
+        })
     }
 
     /// The host ports that a daemon binds.
@@ -176,7 +190,11 @@ impl<'a> Agents<'a> {
         let away: Vec<usize> = away.collect();
         let evaded = |agent: &usize| {
             let (key, own) = self.0[*agent].asks.first()?;
-            let others = Requirement::not_in(own.values()?.iter().cloned());
+            let values = own.iter().filter_map(Requirement::values).flatten();
+            let mut others = Requirement::not_in(values.cloned());
+            if own.iter().any(Requirement::allows_absence) {
+                others = others.intersection(&Requirement::exists());
+            }
             Some(Requirements::from_iter([(&key[..], others)]))
         };
         let mut each: Vec<Requirements> = away.iter().filter_map(evaded).collect();
@@ -258,19 +276,28 @@ fn far<'a>(
     far.into_iter().map(|term| &term.topology_key[..]).collect()
 }
 
-/// The labels with certain values that a daemon wants in any case and that pools say.
-fn asks(pod: &Pod) -> Vec<(String, Requirement)> {
-    let mut wanted = Requirements::from_labels(&pod.node_selector);
-    match &pod.node_affinity[..] {
-        [] => {}
-        [only] => wanted.add_all(only),
-        _ => return Vec::new(),
+fn is_told(pod: &Pod) -> bool {
+    let terms = &pod.node_affinity;
+    let plain = |own: &Requirements| own.iter().count() < 2;
+    terms.len() < 2 || pod.node_selector.is_empty() && terms.iter().all(plain)
+}
+
+/// The labels that a daemon asks for in any case and that pools say: certain values, or none.
+fn asks(pod: &Pod) -> Vec<(String, Vec<Requirement>)> {
+    let selector = Requirements::from_labels(&pod.node_selector);
+    let affinity = pod.node_affinity.iter().map(|own| selector.with(own));
+    let mut alternatives: Vec<Requirements> = affinity.collect();
+    if alternatives.is_empty() {
+        alternatives.push(selector);
     }
-    let all = wanted.iter().filter(|(key, own)| {
-        !is_well_known(key) && own.values().is_some_and(|values| !values.is_empty())
-    });
-    all.map(|(key, own)| (key.to_owned(), own.clone()))
-        .collect()
+    let keys = alternatives[0].iter().map(|(key, _)| key);
+    let asked = |key: &str| -> Option<(String, Vec<Requirement>)> {
+        let all = alternatives.iter().map(|own| own.get(key).cloned());
+        let all: Vec<Requirement> = all.collect::<Option<_>>()?;
+        let certain = all.iter().all(|own| own.values().is_some());
+        (certain && !is_well_known(key)).then(|| (key.to_owned(), all))
+    };
+    keys.filter_map(asked).collect()
 }
 
 impl Company {

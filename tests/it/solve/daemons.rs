@@ -113,7 +113,16 @@ fn pods_and_daemons_that_must_be_apart_share_no_new_node() {
         assert_eq!(code, Code::Topology, "{name}: {text}");
         assert!(text.contains("default/agent"), "{name}: {text}");
     }
-    let placed: [Case; 8] = [
+    let placed: [Case; 9] = [
+        ("it runs on nodes of one team or none", |it| {
+            agent_of_a_team(it);
+            let team = std::mem::take(&mut it.daemons[0].template.node_selector);
+            it.daemons[0].template.node_affinity = vec![
+                Requirements::from_iter([("team", Requirement::does_not_exist())]),
+                Requirements::from_labels(&team),
+            ];
+            away(&mut it.pods[0], "agent", HOSTNAME);
+        }),
         ("the pool has nodes of other teams", |it| {
             agent_of_a_team(it);
             away(&mut it.pods[0], "agent", HOSTNAME);
