@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use crate::model::affinity::PodTerm;
 use crate::model::id::ObjectKey;
-use crate::model::labels::{HOSTNAME, Labels, is_well_known};
+use crate::model::labels::{HOSTNAME, is_well_known};
 use crate::model::pod::{DaemonSet, Pod};
 use crate::model::requirement::{Requirement, Requirements};
 use crate::solve::rules::{Groups, Rules};
@@ -26,9 +26,9 @@ struct Agent<'a> {
     of: Vec<bool>,
     /// Groups it must be away from, and by which key.
     away: Vec<(usize, usize)>,
-    /// Labels that it wants of its node and that are for pools to say: where they are others, it is
-    /// not.
-    asks: Vec<(String, Vec<Requirement>)>,
+    /// Labels that it wants of its node and that are for pools to say, in each of its alternatives:
+    /// where none of these is had, it is not. None where there is one without such labels.
+    asks: Vec<Vec<(String, Requirement)>>,
     /// Whether that is all there is to it: what it asks are not several labels, one or the other.
     is_told: bool,
     /// Keys, the host's aside, by which it must be away from pods that there are.
@@ -137,23 +137,25 @@ impl<'a> Agents<'a> {
         pod.affinity.is_empty() && !far.any(|key| may_have(key)) && !spread.any(|own| own.is_hard)
     }
 
-    /// Whether a daemon that may run on nodes with these labels beyond those of their pool and type
-    /// does; none where it does not.
-    pub(super) fn on(&self, agent: usize, sure: Sure, labels: &Labels) -> Option<bool> {
-        let asks = &self.0[agent].asks;
-        let has = |(key, own): &(String, Vec<Requirement>)| {
-            let value = labels.get(key)?;
-            Some(own.iter().any(|own| own.has(value)))
-        };
-        if asks.iter().any(|own| has(own) == Some(false)) {
+    /// Whether a daemon that may run on a node does, none where it does not: `label` says what the
+    /// node has of a label, if that is known.
+    pub(super) fn on<'l>(
+        &self,
+        agent: usize,
+        sure: Sure,
+        label: impl Fn(&str) -> Option<Option<&'l str>>,
+    ) -> Option<bool> {
+        let own = &self.0[agent];
+        let has = |(key, own): &(String, Requirement)| label(key).map(|value| own.suits(value));
+        let off = |own: &Vec<(String, Requirement)>| own.iter().any(|own| has(own) == Some(false));
+        let met = |own: &Vec<(String, Requirement)>| own.iter().all(|own| has(own) == Some(true));
+        if !own.asks.is_empty() && own.asks.iter().all(off) {
             return None;
         }
         Some(match sure {
             Sure::No => false,
             Sure::Yes => true,
-            Sure::Labelled => {
-                self.0[agent].is_told && asks.iter().all(|own| has(own) == Some(true))
-            }
+            Sure::Labelled => own.is_told && own.asks.iter().any(met),
         })
     }
 
@@ -163,14 +165,14 @@ impl<'a> Agents<'a> {
         agent: usize,
         label: impl Fn(&str) -> Option<&'l Requirement>,
     ) -> bool {
-        let mut asks = self.0[agent].asks.iter();
-        asks.any(|(key, own)| {
-            let meets = |known: &Requirement, own: &Requirement| {
+        let asks = &self.0[agent].asks;
+        let off = |(key, own): &(String, Requirement)| {
+            label(key).is_some_and(|known| {
                 let absent = known.allows_absence() && own.allows_absence();
-                absent || known.has_intersection(own)
-            };
-            label(key).is_some_and(|known| !own.iter().any(|own| meets(known, own)))
-        })
+                !absent && !known.has_intersection(own)
+            })
+        };
+        !asks.is_empty() && asks.iter().all(|own| own.iter().any(off))
     }
 
     /// The host ports that a daemon binds.
@@ -189,13 +191,15 @@ impl<'a> Agents<'a> {
         let away = (0..self.len()).filter(|agent| is_away(agent) || clashes(self.ports(*agent)));
         let away: Vec<usize> = away.collect();
         let evaded = |agent: &usize| {
-            let (key, own) = self.0[*agent].asks.first()?;
-            let values = own.iter().filter_map(Requirement::values).flatten();
-            let mut others = Requirement::not_in(values.cloned());
-            if own.iter().any(Requirement::allows_absence) {
-                others = others.intersection(&Requirement::exists());
+            let mut others = Requirements::default();
+            for (key, own) in self.0[*agent].asks.iter().filter_map(|own| own.first()) {
+                let values = own.values().into_iter().flatten().cloned();
+                others.add(key, Requirement::not_in(values));
+                if own.allows_absence() {
+                    others.add(key, Requirement::exists());
+                }
             }
-            Some(Requirements::from_iter([(&key[..], others)]))
+            (!others.is_empty()).then_some(others)
         };
         let mut each: Vec<Requirements> = away.iter().filter_map(evaded).collect();
         each.truncate(EVADED_MAX);
@@ -276,28 +280,35 @@ fn far<'a>(
     far.into_iter().map(|term| &term.topology_key[..]).collect()
 }
 
+/// Whether it is up to these labels alone which alternative of a daemon holds.
 fn is_told(pod: &Pod) -> bool {
+    let said = |(key, own): (&str, &Requirement)| !is_well_known(key) && own.values().is_some();
     let terms = &pod.node_affinity;
-    let plain = |own: &Requirements| own.iter().count() < 2;
-    terms.len() < 2 || pod.node_selector.is_empty() && terms.iter().all(plain)
+    terms.len() < 2
+        || pod.node_selector.keys().all(|key| !is_well_known(key))
+            && terms.iter().all(|own| own.iter().all(said))
 }
 
-/// The labels that a daemon asks for in any case and that pools say: certain values, or none.
-fn asks(pod: &Pod) -> Vec<(String, Vec<Requirement>)> {
+/// The labels that a daemon asks for and that pools say, certain values or none, by alternative;
+/// nothing where one of these asks for no such label.
+fn asks(pod: &Pod) -> Vec<Vec<(String, Requirement)>> {
     let selector = Requirements::from_labels(&pod.node_selector);
     let affinity = pod.node_affinity.iter().map(|own| selector.with(own));
     let mut alternatives: Vec<Requirements> = affinity.collect();
     if alternatives.is_empty() {
         alternatives.push(selector);
     }
-    let keys = alternatives[0].iter().map(|(key, _)| key);
-    let asked = |key: &str| -> Option<(String, Vec<Requirement>)> {
-        let all = alternatives.iter().map(|own| own.get(key).cloned());
-        let all: Vec<Requirement> = all.collect::<Option<_>>()?;
-        let certain = all.iter().all(|own| own.values().is_some());
-        (certain && !is_well_known(key)).then(|| (key.to_owned(), all))
+    let said = |(key, own): &(&str, &Requirement)| !is_well_known(key) && own.values().is_some();
+    let of = |own: &Requirements| -> Vec<(String, Requirement)> {
+        let own = own.iter().filter(said);
+        own.map(|(key, own)| (key.to_owned(), own.clone()))
+            .collect()
     };
-    keys.filter_map(asked).collect()
+    let asks: Vec<_> = alternatives.iter().map(of).collect();
+    if asks.iter().any(Vec::is_empty) {
+        return Vec::new();
+    }
+    asks
 }
 
 impl Company {

@@ -137,7 +137,7 @@ pub enum Miss {
         /// The rules, the first few.
         rules: Vec<Rule>,
     },
-    /// Its rules about other pods may hold, once it is known where nodes are that are still to come.
+    /// Its rules about other pods may hold, once it is known where nodes are that are to come.
     Unsettled {
         /// How many hosts are on their way of which that is not known; none where it is only nodes
         /// of the same plan.

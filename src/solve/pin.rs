@@ -1,5 +1,5 @@
-//! Planned nodes get one place each where pods are left out because nobody knows in which of several
-//! those will be.
+//! Planned nodes get one place each where pods are left out because nobody knows in which of
+//! several those will be.
 //! It must not know in which order pods are bound.
 //!
 //! A node whose place does not matter to its own pods may be launched in any of several, and as any

@@ -301,7 +301,11 @@ pub(super) fn crew_of(
     let own: Vec<&Row> = own.map(|row| &rows[row]).collect();
     let labels = shelf.labels(&own);
     let agents = &ground.problem.agents;
-    let on = |(agent, sure): &(usize, Sure)| Some((*agent, agents.on(*agent, *sure, &labels)?));
+    let label = |key: &str| match labels.get(key) {
+        Some(value) => Some(Some(&value[..])),
+        None => shelf.says_nothing(key).then_some(None),
+    };
+    let on = |(agent, sure): &(usize, Sure)| Some((*agent, agents.on(*agent, *sure, label)?));
     crew.iter().filter_map(on).collect()
 }
 

@@ -263,6 +263,11 @@ impl<'a> Shelf<'a> {
             && asked.0.company.is_kept(&shape.crew.agents, label)
     }
 
+    /// Whether neither the pool nor any type of it speaks of a label that pools say.
+    pub(super) fn says_nothing(&self, key: &str) -> bool {
+        !is_well_known(key) && self.side.get(key).is_none() && !self.keys.contains(key)
+    }
+
     /// Whether nodes of a type have a label, if that is known.
     fn label(&self, shape: &Shape<'_>, key: &str) -> Option<bool> {
         if OF_RESERVATIONS.contains(&key) {

@@ -113,7 +113,16 @@ fn pods_and_daemons_that_must_be_apart_share_no_new_node() {
         assert_eq!(code, Code::Topology, "{name}: {text}");
         assert!(text.contains("default/agent"), "{name}: {text}");
     }
-    let placed: [Case; 9] = [
+    let placed: [Case; 10] = [
+        ("it runs on nodes of one team or in a rack", |it| {
+            agent_of_a_team(it);
+            let team = std::mem::take(&mut it.daemons[0].template.node_selector);
+            it.daemons[0].template.node_affinity = vec![
+                Requirements::from_iter([("rack", Requirement::is_in(["r1"]))]),
+                Requirements::from_labels(&team),
+            ];
+            away(&mut it.pods[0], "agent", HOSTNAME);
+        }),
         ("it runs on nodes of one team or none", |it| {
             agent_of_a_team(it);
             let team = std::mem::take(&mut it.daemons[0].template.node_selector);
