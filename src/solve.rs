@@ -63,12 +63,17 @@ mod gangs;
 
 mod places;
 
+mod pin;
+
+mod attempt;
+
 mod why;
 
 pub mod cheaper;
 
 pub mod replicas;
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -81,17 +86,15 @@ use crate::model::labels::Labels;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::model::reservation::Reservation;
-use crate::solve::board::Board;
+use crate::solve::attempt::{Attempt, settled};
 use crate::solve::cells::Cells;
 use crate::solve::crew::floored;
 use crate::solve::fill::{Part, rows_in};
 use crate::solve::ground::{Ground, Opened, Packed};
 use crate::solve::host::Hosts;
 use crate::solve::miss::Miss;
-use crate::solve::pack::Packer;
 use crate::solve::problem::{Class, Problem};
 use crate::solve::rooms::Turn;
-use crate::solve::sequence::sequence;
 use crate::solve::supply::{Row, Shelf};
 use crate::solve::topology::Topology;
 use crate::solve::variety::Variety;
@@ -151,6 +154,8 @@ pub enum Code {
     /// Where its rules about other pods allow it, there is no place for it, and elsewhere they
     /// keep it away.
     Topology,
+    /// The same, but they may allow it a place once it is known where others are.
+    Unsettled,
     /// Every offering that would do is held down after a refusal.
     HeldDown,
     /// The reservations that would do have nothing left.
@@ -178,6 +183,7 @@ impl Code {
             Self::Offering => "offering",
             Self::MinValues => "min_values",
             Self::Topology => "topology",
+            Self::Unsettled => "unsettled",
             Self::HeldDown => "held_down",
             Self::Reservation => "reservation",
             Self::Limit => "limit",
@@ -227,10 +233,6 @@ pub struct Solution {
     /// node being there from the start.
     pub order: Vec<PodKey>,
 }
-
-/// Nodes are made so many times for pods that had no turn among the others, and whether they are
-/// spread over places where there is no node yet.
-const RETRIES: [bool; 4] = [true, true, false, false];
 
 /// Times that gangs are left out for want of places for all of them.
 const GANG_ROUNDS_MAX: usize = 8;
@@ -312,6 +314,7 @@ fn place(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
         cells: &cells,
         shelves: &shelves,
         scheduling: &snapshot.cluster.scheduling,
+        passing: vec![OnceCell::new(); topology.filters.len()],
     };
     let packer = pack::pack(&ground, &rooms, snapshot, board.clone());
     let mut best = settled(packer, &board);
@@ -325,6 +328,7 @@ fn place(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
         packer,
         turns,
         bound,
+        ..
     } = best;
     let (packed, market) = (packer.packed, packer.market);
     let mut deal = Deal {
@@ -334,83 +338,9 @@ fn place(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
         dealt: vec![0; problem.classes.len()],
     };
     let mut solution = deal.all(&packed, &rooms, &turns);
-    let reasons = Reasons::new(&ground, &packed, snapshot.holds, bound);
+    let reasons = Reasons::new(&ground, (&packed, &rooms), snapshot.holds, bound);
     solution.unplaced.extend(deal.unplaced(&packed, reasons));
     solution
-}
-
-/// One way to place everything, with the order in which it can be bound.
-struct Attempt<'g, 'p, 'a> {
-    packer: Packer<'g, 'p, 'a>,
-    turns: Vec<Turn>,
-    /// Every host, and all that is bound in the end.
-    bound: Board<'p>,
-}
-
-/// Puts what is packed into order, and gives those who have no turn another chance.
-fn settled<'g, 'p, 'a>(mut packer: Packer<'g, 'p, 'a>, board: &Board<'p>) -> Attempt<'g, 'p, 'a> {
-    let ground = packer.ground;
-    let mut bound = board.clone();
-    let mut turns = sequence(ground, (&packer.packed, &packer.market.rows), &mut bound);
-    let mut gone = settle(&mut packer.packed, &turns);
-    for spreads_further in RETRIES {
-        if !packer.retry(bound.clone(), spreads_further) {
-            continue;
-        }
-        bound = board.clone();
-        turns = sequence(ground, (&packer.packed, &packer.market.rows), &mut bound);
-        gone |= settle(&mut packer.packed, &turns);
-    }
-    bound.takes_unsettled = true;
-    packer.place_rest(&mut turns, &mut bound, gone);
-    Attempt {
-        packer,
-        turns,
-        bound,
-    }
-}
-
-/// Takes out what has no turn. Says whether that was anything.
-fn settle(packed: &mut Packed<'_, '_>, turns: &[Turn]) -> bool {
-    let mut had: BTreeMap<(usize, usize), u64> = BTreeMap::new();
-    for turn in turns {
-        *had.entry((turn.site, turn.class)).or_insert(0) += turn.pods;
-    }
-    let mut gone = false;
-    let Packed {
-        rooms,
-        placed,
-        opened,
-        lots,
-        left,
-        shelves,
-        ledgers,
-        ..
-    } = packed;
-    let mut keep = |site: usize, class: usize, pods: u64| {
-        let own = had.entry((site, class)).or_insert(0);
-        let kept = pods.min(*own);
-        *own -= kept;
-        left[class] += pods - kept;
-        gone |= kept < pods;
-        kept
-    };
-    placed.retain_mut(|turn| {
-        turn.pods = keep(turn.site, turn.class, turn.pods);
-        turn.pods > 0
-    });
-    for (at, opened) in opened.iter_mut().enumerate() {
-        // Parts of none stay: where the node is was settled by them, too.
-        for (lot, pods) in &mut opened.claim.parts {
-            *pods = keep(*rooms + at, lots[*lot].class, *pods);
-        }
-        if !opened.gone && opened.claim.parts.iter().all(|(_, pods)| *pods == 0) {
-            let limited = &shelves[opened.shelf].shapes[opened.claim.shape].limited;
-            ledgers.release(opened.shelf, limited);
-            opened.gone = true;
-        }
-    }
-    gone
 }
 
 fn keys(pods: &[&Pod]) -> Vec<PodKey> {

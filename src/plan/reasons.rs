@@ -111,6 +111,7 @@ fn nearest(miss: &Miss) -> Value {
             let rules: Vec<Value> = rules.iter().map(rule).collect();
             json!({ "places": reachable, "open": open, "rules": rules })
         }
+        Miss::Unsettled { count, hosts } => json!({ "unsettled": count, "hosts": hosts }),
     }
 }
 

@@ -6,10 +6,17 @@ use std::collections::BTreeSet;
 
 use crate::model::affinity::PodTerm;
 use crate::model::id::ObjectKey;
-use crate::model::labels::HOSTNAME;
-use crate::model::pod::DaemonSet;
+use crate::model::labels::{HOSTNAME, is_well_known};
+use crate::model::pod::{DaemonSet, Pod};
+use crate::model::requirement::{Requirement, Requirements};
 use crate::solve::rules::{Groups, Rules};
 use crate::state::snapshot::Snapshot;
+
+/// Daemons that pods get alternatives for, to be where these are not.
+const EVADED_MAX: usize = 4;
+
+/// A host port: protocol, address (empty for all) and number.
+pub(super) type Port = (String, String, u16);
 
 /// A daemon whose place matters to pods.
 #[derive(Debug)]
@@ -19,11 +26,27 @@ struct Agent<'a> {
     of: Vec<bool>,
     /// Groups it must be away from, and by which key.
     away: Vec<(usize, usize)>,
+    /// Labels that it wants of its node and that are for pools to say, in each of its alternatives:
+    /// where none of these is had, it is not. None where there is one without such labels.
+    asks: Vec<Vec<(String, Requirement)>>,
+    /// Whether that is all there is to it: what it asks are not several labels, one or the other.
+    is_told: bool,
+    /// Keys, the host's aside, by which it must be away from pods that there are.
+    far: BTreeSet<&'a str>,
 }
 
 /// These daemons, by key. None where no rule speaks of any: then nothing here costs anything.
 #[derive(Debug, Default)]
 pub(super) struct Agents<'a>(Vec<Agent<'a>>);
+
+/// Whether a daemon that may run on a node does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Sure {
+    No,
+    /// If the labels that pools leave open are as it wants them.
+    Labelled,
+    Yes,
+}
 
 /// What pods ask of the daemons of their node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,6 +63,7 @@ impl<'a> Agents<'a> {
         snapshot: &Snapshot<'a>,
         groups: &Groups,
         (signatures, rules): (&[Vec<bool>], &[Rules]),
+        clashes: impl Fn(&BTreeSet<Port>) -> bool,
     ) -> Self {
         let concerns = |group: usize| signatures.iter().any(|own| own[group]);
         let spoken: BTreeSet<usize> = rules.iter().flat_map(Rules::groups).collect();
@@ -49,8 +73,18 @@ impl<'a> Agents<'a> {
             let terms = pod.anti_affinity.iter();
             let away = terms.filter_map(|term| groups.place_of(term));
             let away: Vec<(usize, usize)> = away.filter(|own| concerns(own.0)).collect();
-            let matters = spoken.iter().any(|group| of[*group]) || !away.is_empty();
-            matters.then_some(Agent { set, of, away })
+            let asks = asks(pod);
+            let matters = spoken.iter().any(|group| of[*group])
+                || !away.is_empty()
+                || !asks.is_empty() && clashes(&pod.host_ports);
+            matters.then(|| Agent {
+                set,
+                of,
+                away,
+                is_told: is_told(pod),
+                asks,
+                far: far(pod, snapshot, (groups, signatures)),
+            })
         };
         let mut all: Vec<Agent<'a>> = snapshot.daemon_sets.iter().filter_map(agent).collect();
         all.sort_by(|one, other| one.set.key.cmp(&other.set.key));
@@ -91,12 +125,89 @@ impl<'a> Agents<'a> {
     /// Whether a daemon runs on a new node that agrees with it, whoever else is elsewhere. Those it
     /// must not share the node with are kept off it.
     pub(super) fn is_certain(&self, agent: usize) -> bool {
+        self.is_certain_on(agent, |_| true)
+    }
+
+    /// The same of a node of which it is known which labels it may have: who is elsewhere matters
+    /// only by those.
+    pub(super) fn is_certain_on(&self, agent: usize, may_have: impl Fn(&str) -> bool) -> bool {
         let pod = &self.0[agent].set.template;
         let mut spread = pod.spread.iter();
-        let of_host = |term: &PodTerm| term.topology_key == HOSTNAME;
-        pod.affinity.is_empty()
-            && pod.anti_affinity.iter().all(of_host)
-            && !spread.any(|own| own.is_hard)
+        let mut far = self.0[agent].far.iter();
+        pod.affinity.is_empty() && !far.any(|key| may_have(key)) && !spread.any(|own| own.is_hard)
+    }
+
+    /// Whether a daemon that may run on a node does, none where it does not: `label` says what the
+    /// node has of a label, if that is known.
+    pub(super) fn on<'l>(
+        &self,
+        agent: usize,
+        sure: Sure,
+        label: impl Fn(&str) -> Option<Option<&'l str>>,
+    ) -> Option<bool> {
+        let own = &self.0[agent];
+        let has = |(key, own): &(String, Requirement)| label(key).map(|value| own.suits(value));
+        let off = |own: &Vec<(String, Requirement)>| own.iter().any(|own| has(own) == Some(false));
+        let met = |own: &Vec<(String, Requirement)>| own.iter().all(|own| has(own) == Some(true));
+        if !own.asks.is_empty() && own.asks.iter().all(off) {
+            return None;
+        }
+        Some(match sure {
+            Sure::No => false,
+            Sure::Yes => true,
+            Sure::Labelled => own.is_told && own.asks.iter().any(met),
+        })
+    }
+
+    /// Whether a daemon is not on nodes of which this is known of the labels that pools say.
+    pub(super) fn is_kept_off<'l>(
+        &self,
+        agent: usize,
+        label: impl Fn(&str) -> Option<&'l Requirement>,
+    ) -> bool {
+        let asks = &self.0[agent].asks;
+        let off = |(key, own): &(String, Requirement)| {
+            label(key).is_some_and(|known| {
+                let absent = known.allows_absence() && own.allows_absence();
+                !absent && !known.has_intersection(own)
+            })
+        };
+        !asks.is_empty() && asks.iter().all(|own| own.iter().any(off))
+    }
+
+    /// The host ports that a daemon binds.
+    pub(super) fn ports(&self, agent: usize) -> &BTreeSet<Port> {
+        &self.0[agent].set.template.host_ports
+    }
+
+    /// Labels of a node that keep daemons off it which pods must not share it with, or which bind
+    /// their host ports: all of them, or each.
+    pub(super) fn evading(
+        &self,
+        company: &Company,
+        clashes: impl Fn(&BTreeSet<Port>) -> bool,
+    ) -> Vec<Requirements> {
+        let is_away = |agent: &usize| company.away.iter().any(|own| own.0 == *agent);
+        let away = (0..self.len()).filter(|agent| is_away(agent) || clashes(self.ports(*agent)));
+        let away: Vec<usize> = away.collect();
+        let evaded = |agent: &usize| {
+            let mut others = Requirements::default();
+            for (key, own) in self.0[*agent].asks.iter().filter_map(|own| own.first()) {
+                let values = own.values().into_iter().flatten().cloned();
+                others.add(key, Requirement::not_in(values));
+                if own.allows_absence() {
+                    others.add(key, Requirement::exists());
+                }
+            }
+            (!others.is_empty()).then_some(others)
+        };
+        let mut each: Vec<Requirements> = away.iter().filter_map(evaded).collect();
+        each.truncate(EVADED_MAX);
+        if each.len() > 1 {
+            let all = each.iter().skip(1);
+            each.insert(0, all.fold(each[0].clone(), |all, own| all.with(own)));
+        }
+        each
     }
 
     /// What pods with these rules, of these groups, ask of the daemons of their node: that none is
@@ -140,12 +251,72 @@ impl<'a> Agents<'a> {
     }
 }
 
+/// The keys by which a daemon must be away from any pods that wait, are bound or will be, or from
+/// daemons.
+fn far<'a>(
+    pod: &'a Pod,
+    snapshot: &Snapshot<'_>,
+    (groups, signatures): (&Groups, &[Vec<bool>]),
+) -> BTreeSet<&'a str> {
+    let terms = pod.anti_affinity.iter();
+    let mut far: Vec<&PodTerm> = terms.filter(|own| own.topology_key != HOSTNAME).collect();
+    if far.is_empty() {
+        return BTreeSet::new();
+    }
+    let of = |namespace: &str, labels| groups.of(namespace, labels, &snapshot.namespaces);
+    let promised = snapshot.promised.values().flatten().copied();
+    let daemons = snapshot.daemon_sets.iter();
+    let others = promised
+        .map(|pod| (&pod.key.namespace[..], &pod.labels))
+        .chain(daemons.map(|set| (&set.key.namespace[..], &set.template.labels)));
+    let bound = snapshot.residents.iter();
+    let bound = bound.map(|own| (own.namespace, own.labels));
+    let there: Vec<Vec<bool>> = others.chain(bound).map(|own| of(own.0, own.1)).collect();
+    let all = || there.iter().chain(signatures);
+    far.retain(|term| {
+        let place = groups.place_of(term);
+        place.is_none_or(|(group, _)| all().any(|own| own[group]))
+    });
+    far.into_iter().map(|term| &term.topology_key[..]).collect()
+}
+
+/// Whether it is up to these labels alone which alternative of a daemon holds.
+fn is_told(pod: &Pod) -> bool {
+    let said = |(key, own): (&str, &Requirement)| !is_well_known(key) && own.values().is_some();
+    let terms = &pod.node_affinity;
+    terms.len() < 2
+        || pod.node_selector.keys().all(|key| !is_well_known(key))
+            && terms.iter().all(|own| own.iter().all(said))
+}
+
+/// The labels that a daemon asks for and that pools say, certain values or none, by alternative;
+/// nothing where one of these asks for no such label.
+fn asks(pod: &Pod) -> Vec<Vec<(String, Requirement)>> {
+    let selector = Requirements::from_labels(&pod.node_selector);
+    let affinity = pod.node_affinity.iter().map(|own| selector.with(own));
+    let mut alternatives: Vec<Requirements> = affinity.collect();
+    if alternatives.is_empty() {
+        alternatives.push(selector);
+    }
+    let said = |(key, own): &(&str, &Requirement)| !is_well_known(key) && own.values().is_some();
+    let of = |own: &Requirements| -> Vec<(String, Requirement)> {
+        let own = own.iter().filter(said);
+        own.map(|(key, own)| (key.to_owned(), own.clone()))
+            .collect()
+    };
+    let asks: Vec<_> = alternatives.iter().map(of).collect();
+    if asks.iter().any(Vec::is_empty) {
+        return Vec::new();
+    }
+    asks
+}
+
 impl Company {
     /// The daemon that keeps pods from a node with these daemons, of which each is sure to be there
     /// or not. `label` says whether the node has a label, if that is known.
     pub(super) fn bars(
         &self,
-        crew: &[(usize, bool)],
+        crew: &[(usize, Sure)],
         label: impl Fn(&str) -> Option<bool>,
     ) -> Option<usize> {
         let bars = |(agent, key): &&(usize, String)| {
@@ -157,12 +328,12 @@ impl Company {
     /// Whether the daemons of a node are the company that is asked for.
     pub(super) fn is_kept(
         &self,
-        crew: &[(usize, bool)],
+        crew: &[(usize, Sure)],
         label: impl Fn(&str) -> Option<bool>,
     ) -> bool {
         self.beside.iter().all(|(agents, keys)| {
             let mut crew = crew.iter();
-            crew.any(|(agent, is_sure)| *is_sure && agents.contains(agent))
+            crew.any(|(agent, sure)| *sure == Sure::Yes && agents.contains(agent))
                 && keys
                     .iter()
                     .all(|key| key == HOSTNAME || label(key) == Some(true))

@@ -11,7 +11,7 @@ use crate::solve::rules::HOST;
 use crate::solve::topology::{Check, Filter, Tally, Topology};
 
 /// Whether a site counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Pass {
     No,
     /// It depends on what a node that is still to come will be.
@@ -201,6 +201,19 @@ impl Count {
         others.unwrap_or(u32::MAX).min(self.at_most(place))
     }
 
+    /// The least of all places at most, one more pod being in this: only those that are places for
+    /// sure count, and all that may be in them are. Where there may be too few, it is none.
+    fn least_at_most(&self, place: u32, least: u32) -> u32 {
+        let most = self.exists.iter().filter(|exists| **exists).count();
+        if most < least as usize {
+            return 0;
+        }
+        let others = self.certain.iter().zip(0u32..);
+        let others = others.filter(|(certain, at)| **certain && *at != place);
+        let others = others.map(|(_, at)| self.at_most(at)).min();
+        others.unwrap_or(u32::MAX).min(self.of(place))
+    }
+
     fn least(&mut self) -> u32 {
         if self.at_least == 0 {
             let own = self.by_place.iter().zip(&self.exists);
@@ -318,6 +331,43 @@ impl<'t> Board<'t> {
                     count.at_most(*place).saturating_add(*own) <= most
                 });
                 !places.is_empty() && fits.all(|fits| fits)
+            }
+        }
+    }
+
+    /// Whether one check may come to hold on a site, once it is known where everybody is.
+    pub(super) fn may_hold(&self, check: &Check, site: usize) -> bool {
+        let places = |tally: usize| {
+            let key = self.topology.tallies[tally].key();
+            self.sites.all_at(key, site)
+        };
+        match check {
+            Check::Free { tally } => {
+                let (count, places) = (&self.counts[*tally], places(*tally));
+                places.is_empty() || places.iter().any(|place| count.of(*place) == 0)
+            }
+            Check::Near { tallies, own, .. } => {
+                let known = tallies.iter().all(|tally| !places(*tally).is_empty());
+                let near = |tally: &usize| {
+                    let count = &self.counts[*tally];
+                    places(*tally).iter().any(|place| count.at_most(*place) > 0)
+                };
+                let nobody = || tallies.iter().all(|tally| self.counts[*tally].total == 0);
+                known && (tallies.iter().all(near) || (*own && nobody()))
+            }
+            Check::Even {
+                tally,
+                skew,
+                least,
+                own,
+            } => {
+                let count = &self.counts[*tally];
+                let mut places = places(*tally).iter();
+                places.any(|place| {
+                    let low = count.least_at_most(*place, *least);
+                    let most = low.saturating_add(*skew);
+                    count.of(*place).saturating_add(*own) <= most
+                })
             }
         }
     }

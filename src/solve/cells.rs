@@ -133,6 +133,11 @@ impl Cells {
         self.masks[shelf][cell].is_some()
     }
 
+    /// The offers of each shape of a shelf that are in a cell; none where there is none.
+    pub(super) fn masks(&self, shelf: usize, cell: usize) -> Option<&[u64]> {
+        self.masks[shelf][cell].as_deref()
+    }
+
     /// How many cells are in the places of one, summed over all keys.
     pub(super) fn choice(&self, cell: usize) -> usize {
         self.choices[cell]

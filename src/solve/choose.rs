@@ -27,6 +27,13 @@ impl Ledger {
         }
     }
 
+    /// The same without limits.
+    pub(super) fn unlimited(&self) -> Self {
+        Self {
+            left: vec![i64::MAX; self.left.len()],
+        }
+    }
+
     /// How many nodes of this capacity are allowed. None where a limit is exceeded already.
     pub(super) fn copies(&self, limited: &[i64]) -> u64 {
         if self.left.iter().any(|left| *left < 0) {
@@ -172,9 +179,28 @@ pub(super) fn cheapest(
             && ledger.copies(&shape.limited) > 0
     };
     let [bought, reserved] = best;
+    let agents = |at: usize| &shelf.shapes[at].crew.agents;
+    // It may be launched only as what carries the same daemons.
+    let varied = |planned: usize| {
+        let all = (0..shelf.shapes.len()).filter(|at| agents(*at) == agents(planned));
+        variety.is_empty() || variety.has(shelf, all.filter(would_do))
+    };
+    let otherwise = |first: usize| {
+        let others = shelf.by_least.iter().copied();
+        let others =
+            others.filter(|at| agents(*at) != agents(first) && would_do(at) && varied(*at));
+        let priced = others.filter_map(|at| {
+            let mask = fitting(shelf, at, rows, sum);
+            Some((at, shelf.shapes[at].price(mask)?))
+        });
+        priced.min_by(|one, other| one.1.total_cmp(&other.1).then(one.0.cmp(&other.0)))
+    };
     let cheaper = |own: &(usize, f64)| reserved.is_none_or(|(_, price)| own.1 < price);
-    let varied = || variety.has(shelf, (0..shelf.shapes.len()).filter(would_do));
-    bought.filter(|own| cheaper(own) && varied()).or(reserved)
+    let bought = match bought {
+        Some((first, _)) if !varied(first) => otherwise(first),
+        bought => bought,
+    };
+    bought.filter(cheaper).or(reserved)
 }
 
 /// What is known of the types of a shelf for one claim, kept from claim to claim for its room.

@@ -12,7 +12,8 @@ use crate::model::pool::Pool;
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Operator, Requirement, Requirements};
 use crate::model::taint::repelling;
-use crate::solve::problem::{Port, Problem, alternatives};
+use crate::solve::agents::{Port, Sure};
+use crate::solve::problem::{Problem, alternatives};
 
 /// A daemon as a pool's nodes would carry it.
 struct Daemon<'a> {
@@ -43,8 +44,10 @@ pub(super) struct Crew {
     pub(super) requests: Resources,
     /// Host ports that they bind.
     pub(super) ports: BTreeSet<Port>,
+    /// Those of daemons that are none of `agents`.
+    pub(super) settled_ports: BTreeSet<Port>,
     /// Those that matter to pods, by their places among these, and whether each is sure to run.
-    pub(super) agents: Vec<(usize, bool)>,
+    pub(super) agents: Vec<(usize, Sure)>,
 }
 
 impl<'a> Crews<'a> {
@@ -135,12 +138,17 @@ impl<'a> Crews<'a> {
             let daemon = &self.daemons[*at];
             crew.requests.add(&daemon.requests);
             crew.ports.extend(daemon.ports.iter().cloned());
+            if daemon.agent.is_none() {
+                crew.settled_ports.extend(daemon.ports.iter().cloned());
+            }
             let agent = daemon.agent.map(|(agent, is_certain)| {
                 let sure = |offer: &&Offering| {
-                    let mut all = daemon.alternatives.iter();
-                    all.any(|own| self.is_surely(own, it, offer))
+                    let all = daemon.alternatives.iter();
+                    let all = all.map(|own| self.is_surely(own, it, offer));
+                    all.max().unwrap_or(Sure::No)
                 };
-                (agent, is_certain && offers.iter().all(sure))
+                let sure = offers.iter().map(sure).min().unwrap_or(Sure::Yes);
+                (agent, if is_certain { sure } else { Sure::No })
             });
             crew.agents.extend(agent);
         }
@@ -148,28 +156,37 @@ impl<'a> Crews<'a> {
     }
 
     /// Whether every node of a type that is bought so has labels as a daemon wants them.
-    fn is_surely(&self, wanted: &Requirements, it: &InstanceType, offer: &Offering) -> bool {
-        wanted.iter().all(|(key, wanted)| {
+    fn is_surely(&self, wanted: &Requirements, it: &InstanceType, offer: &Offering) -> Sure {
+        let sure = |holds: bool| if holds { Sure::Yes } else { Sure::No };
+        let all = wanted.iter().map(|(key, wanted)| {
             if OF_OFFERINGS.contains(&key) {
-                return wanted.suits(offer.label(key));
+                return sure(wanted.suits(offer.label(key)));
             }
             if matches!(key, REGISTERED | INITIALIZED) {
-                return wanted.has("true");
+                return sure(wanted.has("true"));
             }
             let both = match (self.side.get(key), it.requirements.get(key)) {
                 (Some(side), Some(own)) => side.intersection(own),
                 // Nobody sets what only instances could say.
-                (Some(_), None) if is_well_known(key) => return false,
+                (Some(_), None) if is_well_known(key) => return Sure::No,
                 (Some(own), None) | (None, Some(own)) => own.clone(),
-                (None, None) => return wanted.allows_absence(),
+                (None, None) => return sure(wanted.allows_absence()),
             };
-            let values = both.values();
+            let all = |all: &BTreeSet<String>| all.iter().all(|own| wanted.has(own));
             match both.operator() {
-                Operator::DoesNotExist => wanted.allows_absence(),
-                _ => values.is_some_and(|all| all.iter().all(|own| wanted.has(own))),
+                Operator::DoesNotExist => sure(wanted.allows_absence()),
+                _ if both.values().is_some_and(all) => Sure::Yes,
+                _ if is_said(key, it) && wanted.values().is_some() => Sure::Labelled,
+                _ => Sure::No,
             }
-        })
+        });
+        all.min().unwrap_or(Sure::Yes)
     }
+}
+
+/// Whether it is for the pool to say what a label will be.
+fn is_said(key: &str, it: &InstanceType) -> bool {
+    !is_well_known(key) && it.requirements.get(key).is_none()
 }
 
 /// Labels that a pool gives to its nodes, whatever their type.

@@ -221,6 +221,41 @@ impl<'o> Order<'o> {
         (merged.price + self.node_cost < cost && self.holds(&merged)).then_some(merged)
     }
 
+    /// Takes claims apart that have too little variety, though each of their pods has enough: what
+    /// suits them all is less than what suits each.
+    pub(super) fn split(&self, draft: &mut Draft) {
+        if self.variety.is_empty() {
+            return;
+        }
+        let all = draft.ledger.unlimited();
+        for claim in std::mem::take(&mut draft.claims) {
+            let shape = &self.shelf.shapes[claim.shape];
+            let whole = self.priced(claim.parts.clone(), &all);
+            let alike = |own: &Claim| self.shelf.shapes[own.shape].crew.agents == shape.crew.agents;
+            if shape.reservation.is_some() || whole.as_ref().is_some_and(alike) {
+                draft.claims.push(claim);
+                continue;
+            }
+            draft.ledger.release(&shape.limited);
+            let mut waiting: Vec<Vec<Part>> = vec![claim.parts];
+            while let Some(parts) = waiting.pop() {
+                let own = self.priced(parts.clone(), &draft.ledger);
+                if let Some(own) = own.filter(|own| self.holds(own)) {
+                    let limited = &self.shelf.shapes[own.shape].limited;
+                    draft.ledger.reserve(limited, 1);
+                    draft.claims.push(own);
+                    continue;
+                }
+                match halves(self.lots, &parts) {
+                    Some(halves) => waiting.extend(halves),
+                    None => parts
+                        .iter()
+                        .for_each(|(lot, pods)| draft.left[*lot] += pods),
+                }
+            }
+        }
+    }
+
     /// Puts pods that are left onto claims that get larger for it, one by one, where that costs
     /// least: pods that must be near others, and those for which there may be no other node.
     pub(super) fn grow(&self, draft: &mut Draft) {
@@ -323,6 +358,22 @@ impl<'o> Order<'o> {
         }
         assert!(count == self.stock, "every pod is counted once");
     }
+}
+
+/// Pods in two parts, those of one row on their own first; none where there is only one pod.
+fn halves(lots: &[Lot<'_>], parts: &[Part]) -> Option<[Vec<Part>; 2]> {
+    let row = lots[parts.first()?.0].row;
+    let (first, rest): (Vec<Part>, Vec<Part>) =
+        parts.iter().partition(|(lot, _)| lots[*lot].row == row);
+    if !rest.is_empty() {
+        return Some([first, rest]);
+    }
+    if let [(lot, pods)] = parts {
+        let half = pods / 2;
+        return (half > 0).then(|| [vec![(*lot, half)], vec![(*lot, pods - half)]]);
+    }
+    let (first, rest) = parts.split_at(parts.len() / 2);
+    Some([first.to_vec(), rest.to_vec()])
 }
 
 impl Draft {

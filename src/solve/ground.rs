@@ -1,7 +1,10 @@
 //! What packing goes by, and what comes of it.
 //! It must not know how packing goes about it.
 
+use std::cell::OnceCell;
+
 use crate::model::cluster::Scheduling;
+use crate::solve::board::Pass;
 use crate::solve::cells::Cells;
 use crate::solve::choose::Ledgers;
 use crate::solve::distribute::Share;
@@ -56,4 +59,10 @@ pub(super) struct Ground<'p, 'a> {
     pub(super) shelves: &'p [Shelf<'a>],
     /// How pods are placed and nodes chosen.
     pub(super) scheduling: &'p Scheduling,
+    /// For each filter, which types pass it, once that is asked.
+    pub(super) passing: Vec<OnceCell<Passing>>,
 }
+
+/// For each pool and each alternative of what is wanted, whether its types have such labels; none
+/// where the pool has other ones.
+pub(super) type Passing = Vec<Vec<Option<Vec<Pass>>>>;

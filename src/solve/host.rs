@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::solve::agents::Port;
 use crate::solve::board::Board;
-use crate::solve::problem::{Port, Problem, meet};
+use crate::solve::problem::{Problem, meet};
 use crate::solve::rules::HOST;
 use crate::solve::topology::{Check, Tally, Topology};
 

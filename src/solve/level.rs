@@ -332,7 +332,8 @@ impl<'p> Packer<'_, 'p, '_> {
         }
         let mut board = self.board.clone();
         for (at, opened) in self.packed.opened.iter().enumerate() {
-            let site = add_claim(ground, &self.packed.lots, opened, &mut board);
+            let known = (&self.packed.lots[..], &self.market.rows[..]);
+            let site = add_claim(ground, known, opened, &mut board);
             let counts = |group: &Group| match ground.topology.tallies[group.tally] {
                 Tally::Spread { filter, .. } => board.sites.passes(filter, site),
                 _ => false,

@@ -15,6 +15,7 @@ pub(super) type RowKey = (usize, usize, usize, bool, Option<usize>);
 pub(super) type Wanted = (usize, bool, Option<usize>);
 
 /// What is known of all pools so far.
+#[derive(Clone)]
 pub(super) struct Market<'g, 'p, 'a> {
     ground: &'g Ground<'p, 'a>,
     /// Rows that lots refer to.
@@ -73,15 +74,18 @@ impl<'g, 'p, 'a> Market<'g, 'p, 'a> {
         if let Some(known) = self.row_of.get(&key) {
             return *known;
         }
-        let row = self.make_row(key).map(|row| {
-            let rows = &mut self.rows;
-            *self.known_rows.entry(row).or_insert_with_key(|row| {
-                rows.push(row.clone());
-                rows.len() - 1
-            })
-        });
+        let row = self.make_row(key).map(|row| self.add(row));
         self.row_of.insert(key, row);
         row
+    }
+
+    /// The place of a row, a new one if nobody had it yet.
+    pub(super) fn add(&mut self, row: Row) -> usize {
+        let rows = &mut self.rows;
+        *self.known_rows.entry(row).or_insert_with_key(|row| {
+            rows.push(row.clone());
+            rows.len() - 1
+        })
     }
 
     fn make_row(&self, (wants, shelf, alternative, relaxed, cell): RowKey) -> Option<Row> {
@@ -92,7 +96,7 @@ impl<'g, 'p, 'a> Market<'g, 'p, 'a> {
             return None;
         }
         let labels = of.admit(own, wanted, relaxed).ok()?;
-        let row = of.row(own, &labels);
+        let row = of.row((own, &self.ground.problem.agents), &labels);
         match cell {
             Some(cell) => self.ground.cells.narrow((shelf, cell), &row, &labels),
             None => row.masks.iter().any(|mask| *mask != 0).then_some(row),

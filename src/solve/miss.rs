@@ -137,6 +137,14 @@ pub enum Miss {
         /// The rules, the first few.
         rules: Vec<Rule>,
     },
+    /// Its rules about other pods may hold, once it is known where nodes are that are to come.
+    Unsettled {
+        /// How many hosts are on their way of which that is not known; none where it is only nodes
+        /// of the same plan.
+        count: usize,
+        /// The first few of them.
+        hosts: Vec<String>,
+    },
 }
 
 /// A resource that a type is short of.
@@ -316,6 +324,7 @@ impl Display for Miss {
                 open,
                 rules,
             } => places(f, (*reachable, *open), rules),
+            Self::Unsettled { count, hosts } => unsettled(f, *count, hosts),
             Self::Offering {
                 types,
                 first,
@@ -450,6 +459,19 @@ fn places(f: &mut Formatter<'_>, (reachable, open): (usize, usize), rules: &[Rul
         f.write_str("; each of them somewhere, and nowhere all")?;
     }
     Ok(())
+}
+
+fn unsettled(f: &mut Formatter<'_>, count: usize, hosts: &[String]) -> fmt::Result {
+    f.write_str("its rules about other pods may hold once it is known where ")?;
+    match (count, hosts) {
+        (0, _) => f.write_str("the nodes are that are planned now"),
+        (1, [only]) => write!(f, "{only} is"),
+        _ => {
+            let more = if count > hosts.len() { ", …" } else { "" };
+            let hosts = hosts.join(", ");
+            write!(f, "{count} nodes are that are on their way: {hosts}{more}")
+        }
+    }
 }
 
 impl Display for Rule {

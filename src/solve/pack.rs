@@ -130,6 +130,7 @@ pub(super) fn tiers(shelves: &[Shelf<'_>]) -> Vec<Range<usize>> {
 }
 
 /// A packing in the making.
+#[derive(Clone)]
 pub(super) struct Packer<'g, 'p, 'a> {
     pub(super) ground: &'g Ground<'p, 'a>,
     /// What comes of it.
@@ -427,7 +428,8 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
         }
         for _ in 0..DRAFTS_MAX {
             let order = self.order(shelf, stock);
-            let draft = best_draft(&order, &self.packed.ledgers.of(shelf));
+            let mut draft = best_draft(&order, &self.packed.ledgers.of(shelf));
+            order.split(&mut draft);
             if draft.claims.is_empty() {
                 break;
             }
@@ -465,9 +467,10 @@ impl<'p> Packer<'_, 'p, '_> {
             return;
         }
         for opened in &self.packed.opened[self.counted..] {
-            let site = add_claim(self.ground, &self.packed.lots, opened, &mut self.board);
+            let known = (&self.packed.lots[..], &self.market.rows[..]);
+            let site = add_claim(self.ground, known, opened, &mut self.board);
             self.board.open(site);
-            count_crew(self.ground, opened, site, &mut self.board);
+            count_crew(self.ground, known, (opened, site), &mut self.board);
             // Pods whose place does not matter are bound last.
             let lots = &self.packed.lots;
             let parts = opened.claim.parts.iter();

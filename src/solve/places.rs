@@ -81,6 +81,35 @@ impl<'p> Places<'p> {
         })
     }
 
+    /// The cells in which a new node might do for a pod of a kind, once it is known where everybody
+    /// is; that of no label where no label matters.
+    pub(super) fn may(&self, kind: usize) -> Vec<Option<usize>> {
+        let checks = &self.board.topology.checks[kind];
+        let may = |site: usize| checks.iter().all(|check| self.may_hold(check, site));
+        if self.cells.keys.is_empty() {
+            return may(self.anywhere).then_some(None).into_iter().collect();
+        }
+        let cells = (0..self.sites.len()).filter(|cell| may(self.sites[*cell]));
+        cells.map(Some).collect()
+    }
+
+    fn may_hold(&self, check: &Check, site: usize) -> bool {
+        let key = |tally: usize| self.board.topology.tallies[tally].key();
+        match check {
+            Check::Free { tally } | Check::Even { tally, .. } if key(*tally) == HOST => true,
+            Check::Near { beside: true, .. } => true,
+            Check::Near { tallies, own, .. } if tallies.iter().any(|it| key(*it) == HOST) => {
+                *own && tallies.iter().all(|it| self.board.total(*it) == 0)
+            }
+            Check::Even { tally, .. } => {
+                let is_new = self.board.sites.at(key(*tally), site) != NOWHERE
+                    && !self.board.has_place(*tally, site);
+                is_new || self.board.may_hold(check, site)
+            }
+            check => self.board.may_hold(check, site),
+        }
+    }
+
     /// Whether a check would hold on a node that is made on a site.
     fn holds(&mut self, check: &Check, site: usize) -> bool {
         let topology = self.board.topology;

@@ -10,14 +10,11 @@ use crate::model::labels::Labels;
 use crate::model::pod::Pod;
 use crate::model::requirement::Requirements;
 use crate::model::taint::Toleration;
-use crate::solve::agents::{Agents, Company};
+use crate::solve::agents::{Agents, Company, Port};
 use crate::solve::axes::Axes;
 use crate::solve::defaults::Defaults;
 use crate::solve::rules::{Groups, Rules};
 use crate::state::snapshot::{Mounts, Snapshot};
-
-/// A host port: protocol, address (empty for all) and number.
-pub(super) type Port = (String, String, u16);
 
 /// Times that a pod's wishes give way one by one; then all the rest give way at once.
 const LEVELS_MAX: usize = 24;
@@ -251,6 +248,7 @@ impl<'a> Problem<'a> {
             snapshot,
             &builder.groups,
             (&builder.members, &builder.rules),
+            |ports| builder.wants.iter().any(|own| clash(own.ports, ports)),
         );
         let mut classes: BTreeMap<(usize, Vec<i64>, i32), usize> = BTreeMap::new();
         let mut all: Vec<Class<'a>> = Vec::new();
@@ -474,12 +472,18 @@ impl Builder<'_> {
     }
 
     fn in_company(&mut self, wants: usize, company: Company) -> usize {
-        if company == Company::default() {
+        let own = &self.wants[wants];
+        let clashes = |ports: &BTreeSet<Port>| clash(own.ports, ports);
+        let evading = self.agents.evading(&company, clashes);
+        if company == Company::default() && evading.is_empty() {
             return wants;
         }
-        let own = &self.wants[wants];
+        let mut alternatives = own.alternatives.clone();
+        for evading in evading {
+            alternatives.extend(own.alternatives.iter().map(|own| own.with(&evading)));
+        }
         let own = Wants {
-            alternatives: own.alternatives.clone(),
+            alternatives,
             company: company.clone(),
             ..*own
         };

@@ -5,9 +5,10 @@ use crate::solve::board::Board;
 use crate::solve::choose::{Scratch, offerings, sum};
 use crate::solve::draft::Claim;
 use crate::solve::fill::Lot;
+use crate::solve::ground::Opened;
 use crate::solve::pack::Packer;
 use crate::solve::rooms::Turn;
-use crate::solve::sites::{add_cells, cell_of};
+use crate::solve::sites::{add_cells, cell_of, crew_of};
 use crate::solve::variety::Variety;
 
 /// Steps for pods that are left when all others have their turn, each a type looked at for one
@@ -168,10 +169,16 @@ impl<'p> Packer<'_, 'p, '_> {
             let joined = order.joined(claim, lot, &ledger);
             // Who is not worth a node is not worth a dearer one.
             // Others were let in for the sake of the daemons there.
-            let agents = |own: &Claim| &ground.shelves[shelf].shapes[own.shape].crew.agents;
+            let crew = |claim: &Claim| {
+                let own = Opened {
+                    shelf,
+                    claim: claim.clone(),
+                    gone: false,
+                };
+                crew_of(ground, (&self.packed.lots, &self.market.rows), &own)
+            };
             let worth = |joined: &Claim| {
-                (self.calls[class] || joined.price <= claim.price)
-                    && agents(joined) == agents(claim)
+                (self.calls[class] || joined.price <= claim.price) && crew(joined) == crew(claim)
             };
             if let Some(joined) = joined.filter(worth) {
                 let shapes = &ground.shelves[shelf].shapes;

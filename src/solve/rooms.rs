@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Taint, repelling};
+use crate::solve::agents::Port;
 use crate::solve::axes::{fits, most, take, times};
 use crate::solve::board::Board;
 use crate::solve::fill::{Bin, Lot, Queues, Terms, Way};
 use crate::solve::host::Shares;
-use crate::solve::problem::{Port, Problem, clash};
+use crate::solve::problem::{Problem, clash};
 use crate::state::snapshot::Room;
 
 /// Steps that rooms may take, each a class looked at for one room. 10,000 classes and 10,000 rooms
@@ -52,6 +53,7 @@ type Profile<'r> = (
 pub(super) type Free = Vec<Option<Vec<i64>>>;
 
 /// Rooms in ordinals.
+#[derive(Clone)]
 pub(super) struct Rooms<'r> {
     problem: &'r Problem<'r>,
     rooms: &'r [&'r Room],

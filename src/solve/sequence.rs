@@ -74,6 +74,16 @@ pub(super) fn sequence(
             }
         }
     }
+    // Whoever was given a cell later goes where others of the kind go that have none.
+    for ((class, _), items) in there {
+        for Item { kind, site, pods } in items {
+            let turn = (Turn { class, site, pods }, kind);
+            match ground.topology.is_early(kind) {
+                true => early.push(turn),
+                false => late.push(turn),
+            }
+        }
+    }
     queue.extend(early);
     queue.extend(late);
     order(queue, board)
@@ -101,8 +111,9 @@ fn add_claims(
     let mut cells: BTreeMap<usize, usize> = BTreeMap::new();
     let mut open_to: BTreeMap<(usize, Vec<usize>), Vec<usize>> = BTreeMap::new();
     let mut open = Vec::new();
+    let known = (&packed.lots[..], rows);
     for opened in &packed.opened {
-        let site = add_claim(ground, &packed.lots, opened, board);
+        let site = add_claim(ground, known, opened, board);
         if opened.gone {
             continue;
         }
@@ -110,19 +121,19 @@ fn add_claims(
         if cell_of(&packed.lots, opened).is_none() {
             open.push((opened, site));
         } else {
-            count_crew(ground, opened, site, board);
+            count_crew(ground, known, (opened, site), board);
         }
     }
     for (opened, site) in open {
         let mut places: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
         let own = rows_in(&packed.lots, &opened.claim.parts);
-        let known = open_to
+        let reach = open_to
             .entry((opened.shelf, own))
             .or_insert_with_key(|(shelf, own)| {
                 let own: Vec<&Row> = own.iter().map(|row| &rows[*row]).collect();
                 ground.cells.open_to(*shelf, &own)
             });
-        for cell in known.iter().copied() {
+        for cell in reach.iter().copied() {
             let values = &ground.cells.all[cell];
             let of_cell = *cells.entry(cell).or_insert_with(|| {
                 let sites = &mut board.sites;
@@ -141,12 +152,7 @@ fn add_claims(
                 if let Tally::Spread { key, filter, .. } = tally
                     && *key != HOST
                     && board.sites.passes(*filter, site)
-                    && claim_passes(
-                        ground,
-                        &ground.topology.filters[*filter],
-                        opened,
-                        Some(values),
-                    )
+                    && claim_passes(ground, *filter, known, (opened, Some(cell))) != Pass::No
                 {
                     board.open_for(at, of_cell);
                 }
@@ -156,7 +162,7 @@ fn add_claims(
             board.sites.unsettle(key, site, places);
         }
         board.open(site);
-        count_crew(ground, opened, site, board);
+        count_crew(ground, known, (opened, site), board);
     }
 }
 

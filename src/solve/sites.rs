@@ -7,13 +7,15 @@ use std::sync::Arc;
 use crate::model::id::NodeName;
 use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Taint, repelling};
+use crate::solve::agents::Sure;
 use crate::solve::board::{Board, Pass, Sites};
 use crate::solve::cells::Cells;
-use crate::solve::fill::Lot;
-use crate::solve::ground::{Ground, Opened};
+use crate::solve::crew::pick;
+use crate::solve::fill::{Lot, rows_in};
+use crate::solve::ground::{Ground, Opened, Passing};
 use crate::solve::problem::Problem;
 use crate::solve::rules::HOST;
-use crate::solve::supply::of_types;
+use crate::solve::supply::{Row, Shelf};
 use crate::solve::topology::{Filter, Tally, Topology};
 use crate::state::snapshot::{Host, Room, Snapshot};
 
@@ -118,6 +120,13 @@ fn unsettled(problem: &Problem<'_>, labels: &Requirements) -> Vec<(usize, Vec<St
     all
 }
 
+/// Hosts that may be in one of several places yet.
+pub(super) fn still_to_come<'r>(problem: &Problem<'_>, rooms: &[&'r Room]) -> Vec<&'r Host> {
+    let several = |room: &&&Room| !unsettled(problem, &room.labels).is_empty();
+    let rooms = rooms.iter().filter(several);
+    rooms.map(|room| &room.host).collect()
+}
+
 fn passes(problem: &Problem<'_>, filter: &Filter, room: &Room) -> bool {
     let fits = |own: &Requirements| room.labels.compatible(own, false).is_ok();
     let labels = filter.labels.is_none_or(|wants| {
@@ -167,7 +176,8 @@ fn count_residents(
             let Some(agent) = problem.agents.find(set) else {
                 continue;
             };
-            let is_sure = *is_sure && problem.agents.is_certain(agent);
+            let has = |key: &str| room.labels.get(key).is_some();
+            let is_sure = *is_sure && problem.agents.is_certain_on(agent, has);
             for tally in &board.topology.crews[agent] {
                 board.count_daemon(*tally, site, is_sure);
             }
@@ -236,68 +246,38 @@ pub(super) fn places_of(
 /// Adds the site of a claim. Where its pods leave its place open, it is nowhere yet.
 pub(super) fn add_claim(
     ground: &Ground<'_, '_>,
-    lots: &[Lot<'_>],
+    (lots, rows): (&[Lot<'_>], &[Row]),
     opened: &Opened,
     board: &mut Board<'_>,
 ) -> usize {
     let problem = ground.problem;
     let cell = cell_of(lots, opened);
-    let values = cell.map(|cell| &ground.cells.all[cell][..]);
-    let places = values.map_or_else(Vec::new, |values| {
-        places_of(problem, ground.cells, values, &mut board.sites)
-    });
-    let filters = &board.topology.filters;
-    let passes: Vec<Pass> = filters
-        .iter()
-        .map(
-            |filter| match claim_passes(ground, filter, opened, values) {
-                // What is planned may be launched as something else, though not elsewhere.
-                _ if filter
-                    .labels
-                    .is_some_and(|wants| !is_decided(ground, lots, opened, wants))
-                    && may_pass(ground, filter, opened, (values, |_| true)) =>
-                {
-                    Pass::Maybe
-                }
-                passes => Pass::surely(passes),
-            },
+    let places = cell.map_or_else(Vec::new, |cell| {
+        places_of(
+            problem,
+            ground.cells,
+            &ground.cells.all[cell],
+            &mut board.sites,
         )
-        .collect();
+    });
+    let passes = (0..board.topology.filters.len())
+        .map(|filter| claim_passes(ground, filter, (lots, rows), (opened, cell)));
+    let passes: Vec<Pass> = passes.collect();
     board.sites.add(true, &places, |filter| passes[filter])
 }
 
 /// Counts the daemons of a claim's node, where it is or may be.
 pub(super) fn count_crew(
     ground: &Ground<'_, '_>,
-    opened: &Opened,
-    site: usize,
+    (lots, rows): (&[Lot<'_>], &[Row]),
+    (opened, site): (&Opened, usize),
     board: &mut Board<'_>,
 ) {
-    let shape = &ground.shelves[opened.shelf].shapes[opened.claim.shape];
-    for (agent, is_sure) in &shape.crew.agents {
-        for tally in &ground.topology.crews[*agent] {
-            board.count_daemon(*tally, site, *is_sure);
+    for (agent, is_sure) in crew_of(ground, (lots, rows), opened) {
+        for tally in &ground.topology.crews[agent] {
+            board.count_daemon(*tally, site, is_sure);
         }
     }
-}
-
-/// Whether it is certain for a claim, whatever it is launched as, that its labels are as wanted or
-/// not: its own pods want the same, or no label depends on the type.
-fn is_decided(ground: &Ground<'_, '_>, lots: &[Lot<'_>], opened: &Opened, wants: usize) -> bool {
-    let problem = ground.problem;
-    let mut parts = opened.claim.parts.iter();
-    if parts.any(|(lot, _)| problem.kinds[lots[*lot].kind].bare == wants) {
-        return true;
-    }
-    let side = &ground.shelves[opened.shelf].side;
-    let single = |key: &str| {
-        let values = side.get(key).and_then(Requirement::values);
-        values.is_some_and(|values| values.len() == 1)
-    };
-    let known = |key: &str| single(key) || ground.cells.keys.iter().any(|own| own == key);
-    let alternatives = problem.wants[wants].alternatives.iter();
-    let mut keys = alternatives.flat_map(|own| own.iter().map(|(key, _)| key));
-    keys.all(known)
 }
 
 /// The cell that the pods of a claim have to be in, if it matters to any of them.
@@ -306,26 +286,56 @@ pub(super) fn cell_of(lots: &[Lot<'_>], opened: &Opened) -> Option<usize> {
     parts.find_map(|(lot, _)| lots[*lot].cell)
 }
 
-/// Whether a claim passes a filter, being in a cell of these values if any are given.
-pub(super) fn claim_passes(
+/// The daemons of a claim's node that matter to pods, and whether each is sure to run.
+pub(super) fn crew_of(
     ground: &Ground<'_, '_>,
-    filter: &Filter,
+    (lots, rows): (&[Lot<'_>], &[Row]),
     opened: &Opened,
-    values: Option<&[Option<String>]>,
-) -> bool {
-    let shape = &ground.shelves[opened.shelf].shapes[opened.claim.shape];
-    let suits = |own: &Requirements| shape.suits(&of_types(own)).is_ok();
-    may_pass(ground, filter, opened, (values, suits))
+) -> Vec<(usize, bool)> {
+    let shelf = &ground.shelves[opened.shelf];
+    let crew = &shelf.shapes[opened.claim.shape].crew.agents;
+    if crew.is_empty() {
+        return Vec::new();
+    }
+    let own = rows_in(lots, &opened.claim.parts).into_iter();
+    let own: Vec<&Row> = own.map(|row| &rows[row]).collect();
+    let labels = shelf.labels(&own);
+    let agents = &ground.problem.agents;
+    let label = |key: &str| match labels.get(key) {
+        Some(value) => Some(Some(&value[..])),
+        None => shelf.says_nothing(key).then_some(None),
+    };
+    let on = |(agent, sure): &(usize, Sure)| Some((*agent, agents.on(*agent, *sure, label)?));
+    crew.iter().filter_map(on).collect()
 }
 
-/// The same for any type of which this holds.
-fn may_pass(
+/// Whether a claim passes a filter, whatever it is launched as within a cell, or anywhere if none
+/// is given.
+pub(super) fn claim_passes(
     ground: &Ground<'_, '_>,
-    filter: &Filter,
-    opened: &Opened,
-    (values, suits): (Option<&[Option<String>]>, impl Fn(&Requirements) -> bool),
-) -> bool {
+    at: usize,
+    (lots, rows): (&[Lot<'_>], &[Row]),
+    (opened, cell): (&Opened, Option<usize>),
+) -> Pass {
+    let problem = ground.problem;
+    let filter = &ground.topology.filters[at];
     let shelf = &ground.shelves[opened.shelf];
+    let repels = |wants: usize| {
+        let tolerations = problem.wants[wants].tolerations;
+        repelling(&shelf.pool.taints, tolerations).is_some()
+    };
+    if filter.taints.is_some_and(repels) {
+        return Pass::No;
+    }
+    let Some(wants) = filter.labels else {
+        return Pass::Yes;
+    };
+    // Its own pods want the same.
+    let mut parts = opened.claim.parts.iter();
+    if parts.any(|(lot, _)| problem.kinds[lots[*lot].kind].bare == wants) {
+        return Pass::Yes;
+    }
+    let values = cell.map(|cell| &ground.cells.all[cell][..]);
     let there = |own: &Requirements| {
         let keys = ground.cells.keys.iter();
         keys.zip(values.unwrap_or_default()).all(|(key, value)| {
@@ -336,14 +346,63 @@ fn may_pass(
             })
         })
     };
-    let fits =
-        |own: &Requirements| shelf.side.compatible(own, true).is_ok() && suits(own) && there(own);
-    let labels = filter.labels.is_none_or(|wants| {
-        let mut alternatives = ground.problem.wants[wants].alternatives.iter();
-        alternatives.any(fits)
-    });
-    labels
-        && filter.taints.is_none_or(|wants| {
-            repelling(&shelf.pool.taints, ground.problem.wants[wants].tolerations).is_none()
-        })
+    let alternatives = &problem.wants[wants].alternatives;
+    let suited = ground.passing[at].get_or_init(|| passing(ground, wants));
+    let suited = alternatives.iter().zip(&suited[opened.shelf]);
+    let own = suited.filter(|(own, _)| there(own));
+    let own: Vec<(&Requirements, &Vec<Pass>)> = own
+        .filter_map(|(own, suited)| Some((own, suited.as_ref()?)))
+        .collect();
+    let (mut all, mut any) = (true, false);
+    for shape in launched_as(ground, rows, (lots, opened), cell) {
+        let passes = || own.iter().map(|(_, suited)| suited[shape]);
+        any |= passes().any(|pass| pass != Pass::No);
+        all &= passes().any(|pass| pass == Pass::Yes);
+    }
+    // Where it will be is not known yet, and may be what is asked for.
+    let is_open = |own: &Requirements| ground.cells.keys.iter().any(|key| own.get(key).is_some());
+    let settled = values.is_some() || !own.iter().any(|(own, _)| is_open(own));
+    match (any, all && settled) {
+        (false, _) => Pass::No,
+        (true, true) => Pass::Yes,
+        (true, false) => Pass::Maybe,
+    }
+}
+
+/// The types that a claim may be launched as within a cell, or anywhere.
+pub(super) fn launched_as<'g>(
+    ground: &'g Ground<'_, '_>,
+    rows: &'g [Row],
+    (lots, opened): (&[Lot<'_>], &'g Opened),
+    cell: Option<usize>,
+) -> impl Iterator<Item = usize> + 'g {
+    let own = rows_in(lots, &opened.claim.parts);
+    let shapes = &ground.shelves[opened.shelf].shapes;
+    let planned = &shapes[opened.claim.shape];
+    let there = cell.and_then(|cell| ground.cells.masks(opened.shelf, cell));
+    let fits = move |at: &usize| {
+        let shape = &shapes[*at];
+        let all = there.map_or(u64::MAX, |masks| masks[*at]);
+        let mask = own.iter().fold(all, |all, row| all & rows[*row].masks[*at]);
+        let like = planned.reservation.is_none() && shape.reservation.is_none();
+        let like = like && shape.crew.agents == planned.crew.agents;
+        (like || *at == opened.claim.shape) && shape.price(mask).is_some()
+    };
+    (0..shapes.len()).filter(fits)
+}
+
+/// Which types of each pool have labels as wanted, alternative by alternative; none where the pool
+/// has them otherwise. What makes a cell is left aside.
+fn passing(ground: &Ground<'_, '_>, wants: usize) -> Passing {
+    let of = |shelf: &Shelf<'_>| {
+        let alternatives = ground.problem.wants[wants].alternatives.iter();
+        let alternative = |own: &Requirements| {
+            shelf.side.compatible(own, true).ok()?;
+            let own = pick(own, |key| !ground.cells.keys.iter().any(|cell| cell == key));
+            let shapes = shelf.shapes.iter();
+            Some(shapes.map(|shape| shelf.passes(shape, &own)).collect())
+        };
+        alternatives.map(alternative).collect()
+    };
+    ground.shelves.iter().map(of).collect()
 }

@@ -13,8 +13,9 @@ use crate::model::pool::Pool;
 use crate::model::requirement::{Incompatible, Operator, Requirement, Requirements};
 use crate::model::reservation::Reservation;
 use crate::model::taint::{Effect, Taint, untolerated};
-use crate::solve::agents::Company;
+use crate::solve::agents::{Agents, Sure};
 use crate::solve::axes::most;
+use crate::solve::board::Pass;
 use crate::solve::crew::{Aboard, Crew, Crews, of_pool, pick};
 use crate::solve::limits::{Limit, RESERVATIONS_MAX, limits};
 use crate::solve::problem::{Problem, Wants, clash};
@@ -178,16 +179,24 @@ impl<'a> Shelf<'a> {
     }
 
     /// What pods of this kind may have, given what the labels must be.
-    pub(super) fn row(&self, wants: &Wants<'_>, labels: &Requirements) -> Row {
+    pub(super) fn row(
+        &self,
+        (wants, agents): (&Wants<'_>, &Agents<'_>),
+        labels: &Requirements,
+    ) -> Row {
         let of_types = pick(labels, |key| !of_pool(key) && !of_offering(key));
         let defined = pick(&of_types, |key| self.keys.contains(key));
         let asks = Asks::of(labels);
         let masks: Vec<u64> = self
             .shapes
             .iter()
-            .map(|shape| match self.has_company(shape, &wants.company) {
-                true => shape.mask(wants, &defined, &asks),
-                false => 0,
+            .map(|shape| {
+                match self.has_company(shape, (wants, agents), labels)
+                    && self.has_ports(shape, (wants, agents), labels)
+                {
+                    true => shape.mask(&defined, &asks),
+                    false => 0,
+                }
             })
             .collect();
         let open = of_types
@@ -214,13 +223,49 @@ impl<'a> Shelf<'a> {
     }
 
     /// The daemon of a type with which pods must not share a place.
-    pub(super) fn bar(&self, shape: &Shape<'_>, company: &Company) -> Option<usize> {
-        company.bars(&shape.crew.agents, |key| self.label(shape, key))
+    pub(super) fn bar(
+        &self,
+        shape: &Shape<'_>,
+        (wants, agents): (&Wants<'_>, &Agents<'_>),
+        labels: &Requirements,
+    ) -> Option<usize> {
+        let crew = shape.crew.agents.iter();
+        let crew = crew.filter(|own| !agents.is_kept_off(own.0, |key| labels.get(key)));
+        let crew: Vec<(usize, Sure)> = crew.copied().collect();
+        wants.company.bars(&crew, |key| self.label(shape, key))
     }
 
-    fn has_company(&self, shape: &Shape<'_>, company: &Company) -> bool {
+    /// Whether no daemon of a type binds a host port that pods want, on nodes with these labels.
+    pub(super) fn has_ports(
+        &self,
+        shape: &Shape<'_>,
+        (wants, agents): (&Wants<'_>, &Agents<'_>),
+        labels: &Requirements,
+    ) -> bool {
+        let crew = &shape.crew;
+        let binds = |agent: usize| {
+            clash(wants.ports, agents.ports(agent))
+                && !agents.is_kept_off(agent, |key| labels.get(key))
+        };
+        !clash(wants.ports, &crew.ports)
+            || !clash(wants.ports, &crew.settled_ports)
+                && !crew.agents.iter().any(|(agent, _)| binds(*agent))
+    }
+
+    fn has_company(
+        &self,
+        shape: &Shape<'_>,
+        asked: (&Wants<'_>, &Agents<'_>),
+        labels: &Requirements,
+    ) -> bool {
         let label = |key: &str| self.label(shape, key);
-        self.bar(shape, company).is_none() && company.is_kept(&shape.crew.agents, label)
+        self.bar(shape, asked, labels).is_none()
+            && asked.0.company.is_kept(&shape.crew.agents, label)
+    }
+
+    /// Whether neither the pool nor any type of it speaks of a label that pools say.
+    pub(super) fn says_nothing(&self, key: &str) -> bool {
+        !is_well_known(key) && self.side.get(key).is_none() && !self.keys.contains(key)
     }
 
     /// Whether nodes of a type have a label, if that is known.
@@ -238,6 +283,38 @@ impl<'a> Shelf<'a> {
             (None, None) => Some(false),
             _ => None,
         }
+    }
+
+    /// Whether nodes of a type have labels as wanted, as far as that is known of them.
+    pub(super) fn passes(&self, shape: &Shape<'_>, wanted: &Requirements) -> Pass {
+        let asks = Asks::of(wanted);
+        let sold = shape.offers.iter().filter(|own| asks.sells(own)).count();
+        let mut pass = match sold {
+            0 => Pass::No,
+            sold if sold == shape.offers.len() => Pass::Yes,
+            _ => Pass::Maybe,
+        };
+        let of_types = wanted
+            .iter()
+            .filter(|(key, _)| !of_pool(key) && !of_offering(key));
+        for (key, wanted) in of_types {
+            let it = shape.instance_type.requirements.get(key);
+            let own = match (self.side.get(key), it) {
+                (Some(side), Some(own)) => side.intersection(own),
+                (Some(own), None) | (None, Some(own)) => own.clone(),
+                (None, None) => Requirement::does_not_exist(),
+            };
+            let all = own.values().filter(|values| !values.is_empty());
+            pass = pass.min(match (own.operator(), all) {
+                (Operator::DoesNotExist, _) => Pass::surely(wanted.allows_absence()),
+                (_, Some(all)) if all.iter().all(|own| wanted.has(own)) => Pass::Yes,
+                _ => match own.has_intersection(wanted) {
+                    true => Pass::Maybe,
+                    false => Pass::No,
+                },
+            });
+        }
+        pass
     }
 
     /// Whether neither the pool nor every type in question says what this label will be.
@@ -325,13 +402,12 @@ impl<'a> Shape<'a> {
         self.instance_type.requirements.intersects(of_types)
     }
 
-    fn mask(&self, wants: &Wants<'_>, of_types: &Requirements, asks: &Asks<'_>) -> u64 {
+    fn mask(&self, of_types: &Requirements, asks: &Asks<'_>) -> u64 {
         if self
             .instance_type
             .requirements
             .intersects(of_types)
             .is_err()
-            || clash(wants.ports, &self.crew.ports)
         {
             return 0;
         }

@@ -13,11 +13,13 @@ use crate::solve::ground::{Ground, Packed};
 use crate::solve::limits::{Limit, Scope};
 use crate::solve::miss::{Miss, Short, part};
 use crate::solve::places::Places;
-use crate::solve::problem::{Problem, Wants, clash};
+use crate::solve::problem::{Problem, Wants};
+use crate::solve::sites::still_to_come;
 use crate::solve::supply::{No, Row, Shape, Shelf, of_types, sells};
 use crate::solve::variety::Variety;
 use crate::solve::{Code, Why};
 use crate::state::holds::Holds;
+use crate::state::snapshot::Room;
 
 /// Zones and capacity types that are told of types which are not sold as wanted, and how many of
 /// the types are looked at for them.
@@ -34,6 +36,9 @@ const LABEL_STEPS: u64 = 16;
 /// Reservations that are told of one pod.
 const RESERVATIONS_TOLD: usize = 3;
 
+/// Hosts that are told of one pod.
+const HOSTS_TOLD: usize = 3;
+
 /// A no of one pool.
 pub(super) type Answer = (Code, Miss);
 
@@ -41,6 +46,7 @@ pub(super) type Answer = (Code, Miss);
 pub(super) struct Reasons<'r, 'p, 'a> {
     ground: &'r Ground<'p, 'a>,
     packed: &'r Packed<'p, 'a>,
+    rooms: &'r [&'r Room],
     holds: &'r Holds,
     varieties: Vec<Variety<'r>>,
     /// Everybody's place in the end; only where somebody's place matters is it looked at.
@@ -69,7 +75,7 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
     /// `board` has all hosts and all that is bound there in the end.
     pub(super) fn new(
         ground: &'r Ground<'p, 'a>,
-        packed: &'r Packed<'p, 'a>,
+        (packed, rooms): (&'r Packed<'p, 'a>, &'r [&'r Room]),
         holds: &'r Holds,
         board: Board<'p>,
     ) -> Self {
@@ -78,6 +84,7 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
         Self {
             ground,
             packed,
+            rooms,
             holds,
             varieties: varieties.map(|own| Variety::of(own, min_values)).collect(),
             board,
@@ -236,7 +243,8 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
         }
         let of = &self.ground.shelves[shelf];
         let cells = suited.cells.get_or_insert_with(|| {
-            let row = of.row(problem.wants_of(kind), &suited.labels);
+            let asked = (problem.wants_of(kind), &problem.agents);
+            let row = of.row(asked, &suited.labels);
             let cells = self.ground.cells;
             let narrow = |cell| Some((cell, cells.narrow((shelf, cell), &row, &suited.labels)?));
             (0..cells.all.len()).filter_map(narrow).collect()
@@ -247,6 +255,9 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
         };
         let cells: Vec<usize> = cells.iter().filter_map(sells).collect();
         self.steps += LABEL_STEPS * cells.len() as u64;
+        let asked = (problem.wants_of(kind), &problem.agents);
+        let row = of.row(asked, &suited.labels);
+        let is_had = would_do.iter().any(|shape| row.masks[*shape] != 0);
         let (ground, board) = (self.ground, &self.board);
         let places = self
             .places
@@ -256,8 +267,28 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
             Some(Miss::Places { open, .. }) if open > 0 && problem.rules_of(kind).is_empty() => {
                 steps()
             }
+            Some(Miss::Places { open: 0, .. })
+                if places
+                    .may(kind)
+                    .iter()
+                    .any(|own| own.map_or(is_had, |own| cells.contains(&own))) =>
+            {
+                (Code::Unsettled, self.unsettled())
+            }
             Some(miss) => (Code::Topology, miss),
             None => steps(),
+        }
+    }
+}
+
+impl Reasons<'_, '_, '_> {
+    fn unsettled(&self) -> Miss {
+        let hosts = still_to_come(self.ground.problem, self.rooms);
+        let count = hosts.len();
+        let hosts = hosts.into_iter().take(HOSTS_TOLD).map(part);
+        Miss::Unsettled {
+            count,
+            hosts: hosts.collect(),
         }
     }
 }
@@ -284,13 +315,13 @@ fn offer(
     if suited.is_empty() {
         return Offer::No(Code::Requirements, unsuited(shelf, &labels));
     }
-    let free = |shape: &&usize| !clash(wants.ports, &shelf.shapes[**shape].crew.ports);
+    let free = |own: &&usize| shelf.has_ports(&shelf.shapes[**own], (wants, agents), &labels);
     let free: Vec<usize> = suited.iter().filter(free).copied().collect();
     if free.is_empty() {
         let types = suited.len();
         return Offer::No(Code::Resources, Miss::Ports { types });
     }
-    let bar = |shape: &usize| shelf.bar(&shelf.shapes[*shape], &wants.company);
+    let bar = |shape: &usize| shelf.bar(&shelf.shapes[*shape], (wants, agents), &labels);
     let open = free.iter().filter(|shape| bar(shape).is_none());
     let types = open.map(|shape| {
         let mut offers = shelf.shapes[*shape].offers.iter();

@@ -102,6 +102,7 @@ fn is_varied(order: &Order<'_>, lane: usize, shape: usize, ledger: &Ledger) -> b
         let net = shapes[*other].net.as_deref().unwrap_or_default();
         masks[*other] != 0
             && shapes[*other].reservation.is_none()
+            && shapes[*other].crew.agents == shapes[shape].crew.agents
             && net.iter().zip(own).all(|(net, own)| net >= own)
             && net.len() == own.len()
             && ledger.copies(&shapes[*other].limited) > 0

@@ -21,6 +21,8 @@ mod cases;
 
 mod daemons;
 
+mod pin;
+
 mod level;
 
 mod reasons;

@@ -71,6 +71,9 @@ async fn kube_scheduler_agrees_with_every_place_and_every_refusal() {
                 refused += verdict.refused;
                 several += verdict.several;
                 later += verdict.later;
+                if verdict.later > 0 {
+                    println!("world {seed}: {} pods are planned later", verdict.later);
+                }
                 for tag in verdict.tags {
                     *seen.entry(tag).or_default() += 1;
                 }

@@ -484,3 +484,21 @@ fn places_that_pods_do_not_reach_are_not_waited_for() {
     check(&world, &solution).expect("a sound plan");
     assert_eq!(solution.unplaced, vec![]);
 }
+
+/// Together on one node they would leave too few types to choose from.
+#[test]
+fn pods_go_apart_where_their_node_would_have_too_little_variety() {
+    let mut world = world();
+    let types = [("amd64", &[1, 2, 4, 8, 16][..]), ("arm64", &[2, 4, 8, 32])];
+    let types = types.map(|(arch, cpus)| kwok_like(arch, cpus, &["a"]));
+    world.catalog = Catalog::new(types.concat());
+    let mut many = Requirement::exists();
+    many.min_values = Some(6);
+    world.pool().requirements.add(INSTANCE_TYPE, many);
+    world.pods = pods("a", 2, 7000, 8 * GIB + GIB / 2);
+    for own in &mut world.pods {
+        own.node_selector = Labels::from([label(ARCH, "amd64")]);
+    }
+    world.pods.extend(pods("b", 3, 1000, 15 * GIB));
+    assert_eq!(world.solve().unplaced, []);
+}

@@ -10,11 +10,12 @@ use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::taint::Effect;
 use outrigger::solve::{Code, Solution};
 use outrigger::state::snapshot::Host;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::check::check;
 use super::world::{
-    CPU, DEFAULT, GIB, World, app, kwok_like, label, pod, pods, room, spread, taint, term,
+    CPU, DEFAULT, GIB, World, app, kwok_like, label, pod, pods, port, room, spread, taint, term,
     tolerates, world,
 };
 
@@ -44,6 +45,13 @@ fn with_agent() -> World {
 fn agent_on(world: &mut World, key: &str, value: &str) {
     let own = Labels::from([label(key, value)]);
     world.daemons[0].template.node_selector = own;
+}
+
+/// The agent runs on nodes of one team, of two that the pool may make nodes for.
+fn agent_of_a_team(world: &mut World) {
+    agent_on(world, "team", "x");
+    let teams = Requirement::is_in(["x", "y"]);
+    world.pool().requirements.add("team", teams);
 }
 
 fn away(pod: &mut Pod, from: &str, key: &str) {
@@ -105,7 +113,34 @@ fn pods_and_daemons_that_must_be_apart_share_no_new_node() {
         assert_eq!(code, Code::Topology, "{name}: {text}");
         assert!(text.contains("default/agent"), "{name}: {text}");
     }
-    let placed: [Case; 6] = [
+    let placed: [Case; 10] = [
+        ("it runs on nodes of one team or in a rack", |it| {
+            agent_of_a_team(it);
+            let team = std::mem::take(&mut it.daemons[0].template.node_selector);
+            it.daemons[0].template.node_affinity = vec![
+                Requirements::from_iter([("rack", Requirement::is_in(["r1"]))]),
+                Requirements::from_labels(&team),
+            ];
+            away(&mut it.pods[0], "agent", HOSTNAME);
+        }),
+        ("it runs on nodes of one team or none", |it| {
+            agent_of_a_team(it);
+            let team = std::mem::take(&mut it.daemons[0].template.node_selector);
+            it.daemons[0].template.node_affinity = vec![
+                Requirements::from_iter([("team", Requirement::does_not_exist())]),
+                Requirements::from_labels(&team),
+            ];
+            away(&mut it.pods[0], "agent", HOSTNAME);
+        }),
+        ("the pool has nodes of other teams", |it| {
+            agent_of_a_team(it);
+            away(&mut it.pods[0], "agent", HOSTNAME);
+        }),
+        ("it binds a host port on nodes of one team", |it| {
+            agent_of_a_team(it);
+            it.daemons[0].template.host_ports = BTreeSet::from([port(80)]);
+            it.pods[0].host_ports = BTreeSet::from([port(80)]);
+        }),
         ("others", |it| away(&mut it.pods[0], "other", HOSTNAME)),
         ("by a label that no node has", |it| {
             away(&mut it.pods[0], "agent", "rack");
@@ -238,6 +273,38 @@ fn daemons_count_where_pods_are_spread() {
     }
     let solution = outcome(&world).expect("a place for each");
     assert!(solution.claims.len() > 2);
+}
+
+/// Pods are spread over hosts with a daemon on each, as far as it is known whether it is there:
+/// that is up to a label of the pool, or to pods that are nowhere.
+#[test]
+fn daemons_count_where_pods_are_spread_over_hosts() {
+    let cases: [Case; 3] = [
+        ("by the label that nodes get", agent_of_a_team),
+        ("away from nobody", |it| {
+            away(&mut it.daemons[0].template, "nobody", ZONE);
+        }),
+        ("by a label that the host has not", |it| {
+            let mut own = room("n", pod("", 3000, 8 * GIB).requests);
+            own.free.pods = 9;
+            own.daemons = vec![(it.daemons[0].key.clone(), true)];
+            own.initialized = false;
+            it.rooms = vec![own];
+            it.cluster.pools.clear();
+            away(&mut it.daemons[0].template, "agent", ZONE);
+        }),
+    ];
+    for (name, change) in cases {
+        let mut world = with_agent();
+        world.pods = pods("p", 4, 500, GIB);
+        for own in &mut world.pods {
+            own.labels = Labels::from([label("app", "agent")]);
+            own.spread = vec![spread(app("agent"), HOSTNAME, 1)];
+        }
+        change(&mut world);
+        let solution = outcome(&world).expect(name);
+        assert_eq!(solution.order.len(), 4, "{name}");
+    }
 }
 
 /// Those who must share a host go there together, though room for one of them alone were cheaper

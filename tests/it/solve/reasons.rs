@@ -7,7 +7,7 @@ use std::fmt::Write;
 use insta::{assert_snapshot, with_settings};
 use jiff::SignedDuration;
 use outrigger::model::affinity::Gang;
-use outrigger::model::id::ObjectKey;
+use outrigger::model::id::{ClaimId, ObjectKey};
 use outrigger::model::instance::{CapacityType, OfferingKey};
 use outrigger::model::labels::{ARCH, HOSTNAME, INSTANCE_TYPE, Labels, ZONE};
 use outrigger::model::pod::{DaemonSet, Pod};
@@ -18,7 +18,7 @@ use outrigger::model::taint::{Effect, Taint};
 use outrigger::plan::reasons;
 use outrigger::solve::Code;
 use outrigger::solve::miss::Miss;
-use outrigger::state::snapshot::Mounts;
+use outrigger::state::snapshot::{Host, Mounts};
 
 use super::world::{
     CPU, GIB, NOW, World, app, label, pod, pods, port, room, spread, taint, term, world,
@@ -189,6 +189,11 @@ const OF_PLACES: &[Case] = &[
         nodes(it, &[("a", &["y"])]);
         it.pods[0].affinity = vec![term(app("y"), HOSTNAME)];
     }),
+    ("away from others on their way", |it| {
+        require(it, ZONE, &["a", "b"]);
+        on_their_way(it, &["c1", "c2"]);
+        it.pods[0].anti_affinity = vec![term(app("y"), ZONE)];
+    }),
     ("near some and away from others", |it| {
         nodes(it, &[("a", &["y", "z"]), ("b", &["z"])]);
         it.pods[0].affinity = vec![term(app("y"), ZONE)];
@@ -229,6 +234,23 @@ fn nodes(world: &mut World, zones: &[(&str, &[&str])]) {
                 ..pod(&format!("{of}-{zone}-{at}"), 100, GIB)
             });
         }
+    }
+}
+
+/// Full hosts that may be in two zones yet, each with a pod.
+fn on_their_way(world: &mut World, claims: &[&str]) {
+    for name in claims {
+        let mut own = room(name, Resources::default());
+        own.host = Host::Claim(ClaimId::from(*name));
+        let zones = Requirement::is_in(["a", "b"]);
+        own.labels = Requirements::from_iter([(ZONE, zones)]).into();
+        own.initialized = false;
+        let there = Pod {
+            labels: Labels::from([label("app", "y")]),
+            ..pod(&format!("y-{name}"), 100, GIB)
+        };
+        world.promised.insert(own.host.clone(), vec![there]);
+        world.rooms.push(own);
     }
 }
 

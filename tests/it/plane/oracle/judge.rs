@@ -52,7 +52,8 @@ pub(super) struct Verdict {
     pub(super) refused: usize,
     /// Pods that are bound only where several nodes are made for one of them.
     pub(super) several: usize,
-    /// Pods that are planned, too, as soon as it is known what the nodes of the others are.
+    /// Pods that are planned, too, as soon as it is known what the nodes of the others are, as they
+    /// are told.
     pub(super) later: usize,
     /// Constraints of these pods and of their cluster.
     pub(super) tags: Tags,
@@ -356,7 +357,11 @@ impl Court {
                 self.api.delete(pod, 0).await;
                 self.sees(world, left).await;
                 let alone = self.tries_again(world, pod, &node).await;
-                if alone.is_some() && self.is_planned_later(world, made, &nodes, pod) {
+                let foretold = unplaced
+                    .reasons
+                    .iter()
+                    .any(|why| why.code == Code::Unsettled);
+                if foretold && self.is_planned_later(world, made, &nodes, pod) {
                     verdict.later += 1;
                 } else if let Some(alone) = alone {
                     let name = key_of(pod).1;
