@@ -193,6 +193,12 @@ impl Engine {
                 }
             }
         }
+        news.stale = self.stale(&wanted, now);
+        (groups, news)
+    }
+
+    /// Pods that were told what is planned no more.
+    fn stale(&self, wanted: &HashSet<&PodKey>, now: Timestamp) -> Vec<PodKey> {
         let stale = self.hints.iter().filter(|(key, hint)| {
             let free = !hint.out && now.duration_since(hint.at) >= SHOWN_MAX;
             // The scheduler may mean it: it makes room there, for that pod or another.
@@ -203,8 +209,7 @@ impl Engine {
             let over = hint.here && free && hint.tells <= TELLS_MAX && !wanted.contains(key);
             over && !makes_room()
         });
-        news.stale = stale.map(|(key, _)| key.clone()).collect();
-        (groups, news)
+        stale.map(|(key, _)| key.clone()).collect()
     }
 
     /// What is to be done about each pod of one node, those that have to be first in front.

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use futures::TryFutureExt;
 use http::{HeaderValue, header};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, Preconditions};
 use kube::core::response::{StatusDetails, reason};
-use kube::core::{Request, Status};
+use kube::core::{Request, Status, request};
 use kube::{Api, Client, Resource};
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
@@ -30,8 +30,8 @@ const CALL: Duration = Duration::from_secs(30);
 /// Who we are to the API server, in the fields we write.
 pub(crate) const FIELD_MANAGER: &str = "outrigger";
 
-/// Thousands of pods may be told of their nodes, and nobody reads what they look like then. Source:
-/// Kubernetes API concepts, alternate representations of resources.
+/// An answer without the object. Source: Kubernetes API concepts, alternate representations of
+/// resources.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// Carries a command out. It is answered whatever happens; what is no matter of the cluster's API
@@ -113,14 +113,28 @@ fn is_other_uid(status: &Status) -> bool {
 /// A merge patch with the version in it, so that the API server refuses it when the node has
 /// changed. Taints are one list to it: all are written.
 async fn patch_node(client: &Client, patch: NodePatch) -> Result<Answer, kube::Error> {
-    let api = Api::<Seen<json_object::Node>>::all(client.clone());
-    let params = PatchParams {
+    let url = Request::new(Node::url_path(&(), None));
+    let body = Patch::Merge(node_patch(&patch));
+    let request = url.patch(patch.node.as_str(), &by_us(), &body);
+    send(client, request).await
+}
+
+fn by_us() -> PatchParams {
+    PatchParams {
         field_manager: Some(FIELD_MANAGER.into()),
         ..PatchParams::default()
-    };
-    let body = node_patch(&patch);
-    api.patch(patch.node.as_str(), &params, &Patch::Merge(body))
-        .await?;
+    }
+}
+
+/// Sends a patch. Nobody reads what the object looks like then: the watch shows it.
+async fn send(
+    client: &Client,
+    request: Result<http::Request<Vec<u8>>, request::Error>,
+) -> Result<Answer, kube::Error> {
+    let mut request = request.map_err(kube::Error::BuildRequest)?;
+    let accept = HeaderValue::from_static(METADATA);
+    request.headers_mut().insert(header::ACCEPT, accept);
+    client.request::<IgnoredAny>(request).await?;
     Ok(Answer::Done)
 }
 
@@ -191,23 +205,14 @@ async fn nominate(
         { "op": "test", "path": path, "value": from.map(NodeName::as_str) },
         change,
     ]));
-    let body: Result<Patch<()>, _> = body.map(Patch::Json);
-    let params = PatchParams {
-        field_manager: Some(FIELD_MANAGER.into()),
-        ..PatchParams::default()
-    };
-    let url = Pod::url_path(&(), Some(&pod.namespace));
-    let request = body.ok().and_then(|body| {
-        let request = Request::new(url).patch_subresource("status", &pod.name, &params, &body);
-        request.ok()
-    });
-    let Some(mut request) = request else {
+    let Ok(body) = body else {
         return failed(FailureKind::Invalid, "no patch");
     };
-    let accept = HeaderValue::from_static(METADATA);
-    request.headers_mut().insert(header::ACCEPT, accept);
-    match client.request::<IgnoredAny>(request).await {
-        Ok(_) => Answer::Done,
+    let url = Request::new(Pod::url_path(&(), Some(&pod.namespace)));
+    let body = Patch::<()>::Json(body);
+    let request = url.patch_subresource("status", &pod.name, &by_us(), &body);
+    match send(client, request).await {
+        Ok(answer) => answer,
         Err(kube::Error::Api(status)) if status.code == 422 => {
             failed(FailureKind::Conflict, &status.message)
         }
@@ -326,7 +331,7 @@ fn is_missing(status: &Status, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::{Request, Status};
+    use kube::core::Status;
     use serde_json::json;
 
     use super::{is_budget, is_missing, kind_of, node_patch};

@@ -113,7 +113,42 @@ fn pods_and_daemons_that_must_be_apart_share_no_new_node() {
         assert_eq!(code, Code::Topology, "{name}: {text}");
         assert!(text.contains("default/agent"), "{name}: {text}");
     }
-    let placed: [Case; 10] = [
+}
+
+#[test]
+fn pods_and_daemons_that_need_not_be_apart_share_a_new_node() {
+    let placed: [Case; 6] = [
+        ("others", |it| away(&mut it.pods[0], "other", HOSTNAME)),
+        ("by a label that no node has", |it| {
+            away(&mut it.pods[0], "agent", "rack");
+        }),
+        ("the daemon does not tolerate the pool", |it| {
+            it.pool().taints = vec![taint("x", Effect::NoSchedule)];
+            it.pods[0].tolerations = vec![tolerates("x")];
+            away(&mut it.pods[0], "agent", HOSTNAME);
+        }),
+        ("the daemon is of another pool", |it| {
+            agent_on(it, POOL, "other");
+            away(&mut it.pods[0], "agent", HOSTNAME);
+        }),
+        ("the daemon runs on large nodes, or on spot", |it| {
+            it.daemons[0].template.node_affinity = [(CPU, "8"), (CAPACITY_TYPE, "spot")]
+                .map(|(key, value)| [(key, Requirement::is_in([value]))].into_iter().collect())
+                .to_vec();
+            away(&mut it.pods[0], "agent", HOSTNAME);
+        }),
+        ("the daemon runs on spot only", |it| {
+            agent_on(it, CAPACITY_TYPE, "spot");
+            away(&mut it.pods[0], "agent", ZONE);
+        }),
+    ];
+    all_get_one_node(&placed);
+}
+
+/// A label that the pool leaves open gets another value on their node.
+#[test]
+fn pods_get_a_node_without_a_daemon_that_they_must_not_be_with() {
+    let placed: [Case; 4] = [
         ("it runs on nodes of one team or in a rack", |it| {
             agent_of_a_team(it);
             let team = std::mem::take(&mut it.daemons[0].template.node_selector);
@@ -140,29 +175,6 @@ fn pods_and_daemons_that_must_be_apart_share_no_new_node() {
             agent_of_a_team(it);
             it.daemons[0].template.host_ports = BTreeSet::from([port(80)]);
             it.pods[0].host_ports = BTreeSet::from([port(80)]);
-        }),
-        ("others", |it| away(&mut it.pods[0], "other", HOSTNAME)),
-        ("by a label that no node has", |it| {
-            away(&mut it.pods[0], "agent", "rack");
-        }),
-        ("the daemon does not tolerate the pool", |it| {
-            it.pool().taints = vec![taint("x", Effect::NoSchedule)];
-            it.pods[0].tolerations = vec![tolerates("x")];
-            away(&mut it.pods[0], "agent", HOSTNAME);
-        }),
-        ("the daemon is of another pool", |it| {
-            agent_on(it, POOL, "other");
-            away(&mut it.pods[0], "agent", HOSTNAME);
-        }),
-        ("the daemon runs on large nodes, or on spot", |it| {
-            it.daemons[0].template.node_affinity = [(CPU, "8"), (CAPACITY_TYPE, "spot")]
-                .map(|(key, value)| [(key, Requirement::is_in([value]))].into_iter().collect())
-                .to_vec();
-            away(&mut it.pods[0], "agent", HOSTNAME);
-        }),
-        ("the daemon runs on spot only", |it| {
-            agent_on(it, CAPACITY_TYPE, "spot");
-            away(&mut it.pods[0], "agent", ZONE);
         }),
     ];
     all_get_one_node(&placed);
