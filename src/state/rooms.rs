@@ -155,13 +155,10 @@ impl State {
 
     fn room_of_claim(&self, claim: &Claim, daemons: &Daemons<'_>) -> Option<Room> {
         let pool = self.cluster.pool(claim.record.pool.as_str())?;
-        let offerings = match offering_of(claim) {
-            Some(offering) => std::slice::from_ref(offering),
-            None => &claim.offerings,
-        };
         let catalog = self.catalog_of(&pool.name);
         let host = Host::Claim(claim.record.id.clone());
-        let mut room = room_to_come(host, pool, (offerings, catalog), &claim.labels)?;
+        let offers = (offerings_of(claim), catalog);
+        let mut room = room_to_come(host, pool, offers, &claim.labels)?;
         let coming = to_come(daemons.iter(), &room.taints, &started(&room.labels));
         leave_room(&mut room, &coming);
         Some(room)
@@ -285,6 +282,11 @@ fn to_come<'a>(
 /// What an instance was launched as, once there is one.
 pub(super) fn offering_of(claim: &Claim) -> Option<&OfferingKey> {
     claim.instance.as_ref().map(|instance| &instance.offering)
+}
+
+/// What a claim may be launched as; that of its instance alone, once there is one.
+pub(super) fn offerings_of(claim: &Claim) -> &[OfferingKey] {
+    offering_of(claim).map_or(&claim.offerings, std::slice::from_ref)
 }
 
 fn lower(resources: &mut Resources, name: &str, by: i64) {

@@ -19,7 +19,7 @@ use crate::model::quantity::Resources;
 use crate::model::reservation::Reservation;
 use crate::state::State;
 use crate::state::ledger::Claim;
-use crate::state::rooms::offering_of;
+use crate::state::rooms::{offering_of, offerings_of};
 use crate::state::snapshot::{Candidate, Host, Roster, Snapshot, Spare, Usage};
 use crate::state::volumes::mounts;
 
@@ -200,8 +200,7 @@ impl State {
     pub fn capacity_of(&self, claim: &Claim) -> Resources {
         let mut capacity = Resources::default();
         let catalog = self.catalog_of(&claim.record.pool);
-        let offerings = offering_of(claim).into_iter().chain(&claim.offerings);
-        for offering in offerings {
+        for offering in offerings_of(claim) {
             // Until it is known which is launched, the largest of each resource counts.
             if let Some(it) = catalog.get(offering.instance_type.as_str()) {
                 capacity.raise_to(&it.capacity);
@@ -350,11 +349,15 @@ pub fn node_labels(claim: &Claim, pool: &Pool) -> Labels {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::sync::Arc;
 
+    use crate::catalog::Catalog;
     use crate::model::affinity::Gang;
+    use crate::model::claim::Phase;
+    use crate::model::instance::{CapacityType, OfferingKey};
     use crate::model::pod::Pod;
     use crate::state::State;
-    use crate::state::samples::{NOW, pod, waiting};
+    use crate::state::samples::{NOW, claim, pod, waiting};
 
     #[test]
     fn bound_pods_count_for_the_gangs_that_wait() {
@@ -378,5 +381,32 @@ mod tests {
         }
         let expect = BTreeMap::from([(("default", "g"), 1)]);
         assert_eq!(state.snapshot(NOW).gangs, expect);
+    }
+
+    /// An answer may be lost, and the listing tell of the instance: what else it might have been
+    /// launched as counts no more.
+    #[test]
+    fn a_claim_takes_as_much_as_its_instance() {
+        let catalog = Arc::new(Catalog::shipped());
+        let state = State {
+            catalog: catalog.clone(),
+            ..State::default()
+        };
+        let [small, large] = ["m5.large", "r5.large"].map(|name| catalog.get(name).expect(name));
+        let of = |name: &str| OfferingKey {
+            instance_type: name.into(),
+            zone: "zone".into(),
+            capacity_type: CapacityType::OnDemand,
+            reservation: None,
+        };
+        let mut claim = claim("c", Some("n"), Phase::Launched);
+        claim.offerings = vec![of(small.name.as_str()), of(large.name.as_str())];
+        let instance = claim.instance.as_mut().expect("an instance");
+        instance.offering = of(small.name.as_str());
+        assert_eq!(state.capacity_of(&claim), small.capacity);
+        claim.instance = None;
+        let mut either = small.capacity.clone();
+        either.raise_to(&large.capacity);
+        assert_eq!(state.capacity_of(&claim), either);
     }
 }
