@@ -248,10 +248,7 @@ impl<'p> Packer<'_, 'p, '_> {
         }
         let whole = sum(&self.packed.lots, &opened.claim.parts);
         let would_do = |at: &usize| {
-            let shape = &shelf.shapes[*at];
-            shape.reservation.is_none()
-                && shape.crew.agents == planned.crew.agents
-                && fitting(shelf, *at, rows, &whole) != 0
+            shelf.shapes[*at].is_like(planned) && fitting(shelf, *at, rows, &whole) != 0
         };
         variety.has(shelf, (0..shelf.shapes.len()).filter(would_do))
     }

@@ -384,9 +384,7 @@ pub(super) fn launched_as<'g>(
         let shape = &shapes[*at];
         let all = there.map_or(u64::MAX, |masks| masks[*at]);
         let mask = own.iter().fold(all, |all, row| all & rows[*row].masks[*at]);
-        let like = planned.reservation.is_none() && shape.reservation.is_none();
-        let like = like && shape.crew.agents == planned.crew.agents;
-        (like || *at == opened.claim.shape) && shape.price(mask).is_some()
+        (shape.is_like(planned) || *at == opened.claim.shape) && shape.price(mask).is_some()
     };
     (0..shapes.len()).filter(fits)
 }

@@ -419,6 +419,13 @@ impl<'a> Shape<'a> {
             .fold(0, |all, bit| all | bit)
     }
 
+    /// Whether a claim planned as one may be launched as the other: both are bought, not reserved,
+    /// and the same daemons run there.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let bought = self.reservation.is_none() && other.reservation.is_none();
+        bought && self.crew.agents == other.crew.agents
+    }
+
     /// The price of the cheapest of these offers.
     pub(super) fn price(&self, mask: u64) -> Option<f64> {
         let offer = self.offers.get(mask.trailing_zeros() as usize)?;

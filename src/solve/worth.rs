@@ -101,8 +101,7 @@ fn is_varied(order: &Order<'_>, lane: usize, shape: usize, ledger: &Ledger) -> b
     let as_large = |other: &usize| {
         let net = shapes[*other].net.as_deref().unwrap_or_default();
         masks[*other] != 0
-            && shapes[*other].reservation.is_none()
-            && shapes[*other].crew.agents == shapes[shape].crew.agents
+            && shapes[*other].is_like(&shapes[shape])
             && net.iter().zip(own).all(|(net, own)| net >= own)
             && net.len() == own.len()
             && ledger.copies(&shapes[*other].limited) > 0

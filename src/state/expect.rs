@@ -129,11 +129,10 @@ impl State {
     pub fn arrived(&mut self, pod: &Pod) {
         let name = pod.node.as_ref();
         let node = name.and_then(|name| self.objects.nodes.get(name));
-        let id = node
-            .and_then(|node| self.claim_of(node))
-            .map(|own| own.record.id.clone());
-        let claim = id.and_then(|id| self.ledger.claims.get_mut(&id));
-        if let Some(claim) = claim.filter(|own| own.phase == Phase::Initialized) {
+        let claim = node.and_then(|node| self.claim_of(node));
+        let waits = |own: &&Claim| own.phase == Phase::Initialized && own.pods.contains(&pod.key);
+        let id = claim.filter(waits).map(|own| own.record.id.clone());
+        if let Some(claim) = id.and_then(|id| self.ledger.claims.get_mut(&id)) {
             claim.pods.remove(&pod.key);
         }
     }
