@@ -39,6 +39,8 @@ mod distribute;
 
 mod draft;
 
+mod merge;
+
 mod worth;
 
 mod greedy;

@@ -1,19 +1,11 @@
 //! One way to pack what waits onto new nodes of one pool: type by type, best value first.
 //! It must not know the other pools, nor which of several drafts is taken.
 
-use std::collections::BTreeSet;
-
 use crate::solve::axes::fits;
 use crate::solve::choose::{Ledger, cheapest, sum};
 use crate::solve::fill::{Bin, Lot, Part, Queues, Terms, Way, rows_in, united};
 use crate::solve::supply::{Row, Shelf};
 use crate::solve::variety::Variety;
-
-/// Claims that are looked at for being one, the cheapest of all. A fuller node has nothing to gain.
-const MERGE_MAX: usize = 8;
-
-/// Times that claims are made one. A packing leaves a few that gain by it, whatever its size.
-const MERGES_MAX: usize = 64;
 
 /// Types that are looked at for pods that are left, each for one claim that they may join.
 const GROWTH_MAX: u64 = 20_000_000;
@@ -161,64 +153,6 @@ impl<'o> Order<'o> {
             draft.ledger.reserve(limited, 1);
             last = Some((before, claim.clone()));
         }
-    }
-
-    /// Makes the cheapest claims one wherever that costs less. The last nodes of a packing carry
-    /// what was left over, each sized for the best use of itself alone.
-    pub(super) fn merge_small(&self, draft: &mut Draft) {
-        // Those in a reservation cost nothing that could be saved.
-        let costs = |claim: &Claim| self.shelf.shapes[claim.shape].reservation.is_none();
-        let claims = draft.claims.iter().enumerate();
-        let mut order: Vec<(f64, usize)> = claims
-            .filter(|(_, claim)| costs(claim))
-            .map(|(at, claim)| (claim.price, at))
-            .collect();
-        let by = |one: &(f64, usize), other: &(f64, usize)| {
-            one.0.total_cmp(&other.0).then(one.1.cmp(&other.1))
-        };
-        order.sort_by(by);
-        let mut gone = BTreeSet::new();
-        for _ in 0..MERGES_MAX.min(draft.claims.len().saturating_sub(1)) {
-            let which: Vec<usize> = order.iter().take(MERGE_MAX).map(|own| own.1).collect();
-            let mut several = (2..=which.len()).rev();
-            let Some((count, merged)) =
-                several.find_map(|count| Some((count, self.merged(draft, &which[..count])?)))
-            else {
-                break;
-            };
-            for (_, at) in order.drain(..count) {
-                let limited = &self.shelf.shapes[draft.claims[at].shape].limited;
-                draft.ledger.release(limited);
-                gone.insert(at);
-            }
-            let limited = &self.shelf.shapes[merged.shape].limited;
-            draft.ledger.reserve(limited, 1);
-            if costs(&merged) {
-                let own = (merged.price, draft.claims.len());
-                let place = order.partition_point(|other| by(other, &own).is_lt());
-                order.insert(place, own);
-            }
-            draft.claims.push(merged);
-        }
-        let mut at = 0..;
-        draft
-            .claims
-            .retain(|_| at.next().is_some_and(|at| !gone.contains(&at)));
-    }
-
-    /// These claims as one, if that costs less and their pods go together.
-    fn merged(&self, draft: &Draft, which: &[usize]) -> Option<Claim> {
-        let mut parts: Vec<Part> = Vec::new();
-        let mut ledger = draft.ledger.clone();
-        let mut cost = 0.0;
-        for at in which {
-            let claim = &draft.claims[*at];
-            ledger.release(&self.shelf.shapes[claim.shape].limited);
-            cost += claim.price + self.node_cost;
-            parts.extend(&claim.parts);
-        }
-        let merged = self.priced(united(parts), &ledger)?;
-        (merged.price + self.node_cost < cost && self.holds(&merged)).then_some(merged)
     }
 
     /// Takes claims apart that have too little variety, though each of their pods has enough: what

@@ -80,7 +80,7 @@ impl Order<'_> {
             let mut packing = Packing::new(self, &dealt, &draft.ledger);
             packing.pack_all(ways, &mut draft, steps_max);
         }
-        self.merge_small(&mut draft);
+        self.merge(&mut draft);
         self.refit(&mut draft);
         self.grow(&mut draft);
         self.check(&draft);
@@ -485,7 +485,7 @@ pub(super) fn best_draft(order: &Order<'_>, ledger: &Ledger) -> Draft {
     if let Some(mut greedy) = greedy.flatten().filter(|own| waiting(own) <= least) {
         (least, cost_max) = (waiting(&greedy), own(&greedy));
         let grown = greedy.clone();
-        order.merge_small(&mut greedy);
+        order.merge(&mut greedy);
         // Sums in another order may differ in their last digit.
         drafts.push(if own(&greedy) <= cost_max {
             greedy
