@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::catalog::Catalog;
 use crate::engine::Engine;
@@ -33,6 +33,9 @@ const INBOX: usize = 1024;
 const BATCH: usize = 512;
 /// A cluster that has not been ready for this long is degraded: `run` counts as started without it.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
+/// After a look into the inbox the next one waits this long: while pods are bound by the hundred, each
+/// on its own would wake the thread.
+const LOOK: Duration = Duration::from_millis(10);
 /// How long a stopping driver waits for the answers under way.
 const STOP: Duration = Duration::from_secs(30);
 /// How much longer its thread may take: one pass of the engine.
@@ -118,6 +121,7 @@ impl Driver {
             calls: JoinSet::new(),
             concurrency: parts.cluster.api.concurrency.max(1) as usize,
             managed: false,
+            looks_at: clock::monotonic(),
             unready_since: Some(clock::now()),
             stop_by: None,
         };
@@ -229,6 +233,8 @@ struct Course {
     calls: JoinSet<(CommandId, Answer)>,
     concurrency: usize,
     managed: bool,
+    /// When the inbox is looked into next.
+    looks_at: Instant,
     unready_since: Option<Timestamp>,
     stop_by: Option<Timestamp>,
 }
@@ -248,9 +254,13 @@ impl Course {
             if self.has_stopped() {
                 return;
             }
-            let wait = self.wait();
+            let pause = self.looks_at.duration_since(clock::monotonic());
+            let wait = match pause {
+                Duration::ZERO => self.wait(),
+                pause => self.wait().min(pause),
+            };
             tokio::select! {
-                event = self.inbox.recv() => match event {
+                event = self.inbox.recv(), if pause.is_zero() => match event {
                     Some(event) => self.take_all(event),
                     None => return,
                 },
@@ -290,6 +300,7 @@ impl Course {
 
     /// Takes an event and those that wait behind it.
     fn take_all(&mut self, event: Event) {
+        self.looks_at = clock::monotonic() + LOOK;
         self.take(event);
         for _ in 1..BATCH {
             match self.inbox.try_recv() {
