@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::model::id::NodeName;
 use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Taint, repelling};
-use crate::solve::agents::Sure;
+use crate::solve::agents::Mate;
 use crate::solve::board::{Board, Pass, Sites};
 use crate::solve::cells::Cells;
 use crate::solve::crew::pick;
@@ -15,7 +15,7 @@ use crate::solve::fill::{Lot, rows_in};
 use crate::solve::ground::{Ground, Opened, Passing};
 use crate::solve::problem::Problem;
 use crate::solve::rules::HOST;
-use crate::solve::supply::{Row, Shelf};
+use crate::solve::supply::{Passes, Row, Shelf};
 use crate::solve::topology::{Filter, Tally, Topology};
 use crate::state::snapshot::{Host, Room, Snapshot};
 
@@ -350,14 +350,20 @@ pub(super) fn claim_passes(
     let suited = ground.passing[at].get_or_init(|| passing(ground, wants));
     let suited = alternatives.iter().zip(&suited[opened.shelf]);
     let own = suited.filter(|(own, _)| there(own));
-    let own: Vec<(&Requirements, &Vec<Pass>)> = own
+    let own: Vec<(&Requirements, &Vec<Passes>)> = own
         .filter_map(|(own, suited)| Some((own, suited.as_ref()?)))
         .collect();
     let (mut all, mut any) = (true, false);
-    for shape in launched_as(ground, rows, (lots, opened), cell) {
-        let passes = || own.iter().map(|(_, suited)| suited[shape]);
-        any |= passes().any(|pass| pass != Pass::No);
-        all &= passes().any(|pass| pass == Pass::Yes);
+    for (shape, mask) in launched_as(ground, rows, (lots, opened), cell) {
+        let passes = |pass: Pass| {
+            let of = own
+                .iter()
+                .map(|(_, suited)| suited[shape].those(pass, mask));
+            of.fold(0, |all, own| all | own)
+        };
+        let sure = passes(Pass::Yes);
+        any |= (sure | passes(Pass::Maybe)) != 0;
+        all &= sure == mask;
     }
     // Where it will be is not known yet, and may be what is asked for.
     let is_open = |own: &Requirements| ground.cells.keys.iter().any(|key| own.get(key).is_some());
@@ -369,24 +375,25 @@ pub(super) fn claim_passes(
     }
 }
 
-/// The types that a claim may be launched as within a cell, or anywhere.
+/// The types that a claim may be launched as within a cell, or anywhere, and from which offers.
 pub(super) fn launched_as<'g>(
     ground: &'g Ground<'_, '_>,
     rows: &'g [Row],
     (lots, opened): (&[Lot<'_>], &'g Opened),
     cell: Option<usize>,
-) -> impl Iterator<Item = usize> + 'g {
+) -> impl Iterator<Item = (usize, u64)> + 'g {
     let own = rows_in(lots, &opened.claim.parts);
     let shapes = &ground.shelves[opened.shelf].shapes;
     let planned = &shapes[opened.claim.shape];
     let there = cell.and_then(|cell| ground.cells.masks(opened.shelf, cell));
-    let fits = move |at: &usize| {
-        let shape = &shapes[*at];
-        let all = there.map_or(u64::MAX, |masks| masks[*at]);
-        let mask = own.iter().fold(all, |all, row| all & rows[*row].masks[*at]);
-        (shape.is_like(planned) || *at == opened.claim.shape) && shape.price(mask).is_some()
+    let fits = move |at: usize| {
+        let shape = &shapes[at];
+        let all = there.map_or(shape.all(), |masks| masks[at]);
+        let mask = own.iter().fold(all, |all, row| all & rows[*row].masks[at]);
+        let may = mask != 0 && (shape.is_like(planned) || at == opened.claim.shape);
+        may.then_some((at, mask))
     };
-    (0..shapes.len()).filter(fits)
+    (0..shapes.len()).filter_map(fits)
 }
 
 /// Which types of each pool have labels as wanted, alternative by alternative; none where the pool

@@ -3,15 +3,17 @@
 
 use outrigger::catalog::Catalog;
 use outrigger::model::id::ObjectKey;
-use outrigger::model::labels::{ARCH, CAPACITY_TYPE, Labels, ZONE};
+use outrigger::model::instance::CapacityType;
+use outrigger::model::labels::{ARCH, CAPACITY_TYPE, HOSTNAME, Labels, ZONE};
 use outrigger::model::pod::DaemonSet;
 use outrigger::model::pool::Pool;
+use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::solve::{Code, Solution};
 use outrigger::state::snapshot::Mounts;
 
 use super::check::check;
-use super::world::{DEFAULT, GIB, World, app, kwok_like, label, pod, pods, spread, term};
+use super::world::{DEFAULT, GIB, World, app, kwok_like, label, pod, pods, room, spread, term};
 
 /// One type of 4 cpus for both architectures in three zones, in a pool that takes what there is.
 fn wide() -> World {
@@ -115,4 +117,39 @@ fn nodes_count_for_those_who_are_spread_whatever_they_are_launched_as() {
     }
     let solution = solved(&world);
     assert_eq!(solution.unplaced, [], "{solution:#?}");
+}
+
+/// Pods that are spread over the zones of nodes on demand, one of which has none of them and takes
+/// none. Others of their app could be launched on demand, too, and fill a zone: they are not.
+#[test]
+fn nodes_are_bought_one_way_where_somebody_waits_to_know_it() {
+    let mut world = wide();
+    let mut full = room("full", Resources::default());
+    full.labels = Requirements::from_iter([
+        (HOSTNAME, Requirement::is_in(["full"])),
+        (ZONE, Requirement::is_in(["c"])),
+        (CAPACITY_TYPE, Requirement::is_in(["on-demand"])),
+    ])
+    .into();
+    world.rooms.push(full);
+    for zone in ["a", "b"] {
+        let mut own = pod(&format!("free-{zone}"), 3500, GIB);
+        own.node_selector = Labels::from([label(ZONE, zone)]);
+        world.pods.push(own);
+    }
+    for mut own in pods("spread", 2, 3500, GIB) {
+        own.node_selector = Labels::from([label(CAPACITY_TYPE, "on-demand")]);
+        own.spread = vec![spread(app("x"), ZONE, 1)];
+        world.pods.push(own);
+    }
+    for own in &mut world.pods {
+        own.labels = Labels::from([label("app", "x")]);
+    }
+    let solution = solved(&world);
+    assert_eq!(solution.unplaced, [], "{solution:#?}");
+    // Nobody waits: they stay open.
+    world.pods.truncate(2);
+    let solution = solved(&world);
+    let mut offerings = solution.claims[0].offerings.iter();
+    assert!(offerings.any(|own| own.0.capacity_type == CapacityType::OnDemand));
 }
