@@ -302,8 +302,10 @@ fn place(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
     });
     let topology = Topology::new(&problem, &sites::standing(&problem, snapshot));
     let board = sites::board(&problem, &topology, &rooms, snapshot);
-    let hosts = Hosts::new(&problem, &topology, &board);
     let shelves = pack::shelves(&problem, snapshot, now);
+    let crew = sites::crew_counts(&topology, &shelves);
+    let nobody = vec![0; crew.len()];
+    let hosts = Hosts::new(&problem, &topology, &board, &nobody);
     let keys = topology.pinned_keys().into_iter();
     let keys = keys.map(|key| problem.groups.keys[key].clone());
     let cells = Cells::new(keys.collect(), &shelves);
@@ -316,8 +318,24 @@ fn place(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
         scheduling: &snapshot.cluster.scheduling,
         passing: vec![OnceCell::new(); topology.filters.len()],
     };
+    let (less, manned);
     let packer = pack::pack(&ground, &rooms, snapshot, board.clone());
     let mut best = settled(packer, &board);
+    // Hosts with daemons may be no further ahead of the emptiest than others: there is less room
+    // on them where that has none.
+    if best.left() > 0 && crew != nobody {
+        less = Hosts::new(&problem, &topology, &board, &crew);
+        manned = Ground {
+            hosts: &less,
+            passing: ground.passing.clone(),
+            ..ground
+        };
+        let packer = pack::pack(&manned, &rooms, snapshot, board.clone());
+        let other = settled(packer, &board);
+        if other.left() < best.left() {
+            best = other;
+        }
+    }
     if best.packer.may_level() {
         let packer = level::pack(&ground, &rooms, snapshot, board.clone());
         let other = packer.map(|packer| settled(packer, &board));

@@ -77,8 +77,14 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    /// The counters of a problem. What is bound already says where affinity has begun.
-    pub(super) fn new(problem: &Problem<'_>, topology: &Topology, board: &Board<'_>) -> Self {
+    /// The counters of a problem. What is bound already says where affinity has begun. So many
+    /// daemons of a new host count in each tally, where the emptiest host has none.
+    pub(super) fn new(
+        problem: &Problem<'_>,
+        topology: &Topology,
+        board: &Board<'_>,
+        crew: &[u32],
+    ) -> Self {
         let mut counters: BTreeMap<usize, usize> = BTreeMap::new();
         for (at, tally) in topology.tallies.iter().enumerate() {
             if tally.key() == HOST {
@@ -92,7 +98,7 @@ impl Hosts {
             // Those whose place matters are bound among those who are spread.
             let early = topology.is_early(kind) || topology.is_pinned(kind);
             for check in &topology.checks[kind] {
-                own.take_up(check, &counters, board);
+                own.take_up(check, &counters, (board, crew));
             }
             for tally in &topology.adds[kind] {
                 let spread = matches!(topology.tallies[*tally], Tally::Spread { .. });
@@ -100,7 +106,8 @@ impl Hosts {
                     own.adds.push(*counter);
                     // Early pods may be bound in any order: none may be in the way of another.
                     if let Some(skew) = skews.get(tally) {
-                        own.limits.push((*counter, skew.saturating_sub(1)));
+                        let most = skew.saturating_sub(1).saturating_sub(crew[*tally]);
+                        own.limits.push((*counter, most));
                     }
                 }
             }
@@ -132,7 +139,12 @@ impl Hosts {
 }
 
 impl Shares {
-    fn take_up(&mut self, check: &Check, counters: &BTreeMap<usize, usize>, board: &Board<'_>) {
+    fn take_up(
+        &mut self,
+        check: &Check,
+        counters: &BTreeMap<usize, usize>,
+        (board, crew): (&Board<'_>, &[u32]),
+    ) {
         match check {
             Check::Free { tally } => {
                 self.limits.extend(counters.get(tally).map(|own| (*own, 0)));
@@ -141,7 +153,7 @@ impl Shares {
                 tally, skew, own, ..
             } => {
                 // A new host is one without such pods, so the emptiest has none.
-                let most = skew.saturating_sub(*own);
+                let most = skew.saturating_sub(*own).saturating_sub(crew[*tally]);
                 self.limits
                     .extend(counters.get(tally).map(|own| (*own, most)));
             }

@@ -305,8 +305,24 @@ pub(super) fn crew_of(
         Some(value) => Some(Some(&value[..])),
         None => shelf.says_nothing(key).then_some(None),
     };
-    let on = |(agent, sure): &(usize, Sure)| Some((*agent, agents.on(*agent, *sure, label)?));
+    let on = |mate: &Mate| Some((mate.agent, agents.on(mate, label)?));
     crew.iter().filter_map(on).collect()
+}
+
+/// How many daemons of one new host at most count in each tally.
+pub(super) fn crew_counts(topology: &Topology, shelves: &[Shelf<'_>]) -> Vec<u32> {
+    let mut most = vec![0; topology.tallies.len()];
+    for shape in shelves.iter().flat_map(|shelf| &shelf.shapes) {
+        let mut own: BTreeMap<usize, u32> = BTreeMap::new();
+        let agents = shape.crew.agents.iter();
+        for tally in agents.flat_map(|mate| &topology.crews[mate.agent]) {
+            *own.entry(*tally).or_insert(0) += 1;
+        }
+        for (tally, count) in own {
+            most[tally] = count.max(most[tally]);
+        }
+    }
+    most
 }
 
 /// Whether a claim passes a filter, whatever it is launched as within a cell, or anywhere if none

@@ -350,6 +350,23 @@ fn daemons_count_where_pods_are_spread_over_hosts() {
     }
 }
 
+/// A host that takes nobody is the emptiest for good: others may be ahead of it by so many, daemons
+/// included.
+#[test]
+fn daemons_leave_less_room_where_pods_are_spread_over_hosts() {
+    let mut world = with_agent();
+    let mut full = room("full", pod("", 0, 0).requests);
+    full.open = false;
+    world.rooms = vec![full];
+    world.pods = pods("p", 5, 500, GIB);
+    for own in &mut world.pods {
+        own.labels = Labels::from([label("app", "agent")]);
+        own.spread = vec![spread(app("agent"), HOSTNAME, 2)];
+    }
+    let solution = outcome(&world).expect("a place for each");
+    assert_eq!(solution.claims.len(), 5);
+}
+
 /// Those who must share a host go there together, though room for one of them alone were cheaper
 /// elsewhere: the others could follow nowhere.
 #[test]
