@@ -91,7 +91,7 @@ use crate::solve::cells::Cells;
 use crate::solve::crew::floored;
 use crate::solve::fill::{Part, rows_in};
 use crate::solve::ground::{Ground, Opened, Packed};
-use crate::solve::host::Hosts;
+use crate::solve::host::{CrewCounts, Hosts};
 use crate::solve::miss::Miss;
 use crate::solve::problem::{Class, Problem};
 use crate::solve::rooms::Turn;
@@ -303,9 +303,7 @@ fn place(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
     let topology = Topology::new(&problem, &sites::standing(&problem, snapshot));
     let board = sites::board(&problem, &topology, &rooms, snapshot);
     let shelves = pack::shelves(&problem, snapshot, now);
-    let crew = sites::crew_counts(&topology, &shelves);
-    let nobody = vec![0; crew.len()];
-    let hosts = Hosts::new(&problem, &topology, &board, &nobody);
+    let hosts = Hosts::new(&problem, &topology, &board, &CrewCounts::new());
     let keys = topology.pinned_keys().into_iter();
     let keys = keys.map(|key| problem.groups.keys[key].clone());
     let cells = Cells::new(keys.collect(), &shelves);
@@ -323,8 +321,9 @@ fn place(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
     let mut best = settled(packer, &board);
     // Hosts with daemons may be no further ahead of the emptiest than others: there is less room
     // on them where that has none.
-    if best.left() > 0 && crew != nobody {
-        less = Hosts::new(&problem, &topology, &board, &crew);
+    let crews = sites::crew_counts(&topology, &shelves);
+    if best.left() > 0 && !crews.is_empty() {
+        less = Hosts::new(&problem, &topology, &board, &crews);
         manned = Ground {
             hosts: &less,
             passing: ground.passing.clone(),

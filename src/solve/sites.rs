@@ -13,9 +13,10 @@ use crate::solve::cells::Cells;
 use crate::solve::crew::pick;
 use crate::solve::fill::{Lot, rows_in};
 use crate::solve::ground::{Ground, Opened, Passing};
+use crate::solve::host::CrewCounts;
 use crate::solve::problem::Problem;
 use crate::solve::rules::HOST;
-use crate::solve::supply::{Passes, Row, Shelf};
+use crate::solve::supply::{Passes, Row, Shape, Shelf};
 use crate::solve::topology::{Filter, Tally, Topology};
 use crate::state::snapshot::{Host, Room, Snapshot};
 
@@ -309,20 +310,21 @@ pub(super) fn crew_of(
     crew.iter().filter_map(on).collect()
 }
 
-/// How many daemons of one new host at most count in each tally.
-pub(super) fn crew_counts(topology: &Topology, shelves: &[Shelf<'_>]) -> Vec<u32> {
-    let mut most = vec![0; topology.tallies.len()];
-    for shape in shelves.iter().flat_map(|shelf| &shelf.shapes) {
+/// How many daemons of a new host of each type count in which tally; nothing where none does.
+pub(super) fn crew_counts(topology: &Topology, shelves: &[Shelf<'_>]) -> CrewCounts {
+    let count = |shape: &Shape<'_>| {
         let mut own: BTreeMap<usize, u32> = BTreeMap::new();
         let agents = shape.crew.agents.iter();
         for tally in agents.flat_map(|mate| &topology.crews[mate.agent]) {
             *own.entry(*tally).or_insert(0) += 1;
         }
-        for (tally, count) in own {
-            most[tally] = count.max(most[tally]);
-        }
+        own
+    };
+    let of = |shelf: &Shelf<'_>| shelf.shapes.iter().map(count).collect();
+    if topology.crews.iter().all(Vec::is_empty) {
+        return CrewCounts::new();
     }
-    most
+    shelves.iter().map(of).collect()
 }
 
 /// Whether a claim passes a filter, whatever it is launched as within a cell, or anywhere if none

@@ -354,17 +354,30 @@ fn daemons_count_where_pods_are_spread_over_hosts() {
 /// included.
 #[test]
 fn daemons_leave_less_room_where_pods_are_spread_over_hosts() {
-    let mut world = with_agent();
-    let mut full = room("full", pod("", 0, 0).requests);
-    full.open = false;
-    world.rooms = vec![full];
-    world.pods = pods("p", 5, 500, GIB);
-    for own in &mut world.pods {
-        own.labels = Labels::from([label("app", "agent")]);
-        own.spread = vec![spread(app("agent"), HOSTNAME, 2)];
+    let cases: [Case; 2] = [
+        ("by two", |it| {
+            it.pods[0].spread = vec![spread(app("agent"), HOSTNAME, 2)];
+        }),
+        ("by one, on nodes without the daemon", |it| {
+            it.pods[0].spread = vec![spread(app("agent"), HOSTNAME, 1)];
+            agent_on(it, CAPACITY_TYPE, "spot");
+        }),
+    ];
+    for (name, change) in cases {
+        let mut world = with_agent();
+        let mut full = room("full", pod("", 0, 0).requests);
+        full.open = false;
+        world.rooms = vec![full];
+        world.pods[0].labels = Labels::from([label("app", "agent")]);
+        change(&mut world);
+        for at in 1..5 {
+            let mut own = world.pods[0].clone();
+            own.key.name = format!("p{at}");
+            world.pods.push(own);
+        }
+        let solution = outcome(&world).expect(name);
+        assert_eq!(solution.claims.len(), 5, "{name}");
     }
-    let solution = outcome(&world).expect("a place for each");
-    assert_eq!(solution.claims.len(), 5);
 }
 
 /// Those who must share a host go there together, though room for one of them alone were cheaper
