@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::requirement::Requirements;
+use crate::model::requirement::{Requirement, Requirements};
 use crate::solve::board::{Board, Pass};
 use crate::solve::choose::{cheapest, fitting, sum};
 use crate::solve::fill::{Lot, rows_in};
@@ -143,7 +143,7 @@ impl<'p> Packer<'_, 'p, '_> {
         let mut known: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         let mut changed = false;
         for at in 0..self.packed.opened.len() {
-            let Some(pinned) = self.pinned(at, &rank) else {
+            let Some(pinned) = self.pinned(at, &rank, choice) else {
                 continue;
             };
             changed = true;
@@ -170,7 +170,12 @@ impl<'p> Packer<'_, 'p, '_> {
     }
 
     /// What a claim becomes; none where it has one place already, or has to have several.
-    fn pinned(&self, at: usize, rank: &dyn Fn(Option<usize>) -> usize) -> Option<Pinned> {
+    fn pinned(
+        &self,
+        at: usize,
+        rank: &dyn Fn(Option<usize>) -> usize,
+        choice: Choice,
+    ) -> Option<Pinned> {
         let ground = self.ground;
         let opened = &self.packed.opened[at];
         let cell = cell_of(&self.packed.lots, opened);
@@ -213,6 +218,7 @@ impl<'p> Packer<'_, 'p, '_> {
                     *mask &= alike;
                 }
             }
+            self.settle_labels(opened.shelf, &mut rows, choice);
             let varied = self.is_varied(at, &rows.values().collect::<Vec<&Row>>());
             varied.then_some(Pinned { cell, price, rows })
         };
@@ -225,6 +231,43 @@ impl<'p> Packer<'_, 'p, '_> {
         });
         let same = |(row, own): (&usize, &Row)| self.market.rows[*row] == *own;
         best.filter(|own| own.cell != cell || !own.rows.iter().all(same))
+    }
+
+    /// Says labels that the pool leaves open and that decide for whom a node counts: as they would
+    /// be anyway, or so that it counts for the fewest.
+    fn settle_labels(&self, shelf: usize, rows: &mut BTreeMap<usize, Row>, choice: Choice) {
+        let ground = self.ground;
+        let shelf = &ground.shelves[shelf];
+        let filters = ground.topology.filters.iter().zip(&ground.passing);
+        let wants = filters.filter_map(|(own, known)| known.get().and(own.labels));
+        let alternatives = wants.flat_map(|own| &ground.problem.wants[own].alternatives);
+        let mut asked: BTreeMap<&str, Vec<&Requirement>> = BTreeMap::new();
+        for (key, wanted) in alternatives.flat_map(|own| own.iter()) {
+            if shelf.chooses(key) && !ground.cells.keys.iter().any(|cell| cell == key) {
+                asked.entry(key).or_default().push(wanted);
+            }
+        }
+        for (key, asked) in asked {
+            let open = rows.values().flat_map(|row| &row.open);
+            let open = open.filter(|own| own.0 == key).map(|own| &own.1);
+            let own = shelf.side.get(key).into_iter().chain(open).cloned();
+            let Some(own) = own.reduce(|all, own| all.intersection(&own)) else {
+                continue;
+            };
+            let counts = |value: &&String| match choice {
+                Choice::FewHopes => asked.iter().filter(|own| own.has(value)).count(),
+                Choice::Cheapest | Choice::ManyHopes => 0,
+            };
+            let Some(value) = own.values().and_then(|own| own.iter().min_by_key(counts)) else {
+                continue;
+            };
+            for row in rows.values_mut() {
+                row.open.retain(|own| own.0 != key);
+                row.open
+                    .push((key.to_owned(), Requirement::is_in([&value[..]])));
+                row.open.sort();
+            }
+        }
     }
 
     /// The offers of each type that pass every filter of a spread as this one of a type does.

@@ -368,29 +368,71 @@ pub(super) fn claim_passes(
     let suited = ground.passing[at].get_or_init(|| passing(ground, wants));
     let suited = alternatives.iter().zip(&suited[opened.shelf]);
     let own = suited.filter(|(own, _)| there(own));
-    let own: Vec<(&Requirements, &Vec<Passes>)> = own
-        .filter_map(|(own, suited)| Some((own, suited.as_ref()?)))
-        .collect();
+    let said = said(ground, (lots, rows), opened);
+    let own = own.filter_map(|(own, suited)| {
+        Some((own, suited.as_ref()?, chosen(ground, (shelf, &said), own)))
+    });
+    let own: Vec<(&Requirements, &Vec<Passes>, Pass)> =
+        own.filter(|own| own.2 != Pass::No).collect();
     let (mut all, mut any) = (true, false);
     for (shape, mask) in launched_as(ground, rows, (lots, opened), cell) {
-        let passes = |pass: Pass| {
-            let of = own
-                .iter()
-                .map(|(_, suited)| suited[shape].those(pass, mask));
-            of.fold(0, |all, own| all | own)
-        };
-        let sure = passes(Pass::Yes);
-        any |= (sure | passes(Pass::Maybe)) != 0;
+        let (mut sure, mut may) = (0, 0);
+        for (_, suited, chosen) in &own {
+            let yes = suited[shape].those(Pass::Yes, mask);
+            may |= yes | suited[shape].those(Pass::Maybe, mask);
+            sure |= if *chosen == Pass::Yes { yes } else { 0 };
+        }
+        any |= may != 0;
         all &= sure == mask;
     }
     // Where it will be is not known yet, and may be what is asked for.
     let is_open = |own: &Requirements| ground.cells.keys.iter().any(|key| own.get(key).is_some());
-    let settled = values.is_some() || !own.iter().any(|(own, _)| is_open(own));
+    let settled = values.is_some() || !own.iter().any(|(own, ..)| is_open(own));
     match (any, all && settled) {
         (false, _) => Pass::No,
         (true, true) => Pass::Yes,
         (true, false) => Pass::Maybe,
     }
+}
+
+/// Labels that the pods of a claim leave the pool no choice of.
+fn said<'r>(
+    ground: &Ground<'_, '_>,
+    (lots, rows): (&[Lot<'_>], &'r [Row]),
+    opened: &Opened,
+) -> BTreeMap<&'r str, &'r str> {
+    let shelf = &ground.shelves[opened.shelf];
+    let open = rows_in(lots, &opened.claim.parts).into_iter();
+    let open = open.flat_map(|row| &rows[row].open);
+    let only = open.filter_map(|(key, own)| {
+        let values = own.values().filter(|own| own.len() == 1)?;
+        let value = values.first().filter(|_| !own.allows_absence())?;
+        shelf.chooses(key).then_some((&key[..], &value[..]))
+    });
+    only.collect()
+}
+
+/// Whether labels that the pool chooses are as wanted, some of which are said.
+fn chosen(
+    ground: &Ground<'_, '_>,
+    (shelf, said): (&Shelf<'_>, &BTreeMap<&str, &str>),
+    wanted: &Requirements,
+) -> Pass {
+    let is_cell = |key: &str| ground.cells.keys.iter().any(|cell| cell == key);
+    let keys = wanted
+        .iter()
+        .filter(|(key, _)| shelf.chooses(key) && !is_cell(key));
+    let pass = keys.map(|(key, wanted)| {
+        let values = shelf.side.get(key).and_then(Requirement::values);
+        let mut values = values.into_iter().flatten();
+        match said.get(key) {
+            Some(value) => Pass::surely(wanted.has(value)),
+            None if values.clone().all(|own| wanted.has(own)) => Pass::Yes,
+            None if values.any(|own| wanted.has(own)) => Pass::Maybe,
+            None => Pass::No,
+        }
+    });
+    pass.min().unwrap_or(Pass::Yes)
 }
 
 /// The types that a claim may be launched as within a cell, or anywhere, and from which offers.
@@ -415,13 +457,14 @@ pub(super) fn launched_as<'g>(
 }
 
 /// Which types of each pool have labels as wanted, alternative by alternative; none where the pool
-/// has them otherwise. What makes a cell is left aside.
+/// has them otherwise. What makes a cell, and labels that the pool chooses, are left aside.
 fn passing(ground: &Ground<'_, '_>, wants: usize) -> Passing {
     let of = |shelf: &Shelf<'_>| {
         let alternatives = ground.problem.wants[wants].alternatives.iter();
         let alternative = |own: &Requirements| {
             shelf.side.compatible(own, true).ok()?;
-            let own = pick(own, |key| !ground.cells.keys.iter().any(|cell| cell == key));
+            let is_cell = |key: &str| ground.cells.keys.iter().any(|cell| cell == key);
+            let own = pick(own, |key| !is_cell(key) && !shelf.chooses(key));
             let shapes = shelf.shapes.iter();
             Some(shapes.map(|shape| shelf.passes(shape, &own)).collect())
         };

@@ -283,6 +283,13 @@ impl<'a> Shelf<'a> {
             && asked.0.company.is_kept(&shape.crew.agents, label)
     }
 
+    /// Whether it is for the pool alone to say a label, and which of several values it gives.
+    pub(super) fn chooses(&self, key: &str) -> bool {
+        let own = self.side.get(key).and_then(Requirement::values);
+        let several = own.is_some_and(|own| own.len() > 1);
+        several && !is_well_known(key) && !self.keys.contains(key) && !of_pool(key)
+    }
+
     /// Whether neither the pool nor any type of it speaks of a label that pools say.
     pub(super) fn says_nothing(&self, key: &str) -> bool {
         !is_well_known(key) && self.side.get(key).is_none() && !self.keys.contains(key)

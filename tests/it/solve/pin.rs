@@ -153,3 +153,31 @@ fn nodes_are_bought_one_way_where_somebody_waits_to_know_it() {
     let mut offerings = solution.claims[0].offerings.iter();
     assert!(offerings.any(|own| own.0.capacity_type == CapacityType::OnDemand));
 }
+
+/// Pods that are spread over the ways to buy nodes of one rack, and cannot be on spot nodes: as
+/// long as no spot node is of that rack, all may be on demand.
+#[test]
+fn nodes_get_labels_that_keep_them_from_counting_where_somebody_waits_to_know_it() {
+    let mut world = wide();
+    world
+        .pool()
+        .requirements
+        .add("rack", Requirement::is_in(["r1", "r2"]));
+    let mut agent = pod("agent", 100, GIB / 8);
+    agent.labels = Labels::from([label("app", "agent")]);
+    agent.node_selector = Labels::from([label(CAPACITY_TYPE, "spot")]);
+    world.daemons.push(DaemonSet {
+        key: ObjectKey::new(DEFAULT, "agent"),
+        template: agent,
+    });
+    world.pods = pods("free", 2, 3500, GIB);
+    for mut own in pods("spread", 3, 3500, GIB) {
+        own.labels = Labels::from([label("app", "x")]);
+        own.node_selector = Labels::from([label("rack", "r1")]);
+        own.anti_affinity = vec![term(app("agent"), HOSTNAME)];
+        own.spread = vec![spread(app("x"), CAPACITY_TYPE, 1)];
+        world.pods.push(own);
+    }
+    let solution = solved(&world);
+    assert_eq!(solution.unplaced, [], "{solution:#?}");
+}
