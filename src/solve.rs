@@ -93,7 +93,7 @@ use crate::solve::cells::Cells;
 use crate::solve::crew::floored;
 use crate::solve::fill::{Part, rows_in};
 use crate::solve::ground::{Ground, Opened, Packed};
-use crate::solve::host::Hosts;
+use crate::solve::host::{CrewCounts, Hosts};
 use crate::solve::miss::Miss;
 use crate::solve::problem::{Class, Problem};
 use crate::solve::rooms::Turn;
@@ -304,8 +304,8 @@ fn place(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
     });
     let topology = Topology::new(&problem, &sites::standing(&problem, snapshot));
     let board = sites::board(&problem, &topology, &rooms, snapshot);
-    let hosts = Hosts::new(&problem, &topology, &board);
     let shelves = pack::shelves(&problem, snapshot, now);
+    let hosts = Hosts::new(&problem, &topology, &board, &CrewCounts::new());
     let keys = topology.pinned_keys().into_iter();
     let keys = keys.map(|key| problem.groups.keys[key].clone());
     let cells = Cells::new(keys.collect(), &shelves);
@@ -318,8 +318,25 @@ fn place(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
         scheduling: &snapshot.cluster.scheduling,
         passing: vec![OnceCell::new(); topology.filters.len()],
     };
+    let (less, manned);
     let packer = pack::pack(&ground, &rooms, snapshot, board.clone());
     let mut best = settled(packer, &board);
+    // Hosts with daemons may be no further ahead of the emptiest than others: there is less room
+    // on them where that has none.
+    let crews = sites::crew_counts(&topology, &shelves);
+    if best.left() > 0 && !crews.is_empty() {
+        less = Hosts::new(&problem, &topology, &board, &crews);
+        manned = Ground {
+            hosts: &less,
+            passing: ground.passing.clone(),
+            ..ground
+        };
+        let packer = pack::pack(&manned, &rooms, snapshot, board.clone());
+        let other = settled(packer, &board);
+        if other.left() < best.left() {
+            best = other;
+        }
+    }
     if best.packer.may_level() {
         let packer = level::pack(&ground, &rooms, snapshot, board.clone());
         let other = packer.map(|packer| settled(packer, &board));

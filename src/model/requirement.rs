@@ -166,6 +166,16 @@ impl Requirement {
         (!self.complement).then_some(&self.values)
     }
 
+    /// What satisfies this requirement not; none of one with bounds.
+    pub fn negated(&self) -> Option<Self> {
+        (self.gte.is_none() && self.lte.is_none()).then(|| Self {
+            complement: !self.complement,
+            present: !self.present,
+            min_values: None,
+            ..self.clone()
+        })
+    }
+
     /// A value the label may have; none where it may as well be absent.
     pub fn any(&self) -> Option<String> {
         if self.allows_absence() {

@@ -15,6 +15,9 @@ use crate::state::snapshot::Snapshot;
 /// Daemons that pods get alternatives for, to be where these are not.
 const EVADED_MAX: usize = 4;
 
+/// Alternatives of a daemon that are told apart, one bit each.
+const WAYS_MAX: usize = 64;
+
 /// A host port: protocol, address (empty for all) and number.
 pub(super) type Port = (String, String, u16);
 
@@ -26,11 +29,9 @@ struct Agent<'a> {
     of: Vec<bool>,
     /// Groups it must be away from, and by which key.
     away: Vec<(usize, usize)>,
-    /// Labels that it wants of its node and that are for pools to say, in each of its alternatives:
-    /// where none of these is had, it is not. None where there is one without such labels.
+    /// Labels that it wants of its node and that are for pools to say, in each of its alternatives.
+    /// None where these are too many.
     asks: Vec<Vec<(String, Requirement)>>,
-    /// Whether that is all there is to it: what it asks are not several labels, one or the other.
-    is_told: bool,
     /// Keys, the host's aside, by which it must be away from pods that there are.
     far: BTreeSet<&'a str>,
 }
@@ -46,6 +47,19 @@ pub(super) enum Sure {
     /// If the labels that pools leave open are as it wants them.
     Labelled,
     Yes,
+}
+
+/// A daemon of the nodes of a type that matters to pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Mate {
+    /// Which daemon.
+    pub(super) agent: usize,
+    /// Whether it runs.
+    pub(super) sure: Sure,
+    /// By which of its alternatives it may run there, one bit each.
+    pub(super) ways: u64,
+    /// By which it does if labels that pools leave open are as it wants them.
+    pub(super) labelled: u64,
 }
 
 /// What pods ask of the daemons of their node.
@@ -76,12 +90,11 @@ impl<'a> Agents<'a> {
             let asks = asks(pod);
             let matters = spoken.iter().any(|group| of[*group])
                 || !away.is_empty()
-                || !asks.is_empty() && clashes(&pod.host_ports);
+                || asks.iter().any(|own| !own.is_empty()) && clashes(&pod.host_ports);
             matters.then(|| Agent {
                 set,
                 of,
                 away,
-                is_told: is_told(pod),
                 asks,
                 far: far(pod, snapshot, (groups, signatures)),
             })
@@ -141,38 +154,51 @@ impl<'a> Agents<'a> {
     /// node has of a label, if that is known.
     pub(super) fn on<'l>(
         &self,
-        agent: usize,
-        sure: Sure,
+        mate: &Mate,
         label: impl Fn(&str) -> Option<Option<&'l str>>,
     ) -> Option<bool> {
-        let own = &self.0[agent];
         let has = |(key, own): &(String, Requirement)| label(key).map(|value| own.suits(value));
-        let off = |own: &Vec<(String, Requirement)>| own.iter().any(|own| has(own) == Some(false));
-        let met = |own: &Vec<(String, Requirement)>| own.iter().all(|own| has(own) == Some(true));
-        if !own.asks.is_empty() && own.asks.iter().all(off) {
+        let off = |own: &(String, Requirement)| has(own) == Some(false);
+        if self.is_off(mate, off) {
             return None;
         }
-        Some(match sure {
-            Sure::No => false,
-            Sure::Yes => true,
-            Sure::Labelled => own.is_told && own.asks.iter().any(met),
-        })
+        let mut labelled = self.asks(mate.agent, mate.labelled);
+        let met = |own: &[(String, Requirement)]| own.iter().all(|own| has(own) == Some(true));
+        Some(mate.sure == Sure::Yes || mate.sure == Sure::Labelled && labelled.any(met))
     }
 
     /// Whether a daemon is not on nodes of which this is known of the labels that pools say.
     pub(super) fn is_kept_off<'l>(
         &self,
-        agent: usize,
+        mate: &Mate,
         label: impl Fn(&str) -> Option<&'l Requirement>,
     ) -> bool {
-        let asks = &self.0[agent].asks;
-        let off = |(key, own): &(String, Requirement)| {
+        self.is_off(mate, |(key, own)| {
             label(key).is_some_and(|known| {
                 let absent = known.allows_absence() && own.allows_absence();
                 !absent && !known.has_intersection(own)
             })
-        };
-        !asks.is_empty() && asks.iter().all(|own| own.iter().any(off))
+        })
+    }
+
+    /// Whether a label is not as it is wanted in any alternative by which a daemon may run.
+    fn is_off(&self, mate: &Mate, off: impl Fn(&(String, Requirement)) -> bool) -> bool {
+        let mut ways = self.asks(mate.agent, mate.ways);
+        !self.0[mate.agent].asks.is_empty() && ways.all(|own| own.iter().any(&off))
+    }
+
+    /// What a daemon asks of labels that pools say, in these of its alternatives.
+    fn asks(&self, agent: usize, ways: u64) -> impl Iterator<Item = &[(String, Requirement)]> {
+        let all = self.0[agent].asks.iter().enumerate();
+        let these = all.filter(move |(at, _)| ways >> at & 1 == 1);
+        these.map(|(_, own)| &own[..])
+    }
+
+    /// The alternatives of a daemon that no label of a pool rules out.
+    pub(super) fn unasked(&self, agent: usize) -> u64 {
+        let all = self.0[agent].asks.iter().enumerate();
+        let unasked = all.filter(|(_, own)| own.is_empty());
+        unasked.fold(0, |all, (at, _)| all | 1 << at)
     }
 
     /// The host ports that a daemon binds.
@@ -191,14 +217,9 @@ impl<'a> Agents<'a> {
         let away = (0..self.len()).filter(|agent| is_away(agent) || clashes(self.ports(*agent)));
         let away: Vec<usize> = away.collect();
         let evaded = |agent: &usize| {
-            let mut others = Requirements::default();
-            for (key, own) in self.0[*agent].asks.iter().filter_map(|own| own.first()) {
-                let values = own.values().into_iter().flatten().cloned();
-                others.add(key, Requirement::not_in(values));
-                if own.allows_absence() {
-                    others.add(key, Requirement::exists());
-                }
-            }
+            let first = self.0[*agent].asks.iter().filter_map(|own| own.first());
+            let others = first.filter_map(|(key, own)| Some((&key[..], own.negated()?)));
+            let others: Requirements = others.collect();
             (!others.is_empty()).then_some(others)
         };
         let mut each: Vec<Requirements> = away.iter().filter_map(evaded).collect();
@@ -280,17 +301,14 @@ fn far<'a>(
     far.into_iter().map(|term| &term.topology_key[..]).collect()
 }
 
-/// Whether it is up to these labels alone which alternative of a daemon holds.
-fn is_told(pod: &Pod) -> bool {
-    let said = |(key, own): (&str, &Requirement)| !is_well_known(key) && own.values().is_some();
-    let terms = &pod.node_affinity;
-    terms.len() < 2
-        || pod.node_selector.keys().all(|key| !is_well_known(key))
-            && terms.iter().all(|own| own.iter().all(said))
+/// Whether it is for pools to say whether a label is as a daemon wants it: other values than the
+/// wanted are known.
+fn is_said((key, own): &(&str, &Requirement)) -> bool {
+    !is_well_known(key) && own.negated().is_some()
 }
 
-/// The labels that a daemon asks for and that pools say, certain values or none, by alternative;
-/// nothing where one of these asks for no such label.
+/// The labels that a daemon asks for and that pools say, by alternative, in the order of these;
+/// nothing where they are too many.
 fn asks(pod: &Pod) -> Vec<Vec<(String, Requirement)>> {
     let selector = Requirements::from_labels(&pod.node_selector);
     let affinity = pod.node_affinity.iter().map(|own| selector.with(own));
@@ -298,17 +316,15 @@ fn asks(pod: &Pod) -> Vec<Vec<(String, Requirement)>> {
     if alternatives.is_empty() {
         alternatives.push(selector);
     }
-    let said = |(key, own): &(&str, &Requirement)| !is_well_known(key) && own.values().is_some();
     let of = |own: &Requirements| -> Vec<(String, Requirement)> {
-        let own = own.iter().filter(said);
+        let own = own.iter().filter(is_said);
         own.map(|(key, own)| (key.to_owned(), own.clone()))
             .collect()
     };
-    let asks: Vec<_> = alternatives.iter().map(of).collect();
-    if asks.iter().any(Vec::is_empty) {
+    if alternatives.len() > WAYS_MAX {
         return Vec::new();
     }
-    asks
+    alternatives.iter().map(of).collect()
 }
 
 impl Company {
@@ -316,24 +332,21 @@ impl Company {
     /// or not. `label` says whether the node has a label, if that is known.
     pub(super) fn bars(
         &self,
-        crew: &[(usize, Sure)],
+        crew: &[Mate],
         label: impl Fn(&str) -> Option<bool>,
     ) -> Option<usize> {
         let bars = |(agent, key): &&(usize, String)| {
-            crew.iter().any(|own| own.0 == *agent) && (key == HOSTNAME || label(key) != Some(false))
+            crew.iter().any(|own| own.agent == *agent)
+                && (key == HOSTNAME || label(key) != Some(false))
         };
         self.away.iter().find(bars).map(|(agent, _)| *agent)
     }
 
     /// Whether the daemons of a node are the company that is asked for.
-    pub(super) fn is_kept(
-        &self,
-        crew: &[(usize, Sure)],
-        label: impl Fn(&str) -> Option<bool>,
-    ) -> bool {
+    pub(super) fn is_kept(&self, crew: &[Mate], label: impl Fn(&str) -> Option<bool>) -> bool {
         self.beside.iter().all(|(agents, keys)| {
             let mut crew = crew.iter();
-            crew.any(|(agent, sure)| *sure == Sure::Yes && agents.contains(agent))
+            crew.any(|own| own.sure == Sure::Yes && agents.contains(&own.agent))
                 && keys
                     .iter()
                     .all(|key| key == HOSTNAME || label(key) == Some(true))

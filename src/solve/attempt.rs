@@ -31,7 +31,8 @@ pub(super) struct Attempt<'g, 'p, 'a> {
 }
 
 impl Attempt<'_, '_, '_> {
-    fn left(&self) -> u64 {
+    /// How many pods it leaves out.
+    pub(super) fn left(&self) -> u64 {
         self.packer.packed.left.iter().sum()
     }
 

@@ -12,15 +12,17 @@ use crate::model::pool::Pool;
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Operator, Requirement, Requirements};
 use crate::model::taint::repelling;
-use crate::solve::agents::{Port, Sure};
+use crate::solve::agents::{Mate, Port, Sure};
 use crate::solve::problem::{Problem, alternatives};
 
 /// A daemon as a pool's nodes would carry it.
 struct Daemon<'a> {
-    /// Its place among those that matter to pods, and whether it runs whoever else is there.
-    agent: Option<(usize, bool)>,
-    /// What it asks of a node, less what the pool decides: any one of these.
-    alternatives: Vec<Requirements>,
+    /// Its place among those that matter to pods, whether it runs whoever else is there, and its
+    /// alternatives that no label of a pool rules out.
+    agent: Option<(usize, bool, u64)>,
+    /// What it asks of a node, less what the pool decides: any one of these, each with its place
+    /// among all the daemon's.
+    alternatives: Vec<(usize, Requirements)>,
     requests: Resources,
     ports: &'a BTreeSet<Port>,
     /// Whether that depends on the offering, its zone for one.
@@ -46,8 +48,8 @@ pub(super) struct Crew {
     pub(super) ports: BTreeSet<Port>,
     /// Those of daemons that are none of `agents`.
     pub(super) settled_ports: BTreeSet<Port>,
-    /// Those that matter to pods, by their places among these, and whether each is sure to run.
-    pub(super) agents: Vec<(usize, Sure)>,
+    /// Those that matter to pods.
+    pub(super) agents: Vec<Mate>,
 }
 
 impl<'a> Crews<'a> {
@@ -65,18 +67,20 @@ impl<'a> Crews<'a> {
             started.add(key, Requirement::is_in(["true"]));
         }
         let agent = |set: &DaemonSet| {
-            let own = problem.agents.find(&set.key)?;
-            Some((own, problem.agents.is_certain(own)))
+            let agents = &problem.agents;
+            let own = agents.find(&set.key)?;
+            Some((own, agents.is_certain(own), agents.unasked(own)))
         };
         let daemon = |set: &'a DaemonSet| {
             let pod = &set.template;
             let all = alternatives(&pod.node_selector, &pod.node_affinity, &[]);
-            let agrees = |own: &&Requirements| started.compatible(own, true).is_ok();
-            let agreeing = all.iter().filter(agrees);
-            let alternatives: Vec<Requirements> =
-                agreeing.map(|own| pick(own, |key| !of_pool(key))).collect();
+            let agrees = |own: &(usize, &Requirements)| started.compatible(own.1, true).is_ok();
+            let agreeing = all.iter().enumerate().filter(agrees);
+            let alternatives: Vec<(usize, Requirements)> = agreeing
+                .map(|(at, own)| (at, pick(own, |key| !of_pool(key))))
+                .collect();
             let fits = repelling(&pool.taints, &pod.tolerations).is_none();
-            let by_offering = alternatives.iter().any(|own: &Requirements| {
+            let by_offering = alternatives.iter().any(|(_, own)| {
                 let mut keys = own.iter().map(|(key, _)| key);
                 keys.any(|key| OF_OFFERINGS.contains(&key))
             });
@@ -102,7 +106,7 @@ impl<'a> Crews<'a> {
     pub(super) fn of_type(&self, it: &InstanceType) -> Aboard {
         let runs = |(at, daemon): (usize, &Daemon<'_>)| {
             let mut all = daemon.alternatives.iter();
-            all.any(|own| it.requirements.intersects(own).is_ok())
+            all.any(|(_, own)| it.requirements.intersects(own).is_ok())
                 .then_some((at, !daemon.by_offering))
         };
         let all = self.daemons.iter().enumerate();
@@ -115,14 +119,9 @@ impl<'a> Crews<'a> {
         aboard: &Aboard,
         (it, offering): (&InstanceType, &Offering),
     ) -> Aboard {
-        let sold = |own: &Requirements| {
-            let mut own = own.iter();
-            own.all(|(key, own)| !OF_OFFERINGS.contains(&key) || own.suits(offering.label(key)))
-        };
-        // By one and the same of its alternatives.
-        let suits = |own: &Requirements| sold(own) && it.requirements.intersects(own).is_ok();
         let runs = |(at, settled): &&(usize, bool)| {
-            *settled || self.daemons[*at].alternatives.iter().any(suits)
+            let mut all = self.daemons[*at].alternatives.iter();
+            *settled || all.any(|(_, own)| suits(own, it, offering))
         };
         aboard.iter().filter(runs).copied().collect()
     }
@@ -141,18 +140,43 @@ impl<'a> Crews<'a> {
             if daemon.agent.is_none() {
                 crew.settled_ports.extend(daemon.ports.iter().cloned());
             }
-            let agent = daemon.agent.map(|(agent, is_certain)| {
-                let sure = |offer: &&Offering| {
-                    let all = daemon.alternatives.iter();
-                    let all = all.map(|own| self.is_surely(own, it, offer));
-                    all.max().unwrap_or(Sure::No)
-                };
-                let sure = offers.iter().map(sure).min().unwrap_or(Sure::Yes);
-                (agent, if is_certain { sure } else { Sure::No })
-            });
-            crew.agents.extend(agent);
+            crew.agents.extend(self.mate(daemon, (it, offers)));
         }
         crew
+    }
+
+    /// What a daemon that matters to pods is to such a node.
+    fn mate(
+        &self,
+        daemon: &Daemon<'_>,
+        (it, offers): (&InstanceType, &[&Offering]),
+    ) -> Option<Mate> {
+        let (agent, is_certain, unasked) = daemon.agent?;
+        let bit = |at: usize| u32::try_from(at).ok().and_then(|at| 1u64.checked_shl(at));
+        let (mut ways, mut labelled) = (0, 0);
+        for (at, own) in &daemon.alternatives {
+            let may = |offer: &&Offering| suits(own, it, offer);
+            let is_said = |offer: &&Offering| self.is_surely(own, it, offer) != Sure::No;
+            if offers.is_empty() || offers.iter().any(may) {
+                ways |= bit(*at).unwrap_or(0);
+            }
+            if is_certain && offers.iter().all(is_said) {
+                labelled |= bit(*at).unwrap_or(0);
+            }
+        }
+        let sure = |offer: &&Offering| {
+            let all = daemon.alternatives.iter();
+            let all = all.map(|(_, own)| self.is_surely(own, it, offer));
+            all.max().unwrap_or(Sure::No)
+        };
+        let sure = offers.iter().map(sure).min().unwrap_or(Sure::Yes);
+        Some(Mate {
+            agent,
+            sure: if is_certain { sure } else { Sure::No },
+            // Where it may run whatever the labels, it does not matter how else it may.
+            ways: if ways & unasked == 0 { ways } else { u64::MAX },
+            labelled: if sure == Sure::Labelled { labelled } else { 0 },
+        })
     }
 
     /// Whether every node of a type that is bought so has labels as a daemon wants them.
@@ -176,12 +200,20 @@ impl<'a> Crews<'a> {
             match both.operator() {
                 Operator::DoesNotExist => sure(wanted.allows_absence()),
                 _ if both.values().is_some_and(all) => Sure::Yes,
-                _ if is_said(key, it) && wanted.values().is_some() => Sure::Labelled,
+                _ if is_said(key, it) && wanted.negated().is_some() => Sure::Labelled,
                 _ => Sure::No,
             }
         });
         all.min().unwrap_or(Sure::Yes)
     }
+}
+
+/// Whether a type that is bought so may be as a daemon wants it, by one of its alternatives.
+fn suits(wanted: &Requirements, it: &InstanceType, offering: &Offering) -> bool {
+    let sold = |(key, own): (&str, &Requirement)| {
+        !OF_OFFERINGS.contains(&key) || own.suits(offering.label(key))
+    };
+    wanted.iter().all(sold) && it.requirements.intersects(wanted).is_ok()
 }
 
 /// Whether it is for the pool to say what a label will be.

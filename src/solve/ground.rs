@@ -4,7 +4,6 @@
 use std::cell::OnceCell;
 
 use crate::model::cluster::Scheduling;
-use crate::solve::board::Pass;
 use crate::solve::cells::Cells;
 use crate::solve::choose::Ledgers;
 use crate::solve::distribute::Share;
@@ -13,7 +12,7 @@ use crate::solve::fill::Lot;
 use crate::solve::host::Hosts;
 use crate::solve::problem::Problem;
 use crate::solve::rooms::Turn;
-use crate::solve::supply::Shelf;
+use crate::solve::supply::{Passes, Shelf};
 use crate::solve::topology::Topology;
 
 /// A claim with the pool it is of.
@@ -63,6 +62,6 @@ pub(super) struct Ground<'p, 'a> {
     pub(super) passing: Vec<OnceCell<Passing>>,
 }
 
-/// For each pool and each alternative of what is wanted, whether its types have such labels; none
+/// For each pool and each alternative of what is wanted, which of its types have such labels; none
 /// where the pool has other ones.
-pub(super) type Passing = Vec<Vec<Option<Vec<Pass>>>>;
+pub(super) type Passing = Vec<Vec<Option<Vec<Passes>>>>;

@@ -1,7 +1,7 @@
 //! What pods ask of the host they share, as counters: host ports, and rules whose places are hosts.
 //! It must not know which host it is; a host that is still to be made has nothing on it yet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::solve::agents::Port;
 use crate::solve::board::Board;
@@ -65,6 +65,12 @@ impl Shares {
     }
 }
 
+/// For each pool and type, how many daemons of its hosts count in which tally.
+pub(super) type CrewCounts = Vec<Vec<BTreeMap<usize, u32>>>;
+
+/// Types that have room for one pod at least beside their daemons, pool by pool.
+type Roomy = Vec<Vec<bool>>;
+
 /// The shares of all kinds.
 #[derive(Debug)]
 pub(super) struct Hosts {
@@ -74,11 +80,87 @@ pub(super) struct Hosts {
     pub(super) level: Vec<Shares>,
     /// How many counters there are.
     pub(super) counters: usize,
+    /// The types that pods of a kind may be spread over, by kind; none where all will do.
+    roomy: Vec<Option<Roomy>>,
+}
+
+/// Daemons of new hosts where the emptiest host has fewer.
+struct Ahead<'c> {
+    crews: &'c CrewCounts,
+    /// How many there are in the emptiest host, by tally.
+    least: BTreeMap<usize, u32>,
+}
+
+impl<'c> Ahead<'c> {
+    fn new(crews: &'c CrewCounts, board: &Board<'_>) -> Self {
+        let mut board = board.clone();
+        let all = || crews.iter().flatten();
+        let tallies: BTreeSet<usize> = all().flat_map(BTreeMap::keys).copied().collect();
+        let least = |tally: usize| {
+            let new = all().map(|own| own.get(&tally).copied().unwrap_or(0));
+            let new = new.min().unwrap_or(0);
+            match board.extent(tally) {
+                (0, _) => (tally, new),
+                (_, least) => (tally, new.min(u32::try_from(least).unwrap_or(u32::MAX))),
+            }
+        };
+        let least = tallies.into_iter().map(least).collect();
+        Self { crews, least }
+    }
+
+    /// By how many a host with these daemons is ahead of the emptiest before it has any pod.
+    fn of(&self, crew: &BTreeMap<usize, u32>, tally: usize) -> u32 {
+        let least = self.least.get(&tally).copied().unwrap_or(0);
+        let own = crew.get(&tally).copied().unwrap_or(0);
+        own.saturating_sub(least)
+    }
+
+    /// What is left of a lead beside the daemons of any host that has room for a pod.
+    fn rest(&self, tally: usize, most: u32) -> u32 {
+        let ahead = self.crews.iter().flatten();
+        let ahead = ahead.map(|own| self.of(own, tally));
+        most - ahead.filter(|own| *own <= most).max().unwrap_or(0)
+    }
+
+    /// The types where a host is not too far ahead for any pod.
+    fn roomy(&self, checks: &[Check]) -> Option<Roomy> {
+        let even = checks.iter().filter_map(|check| match check {
+            Check::Even {
+                tally, skew, own, ..
+            } if self.least.contains_key(tally) => Some((*tally, skew.saturating_sub(*own))),
+            _ => None,
+        });
+        let even: Vec<(usize, u32)> = even.collect();
+        let fits = |own: &BTreeMap<usize, u32>| {
+            even.iter()
+                .all(|(tally, most)| self.of(own, *tally) <= *most)
+        };
+        let of = |own: &Vec<BTreeMap<usize, u32>>| own.iter().map(fits).collect();
+        (!even.is_empty()).then(|| self.crews.iter().map(of).collect())
+    }
 }
 
 impl Hosts {
-    /// The counters of a problem. What is bound already says where affinity has begun.
-    pub(super) fn new(problem: &Problem<'_>, topology: &Topology, board: &Board<'_>) -> Self {
+    /// Whether pods of a kind may be spread over hosts of a type.
+    pub(super) fn is_roomy(&self, kind: usize, (shelf, shape): (usize, usize)) -> bool {
+        let own = self.roomy[kind].as_ref();
+        own.is_none_or(|own| own[shelf][shape])
+    }
+
+    /// Whether that has to be asked.
+    pub(super) fn is_choosy(&self, kind: usize) -> bool {
+        self.roomy[kind].is_some()
+    }
+
+    /// The counters of a problem. What is bound already says where affinity has begun. Daemons
+    /// of new hosts count where the emptiest host is taken to have fewer of them.
+    pub(super) fn new(
+        problem: &Problem<'_>,
+        topology: &Topology,
+        board: &Board<'_>,
+        crews: &CrewCounts,
+    ) -> Self {
+        let ahead = Ahead::new(crews, board);
         let mut counters: BTreeMap<usize, usize> = BTreeMap::new();
         for (at, tally) in topology.tallies.iter().enumerate() {
             if tally.key() == HOST {
@@ -92,7 +174,7 @@ impl Hosts {
             // Those whose place matters are bound among those who are spread.
             let early = topology.is_early(kind) || topology.is_pinned(kind);
             for check in &topology.checks[kind] {
-                own.take_up(check, &counters, board);
+                own.take_up(check, &counters, (board, &ahead));
             }
             for tally in &topology.adds[kind] {
                 let spread = matches!(topology.tallies[*tally], Tally::Spread { .. });
@@ -100,7 +182,8 @@ impl Hosts {
                     own.adds.push(*counter);
                     // Early pods may be bound in any order: none may be in the way of another.
                     if let Some(skew) = skews.get(tally) {
-                        own.limits.push((*counter, skew.saturating_sub(1)));
+                        let most = ahead.rest(*tally, skew.saturating_sub(1));
+                        own.limits.push((*counter, most));
                     }
                 }
             }
@@ -127,12 +210,18 @@ impl Hosts {
             shares,
             level,
             counters: counters.len() + ports.len(),
+            roomy: topology.checks.iter().map(|own| ahead.roomy(own)).collect(),
         }
     }
 }
 
 impl Shares {
-    fn take_up(&mut self, check: &Check, counters: &BTreeMap<usize, usize>, board: &Board<'_>) {
+    fn take_up(
+        &mut self,
+        check: &Check,
+        counters: &BTreeMap<usize, usize>,
+        (board, ahead): (&Board<'_>, &Ahead<'_>),
+    ) {
         match check {
             Check::Free { tally } => {
                 self.limits.extend(counters.get(tally).map(|own| (*own, 0)));
@@ -141,7 +230,7 @@ impl Shares {
                 tally, skew, own, ..
             } => {
                 // A new host is one without such pods, so the emptiest has none.
-                let most = skew.saturating_sub(*own);
+                let most = ahead.rest(*tally, skew.saturating_sub(*own));
                 self.limits
                     .extend(counters.get(tally).map(|own| (*own, most)));
             }

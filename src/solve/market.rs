@@ -79,6 +79,23 @@ impl<'g, 'p, 'a> Market<'g, 'p, 'a> {
         row
     }
 
+    /// The same less the types whose hosts have no room for a pod of this kind.
+    pub(super) fn row_of_kind(&mut self, kind: usize, key: RowKey) -> Option<usize> {
+        let row = self.row(key)?;
+        let hosts = self.ground.hosts;
+        if !hosts.is_choosy(kind) {
+            return Some(row);
+        }
+        let mut own = self.rows[row].clone();
+        for (shape, mask) in own.masks.iter_mut().enumerate() {
+            if !hosts.is_roomy(kind, (key.1, shape)) {
+                *mask = 0;
+            }
+        }
+        let any = own.masks.iter().any(|mask| *mask != 0);
+        any.then(|| self.add(own))
+    }
+
     /// The place of a row, a new one if nobody had it yet.
     pub(super) fn add(&mut self, row: Row) -> usize {
         let rows = &mut self.rows;

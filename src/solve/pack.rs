@@ -374,7 +374,8 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
             if *pods == 0 {
                 continue;
             }
-            let Some(row) = self.market.row((wants, shelf, alternative, relaxed, *cell)) else {
+            let key = (wants, shelf, alternative, relaxed, *cell);
+            let Some(row) = self.market.row_of_kind(kind, key) else {
                 continue;
             };
             let own = &ground.problem.classes[*class];

@@ -2,21 +2,21 @@
 //! several those will be.
 //! It must not know in which order pods are bound.
 //!
-//! A node whose place does not matter to its own pods may be launched in any of several, and as any
-//! of several types: whoever minds its daemons, or is spread over the nodes it may count among, is
-//! held against all that it may become. Once the node is there the pod may have a place after all;
-//! but then it waits for a second round.
+//! A node whose place does not matter to its own pods may be launched in any of several, as any of
+//! several types and bought in any way: whoever minds its daemons, or is spread over the nodes it
+//! may count among, is held against all that it may become. Once the node is there the pod may have
+//! a place after all; but then it waits for a second round.
 
 use std::collections::BTreeMap;
 
-use crate::model::requirement::Requirements;
-use crate::solve::board::Board;
+use crate::model::requirement::{Requirement, Requirements};
+use crate::solve::board::{Board, Pass};
 use crate::solve::choose::{cheapest, fitting, sum};
 use crate::solve::fill::{Lot, rows_in};
 use crate::solve::pack::Packer;
 use crate::solve::places::Places;
 use crate::solve::sites::cell_of;
-use crate::solve::supply::Row;
+use crate::solve::supply::{Row, Shape};
 
 /// Steps of looking for hopes, each a type looked at for one class in one cell.
 const STEPS_MAX: u64 = 20_000_000;
@@ -131,7 +131,7 @@ impl<'p> Packer<'_, 'p, '_> {
         false
     }
 
-    /// Gives every claim one place, and types that count alike for those who are spread. Says
+    /// Gives every claim one place, and offers that count alike for those who are spread. Says
     /// whether that changed any.
     pub(super) fn pin(&mut self, hopes: &Hopes, choice: Choice) -> bool {
         let most = hopes.iter().copied().max().unwrap_or(0);
@@ -143,7 +143,7 @@ impl<'p> Packer<'_, 'p, '_> {
         let mut known: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         let mut changed = false;
         for at in 0..self.packed.opened.len() {
-            let Some(pinned) = self.pinned(at, &rank) else {
+            let Some(pinned) = self.pinned(at, &rank, choice) else {
                 continue;
             };
             changed = true;
@@ -170,7 +170,12 @@ impl<'p> Packer<'_, 'p, '_> {
     }
 
     /// What a claim becomes; none where it has one place already, or has to have several.
-    fn pinned(&self, at: usize, rank: &dyn Fn(Option<usize>) -> usize) -> Option<Pinned> {
+    fn pinned(
+        &self,
+        at: usize,
+        rank: &dyn Fn(Option<usize>) -> usize,
+        choice: Choice,
+    ) -> Option<Pinned> {
         let ground = self.ground;
         let opened = &self.packed.opened[at];
         let cell = cell_of(&self.packed.lots, opened);
@@ -186,28 +191,34 @@ impl<'p> Packer<'_, 'p, '_> {
             }
             own => vec![own],
         };
-        let alike = self.alike(opened.shelf, opened.claim.shape);
+        let mut known: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         let narrowed = |cell: Option<usize>| -> Option<Pinned> {
-            let rows = own.iter().map(|row| {
-                let known = &self.market.rows[*row];
-                let mut narrow = match cell {
-                    None => known.clone(),
-                    Some(cell) => {
-                        let open = known.open.iter();
-                        let labels: Requirements =
-                            open.map(|(key, own)| (&key[..], own.clone())).collect();
-                        ground.cells.narrow((opened.shelf, cell), known, &labels)?
-                    }
-                };
-                for (mask, alike) in narrow.masks.iter_mut().zip(&alike) {
-                    *mask = if *alike { *mask } else { 0 };
+            let there = |known: &Row| match cell {
+                None => Some(known.clone()),
+                Some(cell) => {
+                    let open = known.open.iter();
+                    let labels: Requirements =
+                        open.map(|(key, own)| (&key[..], own.clone())).collect();
+                    ground.cells.narrow((opened.shelf, cell), known, &labels)
                 }
-                Some((*row, narrow))
-            });
-            let rows: BTreeMap<usize, Row> = rows.collect::<Option<_>>()?;
+            };
+            let rows = own
+                .iter()
+                .map(|row| Some((*row, there(&self.market.rows[*row])?)));
+            let mut rows: BTreeMap<usize, Row> = rows.collect::<Option<_>>()?;
             let shape = &ground.shelves[opened.shelf].shapes[opened.claim.shape];
             let masks = rows.values().map(|row| row.masks[opened.claim.shape]);
-            let price = shape.price(masks.fold(u64::MAX, |all, own| all & own))?;
+            let mask = masks.fold(shape.all(), |all, own| all & own);
+            let price = shape.price(mask)?;
+            let first = mask.trailing_zeros();
+            let alike = || self.alike(opened.shelf, (opened.claim.shape, 1 << first));
+            let alike = known.entry(first).or_insert_with(alike);
+            for row in rows.values_mut() {
+                for (mask, alike) in row.masks.iter_mut().zip(&*alike) {
+                    *mask &= alike;
+                }
+            }
+            self.settle_labels(opened.shelf, &mut rows, choice);
             let varied = self.is_varied(at, &rows.values().collect::<Vec<&Row>>());
             varied.then_some(Pinned { cell, price, rows })
         };
@@ -222,14 +233,53 @@ impl<'p> Packer<'_, 'p, '_> {
         best.filter(|own| own.cell != cell || !own.rows.iter().all(same))
     }
 
-    /// The types that pass every filter of a spread as this one does.
-    fn alike(&self, shelf: usize, planned: usize) -> Vec<bool> {
-        let shapes = self.ground.shelves[shelf].shapes.len();
-        let mut alike = vec![true; shapes];
+    /// Says labels that the pool leaves open and that decide for whom a node counts: as they would
+    /// be anyway, or so that it counts for the fewest.
+    fn settle_labels(&self, shelf: usize, rows: &mut BTreeMap<usize, Row>, choice: Choice) {
+        let ground = self.ground;
+        let shelf = &ground.shelves[shelf];
+        let filters = ground.topology.filters.iter().zip(&ground.passing);
+        let wants = filters.filter_map(|(own, known)| known.get().and(own.labels));
+        let alternatives = wants.flat_map(|own| &ground.problem.wants[own].alternatives);
+        let mut asked: BTreeMap<&str, Vec<&Requirement>> = BTreeMap::new();
+        for (key, wanted) in alternatives.flat_map(|own| own.iter()) {
+            if shelf.chooses(key) && !ground.cells.keys.iter().any(|cell| cell == key) {
+                asked.entry(key).or_default().push(wanted);
+            }
+        }
+        for (key, asked) in asked {
+            let open = rows.values().flat_map(|row| &row.open);
+            let open = open.filter(|own| own.0 == key).map(|own| &own.1);
+            let own = shelf.side.get(key).into_iter().chain(open).cloned();
+            let Some(own) = own.reduce(|all, own| all.intersection(&own)) else {
+                continue;
+            };
+            let counts = |value: &&String| match choice {
+                Choice::FewHopes => asked.iter().filter(|own| own.has(value)).count(),
+                Choice::Cheapest | Choice::ManyHopes => 0,
+            };
+            let Some(value) = own.values().and_then(|own| own.iter().min_by_key(counts)) else {
+                continue;
+            };
+            for row in rows.values_mut() {
+                row.open.retain(|own| own.0 != key);
+                row.open
+                    .push((key.to_owned(), Requirement::is_in([&value[..]])));
+                row.open.sort();
+            }
+        }
+    }
+
+    /// The offers of each type that pass every filter of a spread as this one of a type does.
+    fn alike(&self, shelf: usize, (shape, offer): (usize, u64)) -> Vec<u64> {
+        let shapes = self.ground.shelves[shelf].shapes.iter();
+        let mut alike: Vec<u64> = shapes.map(Shape::all).collect();
         let known = self.ground.passing.iter().filter_map(|own| own.get());
         for suited in known.flat_map(|own| own[shelf].iter().flatten()) {
-            for (at, alike) in alike.iter_mut().enumerate() {
-                *alike &= suited[at] == suited[planned];
+            let mut all = [Pass::Yes, Pass::Maybe, Pass::No].into_iter();
+            let pass = all.find(|pass| suited[shape].those(*pass, offer) != 0);
+            for (alike, own) in alike.iter_mut().zip(suited) {
+                *alike = own.those(pass.unwrap_or(Pass::No), *alike);
             }
         }
         alike

@@ -149,7 +149,8 @@ impl<'p> Packer<'_, 'p, '_> {
         }
         for alternative in 0..ground.problem.wants[wants].alternatives.len() {
             let cell = cell.filter(|_| pinned);
-            let Some(row) = self.market.row((wants, shelf, alternative, true, cell)) else {
+            let key = (wants, shelf, alternative, true, cell);
+            let Some(row) = self.market.row_of_kind(kind, key) else {
                 continue;
             };
             self.packed.lots.push(Lot {

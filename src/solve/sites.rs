@@ -7,15 +7,16 @@ use std::sync::Arc;
 use crate::model::id::NodeName;
 use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Taint, repelling};
-use crate::solve::agents::Sure;
+use crate::solve::agents::Mate;
 use crate::solve::board::{Board, Pass, Sites};
 use crate::solve::cells::Cells;
 use crate::solve::crew::pick;
 use crate::solve::fill::{Lot, rows_in};
 use crate::solve::ground::{Ground, Opened, Passing};
+use crate::solve::host::CrewCounts;
 use crate::solve::problem::Problem;
 use crate::solve::rules::HOST;
-use crate::solve::supply::{Row, Shelf};
+use crate::solve::supply::{Passes, Row, Shape, Shelf};
 use crate::solve::topology::{Filter, Tally, Topology};
 use crate::state::snapshot::{Host, Room, Snapshot};
 
@@ -305,8 +306,25 @@ pub(super) fn crew_of(
         Some(value) => Some(Some(&value[..])),
         None => shelf.says_nothing(key).then_some(None),
     };
-    let on = |(agent, sure): &(usize, Sure)| Some((*agent, agents.on(*agent, *sure, label)?));
+    let on = |mate: &Mate| Some((mate.agent, agents.on(mate, label)?));
     crew.iter().filter_map(on).collect()
+}
+
+/// How many daemons of a new host of each type count in which tally; nothing where none does.
+pub(super) fn crew_counts(topology: &Topology, shelves: &[Shelf<'_>]) -> CrewCounts {
+    let count = |shape: &Shape<'_>| {
+        let mut own: BTreeMap<usize, u32> = BTreeMap::new();
+        let agents = shape.crew.agents.iter();
+        for tally in agents.flat_map(|mate| &topology.crews[mate.agent]) {
+            *own.entry(*tally).or_insert(0) += 1;
+        }
+        own
+    };
+    let of = |shelf: &Shelf<'_>| shelf.shapes.iter().map(count).collect();
+    if topology.crews.iter().all(Vec::is_empty) {
+        return CrewCounts::new();
+    }
+    shelves.iter().map(of).collect()
 }
 
 /// Whether a claim passes a filter, whatever it is launched as within a cell, or anywhere if none
@@ -350,18 +368,26 @@ pub(super) fn claim_passes(
     let suited = ground.passing[at].get_or_init(|| passing(ground, wants));
     let suited = alternatives.iter().zip(&suited[opened.shelf]);
     let own = suited.filter(|(own, _)| there(own));
-    let own: Vec<(&Requirements, &Vec<Pass>)> = own
-        .filter_map(|(own, suited)| Some((own, suited.as_ref()?)))
-        .collect();
+    let said = said(ground, (lots, rows), opened);
+    let own = own.filter_map(|(own, suited)| {
+        Some((own, suited.as_ref()?, chosen(ground, (shelf, &said), own)))
+    });
+    let own: Vec<(&Requirements, &Vec<Passes>, Pass)> =
+        own.filter(|own| own.2 != Pass::No).collect();
     let (mut all, mut any) = (true, false);
-    for shape in launched_as(ground, rows, (lots, opened), cell) {
-        let passes = || own.iter().map(|(_, suited)| suited[shape]);
-        any |= passes().any(|pass| pass != Pass::No);
-        all &= passes().any(|pass| pass == Pass::Yes);
+    for (shape, mask) in launched_as(ground, rows, (lots, opened), cell) {
+        let (mut sure, mut may) = (0, 0);
+        for (_, suited, chosen) in &own {
+            let yes = suited[shape].those(Pass::Yes, mask);
+            may |= yes | suited[shape].those(Pass::Maybe, mask);
+            sure |= if *chosen == Pass::Yes { yes } else { 0 };
+        }
+        any |= may != 0;
+        all &= sure == mask;
     }
     // Where it will be is not known yet, and may be what is asked for.
     let is_open = |own: &Requirements| ground.cells.keys.iter().any(|key| own.get(key).is_some());
-    let settled = values.is_some() || !own.iter().any(|(own, _)| is_open(own));
+    let settled = values.is_some() || !own.iter().any(|(own, ..)| is_open(own));
     match (any, all && settled) {
         (false, _) => Pass::No,
         (true, true) => Pass::Yes,
@@ -369,34 +395,76 @@ pub(super) fn claim_passes(
     }
 }
 
-/// The types that a claim may be launched as within a cell, or anywhere.
+/// Labels that the pods of a claim leave the pool no choice of.
+fn said<'r>(
+    ground: &Ground<'_, '_>,
+    (lots, rows): (&[Lot<'_>], &'r [Row]),
+    opened: &Opened,
+) -> BTreeMap<&'r str, &'r str> {
+    let shelf = &ground.shelves[opened.shelf];
+    let open = rows_in(lots, &opened.claim.parts).into_iter();
+    let open = open.flat_map(|row| &rows[row].open);
+    let only = open.filter_map(|(key, own)| {
+        let values = own.values().filter(|own| own.len() == 1)?;
+        let value = values.first().filter(|_| !own.allows_absence())?;
+        shelf.chooses(key).then_some((&key[..], &value[..]))
+    });
+    only.collect()
+}
+
+/// Whether labels that the pool chooses are as wanted, some of which are said.
+fn chosen(
+    ground: &Ground<'_, '_>,
+    (shelf, said): (&Shelf<'_>, &BTreeMap<&str, &str>),
+    wanted: &Requirements,
+) -> Pass {
+    let is_cell = |key: &str| ground.cells.keys.iter().any(|cell| cell == key);
+    let keys = wanted
+        .iter()
+        .filter(|(key, _)| shelf.chooses(key) && !is_cell(key));
+    let pass = keys.map(|(key, wanted)| {
+        let values = shelf.side.get(key).and_then(Requirement::values);
+        let mut values = values.into_iter().flatten();
+        match said.get(key) {
+            Some(value) => Pass::surely(wanted.has(value)),
+            None if values.clone().all(|own| wanted.has(own)) => Pass::Yes,
+            None if values.any(|own| wanted.has(own)) => Pass::Maybe,
+            None => Pass::No,
+        }
+    });
+    pass.min().unwrap_or(Pass::Yes)
+}
+
+/// The types that a claim may be launched as within a cell, or anywhere, and from which offers.
 pub(super) fn launched_as<'g>(
     ground: &'g Ground<'_, '_>,
     rows: &'g [Row],
     (lots, opened): (&[Lot<'_>], &'g Opened),
     cell: Option<usize>,
-) -> impl Iterator<Item = usize> + 'g {
+) -> impl Iterator<Item = (usize, u64)> + 'g {
     let own = rows_in(lots, &opened.claim.parts);
     let shapes = &ground.shelves[opened.shelf].shapes;
     let planned = &shapes[opened.claim.shape];
     let there = cell.and_then(|cell| ground.cells.masks(opened.shelf, cell));
-    let fits = move |at: &usize| {
-        let shape = &shapes[*at];
-        let all = there.map_or(u64::MAX, |masks| masks[*at]);
-        let mask = own.iter().fold(all, |all, row| all & rows[*row].masks[*at]);
-        (shape.is_like(planned) || *at == opened.claim.shape) && shape.price(mask).is_some()
+    let fits = move |at: usize| {
+        let shape = &shapes[at];
+        let all = there.map_or(shape.all(), |masks| masks[at]);
+        let mask = own.iter().fold(all, |all, row| all & rows[*row].masks[at]);
+        let may = mask != 0 && (shape.is_like(planned) || at == opened.claim.shape);
+        may.then_some((at, mask))
     };
-    (0..shapes.len()).filter(fits)
+    (0..shapes.len()).filter_map(fits)
 }
 
 /// Which types of each pool have labels as wanted, alternative by alternative; none where the pool
-/// has them otherwise. What makes a cell is left aside.
+/// has them otherwise. What makes a cell, and labels that the pool chooses, are left aside.
 fn passing(ground: &Ground<'_, '_>, wants: usize) -> Passing {
     let of = |shelf: &Shelf<'_>| {
         let alternatives = ground.problem.wants[wants].alternatives.iter();
         let alternative = |own: &Requirements| {
             shelf.side.compatible(own, true).ok()?;
-            let own = pick(own, |key| !ground.cells.keys.iter().any(|cell| cell == key));
+            let is_cell = |key: &str| ground.cells.keys.iter().any(|cell| cell == key);
+            let own = pick(own, |key| !is_cell(key) && !shelf.chooses(key));
             let shapes = shelf.shapes.iter();
             Some(shapes.map(|shape| shelf.passes(shape, &own)).collect())
         };

@@ -13,7 +13,7 @@ use crate::model::pool::Pool;
 use crate::model::requirement::{Incompatible, Operator, Requirement, Requirements};
 use crate::model::reservation::Reservation;
 use crate::model::taint::{Effect, Taint, untolerated};
-use crate::solve::agents::{Agents, Sure};
+use crate::solve::agents::{Agents, Mate};
 use crate::solve::axes::most;
 use crate::solve::board::Pass;
 use crate::solve::crew::{Aboard, Crew, Crews, of_pool, pick};
@@ -81,6 +81,27 @@ pub(super) struct Row {
     /// What they ask of labels that neither the pool nor the type decides. Pods that ask for
     /// different values of one such label are not put together.
     pub(super) open: Vec<(String, Requirement)>,
+}
+
+/// Whether nodes of a type have labels as wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Passes {
+    /// By the type and the pool.
+    pass: Pass,
+    /// By how and where they are bought: the offers, one bit each.
+    offers: u64,
+}
+
+impl Passes {
+    /// Those of these offers whose nodes pass so.
+    pub(super) fn those(self, pass: Pass, mask: u64) -> u64 {
+        match (pass == self.pass, pass) {
+            (true, Pass::No) => mask,
+            (true, _) => mask & self.offers,
+            (false, Pass::No) => mask & !self.offers,
+            (false, _) => 0,
+        }
+    }
 }
 
 /// Why a pool has nothing for a kind of pods, whatever they ask for.
@@ -230,8 +251,8 @@ impl<'a> Shelf<'a> {
         labels: &Requirements,
     ) -> Option<usize> {
         let crew = shape.crew.agents.iter();
-        let crew = crew.filter(|own| !agents.is_kept_off(own.0, |key| labels.get(key)));
-        let crew: Vec<(usize, Sure)> = crew.copied().collect();
+        let crew = crew.filter(|own| !agents.is_kept_off(own, |key| labels.get(key)));
+        let crew: Vec<Mate> = crew.copied().collect();
         wants.company.bars(&crew, |key| self.label(shape, key))
     }
 
@@ -243,13 +264,12 @@ impl<'a> Shelf<'a> {
         labels: &Requirements,
     ) -> bool {
         let crew = &shape.crew;
-        let binds = |agent: usize| {
-            clash(wants.ports, agents.ports(agent))
-                && !agents.is_kept_off(agent, |key| labels.get(key))
+        let binds = |mate: &Mate| {
+            clash(wants.ports, agents.ports(mate.agent))
+                && !agents.is_kept_off(mate, |key| labels.get(key))
         };
         !clash(wants.ports, &crew.ports)
-            || !clash(wants.ports, &crew.settled_ports)
-                && !crew.agents.iter().any(|(agent, _)| binds(*agent))
+            || !clash(wants.ports, &crew.settled_ports) && !crew.agents.iter().any(binds)
     }
 
     fn has_company(
@@ -261,6 +281,13 @@ impl<'a> Shelf<'a> {
         let label = |key: &str| self.label(shape, key);
         self.bar(shape, asked, labels).is_none()
             && asked.0.company.is_kept(&shape.crew.agents, label)
+    }
+
+    /// Whether it is for the pool alone to say a label, and which of several values it gives.
+    pub(super) fn chooses(&self, key: &str) -> bool {
+        let own = self.side.get(key).and_then(Requirement::values);
+        let several = own.is_some_and(|own| own.len() > 1);
+        several && !is_well_known(key) && !self.keys.contains(key) && !of_pool(key)
     }
 
     /// Whether neither the pool nor any type of it speaks of a label that pools say.
@@ -286,14 +313,9 @@ impl<'a> Shelf<'a> {
     }
 
     /// Whether nodes of a type have labels as wanted, as far as that is known of them.
-    pub(super) fn passes(&self, shape: &Shape<'_>, wanted: &Requirements) -> Pass {
+    pub(super) fn passes(&self, shape: &Shape<'_>, wanted: &Requirements) -> Passes {
         let asks = Asks::of(wanted);
-        let sold = shape.offers.iter().filter(|own| asks.sells(own)).count();
-        let mut pass = match sold {
-            0 => Pass::No,
-            sold if sold == shape.offers.len() => Pass::Yes,
-            _ => Pass::Maybe,
-        };
+        let mut pass = Pass::Yes;
         let of_types = wanted
             .iter()
             .filter(|(key, _)| !of_pool(key) && !of_offering(key));
@@ -314,7 +336,10 @@ impl<'a> Shelf<'a> {
                 },
             });
         }
-        pass
+        Passes {
+            pass,
+            offers: shape.sold(&asks),
+        }
     }
 
     /// Whether neither the pool nor every type in question says what this label will be.
@@ -411,12 +436,23 @@ impl<'a> Shape<'a> {
         {
             return 0;
         }
+        self.sold(asks)
+    }
+
+    /// All its offers.
+    pub(super) fn all(&self) -> u64 {
+        let others = OFFERS_MAX.saturating_sub(self.offers.len());
+        let others = u32::try_from(others).ok();
+        others
+            .and_then(|own| u64::MAX.checked_shr(own))
+            .unwrap_or(0)
+    }
+
+    /// The offers that are where and how they are wanted.
+    fn sold(&self, asks: &Asks<'_>) -> u64 {
         let bit = |(at, offering): (usize, &&Offering)| u64::from(asks.sells(offering)) << at;
-        self.offers
-            .iter()
-            .enumerate()
-            .map(bit)
-            .fold(0, |all, bit| all | bit)
+        let offers = self.offers.iter().enumerate();
+        offers.map(bit).fold(0, |all, bit| all | bit)
     }
 
     /// Whether a claim planned as one may be launched as the other: both are bought, not reserved,

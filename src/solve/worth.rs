@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::solve::axes::{COMMON, fits, times};
-use crate::solve::choose::Ledger;
+use crate::solve::choose::{Ledger, cheapest};
 use crate::solve::draft::Order;
 
 /// Types that are weighed of those with about as much memory for each cpu.
@@ -55,6 +55,13 @@ pub(super) fn fronts(
         // Among those that are much alike one that is left out may have more of something.
         if !some.iter().any(|at| fits(&at)) {
             some.extend(known.iter().find(fits));
+            some.sort_unstable();
+        }
+        // There may be variety enough for what it asks for, and not for all that a type has.
+        if !order.variety.is_empty() && !some.iter().any(|at| fits(&at)) {
+            let pool = (order.shelf, order.variety);
+            let alone = cheapest(pool, &[&order.rows[own.row]], own.demand, ledger);
+            some.extend(alone.map(|(shape, _)| shape));
             some.sort_unstable();
         }
     }

@@ -502,3 +502,36 @@ fn pods_go_apart_where_their_node_would_have_too_little_variety() {
     world.pods.extend(pods("b", 3, 1000, 15 * GIB));
     assert_eq!(world.solve().unplaced, []);
 }
+
+/// As many types as the pool wants have what a pod asks for; the cheapest of them has more of what
+/// others ask for, and there are fewer with as much.
+#[test]
+fn variety_is_asked_for_what_pods_ask_for() {
+    let mut types = kwok_like("amd64", &[2, 4], &["a"]);
+    let device = "vendor/device".to_owned();
+    for it in types
+        .iter_mut()
+        .filter(|it| it.name.as_str() == "m-2x-amd64")
+    {
+        it.capacity.extended.insert(device.clone(), 1);
+        it.allocatable.extended.insert(device.clone(), 1);
+    }
+    let mut world = World {
+        catalog: Catalog::new(types),
+        pods: vec![pod("large", 100, 8 * GIB), pod("rare", 100, GIB)],
+        ..World::default()
+    };
+    let mut many = Requirement::exists();
+    many.min_values = Some(3);
+    let mut pool = Pool::new("general");
+    pool.requirements.add(INSTANCE_TYPE, many);
+    world.cluster.pools.push(pool);
+    world.pods[1].requests.extended.insert(device, 1);
+    let solution = world.solve();
+    check(&world, &solution).expect("a sound plan");
+    let left = solution.unplaced.iter();
+    let left: Vec<(&str, Code)> = left
+        .map(|own| (&own.pod.name[..], own.reasons[0].code))
+        .collect();
+    assert_eq!(left, [("rare", Code::MinValues)]);
+}

@@ -54,6 +54,24 @@ fn agent_of_a_team(world: &mut World) {
     world.pool().requirements.add("team", teams);
 }
 
+/// The agent runs on all nodes but those of one team of two.
+fn agent_of_no_team(world: &mut World) {
+    agent_of_a_team(world);
+    let own = &mut world.daemons[0].template;
+    own.node_selector.clear();
+    let others = Requirements::from_iter([("team", Requirement::not_in(["x"]))]);
+    own.node_affinity = vec![others];
+}
+
+/// The agent runs on nodes of one team, and on all that are larger than those there are.
+fn agent_of_a_team_and_large(world: &mut World) {
+    agent_of_a_team(world);
+    let own = &mut world.daemons[0].template;
+    let team = Requirements::from_labels(&std::mem::take(&mut own.node_selector));
+    let large = Requirement::between(Some(8), None);
+    own.node_affinity = vec![team, Requirements::from_iter([(CPU, large)])];
+}
+
 fn away(pod: &mut Pod, from: &str, key: &str) {
     pod.anti_affinity.push(term(app(from), key));
 }
@@ -148,7 +166,15 @@ fn pods_and_daemons_that_need_not_be_apart_share_a_new_node() {
 /// A label that the pool leaves open gets another value on their node.
 #[test]
 fn pods_get_a_node_without_a_daemon_that_they_must_not_be_with() {
-    let placed: [Case; 4] = [
+    let placed: [Case; 6] = [
+        ("it runs on large nodes, too", |it| {
+            agent_of_a_team_and_large(it);
+            away(&mut it.pods[0], "agent", HOSTNAME);
+        }),
+        ("it runs on nodes of all teams but one", |it| {
+            agent_of_no_team(it);
+            away(&mut it.pods[0], "agent", HOSTNAME);
+        }),
         ("it runs on nodes of one team or in a rack", |it| {
             agent_of_a_team(it);
             let team = std::mem::take(&mut it.daemons[0].template.node_selector);
@@ -291,8 +317,13 @@ fn daemons_count_where_pods_are_spread() {
 /// that is up to a label of the pool, or to pods that are nowhere.
 #[test]
 fn daemons_count_where_pods_are_spread_over_hosts() {
-    let cases: [Case; 3] = [
+    let cases: [Case; 5] = [
         ("by the label that nodes get", agent_of_a_team),
+        (
+            "by the label that nodes get and their size",
+            agent_of_a_team_and_large,
+        ),
+        ("by the label that others get", agent_of_no_team),
         ("away from nobody", |it| {
             away(&mut it.daemons[0].template, "nobody", ZONE);
         }),
@@ -316,6 +347,36 @@ fn daemons_count_where_pods_are_spread_over_hosts() {
         change(&mut world);
         let solution = outcome(&world).expect(name);
         assert_eq!(solution.order.len(), 4, "{name}");
+    }
+}
+
+/// A host that takes nobody is the emptiest for good: others may be ahead of it by so many, daemons
+/// included.
+#[test]
+fn daemons_leave_less_room_where_pods_are_spread_over_hosts() {
+    let cases: [Case; 2] = [
+        ("by two", |it| {
+            it.pods[0].spread = vec![spread(app("agent"), HOSTNAME, 2)];
+        }),
+        ("by one, on nodes without the daemon", |it| {
+            it.pods[0].spread = vec![spread(app("agent"), HOSTNAME, 1)];
+            agent_on(it, CAPACITY_TYPE, "spot");
+        }),
+    ];
+    for (name, change) in cases {
+        let mut world = with_agent();
+        let mut full = room("full", pod("", 0, 0).requests);
+        full.open = false;
+        world.rooms = vec![full];
+        world.pods[0].labels = Labels::from([label("app", "agent")]);
+        change(&mut world);
+        for at in 1..5 {
+            let mut own = world.pods[0].clone();
+            own.key.name = format!("p{at}");
+            world.pods.push(own);
+        }
+        let solution = outcome(&world).expect(name);
+        assert_eq!(solution.claims.len(), 5, "{name}");
     }
 }
 

@@ -3,15 +3,17 @@
 
 use outrigger::catalog::Catalog;
 use outrigger::model::id::ObjectKey;
-use outrigger::model::labels::{ARCH, CAPACITY_TYPE, Labels, ZONE};
+use outrigger::model::instance::CapacityType;
+use outrigger::model::labels::{ARCH, CAPACITY_TYPE, HOSTNAME, Labels, ZONE};
 use outrigger::model::pod::DaemonSet;
 use outrigger::model::pool::Pool;
+use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::solve::{Code, Solution};
 use outrigger::state::snapshot::Mounts;
 
 use super::check::check;
-use super::world::{DEFAULT, GIB, World, app, kwok_like, label, pod, pods, spread, term};
+use super::world::{DEFAULT, GIB, World, app, kwok_like, label, pod, pods, room, spread, term};
 
 /// One type of 4 cpus for both architectures in three zones, in a pool that takes what there is.
 fn wide() -> World {
@@ -111,6 +113,69 @@ fn nodes_count_for_those_who_are_spread_whatever_they_are_launched_as() {
             ..Mounts::default()
         };
         world.mounts.insert(own.key.clone(), mounts);
+        world.pods.push(own);
+    }
+    let solution = solved(&world);
+    assert_eq!(solution.unplaced, [], "{solution:#?}");
+}
+
+/// Pods that are spread over the zones of nodes on demand, one of which has none of them and takes
+/// none. Others of their app could be launched on demand, too, and fill a zone: they are not.
+#[test]
+fn nodes_are_bought_one_way_where_somebody_waits_to_know_it() {
+    let mut world = wide();
+    let mut full = room("full", Resources::default());
+    full.labels = Requirements::from_iter([
+        (HOSTNAME, Requirement::is_in(["full"])),
+        (ZONE, Requirement::is_in(["c"])),
+        (CAPACITY_TYPE, Requirement::is_in(["on-demand"])),
+    ])
+    .into();
+    world.rooms.push(full);
+    for zone in ["a", "b"] {
+        let mut own = pod(&format!("free-{zone}"), 3500, GIB);
+        own.node_selector = Labels::from([label(ZONE, zone)]);
+        world.pods.push(own);
+    }
+    for mut own in pods("spread", 2, 3500, GIB) {
+        own.node_selector = Labels::from([label(CAPACITY_TYPE, "on-demand")]);
+        own.spread = vec![spread(app("x"), ZONE, 1)];
+        world.pods.push(own);
+    }
+    for own in &mut world.pods {
+        own.labels = Labels::from([label("app", "x")]);
+    }
+    let solution = solved(&world);
+    assert_eq!(solution.unplaced, [], "{solution:#?}");
+    // Nobody waits: they stay open.
+    world.pods.truncate(2);
+    let solution = solved(&world);
+    let mut offerings = solution.claims[0].offerings.iter();
+    assert!(offerings.any(|own| own.0.capacity_type == CapacityType::OnDemand));
+}
+
+/// Pods that are spread over the ways to buy nodes of one rack, and cannot be on spot nodes: as
+/// long as no spot node is of that rack, all may be on demand.
+#[test]
+fn nodes_get_labels_that_keep_them_from_counting_where_somebody_waits_to_know_it() {
+    let mut world = wide();
+    world
+        .pool()
+        .requirements
+        .add("rack", Requirement::is_in(["r1", "r2"]));
+    let mut agent = pod("agent", 100, GIB / 8);
+    agent.labels = Labels::from([label("app", "agent")]);
+    agent.node_selector = Labels::from([label(CAPACITY_TYPE, "spot")]);
+    world.daemons.push(DaemonSet {
+        key: ObjectKey::new(DEFAULT, "agent"),
+        template: agent,
+    });
+    world.pods = pods("free", 2, 3500, GIB);
+    for mut own in pods("spread", 3, 3500, GIB) {
+        own.labels = Labels::from([label("app", "x")]);
+        own.node_selector = Labels::from([label("rack", "r1")]);
+        own.anti_affinity = vec![term(app("agent"), HOSTNAME)];
+        own.spread = vec![spread(app("x"), CAPACITY_TYPE, 1)];
         world.pods.push(own);
     }
     let solution = solved(&world);
