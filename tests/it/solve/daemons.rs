@@ -341,8 +341,8 @@ fn a_group_that_must_share_a_host_is_not_torn_apart() {
     assert_eq!(with.count(), 1);
 }
 
-/// Of the nodes planned for pods that are spread one may not be made after all: then its agent, that
-/// they are spread with, gives nobody else a turn.
+/// A node planned for pods that are spread may not be made after all: then its agent, which they
+/// are spread with, gives nobody else a turn.
 #[test]
 fn agents_of_nodes_that_are_not_made_after_all_count_for_nobody() {
     for zones in [&["b"][..], &["c"], &["b", "c"]] {
