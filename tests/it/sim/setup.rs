@@ -71,6 +71,21 @@ pub(super) const RESERVED: [(&str, &str, &str, u32); 3] = [
     ("c6g.xlarge", "us-east-1a", "cr-c", 2),
 ];
 
+/// The same day with workloads that are spread over zones, of which one may run on arm64 only.
+pub(super) fn spread_day() -> Setup {
+    let mut setup = working_day();
+    let mut scenario = Scenario::clone(&setup.scenario);
+    for workload in &mut scenario.workloads {
+        workload.max_skew = match workload.name.as_str() {
+            "web" | "cache" | "search" => Some(1),
+            "checkout" => Some(2),
+            _ => None,
+        };
+    }
+    setup.scenario = Arc::new(scenario);
+    setup
+}
+
 /// Two clusters with the same day each, and what they may have together: less than they would.
 pub(super) fn two_days(cpu: i64, seed: u64, faults: bool) -> Together {
     let setup = |name: &str| {
