@@ -8,6 +8,7 @@ use jiff::SignedDuration;
 use outrigger::model::id::ReservationId;
 use outrigger::model::labels::ZONE;
 use outrigger::sim::World;
+use outrigger::sim::scenario::Scenario;
 
 use super::setup::{
     RESERVED, finish, reproduce, reserved_day, spread_day, static_day, tight_day, working_day,
@@ -83,6 +84,21 @@ fn no_zone_leads_where_pods_are_spread() {
     let (least, most) = (zones.values().min(), zones.values().max());
     let lead = most.zip(least).map(|(most, least)| most - least);
     assert!(zones.len() > 1 && lead <= Some(1), "{zones:?}");
+}
+
+#[test]
+fn a_spread_that_makes_no_sense_is_a_mistake() {
+    for (skew, kind, mistakes) in [
+        (1, "deployment", 0),
+        (0, "deployment", 1),
+        (1, "daemonset", 1),
+    ] {
+        let text = format!("workload \"a\" {{\n  kind = \"{kind}\"\n  max_skew = {skew}\n}}\n");
+        let read = Scenario::parse(&format!("scenario {{}}\n{text}"));
+        let found = read.err().unwrap_or_default();
+        assert_eq!(found.len(), mistakes, "{text}: {found:?}");
+        assert!(found.iter().all(|own| own.text.contains("`max_skew`")));
+    }
 }
 
 /// The invariants say that no reservation ever has more instances than it is for.

@@ -20,7 +20,11 @@ use outrigger::sim::{Setup, World};
 
 /// The built-in scenario.
 pub(super) fn working_day() -> Setup {
-    let scenario = Scenario::parse(WORKING_DAY).expect("a good scenario");
+    day(WORKING_DAY)
+}
+
+fn day(text: &str) -> Setup {
+    let scenario = Scenario::parse(text).expect("a good scenario");
     let source = SourceFile::new("working-day.hcl", scenario.config.as_str());
     let config = load(&[source], &Inputs::default());
     let config = config.unwrap_or_else(|problems| panic!("{}", render_all(&problems)));
@@ -71,19 +75,14 @@ pub(super) const RESERVED: [(&str, &str, &str, u32); 3] = [
     ("c6g.xlarge", "us-east-1a", "cr-c", 2),
 ];
 
-/// The same day with workloads that are spread over zones, of which one may run on arm64 only.
+/// The same day with workloads that are spread over zones, one of them on arm64 only.
 pub(super) fn spread_day() -> Setup {
-    let mut setup = working_day();
-    let mut scenario = Scenario::clone(&setup.scenario);
-    for workload in &mut scenario.workloads {
-        workload.max_skew = match workload.name.as_str() {
-            "web" | "cache" | "search" => Some(1),
-            "checkout" => Some(2),
-            _ => None,
-        };
+    let mut text = WORKING_DAY.to_owned();
+    for (name, skew) in [("web", 1), ("cache", 1), ("search", 1), ("checkout", 2)] {
+        let head = format!("workload \"{name}\" {{\n");
+        text = text.replace(&head, &format!("{head}  max_skew = {skew}\n"));
     }
-    setup.scenario = Arc::new(scenario);
-    setup
+    day(&text)
 }
 
 /// Two clusters with the same day each, and what they may have together: less than they would.
