@@ -62,6 +62,8 @@ pub struct SimCluster {
     kubelets: BTreeMap<NodeName, Kubelet>,
     targets: BTreeMap<PodKey, NodeName>,
     waiting: BTreeMap<(i64, u64), (PodKey, String)>,
+    /// Where pods will be that are about to be bound.
+    assumed: BTreeMap<PodKey, NodeName>,
     scheduling: bool,
     unbalanced: BTreeSet<usize>,
     timers: Timers<Todo>,
@@ -82,6 +84,7 @@ impl SimCluster {
             kubelets: BTreeMap::new(),
             targets: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            assumed: BTreeMap::new(),
             scheduling: false,
             unbalanced: BTreeSet::new(),
             timers: Timers::default(),

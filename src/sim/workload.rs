@@ -3,11 +3,13 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::model::affinity::Spread;
 use crate::model::id::ObjectKey;
-use crate::model::labels::Labels;
+use crate::model::labels::{Labels, ZONE};
 use crate::model::pod::{Owner, Pod};
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Operator, Requirement, Requirements};
+use crate::model::selector::Selector;
 use crate::model::taint::Toleration;
 
 /// What kind of owner a workload is.
@@ -70,6 +72,8 @@ pub struct Workload {
     pub node_selector: Labels,
     /// What else the labels of its node must be, all of it.
     pub wants: Vec<Want>,
+    /// By how many of its pods a zone may lead the emptiest; none where zones do not matter.
+    pub max_skew: Option<u32>,
     /// Tolerations.
     pub tolerations: Vec<Toleration>,
     /// Priority.
@@ -89,6 +93,7 @@ impl Workload {
             budget: None,
             node_selector: Labels::new(),
             wants: Vec::new(),
+            max_skew: None,
             tolerations: Vec::new(),
             priority: 0,
             grace: SignedDuration::from_secs(30),
@@ -133,9 +138,19 @@ impl Workload {
         };
         let mut requests = self.requests.clone();
         requests.pods = 1;
+        let labels = Labels::from([("app".to_owned(), self.name.clone())]);
+        let spread = self.max_skew.map(|max_skew| Spread {
+            selector: Some(Selector::of_labels(&labels)),
+            topology_key: ZONE.to_owned(),
+            max_skew,
+            min_domains: 1,
+            honors_affinity: true,
+            honors_taints: false,
+            is_hard: true,
+        });
         Pod {
             key: self.key(),
-            labels: [("app".to_owned(), self.name.clone())].into(),
+            labels,
             owner: Some(Owner {
                 kind: kind.to_owned(),
                 name: self.name.clone(),
@@ -144,6 +159,7 @@ impl Workload {
             requests,
             node_selector: self.node_selector.clone(),
             node_affinity: self.affinity(),
+            spread: spread.into_iter().collect(),
             tolerations: self.tolerations.clone(),
             priority: self.priority,
             grace_seconds: self.grace.as_secs(),

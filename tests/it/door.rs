@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use api::{Api, Manner, kubeconfig_for};
+use api::{Api, Manner, kubeconfig_for, list};
 use process::{Process, get, run, within};
 
 mod api;
@@ -196,6 +196,56 @@ fn a_daemon_becomes_ready_and_says_so() {
         metrics.contains("outrigger_build_info{version="),
         "{metrics}"
     );
+    daemon.signal("TERM");
+    assert_eq!(daemon.ends(10).code(), Some(0));
+}
+
+#[test]
+fn what_cannot_be_had_or_makes_no_sense_is_counted() {
+    let buffer = |name: &str, spec: Value| {
+        let metadata = json!({"namespace": "shop", "name": name});
+        json!({"metadata": metadata, "spec": spec})
+    };
+    let of = |template: &str| json!({"podTemplateRef": {"name": template}, "replicas": 3});
+    let template = json!({"metadata": {"namespace": "shop", "name": "web"}, "template": {"spec": {
+        "containers": [{"name": "a", "resources": {"requests": {"cpu": "100000"}}}]}}});
+    let buffers = [
+        buffer("room", of("web")),
+        buffer("both", json!({"podTemplateRef": {}, "scalableRef": {}})),
+        buffer("nameless", of("../web")),
+    ];
+    let answers = [("capacitybuffers", list(buffers.into())), ("web", template)];
+    let api = Api::with(Manner::Well, answers);
+    let text = format!("{LISTEN}{}", cluster("a", api.kubeconfig()));
+    let fixed = |replicas: u32| {
+        let body = format!("  replicas = {replicas}\n  limits = {{ nodes = 1 }}\n");
+        format!("{text}pool \"fixed\" {{\n{body}}}\n")
+    };
+    let config = Config::new(&fixed(3));
+    let mut daemon = config.daemon();
+    let admin = daemon.admin();
+    let counted = |series: &str| {
+        let found = within(20, || {
+            let metrics = get(&admin, "/metrics").1;
+            metrics.lines().any(|line| line == series).then_some(())
+        });
+        assert!(
+            found.is_some(),
+            "{series} in:\n{}",
+            get(&admin, "/metrics").1
+        );
+    };
+    let missing = |need: &str, name: &str, count: u32| {
+        let labels = format!("cluster=\"a\",need=\"{need}\",name=\"{name}\"");
+        counted(&format!("outrigger_missing{{{labels}}} {count}"));
+    };
+    counted("outrigger_buffers_left_out{cluster=\"a\"} 2");
+    missing("room", "shop/room", 3);
+    missing("nodes", "fixed", 2);
+    config.write(&fixed(1));
+    daemon.signal("HUP");
+    missing("nodes", "fixed", 0);
+    missing("room", "shop/room", 3);
     daemon.signal("TERM");
     assert_eq!(daemon.ends(10).code(), Some(0));
 }

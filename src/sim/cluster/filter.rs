@@ -1,7 +1,9 @@
 //! The scheduler's filter rules, written from the Kubernetes documentation and from nothing else.
 //! It must not know how Outrigger places pods: each of the two would hide the other's mistakes.
 
-use crate::model::labels::Labels;
+use std::collections::BTreeMap;
+
+use crate::model::labels::{Labels, ZONE};
 use crate::model::node::Node;
 use crate::model::quantity::Resources;
 use crate::model::requirement::Operator;
@@ -19,6 +21,8 @@ pub enum Unfit {
     Labels,
     /// It has too little left.
     Room,
+    /// Its zone has too many pods of the workload already.
+    Zone,
 }
 
 /// Whether the node takes a pod of the workload, given what is used on it.
@@ -104,6 +108,25 @@ pub fn labels_suit(workload: &Workload, labels: &Labels) -> bool {
             .all(|want| suits(want, labels.get(&want.key)))
 }
 
+/// Whether one more pod of the workload may come to the node's zone, given how many are in each
+/// zone that has a node with the right labels.
+pub fn keeps_skew(
+    workload: &Workload,
+    node: &Node,
+    zones: &BTreeMap<&str, u32>,
+) -> Result<(), Unfit> {
+    let Some(most) = workload.max_skew else {
+        return Ok(());
+    };
+    let zone = node.labels.get(ZONE);
+    let here = zone.and_then(|zone| zones.get(zone.as_str()));
+    let least = zones.values().min().copied().unwrap_or(0);
+    match here {
+        Some(here) if here + 1 - least <= most => Ok(()),
+        _ => Err(Unfit::Zone),
+    }
+}
+
 fn suits(want: &Want, label: Option<&String>) -> bool {
     let first = || {
         want.values
@@ -143,4 +166,39 @@ pub fn has_room(requests: &Resources, allocatable: &Resources, used: &Resources)
             let taken = used.extended.get(name).copied().unwrap_or(0);
             enough(*wanted, has, taken)
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::{Unfit, keeps_skew};
+    use crate::model::labels::{Labels, ZONE};
+    use crate::model::node::Node;
+    use crate::sim::workload::{Owns, Workload};
+
+    #[test]
+    fn a_zone_may_lead_by_so_many_pods() {
+        let zones = BTreeMap::from([("a", 3), ("b", 2), ("c", 1)]);
+        let no = Err(Unfit::Zone);
+        for (max_skew, zone, expect) in [
+            (Some(1), Some("c"), Ok(())),
+            (Some(1), Some("b"), no),
+            (Some(2), Some("b"), Ok(())),
+            (Some(2), Some("a"), no),
+            (Some(9), Some("elsewhere"), no),
+            (Some(9), None, no),
+            (None, None, Ok(())),
+        ] {
+            let mut workload = Workload::new("web", Owns::Deployment);
+            workload.max_skew = max_skew;
+            let zone = zone.map(|zone| (ZONE.to_owned(), zone.to_owned()));
+            let node = Node {
+                labels: Labels::from_iter(zone.clone()),
+                ..Node::default()
+            };
+            let got = keeps_skew(&workload, &node, &zones);
+            assert_eq!(got, expect, "{max_skew:?} {zone:?}");
+        }
+    }
 }

@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use crate::model::id::NodeName;
+use crate::model::labels::ZONE;
 use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
-use crate::sim::cluster::filter::{admits, discouragements};
+use crate::sim::cluster::filter::{Unfit, admits, discouragements, keeps_skew, labels_suit};
 use crate::sim::cluster::{SimCluster, Todo, Waiter};
 use crate::sim::timeline::Fact;
 use crate::sim::workload::Workload;
@@ -47,6 +48,7 @@ impl SimCluster {
             if let Some(node) = choice {
                 let requests = it.requests.clone();
                 self.store.reserve(&node, &requests);
+                self.assumed.insert(pod.clone(), node.clone());
                 bound
                     .entry(node)
                     .or_default()
@@ -91,10 +93,15 @@ impl SimCluster {
             let used = &self.store.load(target.as_str())?.used;
             return admits(workload, node, used).is_ok().then(|| target.clone());
         }
+        let zones = self.zones_of(workload);
+        let takes = |node: &Node, used: &Resources| -> Result<(), Unfit> {
+            admits(workload, node, used)?;
+            keeps_skew(workload, node, &zones)
+        };
         let named = pod.nominated_node.as_ref();
         if let Some(node) = named.and_then(|name| self.store.nodes().get(name)) {
             let load = self.store.load(node.name.as_str());
-            if load.is_some_and(|load| admits(workload, node, &load.used).is_ok()) {
+            if load.is_some_and(|load| takes(node, &load.used).is_ok()) {
                 return Some(node.name.clone());
             }
         }
@@ -103,7 +110,7 @@ impl SimCluster {
             let Some(load) = self.store.load(node.name.as_str()) else {
                 continue;
             };
-            if admits(workload, node, &load.used).is_err() {
+            if takes(node, &load.used).is_err() {
                 continue;
             }
             let score = (
@@ -118,10 +125,37 @@ impl SimCluster {
         best.map(|(_, name)| name.clone())
     }
 
+    /// How many pods of a workload that is spread are in each zone, by the nodes with the labels it
+    /// wants, whatever their taints. Source: Kubernetes documentation, topology spread constraints.
+    fn zones_of(&self, workload: &Workload) -> BTreeMap<&str, u32> {
+        let mut zones = BTreeMap::new();
+        if workload.max_skew.is_none() {
+            return zones;
+        }
+        let nodes = self.store.nodes();
+        for node in nodes.values() {
+            let zone = node.labels.get(ZONE);
+            if let Some(zone) = zone.filter(|_| labels_suit(workload, &node.labels)) {
+                zones.entry(zone.as_str()).or_insert(0);
+            }
+        }
+        let stays = |pod: &&Pod| pod.deleting.is_none() && !pod.is_terminal();
+        for pod in self.store.pods_of(&workload.name).filter(stays) {
+            let node = pod.node.as_ref().or_else(|| self.assumed.get(&pod.key));
+            let node = node.and_then(|name| nodes.get(name));
+            let zone = node.and_then(|node| node.labels.get(ZONE));
+            if let Some(count) = zone.and_then(|zone| zones.get_mut(zone.as_str())) {
+                *count += 1;
+            }
+        }
+        zones
+    }
+
     pub(super) fn bind(&mut self, node: &NodeName, pods: Vec<Waiter>, now: Timestamp) {
         let exists = self.store.nodes().contains_key(node);
         let mut count = 0;
         for Waiter { rank, pod, uid } in pods {
+            self.assumed.remove(&pod);
             let Some(it) = self.store.pods().get(&pod).filter(|it| it.uid == uid) else {
                 self.release_template(node, &pod);
                 continue;

@@ -66,11 +66,12 @@ pub fn read_scenario(reader: &mut Reader<'_>, block: &Block) -> Option<Scenario>
 
 /// Reads a workload.
 pub fn read_workload(reader: &mut Reader<'_>, block: &Block, start: Timestamp) -> Option<Workload> {
-    const ARGUMENTS: [&str; 7] = [
+    const ARGUMENTS: [&str; 8] = [
         "kind",
         "requests",
         "replicas",
         "node_selector",
+        "max_skew",
         "priority",
         "run_for",
         "grace",
@@ -82,6 +83,7 @@ pub fn read_workload(reader: &mut Reader<'_>, block: &Block, start: Timestamp) -
     let mut workload = Workload::new(name, owns);
     workload.requests = reader.resources(body, "requests").unwrap_or_default();
     workload.node_selector = reader.labels(body, "node_selector").unwrap_or_default();
+    workload.max_skew = reader.number(body, "max_skew");
     workload.steps = read_steps(reader, block, start);
     workload.budget = body
         .get_blocks("pdb")
@@ -105,6 +107,12 @@ pub fn read_workload(reader: &mut Reader<'_>, block: &Block, start: Timestamp) -
         reader.mistake_in(
             block,
             "a daemonset has no replicas: it runs on every node it fits",
+        );
+    }
+    if workload.max_skew == Some(0) || owns == Owns::DaemonSet && workload.max_skew.is_some() {
+        reader.mistake_in(
+            block,
+            "`max_skew` is by how many pods a zone may lead: 1 or more, and not of a daemonset",
         );
     }
     Some(workload)

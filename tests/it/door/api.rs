@@ -1,7 +1,7 @@
 //! A small Kubernetes API on loopback: empty but for what a test puts there.
 //! It must not know who asks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,7 +34,8 @@ pub(crate) enum Manner {
 #[derive(Debug)]
 struct World {
     manner: Manner,
-    pods: Vec<Value>,
+    /// What is answered, by the end of the path: a list, or an object by its name.
+    answers: BTreeMap<&'static str, Value>,
     /// Names of the Nodes that were created.
     nodes: Mutex<Vec<String>>,
     /// Kinds that were watched.
@@ -52,9 +53,17 @@ pub(crate) struct Api {
 impl Api {
     /// Serves on a free port.
     pub(crate) fn start(manner: Manner, pods: Vec<Value>) -> Self {
+        Self::with(manner, [("pods", list(pods))])
+    }
+
+    /// The same with these answers, by the ends of their paths.
+    pub(crate) fn with<const N: usize>(
+        manner: Manner,
+        answers: [(&'static str, Value); N],
+    ) -> Self {
         let world = Arc::new(World {
             manner,
-            pods,
+            answers: answers.into(),
             nodes: Mutex::default(),
             watched: Mutex::default(),
         });
@@ -104,6 +113,12 @@ pub(crate) fn kubeconfig_for(port: u16, user: &str) -> String {
     )
 }
 
+/// A list of these objects.
+pub(crate) fn list(items: Vec<Value>) -> Value {
+    json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"},
+        "items": items})
+}
+
 async fn answer(State(world): State<Arc<World>>, request: Request) -> Response {
     if world.manner == Manner::Hang {
         std::future::pending::<()>().await;
@@ -135,14 +150,8 @@ async fn answer(State(world): State<Arc<World>>, request: Request) -> Response {
         watched.insert(plural.to_owned());
         return Body::from_stream(stream::unfold((), |()| bookmark())).into_response();
     }
-    let items = if plural == "pods" {
-        world.pods.clone()
-    } else {
-        Vec::new()
-    };
-    let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"},
-        "items": items});
-    Json(list).into_response()
+    let known = world.answers.get(plural).cloned();
+    Json(known.unwrap_or_else(|| list(Vec::new()))).into_response()
 }
 
 /// A sign of life, once a second.

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use http::Request;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use outrigger_bench::catalogs::{linear_price, linear_types};
@@ -21,6 +22,9 @@ use super::Plane;
 /// What the daemon's log tells: the defaults, and for which claim each pod was planned.
 const LOG: &str =
     "warn,kube_client=off,kube_runtime=off,outrigger=info,outrigger::shell::telemetry::log=debug";
+
+/// A scheduler that nobody runs, and whose pods get nodes all the same.
+const NOBODY: &str = "nobody";
 
 /// On-demand price of a linear type by its name.
 pub(crate) fn price_of(name: &str) -> f64 {
@@ -67,6 +71,7 @@ impl Setup {
             "outrigger { installation = \"tests\" }\n",
             "telemetry {\n  listen = \"127.0.0.1:0\"\n  log { format = \"text\" }\n}\n",
         ));
+        text += &format!("scheduler {{ schedulers = [\"default-scheduler\", \"{NOBODY}\"] }}\n");
         for (place, (name, kubeconfig)) in clusters.iter().enumerate() {
             // Every cluster but the first is listed and not watched.
             let api = if place == 0 {
@@ -293,6 +298,107 @@ async fn create(
         .expect("the deployment is created");
 }
 
+/// A pod that waits, and whose scheduler never takes it anywhere.
+pub(crate) async fn strand(client: &Client, name: &str) {
+    let pod = json!({
+        "metadata": {"name": name},
+        "spec": {
+            "schedulerName": NOBODY,
+            "containers": [{
+                "name": "main",
+                "image": "main",
+                "resources": {"requests": {"cpu": "900m", "memory": "1Gi"}},
+            }],
+        },
+    });
+    let api: Api<Pod> = Api::namespaced(client.clone(), "default");
+    let pod = serde_json::from_value(pod).expect("a pod");
+    let made = api.create(&PostParams::default(), &pod).await;
+    made.expect("the pod is created");
+    let why = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"});
+    let patch = Patch::Strategic(json!({"status": {"conditions": [why]}}));
+    let told = api
+        .patch_status(name, &PatchParams::default(), &patch)
+        .await;
+    told.expect("the pod waits");
+}
+
+/// Removes a pod.
+pub(crate) async fn remove_pod(client: &Client, name: &str) {
+    let api: Api<Pod> = Api::namespaced(client.clone(), "default");
+    let gone = api.delete(name, &DeleteParams::default()).await;
+    gone.expect("the pod is deleted");
+}
+
+const AUTOSCALING: &str = "autoscaling.x-k8s.io";
+
+/// Has the API know CapacityBuffers, and one of them declare room for a pod.
+pub(crate) async fn declare_room(client: &Client, name: &str) {
+    let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("capacitybuffers.{AUTOSCALING}")},
+        "spec": {
+            "group": AUTOSCALING,
+            "scope": "Namespaced",
+            "names": {"kind": "CapacityBuffer", "plural": "capacitybuffers"},
+            "versions": [{"name": "v1alpha1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": anything}}],
+        },
+    });
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    call(client, "POST", path, &definition).await.expect("made");
+    let requests = json!({"cpu": "900m", "memory": "1Gi"});
+    let container = json!({"name": "main", "image": "main", "resources": {"requests": requests}});
+    let template = json!({
+        "metadata": {"name": name},
+        "template": {"spec": {"containers": [container]}},
+    });
+    let path = "/api/v1/namespaces/default/podtemplates";
+    call(client, "POST", path, &template).await.expect("made");
+    let buffer = json!({
+        "apiVersion": format!("{AUTOSCALING}/v1alpha1"),
+        "kind": "CapacityBuffer",
+        "metadata": {"name": name},
+        "spec": {"podTemplateRef": {"name": name}, "replicas": 1},
+    });
+    // The API knows them a moment later.
+    for _ in 0..100 {
+        if call(client, "POST", &buffers(), &buffer).await.is_ok() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("the API does not know CapacityBuffers");
+}
+
+/// Takes back what was declared.
+pub(crate) async fn want_no_room(client: &Client, name: &str) {
+    let path = format!("{}/{name}", buffers());
+    let gone = call(client, "DELETE", &path, &json!({})).await;
+    gone.expect("the buffer is deleted");
+}
+
+fn buffers() -> String {
+    format!("/apis/{AUTOSCALING}/v1alpha1/namespaces/default/capacitybuffers")
+}
+
+async fn call(
+    client: &Client,
+    method: &str,
+    path: &str,
+    body: &Value,
+) -> Result<Value, kube::Error> {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("Content-Type", "application/json")
+        .body(body.to_string().into_bytes())
+        .expect("a request");
+    client.request(request).await
+}
+
 /// Sets the number of replicas.
 pub(crate) async fn scale(client: &Client, name: &str, replicas: usize) {
     let api: Api<Deployment> = Api::namespaced(client.clone(), "default");
@@ -348,6 +454,13 @@ impl World {
             taints.is_some_and(|taints| taints.iter().any(|t| t.key.starts_with("karpenter.sh/")))
         };
         self.nodes.iter().filter(tainted).count()
+    }
+
+    /// The node that a pod is told of, if any.
+    pub(crate) fn told(&self, name: &str) -> Option<&str> {
+        let named = |pod: &&Pod| pod.metadata.name.as_deref() == Some(name);
+        let pod = self.pods.iter().find(named).expect("the pod is there");
+        pod.status.as_ref()?.nominated_node_name.as_deref()
     }
 
     /// US dollars per hour of all nodes.

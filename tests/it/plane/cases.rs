@@ -9,7 +9,8 @@ use k8s_openapi::api::core::v1::Node;
 use serde_json::Value;
 
 use super::bench::{
-    Process, Setup, World, client, deploy, free_port, instances, is_campaign, plane, scale, until,
+    Process, Setup, World, client, declare_room, deploy, free_port, instances, is_campaign, plane,
+    remove_pod, scale, strand, until, want_no_room,
 };
 use super::proxy::{Fault, Proxy};
 
@@ -143,12 +144,23 @@ async fn two_clusters_are_served_by_one_daemon() {
     let clusters = [("one", one.kubeconfig()), ("two", two.kubeconfig())];
     let setup = Setup::new(&clusters, Some(port));
     let _cloud = setup.cloud(port);
-    let _daemon = setup.daemon();
     let (first, second) = (
         client(one.kubeconfig()).await,
         client(two.kubeconfig()).await,
     );
+    declare_room(&second, "room").await;
+    let _daemon = setup.daemon();
     ready(&first).await;
+    until(&second, &setup, 30, "room is kept", |world| {
+        world.empty_nodes() == 1
+    })
+    .await;
+    want_no_room(&second, "room").await;
+    strand(&first, "stranded").await;
+    until(&first, &setup, 30, "a pod is told of a node", |world| {
+        world.told("stranded").is_some()
+    })
+    .await;
     deploy(&first, "web", 10, "900m", "1Gi").await;
     deploy(&second, "web", 30, "900m", "1Gi").await;
     until(&first, &setup, 60, "pods of one bound", |world| {
@@ -159,6 +171,12 @@ async fn two_clusters_are_served_by_one_daemon() {
         world.bound() == 30
     })
     .await;
+    // No scheduler but ours says anything of it.
+    until(&first, &setup, 60, "it is taken back", |world| {
+        world.told("stranded").is_none()
+    })
+    .await;
+    remove_pod(&first, "stranded").await;
     scale(&first, "web", 0).await;
     until(&first, &setup, 120, "nodes of one gone", |world| {
         world.nodes.is_empty()
@@ -166,6 +184,11 @@ async fn two_clusters_are_served_by_one_daemon() {
     .await;
     let rest = World::read(&second).await;
     assert_eq!(rest.bound(), 30, "the other cluster is left alone");
+    scale(&second, "web", 0).await;
+    until(&second, &setup, 120, "room is kept no more", |world| {
+        world.nodes.is_empty()
+    })
+    .await;
 }
 
 /// A number from a sequence that looks random and is the same each time.

@@ -1,14 +1,18 @@
 //! The engine through the built-in day, with and without faults: what must hold, holds.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use jiff::SignedDuration;
 use outrigger::model::id::ReservationId;
+use outrigger::model::labels::ZONE;
 use outrigger::sim::World;
+use outrigger::sim::scenario::Scenario;
 
-use super::setup::{RESERVED, finish, reproduce, reserved_day, static_day, tight_day, working_day};
+use super::setup::{
+    RESERVED, finish, reproduce, reserved_day, spread_day, static_day, tight_day, working_day,
+};
 
 /// Default tests stay quick; `outrigger simulate --faults --seeds 1000` looks further.
 const SEEDS: u64 = 10;
@@ -31,6 +35,7 @@ fn a_day_without_faults_goes_well() {
 #[test]
 fn ten_days_with_faults_hold_everything() {
     let (usual, tight, fixed) = (working_day(), tight_day(), static_day());
+    let spread = spread_day();
     let next = AtomicU64::new(0);
     let work = || {
         let mut failures = Vec::new();
@@ -43,6 +48,7 @@ fn ten_days_with_faults_hold_everything() {
             let setup = match seed % 10 {
                 9 => &tight,
                 odd if odd % 4 == 1 => &fixed,
+                even if even % 4 == 2 => &spread,
                 _ => &usual,
             };
             let (_, violations) = finish(setup, seed, true);
@@ -59,6 +65,40 @@ fn ten_days_with_faults_hold_everything() {
             .collect()
     });
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn no_zone_leads_where_pods_are_spread() {
+    let setup = spread_day();
+    let mut world = World::new(setup.clone(), 1, false);
+    // Half an hour after there came to be 24 of them.
+    world.run_until(setup.scenario.start + SignedDuration::from_mins(119));
+    let store = world.scene().cluster.store();
+    let mut zones: BTreeMap<&str, usize> = BTreeMap::new();
+    for pod in store.pods_of("web") {
+        let node = pod.node.as_ref().and_then(|name| store.nodes().get(name));
+        let zone = node.and_then(|node| node.labels.get(ZONE));
+        *zones.entry(zone.expect("a place")).or_insert(0) += 1;
+    }
+    assert_eq!(zones.values().sum::<usize>(), 24, "{zones:?}");
+    let (least, most) = (zones.values().min(), zones.values().max());
+    let lead = most.zip(least).map(|(most, least)| most - least);
+    assert!(zones.len() > 1 && lead <= Some(1), "{zones:?}");
+}
+
+#[test]
+fn a_spread_that_makes_no_sense_is_a_mistake() {
+    for (skew, kind, mistakes) in [
+        (1, "deployment", 0),
+        (0, "deployment", 1),
+        (1, "daemonset", 1),
+    ] {
+        let text = format!("workload \"a\" {{\n  kind = \"{kind}\"\n  max_skew = {skew}\n}}\n");
+        let read = Scenario::parse(&format!("scenario {{}}\n{text}"));
+        let found = read.err().unwrap_or_default();
+        assert_eq!(found.len(), mistakes, "{text}: {found:?}");
+        assert!(found.iter().all(|own| own.text.contains("`max_skew`")));
+    }
 }
 
 /// The invariants say that no reservation ever has more instances than it is for.

@@ -46,10 +46,12 @@ fn a_workload() -> impl Strategy<Value = Workload> {
     let amounts = (
         select(&[50i64, 250, 900, 1500, 3500][..]),
         select(&[64i64, 700, 3100, 12_000][..]),
+        option::weighted(0.3, 1u32..3),
     );
     let steps = vec((0i64..50, 0u32..25), 1..4);
     let ways = (0u8..8, option::of(0u32..3), any::<bool>(), any::<bool>());
-    (amounts, steps, ways).prop_map(|((cpu, memory), mut steps, (kind, budget, apart, arm))| {
+    (amounts, steps, ways).prop_map(|((cpu, memory, skew), mut steps, ways)| {
+        let (kind, budget, apart, arm) = ways;
         let owns = match kind {
             0 => Owns::DaemonSet,
             1 => Owns::Job {
@@ -74,6 +76,7 @@ fn a_workload() -> impl Strategy<Value = Workload> {
             replicas,
         };
         workload.steps = steps.into_iter().map(step).collect();
+        workload.max_skew = skew;
         workload.budget = budget.map(Budget::MaxUnavailable);
         let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         if apart {

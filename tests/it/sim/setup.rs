@@ -20,7 +20,11 @@ use outrigger::sim::{Setup, World};
 
 /// The built-in scenario.
 pub(super) fn working_day() -> Setup {
-    let scenario = Scenario::parse(WORKING_DAY).expect("a good scenario");
+    day(WORKING_DAY)
+}
+
+fn day(text: &str) -> Setup {
+    let scenario = Scenario::parse(text).expect("a good scenario");
     let source = SourceFile::new("working-day.hcl", scenario.config.as_str());
     let config = load(&[source], &Inputs::default());
     let config = config.unwrap_or_else(|problems| panic!("{}", render_all(&problems)));
@@ -70,6 +74,16 @@ pub(super) const RESERVED: [(&str, &str, &str, u32); 3] = [
     ("c6g.2xlarge", "us-east-1b", "cr-b", 1),
     ("c6g.xlarge", "us-east-1a", "cr-c", 2),
 ];
+
+/// The same day with workloads that are spread over zones, one of them on arm64 only.
+pub(super) fn spread_day() -> Setup {
+    let mut text = WORKING_DAY.to_owned();
+    for (name, skew) in [("web", 1), ("cache", 1), ("search", 1), ("checkout", 2)] {
+        let head = format!("workload \"{name}\" {{\n");
+        text = text.replace(&head, &format!("{head}  max_skew = {skew}\n"));
+    }
+    day(&text)
+}
 
 /// Two clusters with the same day each, and what they may have together: less than they would.
 pub(super) fn two_days(cpu: i64, seed: u64, faults: bool) -> Together {

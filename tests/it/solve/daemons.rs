@@ -401,3 +401,22 @@ fn a_group_that_must_share_a_host_is_not_torn_apart() {
     let with = solution.claims.iter().filter(|claim| near(&claim.pods));
     assert_eq!(with.count(), 1);
 }
+
+/// A node planned for pods that are spread may not be made after all: then its agent, which they
+/// are spread with, gives nobody else a turn.
+#[test]
+fn agents_of_nodes_that_are_not_made_after_all_count_for_nobody() {
+    for zones in [&["b"][..], &["c"], &["b", "c"]] {
+        let mut world = with_agent();
+        world.pods[0] = pod("p", 900, GIB / 2);
+        let there = Requirement::is_in(zones.iter().copied());
+        world.pods[0].node_affinity = vec![Requirements::from_iter([(ZONE, there)])];
+        for mut own in pods("spread", 4, 3500, GIB / 2) {
+            own.labels = Labels::from([label("app", "agent")]);
+            own.spread = vec![spread(app("agent"), ZONE, 1)];
+            world.pods.push(own);
+        }
+        let solution = solved(&world);
+        assert!(solution.order.len() >= 4, "{zones:?}: {solution:#?}");
+    }
+}

@@ -11,6 +11,7 @@ use outrigger::model::id::{ClaimId, ObjectKey};
 use outrigger::model::instance::{CapacityType, OfferingKey};
 use outrigger::model::labels::{ARCH, HOSTNAME, INSTANCE_TYPE, Labels, ZONE};
 use outrigger::model::pod::{DaemonSet, Pod};
+use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::selector::Selector;
@@ -331,5 +332,39 @@ fn pods_that_want_the_same_of_a_node_are_told_what_each_lacks() {
         let asked = 300_000 + i64::try_from(at).expect("small");
         let got = (short[0].asked, short[0].left, *types);
         assert_eq!((got, why.code), ((asked, 255_900, 36), Code::Resources));
+    }
+}
+
+/// Each of these pods wants something else of a node, by a hundred alternatives, and there are ten
+/// pools: a hundred of them are looked into, two hundred would take more steps than there are.
+#[test]
+fn what_stops_pods_is_looked_into_for_so_many_steps() {
+    let mut world = world();
+    let pool = |at| Pool::new(&format!("pool{at}"));
+    world.cluster.pools = (0..10).map(pool).collect();
+    let zone = |at: usize| Requirement::is_in([format!("z{at}")]);
+    let zones = (0..100).map(|at| Requirements::from_iter([(ZONE, zone(at))]));
+    let zones: Vec<Requirements> = zones.collect();
+    for (count, some) in [(100, false), (200, true)] {
+        world.pods = pods("p", count, 1000, GIB);
+        for (at, own) in world.pods.iter_mut().enumerate() {
+            own.node_selector = Labels::from([label("own", &at.to_string())]);
+            own.node_affinity.clone_from(&zones);
+        }
+        let solution = world.solve();
+        assert_eq!(solution.unplaced.len(), count);
+        let why = solution.unplaced.iter().map(|own| &own.reasons[..]);
+        let (left, told): (Vec<_>, Vec<_>) = why.partition(|own| own[0].code == Code::Effort);
+        assert_eq!(!left.is_empty(), some, "{count} pods");
+        assert!(told.len() >= 100);
+        for own in left {
+            let text = own[0].text();
+            let one = own.len() == 1 && own[0].pool.is_none();
+            assert!(one && text.contains("too many kinds of pods"), "{own:?}");
+        }
+        for own in told {
+            let alike = own.iter().all(|why| why.code == Code::Requirements);
+            assert!(alike && own.len() == 10, "{own:?}");
+        }
     }
 }
