@@ -33,8 +33,8 @@ const INBOX: usize = 1024;
 const BATCH: usize = 512;
 /// A cluster that has not been ready for this long is degraded: `run` counts as started without it.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
-/// After a look into the inbox the next one waits this long: while pods are bound by the hundred, each
-/// on its own would wake the thread.
+/// After a look into the inbox the next one waits this long: while pods are bound by the hundred,
+/// each on its own would wake the thread.
 const LOOK: Duration = Duration::from_millis(10);
 /// How long a stopping driver waits for the answers under way.
 const STOP: Duration = Duration::from_secs(30);
