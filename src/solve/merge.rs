@@ -9,8 +9,8 @@ use crate::solve::fill::{Part, united};
 /// Claims that are looked at for being one, the cheapest of all. A fuller node has nothing to gain.
 const SMALL_MAX: usize = 8;
 
-/// Packings with copies, each of which is looked at for being one with a copy of another: the
-/// cheapest of them. The effort grows with the square.
+/// Kinds of packings, the cheapest, that are looked at for being one with others, copy by copy. The
+/// effort grows with the square.
 const KINDS_MAX: usize = 64;
 
 /// Times that claims are made one. A packing leaves a few that gain by it, whatever its size.
@@ -77,6 +77,7 @@ impl Order<'_> {
             }
             kinds[kind].push(at);
         }
+        // Where no two are alike, all has been tried that is worth it.
         if kinds.iter().all(|own| own.len() < 2) {
             return;
         }
