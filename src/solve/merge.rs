@@ -28,11 +28,15 @@ impl Order<'_> {
         claims.retain(|_| at.next().is_some_and(|at| !gone.contains(&at)));
     }
 
+    /// Whether a claim costs anything that could be saved.
+    fn costs(&self, claim: &Claim) -> bool {
+        self.shelf.shapes[claim.shape].reservation.is_none()
+    }
+
     /// What is there of a draft and costs anything that could be saved, the cheapest first.
     fn by_price(&self, draft: &Draft, gone: &BTreeSet<usize>) -> Vec<usize> {
-        let costs = |claim: &Claim| self.shelf.shapes[claim.shape].reservation.is_none();
         let mut order: Vec<usize> = (0..draft.claims.len())
-            .filter(|at| !gone.contains(at) && costs(&draft.claims[*at]))
+            .filter(|at| !gone.contains(at) && self.costs(&draft.claims[*at]))
             .collect();
         order.sort_by(|one, other| {
             draft.claims[*one]
@@ -54,8 +58,14 @@ impl Order<'_> {
             else {
                 break;
             };
+            let (own, price) = (draft.claims.len(), merged.price);
+            let costs = self.costs(&merged);
             self.replace(draft, &order[..count], (merged, gone));
-            order = self.by_price(draft, gone);
+            order.drain(..count);
+            if costs {
+                let place = order.partition_point(|at| draft.claims[*at].price <= price);
+                order.insert(place, own);
+            }
         }
     }
 
