@@ -2,7 +2,8 @@
 //! It must not know labels or prices, nor the settings of a node class: these are EC2's defaults
 //! on Amazon Linux 2023 (spec/aws.md §4.3 and §4.4).
 
-use crate::catalog::shape::{Arch, Shape};
+use crate::catalog::shape::Shape;
+use crate::model::instance::Arch;
 use crate::model::quantity::Resources;
 
 const MIB: i64 = 1 << 20;

@@ -8,10 +8,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::catalog::shape::{Arch, Gpu, Neuron, Shape};
+use crate::catalog::shape::{Gpu, Neuron, Shape};
 use crate::catalog::{Catalog, CatalogError, ec2};
 use crate::model::id::Zone;
-use crate::model::instance::Price;
+use crate::model::instance::{Arch, Price};
 
 /// Columns a table cannot do without; `enis` may stand for `card_enis`.
 const REQUIRED: [&str; 7] = [

@@ -1,24 +1,7 @@
 //! The facts of an EC2 instance type, as `DescribeInstanceTypes` and the price list give them.
 //! It must not know what follows from them: amounts, labels and offerings are worked out elsewhere.
 
-/// Processor architecture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arch {
-    /// 64-bit x86.
-    Amd64,
-    /// 64-bit Arm.
-    Arm64,
-}
-
-impl Arch {
-    /// The spelling of the label `kubernetes.io/arch`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Amd64 => "amd64",
-            Self::Arm64 => "arm64",
-        }
-    }
-}
+use crate::model::instance::Arch;
 
 /// The graphics processors of an instance type, all of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]

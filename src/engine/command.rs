@@ -27,8 +27,6 @@ pub struct Launch {
     pub taints: Vec<Taint>,
     /// Tags for all that the launch makes: the claim's and the user's.
     pub tags: Labels,
-    /// User data.
-    pub user_data: String,
 }
 
 /// A change of one Node, written only if the object still has the version that was decided upon.

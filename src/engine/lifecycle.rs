@@ -227,9 +227,6 @@ impl Engine {
         tags.extend(class.map(|class| class.tags.clone()).unwrap_or_default());
         tags.extend(claim.record.tags());
         Launch {
-            user_data: class
-                .map(|class| class.user_data.clone())
-                .unwrap_or_default(),
             claim: claim.record,
             offerings: claim.offerings,
             labels,

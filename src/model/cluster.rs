@@ -98,6 +98,60 @@ pub struct Simulated {
     pub address: Option<String>,
 }
 
+/// An EKS cluster: how its API is reached without a kubeconfig, and what its nodes are told of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Eks {
+    /// Its name in EKS; none means the cluster's own.
+    pub name: Option<String>,
+    /// URL of its API; none means that EKS is asked.
+    pub endpoint: Option<String>,
+    /// Its CA, PEM in base64; none means that EKS is asked.
+    pub ca_data: Option<String>,
+    /// Addresses of its Services; none means that EKS or the cluster is asked.
+    pub service_cidr: Option<String>,
+}
+
+/// What becomes of a recommendation to rebalance, which comes before a spot instance is taken back,
+/// and far more often.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rebalance {
+    /// It is only reported, as in Karpenter.
+    #[default]
+    Ignore,
+    /// The node leaves.
+    Drain,
+    /// The node leaves once another has taken its place.
+    ReplaceFirst,
+}
+
+/// Where AWS tells of interruptions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interruption {
+    /// Name or URL of the SQS queue, one for each account and region.
+    pub queue: String,
+    /// What becomes of a recommendation to rebalance.
+    pub rebalance: Rebalance,
+}
+
+/// A program of the user's own that launches, ends and lists instances.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exec {
+    /// Program and arguments. No shell reads them.
+    pub command: Vec<String>,
+    /// File of instance types; none means those that ship.
+    pub catalog: Option<PathBuf>,
+}
+
+/// Who binds pods to nodes that are still to come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Binding {
+    /// The cluster's scheduler, once they are there.
+    #[default]
+    Scheduler,
+    /// We, as soon as a node's name is known: its images are pulled the moment its kubelet joins.
+    Early,
+}
+
 /// How the batch of pending pods is collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batching {
@@ -197,8 +251,20 @@ pub struct Cluster {
     pub mode: Mode,
     /// Region of its instances; empty for simulated ones outside AWS.
     pub region: String,
+    /// IAM role that is assumed for all calls to AWS; none means the daemon's own identity.
+    pub role_arn: Option<String>,
     /// How its API is reached; none is enough for an offline plan.
     pub kubeconfig: Option<Kubeconfig>,
+    /// What EKS knows of it, where it is one of EKS'.
+    pub eks: Option<Eks>,
+    /// Where AWS tells of interruptions; none means that only the health of instances is asked.
+    pub interruption: Option<Interruption>,
+    /// Whether zones that AWS shifts traffic away from get no new nodes.
+    pub zonal_shift: bool,
+    /// A program of the user's own in place of EC2.
+    pub exec: Option<Exec>,
+    /// Who binds pods to nodes that are still to come.
+    pub binding: Binding,
     /// A simulated EC2 in place of the real one.
     pub simulated: Option<Simulated>,
     /// How its API is used.

@@ -45,7 +45,10 @@ pub fn pool_hash(pool: &Pool) -> String {
 /// Hash of a node class, `v1:…`; `v1:none` where there is none.
 pub fn node_class_hash(class: Option<&NodeClass>) -> String {
     class.map_or("v1:none".to_owned(), |class| {
-        let text = format!("role={:?}\nuser_data={:?}", class.role, class.user_data);
+        let text = format!(
+            "identity={:?}\nuser_data={:?}",
+            class.identity, class.user_data
+        );
         format!("v1:{:016x}", fnv1a(&text))
     })
 }

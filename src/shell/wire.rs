@@ -61,7 +61,6 @@ impl LaunchBody {
             labels: self.labels,
             taints: taints.collect::<Result<_, _>>()?,
             tags: self.tags,
-            user_data: String::new(),
         })
     }
 }

@@ -107,6 +107,5 @@ fn stranger(number: usize, offering: OfferingKey, now: jiff::Timestamp) -> Launc
         labels: Labels::new(),
         taints: Vec::new(),
         tags: Labels::new(),
-        user_data: String::new(),
     }
 }

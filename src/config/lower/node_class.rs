@@ -6,7 +6,7 @@ use crate::config::problem::ProblemCode;
 use crate::config::read::{Reader, Section};
 use crate::config::report::Finding;
 use crate::model::id::NodeClassName;
-use crate::model::node_class::NodeClass;
+use crate::model::node_class::{Identity, NodeClass};
 
 /// A node class, and the clusters it is for.
 pub(super) struct Draft {
@@ -25,9 +25,13 @@ pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Vec<Draft> {
         Draft {
             class: NodeClass {
                 name: NodeClassName::from(section.label()),
-                role: section.owned("role").unwrap_or_default(),
+                identity: section
+                    .owned("role")
+                    .map(Identity::Role)
+                    .or_else(|| section.owned("instance_profile").map(Identity::Profile)),
                 user_data: section.owned("user_data").unwrap_or_default(),
                 tags: section.map("tags"),
+                ..NodeClass::default()
             },
             clusters: section
                 .texts("clusters")
