@@ -19,6 +19,8 @@ pub mod plan;
 
 pub mod engine;
 
+pub mod ec2;
+
 pub mod fleet;
 
 pub mod sim;

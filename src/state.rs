@@ -128,6 +128,11 @@ impl State {
         self.overlaid.get(pool.as_str()).unwrap_or(&self.catalog)
     }
 
+    /// Whether overlays make another catalog for a pool.
+    pub fn is_overlaid(&self, pool: &PoolName) -> bool {
+        self.overlaid.get(pool.as_str()).is_some()
+    }
+
     /// Expects pods on a node until a time.
     pub fn nominate(&mut self, node: NodeName, until: Timestamp) {
         let own = self.nominated.entry(node).or_insert(until);

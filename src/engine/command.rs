@@ -1,6 +1,7 @@
 //! Everything the engine can ask to be done, one API call each, and the answers it can get.
 //! It must not know who carries a command out.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -27,6 +28,11 @@ pub struct Launch {
     pub taints: Vec<Taint>,
     /// Tags for all that the launch makes: the claim's and the user's.
     pub tags: Labels,
+    /// Resources that its pods ask for and that a template has to provide for, such as network
+    /// adapters.
+    pub devices: BTreeSet<String>,
+    /// Whether the order of the offerings follows from prices that the provider does not know.
+    pub overlaid: bool,
 }
 
 /// A change of one Node, written only if the object still has the version that was decided upon.
@@ -188,6 +194,44 @@ pub enum RefusalKind {
     ReservationExceeded,
     /// The provider does not sell it like this.
     Unsupported,
+    /// Spot capacity may not be bought at all.
+    SpotDenied,
+    /// No subnet of its zone has an address left, or there is none.
+    NoAddress,
+    /// The placement group takes no more in its zone.
+    PlacementExceeded,
+    /// No image of the node class is for it.
+    NoImage,
+}
+
+impl RefusalKind {
+    /// All of them, as logs and metrics spell them.
+    pub const ALL: [(Self, &str); 8] = [
+        (Self::InsufficientCapacity, "insufficient-capacity"),
+        (Self::LimitExceeded, "limit-exceeded"),
+        (Self::ReservationExceeded, "reservation-capacity-exceeded"),
+        (Self::Unsupported, "unsupported"),
+        (Self::SpotDenied, "spot-denied"),
+        (Self::NoAddress, "no-address"),
+        (Self::PlacementExceeded, "placement-exceeded"),
+        (Self::NoImage, "no-image"),
+    ];
+
+    /// The spelling in logs and metrics.
+    pub fn as_str(self) -> &'static str {
+        let found = Self::ALL.iter().find(|(own, _)| *own == self);
+        found.map_or("", |(_, name)| name)
+    }
+
+    /// Whether all that buy there would have been refused as well. What follows from a template,
+    /// subnets or an image concerns one node class.
+    pub fn is_general(self) -> bool {
+        use RefusalKind::{InsufficientCapacity, LimitExceeded, ReservationExceeded, SpotDenied};
+        matches!(
+            self,
+            InsufficientCapacity | LimitExceeded | ReservationExceeded | SpotDenied
+        )
+    }
 }
 
 /// An offering that was refused.

@@ -226,7 +226,14 @@ impl Engine {
         let mut tags = self.state.cluster.tags.clone();
         tags.extend(class.map(|class| class.tags.clone()).unwrap_or_default());
         tags.extend(claim.record.tags());
+        let pods = claim
+            .pods
+            .iter()
+            .filter_map(|key| self.state.objects.pods.get(key));
+        let devices = pods.flat_map(|pod| pod.requests.extended.keys().cloned());
         Launch {
+            devices: devices.collect(),
+            overlaid: self.state.is_overlaid(&pool.name),
             claim: claim.record,
             offerings: claim.offerings,
             labels,

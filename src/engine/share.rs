@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::backoff::Retry;
-use crate::engine::command::{Answer, Command, Refusal, RefusalKind};
+use crate::engine::command::{Answer, Command, Refusal};
 use crate::engine::report::Report;
 use crate::engine::work::{FlightKind, Step};
 use crate::model::claim::Phase;
@@ -92,7 +92,7 @@ impl Engine {
         for refusal in refusals {
             self.state.holds.hold(refusal.offering.clone(), until);
         }
-        let general = |own: &&Refusal| own.kind != RefusalKind::Unsupported;
+        let general = |own: &&Refusal| own.kind.is_general();
         let offerings = refusals.iter().filter(general);
         let offerings: Vec<OfferingKey> = offerings.map(|own| own.offering.clone()).collect();
         if self.state.fleet.is_some() && !offerings.is_empty() {

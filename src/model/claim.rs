@@ -86,6 +86,20 @@ pub const TAG_REASON: &str = "outrigger.dev/reason";
 /// Tag: the decision that made the claim.
 pub const TAG_COMMAND: &str = "outrigger.dev/command-id";
 
+/// Tags that differ from one claim of a pool to the next, or may: whatever claims share must not have
+/// them.
+pub const TAGS_OF_ONE_CLAIM: [&str; 9] = [
+    TAG_CLAIM,
+    TAG_CREATED,
+    TAG_EXPIRE,
+    TAG_GRACE,
+    TAG_POOL_HASH,
+    TAG_NODE_CLASS_HASH,
+    TAG_STARTUP_TAINTS,
+    TAG_REASON,
+    TAG_COMMAND,
+];
+
 /// What a launch writes into the instance's tags: all a restart needs to know of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimRecord {

@@ -67,6 +67,16 @@ pub const POOL_HASH: &str = "outrigger.dev/pool-hash";
 /// Annotation: hash of the node class a node was made from, `v1:…`.
 pub const NODE_CLASS_HASH: &str = "outrigger.dev/node-class-hash";
 
+/// Whether a node's host is nobody else's: `default` or `dedicated`.
+pub const TENANCY: &str = "karpenter.k8s.aws/instance-tenancy";
+/// The partition of its placement group that a node is in.
+pub const PARTITION: &str = "karpenter.k8s.aws/placement-group-partition";
+
+/// Elastic fabric adapters, as a resource.
+pub const EFA: &str = "vpc.amazonaws.com/efa";
+/// Nitro enclaves, as a resource.
+pub const ENCLAVES: &str = "eks.amazonaws.com/nitro-sandbox";
+
 /// What precedes the name of a CSI driver where volumes are counted as a resource.
 pub const ATTACHABLE: &str = "attachable-volumes-csi-";
 

@@ -1,6 +1,7 @@
 //! Launches, instances and answers as the JSON between the daemon and a simulated cloud.
 //! It must not know who sends or serves it.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
@@ -61,6 +62,9 @@ impl LaunchBody {
             labels: self.labels,
             taints: taints.collect::<Result<_, _>>()?,
             tags: self.tags,
+            // What is simulated has no templates and sells by its own prices.
+            devices: BTreeSet::new(),
+            overlaid: false,
         })
     }
 }
@@ -210,22 +214,11 @@ pub(crate) struct RefusalBody {
     kind: String,
 }
 
-const REFUSALS: [(RefusalKind, &str); 4] = [
-    (RefusalKind::InsufficientCapacity, "insufficient-capacity"),
-    (RefusalKind::LimitExceeded, "limit-exceeded"),
-    (
-        RefusalKind::ReservationExceeded,
-        "reservation-capacity-exceeded",
-    ),
-    (RefusalKind::Unsupported, "unsupported"),
-];
-
 impl From<Refusal> for RefusalBody {
     fn from(refusal: Refusal) -> Self {
-        let found = REFUSALS.iter().find(|(kind, _)| *kind == refusal.kind);
         Self {
             offering: refusal.offering.into(),
-            kind: found.map_or("", |(_, name)| name).to_owned(),
+            kind: refusal.kind.as_str().to_owned(),
         }
     }
 }
@@ -234,7 +227,7 @@ impl TryFrom<RefusalBody> for Refusal {
     type Error = String;
 
     fn try_from(body: RefusalBody) -> Result<Self, String> {
-        let found = REFUSALS.iter().find(|(_, name)| *name == body.kind);
+        let found = RefusalKind::ALL.iter().find(|(_, name)| *name == body.kind);
         let (kind, _) = found.ok_or_else(|| format!("{:?} is no refusal", body.kind))?;
         Ok(Self {
             offering: body.offering.try_into()?,
@@ -321,8 +314,8 @@ impl TryFrom<AnswerBody> for Answer {
 mod tests {
     use jiff::Timestamp;
 
-    use super::{AnswerBody, FAILURES, REFUSALS, STATES};
-    use crate::engine::command::{Answer, Refusal};
+    use super::{AnswerBody, FAILURES, STATES};
+    use crate::engine::command::{Answer, Refusal, RefusalKind};
     use crate::model::instance::{CapacityType, Instance, OfferingKey};
 
     fn there_and_back(answer: Answer) {
@@ -349,7 +342,7 @@ mod tests {
             }));
             there_and_back(Answer::Terminating(state));
         }
-        for (kind, _) in REFUSALS {
+        for (kind, _) in RefusalKind::ALL {
             there_and_back(Answer::LaunchRefused(vec![Refusal {
                 offering: offering.clone(),
                 kind,

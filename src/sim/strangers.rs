@@ -1,6 +1,8 @@
 //! What is in the account and the cluster without being ours, and whether it still is.
 //! It must not know who else lives there.
 
+use std::collections::BTreeSet;
+
 use crate::engine::command::{Answer, Launch};
 use crate::model::claim::ClaimRecord;
 use crate::model::id::{ClusterName, NodeName};
@@ -107,5 +109,7 @@ fn stranger(number: usize, offering: OfferingKey, now: jiff::Timestamp) -> Launc
         labels: Labels::new(),
         taints: Vec::new(),
         tags: Labels::new(),
+        devices: BTreeSet::new(),
+        overlaid: false,
     }
 }

@@ -1,0 +1,406 @@
+//! One CreateFleet call for one claim: which way it buys, from which templates, in which order.
+//! It must not know how the call is made, nor what comes of it.
+//!
+//! Source: spec/aws.md §5.2, §5.3 and §5.6; the order of what is bought:
+//! docs/decisions/016-one-call-buys-one-way.md.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use crate::catalog::Catalog;
+use crate::ec2::subnets::{Subnets, Taken};
+use crate::ec2::template::{Site, Template, UserData, Variation, template};
+use crate::engine::command::{Answer, FailureKind, Launch, Refusal, RefusalKind};
+use crate::model::claim::TAGS_OF_ONE_CLAIM;
+use crate::model::id::{TypeName, Zone};
+use crate::model::instance::{CapacityType, InstanceType, OfferingKey, Price};
+use crate::model::labels::{EFA, ENCLAVES, Labels, PARTITION, TENANCY};
+use crate::model::node_class::NodeClass;
+use crate::model::node_class::resolved::{Image, Resolved};
+use crate::model::reservation::{Reservation, ReservationKind};
+
+/// EC2 takes this many templates in one request. Source: EC2 API reference, CreateFleet.
+pub const TEMPLATES_MAX: usize = 50;
+
+/// EC2 takes a client token of this many characters.
+pub const TOKEN_MAX: usize = 64;
+
+/// What a request buys: CreateFleet's `DefaultTargetCapacityType`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Spot capacity.
+    Spot,
+    /// On demand; with the template's reservation, out of that.
+    OnDemand,
+    /// A Capacity Block.
+    CapacityBlock,
+    /// A reservation whose owner may take instances back.
+    Interruptible,
+}
+
+impl Target {
+    /// EC2's spelling.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Spot => "spot",
+            Self::OnDemand => "on-demand",
+            Self::CapacityBlock => "capacity-block",
+            Self::Interruptible => "reserved-capacity",
+        }
+    }
+}
+
+/// Which of its alternatives EC2 takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    /// Spot: the best of price and depth.
+    PriceCapacityOptimized,
+    /// Spot: the deepest, and of those that are much alike the first by priority.
+    CapacityOptimizedPrioritized,
+    /// On demand: the first by priority that is there.
+    Prioritized,
+}
+
+impl Strategy {
+    /// EC2's spelling.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::PriceCapacityOptimized => "price-capacity-optimized",
+            Self::CapacityOptimizedPrioritized => "capacity-optimized-prioritized",
+            Self::Prioritized => "prioritized",
+        }
+    }
+}
+
+/// One alternative.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Override {
+    /// The offering it stands for.
+    pub offering: OfferingKey,
+    /// The subnet.
+    pub subnet: String,
+    /// Image id.
+    pub image: String,
+    /// Lower comes first; whole numbers from zero.
+    pub priority: f64,
+}
+
+/// A template and what may be launched from it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The template; it has to be there before the call.
+    pub template: Template,
+    /// The alternatives, in order. The zone is said with the subnet, since errors name it (spec §10,
+    /// 70).
+    pub overrides: Vec<Override>,
+}
+
+/// All of one CreateFleet call of type `instant` for one instance. A token stands for exactly one
+/// request: whoever repeats a call repeats this value, and does not make another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FleetRequest {
+    /// Client token: the claim's id.
+    pub token: String,
+    /// What it buys.
+    pub target: Target,
+    /// Which alternative is taken; none where EC2 takes none said.
+    pub strategy: Option<Strategy>,
+    /// Templates with their alternatives; each template once; never empty.
+    pub configs: Vec<Config>,
+    /// The class' `Context`.
+    pub context: Option<String>,
+    /// Tags of the instance, its volumes and the fleet.
+    pub tags: Labels,
+    /// Offerings that cannot be asked for, and why.
+    pub refused: Vec<Refusal>,
+    /// Addresses that it may take; to be given back with the outcome.
+    pub taken: Taken,
+}
+
+impl FleetRequest {
+    /// All alternatives.
+    pub fn overrides(&self) -> impl Iterator<Item = &Override> {
+        self.configs.iter().flat_map(|own| &own.overrides)
+    }
+
+    /// The alternative of a type in a zone.
+    pub fn find(&self, instance_type: &str, zone: &str) -> Option<&Override> {
+        self.overrides().find(|own| {
+            own.offering.instance_type.as_str() == instance_type
+                && own.offering.zone.as_str() == zone
+        })
+    }
+}
+
+/// Makes user data for an image and a most of pods, or says why it cannot.
+pub type Render<'r> = dyn FnMut(&Image, i64) -> Result<UserData, String> + 'r;
+
+/// All that a request is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Order<'a> {
+    /// What is to be launched.
+    pub launch: &'a Launch,
+    /// The node class.
+    pub class: &'a NodeClass,
+    /// What AWS has found for it.
+    pub resolved: &'a Resolved,
+    /// The image of each type.
+    pub images: &'a BTreeMap<TypeName, String>,
+    /// The class' instance types.
+    pub catalog: &'a Catalog,
+    /// Where.
+    pub site: Site<'a>,
+}
+
+/// What has one template.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Group {
+    image: String,
+    pods: i64,
+    efas: u32,
+    reservation: Option<String>,
+}
+
+/// An offering that can be asked for.
+struct Wanted<'a> {
+    key: &'a OfferingKey,
+    own: &'a InstanceType,
+    image: &'a Image,
+    reservation: Option<&'a Reservation>,
+    subnet: String,
+}
+
+impl<'a> Order<'a> {
+    /// The request; or, where there is nothing to ask EC2 for, the answer to the launch.
+    pub fn request(
+        &self,
+        subnets: &mut Subnets,
+        render: &mut Render<'_>,
+        now: Timestamp,
+    ) -> Result<FleetRequest, Answer> {
+        let invalid = |text: String| Answer::Failed {
+            kind: FailureKind::Invalid,
+            text,
+        };
+        if let Some(unmet) = self.resolved.unmet() {
+            let (kind, class) = (unmet.kind.as_str(), &self.class.name);
+            let text = format!("node class {class} is not ready: {kind}: {}", unmet.message);
+            return Err(invalid(text));
+        }
+        if self.launch.claim.id.as_str().len() > TOKEN_MAX {
+            return Err(invalid(format!("a claim's id is at most {TOKEN_MAX} long")));
+        }
+        let ways = self.launch.offerings.iter().map(|key| key.capacity_type);
+        let Some(way) = ways.min() else {
+            return Err(invalid("the launch names no offering".to_owned()));
+        };
+        let (wanted, refused) = self.wanted(way, subnets, now);
+        let Some(first) = wanted.first() else {
+            return Err(Answer::LaunchRefused(refused));
+        };
+        let target = target(way, first.reservation);
+        let configs = self.configs(&wanted, render).map_err(invalid)?;
+        let taken = take(&wanted, self.resolved, subnets);
+        Ok(FleetRequest {
+            token: self.launch.claim.id.to_string(),
+            target,
+            strategy: self.strategy(target),
+            configs,
+            context: self.class.context.clone(),
+            tags: self.launch.tags.clone(),
+            refused,
+            taken,
+        })
+    }
+
+    /// What can be asked for of what is bought this way, in order, and what cannot.
+    fn wanted(
+        &self,
+        way: CapacityType,
+        subnets: &Subnets,
+        now: Timestamp,
+    ) -> (Vec<Wanted<'a>>, Vec<Refusal>) {
+        let (mut wanted, mut refused) = (Vec::<Wanted<'a>>::new(), Vec::new());
+        let mut seen: BTreeSet<(&TypeName, &Zone)> = BTreeSet::new();
+        let offerings = self.launch.offerings.iter();
+        for key in offerings.filter(|key| key.capacity_type == way) {
+            let own = match self.wanted_one(key, subnets, now) {
+                Ok(own) => own,
+                Err(kind) => {
+                    let offering = key.clone();
+                    refused.push(Refusal { offering, kind });
+                    continue;
+                }
+            };
+            // One call buys from one kind of reservation.
+            let first = wanted.first().map(|own| target(way, own.reservation));
+            let same = first.is_none_or(|first| first == target(way, own.reservation));
+            if same && seen.insert((&key.instance_type, &key.zone)) {
+                wanted.push(own);
+            }
+        }
+        (wanted, refused)
+    }
+
+    fn wanted_one(
+        &self,
+        key: &'a OfferingKey,
+        subnets: &Subnets,
+        now: Timestamp,
+    ) -> Result<Wanted<'a>, RefusalKind> {
+        let own = self.catalog.get(key.instance_type.as_str());
+        let own = own.ok_or(RefusalKind::Unsupported)?;
+        let image = self.images.get(&key.instance_type);
+        let image = image.and_then(|id| self.resolved.images.iter().find(|own| own.id == *id));
+        let image = image.ok_or(RefusalKind::NoImage)?;
+        let all = self.catalog.reservations();
+        let reservation = key.reservation.as_deref().map(|id| all.get(id));
+        // Launched outside of it, it would be paid for twice.
+        let reservation = reservation
+            .map(|own| own.ok_or(RefusalKind::ReservationExceeded))
+            .transpose()?;
+        let subnet = subnets.choose(&self.resolved.subnets, &key.zone, now);
+        let subnet = subnet.ok_or(RefusalKind::NoAddress)?.id.clone();
+        Ok(Wanted {
+            key,
+            own,
+            image,
+            reservation,
+            subnet,
+        })
+    }
+
+    /// Templates with their alternatives. Those that say the same are one, since EC2 takes none
+    /// twice (spec §10, 61).
+    fn configs(
+        &self,
+        wanted: &[Wanted<'_>],
+        render: &mut Render<'_>,
+    ) -> Result<Vec<Config>, String> {
+        let mut names: BTreeMap<Group, String> = BTreeMap::new();
+        let mut configs: Vec<(String, Config)> = Vec::new();
+        let priorities = self.priorities(wanted);
+        for (own, priority) in wanted.iter().zip(priorities) {
+            let group = self.group(own);
+            let name = match names.get(&group) {
+                Some(name) => name.clone(),
+                None => {
+                    let template = self.template(own, &group, render)?;
+                    let name = template.name();
+                    let known = configs.iter().any(|(other, _)| *other == name);
+                    if !known && configs.len() < TEMPLATES_MAX {
+                        let overrides = Vec::new();
+                        let config = Config {
+                            template,
+                            overrides,
+                        };
+                        configs.push((name.clone(), config));
+                    }
+                    names.insert(group, name.clone());
+                    name
+                }
+            };
+            let config = configs.iter_mut().find(|(other, _)| *other == name);
+            if let Some((_, config)) = config {
+                config.overrides.push(Override {
+                    offering: own.key.clone(),
+                    subnet: own.subnet.clone(),
+                    image: own.image.id.clone(),
+                    priority,
+                });
+            }
+        }
+        Ok(configs.into_iter().map(|(_, config)| config).collect())
+    }
+
+    fn group(&self, own: &Wanted<'_>) -> Group {
+        let efas = own.own.capacity.get(EFA);
+        let asked = self.launch.devices.contains(EFA);
+        let reserved = own.key.reservation.as_ref();
+        Group {
+            image: own.image.id.clone(),
+            pods: own.own.capacity.pods,
+            efas: u32::try_from(efas).ok().filter(|_| asked).unwrap_or(0),
+            reservation: reserved.map(|id| id.to_string()),
+        }
+    }
+
+    fn template(
+        &self,
+        own: &Wanted<'_>,
+        group: &Group,
+        render: &mut Render<'_>,
+    ) -> Result<Template, String> {
+        let labels = &self.launch.labels;
+        let partition = labels.get(PARTITION).and_then(|own| own.parse().ok());
+        let mut tags = self.launch.tags.clone();
+        tags.retain(|key, _| !TAGS_OF_ONE_CLAIM.contains(&key.as_str()));
+        let variation = Variation {
+            image: &own.image.id,
+            user_data: render(own.image, group.pods)?,
+            bought: Some(own.key.capacity_type),
+            reservation: own.reservation,
+            efas: group.efas,
+            enclave: self.launch.devices.contains(ENCLAVES),
+            dedicated: labels.get(TENANCY).is_some_and(|own| own == "dedicated"),
+            partition,
+            tags,
+        };
+        Ok(template(self.class, self.resolved, self.site, variation))
+    }
+
+    /// Whole numbers from zero in the order of the launch. Zones in which a type costs the same are
+    /// equals, so that not all of a burst go to the first of them.
+    fn priorities(&self, wanted: &[Wanted<'_>]) -> Vec<f64> {
+        let price = |own: &Wanted<'_>| self.catalog.offering(own.key).map(|own| own.price);
+        let mut rank = 0_u32;
+        let mut before: Option<(&TypeName, Option<Price>)> = None;
+        let mut all = Vec::with_capacity(wanted.len());
+        for own in wanted {
+            let this = (&own.key.instance_type, price(own));
+            if before.is_some_and(|before| before != this) {
+                rank += 1;
+            }
+            before = Some(this);
+            all.push(f64::from(rank));
+        }
+        all
+    }
+
+    fn strategy(&self, target: Target) -> Option<Strategy> {
+        match target {
+            Target::Spot if self.launch.overlaid => Some(Strategy::CapacityOptimizedPrioritized),
+            Target::Spot => Some(Strategy::PriceCapacityOptimized),
+            Target::OnDemand => Some(Strategy::Prioritized),
+            Target::CapacityBlock | Target::Interruptible => None,
+        }
+    }
+}
+
+fn target(way: CapacityType, reservation: Option<&Reservation>) -> Target {
+    match (way, reservation) {
+        (CapacityType::Spot, _) => Target::Spot,
+        (_, Some(own)) if own.kind == ReservationKind::CapacityBlock => Target::CapacityBlock,
+        (_, Some(own)) if own.interruptible => Target::Interruptible,
+        _ => Target::OnDemand,
+    }
+}
+
+/// Takes of every subnet that is offered the least that any of its types may take.
+fn take(wanted: &[Wanted<'_>], resolved: &Resolved, subnets: &mut Subnets) -> Taken {
+    let mut least: BTreeMap<&str, i64> = BTreeMap::new();
+    for own in wanted {
+        let pods = own.own.capacity.pods;
+        let known = least.entry(&own.subnet).or_insert(pods);
+        *known = (*known).min(pods);
+    }
+    let mut taken = Taken::default();
+    for subnet in &resolved.subnets {
+        if let Some(pods) = least.get(subnet.id.as_str()) {
+            let addresses = u32::try_from(*pods).unwrap_or(0);
+            subnets.take(subnet, addresses, &mut taken);
+        }
+    }
+    taken
+}

@@ -1,0 +1,133 @@
+//! Which statement of the shipped policy grants which action, so that a denied call can say what to
+//! add. It must not know how a call is made.
+//!
+//! Source: spec/aws.md §7.1; the names of statements are those of `terraform/`.
+
+/// A statement of the policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statement {
+    /// Its name.
+    pub sid: &'static str,
+    /// What it grants.
+    pub actions: &'static [&'static str],
+    /// On what, by how the resource of an ARN begins; empty means anything.
+    pub resources: &'static [&'static str],
+}
+
+const fn on(
+    sid: &'static str,
+    actions: &'static [&'static str],
+    resources: &'static [&'static str],
+) -> Statement {
+    Statement {
+        sid,
+        actions,
+        resources,
+    }
+}
+
+const fn any(sid: &'static str, actions: &'static [&'static str]) -> Statement {
+    on(sid, actions, &[])
+}
+
+const LAUNCH: &[&str] = &["ec2:RunInstances", "ec2:CreateFleet"];
+
+/// All of them. The first that grants an action on a resource counts.
+pub const STATEMENTS: [Statement; 18] = [
+    on(
+        "AllowScopedEC2InstanceAccessActions",
+        LAUNCH,
+        &[
+            "image/",
+            "snapshot/",
+            "security-group/",
+            "subnet/",
+            "capacity-reservation/",
+            "placement-group/",
+        ],
+    ),
+    on(
+        "AllowScopedEC2LaunchTemplateAccessActions",
+        LAUNCH,
+        &["launch-template/"],
+    ),
+    any("AllowScopedEC2InstanceActionsWithTags", LAUNCH),
+    any(
+        "AllowScopedEC2InstanceActionsWithTags",
+        &["ec2:CreateLaunchTemplate"],
+    ),
+    any("AllowScopedResourceCreationTagging", &["ec2:CreateTags"]),
+    any(
+        "AllowScopedDeletion",
+        &["ec2:TerminateInstances", "ec2:DeleteLaunchTemplate"],
+    ),
+    any("AllowPassingInstanceRole", &["iam:PassRole"]),
+    any(
+        "AllowScopedInstanceProfileCreationActions",
+        &["iam:CreateInstanceProfile"],
+    ),
+    any(
+        "AllowScopedInstanceProfileTagActions",
+        &["iam:TagInstanceProfile"],
+    ),
+    any(
+        "AllowScopedInstanceProfileActions",
+        &[
+            "iam:AddRoleToInstanceProfile",
+            "iam:RemoveRoleFromInstanceProfile",
+            "iam:DeleteInstanceProfile",
+        ],
+    ),
+    any(
+        "AllowUnscopedInstanceProfileListAction",
+        &["iam:ListInstanceProfiles"],
+    ),
+    any(
+        "AllowInstanceProfileReadActions",
+        &["iam:GetInstanceProfile"],
+    ),
+    any("AllowAPIServerEndpointDiscovery", &["eks:DescribeCluster"]),
+    any(
+        "AllowInterruptionQueueActions",
+        &[
+            "sqs:DeleteMessage",
+            "sqs:GetQueueUrl",
+            "sqs:ReceiveMessage",
+            "sqs:ChangeMessageVisibility",
+        ],
+    ),
+    any(
+        "AllowZonalShiftStatusReadOnly",
+        &["arc-zonal-shift:GetManagedResource"],
+    ),
+    any(
+        "AllowRegionalReadActions",
+        &[
+            "ec2:DescribeCapacityReservations",
+            "ec2:DescribeImages",
+            "ec2:DescribeInstances",
+            "ec2:DescribeInstanceStatus",
+            "ec2:DescribeInstanceTypeOfferings",
+            "ec2:DescribeInstanceTypes",
+            "ec2:DescribeLaunchTemplates",
+            "ec2:DescribePlacementGroups",
+            "ec2:DescribeSecurityGroups",
+            "ec2:DescribeSpotPriceHistory",
+            "ec2:DescribeSubnets",
+        ],
+    ),
+    any("AllowSSMReadActions", &["ssm:GetParameter"]),
+    any("AllowPricingReadActions", &["pricing:GetProducts"]),
+];
+
+/// The statement that grants an action on a resource; its ARN, or nothing where it is not known.
+pub fn statement(action: &str, arn: &str) -> Option<&'static str> {
+    // arn:partition:service:region:account:type/id
+    let resource = arn.splitn(6, ':').nth(5).unwrap_or("");
+    let grants = |own: &&Statement| {
+        let on = own.resources;
+        own.actions.iter().any(|it| it.eq_ignore_ascii_case(action))
+            && (on.is_empty() || on.iter().any(|kind| resource.starts_with(kind)))
+    };
+    STATEMENTS.iter().find(grants).map(|own| own.sid)
+}

@@ -1,0 +1,175 @@
+//! Free addresses of subnets, as far as they are known: what was counted, less what is on its way.
+//! It must not know which clusters launch: all that share an account and region share one ledger.
+//!
+//! Source: spec/aws.md §5.7 and §10, 73 and 76.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use crate::model::id::Zone;
+use crate::model::node_class::resolved::Subnet;
+use crate::state::holds::HOLD;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Count {
+    /// Free when EC2 was last asked.
+    counted: u32,
+    /// Taken since by launches.
+    taken: u32,
+    /// How often EC2 was asked: what is given back after another count is in that count already.
+    round: u64,
+    /// Until when it is left alone.
+    held: Option<Timestamp>,
+}
+
+/// Addresses that one request may take.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    own: Vec<(String, u32, u64)>,
+}
+
+/// The ledger of one account and region.
+#[derive(Clone, Debug, Default)]
+pub struct Subnets {
+    known: BTreeMap<String, Count>,
+}
+
+impl Subnets {
+    /// EC2 has counted these anew: what was on its way is in the count.
+    pub fn counted(&mut self, subnets: &[Subnet]) {
+        for subnet in subnets {
+            let own = self.known.entry(subnet.id.clone()).or_default();
+            own.counted = subnet.free;
+            own.taken = 0;
+            own.round += 1;
+        }
+    }
+
+    /// The subnet for launches in a zone: the one with most free addresses, the first of equals.
+    /// None where there is none, or where none had an address lately.
+    pub fn choose<'s>(
+        &self,
+        subnets: &'s [Subnet],
+        zone: &Zone,
+        now: Timestamp,
+    ) -> Option<&'s Subnet> {
+        let free = |own: &Subnet| {
+            let known = self.known.get(&own.id);
+            known.map_or(own.free, |own| own.counted.saturating_sub(own.taken))
+        };
+        let is_open = |own: &&Subnet| {
+            let known = self.known.get(&own.id);
+            let held = known.and_then(|own| own.held);
+            own.zone == *zone && held.is_none_or(|until| until <= now)
+        };
+        // `max_by_key` would take the last of equals.
+        let open = subnets.iter().filter(is_open).rev();
+        open.max_by_key(|own| free(own))
+    }
+
+    /// Takes so many addresses of a subnet until the outcome of a request is known.
+    pub fn take(&mut self, subnet: &Subnet, addresses: u32, into: &mut Taken) {
+        let own = self.known.entry(subnet.id.clone()).or_insert(Count {
+            counted: subnet.free,
+            ..Count::default()
+        });
+        own.taken = own.taken.saturating_add(addresses);
+        into.own.push((subnet.id.clone(), addresses, own.round));
+    }
+
+    /// A request has its outcome: what it did not use is free again, unless EC2 has counted since.
+    pub fn give_back(&mut self, taken: &Taken, used: Option<&str>) {
+        for (id, addresses, round) in &taken.own {
+            let own = self.known.get_mut(id);
+            let same = own.filter(|own| own.round == *round && used != Some(id.as_str()));
+            if let Some(own) = same {
+                own.taken = own.taken.saturating_sub(*addresses);
+            }
+        }
+    }
+
+    /// EC2 says that a subnet has no address left.
+    pub fn exhausted(&mut self, subnet: &str, now: Timestamp) {
+        let own = self.known.entry(subnet.to_owned()).or_default();
+        (own.counted, own.taken) = (0, 0);
+        own.held = now.checked_add(HOLD).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::{SignedDuration, Timestamp};
+
+    use super::{Subnets, Taken};
+    use crate::model::node_class::resolved::Subnet;
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    fn subnet(id: &str, zone: &str, free: u32) -> Subnet {
+        Subnet {
+            id: id.to_owned(),
+            zone: zone.into(),
+            zone_id: String::new(),
+            free,
+        }
+    }
+
+    fn chosen(ledger: &Subnets, all: &[Subnet], now: Timestamp) -> String {
+        let own = ledger.choose(all, &"a".into(), now);
+        own.map_or("none".to_owned(), |own| own.id.clone())
+    }
+
+    #[test]
+    fn the_subnet_with_most_free_addresses_is_chosen_less_what_is_on_its_way() {
+        let all = [
+            subnet("s1", "a", 100),
+            subnet("s2", "a", 100),
+            subnet("s3", "b", 900),
+        ];
+        let mut ledger = Subnets::default();
+        ledger.counted(&all);
+        assert_eq!(chosen(&ledger, &all, NOW), "s1", "the first of equals");
+        let mut taken = Taken::default();
+        ledger.take(&all[0], 30, &mut taken);
+        assert_eq!(chosen(&ledger, &all, NOW), "s2");
+        let mut other = Taken::default();
+        ledger.take(&all[1], 50, &mut other);
+        assert_eq!(chosen(&ledger, &all, NOW), "s1", "70 left against 50");
+        // A call that failed gives back what it took; one that launched keeps it.
+        ledger.give_back(&other, None);
+        assert_eq!(chosen(&ledger, &all, NOW), "s2");
+        ledger.give_back(&taken, Some("s1"));
+        assert_eq!(chosen(&ledger, &all, NOW), "s2");
+    }
+
+    #[test]
+    fn what_is_given_back_after_another_count_is_in_that_count() {
+        let all = [subnet("s1", "a", 60), subnet("s2", "a", 50)];
+        let mut ledger = Subnets::default();
+        ledger.counted(&all);
+        let (mut first, mut second) = (Taken::default(), Taken::default());
+        ledger.take(&all[0], 30, &mut first);
+        ledger.counted(&all);
+        ledger.take(&all[0], 20, &mut second);
+        ledger.give_back(&first, None);
+        assert_eq!(chosen(&ledger, &all, NOW), "s2", "40 are left of s1");
+        ledger.give_back(&second, None);
+        assert_eq!(chosen(&ledger, &all, NOW), "s1");
+    }
+
+    #[test]
+    fn an_exhausted_subnet_is_left_alone_for_three_minutes() {
+        let all = [subnet("s1", "a", 60), subnet("s2", "a", 50)];
+        let mut ledger = Subnets::default();
+        ledger.exhausted("s1", NOW);
+        assert_eq!(chosen(&ledger, &all, NOW), "s2");
+        assert_eq!(chosen(&ledger, &all[..1], NOW), "none", "the zone is out");
+        let later = |seconds| NOW + SignedDuration::from_secs(seconds);
+        assert_eq!(chosen(&ledger, &all[..1], later(179)), "none");
+        assert_eq!(chosen(&ledger, &all[..1], later(180)), "s1");
+        assert_eq!(chosen(&ledger, &all, later(180)), "s2", "it has none yet");
+        ledger.counted(&all);
+        assert_eq!(chosen(&ledger, &all, later(180)), "s1");
+    }
+}
