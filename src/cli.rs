@@ -17,6 +17,9 @@ mod simulate;
 
 mod simulated_cloud;
 
+#[cfg(feature = "aws")]
+mod token;
+
 mod version;
 
 use std::error::Error;
@@ -55,6 +58,9 @@ enum Verb {
     Simulate(simulate::Arguments),
     /// Serve a simulated EC2 on loopback, for `simulated { address = … }`
     SimulatedCloud(simulated_cloud::Arguments),
+    /// Print a token for the API of an EKS cluster, as an exec plugin of kubectl does
+    #[cfg(feature = "aws")]
+    Token(token::Arguments),
     /// Print the version
     Version(version::Arguments),
 }
@@ -81,6 +87,8 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Verb::Explain(arguments) => explain::execute(&arguments, colour),
         Verb::Simulate(arguments) => simulate::execute(&arguments, colour),
         Verb::SimulatedCloud(arguments) => simulated_cloud::execute(arguments),
+        #[cfg(feature = "aws")]
+        Verb::Token(arguments) => token::execute(arguments),
         Verb::Version(arguments) => version::execute(&arguments),
     };
     end.unwrap_or_else(|error| failed(&error))

@@ -15,3 +15,5 @@ pub mod fleet;
 pub mod rights;
 
 pub mod refusal;
+
+pub mod find;

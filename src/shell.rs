@@ -5,6 +5,8 @@ pub(crate) mod clock;
 
 pub(crate) mod text;
 
+pub(crate) mod limiter;
+
 pub(crate) mod files;
 
 pub(crate) mod telemetry;
@@ -18,6 +20,9 @@ pub(crate) mod wire;
 pub(crate) mod simulated;
 
 pub(crate) mod cloud_server;
+
+#[cfg(feature = "aws")]
+pub(crate) mod aws;
 
 pub(crate) mod cron;
 

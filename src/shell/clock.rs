@@ -34,6 +34,13 @@ pub(crate) fn seed() -> u64 {
     RandomState::new().hash_one(Timestamp::now().as_nanosecond())
 }
 
+/// Bytes that nobody can guess, from the source that keys of TLS come from.
+pub(crate) fn unguessable(bytes: &mut [u8]) -> Result<(), String> {
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let filled = provider.secure_random.fill(bytes);
+    filled.map_err(|_| "the operating system gives no random bytes".to_owned())
+}
+
 /// Measures a span of time, for people.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stopwatch(Instant);

@@ -147,6 +147,11 @@ impl Driver {
         matches!(timeout(STOP, self.events.send(event)).await, Ok(Ok(())))
     }
 
+    /// Where the engine hears what happens.
+    pub(crate) fn events(&self) -> mpsc::Sender<Event> {
+        self.events.clone()
+    }
+
     /// What is shown of it.
     pub(crate) fn shown(&self) -> Shown {
         Shown {

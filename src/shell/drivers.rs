@@ -14,9 +14,13 @@ use crate::engine::event::Event;
 use crate::model::cluster::{Api, Cluster, Mode, Simulated};
 use crate::model::fleet::FleetLimits;
 use crate::model::id::ClusterName;
+#[cfg(feature = "aws")]
+use crate::shell::aws::{eks, keeper::Keepers, provider::Ec2};
 use crate::shell::driver::{Driver, Parts, Shown};
 use crate::shell::files::{self, FilesError};
 use crate::shell::fleet::FleetHandle;
+#[cfg(feature = "aws")]
+use crate::shell::kube::client::connect_issued;
 use crate::shell::kube::client::{ConnectError, Connection, connect};
 use crate::shell::provider::{Nobody, Provider};
 use crate::shell::simulated::remote::Remote;
@@ -30,6 +34,9 @@ pub(crate) enum PrepareError {
     NoKubeconfig(ClusterName),
     #[error("cluster \"{0}\": nothing here can launch instances for it yet")]
     NoProvider(ClusterName),
+    #[cfg(feature = "aws")]
+    #[error("cluster \"{0}\": find its API: {1}")]
+    Eks(ClusterName, String),
     #[error("cluster \"{0}\": connect")]
     Connect(ClusterName, #[source] ConnectError),
     #[error("cluster \"{0}\": read its instance types")]
@@ -44,6 +51,8 @@ impl PrepareError {
         match self {
             Self::NoKubeconfig(_) => "write kubeconfig { path = \"/etc/outrigger/kubeconfig\" }",
             Self::NoProvider(_) => "add simulated {}, or write mode = \"observe\"",
+            #[cfg(feature = "aws")]
+            Self::Eks(..) => "write endpoint and ca_data in its eks block, or grant the right",
             Self::Connect(..) => {
                 "name a file that `kubectl --kubeconfig FILE get nodes` can use, and one of its \
                  contexts"
@@ -67,6 +76,7 @@ pub(crate) enum ApplyError {
 /// A cluster that is being driven, and what with.
 struct Running {
     driver: Driver,
+    provider: Arc<dyn Provider>,
     cluster: Arc<Cluster>,
     catalog: Arc<Catalog>,
     /// What the kubeconfig said.
@@ -83,6 +93,8 @@ pub(crate) struct Prepared {
 /// All clusters that are driven.
 pub(crate) struct Drivers {
     fleet: FleetHandle,
+    #[cfg(feature = "aws")]
+    keepers: Arc<Keepers>,
     running: BTreeMap<ClusterName, Running>,
     /// Clouds in this process outlive the drivers that are replaced.
     clouds: BTreeMap<ClusterName, (Simulated, CloudHandle)>,
@@ -93,6 +105,8 @@ impl Drivers {
     pub(crate) fn start() -> Self {
         Self {
             fleet: FleetHandle::start(),
+            #[cfg(feature = "aws")]
+            keepers: Arc::default(),
             running: BTreeMap::new(),
             clouds: BTreeMap::new(),
         }
@@ -144,17 +158,13 @@ impl Drivers {
         catalog: Arc<Catalog>,
     ) -> Result<Prepared, PrepareError> {
         let name = &cluster.name;
-        let kubeconfig = cluster
-            .kubeconfig
-            .as_ref()
-            .ok_or(PrepareError::NoKubeconfig(name.clone()))?;
-        let connection = connect(kubeconfig, &cluster.api).await;
-        let connection = connection.map_err(|it| PrepareError::Connect(name.clone(), it))?;
+        let connection = self.connect(&cluster).await?;
         let simulated = cluster.simulated.as_ref();
         let cloud = simulated
             .filter(|it| it.address.is_none())
             .map(|it| (it.clone(), self.cloud(name, it, &catalog)));
-        let provider = provider(&cluster, &connection, cloud.as_ref().map(|(_, it)| it))?;
+        let own_cloud = cloud.as_ref().map(|(_, it)| it);
+        let provider = self.provider(&cluster, &connection, own_cloud).await?;
         let parts = Parts {
             cluster,
             catalog,
@@ -162,6 +172,23 @@ impl Drivers {
             provider,
         };
         Ok(Prepared { parts, cloud })
+    }
+
+    async fn connect(&self, cluster: &Cluster) -> Result<Connection, PrepareError> {
+        let name = || cluster.name.clone();
+        if let Some(kubeconfig) = &cluster.kubeconfig {
+            let connection = connect(kubeconfig, &cluster.api).await;
+            return connection.map_err(|it| PrepareError::Connect(name(), it));
+        }
+        #[cfg(feature = "aws")]
+        if let Some(eks) = &cluster.eks {
+            let account = self.keepers.of(cluster).await.shared.account.clone();
+            let issued = eks::issued(account, cluster, eks).await;
+            let issued = issued.map_err(|why| PrepareError::Eks(name(), why))?;
+            let connection = connect_issued(issued, &cluster.api);
+            return connection.map_err(|it| PrepareError::Connect(name(), it));
+        }
+        Err(PrepareError::NoKubeconfig(name()))
     }
 
     /// The cloud that this cluster has already, else a new one.
@@ -221,6 +248,7 @@ impl Drivers {
             };
         }
         let (cluster, catalog) = (parts.cluster.clone(), parts.catalog.clone());
+        let provider = parts.provider.clone();
         let print = parts.connection.print;
         let seat = self.fleet.join(&name).await;
         let driver =
@@ -233,14 +261,58 @@ impl Drivers {
             Some(cloud) => drop(self.clouds.insert(name.clone(), cloud)),
             None => drop(self.clouds.remove(&name)),
         }
+        provider.attend(cluster.clone(), driver.events()).await;
         let running = Running {
             driver,
+            provider,
             cluster,
             catalog,
             print,
         };
         self.running.insert(name, running);
         Ok(())
+    }
+
+    /// It is time to see what is to be asked of AWS again.
+    #[cfg(feature = "aws")]
+    pub(crate) fn keepers(&self) -> Arc<Keepers> {
+        self.keepers.clone()
+    }
+
+    /// Who launches a cluster's instances.
+    async fn provider(
+        &self,
+        cluster: &Arc<Cluster>,
+        connection: &Connection,
+        cloud: Option<&CloudHandle>,
+    ) -> Result<Arc<dyn Provider>, PrepareError> {
+        let (name, installation) = (&cluster.name, &cluster.installation);
+        if let Some(cloud) = cloud {
+            return Ok(Arc::new(InProcess {
+                cloud: cloud.clone(),
+                installation: installation.clone(),
+                cluster: name.clone(),
+                home: connection.client.clone(),
+            }));
+        }
+        let address = cluster
+            .simulated
+            .as_ref()
+            .and_then(|it| it.address.as_ref());
+        if let (Some(address), Some(home)) = (address, &cluster.kubeconfig) {
+            let remote = Remote::new(address, installation, name, home.clone());
+            return Ok(Arc::new(remote));
+        }
+        #[cfg(feature = "aws")]
+        if !cluster.region.is_empty() && !cluster.node_classes.is_empty() {
+            let keeper = self.keepers.of(cluster).await;
+            let ec2 = Ec2::new(cluster.clone(), connection.clone(), keeper);
+            return Ok(Arc::new(ec2));
+        }
+        match cluster.mode {
+            Mode::Observe => Ok(Arc::new(Nobody)),
+            Mode::Manage => Err(PrepareError::NoProvider(name.clone())),
+        }
     }
 
     /// Waits until an engine ends, which none does unless it is told to, and says whose.
@@ -276,34 +348,6 @@ impl Drivers {
     }
 }
 
-fn provider(
-    cluster: &Cluster,
-    connection: &Connection,
-    cloud: Option<&CloudHandle>,
-) -> Result<Arc<dyn Provider>, PrepareError> {
-    let (name, installation) = (&cluster.name, &cluster.installation);
-    if let Some(cloud) = cloud {
-        return Ok(Arc::new(InProcess {
-            cloud: cloud.clone(),
-            installation: installation.clone(),
-            cluster: name.clone(),
-            home: connection.client.clone(),
-        }));
-    }
-    let address = cluster
-        .simulated
-        .as_ref()
-        .and_then(|it| it.address.as_ref());
-    match (address, &cluster.kubeconfig, cluster.mode) {
-        (Some(address), Some(home), _) => {
-            let remote = Remote::new(address, installation, name, home.clone());
-            Ok(Arc::new(remote))
-        }
-        (_, _, Mode::Observe) => Ok(Arc::new(Nobody)),
-        (_, _, Mode::Manage) => Err(PrepareError::NoProvider(name.clone())),
-    }
-}
-
 impl Running {
     /// Whether its driver can go on with another configuration of its cluster.
     fn can_go_on(&self, new: &Parts) -> bool {
@@ -311,9 +355,10 @@ impl Running {
         let (old, print) = (&self.cluster, new.connection.print);
         let new = &new.cluster;
         old.installation == new.installation
-            && old.kubeconfig == new.kubeconfig
+            && (&old.kubeconfig, &old.eks) == (&new.kubeconfig, &new.eks)
             && self.print == print
             && old.simulated == new.simulated
+            && (&old.region, &old.role_arn) == (&new.region, &new.role_arn)
             && connected(&old.api) == connected(&new.api)
             && old.kinds() == new.kinds()
     }
@@ -333,6 +378,8 @@ impl Running {
                 return false;
             }
             self.cluster = parts.cluster.clone();
+            let cluster = self.cluster.clone();
+            self.provider.attend(cluster, self.driver.events()).await;
         }
         true
     }

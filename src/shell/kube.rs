@@ -11,8 +11,6 @@ pub mod state_file;
 
 pub(crate) mod pulse;
 
-pub(crate) mod limiter;
-
 pub(crate) mod client;
 
 pub(crate) mod advice;

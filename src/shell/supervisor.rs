@@ -12,6 +12,8 @@ use crate::config::settings::{DEFAULT_LISTEN, Telemetry};
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetLimits;
 use crate::model::id::ClusterName;
+#[cfg(feature = "aws")]
+use crate::shell::aws::keeper::Keepers;
 use crate::shell::admin::{self, AdminError, Clusters};
 use crate::shell::cron::{Cron, CronError};
 use crate::shell::drivers::{ApplyError, Drivers, PrepareError};
@@ -77,6 +79,8 @@ pub(crate) async fn run(
     }
     show.send_replace(drivers.shown());
     let cron = remind(&show, counted).await?;
+    #[cfg(feature = "aws")]
+    refresh(&cron, drivers.keepers()).await?;
     let end = loop {
         tokio::select! {
             () = stop.called() => break Ok(()),
@@ -192,4 +196,14 @@ async fn remind(show: &watch::Sender<Clusters>, counted: Counted) -> Result<Cron
     })
     .await?;
     Ok(cron)
+}
+
+/// What is known of AWS is looked at again; each keeper knows what is due.
+#[cfg(feature = "aws")]
+async fn refresh(cron: &Cron, keepers: Arc<Keepers>) -> Result<(), CronError> {
+    cron.every(REMINDER, move || {
+        let keepers = keepers.clone();
+        tokio::spawn(async move { keepers.tick().await });
+    })
+    .await
 }

@@ -5,17 +5,22 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kube::client::ClientBuilder;
+use http::{HeaderValue, Request, header};
+use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig as File, KubeconfigError};
 use kube::{Client, Config};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use thiserror::Error;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::timeout;
+use tower::util::MapRequestLayer;
 
 use crate::model::cluster::{Api, Kubeconfig};
 use crate::shell::files::{self, FilesError};
-use crate::shell::kube::limiter::Limiter;
+use crate::shell::limiter::Limiter;
 use crate::shell::kube::pulse::Pulses;
 
 /// Time for a TCP connection.
@@ -52,6 +57,8 @@ pub(crate) enum ConnectError {
         #[source]
         source: Box<KubeconfigError>,
     },
+    #[error("use the API at {0}: {1}")]
+    Issued(String, String),
     #[error("make a client of {context} of the kubeconfig {}", path.display())]
     Client {
         path: PathBuf,
@@ -69,6 +76,8 @@ pub(crate) struct Connection {
     pub(crate) limiter: Limiter,
     /// The address of the API.
     pub(crate) server: String,
+    /// The authorities that vouch for it, as DER; empty where the host's own do.
+    pub(crate) authorities: Vec<Vec<u8>>,
     /// The file that named it.
     pub(crate) kubeconfig: PathBuf,
     /// Differs between contents of that file.
@@ -91,6 +100,65 @@ pub(crate) async fn connect(
     }
 }
 
+/// A cluster that is reached with tokens that somebody makes.
+pub(crate) struct Issued {
+    /// URL of its API.
+    pub(crate) endpoint: String,
+    /// The authorities that vouch for it, as PEM.
+    pub(crate) ca: Vec<u8>,
+    /// The token for the next request. Whoever makes it goes on while somebody reads it.
+    pub(crate) token: watch::Receiver<String>,
+}
+
+/// A client of a cluster that has no kubeconfig. Nothing is sent yet.
+pub(crate) fn connect_issued(issued: Issued, api: &Api) -> Result<Connection, ConnectError> {
+    let Issued {
+        endpoint,
+        ca,
+        token,
+    } = issued;
+    let fault = |why: String| ConnectError::Issued(endpoint.clone(), why);
+    let url = endpoint.parse().map_err(|_| fault("it is no URL".to_owned()))?;
+    let certificates = CertificateDer::pem_slice_iter(&ca).collect::<Result<Vec<_>, _>>();
+    let certificates = certificates.map_err(|error| fault(format!("its CA: {error}")))?;
+    if certificates.is_empty() {
+        return Err(fault("its CA holds no certificate".to_owned()));
+    }
+    let authorities: Vec<Vec<u8>> = certificates.into_iter().map(|own| own.to_vec()).collect();
+    let mut config = Config::new(url);
+    config.root_cert = Some(authorities.clone());
+    limit(&mut config);
+    let mut print = DefaultHasher::new();
+    (&endpoint, &authorities).hash(&mut print);
+    let pulses = Pulses::default();
+    let builder = ClientBuilder::try_from(config).map_err(|error| fault(error.to_string()))?;
+    let bearer = MapRequestLayer::new(move |mut request: Request<Body>| {
+        // A token that is no header is refused by the API, which says so.
+        if let Ok(mut value) = HeaderValue::from_str(&format!("Bearer {}", *token.borrow())) {
+            value.set_sensitive(true);
+            request.headers_mut().insert(header::AUTHORIZATION, value);
+        }
+        request
+    });
+    let client = builder.with_layer(&pulses).with_layer(&bearer).build();
+    Ok(Connection {
+        client,
+        pulses,
+        limiter: Limiter::new(api.qps, api.burst),
+        server: endpoint.trim_end_matches('/').to_owned(),
+        authorities,
+        kubeconfig: PathBuf::new(),
+        print: print.finish(),
+    })
+}
+
+/// The engine tries again, and decides anew before it does. A refused eviction comes as 429.
+fn limit(config: &mut Config) {
+    config.connect_timeout = Some(CONNECT);
+    config.write_timeout = Some(WRITE);
+    config.default_retry = false;
+}
+
 async fn make(kubeconfig: &Kubeconfig, limiter: Limiter) -> Result<Connection, ConnectError> {
     let path = kubeconfig.path.as_path();
     let mut print = DefaultHasher::new();
@@ -108,11 +176,9 @@ async fn make(kubeconfig: &Kubeconfig, limiter: Limiter) -> Result<Connection, C
             context: context.clone(),
             source: Box::new(source),
         })?;
-    config.connect_timeout = Some(CONNECT);
-    config.write_timeout = Some(WRITE);
-    // The engine tries again, and decides anew before it does. A refused eviction comes as 429.
-    config.default_retry = false;
+    limit(&mut config);
     let server = config.cluster_url.to_string();
+    let authorities = config.root_cert.clone().unwrap_or_default();
     let pulses = Pulses::default();
     let builder = ClientBuilder::try_from(config).map_err(|source| ConnectError::Client {
         path: path.to_owned(),
@@ -125,6 +191,7 @@ async fn make(kubeconfig: &Kubeconfig, limiter: Limiter) -> Result<Connection, C
         pulses,
         limiter,
         server: server.trim_end_matches('/').to_owned(),
+        authorities,
         kubeconfig: path.to_owned(),
         print: print.finish(),
     })

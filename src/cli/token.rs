@@ -1,0 +1,46 @@
+//! `outrigger token`: a token for the API of an EKS cluster, as kubectl's exec plugins print one.
+//! It must not know how the token is made.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use serde_json::json;
+
+use crate::shell::aws::account::{AccountKey, Accounts};
+use crate::shell::aws::token;
+
+#[derive(Args, Debug)]
+pub(crate) struct Arguments {
+    /// The cluster's name in EKS
+    #[arg(long)]
+    cluster_name: String,
+    /// Its region
+    #[arg(long)]
+    region: String,
+    /// Role to assume
+    #[arg(long)]
+    role_arn: Option<String>,
+}
+
+pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let key = AccountKey {
+        region: arguments.region,
+        role: arguments.role_arn,
+    };
+    let own = super::runtime()?.block_on(async {
+        let account = Accounts::default().get(&key).await;
+        token::token(&account.config, &key.region, &arguments.cluster_name).await
+    });
+    let own = own.context("make a token")?;
+    // Kubernetes wants whole seconds.
+    let until = jiff::Timestamp::from_second(own.until.as_second())?;
+    let credential = json!({
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": own.text, "expirationTimestamp": until.to_string()},
+    });
+    writeln!(io::stdout().lock(), "{credential}")?;
+    Ok(ExitCode::SUCCESS)
+}

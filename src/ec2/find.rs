@@ -1,0 +1,280 @@
+//! What of an account and region the terms of a node class mean.
+//! It must not know how AWS was asked, nor what is launched.
+//!
+//! All there is in the region is listed once for all clusters, and each term picks its own: calls
+//! do not grow with the number of node classes (spec/aws.md §13.3).
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use crate::catalog::images;
+use crate::model::labels::Labels;
+use crate::model::node_class::image::ImageTerm;
+use crate::model::node_class::network::{
+    MatchCriteria, PlacementGroupTerm, ReservationTerm, SecurityGroupTerm, SubnetTerm,
+};
+use crate::model::node_class::resolved::{
+    Cause, Condition, ConditionKind, FoundReservation, Image, PlacementGroup, Resolved,
+    SecurityGroup, Subnet,
+};
+use crate::model::node_class::{Identity, NodeClass};
+
+/// Why something could not be listed, and what that makes of a node class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// What it is a case of.
+    pub cause: Cause,
+    /// In words, bounded.
+    pub text: String,
+}
+
+/// What a listing gave, or why it gave nothing.
+pub type Listed<T> = Result<T, Trouble>;
+
+/// A reservation of the region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedReservation {
+    /// What it is and what it is for.
+    pub found: FoundReservation,
+    /// Account id of its owner.
+    pub owner: String,
+    /// Which launches it takes by itself; none where EC2 says something new.
+    pub criteria: Option<MatchCriteria>,
+    /// Tags.
+    pub tags: Labels,
+}
+
+/// What there is in an account and region that node classes may mean.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Subnets, with their tags.
+    pub subnets: Listed<Vec<(Subnet, Labels)>>,
+    /// Security groups, with their tags.
+    pub security_groups: Listed<Vec<(SecurityGroup, Labels)>>,
+    /// Reservations that are active.
+    pub reservations: Listed<Vec<ListedReservation>>,
+    /// Placement groups that are available, by name.
+    pub placement_groups: Listed<BTreeMap<String, PlacementGroup>>,
+}
+
+impl Default for Found {
+    /// Nothing was asked for yet.
+    fn default() -> Self {
+        fn yet<T>() -> Listed<T> {
+            Err(Trouble {
+                cause: Cause::Unavailable,
+                text: "AWS has not been asked yet".to_owned(),
+            })
+        }
+        Self {
+            subnets: yet(),
+            security_groups: yet(),
+            reservations: yet(),
+            placement_groups: yet(),
+        }
+    }
+}
+
+/// Whether tags have all that a term names; the value `*` means that the key is there.
+pub fn has_tags(tags: &Labels, wanted: &Labels) -> bool {
+    wanted.iter().all(|(key, value)| {
+        let own = tags.get(key);
+        own.is_some_and(|own| value == "*" || own == value)
+    })
+}
+
+fn is_subnet(term: &SubnetTerm, subnet: &Subnet, tags: &Labels) -> bool {
+    match term {
+        SubnetTerm::Id(id) => *id == subnet.id,
+        SubnetTerm::Tags(wanted) => has_tags(tags, wanted),
+    }
+}
+
+fn is_group(term: &SecurityGroupTerm, group: &SecurityGroup, tags: &Labels) -> bool {
+    match term {
+        SecurityGroupTerm::Id(id) => *id == group.id,
+        SecurityGroupTerm::Name(name) => *name == group.name,
+        SecurityGroupTerm::Tags(wanted) => has_tags(tags, wanted),
+    }
+}
+
+fn is_reservation(term: &ReservationTerm, own: &ListedReservation) -> bool {
+    match term {
+        ReservationTerm::Id(id) => *id == own.found.reservation.id.0,
+        ReservationTerm::Search {
+            owner,
+            criteria,
+            tags,
+        } => {
+            owner.as_ref().is_none_or(|owner| *owner == own.owner)
+                && criteria.is_none_or(|criteria| Some(criteria) == own.criteria)
+                && has_tags(&own.tags, tags)
+        }
+    }
+}
+
+/// What of it all a node class means. Its images and its instance profile are found elsewhere,
+/// since they are asked for by name.
+pub fn resolve(
+    class: &NodeClass,
+    found: &Found,
+    images: Listed<Vec<Image>>,
+    profile: Listed<String>,
+    now: Timestamp,
+) -> Resolved {
+    let mut own = Resolved::default();
+    let mut say = Conditions::default();
+    if let Some(all) = say.listed(ConditionKind::ImagesReady, images) {
+        own.images = images::select(all);
+        let none = own.images.is_empty();
+        say.found(ConditionKind::ImagesReady, none, Cause::ImageNotFound, || {
+            format!("no image fits {}", image_terms(&class.images))
+        });
+    }
+    if let Some(all) = say.listed(ConditionKind::SubnetsReady, found.subnets.as_ref()) {
+        let fits = |(subnet, tags): &&(Subnet, Labels)| {
+            class.subnets.iter().any(|term| is_subnet(term, subnet, tags))
+        };
+        own.subnets = all.iter().filter(fits).map(|(own, _)| own.clone()).collect();
+        own.subnets
+            .sort_by(|a, b| b.free.cmp(&a.free).then_with(|| a.id.cmp(&b.id)));
+        let none = own.subnets.is_empty();
+        say.found(ConditionKind::SubnetsReady, none, Cause::SubnetsNotFound, || {
+            format!("no subnet fits {}", terms(&class.subnets))
+        });
+    }
+    let groups = found.security_groups.as_ref();
+    if let Some(all) = say.listed(ConditionKind::SecurityGroupsReady, groups) {
+        let fits = |(group, tags): &&(SecurityGroup, Labels)| {
+            let mut terms = class.security_groups.iter();
+            terms.any(|term| is_group(term, group, tags))
+        };
+        own.security_groups = all.iter().filter(fits).map(|(own, _)| own.clone()).collect();
+        own.security_groups.sort_by(|a, b| a.id.cmp(&b.id));
+        let none = own.security_groups.is_empty();
+        let (kind, cause) = (ConditionKind::SecurityGroupsReady, Cause::SecurityGroupsNotFound);
+        say.found(kind, none, cause, || {
+            format!("no security group fits {}", terms(&class.security_groups))
+        });
+    }
+    if let Some(profile) = say.listed(ConditionKind::InstanceProfileReady, profile) {
+        own.profile = Some(profile);
+        say.met(ConditionKind::InstanceProfileReady);
+    }
+    reservations(class, found, &mut own, &mut say, now);
+    placement_group(class, found, &mut own, &mut say);
+    own.conditions = say.0;
+    own
+}
+
+/// Those that have not ended; that a term finds none is no fault.
+fn reservations(
+    class: &NodeClass,
+    found: &Found,
+    own: &mut Resolved,
+    say: &mut Conditions,
+    now: Timestamp,
+) {
+    if class.reservations.is_empty() {
+        return;
+    }
+    let kind = ConditionKind::CapacityReservationsReady;
+    let Some(all) = say.listed(kind, found.reservations.as_ref()) else {
+        return;
+    };
+    let fits = |own: &&ListedReservation| {
+        let ends = own.found.reservation.ends;
+        let mut terms = class.reservations.iter();
+        ends.is_none_or(|at| at > now) && terms.any(|term| is_reservation(term, own))
+    };
+    own.reservations = all.iter().filter(fits).map(|own| own.found.clone()).collect();
+    own.reservations
+        .sort_by(|a, b| a.reservation.id.cmp(&b.reservation.id));
+    say.met(kind);
+}
+
+fn placement_group(class: &NodeClass, found: &Found, own: &mut Resolved, say: &mut Conditions) {
+    let Some(term) = &class.placement_group else {
+        return;
+    };
+    let kind = ConditionKind::PlacementGroupReady;
+    let Some(all) = say.listed(kind, found.placement_groups.as_ref()) else {
+        return;
+    };
+    let group = match term {
+        PlacementGroupTerm::Name(name) => all.get(name),
+        PlacementGroupTerm::Id(id) => all.values().find(|own| own.id == *id),
+    };
+    own.placement_group = group.cloned();
+    say.found(kind, group.is_none(), Cause::PlacementGroupNotFound, || {
+        format!("no placement group that is available is {term:?}")
+    });
+}
+
+/// Conditions as they are found out, by kind.
+#[derive(Default)]
+struct Conditions(Vec<Condition>);
+
+impl Conditions {
+    fn met(&mut self, kind: ConditionKind) {
+        self.0.push(Condition::met(kind));
+    }
+
+    /// What was listed; a listing that failed is the condition.
+    fn listed<T, E: std::borrow::Borrow<Trouble>>(
+        &mut self,
+        kind: ConditionKind,
+        listed: Result<T, E>,
+    ) -> Option<T> {
+        match listed {
+            Ok(all) => Some(all),
+            Err(trouble) => {
+                let Trouble { cause, text } = trouble.borrow();
+                self.0.push(Condition::unmet(kind, *cause, text));
+                None
+            }
+        }
+    }
+
+    fn found(
+        &mut self,
+        kind: ConditionKind,
+        none: bool,
+        cause: Cause,
+        text: impl FnOnce() -> String,
+    ) {
+        self.0.push(match none {
+            true => Condition::unmet(kind, cause, text()),
+            false => Condition::met(kind),
+        });
+    }
+}
+
+/// Terms as they were written, for people.
+fn terms<T: std::fmt::Debug>(terms: &[T]) -> String {
+    let texts: Vec<String> = terms.iter().map(|term| format!("{term:?}")).collect();
+    texts.join(" or ")
+}
+
+fn image_terms(all: &[ImageTerm]) -> String {
+    let one = |term: &ImageTerm| match term {
+        ImageTerm::Alias { family, version } => {
+            format!("alias = \"{}@{version}\"", family.as_str())
+        }
+        ImageTerm::Id(id) => format!("id = {id:?}"),
+        ImageTerm::SsmParameter(name) => format!("ssm_parameter = {name:?}"),
+        ImageTerm::Search { name, owner, tags } => {
+            format!("name = {name:?}, owner = {owner:?}, tags = {tags:?}")
+        }
+    };
+    all.iter().map(one).collect::<Vec<_>>().join(" or ")
+}
+
+/// Whether an instance profile has to be made for a node class.
+pub fn role_of(class: &NodeClass) -> Option<&str> {
+    match class.identity.as_ref()? {
+        Identity::Role(role) => Some(role),
+        Identity::Profile(_) => None,
+    }
+}

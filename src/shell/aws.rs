@@ -1,0 +1,42 @@
+//! Amazon EC2 as it is: the SDK's shapes become ours, and ours become its calls.
+//! It must not know why anything is asked for: what EC2's answers mean stands in `ec2`.
+
+pub(crate) mod record;
+
+pub(crate) mod fault;
+
+pub(crate) mod account;
+
+pub(crate) mod token;
+
+pub(crate) mod types;
+
+pub(crate) mod prices;
+
+pub(crate) mod network;
+
+pub(crate) mod images;
+
+pub(crate) mod instances;
+
+pub(crate) mod template;
+
+pub(crate) mod launch;
+
+pub(crate) mod profile;
+
+pub(crate) mod cluster;
+
+pub(crate) mod eks;
+
+pub(crate) mod queue;
+
+pub(crate) mod health;
+
+pub(crate) mod notices;
+
+pub(crate) mod secret;
+
+pub(crate) mod keeper;
+
+pub(crate) mod provider;

@@ -1,0 +1,190 @@
+//! The instances of an account and region: listed once for all clusters, and ended.
+//! It must not know which claim an instance fulfils.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_sdk_ec2::types::{
+    CapacityReservationPreference, Instance as Listed, InstanceLifecycleType, InstanceStateName,
+};
+use jiff::Timestamp;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
+use crate::model::id::{ClusterName, InstanceId};
+use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
+use crate::shell::aws::account::Account;
+use crate::shell::aws::fault::Fault;
+use crate::shell::aws::network::{PAGE, PAGES, filter, labels, time};
+use crate::shell::clock;
+
+/// A listing that is no older serves a cluster that has not had it yet and has changed nothing
+/// since: clusters that are idle fall into step with each other.
+const SHARED: Duration = Duration::from_secs(20);
+
+/// An instance that a listing of this age lacks is not one of ours: EC2 shows what it launched
+/// within seconds, and notices about foreign ones come by the hundred.
+const FRESH: Duration = Duration::from_secs(10);
+
+/// Listings of an installation's instances, shared by its clusters.
+#[derive(Debug, Default)]
+pub(crate) struct Lister(Mutex<BTreeMap<String, Shared>>);
+
+#[derive(Debug)]
+struct Shared {
+    began: Instant,
+    all: Arc<Vec<Instance>>,
+    /// Clusters that have had it, or have changed something since.
+    spent: Vec<ClusterName>,
+}
+
+impl Lister {
+    /// The instances of a cluster. No listing is given to a cluster twice: two that agree are two.
+    pub(crate) async fn list(
+        &self,
+        account: &Account,
+        installation: &str,
+        cluster: &ClusterName,
+    ) -> Result<Vec<Instance>, Fault> {
+        // Whoever asks meanwhile waits, and has the same.
+        let mut known = self.0.lock().await;
+        let now = clock::monotonic();
+        let usable = |own: &Shared| {
+            now.duration_since(own.began) <= SHARED && !own.spent.contains(cluster)
+        };
+        if !known.get(installation).is_some_and(usable) {
+            let all = Arc::new(list(account, installation).await?);
+            let shared = Shared {
+                began: now,
+                all,
+                spent: Vec::new(),
+            };
+            known.insert(installation.to_owned(), shared);
+        }
+        let Some(own) = known.get_mut(installation) else {
+            return Ok(Vec::new());
+        };
+        own.spent.push(cluster.clone());
+        let is_own = |it: &&Instance| {
+            let tag = it.tags.get(TAG_CLUSTER);
+            tag.is_some_and(|name| name == cluster.as_str())
+        };
+        Ok(own.all.iter().filter(is_own).cloned().collect())
+    }
+
+    /// One instance of an installation; none where it has no such. A listing that is a few seconds
+    /// old may not show one that has just been launched: it is asked for anew then.
+    pub(crate) async fn find(
+        &self,
+        account: &Account,
+        installation: &str,
+        instance: &InstanceId,
+    ) -> Result<Option<Instance>, Fault> {
+        let mut known = self.0.lock().await;
+        let now = clock::monotonic();
+        let of = |own: &Shared| own.all.iter().find(|it| it.id == *instance).cloned();
+        if let Some(own) = known.get(installation) {
+            let found = of(own);
+            if found.is_some() || now.duration_since(own.began) <= FRESH {
+                return Ok(found);
+            }
+        }
+        let all = Arc::new(list(account, installation).await?);
+        let shared = Shared {
+            began: now,
+            all,
+            spent: Vec::new(),
+        };
+        let found = of(&shared);
+        known.insert(installation.to_owned(), shared);
+        Ok(found)
+    }
+
+    /// A cluster has launched or ended something: what was listed before does not show it.
+    pub(crate) async fn changed(&self, cluster: &ClusterName) {
+        for own in self.0.lock().await.values_mut() {
+            own.spent.push(cluster.clone());
+        }
+    }
+}
+
+async fn list(account: &Account, installation: &str) -> Result<Vec<Instance>, Fault> {
+    let mut pages = account
+        .ec2
+        .describe_instances()
+        .filters(filter(&format!("tag:{TAG_INSTALLATION}"), installation))
+        .into_paginator()
+        .page_size(PAGE)
+        .send();
+    let mut all = Vec::new();
+    for _ in 0..PAGES {
+        account.buckets.read.turn().await;
+        let Some(page) = pages.next().await else { break };
+        let page = page.map_err(|error| Fault::new("DescribeInstances", error))?;
+        let own = page.reservations().iter().flat_map(|it| it.instances());
+        all.extend(own.filter_map(instance));
+    }
+    Ok(all)
+}
+
+/// An instance as ours; none where EC2 leaves out what every instance has.
+fn instance(own: &Listed) -> Option<Instance> {
+    let zone = own.placement()?.availability_zone()?;
+    let reserved = reservation(own);
+    let capacity_type = match own.instance_lifecycle() {
+        Some(InstanceLifecycleType::Spot) => CapacityType::Spot,
+        _ if reserved.is_some() => CapacityType::Reserved,
+        _ => CapacityType::OnDemand,
+    };
+    Some(Instance {
+        id: InstanceId::from(own.instance_id()?),
+        offering: OfferingKey {
+            instance_type: own.instance_type()?.as_str().into(),
+            zone: zone.into(),
+            capacity_type,
+            reservation: reserved.map(|id| Box::new(id.into())),
+        },
+        state: state(own.state()?.name()?)?,
+        launched: own.launch_time().and_then(time).unwrap_or(Timestamp::UNIX_EPOCH),
+        tags: labels(own.tags()),
+    })
+}
+
+/// The reservation an instance is in on purpose: one that fell into an open reservation by itself
+/// is on demand (spec/aws.md §10, 69).
+fn reservation(own: &Listed) -> Option<&str> {
+    let wanted = own.capacity_reservation_specification()?;
+    let only = CapacityReservationPreference::CapacityReservationsOnly;
+    (wanted.capacity_reservation_preference() == Some(&only))
+        .then(|| own.capacity_reservation_id())?
+}
+
+pub(crate) fn state(name: &InstanceStateName) -> Option<InstanceState> {
+    Some(match name {
+        InstanceStateName::Pending => InstanceState::Pending,
+        InstanceStateName::Running => InstanceState::Running,
+        InstanceStateName::Stopping => InstanceState::Stopping,
+        InstanceStateName::Stopped => InstanceState::Stopped,
+        InstanceStateName::ShuttingDown => InstanceState::ShuttingDown,
+        InstanceStateName::Terminated => InstanceState::Terminated,
+        _ => return None,
+    })
+}
+
+/// Ends an instance, and says in which state it is then.
+pub(crate) async fn terminate(
+    account: &Account,
+    instance: &InstanceId,
+) -> Result<InstanceState, Fault> {
+    account.buckets.terminate.turn().await;
+    let call = account.ec2.terminate_instances();
+    let answer = call.instance_ids(instance.as_str()).send().await;
+    let answer = answer.map_err(|error| Fault::new("TerminateInstances", error))?;
+    let mut changes = answer.terminating_instances().iter();
+    let own = changes.find(|it| it.instance_id() == Some(instance.as_str()));
+    let name = own.and_then(|it| it.current_state()).and_then(|it| it.name());
+    // EC2 took the call: what it does not say is that the instance goes.
+    Ok(name.and_then(state).unwrap_or(InstanceState::ShuttingDown))
+}

@@ -1,0 +1,168 @@
+//! One CreateFleet call, and what EC2 made of it.
+//! It must not know how a request came about, nor what a refusal leads to.
+
+use aws_sdk_ec2::operation::create_fleet::CreateFleetOutput;
+use aws_sdk_ec2::types::{
+    CreateFleetError as Listed, DefaultTargetCapacityType, FleetLaunchTemplateConfigRequest,
+    FleetLaunchTemplateOverridesRequest, FleetLaunchTemplateSpecificationRequest,
+    FleetOnDemandAllocationStrategy, FleetReservationType, FleetType, InstanceLifecycle,
+    InstanceType, OnDemandOptionsRequest, ReservedCapacityOptionsRequest, ResourceType,
+    SpotAllocationStrategy, SpotOptionsRequest, TargetCapacitySpecificationRequest,
+};
+
+use crate::ec2::fleet::{FleetRequest, Override, Target};
+use crate::ec2::refusal::{FleetError, FleetOutcome};
+use crate::model::id::InstanceId;
+use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
+use crate::shell::aws::account::Account;
+use crate::shell::aws::fault::Fault;
+use crate::shell::aws::template::{Templates, specification};
+use crate::shell::clock;
+
+/// What came of a request.
+pub(crate) struct Outcome {
+    /// The instance, and the subnet it is in.
+    pub(crate) launched: Option<(Instance, Option<String>)>,
+    /// What else EC2 said.
+    pub(crate) said: FleetOutcome,
+}
+
+/// Makes the templates of a request that are not there yet, and asks for the instance.
+pub(crate) async fn launch(
+    account: &Account,
+    templates: &Templates,
+    request: &FleetRequest,
+) -> Result<Outcome, Fault> {
+    let answer = match attempt(account, templates, request).await {
+        // Somebody has removed a template: it is made again, once.
+        Err(fault) if fault.is(&["InvalidLaunchTemplateName.NotFoundException"]) => {
+            let names: Vec<String> = request.configs.iter().map(|it| it.template.name()).collect();
+            templates.forget(names.iter().map(String::as_str)).await;
+            attempt(account, templates, request).await?
+        }
+        other => other?,
+    };
+    let errors: Vec<FleetError> = answer.errors().iter().map(error).collect();
+    Ok(Outcome {
+        launched: launched(&answer, request),
+        said: FleetOutcome::of(request, &errors),
+    })
+}
+
+async fn attempt(
+    account: &Account,
+    templates: &Templates,
+    request: &FleetRequest,
+) -> Result<CreateFleetOutput, Fault> {
+    let mut configs = Vec::with_capacity(request.configs.len());
+    for config in &request.configs {
+        let name = templates.ensure(account, &config.template).await?;
+        let template = FleetLaunchTemplateSpecificationRequest::builder()
+            .launch_template_name(name)
+            // There is one version of each: its name says what is in it.
+            .version("$Latest")
+            .build();
+        configs.push(
+            FleetLaunchTemplateConfigRequest::builder()
+                .launch_template_specification(template)
+                .set_overrides(Some(config.overrides.iter().map(alternative).collect()))
+                .build(),
+        );
+    }
+    account.buckets.fleet.turn().await;
+    let call = account
+        .ec2
+        .create_fleet()
+        .client_token(&request.token)
+        .r#type(FleetType::Instant)
+        .set_launch_template_configs(Some(configs))
+        .set_context(request.context.clone())
+        .tag_specifications(specification(ResourceType::Instance, &request.tags))
+        .tag_specifications(specification(ResourceType::Volume, &request.tags))
+        .tag_specifications(specification(ResourceType::Fleet, &request.tags))
+        .target_capacity_specification(
+            TargetCapacitySpecificationRequest::builder()
+                .total_target_capacity(1)
+                .default_target_capacity_type(DefaultTargetCapacityType::from(
+                    request.target.as_str(),
+                ))
+                .build(),
+        );
+    let strategy = request.strategy.map(|own| own.as_str());
+    let call = match (request.target, strategy) {
+        (Target::Spot, Some(strategy)) => call.spot_options(
+            SpotOptionsRequest::builder()
+                .allocation_strategy(SpotAllocationStrategy::from(strategy))
+                .build(),
+        ),
+        (Target::OnDemand, Some(strategy)) => call.on_demand_options(
+            OnDemandOptionsRequest::builder()
+                .allocation_strategy(FleetOnDemandAllocationStrategy::from(strategy))
+                .build(),
+        ),
+        (Target::Interruptible, _) => call.reserved_capacity_options(
+            ReservedCapacityOptionsRequest::builder()
+                .reservation_types(FleetReservationType::InterruptibleCapacityReservation)
+                .build(),
+        ),
+        _ => call,
+    };
+    let answer = call.send().await;
+    answer.map_err(|error| Fault::new("CreateFleet", error))
+}
+
+fn alternative(own: &Override) -> FleetLaunchTemplateOverridesRequest {
+    FleetLaunchTemplateOverridesRequest::builder()
+        .instance_type(InstanceType::from(own.offering.instance_type.as_str()))
+        .subnet_id(&own.subnet)
+        .availability_zone(own.offering.zone.as_str())
+        .image_id(&own.image)
+        .priority(own.priority)
+        .build()
+}
+
+/// The instance of an answer. What EC2 leaves out of it is what was asked for: of a token that was
+/// used before it may say little.
+fn launched(
+    answer: &CreateFleetOutput,
+    request: &FleetRequest,
+) -> Option<(Instance, Option<String>)> {
+    let own = answer.instances().first()?;
+    let id = own.instance_ids().first()?;
+    let said = own.launch_template_and_overrides().and_then(|own| own.overrides());
+    let kind = own.instance_type().or(said.and_then(|own| own.instance_type()));
+    let zone = said.and_then(|own| own.availability_zone());
+    let subnet = said.and_then(|own| own.subnet_id()).or(own.subnet_id());
+    let is_own = |it: &&Override| {
+        kind.is_none_or(|kind| kind.as_str() == it.offering.instance_type.as_str())
+            && zone.is_none_or(|zone| zone == it.offering.zone.as_str())
+            && subnet.is_none_or(|subnet| subnet == it.subnet)
+    };
+    let chosen = request.overrides().find(is_own).or(request.overrides().next())?;
+    let capacity_type = match own.lifecycle() {
+        Some(InstanceLifecycle::Spot) => CapacityType::Spot,
+        _ => chosen.offering.capacity_type,
+    };
+    let instance = Instance {
+        id: InstanceId::from(id.as_str()),
+        offering: OfferingKey {
+            capacity_type,
+            ..chosen.offering.clone()
+        },
+        state: InstanceState::Pending,
+        launched: clock::now(),
+        tags: request.tags.clone(),
+    };
+    Some((instance, subnet.map(str::to_owned)))
+}
+
+fn error(own: &Listed) -> FleetError {
+    let said = own.launch_template_and_overrides().and_then(|own| own.overrides());
+    FleetError {
+        code: own.error_code().unwrap_or_default().to_owned(),
+        message: own.error_message().unwrap_or_default().to_owned(),
+        instance_type: said.and_then(|own| own.instance_type()).map(|it| it.as_str().to_owned()),
+        zone: said.and_then(|own| own.availability_zone()).map(str::to_owned),
+        subnet: said.and_then(|own| own.subnet_id()).map(str::to_owned),
+    }
+}

@@ -1,0 +1,199 @@
+//! Messages about instances, from the queue of an account and region to the engines they are for.
+//! It must not know what an engine does about one.
+//!
+//! Hosts of one installation share the queue: a message for a cluster that is not driven here is
+//! given back at once. One about an instance without our installation's tag is nobody's, and
+//! deleted by whoever reads it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use aws_sdk_sqs::types::Message as Received;
+use metrics::counter;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::ec2::notice::{self, Message, Notice};
+use crate::engine::event::Event;
+use crate::model::claim::TAG_CLUSTER;
+use crate::model::id::{ClusterName, InstanceId};
+use crate::shell::aws::account::Account;
+use crate::shell::aws::fault::Fault;
+use crate::shell::aws::instances::Lister;
+use crate::shell::aws::queue;
+use crate::shell::clock;
+
+/// After a look that failed, or a message that is another host's, the next waits this long.
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_mins(1);
+/// Time for an engine to take an event in; else the message comes again.
+const TAKE: Duration = Duration::from_secs(5);
+/// A message is deleted this long after its events were taken in: within that time an engine has
+/// begun to act, and whoever ends before leaves the message to the next.
+const KEEP: Duration = Duration::from_secs(2);
+/// Malformed messages are told of no more often than this.
+const TOLD: Duration = Duration::from_hours(1);
+
+/// Whom events are for: the engines of clusters that are driven here.
+pub(crate) type Engines = Arc<Mutex<BTreeMap<ClusterName, mpsc::Sender<Event>>>>;
+
+/// Where a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It has been taken in, or is nobody's.
+    Delete,
+    /// It is another host's.
+    GiveBack,
+    /// It was not taken in: it comes again by itself.
+    Leave,
+}
+
+/// Reads one queue.
+pub(crate) struct Listener {
+    pub(crate) account: Arc<Account>,
+    pub(crate) lister: Arc<Lister>,
+    pub(crate) engines: Engines,
+    pub(crate) installation: String,
+    pub(crate) queue: String,
+    told: Option<Instant>,
+}
+
+impl Listener {
+    pub(crate) fn new(
+        account: Arc<Account>,
+        lister: Arc<Lister>,
+        engines: Engines,
+        (installation, queue): (String, String),
+    ) -> Self {
+        Self {
+            account,
+            lister,
+            engines,
+            installation,
+            queue,
+            told: None,
+        }
+    }
+
+    /// Reads for ever; what fails is tried again, ever more slowly.
+    pub(crate) async fn listen(mut self) {
+        let mut pause = PAUSE;
+        let mut url = None;
+        loop {
+            match self.look(&mut url).await {
+                Ok(given_back) => {
+                    pause = PAUSE;
+                    if given_back {
+                        sleep(PAUSE).await;
+                    }
+                }
+                Err(fault) => {
+                    let (queue, why) = (&self.queue, fault.sorted("sqs").text);
+                    tracing::warn!(queue, why, "interruptions are not heard of");
+                    url = None;
+                    sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
+            }
+        }
+    }
+
+    /// Takes one batch of messages in. Returns whether any was given back.
+    async fn look(&mut self, url: &mut Option<String>) -> Result<bool, Fault> {
+        let at = match url {
+            Some(at) => at.clone(),
+            None => queue::url(&self.account, &self.queue).await?,
+        };
+        *url = Some(at.clone());
+        let messages = queue::receive(&self.account, &at).await?;
+        let mut done = Vec::new();
+        let mut given_back = false;
+        for message in &messages {
+            match self.take(message).await {
+                Fate::Delete => done.push(message),
+                Fate::GiveBack => {
+                    queue::give_back(&self.account, &at, message).await?;
+                    given_back = true;
+                }
+                Fate::Leave => {}
+            }
+        }
+        if !done.is_empty() {
+            sleep(KEEP).await;
+        }
+        for message in done {
+            queue::delete(&self.account, &at, message).await?;
+            counter!("karpenter_interruption_deleted_messages_total").increment(1);
+        }
+        Ok(given_back)
+    }
+
+    async fn take(&mut self, message: &Received) -> Fate {
+        let kind = |kind: &'static str| {
+            counter!("karpenter_interruption_received_messages_total", "message_type" => kind)
+                .increment(1);
+        };
+        match notice::read(message.body().unwrap_or_default(), clock::now()) {
+            Ok(Message::NoOp) => {
+                kind("no_op");
+                Fate::Delete
+            }
+            Ok(Message::Notice(notice)) => {
+                kind(notice.what.as_str());
+                let waited = clock::now().duration_since(notice.said);
+                let waited = Duration::try_from(waited).unwrap_or_default();
+                metrics::histogram!("karpenter_interruption_message_queue_duration_seconds")
+                    .record(waited.as_secs_f64());
+                self.deliver(&notice).await
+            }
+            Err(why) => {
+                kind("malformed");
+                let now = clock::monotonic();
+                if self.told.is_none_or(|at| now.duration_since(at) > TOLD) {
+                    self.told = Some(now);
+                    let queue = &self.queue;
+                    tracing::warn!(queue, %why, "a message that cannot be read is deleted");
+                }
+                Fate::Delete
+            }
+        }
+    }
+
+    /// Tells the engines of all instances of a notice. What any of them does not take is not lost
+    /// to the others: to be told twice harms nobody.
+    async fn deliver(&self, notice: &Notice) -> Fate {
+        let mut fate = Fate::Delete;
+        for instance in &notice.instances {
+            let own = match self.cluster_of(instance).await {
+                Ok(None) => continue,
+                Ok(Some(cluster)) => self.tell(&cluster, instance, notice).await,
+                // Whose it is nobody knows: somebody may, later.
+                Err(_) => Fate::Leave,
+            };
+            if own != Fate::Delete {
+                fate = own;
+            }
+        }
+        fate
+    }
+
+    async fn tell(&self, cluster: &ClusterName, instance: &InstanceId, notice: &Notice) -> Fate {
+        let engine = self.engines.lock().ok().and_then(|own| own.get(cluster).cloned());
+        let Some(engine) = engine else {
+            return Fate::GiveBack;
+        };
+        let event = Event::Interrupted(instance.clone(), notice.what, notice.at);
+        match timeout(TAKE, engine.send(event)).await {
+            Ok(Ok(())) => Fate::Delete,
+            _ => Fate::Leave,
+        }
+    }
+
+    /// The cluster of an instance; none where it is not of our installation.
+    async fn cluster_of(&self, instance: &InstanceId) -> Result<Option<ClusterName>, Fault> {
+        let known = self.lister.find(&self.account, &self.installation, instance).await?;
+        let cluster = known.and_then(|own| own.tags.get(TAG_CLUSTER).cloned());
+        Ok(cluster.map(ClusterName))
+    }
+}

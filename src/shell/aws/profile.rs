@@ -1,0 +1,139 @@
+//! Instance profiles of roles: one for each role and cluster, made when it is missing.
+//! It must not know which node class has which role.
+//!
+//! Unlike Karpenter's, a profile is named by cluster, region and role alone: a class that changes
+//! its role has another profile at once, nothing needs to be protected meanwhile, and classes of one
+//! role share one (spec/aws.md §5.8; docs/decisions/017-instance-profiles.md).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use aws_sdk_iam::types::Tag;
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+
+use crate::ec2::find::{Listed, Trouble};
+use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
+use crate::model::cluster::Cluster;
+use crate::model::labels::REGION;
+use crate::model::node_class::resolved::Cause;
+use crate::shell::aws::account::Account;
+use crate::shell::aws::fault::Fault;
+use crate::shell::aws::images::trouble;
+use crate::shell::clock;
+
+/// How long a profile is taken to be there and right.
+const AGAIN: Duration = Duration::from_mins(60);
+
+/// Profiles that were seen to be right, by cluster and role.
+#[derive(Debug, Default)]
+pub(crate) struct Profiles(BTreeMap<String, Instant>);
+
+impl Profiles {
+    /// The name of a role's profile, which is there now.
+    pub(crate) async fn of_role(
+        &mut self,
+        account: &Account,
+        cluster: &Cluster,
+        role: &str,
+    ) -> Listed<String> {
+        let name = name(cluster, role);
+        let now = clock::monotonic();
+        self.0.retain(|_, at| now.duration_since(*at) < AGAIN);
+        if self.0.contains_key(&name) {
+            return Ok(name);
+        }
+        match ensure(account, cluster, &name, bare(role)).await {
+            Ok(()) => {
+                self.0.insert(name.clone(), now);
+                Ok(name)
+            }
+            Err(fault) if fault.is(&["NoSuchEntity"]) => Err(Trouble {
+                cause: Cause::RoleNotFound,
+                text: format!("there is no IAM role {role:?}: {fault}"),
+            }),
+            Err(fault) => Err(trouble(&fault, "iam")),
+        }
+    }
+}
+
+/// IAM knows a role by its name alone: a path before it only says where it lies (spec/aws.md §10,
+/// 82).
+fn bare(role: &str) -> &str {
+    role.rsplit('/').next().unwrap_or(role)
+}
+
+/// IAM allows 128 characters of letters, digits and `+=,.@-_`.
+fn name(cluster: &Cluster, role: &str) -> String {
+    let known = |c: char| c.is_ascii_alphanumeric() || "+=,.@-_".contains(c);
+    let plain: String = cluster.name.as_str().chars().filter(|c| known(*c)).collect();
+    let short: String = plain.chars().take(64).collect();
+    let (installation, region) = (&cluster.installation, &cluster.region);
+    let text = format!("{installation}\n{}\n{region}\n{role}", cluster.name);
+    let digest = Sha256::digest(text);
+    let hash: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("outrigger-{short}-{hash}")
+}
+
+async fn ensure(
+    account: &Account,
+    cluster: &Cluster,
+    name: &str,
+    role: &str,
+) -> Result<(), Fault> {
+    let iam = &account.iam;
+    account.buckets.change.turn().await;
+    let known = iam.get_instance_profile().instance_profile_name(name).send().await;
+    let roles = match known {
+        Ok(answer) => {
+            let own = answer.instance_profile();
+            let roles = own.map(|own| own.roles().to_vec()).unwrap_or_default();
+            roles.iter().map(|own| own.role_name().to_owned()).collect()
+        }
+        Err(error) => {
+            let fault = Fault::new("GetInstanceProfile", error);
+            if !fault.is(&["NoSuchEntity"]) {
+                return Err(fault);
+            }
+            create(account, cluster, name).await?;
+            Vec::<String>::new()
+        }
+    };
+    if roles.iter().any(|own| own == role) {
+        return Ok(());
+    }
+    for other in roles {
+        let call = iam.remove_role_from_instance_profile();
+        let call = call.instance_profile_name(name).role_name(other).send().await;
+        call.map_err(|error| Fault::new("RemoveRoleFromInstanceProfile", error))?;
+    }
+    let call = iam.add_role_to_instance_profile();
+    let call = call.instance_profile_name(name).role_name(role).send().await;
+    call.map_err(|error| Fault::new("AddRoleToInstanceProfile", error))?;
+    Ok(())
+}
+
+async fn create(account: &Account, cluster: &Cluster, name: &str) -> Result<(), Fault> {
+    let owned = format!("kubernetes.io/cluster/{}", cluster.name);
+    let tags = [
+        (TAG_INSTALLATION, cluster.installation.as_str()),
+        (TAG_CLUSTER, cluster.name.as_str()),
+        (REGION, cluster.region.as_str()),
+        (owned.as_str(), "owned"),
+    ];
+    let tag = |(key, value): (&str, &str)| Tag::builder().key(key).value(value).build().ok();
+    let call = account.iam.create_instance_profile().instance_profile_name(name);
+    let path = format!("/outrigger/{}/", cluster.region);
+    let call = call.path(path).set_tags(Some(tags.into_iter().filter_map(tag).collect()));
+    match call.send().await {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let fault = Fault::new("CreateInstanceProfile", error);
+            // Another host was faster.
+            if fault.is(&["EntityAlreadyExists", "EntityAlreadyExistsException"]) {
+                return Ok(());
+            }
+            Err(fault)
+        }
+    }
+}

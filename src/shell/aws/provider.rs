@@ -1,0 +1,235 @@
+//! EC2 as one cluster's provider: launches, ends and lists its instances.
+//! It must not know why any of them is wanted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::sync::{Mutex, mpsc, watch};
+use tokio::time::Instant;
+
+use crate::bootstrap::{self, Home, Seed};
+use crate::ec2::fleet::{FleetRequest, Order};
+use crate::ec2::template::{Site, UserData};
+use crate::engine::command::{Answer, Command, FailureKind, Launch};
+use crate::engine::event::Event;
+use crate::model::cluster::Cluster;
+use crate::model::id::{ClaimId, InstanceId};
+use crate::model::instance::InstanceState;
+use crate::shell::aws::fault::Fault;
+use crate::shell::aws::keeper::{Keeper, Member, Ready, View};
+use crate::shell::aws::secret::Secrets;
+use crate::shell::aws::{instances, launch};
+use crate::shell::clock;
+use crate::shell::kube::client::Connection;
+use crate::shell::provider::{Provider, not_ours};
+
+/// How long the request of a launch is kept: a launch that is repeated says the same again, or EC2
+/// would not take it for the same. The engine repeats none for longer (`UNSURE_MAX`).
+const REPEATS: Duration = Duration::from_mins(30);
+
+/// Tells providers of one cluster apart that follow each other.
+static SEATS: AtomicU64 = AtomicU64::new(0);
+
+/// One cluster's EC2.
+pub(crate) struct Ec2 {
+    seat: u64,
+    cluster: Arc<Cluster>,
+    connection: Connection,
+    keeper: Keeper,
+    view: watch::Sender<Arc<View>>,
+    secrets: Secrets,
+    events: Mutex<Option<mpsc::Sender<Event>>>,
+    requests: Mutex<BTreeMap<ClaimId, (Instant, Arc<FleetRequest>)>>,
+}
+
+impl Ec2 {
+    pub(crate) fn new(cluster: Arc<Cluster>, connection: Connection, keeper: Keeper) -> Self {
+        Self {
+            seat: SEATS.fetch_add(1, Ordering::Relaxed),
+            cluster,
+            connection,
+            keeper,
+            view: watch::Sender::default(),
+            secrets: Secrets::default(),
+            events: Mutex::default(),
+            requests: Mutex::default(),
+        }
+    }
+
+    async fn launch(&self, launch: Launch) -> Answer {
+        let request = match self.request(&launch).await {
+            Ok(request) => request,
+            Err(answer) => return answer,
+        };
+        let shared = &self.keeper.shared;
+        let outcome = launch::launch(&shared.account, &shared.templates, &request).await;
+        shared.lister.changed(&self.cluster.name).await;
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(fault) => return failed(&fault),
+        };
+        let used = outcome.launched.as_ref().and_then(|(_, subnet)| subnet.as_deref());
+        if let Ok(mut subnets) = shared.subnets.lock() {
+            subnets.give_back(&request.taken, used);
+            for subnet in &outcome.said.exhausted {
+                subnets.exhausted(subnet, clock::now());
+            }
+        }
+        let class = launch.claim.node_class.clone();
+        if outcome.launched.is_some() && !outcome.said.refusals.is_empty() {
+            // What was refused on the way counts as much as if nothing had been launched.
+            let event = Event::Refused(class, outcome.said.refusals.clone());
+            if let Some(events) = &*self.events.lock().await {
+                drop(events.send(event).await);
+            }
+        }
+        for why in &outcome.said.notes {
+            tracing::warn!(cluster = %self.cluster.name, claim = %launch.claim.id, why, "launch");
+        }
+        match outcome.launched {
+            Some((instance, _)) => Answer::Launched(instance),
+            None => outcome.said.answer(),
+        }
+    }
+
+    /// The request of a launch: the same for every repetition.
+    async fn request(&self, launch: &Launch) -> Result<Arc<FleetRequest>, Answer> {
+        let mut known = self.requests.lock().await;
+        let now = clock::monotonic();
+        known.retain(|_, (at, _)| now.duration_since(*at) < REPEATS);
+        if let Some((_, request)) = known.get(&launch.claim.id) {
+            return Ok(request.clone());
+        }
+        drop(known);
+        let view = self.view.borrow().clone();
+        let class = launch.claim.node_class.as_ref();
+        let ready = class.and_then(|name| view.classes.get(name));
+        let (Some(ready), Some(home)) = (ready, &view.home) else {
+            return Err(again("the node class is not resolved yet"));
+        };
+        if ready.hash != launch.claim.node_class_hash {
+            return Err(again("the node class is another one by now"));
+        }
+        let bootstrap = &ready.class.bootstrap;
+        let (account, client) = (&self.keeper.shared.account, &self.connection.client);
+        let secret = self.secrets.of(bootstrap, account, client).await;
+        let secret = secret.map_err(|text| Answer::Failed {
+            kind: FailureKind::Unknown,
+            text,
+        })?;
+        let secret = secret.as_ref().map(|own| own.0.as_str());
+        let request = Arc::new(self.order(launch, ready, home, secret)?);
+        let mut known = self.requests.lock().await;
+        known.insert(launch.claim.id.clone(), (now, request.clone()));
+        Ok(request)
+    }
+
+    fn order(
+        &self,
+        launch: &Launch,
+        ready: &Ready,
+        home: &Home,
+        secret: Option<&str>,
+    ) -> Result<FleetRequest, Answer> {
+        let supply = ready.supply.as_ref().map_err(|why| again(why))?;
+        let order = Order {
+            launch,
+            class: &ready.class,
+            resolved: &ready.resolved,
+            images: &supply.images,
+            catalog: &supply.catalog,
+            site: Site {
+                cluster: self.cluster.name.as_str(),
+                region: &self.cluster.region,
+                ipv6: home.ipv6,
+            },
+        };
+        let mut subnets = self.keeper.shared.subnets.lock().map_err(|_| again("a panic"))?;
+        let mut render = |image: &_, max_pods: i64| {
+            let image: &crate::model::node_class::resolved::Image = image;
+            let seed = Seed {
+                labels: &launch.labels,
+                taints: &launch.taints,
+                max_pods,
+                kube_reserved: &BTreeMap::new(),
+                image_name: Some(&image.name),
+                secret,
+            };
+            let rendered = bootstrap::render(&ready.class, home, &seed);
+            let rendered = rendered.map_err(|error| error.to_string())?;
+            Ok(UserData::new(rendered.0))
+        };
+        order.request(&mut subnets, &mut render, clock::now())
+    }
+
+    async fn terminate(&self, instance: &InstanceId) -> Answer {
+        let shared = &self.keeper.shared;
+        let state = instances::terminate(&shared.account, instance).await;
+        shared.lister.changed(&self.cluster.name).await;
+        match state {
+            Ok(state) => Answer::Terminating(state),
+            Err(fault) if fault.is(&["InvalidInstanceID.NotFound"]) => {
+                Answer::Terminating(InstanceState::Terminated)
+            }
+            Err(fault) => failed(&fault),
+        }
+    }
+
+    async fn list(&self) -> Answer {
+        let shared = &self.keeper.shared;
+        let (installation, name) = (&self.cluster.installation, &self.cluster.name);
+        let listed = shared.lister.list(&shared.account, installation, name).await;
+        listed.map_or_else(|fault| failed(&fault), Answer::Instances)
+    }
+}
+
+/// What is decided anew: nothing has been asked of EC2.
+fn again(why: &str) -> Answer {
+    Answer::Failed {
+        kind: FailureKind::Conflict,
+        text: why.to_owned(),
+    }
+}
+
+fn failed(fault: &Fault) -> Answer {
+    fault.sorted("ec2").answer()
+}
+
+impl Provider for Ec2 {
+    fn execute(&self, command: Command) -> BoxFuture<'_, Answer> {
+        async move {
+            match command {
+                Command::Launch(launch) => self.launch(*launch).await,
+                Command::Terminate { instance, .. } => self.terminate(&instance).await,
+                Command::ListInstances => self.list().await,
+                other => not_ours(&other),
+            }
+        }
+        .boxed()
+    }
+
+    fn attend(&self, cluster: Arc<Cluster>, events: mpsc::Sender<Event>) -> BoxFuture<'_, ()> {
+        async move {
+            *self.events.lock().await = Some(events.clone());
+            let member = Member {
+                seat: self.seat,
+                cluster,
+                connection: self.connection.clone(),
+                events,
+                view: self.view.clone(),
+            };
+            self.keeper.attend(member).await;
+        }
+        .boxed()
+    }
+}
+
+impl Drop for Ec2 {
+    fn drop(&mut self) {
+        self.keeper.leave(self.cluster.name.clone(), self.seat);
+    }
+}

@@ -1,0 +1,40 @@
+//! Counts every request that goes to AWS, by service and operation: what the IAM policy must allow,
+//! and what an idle daemon costs in calls. It must not know what is asked.
+
+use aws_smithy_runtime_api::box_error::BoxError;
+use aws_smithy_runtime_api::client::interceptors::Intercept;
+use aws_smithy_runtime_api::client::interceptors::context::BeforeTransmitInterceptorContextRef;
+use aws_smithy_runtime_api::client::orchestrator::Metadata;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::config_bag::ConfigBag;
+use metrics::counter;
+
+/// Counts requests, retries included.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    /// The region, as the label says it.
+    pub(crate) region: String,
+}
+
+impl Intercept for Recorder {
+    fn name(&self) -> &'static str {
+        "outrigger::Recorder"
+    }
+
+    fn read_before_transmit(
+        &self,
+        _context: &BeforeTransmitInterceptorContextRef<'_>,
+        _components: &RuntimeComponents,
+        cfg: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        if let Some(call) = cfg.load::<Metadata>() {
+            let (service, operation) = (call.service().to_owned(), call.name().to_owned());
+            counter!(
+                "outrigger_aws_requests_total",
+                "region" => self.region.clone(), "service" => service, "operation" => operation
+            )
+            .increment(1);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,294 @@
+//! Launch templates in the SDK's shapes: made once for each name, removed when nobody uses them.
+//! It must not know what a template is for.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use aws_sdk_ec2::types::{
+    CapacityReservationPreference, CapacityReservationTarget,
+    ConnectionTrackingSpecificationRequest as TrackingRequest,
+    LaunchTemplateBlockDeviceMappingRequest as DeviceRequest,
+    LaunchTemplateCapacityReservationSpecificationRequest as ReservationRequest,
+    LaunchTemplateCpuOptionsRequest as CpuRequest,
+    LaunchTemplateEbsBlockDeviceRequest as EbsRequest,
+    LaunchTemplateEnclaveOptionsRequest as EnclaveRequest, LaunchTemplateHttpTokensState,
+    LaunchTemplateIamInstanceProfileSpecificationRequest as ProfileRequest,
+    LaunchTemplateInstanceMarketOptionsRequest as MarketRequest,
+    LaunchTemplateInstanceMetadataEndpointState, LaunchTemplateInstanceMetadataOptionsRequest,
+    LaunchTemplateInstanceMetadataProtocolIpv6, LaunchTemplateInstanceMetadataTagsState,
+    LaunchTemplateInstanceNetworkInterfaceSpecificationRequest as InterfaceRequest,
+    LaunchTemplatePlacementRequest, LaunchTemplateTagSpecificationRequest,
+    LaunchTemplatesMonitoringRequest, MarketType, NestedVirtualizationSpecification,
+    RequestLaunchTemplateData, ResourceType, Tag, TagSpecification, Tenancy, VolumeType,
+};
+use aws_smithy_types::base64;
+use jiff::Timestamp;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::ec2::template::{Device, Interface, Metadata, NAME_PREFIX, Placement, Template};
+use crate::model::claim::TAG_INSTALLATION;
+use crate::model::labels::Labels;
+use crate::shell::aws::account::Account;
+use crate::shell::aws::fault::Fault;
+use crate::shell::aws::network::{PAGES, filter, time};
+use crate::shell::clock;
+
+/// A template that nobody has used for this long is removed. A launch that needs it again makes it
+/// again.
+const UNUSED: Duration = Duration::from_hours(1);
+/// Templates of a page, the most that EC2 gives.
+const PAGE: i32 = 200;
+
+/// The templates that are known to be there, and when each was last used.
+#[derive(Debug, Default)]
+pub(crate) struct Templates(Mutex<BTreeMap<String, Instant>>);
+
+impl Templates {
+    /// Makes a template, unless it is known to be there. Returns its name.
+    pub(crate) async fn ensure(
+        &self,
+        account: &Account,
+        template: &Template,
+    ) -> Result<String, Fault> {
+        let name = template.name();
+        // Launches that need the same one wait for each other: it is made once.
+        let mut known = self.0.lock().await;
+        let now = clock::monotonic();
+        if let Some(used) = known.get_mut(&name) {
+            *used = now;
+            return Ok(name);
+        }
+        create(account, &name, template).await?;
+        known.insert(name.clone(), now);
+        Ok(name)
+    }
+
+    /// EC2 does not know these after all: somebody has removed them.
+    pub(crate) async fn forget<'a>(&self, names: impl Iterator<Item = &'a str>) {
+        let mut known = self.0.lock().await;
+        for name in names {
+            known.remove(name);
+        }
+    }
+
+    /// Removes those of an installation that nobody has used for long. Another host may use them:
+    /// one that is younger than that stays.
+    pub(crate) async fn collect(
+        &self,
+        account: &Account,
+        installation: &str,
+    ) -> Result<usize, Fault> {
+        let mut pages = account
+            .ec2
+            .describe_launch_templates()
+            .filters(filter(&format!("tag:{TAG_INSTALLATION}"), installation))
+            .into_paginator()
+            .page_size(PAGE)
+            .send();
+        let mut old: Vec<String> = Vec::new();
+        let begin = Timestamp::UNIX_EPOCH;
+        for _ in 0..PAGES {
+            account.buckets.read.turn().await;
+            let Some(page) = pages.next().await else { break };
+            let page = page.map_err(|error| Fault::new("DescribeLaunchTemplates", error))?;
+            for own in page.launch_templates() {
+                let age = clock::now()
+                    .duration_since(own.create_time().and_then(time).unwrap_or(begin));
+                let name = own.launch_template_name().unwrap_or_default();
+                if name.starts_with(NAME_PREFIX) && age.unsigned_abs() > UNUSED {
+                    old.push(name.to_owned());
+                }
+            }
+        }
+        let mut removed = 0;
+        for name in old {
+            let mut known = self.0.lock().await;
+            let now = clock::monotonic();
+            let used = known.get(&name);
+            if used.is_some_and(|at| now.duration_since(*at) <= UNUSED) {
+                continue;
+            }
+            known.remove(&name);
+            account.buckets.change.turn().await;
+            let call = account.ec2.delete_launch_template();
+            if let Err(error) = call.launch_template_name(name).send().await {
+                let fault = Fault::new("DeleteLaunchTemplate", error);
+                if !fault.is(&[
+                    "InvalidLaunchTemplateName.NotFoundException",
+                    "InvalidLaunchTemplateId.NotFound",
+                ]) {
+                    return Err(fault);
+                }
+            }
+            removed += 1;
+        }
+        Ok(removed)
+    }
+}
+
+async fn create(account: &Account, name: &str, template: &Template) -> Result<(), Fault> {
+    account.buckets.change.turn().await;
+    let call = account
+        .ec2
+        .create_launch_template()
+        .launch_template_name(name)
+        .launch_template_data(data(template))
+        .tag_specifications(specification(ResourceType::LaunchTemplate, &template.tags));
+    match call.send().await {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let fault = Fault::new("CreateLaunchTemplate", error);
+            // Named by content: whoever made it made the same.
+            if fault.is(&["InvalidLaunchTemplateName.AlreadyExistsException"]) {
+                return Ok(());
+            }
+            Err(fault)
+        }
+    }
+}
+
+/// Tags in the SDK's shape.
+pub(crate) fn tags(labels: &Labels) -> Vec<Tag> {
+    let pair = |(key, value): (&String, &String)| Tag::builder().key(key).value(value).build();
+    labels.iter().map(pair).collect()
+}
+
+/// Tags of what a call makes of one kind.
+pub(crate) fn specification(kind: ResourceType, labels: &Labels) -> TagSpecification {
+    TagSpecification::builder()
+        .resource_type(kind)
+        .set_tags(Some(tags(labels)))
+        .build()
+}
+
+fn data(template: &Template) -> RequestLaunchTemplateData {
+    let mut kinds = vec![ResourceType::NetworkInterface];
+    if template.spot {
+        kinds.push(ResourceType::SpotInstancesRequest);
+    }
+    let specification = |kind| {
+        LaunchTemplateTagSpecificationRequest::builder()
+            .resource_type(kind)
+            .set_tags(Some(tags(&template.tags)))
+            .build()
+    };
+    let devices: Vec<DeviceRequest> = template.devices.iter().map(device).collect();
+    let profile = template.profile.as_ref();
+    let nested = template.nested_virtualization.map(|on| match on {
+        true => NestedVirtualizationSpecification::Enabled,
+        false => NestedVirtualizationSpecification::Disabled,
+    });
+    RequestLaunchTemplateData::builder()
+        .image_id(&template.image)
+        .set_iam_instance_profile(profile.map(|name| ProfileRequest::builder().name(name).build()))
+        .user_data(base64::encode(template.user_data.bytes()))
+        .set_network_interfaces(Some(template.interfaces.iter().map(interface).collect()))
+        // EC2 takes no empty list.
+        .set_block_device_mappings(Some(devices).filter(|all| !all.is_empty()))
+        .metadata_options(metadata(template.metadata))
+        .monitoring(
+            LaunchTemplatesMonitoringRequest::builder()
+                .enabled(template.monitoring)
+                .build(),
+        )
+        .set_cpu_options(nested.map(|on| CpuRequest::builder().nested_virtualization(on).build()))
+        .placement(placement(&template.placement))
+        .enclave_options(EnclaveRequest::builder().enabled(template.enclave).build())
+        .capacity_reservation_specification(reservation(template.reservation.as_deref()))
+        .set_instance_market_options(template.market.map(|own| {
+            let market = MarketType::from(own.as_str());
+            MarketRequest::builder().market_type(market).build()
+        }))
+        .set_tag_specifications(Some(kinds.into_iter().map(specification).collect()))
+        .build()
+}
+
+fn interface(own: &Interface) -> InterfaceRequest {
+    let tracking = own.tracking.map(|own| {
+        TrackingRequest::builder()
+            .set_tcp_established_timeout(own.tcp_established)
+            .set_udp_stream_timeout(own.udp_stream)
+            .set_udp_timeout(own.udp)
+            .build()
+    });
+    InterfaceRequest::builder()
+        .set_network_card_index(own.card)
+        .device_index(own.device)
+        .set_interface_type(own.kind.map(|kind| kind.as_str().to_owned()))
+        .set_groups(Some(own.groups.clone()))
+        .set_associate_public_ip_address(own.public_ip)
+        .set_ipv4_prefix_count(own.ipv4_prefixes)
+        .set_ipv6_prefix_count(own.ipv6_prefixes)
+        .set_primary_ipv6(own.ipv6.map(|(primary, _)| primary))
+        .set_ipv6_address_count(own.ipv6.map(|(_, count)| count))
+        .set_connection_tracking_specification(tracking)
+        .build()
+}
+
+fn device(own: &Device) -> DeviceRequest {
+    let ebs = EbsRequest::builder()
+        .set_volume_size(own.gib)
+        .set_volume_type(own.volume_type.as_deref().map(VolumeType::from))
+        .set_iops(own.iops)
+        .set_throughput(own.throughput)
+        .set_encrypted(own.encrypted)
+        .set_kms_key_id(own.kms_key_id.clone())
+        .set_snapshot_id(own.snapshot_id.clone())
+        .set_volume_initialization_rate(own.initialization_rate)
+        .set_delete_on_termination(own.delete_on_termination)
+        .build();
+    DeviceRequest::builder()
+        .device_name(&own.name)
+        .ebs(ebs)
+        .build()
+}
+
+fn metadata(own: Metadata) -> LaunchTemplateInstanceMetadataOptionsRequest {
+    use LaunchTemplateInstanceMetadataEndpointState as Endpoint;
+    use LaunchTemplateInstanceMetadataProtocolIpv6 as Ipv6;
+    LaunchTemplateInstanceMetadataOptionsRequest::builder()
+        .http_endpoint(if own.endpoint {
+            Endpoint::Enabled
+        } else {
+            Endpoint::Disabled
+        })
+        .set_http_protocol_ipv6(own.ipv6.map(|on| match on {
+            true => Ipv6::Enabled,
+            false => Ipv6::Disabled,
+        }))
+        .http_put_response_hop_limit(own.hop_limit)
+        .http_tokens(if own.tokens_required {
+            LaunchTemplateHttpTokensState::Required
+        } else {
+            LaunchTemplateHttpTokensState::Optional
+        })
+        .instance_metadata_tags(LaunchTemplateInstanceMetadataTagsState::Disabled)
+        .build()
+}
+
+fn placement(own: &Placement) -> LaunchTemplatePlacementRequest {
+    let tenancy = own.dedicated.then_some(Tenancy::Dedicated);
+    LaunchTemplatePlacementRequest::builder()
+        .tenancy(tenancy.unwrap_or(Tenancy::Default))
+        .set_group_id(own.group.clone())
+        .set_partition_number(own.partition)
+        .build()
+}
+
+fn reservation(id: Option<&str>) -> ReservationRequest {
+    let request = ReservationRequest::builder();
+    match id {
+        Some(id) => request
+            .capacity_reservation_preference(
+                CapacityReservationPreference::CapacityReservationsOnly,
+            )
+            .capacity_reservation_target(
+                CapacityReservationTarget::builder()
+                    .capacity_reservation_id(id)
+                    .build(),
+            ),
+        None => request.capacity_reservation_preference(CapacityReservationPreference::None),
+    }
+    .build()
+}
