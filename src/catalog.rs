@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use crate::catalog::region::Region;
 use crate::model::id::{ReservationId, TypeName, Zone};
 use crate::model::instance::{InstanceType, Offering, OfferingKey};
 use crate::model::reservation::Reservation;
@@ -18,11 +19,19 @@ pub mod hardware;
 
 pub mod ec2;
 
+pub mod region;
+
 pub mod reserved;
 
 pub mod csv;
 
 pub mod kwok;
+
+pub mod images;
+
+pub mod memory;
+
+pub mod class;
 
 pub mod overlay;
 
@@ -33,6 +42,8 @@ mod tests;
 const SHIPPED: &str = include_str!("catalog/ec2-us-east-1.csv");
 /// Where EC2 is cheapest and has the most types; also the region of a table that names none.
 pub const SHIPPED_REGION: &str = "us-east-1";
+/// The month of its prices.
+const SHIPPED_MONTH: &str = "July 2026";
 
 /// Why a text is no catalog.
 #[derive(Debug, Error)]
@@ -150,6 +161,8 @@ pub struct Catalog {
     types: BTreeMap<TypeName, Arc<InstanceType>>,
     /// Every reservation that some offering is in.
     reservations: Arc<BTreeMap<ReservationId, Reservation>>,
+    /// Ids of zones, those that are known.
+    zone_ids: Arc<BTreeMap<Zone, String>>,
 }
 
 impl Catalog {
@@ -161,11 +174,7 @@ impl Catalog {
     /// The same with these types beside the others, or in place of those of the same name.
     #[must_use]
     pub fn with(&self, types: impl IntoIterator<Item = InstanceType>) -> Self {
-        let mut all = self.clone();
-        let named = |it: InstanceType| (it.name.clone(), Arc::new(it));
-        all.types.extend(types.into_iter().map(named));
-        all.reservations = Arc::new(reserved::all(&all));
-        all
+        self.with_shared(types.into_iter().map(Arc::new))
     }
 
     /// Every reservation that something is offered in. Where offerings differ about how much is
@@ -176,7 +185,30 @@ impl Catalog {
 
     /// The catalog that ships: EC2 in us-east-1. Read anew at every call, so keep it.
     pub fn shipped() -> Self {
-        csv::parse_csv(SHIPPED, SHIPPED_REGION).expect("the shipped table was read by a test")
+        Region::shipped().catalog()
+    }
+
+    /// The same with these ids of zones.
+    #[must_use]
+    pub fn with_zone_ids(mut self, ids: BTreeMap<Zone, String>) -> Self {
+        self.zone_ids = Arc::new(ids);
+        self
+    }
+
+    /// Ids of zones, which are the same in every account; those that are known.
+    pub fn zone_ids(&self) -> &BTreeMap<Zone, String> {
+        &self.zone_ids
+    }
+
+    /// The same with these types, shared with whoever has them, beside the others or in place of
+    /// those of the same name.
+    #[must_use]
+    fn with_shared(&self, types: impl IntoIterator<Item = Arc<InstanceType>>) -> Self {
+        let mut all = self.clone();
+        let named = |it: Arc<InstanceType>| (it.name.clone(), it);
+        all.types.extend(types.into_iter().map(named));
+        all.reservations = Arc::new(reserved::all(&all));
+        all
     }
 
     /// All types by name.

@@ -7,10 +7,12 @@
 //! default card (`card_enis`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use crate::catalog::region::{PriceSource, Region};
 use crate::catalog::shape::{Gpu, Neuron, Shape};
-use crate::catalog::{Catalog, CatalogError, ec2};
-use crate::model::id::Zone;
+use crate::catalog::{Catalog, CatalogError, SHIPPED, SHIPPED_MONTH, SHIPPED_REGION};
+use crate::model::id::{TypeName, Zone};
 use crate::model::instance::{Arch, Price};
 
 /// Columns a table cannot do without; `enis` may stand for `card_enis`.
@@ -24,8 +26,9 @@ const REQUIRED: [&str; 7] = [
     "zones",
 ];
 /// Columns whose absence means that nothing is known.
-const OPTIONAL: [&str; 19] = [
+const OPTIONAL: [&str; 23] = [
     "cpu_manufacturer",
+    "clock_mhz",
     "hypervisor",
     "spot",
     "card_enis",
@@ -35,7 +38,9 @@ const OPTIONAL: [&str; 19] = [
     "branch_enis",
     "network_mbps",
     "ebs_mbps",
+    "ebs_by_default",
     "nvme_gb",
+    "nvme",
     "encryption_in_transit",
     "gpu_name",
     "gpu_manufacturer",
@@ -44,10 +49,10 @@ const OPTIONAL: [&str; 19] = [
     "accelerator_name",
     "neuron_devices",
     "neuron_cores",
+    "bare_metal",
 ];
 /// Columns of the wider table that say nothing the others do not.
-const UNUSED: [&str; 5] = [
-    "bare_metal",
+const UNUSED: [&str; 4] = [
     "current_generation",
     "trunking",
     "accelerator_manufacturer",
@@ -60,12 +65,17 @@ const FLAG: &str = "0 or 1";
 
 /// Reads a table of the instance types of a region.
 pub fn parse_csv(text: &str, region: &str) -> Result<Catalog, CatalogError> {
+    Ok(parse_region(text, region, PriceSource::Table)?.catalog())
+}
+
+/// Reads a table of what EC2 sells in a region, with prices of this source.
+pub fn parse_region(text: &str, name: &str, source: PriceSource) -> Result<Region, CatalogError> {
     let mut lines = (1..)
         .zip(text.lines())
         .filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
     let (line, header) = lines.next().ok_or(CatalogError::Empty)?;
     let header = read_header(line, header)?;
-    let mut types = Vec::new();
+    let mut region = Region::new(name, source);
     let mut seen = BTreeMap::new();
     for (line, text) in lines {
         let row = Row::new(&header, line, text)?;
@@ -74,14 +84,40 @@ pub fn parse_csv(text: &str, region: &str) -> Result<Catalog, CatalogError> {
             let name = shape.name;
             return Err(CatalogError::RepeatedLine { line, name, first });
         }
-        let spot = row.flag("spot")?.unwrap_or(false);
-        let offerings = ec2::offerings(read_price(&row)?, spot, &read_zones(&row, region)?);
-        types.push(ec2::instance_type(&shape, region, offerings));
+        let own = TypeName::from(shape.name.as_str());
+        if let Some(price) = read_price(&row)? {
+            region.list.insert(own.clone(), price);
+        }
+        let zones = read_zones(&row, name)?;
+        region.sold.insert(own.clone(), zones.into_iter().collect());
+        region.shapes.insert(own, Arc::new(shape));
     }
-    if types.is_empty() {
+    if region.shapes.is_empty() {
         return Err(CatalogError::Empty);
     }
-    Ok(Catalog::new(types))
+    Ok(region)
+}
+
+impl Region {
+    /// The region that ships. Read anew at every call, so keep it.
+    pub fn shipped() -> Self {
+        let source = PriceSource::Shipped {
+            month: SHIPPED_MONTH,
+            region: SHIPPED_REGION,
+        };
+        let read = parse_region(SHIPPED, SHIPPED_REGION, source);
+        read.expect("the shipped table was read by a test")
+    }
+
+    /// A region of which EC2 has told nothing yet: the shipped list prices by type stand in for its
+    /// own until the price list was asked.
+    pub fn unknown(name: &str) -> Self {
+        let shipped = Self::shipped();
+        Self {
+            list: shipped.list,
+            ..Self::new(name, shipped.source)
+        }
+    }
 }
 
 /// The region that a remark `# region: NAME` names.
@@ -208,25 +244,34 @@ fn read_shape(row: &Row<'_>) -> Result<Shape, CatalogError> {
         _ => return Err(row.wrong("arch", "amd64, x86_64, i386/x86_64 or arm64")),
     };
     let has_hypervisor = row.header.places.contains_key("hypervisor");
+    let name = row
+        .name("type")
+        .ok_or_else(|| row.wrong("type", "a name"))?;
+    let is_metal = |name: &str| name.contains(".metal");
+    let by_default = row.flag("ebs_by_default")?.unwrap_or(true);
     Ok(Shape {
-        name: row
-            .name("type")
-            .ok_or_else(|| row.wrong("type", "a name"))?,
-        arch,
-        vcpu: row.positive("vcpu")?,
-        memory_mib: row.positive("memory_mib")?,
+        spot: row.flag("spot")?.unwrap_or(false),
+        bare_metal: row.flag("bare_metal")?.unwrap_or_else(|| is_metal(&name)),
         cpu_manufacturer: row.name("cpu_manufacturer"),
+        clock_mhz: row.number("clock_mhz")?,
         hypervisor: has_hypervisor.then(|| row.text("hypervisor").to_owned()),
         card_enis: read_card_enis(row)?,
         ips_per_eni: row.positive("ips_per_eni")?,
         efa_max: row.number("efa_max")?.unwrap_or(0),
         branch_enis: row.number("branch_enis")?.unwrap_or(0),
         network_mbps: row.number("network_mbps")?,
-        ebs_mbps: row.number("ebs_mbps")?,
-        nvme_gb: row.number("nvme_gb")?,
+        ebs_mbps: row.number("ebs_mbps")?.filter(|_| by_default),
+        disk_gb: row.number("nvme_gb")?,
+        nvme: row.flag("nvme")?.unwrap_or(true),
         encryption_in_transit: row.flag("encryption_in_transit")?,
-        gpu: read_gpu(row)?,
-        neuron: read_neuron(row)?,
+        gpus: read_gpu(row)?.into_iter().collect(),
+        neurons: read_neuron(row)?.into_iter().collect(),
+        ..Shape::new(
+            &name,
+            arch,
+            row.positive("vcpu")?,
+            row.positive("memory_mib")?,
+        )
     })
 }
 

@@ -5,6 +5,7 @@ use crate::catalog::shape::Shape;
 use crate::catalog::{capacity, hardware};
 use crate::model::id::{TypeName, Zone};
 use crate::model::instance::{CapacityType, InstanceType, Offering, Price};
+use crate::model::node_class::NodeClass;
 
 /// What spot capacity costs offline, as a share of the list price. No price list has it: it moves
 /// by the hour. Everywhere the same, so that no type or zone looks better than another by a number
@@ -15,33 +16,38 @@ pub const SPOT_SHARE: f64 = 0.35;
 /// Prices are kept to a millionth of a dollar, the precision of the price list.
 const PRICE_UNITS: f64 = 1e6;
 
-/// An instance type of a region from its facts and offerings, which may come in any order.
-pub fn instance_type(shape: &Shape, region: &str, mut offerings: Vec<Offering>) -> InstanceType {
+/// An instance type of a region as a node class sets it up, from its facts and offerings, which may
+/// come in any order; `learned` is what its nodes have reported of their memory.
+pub fn instance_type(
+    shape: &Shape,
+    (region, class): (&str, &NodeClass),
+    learned: Option<i64>,
+    mut offerings: Vec<Offering>,
+) -> InstanceType {
     sort(&mut offerings);
     InstanceType {
         name: TypeName::from(shape.name.as_str()),
-        requirements: hardware::requirements(shape, region, &offerings),
-        capacity: capacity::capacity(shape),
-        allocatable: capacity::allocatable(shape),
+        requirements: hardware::requirements(shape, (region, class.family), &offerings),
+        capacity: capacity::capacity(shape, class, learned),
+        allocatable: capacity::allocatable(shape, class, learned),
         offerings,
     }
 }
 
-/// The offerings of a type that sells in these zones: on demand at its list price and, where it
-/// sells as spot, at [`SPOT_SHARE`] of that. Without a list price there are none.
-pub fn offerings(list: Option<Price>, spot: bool, zones: &[Zone]) -> Vec<Offering> {
-    let Some(list) = list else {
-        return Vec::new();
-    };
+/// What spot capacity probably costs that is listed at this price.
+pub fn spot_guess(list: Price) -> Price {
     let share = (list.usd_per_h() * SPOT_SHARE * PRICE_UNITS).round() / PRICE_UNITS;
-    let spot = Price::new(share).filter(|_| spot);
-    let prices = [
-        (CapacityType::OnDemand, Some(list)),
-        (CapacityType::Spot, spot),
-    ];
+    Price::new(share).unwrap_or_default()
+}
+
+/// The offerings of a type that sells in these zones, in each at a price on demand and as spot, or
+/// not at all.
+pub fn offerings<'a>(
+    zones: impl Iterator<Item = (&'a Zone, Option<Price>, Option<Price>)>,
+) -> Vec<Offering> {
     let mut all = Vec::new();
-    for zone in zones {
-        for (capacity_type, price) in prices {
+    for (zone, list, spot) in zones {
+        for (capacity_type, price) in [(CapacityType::OnDemand, list), (CapacityType::Spot, spot)] {
             all.extend(price.map(|price| Offering {
                 zone: zone.clone(),
                 capacity_type,

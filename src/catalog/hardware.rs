@@ -1,20 +1,31 @@
 //! The labels of an EC2 instance type, as requirements.
-//! It must not know prices, nor the settings of a node class (spec/aws.md §4.2).
+//! It must not know prices, nor more of a node class than its family (spec/aws.md §4.2).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::catalog::shape::Shape;
-use crate::model::instance::Offering;
+use crate::model::id::Zone;
+use crate::model::instance::{Arch, InstanceType, Offering};
 use crate::model::labels;
+use crate::model::node_class::image::Family;
+use crate::model::node_class::resolved::{PlacementGroup, Strategy};
 use crate::model::requirement::{Requirement, Requirements};
 
-/// What the labels of an instance type of this region and these offerings may be.
-pub fn requirements(shape: &Shape, region: &str, offerings: &[Offering]) -> Requirements {
+/// Partitions of a placement group, at most; EC2 allows 7.
+const PARTITIONS_MAX: u32 = 100;
+
+/// What the labels of an instance type of this region and these offerings may be, with images of
+/// this family.
+pub fn requirements(
+    shape: &Shape,
+    (region, family): (&str, Family),
+    offerings: &[Offering],
+) -> Requirements {
     let mut all = Requirements::default();
+    system(&mut all, shape, family);
     let mut set = |key: &str, value: &str| all.add(key, Requirement::is_in([value]));
     set(labels::INSTANCE_TYPE, &shape.name);
     set(labels::ARCH, shape.arch.as_str());
-    set(labels::OS, "linux");
     set(labels::REGION, region);
     let mut aws = |name: &str, value: Option<&str>| {
         if let Some(value) = value {
@@ -37,31 +48,38 @@ pub fn requirements(shape: &Shape, region: &str, offerings: &[Offering]) -> Requ
     aws("instance-memory", Some(&shape.memory_mib.to_string()));
     let cpu_manufacturer = shape.cpu_manufacturer.as_deref().map(kebab);
     aws("instance-cpu-manufacturer", cpu_manufacturer.as_deref());
+    aws(
+        "instance-cpu-sustained-clock-speed-mhz",
+        number(shape.clock_mhz).as_deref(),
+    );
     aws("instance-hypervisor", shape.hypervisor.as_deref());
     aws("instance-ebs-bandwidth", number(shape.ebs_mbps).as_deref());
     aws(
         "instance-network-bandwidth",
         number(shape.network_mbps).as_deref(),
     );
-    aws("instance-local-nvme", number(shape.nvme_gb).as_deref());
+    let nvme_gb = shape.disk_gb.filter(|_| shape.nvme);
+    aws("instance-local-nvme", number(nvme_gb).as_deref());
     let encryption = shape.encryption_in_transit.map(yes_or_no);
     aws("instance-encryption-in-transit-supported", encryption);
-    if let Some(gpu) = &shape.gpu {
+    aws("nitro-sandbox", shape.enclaves.map(yes_or_no));
+    // Of several kinds none speaks for the type (spec §10, 39).
+    if let [gpu] = &shape.gpus[..] {
         aws("instance-gpu-name", Some(&kebab(&gpu.name)));
         aws("instance-gpu-manufacturer", Some(&kebab(&gpu.manufacturer)));
         aws("instance-gpu-count", Some(&gpu.count.to_string()));
         aws("instance-gpu-memory", Some(&gpu.memory_mib.to_string()));
     }
-    if let Some(neuron) = &shape.neuron {
-        aws(
-            "instance-accelerator-name",
-            neuron.name.as_deref().map(kebab).as_deref(),
-        );
-        aws("instance-accelerator-manufacturer", Some("aws"));
-        aws(
-            "instance-accelerator-count",
-            Some(&neuron.devices.to_string()),
-        );
+    let accelerator = match (&shape.neurons[..], &shape.accelerators[..]) {
+        ([own], _) => Some((own.name.as_deref(), "aws", own.devices)),
+        ([], [own]) => Some((Some(own.name.as_str()), &*own.manufacturer, own.count)),
+        _ => None,
+    };
+    if let Some((name, manufacturer, count)) = accelerator {
+        aws("instance-accelerator-name", name.map(kebab).as_deref());
+        let manufacturer = kebab(manufacturer);
+        aws("instance-accelerator-manufacturer", Some(&manufacturer));
+        aws("instance-accelerator-count", Some(&count.to_string()));
     }
     all.add(
         "karpenter.k8s.aws/instance-tenancy",
@@ -69,6 +87,54 @@ pub fn requirements(shape: &Shape, region: &str, offerings: &[Offering]) -> Requ
     );
     complete(&mut all, offerings);
     all
+}
+
+/// Adds what runs on it. There is no Windows for Arm: such a type has no operating system then.
+pub fn system(all: &mut Requirements, shape: &Shape, family: Family) {
+    let own = match (family.windows_build(), shape.arch) {
+        (None, _) => Requirement::is_in(["linux"]),
+        (Some(_), Arch::Amd64) => Requirement::is_in(["windows"]),
+        (Some(_), Arch::Arm64) => Requirement::impossible(),
+    };
+    all.add(labels::OS, own);
+    let build = family
+        .windows_build()
+        .map(|build| Requirement::is_in([build]));
+    let build = build.unwrap_or_else(Requirement::does_not_exist);
+    all.add(labels::WINDOWS_BUILD, build);
+}
+
+/// Adds the ids of the zones a type sells in, those that are known, and the placement group of its
+/// nodes. Of the partitions any may be had: which one, the launch decides.
+pub fn place(
+    own: &mut InstanceType,
+    zone_ids: &BTreeMap<Zone, String>,
+    group: Option<&PlacementGroup>,
+) {
+    let zones = own.offerings.iter().map(|it| &it.zone);
+    let ids: BTreeSet<&str> = zones
+        .filter_map(|zone| zone_ids.get(zone).map(String::as_str))
+        .collect();
+    if !ids.is_empty() {
+        let ids = Requirement::is_in(ids);
+        own.requirements.add(labels::ZONE_ID, ids);
+    }
+    let (id, partition) = match group {
+        None => (Requirement::does_not_exist(), Requirement::does_not_exist()),
+        Some(group) => {
+            let partition = match group.strategy {
+                Strategy::Partition(count) => {
+                    let count = count.min(PARTITIONS_MAX);
+                    Requirement::is_in((1..=count).map(|own| own.to_string()))
+                }
+                Strategy::Cluster | Strategy::Spread => Requirement::does_not_exist(),
+            };
+            (Requirement::is_in([group.id.as_str()]), partition)
+        }
+    };
+    own.requirements.add(labels::PLACEMENT_GROUP_ID, id);
+    own.requirements
+        .add(labels::PLACEMENT_GROUP_PARTITION, partition);
 }
 
 /// Adds zones and capacity types of the offerings, and every label still missing as absent.

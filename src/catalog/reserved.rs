@@ -32,7 +32,11 @@ impl Catalog {
     }
 }
 
-fn reserved(plain: &InstanceType, reservations: Vec<(Zone, Reservation)>) -> InstanceType {
+/// A type with these reservations, in place of those it had.
+pub(super) fn reserved(
+    plain: &InstanceType,
+    reservations: Vec<(Zone, Reservation)>,
+) -> InstanceType {
     let mut own = plain.clone();
     own.offerings
         .retain(|offering| offering.reservation.is_none());

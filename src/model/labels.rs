@@ -56,6 +56,12 @@ pub const RESERVATION_ID: &str = "karpenter.k8s.aws/capacity-reservation-id";
 pub const RESERVATION_TYPE: &str = "karpenter.k8s.aws/capacity-reservation-type";
 /// Whether its owner may take its instances back: `true` or `false`.
 pub const RESERVATION_INTERRUPTIBLE: &str = "karpenter.k8s.aws/capacity-reservation-interruptible";
+/// Id of the zone of a node, the same in every account.
+pub const ZONE_ID: &str = "topology.k8s.aws/zone-id";
+/// The placement group of a node's instance.
+pub const PLACEMENT_GROUP_ID: &str = "karpenter.k8s.aws/placement-group-id";
+/// The partition of its placement group, from 1 on.
+pub const PLACEMENT_GROUP_PARTITION: &str = "karpenter.k8s.aws/placement-group-partition";
 /// Annotation: the claim a node fulfils.
 pub const CLAIM: &str = "outrigger.dev/claim";
 /// Annotation: why a node is leaving, written together with the disrupted taint.
@@ -141,9 +147,9 @@ pub const OF_OFFERINGS: [&str; 5] = [
 const OF_NODES: [&str; 5] = [
     POOL,
     NODE_CLASS,
-    "topology.k8s.aws/zone-id",
-    "karpenter.k8s.aws/placement-group-id",
-    "karpenter.k8s.aws/placement-group-partition",
+    ZONE_ID,
+    PLACEMENT_GROUP_ID,
+    PLACEMENT_GROUP_PARTITION,
 ];
 
 /// Whether a pod may ask for a label although no pool names it. The whole key counts: a label that

@@ -17,6 +17,8 @@ mod overlay;
 
 mod standing;
 
+mod catalog;
+
 mod algebra;
 
 mod conformance;

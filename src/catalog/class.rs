@@ -1,0 +1,181 @@
+//! What a node class makes of the catalog of a region: amounts, images, zones, and which offerings
+//! it cannot use. It must not know which pools use the class, nor what is out of stock now.
+//!
+//! Source: spec/aws.md §4.2 to §4.7.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::catalog::memory::Memory;
+use crate::catalog::region::Region;
+use crate::catalog::shape::Shape;
+use crate::catalog::{Catalog, capacity, ec2, hardware, images, reserved};
+use crate::model::id::{NodeClassName, TypeName, Zone};
+use crate::model::instance::{Arch, InstanceType};
+use crate::model::node_class::NodeClass;
+use crate::model::node_class::image::Family;
+use crate::model::node_class::resolved::{Image, PlacementGroup, Resolved, Strategy};
+use crate::model::reservation::Reservation;
+
+/// The instance types as nodes of a class have them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassCatalog {
+    /// Every type of the region, those it cannot use without an available offering.
+    pub catalog: Arc<Catalog>,
+    /// The id of the image that each type gets; empty where images were not looked for.
+    pub images: BTreeMap<TypeName, String>,
+}
+
+/// What a class has for its pools.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassSupply {
+    /// Instance types and images, or why no node can be made of the class, bounded.
+    pub supply: Result<ClassCatalog, String>,
+}
+
+/// What every class has for its pools, by name.
+pub type ClassSupplies = BTreeMap<NodeClassName, ClassSupply>;
+
+/// What a node class makes of what a region sells; `base` is [`Region::catalog`] of it, with which
+/// is shared whatever the class leaves as it is.
+///
+/// Without `resolved` nobody has asked AWS, as in an offline plan: then the class has subnets in
+/// all zones and an image for every type. `shifted` are ids of zones that nothing is launched in
+/// for now.
+pub fn class_catalog(
+    (region, base): (&Region, &Arc<Catalog>),
+    class: &NodeClass,
+    resolved: Option<&Resolved>,
+    (memory, shifted): (&Memory, &BTreeSet<String>),
+) -> ClassCatalog {
+    let mut zone_ids = region.zone_ids.clone();
+    let mut reservations: BTreeMap<&TypeName, Vec<(Zone, Reservation)>> = BTreeMap::new();
+    for own in resolved.iter().flat_map(|own| &own.subnets) {
+        zone_ids.insert(own.zone.clone(), own.zone_id.clone());
+    }
+    for own in resolved.iter().flat_map(|own| &own.reservations) {
+        let all = reservations.entry(&own.instance_type).or_default();
+        all.push((own.zone.clone(), own.reservation.clone()));
+    }
+    let group = resolved.and_then(|own| own.placement_group.as_ref());
+    let terms = Terms {
+        region,
+        class,
+        zones: resolved.map(|own| own.subnets.iter().map(|own| &own.zone).collect()),
+        images: resolved.map(|own| &own.images[..]),
+        zone_ids: &zone_ids,
+        group,
+        memory,
+        shifted,
+    };
+    let mut own_images = BTreeMap::new();
+    let mut changed = Vec::new();
+    for (name, shape) in &region.shapes {
+        let image = terms.images.map(|all| images::image_of(all, shape));
+        if let Some(image) = image.flatten() {
+            own_images.insert(name.clone(), image.id.clone());
+        }
+        let reserved = reservations.remove(name).unwrap_or_default();
+        let own = terms.instance_type(shape, image, reserved);
+        if base.get(name.as_str()) != Some(&own) {
+            changed.push(own);
+        }
+    }
+    let catalog = if changed.is_empty() && zone_ids == region.zone_ids {
+        Arc::clone(base)
+    } else {
+        Arc::new(base.with(changed).with_zone_ids(zone_ids))
+    };
+    ClassCatalog {
+        catalog,
+        images: own_images,
+    }
+}
+
+/// What decides how a type is to be had.
+struct Terms<'a> {
+    region: &'a Region,
+    class: &'a NodeClass,
+    /// The zones that the class has subnets in; none means all.
+    zones: Option<BTreeSet<&'a Zone>>,
+    /// Its images; none where nobody has looked for them.
+    images: Option<&'a [Image]>,
+    zone_ids: &'a BTreeMap<Zone, String>,
+    group: Option<&'a PlacementGroup>,
+    memory: &'a Memory,
+    shifted: &'a BTreeSet<String>,
+}
+
+impl Terms<'_> {
+    /// The type with this image, if images were looked for, and these reservations.
+    fn instance_type(
+        &self,
+        shape: &Shape,
+        image: Option<Option<&Image>>,
+        mut reservations: Vec<(Zone, Reservation)>,
+    ) -> InstanceType {
+        let has_zone = |zone: &Zone| self.zones.as_ref().is_none_or(|own| own.contains(zone));
+        let offerings = self.region.offerings(shape, has_zone);
+        let learned = image.flatten().and_then(|image| self.learned(shape, image));
+        let place = (self.region.name.as_str(), self.class);
+        let mut own = ec2::instance_type(shape, place, learned, offerings);
+        reservations.retain(|(zone, _)| has_zone(zone));
+        if !reservations.is_empty() {
+            own = reserved::reserved(&own, reservations);
+        }
+        hardware::place(&mut own, self.zone_ids, self.group);
+        let usable = image.is_none_or(|image| image.is_some())
+            && is_compatible(shape, self.class, self.group);
+        for offering in &mut own.offerings {
+            let id = self.zone_ids.get(&offering.zone);
+            let is_shifted = id.is_some_and(|id| self.shifted.contains(id));
+            offering.available = usable && !is_shifted;
+        }
+        own
+    }
+
+    /// What nodes of this type and image have reported of their memory. No kernel keeps half of it,
+    /// and none has more than is sold: such a report is a fault of the node.
+    fn learned(&self, shape: &Shape, image: &Image) -> Option<i64> {
+        let estimate = capacity::memory(shape, self.class);
+        let sold = i64::from(shape.memory_mib) << 20;
+        let own = self.memory.get(&shape.name.as_str().into(), &image.id);
+        own.filter(|own| (estimate / 2..=sold).contains(own))
+    }
+}
+
+/// Whether instances of a type can be launched with these settings. What is not known of a type is
+/// not held against it: EC2 decides then. Source: spec/aws.md §4.5.
+pub fn is_compatible(shape: &Shape, class: &NodeClass, group: Option<&PlacementGroup>) -> bool {
+    let runs = match class.family {
+        Family::Al2023 => !shape.name.starts_with("a1."),
+        family => family.windows_build().is_none() || shape.arch == Arch::Amd64,
+    };
+    let nests =
+        class.nested_virtualization != Some(true) || shape.nested_virtualization.unwrap_or(true);
+    let tracks = class.connection_tracking.is_none()
+        || shape.hypervisor.as_deref().is_none_or(|own| own == "nitro");
+    let strategy = |group: &PlacementGroup| match group.strategy {
+        Strategy::Cluster => "cluster",
+        Strategy::Partition(_) => "partition",
+        Strategy::Spread => "spread",
+    };
+    let joins = group.is_none_or(|group| {
+        let supported = shape.placement.as_ref();
+        supported.is_none_or(|own| own.iter().any(|own| own == strategy(group)))
+    });
+    runs && nests && tracks && joins && has_interfaces(shape, class)
+}
+
+/// Whether a type takes the layout of network interfaces.
+fn has_interfaces(shape: &Shape, class: &NodeClass) -> bool {
+    let Some(layout) = &class.network_interfaces else {
+        return true;
+    };
+    let card_of = |index: u32| shape.cards.iter().find(|card| card.index == index);
+    let enis = |index: u32| card_of(index).map_or(0, |card| card.enis);
+    let fits = shape.cards.is_empty() || layout.iter().all(|own| own.device < enis(own.card));
+    let adapters = layout.iter().filter(|own| own.efa_only).count();
+    let adapters = u32::try_from(adapters).unwrap_or(u32::MAX);
+    shape.ena != Some(false) && fits && adapters <= shape.efa_max
+}

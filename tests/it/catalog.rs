@@ -1,0 +1,78 @@
+//! The catalog: what EC2's instance types have, as regions sell them and node classes use them.
+//! It must not know how EC2 is asked.
+
+mod table;
+
+mod amounts;
+
+mod regions;
+
+mod classes;
+
+use std::sync::{Arc, LazyLock};
+
+use outrigger::catalog::Catalog;
+use outrigger::catalog::region::Region;
+use outrigger::catalog::shape::Shape;
+use outrigger::model::instance::InstanceType;
+use outrigger::model::labels;
+use outrigger::model::requirement::Operator;
+
+const MIB: i64 = 1 << 20;
+const GIB: i64 = 1 << 30;
+
+/// The shipped region with its catalog.
+static SHIPPED: LazyLock<(Region, Arc<Catalog>)> = LazyLock::new(|| {
+    let region = Region::shipped();
+    let catalog = Arc::new(region.catalog());
+    (region, catalog)
+});
+
+fn shape(name: &str) -> Shape {
+    Shape::clone(&SHIPPED.0.shapes[name])
+}
+
+/// A label of a type: its values, `-` where it is absent, `?` where it is not defined. `aws/` stands
+/// for AWS' own labels of the hardware.
+fn label(it: &InstanceType, key: &str) -> String {
+    let own = key.strip_prefix("aws/");
+    let key = own.map_or(key.to_owned(), |own| {
+        format!("karpenter.k8s.aws/instance-{own}")
+    });
+    let Some(requirement) = it.requirements.get(&key) else {
+        return "?".into();
+    };
+    let values = requirement.values();
+    match (requirement.operator(), values) {
+        (Operator::DoesNotExist, _) if requirement.is_impossible() => "impossible".into(),
+        (Operator::DoesNotExist, _) => "-".into(),
+        (_, Some(values)) => values.iter().cloned().collect::<Vec<_>>().join(" "),
+        (_, None) => "any".into(),
+    }
+}
+
+/// Zones and capacity types of the offerings that can be had, sorted; the region left out.
+fn sold(it: &InstanceType) -> String {
+    let available = it.offerings.iter().filter(|own| own.available);
+    let mut all: Vec<String> = available
+        .map(|own| {
+            let zone = own.zone.as_str();
+            let zone = zone.strip_prefix("us-east-1").unwrap_or(zone);
+            format!("{zone}:{}", own.capacity_type.as_str())
+        })
+        .collect();
+    all.sort();
+    all.join(" ")
+}
+
+fn get<'a>(catalog: &'a Catalog, name: &str) -> &'a InstanceType {
+    catalog.get(name).expect("a type of the catalog")
+}
+
+#[test]
+fn labels_are_read_as_they_are_written() {
+    let it = get(&SHIPPED.1, "m5.large");
+    assert_eq!(label(it, labels::ARCH), "amd64");
+    assert_eq!(label(it, "aws/gpu-count"), "-");
+    assert_eq!(label(it, "no-such"), "?");
+}

@@ -1,0 +1,458 @@
+//! Amounts of instance types under the settings of a node class, by the rules of spec/aws.md §4.3
+//! and §4.4 and the cases of §12.7. It must not know which images or subnets there are.
+
+use std::collections::BTreeMap;
+
+use super::{GIB, MIB, shape};
+use outrigger::catalog::capacity::{allocatable, capacity, kube_reserved, plain, pods};
+use outrigger::catalog::shape::{Gpu, Neuron, Shape};
+use outrigger::model::instance::Arch;
+use outrigger::model::node_class::NodeClass;
+use outrigger::model::node_class::bootstrap::{Agent, Bootstrap, SecretSource};
+use outrigger::model::node_class::disk::BlockDevice;
+use outrigger::model::node_class::image::Family;
+use outrigger::model::node_class::kubelet::{Reserved, Signal, Threshold};
+use outrigger::model::node_class::network::NetworkInterface;
+
+const FAMILIES: [Family; 7] = [
+    Family::Al2,
+    Family::Al2023,
+    Family::Bottlerocket,
+    Family::Windows2019,
+    Family::Windows2022,
+    Family::Windows2025,
+    Family::Custom,
+];
+
+fn of(family: Family) -> NodeClass {
+    NodeClass {
+        family,
+        ..NodeClass::default()
+    }
+}
+
+fn changed(change: impl FnOnce(&mut NodeClass)) -> NodeClass {
+    let mut class = plain();
+    change(&mut class);
+    class
+}
+
+fn kept(all: &[(&str, i64)]) -> BTreeMap<String, Reserved> {
+    let one = |(name, amount): &(&str, i64)| {
+        let text = amount.to_string();
+        let amount = *amount;
+        ((*name).to_owned(), Reserved { amount, text })
+    };
+    all.iter().map(one).collect()
+}
+
+fn bare() -> [Bootstrap; 4] {
+    let agent = Agent {
+        server: None,
+        token: SecretSource::Minted,
+        version: None,
+    };
+    let token = SecretSource::Minted;
+    [
+        Bootstrap::Kubeadm { token },
+        Bootstrap::K3s(agent.clone()),
+        Bootstrap::Rke2(agent),
+        Bootstrap::Custom {
+            template: String::new(),
+            token: None,
+        },
+    ]
+}
+
+/// An m5.large has 3 interfaces of 10 addresses, hence 29 pods; 2 cores; 8,192 MiB, of which 7,577
+/// are left by the hypervisor and the kernel.
+#[test]
+fn pods_follow_the_settings() {
+    let m5 = shape("m5.large");
+    for family in FAMILIES {
+        let is_windows = family.windows_build().is_some();
+        let by_default = if is_windows { 110 } else { 29 };
+        assert_eq!(pods(&m5, &of(family)), by_default, "{family:?}");
+        let mut class = of(family);
+        class.reserved_enis = 1;
+        let reserved = if is_windows { 110 } else { 20 };
+        assert_eq!(pods(&m5, &class), reserved, "{family:?}");
+        class.reserved_enis = 9;
+        let none = if is_windows { 110 } else { 0 };
+        assert_eq!(pods(&m5, &class), none, "{family:?}");
+        class.kubelet.max_pods = Some(7);
+        assert_eq!(pods(&m5, &class), 7, "{family:?}");
+        class.kubelet.pods_per_core = Some(3);
+        let per_core = if family == Family::Bottlerocket { 7 } else { 6 };
+        assert_eq!(pods(&m5, &class), per_core, "{family:?}");
+        class.kubelet.pods_per_core = Some(4);
+        assert_eq!(pods(&m5, &class), 7, "{family:?}");
+        class.kubelet.pods_per_core = Some(0);
+        assert_eq!(pods(&m5, &class), 7, "{family:?}");
+    }
+    // Two cards, all pods on the first: far fewer than all interfaces would take (spec §10, 34).
+    assert_eq!(pods(&shape("p5.48xlarge"), &plain()), 100);
+}
+
+/// Adapters without an address take an interface of the card that pods use, and of no other (spec
+/// §10, 35); a layout without any rules adapters out, and none does not (36).
+#[test]
+fn adapters_follow_the_layout() {
+    let p5 = shape("p5.48xlarge");
+    let adapter = |card| NetworkInterface {
+        card,
+        device: 1,
+        efa_only: true,
+    };
+    let plain_eni = NetworkInterface {
+        efa_only: false,
+        ..adapter(0)
+    };
+    let rows: [(Option<Vec<NetworkInterface>>, i64, i64); 5] = [
+        (None, 100, 32),
+        (Some(vec![]), 100, 0),
+        (Some(vec![plain_eni]), 100, 0),
+        (Some(vec![adapter(1), adapter(2)]), 100, 2),
+        (Some(vec![adapter(0), adapter(1)]), 51, 2),
+    ];
+    for (layout, most, adapters) in rows {
+        let class = changed(|own| own.network_interfaces.clone_from(&layout));
+        let all = capacity(&p5, &class, None);
+        let own = (all.pods, all.get("vpc.amazonaws.com/efa"));
+        assert_eq!(own, (most, adapters), "{layout:?}");
+    }
+}
+
+/// What the kubelet keeps of the memory: by the pods the interfaces allow on Amazon Linux and custom
+/// images, whatever else is set (spec §10, 31), by those there may really be elsewhere.
+#[test]
+fn kube_reserved_follows_the_family() {
+    let m5 = shape("m5.large");
+    for family in FAMILIES {
+        let by_interfaces = matches!(family, Family::Al2 | Family::Al2023 | Family::Custom);
+        let mut class = of(family);
+        class.kubelet.max_pods = Some(100);
+        class.reserved_enis = 1;
+        let pods = if by_interfaces { 29 } else { 100 };
+        let own = kube_reserved(&m5, &class);
+        assert_eq!(own["memory"], (11 * pods + 255) * MIB, "{family:?}");
+        assert_eq!((own["cpu"], own["ephemeral-storage"]), (70, GIB));
+        class.kubelet.kube_reserved = kept(&[("memory", 5 * MIB), ("pid", 9)]);
+        let own = kube_reserved(&m5, &class);
+        assert_eq!((own["memory"], own["cpu"], own["pid"]), (5 * MIB, 70, 9));
+    }
+}
+
+/// 6 % of the first core, 1 % of the second, and so on, each band in whole thousandths (spec §10,
+/// 32).
+#[test]
+fn the_cpu_of_the_kubelet_is_cut_band_by_band() {
+    let rows = [
+        (1, 60),
+        (2, 70),
+        (3, 75),
+        (4, 80),
+        (5, 82),
+        (6, 85),
+        (7, 87),
+        (96, 310),
+    ];
+    for (vcpu, kept) in rows {
+        let shape = Shape::new("x.large", Arch::Amd64, vcpu, 1024);
+        assert_eq!(kube_reserved(&shape, &plain())["cpu"], kept, "{vcpu}");
+    }
+}
+
+/// What is left of the memory of an m5.large, in MiB: of 7,577, 574 are the kubelet's and 100 are
+/// kept free.
+#[test]
+fn overhead_follows_the_settings() {
+    let share = |hundredths| Threshold::Share(hundredths);
+    let amount = |mib: i64| Threshold::Amount(mib * MIB, format!("{mib}Mi"));
+    let (memory, disk) = (Signal::MemoryAvailable, Signal::NodefsAvailable);
+    type Change = Box<dyn FnOnce(&mut NodeClass)>;
+    let rows: Vec<(&str, Change, i64)> = vec![
+        ("as it comes", Box::new(|_| {}), 6903),
+        (
+            "system reserved",
+            Box::new(|own| own.kubelet.system_reserved = kept(&[("memory", 3 * MIB)])),
+            6900,
+        ),
+        (
+            "kube reserved",
+            Box::new(|own| own.kubelet.kube_reserved = kept(&[("memory", 74 * MIB)])),
+            7403,
+        ),
+        (
+            "hard threshold as an amount",
+            Box::new(move |own| drop(own.kubelet.eviction_hard.insert(memory, amount(500)))),
+            6503,
+        ),
+        (
+            "hard threshold in per cent, rounded up to a byte",
+            Box::new(move |own| drop(own.kubelet.eviction_hard.insert(memory, share(10_00)))),
+            6245,
+        ),
+        (
+            "all means that it is switched off",
+            Box::new(move |own| drop(own.kubelet.eviction_hard.insert(memory, share(100_00)))),
+            7003,
+        ),
+        (
+            "a threshold of something else leaves the default",
+            Box::new(move |own| drop(own.kubelet.eviction_hard.insert(disk, share(5_00)))),
+            6903,
+        ),
+        (
+            "soft thresholds take nothing",
+            Box::new(move |own| {
+                own.kubelet.eviction_soft.insert(memory, amount(500));
+                own.kubelet.eviction_soft.insert(disk, share(50_00));
+            }),
+            6903,
+        ),
+        (
+            "soft beside hard",
+            Box::new(move |own| {
+                own.kubelet.eviction_hard.insert(memory, share(5_00));
+                own.kubelet.eviction_soft.insert(memory, share(10_00));
+            }),
+            6624,
+        ),
+        (
+            "soft at all",
+            Box::new(move |own| drop(own.kubelet.eviction_soft.insert(memory, share(100_00)))),
+            6903,
+        ),
+        (
+            "another share for the hypervisor",
+            Box::new(|own| own.vm_overhead_per_mille = Some(0)),
+            8192 - 574 - 100,
+        ),
+        (
+            "more than there is",
+            Box::new(|own| own.kubelet.system_reserved = kept(&[("memory", 99 * GIB)])),
+            0,
+        ),
+    ];
+    for (what, change, mib) in rows {
+        let class = changed(change);
+        let left = allocatable(&shape("m5.large"), &class, None);
+        assert_eq!(left.memory.div_euclid(MIB), mib, "{what}");
+        let all = capacity(&shape("m5.large"), &class, None);
+        assert!(left.memory <= all.memory, "{what}");
+    }
+}
+
+/// Thresholds of a family whose kubelet keeps memory by its pods are the same; Bottlerocket's soft
+/// ones count as little.
+#[test]
+fn soft_thresholds_take_nothing_of_bottlerocket() {
+    let mut class = of(Family::Bottlerocket);
+    let before = allocatable(&shape("m5.large"), &class, None);
+    let soft = Threshold::Share(30_00);
+    class
+        .kubelet
+        .eviction_soft
+        .insert(Signal::MemoryAvailable, soft);
+    assert_eq!(allocatable(&shape("m5.large"), &class, None), before);
+}
+
+/// A tenth of the disk is kept free, rounded up to a byte, and what the kubelet keeps; user values
+/// stand in for either.
+#[test]
+fn thresholds_of_the_disk_are_in_bytes() {
+    let mut class = changed(|own| {
+        own.block_devices = vec![BlockDevice {
+            name: "/dev/xvda".into(),
+            size: Some(20 * GIB + 1),
+            ..BlockDevice::default()
+        }];
+    });
+    let left = |class: &NodeClass| allocatable(&shape("m5.large"), class, None).ephemeral_storage;
+    assert_eq!(left(&class), 20 * GIB + 1 - (2 * GIB + 1) - GIB);
+    let half = Threshold::Share(50_00);
+    class
+        .kubelet
+        .eviction_hard
+        .insert(Signal::NodefsAvailable, half);
+    class.kubelet.kube_reserved = kept(&[("ephemeral-storage", 0)]);
+    assert_eq!(left(&class), 10 * GIB);
+}
+
+/// Firmware takes its part of an Arm instance before the share of the hypervisor is rounded up
+/// (spec §10, 30).
+#[test]
+fn memory_is_rounded_in_this_order() {
+    // 2,048 − 64 = 1,984, of which 148.8, so 149, go.
+    assert_eq!(
+        capacity(&shape("a1.medium"), &plain(), None).memory,
+        1835 * MIB
+    );
+    assert_eq!(
+        capacity(&shape("m5.large"), &plain(), None).memory,
+        7577 * MIB
+    );
+}
+
+/// What nodes reported replaces the estimate, and thresholds in per cent stay those of the estimate.
+#[test]
+fn reported_memory_replaces_the_estimate() {
+    let m5 = shape("m5.large");
+    let class = changed(|own| {
+        let tenth = Threshold::Share(10_00);
+        own.kubelet
+            .eviction_hard
+            .insert(Signal::MemoryAvailable, tenth);
+    });
+    let reported = 7700 * MIB;
+    assert_eq!(capacity(&m5, &class, Some(reported)).memory, reported);
+    let kept = (7577 * MIB * 10 + 99) / 100;
+    let left = allocatable(&m5, &class, Some(reported)).memory;
+    assert_eq!(left, reported - 574 * MIB - kept);
+}
+
+/// Where the kubelet's data is: local disks, then what is marked, then the family's device or the
+/// last one, then the family's default.
+#[test]
+fn ephemeral_storage_follows_disks_and_family() {
+    let disk = |name: &str, gib: i64, root_volume: bool| BlockDevice {
+        name: name.into(),
+        size: (gib > 0).then_some(gib * GIB),
+        root_volume,
+        ..BlockDevice::default()
+    };
+    let rows: [(Family, &[BlockDevice], i64); 16] = [
+        (Family::Al2, &[], 20),
+        (Family::Al2023, &[], 20),
+        (Family::Bottlerocket, &[], 20),
+        (Family::Windows2022, &[], 50),
+        (Family::Custom, &[], 20),
+        (Family::Al2023, &[disk("/dev/xvda", 60, false)], 60),
+        (Family::Al2023, &[disk("/dev/xvdc", 60, false)], 20),
+        (Family::Windows2019, &[disk("/dev/sda1", 60, false)], 60),
+        (
+            Family::Bottlerocket,
+            &[disk("/dev/xvda", 60, false), disk("/dev/xvdb", 70, false)],
+            70,
+        ),
+        // Nobody says the size: EC2 takes it from a snapshot.
+        (Family::Al2, &[disk("/dev/xvda", 0, false)], 20),
+        (Family::Al2023, &[disk("/dev/xvda", 0, false)], 20),
+        (Family::Bottlerocket, &[disk("/dev/xvdb", 0, false)], 20),
+        (Family::Custom, &[disk("/dev/xvda", 0, false)], 20),
+        (
+            Family::Custom,
+            &[disk("/dev/xvda", 60, false), disk("/dev/xvdb", 70, false)],
+            70,
+        ),
+        (
+            Family::Custom,
+            &[disk("/dev/xvda", 60, true), disk("/dev/xvdb", 70, false)],
+            60,
+        ),
+        (
+            Family::Al2023,
+            &[disk("/dev/xvda", 60, false), disk("/dev/xvdb", 70, true)],
+            70,
+        ),
+    ];
+    let m5d = shape("m5d.large");
+    for (family, disks, gib) in rows {
+        let mut class = of(family);
+        class.block_devices = disks.to_vec();
+        let own = capacity(&m5d, &class, None).ephemeral_storage;
+        assert_eq!(own, gib * GIB, "{family:?} {disks:?}");
+        // 75 GB, not GiB (spec §10, 37), and no disks, no array.
+        class.raid0 = true;
+        let own = capacity(&m5d, &class, None).ephemeral_storage;
+        assert_eq!(own, 75_000_000_000, "{family:?}");
+        let own = capacity(&shape("m5.large"), &class, None).ephemeral_storage;
+        assert_eq!(own, gib * GIB, "{family:?}");
+    }
+}
+
+/// Devices of several kinds are counted together, each resource by its manufacturer (spec §10, 39).
+#[test]
+fn devices_are_counted_by_manufacturer() {
+    let gpu = |manufacturer: &str, count| Gpu {
+        name: "x".into(),
+        manufacturer: manufacturer.into(),
+        count,
+        memory_mib: 1024,
+    };
+    let neuron = |devices, cores| Neuron {
+        name: None,
+        devices,
+        cores,
+    };
+    let it = Shape {
+        gpus: vec![
+            gpu("NVIDIA", 2),
+            gpu("NVIDIA", 3),
+            gpu("AMD", 1),
+            gpu("Habana", 4),
+            gpu("nvidia", 9),
+        ],
+        neurons: vec![neuron(2, 8), neuron(1, 2)],
+        ..Shape::new("x.large", Arch::Amd64, 2, 1024)
+    };
+    let own: Vec<String> = capacity(&it, &plain(), None)
+        .extended
+        .iter()
+        .map(|(name, amount)| format!("{name} {amount}"))
+        .collect();
+    assert_eq!(
+        own,
+        [
+            "amd.com/gpu 1",
+            "aws.amazon.com/neuron 3",
+            "aws.amazon.com/neuroncore 8",
+            "habana.ai/gaudi 4",
+            "nvidia.com/gpu 5"
+        ]
+    );
+}
+
+/// Windows nodes have an address for each pod, which is a resource of its own; t3 has no trunks.
+#[test]
+fn addresses_are_a_resource_of_windows() {
+    let name = "vpc.amazonaws.com/PrivateIPv4Address";
+    for family in FAMILIES {
+        let addresses = if family.windows_build().is_some() {
+            9
+        } else {
+            0
+        };
+        let own = capacity(&shape("m5.large"), &of(family), None);
+        assert_eq!(own.get(name), addresses, "{family:?}");
+    }
+    let pod_eni = |name| capacity(&shape(name), &plain(), None).get("vpc.amazonaws.com/pod-eni");
+    assert_eq!((pod_eni("t3.large"), pod_eni("m5.large")), (0, 9));
+}
+
+/// Clusters without EKS: pods have addresses of an overlay network, and the kubelet keeps what it is
+/// told to keep and nothing else (spec §9.2, 4).
+#[test]
+fn other_clusters_keep_what_they_are_told() {
+    let m5 = shape("m5.large");
+    for bootstrap in bare() {
+        let mut class = of(Family::Custom);
+        class.bootstrap = bootstrap;
+        assert_eq!(pods(&m5, &class), 110);
+        assert_eq!(kube_reserved(&m5, &class), BTreeMap::new());
+        let left = allocatable(&m5, &class, None);
+        assert_eq!((left.cpu_milli, left.memory), (2000, 7477 * MIB));
+        class.kubelet.max_pods = Some(250);
+        class.kubelet.kube_reserved = kept(&[("cpu", 100), ("memory", 477 * MIB)]);
+        let left = allocatable(&m5, &class, None);
+        assert_eq!((left.cpu_milli, left.memory), (1900, 7000 * MIB));
+        assert_eq!(left.pods, 250);
+    }
+    let mut class = of(Family::Custom);
+    class.bootstrap = Bootstrap::Talos {
+        machine_config: SecretSource::Minted,
+    };
+    let left = allocatable(&m5, &class, None);
+    assert_eq!((left.cpu_milli, left.memory), (1950, (7477 - 192) * MIB));
+}

@@ -1,0 +1,577 @@
+//! What node classes make of a region: images, zones, offerings, labels. It must not know pools.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use jiff::{SignedDuration, Timestamp};
+use outrigger::catalog::capacity::plain;
+use outrigger::catalog::class::{ClassCatalog, class_catalog, is_compatible};
+use outrigger::catalog::images::{image_of, select};
+use outrigger::catalog::memory::Memory;
+use outrigger::catalog::shape::{Card, Shape};
+use outrigger::model::instance::{Arch, CapacityType};
+use outrigger::model::labels;
+use outrigger::model::node_class::NodeClass;
+use outrigger::model::node_class::image::Family;
+use outrigger::model::node_class::network::{ConnectionTracking, NetworkInterface};
+use outrigger::model::node_class::resolved::{
+    FoundReservation, Image, PlacementGroup, Resolved, Strategy, Subnet, Variant,
+};
+use outrigger::model::reservation::Reservation;
+
+use super::{MIB, SHIPPED, get, label, shape, sold};
+
+/// An image from `id arch variants day name`, deprecated with a `!` in front, without a date where
+/// the day is `-`.
+fn image(text: &str) -> Image {
+    let words: Vec<&str> = text.trim_start_matches('!').split(' ').collect();
+    let variant = |letter| match letter {
+        's' => Variant::Standard,
+        'g' => Variant::Nvidia,
+        'n' => Variant::Neuron,
+        other => panic!("{other}"),
+    };
+    let day = |days: i64| Timestamp::UNIX_EPOCH + SignedDuration::from_hours(24 * days);
+    Image {
+        id: words[0].to_owned(),
+        name: words.get(4).copied().unwrap_or_default().to_owned(),
+        arch: if words[1] == "arm" {
+            Arch::Arm64
+        } else {
+            Arch::Amd64
+        },
+        variants: words[2].trim_matches('*').chars().map(variant).collect(),
+        created: words[3].parse().ok().map(day),
+        deprecated: text.starts_with('!'),
+    }
+}
+
+fn images(texts: &[&str]) -> Vec<Image> {
+    select(texts.iter().map(|text| image(text)).collect())
+}
+
+/// Found, and what is used of it: ids with variants. Spec §2.3 and the cases of §12.4.
+#[test]
+fn one_image_is_used_for_each_kind_of_hardware() {
+    let rows: [(&[&str], &str); 13] = [
+        (&[], ""),
+        // One of each kind; the newest first, then by id.
+        (&["a amd s 1", "b arm s 1", "c amd g 2"], "c:g a:s b:s"),
+        // The newer of a kind; one without a date is the oldest.
+        (&["a amd s 1", "b amd s 2"], "b:s"),
+        (&["a amd s 1", "b amd s -"], "a:s"),
+        // Not deprecated before newer (spec §10, 10); newer of two deprecated ones.
+        (&["a amd s 1", "!b amd s 2"], "a:s"),
+        (&["!a amd s 1", "!b amd s 2"], "b:s"),
+        (&["!a amd s 1"], "a:s"),
+        // The later name of two of a date, then what was found first.
+        (&["a amd s 1 x", "b amd s 1 y"], "b:s"),
+        (&["b amd s 1 x", "a amd s 1 x"], "b:s"),
+        (&["!a amd s 1 x", "!b amd s 1 y"], "b:s"),
+        // Several ids of one architecture without a variant collapse to one (spec §10, 9).
+        (&["a amd * 1", "b amd * 2", "c arm * 1"], "b: c:"),
+        // One image for two kinds, of which a newer one takes one.
+        (&["a amd gn 1", "b amd n 2"], "b:n a:g"),
+        // The same image found by two terms.
+        (&["a amd s 1", "a amd s 1"], "a:s"),
+    ];
+    for (found, expect) in rows {
+        let used = images(found).into_iter().map(|own| {
+            let letter = |own: &Variant| match own {
+                Variant::Standard => 's',
+                Variant::Nvidia => 'g',
+                Variant::Neuron => 'n',
+            };
+            format!(
+                "{}:{}",
+                own.id,
+                own.variants.iter().map(letter).collect::<String>()
+            )
+        });
+        assert_eq!(used.collect::<Vec<_>>().join(" "), expect, "{found:?}");
+    }
+}
+
+/// Images in order, and which each type gets: the first that suits it (spec §10, 8 and 12).
+#[test]
+fn a_type_gets_the_first_image_that_suits_it() {
+    let types = [
+        "m5.large",
+        "c6g.large",
+        "g5.xlarge",
+        "g5g.xlarge",
+        "trn1.2xlarge",
+    ];
+    let rows: [(&[&str], [&str; 5]); 6] = [
+        // Amazon Linux 2023.
+        (
+            &[
+                "s amd s 1",
+                "g amd g 1",
+                "n amd n 1",
+                "t arm s 1",
+                "h arm g 1",
+            ],
+            ["s", "t", "g", "h", "n"],
+        ),
+        // Bottlerocket: Neuron devices with the standard image of x86.
+        (
+            &["s amd sn 1", "g amd g 1", "t arm s 1", "h arm g 1"],
+            ["s", "t", "g", "h", "s"],
+        ),
+        // Amazon Linux 2: one for graphics processors and Neuron devices.
+        (
+            &["s amd s 1", "g amd gn 1", "t arm s 1"],
+            ["s", "t", "g", "-", "g"],
+        ),
+        // A variant that was not found leaves its types without (spec §10, 11).
+        (&["s amd s 1", "t arm s 1"], ["s", "t", "-", "-", "-"]),
+        // An image of the user's own is for everything of its architecture.
+        (&["x amd * 1"], ["x", "-", "x", "-", "x"]),
+        // In the order of their dates, not the nearest fit.
+        (
+            &["s amd s 1", "x amd * 2", "g amd g 3"],
+            ["x", "-", "g", "-", "x"],
+        ),
+    ];
+    for (found, expect) in rows {
+        let all = images(found);
+        let got = types.map(|name| {
+            let own = image_of(&all, &shape(name));
+            own.map_or("-", |own| &own.id).to_owned()
+        });
+        assert_eq!(got, expect, "{found:?}");
+    }
+}
+
+fn subnet(zone: &str, id: &str) -> Subnet {
+    Subnet {
+        id: format!("subnet-{zone}-{id}"),
+        zone: format!("us-east-1{zone}").into(),
+        zone_id: id.to_owned(),
+        free: 100,
+    }
+}
+
+/// Subnets in zones a and b, and an image for everything but Arm types with graphics processors.
+fn resolved() -> Resolved {
+    Resolved {
+        images: images(&["s amd s 1", "g amd g 1", "n amd n 1", "t arm s 1"]),
+        subnets: vec![
+            subnet("a", "use1-az6"),
+            subnet("b", "use1-az1"),
+            subnet("b", "use1-az1"),
+        ],
+        ..Resolved::default()
+    }
+}
+
+fn made(class: &NodeClass, resolved: Option<&Resolved>) -> ClassCatalog {
+    let (region, base) = &*SHIPPED;
+    let none = (&Memory::default(), &BTreeSet::new());
+    class_catalog((region, base), class, resolved, none)
+}
+
+/// Nobody asked AWS: a plain class leaves the catalog as it is, and shares it.
+#[test]
+fn a_plain_class_is_the_catalog_itself() {
+    let mut class = plain();
+    class.family = Family::Custom;
+    let own = made(&class, None);
+    assert!(Arc::ptr_eq(&own.catalog, &SHIPPED.1));
+    assert_eq!(own.images, BTreeMap::new());
+    // Of Amazon Linux 2023 all but what it does not run on is shared.
+    let own = made(&plain(), None);
+    for it in own.catalog.types() {
+        let same = std::ptr::eq(it, get(&SHIPPED.1, it.name.as_str()));
+        assert_eq!(same, !it.name.as_str().starts_with("a1."), "{}", it.name);
+    }
+    class.reserved_enis = 1;
+    assert_ne!(made(&class, None).catalog, SHIPPED.1);
+}
+
+/// Zones, ids of zones and offerings are those the class has subnets in; every type stays known.
+#[test]
+fn a_class_has_the_zones_of_its_subnets() {
+    let own = made(&plain(), Some(&resolved()));
+    let it = get(&own.catalog, "m5.large");
+    assert_eq!(label(it, labels::ZONE), "us-east-1a us-east-1b");
+    assert_eq!(label(it, labels::ZONE_ID), "use1-az1 use1-az6");
+    assert_eq!(sold(it), "a:on-demand a:spot b:on-demand b:spot");
+    // Sold in zones b, c and f.
+    let it = get(&own.catalog, "trn1.32xlarge");
+    assert_eq!(label(it, labels::ZONE), "us-east-1b");
+    assert_eq!(label(it, labels::ZONE_ID), "use1-az1");
+    assert_eq!(own.catalog.len(), 1340);
+    let ids = own.catalog.zone_ids();
+    assert_eq!(ids.get("us-east-1a").map(String::as_str), Some("use1-az6"));
+    // No zone in common: nothing is sold, and no zone is promised.
+    let mut nowhere = resolved();
+    nowhere.subnets = vec![subnet("z", "use1-az9")];
+    let own = made(&plain(), Some(&nowhere));
+    let it = get(&own.catalog, "m5.large");
+    assert_eq!(
+        (sold(it).as_str(), &*label(it, labels::ZONE)),
+        ("", "impossible")
+    );
+}
+
+#[test]
+fn types_without_an_image_are_not_sold() {
+    let own = made(&plain(), Some(&resolved()));
+    let image = |name: &str| own.images.get(name).map(String::as_str);
+    assert_eq!(image("m5.large"), Some("s"));
+    assert_eq!(image("c6g.large"), Some("t"));
+    assert_eq!(image("g5.xlarge"), Some("g"));
+    assert_eq!(image("g5g.xlarge"), None);
+    assert_eq!(sold(get(&own.catalog, "g5g.xlarge")), "");
+    assert_ne!(sold(get(&own.catalog, "c6g.large")), "");
+}
+
+/// Windows runs on x86 alone, and its labels say which it is.
+#[test]
+fn windows_has_labels_of_its_own() {
+    let builds = [
+        (Family::Windows2019, "10.0.17763"),
+        (Family::Windows2022, "10.0.20348"),
+        (Family::Windows2025, "10.0.26100"),
+    ];
+    for (family, build) in builds {
+        let mut class = plain();
+        class.family = family;
+        for found in [None, Some(&resolved())] {
+            let own = made(&class, found);
+            let it = get(&own.catalog, "m5.large");
+            assert_eq!(label(it, labels::OS), "windows");
+            assert_eq!(label(it, labels::WINDOWS_BUILD), build);
+            assert_eq!(it.capacity.pods, 110);
+            assert_ne!(sold(it), "");
+            let arm = get(&own.catalog, "c6g.large");
+            assert_eq!(label(arm, labels::OS), "impossible");
+            assert_eq!(sold(arm), "");
+        }
+    }
+    let it = get(&SHIPPED.1, "m5.large");
+    assert_eq!(
+        (label(it, labels::OS), label(it, labels::WINDOWS_BUILD)),
+        ("linux".into(), "-".into())
+    );
+}
+
+/// In zones that are shifted away from nothing is launched for now; they stay zones of the class.
+#[test]
+fn shifted_zones_sell_nothing() {
+    let (region, base) = &*SHIPPED;
+    let shifted = ["use1-az6".to_owned()].into();
+    let with = (&Memory::default(), &shifted);
+    let own = class_catalog((region, base), &plain(), Some(&resolved()), with);
+    let it = get(&own.catalog, "m5.large");
+    assert_eq!(sold(it), "b:on-demand b:spot");
+    assert_eq!(label(it, labels::ZONE), "us-east-1a us-east-1b");
+}
+
+/// A class has its own reservations and no other's; those of types it cannot launch, and in zones
+/// that are shifted away from, cannot be had.
+#[test]
+fn reservations_are_those_of_the_class() {
+    let found = |name: &str, zone: &str, id: &str| FoundReservation {
+        instance_type: name.into(),
+        zone: format!("us-east-1{zone}").into(),
+        reservation: Reservation::new(id, 3),
+    };
+    let mut all = resolved();
+    all.reservations = vec![
+        found("m5.large", "a", "cr-1"),
+        found("m5.large", "b", "cr-2"),
+        found("m5.large", "c", "cr-3"),
+        found("a1.large", "a", "cr-4"),
+        found("no.such", "a", "cr-5"),
+    ];
+    let (region, base) = &*SHIPPED;
+    let shifted = ["use1-az1".to_owned()].into();
+    let with = (&Memory::default(), &shifted);
+    let own = class_catalog((region, base), &plain(), Some(&all), with);
+    let it = get(&own.catalog, "m5.large");
+    assert_eq!(sold(it), "a:on-demand a:reserved a:spot");
+    assert_eq!(label(it, labels::CAPACITY_TYPE), "on-demand reserved spot");
+    let first = &it.offerings[0];
+    assert_eq!(first.capacity_type, CapacityType::Reserved);
+    assert!((first.price.usd_per_h() - 0.096 / 1e7).abs() < 1e-12);
+    assert_eq!(sold(get(&own.catalog, "a1.large")), "");
+    let ids: Vec<&str> = own
+        .catalog
+        .reservations()
+        .keys()
+        .map(|id| id.as_str())
+        .collect();
+    assert_eq!(ids, ["cr-1", "cr-2", "cr-4"]);
+    assert_eq!(
+        label(get(&own.catalog, "m5.xlarge"), labels::RESERVATION_ID),
+        "-"
+    );
+}
+
+/// Nodes of a class with a placement group have its label, and one of its partitions.
+#[test]
+fn placement_groups_are_labels() {
+    let rows = [
+        (None, "-", "-"),
+        (Some(Strategy::Cluster), "pg-1", "-"),
+        (Some(Strategy::Spread), "pg-1", "-"),
+        (Some(Strategy::Partition(3)), "pg-1", "1 2 3"),
+    ];
+    for (strategy, id, partition) in rows {
+        let mut found = resolved();
+        found.placement_group = strategy.map(|strategy| PlacementGroup {
+            id: "pg-1".into(),
+            strategy,
+        });
+        let own = made(&plain(), Some(&found));
+        let it = get(&own.catalog, "m5.large");
+        assert_eq!(label(it, labels::PLACEMENT_GROUP_ID), id, "{strategy:?}");
+        assert_eq!(label(it, labels::PLACEMENT_GROUP_PARTITION), partition);
+    }
+    assert_eq!(
+        label(get(&SHIPPED.1, "m5.large"), labels::PLACEMENT_GROUP_ID),
+        "-"
+    );
+    // Who may choose tenancy chooses between both.
+    let it = get(&SHIPPED.1, "m5.large");
+    assert_eq!(label(it, "aws/tenancy"), "dedicated default");
+}
+
+/// What registered nodes report counts for their type and image alone, and only what can be.
+#[test]
+fn memory_is_learned_by_type_and_image() {
+    let mut memory = Memory::default();
+    let m5 = "m5.large".into();
+    assert!(memory.observe(&m5, "s", 7700 * MIB));
+    assert!(!memory.observe(&m5, "s", 7800 * MIB));
+    assert!(!memory.observe(&m5, "s", 7700 * MIB));
+    assert!(memory.observe(&m5, "s", 7690 * MIB));
+    assert!(!memory.observe(&m5, "s", 0));
+    assert!(memory.observe(&m5, "other", 7000 * MIB));
+    assert!(memory.observe(&"c6g.large".into(), "t", 1));
+    assert!(memory.observe(&"m5.xlarge".into(), "s", 17 << 30));
+    let (region, base) = &*SHIPPED;
+    let of = |memory: &Memory, name: &str, found: Option<&Resolved>| {
+        let with = (memory, &BTreeSet::new());
+        let own = class_catalog((region, base), &plain(), found, with);
+        get(&own.catalog, name).capacity.memory / MIB
+    };
+    let found = resolved();
+    assert_eq!(of(&memory, "m5.large", Some(&found)), 7690);
+    // Nobody knows the image.
+    assert_eq!(of(&memory, "m5.large", None), 7577);
+    // Less than half, and more than is sold, is a fault of the node.
+    assert_eq!(of(&memory, "c6g.large", Some(&found)), 3729);
+    assert_eq!(of(&memory, "m5.xlarge", Some(&found)), 15155);
+    // Another image: the estimate again, and what was reported with it before.
+    let mut newer = resolved();
+    newer.images = images(&["s2 amd s 2"]);
+    assert_eq!(of(&memory, "m5.large", Some(&newer)), 7577);
+    newer.images = images(&["other amd s 2"]);
+    assert_eq!(of(&memory, "m5.large", Some(&newer)), 7000);
+    // Not the first image of the class.
+    newer.images = images(&["x arm s 9", "s amd s 2"]);
+    assert_eq!(of(&memory, "m5.large", Some(&newer)), 7690);
+    memory.retain(|image| image == "other");
+    assert_eq!(memory.get(&m5, "s"), None);
+    assert_eq!(memory.get(&m5, "other"), Some(7000 * MIB));
+}
+
+fn class(change: impl FnOnce(&mut NodeClass)) -> NodeClass {
+    let mut own = plain();
+    change(&mut own);
+    own
+}
+
+#[test]
+fn amazon_linux_2023_does_not_run_on_the_first_arm_types() {
+    let rows = [
+        (Family::Al2, true),
+        (Family::Al2023, false),
+        (Family::Bottlerocket, true),
+        (Family::Custom, true),
+        (Family::Windows2019, false),
+        (Family::Windows2022, false),
+    ];
+    for (family, runs) in rows {
+        let class = class(|own| own.family = family);
+        assert_eq!(
+            is_compatible(&shape("a1.large"), &class, None),
+            runs,
+            "{family:?}"
+        );
+        let own = made(&class, None);
+        assert_eq!(
+            sold(get(&own.catalog, "a1.large")).is_empty(),
+            !runs,
+            "{family:?}"
+        );
+        assert!(
+            is_compatible(&shape("m5.large"), &class, None),
+            "{family:?}"
+        );
+    }
+}
+
+/// Layouts of interfaces (card, device, adapter), and whether a type with cards of 4 and 2
+/// interfaces and 2 adapters takes them.
+#[test]
+fn a_type_takes_a_layout_it_has_cards_for() {
+    let rows: [(&[(u32, u32, bool)], bool); 9] = [
+        (&[], true),
+        (&[(0, 0, false)], true),
+        (&[(0, 3, false), (1, 1, false)], true),
+        (&[(0, 4, false)], false),
+        (&[(1, 2, false)], false),
+        (&[(2, 0, false)], false),
+        (&[(0, 1, true), (1, 1, true)], true),
+        (&[(0, 1, true), (0, 2, true), (1, 1, true)], false),
+        (&[(5, 0, true)], false),
+    ];
+    let mut own = Shape::new("x.large", Arch::Amd64, 2, 4096);
+    own.efa_max = 2;
+    own.set_cards(
+        0,
+        vec![Card { index: 1, enis: 2 }, Card { index: 0, enis: 4 }],
+    );
+    let mut old = own.clone();
+    old.ena = Some(false);
+    for (layout, takes) in rows {
+        let layout = layout
+            .iter()
+            .map(|(card, device, efa_only)| NetworkInterface {
+                card: *card,
+                device: *device,
+                efa_only: *efa_only,
+            });
+        let class = class(|own| own.network_interfaces = Some(layout.collect()));
+        let layout = &class.network_interfaces;
+        assert_eq!(is_compatible(&own, &class, None), takes, "{layout:?}");
+        assert!(!is_compatible(&old, &class, None), "{layout:?}");
+    }
+    assert!(is_compatible(&old, &plain(), None));
+    // No adapters at all, and cards that nobody has told of.
+    let one = NetworkInterface {
+        card: 3,
+        device: 1,
+        efa_only: true,
+    };
+    let class = class(|own| own.network_interfaces = Some(vec![one]));
+    assert!(!is_compatible(&shape("m5.large"), &class, None));
+    assert!(is_compatible(&shape("p5.48xlarge"), &class, None));
+}
+
+#[test]
+fn a_type_is_in_groups_of_the_strategies_it_supports() {
+    let strategies = [Strategy::Cluster, Strategy::Partition(2), Strategy::Spread];
+    let rows: [(Option<&[&str]>, [bool; 3]); 6] = [
+        (
+            Some(&["cluster", "partition", "spread"]),
+            [true, true, true],
+        ),
+        (Some(&["partition", "spread"]), [false, true, true]),
+        (Some(&["cluster"]), [true, false, false]),
+        (Some(&["spread"]), [false, false, true]),
+        (Some(&[]), [false, false, false]),
+        (None, [true, true, true]),
+    ];
+    for (supported, expect) in rows {
+        let mut own = Shape::new("x.large", Arch::Amd64, 2, 4096);
+        own.placement = supported.map(|all| all.iter().map(|own| (*own).to_owned()).collect());
+        let got = strategies.map(|strategy| {
+            let id = "pg-1".to_owned();
+            is_compatible(&own, &plain(), Some(&PlacementGroup { id, strategy }))
+        });
+        assert_eq!(got, expect, "{supported:?}");
+        assert!(is_compatible(&own, &plain(), None));
+    }
+}
+
+#[test]
+fn settings_need_hardware_that_has_them() {
+    let mut own = Shape::new("x.large", Arch::Amd64, 2, 4096);
+    let nested = |wanted| class(|own| own.nested_virtualization = wanted);
+    let rows = [
+        (Some(true), Some(true), true),
+        (Some(true), Some(false), false),
+        (Some(true), None, true),
+        (Some(false), Some(false), true),
+        (None, Some(false), true),
+    ];
+    for (wanted, has, expect) in rows {
+        own.nested_virtualization = has;
+        assert_eq!(
+            is_compatible(&own, &nested(wanted), None),
+            expect,
+            "{wanted:?} {has:?}"
+        );
+    }
+    let tracked = class(|own| own.connection_tracking = Some(ConnectionTracking::default()));
+    let rows = [
+        (Some("nitro"), true),
+        (Some("xen"), false),
+        (Some(""), false),
+        (None, true),
+    ];
+    for (hypervisor, expect) in rows {
+        own.hypervisor = hypervisor.map(str::to_owned);
+        assert_eq!(
+            is_compatible(&own, &tracked, None),
+            expect,
+            "{hypervisor:?}"
+        );
+        assert!(is_compatible(&own, &plain(), None));
+    }
+}
+
+/// Two classes with the same subnets do not exchange what they can use (spec §10, 44).
+#[test]
+fn classes_do_not_share_what_they_cannot_use() {
+    let found = resolved();
+    let al2023 = made(&plain(), Some(&found));
+    let bottlerocket = made(
+        &class(|own| own.family = Family::Bottlerocket),
+        Some(&found),
+    );
+    assert_eq!(sold(get(&al2023.catalog, "a1.large")), "");
+    assert_ne!(sold(get(&bottlerocket.catalog, "a1.large")), "");
+    // The type that the region has is as it was.
+    assert_ne!(sold(get(&SHIPPED.1, "a1.large")), "");
+}
+
+/// Same inputs, same catalog; another input, another one.
+#[test]
+fn a_catalog_changes_with_its_inputs_alone() {
+    let found = resolved();
+    let one = made(&plain(), Some(&found));
+    assert_eq!(one, made(&plain(), Some(&found)));
+    let changes: [fn(&mut NodeClass); 4] = [
+        |own| own.kubelet.max_pods = Some(5),
+        |own| own.raid0 = true,
+        |own| own.network_interfaces = Some(Vec::new()),
+        |own| own.vm_overhead_per_mille = Some(50),
+    ];
+    for (at, change) in changes.into_iter().enumerate() {
+        assert_ne!(one, made(&class(change), Some(&found)), "{at}");
+    }
+    let mut other = resolved();
+    other.subnets.pop();
+    assert_eq!(one, made(&plain(), Some(&other)));
+    other.subnets.pop();
+    assert_ne!(one, made(&plain(), Some(&other)));
+}
+
+/// Making the catalog of a class takes the time that is told, and far less than a second.
+#[test]
+fn a_class_is_worked_out_quickly() {
+    let found = resolved();
+    let begun = Instant::now();
+    let own = made(&plain(), Some(&found));
+    let took = begun.elapsed();
+    println!("{} types for one class in {took:?}", own.catalog.len());
+    assert!(took.as_secs() < 5, "{took:?}");
+}
