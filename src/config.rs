@@ -15,6 +15,8 @@ pub mod problem;
 
 pub mod source;
 
+pub mod form;
+
 pub mod schema;
 
 pub mod blocks;
@@ -38,6 +40,8 @@ mod slips;
 mod names;
 
 mod convert;
+
+mod section;
 
 mod read;
 

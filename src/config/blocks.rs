@@ -1,7 +1,10 @@
 //! The tables of the schema: every block and argument, flat and in order.
 //! They must not know how they are read.
 
+use crate::config::form::Form;
 use crate::config::schema::{Argument, BlockType, Kind, Repeat};
+
+mod cluster;
 
 mod node_class;
 
@@ -42,6 +45,11 @@ const fn required(name: &'static str, kind: Kind, about: &'static str) -> Argume
         required: true,
         about,
     }
+}
+
+/// A text of a form, without a default.
+const fn form(name: &'static str, form: Form, about: &'static str) -> Argument {
+    argument(name, Kind::Form(form), "", about)
 }
 
 const fn duration(min_ms: i64, max_ms: i64) -> Kind {
@@ -88,7 +96,7 @@ static ROOT: BlockType = BlockType {
         &OUTRIGGER,
         &VARIABLE,
         &LOCALS,
-        &CLUSTER,
+        &cluster::CLUSTER,
         &node_class::NODE_CLASS,
         &pool::POOL,
         &pool::DEFAULTS,
@@ -185,147 +193,6 @@ static LOCALS: BlockType = BlockType {
     repeat: Repeat::Many,
     about: "Named values, `local.NAME`, in any order.",
     open: true,
-    ..BLOCK
-};
-
-static CLUSTER: BlockType = BlockType {
-    name: "cluster",
-    label: Some("NAME"),
-    repeat: Repeat::PerLabel,
-    about: "A Kubernetes cluster to look after.",
-    arguments: &[
-        argument(
-            "for_each",
-            Kind::Expression,
-            "",
-            "Makes one cluster for each element, known within the block as `each.key` and \
-             `each.value`.",
-        ),
-        argument(
-            "name",
-            Kind::Name,
-            "",
-            "Name of the cluster; the label or, with `for_each`, `each.key` if missing.",
-        ),
-        argument(
-            "region",
-            Kind::Name,
-            "",
-            "Region of its instances. Required unless it is simulated.",
-        ),
-        argument(
-            "mode",
-            Kind::OneOf(&["observe", "manage"]),
-            "\"observe\"",
-            "Whether plans are only made or also carried out.",
-        ),
-        argument(
-            "tags",
-            Kind::Tags,
-            "{}",
-            "Tags for everything launched for it.",
-        ),
-        argument(
-            "limits",
-            Kind::Quantities,
-            "{}",
-            "Limits on all its nodes together, by resource; `nodes` is their number.",
-        ),
-        argument(
-            "placement_hints",
-            Kind::Flag,
-            "true",
-            "Whether waiting pods are told of the node planned for them, in \
-             `status.nominatedNodeName`.",
-        ),
-    ],
-    blocks: &[&KUBECONFIG, &SIMULATED, &API],
-    ..BLOCK
-};
-
-static KUBECONFIG: BlockType = BlockType {
-    name: "kubeconfig",
-    about: "How its API is reached. Required in a managed cluster.",
-    arguments: &[
-        required("path", Kind::Path, "The kubeconfig file."),
-        argument(
-            "context",
-            Kind::Text,
-            "",
-            "Context; the file's current one if missing.",
-        ),
-    ],
-    ..BLOCK
-};
-
-static SIMULATED: BlockType = BlockType {
-    name: "simulated",
-    about: "A simulated EC2 in place of the real one.",
-    arguments: &[
-        argument(
-            "catalog",
-            Kind::Path,
-            "",
-            "File of instance types; those that ship with Outrigger if missing.",
-        ),
-        argument(
-            "boot",
-            duration(0, HOUR),
-            "\"0s\"",
-            "Time from launch to a registered Node.",
-        ),
-        argument(
-            "address",
-            Kind::Address,
-            "",
-            "Address of a `simulated-cloud` process; in process if missing.",
-        ),
-    ],
-    ..BLOCK
-};
-
-static API: BlockType = BlockType {
-    name: "api",
-    about: "How its API is used.",
-    arguments: &[
-        argument(
-            "poll",
-            duration(SECOND, HOUR),
-            "",
-            "Lists this often instead of watching.",
-        ),
-        argument(
-            "qps",
-            Kind::Whole(1, 10_000),
-            "200",
-            "Requests per second, on average.",
-        ),
-        argument(
-            "burst",
-            Kind::Whole(1, 10_000),
-            "1000",
-            "Requests at once, at most.",
-        ),
-        argument(
-            "concurrency",
-            Kind::Whole(1, 1024),
-            "32",
-            "Requests in flight at once.",
-        ),
-        argument(
-            "watch_list",
-            Kind::OneOf(&["on", "off"]),
-            "\"off\"",
-            "Whether lists are streamed; servers from Kubernetes 1.34 on can do that.",
-        ),
-        argument(
-            "view_max_age",
-            duration(MINUTE, 24 * HOUR),
-            "\"90s\"",
-            "A watch without a sign of life for longer is stale: nothing voluntary is done. With \
-             `poll`, 30 s more than that at least.",
-        ),
-    ],
     ..BLOCK
 };
 

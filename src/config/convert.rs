@@ -1,18 +1,26 @@
 //! Turns the value of an expression into what an argument of the schema takes.
 //! It must not know which argument that is.
 
-use jiff::SignedDuration;
+use std::collections::BTreeMap;
 
 use hcl::Value;
+use jiff::SignedDuration;
+use serde_json::Value as Json;
 
-use crate::config::names::{is_address, label_key_fault, label_value_fault, name_fault};
+use crate::config::form::Form;
+use crate::config::names::{is_address, name_fault};
 use crate::config::problem::ProblemCode;
 use crate::config::schema::{Kind, duration_text};
 use crate::config::syntax::PathStep;
 use crate::config::value::{nearest, number_text, quote, to_bool, to_number, to_text};
+use crate::model::node_class::kubelet::{Reserved, Signal, Threshold};
 use crate::model::overlay::{AdjustmentError, PriceAdjustment};
 use crate::model::pool::Allowance;
-use crate::model::quantity::{parse_milli, parse_whole};
+use crate::model::quantity::parse_whole;
+
+mod fields;
+
+mod map;
 
 /// What an argument holds.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +37,10 @@ pub(super) enum Parsed {
     Map(Vec<(String, String)>),
     /// `cpu` in thousandths.
     Quantities(Vec<(String, i64)>),
+    Reserved(BTreeMap<String, Reserved>),
+    Thresholds(BTreeMap<Signal, Threshold>),
+    Periods(BTreeMap<Signal, SignedDuration>),
+    Fields(BTreeMap<String, Json>),
     /// The name behind the dot.
     Reference(String),
 }
@@ -47,7 +59,15 @@ pub(super) fn convert(kind: Kind, name: &str, value: &Value) -> Result<Parsed, V
     let one = Converter { kind, name };
     match kind {
         Kind::Texts | Kind::SomeOf(_) => one.list(value),
-        Kind::Tags | Kind::Labels | Kind::Annotations | Kind::Quantities => one.map(value),
+        Kind::Tags
+        | Kind::Searched
+        | Kind::Labels
+        | Kind::Annotations
+        | Kind::Quantities
+        | Kind::Reserved
+        | Kind::Thresholds
+        | Kind::Periods
+        | Kind::KubeletFields => one.map(value),
         _ => one.single(value).map_err(|fault| vec![fault]),
     }
 }
@@ -122,18 +142,20 @@ impl Converter<'_> {
                 max_ms,
                 never,
             } => self.duration(min_ms, max_ms, never, value)?,
-            Kind::Quantity => {
-                let text = self.text(value)?;
-                parse_whole(&text).map_err(|error| self.quantity_fault(&error.to_string()))?;
-                Parsed::Text(text)
-            }
+            Kind::Size(min, max) => self.size(min, max, value)?,
+            Kind::Form(form) => self.form(form, value)?,
             Kind::Allowance => self.allowance(value)?,
             Kind::Reference(kind) => self.reference(kind, value)?,
             Kind::Texts
             | Kind::Tags
+            | Kind::Searched
             | Kind::Labels
             | Kind::Annotations
             | Kind::Quantities
+            | Kind::Reserved
+            | Kind::Thresholds
+            | Kind::Periods
+            | Kind::KubeletFields
             | Kind::Expression => Parsed::Text(self.text(value)?),
         })
     }
@@ -150,6 +172,25 @@ impl Converter<'_> {
             return Err(self.fault(ProblemCode::OutOfRange, value));
         }
         Ok(Parsed::Number(number))
+    }
+
+    fn size(&self, min: i64, max: i64, value: &Value) -> Result<Parsed, Fault> {
+        let size = parse_whole(&self.text(value)?);
+        let size = size.map_err(|error| self.quantity_fault(&error.to_string()))?;
+        if !(min..=max).contains(&size) {
+            return Err(self.fault(ProblemCode::OutOfRange, value));
+        }
+        Ok(Parsed::Whole(size))
+    }
+
+    fn form(&self, form: Form, value: &Value) -> Result<Parsed, Fault> {
+        let text = self.text(value)?;
+        if form.fits(&text) {
+            return Ok(Parsed::Text(text));
+        }
+        let mut fault = self.fault(ProblemCode::InvalidValue, value);
+        fault.help = form.advice(&text);
+        Err(fault)
     }
 
     fn adjustment(&self, value: &Value) -> Result<Parsed, Fault> {
@@ -301,90 +342,11 @@ impl Converter<'_> {
         }
     }
 
-    fn map(&self, value: &Value) -> Result<Parsed, Vec<Fault>> {
-        let Value::Object(items) = value else {
-            let mut fault = self.wrong_type(value);
-            fault.help = Some(format!("write {} = {{ … }}", self.name));
-            return Err(vec![fault]);
-        };
-        let (mut texts, mut amounts, mut faults) = (Vec::new(), Vec::new(), Vec::new());
-        for (key, item) in items {
-            let mut report = |step: PathStep, fault: Fault| {
-                let path = vec![step];
-                faults.push(Fault { path, ..fault });
-            };
-            if self.kind != Kind::Tags
-                && let Some(why) = label_key_fault(key)
-            {
-                let mut fault = self.fault(ProblemCode::InvalidLabel, item);
-                fault.detail = format!("{key:?} cannot be a key here. {why}");
-                report(PathStep::KeyItself(key.clone()), fault);
-                continue;
-            }
-            let Some(text) = to_text(item) else {
-                let mut fault = self.wrong_type(item);
-                fault.detail = format!("{key:?} should be a text, and is {}.", quote(item));
-                report(PathStep::Key(key.clone()), fault);
-                continue;
-            };
-            let fault = match self.kind {
-                Kind::Labels => label_value_fault(&text).map(|why| {
-                    let mut fault = self.fault(ProblemCode::InvalidLabel, item);
-                    fault.detail = format!("{} cannot be the value of {key:?}. {why}", quote(item));
-                    fault
-                }),
-                Kind::Quantities => match amount(key, &text) {
-                    Ok(amount) => {
-                        amounts.push((key.clone(), amount));
-                        None
-                    }
-                    Err(why) => {
-                        let mut fault = self.quantity_fault(&why);
-                        let bytes = text.strip_suffix(['B', 'b']);
-                        let short = bytes.filter(|short| parse_whole(short).is_ok());
-                        fault.help = short.map(|short| match short.ends_with('i') {
-                            true => format!("write {short:?}"),
-                            false => format!("write {short:?}, or \"{short}i\" for powers of two"),
-                        });
-                        Some(fault)
-                    }
-                },
-                _ => None,
-            };
-            match fault {
-                Some(fault) => report(PathStep::Key(key.clone()), fault),
-                None => texts.push((key.clone(), text)),
-            }
-        }
-        match (faults.is_empty(), self.kind) {
-            (true, Kind::Quantities) => Ok(Parsed::Quantities(amounts)),
-            (true, _) => Ok(Parsed::Map(texts)),
-            (false, _) => Err(faults),
-        }
-    }
-
     fn quantity_fault(&self, why: &str) -> Fault {
         let mut fault = self.fault(ProblemCode::InvalidQuantity, &Value::Null);
         fault.detail = format!("In {:?}, {why}.", self.name);
         fault
     }
-}
-
-/// A quantity of a resource: `cpu` in thousandths, nodes and pods as counts.
-fn amount(resource: &str, text: &str) -> Result<i64, String> {
-    let counted = matches!(resource, "nodes" | "pods");
-    if counted && text.parse::<u32>().is_err() {
-        return Err(format!("{text:?} is not a number of {resource}"));
-    }
-    let amount = match resource {
-        "cpu" => parse_milli(text),
-        _ => parse_whole(text),
-    };
-    let amount = amount.map_err(|error| error.to_string())?;
-    if amount < 0 {
-        return Err(format!("{text:?} is less than nothing"));
-    }
-    Ok(amount)
 }
 
 /// A duration: integers, each with one of the units ms, s, m and h.

@@ -1,21 +1,24 @@
 //! Lowers blocks to the model: references resolved, rules that span several arguments checked.
 //! It must not know the text the blocks were written in, beyond pointing at it.
 
+use std::collections::BTreeMap;
+
 use hcl::Value;
 
 use crate::config::blocks::root;
 use crate::config::eval::Frame;
 use crate::config::names::matches_pattern;
 use crate::config::problem::ProblemCode;
-use crate::config::read::{Reader, Section};
+use crate::config::read::Reader;
 use crate::config::report::Finding;
 use crate::config::schema::BlockType;
+use crate::config::section::Section;
 use crate::config::settings::Config;
 use crate::config::source::Span;
 use crate::config::syntax::{Block, PathStep};
 use crate::config::value::{elements, nearest, type_name};
 use crate::model::cluster::Cluster;
-use crate::model::node_class::NodeClass;
+use crate::model::id::NodeClassName;
 use crate::model::pool::Pool;
 
 mod amounts;
@@ -37,6 +40,8 @@ mod buffer;
 mod node_class;
 
 mod cluster;
+
+mod complete;
 
 /// All blocks of a configuration by type.
 pub(super) struct Blocks<'a> {
@@ -166,10 +171,14 @@ pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Config {
     let overlays = overlay::lower(reader, blocks, &pools);
     let buffers = buffer::lower(reader, blocks, &pools, &schedules);
     for draft in &mut clusters {
+        let managed = draft.managed;
         let cluster = &mut draft.cluster;
         cluster.batching = batching;
         cluster.scheduling = scheduling.clone();
-        give_pools(reader, cluster, &pools, &classes);
+        let used = give_pools(reader, cluster, &pools, &classes);
+        if managed && made_by_ec2(cluster) {
+            complete::check(reader, cluster, &used);
+        }
         overlay::give(&overlays, cluster);
         buffer::give(&buffers, cluster);
     }
@@ -197,28 +206,36 @@ pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Config {
     }
 }
 
-/// Gives a cluster its pools, and the node classes they use.
-fn give_pools(
+/// Whether EC2 itself makes a cluster's nodes.
+fn made_by_ec2(cluster: &Cluster) -> bool {
+    cluster.simulated.is_none() && cluster.exec.is_none()
+}
+
+/// Gives a cluster its pools, and the node classes they use, which it returns.
+fn give_pools<'a>(
     reader: &Reader<'_>,
     cluster: &mut Cluster,
     pools: &[pool::Draft],
-    classes: &[node_class::Draft],
-) {
-    let (mut own, mut used): (Vec<Pool>, Vec<NodeClass>) = (Vec::new(), Vec::new());
+    classes: &'a [node_class::Draft],
+) -> Vec<&'a node_class::Draft> {
+    let mut own: Vec<Pool> = Vec::new();
+    let mut used: BTreeMap<&NodeClassName, &node_class::Draft> = BTreeMap::new();
     for draft in pools.iter().filter(|pool| covers(&pool.clusters, cluster)) {
         let class = class_of(reader, draft, classes, cluster);
         own.push(Pool {
-            node_class: class.map(|class| class.name.clone()),
+            node_class: class.map(|class| class.class.name.clone()),
             ..draft.pool.clone()
         });
-        used.extend(class.filter(|class| !used.contains(class)).cloned());
+        used.extend(class.map(|class| (&class.class.name, class)));
     }
     own.sort_by(|one, other| {
         let weight = other.weight.cmp(&one.weight);
         weight.then_with(|| one.name.cmp(&other.name))
     });
-    used.sort_by(|one, other| one.name.cmp(&other.name));
-    (cluster.pools, cluster.node_classes) = (own, used);
+    let used: Vec<&node_class::Draft> = used.into_values().collect();
+    cluster.pools = own;
+    cluster.node_classes = used.iter().map(|draft| draft.class.clone()).collect();
+    used
 }
 
 /// The clusters a block is for, all where it does not say.
@@ -277,11 +294,11 @@ fn class_of<'a>(
     pool: &pool::Draft,
     classes: &'a [node_class::Draft],
     cluster: &Cluster,
-) -> Option<&'a NodeClass> {
-    let simulated = cluster.simulated.is_some();
+) -> Option<&'a node_class::Draft> {
+    let ec2 = made_by_ec2(cluster);
     let title = &pool.section.title;
     let Some((name, span)) = &pool.node_class else {
-        if !simulated && !pool.section.has("node_class") {
+        if ec2 && !pool.section.has("node_class") {
             let detail = format!(
                 "The pool is for the cluster {:?}, whose nodes EC2 makes, and has no node_class.",
                 cluster.name.as_str()
@@ -304,8 +321,8 @@ fn class_of<'a>(
         .filter(|class| covers(&class.clusters, cluster))
         .collect();
     match fitting.as_slice() {
-        [only] => Some(&only.class),
-        [] if simulated || named.is_empty() => None,
+        [only] => Some(only),
+        [] if !ec2 || named.is_empty() => None,
         [] => {
             let detail = format!(
                 "The node class {name:?} is not for the cluster {:?}, but the pool is.",

@@ -83,6 +83,8 @@ codes! {
     InvalidLabel, "invalid-label", "Invalid label";
     /// A label that only Kubernetes or the daemon itself may set.
     RestrictedLabel, "restricted-label", "Restricted label";
+    /// A tag that only AWS or a launch itself may set.
+    RestrictedTag, "restricted-tag", "Restricted tag";
     /// Arguments that exclude each other.
     Conflict, "conflict", "Conflicting arguments";
     /// Requirements that no node can meet.

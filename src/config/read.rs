@@ -3,179 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use jiff::SignedDuration;
-
 use crate::config::convert::{Parsed, convert};
 use crate::config::eval::{Evaluator, Fault, Frame, Scope};
 use crate::config::problem::ProblemCode;
 use crate::config::report::{Finding, Reporter};
 use crate::config::schema::{Argument, BlockType, Kind, Repeat};
+use crate::config::section::{Read, Section};
 use crate::config::source::Span;
-use crate::config::syntax::{Attr, Block, Body, Expr, Kind as SyntaxKind, PathStep};
-use crate::config::value::nearest;
-use crate::model::labels::Labels;
-use crate::model::overlay::PriceAdjustment;
-use crate::model::pool::Allowance;
-
-/// An argument that has been read.
-#[derive(Clone, Debug)]
-pub(super) struct Read {
-    pub(super) value: Parsed,
-    pub(super) name_span: Span,
-    pub(super) expr: Expr,
-}
-
-/// A block that has been read. Arguments that are missing, null or wrong are not in it.
-#[derive(Clone, Debug)]
-pub(super) struct Section {
-    pub(super) title: String,
-    pub(super) header: Span,
-    pub(super) label: Option<(String, Span)>,
-    arguments: BTreeMap<&'static str, Read>,
-    /// Arguments the block evaluates itself.
-    exprs: BTreeMap<&'static str, Expr>,
-    /// Arguments that are there, but wrong: they are not to be missed as well.
-    faulty: Vec<&'static str>,
-    blocks: Vec<(&'static str, Section)>,
-}
-
-impl Section {
-    pub(super) fn label(&self) -> &str {
-        self.label.as_ref().map_or("", |(label, _)| label)
-    }
-
-    /// Where the label is, or the block's name if it has none.
-    pub(super) fn label_span(&self) -> Span {
-        self.label.as_ref().map_or(self.header, |(_, span)| *span)
-    }
-
-    pub(super) fn get(&self, name: &str) -> Option<&Read> {
-        self.arguments.get(name)
-    }
-
-    /// Whether the argument was written at all.
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.arguments.contains_key(name) || self.faulty.contains(&name)
-    }
-
-    /// Where an argument's value is, or the block's first line.
-    pub(super) fn span(&self, name: &str) -> Span {
-        self.get(name).map_or(self.header, |read| read.expr.span)
-    }
-
-    /// Where a part of an argument's value is.
-    pub(super) fn inner_span(&self, name: &str, step: PathStep) -> Span {
-        self.get(name)
-            .map_or(self.header, |read| read.expr.inner_span(&[step]))
-    }
-
-    pub(super) fn expr(&self, name: &str) -> Option<&Expr> {
-        self.exprs.get(name)
-    }
-
-    pub(super) fn blocks<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Self> {
-        let named = self.blocks.iter().filter(move |(own, _)| *own == name);
-        named.map(|(_, section)| section)
-    }
-
-    pub(super) fn block(&self, name: &str) -> Option<&Self> {
-        self.blocks
-            .iter()
-            .find(|(own, _)| *own == name)
-            .map(|(_, section)| section)
-    }
-
-    pub(super) fn text(&self, name: &str) -> Option<&str> {
-        match &self.get(name)?.value {
-            Parsed::Text(text) => Some(text),
-            _ => None,
-        }
-    }
-
-    pub(super) fn owned(&self, name: &str) -> Option<String> {
-        self.text(name).map(str::to_owned)
-    }
-
-    pub(super) fn flag(&self, name: &str) -> Option<bool> {
-        match self.get(name)?.value {
-            Parsed::Flag(flag) => Some(flag),
-            _ => None,
-        }
-    }
-
-    pub(super) fn whole(&self, name: &str) -> Option<i64> {
-        match self.get(name)?.value {
-            Parsed::Whole(whole) => Some(whole),
-            _ => None,
-        }
-    }
-
-    /// An integer that the schema keeps small.
-    pub(super) fn count(&self, name: &str) -> Option<u32> {
-        u32::try_from(self.whole(name)?).ok()
-    }
-
-    pub(super) fn number(&self, name: &str) -> Option<f64> {
-        match self.get(name)?.value {
-            Parsed::Number(number) => Some(number),
-            _ => None,
-        }
-    }
-
-    pub(super) fn price_adjustment(&self, name: &str) -> Option<PriceAdjustment> {
-        match self.get(name)?.value {
-            Parsed::PriceAdjustment(adjustment) => Some(adjustment),
-            _ => None,
-        }
-    }
-
-    /// A duration; the inner none is `never`.
-    pub(super) fn duration_or_never(&self, name: &str) -> Option<Option<SignedDuration>> {
-        match self.get(name)?.value {
-            Parsed::Duration(duration) => Some(duration),
-            _ => None,
-        }
-    }
-
-    pub(super) fn duration(&self, name: &str) -> Option<SignedDuration> {
-        self.duration_or_never(name).flatten()
-    }
-
-    pub(super) fn allowance(&self, name: &str) -> Option<Allowance> {
-        match self.get(name)?.value {
-            Parsed::Allowance(allowance) => Some(allowance),
-            _ => None,
-        }
-    }
-
-    pub(super) fn texts(&self, name: &str) -> Option<&[String]> {
-        match &self.get(name)?.value {
-            Parsed::Texts(texts) => Some(texts),
-            _ => None,
-        }
-    }
-
-    pub(super) fn map(&self, name: &str) -> Labels {
-        match self.get(name).map(|read| &read.value) {
-            Some(Parsed::Map(items)) => items.iter().cloned().collect(),
-            _ => Labels::default(),
-        }
-    }
-
-    pub(super) fn quantities(&self, name: &str) -> &[(String, i64)] {
-        match self.get(name).map(|read| &read.value) {
-            Some(Parsed::Quantities(items)) => items,
-            _ => &[],
-        }
-    }
-
-    pub(super) fn reference(&self, name: &str) -> Option<&str> {
-        match &self.get(name)?.value {
-            Parsed::Reference(name) => Some(name),
-            _ => None,
-        }
-    }
-}
+use crate::config::syntax::{Attr, Block, Body, Expr, Kind as SyntaxKind};
+use crate::config::value::{article, nearest};
 
 /// Reads blocks with everything that is known to them.
 pub(super) struct Reader<'a> {
@@ -306,7 +142,8 @@ impl Reader<'_> {
             let there = section.has(argument.name) || section.exprs.contains_key(argument.name);
             if !there {
                 let (kind, name) = (schema.name, argument.name);
-                let detail = format!("A {kind} block needs the argument {name:?}.");
+                let a = article(kind);
+                let detail = format!("The argument {name:?} is missing in {a} {kind} block.");
                 let code = ProblemCode::MissingArgument;
                 let finding = Finding::error(code, section.header, detail)
                     .label(format!("{name} is missing"))
@@ -380,12 +217,15 @@ fn check_labels(reporter: &Reporter, block: &Block, schema: &BlockType, title: &
     let (span, detail) = match (block.labels.get(wanted), faulty) {
         (Some((_, extra)), _) => {
             let count = if wanted == 0 { "no label" } else { "one label" };
-            (*extra, format!("A {} block has {count}.", block.kind))
+            (
+                *extra,
+                format!("Blocks of type {} have {count}.", block.kind),
+            )
         }
         (None, Some((_, empty))) => (*empty, "A label is not empty.".to_owned()),
         (None, None) if block.labels.len() < wanted => (
             block.kind_span,
-            format!("A {} block has a label.", block.kind),
+            format!("Blocks of type {} have a label.", block.kind),
         ),
         _ => return,
     };
@@ -411,7 +251,10 @@ fn unknown_argument(attr: &Attr, schema: &'static BlockType) -> Finding {
     }
     let detail = match schema.name {
         "file" => format!("An argument named {name:?} is not expected outside of blocks."),
-        kind => format!("An argument named {name:?} is not expected in a {kind} block."),
+        kind => {
+            let a = article(kind);
+            format!("An argument named {name:?} is not expected in {a} {kind} block.")
+        }
     };
     let finding = Finding::error(ProblemCode::UnknownArgument, attr.name_span, detail)
         .label("not expected here");
@@ -454,7 +297,10 @@ fn unknown_block(block: &Block, schema: &'static BlockType) -> Finding {
     }
     let detail = match schema.name {
         "file" => format!("There are no {name:?} blocks."),
-        kind => format!("A block named {name:?} is not expected in a {kind} block."),
+        kind => {
+            let a = article(kind);
+            format!("A block named {name:?} is not expected in {a} {kind} block.")
+        }
     };
     let finding = Finding::error(ProblemCode::UnknownBlock, block.kind_span, detail)
         .label("not expected here");

@@ -3,6 +3,8 @@
 //!
 //! The reader checks against these tables, and docs/CONFIGURATION.md is written from them.
 
+use crate::config::form::Form;
+
 /// How often a block may stand in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
@@ -44,22 +46,34 @@ pub enum Kind {
         /// Whether `"never"` is one, too.
         never: bool,
     },
-    /// A Kubernetes quantity.
-    Quantity,
+    /// A text of a certain form.
+    Form(Form),
+    /// A Kubernetes quantity of bytes within these bounds.
+    Size(i64, i64),
     /// A count, or a percentage of nodes.
     Allowance,
     /// A list of texts.
     Texts,
     /// A list of some of these texts.
     SomeOf(&'static [&'static str]),
-    /// A map from anything to texts.
+    /// Tags that launches write.
     Tags,
+    /// Tags that something has which is looked for.
+    Searched,
     /// A map from label keys to label values.
     Labels,
     /// A map from label keys to texts.
     Annotations,
     /// A map from resource names to quantities.
     Quantities,
+    /// A map from what a kubelet can keep from pods to quantities.
+    Reserved,
+    /// A map from signals to thresholds.
+    Thresholds,
+    /// A map from signals to durations.
+    Periods,
+    /// A map from fields of `KubeletConfiguration` to their values.
+    KubeletFields,
     /// A reference to a block of this type.
     Reference(&'static str),
     /// An expression that the block itself gives a meaning to.
@@ -139,14 +153,20 @@ impl Kind {
             Self::Duration { never: true, .. } => {
                 "a duration such as \"90s\", or \"never\"".to_owned()
             }
-            Self::Quantity => "a quantity such as \"50Gi\"".to_owned(),
+            Self::Form(form) => form.wants().to_owned(),
+            Self::Size(min, max) => {
+                format!("a size from {} to {}", size_text(*min), size_text(*max))
+            }
             Self::Allowance => "a count such as 3 or a percentage such as \"10%\"".to_owned(),
             Self::Texts => "a list of texts".to_owned(),
             Self::SomeOf(names) => format!("a list of {}", list(names)),
-            Self::Tags => "a map of texts".to_owned(),
+            Self::Tags | Self::Searched => "a map of texts".to_owned(),
             Self::Labels => "a map of labels".to_owned(),
             Self::Annotations => "a map of annotations".to_owned(),
-            Self::Quantities => "a map of quantities".to_owned(),
+            Self::Quantities | Self::Reserved => "a map of quantities".to_owned(),
+            Self::Thresholds => "a map of quantities and percentages".to_owned(),
+            Self::Periods => "a map of durations".to_owned(),
+            Self::KubeletFields => "a map of fields".to_owned(),
             Self::Reference(kind) => format!("a reference such as {kind}.NAME"),
             Self::Expression => "an expression".to_owned(),
         }
@@ -182,13 +202,17 @@ impl Kind {
                     range
                 }
             }
-            Self::Quantity => "quantity".to_owned(),
+            Self::Form(form) => form.describe().to_owned(),
+            Self::Size(min, max) => format!("quantity, {} to {}", size_text(*min), size_text(*max)),
             Self::Allowance => "count, or percentage 0 to 100".to_owned(),
             Self::Texts => "list of texts".to_owned(),
-            Self::Tags => "map of texts".to_owned(),
+            Self::Tags | Self::Searched => "map of texts".to_owned(),
             Self::Labels => "map of labels".to_owned(),
             Self::Annotations => "map of annotations".to_owned(),
-            Self::Quantities => "map of quantities".to_owned(),
+            Self::Quantities | Self::Reserved => "map of quantities".to_owned(),
+            Self::Thresholds => "map from signals to quantities or percentages".to_owned(),
+            Self::Periods => "map from signals to durations".to_owned(),
+            Self::KubeletFields => "map of fields".to_owned(),
             Self::Reference(kind) => format!("reference, `{kind}.NAME`"),
             Self::Expression => "expression".to_owned(),
         }
@@ -198,6 +222,15 @@ impl Kind {
 fn code_list(names: &[&str], between: &str) -> String {
     let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
     quoted.join(between)
+}
+
+/// A size in the largest unit that divides it.
+fn size_text(bytes: i64) -> String {
+    const UNITS: [(i64, &str); 2] = [(1_000_000_000_000, "T"), (1_000_000_000, "G")];
+    let unit = UNITS.iter().find(|(unit, _)| bytes % unit == 0);
+    unit.map_or(bytes.to_string(), |(unit, name)| {
+        format!("{}{name}", bytes / unit)
+    })
 }
 
 /// A duration as HCL spells it, in the largest unit that divides it.

@@ -15,6 +15,15 @@ pub(super) fn type_name(value: &Value) -> &'static str {
     }
 }
 
+/// The indefinite article of a name.
+pub(super) fn article(name: &str) -> &'static str {
+    if name.starts_with(['a', 'e', 'i', 'o', 'u']) {
+        "an"
+    } else {
+        "a"
+    }
+}
+
 /// The value as a message shows it: texts quoted, long ones cut, lists and maps only counted.
 pub(super) fn quote(value: &Value) -> String {
     const SHOWN_MAX: usize = 60;

@@ -2,8 +2,9 @@
 //! It must not know whose they are.
 
 use crate::config::problem::ProblemCode;
-use crate::config::read::{Reader, Section};
+use crate::config::read::Reader;
 use crate::config::report::Finding;
+use crate::config::section::Section;
 use crate::config::syntax::PathStep;
 use crate::model::pool::Limits;
 use crate::model::quantity::Resources;

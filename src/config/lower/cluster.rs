@@ -9,15 +9,22 @@ use crate::config::lower::installation::Installation;
 use crate::config::lower::{Blocks, Instance};
 use crate::config::names::name_fault;
 use crate::config::problem::ProblemCode;
-use crate::config::read::{Reader, Section};
+use crate::config::read::Reader;
 use crate::config::report::Finding;
+use crate::config::section::Section;
 use crate::config::source::Span;
-use crate::model::cluster::{Api, Cluster, Kubeconfig, Mode, PlacementHints, Simulated, WatchList};
+use crate::config::syntax::PathStep;
+use crate::model::cluster::{
+    Api, Binding, Cluster, Eks, Exec, Interruption, Kubeconfig, Mode, PlacementHints, Rebalance,
+    Simulated, WatchList,
+};
 use crate::model::id::ClusterName;
 
 /// A cluster, and where it was written.
 pub(super) struct Draft {
     pub(super) cluster: Cluster,
+    /// Whether it is managed as it is written, be it only a dry run.
+    pub(super) managed: bool,
 }
 
 /// All clusters, and whether none is missing because of a fault.
@@ -32,9 +39,10 @@ pub(super) fn lower(
     let mut named = true;
     for instance in &instances {
         named &= !instance.section.has("name") || instance.section.get("name").is_some();
-        let Some(cluster) = one(reader, instance, installation) else {
+        let Some(draft) = one(reader, instance, installation) else {
             continue;
         };
+        let cluster = &draft.cluster;
         let section = &instance.section;
         let place = section
             .get("name")
@@ -45,7 +53,7 @@ pub(super) fn lower(
                 report_twice(reader, section, cluster.name.as_str(), place, before);
             }
         }
-        drafts.push(Draft { cluster });
+        drafts.push(draft);
     }
     (drafts, complete && named)
 }
@@ -61,7 +69,7 @@ fn report_twice(reader: &Reader<'_>, section: &Section, name: &str, place: Span,
     reader.reporter.add(finding.within(&section.title));
 }
 
-fn one(reader: &Reader<'_>, instance: &Instance, installation: &Installation) -> Option<Cluster> {
+fn one(reader: &Reader<'_>, instance: &Instance, installation: &Installation) -> Option<Draft> {
     let section = &instance.section;
     if section.has("name") && section.get("name").is_none() {
         return None;
@@ -77,16 +85,17 @@ fn one(reader: &Reader<'_>, instance: &Instance, installation: &Installation) ->
     if managed {
         check_managed(reader, section, installation);
     }
-    if section.block("simulated").is_none() && !section.has("region") {
-        let detail = "A cluster whose nodes EC2 makes needs the argument \"region\".";
-        let finding = Finding::error(ProblemCode::MissingArgument, section.header, detail)
-            .label("region is missing")
-            .help("write region = \"eu-central-1\", or add a simulated block")
-            .within(&section.title);
-        reader.reporter.add(finding);
+    check_ec2(reader, section);
+    if section.text("binding") == Some("early") && !managed {
+        unused(
+            reader,
+            section,
+            "binding",
+            "pods are bound only in a managed cluster",
+        );
     }
     let path = |text: &str| reader.evaluator.environment.resolve(text);
-    Some(Cluster {
+    let cluster = Cluster {
         installation: installation.name.clone().unwrap_or_default(),
         name: ClusterName(name),
         mode: if managed && !installation.dry_run {
@@ -95,10 +104,19 @@ fn one(reader: &Reader<'_>, instance: &Instance, installation: &Installation) ->
             Mode::Observe
         },
         region: section.owned("region").unwrap_or_default(),
+        role_arn: section.owned("role_arn"),
         kubeconfig: section.block("kubeconfig").map(|inner| Kubeconfig {
             path: inner.text("path").map_or_else(PathBuf::new, path),
             context: inner.owned("context"),
         }),
+        eks: section.block("eks").map(eks),
+        interruption: section.block("interruption").map(interruption),
+        zonal_shift: section.flag("zonal_shift") == Some(true),
+        exec: section.block("exec").map(|inner| exec(reader, inner)),
+        binding: match section.text("binding") {
+            Some("early") => Binding::Early,
+            _ => Binding::Scheduler,
+        },
         simulated: section.block("simulated").map(|inner| Simulated {
             catalog: inner.text("catalog").map(path),
             boot: inner.duration("boot").unwrap_or_default(),
@@ -112,7 +130,104 @@ fn one(reader: &Reader<'_>, instance: &Instance, installation: &Installation) ->
             _ => PlacementHints::On,
         },
         ..Cluster::default()
-    })
+    };
+    Some(Draft { cluster, managed })
+}
+
+fn eks(section: &Section) -> Eks {
+    Eks {
+        name: section.owned("name"),
+        endpoint: section.owned("endpoint"),
+        ca_data: section.owned("ca_data"),
+        service_cidr: section.owned("service_cidr"),
+    }
+}
+
+fn interruption(section: &Section) -> Interruption {
+    Interruption {
+        queue: section.owned("queue").unwrap_or_default(),
+        rebalance: match section.text("rebalance") {
+            Some("drain") => Rebalance::Drain,
+            Some("replace_first") => Rebalance::ReplaceFirst,
+            _ => Rebalance::Ignore,
+        },
+    }
+}
+
+fn exec(reader: &Reader<'_>, section: &Section) -> Exec {
+    const NAME: &str = "command";
+    let mut command = section.texts(NAME).unwrap_or_default().to_vec();
+    let resolve = |text: &str| reader.evaluator.environment.resolve(text);
+    // Where the daemon runs is nothing that a configuration can know.
+    if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {
+        *program = resolve(program).to_string_lossy().into_owned();
+    }
+    let named = command.first().is_some_and(|it| !it.trim().is_empty());
+    if section.get(NAME).is_some() && !named {
+        let span = section.inner_span(NAME, PathStep::Index(0));
+        let detail = "A command starts with the name of its program.";
+        let finding = Finding::error(ProblemCode::InvalidValue, span, detail);
+        reader.reporter.add(finding.within(&section.title));
+    }
+    Exec {
+        command,
+        catalog: section.text("catalog").map(resolve),
+    }
+}
+
+/// Checks what is only for EC2, or needed for it.
+fn check_ec2(reader: &Reader<'_>, section: &Section) {
+    let (simulated, exec) = (section.block("simulated"), section.block("exec"));
+    if let (Some(first), Some(second)) = (simulated, exec) {
+        let detail = "Nodes are simulated or a program's: simulated and exec exclude each other.";
+        let finding = Finding::error(ProblemCode::Conflict, second.header, detail)
+            .also(first.header, "")
+            .within(&section.title);
+        reader.reporter.add(finding);
+    }
+    let stand_in = simulated.or(exec);
+    let token = section.block("eks").is_some() && section.block("kubeconfig").is_none();
+    if !section.has("region") && (stand_in.is_none() || token) {
+        let detail = match stand_in {
+            None => "A cluster whose nodes EC2 makes needs the argument \"region\".",
+            Some(_) => "A cluster that EKS is asked for needs the argument \"region\".",
+        };
+        let finding = Finding::error(ProblemCode::MissingArgument, section.header, detail)
+            .label("region is missing")
+            .help("write region = \"eu-central-1\", or add a simulated block")
+            .within(&section.title);
+        reader.reporter.add(finding);
+    }
+    let shift = section.flag("zonal_shift") == Some(true);
+    if shift && stand_in.is_none() && section.block("eks").is_none() {
+        let detail = "AWS shifts traffic away from zones of EKS clusters: an eks block is missing.";
+        let span = section.span("zonal_shift");
+        let finding = Finding::error(ProblemCode::MissingBlock, span, detail)
+            .help("write eks {}, or leave zonal_shift out");
+        reader.reporter.add(finding.within(&section.title));
+    }
+    if stand_in.is_none() {
+        return;
+    }
+    if shift {
+        unused(
+            reader,
+            section,
+            "zonal_shift",
+            "EC2 does not make its nodes",
+        );
+    }
+    if let Some(inner) = section.block("interruption") {
+        let detail = "The block interruption is not used: EC2 does not make the cluster's nodes.";
+        let finding = Finding::warning(ProblemCode::Unused, inner.header, detail);
+        reader.reporter.add(finding.within(&section.title));
+    }
+}
+
+fn unused(reader: &Reader<'_>, section: &Section, argument: &str, why: &str) {
+    let detail = format!("The argument {argument} is not used: {why}.");
+    let finding = Finding::warning(ProblemCode::Unused, section.span(argument), detail);
+    reader.reporter.add(finding.within(&section.title));
 }
 
 fn check_managed(reader: &Reader<'_>, section: &Section, installation: &Installation) {
@@ -129,12 +244,13 @@ fn check_managed(reader: &Reader<'_>, section: &Section, installation: &Installa
         reader.reporter.add(finding);
     }
     // A simulated cluster may live in a scenario or a file alone; `run` asks for it.
-    if section.block("kubeconfig").is_none() && section.block("simulated").is_none() {
-        let detail = "A managed cluster needs a kubeconfig block: nothing else says how its API \
-                      is reached.";
+    let reached = ["kubeconfig", "eks", "simulated"];
+    if reached.iter().all(|name| section.block(name).is_none()) {
+        let detail = "A managed cluster needs a kubeconfig or an eks block: nothing else says how \
+                      its API is reached.";
         let finding = Finding::error(ProblemCode::MissingBlock, section.header, detail)
             .label("kubeconfig is missing")
-            .help("write kubeconfig { path = \"/etc/outrigger/kubeconfig\" }")
+            .help("write kubeconfig { path = \"/etc/outrigger/kubeconfig\" }, or eks {}")
             .within(&section.title);
         reader.reporter.add(finding);
     }

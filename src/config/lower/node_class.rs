@@ -1,12 +1,21 @@
-//! Lowers node classes, and checks what only the EC2 provider will use.
+//! Lowers node classes.
 //! It must not know which pools use them.
 
 use crate::config::lower::Blocks;
 use crate::config::problem::ProblemCode;
-use crate::config::read::{Reader, Section};
+use crate::config::read::Reader;
 use crate::config::report::Finding;
+use crate::config::section::Section;
 use crate::model::id::NodeClassName;
-use crate::model::node_class::{Identity, NodeClass};
+use crate::model::node_class::{Identity, MetadataOptions, NodeClass, VM_OVERHEAD_PER_MILLE};
+
+mod terms;
+
+mod devices;
+
+mod kubelet;
+
+mod bootstrap;
 
 /// A node class, and the clusters it is for.
 pub(super) struct Draft {
@@ -20,19 +29,9 @@ pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Vec<Draft> {
     let (instances, _) = reader.instances(blocks, "node_class");
     let drafts = instances.into_iter().map(|instance| {
         let section = instance.section;
-        check(reader, &section);
         let everywhere = || vec!["*".to_owned()];
         Draft {
-            class: NodeClass {
-                name: NodeClassName::from(section.label()),
-                identity: section
-                    .owned("role")
-                    .map(Identity::Role)
-                    .or_else(|| section.owned("instance_profile").map(Identity::Profile)),
-                user_data: section.owned("user_data").unwrap_or_default(),
-                tags: section.map("tags"),
-                ..NodeClass::default()
-            },
+            class: one(reader, &section),
             clusters: section
                 .texts("clusters")
                 .map_or_else(everywhere, <[String]>::to_vec),
@@ -42,41 +41,80 @@ pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Vec<Draft> {
     drafts.collect()
 }
 
-/// Arguments that are each enough to find something, and exclude one another.
-const ALONE: [(&str, &[&str]); 4] = [
-    ("ami", &["alias", "id", "ssm_parameter"]),
-    ("subnet", &["id"]),
-    ("security_group", &["id", "name"]),
-    ("capacity_reservation", &["id"]),
-];
-
-/// Arguments that narrow a search, and may be used together.
-const SEARCH: [&str; 3] = ["name", "owner", "tags"];
-
-fn check(reader: &Reader<'_>, section: &Section) {
+fn one(reader: &Reader<'_>, section: &Section) -> NodeClass {
     exclusive(reader, section, "role", "instance_profile");
-    for (kind, alone) in ALONE {
-        for term in section.blocks(kind) {
-            check_term(reader, term, kind, alone);
-        }
-    }
-    if let Some(kubelet) = section.block("kubelet") {
-        let (low, high) = (
-            "image_gc_low_threshold_percent",
-            "image_gc_high_threshold_percent",
-        );
-        if let (Some(least), Some(most)) = (kubelet.whole(low), kubelet.whole(high))
-            && least >= most
-        {
-            let detail = format!("{low} is {least}, which is not below {high}, {most}.");
-            let finding = Finding::error(ProblemCode::OutOfRange, kubelet.span(low), detail)
-                .also(kubelet.span(high), "")
-                .within(&kubelet.title);
-            reader.reporter.add(finding);
-        }
+    let images = terms::images(reader, section);
+    let family = terms::family(reader, section, &images);
+    let bootstrap = bootstrap::lower(reader, section, family);
+    NodeClass {
+        name: NodeClassName::from(section.label()),
+        family,
+        images,
+        subnets: terms::subnets(reader, section),
+        security_groups: terms::security_groups(reader, section),
+        reservations: terms::reservations(reader, section),
+        placement_group: terms::placement_group(reader, section),
+        identity: section
+            .owned("role")
+            .map(Identity::Role)
+            .or_else(|| section.owned("instance_profile").map(Identity::Profile)),
+        public_ip: section.flag("associate_public_ip"),
+        ip_prefix_count: section.count("ip_prefix_count"),
+        user_data: section.owned("user_data").unwrap_or_default(),
+        bootstrap,
+        tags: section.map("tags"),
+        kubelet: kubelet::lower(reader, section, family),
+        block_devices: devices::disks(reader, section),
+        raid0: section.text("instance_store_policy") == Some("raid0"),
+        network_interfaces: devices::interfaces(reader, section),
+        detailed_monitoring: section.flag("detailed_monitoring") == Some(true),
+        metadata: metadata(section),
+        connection_tracking: devices::tracking(reader, section),
+        context: section.owned("context"),
+        nested_virtualization: section
+            .block("cpu_options")
+            .and_then(|inner| inner.text("nested_virtualization"))
+            .map(|text| text == "enabled"),
+        reserved_enis: section.count("reserved_enis").unwrap_or_default(),
+        vm_overhead_per_mille: overhead(reader, section),
     }
 }
 
+fn metadata(section: &Section) -> MetadataOptions {
+    let default = MetadataOptions::default();
+    let Some(inner) = section.block("metadata_options") else {
+        return default;
+    };
+    let is = |name: &str, text: &str, otherwise: bool| {
+        inner.text(name).map_or(otherwise, |own| own == text)
+    };
+    let hops = inner.whole("http_put_response_hop_limit");
+    MetadataOptions {
+        endpoint: is("http_endpoint", "enabled", default.endpoint),
+        ipv6: is("http_protocol_ipv6", "enabled", default.ipv6),
+        hop_limit: hops
+            .and_then(|hops| u8::try_from(hops).ok())
+            .unwrap_or(default.hop_limit),
+        tokens_required: is("http_tokens", "required", default.tokens_required),
+    }
+}
+
+/// The overhead in thousandths; none where it is the usual one.
+fn overhead(reader: &Reader<'_>, section: &Section) -> Option<u32> {
+    const NAME: &str = "vm_memory_overhead_percent";
+    let tenths = section.number(NAME)? * 10.0;
+    let whole = (0..=1000).find(|whole| (tenths - f64::from(*whole)).abs() < 1e-6);
+    if whole.is_none() {
+        let detail = format!("{NAME} has more than one decimal.");
+        let finding = Finding::error(ProblemCode::InvalidValue, section.span(NAME), detail)
+            .help("what is a share of 0.075 to Karpenter is written 7.5")
+            .within(&section.title);
+        reader.reporter.add(finding);
+    }
+    whole.filter(|whole| *whole != VM_OVERHEAD_PER_MILLE)
+}
+
+/// Reports two arguments of which only one may be there.
 fn exclusive(reader: &Reader<'_>, section: &Section, one: &str, other: &str) {
     if let (Some(first), Some(second)) = (section.get(one), section.get(other)) {
         let detail = format!("{one} and {other} exclude each other.");
@@ -87,21 +125,26 @@ fn exclusive(reader: &Reader<'_>, section: &Section, one: &str, other: &str) {
     }
 }
 
-fn check_term(reader: &Reader<'_>, term: &Section, kind: &str, alone: &[&str]) {
-    let search = SEARCH.iter().filter(|name| !alone.contains(name));
-    let all: Vec<&str> = alone.iter().chain(search).copied().collect();
-    let used: Vec<&str> = all.iter().filter(|name| term.has(name)).copied().collect();
-    let Some(first) = used.first() else {
-        let detail = format!("A {kind} block without arguments finds everything there is.");
-        let finding = Finding::error(ProblemCode::MissingArgument, term.header, detail)
-            .help("write tags = { … }, or an id")
-            .within(&term.title);
-        reader.reporter.add(finding);
-        return;
-    };
-    if alone.contains(first) {
-        for other in used.iter().skip(1) {
-            exclusive(reader, term, first, other);
-        }
+/// Reports blocks of a type beyond as many as there may be. Source: spec/aws.md §1.1.
+fn at_most(reader: &Reader<'_>, section: &Section, kind: &str, max: usize) {
+    if let Some(beyond) = section.blocks(kind).nth(max) {
+        let detail = format!("A node class has at most {max} {kind} blocks.");
+        let finding = Finding::error(ProblemCode::LimitExceeded, beyond.header, detail);
+        reader.reporter.add(finding.within(&section.title));
     }
+}
+
+/// Reports what is wrong with an argument, or with its block where it is missing.
+fn refuse(
+    reader: &Reader<'_>,
+    section: &Section,
+    argument: &str,
+    code: ProblemCode,
+    detail: impl Into<String>,
+    help: Option<&str>,
+) {
+    let finding = Finding::error(code, section.span(argument), detail)
+        .maybe_help(help.map(str::to_owned))
+        .within(&section.title);
+    reader.reporter.add(finding);
 }

@@ -3,8 +3,9 @@
 
 use crate::config::names::{label_key_fault, label_value_fault};
 use crate::config::problem::ProblemCode;
-use crate::config::read::{Reader, Section};
+use crate::config::read::Reader;
 use crate::config::report::Finding;
+use crate::config::section::Section;
 use crate::config::syntax::PathStep;
 use crate::config::value::nearest;
 use crate::model::instance::CapacityType;

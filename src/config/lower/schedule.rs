@@ -7,8 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::config::lower::Blocks;
 use crate::config::problem::ProblemCode;
-use crate::config::read::{Reader, Section};
+use crate::config::read::Reader;
 use crate::config::report::Finding;
+use crate::config::section::Section;
 use crate::config::source::Span;
 use crate::config::value::nearest;
 use crate::model::window::{Window, WindowError};

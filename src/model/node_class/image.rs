@@ -86,8 +86,8 @@ pub enum ImageTerm {
     Search {
         /// Name, `*` allowed.
         name: Option<String>,
-        /// Account id, `self`, or an alias such as `amazon`; none means ourselves and Amazon where a
-        /// name is given, and anyone where it is not.
+        /// Account id, `self`, or an alias such as `amazon`; none means ourselves and Amazon where
+        /// a name is given, and anyone where it is not.
         owner: Option<String>,
         /// Tags; the value `*` means that the key is there. May be empty where a name is given.
         tags: Labels,

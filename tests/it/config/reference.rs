@@ -115,7 +115,8 @@ fn defaults(block: &BlockType, leave: &[&str]) -> String {
         }
     }
     for inner in block.blocks {
-        let once = inner.repeat == Repeat::Once && !inner.arguments.iter().any(|a| a.required);
+        let once = inner.repeat == Repeat::Once && inner.label.is_none();
+        let once = once && !inner.arguments.iter().any(|a| a.required);
         if once && !leave.contains(&inner.name) {
             let _ = writeln!(out, "  {} {{\n{}  }}", inner.name, defaults(inner, leave));
         }
@@ -126,7 +127,9 @@ fn defaults(block: &BlockType, leave: &[&str]) -> String {
 #[test]
 fn written_out_defaults_change_nothing() {
     let block = |name: &str| root().block(name).expect("a block of the schema");
-    let leave = ["kubeconfig", "simulated"];
+    // An empty one of these says something.
+    let leave = ["eks", "simulated"];
+    let leave_of_class = ["connection_tracking", "placement_group"];
     let plain = "cluster \"demo\" {\n  simulated {}\n}\nnode_class \"one\" {}\n\
                  pool \"one\" {\n  node_class = node_class.one\n}\n";
     let simulated = defaults(block("cluster").block("simulated").expect("a block"), &[]);
@@ -136,7 +139,7 @@ fn written_out_defaults_change_nothing() {
          scheduler {{\n{}}}\nfleet {{\n{}}}\ntelemetry {{\n{}}}\n",
         defaults(block("outrigger"), &[]),
         defaults(block("cluster"), &leave),
-        defaults(block("node_class"), &[]),
+        defaults(block("node_class"), &leave_of_class),
         defaults(block("pool"), &[]),
         defaults(block("scheduler"), &[]),
         defaults(block("fleet"), &[]),

@@ -72,7 +72,7 @@ node_class "general" {
     echo ${secret("pull_token")} > /etc/token
   EOT
   tags                = merge(local.tags, { Name = "${each.key}-node" })
-  ami { alias = "al2023@latest" }
+  ami_family          = "al2023"
   ami {
     name  = "my-image-*"
     owner = "self"

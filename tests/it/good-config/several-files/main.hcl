@@ -32,6 +32,9 @@ node_class "general" {
   clusters  = [each.key]
   role      = "node-${each.key}"
   user_data = file("userdata/common.sh")
+  ami { alias = "al2@latest" }
+  subnet { tags = { Cluster = each.key } }
+  security_group { tags = { Cluster = each.key } }
 }
 
 pool "everywhere" {

@@ -1,0 +1,224 @@
+//! The table of `cluster` blocks.
+//! It must not know how it is read.
+
+use super::{BLOCK, HOUR, MINUTE, SECOND, argument, duration, form, required};
+use crate::config::form::Form;
+use crate::config::schema::{BlockType, Kind, Repeat};
+
+pub(super) static CLUSTER: BlockType = BlockType {
+    name: "cluster",
+    label: Some("NAME"),
+    repeat: Repeat::PerLabel,
+    about: "A Kubernetes cluster to look after.",
+    arguments: &[
+        argument(
+            "for_each",
+            Kind::Expression,
+            "",
+            "Makes one cluster for each element, known within the block as `each.key` and \
+             `each.value`.",
+        ),
+        argument(
+            "name",
+            Kind::Name,
+            "",
+            "Name of the cluster; the label or, with `for_each`, `each.key` if missing.",
+        ),
+        argument(
+            "region",
+            Kind::Name,
+            "",
+            "Region of its instances. Required unless it is simulated or has an `exec` block.",
+        ),
+        form(
+            "role_arn",
+            Form::RoleArn,
+            "IAM role that is assumed for all calls to AWS; the daemon's own identity if missing.",
+        ),
+        argument(
+            "mode",
+            Kind::OneOf(&["observe", "manage"]),
+            "\"observe\"",
+            "Whether plans are only made or also carried out.",
+        ),
+        argument(
+            "tags",
+            Kind::Tags,
+            "{}",
+            "Tags for everything launched for it.",
+        ),
+        argument(
+            "limits",
+            Kind::Quantities,
+            "{}",
+            "Limits on all its nodes together, by resource; `nodes` is their number.",
+        ),
+        argument(
+            "zonal_shift",
+            Kind::Flag,
+            "false",
+            "Whether zones that AWS shifts traffic away from get no new nodes. Needs an `eks` \
+             block.",
+        ),
+        argument(
+            "binding",
+            Kind::OneOf(&["scheduler", "early"]),
+            "\"scheduler\"",
+            "Who binds pods to nodes that are still to come: the cluster's scheduler once they \
+             are there, or Outrigger as soon as a node's name is known.",
+        ),
+        argument(
+            "placement_hints",
+            Kind::Flag,
+            "true",
+            "Whether waiting pods are told of the node planned for them, in \
+             `status.nominatedNodeName`.",
+        ),
+    ],
+    blocks: &[&KUBECONFIG, &EKS, &INTERRUPTION, &SIMULATED, &EXEC, &API],
+    ..BLOCK
+};
+
+static KUBECONFIG: BlockType = BlockType {
+    name: "kubeconfig",
+    about: "How its API is reached. A managed cluster needs it, or an `eks` block.",
+    arguments: &[
+        required("path", Kind::Path, "The kubeconfig file."),
+        argument(
+            "context",
+            Kind::Text,
+            "",
+            "Context; the file's current one if missing.",
+        ),
+    ],
+    ..BLOCK
+};
+
+static EKS: BlockType = BlockType {
+    name: "eks",
+    about: "An EKS cluster: its API is reached without a kubeconfig, with a token signed in \
+            process. What is missing here, EKS is asked for.",
+    arguments: &[
+        form(
+            "name",
+            Form::EksName,
+            "Its name in EKS; the cluster's own if missing.",
+        ),
+        form("endpoint", Form::Https, "URL of its API."),
+        form("ca_data", Form::Base64, "Its CA: PEM, in base64."),
+        form("service_cidr", Form::Cidr, "Addresses of its Services."),
+    ],
+    ..BLOCK
+};
+
+static INTERRUPTION: BlockType = BlockType {
+    name: "interruption",
+    about: "Where AWS tells of interruptions. Without it, only the health of instances is asked.",
+    arguments: &[
+        required(
+            "queue",
+            Kind::Form(Form::Queue),
+            "SQS queue: one for all clusters of an account and region.",
+        ),
+        argument(
+            "rebalance",
+            Kind::OneOf(&["ignore", "drain", "replace_first"]),
+            "\"ignore\"",
+            "What becomes of a recommendation to rebalance, which comes before a spot instance \
+             is taken back, and far more often: it is only reported, the node leaves, or it \
+             leaves once another has taken its place.",
+        ),
+    ],
+    ..BLOCK
+};
+
+static EXEC: BlockType = BlockType {
+    name: "exec",
+    about: "A program of your own in place of EC2: it launches, ends and lists instances.",
+    arguments: &[
+        required(
+            "command",
+            Kind::Texts,
+            "Program and arguments. No shell reads them; a program with a slash in its name is \
+             looked for from the folder of the configuration.",
+        ),
+        argument(
+            "catalog",
+            Kind::Path,
+            "",
+            "File of instance types; those that ship with Outrigger if missing.",
+        ),
+    ],
+    ..BLOCK
+};
+
+static SIMULATED: BlockType = BlockType {
+    name: "simulated",
+    about: "A simulated EC2 in place of the real one.",
+    arguments: &[
+        argument(
+            "catalog",
+            Kind::Path,
+            "",
+            "File of instance types; those that ship with Outrigger if missing.",
+        ),
+        argument(
+            "boot",
+            duration(0, HOUR),
+            "\"0s\"",
+            "Time from launch to a registered Node.",
+        ),
+        argument(
+            "address",
+            Kind::Address,
+            "",
+            "Address of a `simulated-cloud` process; in process if missing.",
+        ),
+    ],
+    ..BLOCK
+};
+
+static API: BlockType = BlockType {
+    name: "api",
+    about: "How its API is used.",
+    arguments: &[
+        argument(
+            "poll",
+            duration(SECOND, HOUR),
+            "",
+            "Lists this often instead of watching.",
+        ),
+        argument(
+            "qps",
+            Kind::Whole(1, 10_000),
+            "200",
+            "Requests per second, on average.",
+        ),
+        argument(
+            "burst",
+            Kind::Whole(1, 10_000),
+            "1000",
+            "Requests at once, at most.",
+        ),
+        argument(
+            "concurrency",
+            Kind::Whole(1, 1024),
+            "32",
+            "Requests in flight at once.",
+        ),
+        argument(
+            "watch_list",
+            Kind::OneOf(&["on", "off"]),
+            "\"off\"",
+            "Whether lists are streamed; servers from Kubernetes 1.34 on can do that.",
+        ),
+        argument(
+            "view_max_age",
+            duration(MINUTE, 24 * HOUR),
+            "\"90s\"",
+            "A watch without a sign of life for longer is stale: nothing voluntary is done. With \
+             `poll`, 30 s more than that at least.",
+        ),
+    ],
+    ..BLOCK
+};

@@ -1,0 +1,527 @@
+//! The fields of `KubeletConfiguration` that a node class passes on as they are, and their shapes.
+//! It must not know which images take them.
+//!
+//! Source: Kubernetes, `k8s.io/kubelet/config/v1beta1` of July 2026. The kubelet refuses to start
+//! on a field that it does not know or that is of another type, so a node with one never joins.
+
+use hcl::Value;
+use serde_json::Value as Json;
+
+use super::Fault;
+use crate::config::problem::ProblemCode;
+use crate::config::syntax::PathStep;
+use crate::config::value::{nearest, quote, to_text};
+use crate::model::node_class::kubelet::Signal;
+use crate::model::quantity::parse_milli;
+
+/// What a field holds.
+#[derive(Clone, Copy, Debug)]
+enum Shape {
+    Flag,
+    Whole,
+    Number,
+    Text,
+    /// As Go writes it, such as `1m30s`.
+    Duration,
+    /// A quantity: a text, or a number.
+    Quantity,
+    /// A text or a number.
+    Either,
+    List(&'static Shape),
+    Map(&'static Shape),
+    /// A map from signals to texts.
+    Signals,
+    Fields(Fields),
+}
+
+/// Names of fields by their shape.
+type Fields = &'static [(Shape, &'static [&'static str])];
+
+const TEXTS: Shape = Shape::List(&Shape::Text);
+const TEXT_BY_TEXT: Shape = Shape::Map(&Shape::Text);
+
+static FIELDS: Fields = &[
+    (
+        Shape::Flag,
+        &[
+            "cgroupsPerQOS",
+            "enableContentionProfiling",
+            "enableControllerAttachDetach",
+            "enableDebugFlagsHandler",
+            "enableDebuggingHandlers",
+            "enableProfilingHandler",
+            "enableServer",
+            "enableSystemLogHandler",
+            "enableSystemLogQuery",
+            "failCgroupV1",
+            "failSwapOn",
+            "kernelMemcgNotification",
+            "localStorageCapacityIsolation",
+            "makeIPTablesUtilChains",
+            "mergeDefaultEvictionSettings",
+            "protectKernelDefaults",
+            "rotateCertificates",
+            "runOnce",
+            "seccompDefault",
+            "serializeImagePulls",
+            "serverTLSBootstrap",
+            "singleProcessOOMKill",
+        ],
+    ),
+    (
+        Shape::Whole,
+        &[
+            "containerLogMaxFiles",
+            "containerLogMaxWorkers",
+            "eventBurst",
+            "eventRecordQPS",
+            "healthzPort",
+            "iptablesDropBit",
+            "iptablesMasqueradeBit",
+            "kubeAPIBurst",
+            "kubeAPIQPS",
+            "maxOpenFiles",
+            "maxParallelImagePulls",
+            "nodeLeaseDurationSeconds",
+            "nodeStatusMaxImages",
+            "oomScoreAdj",
+            "podPidsLimit",
+            "port",
+            "readOnlyPort",
+            "registryBurst",
+            "registryPullQPS",
+        ],
+    ),
+    (Shape::Number, &["memoryThrottlingFactor"]),
+    (
+        Shape::Text,
+        &[
+            "address",
+            "cgroupDriver",
+            "cgroupRoot",
+            "clusterDomain",
+            "configMapAndSecretChangeDetectionStrategy",
+            "containerLogMaxSize",
+            "containerRuntimeEndpoint",
+            "contentType",
+            "cpuManagerPolicy",
+            "hairpinMode",
+            "healthzBindAddress",
+            "imagePullCredentialsVerificationPolicy",
+            "imageServiceEndpoint",
+            "kubeletCgroups",
+            "kubeReservedCgroup",
+            "memoryManagerPolicy",
+            "memoryReservationPolicy",
+            "podCIDR",
+            "podLogsDir",
+            "reservedSystemCPUs",
+            "resolvConf",
+            "showHiddenMetricsForVersion",
+            "staticPodPath",
+            "staticPodURL",
+            "systemCgroups",
+            "systemReservedCgroup",
+            "tlsCertFile",
+            "tlsMinVersion",
+            "tlsPrivateKeyFile",
+            "topologyManagerPolicy",
+            "topologyManagerScope",
+            "volumePluginDir",
+        ],
+    ),
+    (
+        Shape::Duration,
+        &[
+            "containerLogMonitorInterval",
+            "cpuCFSQuotaPeriod",
+            "cpuManagerReconcilePeriod",
+            "evictionPressureTransitionPeriod",
+            "fileCheckFrequency",
+            "httpCheckFrequency",
+            "imageMaximumGCAge",
+            "imageMinimumGCAge",
+            "nodeStatusReportFrequency",
+            "nodeStatusUpdateFrequency",
+            "runtimeRequestTimeout",
+            "shutdownGracePeriod",
+            "shutdownGracePeriodCriticalPods",
+            "streamingConnectionIdleTimeout",
+            "syncFrequency",
+            "volumeStatsAggPeriod",
+        ],
+    ),
+    (
+        TEXTS,
+        &[
+            "allowedUnsafeSysctls",
+            "enforceNodeAllocatable",
+            "preloadedImagesVerificationAllowlist",
+            "tlsCipherSuites",
+        ],
+    ),
+    (Shape::List(&Shape::Whole), &["tlsCurvePreferences"]),
+    (
+        TEXT_BY_TEXT,
+        &[
+            "cpuManagerPolicyOptions",
+            "defaultPodSysctls",
+            "qosReserved",
+            "topologyManagerPolicyOptions",
+        ],
+    ),
+    (Shape::Map(&TEXTS), &["staticPodURLHeader"]),
+    (Shape::Map(&Shape::Flag), &["featureGates"]),
+    (Shape::Signals, &["evictionMinimumReclaim"]),
+    (Shape::Fields(AUTHENTICATION), &["authentication"]),
+    (Shape::Fields(AUTHORIZATION), &["authorization"]),
+    (Shape::Fields(LOGGING), &["logging"]),
+    (
+        Shape::Fields(&[(Shape::Text, &["swapBehavior"])]),
+        &["memorySwap"],
+    ),
+    (
+        Shape::Fields(&[(Shape::Duration, &["maxContainerRestartPeriod"])]),
+        &["crashLoopBackOff"],
+    ),
+    (
+        Shape::Fields(&[(Shape::Whole, &["idsPerPod"])]),
+        &["userNamespaces"],
+    ),
+    (
+        Shape::Fields(&[
+            (Shape::Text, &["endpoint"]),
+            (Shape::Whole, &["samplingRatePerMillion"]),
+        ]),
+        &["tracing"],
+    ),
+    (
+        Shape::List(&Shape::Fields(&[
+            (Shape::Whole, &["numaNode"]),
+            (Shape::Map(&Shape::Quantity), &["limits"]),
+        ])),
+        &["reservedMemory"],
+    ),
+    (
+        Shape::List(&Shape::Fields(&[(
+            Shape::Whole,
+            &["priority", "shutdownGracePeriodSeconds"],
+        )])),
+        &["shutdownGracePeriodByPodPriority"],
+    ),
+];
+
+const AUTHENTICATION: Fields = &[
+    (
+        Shape::Fields(&[(Shape::Text, &["clientCAFile"])]),
+        &["x509"],
+    ),
+    (
+        Shape::Fields(&[
+            (Shape::Flag, &["enabled"]),
+            (Shape::Duration, &["cacheTTL"]),
+        ]),
+        &["webhook"],
+    ),
+    (
+        Shape::Fields(&[(Shape::Flag, &["enabled"])]),
+        &["anonymous"],
+    ),
+];
+
+const AUTHORIZATION: Fields = &[
+    (Shape::Text, &["mode"]),
+    (
+        Shape::Fields(&[(
+            Shape::Duration,
+            &["cacheAuthorizedTTL", "cacheUnauthorizedTTL"],
+        )]),
+        &["webhook"],
+    ),
+];
+
+const LOGGING: Fields = &[
+    (Shape::Text, &["format"]),
+    (Shape::Either, &["flushFrequency"]),
+    (Shape::Whole, &["verbosity"]),
+    (
+        Shape::List(&Shape::Fields(&[
+            (Shape::Text, &["filePattern"]),
+            (Shape::Whole, &["verbosity"]),
+        ])),
+        &["vmodule"],
+    ),
+    (
+        Shape::Fields(&[(
+            Shape::Fields(&[
+                (Shape::Flag, &["splitStream"]),
+                (Shape::Quantity, &["infoBufferSize"]),
+            ]),
+            &["json", "text"],
+        )]),
+        &["options"],
+    ),
+];
+
+/// Fields that have an argument of their own. The left ones are `Kubelet::MANAGED`.
+const ARGUMENTS: [(&str, &str); 12] = [
+    ("clusterDNS", "cluster_dns"),
+    ("maxPods", "max_pods"),
+    ("podsPerCore", "pods_per_core"),
+    ("systemReserved", "system_reserved"),
+    ("kubeReserved", "kube_reserved"),
+    ("evictionHard", "eviction_hard"),
+    ("evictionSoft", "eviction_soft"),
+    ("evictionSoftGracePeriod", "eviction_soft_grace_period"),
+    ("evictionMaxPodGracePeriod", "eviction_max_pod_grace_period"),
+    (
+        "imageGCHighThresholdPercent",
+        "image_gc_high_threshold_percent",
+    ),
+    (
+        "imageGCLowThresholdPercent",
+        "image_gc_low_threshold_percent",
+    ),
+    ("cpuCFSQuota", "cpu_cfs_quota"),
+];
+
+/// Fields that we see to, and why.
+const OURS: [(&str, &str); 5] = [
+    ("registerWithTaints", "taints are written in the pool"),
+    ("registerNode", "every node registers"),
+    ("providerID", "it is the instance's own"),
+    ("apiVersion", "it is written for you"),
+    ("kind", "it is written for you"),
+];
+
+/// A field as JSON, or all that is wrong with it; paths start within the map of fields.
+pub(super) fn field(name: &str, value: &Value) -> Result<Json, Vec<Fault>> {
+    let refuse = |detail: String, help: Option<String>| {
+        vec![Fault {
+            path: vec![PathStep::KeyItself(name.to_owned())],
+            code: ProblemCode::InvalidValue,
+            detail,
+            help,
+        }]
+    };
+    if let Some((_, argument)) = ARGUMENTS.iter().find(|(own, _)| *own == name) {
+        let detail = format!("{name:?} has an argument of its own.");
+        return Err(refuse(detail, Some(format!("write {argument} = …"))));
+    }
+    if let Some((_, why)) = OURS.iter().find(|(own, _)| *own == name) {
+        return Err(refuse(format!("{name:?} cannot be set here: {why}."), None));
+    }
+    let mut faults = Vec::new();
+    member(FIELDS, name, value, &mut Vec::new(), &mut faults);
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    serde_json::to_value(value).map_err(|_| refuse(format!("{name:?} is no JSON."), None))
+}
+
+fn member(
+    fields: Fields,
+    name: &str,
+    value: &Value,
+    path: &mut Vec<PathStep>,
+    faults: &mut Vec<Fault>,
+) {
+    let known = fields.iter().find(|(_, names)| names.contains(&name));
+    if let Some((shape, _)) = known {
+        path.push(PathStep::Key(name.to_owned()));
+        shape.check(name, value, path, faults);
+        path.pop();
+        return;
+    }
+    let names = fields.iter().flat_map(|(_, names)| names.iter().copied());
+    let mut at = path.clone();
+    at.push(PathStep::KeyItself(name.to_owned()));
+    faults.push(Fault {
+        path: at,
+        code: ProblemCode::UnknownArgument,
+        detail: format!("The kubelet's configuration has no field {name:?} here."),
+        help: nearest(name, names).map(|near| format!("did you mean {near:?}?")),
+    });
+}
+
+impl Shape {
+    fn check(self, name: &str, value: &Value, path: &mut Vec<PathStep>, faults: &mut Vec<Fault>) {
+        let fine = match (self, value) {
+            (Self::List(inner), Value::Array(items)) => {
+                for (index, item) in items.iter().enumerate() {
+                    path.push(PathStep::Index(index));
+                    inner.check(name, item, path, faults);
+                    path.pop();
+                }
+                true
+            }
+            (Self::Map(inner), Value::Object(items)) => {
+                for (key, item) in items {
+                    path.push(PathStep::Key(key.clone()));
+                    inner.check(key, item, path, faults);
+                    path.pop();
+                }
+                true
+            }
+            (Self::Fields(fields), Value::Object(items)) => {
+                for (key, item) in items {
+                    member(fields, key, item, path, faults);
+                }
+                true
+            }
+            (Self::Signals, Value::Object(items)) => items
+                .iter()
+                .all(|(key, item)| Signal::parse(key).is_some() && item.is_string()),
+            (Self::Flag, Value::Bool(_))
+            | (Self::Text, Value::String(_))
+            | (Self::Number, Value::Number(_))
+            | (Self::Either, Value::String(_) | Value::Number(_)) => true,
+            (Self::Whole, Value::Number(number)) => number.as_i64().is_some(),
+            (Self::Duration, Value::String(text)) => is_go_duration(text),
+            (Self::Quantity, Value::String(_) | Value::Number(_)) => {
+                to_text(value).is_some_and(|text| parse_milli(&text).is_ok())
+            }
+            _ => false,
+        };
+        if !fine {
+            faults.push(Fault {
+                path: path.clone(),
+                code: ProblemCode::WrongType,
+                detail: format!(
+                    "{name:?} should be {}, and is {}.",
+                    self.wants(),
+                    quote(value)
+                ),
+                help: None,
+            });
+        }
+    }
+
+    fn wants(self) -> &'static str {
+        match self {
+            Self::Flag => "true or false",
+            Self::Whole => "an integer",
+            Self::Number => "a number",
+            Self::Text => "a text",
+            Self::Duration => "a duration such as \"1m30s\"",
+            Self::Quantity => "a quantity such as \"1Gi\"",
+            Self::Either => "a text or a number",
+            Self::List(_) => "a list",
+            Self::Map(_) | Self::Fields(_) => "a map",
+            Self::Signals => "a map from signals to texts",
+        }
+    }
+}
+
+/// Whether Go reads a text as a duration that is not negative.
+fn is_go_duration(text: &str) -> bool {
+    let mut rest = text;
+    while !rest.is_empty() {
+        let after = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+        let number = &rest[..rest.len() - after.len()];
+        let digits = number.bytes().filter(u8::is_ascii_digit).count();
+        let units = ["ns", "us", "µs", "ms", "s", "m", "h"];
+        let left = units.iter().find_map(|unit| {
+            let left = after.strip_prefix(unit)?;
+            let whole = left
+                .chars()
+                .next()
+                .is_none_or(|c| c.is_ascii_digit() || c == '.');
+            whole.then_some(left)
+        });
+        match left {
+            Some(left) if digits > 0 && number.len() - digits <= 1 => rest = left,
+            _ => return text == "0",
+        }
+    }
+    !text.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use hcl::{Value, value};
+
+    use super::{ARGUMENTS, FIELDS, Fields, Shape, field, is_go_duration};
+    use crate::model::node_class::kubelet::Kubelet;
+
+    #[test]
+    fn every_field_is_known_once() {
+        assert_eq!(ARGUMENTS.map(|(field, _)| field), Kubelet::MANAGED);
+        fn names(fields: Fields) -> Vec<&'static str> {
+            for (shape, _) in fields {
+                if let Shape::Fields(inner) | Shape::List(Shape::Fields(inner)) = shape {
+                    names(inner);
+                }
+            }
+            let mut all: Vec<&str> = fields
+                .iter()
+                .flat_map(|(_, names)| names.to_vec())
+                .collect();
+            let count = all.len();
+            all.sort_unstable();
+            all.dedup();
+            assert_eq!(all.len(), count, "{all:?}");
+            all
+        }
+        // Of 126 fields twelve have arguments, and three are ours.
+        assert_eq!(names(FIELDS).len(), 126 - 12 - 3);
+    }
+
+    #[test]
+    fn durations_are_those_of_go() {
+        for text in ["0", "0s", "1m30s", "1.5h", ".5s", "10ms", "3µs"] {
+            assert!(is_go_duration(text), "{text:?}");
+        }
+        for text in ["", "1", "-1s", "1d", "s", "1.2.3s", "1h30"] {
+            assert!(!is_go_duration(text), "{text:?}");
+        }
+    }
+
+    const RECLAIM: &str = "\"evictionMinimumReclaim\" should be a map from signals to texts, and \
+                           is a map of 1 element.";
+
+    #[test]
+    fn values_have_the_shape_of_their_field() {
+        let check = |name: &str, value: Value, expect: &[&str]| {
+            let faults = field(name, &value).err().unwrap_or_default();
+            let details: Vec<String> = faults.into_iter().map(|fault| fault.detail).collect();
+            assert_eq!(details, expect, "{name}");
+        };
+        check("podPidsLimit", value!(-1), &[]);
+        check(
+            "podPidsLimit",
+            value!("1"),
+            &["\"podPidsLimit\" should be an integer, and is \"1\"."],
+        );
+        check(
+            "featureGates",
+            value!({ A = true, B = 1 }),
+            &["\"B\" should be true or false, and is 1."],
+        );
+        check(
+            "evictionMinimumReclaim",
+            value!({ "memory.available" = "1Gi" }),
+            &[],
+        );
+        check(
+            "evictionMinimumReclaim",
+            value!({ memory = "1Gi" }),
+            &[RECLAIM],
+        );
+        check(
+            "reservedMemory",
+            value!([{ numaNode = 0, limits = { memory = "1Gi" } }, { numaNode = 1, limit = {} }]),
+            &["The kubelet's configuration has no field \"limit\" here."],
+        );
+        check(
+            "logging",
+            value!({ options = { json = { infoBufferSize = "x" } }, flushFrequency = "5s" }),
+            &["\"infoBufferSize\" should be a quantity such as \"1Gi\", and is \"x\"."],
+        );
+        check(
+            "kind",
+            value!("KubeletConfiguration"),
+            &["\"kind\" cannot be set here: it is written for you."],
+        );
+    }
+}

@@ -1,0 +1,318 @@
+//! Turns maps into what arguments of the schema take.
+//! It must not know which argument that is.
+
+use hcl::{Map, Value};
+
+use super::fields::field;
+use super::{Converter, Fault, Parsed, parse_duration};
+use crate::config::names::{label_key_fault, label_value_fault};
+use crate::config::problem::ProblemCode;
+use crate::config::schema::Kind;
+use crate::config::syntax::PathStep;
+use crate::config::value::{nearest, quote, to_text};
+use crate::model::claim::TAG_VALUE_MAX;
+use crate::model::node_class::kubelet::{Reserved, Signal, Threshold};
+use crate::model::quantity::{parse_milli, parse_whole};
+
+/// EC2 allows 128 characters in the key of a tag.
+const TAG_KEY_MAX: usize = 128;
+/// Tags of one term at most. Source: spec/aws.md §1.1.
+const SEARCHED_MAX: usize = 20;
+/// What a kubelet can keep from pods.
+const RESERVABLE: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
+
+/// Tags that launches write themselves, or AWS does; all that start so.
+/// Source: spec/aws.md §1.1 and §5.5; the rest is ours.
+const RESTRICTED: [(&str, &str); 7] = [
+    ("aws:", "only AWS sets it"),
+    ("eks:eks-cluster-name", "launches set it"),
+    ("kubernetes.io/cluster", "launches set it"),
+    ("karpenter.sh/nodepool", "launches set it"),
+    ("karpenter.sh/nodeclaim", "launches set it"),
+    ("karpenter.k8s.aws/ec2nodeclass", "launches set it"),
+    ("outrigger.dev/", "launches set what is there"),
+];
+
+impl Converter<'_> {
+    pub(super) fn map(&self, value: &Value) -> Result<Parsed, Vec<Fault>> {
+        let Value::Object(items) = value else {
+            let mut fault = self.wrong_type(value);
+            fault.help = Some(format!("write {} = {{ … }}", self.name));
+            return Err(vec![fault]);
+        };
+        Ok(match self.kind {
+            Kind::Quantities => Parsed::Quantities(self.each(items, Self::quantity)?),
+            Kind::Reserved => {
+                let pairs = self.each(items, Self::reserved)?;
+                Parsed::Reserved(pairs.into_iter().collect())
+            }
+            Kind::Thresholds => {
+                let pairs = self.each(items, Self::threshold)?;
+                Parsed::Thresholds(pairs.into_iter().map(|(_, pair)| pair).collect())
+            }
+            Kind::Periods => {
+                let pairs = self.each(items, Self::period)?;
+                Parsed::Periods(pairs.into_iter().map(|(_, pair)| pair).collect())
+            }
+            Kind::KubeletFields => {
+                let (mut fields, mut faults) = (Vec::new(), Vec::new());
+                for (key, item) in items {
+                    match field(key, item) {
+                        Ok(json) => fields.push((key.clone(), json)),
+                        Err(found) => faults.extend(found),
+                    }
+                }
+                if !faults.is_empty() {
+                    return Err(faults);
+                }
+                Parsed::Fields(fields.into_iter().collect())
+            }
+            Kind::Searched if items.is_empty() || items.len() > SEARCHED_MAX => {
+                let mut fault = self.fault(ProblemCode::OutOfRange, value);
+                fault.detail = format!(
+                    "{:?} names {} tags: there are 1 to {SEARCHED_MAX}.",
+                    self.name,
+                    items.len()
+                );
+                return Err(vec![fault]);
+            }
+            Kind::Searched => Parsed::Map(self.each(items, Self::searched)?),
+            Kind::Tags => Parsed::Map(self.each(items, Self::tag)?),
+            _ => Parsed::Map(self.each(items, Self::label)?),
+        })
+    }
+
+    /// Converts each element, or says everything that is wrong with any.
+    fn each<T>(
+        &self,
+        items: &Map<String, Value>,
+        convert: impl Fn(&Self, &str, &Value) -> Result<T, Fault>,
+    ) -> Result<Vec<(String, T)>, Vec<Fault>> {
+        let (mut all, mut faults) = (Vec::new(), Vec::new());
+        for (key, item) in items {
+            match convert(self, key, item) {
+                Ok(one) => all.push((key.clone(), one)),
+                Err(mut fault) => {
+                    if fault.path.is_empty() {
+                        fault.path.push(PathStep::Key(key.clone()));
+                    }
+                    faults.push(fault);
+                }
+            }
+        }
+        if faults.is_empty() {
+            Ok(all)
+        } else {
+            Err(faults)
+        }
+    }
+
+    fn element(&self, key: &str, item: &Value) -> Result<String, Fault> {
+        to_text(item).ok_or_else(|| {
+            let mut fault = self.wrong_type(item);
+            fault.detail = format!("{key:?} should be a text, and is {}.", quote(item));
+            fault
+        })
+    }
+
+    /// A fault of a key.
+    fn bad_key(&self, code: ProblemCode, key: &str, detail: String) -> Fault {
+        let path = vec![PathStep::KeyItself(key.to_owned())];
+        let fault = self.fault(code, &Value::Null);
+        Fault {
+            path,
+            detail,
+            ..fault
+        }
+    }
+
+    fn label_key(&self, key: &str) -> Result<(), Fault> {
+        let Some(why) = label_key_fault(key) else {
+            return Ok(());
+        };
+        let detail = format!("{key:?} cannot be a key here. {why}");
+        Err(self.bad_key(ProblemCode::InvalidLabel, key, detail))
+    }
+
+    fn label(&self, key: &str, item: &Value) -> Result<String, Fault> {
+        self.label_key(key)?;
+        let text = self.element(key, item)?;
+        match label_value_fault(&text).filter(|_| self.kind == Kind::Labels) {
+            Some(why) => {
+                let mut fault = self.fault(ProblemCode::InvalidLabel, item);
+                fault.detail = format!("{} cannot be the value of {key:?}. {why}", quote(item));
+                Err(fault)
+            }
+            None => Ok(text),
+        }
+    }
+
+    fn quantity(&self, key: &str, item: &Value) -> Result<i64, Fault> {
+        self.label_key(key)?;
+        let text = self.element(key, item)?;
+        self.amount(key, &text)
+    }
+
+    fn amount(&self, key: &str, text: &str) -> Result<i64, Fault> {
+        amount(key, text).map_err(|why| {
+            let mut fault = self.quantity_fault(&why);
+            let bytes = text.strip_suffix(['B', 'b']);
+            let short = bytes.filter(|short| parse_whole(short).is_ok());
+            fault.help = short.map(|short| match short.ends_with('i') {
+                true => format!("write {short:?}"),
+                false => format!("write {short:?}, or \"{short}i\" for powers of two"),
+            });
+            fault
+        })
+    }
+
+    fn reserved(&self, key: &str, item: &Value) -> Result<Reserved, Fault> {
+        if !RESERVABLE.contains(&key) {
+            let detail = format!("Kubelets cannot keep {key:?} from pods.");
+            let mut fault = self.bad_key(ProblemCode::InvalidValue, key, detail);
+            fault.help = Some(format!("there are: {}", RESERVABLE.join(", ")));
+            return Err(fault);
+        }
+        let text = self.element(key, item)?;
+        let amount = self.amount(key, &text)?;
+        Ok(Reserved { amount, text })
+    }
+
+    fn signal(&self, key: &str) -> Result<Signal, Fault> {
+        Signal::parse(key).ok_or_else(|| {
+            let detail = format!("There is no signal {key:?}.");
+            let mut fault = self.bad_key(ProblemCode::InvalidValue, key, detail);
+            let names = Signal::ALL.iter().map(|(_, name)| *name);
+            fault.help = Some(match nearest(key, names.clone()) {
+                Some(near) => format!("did you mean {near:?}?"),
+                None => format!("there are: {}", names.collect::<Vec<_>>().join(", ")),
+            });
+            fault
+        })
+    }
+
+    fn threshold(&self, key: &str, item: &Value) -> Result<(Signal, Threshold), Fault> {
+        let signal = self.signal(key)?;
+        let text = self.element(key, item)?;
+        let threshold = match text.strip_suffix('%') {
+            Some(percent) => hundredths(percent).map(Threshold::Share),
+            None => parse_whole(&text)
+                .ok()
+                .filter(|amount| *amount >= 0)
+                .map(|amount| Threshold::Amount(amount, text)),
+        };
+        let threshold = threshold.ok_or_else(|| {
+            let mut fault = self.fault(ProblemCode::InvalidQuantity, item);
+            fault.detail = format!("{} is no threshold for {key:?}.", quote(item));
+            fault.help = Some(
+                "write a quantity such as \"100Mi\", or 0 to 100 per cent with at most two \
+                 decimals, such as \"10%\""
+                    .to_owned(),
+            );
+            fault
+        })?;
+        Ok((signal, threshold))
+    }
+
+    fn period(&self, key: &str, item: &Value) -> Result<(Signal, jiff::SignedDuration), Fault> {
+        let signal = self.signal(key)?;
+        let text = self.element(key, item)?;
+        let period = parse_duration(&text).ok_or_else(|| {
+            let mut fault = self.fault(ProblemCode::InvalidDuration, item);
+            fault.detail = format!("{} is no duration.", quote(item));
+            fault.help = Some("write it like \"90s\" or \"1m30s\"".to_owned());
+            fault
+        })?;
+        Ok((signal, period))
+    }
+
+    /// A tag that is written. EC2 takes any characters.
+    fn tag(&self, key: &str, item: &Value) -> Result<String, Fault> {
+        let length = key.chars().count();
+        if length == 0 || length > TAG_KEY_MAX {
+            let detail = format!("The key of a tag has 1 to {TAG_KEY_MAX} characters.");
+            return Err(self.bad_key(ProblemCode::OutOfRange, key, detail));
+        }
+        if let Some((_, why)) = RESTRICTED.iter().find(|(start, _)| key.starts_with(start)) {
+            let detail = format!("The tag {key:?} cannot be set here: {why}.");
+            return Err(self.bad_key(ProblemCode::RestrictedTag, key, detail));
+        }
+        let text = self.element(key, item)?;
+        if text.chars().count() > TAG_VALUE_MAX {
+            let mut fault = self.fault(ProblemCode::OutOfRange, item);
+            fault.detail = format!("The value of a tag has at most {TAG_VALUE_MAX} characters.");
+            return Err(fault);
+        }
+        Ok(text)
+    }
+
+    /// A tag that is looked for.
+    fn searched(&self, key: &str, item: &Value) -> Result<String, Fault> {
+        if key.is_empty() {
+            let detail = "The key of a tag is not empty.".to_owned();
+            return Err(self.bad_key(ProblemCode::InvalidValue, key, detail));
+        }
+        let text = self.element(key, item)?;
+        if text.is_empty() {
+            let mut fault = self.fault(ProblemCode::InvalidValue, item);
+            fault.detail = format!("The value of {key:?} is empty.");
+            fault.help = Some("\"*\" is any value".to_owned());
+            return Err(fault);
+        }
+        Ok(text)
+    }
+}
+
+/// Hundredths of a percentage with at most two decimals, from 0 to 100.
+fn hundredths(text: &str) -> Option<u32> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let plain = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !plain(whole) || !plain(fraction) || fraction.len() > 2 || whole.len() > 3 {
+        return None;
+    }
+    let hundredths = whole.parse::<u32>().ok()? * 100;
+    let rest = format!("{fraction:0<2}").parse::<u32>().ok()?;
+    Some(hundredths + rest).filter(|sum| *sum <= 10_000)
+}
+
+/// A quantity of a resource: `cpu` in thousandths, nodes and pods as counts.
+fn amount(resource: &str, text: &str) -> Result<i64, String> {
+    let counted = matches!(resource, "nodes" | "pods");
+    if counted && text.parse::<u32>().is_err() {
+        return Err(format!("{text:?} is not a number of {resource}"));
+    }
+    let amount = match resource {
+        "cpu" => parse_milli(text),
+        _ => parse_whole(text),
+    };
+    let amount = amount.map_err(|error| error.to_string())?;
+    if amount < 0 {
+        return Err(format!("{text:?} is less than nothing"));
+    }
+    Ok(amount)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::hundredths;
+
+    #[test]
+    fn percentages_have_two_decimals_at_most() {
+        for (text, expect) in [
+            ("10", Some(1000)),
+            ("0", Some(0)),
+            ("100", Some(10_000)),
+            ("5.5", Some(550)),
+            ("0.05", Some(5)),
+            ("100.01", None),
+            ("1.234", None),
+            ("-1", None),
+            ("", None),
+            (".5", None),
+            ("1.", None),
+            ("1e1", None),
+        ] {
+            assert_eq!(hundredths(text), expect, "{text:?}");
+        }
+    }
+}

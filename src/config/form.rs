@@ -1,0 +1,320 @@
+//! Forms: what texts that name something outside of the configuration look like.
+//! It must not know which argument takes which.
+//!
+//! Source: spec/aws.md §1.1. Forms are of the whole text; Karpenter looks for most of them within
+//! it, so that `my-ami-1` passes there as the id of an image.
+
+use core::net::IpAddr;
+
+use crate::model::node_class::image::Family;
+
+/// A form of texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Anything that is not empty.
+    Filled,
+    /// Family and version of images.
+    Alias,
+    /// Id of an image.
+    ImageId,
+    /// Id of a subnet.
+    SubnetId,
+    /// Id of a security group.
+    SecurityGroupId,
+    /// Id of a capacity reservation.
+    ReservationId,
+    /// Id of a placement group.
+    PlacementGroupId,
+    /// Id of a snapshot.
+    SnapshotId,
+    /// Id of an account.
+    Account,
+    /// Name of an IAM role, without its path.
+    RoleName,
+    /// Name of an instance profile, without its path.
+    ProfileName,
+    /// ARN of an IAM role.
+    RoleArn,
+    /// Name or ARN of an SSM parameter.
+    Parameter,
+    /// Name or URL of an SQS queue.
+    Queue,
+    /// Name of a cluster in EKS.
+    EksName,
+    /// URL of something that is reached by HTTPS.
+    Https,
+    /// Base64.
+    Base64,
+    /// A range of addresses.
+    Cidr,
+    /// A version as distributions of Kubernetes write it.
+    Version,
+}
+
+/// Characters of the names of IAM roles and of instance profiles at most. Source: IAM quotas.
+const ROLE_MAX: usize = 64;
+const PROFILE_MAX: usize = 128;
+/// Characters of a queue's name at most. Source: `CreateQueue` of SQS.
+const QUEUE_MAX: usize = 80;
+/// Characters of a cluster's name at most. Source: `CreateCluster` of EKS.
+const EKS_NAME_MAX: usize = 100;
+/// Characters of an alias at most.
+const ALIAS_MAX: usize = 30;
+
+impl Form {
+    /// What it is, in a few words that complete "wants …".
+    pub fn wants(self) -> &'static str {
+        match self {
+            Self::Filled => "a text that is not empty",
+            Self::Alias => "a family and a version such as \"al2023@latest\"",
+            Self::ImageId => "an id such as \"ami-0123456789abcdef0\"",
+            Self::SubnetId => "an id such as \"subnet-0123456789abcdef0\"",
+            Self::SecurityGroupId => "an id such as \"sg-0123456789abcdef0\"",
+            Self::ReservationId => "an id such as \"cr-0123456789abcdef0\"",
+            Self::PlacementGroupId => "an id such as \"pg-0123456789abcdef0\"",
+            Self::SnapshotId => "an id such as \"snap-0123456789abcdef0\"",
+            Self::Account => "an account id of twelve digits",
+            Self::RoleName => "the name of an IAM role",
+            Self::ProfileName => "the name of an instance profile",
+            Self::RoleArn => "an ARN such as \"arn:aws:iam::123456789012:role/outrigger\"",
+            Self::Parameter => "the name or ARN of an SSM parameter",
+            Self::Queue => "the name or the https URL of an SQS queue",
+            Self::EksName => "the name of a cluster in EKS",
+            Self::Https => "a URL such as \"https://10.0.0.1:6443\"",
+            Self::Base64 => "a text in base64",
+            Self::Cidr => "a range of addresses such as \"10.100.0.0/16\"",
+            Self::Version => "a version such as \"v1.33.4+k3s1\"",
+        }
+    }
+
+    /// What it is for the reference table.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Filled => "text, not empty",
+            Self::Alias => "`family@version`",
+            Self::ImageId => "`ami-…`",
+            Self::SubnetId => "`subnet-…`",
+            Self::SecurityGroupId => "`sg-…`",
+            Self::ReservationId => "`cr-…`",
+            Self::PlacementGroupId => "`pg-…`",
+            Self::SnapshotId => "`snap-…`",
+            Self::Account => "account id",
+            Self::RoleName | Self::ProfileName => "name, without path",
+            Self::RoleArn => "`arn:aws:iam::…:role/…`",
+            Self::Parameter => "name or ARN",
+            Self::Queue => "name or `https://…`",
+            Self::EksName => "name",
+            Self::Https => "`https://…`",
+            Self::Base64 => "base64",
+            Self::Cidr => "`address/bits`",
+            Self::Version => "version",
+        }
+    }
+
+    /// Whether a text has it.
+    pub fn fits(self, text: &str) -> bool {
+        match self {
+            Self::Filled => !text.trim().is_empty(),
+            Self::Alias => alias(text).is_some(),
+            Self::ImageId => is_id(text, "ami-"),
+            Self::SubnetId => is_id(text, "subnet-"),
+            Self::SecurityGroupId => is_id(text, "sg-"),
+            Self::ReservationId => is_id(text, "cr-"),
+            Self::PlacementGroupId => is_id(text, "pg-"),
+            Self::SnapshotId => is_id(text, "snap-"),
+            Self::Account => is_account(text),
+            Self::RoleName => consists_of(text, ROLE_MAX, "+=,.@-_"),
+            Self::ProfileName => consists_of(text, PROFILE_MAX, "+=,.@-_"),
+            Self::RoleArn => is_role_arn(text),
+            Self::Parameter => consists_of(text, 1024, "/:.-_"),
+            Self::Queue => is_https(text) || is_queue_name(text),
+            Self::EksName => {
+                consists_of(text, EKS_NAME_MAX, "-_")
+                    && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+            }
+            Self::Https => is_https(text),
+            Self::Base64 => {
+                let digits = text.trim_end_matches('=');
+                text.len().is_multiple_of(4)
+                    && text.len() - digits.len() <= 2
+                    && consists_of(digits, usize::MAX, "+/")
+            }
+            Self::Cidr => is_cidr(text),
+            // It stands in a script.
+            Self::Version => consists_of(text, 64, "+.-_"),
+        }
+    }
+
+    /// What would put a text right that does not have it.
+    pub fn advice(self, text: &str) -> Option<String> {
+        match self {
+            Self::Alias => match text.split_once('@') {
+                Some((family, _)) if is_windows(family) => {
+                    Some(format!("of Windows there is only \"{family}@latest\""))
+                }
+                Some(_) => Some(format!("families are {}", alias_families().join(", "))),
+                None => None,
+            },
+            // IAM's names are unique whatever the path. Karpenter makes an instance profile anew
+            // each quarter of an hour for a role with a path (spec §10, 82).
+            Self::RoleName | Self::ProfileName => {
+                let (_, name) = text.rsplit_once('/')?;
+                self.fits(name)
+                    .then(|| format!("write {name:?}: IAM's names are unique whatever their paths"))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The families that an alias may name.
+pub(super) fn alias_families() -> Vec<&'static str> {
+    let custom = Family::Custom.as_str();
+    let names = Family::NAMES.iter().copied();
+    names.filter(|name| *name != custom).collect()
+}
+
+fn is_windows(family: &str) -> bool {
+    Family::parse(family).is_some_and(|family| family.windows_build().is_some())
+}
+
+/// Family and version of an alias.
+pub(super) fn alias(text: &str) -> Option<(Family, &str)> {
+    let (name, version) = text.split_once('@')?;
+    let family = Family::parse(name).filter(|family| *family != Family::Custom)?;
+    let latest = version == "latest";
+    let fine = consists_of(version, ALIAS_MAX, "._-") && text.len() <= ALIAS_MAX;
+    (fine && (latest || family.windows_build().is_none())).then_some((family, version))
+}
+
+/// Whether a text consists of letters, digits and these, and has at least one and at most so many.
+fn consists_of(text: &str, max: usize, others: &str) -> bool {
+    let fine = |c: char| c.is_ascii_alphanumeric() || others.contains(c);
+    !text.is_empty() && text.len() <= max && text.chars().all(fine)
+}
+
+fn is_id(text: &str, prefix: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    text.strip_prefix(prefix)
+        .is_some_and(|rest| !rest.is_empty() && rest.len() <= 64 && rest.chars().all(plain))
+}
+
+fn is_account(text: &str) -> bool {
+    text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn is_role_arn(text: &str) -> bool {
+    let parts: Vec<&str> = text.splitn(6, ':').collect();
+    let ["arn", partition, "iam", "", account, role] = parts.as_slice() else {
+        return false;
+    };
+    let name = role.strip_prefix("role/").unwrap_or_default();
+    let aws = *partition == "aws" || partition.starts_with("aws-");
+    aws && is_account(account) && consists_of(name, 576, "+=,.@-_/") && !name.ends_with('/')
+}
+
+fn is_queue_name(text: &str) -> bool {
+    let name = text.strip_suffix(".fifo").unwrap_or(text);
+    text.len() <= QUEUE_MAX && consists_of(name, QUEUE_MAX, "-_")
+}
+
+fn is_https(text: &str) -> bool {
+    let Some(rest) = text.strip_prefix("https://") else {
+        return false;
+    };
+    let fine = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\'' | '\\' | '<' | '>' | '`');
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
+    !host.is_empty() && !host.contains('@') && rest.chars().all(fine)
+}
+
+fn is_cidr(text: &str) -> bool {
+    let Some((address, bits)) = text.split_once('/') else {
+        return false;
+    };
+    let max = match address.parse() {
+        Ok(IpAddr::V4(_)) => 32,
+        Ok(IpAddr::V6(_)) => 128,
+        Err(_) => return false,
+    };
+    let plain = bits.bytes().all(|byte| byte.is_ascii_digit());
+    plain && bits.parse::<u8>().is_ok_and(|bits| bits <= max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Form;
+
+    /// Each form with texts that have it, and texts that do not.
+    const CASES: [(Form, &str, &str); 12] = [
+        (
+            Form::Alias,
+            "al2@latest al2023@v20250801 bottlerocket@v1.2.3 windows2022@latest",
+            "al2 @latest al2@ al2:latest AL2@latest ubuntu@latest custom@latest windows2019@v1 \
+             al2023@v20250801-and-what-else-is-there",
+        ),
+        (Form::ImageId, "ami-0", "ami- ami-A my-ami-1 ami-1-2"),
+        (
+            Form::Account,
+            "123456789012",
+            "12345678901 1234567890123 12345678901a",
+        ),
+        (Form::RoleName, "a a+=,.@-_", "a/b a:b"),
+        (
+            Form::RoleArn,
+            "arn:aws:iam::123456789012:role/a/b arn:aws-us-gov:iam::123456789012:role/x",
+            "role/x arn:aws:iam::123456789012:role/ arn:aws:iam::1:role/x \
+             arn:aws:iam::123456789012:user/x arn:azure:iam::123456789012:role/x",
+        ),
+        (
+            Form::Parameter,
+            "/a/b a arn:aws:ssm:eu-central-1:123456789012:parameter/a",
+            "$a",
+        ),
+        (
+            Form::Queue,
+            "q q.fifo https://sqs.eu-central-1.amazonaws.com/1/q",
+            "q.x http://x/q https://",
+        ),
+        (Form::EksName, "a 1_a-b", "-a a.b"),
+        (
+            Form::Https,
+            "https://a https://10.0.0.1:6443 https://[::1]:1/x",
+            "https:// http://a https://u@a https://:1 https://a\"",
+        ),
+        (Form::Base64, "YQ== YWI= YWJj", "= YQ= YWJ Y!== ===="),
+        (
+            Form::Cidr,
+            "10.0.0.0/8 fd00::/108",
+            "10.0.0.0 10.0.0.0/33 a/8 ::/129 10.0.0.0/+8",
+        ),
+        (Form::Version, "v1.33.4+k3s1 1.33", "$(reboot) a;b"),
+    ];
+
+    #[test]
+    fn texts_have_their_forms() {
+        for (form, fine, faulty) in CASES {
+            for text in fine.split_whitespace() {
+                assert!(form.fits(text), "{form:?} {text:?}");
+            }
+            for text in faulty.split_whitespace().chain(["", "a b"]) {
+                assert!(!form.fits(text), "{form:?} {text:?}");
+            }
+        }
+        assert!(Form::Filled.fits("a b") && !Form::Filled.fits(" "));
+    }
+
+    #[test]
+    fn advice_fits_itself() {
+        let advice = Form::RoleName.advice("arn:aws:iam::123456789012:role/a/b");
+        assert_eq!(
+            advice.as_deref(),
+            Some("write \"b\": IAM's names are unique whatever their paths")
+        );
+        let advice = Form::Alias.advice("windows2022@1");
+        assert_eq!(
+            advice.as_deref(),
+            Some("of Windows there is only \"windows2022@latest\"")
+        );
+    }
+}

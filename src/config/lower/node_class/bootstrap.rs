@@ -1,0 +1,178 @@
+//! Lowers how a node joins its cluster.
+//! It must not know how that is written for an image.
+
+use std::path::PathBuf;
+
+use super::{exclusive, refuse};
+use crate::config::problem::ProblemCode;
+use crate::config::read::Reader;
+use crate::config::report::Finding;
+use crate::config::section::Section;
+use crate::config::value::nearest;
+use crate::model::node_class::bootstrap::{Agent, Bootstrap, SecretSource};
+use crate::model::node_class::image::Family;
+
+const TOKEN: [&str; 3] = ["mint", "token_file", "token_ssm_parameter"];
+const MACHINE_CONFIG: [&str; 2] = ["machine_config_file", "machine_config_ssm_parameter"];
+
+/// Each kind with its arguments.
+const KINDS: [(&str, &[&str]); 6] = [
+    ("eks", &[]),
+    ("kubeadm", &TOKEN),
+    ("k3s", &AGENT),
+    ("rke2", &AGENT),
+    ("talos", &MACHINE_CONFIG),
+    ("custom", &[TOKEN[0], TOKEN[1], TOKEN[2], "template"]),
+];
+
+const AGENT: [&str; 5] = [TOKEN[0], TOKEN[1], TOKEN[2], "server", "version"];
+
+pub(super) fn lower(reader: &Reader<'_>, class: &Section, family: Family) -> Bootstrap {
+    let Some(section) = class.block("bootstrap") else {
+        return Bootstrap::Eks;
+    };
+    let kind = section.label();
+    let Some((_, own)) = KINDS.iter().find(|(name, _)| *name == kind) else {
+        let names = KINDS.map(|(name, _)| name);
+        let help = match nearest(kind, names) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => format!("there are: {}", names.join(", ")),
+        };
+        let detail = "There is no bootstrap of this kind.";
+        let finding = Finding::error(ProblemCode::BlockLabel, section.label_span(), detail)
+            .help(help)
+            .within(&class.title);
+        // A label that is missing has been reported as such.
+        if !kind.is_empty() {
+            reader.reporter.add(finding);
+        }
+        return Bootstrap::Eks;
+    };
+    check_arguments(reader, section, own);
+    check_family(reader, section, family);
+    if matches!(kind, "talos" | "custom") && class.has("user_data") {
+        let detail =
+            format!("user_data does not go with the bootstrap {kind:?}, which is all of it.");
+        refuse(
+            reader,
+            class,
+            "user_data",
+            ProblemCode::Conflict,
+            detail,
+            None,
+        );
+    }
+    match kind {
+        "kubeadm" => token(reader, section).map(|token| Bootstrap::Kubeadm { token }),
+        "k3s" => agent(reader, section).map(Bootstrap::K3s),
+        "rke2" => agent(reader, section).map(Bootstrap::Rke2),
+        "talos" => machine_config(reader, section)
+            .map(|machine_config| Bootstrap::Talos { machine_config }),
+        "custom" => custom(reader, section),
+        _ => None,
+    }
+    .unwrap_or_default()
+}
+
+fn check_arguments(reader: &Reader<'_>, section: &Section, own: &[&str]) {
+    for (_, theirs) in KINDS {
+        for name in theirs.iter().filter(|name| !own.contains(name)) {
+            if let Some(read) = section.get(name) {
+                let kind = section.label();
+                let detail = format!("An argument named {name:?} is not expected in {kind:?}.");
+                let code = ProblemCode::UnknownArgument;
+                let finding = Finding::error(code, read.name_span, detail)
+                    .label("not expected here")
+                    .within(&section.title);
+                let help = match own {
+                    [] => None,
+                    own => Some(format!("there are: {}", own.join(", "))),
+                };
+                reader.reporter.add(finding.maybe_help(help));
+            }
+        }
+    }
+}
+
+/// What cannot run a shell script at its first start, and what is no Talos.
+fn check_family(reader: &Reader<'_>, section: &Section, family: Family) {
+    let windows = family.windows_build().is_some();
+    let fine = match section.label() {
+        "kubeadm" | "k3s" | "rke2" => family != Family::Bottlerocket && !windows,
+        "talos" => family == Family::Custom,
+        _ => true,
+    };
+    if !fine {
+        let (kind, family) = (section.label(), family.as_str());
+        let detail = format!("Images of the family {family} cannot join by {kind}.");
+        let finding = Finding::error(ProblemCode::Conflict, section.header, detail);
+        reader.reporter.add(finding.within(&section.title));
+    }
+}
+
+/// The one source of a secret that is written.
+fn source(reader: &Reader<'_>, section: &Section, names: [&str; 2]) -> Option<SecretSource> {
+    let [file, parameter] = names;
+    exclusive(reader, section, file, parameter);
+    let path = |text: &str| -> PathBuf { reader.evaluator.environment.resolve(text) };
+    let file = section.text(file).map(path).map(SecretSource::File);
+    file.or_else(|| section.owned(parameter).map(SecretSource::SsmParameter))
+}
+
+/// The token that is written, or else minted unless that is ruled out.
+fn token(reader: &Reader<'_>, section: &Section) -> Option<SecretSource> {
+    let [mint, file, parameter] = TOKEN;
+    let written = optional_token(reader, section);
+    if written.is_some() || section.has(file) || section.has(parameter) {
+        return written;
+    }
+    if section.flag(mint) == Some(false) {
+        let detail = "Nothing says where the token comes from.";
+        let help = "write token_file or token_ssm_parameter";
+        let code = ProblemCode::MissingArgument;
+        refuse(reader, section, mint, code, detail, Some(help));
+    }
+    Some(SecretSource::Minted)
+}
+
+fn optional_token(reader: &Reader<'_>, section: &Section) -> Option<SecretSource> {
+    let [mint, file, parameter] = TOKEN;
+    let minted = section.flag(mint) == Some(true);
+    if minted {
+        exclusive(reader, section, mint, file);
+        exclusive(reader, section, mint, parameter);
+    }
+    let source = source(reader, section, [file, parameter]);
+    source.or(minted.then_some(SecretSource::Minted))
+}
+
+fn agent(reader: &Reader<'_>, section: &Section) -> Option<Agent> {
+    Some(Agent {
+        server: section.owned("server"),
+        token: token(reader, section)?,
+        version: section.owned("version"),
+    })
+}
+
+fn machine_config(reader: &Reader<'_>, section: &Section) -> Option<SecretSource> {
+    let [file, parameter] = MACHINE_CONFIG;
+    if !section.has(file) && !section.has(parameter) {
+        let detail = "Nothing says where the machine configuration comes from.";
+        let help = "write machine_config_file or machine_config_ssm_parameter";
+        let code = ProblemCode::MissingArgument;
+        refuse(reader, section, file, code, detail, Some(help));
+    }
+    source(reader, section, MACHINE_CONFIG)
+}
+
+fn custom(reader: &Reader<'_>, section: &Section) -> Option<Bootstrap> {
+    if !section.has("template") {
+        let detail = "A bootstrap \"custom\" needs the argument \"template\".";
+        let help = "write template = file(\"userdata.sh\")";
+        let code = ProblemCode::MissingArgument;
+        refuse(reader, section, "template", code, detail, Some(help));
+    }
+    let token = optional_token(reader, section);
+    let template = section.owned("template")?;
+    Some(Bootstrap::Custom { template, token })
+}

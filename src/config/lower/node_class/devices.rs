@@ -1,0 +1,197 @@
+//! Lowers what instances are equipped with: disks, network interfaces.
+//! It must not know which instance types have room for it.
+
+use std::collections::BTreeMap;
+
+use super::{at_most, refuse};
+use crate::config::problem::ProblemCode;
+use crate::config::read::Reader;
+use crate::config::report::Finding;
+use crate::config::section::Section;
+use crate::config::source::Span;
+use crate::model::node_class::disk::BlockDevice;
+use crate::model::node_class::network::{ConnectionTracking, NetworkInterface};
+
+/// Disks and network interfaces at most. Source: spec/aws.md §1.1.
+const DISKS_MAX: usize = 50;
+const INTERFACES_MAX: usize = 150;
+
+pub(super) fn disks(reader: &Reader<'_>, section: &Section) -> Vec<BlockDevice> {
+    at_most(reader, section, "block_device", DISKS_MAX);
+    let root = |disk: &&Section| disk.flag("root_volume") == Some(true);
+    let mut roots = section.blocks("block_device").filter(root);
+    if let (Some(first), Some(second)) = (roots.next(), roots.next()) {
+        let detail = "The kubelet's data is on one disk.";
+        let span = second.span("root_volume");
+        let finding = Finding::error(ProblemCode::Conflict, span, detail)
+            .also(first.span("root_volume"), "the other root volume")
+            .within(&second.title);
+        reader.reporter.add(finding);
+    }
+    let disks = section.blocks("block_device");
+    disks.map(|disk| self::disk(reader, disk)).collect()
+}
+
+fn disk(reader: &Reader<'_>, section: &Section) -> BlockDevice {
+    check_disk(reader, section);
+    BlockDevice {
+        name: section.label().to_owned(),
+        size: section.whole("volume_size"),
+        volume_type: Some(volume_type(section).to_owned()),
+        iops: section.count("iops"),
+        throughput: section.count("throughput"),
+        encrypted: section.flag("encrypted"),
+        kms_key_id: section.owned("kms_key_id"),
+        snapshot_id: section.owned("snapshot_id"),
+        initialization_rate: section.count("volume_initialization_rate"),
+        delete_on_termination: Some(section.flag("delete_on_termination").unwrap_or(true)),
+        root_volume: section.flag("root_volume") == Some(true),
+    }
+}
+
+fn volume_type(section: &Section) -> &str {
+    section.text("volume_type").unwrap_or("gp3")
+}
+
+fn check_disk(reader: &Reader<'_>, section: &Section) {
+    let missing = |argument: &str, detail: &str| {
+        let code = ProblemCode::MissingArgument;
+        refuse(reader, section, argument, code, detail, None);
+    };
+    let conflict = |argument: &str, detail: &str, help: Option<&str>| {
+        refuse(
+            reader,
+            section,
+            argument,
+            ProblemCode::Conflict,
+            detail,
+            help,
+        );
+    };
+    let snapshot = section.has("snapshot_id");
+    if !snapshot && !section.has("volume_size") {
+        missing(
+            "volume_size",
+            "A block_device block needs volume_size, or snapshot_id.",
+        );
+    }
+    if !snapshot && section.has("volume_initialization_rate") {
+        conflict(
+            "volume_initialization_rate",
+            "volume_initialization_rate is of disks made from a snapshot: snapshot_id is missing.",
+            None,
+        );
+    }
+    if section.has("kms_key_id") && section.flag("encrypted") != Some(true) {
+        conflict(
+            "kms_key_id",
+            "kms_key_id is of encrypted disks.",
+            Some("write encrypted = true"),
+        );
+    }
+    // EC2 refuses the launch otherwise. Source: EC2, `EbsBlockDevice`.
+    let kind = volume_type(section);
+    if section.has("volume_type") && section.text("volume_type").is_none() {
+        return;
+    }
+    if section.has("iops") && !matches!(kind, "gp3" | "io1" | "io2") {
+        conflict(
+            "iops",
+            "iops is of the volume types gp3, io1 and io2.",
+            None,
+        );
+    }
+    if section.has("throughput") && kind != "gp3" {
+        conflict("throughput", "throughput is of the volume type gp3.", None);
+    }
+    if matches!(kind, "io1" | "io2") && !section.has("iops") {
+        missing("volume_type", "The volume types io1 and io2 need iops.");
+    }
+}
+
+/// The layout of network interfaces; an empty one where there are to be no EFAs.
+pub(super) fn interfaces(reader: &Reader<'_>, section: &Section) -> Option<Vec<NetworkInterface>> {
+    const KIND: &str = "network_interface";
+    at_most(reader, section, KIND, INTERFACES_MAX);
+    let first = section.blocks(KIND).next();
+    let Some(first) = first else {
+        return (section.flag("efa") == Some(false)).then(Vec::new);
+    };
+    if section.has("efa") {
+        let detail = "efa does not go with network_interface blocks: they say which there are.";
+        let finding = Finding::error(ProblemCode::Conflict, section.span("efa"), detail)
+            .also(first.header, "a network_interface block")
+            .within(&section.title);
+        reader.reporter.add(finding);
+    }
+    let (mut all, mut complete) = (Vec::new(), true);
+    let mut places: BTreeMap<(u32, u32), Span> = BTreeMap::new();
+    let mut adapters: BTreeMap<u32, Span> = BTreeMap::new();
+    for block in section.blocks(KIND) {
+        let (card, device) = (
+            block.count("network_card_index"),
+            block.count("device_index"),
+        );
+        let (Some(card), Some(device)) = (card, device) else {
+            complete = false;
+            continue;
+        };
+        complete &= !block.has("interface_type") || block.text("interface_type").is_some();
+        let efa_only = block.text("interface_type") == Some("efa-only");
+        let twice = |detail: &str, before: Span| {
+            let finding = Finding::error(ProblemCode::Conflict, block.header, detail)
+                .also(before, "the other one")
+                .within(&block.title);
+            reader.reporter.add(finding);
+        };
+        if let Some(before) = places.insert((card, device), block.header) {
+            twice(
+                "Two network interfaces have the same card and device.",
+                before,
+            );
+        }
+        if efa_only && let Some(before) = adapters.insert(card, block.header) {
+            twice(
+                "A network card has at most one interface that is efa-only.",
+                before,
+            );
+        }
+        all.push(NetworkInterface {
+            card,
+            device,
+            efa_only,
+        });
+    }
+    let primary = NetworkInterface {
+        card: 0,
+        device: 0,
+        efa_only: false,
+    };
+    if complete && !all.contains(&primary) {
+        let detail = "One network interface is of card 0 and device 0 and not efa-only: the node's \
+                      own.";
+        let finding = Finding::error(ProblemCode::MissingBlock, first.header, detail);
+        reader.reporter.add(finding.within(&first.title));
+    }
+    Some(all)
+}
+
+pub(super) fn tracking(reader: &Reader<'_>, section: &Section) -> Option<ConnectionTracking> {
+    const NAMES: [&str; 3] = [
+        "tcp_established_timeout",
+        "udp_stream_timeout",
+        "udp_timeout",
+    ];
+    let inner = section.block("connection_tracking")?;
+    if !NAMES.iter().any(|name| inner.has(name)) {
+        let detail = "A connection_tracking block has at least one argument.";
+        let help = format!("there are: {}", NAMES.join(", "));
+        let code = ProblemCode::MissingArgument;
+        refuse(reader, inner, NAMES[0], code, detail, Some(&help));
+    }
+    Some(ConnectionTracking {
+        tcp_established: inner.duration(NAMES[0]),
+        udp_stream: inner.duration(NAMES[1]),
+        udp: inner.duration(NAMES[2]),
+    })
+}

@@ -1,0 +1,133 @@
+//! Lowers the settings of kubelets, and refuses those that an image's family cannot take.
+//! It must not know how they are written for it.
+//!
+//! Source: spec/aws.md §1.3. Karpenter finds out when it uses the class, and says that it is not
+//! ready.
+
+use core::net::IpAddr;
+
+use super::refuse;
+use crate::config::problem::ProblemCode;
+use crate::config::read::Reader;
+use crate::config::report::Finding;
+use crate::config::section::Section;
+use crate::config::syntax::PathStep;
+use crate::model::node_class::image::Family;
+use crate::model::node_class::kubelet::Kubelet;
+
+pub(super) fn lower(reader: &Reader<'_>, section: &Section, family: Family) -> Kubelet {
+    let Some(inner) = section.block("kubelet") else {
+        return Kubelet::default();
+    };
+    check_soft(reader, inner);
+    check_images(reader, inner);
+    check_family(reader, inner, family);
+    let percent = |name: &str| inner.whole(name).and_then(|it| u8::try_from(it).ok());
+    Kubelet {
+        cluster_dns: dns(reader, inner),
+        max_pods: inner.count("max_pods"),
+        pods_per_core: inner.count("pods_per_core"),
+        system_reserved: inner.reserved("system_reserved"),
+        kube_reserved: inner.reserved("kube_reserved"),
+        eviction_hard: inner.thresholds("eviction_hard"),
+        eviction_soft: inner.thresholds("eviction_soft"),
+        eviction_soft_grace_period: inner.periods("eviction_soft_grace_period"),
+        eviction_max_pod_grace_period: inner.count("eviction_max_pod_grace_period"),
+        image_gc_high_threshold_percent: percent("image_gc_high_threshold_percent"),
+        image_gc_low_threshold_percent: percent("image_gc_low_threshold_percent"),
+        cpu_cfs_quota: inner.flag("cpu_cfs_quota"),
+        extra: inner.fields("extra"),
+    }
+}
+
+fn dns(reader: &Reader<'_>, section: &Section) -> Vec<IpAddr> {
+    const NAME: &str = "cluster_dns";
+    let texts = section.texts(NAME).unwrap_or_default().iter();
+    let addresses = texts.enumerate().filter_map(|(index, text)| {
+        let address = text.parse().ok();
+        if address.is_none() {
+            let span = section.inner_span(NAME, PathStep::Index(index));
+            let detail = format!("An element of {NAME} is not an IP address.");
+            let finding = Finding::error(ProblemCode::InvalidValue, span, detail);
+            reader.reporter.add(finding.within(&section.title));
+        }
+        address
+    });
+    addresses.collect()
+}
+
+/// The kubelet wants a grace period for each soft threshold, and none else.
+fn check_soft(reader: &Reader<'_>, section: &Section) {
+    let (soft, grace) = ("eviction_soft", "eviction_soft_grace_period");
+    let faulty = |name: &str| section.has(name) && section.get(name).is_none();
+    if faulty(soft) || faulty(grace) {
+        return;
+    }
+    let (thresholds, periods) = (section.thresholds(soft), section.periods(grace));
+    let report = |name: &str, signal: &str, other: &str| {
+        let span = section.inner_span(name, PathStep::KeyItself(signal.to_owned()));
+        let detail = format!("What {name} has of a signal, {other} needs to have as well.");
+        let finding = Finding::error(ProblemCode::MissingArgument, span, detail)
+            .label(format!("not in {other}"))
+            .within(&section.title);
+        reader.reporter.add(finding);
+    };
+    for signal in thresholds.keys().filter(|it| !periods.contains_key(it)) {
+        report(soft, signal.as_str(), grace);
+    }
+    for signal in periods.keys().filter(|it| !thresholds.contains_key(it)) {
+        report(grace, signal.as_str(), soft);
+    }
+}
+
+fn check_images(reader: &Reader<'_>, section: &Section) {
+    let (low, high) = (
+        "image_gc_low_threshold_percent",
+        "image_gc_high_threshold_percent",
+    );
+    // The kubelet's own, where one is missing. Source: Kubernetes, `KubeletConfiguration`.
+    let least = section.whole(low).unwrap_or(80);
+    let most = section.whole(high).unwrap_or(85);
+    if least < most {
+        return;
+    }
+    let (one, other) = match section.has(low) {
+        true => (low, high),
+        false => (high, low),
+    };
+    let detail = format!("{low} is {least}, which is not below {high}, {most}.");
+    let mut finding = Finding::error(ProblemCode::OutOfRange, section.span(one), detail);
+    if section.has(other) {
+        finding = finding.also(section.span(other), "");
+    }
+    reader.reporter.add(finding.within(&section.title));
+}
+
+fn check_family(reader: &Reader<'_>, section: &Section, family: Family) {
+    if matches!(family, Family::Al2023 | Family::Custom) {
+        return;
+    }
+    let refuse = |argument: &str, what: &str| {
+        let detail = format!("Images of the family {} take no {what}.", family.as_str());
+        refuse(
+            reader,
+            section,
+            argument,
+            ProblemCode::Conflict,
+            detail,
+            None,
+        );
+    };
+    if !section.fields("extra").is_empty() {
+        refuse("extra", "further fields of the kubelet's configuration");
+    }
+    if section
+        .texts("cluster_dns")
+        .is_some_and(|all| all.len() > 1)
+    {
+        refuse("cluster_dns", "more than one address of the cluster's DNS");
+    }
+    if family == Family::Bottlerocket && section.has("pods_per_core") {
+        refuse("pods_per_core", "number of pods per core");
+    }
+}

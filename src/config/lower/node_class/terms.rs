@@ -1,0 +1,220 @@
+//! Lowers the terms that find images, subnets, groups and reservations.
+//! It must not know what they find.
+
+use super::{at_most, exclusive, refuse};
+use crate::config::form::alias;
+use crate::config::problem::ProblemCode;
+use crate::config::read::Reader;
+use crate::config::report::Finding;
+use crate::config::section::Section;
+use crate::model::node_class::image::{Family, ImageTerm};
+use crate::model::node_class::network::{
+    MatchCriteria, PlacementGroupTerm, ReservationTerm, SecurityGroupTerm, SubnetTerm,
+};
+
+/// Blocks of terms of one type at most. Source: spec/aws.md §1.1.
+const TERMS_MAX: usize = 30;
+
+/// What a block of terms may say.
+struct Shape {
+    kind: &'static str,
+    /// Arguments that are each enough, and exclude all others.
+    alone: &'static [&'static str],
+    /// Arguments that may be used together, and are enough.
+    search: &'static [&'static str],
+    /// Arguments that only narrow a search.
+    narrow: &'static [&'static str],
+}
+
+const AMI: Shape = Shape {
+    kind: "ami",
+    alone: &["alias", "id", "ssm_parameter"],
+    search: &["name", "tags"],
+    narrow: &["owner"],
+};
+
+const SUBNET: Shape = Shape {
+    kind: "subnet",
+    alone: &["id"],
+    search: &["tags"],
+    narrow: &[],
+};
+
+const SECURITY_GROUP: Shape = Shape {
+    kind: "security_group",
+    alone: &["id", "name"],
+    search: &["tags"],
+    narrow: &[],
+};
+
+const CAPACITY_RESERVATION: Shape = Shape {
+    kind: "capacity_reservation",
+    alone: &["id"],
+    search: &["instance_match_criteria", "tags"],
+    narrow: &["owner"],
+};
+
+const PLACEMENT_GROUP: Shape = Shape {
+    kind: "placement_group",
+    alone: &["id", "name"],
+    search: &[],
+    narrow: &[],
+};
+
+impl Shape {
+    /// The blocks of this shape, checked.
+    fn terms<'a>(
+        &'a self,
+        reader: &Reader<'_>,
+        section: &'a Section,
+    ) -> impl Iterator<Item = &'a Section> {
+        at_most(reader, section, self.kind, TERMS_MAX);
+        for term in section.blocks(self.kind) {
+            self.check(reader, term);
+        }
+        section.blocks(self.kind)
+    }
+
+    fn check(&self, reader: &Reader<'_>, term: &Section) {
+        let all = [self.alone, self.search, self.narrow].concat();
+        let used: Vec<&str> = all.iter().filter(|name| term.has(name)).copied().collect();
+        let enough = |name: &&str| !self.narrow.contains(name);
+        let Some(first) = used.iter().find(|name| enough(name)) else {
+            let kind = self.kind;
+            let detail = match used.first() {
+                Some(only) => format!("{only} alone does not say which {kind} is meant."),
+                None if self.search.is_empty() => "Nothing says which one is meant.".to_owned(),
+                None => "A block without arguments finds everything there is.".to_owned(),
+            };
+            let names = [self.alone, self.search].concat().join(", ");
+            let finding = Finding::error(ProblemCode::MissingArgument, term.header, detail)
+                .help(format!("write one of: {names}"))
+                .within(&term.title);
+            reader.reporter.add(finding);
+            return;
+        };
+        if self.alone.contains(first) {
+            for other in used.iter().filter(|name| *name != first) {
+                exclusive(reader, term, first, other);
+            }
+        }
+    }
+}
+
+pub(super) fn images(reader: &Reader<'_>, section: &Section) -> Vec<ImageTerm> {
+    let terms: Vec<&Section> = AMI.terms(reader, section).collect();
+    if let Some(alias) = terms.iter().find(|term| term.has("alias"))
+        && terms.len() > 1
+    {
+        let detail = "An alias stands alone: there is no ami block beside it.";
+        let mut finding = Finding::error(ProblemCode::Conflict, alias.span("alias"), detail);
+        if let Some(other) = terms.iter().find(|term| term.header != alias.header) {
+            finding = finding.also(other.header, "another ami block");
+        }
+        reader.reporter.add(finding.within(&section.title));
+    }
+    terms.into_iter().filter_map(image).collect()
+}
+
+fn image(term: &Section) -> Option<ImageTerm> {
+    if let Some((family, version)) = term.text("alias").and_then(alias) {
+        let version = version.to_owned();
+        return Some(ImageTerm::Alias { family, version });
+    }
+    let id = term.owned("id").map(ImageTerm::Id);
+    let found = id.or_else(|| term.owned("ssm_parameter").map(ImageTerm::SsmParameter));
+    found.or_else(|| {
+        let (name, tags) = (term.owned("name"), term.map("tags"));
+        (name.is_some() || !tags.is_empty()).then(|| ImageTerm::Search {
+            name,
+            owner: term.owned("owner"),
+            tags,
+        })
+    })
+}
+
+/// The family that is written, or else the alias'.
+pub(super) fn family(reader: &Reader<'_>, section: &Section, images: &[ImageTerm]) -> Family {
+    let written = section.text("ami_family").and_then(Family::parse);
+    let of_alias = images.iter().find_map(|image| match image {
+        ImageTerm::Alias { family, .. } => Some(*family),
+        _ => None,
+    });
+    let block = section.block("ami");
+    let has_alias = section.blocks("ami").any(|term| term.has("alias"));
+    if let (Some(block), false, false) = (block, has_alias, section.has("ami_family")) {
+        let detail = "Nothing says what the images are: the ami blocks have no alias.";
+        let finding = Finding::error(ProblemCode::MissingArgument, section.header, detail)
+            .label("ami_family is missing")
+            .also(block.header, "without an alias")
+            .help("write ami_family = \"al2023\", or \"custom\" where user data is all your own")
+            .within(&section.title);
+        reader.reporter.add(finding);
+    }
+    if let (Some(own), Some(alias)) = (written, of_alias)
+        && own != alias
+        && own != Family::Custom
+    {
+        let detail = "ami_family is neither the family of the alias nor \"custom\".";
+        refuse(
+            reader,
+            section,
+            "ami_family",
+            ProblemCode::Conflict,
+            detail,
+            None,
+        );
+    }
+    written.or(of_alias).unwrap_or_default()
+}
+
+pub(super) fn subnets(reader: &Reader<'_>, section: &Section) -> Vec<SubnetTerm> {
+    let terms = SUBNET.terms(reader, section);
+    let lowered = terms.filter_map(|term| {
+        let tags = || Some(term.map("tags")).filter(|tags| !tags.is_empty());
+        let id = term.owned("id").map(SubnetTerm::Id);
+        id.or_else(|| tags().map(SubnetTerm::Tags))
+    });
+    lowered.collect()
+}
+
+pub(super) fn security_groups(reader: &Reader<'_>, section: &Section) -> Vec<SecurityGroupTerm> {
+    let terms = SECURITY_GROUP.terms(reader, section);
+    let lowered = terms.filter_map(|term| {
+        let tags = || Some(term.map("tags")).filter(|tags| !tags.is_empty());
+        let id = term.owned("id").map(SecurityGroupTerm::Id);
+        id.or_else(|| term.owned("name").map(SecurityGroupTerm::Name))
+            .or_else(|| tags().map(SecurityGroupTerm::Tags))
+    });
+    lowered.collect()
+}
+
+pub(super) fn reservations(reader: &Reader<'_>, section: &Section) -> Vec<ReservationTerm> {
+    let terms = CAPACITY_RESERVATION.terms(reader, section);
+    let lowered = terms.filter_map(|term| {
+        let id = term.owned("id").map(ReservationTerm::Id);
+        id.or_else(|| {
+            let criteria = match term.text("instance_match_criteria") {
+                Some("open") => Some(MatchCriteria::Open),
+                Some("targeted") => Some(MatchCriteria::Targeted),
+                _ => None,
+            };
+            let tags = term.map("tags");
+            (criteria.is_some() || !tags.is_empty()).then(|| ReservationTerm::Search {
+                owner: term.owned("owner"),
+                criteria,
+                tags,
+            })
+        })
+    });
+    lowered.collect()
+}
+
+pub(super) fn placement_group(
+    reader: &Reader<'_>,
+    section: &Section,
+) -> Option<PlacementGroupTerm> {
+    let term = PLACEMENT_GROUP.terms(reader, section).next()?;
+    let id = term.owned("id").map(PlacementGroupTerm::Id);
+    id.or_else(|| term.owned("name").map(PlacementGroupTerm::Name))
+}

@@ -1,0 +1,203 @@
+//! Sections: blocks that have been read, argument by argument.
+//! They must not know what was wrong with them.
+
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
+use serde_json::Value as Json;
+
+use crate::config::convert::Parsed;
+use crate::config::source::Span;
+use crate::config::syntax::{Expr, PathStep};
+use crate::model::labels::Labels;
+use crate::model::node_class::kubelet::{Reserved, Signal, Threshold};
+use crate::model::overlay::PriceAdjustment;
+use crate::model::pool::Allowance;
+
+/// An argument that has been read.
+#[derive(Clone, Debug)]
+pub(super) struct Read {
+    pub(super) value: Parsed,
+    pub(super) name_span: Span,
+    pub(super) expr: Expr,
+}
+
+/// A block that has been read. Arguments that are missing, null or wrong are not in it.
+#[derive(Clone, Debug)]
+pub(super) struct Section {
+    pub(super) title: String,
+    pub(super) header: Span,
+    pub(super) label: Option<(String, Span)>,
+    pub(super) arguments: BTreeMap<&'static str, Read>,
+    /// Arguments the block evaluates itself.
+    pub(super) exprs: BTreeMap<&'static str, Expr>,
+    /// Arguments that are there, but wrong: they are not to be missed as well.
+    pub(super) faulty: Vec<&'static str>,
+    pub(super) blocks: Vec<(&'static str, Section)>,
+}
+
+impl Section {
+    pub(super) fn label(&self) -> &str {
+        self.label.as_ref().map_or("", |(label, _)| label)
+    }
+
+    /// Where the label is, or the block's name if it has none.
+    pub(super) fn label_span(&self) -> Span {
+        self.label.as_ref().map_or(self.header, |(_, span)| *span)
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Read> {
+        self.arguments.get(name)
+    }
+
+    /// Whether the argument was written at all.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.arguments.contains_key(name) || self.faulty.contains(&name)
+    }
+
+    /// Where an argument's value is, or the block's first line.
+    pub(super) fn span(&self, name: &str) -> Span {
+        self.get(name).map_or(self.header, |read| read.expr.span)
+    }
+
+    /// Where a part of an argument's value is.
+    pub(super) fn inner_span(&self, name: &str, step: PathStep) -> Span {
+        self.get(name)
+            .map_or(self.header, |read| read.expr.inner_span(&[step]))
+    }
+
+    pub(super) fn expr(&self, name: &str) -> Option<&Expr> {
+        self.exprs.get(name)
+    }
+
+    pub(super) fn blocks<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Self> {
+        let named = self.blocks.iter().filter(move |(own, _)| *own == name);
+        named.map(|(_, section)| section)
+    }
+
+    pub(super) fn block(&self, name: &str) -> Option<&Self> {
+        self.blocks
+            .iter()
+            .find(|(own, _)| *own == name)
+            .map(|(_, section)| section)
+    }
+
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        match &self.get(name)?.value {
+            Parsed::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(super) fn owned(&self, name: &str) -> Option<String> {
+        self.text(name).map(str::to_owned)
+    }
+
+    pub(super) fn flag(&self, name: &str) -> Option<bool> {
+        match self.get(name)?.value {
+            Parsed::Flag(flag) => Some(flag),
+            _ => None,
+        }
+    }
+
+    pub(super) fn whole(&self, name: &str) -> Option<i64> {
+        match self.get(name)?.value {
+            Parsed::Whole(whole) => Some(whole),
+            _ => None,
+        }
+    }
+
+    /// An integer that the schema keeps small.
+    pub(super) fn count(&self, name: &str) -> Option<u32> {
+        u32::try_from(self.whole(name)?).ok()
+    }
+
+    pub(super) fn number(&self, name: &str) -> Option<f64> {
+        match self.get(name)?.value {
+            Parsed::Number(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    pub(super) fn price_adjustment(&self, name: &str) -> Option<PriceAdjustment> {
+        match self.get(name)?.value {
+            Parsed::PriceAdjustment(adjustment) => Some(adjustment),
+            _ => None,
+        }
+    }
+
+    /// A duration; the inner none is `never`.
+    pub(super) fn duration_or_never(&self, name: &str) -> Option<Option<SignedDuration>> {
+        match self.get(name)?.value {
+            Parsed::Duration(duration) => Some(duration),
+            _ => None,
+        }
+    }
+
+    pub(super) fn duration(&self, name: &str) -> Option<SignedDuration> {
+        self.duration_or_never(name).flatten()
+    }
+
+    pub(super) fn allowance(&self, name: &str) -> Option<Allowance> {
+        match self.get(name)?.value {
+            Parsed::Allowance(allowance) => Some(allowance),
+            _ => None,
+        }
+    }
+
+    pub(super) fn texts(&self, name: &str) -> Option<&[String]> {
+        match &self.get(name)?.value {
+            Parsed::Texts(texts) => Some(texts),
+            _ => None,
+        }
+    }
+
+    pub(super) fn map(&self, name: &str) -> Labels {
+        match self.get(name).map(|read| &read.value) {
+            Some(Parsed::Map(items)) => items.iter().cloned().collect(),
+            _ => Labels::default(),
+        }
+    }
+
+    pub(super) fn quantities(&self, name: &str) -> &[(String, i64)] {
+        match self.get(name).map(|read| &read.value) {
+            Some(Parsed::Quantities(items)) => items,
+            _ => &[],
+        }
+    }
+
+    pub(super) fn reserved(&self, name: &str) -> BTreeMap<String, Reserved> {
+        match self.get(name).map(|read| &read.value) {
+            Some(Parsed::Reserved(items)) => items.clone(),
+            _ => BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn thresholds(&self, name: &str) -> BTreeMap<Signal, Threshold> {
+        match self.get(name).map(|read| &read.value) {
+            Some(Parsed::Thresholds(items)) => items.clone(),
+            _ => BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn periods(&self, name: &str) -> BTreeMap<Signal, SignedDuration> {
+        match self.get(name).map(|read| &read.value) {
+            Some(Parsed::Periods(items)) => items.clone(),
+            _ => BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn fields(&self, name: &str) -> BTreeMap<String, Json> {
+        match self.get(name).map(|read| &read.value) {
+            Some(Parsed::Fields(items)) => items.clone(),
+            _ => BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn reference(&self, name: &str) -> Option<&str> {
+        match &self.get(name)?.value {
+            Parsed::Reference(name) => Some(name),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,12 @@
+cluster "demo" {
+  simulated {}
+}
+
+node_class "general" {
+  ami_family = "Ubuntu"
+  ami { alias = "al2023@latest" }
+}
+
+pool "general" {
+  node_class = node_class.general
+}

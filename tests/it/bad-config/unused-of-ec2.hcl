@@ -1,0 +1,6 @@
+cluster "demo" {
+  zonal_shift = true
+  binding     = "early"
+  interruption { queue = "q" }
+  simulated {}
+}
