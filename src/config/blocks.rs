@@ -211,7 +211,7 @@ static CLUSTER: BlockType = BlockType {
             "region",
             Kind::Name,
             "",
-            "Region of its instances. Required unless it is simulated.",
+            "Region of its instances. Required where EC2 makes them.",
         ),
         argument(
             "mode",
@@ -239,7 +239,7 @@ static CLUSTER: BlockType = BlockType {
              `status.nominatedNodeName`.",
         ),
     ],
-    blocks: &[&KUBECONFIG, &SIMULATED, &API],
+    blocks: &[&KUBECONFIG, &SIMULATED, &EXEC, &API],
     ..BLOCK
 };
 
@@ -279,6 +279,31 @@ static SIMULATED: BlockType = BlockType {
             Kind::Address,
             "",
             "Address of a `simulated-cloud` process; in process if missing.",
+        ),
+    ],
+    ..BLOCK
+};
+
+static EXEC: BlockType = BlockType {
+    name: "exec",
+    about: "A program of your own in place of EC2: `docs/PROVIDERS.md`.",
+    arguments: &[
+        required(
+            "command",
+            Kind::Texts,
+            "The program and its arguments. No shell reads them.",
+        ),
+        argument(
+            "catalog",
+            Kind::Path,
+            "",
+            "File of instance types; those that ship with Outrigger if missing.",
+        ),
+        argument(
+            "environment",
+            Kind::Texts,
+            "[]",
+            "Variables of the daemon's environment that the program gets beside `PATH` and `HOME`.",
         ),
     ],
     ..BLOCK

@@ -278,10 +278,10 @@ fn class_of<'a>(
     classes: &'a [node_class::Draft],
     cluster: &Cluster,
 ) -> Option<&'a NodeClass> {
-    let simulated = cluster.simulated.is_some();
+    let elsewhere = cluster.simulated.is_some() || cluster.exec.is_some();
     let title = &pool.section.title;
     let Some((name, span)) = &pool.node_class else {
-        if !simulated && !pool.section.has("node_class") {
+        if !elsewhere && !pool.section.has("node_class") {
             let detail = format!(
                 "The pool is for the cluster {:?}, whose nodes EC2 makes, and has no node_class.",
                 cluster.name.as_str()
@@ -305,7 +305,7 @@ fn class_of<'a>(
         .collect();
     match fitting.as_slice() {
         [only] => Some(&only.class),
-        [] if simulated || named.is_empty() => None,
+        [] if elsewhere || named.is_empty() => None,
         [] => {
             let detail = format!(
                 "The node class {name:?} is not for the cluster {:?}, but the pool is.",

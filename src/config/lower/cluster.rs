@@ -12,7 +12,9 @@ use crate::config::problem::ProblemCode;
 use crate::config::read::{Reader, Section};
 use crate::config::report::Finding;
 use crate::config::source::Span;
-use crate::model::cluster::{Api, Cluster, Kubeconfig, Mode, PlacementHints, Simulated, WatchList};
+use crate::model::cluster::{
+    Api, Cluster, Exec, Kubeconfig, Mode, PlacementHints, Simulated, WatchList,
+};
 use crate::model::id::ClusterName;
 
 /// A cluster, and where it was written.
@@ -77,11 +79,12 @@ fn one(reader: &Reader<'_>, instance: &Instance, installation: &Installation) ->
     if managed {
         check_managed(reader, section, installation);
     }
-    if section.block("simulated").is_none() && !section.has("region") {
+    let elsewhere = ["simulated", "exec"];
+    if !elsewhere.iter().any(|it| section.block(it).is_some()) && !section.has("region") {
         let detail = "A cluster whose nodes EC2 makes needs the argument \"region\".";
         let finding = Finding::error(ProblemCode::MissingArgument, section.header, detail)
             .label("region is missing")
-            .help("write region = \"eu-central-1\", or add a simulated block")
+            .help("write region = \"eu-central-1\", or add a simulated or an exec block")
             .within(&section.title);
         reader.reporter.add(finding);
     }
@@ -103,6 +106,11 @@ fn one(reader: &Reader<'_>, instance: &Instance, installation: &Installation) ->
             catalog: inner.text("catalog").map(path),
             boot: inner.duration("boot").unwrap_or_default(),
             address: inner.owned("address"),
+        }),
+        exec: section.block("exec").map(|inner| Exec {
+            command: inner.texts("command").unwrap_or_default().to_vec(),
+            catalog: inner.text("catalog").map(path),
+            environment: inner.texts("environment").unwrap_or_default().to_vec(),
         }),
         api: section.block("api").map_or_else(Api::default, api),
         tags: section.map("tags"),

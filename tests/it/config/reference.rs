@@ -126,7 +126,7 @@ fn defaults(block: &BlockType, leave: &[&str]) -> String {
 #[test]
 fn written_out_defaults_change_nothing() {
     let block = |name: &str| root().block(name).expect("a block of the schema");
-    let leave = ["kubeconfig", "simulated"];
+    let leave = ["kubeconfig", "simulated", "exec"];
     let plain = "cluster \"demo\" {\n  simulated {}\n}\nnode_class \"one\" {}\n\
                  pool \"one\" {\n  node_class = node_class.one\n}\n";
     let simulated = defaults(block("cluster").block("simulated").expect("a block"), &[]);
