@@ -17,7 +17,12 @@ pub(crate) mod wire;
 
 pub(crate) mod simulated;
 
+pub(crate) mod exec;
+
 pub(crate) mod cloud_server;
+
+#[cfg(test)]
+mod conformance;
 
 pub(crate) mod cron;
 

@@ -15,6 +15,7 @@ use crate::model::cluster::{Api, Cluster, Mode, Simulated};
 use crate::model::fleet::FleetLimits;
 use crate::model::id::ClusterName;
 use crate::shell::driver::{Driver, Parts, Shown};
+use crate::shell::exec::Program;
 use crate::shell::files::{self, FilesError};
 use crate::shell::fleet::FleetHandle;
 use crate::shell::kube::client::{ConnectError, Connection, connect};
@@ -43,7 +44,10 @@ impl PrepareError {
     pub(crate) fn help(&self) -> &'static str {
         match self {
             Self::NoKubeconfig(_) => "write kubeconfig { path = \"/etc/outrigger/kubeconfig\" }",
-            Self::NoProvider(_) => "add simulated {}, or write mode = \"observe\"",
+            Self::NoProvider(_) => {
+                "add exec { command = [\"/path/of/a/program\"] } or simulated {}, or write \
+                 mode = \"observe\""
+            }
             Self::Connect(..) => {
                 "name a file that `kubectl --kubeconfig FILE get nodes` can use, and one of its \
                  contexts"
@@ -106,8 +110,9 @@ impl Drivers {
         let mut catalogs: BTreeMap<Option<PathBuf>, Arc<Catalog>> = BTreeMap::new();
         let mut known = Vec::new();
         for cluster in clusters {
-            let simulated = cluster.simulated.as_ref();
-            let source = simulated.and_then(|it| it.catalog.clone());
+            let exec = cluster.exec.as_ref().map(|it| it.catalog.clone());
+            let simulated = cluster.simulated.as_ref().map(|it| it.catalog.clone());
+            let source = exec.or(simulated).flatten();
             let catalog = match catalogs.get(&source) {
                 Some(catalog) => catalog.clone(),
                 None => self.catalog(&cluster.name, source.as_deref())?,
@@ -152,7 +157,7 @@ impl Drivers {
         let connection = connection.map_err(|it| PrepareError::Connect(name.clone(), it))?;
         let simulated = cluster.simulated.as_ref();
         let cloud = simulated
-            .filter(|it| it.address.is_none())
+            .filter(|it| it.address.is_none() && cluster.exec.is_none())
             .map(|it| (it.clone(), self.cloud(name, it, &catalog)));
         let provider = provider(&cluster, &connection, cloud.as_ref().map(|(_, it)| it))?;
         let parts = Parts {
@@ -282,6 +287,9 @@ fn provider(
     cloud: Option<&CloudHandle>,
 ) -> Result<Arc<dyn Provider>, PrepareError> {
     let (name, installation) = (&cluster.name, &cluster.installation);
+    if let Some(exec) = &cluster.exec {
+        return Ok(Arc::new(Program::new(exec, cluster)));
+    }
     if let Some(cloud) = cloud {
         return Ok(Arc::new(InProcess {
             cloud: cloud.clone(),
@@ -314,6 +322,9 @@ impl Running {
             && old.kubeconfig == new.kubeconfig
             && self.print == print
             && old.simulated == new.simulated
+            && old.exec == new.exec
+            // What a program is given of them.
+            && (old.exec.is_none() || old.node_classes == new.node_classes)
             && connected(&old.api) == connected(&new.api)
             && old.kinds() == new.kinds()
     }
