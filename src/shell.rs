@@ -19,10 +19,15 @@ pub(crate) mod wire;
 
 pub(crate) mod simulated;
 
+pub(crate) mod exec;
+
 pub(crate) mod cloud_server;
 
 #[cfg(feature = "aws")]
 pub(crate) mod aws;
+
+#[cfg(test)]
+mod conformance;
 
 pub(crate) mod cron;
 

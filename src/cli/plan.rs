@@ -152,12 +152,11 @@ pub(crate) fn chosen(clusters: Vec<Cluster>, name: Option<&str>) -> anyhow::Resu
     }
 }
 
-/// The instance types of a file, else those of the cluster's simulated cloud, else those shipped.
+/// The instance types of a file, else those configured for the cluster, else those shipped.
 pub(crate) fn read_catalog(cluster: &Cluster, file: Option<&Path>) -> anyhow::Result<Catalog> {
-    let configured = cluster
-        .simulated
-        .as_ref()
-        .and_then(|it| it.catalog.as_deref());
+    let simulated = cluster.simulated.as_ref().map(|it| &it.catalog);
+    let exec = cluster.exec.as_ref().map(|it| &it.catalog);
+    let configured = simulated.or(exec).and_then(|it| it.as_deref());
     match file.or(configured) {
         None => Ok(Catalog::shipped()),
         Some(path) => Ok(catalog::parse(

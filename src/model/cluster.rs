@@ -140,6 +140,8 @@ pub struct Exec {
     pub command: Vec<String>,
     /// File of instance types; none means those that ship.
     pub catalog: Option<PathBuf>,
+    /// Variables of the daemon's environment that it gets beside PATH and HOME.
+    pub environment: Vec<String>,
 }
 
 /// Who binds pods to nodes that are still to come.

@@ -158,7 +158,9 @@ async fn terminate(
     Json(body): Json<TerminateBody>,
 ) -> Json<AnswerBody> {
     tracing::info!(instance = body.instance, "terminate");
-    Json(served.cloud.terminate(body.instance.into()).await.into())
+    let of = (body.of.installation, body.of.cluster.into());
+    let answer = served.cloud.terminate(body.instance.into(), of).await;
+    Json(answer.into())
 }
 
 async fn list(State(served): State<Served>, Json(body): Json<ListBody>) -> Json<AnswerBody> {

@@ -17,6 +17,7 @@ use crate::model::id::ClusterName;
 #[cfg(feature = "aws")]
 use crate::shell::aws::{eks, keeper::Keepers, provider::Ec2};
 use crate::shell::driver::{Driver, Parts, Shown};
+use crate::shell::exec::Program;
 use crate::shell::files::{self, FilesError};
 use crate::shell::fleet::FleetHandle;
 #[cfg(feature = "aws")]
@@ -50,7 +51,10 @@ impl PrepareError {
     pub(crate) fn help(&self) -> &'static str {
         match self {
             Self::NoKubeconfig(_) => "write kubeconfig { path = \"/etc/outrigger/kubeconfig\" }",
-            Self::NoProvider(_) => "add simulated {}, or write mode = \"observe\"",
+            Self::NoProvider(_) => {
+                "give it a region and node classes, add exec { command = [\"/path/of/a/program\"] } \
+                 or simulated {}, or write mode = \"observe\""
+            }
             #[cfg(feature = "aws")]
             Self::Eks(..) => "write endpoint and ca_data in its eks block, or grant the right",
             Self::Connect(..) => {
@@ -120,8 +124,9 @@ impl Drivers {
         let mut catalogs: BTreeMap<Option<PathBuf>, Arc<Catalog>> = BTreeMap::new();
         let mut known = Vec::new();
         for cluster in clusters {
-            let simulated = cluster.simulated.as_ref();
-            let source = simulated.and_then(|it| it.catalog.clone());
+            let exec = cluster.exec.as_ref().map(|it| it.catalog.clone());
+            let simulated = cluster.simulated.as_ref().map(|it| it.catalog.clone());
+            let source = exec.or(simulated).flatten();
             let catalog = match catalogs.get(&source) {
                 Some(catalog) => catalog.clone(),
                 None => self.catalog(&cluster.name, source.as_deref())?,
@@ -161,7 +166,7 @@ impl Drivers {
         let connection = self.connect(&cluster).await?;
         let simulated = cluster.simulated.as_ref();
         let cloud = simulated
-            .filter(|it| it.address.is_none())
+            .filter(|it| it.address.is_none() && cluster.exec.is_none())
             .map(|it| (it.clone(), self.cloud(name, it, &catalog)));
         let own_cloud = cloud.as_ref().map(|(_, it)| it);
         let provider = self.provider(&cluster, &connection, own_cloud).await?;
@@ -287,6 +292,9 @@ impl Drivers {
         cloud: Option<&CloudHandle>,
     ) -> Result<Arc<dyn Provider>, PrepareError> {
         let (name, installation) = (&cluster.name, &cluster.installation);
+        if let Some(exec) = &cluster.exec {
+            return Ok(Arc::new(Program::new(exec, cluster)));
+        }
         if let Some(cloud) = cloud {
             return Ok(Arc::new(InProcess {
                 cloud: cloud.clone(),
@@ -359,6 +367,9 @@ impl Running {
             && self.print == print
             && old.simulated == new.simulated
             && (&old.region, &old.role_arn) == (&new.region, &new.role_arn)
+            && old.exec == new.exec
+            // What a program is given of them.
+            && (old.exec.is_none() || old.node_classes == new.node_classes)
             && connected(&old.api) == connected(&new.api)
             && old.kinds() == new.kinds()
     }

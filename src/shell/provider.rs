@@ -11,8 +11,22 @@ use crate::engine::command::{Answer, Command, FailureKind};
 use crate::engine::event::Event;
 use crate::model::cluster::Cluster;
 
-/// Someone who launches, ends and lists instances. Each call is limited in time by the provider,
-/// and answered whatever happens; what is no matter of a provider's is answered as invalid.
+/// Someone who launches, ends and lists instances of one cluster. `shell/conformance.rs` holds
+/// every provider to what stands here.
+///
+/// - A command is answered once, whatever happens, in less than the 90 s after which the driver
+///   gives it up. Where nobody knows what has happened, `FailureKind::Unknown` says so, and the
+///   command comes again. What is no matter of a provider's is `FailureKind::Invalid`.
+/// - `Launch` makes one instance for a claim, however often and by however many it is asked: the
+///   claim's id is the token. The same claim with other parameters is `Invalid`, and so is one
+///   whose instance has ended: it never gets another. All tags are on the instance from its first
+///   moment on, and nothing else remembers the claim.
+/// - `LaunchRefused` says that nothing was made, and why not: each offering that was tried, with a
+///   typed reason. Of several offerings one that can be had is launched in the same call.
+/// - `ListInstances` shows all instances with the tags of this installation and cluster and no
+///   others, ended ones for a while too. It may lag for seconds.
+/// - `Terminate` ends one instance of this cluster; ending it again is no fault. `Gone` is said
+///   only where it is certain that there is no such instance any more.
 pub(crate) trait Provider: Send + Sync {
     /// Carries a command out.
     fn execute(&self, command: Command) -> BoxFuture<'_, Answer>;

@@ -18,6 +18,7 @@ use tokio::task::AbortHandle;
 
 use crate::catalog::Catalog;
 use crate::engine::command::{Answer, Command, FailureKind, Launch};
+use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClusterName, InstanceId};
 use crate::model::instance::Instance;
 use crate::shell::clock;
@@ -36,6 +37,7 @@ enum Ask {
     },
     Terminate {
         instance: InstanceId,
+        of: (String, ClusterName),
         reply: oneshot::Sender<Answer>,
     },
     List {
@@ -53,12 +55,17 @@ pub(crate) struct CloudHandle {
 impl CloudHandle {
     /// Starts an empty cloud.
     pub(crate) fn start(catalog: Arc<Catalog>, boot: SignedDuration) -> Self {
-        let (asks, inbox) = mpsc::channel(QUEUE);
         let settings = CloudSettings {
             seed: clock::seed(),
             boot,
             ..CloudSettings::default()
         };
+        Self::start_with(catalog, settings)
+    }
+
+    /// The same, behaving like this.
+    pub(crate) fn start_with(catalog: Arc<Catalog>, settings: CloudSettings) -> Self {
+        let (asks, inbox) = mpsc::channel(QUEUE);
         let keeper = Keeper {
             cloud: Cloud::new(catalog.clone(), settings),
             catalog,
@@ -80,11 +87,19 @@ impl CloudHandle {
         .unwrap_or_else(closed)
     }
 
-    /// Ends an instance.
-    pub(crate) async fn terminate(&self, instance: InstanceId) -> Answer {
-        self.ask(|reply| Ask::Terminate { instance, reply })
-            .await
-            .unwrap_or_else(closed)
+    /// Ends an instance, if it is one of this installation and cluster.
+    pub(crate) async fn terminate(
+        &self,
+        instance: InstanceId,
+        of: (String, ClusterName),
+    ) -> Answer {
+        self.ask(|reply| Ask::Terminate {
+            instance,
+            of,
+            reply,
+        })
+        .await
+        .unwrap_or_else(closed)
     }
 
     /// What a listing shows of one installation and cluster, or, for audits, everything there ever
@@ -148,9 +163,12 @@ impl Keeper {
                 }
                 drop(reply.send(answer));
             }
-            Ask::Terminate { instance, reply } => {
-                let answer = self.cloud.terminate(&instance, clock::now());
-                self.forget(&instance);
+            Ask::Terminate {
+                instance,
+                of,
+                reply,
+            } => {
+                let answer = self.terminate(&instance, &of);
                 drop(reply.send(answer));
             }
             Ask::List {
@@ -163,6 +181,22 @@ impl Keeper {
                 drop(reply.send(self.cloud.all().map(|it| it.truth().clone()).collect()));
             }
         }
+    }
+
+    fn terminate(&mut self, instance: &InstanceId, of: &(String, ClusterName)) -> Answer {
+        let tags = self.cloud.get(instance.as_str()).map(|it| &it.truth().tags);
+        let is = |tag: &str, value: &str| {
+            let own = tags.and_then(|tags| tags.get(tag));
+            own.is_none_or(|own| own == value)
+        };
+        if !is(TAG_INSTALLATION, &of.0) || !is(TAG_CLUSTER, of.1.as_str()) {
+            return Answer::Failed {
+                kind: FailureKind::Denied,
+                text: format!("{instance} is another's"),
+            };
+        }
+        self.forget(instance);
+        self.cloud.terminate(instance, clock::now())
     }
 
     fn happened(&mut self, event: CloudEvent) {
@@ -204,14 +238,22 @@ pub(crate) struct InProcess {
     pub(crate) home: Client,
 }
 
+impl InProcess {
+    fn of(&self) -> (String, ClusterName) {
+        (self.installation.clone(), self.cluster.clone())
+    }
+}
+
 impl Provider for InProcess {
     fn execute(&self, command: Command) -> BoxFuture<'_, Answer> {
         async move {
             match command {
                 Command::Launch(launch) => self.cloud.launch(launch, self.home.clone()).await,
-                Command::Terminate { instance, .. } => self.cloud.terminate(instance).await,
+                Command::Terminate { instance, .. } => {
+                    self.cloud.terminate(instance, self.of()).await
+                }
                 Command::ListInstances => {
-                    let of = (self.installation.clone(), self.cluster.clone());
+                    let of = self.of();
                     self.cloud
                         .list(Some(of))
                         .await

@@ -1,4 +1,4 @@
-//! Launches, instances and answers as the JSON between the daemon and a simulated cloud.
+//! Launches, instances and answers as the JSON between the daemon and clouds in other processes.
 //! It must not know who sends or serves it.
 
 use std::collections::BTreeSet;
@@ -73,6 +73,9 @@ impl LaunchBody {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct TerminateBody {
     pub(crate) instance: String,
+    /// Whose it must be.
+    #[serde(flatten)]
+    pub(crate) of: ListBody,
 }
 
 /// `POST /v1/list`.
@@ -118,7 +121,7 @@ impl TryFrom<OfferingBody> for OfferingKey {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct TaintBody {
+pub(crate) struct TaintBody {
     key: String,
     value: String,
     effect: String,

@@ -16,6 +16,8 @@ mod api;
 
 mod process;
 
+mod program;
+
 /// A directory of configuration.
 struct Config(TempDir);
 

@@ -7,6 +7,8 @@ mod proxy;
 
 mod cases;
 
+mod program;
+
 mod oracle;
 
 mod scale_out;

@@ -10,7 +10,7 @@ const NODE_CLASS_OF_POOL: Argument = argument(
     "node_class",
     Kind::Reference("node_class"),
     "",
-    "How EC2 makes its nodes. Required unless all its clusters are simulated.",
+    "How EC2 makes its nodes. Required where it does.",
 );
 const WEIGHT: Argument = argument(
     "weight",

@@ -61,6 +61,13 @@ impl Remote {
         }
     }
 
+    fn of(&self) -> ListBody {
+        ListBody {
+            installation: self.installation.clone(),
+            cluster: self.cluster.to_string(),
+        }
+    }
+
     async fn ask(&self, path: &str, body: &impl Serialize) -> Answer {
         let answer = timeout(CALL, self.post(path, body)).await;
         let Fault(kind, why) = match answer {
@@ -116,21 +123,11 @@ impl Provider for Remote {
                         .await
                 }
                 Command::Terminate { instance, .. } => {
-                    self.ask(
-                        "/v1/terminate",
-                        &TerminateBody {
-                            instance: instance.0,
-                        },
-                    )
-                    .await
+                    let (instance, of) = (instance.0, self.of());
+                    let body = TerminateBody { instance, of };
+                    self.ask("/v1/terminate", &body).await
                 }
-                Command::ListInstances => {
-                    let body = ListBody {
-                        installation: self.installation.clone(),
-                        cluster: self.cluster.to_string(),
-                    };
-                    self.ask("/v1/list", &body).await
-                }
+                Command::ListInstances => self.ask("/v1/list", &self.of()).await,
                 other => not_ours(&other),
             }
         }

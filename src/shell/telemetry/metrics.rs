@@ -223,6 +223,16 @@ pub(crate) fn buffers_left_out(cluster: &str, left_out: usize) {
     gauge!("outrigger_buffers_left_out", "cluster" => cluster.to_owned()).set(count(left_out));
 }
 
+/// Counts an end of the program that launches for a cluster, which was not meant to end.
+pub(crate) fn program_ended(cluster: &ClusterName) {
+    counter!("outrigger_exec_ends_total", "cluster" => cluster.to_string()).increment(1);
+}
+
+/// Counts a line of that program that answers nothing.
+pub(crate) fn program_rambled(cluster: &ClusterName) {
+    counter!("outrigger_exec_garbage_total", "cluster" => cluster.to_string()).increment(1);
+}
+
 /// Notes how the last attempt to read the configuration went.
 pub(crate) fn reloaded(well: bool) {
     gauge!("outrigger_config_last_reload_successful").set(f64::from(u8::from(well)));

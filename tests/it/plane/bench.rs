@@ -1,6 +1,7 @@
 //! A workbench for tests on a real control plane: instance types, daemons, workloads, figures.
 //! It must not know what a test expects of them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -22,6 +23,10 @@ use super::Plane;
 /// What the daemon's log tells: the defaults, and for which claim each pod was planned.
 const LOG: &str =
     "warn,kube_client=off,kube_runtime=off,outrigger=info,outrigger::shell::telemetry::log=debug";
+
+/// The program of a cloud in a file, and the file.
+const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/exec/reference.py");
+const JOURNAL: &str = "cloud.jsonl";
 
 /// A scheduler that nobody runs, and whose pods get nodes all the same.
 const NOBODY: &str = "nobody";
@@ -61,12 +66,44 @@ impl Setup {
         cloud: Option<u16>,
         placement_hints: bool,
     ) -> Self {
-        let dir = TempDir::new().expect("a temporary directory");
-        let types = dir.path().join("types.json");
-        fs::write(&types, linear_types().to_string()).expect("the types are written");
         let address = cloud.map_or(String::new(), |port| {
             format!("    address = \"127.0.0.1:{port}\"\n")
         });
+        Self::made_by(clusters, placement_hints, |types, _| {
+            let types = types.display();
+            format!("simulated {{\n    catalog = \"{types}\"\n    boot = \"0s\"\n{address}  }}\n")
+        })
+    }
+
+    /// The same for one cluster whose instances are made by the reference program.
+    pub(crate) fn with_program(kubeconfig: &Path, more: &[&str]) -> Self {
+        Self::made_by(&[("bench", kubeconfig)], true, |types, dir| {
+            let journal = dir.join(JOURNAL);
+            let text = |path: &Path| path.to_str().expect("a readable path").to_owned();
+            let (journal, types, home) = (text(&journal), text(types), text(kubeconfig));
+            let command = [
+                "python3",
+                REFERENCE,
+                "--state",
+                &journal,
+                "--catalog",
+                &types,
+            ];
+            let command = json!([&command[..], &["--kubeconfig", &home], more].concat());
+            format!("exec {{\n    command = {command}\n    catalog = \"{types}\"\n  }}\n")
+        })
+    }
+
+    /// Clusters whose instances are made by what the block says that is given, for the file of
+    /// types and the directory of everything.
+    fn made_by(
+        clusters: &[(&str, &Path)],
+        placement_hints: bool,
+        maker: impl Fn(&Path, &Path) -> String,
+    ) -> Self {
+        let dir = TempDir::new().expect("a temporary directory");
+        let types = dir.path().join("types.json");
+        fs::write(&types, linear_types().to_string()).expect("the types are written");
         let mut text = String::from(concat!(
             "outrigger { installation = \"tests\" }\n",
             "telemetry {\n  listen = \"127.0.0.1:0\"\n  log { format = \"text\" }\n}\n",
@@ -83,13 +120,12 @@ impl Setup {
                 concat!(
                     "cluster \"{}\" {{\n  mode = \"manage\"\n  placement_hints = {}\n",
                     "  kubeconfig {{ path = \"{}\" }}\n",
-                    "  simulated {{\n    catalog = \"{}\"\n    boot = \"0s\"\n{}  }}\n{}}}\n",
+                    "  {}{}}}\n",
                 ),
                 name,
                 placement_hints,
                 kubeconfig.display(),
-                types.display(),
-                address,
+                maker(&types, dir.path()),
                 api
             );
         }
@@ -134,6 +170,16 @@ impl Setup {
             "0s",
         ];
         Process::start(&arguments, &self.log("cloud"))
+    }
+
+    /// All that the reference program has launched, as each instance has become.
+    pub(crate) fn journal(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.path().join(JOURNAL)).unwrap_or_default();
+        let lines = text.lines().map(|line| {
+            let own: Value = serde_json::from_str(line).expect("the journal is JSON");
+            (own["id"].to_string(), own)
+        });
+        lines.collect::<BTreeMap<_, _>>().into_values().collect()
     }
 
     /// The rounds of planning, from the daemon's log.

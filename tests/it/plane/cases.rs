@@ -15,22 +15,22 @@ use super::bench::{
 use super::proxy::{Fault, Proxy};
 
 /// Pods of each of the two Deployments: 500 in a campaign.
-fn size() -> usize {
+pub(super) fn size() -> usize {
     if is_campaign() { 500 } else { 40 }
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test times what it watches")]
-fn clock() -> Instant {
+pub(super) fn clock() -> Instant {
     Instant::now()
 }
 
-async fn ready(client: &kube::Client) {
+pub(super) async fn ready(client: &kube::Client) {
     // The daemon makes no decision before two listings five seconds apart agree.
     tokio::time::sleep(Duration::from_secs(8)).await;
     client.apiserver_version().await.expect("the API answers");
 }
 
-async fn deploy_both(client: &kube::Client) {
+pub(super) async fn deploy_both(client: &kube::Client) {
     deploy(client, "small", size(), "900m", "3100Mi").await;
     deploy(client, "large", size(), "3500m", "28Gi").await;
 }
@@ -51,7 +51,7 @@ async fn live_by_claim(cloud: u16) -> BTreeMap<String, usize> {
     claims
 }
 
-fn provider_id(node: &Node) -> &str {
+pub(super) fn provider_id(node: &Node) -> &str {
     node.spec
         .as_ref()
         .and_then(|spec| spec.provider_id.as_deref())
@@ -131,7 +131,7 @@ async fn pods_get_nodes_and_empty_nodes_go() {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-fn bytes_mb(bytes: u64) -> f64 {
+pub(super) fn bytes_mb(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
 
