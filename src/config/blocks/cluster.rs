@@ -148,6 +148,12 @@ static EXEC: BlockType = BlockType {
             "",
             "File of instance types; those that ship with Outrigger if missing.",
         ),
+        argument(
+            "environment",
+            Kind::Texts,
+            "[]",
+            "Variables of the daemon's environment that it gets beside PATH and HOME.",
+        ),
     ],
     ..BLOCK
 };

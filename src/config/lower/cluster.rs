@@ -172,6 +172,7 @@ fn exec(reader: &Reader<'_>, section: &Section) -> Exec {
     Exec {
         command,
         catalog: section.text("catalog").map(resolve),
+        environment: section.texts("environment").unwrap_or_default().to_vec(),
     }
 }
 
