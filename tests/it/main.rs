@@ -25,6 +25,8 @@ mod explain;
 
 mod cost;
 
+mod bootstrap;
+
 #[cfg(feature = "bound")]
 mod bound;
 
