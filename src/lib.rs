@@ -7,6 +7,8 @@ pub mod model;
 
 pub mod catalog;
 
+pub mod bootstrap;
+
 pub mod config;
 
 pub mod state;

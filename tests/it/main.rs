@@ -27,6 +27,8 @@ mod explain;
 
 mod cost;
 
+mod bootstrap;
+
 #[cfg(feature = "bound")]
 mod bound;
 

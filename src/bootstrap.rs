@@ -1,0 +1,240 @@
+//! User data: what an instance is told so that it becomes a node of its cluster.
+//! It must not know how instances are launched, nor where a secret came from.
+//!
+//! ```text
+//! NodeClass ─┐
+//! Home ──────┼─► node (labels, taints, kubelet settings) ─► a format ─► fit (gzip) ─► UserData
+//! Seed ──────┘
+//! ```
+//!
+//! Source: spec/aws.md §3 and §9; where it is done otherwise: docs/decisions/015-user-data.md.
+
+mod quote;
+
+mod yaml;
+
+mod mime;
+
+mod kubelet;
+
+mod node;
+
+mod al2;
+
+mod nodeadm;
+
+mod bottlerocket;
+
+mod windows;
+
+mod authority;
+
+mod join;
+
+mod kubeadm;
+
+mod agent;
+
+mod talos;
+
+mod template;
+
+use core::fmt;
+use core::net::IpAddr;
+use std::collections::BTreeMap;
+use std::io::Write as _;
+
+use flate2::{Compression, GzBuilder};
+use thiserror::Error;
+
+use crate::bootstrap::node::Node;
+use crate::model::labels::Labels;
+use crate::model::node_class::NodeClass;
+use crate::model::node_class::bootstrap::Bootstrap;
+use crate::model::node_class::image::Family;
+use crate::model::taint::Taint;
+
+/// Bytes of user data that EC2 takes, before base64.
+pub const USER_DATA_MAX: usize = 16_384;
+
+/// The cluster that a node is to join.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Home {
+    /// Name, as EKS knows it.
+    pub name: String,
+    /// URL of the API.
+    pub endpoint: String,
+    /// Base64 of the PEM of the authorities of the API; empty where nobody knows them.
+    pub ca: String,
+    /// Addresses of its Services.
+    pub service_cidr: Option<String>,
+    /// Address of its DNS.
+    pub dns: Option<IpAddr>,
+    /// Whether its pods have IPv6 addresses.
+    pub ipv6: bool,
+    /// Kubernetes version, such as `1.33`.
+    pub version: String,
+}
+
+/// What is of one launch.
+#[derive(Clone, Copy)]
+pub struct Seed<'a> {
+    /// Labels of the node.
+    pub labels: &'a Labels,
+    /// Taints of the node as it registers, the unregistered one among them.
+    pub taints: &'a [Taint],
+    /// Pods it takes at most, where the node class does not say.
+    pub max_pods: i64,
+    /// What the scheduler assumes to be kept for Kubernetes, as quantities by resource. Images of
+    /// EKS keep that much by themselves; others are told.
+    pub kube_reserved: &'a BTreeMap<String, String>,
+    /// Name of the image, where it is known.
+    pub image_name: Option<&'a str>,
+    /// The join token or machine configuration, where the bootstrap takes one.
+    pub secret: Option<&'a str>,
+}
+
+/// What EC2 gets as user data, before base64. It may hold a secret: it is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct UserData(pub Vec<u8>);
+
+impl fmt::Debug for UserData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "UserData({} bytes)", self.0.len())
+    }
+}
+
+/// Why there is no user data. No variant holds a secret.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum BootstrapError {
+    /// nodeadm wants the addresses of Services.
+    #[error("render user data: the addresses of the cluster's Services (service CIDR) are unknown")]
+    ServiceCidrUnknown,
+    /// No certificate can be read from what should be the cluster's authorities.
+    #[error("read the cluster's certificate authority: {0}")]
+    Authority(&'static str),
+    /// The join token or machine configuration is missing.
+    #[error("render user data for `{0}`: its secret is missing or empty")]
+    SecretMissing(&'static str),
+    /// A node without instance metadata cannot say which instance it is.
+    #[error(
+        "render user data for `{0}`: it needs the instance metadata service, which is disabled"
+    )]
+    MetadataDisabled(&'static str),
+    /// Neither a shell nor a kubelet's flag takes such a text.
+    #[error("render user data: {what} {text:?} has characters that are none of Kubernetes'")]
+    Malformed {
+        /// What it is.
+        what: &'static str,
+        /// The text.
+        text: String,
+    },
+    /// A way to join that images of the family do not have.
+    #[error("render user data: images of family {family} do not join by `{bootstrap}`")]
+    NotForFamily {
+        /// The way to join.
+        bootstrap: &'static str,
+        /// The family.
+        family: &'static str,
+    },
+    /// A setting of the kubelet that cannot be said.
+    #[error("render user data: kubelet setting {setting} has no place in user data for {format}")]
+    Setting {
+        /// The setting, as the kubelet calls it.
+        setting: String,
+        /// What takes user data.
+        format: &'static str,
+    },
+    /// The user's own user data cannot be merged.
+    #[error("merge user data for {format}: {reason}")]
+    UserData {
+        /// What takes user data.
+        format: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A custom template, or a machine configuration, cannot be filled in.
+    #[error("fill in the {what}: {reason}")]
+    Template {
+        /// Which of them.
+        what: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// It does not go into user data.
+    #[error(
+        "render user data: it has {size} bytes{}, EC2 takes {USER_DATA_MAX}: put what is large \
+         where the instance can fetch it at boot", with_gzip(*.packed)
+    )]
+    TooLarge {
+        /// Bytes of the text.
+        size: usize,
+        /// Bytes with gzip, where the image can unpack it.
+        packed: Option<usize>,
+    },
+}
+
+fn with_gzip(packed: Option<usize>) -> String {
+    packed.map_or_else(
+        || " and its image unpacks none".to_owned(),
+        |packed| format!(", {packed} with gzip"),
+    )
+}
+
+/// The user data of a node of this class in this cluster. The same arguments give the same bytes.
+///
+/// # Errors
+/// Where user data of this class cannot be: see [`BootstrapError`].
+pub fn render(class: &NodeClass, home: &Home, seed: &Seed<'_>) -> Result<UserData, BootstrapError> {
+    let node = || Node::of(class, home, seed);
+    let plain = class.family == Family::Custom;
+    let shell = plain || matches!(class.family, Family::Al2 | Family::Al2023);
+    let (text, unpacked) = match (&class.bootstrap, class.family) {
+        (Bootstrap::Eks, Family::Al2) => (al2::render(&node()?)?, true),
+        (Bootstrap::Eks, Family::Al2023) => (nodeadm::render(&node()?)?, true),
+        (Bootstrap::Eks, Family::Bottlerocket) => (bottlerocket::render(&node()?)?, true),
+        (Bootstrap::Eks, Family::Windows2019 | Family::Windows2022 | Family::Windows2025) => {
+            (windows::render(&node()?)?, false)
+        }
+        (Bootstrap::Eks, Family::Custom) => (
+            class.user_data.clone(),
+            mime::for_cloud_init(&class.user_data),
+        ),
+        (Bootstrap::Kubeadm { .. }, _) if shell => (kubeadm::render(&node()?)?, true),
+        (Bootstrap::K3s(own), _) if shell => (agent::K3S.render(own, &node()?)?, true),
+        (Bootstrap::Rke2(own), _) if shell => (agent::RKE2.render(own, &node()?)?, true),
+        (Bootstrap::Talos { .. }, Family::Custom) => (talos::render(&node()?)?, true),
+        (Bootstrap::Custom { template, .. }, _) => {
+            let text = template::render(template, &node()?)?;
+            let unpacked = mime::for_cloud_init(&text);
+            (text, unpacked)
+        }
+        (other, family) => {
+            return Err(BootstrapError::NotForFamily {
+                bootstrap: other.as_str(),
+                family: family.as_str(),
+            });
+        }
+    };
+    fit(text, unpacked)
+}
+
+/// The text as it is, or with gzip where it is too long and whoever reads it unpacks it:
+/// cloud-init, nodeadm (`decompressIfGZIP`), Bottlerocket (`expand_slice_maybe`) and Talos do.
+fn fit(text: String, unpacked: bool) -> Result<UserData, BootstrapError> {
+    let size = text.len();
+    if size <= USER_DATA_MAX {
+        return Ok(UserData(text.into_bytes()));
+    }
+    let mut packer = GzBuilder::new().write(Vec::new(), Compression::best());
+    // A vector takes all that is written to it.
+    let done = packer.write_all(text.as_bytes()).and(packer.finish());
+    let packed = done.ok().filter(|_| unpacked);
+    match packed {
+        Some(bytes) if bytes.len() <= USER_DATA_MAX => Ok(UserData(bytes)),
+        packed => Err(BootstrapError::TooLarge {
+            size,
+            packed: packed.map(|bytes| bytes.len()),
+        }),
+    }
+}

@@ -1,0 +1,122 @@
+//! User data for agents of k3s and RKE2, which read the same configuration.
+//! It must not know other distributions.
+//!
+//! Source: spec/aws.md §9.4; k3s and RKE2, agent configuration.
+
+use serde_json::json;
+
+use crate::bootstrap::join::{self, NODE_NAME, PROVIDER_ID};
+use crate::bootstrap::node::Node;
+use crate::bootstrap::quote::shell;
+use crate::bootstrap::{BootstrapError, yaml};
+use crate::model::node_class::bootstrap::Agent;
+
+/// A distribution with a supervisor.
+pub(super) struct Distribution {
+    name: &'static str,
+    /// Port of the supervisor.
+    port: u16,
+    /// The unit of an agent.
+    unit: &'static str,
+    /// The variables of the installer for what to install, and which version.
+    kind: (&'static str, &'static str),
+    /// The variable that makes an installer in the image set up what is there; none where that
+    /// comes set up.
+    skip: Option<&'static str>,
+    version: &'static str,
+}
+
+/// k3s.
+pub(super) const K3S: Distribution = Distribution {
+    name: "k3s",
+    port: 6443,
+    unit: "k3s-agent.service",
+    kind: ("INSTALL_K3S_EXEC", "agent"),
+    skip: Some("INSTALL_K3S_SKIP_DOWNLOAD"),
+    version: "INSTALL_K3S_VERSION",
+};
+
+/// RKE2.
+pub(super) const RKE2: Distribution = Distribution {
+    name: "rke2",
+    port: 9345,
+    unit: "rke2-agent.service",
+    kind: ("INSTALL_RKE2_TYPE", "agent"),
+    skip: None,
+    version: "INSTALL_RKE2_VERSION",
+};
+
+impl Distribution {
+    /// The user's parts, then the script.
+    pub(super) fn render(&self, own: &Agent, node: &Node<'_>) -> Result<String, BootstrapError> {
+        node.kubelet.without_extra(self.name)?;
+        // A file of its own: what the image says in config.yaml stays.
+        let folder = format!("/etc/rancher/{}/config.yaml.d", self.name);
+        let path = format!("{folder}/90-outrigger.yaml");
+        let script = format!(
+            "{}mkdir -p {folder}\n{}{}",
+            join::preamble(node)?,
+            join::file(&path, &self.configuration(own, node)?),
+            self.start(own.version.as_deref()),
+        );
+        join::with_user_parts(node, script)
+    }
+
+    fn configuration(&self, own: &Agent, node: &Node<'_>) -> Result<String, BootstrapError> {
+        let server = own.server.clone().unwrap_or_else(|| {
+            let (host, _) = join::host_port(&node.home.endpoint, self.port);
+            format!("https://{host}:{}", self.port)
+        });
+        let labels = node
+            .labels
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"));
+        let mut arguments = vec![format!("provider-id={PROVIDER_ID}")];
+        let dns = &node.class.kubelet.cluster_dns;
+        if !dns.is_empty() {
+            let dns: Vec<String> = dns.iter().map(ToString::to_string).collect();
+            arguments.push(format!("cluster-dns={}", dns.join(",")));
+        }
+        let flags = node.kubelet.flags();
+        arguments.extend(flags.iter().map(|(name, value)| format!("{name}={value}")));
+        let document = json!({
+            "server": server,
+            "token": node.secret()?,
+            "node-name": NODE_NAME,
+            "node-label": labels.collect::<Vec<_>>(),
+            "node-taint": node.taint_texts(),
+            "kubelet-arg": arguments,
+        });
+        let items = document.as_object().cloned().unwrap_or_default();
+        Ok(yaml::block(&items, 0))
+    }
+
+    /// Starts what is in the image, or installs it first.
+    fn start(&self, version: Option<&str>) -> String {
+        let (name, unit) = (self.name, self.unit);
+        let (kind, agent) = self.kind;
+        let baked = format!("/opt/{name}-install.sh");
+        match version {
+            Some(version) => format!(
+                "INSTALLER={baked}\n\
+                 if [ ! -f \"$INSTALLER\" ]; then\n  \
+                   INSTALLER=/run/{name}-install.sh\n  \
+                   curl -sfL --retry 10 -o \"$INSTALLER\" https://get.{name}.io\n\
+                 fi\n\
+                 {kind}={agent} {}={} sh \"$INSTALLER\"\n\
+                 systemctl enable --now {unit}\n",
+                self.version,
+                shell(version),
+            ),
+            None => {
+                let setup = self.skip.map(|skip| {
+                    format!(
+                        "if [ -f {baked} ]; then\n  {kind}={agent} {skip}=true sh {baked}\nfi\n"
+                    )
+                });
+                let setup = setup.unwrap_or_default();
+                format!("{setup}systemctl enable --now {unit}\n")
+            }
+        }
+    }
+}

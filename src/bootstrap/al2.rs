@@ -1,0 +1,47 @@
+//! User data of Amazon Linux 2: a script that calls `/etc/eks/bootstrap.sh`.
+//! It must not know other families.
+//!
+//! Source: spec/aws.md §3.2.
+
+use crate::bootstrap::BootstrapError;
+use crate::bootstrap::mime::{self, Part, SHELL};
+use crate::bootstrap::node::Node;
+use crate::bootstrap::quote::shell;
+
+const FORMAT: &str = "Amazon Linux 2";
+
+/// The user's parts, then ours.
+pub(super) fn render(node: &Node<'_>) -> Result<String, BootstrapError> {
+    node.kubelet.without_extra(FORMAT)?;
+    let mut parts = mime::parts(&node.class.user_data, FORMAT, |_| SHELL)?;
+    parts.push(Part::new(SHELL, script(node)));
+    Ok(mime::write(&parts))
+}
+
+fn script(node: &Node<'_>) -> String {
+    let home = node.home;
+    let mut lines = vec![format!(
+        "/etc/eks/bootstrap.sh {} --apiserver-endpoint {}",
+        shell(&home.name),
+        shell(&home.endpoint)
+    )];
+    if !home.ca.is_empty() {
+        lines.push(format!("--b64-cluster-ca {}", shell(&home.ca)));
+    }
+    if home.ipv6 {
+        lines.push("--ip-family ipv6".to_owned());
+    }
+    if let Some(dns) = node.kubelet.cluster_dns.first() {
+        lines.push(format!("--dns-cluster-ip '{dns}'"));
+    }
+    lines.push("--use-max-pods false".to_owned());
+    lines.push(format!("--kubelet-extra-args {}", shell(&node.arguments())));
+    if node.class.raid0 {
+        lines.push("--local-disks raid0".to_owned());
+    }
+    format!(
+        "#!/bin/bash -xe\n\
+         exec > >(tee /var/log/user-data.log|logger -t user-data -s 2>/dev/console) 2>&1\n{}\n",
+        lines.join(" \\\n  ")
+    )
+}

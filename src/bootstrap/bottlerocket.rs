@@ -1,0 +1,206 @@
+//! User data of Bottlerocket: its settings as TOML.
+//! It must not know other families.
+//!
+//! Source: spec/aws.md §3.4; Bottlerocket, settings reference.
+
+use std::collections::BTreeMap;
+
+use toml::{Table, Value};
+
+use crate::bootstrap::BootstrapError;
+use crate::bootstrap::node::Node;
+use crate::model::node_class::image::ImageTerm;
+
+const FORMAT: &str = "Bottlerocket";
+/// From this version on `apiclient ephemeral-storage bind` knows which directories to bind.
+const BINDS_BY_ITSELF: [u32; 3] = [1, 46, 0];
+const MOUNT: &str = "000-mount-instance-storage";
+const DIRS: [&str; 3] = ["/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods"];
+
+/// The user's settings with ours in them, which win.
+pub(super) fn render(node: &Node<'_>) -> Result<String, BootstrapError> {
+    node.kubelet.without_extra(FORMAT)?;
+    if node.kubelet.pods_per_core.is_some_and(|own| own > 0) {
+        return Err(BootstrapError::Setting {
+            setting: "podsPerCore".to_owned(),
+            format: FORMAT,
+        });
+    }
+    let mut all: Table = node
+        .class
+        .user_data
+        .parse()
+        .map_err(|error: toml::de::Error| {
+            // Only the message: what it points at may be a secret.
+            fault(format!("it is not TOML: {}", error.message()))
+        })?;
+    let settings = table(&mut all, "settings")?;
+    let kubernetes = table(settings, "kubernetes")?;
+    cluster(kubernetes, node);
+    let labels = table(kubernetes, "node-labels")?;
+    for (key, value) in &node.labels {
+        labels.insert(key.clone(), Value::from(value.as_str()));
+    }
+    taints(kubernetes, node)?;
+    kubelet(kubernetes, node);
+    if node.class.raid0 {
+        let commands = table(settings, "bootstrap-commands")?;
+        commands.insert(MOUNT.to_owned(), mount(node));
+    }
+    Ok(all.to_string())
+}
+
+fn fault(reason: String) -> BootstrapError {
+    BootstrapError::UserData {
+        format: FORMAT,
+        reason,
+    }
+}
+
+/// The table of this name, made where there is none.
+fn table<'a>(of: &'a mut Table, name: &str) -> Result<&'a mut Table, BootstrapError> {
+    let entry = of.entry(name);
+    let found = entry.or_insert_with(|| Value::Table(Table::new()));
+    let found = found.as_table_mut();
+    found.ok_or_else(|| fault(format!("{name} is not a table")))
+}
+
+fn cluster(kubernetes: &mut Table, node: &Node<'_>) {
+    let home = node.home;
+    let mut set = |key: &str, value: Value| kubernetes.insert(key.to_owned(), value);
+    set("api-server", home.endpoint.as_str().into());
+    set("cluster-name", home.name.as_str().into());
+    set("cluster-certificate", home.ca.as_str().into());
+    set("max-pods", node.kubelet.max_pods.into());
+    let dns: Vec<String> = node
+        .kubelet
+        .cluster_dns
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    match dns.as_slice() {
+        [] => {}
+        [one] => drop(set("cluster-dns-ip", one.as_str().into())),
+        _ => drop(set("cluster-dns-ip", dns.into())),
+    }
+}
+
+/// Ours are all there are: the solver would not know of others, and plan pods for nodes that they
+/// cannot go to.
+fn taints(kubernetes: &mut Table, node: &Node<'_>) -> Result<(), BootstrapError> {
+    let mut own: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for taint in &node.taints {
+        let text = format!("{}:{}", taint.value, taint.effect.as_str());
+        own.entry(taint.key.clone()).or_default().push(text);
+    }
+    for (key, values) in table(kubernetes, "node-taints")?.iter() {
+        let known = |value: &Value| {
+            let own = own.get(key).map_or(&[][..], Vec::as_slice);
+            value
+                .as_str()
+                .is_some_and(|value| own.iter().any(|own| own == value))
+        };
+        let good = match values {
+            Value::Array(values) => values.iter().all(known),
+            value => known(value),
+        };
+        if !good {
+            return Err(fault(format!(
+                "settings.kubernetes.node-taints has {key:?}, of which its pool knows nothing: \
+                 say it there, as `taint` or `startup_taint`"
+            )));
+        }
+    }
+    let own = own
+        .into_iter()
+        .map(|(key, values)| (key, Value::from(values)));
+    kubernetes.insert("node-taints".to_owned(), Value::Table(own.collect()));
+    Ok(())
+}
+
+fn kubelet(kubernetes: &mut Table, node: &Node<'_>) {
+    let own = &node.kubelet;
+    let maps = [
+        ("system-reserved", &own.system_reserved),
+        ("kube-reserved", &own.kube_reserved),
+        ("eviction-hard", &own.eviction_hard),
+        ("eviction-soft", &own.eviction_soft),
+        (
+            "eviction-soft-grace-period",
+            &own.eviction_soft_grace_period,
+        ),
+    ];
+    for (name, map) in maps.into_iter().filter(|(_, map)| !map.is_empty()) {
+        let each = map
+            .iter()
+            .map(|(key, value)| (key.clone(), Value::from(value.as_str())));
+        kubernetes.insert(name.to_owned(), Value::Table(each.collect()));
+    }
+    let percent = |percent: u8| Value::from(percent.to_string());
+    let grace = own.eviction_max_pod_grace_period.map(i64::from);
+    let values = [
+        ("eviction-max-pod-grace-period", grace.map(Value::from)),
+        (
+            "image-gc-high-threshold-percent",
+            own.image_gc_high.map(percent),
+        ),
+        (
+            "image-gc-low-threshold-percent",
+            own.image_gc_low.map(percent),
+        ),
+        ("cpu-cfs-quota-enforced", own.cpu_cfs_quota.map(Value::from)),
+    ];
+    for (name, value) in values {
+        if let Some(value) = value {
+            kubernetes.insert(name.to_owned(), value);
+        }
+    }
+}
+
+/// The command that makes local disks the place of containers.
+fn mount(node: &Node<'_>) -> Value {
+    let command = |words: &[&str]| Value::from(words.to_vec());
+    let base = ["apiclient", "ephemeral-storage"];
+    let init = command(&[base[0], base[1], "init"]);
+    let mut bind = vec![base[0], base[1], "bind"];
+    if !binds_by_itself(node) {
+        bind.push("--dirs");
+        bind.extend(DIRS);
+    }
+    let mut own = Table::new();
+    own.insert(
+        "commands".to_owned(),
+        Value::Array(vec![init, command(&bind)]),
+    );
+    own.insert("essential".to_owned(), true.into());
+    own.insert("mode".to_owned(), "always".into());
+    Value::Table(own)
+}
+
+/// Whether the image is new enough: by its own name, else by the alias or name it was found by. An
+/// unknown version counts as old, since older ones are the ones that have to be told.
+fn binds_by_itself(node: &Node<'_>) -> bool {
+    let named = node.seed.image_name.and_then(token);
+    let terms = node.class.images.iter().find_map(|term| match term {
+        ImageTerm::Alias { version, .. } if version == "latest" => Some(BINDS_BY_ITSELF),
+        ImageTerm::Alias { version, .. } => parse(version.trim_start_matches('v')),
+        ImageTerm::Search { name, .. } => name.as_deref().and_then(token),
+        _ => None,
+    });
+    named
+        .or(terms)
+        .is_some_and(|version| version >= BINDS_BY_ITSELF)
+}
+
+/// The version in a name such as `bottlerocket-aws-k8s-1.33-x86_64-v1.46.0-431fe75a`.
+fn token(name: &str) -> Option<[u32; 3]> {
+    let mut tokens = name.split('-');
+    tokens.find_map(|token| parse(token.strip_prefix('v')?))
+}
+
+/// A version of three numbers.
+fn parse(text: &str) -> Option<[u32; 3]> {
+    let mut numbers = text.split('.').map(|part| part.parse().ok());
+    let version = [numbers.next()??, numbers.next()??, numbers.next()??];
+    numbers.next().is_none().then_some(version)
+}

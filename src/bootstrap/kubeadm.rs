@@ -1,0 +1,86 @@
+//! User data for `kubeadm join`: runtime, kubelet and kubeadm are in the image.
+//! It must not know other distributions.
+//!
+//! Source: spec/aws.md §9.4; kubeadm, `JoinConfiguration`.
+
+use serde_json::{Value, json};
+
+use crate::bootstrap::join::{self, NODE_NAME, PROVIDER_ID};
+use crate::bootstrap::node::Node;
+use crate::bootstrap::{BootstrapError, authority, yaml};
+
+const FORMAT: &str = "kubeadm";
+/// The first Kubernetes whose kubeadm reads `v1beta4`, where arguments are a list.
+const LISTS_SINCE: u32 = 31;
+/// In memory: a token has no business on a disk.
+const PATH: &str = "/run/outrigger-join.yaml";
+
+/// The user's parts, then the script.
+pub(super) fn render(node: &Node<'_>) -> Result<String, BootstrapError> {
+    node.kubelet.without_extra(FORMAT)?;
+    let script = format!(
+        "{}{}kubeadm join --config {PATH}\nrm -f {PATH}\n",
+        join::preamble(node)?,
+        join::file(PATH, &configuration(node)?)
+    );
+    join::with_user_parts(node, script)
+}
+
+fn configuration(node: &Node<'_>) -> Result<String, BootstrapError> {
+    let (host, port) = join::host_port(&node.home.endpoint, 443);
+    let taints = node
+        .taints
+        .iter()
+        .map(|own| json!({"key": own.key, "value": own.value, "effect": own.effect.as_str()}));
+    let taints: Vec<Value> = taints.collect();
+    let mut arguments = vec![("node-labels", node.label_text())];
+    arguments.push(("provider-id", PROVIDER_ID.to_owned()));
+    let dns: Vec<String> = node
+        .class
+        .kubelet
+        .cluster_dns
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    if !dns.is_empty() {
+        arguments.push(("cluster-dns", dns.join(",")));
+    }
+    arguments.extend(node.kubelet.flags());
+    let (version, arguments) = if minor(&node.home.version) >= LISTS_SINCE {
+        let each = arguments
+            .iter()
+            .map(|(name, value)| json!({"name": name, "value": value}));
+        ("v1beta4", each.collect::<Value>())
+    } else {
+        let each = arguments
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), json!(value)));
+        ("v1beta3", Value::Object(each.collect()))
+    };
+    let document = json!({
+        "apiVersion": format!("kubeadm.k8s.io/{version}"),
+        "kind": "JoinConfiguration",
+        "discovery": {
+            "bootstrapToken": {
+                "apiServerEndpoint": format!("{host}:{port}"),
+                "token": node.secret()?,
+                "caCertHashes": authority::hashes(&node.home.ca)?,
+            },
+        },
+        "nodeRegistration": {
+            "name": NODE_NAME,
+            "taints": taints,
+            "kubeletExtraArgs": arguments,
+        },
+    });
+    let items = document.as_object().cloned().unwrap_or_default();
+    Ok(yaml::block(&items, 0))
+}
+
+/// The minor version; the newest where it cannot be read.
+fn minor(version: &str) -> u32 {
+    let minor = version.split('.').nth(1);
+    minor
+        .and_then(|minor| minor.parse().ok())
+        .unwrap_or(u32::MAX)
+}

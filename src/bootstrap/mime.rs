@@ -1,0 +1,188 @@
+//! MIME multipart archives, as cloud-init and nodeadm read them.
+//! It must not know what is in a part.
+//!
+//! Source: RFC 2046 §5.1; cloud-init, user data formats.
+
+use crate::bootstrap::BootstrapError;
+
+/// The type of a shell script.
+pub(super) const SHELL: &str = "text/x-shellscript; charset=\"us-ascii\"";
+/// The type of cloud-init's own configuration.
+const CLOUD_CONFIG: &str = "text/cloud-config; charset=\"us-ascii\"";
+/// The boundary that Karpenter's archives have.
+const BOUNDARY: &str = "//";
+
+/// One part of an archive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    /// Headers, each a line or more, as they were written.
+    headers: String,
+    /// The body.
+    body: String,
+}
+
+impl Part {
+    /// A part of this type.
+    pub(super) fn new(content_type: &str, body: impl Into<String>) -> Self {
+        Self {
+            headers: format!("Content-Type: {content_type}"),
+            body: body.into(),
+        }
+    }
+}
+
+/// An archive of these parts. Carriage returns are taken out: bash would read them as text.
+pub(super) fn write(parts: &[Part]) -> String {
+    let mut boundary = BOUNDARY.to_owned();
+    // An archive within a part, or its end, must not end ours.
+    while parts.iter().any(|part| divides(&part.body, &boundary)) {
+        boundary.push('/');
+    }
+    let mut out =
+        format!("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"{boundary}\"\n\n");
+    for part in parts {
+        out.push_str(&format!("--{boundary}\n{}\n\n", part.headers));
+        out.push_str(&part.body);
+        if !part.body.ends_with('\n') {
+            out.push('\n');
+        }
+    }
+    out.push_str(&format!("--{boundary}--\n"));
+    out.replace('\r', "")
+}
+
+fn divides(body: &str, boundary: &str) -> bool {
+    let prefix = format!("--{boundary}");
+    body.lines().any(|line| line.starts_with(&prefix))
+}
+
+/// Whether a text is meant to be an archive, with either of its headers first.
+pub(super) fn is_archive(text: &str) -> bool {
+    ["MIME-Version:", "Content-Type:"]
+        .iter()
+        .any(|header| starts(text, header))
+}
+
+fn starts(text: &str, header: &str) -> bool {
+    let start = text.trim_start().get(..header.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(header))
+}
+
+/// Whether cloud-init would know what to do with a text, and so unpack it.
+pub(super) fn for_cloud_init(text: &str) -> bool {
+    text.starts_with("#!") || text.starts_with("#cloud-config") || is_archive(text)
+}
+
+/// The parts of the user's own user data: of an archive those it has, else one, which is of the
+/// type that `other` gives where cloud-init would not know it by its first line.
+pub(super) fn parts(
+    text: &str,
+    format: &'static str,
+    other: impl FnOnce(&str) -> &'static str,
+) -> Result<Vec<Part>, BootstrapError> {
+    let said = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
+    let text = text.replace("\r\n", "\n");
+    if is_archive(&text) {
+        return read(text.trim_start()).map_err(|reason| BootstrapError::UserData {
+            format,
+            reason: reason.to_owned(),
+        });
+    }
+    if text.starts_with("#!") {
+        return Ok(vec![Part::new(SHELL, text)]);
+    }
+    if text.starts_with("#cloud-config") {
+        return Ok(vec![Part::new(CLOUD_CONFIG, text)]);
+    }
+    if !text.lines().any(|line| said(&line)) {
+        return Ok(Vec::new());
+    }
+    let kind = other(&text);
+    Ok(vec![Part::new(kind, text)])
+}
+
+/// Headers and what follows the empty line after them.
+fn head(text: &str) -> Option<(&str, &str)> {
+    match text.strip_prefix('\n') {
+        Some(body) => Some(("", body)),
+        None => text.split_once("\n\n"),
+    }
+}
+
+fn read(text: &str) -> Result<Vec<Part>, &'static str> {
+    const FAULT: &str = "it starts as a MIME archive, but its headers are malformed";
+    let (headers, body) = head(text).ok_or(FAULT)?;
+    let mut content_type = None;
+    for (name, value) in fields(headers).ok_or(FAULT)? {
+        if name.eq_ignore_ascii_case("content-type") {
+            content_type = Some(value);
+        }
+    }
+    let content_type = content_type.ok_or("its MIME archive has no Content-Type")?;
+    let lower = content_type.to_ascii_lowercase();
+    if !lower.starts_with("multipart/") {
+        return Err("its MIME archive is of no type multipart/*");
+    }
+    let boundary =
+        parameter(&content_type, "boundary").ok_or("its MIME archive has no boundary")?;
+    let (open, close) = (format!("--{boundary}"), format!("--{boundary}--"));
+    let mut parts: Vec<String> = Vec::new();
+    for line in body.split('\n').take_while(|line| line.trim_end() != close) {
+        if line.trim_end() == open {
+            parts.push(String::new());
+        } else if let Some(part) = parts.last_mut() {
+            part.push_str(line);
+            part.push('\n');
+        }
+    }
+    let part = |text: &String| {
+        let (headers, body) = head(text).ok_or("a part of its MIME archive has no headers")?;
+        fields(headers).ok_or("a part of its MIME archive has malformed headers")?;
+        let headers = match headers {
+            "" => "Content-Type: text/plain",
+            headers => headers,
+        };
+        Ok(Part {
+            headers: headers.to_owned(),
+            body: body.to_owned(),
+        })
+    };
+    parts.iter().map(part).collect()
+}
+
+/// Headers by name; those of several lines as one. None where a line is none.
+fn fields(headers: &str) -> Option<Vec<(String, String)>> {
+    let mut all: Vec<(String, String)> = Vec::new();
+    for line in headers.lines() {
+        if line.starts_with([' ', '\t']) {
+            let (_, value) = all.last_mut()?;
+            value.push(' ');
+            value.push_str(line.trim());
+            continue;
+        }
+        let (name, value) = line.split_once(':')?;
+        let good = |c: char| c.is_ascii_graphic();
+        if name.is_empty() || !name.chars().all(good) {
+            return None;
+        }
+        all.push((name.to_owned(), value.trim().to_owned()));
+    }
+    Some(all)
+}
+
+/// A parameter of a header's value.
+fn parameter(value: &str, name: &str) -> Option<String> {
+    let mut rest = value.split_once(';')?.1;
+    loop {
+        let (own, after) = rest.split_once('=')?;
+        let after = after.trim_start();
+        let (text, left) = match after.strip_prefix('"') {
+            Some(quoted) => quoted.split_once('"')?,
+            None => after.split_at(after.find(';').unwrap_or(after.len())),
+        };
+        if own.trim().eq_ignore_ascii_case(name) {
+            return Some(text.trim().to_owned()).filter(|text| !text.is_empty());
+        }
+        rest = left.split_once(';')?.1;
+    }
+}

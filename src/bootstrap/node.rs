@@ -1,0 +1,128 @@
+//! What a node is told in any format: labels and taints that a kubelet may set, and its settings.
+//! It must not know in which words a format says it.
+//!
+//! Source: spec/aws.md §3.1 and §9.2.
+
+use std::collections::BTreeMap;
+
+use crate::bootstrap::kubelet::{Settings, joined};
+use crate::bootstrap::quote::word;
+use crate::bootstrap::{BootstrapError, Home, Seed};
+use crate::model::labels::{DO_NOT_SYNC_TAINTS, Labels};
+use crate::model::node_class::NodeClass;
+use crate::model::node_class::bootstrap::Bootstrap;
+use crate::model::taint::Taint;
+
+/// A kubelet may not give itself labels of these domains: the daemon does, once it has registered.
+/// Source: Kubernetes, NodeRestriction.
+const FORBIDDEN_DOMAINS: [&str; 2] = ["kubernetes.io", "k8s.io"];
+
+/// A node to be.
+pub(super) struct Node<'a> {
+    /// How it is made.
+    pub(super) class: &'a NodeClass,
+    /// Its cluster.
+    pub(super) home: &'a Home,
+    /// Its launch.
+    pub(super) seed: &'a Seed<'a>,
+    /// The labels it gives itself.
+    pub(super) labels: Labels,
+    /// The taints it registers with, by key and effect, none twice.
+    pub(super) taints: Vec<Taint>,
+    /// The settings of its kubelet.
+    pub(super) kubelet: Settings,
+}
+
+impl<'a> Node<'a> {
+    /// The node of this launch.
+    pub(super) fn of(
+        class: &'a NodeClass,
+        home: &'a Home,
+        seed: &'a Seed<'a>,
+    ) -> Result<Self, BootstrapError> {
+        let own = seed.labels.iter().filter(|(key, _)| !is_forbidden(key));
+        let mut labels: Labels = own
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        // All taints are there as it registers, so that none comes back that a daemon took away.
+        // Whoever writes a template of their own may leave them out: then they are synced.
+        if !matches!(class.bootstrap, Bootstrap::Custom { .. }) {
+            labels.insert(DO_NOT_SYNC_TAINTS.to_owned(), "true".to_owned());
+        }
+        for (key, value) in &labels {
+            word("label", key, "-_./")?;
+            word("value of a label", value, "-_.")?;
+        }
+        let mut taints = BTreeMap::new();
+        for taint in seed.taints {
+            word("taint", &taint.key, "-_./")?;
+            word("value of a taint", &taint.value, "-_.")?;
+            let key = (taint.key.as_str(), taint.effect);
+            taints.entry(key).or_insert(taint);
+        }
+        let kubelet = match class.bootstrap {
+            Bootstrap::Eks => Settings::of_eks(class, home, seed)?,
+            _ => Settings::of_others(class, home, seed)?,
+        };
+        Ok(Self {
+            class,
+            home,
+            seed,
+            labels,
+            taints: taints.into_values().cloned().collect(),
+            kubelet,
+        })
+    }
+
+    /// The labels as the kubelet's flag takes them; empty where there are none.
+    pub(super) fn label_text(&self) -> String {
+        joined(&self.labels, "=")
+    }
+
+    /// The taints as the kubelet's flag takes them.
+    pub(super) fn taint_texts(&self) -> Vec<String> {
+        self.taints.iter().map(flag).collect()
+    }
+
+    /// What `--kubelet-extra-args` is on AL2 and Windows, in Karpenter's order.
+    pub(super) fn arguments(&self) -> String {
+        let (labels, taints) = (self.label_text(), self.taint_texts().join(","));
+        let some = |name, text: String| (!text.is_empty()).then_some((name, text));
+        let all = some("node-labels", labels)
+            .into_iter()
+            .chain(some("register-with-taints", taints))
+            .chain(self.kubelet.flags());
+        let each = all.map(|(name, value)| {
+            // Numbers and flags stand as they are; what has marks is quoted for systemd.
+            match value.chars().all(|c| c.is_ascii_alphanumeric()) {
+                true => format!("--{name}={value}"),
+                false => format!("--{name}=\"{value}\""),
+            }
+        });
+        each.collect::<Vec<_>>().join(" ")
+    }
+
+    /// The secret that this way to join needs.
+    pub(super) fn secret(&self) -> Result<&'a str, BootstrapError> {
+        let secret = self.seed.secret.map(str::trim);
+        let bootstrap = self.class.bootstrap.as_str();
+        secret
+            .filter(|secret| !secret.is_empty())
+            .ok_or(BootstrapError::SecretMissing(bootstrap))
+    }
+}
+
+fn is_forbidden(key: &str) -> bool {
+    let Some((domain, _)) = key.split_once('/') else {
+        return false;
+    };
+    FORBIDDEN_DOMAINS.iter().any(|of| {
+        let below = domain.strip_suffix(of);
+        below.is_some_and(|below| below.is_empty() || below.ends_with('.'))
+    })
+}
+
+/// `key=value:Effect`: the equals sign is there without a value too, for older kubelets.
+fn flag(taint: &Taint) -> String {
+    format!("{}={}:{}", taint.key, taint.value, taint.effect.as_str())
+}

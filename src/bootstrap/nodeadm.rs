@@ -1,0 +1,63 @@
+//! User data of Amazon Linux 2023: a `NodeConfig` for nodeadm.
+//! It must not know other families.
+//!
+//! Source: spec/aws.md §3.3; nodeadm, `node.eks.aws/v1alpha1`.
+
+use serde_json::json;
+
+use crate::bootstrap::BootstrapError;
+use crate::bootstrap::mime::{self, Part, SHELL};
+use crate::bootstrap::node::Node;
+use crate::bootstrap::yaml;
+
+const FORMAT: &str = "Amazon Linux 2023";
+const NODE_CONFIG: &str = "application/node.eks.aws";
+
+/// The user's parts, then ours, which wins: nodeadm merges documents in their order.
+pub(super) fn render(node: &Node<'_>) -> Result<String, BootstrapError> {
+    let kind = |text: &str| match yaml::mapping(text) {
+        Some(_) => NODE_CONFIG,
+        None => SHELL,
+    };
+    let mut parts = mime::parts(&node.class.user_data, FORMAT, kind)?;
+    parts.push(Part::new(NODE_CONFIG, config(node)?));
+    Ok(mime::write(&parts))
+}
+
+fn config(node: &Node<'_>) -> Result<String, BootstrapError> {
+    let home = node.home;
+    let cidr = home.service_cidr.as_ref().filter(|cidr| !cidr.is_empty());
+    let cidr = cidr.ok_or(BootstrapError::ServiceCidrUnknown)?;
+    let taints = node.taints.iter().map(|own| {
+        let (key, value, effect) = (&own.key, &own.value, own.effect.as_str());
+        match value.as_str() {
+            "" => json!({"key": key, "effect": effect}),
+            _ => json!({"key": key, "value": value, "effect": effect}),
+        }
+    });
+    let mut kubelet = node.kubelet.config();
+    if !node.taints.is_empty() {
+        kubelet.insert("registerWithTaints".to_owned(), taints.collect());
+    }
+    let mut document = json!({
+        "apiVersion": "node.eks.aws/v1alpha1",
+        "kind": "NodeConfig",
+        "spec": {
+            "cluster": {
+                "name": home.name,
+                "apiServerEndpoint": home.endpoint,
+                "certificateAuthority": home.ca,
+                "cidr": cidr,
+            },
+            "kubelet": {
+                "config": kubelet,
+                "flags": [format!("--node-labels=\"{}\"", node.label_text())],
+            },
+        },
+    });
+    if node.class.raid0 {
+        document["spec"]["instance"] = json!({"localStorage": {"strategy": "RAID0"}});
+    }
+    let items = document.as_object().cloned().unwrap_or_default();
+    Ok(yaml::block(&items, 0))
+}

@@ -1,0 +1,179 @@
+//! User data of Talos: the user's machine configuration with our settings of the kubelet in it.
+//! It must not know other distributions.
+//!
+//! Only the lines of `machine.kubelet` are written anew. Everything else stays as it was typed,
+//! since a reader and a writer of YAML do not always agree (`0644`, `1.10`, comments, documents
+//! that follow).
+//!
+//! Source: spec/aws.md §9.4; Talos, `v1alpha1` configuration.
+
+use serde_json::{Map, Value, json};
+
+use crate::bootstrap::BootstrapError;
+use crate::bootstrap::node::Node;
+use crate::bootstrap::yaml;
+
+const WHAT: &str = "machine configuration";
+
+fn fault(reason: impl Into<String>) -> BootstrapError {
+    BootstrapError::Template {
+        what: WHAT,
+        reason: reason.into(),
+    }
+}
+
+/// The machine configuration of this node.
+pub(super) fn render(node: &Node<'_>) -> Result<String, BootstrapError> {
+    if !node.class.user_data.trim().is_empty() {
+        return Err(BootstrapError::UserData {
+            format: "Talos",
+            reason: "user data is the machine configuration: put it there".to_owned(),
+        });
+    }
+    let text = node.secret()?.replace("\r\n", "\n");
+    let mut documents = documents(&text);
+    let mut found = None;
+    for (place, document) in documents.iter().enumerate() {
+        let items = yaml::mapping(document);
+        if let Some(items) = items.filter(|items| items.contains_key("machine")) {
+            if found.is_some() {
+                return Err(fault("two of its documents have `machine`"));
+            }
+            found = Some((place, items));
+        }
+    }
+    let (place, mut items) = found.ok_or_else(|| fault("no document of it has `machine`"))?;
+    let kubelet = merged(&items, node)?;
+    let patched = splice(&documents[place], &kubelet).ok_or_else(|| {
+        fault("`machine` is not in block style, as `talosctl gen config` writes it")
+    })?;
+    // What comes out has to be what was meant, or it does not come out.
+    items["machine"]["kubelet"] = Value::Object(kubelet);
+    if yaml::mapping(&patched) != Some(items) {
+        return Err(fault(
+            "the lines of `machine.kubelet` cannot be told from the others",
+        ));
+    }
+    documents[place] = patched;
+    Ok(documents.concat())
+}
+
+/// The documents of a text, each with the line that starts it. Three dashes at the start of a line
+/// are never anything else. Source: YAML 1.2 §9.1.2.
+fn documents(text: &str) -> Vec<String> {
+    let mut all = vec![String::new()];
+    for line in text.lines() {
+        let starts = line == "---" || line.starts_with("--- ");
+        let last = all.last_mut();
+        match last.filter(|own| !starts || own.is_empty()) {
+            Some(last) => last.push_str(&format!("{line}\n")),
+            None => all.push(format!("{line}\n")),
+        }
+    }
+    all
+}
+
+/// `machine.kubelet` as it is to be.
+fn merged(
+    items: &Map<String, Value>,
+    node: &Node<'_>,
+) -> Result<Map<String, Value>, BootstrapError> {
+    let machine = items["machine"].as_object();
+    let machine = machine.ok_or_else(|| fault("`machine` is not a mapping"))?;
+    // A configuration of a control plane has the keys of the whole cluster.
+    if machine.get("type").and_then(Value::as_str) != Some("worker") {
+        return Err(fault("`machine.type` is not `worker`"));
+    }
+    let mut kubelet = section(machine, "kubelet")?;
+    let mut arguments = section(&kubelet, "extraArgs")?;
+    let labels = match arguments.get("node-labels") {
+        None => node.label_text(),
+        Some(Value::String(own)) if own.is_empty() => node.label_text(),
+        Some(Value::String(own)) => format!("{own},{}", node.label_text()),
+        Some(_) => return Err(fault("`node-labels` of the kubelet is not a text")),
+    };
+    arguments.insert("node-labels".to_owned(), Value::String(labels));
+    let mut config = section(&kubelet, "extraConfig")?;
+    let taints = node
+        .taints
+        .iter()
+        .map(|own| json!({"key": own.key, "value": own.value, "effect": own.effect.as_str()}));
+    let taints: Vec<Value> = taints.collect();
+    let theirs = config.get("registerWithTaints").and_then(Value::as_array);
+    let same = |a: &Value, b: &Value| a["key"] == b["key"] && a["effect"] == b["effect"];
+    let unknown = theirs.into_iter().flatten();
+    let unknown = unknown.filter(|own| !taints.iter().any(|ours| same(own, ours)));
+    if let Some(own) = unknown.map(|own| own["key"].to_string()).next() {
+        return Err(fault(format!(
+            "`registerWithTaints` has {own}, of which its pool knows nothing: say it there, as \
+             `taint` or `startup_taint`"
+        )));
+    }
+    let mut own = node.kubelet.config();
+    // Talos has a place of its own for it, and refuses it here.
+    own.remove("clusterDNS");
+    config.extend(own);
+    config.insert("registerWithTaints".to_owned(), Value::Array(taints));
+    let dns = &node.class.kubelet.cluster_dns;
+    if !dns.is_empty() {
+        kubelet.insert("clusterDNS".to_owned(), json!(dns));
+    }
+    kubelet.insert("extraArgs".to_owned(), Value::Object(arguments));
+    kubelet.insert("extraConfig".to_owned(), Value::Object(config));
+    Ok(kubelet)
+}
+
+/// A mapping within another, empty where it is not there.
+fn section(of: &Map<String, Value>, name: &str) -> Result<Map<String, Value>, BootstrapError> {
+    match of.get(name) {
+        None | Some(Value::Null) => Ok(Map::new()),
+        Some(Value::Object(items)) => Ok(items.clone()),
+        Some(_) => Err(fault(format!("`{name}` of the kubelet is not a mapping"))),
+    }
+}
+
+/// The text with these lines as `machine.kubelet`; none where its lines cannot be told.
+fn splice(text: &str, kubelet: &Map<String, Value>) -> Option<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let says = |line: &str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
+    let indent = |line: &str| line.len() - line.trim_start_matches(' ').len();
+    let is_key = |line: &str, key: &str| {
+        let rest = line
+            .trim_start()
+            .strip_prefix(key)
+            .and_then(|rest| rest.strip_prefix(':'));
+        rest.is_some_and(|rest| rest.trim().is_empty() || rest.trim_start().starts_with('#'))
+    };
+    let machine = lines
+        .iter()
+        .position(|line| indent(line) == 0 && is_key(line, "machine"))?;
+    let inside = lines[machine + 1..]
+        .iter()
+        .take_while(|line| !says(line) || indent(line) > 0);
+    let end = machine + 1 + inside.count();
+    let first = lines[machine + 1..end].iter().find(|line| says(line))?;
+    let depth = indent(first);
+    let own = (machine + 1..end).find(|at| {
+        let line = lines[*at];
+        says(line) && indent(line) == depth && line.trim_start().starts_with("kubelet:")
+    });
+    let (start, after) = match own {
+        Some(at) => {
+            let own = lines[at..end].iter().skip(1);
+            let own = own.take_while(|line| !says(line) || indent(line) > depth);
+            // Comments before the key that follows are that key's.
+            let last = (at + 1..=at + own.count()).rfind(|at| says(lines[*at]));
+            (at, last.unwrap_or(at) + 1)
+        }
+        None => (machine + 1, machine + 1),
+    };
+    let mut out: Vec<String> = lines[..start]
+        .iter()
+        .map(|line| (*line).to_owned())
+        .collect();
+    out.push(format!("{}kubelet:", " ".repeat(depth)));
+    let block = yaml::block(kubelet, depth + 2);
+    out.extend(block.lines().map(str::to_owned));
+    out.extend(lines[after..].iter().map(|line| (*line).to_owned()));
+    Some(out.join("\n") + "\n")
+}

@@ -1,0 +1,155 @@
+//! A template of the user's own: `{{ name }}` becomes what the name stands for.
+//! It must not know what the text around it is.
+
+use serde_json::{Value, json};
+
+use crate::bootstrap::join::host_port;
+use crate::bootstrap::kubelet::joined;
+use crate::bootstrap::node::Node;
+use crate::bootstrap::{BootstrapError, authority, quote, yaml};
+
+/// What may stand in a template. Docs have the table: docs/decisions/015-user-data.md.
+const NAMES: [&str; 21] = [
+    "api_host",
+    "api_port",
+    "ca",
+    "ca_hash",
+    "cluster_dns",
+    "cluster_name",
+    "endpoint",
+    "eviction_hard",
+    "image_name",
+    "kube_reserved",
+    "kubelet_args",
+    "kubelet_config",
+    "labels",
+    "labels_json",
+    "max_pods",
+    "service_cidr",
+    "system_reserved",
+    "taints",
+    "taints_json",
+    "token",
+    "version",
+];
+
+/// Those of them that are JSON, made of what holds no mark of a shell but quotes.
+const JSON: [&str; 3] = ["kubelet_config", "labels_json", "taints_json"];
+
+fn fault(reason: String) -> BootstrapError {
+    BootstrapError::Template {
+        what: "template of user data",
+        reason,
+    }
+}
+
+/// The template filled in. Braces around anything but a bare name are left as they are: cloud-init
+/// and others have templates too.
+pub(super) fn render(template: &str, node: &Node<'_>) -> Result<String, BootstrapError> {
+    if !node.class.user_data.trim().is_empty() {
+        return Err(BootstrapError::UserData {
+            format: "a template",
+            reason: "user data is the template: put it there".to_owned(),
+        });
+    }
+    let mut out = String::new();
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once("{{") {
+        out.push_str(before);
+        let Some((inner, left)) = after.split_once("}}") else {
+            out.push_str("{{");
+            rest = after;
+            continue;
+        };
+        let (name, filter) = match inner.split_once('|') {
+            Some((name, filter)) => (name.trim(), Some(filter.trim())),
+            None => (inner.trim(), None),
+        };
+        let bare = |c: char| c.is_ascii_lowercase() || c == '_';
+        if name.is_empty() || !name.chars().all(bare) {
+            out.push_str("{{");
+            rest = after;
+            continue;
+        }
+        out.push_str(&filtered(name, filter, node)?);
+        rest = left;
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+fn filtered(name: &str, filter: Option<&str>, node: &Node<'_>) -> Result<String, BootstrapError> {
+    let value = value(name, node)?;
+    match filter {
+        Some("shell") => Ok(quote::shell(&value)),
+        Some("powershell") => Ok(quote::powershell(&value)),
+        Some("json") => Ok(Value::from(value).to_string()),
+        Some(other) => Err(fault(format!(
+            "there is no filter {other:?}: there are `shell`, `powershell` and `json`"
+        ))),
+        None => {
+            let special = |c: char| c.is_control() || "'\"`$\\".contains(c);
+            if !JSON.contains(&name) && value.contains(special) {
+                return Err(fault(format!(
+                    "what {name} stands for has quotes or marks of a shell: write \
+                     {{{{ {name} | shell }}}} or {{{{ {name} | json }}}}"
+                )));
+            }
+            Ok(value)
+        }
+    }
+}
+
+fn value(name: &str, node: &Node<'_>) -> Result<String, BootstrapError> {
+    let (home, kubelet) = (node.home, &node.kubelet);
+    let taints = || {
+        let each = node
+            .taints
+            .iter()
+            .map(|own| json!({"key": own.key, "value": own.value, "effect": own.effect.as_str()}));
+        each.collect::<Value>().to_string()
+    };
+    let missing = |what: &str| fault(format!("{what} is not known"));
+    Ok(match name {
+        "api_host" => host_port(&home.endpoint, 443).0.to_owned(),
+        "api_port" => host_port(&home.endpoint, 443).1,
+        "ca" => home.ca.clone(),
+        "ca_hash" => authority::hashes(&home.ca)?.swap_remove(0),
+        "cluster_dns" => {
+            let dns = kubelet.cluster_dns.first();
+            dns.ok_or_else(|| missing("the address of the cluster's DNS"))?
+                .to_string()
+        }
+        "cluster_name" => home.name.clone(),
+        "endpoint" => home.endpoint.clone(),
+        "eviction_hard" => joined(&kubelet.eviction_hard, "<"),
+        "image_name" => node.seed.image_name.unwrap_or_default().to_owned(),
+        "kube_reserved" => joined(&kubelet.kube_reserved, "="),
+        "kubelet_args" => {
+            let flags = kubelet.flags();
+            let each = flags
+                .iter()
+                .map(|(name, value)| format!("--{name}={value}"));
+            each.collect::<Vec<_>>().join(" ")
+        }
+        "kubelet_config" => Value::Object(kubelet.config()).to_string(),
+        "labels" => node.label_text(),
+        "labels_json" => json!(node.labels).to_string(),
+        "max_pods" => kubelet.max_pods.to_string(),
+        "service_cidr" => {
+            let cidr = home.service_cidr.clone();
+            cidr.ok_or(BootstrapError::ServiceCidrUnknown)?
+        }
+        "system_reserved" => joined(&kubelet.system_reserved, "="),
+        "taints" => node.taint_texts().join(","),
+        "taints_json" => taints(),
+        "token" => node.secret()?.to_owned(),
+        "version" => home.version.clone(),
+        other => {
+            let names = NAMES.map(yaml::scalar).join(", ");
+            return Err(fault(format!(
+                "nothing is named {other:?}: there are {names}"
+            )));
+        }
+    })
+}

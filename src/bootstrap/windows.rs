@@ -1,0 +1,53 @@
+//! User data of Windows: a PowerShell block that calls `Start-EKSBootstrap.ps1`.
+//! It must not know other families.
+//!
+//! Source: spec/aws.md §3.5.
+
+use crate::bootstrap::BootstrapError;
+use crate::bootstrap::node::Node;
+use crate::bootstrap::quote::powershell;
+
+const FORMAT: &str = "Windows";
+const OPEN: &str = "<powershell>";
+const CLOSE: &str = "</powershell>";
+
+/// One block: the user's script, then the call.
+pub(super) fn render(node: &Node<'_>) -> Result<String, BootstrapError> {
+    let fault = |reason: &str| BootstrapError::UserData {
+        format: FORMAT,
+        reason: reason.to_owned(),
+    };
+    node.kubelet.without_extra(FORMAT)?;
+    let own = node.class.user_data.trim();
+    let inner = own.strip_prefix(OPEN).map(|own| own.strip_suffix(CLOSE));
+    let own = match inner {
+        Some(inner) => inner.ok_or_else(|| fault("something follows its <powershell> block"))?,
+        None => own,
+    };
+    let home = node.home;
+    let mut call = format!(
+        "& $EKSBootstrapScriptFile -EKSClusterName {} -APIServerEndpoint {} -Base64ClusterCA {} \
+         -KubeletExtraArgs {}",
+        powershell(&home.name),
+        powershell(&home.endpoint),
+        powershell(&home.ca),
+        powershell(&node.arguments())
+    );
+    if let Some(dns) = node.kubelet.cluster_dns.first() {
+        call.push_str(&format!(" -DNSClusterIP '{dns}'"));
+    }
+    let script = format!(
+        "{}\n[string]$EKSBootstrapScriptFile = \
+         \"$env:ProgramFiles\\Amazon\\EKS\\Start-EKSBootstrap.ps1\"\n{call}\n",
+        own.trim()
+    );
+    // EC2Launch looks for tags, not for syntax: one anywhere would end the block.
+    let lower = script.to_ascii_lowercase();
+    let tags = ["powershell>", "script>", "persist>", "powershellarguments>"];
+    if tags.iter().any(|tag| lower.contains(tag)) {
+        return Err(fault(
+            "only one <powershell> block is understood, around all of it or none of it",
+        ));
+    }
+    Ok(format!("{OPEN}\n{}\n{CLOSE}\n", script.trim()))
+}

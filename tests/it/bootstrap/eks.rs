@@ -1,0 +1,724 @@
+//! What nodes of Amazon Linux and Windows are told, setting by setting.
+//! It must not know what other families are told.
+
+use jiff::SignedDuration;
+use outrigger::bootstrap::{BootstrapError, USER_DATA_MAX};
+use outrigger::model::node_class::image::Family;
+use outrigger::model::node_class::kubelet::{Signal, Threshold};
+use outrigger::model::taint::{Effect, Taint};
+
+use super::case::{Case, Change, address, all_settings, reserved};
+
+/// What a change makes a node be told, and what it makes it not be told.
+pub(super) type Row = (
+    &'static str,
+    Change,
+    &'static [&'static str],
+    &'static [&'static str],
+);
+
+pub(super) fn check(case: &dyn Fn() -> Case, rows: &[Row]) {
+    for (name, change, told, untold) in rows {
+        let text = case().with(*change).text();
+        for part in *told {
+            assert!(text.contains(part), "{name}: {part:?} is not in\n{text}");
+        }
+        for part in *untold {
+            assert!(!text.contains(part), "{name}: {part:?} is in\n{text}");
+        }
+    }
+}
+
+fn al2() -> Case {
+    Case::of(Family::Al2)
+}
+
+fn al2023() -> Case {
+    Case::of(Family::Al2023)
+}
+
+const AL2: [Row; 14] = [
+    (
+        "ENI density",
+        |_| {},
+        &["--use-max-pods false", "--max-pods=29"],
+        &["--pods-per-core"],
+    ),
+    (
+        "maxPods",
+        |it| it.class.kubelet.max_pods = Some(10),
+        &["--use-max-pods false", "--max-pods=10"],
+        &["--max-pods=29"],
+    ),
+    (
+        "podsPerCore",
+        |it| it.class.kubelet.pods_per_core = Some(2),
+        &["--pods-per-core=2", "--use-max-pods false"],
+        &[],
+    ),
+    (
+        "podsPerCore and maxPods",
+        |it| {
+            it.class.kubelet.pods_per_core = Some(2);
+            it.class.kubelet.max_pods = Some(100);
+        },
+        &["--max-pods=100 --pods-per-core=2"],
+        &[],
+    ),
+    (
+        "systemReserved",
+        |it| {
+            let own = &mut it.class.kubelet.system_reserved;
+            own.insert("cpu".to_owned(), reserved(500, "500m"));
+            own.insert("memory".to_owned(), reserved(1 << 30, "1Gi"));
+        },
+        &["--system-reserved=\"cpu=500m,memory=1Gi\""],
+        &[],
+    ),
+    (
+        "kubeReserved",
+        |it| {
+            let own = &mut it.class.kubelet.kube_reserved;
+            own.insert("ephemeral-storage".to_owned(), reserved(2 << 30, "2Gi"));
+        },
+        &["--kube-reserved=\"ephemeral-storage=2Gi\""],
+        &["--system-reserved"],
+    ),
+    // Rule 28: thresholds are joined with `<`, everything else with `=`.
+    (
+        "evictionHard",
+        |it| {
+            let own = &mut it.class.kubelet.eviction_hard;
+            own.insert(Signal::MemoryAvailable, Threshold::Share(1000));
+            own.insert(Signal::NodefsInodesFree, Threshold::Share(525));
+        },
+        &["--eviction-hard=\"memory.available<10%,nodefs.inodesFree<5.25%\""],
+        &[],
+    ),
+    (
+        "evictionSoft",
+        |it| {
+            let own = &mut it.class.kubelet.eviction_soft;
+            own.insert(
+                Signal::PidAvailable,
+                Threshold::Amount(100, "100".to_owned()),
+            );
+        },
+        &["--eviction-soft=\"pid.available<100\""],
+        &["--eviction-hard"],
+    ),
+    (
+        "evictionSoftGracePeriod",
+        |it| {
+            let own = &mut it.class.kubelet.eviction_soft_grace_period;
+            own.insert(Signal::MemoryAvailable, SignedDuration::from_secs(3_690));
+            own.insert(Signal::ImagefsAvailable, SignedDuration::from_millis(1_500));
+            own.insert(Signal::NodefsAvailable, SignedDuration::ZERO);
+        },
+        &["\"imagefs.available=1s500ms,memory.available=1h1m30s,nodefs.available=0s\""],
+        &[],
+    ),
+    (
+        "evictionMaxPodGracePeriod",
+        |it| it.class.kubelet.eviction_max_pod_grace_period = Some(300),
+        &["--eviction-max-pod-grace-period=300"],
+        &[],
+    ),
+    (
+        "imageGCHighThresholdPercent",
+        |it| it.class.kubelet.image_gc_high_threshold_percent = Some(50),
+        &["--image-gc-high-threshold=50"],
+        &["--image-gc-low"],
+    ),
+    (
+        "imageGCLowThresholdPercent",
+        |it| it.class.kubelet.image_gc_low_threshold_percent = Some(50),
+        &["--image-gc-low-threshold=50"],
+        &["--image-gc-high"],
+    ),
+    (
+        "cpuCFSQuota",
+        |it| it.class.kubelet.cpu_cfs_quota = Some(false),
+        &["--cpu-cfs-quota=false"],
+        &[],
+    ),
+    (
+        "raid0",
+        |it| it.class.raid0 = true,
+        &["--local-disks raid0"],
+        &[],
+    ),
+];
+
+#[test]
+fn al2_is_told_each_setting() {
+    check(&al2, &AL2);
+    assert!(!al2().text().contains("--local-disks"));
+}
+
+#[test]
+fn dns_of_the_node_class_goes_before_the_clusters() {
+    // Rule 20: without either there is none.
+    let rows: [Row; 4] = [
+        (
+            "discovered",
+            |_| {},
+            &["--dns-cluster-ip '10.100.0.10'"],
+            &["--ip-family"],
+        ),
+        (
+            "given",
+            |it| it.class.kubelet.cluster_dns = vec![address("10.0.0.7"), address("10.0.0.8")],
+            &["--dns-cluster-ip '10.0.0.7'"],
+            &["10.100.0.10", "10.0.0.8"],
+        ),
+        ("none", |it| it.home.dns = None, &[], &["--dns-cluster-ip"]),
+        // Rule 21: the cluster says of which family its addresses are, not the address of a cache.
+        (
+            "IPv6",
+            |it| {
+                it.home.ipv6 = true;
+                it.class.kubelet.cluster_dns = vec![address("169.254.20.10")];
+            },
+            &["--ip-family ipv6", "--dns-cluster-ip '169.254.20.10'"],
+            &[],
+        ),
+    ];
+    check(&al2, &rows);
+    let rows: [Row; 2] = [
+        (
+            "IPv6",
+            |it| it.home.dns = Some(address("fd30::a")),
+            &["clusterDNS:\n        - fd30::a"],
+            &[],
+        ),
+        (
+            "given",
+            |it| it.class.kubelet.cluster_dns = vec![address("10.0.0.7"), address("10.0.0.8")],
+            &["- \"10.0.0.7\"\n        - \"10.0.0.8\""],
+            &["10.100.0.10"],
+        ),
+    ];
+    check(&al2023, &rows);
+}
+
+#[test]
+fn labels_that_a_kubelet_may_not_set_are_left_out() {
+    // Rule 17.
+    const FORBIDDEN: [&str; 8] = [
+        "kubernetes.io/arch",
+        "k8s.io/thing",
+        "node-restriction.kubernetes.io/thing",
+        "node.kubernetes.io/instance-type",
+        "topology.kubernetes.io/zone",
+        "topology.k8s.aws.k8s.io/thing",
+        "sub.node-restriction.kubernetes.io/thing",
+        "kops.k8s.io/thing",
+    ];
+    const ALLOWED: [&str; 4] = [
+        "karpenter.k8s.aws/x",
+        "mykubernetes.io/x",
+        "topology.k8s.aws/zone-id",
+        "kubernetes.io",
+    ];
+    for family in [
+        Family::Al2,
+        Family::Al2023,
+        Family::Bottlerocket,
+        Family::Windows2022,
+    ] {
+        let mut case = Case::of(family);
+        for key in FORBIDDEN.iter().chain(&ALLOWED) {
+            case.labels.insert((*key).to_owned(), "v".to_owned());
+        }
+        let text = case.text();
+        for key in FORBIDDEN {
+            assert!(!text.contains(key), "{family:?}: {key} is in\n{text}");
+        }
+        for key in ALLOWED {
+            assert!(text.contains(key), "{family:?}: {key} is not in\n{text}");
+        }
+    }
+}
+
+#[test]
+fn taints_are_synced_only_where_nobody_knows_whether_they_are_there() {
+    // Rule 18.
+    const LABEL: &str = "karpenter.sh/do-not-sync-taints";
+    let all = [
+        Family::Al2,
+        Family::Al2023,
+        Family::Bottlerocket,
+        Family::Windows2019,
+        Family::Windows2022,
+        Family::Windows2025,
+    ];
+    for family in all {
+        assert!(Case::of(family).text().contains(LABEL), "{family:?}");
+    }
+    for case in [
+        Case::kubeadm(),
+        Case::k3s(None),
+        Case::rke2(None),
+        Case::talos(super::bare::MACHINE),
+    ] {
+        assert!(case.text().contains(LABEL), "{:?}", case.class.bootstrap);
+    }
+    assert!(!Case::template("{{ labels }}").text().contains(LABEL));
+    assert_eq!(Case::of(Family::Custom).text(), "");
+}
+
+#[test]
+fn a_taint_is_told_once_whoever_gave_it() {
+    let mut case = al2();
+    case.taints
+        .push(Taint::new("karpenter.sh/unregistered", Effect::NoExecute));
+    let told =
+        "--register-with-taints=\"dedicated=blue:NoSchedule,karpenter.sh/unregistered=:NoExecute\"";
+    assert!(case.text().contains(told), "{}", case.text());
+    case.class.family = Family::Al2023;
+    assert_eq!(case.text().matches("karpenter.sh/unregistered").count(), 1);
+    case.taints.clear();
+    assert!(!case.text().contains("registerWithTaints"));
+}
+
+#[test]
+fn an_unknown_authority_is_left_to_the_image() {
+    // Rule 22: an empty text is no authority.
+    let rows: [Row; 1] = [(
+        "empty",
+        |it| it.home.ca = String::new(),
+        &["/etc/eks/bootstrap.sh 'prod'"],
+        &["--b64-cluster-ca"],
+    )];
+    check(&al2, &rows);
+    assert!(al2().text().contains("--b64-cluster-ca 'LS0t"));
+}
+
+#[test]
+fn what_only_a_configuration_can_say_is_refused_where_there_is_none() {
+    let extra = |it: &mut Case| {
+        it.class
+            .kubelet
+            .extra
+            .insert("shutdownGracePeriod".to_owned(), "45s".into());
+    };
+    for family in [Family::Al2, Family::Bottlerocket, Family::Windows2022] {
+        let error = Case::of(family).with(extra).error();
+        assert!(error.contains("shutdownGracePeriod"), "{error}");
+    }
+    for case in [Case::kubeadm(), Case::k3s(None), Case::rke2(None)] {
+        let error = case.with(extra).error();
+        assert!(error.contains("shutdownGracePeriod"), "{error}");
+    }
+    assert!(
+        Case::of(Family::Al2023)
+            .with(extra)
+            .text()
+            .contains("shutdownGracePeriod: \"45s\"")
+    );
+    let text = Case::talos(super::bare::MACHINE).with(extra).text();
+    assert!(text.contains("shutdownGracePeriod: \"45s\""), "{text}");
+}
+
+const AL2023: [Row; 17] = [
+    // Rule 19: the number is always there.
+    ("computed maxPods", |_| {}, &["maxPods: 29\n"], &[]),
+    (
+        "maxPods",
+        |it| it.class.kubelet.max_pods = Some(7),
+        &["maxPods: 7\n"],
+        &["maxPods: 29"],
+    ),
+    (
+        "podsPerCore",
+        |it| it.class.kubelet.pods_per_core = Some(2),
+        &["podsPerCore: 2\n"],
+        &[],
+    ),
+    (
+        "systemReserved",
+        |it| {
+            it.class
+                .kubelet
+                .system_reserved
+                .insert("cpu".to_owned(), reserved(500, "500m"));
+        },
+        &["systemReserved:\n        cpu: \"500m\"\n"],
+        &[],
+    ),
+    (
+        "kubeReserved",
+        |it| {
+            it.class
+                .kubelet
+                .kube_reserved
+                .insert("pid".to_owned(), reserved(99, "99"));
+        },
+        &["kubeReserved:\n        pid: \"99\"\n"],
+        &[],
+    ),
+    (
+        "evictionHard",
+        |it| {
+            it.class
+                .kubelet
+                .eviction_hard
+                .insert(Signal::MemoryAvailable, Threshold::Share(1000));
+        },
+        &["evictionHard:\n        memory.available: \"10%\"\n"],
+        &[],
+    ),
+    (
+        "evictionSoft",
+        |it| {
+            it.class
+                .kubelet
+                .eviction_soft
+                .insert(Signal::MemoryAvailable, Threshold::Share(1000));
+        },
+        &["evictionSoft:\n        memory.available: \"10%\"\n"],
+        &[],
+    ),
+    (
+        "evictionSoftGracePeriod",
+        |it| {
+            let own = &mut it.class.kubelet.eviction_soft_grace_period;
+            own.insert(Signal::MemoryAvailable, SignedDuration::from_mins(1));
+        },
+        &["evictionSoftGracePeriod:\n        memory.available: \"1m\"\n"],
+        &[],
+    ),
+    (
+        "evictionMaxPodGracePeriod",
+        |it| it.class.kubelet.eviction_max_pod_grace_period = Some(3),
+        &["evictionMaxPodGracePeriod: 3\n"],
+        &[],
+    ),
+    (
+        "imageGCHighThresholdPercent",
+        |it| it.class.kubelet.image_gc_high_threshold_percent = Some(50),
+        &["imageGCHighThresholdPercent: 50\n"],
+        &[],
+    ),
+    (
+        "imageGCLowThresholdPercent",
+        |it| it.class.kubelet.image_gc_low_threshold_percent = Some(40),
+        &["imageGCLowThresholdPercent: 40\n"],
+        &[],
+    ),
+    (
+        "cpuCFSQuota",
+        |it| it.class.kubelet.cpu_cfs_quota = Some(false),
+        &["cpuCFSQuota: false\n"],
+        &[],
+    ),
+    (
+        "a text passed through",
+        |it| {
+            it.class
+                .kubelet
+                .extra
+                .insert("containerLogMaxSize".to_owned(), "50Mi".into());
+        },
+        &["containerLogMaxSize: \"50Mi\"\n"],
+        &[],
+    ),
+    (
+        "a flag passed through",
+        |it| {
+            it.class
+                .kubelet
+                .extra
+                .insert("serializeImagePulls".to_owned(), false.into());
+        },
+        &["serializeImagePulls: false\n"],
+        &[],
+    ),
+    (
+        "a tree passed through",
+        |it| {
+            let own = serde_json::json!({"memory.available": "5Mi"});
+            it.class
+                .kubelet
+                .extra
+                .insert("evictionMinimumReclaim".to_owned(), own);
+        },
+        &["evictionMinimumReclaim:\n        memory.available: \"5Mi\"\n"],
+        &[],
+    ),
+    (
+        "RAID0",
+        |it| it.class.raid0 = true,
+        &["instance:\n    localStorage:\n      strategy: RAID0\n"],
+        &[],
+    ),
+    (
+        "taints and labels",
+        |_| {},
+        &[
+            "registerWithTaints:\n        - key: dedicated\n          value: blue\n          \
+             effect: NoSchedule\n        - key: karpenter.sh/unregistered\n          \
+             effect: NoExecute\n",
+            "- \"--node-labels=\\\"karpenter.k8s.aws/ec2nodeclass=default,\
+             karpenter.sh/capacity-type=spot,karpenter.sh/do-not-sync-taints=true,\
+             karpenter.sh/nodepool=general,team=blue\\\"\"\n",
+        ],
+        &["localStorage"],
+    ),
+];
+
+#[test]
+fn al2023_is_told_each_setting() {
+    check(&al2023, &AL2023);
+}
+
+#[test]
+fn al2023_needs_the_addresses_of_services() {
+    for cidr in [None, Some(String::new())] {
+        let mut case = al2023();
+        case.home.service_cidr = cidr;
+        let refused = case.render().expect_err("no addresses");
+        assert_eq!(refused, BootstrapError::ServiceCidrUnknown);
+    }
+    assert!(al2023().text().contains("cidr: \"10.100.0.0/16\"\n"));
+}
+
+/// The types of the parts of an archive.
+fn types(text: &str) -> Vec<&str> {
+    let lines = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("Content-Type: "));
+    let all = lines.map(|kind| kind.split(';').next().expect("a type"));
+    all.skip(1).collect()
+}
+
+#[test]
+fn what_the_user_gives_is_known_by_what_it_is() {
+    const SHELL: &str = "text/x-shellscript";
+    const NODE: &str = "application/node.eks.aws";
+    const CLOUD: &str = "text/cloud-config";
+    // On AL2 and AL2023; rule 24 but for what is only comments, and cloud-init's own configuration.
+    let rows: [(&str, &[&str], &[&str]); 10] = [
+        ("", &[], &[]),
+        ("# nothing\n\n# at all\n", &[], &[]),
+        ("#!/bin/bash\n", &[SHELL], &[SHELL]),
+        ("#!/bin/bash\necho \"a: b\"", &[SHELL], &[SHELL]),
+        ("echo hello", &[SHELL], &[SHELL]),
+        ("kind: NodeConfig\n", &[SHELL], &[NODE]),
+        ("{kind: NodeConfig}", &[SHELL], &[NODE]),
+        ("- a\n- b\n", &[SHELL], &[SHELL]),
+        ("#cloud-config\npackages: [a]\n", &[CLOUD], &[CLOUD]),
+        (
+            "Content-Type: multipart/mixed; boundary=b\n\n\
+             --b\nContent-Type: text/cloud-boothook\n\n#!/bin/sh\n--b--\n",
+            &["text/cloud-boothook"],
+            &["text/cloud-boothook"],
+        ),
+    ];
+    for (own, on_al2, on_al2023) in rows {
+        for (family, expected, ours) in [
+            (Family::Al2, on_al2, SHELL),
+            (Family::Al2023, on_al2023, NODE),
+        ] {
+            let mut case = Case::of(family);
+            case.class.user_data = own.to_owned();
+            let text = case.text();
+            // Rules 23 and 25: the boundary, and ours last.
+            assert!(text.starts_with(
+                "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"//\"\n\n"
+            ));
+            assert!(text.ends_with("\n--//--\n"), "{text}");
+            assert_eq!(
+                types(&text),
+                [expected, &[ours]].concat(),
+                "{family:?} {own:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_archive_is_merged_part_by_part() {
+    const OWN: &str = "Content-Type: multipart/mixed;\r\n boundary=\"=_x\"\r\n\
+        MIME-Version: 1.0\r\n\r\na preamble\r\n--=_x\r\n\
+        Content-Type: text/x-shellscript\r\nContent-Transfer-Encoding: base64\r\n\r\n\
+        IyEvYmluL3NoCg==\r\n--=_x\r\n\r\nno type\r\n--=_x--\r\nan epilogue\r\n";
+    let mut case = al2();
+    case.class.user_data = OWN.to_owned();
+    let text = case.text();
+    assert!(!text.contains('\r'), "rule 23");
+    let merged = "--//\nContent-Type: text/x-shellscript\nContent-Transfer-Encoding: base64\n\n\
+        IyEvYmluL3NoCg==\n--//\nContent-Type: text/plain\n\nno type\n--//\nContent-Type: text/x-sh";
+    assert!(text.contains(merged), "{text}");
+    assert!(!text.contains("preamble") && !text.contains("epilogue"));
+}
+
+#[test]
+fn a_part_that_has_our_boundary_does_not_end_the_archive() {
+    let mut case = al2();
+    let inner = case.text();
+    case.class.user_data = format!("#!/bin/sh\ncat <<X\n{inner}\n--//--\nX\n");
+    let text = case.text();
+    assert!(
+        text.contains("boundary=\"///\"") && text.ends_with("\n--///--\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_malformed_archive_is_refused() {
+    let rows = [
+        "MIME-Version: 1.0",
+        "MIME-Version: 1.0\nno colon\n\n--b--",
+        "MIME-Version: 1.0\n\n--b--",
+        "Content-Type: text/plain\n\nhello",
+        "Content-Type: multipart/mixed\n\n--b--",
+        "Content-Type: multipart/mixed; boundary=\"b\n\n--b--",
+        "Content-Type: multipart/mixed; boundary=b\n\n--b\nhello world\n\nx\n--b--",
+        "Content-Type: multipart/mixed; boundary=b\n\n--b\nno end of headers",
+    ];
+    for own in rows {
+        for family in [Family::Al2, Family::Al2023] {
+            let mut case = Case::of(family);
+            case.class.user_data = own.to_owned();
+            let error = case.error();
+            assert!(
+                error.starts_with("merge user data for Amazon Linux 2"),
+                "{own:?}: {error}"
+            );
+        }
+    }
+}
+
+#[test]
+fn windows_is_told_in_one_block() {
+    let windows = || Case::of(Family::Windows2025);
+    let call = "& $EKSBootstrapScriptFile -EKSClusterName 'prod' -APIServerEndpoint 'https://ABC";
+    let rows: [Row; 4] = [
+        (
+            "empty",
+            |_| {},
+            &[
+                "<powershell>\n[string]$EKSBootstrapScriptFile = \
+                 \"$env:ProgramFiles\\Amazon\\EKS\\Start-EKSBootstrap.ps1\"\n",
+                "-DNSClusterIP '10.100.0.10'\n</powershell>\n",
+            ],
+            &[],
+        ),
+        (
+            "a script",
+            |it| it.class.user_data = "Write-Host 'a'".to_owned(),
+            &["<powershell>\nWrite-Host 'a'\n[string]"],
+            &[],
+        ),
+        (
+            "a block",
+            |it| it.class.user_data = "\n<powershell>\nWrite-Host 'a'\n</powershell>\n".to_owned(),
+            &["<powershell>\nWrite-Host 'a'\n[string]"],
+            &[],
+        ),
+        (
+            "settings",
+            all_settings,
+            &[
+                "-KubeletExtraArgs '--node-labels=\"karpenter",
+                "--max-pods=42 ",
+                "-DNSClusterIP '10.100.0.99'",
+            ],
+            &[],
+        ),
+    ];
+    check(&windows, &rows);
+    assert!(windows().text().contains(call));
+    for own in [
+        "<powershell>a</powershell><persist>true</persist>",
+        "<script>dir</script>",
+        "a </PowerShell> b",
+    ] {
+        let mut case = windows();
+        case.class.user_data = own.to_owned();
+        assert!(
+            case.error().contains("<powershell> block"),
+            "{}",
+            case.error()
+        );
+    }
+}
+
+#[test]
+fn what_ec2_does_not_take_is_packed_or_refused() {
+    let long = |family: Family, lines: usize| {
+        let mut case = Case::of(family);
+        case.class.user_data = match family {
+            Family::Bottlerocket => format!("[settings]\nmotd = \"{}\"\n", "again ".repeat(lines)),
+            Family::Windows2022 => "Write-Host 'again'\n".repeat(lines),
+            _ => format!("#!/bin/bash\n{}", "echo again\n".repeat(lines)),
+        };
+        case
+    };
+    for family in [
+        Family::Al2,
+        Family::Al2023,
+        Family::Bottlerocket,
+        Family::Custom,
+    ] {
+        let plain = long(family, 1_000).render().expect("some kilobytes");
+        assert!(!plain.0.starts_with(&[0x1f, 0x8b]) && plain.0.len() <= USER_DATA_MAX);
+        let packed = long(family, 4_000).render().expect("some kilobytes more");
+        assert!(packed.0.starts_with(&[0x1f, 0x8b]) && packed.0.len() <= USER_DATA_MAX);
+        assert_eq!(packed, long(family, 4_000).render().expect("the same"));
+    }
+    let error = long(Family::Windows2022, 1_000).error();
+    assert!(
+        error.contains("bytes and its image unpacks none, EC2 takes 16384"),
+        "{error}"
+    );
+    // What nobody can tell to be for cloud-init may be for Ignition, which unpacks nothing.
+    let mut case = Case::of(Family::Custom);
+    case.class.user_data = format!("{{\"ignition\": \"{}\"}}", "x".repeat(USER_DATA_MAX));
+    assert!(case.error().contains("its image unpacks none"));
+    // What does not shrink: a byte is worth four random hexadecimal digits at least.
+    let mut rng = fastrand::Rng::with_seed(7);
+    let noise: String = (0..60_000).map(|_| rng.alphanumeric()).collect();
+    let mut case = al2();
+    case.class.user_data = format!("#!/bin/bash\n# {noise}\n");
+    let Err(BootstrapError::TooLarge {
+        size,
+        packed: Some(packed),
+    }) = case.render()
+    else {
+        panic!("it is packed and still too large");
+    };
+    assert!(size > 60_000 && packed > USER_DATA_MAX && packed < size);
+}
+
+#[test]
+fn nothing_of_a_custom_image_is_touched() {
+    let own = "{{ token }} $(x) \r\n--//--\n";
+    let mut case = Case::of(Family::Custom);
+    case.class.user_data = own.to_owned();
+    assert_eq!(case.text(), own);
+}
+
+#[test]
+fn a_number_or_a_setting_makes_another_user_data() {
+    // Templates are named by what is in them: what differs must differ in bytes, and the same must
+    // not (rule 29).
+    for family in [
+        Family::Al2,
+        Family::Al2023,
+        Family::Bottlerocket,
+        Family::Windows2022,
+    ] {
+        let plain = Case::of(family).with(all_settings).text();
+        assert_eq!(plain, Case::of(family).with(all_settings).text());
+        let mut other = Case::of(family).with(all_settings);
+        other.class.kubelet.max_pods = Some(43);
+        assert_ne!(plain, other.text());
+        let other = Case::of(family).with(all_settings).with(|it| {
+            it.taints.pop();
+        });
+        assert_ne!(plain, other.text());
+    }
+}
