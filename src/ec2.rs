@@ -15,3 +15,9 @@ pub mod fleet;
 pub mod rights;
 
 pub mod refusal;
+
+pub mod notice;
+
+pub mod health;
+
+pub mod alias;
