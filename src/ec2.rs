@@ -16,4 +16,10 @@ pub mod rights;
 
 pub mod refusal;
 
+pub mod notice;
+
+pub mod health;
+
+pub mod alias;
+
 pub mod find;

@@ -34,6 +34,8 @@ mod register;
 
 mod share;
 
+mod notices;
+
 mod lifecycle;
 
 mod act;
@@ -47,6 +49,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::batch::Batch;
 use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
 use crate::engine::event::Event;
+use crate::engine::notices::Noticed;
 use crate::engine::numbers::Numbers;
 use crate::engine::report::Report;
 use crate::engine::share::Sharing;
@@ -88,7 +91,7 @@ pub struct Engine {
     observed_pods: BTreeSet<PodKey>,
     observed_leaving: BTreeSet<ClaimId>,
     orphans: BTreeMap<NodeName, Timestamp>,
-    interrupted: BTreeMap<InstanceId, Timestamp>,
+    interrupted: BTreeMap<InstanceId, Noticed>,
     /// What pods were told that are still waiting.
     hints: BTreeMap<PodKey, Hint>,
     /// Nodes that are still closed, by the plan they are of.
@@ -181,11 +184,10 @@ impl Engine {
             Event::Answered(id, answer) => {
                 self.answered(id, answer, now);
             }
-            Event::Interrupted(instance, at) => {
-                self.interrupted.insert(instance, at);
-            }
+            Event::Interrupted(instance, what, at) => self.notice(instance, what, at),
+            Event::Refused(class, refusals) => self.refused(class.as_ref(), &refusals, now),
             Event::FleetChanged(view) => self.fleet_changed(view, now),
-            Event::HeldDown(offerings, until) => self.held_down(offerings, until),
+            Event::HeldDown(offerings, until) => self.held_down(offerings, until, now),
         }
         self.wake_at(self.settled(now), "the cluster changed");
     }

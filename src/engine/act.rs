@@ -289,7 +289,8 @@ impl Engine {
         self.state.ledger.insert(claim);
     }
 
-    fn fresh_id(&mut self) -> String {
+    /// An id that no claim ever had.
+    pub(super) fn fresh_id(&mut self) -> String {
         const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
         (0..CLAIM_ID_LENGTH)
             .map(|_| char::from(ALPHABET[self.rng.usize(0..32)]))

@@ -9,7 +9,7 @@ use crate::engine::drain::stays;
 use crate::engine::report::Report;
 use crate::engine::work::{ANSWER_MAX, FlightKind, Step};
 use crate::model::claim::Phase;
-use crate::model::id::{ClaimId, PodKey};
+use crate::model::id::{ClaimId, NodeClassName, PodKey};
 use crate::model::instance::{Instance, InstanceState};
 use crate::model::object::Kind;
 use crate::model::pod::Pod;
@@ -17,9 +17,6 @@ use crate::model::pool::Reason;
 
 /// A pod that is older than this and that the watch does not show is one it does not know.
 const WATCH_LAG: SignedDuration = SignedDuration::from_secs(5);
-
-/// Notices of instances that no listing shows are kept for this long.
-const NOTICE_KEPT: SignedDuration = SignedDuration::from_mins(10);
 
 impl Engine {
     /// Matches an answer to its command.
@@ -122,13 +119,15 @@ impl Engine {
             }
             (Step::Launch, Answer::Launched(instance)) => self.launched(id, instance, now),
             (Step::Launch, Answer::LaunchRefused(refusals)) => {
-                self.refused(&refusals, now);
+                let class = self.class_of(id);
+                self.refused(class.as_ref(), &refusals, now);
                 self.report(Report::ClaimRefused {
                     claim: id.clone(),
                     refusals,
                 });
                 self.forget_claim(id);
             }
+            (Step::Launch, Answer::Failed { kind, .. }) => self.launch_failed(id, kind, now),
             (Step::Terminate, Answer::Terminating(state)) => self.set_state(id, state, now),
             (
                 Step::Terminate,
@@ -160,21 +159,43 @@ impl Engine {
                     ..
                 },
             ) => self.succeeded(id),
-            (step, answer) => {
-                let failed = matches!(
-                    answer,
-                    Answer::Failed {
-                        kind: FailureKind::Unknown,
-                        ..
-                    }
-                );
+            _ => {
                 if let Some(work) = self.works.get_mut(id) {
-                    work.unsure |= step == Step::Launch && failed;
                     (work.patched, work.removed) = (None, None);
                     work.retry.failed(now, &mut self.rng);
                 }
             }
         }
+    }
+
+    /// A launch that may have made an instance is asked for again under its token. One that has made
+    /// none for sure goes on under a new one: the provider would answer the old as it did before.
+    fn launch_failed(&mut self, id: &ClaimId, kind: FailureKind, now: Timestamp) {
+        let Some(mut work) = self.works.remove(id) else {
+            return;
+        };
+        work.unsure |= kind == FailureKind::Unknown;
+        work.retry.failed(now, &mut self.rng);
+        let claim = self.state.ledger.claims.get(id);
+        let spent = !work.unsure && kind != FailureKind::Withdrawn;
+        let Some(mut claim) = claim.filter(|_| spent).cloned() else {
+            self.works.insert(id.clone(), work);
+            return;
+        };
+        self.state.ledger.remove(id);
+        let next = ClaimId::from(self.fresh_id());
+        claim.record.id = next.clone();
+        claim.phase = Phase::Planned;
+        (work.launch, work.granted) = (None, false);
+        self.state.ledger.insert(claim);
+        self.works.insert(next.clone(), work);
+        let claim = id.clone();
+        self.report(Report::ClaimRenewed { claim, next });
+    }
+
+    fn class_of(&self, id: &ClaimId) -> Option<NodeClassName> {
+        let claim = self.state.ledger.claims.get(id);
+        claim.and_then(|claim| claim.record.node_class.clone())
     }
 
     fn succeeded(&mut self, id: &ClaimId) {
@@ -199,6 +220,8 @@ impl Engine {
         let offering = instance.offering.clone();
         let instance_id = instance.id.clone();
         self.state.ledger.join(id, instance);
+        let class = self.class_of(id);
+        self.state.holds.had(class.as_ref(), &offering);
         self.report(Report::ClaimLaunched {
             claim: id.clone(),
             instance: instance_id,
@@ -271,26 +294,5 @@ impl Engine {
             let rewatch = Command::Rewatch { kind: Kind::Pod };
             self.issue(rewatch, FlightKind::Rewatch, now);
         }
-    }
-
-    /// The provider takes instances back: their nodes leave at once, without any budget.
-    pub(super) fn heed_interruptions(&mut self, now: Timestamp) {
-        let ledger = &self.state.ledger;
-        let known = self.interrupted.keys();
-        let claims = known.filter_map(|instance| ledger.by_instance(instance.as_str()));
-        let claims: Vec<ClaimId> = claims.cloned().collect();
-        for id in claims {
-            let claim = self.state.ledger.claims.get_mut(&id);
-            match claim.and_then(|claim| claim.leaving.as_mut()) {
-                Some(reason) => *reason = Reason::Interrupted,
-                None => self.retire(&id, Reason::Interrupted, now),
-            }
-        }
-        // A notice may come before the listing that shows its instance.
-        let ledger = &self.state.ledger;
-        self.interrupted.retain(|instance, at| {
-            let over = at.checked_add(NOTICE_KEPT).unwrap_or(now);
-            now < over || ledger.by_instance(instance.as_str()).is_some()
-        });
     }
 }

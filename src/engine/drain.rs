@@ -101,7 +101,8 @@ impl Engine {
             }
             return;
         };
-        if drain.is_some_and(|drain| drain.confirmed.is_some()) {
+        let fails = reason == Reason::Unhealthy && node.has_disrupted_taint();
+        if fails || drain.is_some_and(|drain| drain.confirmed.is_some()) {
             self.enter(id, Phase::Terminating, now);
             return;
         }

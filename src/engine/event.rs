@@ -6,13 +6,53 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::catalog::Catalog;
-use crate::engine::command::{Answer, CommandId};
+use crate::engine::command::{Answer, CommandId, Refusal};
 use crate::model::buffer::Buffer;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetView;
-use crate::model::id::{InstanceId, ObjectKey};
+use crate::model::id::{InstanceId, NodeClassName, ObjectKey};
 use crate::model::instance::OfferingKey;
 use crate::model::object::{Kind, Object};
+use crate::model::pool::Reason;
+
+/// What the provider says will happen to an instance, or happens to it. Later ones leave less time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Interruption {
+    /// It may be taken back soon.
+    Rebalance,
+    /// Its host is to be maintained.
+    Maintenance,
+    /// Its reservation takes it back.
+    Reservation,
+    /// It is spot capacity and taken back in two minutes.
+    Spot,
+    /// It is being stopped or ended.
+    Stopping,
+    /// Its checks fail: nothing that runs on it is waited for.
+    Failed,
+}
+
+impl Interruption {
+    /// The spelling in logs and metrics. Source: spec/aws.md §6.1.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Rebalance => "rebalance_recommendation",
+            Self::Maintenance => "scheduled_change",
+            Self::Reservation => "capacity_reservation_interrupted",
+            Self::Spot => "spot_interrupted",
+            Self::Stopping => "instance_stopping",
+            Self::Failed => "instance_status_failed",
+        }
+    }
+
+    /// Why a node leaves for it.
+    pub fn reason(self) -> Reason {
+        match self {
+            Self::Failed => Reason::Unhealthy,
+            _ => Reason::Interrupted,
+        }
+    }
+}
 
 /// Something that happened.
 #[derive(Clone, Debug)]
@@ -37,8 +77,11 @@ pub enum Event {
     WatchLost(Kind),
     /// A command was carried out, or not.
     Answered(CommandId, Answer),
-    /// The provider will take an instance back at a time.
-    Interrupted(InstanceId, Timestamp),
+    /// The provider says that something happens to an instance, and when.
+    Interrupted(InstanceId, Interruption, Timestamp),
+    /// Offerings were refused to nodes of a class beside those that a launch was answered with: an
+    /// instance was launched all the same.
+    Refused(Option<NodeClassName>, Vec<Refusal>),
     /// What is known of the fleet is another; none where the cluster shares nothing with others.
     FleetChanged(Option<Arc<FleetView>>),
     /// Another cluster that launches where this one does had these refused: until when they are

@@ -337,7 +337,10 @@ impl Engine {
         let work = self.works.get(&claim.record.id);
         let confirmed = work.and_then(|work| work.drain.confirmed);
         let fresh = |at: Timestamp| now.duration_since(at) <= CONFIRMED_MAX;
-        node.has_disrupted_taint() && confirmed.is_some_and(fresh)
+        // What fails is ended with all that is on it: the taint has told the scheduler, and whoever
+        // waits for its pods would wait for a kubelet that does not answer.
+        let fails = claim.leaving == Some(Reason::Unhealthy);
+        node.has_disrupted_taint() && (fails || confirmed.is_some_and(fresh))
     }
 
     /// Takes back the ends that nobody has taken yet of instances that may not be ended any more:

@@ -4,6 +4,7 @@
 use jiff::SignedDuration;
 
 use crate::engine::command::{FailureKind, Refusal};
+use crate::engine::event::Interruption;
 use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey, PoolName};
 use crate::model::instance::{OfferingKey, Price};
@@ -75,6 +76,13 @@ pub enum Report {
         /// What was refused.
         refusals: Vec<Refusal>,
     },
+    /// A launch has failed for good: the claim goes on under another id, whose launch is another.
+    ClaimRenewed {
+        /// The claim as it was called.
+        claim: ClaimId,
+        /// What it is called now.
+        next: ClaimId,
+    },
     /// The fleet had no room for a claim; its pods are planned again.
     ClaimDenied {
         /// The claim.
@@ -101,6 +109,19 @@ pub enum Report {
         reason: Reason,
         /// What it cost per hour.
         price: Option<Price>,
+    },
+    /// The provider says that something happens to an instance.
+    Interrupted {
+        /// The claim.
+        claim: ClaimId,
+        /// Its node, if it has one.
+        node: Option<NodeName>,
+        /// The instance.
+        instance: InstanceId,
+        /// What happens to it.
+        what: Interruption,
+        /// Whether nothing is done about it.
+        ignored: bool,
     },
     /// A node was to leave but stays: something came in between.
     Kept {

@@ -9,12 +9,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::backoff::Retry;
-use crate::engine::command::{Answer, Command, Refusal};
+use crate::engine::command::{Answer, Command, Refusal, RefusalKind};
 use crate::engine::report::Report;
 use crate::engine::work::{FlightKind, Step};
 use crate::model::claim::Phase;
 use crate::model::fleet::{Ask, FleetView, Holding, Reservation};
-use crate::model::id::ClaimId;
+use crate::model::id::{ClaimId, NodeClassName};
 use crate::model::instance::OfferingKey;
 use crate::model::pool::Limits;
 use crate::state::holds::HOLD;
@@ -80,24 +80,42 @@ impl Engine {
     }
 
     /// Other clusters had these refused.
-    pub(super) fn held_down(&mut self, offerings: Vec<OfferingKey>, until: Timestamp) {
+    pub(super) fn held_down(
+        &mut self,
+        offerings: Vec<OfferingKey>,
+        until: Timestamp,
+        now: Timestamp,
+    ) {
         for offering in offerings {
-            self.state.holds.hold(offering, until);
+            self.state.holds.hold(offering, until, now);
         }
     }
 
-    /// Holds down what was refused, and tells those who launch where we do of want of capacity.
-    pub(super) fn refused(&mut self, refusals: &[Refusal], now: Timestamp) {
-        let until = now.checked_add(HOLD).unwrap_or(now);
-        for refusal in refusals {
-            self.state.holds.hold(refusal.offering.clone(), until);
+    /// Holds down what was refused to nodes of a class, and tells those who launch where we do of
+    /// what they would be refused as well.
+    pub(super) fn refused(
+        &mut self,
+        class: Option<&NodeClassName>,
+        refusals: &[Refusal],
+        now: Timestamp,
+    ) {
+        let mut by_end: BTreeMap<Timestamp, Vec<OfferingKey>> = BTreeMap::new();
+        for Refusal { offering, kind } in refusals {
+            if *kind == RefusalKind::SpotDenied {
+                self.state.holds.refuse_way(offering.capacity_type, now);
+            }
+            let general = kind.is_general();
+            let class = class.filter(|_| !general);
+            let until = self.state.holds.refuse(class, offering, now);
+            if general {
+                by_end.entry(until).or_default().push(offering.clone());
+            }
         }
-        let general = |own: &&Refusal| own.kind.is_general();
-        let offerings = refusals.iter().filter(general);
-        let offerings: Vec<OfferingKey> = offerings.map(|own| own.offering.clone()).collect();
-        if self.state.fleet.is_some() && !offerings.is_empty() {
-            let command = Command::HoldDown { offerings, until };
-            self.issue(command, FlightKind::HoldDown, now);
+        if self.state.fleet.is_some() {
+            for (until, offerings) in by_end {
+                let command = Command::HoldDown { offerings, until };
+                self.issue(command, FlightKind::HoldDown, now);
+            }
         }
     }
 
@@ -216,7 +234,7 @@ impl Engine {
         let goes_on = !held.is_empty();
         for offering in held {
             let until = now.checked_add(HOLD).unwrap_or(now);
-            self.state.holds.hold(offering, until);
+            self.state.holds.hold(offering, until, now);
         }
         let claim = id.clone();
         self.report(Report::ClaimDenied { claim, why });

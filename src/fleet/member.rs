@@ -17,8 +17,8 @@ use crate::model::quantity::Resources;
 /// Who sells capacity: what one cluster is refused there, all that buy there are.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Market {
-    /// A region of the account.
-    Region(String),
+    /// A region of an account: that of the role that is assumed, or of the daemon itself.
+    Region(String, Option<String>),
     /// A simulated cloud at an address.
     Cloud(String),
     /// A cloud that no other cluster has.
@@ -30,7 +30,7 @@ impl Market {
         let address = |own: &Option<String>| own.clone().map(Self::Cloud);
         match &cluster.simulated {
             Some(own) => address(&own.address).unwrap_or(Self::Own(cluster.name.clone())),
-            None => Self::Region(cluster.region.clone()),
+            None => Self::Region(cluster.region.clone(), cluster.role_arn.clone()),
         }
     }
 }

@@ -1,10 +1,23 @@
 //! Hashes that outlive a process: what a pool's or node class's nodes were made from.
 //! It must not know what is done when they differ.
+//!
+//! There are two of each: of what only a new instance can change, and of what can be changed on one
+//! that is there. Why which field is where: docs/decisions/017-what-drifts.md.
 
-use std::fmt::Write;
+use std::collections::BTreeMap;
+use std::fmt::{self, Debug, Write};
+use std::str::FromStr;
+
+use serde_json::Value;
 
 use crate::model::node_class::NodeClass;
+use crate::model::node_class::disk::BlockDevice;
+use crate::model::node_class::kubelet::{Kubelet, Reserved, Signal, Threshold};
 use crate::model::pool::Pool;
+use crate::model::taint::Taint;
+
+/// The fields that count: another set of fields, or another way to write them, is another version.
+const VERSION: &str = "v2";
 
 /// FNV-1a over text: std's hasher may change with the compiler, tags must not.
 fn fnv1a(text: &str) -> u64 {
@@ -15,40 +28,570 @@ fn fnv1a(text: &str) -> u64 {
     })
 }
 
-/// Hash of what a pool writes on its nodes, `v1:…`; requirements are compared on their own.
-/// The version names the fields that count: another set of fields is another version.
-pub fn pool_hash(pool: &Pool) -> String {
-    let mut text = String::new();
-    let mut field = |name: &str, value: &dyn std::fmt::Debug| {
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "{name}={value:?}");
-    };
-    let list = |taints: &[crate::model::taint::Taint]| -> Vec<String> {
-        taints.iter().map(ToString::to_string).collect()
-    };
-    field("labels", &pool.labels);
-    field("annotations", &pool.annotations);
-    field("taints", &list(&pool.taints));
-    field("startup_taints", &list(&pool.startup_taints));
-    field(
-        "node_class",
-        &pool.node_class.as_ref().map(|class| class.as_str()),
-    );
-    field("expire_after", &pool.expire_after.map(|d| d.as_secs()));
-    field(
-        "termination_grace_period",
-        &pool.termination_grace_period.map(|d| d.as_secs()),
-    );
-    format!("v1:{:016x}", fnv1a(&text))
+/// What nodes are made from, in short. In a tag or an annotation it stands as `v2:…:…`, so that the
+/// version never parts from the hashes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hashes {
+    /// Of what only a new instance can change.
+    pub fixed: u64,
+    /// Of what can be changed on one that is there.
+    pub in_place: u64,
 }
 
-/// Hash of a node class, `v1:…`; `v1:none` where there is none.
+impl fmt::Display for Hashes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{VERSION}:{:016x}:{:016x}", self.fixed, self.in_place)
+    }
+}
+
+/// Text that holds no hashes, or those of another version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OtherVersion;
+
+impl FromStr for Hashes {
+    type Err = OtherVersion;
+
+    fn from_str(text: &str) -> Result<Self, OtherVersion> {
+        let mut parts = text.split(':');
+        let (version, fixed, in_place) = (parts.next(), parts.next(), parts.next());
+        let number = |part: Option<&str>| {
+            let part = part.filter(|own| own.len() == 16).ok_or(OtherVersion)?;
+            u64::from_str_radix(part, 16).map_err(|_| OtherVersion)
+        };
+        if version != Some(VERSION) || parts.next().is_some() {
+            return Err(OtherVersion);
+        }
+        Ok(Self {
+            fixed: number(fixed)?,
+            in_place: number(in_place)?,
+        })
+    }
+}
+
+/// What has changed since nodes were made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Nothing that counts.
+    None,
+    /// Hashes of another version, or none: nothing can be said, and they are to be written anew.
+    Unknown,
+    /// Only what can be changed on what is there.
+    InPlace,
+    /// What only a new instance can change: the node has drifted.
+    Drifted,
+}
+
+impl Hashes {
+    /// What has changed since these hashes were written.
+    pub fn since(&self, written: &str) -> Change {
+        match written.parse::<Self>() {
+            Err(OtherVersion) => Change::Unknown,
+            Ok(old) if old.fixed != self.fixed => Change::Drifted,
+            Ok(old) if old.in_place != self.in_place => Change::InPlace,
+            Ok(_) => Change::None,
+        }
+    }
+}
+
+/// Text of fields, one a line. What is at its default is not written, so that a field that is new
+/// changes no hash.
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    fn put<T: Debug + Default + PartialEq>(&mut self, name: &str, value: &T) {
+        if *value != T::default() {
+            // Writing to a String cannot fail.
+            let _ = writeln!(self.0, "{name}={value:?}");
+        }
+    }
+
+    fn hash(&self) -> u64 {
+        fnv1a(&self.0)
+    }
+}
+
+/// As texts in an order that is always the same.
+fn sorted<T>(all: &[T], text: impl Fn(&T) -> String) -> Vec<String> {
+    let mut all: Vec<String> = all.iter().map(text).collect();
+    all.sort_unstable();
+    all
+}
+
+/// Hashes of a pool. Its requirements are held against the labels of nodes instead.
+pub fn pool_hashes(pool: &Pool) -> Hashes {
+    let (mut fixed, mut in_place) = (Text::default(), Text::default());
+    let taints = |own: &[Taint]| sorted(own, ToString::to_string);
+    let class = pool.node_class.as_ref();
+    fixed.put("node_class", &class.map(|own| own.as_str()));
+    in_place.put("labels", &pool.labels);
+    in_place.put("annotations", &pool.annotations);
+    in_place.put("taints", &taints(&pool.taints));
+    in_place.put("startup_taints", &taints(&pool.startup_taints));
+    in_place.put("expire_after", &pool.expire_after.map(|own| own.as_secs()));
+    let grace = pool.termination_grace_period;
+    in_place.put("termination_grace_period", &grace.map(|own| own.as_secs()));
+    Hashes {
+        fixed: fixed.hash(),
+        in_place: in_place.hash(),
+    }
+}
+
+/// Hashes of a node class. What AWS finds for its terms is held against the instance instead.
+pub fn node_class_hashes(class: &NodeClass) -> Hashes {
+    // Every field is named: a new one has to be put somewhere.
+    let NodeClass {
+        name: _,
+        family,
+        images: _,
+        subnets: _,
+        security_groups: _,
+        reservations: _,
+        placement_group,
+        identity,
+        public_ip,
+        ip_prefix_count: _,
+        user_data,
+        bootstrap,
+        tags,
+        kubelet,
+        block_devices,
+        raid0,
+        network_interfaces,
+        detailed_monitoring,
+        metadata,
+        connection_tracking,
+        context,
+        nested_virtualization,
+        reserved_enis: _,
+        vm_overhead_per_mille: _,
+    } = class;
+    let (mut fixed, mut in_place) = (Text::default(), Text::default());
+    fixed.put("family", family);
+    fixed.put("placement_group", placement_group);
+    fixed.put("identity", identity);
+    fixed.put("public_ip", public_ip);
+    fixed.put("user_data", user_data);
+    fixed.put("bootstrap", bootstrap);
+    fixed.put("kubelet", &canonical(kubelet));
+    let device = |own: &BlockDevice| format!("{own:?}");
+    fixed.put("block_devices", &sorted(block_devices, device));
+    fixed.put("raid0", raid0);
+    let interfaces = network_interfaces.as_deref().unwrap_or_default();
+    let interface = |own: &_| format!("{own:?}");
+    fixed.put("network_interfaces", &sorted(interfaces, interface));
+    fixed.put("detailed_monitoring", detailed_monitoring);
+    fixed.put("metadata", metadata);
+    // A duration writes itself as its crate likes.
+    let tracked = connection_tracking.map(|own| {
+        [own.tcp_established, own.udp_stream, own.udp].map(|own| own.map(|own| own.as_secs()))
+    });
+    fixed.put("connection_tracking", &tracked.unwrap_or_default());
+    fixed.put("context", context);
+    fixed.put("nested_virtualization", nested_virtualization);
+    in_place.put("tags", tags);
+    Hashes {
+        fixed: fixed.hash(),
+        in_place: in_place.hash(),
+    }
+}
+
+/// Settings of kubelets by what they mean: `1` and `1000m` are the same, and so are objects whose
+/// keys stand in another order.
+fn canonical(kubelet: &Kubelet) -> String {
+    let Kubelet {
+        cluster_dns,
+        max_pods,
+        pods_per_core,
+        system_reserved,
+        kube_reserved,
+        eviction_hard,
+        eviction_soft,
+        eviction_soft_grace_period,
+        eviction_max_pod_grace_period,
+        image_gc_high_threshold_percent,
+        image_gc_low_threshold_percent,
+        cpu_cfs_quota,
+        extra,
+    } = kubelet;
+    let amounts = |all: &BTreeMap<String, Reserved>| -> Vec<(String, i64)> {
+        let amount = |(name, own): (&String, &Reserved)| (name.clone(), own.amount);
+        all.iter().map(amount).collect()
+    };
+    let thresholds = |all: &BTreeMap<Signal, Threshold>| -> Vec<String> {
+        let one = |(signal, own): (&Signal, &Threshold)| match own {
+            Threshold::Share(share) => format!("{}<{share}/10000", signal.as_str()),
+            Threshold::Amount(amount, _) => format!("{}<{amount}", signal.as_str()),
+        };
+        all.iter().map(one).collect()
+    };
+    let mut text = Text::default();
+    text.put("cluster_dns", cluster_dns);
+    text.put("max_pods", max_pods);
+    text.put("pods_per_core", pods_per_core);
+    text.put("system_reserved", &amounts(system_reserved));
+    text.put("kube_reserved", &amounts(kube_reserved));
+    text.put("eviction_hard", &thresholds(eviction_hard));
+    text.put("eviction_soft", &thresholds(eviction_soft));
+    let graces = eviction_soft_grace_period.iter();
+    let graces = graces.map(|(signal, own)| (signal.as_str(), own.as_millis()));
+    text.put("grace", &graces.collect::<Vec<_>>());
+    text.put("max_grace", eviction_max_pod_grace_period);
+    text.put("gc_high", image_gc_high_threshold_percent);
+    text.put("gc_low", image_gc_low_threshold_percent);
+    text.put("cpu_cfs_quota", cpu_cfs_quota);
+    for (name, value) in extra {
+        text.put(name, &ordered(value));
+    }
+    text.0
+}
+
+/// JSON with the keys of every object in order.
+fn ordered(value: &Value) -> String {
+    match value {
+        Value::Object(all) => {
+            let mut parts: Vec<String> = all
+                .iter()
+                .map(|(key, own)| format!("{key:?}:{}", ordered(own)))
+                .collect();
+            parts.sort_unstable();
+            format!("{{{}}}", parts.join(","))
+        }
+        Value::Array(all) => {
+            let parts: Vec<String> = all.iter().map(ordered).collect();
+            format!("[{}]", parts.join(","))
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Hashes of a pool as a tag holds them.
+pub fn pool_hash(pool: &Pool) -> String {
+    pool_hashes(pool).to_string()
+}
+
+/// Hashes of a node class as a tag holds them; those of nothing where there is none.
 pub fn node_class_hash(class: Option<&NodeClass>) -> String {
-    class.map_or("v1:none".to_owned(), |class| {
-        let text = format!(
-            "identity={:?}\nuser_data={:?}",
-            class.identity, class.user_data
-        );
-        format!("v1:{:016x}", fnv1a(&text))
-    })
+    let none = || format!("{VERSION}:none");
+    class.map_or_else(none, |class| node_class_hashes(class).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+    use serde_json::json;
+
+    use super::{Change, Hashes, node_class_hash, node_class_hashes, pool_hashes};
+    use crate::model::node_class::bootstrap::{Bootstrap, SecretSource};
+    use crate::model::node_class::disk::BlockDevice;
+    use crate::model::node_class::image::{Family, ImageTerm};
+    use crate::model::node_class::kubelet::{Reserved, Signal, Threshold};
+    use crate::model::node_class::network::{
+        ConnectionTracking, NetworkInterface, PlacementGroupTerm, ReservationTerm,
+        SecurityGroupTerm, SubnetTerm,
+    };
+    use crate::model::node_class::{Identity, NodeClass};
+    use crate::model::pool::Pool;
+    use crate::model::requirement::Requirement;
+    use crate::model::taint::{Effect, Taint};
+
+    const fn seconds(count: i64) -> Option<SignedDuration> {
+        Some(SignedDuration::from_secs(count))
+    }
+
+    fn class() -> NodeClass {
+        NodeClass {
+            name: "c".into(),
+            family: Family::Al2023,
+            identity: Some(Identity::Role("r".into())),
+            tags: [("a".to_owned(), "1".to_owned())].into(),
+            block_devices: vec![disk("/dev/xvda"), disk("/dev/xvdb")],
+            network_interfaces: Some(vec![card(0), card(1)]),
+            connection_tracking: Some(ConnectionTracking::default()),
+            ..NodeClass::default()
+        }
+    }
+
+    fn disk(name: &str) -> BlockDevice {
+        BlockDevice {
+            name: name.into(),
+            size: Some(1 << 34),
+            ..BlockDevice::default()
+        }
+    }
+
+    fn card(card: u32) -> NetworkInterface {
+        NetworkInterface {
+            card,
+            device: 0,
+            efa_only: false,
+        }
+    }
+
+    fn amount(text: &str, amount: i64) -> (String, Reserved) {
+        let text = text.to_owned();
+        ("cpu".to_owned(), Reserved { amount, text })
+    }
+
+    type Edit<T> = (&'static str, fn(&mut T));
+
+    const FIXED: &[Edit<NodeClass>] = &[
+        ("family", |it| it.family = Family::Custom),
+        ("placement group", |it| {
+            it.placement_group = Some(PlacementGroupTerm::Name("p".into()));
+        }),
+        ("role", |it| it.identity = Some(Identity::Role("s".into()))),
+        ("profile", |it| {
+            it.identity = Some(Identity::Profile("r".into()))
+        }),
+        ("public ip", |it| it.public_ip = Some(false)),
+        ("user data", |it| it.user_data = "x".into()),
+        ("bootstrap", |it| {
+            let token = SecretSource::Minted;
+            it.bootstrap = Bootstrap::Kubeadm { token };
+        }),
+        ("raid0", |it| it.raid0 = true),
+        ("monitoring", |it| it.detailed_monitoring = true),
+        ("endpoint", |it| it.metadata.endpoint = false),
+        ("metadata ipv6", |it| it.metadata.ipv6 = true),
+        ("hop limit", |it| it.metadata.hop_limit = 2),
+        ("tokens", |it| it.metadata.tokens_required = false),
+        ("context", |it| it.context = Some("x".into())),
+        ("nested", |it| it.nested_virtualization = Some(false)),
+        ("tcp", |it| track(it).tcp_established = seconds(60)),
+        ("udp stream", |it| track(it).udp_stream = seconds(60)),
+        ("udp", |it| track(it).udp = seconds(60)),
+        ("interface", |it| {
+            it.network_interfaces = Some(vec![card(0)])
+        }),
+        ("efa only", |it| interfaces(it)[1].efa_only = true),
+        ("device name", |it| {
+            it.block_devices[0].name = "/dev/sda".into()
+        }),
+        ("device size", |it| it.block_devices[0].size = Some(1 << 35)),
+        ("volume type", |it| {
+            it.block_devices[0].volume_type = Some("io2".into())
+        }),
+        ("iops", |it| it.block_devices[0].iops = Some(3000)),
+        ("throughput", |it| {
+            it.block_devices[0].throughput = Some(200)
+        }),
+        ("encrypted", |it| it.block_devices[0].encrypted = Some(true)),
+        ("key", |it| {
+            it.block_devices[0].kms_key_id = Some("k".into())
+        }),
+        ("snapshot", |it| {
+            it.block_devices[0].snapshot_id = Some("s".into())
+        }),
+        ("rate", |it| {
+            it.block_devices[0].initialization_rate = Some(100)
+        }),
+        ("kept", |it| {
+            it.block_devices[0].delete_on_termination = Some(false)
+        }),
+        ("root volume", |it| it.block_devices[0].root_volume = true),
+        ("devices", |it| it.block_devices.clear()),
+        ("max pods", |it| it.kubelet.max_pods = Some(10)),
+        ("pods per core", |it| it.kubelet.pods_per_core = Some(10)),
+        ("dns", |it| {
+            it.kubelet.cluster_dns = vec!["10.0.0.10".parse().expect("ip")]
+        }),
+        ("system", |it| {
+            it.kubelet.system_reserved = [amount("1", 1000)].into()
+        }),
+        ("kube", |it| {
+            it.kubelet.kube_reserved = [amount("1", 1000)].into()
+        }),
+        ("hard", |it| {
+            let share = Threshold::Share(500);
+            it.kubelet.eviction_hard = [(Signal::MemoryAvailable, share)].into();
+        }),
+        ("soft", |it| {
+            let share = Threshold::Share(500);
+            it.kubelet.eviction_soft = [(Signal::MemoryAvailable, share)].into();
+        }),
+        ("grace", |it| {
+            let grace = SignedDuration::from_secs(60);
+            it.kubelet.eviction_soft_grace_period = [(Signal::MemoryAvailable, grace)].into();
+        }),
+        ("most grace", |it| {
+            it.kubelet.eviction_max_pod_grace_period = Some(1)
+        }),
+        ("gc high", |it| {
+            it.kubelet.image_gc_high_threshold_percent = Some(80)
+        }),
+        ("gc low", |it| {
+            it.kubelet.image_gc_low_threshold_percent = Some(70)
+        }),
+        ("quota", |it| it.kubelet.cpu_cfs_quota = Some(false)),
+        ("extra", |it| {
+            it.kubelet.extra = [("a".to_owned(), json!(1))].into()
+        }),
+    ];
+
+    const NEITHER: &[Edit<NodeClass>] = &[
+        ("name", |it| it.name = "d".into()),
+        ("images", |it| {
+            it.images = vec![ImageTerm::Id("ami-1".into())]
+        }),
+        ("subnets", |it| {
+            it.subnets = vec![SubnetTerm::Id("subnet-1".into())]
+        }),
+        ("groups", |it| {
+            it.security_groups = vec![SecurityGroupTerm::Id("sg-1".into())]
+        }),
+        ("reservations", |it| {
+            it.reservations = vec![ReservationTerm::Id("cr-1".into())]
+        }),
+        ("prefixes", |it| it.ip_prefix_count = Some(1)),
+        ("enis", |it| it.reserved_enis = 1),
+        ("overhead", |it| it.vm_overhead_per_mille = Some(1)),
+        ("order of devices", |it| it.block_devices.reverse()),
+        ("order of interfaces", |it| interfaces(it).reverse()),
+    ];
+
+    fn track(it: &mut NodeClass) -> &mut ConnectionTracking {
+        it.connection_tracking.as_mut().expect("there is one")
+    }
+
+    fn interfaces(it: &mut NodeClass) -> &mut Vec<NetworkInterface> {
+        it.network_interfaces.as_mut().expect("there are some")
+    }
+
+    /// Each edit alone changes what it should of these hashes.
+    fn judge<T: Clone>(base: &T, hash: fn(&T) -> Hashes, edits: &[Edit<T>], expect: Change) {
+        let written = hash(base).to_string();
+        for (name, edit) in edits {
+            let mut own = base.clone();
+            edit(&mut own);
+            assert_eq!(hash(&own).since(&written), expect, "{name}");
+        }
+    }
+
+    #[test]
+    fn each_field_of_a_class_changes_the_hash_it_should() {
+        judge(&class(), node_class_hashes, FIXED, Change::Drifted);
+        judge(&class(), node_class_hashes, NEITHER, Change::None);
+        let tags: &[Edit<NodeClass>] = &[
+            ("more", |it| drop(it.tags.insert("b".into(), "2".into()))),
+            ("other", |it| drop(it.tags.insert("a".into(), "2".into()))),
+            ("none", |it| it.tags.clear()),
+        ];
+        judge(&class(), node_class_hashes, tags, Change::InPlace);
+        // No two of them are taken for one another.
+        let hash = |(_, edit): &Edit<NodeClass>| {
+            let mut own = class();
+            edit(&mut own);
+            node_class_hashes(&own).fixed
+        };
+        let mut all: Vec<u64> = FIXED.iter().map(hash).collect();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), FIXED.len());
+    }
+
+    #[test]
+    fn each_field_of_a_pool_changes_the_hash_it_should() {
+        let mut pool = Pool::new("p");
+        pool.taints = vec![taint("a"), taint("b")];
+        let fixed: &[Edit<Pool>] = &[("class", |it| it.node_class = Some("c".into()))];
+        let in_place: &[Edit<Pool>] = &[
+            ("labels", |it| {
+                drop(it.labels.insert("a".into(), "b".into()))
+            }),
+            ("annotations", |it| {
+                drop(it.annotations.insert("a".into(), "b".into()))
+            }),
+            ("taints", |it| drop(it.taints.pop())),
+            ("startup taints", |it| it.startup_taints.push(taint("s"))),
+            ("expiry", |it| it.expire_after = None),
+            ("grace", |it| it.termination_grace_period = seconds(1)),
+        ];
+        let neither: &[Edit<Pool>] = &[
+            ("name", |it| it.name = "q".into()),
+            ("requirements", |it| {
+                it.requirements.add("a", Requirement::exists())
+            }),
+            ("limits", |it| it.limits.nodes = Some(1)),
+            ("weight", |it| it.weight = 1),
+            ("replicas", |it| it.replicas = Some(1)),
+            ("launch", |it| it.launch_timeout = SignedDuration::ZERO),
+            ("registration", |it| {
+                it.registration_timeout = SignedDuration::ZERO
+            }),
+            ("initialization", |it| {
+                it.initialization_timeout = SignedDuration::ZERO
+            }),
+            ("disruption", |it| it.disruption.budgets.clear()),
+            ("order of taints", |it| it.taints.reverse()),
+        ];
+        judge(&pool, pool_hashes, fixed, Change::Drifted);
+        judge(&pool, pool_hashes, in_place, Change::InPlace);
+        judge(&pool, pool_hashes, neither, Change::None);
+    }
+
+    fn taint(key: &str) -> Taint {
+        Taint::new(key, Effect::NoSchedule)
+    }
+
+    #[test]
+    fn kubelets_are_compared_by_what_they_mean() {
+        let of = |cpu: (String, Reserved), extra: &str| {
+            let mut own = class();
+            own.kubelet.kube_reserved = [cpu].into();
+            let extra = serde_json::from_str(extra).expect("json");
+            own.kubelet.extra = [("x".to_owned(), extra)].into();
+            node_class_hashes(&own)
+        };
+        let one = of(amount("1", 1000), r#"{"a":[1,{"c":2,"d":3}],"b":"x"}"#);
+        let same = of(amount("1000m", 1000), r#"{"b":"x","a":[1,{"d":3,"c":2}]}"#);
+        assert_eq!(one, same);
+        // Bytes in another order are another configuration.
+        let other = of(amount("1", 1000), r#"{"a":[1,{"c":3,"d":2}],"b":"x"}"#);
+        assert_ne!(one.fixed, other.fixed);
+        let list = of(amount("1", 1000), r#"{"a":[{"c":2,"d":3},1],"b":"x"}"#);
+        assert_ne!(one.fixed, list.fixed);
+    }
+
+    #[test]
+    fn hashes_of_another_version_say_nothing() {
+        let own = node_class_hashes(&class());
+        let good = own.to_string();
+        assert_eq!(good.parse(), Ok(own));
+        assert_eq!(own.since(&good), Change::None);
+        let others = [
+            "",
+            "v1:0000000000000000",
+            "v1:none",
+            "v2:none",
+            "4950366118253097694",
+            &good.replace("v2", "v3"),
+            &format!("{good}:0"),
+            &good[..good.len() - 1],
+            &good.replace(':', ""),
+        ];
+        for other in others {
+            assert_eq!(own.since(other), Change::Unknown, "{other}");
+        }
+        assert_eq!(node_class_hash(None), "v2:none");
+    }
+
+    /// Tags of instances that run have these hashes: where this fails, nothing must be shipped
+    /// without another version, or every node of every cluster drifts.
+    #[test]
+    fn hashes_are_what_they_were() {
+        let mut full = class();
+        let shrinks = ["interface", "devices"];
+        for (_, edit) in FIXED.iter().filter(|(name, _)| !shrinks.contains(name)) {
+            edit(&mut full);
+        }
+        let pool = pool_hashes(&Pool::new("p")).to_string();
+        let classes = [&class(), &full].map(|own| node_class_hashes(own).to_string());
+        let expect = [
+            "v2:cbf29ce484222325:796963c89bcce00b",
+            "v2:e927b8168154041d:3e93d2357b2d543b",
+            "v2:31870f34d4902f58:3e93d2357b2d543b",
+        ];
+        assert_eq!([pool.as_str(), &classes[0], &classes[1]], expect);
+    }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::event::Event;
+use crate::engine::event::{Event, Interruption};
 use crate::engine::report::Report;
 use crate::sim::cloud::CloudEvent;
 use crate::sim::cluster::kubelet::Boot;
@@ -118,7 +118,7 @@ impl World {
                 });
                 // EventBridge and the queue take a moment.
                 let wait = self.lag(500, 5000);
-                let event = Box::new(Event::Interrupted(instance, at));
+                let event = Box::new(Event::Interrupted(instance, Interruption::Spot, at));
                 // SQS delivers at least once.
                 let again = Due::Tell(event.clone(), at);
                 self.timers.after(self.now, wait + wait, again);

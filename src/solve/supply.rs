@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
+use crate::model::id::NodeClassName;
 use crate::model::instance::{InstanceType, Offering, OfferingKey};
 use crate::model::labels::{
     CAPACITY_TYPE, Labels, NODE_CLASS, OF_OFFERINGS, OF_RESERVATIONS, POOL, ZONE, is_well_known,
@@ -19,6 +20,7 @@ use crate::solve::board::Pass;
 use crate::solve::crew::{Aboard, Crew, Crews, of_pool, pick};
 use crate::solve::limits::{Limit, RESERVATIONS_MAX, limits};
 use crate::solve::problem::{Problem, Wants, clash};
+use crate::state::holds::Holds;
 use crate::state::snapshot::Snapshot;
 
 /// Offerings of one instance type that are weighed, cheapest first: one bit each. AWS' largest
@@ -393,6 +395,8 @@ impl<'a> Shape<'a> {
             sorted.insert((None, aboard), Vec::new());
         }
         let first = self.capacity.len() - reservations.len();
+        let class = side.get(NODE_CLASS).and_then(Requirement::any);
+        let class = class.map(NodeClassName);
         let of = |((place, aboard), offers): ((Option<usize>, Aboard), Vec<&'a Offering>)| {
             let mut own = self.clone();
             own.reservation = place;
@@ -401,18 +405,23 @@ impl<'a> Shape<'a> {
                 own.capacity[first + place] = 1;
                 own.limited.clone_from(&own.capacity);
             }
-            own.stock(offers, snapshot, now);
+            own.stock(offers, (class.as_ref(), snapshot.holds), now);
             own
         };
         sorted.into_iter().map(of).collect()
     }
 
     /// Fills in what can be had of these offerings.
-    fn stock(&mut self, mut wanted: Vec<&'a Offering>, snapshot: &Snapshot<'a>, now: Timestamp) {
+    fn stock(
+        &mut self,
+        mut wanted: Vec<&'a Offering>,
+        (class, holds): (Option<&NodeClassName>, &Holds),
+        now: Timestamp,
+    ) {
         wanted.sort_by_key(|offering| (offering.price, &offering.zone, offering.capacity_type));
         let (held, offers) = wanted
             .into_iter()
-            .partition(|offering| snapshot.holds.is_held(&self.key(offering), now));
+            .partition(|offering| holds.is_held(class, &self.key(offering), now));
         (self.held, self.offers) = (held, offers);
         self.offers.truncate(OFFERS_MAX);
     }

@@ -461,7 +461,8 @@ pub(super) fn unsold(
     let mut held: Vec<_> = held.collect();
     held.sort_unstable();
     if let Some(first) = held.first() {
-        let until = held.iter().filter_map(|offer| holds.until(offer));
+        let class = shelf.pool.node_class.as_ref();
+        let until = held.iter().filter_map(|offer| holds.until(class, offer));
         let miss = Miss::Held {
             offerings: held.len(),
             first: first.clone(),

@@ -5,36 +5,229 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::instance::OfferingKey;
+use crate::model::id::NodeClassName;
+use crate::model::instance::{CapacityType, OfferingKey};
 
 /// How long a refused offering is left alone. Karpenter's three minutes (spec/aws.md §0.2).
 pub const HOLD: SignedDuration = SignedDuration::from_mins(3);
 
+/// Each refusal that follows upon the end of a hold doubles it, up to this.
+pub const HOLD_MAX: SignedDuration = SignedDuration::from_mins(30);
+
+/// A refusal that comes so long after the end of a hold has nothing to do with it.
+const MEMORY: SignedDuration = SignedDuration::from_mins(30);
+
+/// An offering that is, or was lately, held down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hold {
+    until: Timestamp,
+    /// How long it was for; zero once the offering was had.
+    length: SignedDuration,
+}
+
+impl Hold {
+    fn new(until: Timestamp, now: Timestamp) -> Self {
+        let length = until.duration_since(now);
+        Self { until, length }
+    }
+
+    /// It is refused once more. Those that were asked for together and refused one after the other
+    /// count once.
+    fn refused(own: Option<Self>, now: Timestamp) -> Self {
+        let known = own.filter(|own| own.is_known(now));
+        match known {
+            Some(own) if own.until > now => own,
+            Some(own) => {
+                let twice = own.length.saturating_mul(2);
+                let until = now.checked_add(twice.clamp(HOLD, HOLD_MAX));
+                Self::new(until.unwrap_or(now), now)
+            }
+            None => Self::new(now.checked_add(HOLD).unwrap_or(now), now),
+        }
+    }
+
+    fn is_known(&self, now: Timestamp) -> bool {
+        let until = self.until.checked_add(MEMORY);
+        until.is_ok_and(|until| until > now)
+    }
+}
+
 /// Offerings held down until a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holds {
-    until: BTreeMap<OfferingKey, Timestamp>,
+    /// For everyone.
+    general: BTreeMap<OfferingKey, Hold>,
+    /// For the nodes of one class, whose template, image or subnets are at fault.
+    by_class: BTreeMap<NodeClassName, BTreeMap<OfferingKey, Hold>>,
+    /// All that is bought like this.
+    ways: BTreeMap<CapacityType, Hold>,
 }
 
 impl Holds {
+    /// An offering was refused, to everyone or to nodes of one class. Returns until when it is held.
+    pub fn refuse(
+        &mut self,
+        class: Option<&NodeClassName>,
+        offering: &OfferingKey,
+        now: Timestamp,
+    ) -> Timestamp {
+        let holds = match class {
+            Some(class) => self.by_class.entry(class.clone()).or_default(),
+            None => &mut self.general,
+        };
+        let hold = Hold::refused(holds.get(offering).copied(), now);
+        holds.insert(offering.clone(), hold);
+        hold.until
+    }
+
+    /// Nothing may be bought like this. Returns until when that is held.
+    pub fn refuse_way(&mut self, way: CapacityType, now: Timestamp) -> Timestamp {
+        let hold = Hold::refused(self.ways.get(&way).copied(), now);
+        self.ways.insert(way, hold);
+        hold.until
+    }
+
     /// Holds an offering down until a time, or until later where it is held already.
-    pub fn hold(&mut self, offering: OfferingKey, until: Timestamp) {
-        let own = self.until.entry(offering).or_insert(until);
-        *own = (*own).max(until);
+    pub fn hold(&mut self, offering: OfferingKey, until: Timestamp, now: Timestamp) {
+        let new = Hold::new(until, now);
+        let own = self.general.entry(offering).or_insert(new);
+        if own.until < until {
+            *own = new;
+        }
     }
 
-    /// Whether the offering is held down at `now`.
-    pub fn is_held(&self, offering: &OfferingKey, now: Timestamp) -> bool {
-        self.until.get(offering).is_some_and(|until| *until > now)
+    /// An offering was had: should it be refused again, that is for the first time. What is held
+    /// stays held.
+    pub fn had(&mut self, class: Option<&NodeClassName>, offering: &OfferingKey) {
+        let by_class = class.and_then(|class| self.by_class.get_mut(class));
+        let own = by_class.and_then(|holds| holds.get_mut(offering));
+        for hold in own.into_iter().chain(self.general.get_mut(offering)) {
+            hold.length = SignedDuration::ZERO;
+        }
+        if let Some(hold) = self.ways.get_mut(&offering.capacity_type) {
+            hold.length = SignedDuration::ZERO;
+        }
     }
 
-    /// Until when the offering is held down, if it ever was.
-    pub fn until(&self, offering: &OfferingKey) -> Option<Timestamp> {
-        self.until.get(offering).copied()
+    /// Whether the offering is held down at `now` for nodes of a class.
+    pub fn is_held(
+        &self,
+        class: Option<&NodeClassName>,
+        offering: &OfferingKey,
+        now: Timestamp,
+    ) -> bool {
+        self.until(class, offering).is_some_and(|until| until > now)
     }
 
-    /// Forgets what is not held down any more.
+    /// Until when the offering is held down for nodes of a class, if it is or was lately.
+    pub fn until(
+        &self,
+        class: Option<&NodeClassName>,
+        offering: &OfferingKey,
+    ) -> Option<Timestamp> {
+        let by_class = class.and_then(|class| self.by_class.get(class));
+        let own = by_class.and_then(|holds| holds.get(offering));
+        let way = self.ways.get(&offering.capacity_type);
+        let all = [self.general.get(offering), own, way];
+        all.into_iter().flatten().map(|hold| hold.until).max()
+    }
+
+    /// Forgets what was held down so long ago that it does not matter any more.
     pub fn expire(&mut self, now: Timestamp) {
-        self.until.retain(|_, until| *until > now);
+        self.general.retain(|_, hold| hold.is_known(now));
+        self.ways.retain(|_, hold| hold.is_known(now));
+        self.by_class.retain(|_, holds| {
+            holds.retain(|_, hold| hold.is_known(now));
+            !holds.is_empty()
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::{SignedDuration, Timestamp};
+
+    use super::{HOLD, Holds};
+    use crate::model::instance::{CapacityType, OfferingKey};
+
+    fn offering(way: CapacityType) -> OfferingKey {
+        OfferingKey {
+            instance_type: "m7i.large".into(),
+            zone: "a".into(),
+            capacity_type: way,
+            reservation: None,
+        }
+    }
+
+    #[test]
+    fn a_hold_grows_with_each_refusal_after_its_end_until_the_offering_is_had() {
+        let spot = offering(CapacityType::Spot);
+        let mut holds = Holds::default();
+        let mut now = Timestamp::UNIX_EPOCH;
+        // Minutes to wait before the refusal, whether it is had first, and how long it is held.
+        let steps = [
+            (0, false, 3),
+            // While it is held it is not held for longer.
+            (1, false, 2),
+            (2, false, 6),
+            (10, false, 12),
+            (12, false, 24),
+            (24, false, 30),
+            (30, false, 30),
+            (30, true, 3),
+            (3, false, 6),
+            // Half an hour after its end nothing is left of it.
+            (36, false, 3),
+        ];
+        for (step, (wait, had, minutes)) in steps.into_iter().enumerate() {
+            now += SignedDuration::from_mins(wait);
+            holds.expire(now);
+            if had {
+                holds.had(None, &spot);
+            }
+            let until = holds.refuse(None, &spot, now);
+            let expect = now + SignedDuration::from_mins(minutes);
+            assert_eq!(until, expect, "step {step}");
+            assert!(holds.is_held(None, &spot, now), "step {step}");
+            assert!(!holds.is_held(None, &spot, until), "step {step}");
+        }
+    }
+
+    #[test]
+    fn what_is_had_while_it_is_held_stays_held() {
+        let spot = offering(CapacityType::Spot);
+        let now = Timestamp::UNIX_EPOCH;
+        let mut holds = Holds::default();
+        let until = holds.refuse(None, &spot, now);
+        holds.had(None, &spot);
+        assert!(holds.is_held(None, &spot, now));
+        assert_eq!(holds.refuse(None, &spot, until), until + HOLD);
+    }
+
+    #[test]
+    fn what_one_class_is_refused_others_may_ask_for() {
+        let (one, other) = ("one".into(), "other".into());
+        let spot = offering(CapacityType::Spot);
+        let now = Timestamp::UNIX_EPOCH;
+        let mut holds = Holds::default();
+        holds.refuse(Some(&one), &spot, now);
+        let held = |class| holds.is_held(class, &spot, now);
+        assert_eq!(
+            [held(Some(&one)), held(Some(&other)), held(None)],
+            [true, false, false]
+        );
+    }
+
+    #[test]
+    fn one_way_of_buying_is_held_down_as_a_whole() {
+        let now = Timestamp::UNIX_EPOCH;
+        let mut holds = Holds::default();
+        let until = holds.refuse_way(CapacityType::Spot, now);
+        let held = |way| holds.is_held(None, &offering(way), now);
+        assert_eq!(
+            [held(CapacityType::Spot), held(CapacityType::OnDemand)],
+            [true, false]
+        );
+        assert_eq!(until, now + HOLD);
     }
 }

@@ -68,7 +68,7 @@ enum Notice {
 fn notice(claim: &Claim) -> Option<Notice> {
     match claim.leaving? {
         Reason::Empty => None,
-        Reason::Interrupted => Some(Notice::TakenBack),
+        Reason::Interrupted | Reason::Unhealthy => Some(Notice::TakenBack),
         _ => Some(Notice::Drained),
     }
 }

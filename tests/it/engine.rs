@@ -9,7 +9,7 @@ use outrigger::catalog::Catalog;
 use outrigger::engine::Engine;
 use outrigger::engine::command::{Answer, Command, FailureKind, Issued, Launch, Refusal};
 use outrigger::engine::command::{NodePatch, RefusalKind};
-use outrigger::engine::event::Event;
+use outrigger::engine::event::{Event, Interruption};
 use outrigger::engine::report::Report;
 use outrigger::model::affinity::{PodTerm, Spread};
 use outrigger::model::cluster::{Cluster, Mode, PlacementHints};
@@ -24,6 +24,7 @@ use outrigger::model::pool::{Allowance, Limits, Pool};
 use outrigger::model::selector::Selector;
 
 mod leaving;
+mod notices;
 mod numbers;
 mod reserved;
 mod room;
@@ -500,7 +501,11 @@ fn pods_that_still_run_are_not_told() {
     stage.apply(bound(mover, "node-0"));
     stage.run(1, &[]);
     let before = stage.count("hint");
-    stage.event(Event::Interrupted("i-0".into(), stage.now));
+    stage.event(Event::Interrupted(
+        "i-0".into(),
+        Interruption::Spot,
+        stage.now,
+    ));
     stage.run(5, &["list_pods_on"]);
     assert_eq!(stage.launches.len(), 2, "a node is made ahead");
     stage.apply(Object::Node(Box::new(stage.node(1))));

@@ -9,6 +9,8 @@ mod engine;
 
 mod fleet;
 
+mod ec2;
+
 mod sim;
 
 mod solve;

@@ -524,11 +524,11 @@ impl Desk {
             let supply = ready.supply.clone();
             (name.clone(), ClassSupply { supply })
         });
-        let supply: BTreeMap<_, _> = supply.collect();
+        let _supply: BTreeMap<_, _> = supply.collect();
         member.view.send_replace(Arc::new(view));
         for event in [
             Event::CatalogChanged(base.clone()),
-            Event::ClassesChanged(Arc::new(supply)),
+
         ] {
             // An engine that has ended hears nothing; its cluster leaves soon.
             drop(member.events.send(event).await);

@@ -135,8 +135,12 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         ),
         Report::ClaimRefused { claim, refusals } => {
             let first = refusals.first().map(|it| it.offering.to_string());
+            let kind = refusals.first().map(|it| it.kind.as_str());
             let offerings = refusals.len();
-            tracing::warn!(%cluster, %claim, offerings, first, "launch refused");
+            tracing::warn!(%cluster, %claim, offerings, first, kind, "launch refused");
+        }
+        Report::ClaimRenewed { claim, next } => {
+            tracing::debug!(%cluster, %claim, %next, "claim goes on under a new id");
         }
         Report::ClaimDenied { claim, why } => {
             tracing::info!(%cluster, %claim, why, "claim denied by the fleet");
@@ -153,6 +157,16 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         } => tracing::info!(
             %cluster, %claim, mode, node = name(node.as_ref()), reason = reason.as_str(),
             usd_per_h = usd(*price), "node asked to leave"
+        ),
+        Report::Interrupted {
+            claim,
+            node,
+            instance,
+            what,
+            ignored,
+        } => tracing::info!(
+            %cluster, %claim, node = name(node.as_ref()), %instance, what = what.as_str(),
+            ignored, "instance interrupted"
         ),
         Report::Kept { claim, why } => tracing::info!(%cluster, %claim, why, "node stays"),
         Report::EvictRefused { pod, text } => {

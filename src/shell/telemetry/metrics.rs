@@ -136,6 +136,11 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             )
             .increment(1);
         }
+        Report::Interrupted { what, .. } => {
+            let what = what.as_str();
+            counter!("outrigger_interruptions_total", "cluster" => name(), "kind" => what)
+                .increment(1);
+        }
         Report::EvictRefused { .. } => {
             counter!("outrigger_evictions_refused_total", "cluster" => name()).increment(1);
         }
@@ -159,6 +164,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         | Report::Retire { .. }
         | Report::Kept { .. }
         | Report::ClaimDenied { .. }
+        | Report::ClaimRenewed { .. }
         | Report::Stranger { .. } => {}
     }
 }

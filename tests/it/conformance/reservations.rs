@@ -486,6 +486,6 @@ fn what_ends_or_is_held_down_is_not_launched_into() {
         Some(&ReservationId::from("cr-1"))
     );
     let until = held.now + SignedDuration::from_mins(3);
-    held.state.holds.hold(key, until);
+    held.state.holds.hold(key, until, held.now);
     assert_eq!(held.plan().refused("p", Code::HeldDown, "cr-1"), Ok(()));
 }

@@ -3,7 +3,7 @@
 
 use jiff::SignedDuration;
 use outrigger::engine::command::{Answer, Command, Issued};
-use outrigger::engine::event::Event;
+use outrigger::engine::event::{Event, Interruption};
 use outrigger::model::cluster::Mode;
 use outrigger::model::object::{Kind, Object};
 use outrigger::model::pod::Pod;
@@ -21,7 +21,7 @@ fn interrupted() -> (Stage, Pod) {
     stage.apply(bound(pod.clone(), "node-0"));
     stage.run(2, &[]);
     let at = stage.now + SignedDuration::from_secs(120);
-    stage.event(Event::Interrupted("i-0".into(), at));
+    stage.event(Event::Interrupted("i-0".into(), Interruption::Spot, at));
     (stage, pod)
 }
 

@@ -107,7 +107,9 @@ fn a_pool_says_why_not() {
             capacity_type: CapacityType::OnDemand,
             reservation: None,
         };
-        world.holds.hold(key, NOW + SignedDuration::from_mins(3));
+        world
+            .holds
+            .hold(key, NOW + SignedDuration::from_mins(3), NOW);
     }
     check_no(
         &world,

@@ -393,7 +393,9 @@ fn hold(world: &mut World, at: usize, zone: &str) {
         capacity_type: CapacityType::OnDemand,
         reservation: None,
     };
-    world.holds.hold(key, NOW + SignedDuration::from_secs(1));
+    world
+        .holds
+        .hold(key, NOW + SignedDuration::from_secs(1), NOW);
 }
 
 /// What the first pool has in use.

@@ -123,7 +123,7 @@ const OF_OFFERINGS: &[Case] = &[
                     reservation: None,
                 };
                 let until = SignedDuration::from_secs(180 + i64::try_from(at).expect("small"));
-                it.holds.hold(key, NOW + until);
+                it.holds.hold(key, NOW + until, NOW);
             }
         }
     }),

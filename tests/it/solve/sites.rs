@@ -160,7 +160,7 @@ pub(crate) fn of_offering(
     let it = it.ok_or_else(|| format!("there is no type {}", key.instance_type))?;
     let offering = world.catalog.offering(key);
     let offering = offering.ok_or_else(|| format!("{key} is not offered"))?;
-    let had = offering.available && !world.holds.is_held(key, NOW);
+    let had = offering.available && !world.holds.is_held(None, key, NOW);
     ensure(had, || format!("{key} cannot be had"))?;
     let labels = labels(pool, it, offering, more, name)?;
     for (label, wanted) in pool.requirements.iter() {

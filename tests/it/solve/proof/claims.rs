@@ -161,7 +161,9 @@ fn offerings_can_be_had_and_are_quoted_in_order() {
         capacity_type: SMALL.2,
         reservation: None,
     };
-    world.holds.hold(held, NOW + SignedDuration::from_secs(1));
+    world
+        .holds
+        .hold(held, NOW + SignedDuration::from_secs(1), NOW);
     both(&world).refused("cannot be had");
     plan(&world).claim(&[OTHER_ZONE], &["p"]).accepted();
 }

@@ -1,0 +1,293 @@
+//! Image aliases: which SSM parameters hold the images that AWS publishes for a family.
+//! It must not know what stands in them.
+//!
+//! Source: spec/aws.md §2.1.
+
+use thiserror::Error;
+
+use crate::model::node_class::image::Family;
+use crate::model::node_class::resolved::Variant;
+
+/// Why an alias stands for nothing. Trying again does not help.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum UnsupportedAlias {
+    /// The family has no images for this version of Kubernetes.
+    #[error("there are no images of {family} for Kubernetes {version}; {advice}")]
+    Version {
+        /// The family.
+        family: &'static str,
+        /// The version of Kubernetes.
+        version: String,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// The version of Kubernetes is none.
+    #[error("{0:?} is no version of Kubernetes; it looks like 1.33")]
+    Unreadable(String),
+    /// Only the newest image of a family can be asked for.
+    #[error("{0} has no pinned versions; use {0}@latest")]
+    Pinned(&'static str),
+    /// No alias is for images of one's own.
+    #[error("custom images have no alias; name them by id, tags or SSM parameter")]
+    Custom,
+}
+
+/// An SSM parameter and what its image is for; for no variant in particular where that is empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// Path.
+    pub path: String,
+    /// What the image is for.
+    pub variants: Vec<Variant>,
+}
+
+impl Parameter {
+    /// Whether another image may stand in it tomorrow.
+    pub fn is_mutable(&self) -> bool {
+        let mut parts = self.path.split('/');
+        let windows = self.path.starts_with("/aws/service/ami-windows-latest/");
+        windows || parts.any(|own| matches!(own, "latest" | "recommended"))
+    }
+}
+
+/// AL2 is not built for this minor version of Kubernetes and later ones.
+const AL2_ENDS: u32 = 33;
+/// Windows 2025 is not built for minor versions of Kubernetes before this one.
+const WINDOWS_2025_BEGINS: u32 = 35;
+
+/// The parameters of an alias in a cluster of this version (`1.33`; a minor with `+` is read, too).
+pub fn parameters(
+    family: Family,
+    version: &str,
+    kubernetes: &str,
+) -> Result<Vec<Parameter>, UnsupportedAlias> {
+    let unreadable = || UnsupportedAlias::Unreadable(kubernetes.chars().take(32).collect());
+    let (major, minor) = kubernetes.split_once('.').ok_or_else(unreadable)?;
+    let minor: u32 = minor
+        .trim_end_matches('+')
+        .parse()
+        .map_err(|_| unreadable())?;
+    let major: u32 = major.parse().map_err(|_| unreadable())?;
+    let k = format!("{major}.{minor}");
+    let unsupported = |advice| UnsupportedAlias::Version {
+        family: family.as_str(),
+        version: k.clone(),
+        advice,
+    };
+    match family {
+        Family::Al2 if minor >= AL2_ENDS => Err(unsupported("use al2023 or bottlerocket")),
+        Family::Windows2025 if minor < WINDOWS_2025_BEGINS => {
+            Err(unsupported("use windows2022, or Kubernetes 1.35"))
+        }
+        Family::Al2 => Ok(al2(&k, version)),
+        Family::Al2023 => Ok(al2023(&k, version)),
+        Family::Bottlerocket => Ok(bottlerocket(&k, version)),
+        Family::Windows2019 | Family::Windows2022 | Family::Windows2025 => {
+            windows(family, &k, version)
+        }
+        Family::Custom => Err(UnsupportedAlias::Custom),
+    }
+}
+
+fn parameter(path: String, variants: &[Variant]) -> Parameter {
+    Parameter {
+        path,
+        variants: variants.to_vec(),
+    }
+}
+
+fn al2(k: &str, version: &str) -> Vec<Parameter> {
+    let kinds: [(&str, &str, &[Variant]); 3] = [
+        ("amazon-linux-2", "amazon-eks-node", &[Variant::Standard]),
+        (
+            "amazon-linux-2-arm64",
+            "amazon-eks-arm64-node",
+            &[Variant::Standard],
+        ),
+        (
+            "amazon-linux-2-gpu",
+            "amazon-eks-gpu-node",
+            &[Variant::Neuron, Variant::Nvidia],
+        ),
+    ];
+    let of = |(kind, name, variants): (&str, &str, &[Variant])| {
+        let image = match version {
+            "latest" => "recommended".to_owned(),
+            pinned => format!("{name}-{k}-{pinned}"),
+        };
+        let path = format!("/aws/service/eks/optimized-ami/{k}/{kind}/{image}/image_id");
+        parameter(path, variants)
+    };
+    kinds.into_iter().map(of).collect()
+}
+
+fn al2023(k: &str, version: &str) -> Vec<Parameter> {
+    let kinds = [
+        ("x86_64", "standard", Variant::Standard),
+        ("x86_64", "nvidia", Variant::Nvidia),
+        ("x86_64", "neuron", Variant::Neuron),
+        ("arm64", "standard", Variant::Standard),
+        ("arm64", "nvidia", Variant::Nvidia),
+    ];
+    let of = |(arch, kind, variant): (&str, &str, Variant)| {
+        let image = match version {
+            "latest" => "recommended".to_owned(),
+            pinned => format!("amazon-eks-node-al2023-{arch}-{kind}-{k}-{pinned}"),
+        };
+        let at = format!("/aws/service/eks/optimized-ami/{k}/amazon-linux-2023");
+        parameter(format!("{at}/{arch}/{kind}/{image}/image_id"), &[variant])
+    };
+    kinds.into_iter().map(of).collect()
+}
+
+fn bottlerocket(k: &str, version: &str) -> Vec<Parameter> {
+    // The path never has the `v` that people may write (spec §10, 13).
+    let version = version.strip_prefix('v').unwrap_or(version);
+    let kinds: [(&str, &str, &[Variant]); 4] = [
+        ("", "x86_64", &[Variant::Standard, Variant::Neuron]),
+        ("", "arm64", &[Variant::Standard]),
+        ("-nvidia", "x86_64", &[Variant::Nvidia]),
+        ("-nvidia", "arm64", &[Variant::Nvidia]),
+    ];
+    let of = |(kind, arch, variants): (&str, &str, &[Variant])| {
+        let path = format!("/aws/service/bottlerocket/aws-k8s-{k}{kind}/{arch}/{version}/image_id");
+        parameter(path, variants)
+    };
+    kinds.into_iter().map(of).collect()
+}
+
+fn windows(family: Family, k: &str, version: &str) -> Result<Vec<Parameter>, UnsupportedAlias> {
+    if version != "latest" {
+        return Err(UnsupportedAlias::Pinned(family.as_str()));
+    }
+    let year = family.as_str().trim_start_matches("windows");
+    let at = "/aws/service/ami-windows-latest";
+    let name = format!("Windows_Server-{year}-English-Core-EKS_Optimized-{k}");
+    Ok(vec![parameter(format!("{at}/{name}/image_id"), &[])])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{UnsupportedAlias, parameters};
+    use crate::model::node_class::image::Family;
+    use crate::model::node_class::resolved::Variant;
+
+    const EKS: &str = "/aws/service/eks/optimized-ami/";
+    const ROCKET: &str = "/aws/service/bottlerocket/aws-k8s-";
+
+    /// Family, version, Kubernetes, and each path with the initials of its variants.
+    type Row = (Family, &'static str, &'static str, Vec<String>);
+
+    fn rows() -> Vec<Row> {
+        let all = |at: &str, rest: &[&str]| rest.iter().map(|own| format!("{at}{own}")).collect();
+        vec![
+            (
+                Family::Al2,
+                "latest",
+                "1.32",
+                all(
+                    EKS,
+                    &[
+                        "1.32/amazon-linux-2/recommended/image_id S",
+                        "1.32/amazon-linux-2-arm64/recommended/image_id S",
+                        "1.32/amazon-linux-2-gpu/recommended/image_id NeNv",
+                    ],
+                ),
+            ),
+            (
+                Family::Al2,
+                "v20240807",
+                "1.31+",
+                all(
+                    EKS,
+                    &[
+                        "1.31/amazon-linux-2/amazon-eks-node-1.31-v20240807/image_id S",
+                        "1.31/amazon-linux-2-arm64/amazon-eks-arm64-node-1.31-v20240807/image_id S",
+                        "1.31/amazon-linux-2-gpu/amazon-eks-gpu-node-1.31-v20240807/image_id NeNv",
+                    ],
+                ),
+            ),
+            (
+                Family::Al2023,
+                "latest",
+                "1.33",
+                all(
+                    EKS,
+                    &[
+                        "1.33/amazon-linux-2023/x86_64/standard/recommended/image_id S",
+                        "1.33/amazon-linux-2023/x86_64/nvidia/recommended/image_id Nv",
+                        "1.33/amazon-linux-2023/x86_64/neuron/recommended/image_id Ne",
+                        "1.33/amazon-linux-2023/arm64/standard/recommended/image_id S",
+                        "1.33/amazon-linux-2023/arm64/nvidia/recommended/image_id Nv",
+                    ],
+                ),
+            ),
+            (
+                Family::Bottlerocket,
+                "v1.46.0",
+                "1.33",
+                all(
+                    ROCKET,
+                    &[
+                        "1.33/x86_64/1.46.0/image_id SNe",
+                        "1.33/arm64/1.46.0/image_id S",
+                        "1.33-nvidia/x86_64/1.46.0/image_id Nv",
+                        "1.33-nvidia/arm64/1.46.0/image_id Nv",
+                    ],
+                ),
+            ),
+            (
+                Family::Windows2022,
+                "latest",
+                "1.33",
+                all(
+                    "/aws/service/ami-windows-latest/Windows_Server-",
+                    &["2022-English-Core-EKS_Optimized-1.33/image_id "],
+                ),
+            ),
+        ]
+    }
+
+    #[test]
+    fn an_alias_stands_for_these_parameters() {
+        for (family, version, kubernetes, expect) in rows() {
+            let all = parameters(family, version, kubernetes).expect("supported");
+            let texts = all.iter().map(|own| {
+                let variants = own.variants.iter().map(|own| match own {
+                    Variant::Standard => "S",
+                    Variant::Nvidia => "Nv",
+                    Variant::Neuron => "Ne",
+                });
+                format!("{} {}", own.path, variants.collect::<String>())
+            });
+            assert_eq!(texts.collect::<Vec<_>>(), expect);
+            let pinned = version != "latest";
+            assert!(all.iter().all(|own| own.is_mutable() != pinned), "{all:?}");
+        }
+        let pinned = parameters(Family::Al2023, "v20250601", "1.33").expect("supported");
+        let path = "1.33/amazon-linux-2023/arm64/nvidia/\
+            amazon-eks-node-al2023-arm64-nvidia-1.33-v20250601/image_id";
+        assert_eq!(pinned[4].path, format!("{EKS}{path}"));
+    }
+
+    #[test]
+    fn some_aliases_stand_for_nothing() {
+        let cases = [
+            (Family::Al2, "latest", "1.33", "use al2023"),
+            (Family::Windows2025, "latest", "1.34", "use windows2022"),
+            (Family::Windows2019, "v1", "1.33", "windows2019@latest"),
+            (Family::Custom, "latest", "1.33", "custom images"),
+            (Family::Al2023, "latest", "one", "no version of Kubernetes"),
+            (Family::Al2023, "latest", "1.x", "no version of Kubernetes"),
+            (Family::Al2023, "latest", "1.33/../..", "no version"),
+        ];
+        for (family, version, kubernetes, expect) in cases {
+            let why: UnsupportedAlias =
+                parameters(family, version, kubernetes).expect_err("unsupported");
+            assert!(why.to_string().contains(expect), "{why}");
+        }
+        for (family, kubernetes) in [(Family::Al2, "1.32"), (Family::Windows2025, "1.35")] {
+            assert!(parameters(family, "latest", kubernetes).is_ok());
+        }
+    }
+}

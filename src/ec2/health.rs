@@ -1,0 +1,193 @@
+//! The health of instances as EC2 reports it, judged: which of them fail, which are to be
+//! maintained. It must not know how EC2 is asked.
+//!
+//! Source: spec/aws.md §6.2 and §10, 95 and 96.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::engine::event::Interruption;
+use crate::model::id::InstanceId;
+
+/// Checks that have failed for so long fail for good: Karpenter's two minutes.
+pub const FAILS: SignedDuration = SignedDuration::from_secs(120);
+
+/// Events that make a node leave, as the filter `event.code` takes them.
+pub const EVENT_CODES: [&str; 5] = [
+    "instance-reboot",
+    "system-reboot",
+    "system-maintenance",
+    "instance-retirement",
+    "instance-stop",
+];
+
+/// One detail of a check of the instance or of its host. Those of volumes are not judged: they may
+/// be a pod's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// Whether it has failed.
+    pub failed: bool,
+    /// Since when; none counts as long.
+    pub since: Option<Timestamp>,
+}
+
+/// An event that EC2 has scheduled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scheduled {
+    /// Code.
+    pub code: String,
+    /// Description. Events that are over stay listed for a week and say so at its beginning.
+    pub description: String,
+    /// When it happens at the earliest.
+    pub not_before: Option<Timestamp>,
+}
+
+/// The status of one instance, as one of several listings has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatusRow {
+    /// The instance.
+    pub instance: InstanceId,
+    /// Checks of the instance and of its host.
+    pub checks: Vec<Check>,
+    /// Events.
+    pub events: Vec<Scheduled>,
+}
+
+/// What is wrong with instances, by id: that checks fail counts before what is scheduled. An
+/// instance may be in several listings.
+pub fn judge(
+    rows: &[StatusRow],
+    now: Timestamp,
+) -> BTreeMap<InstanceId, (Interruption, Timestamp)> {
+    let mut all = BTreeMap::new();
+    for row in rows {
+        let Some(own) = wrong(row, now) else {
+            continue;
+        };
+        let known = all.entry(row.instance.clone()).or_insert(own);
+        if own.0 > known.0 {
+            *known = own;
+        }
+    }
+    all
+}
+
+fn wrong(row: &StatusRow, now: Timestamp) -> Option<(Interruption, Timestamp)> {
+    let for_good = |own: &&Check| {
+        let long = own.since.is_none_or(|at| now.duration_since(at) >= FAILS);
+        own.failed && long
+    };
+    if row.checks.iter().any(|own| for_good(&own)) {
+        return Some((Interruption::Failed, now));
+    }
+    let pending = |own: &&Scheduled| {
+        let over = ["[Completed]", "[Canceled]"];
+        EVENT_CODES.contains(&own.code.as_str())
+            && !over.iter().any(|mark| own.description.starts_with(mark))
+    };
+    let event = row.events.iter().find(pending)?;
+    Some((Interruption::Maintenance, event.not_before.unwrap_or(now)))
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::{SignedDuration, Timestamp};
+
+    use super::{Check, Scheduled, StatusRow, judge};
+    use crate::engine::event::Interruption::{self, Failed, Maintenance};
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    fn check(failed: bool, seconds: i64) -> Check {
+        Check {
+            failed,
+            since: Some(NOW - SignedDuration::from_secs(seconds)),
+        }
+    }
+
+    fn event(code: &str, description: &str) -> Scheduled {
+        Scheduled {
+            code: code.to_owned(),
+            description: description.to_owned(),
+            not_before: None,
+        }
+    }
+
+    #[test]
+    fn instances_fail_or_are_to_be_maintained_or_are_well() {
+        let stop = || {
+            vec![event(
+                "instance-stop",
+                "The instance is on degraded hardware",
+            )]
+        };
+        let over = |mark| vec![event("system-reboot", mark)];
+        let since_ever = Check {
+            failed: true,
+            since: None,
+        };
+        let cases: Vec<(Vec<Check>, Vec<Scheduled>, Option<Interruption>)> = vec![
+            (vec![], vec![], None),
+            (vec![check(false, 500)], vec![], None),
+            (vec![check(true, 119)], vec![], None),
+            (vec![check(true, 120)], vec![], Some(Failed)),
+            (vec![since_ever], vec![], Some(Failed)),
+            (
+                vec![check(false, 0), check(true, 900)],
+                vec![],
+                Some(Failed),
+            ),
+            (vec![check(true, 119)], stop(), Some(Maintenance)),
+            (vec![check(true, 120)], stop(), Some(Failed)),
+            (vec![], stop(), Some(Maintenance)),
+            (
+                vec![],
+                vec![event("instance-reboot", "")],
+                Some(Maintenance),
+            ),
+            (
+                vec![],
+                vec![event("system-maintenance", "")],
+                Some(Maintenance),
+            ),
+            (
+                vec![],
+                vec![event("instance-retirement", "")],
+                Some(Maintenance),
+            ),
+            (vec![], vec![event("something-else", "")], None),
+            (vec![], over("[Completed] reboot"), None),
+            (vec![], over("[Canceled] reboot"), None),
+            (vec![], over("reboot"), Some(Maintenance)),
+        ];
+        for (checks, events, expect) in cases {
+            let row = StatusRow {
+                instance: "i-1".into(),
+                checks,
+                events,
+            };
+            let found = judge(std::slice::from_ref(&row), NOW);
+            let found = found.get("i-1").map(|own| own.0);
+            assert_eq!(found, expect, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn of_several_listings_what_leaves_least_time_counts() {
+        let row = |checks, events| StatusRow {
+            instance: "i-1".into(),
+            checks,
+            events,
+        };
+        let rows = [
+            row(vec![], vec![event("instance-stop", "")]),
+            row(vec![check(true, 300)], vec![]),
+        ];
+        for rows in [rows.clone(), [rows[1].clone(), rows[0].clone()]] {
+            let all = judge(&rows, NOW);
+            assert_eq!(all.len(), 1);
+            assert_eq!(all.get("i-1"), Some(&(Failed, NOW)));
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! What EventBridge puts into a queue about instances, read.
+//! It must not know whose the instances are.
+//!
+//! Source: spec/aws.md §6.1 and §13.1; the last is the shape of each body.
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+use thiserror::Error;
+
+use crate::engine::event::Interruption;
+use crate::model::id::InstanceId;
+
+/// SQS takes no longer body.
+pub const BODY_MAX: usize = 1 << 20;
+
+/// An event of AWS Health names a few instances; more than this is no event of theirs.
+pub const INSTANCES_MAX: usize = 1000;
+
+/// Instances that are taken back are told two minutes before. Source: EC2 user guide.
+const WARNING: SignedDuration = SignedDuration::from_mins(2);
+
+/// What a message says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Something happens to instances.
+    Notice(Notice),
+    /// Nothing that concerns nodes.
+    NoOp,
+}
+
+/// Something happens to instances.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// What.
+    pub what: Interruption,
+    /// Which; never empty.
+    pub instances: Vec<InstanceId>,
+    /// When AWS said so.
+    pub said: Timestamp,
+    /// When it happens.
+    pub at: Timestamp,
+}
+
+/// Why a body is no message: it is counted, told of once, and deleted.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Malformed {
+    /// It is longer than SQS allows.
+    #[error("{0} bytes are more than a message has")]
+    Long(usize),
+    /// It is not JSON, or not of the shape of an event.
+    #[error("it is no event of EventBridge: {0}")]
+    Json(String),
+    /// It says nothing that is needed.
+    #[error("its detail has no {0}")]
+    Lacks(&'static str),
+}
+
+#[derive(Deserialize)]
+struct Envelope {
+    version: String,
+    source: String,
+    #[serde(rename = "detail-type")]
+    detail_type: String,
+    time: Option<Timestamp>,
+    #[serde(default)]
+    detail: serde_json::Value,
+}
+
+/// Reads a body that came at `now`. A kind of event that is not known is none that concerns nodes.
+pub fn read(body: &str, now: Timestamp) -> Result<Message, Malformed> {
+    if body.len() > BODY_MAX {
+        return Err(Malformed::Long(body.len()));
+    }
+    let json = |fault: serde_json::Error| Malformed::Json(fault.to_string());
+    let own: Envelope = serde_json::from_str(body).map_err(json)?;
+    let known = (
+        own.version.as_str(),
+        own.source.as_str(),
+        own.detail_type.as_str(),
+    );
+    let what = match known {
+        ("0", "aws.ec2", "EC2 Spot Instance Interruption Warning") => Interruption::Spot,
+        ("0", "aws.ec2", "EC2 Instance Rebalance Recommendation") => Interruption::Rebalance,
+        ("0", "aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning") => {
+            Interruption::Reservation
+        }
+        ("0", "aws.ec2", "EC2 Instance State-change Notification") => {
+            let state = text(&own.detail, "state").ok_or(Malformed::Lacks("state"))?;
+            let states = ["stopping", "stopped", "shutting-down", "terminated"];
+            if !states.iter().any(|own| own.eq_ignore_ascii_case(state)) {
+                return Ok(Message::NoOp);
+            }
+            Interruption::Stopping
+        }
+        ("0", "aws.health", "AWS Health Event") => return health(&own, now),
+        _ => return Ok(Message::NoOp),
+    };
+    let id = text(&own.detail, "instance-id").and_then(instance);
+    let id = id.ok_or(Malformed::Lacks("instance-id"))?;
+    let said = own.time.unwrap_or(now);
+    let warned = matches!(what, Interruption::Spot | Interruption::Reservation);
+    let at = said.checked_add(WARNING).ok().filter(|_| warned);
+    Ok(Message::Notice(Notice {
+        what,
+        instances: vec![id],
+        said,
+        at: at.unwrap_or(said),
+    }))
+}
+
+/// AWS Health speaks of much; what counts is that instances are to be maintained (spec §10, 94).
+fn health(own: &Envelope, now: Timestamp) -> Result<Message, Malformed> {
+    let is = |key: &str, value: &str| text(&own.detail, key) == Some(value);
+    if !is("service", "EC2") || !is("eventTypeCategory", "scheduledChange") {
+        return Ok(Message::NoOp);
+    }
+    let entities = own.detail.get("affectedEntities");
+    let entities = entities.and_then(|own| own.as_array());
+    let entities = entities.ok_or(Malformed::Lacks("affectedEntities"))?;
+    let ids = entities.iter().filter_map(|own| text(own, "entityValue"));
+    // Volumes and hosts are entities, too.
+    let instances: Vec<InstanceId> = ids.filter_map(instance).take(INSTANCES_MAX).collect();
+    if instances.is_empty() {
+        return Ok(Message::NoOp);
+    }
+    let said = own.time.unwrap_or(now);
+    Ok(Message::Notice(Notice {
+        what: Interruption::Maintenance,
+        instances,
+        said,
+        at: said,
+    }))
+}
+
+fn text<'v>(own: &'v serde_json::Value, key: &str) -> Option<&'v str> {
+    own.get(key)?.as_str()
+}
+
+/// An id of an instance, `i-` and letters or digits.
+fn instance(id: &str) -> Option<InstanceId> {
+    const LENGTH_MAX: usize = 64;
+    let rest = id.strip_prefix("i-")?;
+    let plain = rest.bytes().all(|own| own.is_ascii_alphanumeric());
+    (plain && !rest.is_empty() && id.len() <= LENGTH_MAX).then(|| InstanceId::from(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::{SignedDuration, Timestamp};
+    use serde_json::{Value, json};
+
+    use super::{BODY_MAX, Malformed, Message, read};
+    use crate::engine::event::Interruption;
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+    const SAID: &str = "2026-01-01T00:00:00Z";
+    const EC2: &str = "aws.ec2";
+    const SPOT: &str = "EC2 Spot Instance Interruption Warning";
+    const STATE: &str = "EC2 Instance State-change Notification";
+
+    fn body(source: &str, kind: &str, detail: Value) -> String {
+        let own = json!({
+            "version": "0", "source": source, "detail-type": kind, "time": SAID, "detail": detail,
+        });
+        own.to_string()
+    }
+
+    fn state(name: &str) -> Value {
+        json!({ "instance-id": "i-1", "state": name })
+    }
+
+    fn health(service: &str, category: &str, entities: &[&str]) -> Value {
+        let entity = |value: &&str| json!({ "entityValue": value });
+        json!({
+            "service": service, "eventTypeCategory": category, "eventTypeCode": "X",
+            "affectedEntities": entities.iter().map(entity).collect::<Vec<_>>(),
+        })
+    }
+
+    #[test]
+    fn what_concerns_instances_is_read_and_the_rest_is_nothing() {
+        let one = json!({ "instance-id": "i-1", "instance-action": "terminate" });
+        let reserved = "EC2 Capacity Reservation Instance Interruption Warning";
+        let rebalance = "EC2 Instance Rebalance Recommendation";
+        let health_event = "AWS Health Event";
+        let change = "scheduledChange";
+        use Interruption::{Maintenance, Rebalance, Reservation, Spot, Stopping};
+        let cases = [
+            (EC2, SPOT, one.clone(), Some((Spot, "i-1", 120))),
+            (EC2, reserved, one.clone(), Some((Reservation, "i-1", 120))),
+            (EC2, rebalance, one.clone(), Some((Rebalance, "i-1", 0))),
+            (EC2, STATE, state("stopping"), Some((Stopping, "i-1", 0))),
+            (EC2, STATE, state("Stopped"), Some((Stopping, "i-1", 0))),
+            (
+                EC2,
+                STATE,
+                state("shutting-down"),
+                Some((Stopping, "i-1", 0)),
+            ),
+            (EC2, STATE, state("TERMINATED"), Some((Stopping, "i-1", 0))),
+            (EC2, STATE, state("running"), None),
+            (EC2, STATE, state("pending"), None),
+            (
+                "aws.health",
+                health_event,
+                health("EC2", change, &["i-1", "vol-1", "i-2"]),
+                Some((Maintenance, "i-1 i-2", 0)),
+            ),
+            (
+                "aws.health",
+                health_event,
+                health("EC2", "issue", &["i-1"]),
+                None,
+            ),
+            (
+                "aws.health",
+                health_event,
+                health("RDS", change, &["i-1"]),
+                None,
+            ),
+            (
+                "aws.health",
+                health_event,
+                health("EC2", change, &["vol-1"]),
+                None,
+            ),
+            ("aws.s3", SPOT, one.clone(), None),
+            (EC2, "EC2 Spot Instance Request Fulfillment", one, None),
+        ];
+        for (source, kind, detail, expect) in cases {
+            let text = body(source, kind, detail);
+            let found = match read(&text, NOW).expect("a message") {
+                Message::NoOp => None,
+                Message::Notice(own) => {
+                    assert_eq!(own.said.to_string(), SAID);
+                    let ids: Vec<&str> = own.instances.iter().map(|own| own.as_str()).collect();
+                    Some((own.what, ids.join(" "), own.at.duration_since(own.said)))
+                }
+            };
+            let expect = expect.map(|(what, ids, seconds)| {
+                (what, ids.to_owned(), SignedDuration::from_secs(seconds))
+            });
+            assert_eq!(found, expect, "{text}");
+        }
+        let other = r#"{"version":"1","source":"aws.ec2","detail-type":"x","detail":3}"#;
+        assert_eq!(read(other, NOW), Ok(Message::NoOp));
+    }
+
+    #[test]
+    fn what_is_malformed_is_told_of() {
+        let bad = |detail| read(&body(EC2, SPOT, detail), NOW);
+        let lacks = Err(Malformed::Lacks("instance-id"));
+        for detail in [
+            json!({}),
+            json!(null),
+            json!({ "instance-id": 7 }),
+            json!({ "instance-id": "i-" }),
+            json!({ "instance-id": "i-1; rm" }),
+            json!({ "instance-id": format!("i-{}", "a".repeat(100)) }),
+        ] {
+            assert_eq!(bad(detail), lacks);
+        }
+        assert_eq!(
+            read(&body(EC2, STATE, json!({ "instance-id": "i-1" })), NOW),
+            Err(Malformed::Lacks("state"))
+        );
+        for text in ["", "hello", "[]", "{}", "{\"version\":0}", "null"] {
+            assert!(matches!(read(text, NOW), Err(Malformed::Json(_))), "{text}");
+        }
+        let deep = "[".repeat(100_000);
+        assert!(matches!(read(&deep, NOW), Err(Malformed::Json(_))));
+        let long = " ".repeat(BODY_MAX + 1);
+        assert_eq!(read(&long, NOW), Err(Malformed::Long(BODY_MAX + 1)));
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic() {
+        let good = body(EC2, SPOT, json!({ "instance-id": "i-0123456789abcdef0" }));
+        let mut rng = fastrand::Rng::with_seed(5);
+        let mut read_well = 0;
+        for _ in 0..20_000 {
+            let mut bytes = good.clone().into_bytes();
+            for _ in 0..rng.usize(0..4) {
+                let at = rng.usize(0..bytes.len().max(1));
+                bytes.resize(bytes.len().max(1), b'{');
+                match rng.u8(0..4) {
+                    0 => bytes[at] = rng.u8(..),
+                    1 => drop(bytes.remove(at)),
+                    2 => bytes.insert(at, rng.u8(..)),
+                    _ => bytes.truncate(at.max(1)),
+                }
+            }
+            let text = String::from_utf8_lossy(&bytes);
+            if let Ok(Message::Notice(own)) = read(&text, NOW) {
+                read_well += 1;
+                assert!(own.instances[0].as_str().starts_with("i-"));
+            }
+        }
+        assert!((1000..20_000).contains(&read_well), "{read_well}");
+    }
+}

@@ -1,0 +1,121 @@
+//! What the provider says of instances beforehand: that they go, or are about to fail.
+//! It must not know how it says so.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::engine::Engine;
+use crate::engine::command::Command;
+use crate::engine::event::Interruption;
+use crate::engine::report::Report;
+use crate::engine::work::FlightKind;
+use crate::model::cluster::Rebalance;
+use crate::model::id::{ClaimId, InstanceId};
+use crate::model::instance::OfferingKey;
+use crate::model::pool::Reason;
+
+/// Notices of instances that no listing shows are kept for this long.
+const NOTICE_KEPT: SignedDuration = SignedDuration::from_mins(10);
+
+/// What was said of an instance.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Noticed {
+    what: Interruption,
+    /// When it happens, or happened.
+    at: Timestamp,
+    /// Whether it was heeded.
+    heeded: bool,
+}
+
+impl Engine {
+    /// Takes a notice in. Notices come more than once, and of one instance there may be several:
+    /// the one that leaves least time counts.
+    pub(super) fn notice(&mut self, instance: InstanceId, what: Interruption, at: Timestamp) {
+        let heeded = false;
+        let new = Noticed { what, at, heeded };
+        let own = self.interrupted.entry(instance).or_insert(new);
+        if what > own.what {
+            *own = new;
+        }
+    }
+
+    /// The provider takes instances back: their nodes leave at once, without any budget.
+    pub(super) fn heed_interruptions(&mut self, now: Timestamp) {
+        let ledger = &self.state.ledger;
+        let known = self.interrupted.iter().filter_map(|(instance, own)| {
+            let claim = ledger.by_instance(instance.as_str())?;
+            Some((claim.clone(), instance.clone(), *own))
+        });
+        let known: Vec<(ClaimId, InstanceId, Noticed)> = known.collect();
+        for (id, instance, own) in known {
+            let ignored = own.what == Interruption::Rebalance && self.ignores_rebalance();
+            if !own.heeded {
+                self.tell_of(&id, &instance, own.what, ignored, now);
+            }
+            if let Some(own) = self.interrupted.get_mut(&instance) {
+                own.heeded = true;
+            }
+            if !ignored {
+                self.let_go(&id, own.what.reason(), now);
+            }
+        }
+        // A notice may come before the listing that shows its instance.
+        let ledger = &self.state.ledger;
+        self.interrupted.retain(|instance, own| {
+            let over = own.at.checked_add(NOTICE_KEPT).unwrap_or(now);
+            now < over || ledger.by_instance(instance.as_str()).is_some()
+        });
+    }
+
+    /// Karpenter's way, where nothing else is said. Source: spec/aws.md §10, 91.
+    fn ignores_rebalance(&self) -> bool {
+        let policy = self.state.cluster.interruption.as_ref();
+        policy.is_none_or(|own| own.rebalance == Rebalance::Ignore)
+    }
+
+    /// Said once of each notice. What is taken back is not to be had for a while.
+    fn tell_of(
+        &mut self,
+        id: &ClaimId,
+        instance: &InstanceId,
+        what: Interruption,
+        ignored: bool,
+        now: Timestamp,
+    ) {
+        let Some(claim) = self.state.ledger.claims.get(id) else {
+            return;
+        };
+        let offering = claim.instance.as_ref().map(|own| own.offering.clone());
+        let node = claim.node.clone();
+        self.report(Report::Interrupted {
+            claim: id.clone(),
+            node,
+            instance: instance.clone(),
+            what,
+            ignored,
+        });
+        let gone = matches!(what, Interruption::Spot | Interruption::Reservation);
+        if let Some(offering) = offering.filter(|_| gone) {
+            self.hold_down(offering, now);
+        }
+    }
+
+    fn let_go(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
+        let claim = self.state.ledger.claims.get_mut(id);
+        match claim.and_then(|claim| claim.leaving.as_mut()) {
+            // Checks that fail leave no time, whatever else is about to happen.
+            Some(Reason::Unhealthy) => {}
+            Some(own) => *own = reason,
+            None => self.retire(id, reason, now),
+        }
+    }
+
+    /// What is taken back is not there for others either.
+    fn hold_down(&mut self, offering: OfferingKey, now: Timestamp) {
+        let until = self.state.holds.refuse(None, &offering, now);
+        if self.state.fleet.is_some() {
+            let offerings = vec![offering];
+            let command = Command::HoldDown { offerings, until };
+            self.issue(command, FlightKind::HoldDown, now);
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! What is asked of EC2, and what its answers mean, as tables.
+//! It must not know how EC2 is reached.
+
+mod scene;
+
+mod templates;
+
+mod requests;
+
+mod errors;

@@ -1,0 +1,578 @@
+//! What EC2's errors mean, each once.
+
+use outrigger::ec2::fleet::FleetRequest;
+use outrigger::ec2::refusal::{Failure, FleetError, FleetOutcome, Sort, failure};
+use outrigger::ec2::rights::STATEMENTS;
+use outrigger::engine::command::{Answer, FailureKind, RefusalKind};
+use outrigger::model::node_class::resolved::{PlacementGroup, Strategy};
+use outrigger::model::reservation::Reservation;
+
+use super::scene::Scene;
+
+const FLEET: &str = "ec2:CreateFleet";
+
+fn sorted(code: &str, message: &str, status: Option<u16>) -> Failure {
+    failure(FLEET, code, message, status)
+}
+
+#[test]
+fn errors_of_whole_calls_are_sorted() {
+    use FailureKind::{Conflict, Denied, Gone, Invalid, Throttled, Unknown};
+    let name = "Invalid IAM Instance Profile name";
+    let long = "User data is limited to 16384 bytes";
+    let vpc = "Security group sg-1 and subnet subnet-1 belong to different networks.";
+    let rows: &[(&str, &str, Option<u16>, Sort, FailureKind, &str)] = &[
+        (
+            "RequestLimitExceeded",
+            "slow",
+            None,
+            Sort::Throttled,
+            Throttled,
+            "slow",
+        ),
+        (
+            "Client.RequestLimitExceeded",
+            "",
+            None,
+            Sort::Throttled,
+            Throttled,
+            "",
+        ),
+        ("Throttling", "", None, Sort::Throttled, Throttled, ""),
+        (
+            "ThrottlingException",
+            "",
+            None,
+            Sort::Throttled,
+            Throttled,
+            "",
+        ),
+        (
+            "TooManyRequestsException",
+            "",
+            None,
+            Sort::Throttled,
+            Throttled,
+            "",
+        ),
+        ("", "", Some(429), Sort::Throttled, Throttled, ""),
+        (
+            "UnauthorizedOperation",
+            "",
+            None,
+            Sort::Denied,
+            Denied,
+            "ec2:CreateFleet",
+        ),
+        ("AccessDenied", "", None, Sort::Denied, Denied, ""),
+        ("AccessDeniedException", "", None, Sort::Denied, Denied, ""),
+        (
+            "AuthFailure",
+            "clock",
+            None,
+            Sort::Denied,
+            Denied,
+            "AuthFailure: clock",
+        ),
+        (
+            "ExpiredToken",
+            "old",
+            None,
+            Sort::Denied,
+            Denied,
+            "ExpiredToken: old",
+        ),
+        (
+            "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
+            "",
+            None,
+            Sort::Denied,
+            Denied,
+            "AWSServiceRoleForEC2Spot",
+        ),
+        (
+            "InvalidInstanceID.NotFound",
+            "",
+            None,
+            Sort::NotFound,
+            Gone,
+            "",
+        ),
+        (
+            "InvalidCapacityReservationId.NotFound",
+            "",
+            None,
+            Sort::NotFound,
+            Gone,
+            "",
+        ),
+        (
+            "InvalidLaunchTemplateId.NotFound",
+            "",
+            None,
+            Sort::NotFound,
+            Gone,
+            "by someone",
+        ),
+        ("QueueDoesNotExist", "", None, Sort::NotFound, Gone, ""),
+        ("NoSuchEntity", "", None, Sort::NotFound, Gone, ""),
+        ("ParameterNotFound", "", None, Sort::NotFound, Gone, ""),
+        (
+            "InvalidLaunchTemplateName.NotFoundException",
+            "",
+            None,
+            Sort::TemplateGone,
+            Conflict,
+            "",
+        ),
+        (
+            "IdempotentParameterMismatch",
+            "",
+            None,
+            Sort::TokenReused,
+            Unknown,
+            "token",
+        ),
+        ("DryRunOperation", "", None, Sort::DryRun, Invalid, ""),
+        (
+            "InvalidParameterValue",
+            name,
+            None,
+            Sort::ProfileUnknown,
+            Conflict,
+            name,
+        ),
+        (
+            "InvalidParameterValue",
+            "other",
+            None,
+            Sort::Invalid,
+            Invalid,
+            "other",
+        ),
+        (
+            "InvalidUserData.Malformed",
+            long,
+            None,
+            Sort::UserDataTooLarge,
+            Invalid,
+            "16 KB",
+        ),
+        (
+            "InvalidUserData.Malformed",
+            "x",
+            None,
+            Sort::Invalid,
+            Invalid,
+            "x",
+        ),
+        ("InternalError", "", None, Sort::Fault, Unknown, ""),
+        ("ServiceUnavailable", "", None, Sort::Fault, Unknown, ""),
+        ("Whatever", "", Some(503), Sort::Fault, Unknown, ""),
+        ("", "", None, Sort::Fault, Unknown, "no answer"),
+        ("", "timed out", None, Sort::Fault, Unknown, "timed out"),
+        (
+            "Whatever",
+            "x",
+            Some(400),
+            Sort::Invalid,
+            Invalid,
+            "Whatever: x",
+        ),
+        (
+            "InvalidParameter",
+            vpc,
+            None,
+            Sort::Invalid,
+            Invalid,
+            "of one VPC",
+        ),
+        (
+            "InvalidParameterValue",
+            "iamInstanceProfile.name is invalid",
+            None,
+            Sort::Invalid,
+            Invalid,
+            "no such instance profile",
+        ),
+        (
+            "InvalidAMIID.Malformed",
+            "",
+            None,
+            Sort::Invalid,
+            Invalid,
+            "image id is wrong",
+        ),
+        (
+            "InvalidAMIID.NotFound",
+            "",
+            None,
+            Sort::Invalid,
+            Invalid,
+            "no such image",
+        ),
+        (
+            "PendingVerification",
+            "",
+            None,
+            Sort::Invalid,
+            Invalid,
+            "verify",
+        ),
+        (
+            "InvalidParameterCombination",
+            "The type is not eligible for Free Tier",
+            None,
+            Sort::Invalid,
+            Invalid,
+            "free tier",
+        ),
+    ];
+    for (code, message, status, sort, kind, text) in rows {
+        let own = sorted(code, message, *status);
+        assert_eq!((own.sort, own.kind()), (*sort, *kind), "{code} {message}");
+        assert!(own.text.contains(text), "{code}: {}", own.text);
+        let answer = Answer::Failed {
+            kind: *kind,
+            text: own.text.clone(),
+        };
+        assert_eq!(own.answer(), answer);
+    }
+}
+
+fn unauthorized(action: &str, resource: &str, why: &str) -> String {
+    format!(
+        "You are not authorized to perform this operation. User: arn:aws:sts::1:assumed-role/o/i \
+         is not authorized to perform: {action} on resource: {resource} {why}. Encoded \
+         authorization failure message: {}",
+        "x".repeat(3000)
+    )
+}
+
+#[test]
+fn a_denied_call_names_the_action_and_the_statement_that_grants_it() {
+    let no = "because no identity-based policy allows the action";
+    let boundary = "with an explicit deny in a permissions boundary";
+    let scp = "with an explicit deny in a service control policy";
+    let arn = |kind: &str| format!("arn:aws:ec2:eu-west-1:1:{kind}/x-1");
+    let cases = [
+        (
+            unauthorized("ec2:RunInstances", &arn("image"), no),
+            "ec2:RunInstances",
+            "AllowScopedEC2InstanceAccessActions",
+        ),
+        (
+            unauthorized("ec2:RunInstances", &arn("launch-template"), no),
+            "ec2:RunInstances",
+            "AllowScopedEC2LaunchTemplateAccessActions",
+        ),
+        (
+            unauthorized("ec2:RunInstances", &arn("instance"), no),
+            "ec2:RunInstances",
+            "AllowScopedEC2InstanceActionsWithTags",
+        ),
+        (
+            unauthorized("iam:PassRole", "arn:aws:iam::1:role/nodes", no),
+            "iam:PassRole",
+            "AllowPassingInstanceRole",
+        ),
+        (
+            unauthorized("ec2:CreateTags", &arn("instance"), no),
+            "ec2:CreateTags",
+            "AllowScopedResourceCreationTagging",
+        ),
+        (
+            unauthorized("ec2:CreateFleet", &arn("fleet"), boundary),
+            "ec2:CreateFleet",
+            "a permissions boundary forbids it",
+        ),
+        (
+            unauthorized("ec2:CreateFleet", &arn("fleet"), scp),
+            "ec2:CreateFleet",
+            "a service control policy forbids it",
+        ),
+        (
+            "Not authorized for images: [ami-1]".to_owned(),
+            "ec2:CreateFleet",
+            "the image is not shared with this account",
+        ),
+        (
+            unauthorized("kms:CreateGrant", "arn:aws:kms:eu-west-1:1:key/k", no),
+            "kms:CreateGrant",
+            "no policy grants it",
+        ),
+        (
+            "denied".to_owned(),
+            "ec2:CreateFleet",
+            "AllowScopedEC2InstanceActionsWithTags",
+        ),
+    ];
+    for (message, action, expect) in cases {
+        let own = sorted("UnauthorizedOperation", &message, Some(403));
+        assert_eq!(own.action.as_deref(), Some(action));
+        assert!(own.text.contains(expect), "{}", own.text);
+        assert!(
+            own.text.contains(action) && own.text.len() < 500,
+            "{}",
+            own.text
+        );
+    }
+}
+
+#[test]
+fn every_statement_grants_something_and_says_how() {
+    for own in STATEMENTS {
+        assert!(!own.actions.is_empty(), "{}", own.sid);
+        for action in own.actions {
+            let denied = failure(action, "UnauthorizedOperation", "", None);
+            assert!(
+                denied.text.contains("of the shipped policy"),
+                "{}",
+                denied.text
+            );
+        }
+    }
+}
+
+/// Two types in two zones.
+fn request(way: &str) -> FleetRequest {
+    let offerings = ["m5.large a", "m5.large b", "m5.xlarge a", "m5.xlarge b"];
+    let offerings = offerings.map(|own| format!("{own} {way}"));
+    let offerings: Vec<&str> = offerings.iter().map(String::as_str).collect();
+    Scene::new().offers(&offerings).made()
+}
+
+/// An error of a type and a zone, and maybe of a subnet: `type zone subnet`, `-` for none.
+fn error(code: &str, message: &str, about: &str) -> FleetError {
+    let mut parts = about.split(' ');
+    let mut part = || parts.next().filter(|own| *own != "-").map(str::to_owned);
+    let (instance_type, zone, subnet) = (part(), part(), part());
+    FleetError {
+        code: code.to_owned(),
+        message: message.to_owned(),
+        instance_type,
+        zone: zone.map(|own| format!("us-east-1{own}")),
+        subnet: subnet.map(|own| format!("subnet-{own}")),
+    }
+}
+
+/// Refusals as `type zone kind`.
+fn refusals(outcome: &FleetOutcome) -> Vec<String> {
+    let one = |own: &outrigger::engine::command::Refusal| {
+        let zone = own.offering.zone.as_str().trim_start_matches("us-east-1");
+        format!(
+            "{} {zone} {}",
+            own.offering.instance_type,
+            own.kind.as_str()
+        )
+    };
+    outcome.refusals.iter().map(one).collect()
+}
+
+const SPREAD: &str = "You've reached the limit of instances in this spread placement group. A \
+    spread placement group can have up to seven instances per Availability Zone.";
+const SPOT_ROLE: &str = "AuthFailure.ServiceLinkedRoleCreationNotPermitted";
+
+#[test]
+fn errors_of_a_fleet_refuse_what_they_are_about() {
+    let rows: &[(&str, &str, &str, &[&str])] = &[
+        (
+            "InsufficientInstanceCapacity",
+            "",
+            "m5.large a",
+            &["m5.large a insufficient-capacity"],
+        ),
+        (
+            "UnfulfillableCapacity",
+            "",
+            "m5.large -",
+            &[
+                "m5.large a insufficient-capacity",
+                "m5.large b insufficient-capacity",
+            ],
+        ),
+        (
+            "MaxSpotInstanceCountExceeded",
+            "",
+            "m5.large a",
+            &["m5.large a limit-exceeded"],
+        ),
+        (
+            "VcpuLimitExceeded",
+            "",
+            "m5.xlarge b",
+            &["m5.xlarge b limit-exceeded"],
+        ),
+        (
+            "MaxFleetCountExceeded",
+            "",
+            "- -",
+            &[
+                "m5.large a limit-exceeded",
+                "m5.large b limit-exceeded",
+                "m5.xlarge a limit-exceeded",
+                "m5.xlarge b limit-exceeded",
+            ],
+        ),
+        ("Unsupported", "", "m5.large b", &["m5.large b unsupported"]),
+        (
+            "InsufficientFreeAddressesInSubnet",
+            "",
+            "m5.large a a1",
+            &["m5.large a no-address"],
+        ),
+        (
+            "InsufficientFreeAddressesInSubnet",
+            "",
+            "m5.large a a2",
+            &[],
+        ),
+        (
+            "ReservationCapacityExceeded",
+            "",
+            "m5.large a",
+            &["m5.large a reservation-capacity-exceeded"],
+        ),
+        (
+            SPOT_ROLE,
+            "",
+            "m5.large a",
+            &[
+                "m5.large a spot-denied",
+                "m5.large b spot-denied",
+                "m5.xlarge a spot-denied",
+                "m5.xlarge b spot-denied",
+            ],
+        ),
+        (
+            "InsufficientInstanceCapacity",
+            SPREAD,
+            "m5.large a",
+            &[
+                "m5.large a placement-exceeded",
+                "m5.xlarge a placement-exceeded",
+            ],
+        ),
+        ("RequestLimitExceeded", "", "m5.large a", &[]),
+        ("InternalError", "", "m5.large a", &[]),
+        ("InsufficientInstanceCapacity", "", "m9.large a", &[]),
+    ];
+    for (code, message, about, expect) in rows {
+        let outcome = FleetOutcome::of(&request("spot"), &[error(code, message, about)]);
+        assert_eq!(refusals(&outcome), *expect, "{code} {about}");
+        assert_eq!(outcome.spot_denied, *code == SPOT_ROLE);
+        assert_eq!(outcome.throttled, *code == "RequestLimitExceeded");
+        let exhausted: Vec<&str> = outcome.exhausted.iter().map(String::as_str).collect();
+        let subnet = about.split(' ').nth(2).map(|own| format!("subnet-{own}"));
+        assert_eq!(exhausted, Vec::from_iter(subnet.as_deref()));
+    }
+}
+
+#[test]
+fn a_launch_that_made_nothing_is_refused_or_has_failed() {
+    let ice = error("InsufficientInstanceCapacity", "", "m5.large a");
+    let odd = error("InvalidParameter", "something", "m5.large b");
+    let slow = error("RequestLimitExceeded", "", "m5.large b");
+    let fault = error("InternalError", "", "m5.large b");
+    let no = error(
+        "UnauthorizedOperation",
+        "is not authorized to perform: iam:PassRole on resource: arn:aws:iam::1:role/n because",
+        "- -",
+    );
+    let cases: [(&[FleetError], Option<(FailureKind, &str)>); 8] = [
+        (std::slice::from_ref(&ice), None),
+        (&[ice.clone(), odd.clone()], None),
+        (&[odd.clone(), ice.clone()], None),
+        (&[odd], Some((FailureKind::Invalid, "something"))),
+        (
+            &[slow],
+            Some((FailureKind::Throttled, "RequestLimitExceeded")),
+        ),
+        // The answer is there, so that nothing is left open.
+        (&[fault], Some((FailureKind::Invalid, "InternalError"))),
+        (
+            &[no],
+            Some((FailureKind::Denied, "AllowPassingInstanceRole")),
+        ),
+        (&[], Some((FailureKind::Invalid, "no reason given"))),
+    ];
+    for (errors, expect) in cases {
+        match (FleetOutcome::of(&request("spot"), errors).answer(), expect) {
+            (Answer::LaunchRefused(all), None) => {
+                assert_eq!(all.len(), 1);
+                assert_eq!(all[0].kind, RefusalKind::InsufficientCapacity);
+            }
+            (Answer::Failed { kind, text }, Some((expect, part))) => {
+                assert_eq!(kind, expect, "{text}");
+                assert!(text.contains(part), "{text}");
+            }
+            (answer, expect) => panic!("{answer:?}, not {expect:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_could_not_be_asked_for_is_refused_with_the_rest() {
+    let mut scene = Scene::new().offers(&["m5.large a spot", "m5.large c spot"]);
+    let ice = error("InsufficientInstanceCapacity", "", "m5.large a");
+    let outcome = FleetOutcome::of(&scene.made(), &[ice]);
+    let expect = ["m5.large a insufficient-capacity", "m5.large c no-address"];
+    assert_eq!(refusals(&outcome), expect);
+}
+
+#[test]
+fn want_of_capacity_in_a_placement_group_is_the_groups() {
+    let mut scene = Scene::new();
+    scene.resolved.placement_group = Some(PlacementGroup {
+        id: "pg-1".into(),
+        strategy: Strategy::Cluster,
+    });
+    let ice = error("InsufficientInstanceCapacity", "", "m5.large a");
+    let outcome = FleetOutcome::of(&scene.made(), &[ice]);
+    assert_eq!(refusals(&outcome), ["m5.large a placement-exceeded"]);
+    assert!(!RefusalKind::PlacementExceeded.is_general());
+}
+
+#[test]
+fn a_used_up_reservation_is_refused_and_a_throttled_call_leaves_it_alone() {
+    let reserves = || {
+        let scene = Scene::new().offers(&["m5.large a reserved cr-1"]);
+        scene.reserves(Reservation::new("cr-1", 3)).made()
+    };
+    let over = error("ReservationCapacityExceeded", "", "m5.large a");
+    let outcome = FleetOutcome::of(&reserves(), &[over]);
+    let own = &outcome.refusals[0];
+    assert_eq!(own.kind, RefusalKind::ReservationExceeded);
+    let id = own.offering.reservation.as_deref();
+    assert_eq!(id.map(|own| own.as_str()), Some("cr-1"));
+    let slow = error("RequestLimitExceeded", "", "m5.large a");
+    assert_eq!(FleetOutcome::of(&reserves(), &[slow]).refusals, []);
+}
+
+#[test]
+fn people_are_told_of_what_they_can_do_something_about() {
+    let errors = [
+        error("VcpuLimitExceeded", "", "m5.large a"),
+        error("VcpuLimitExceeded", "", "m5.large b"),
+        error("MaxFleetCountExceeded", "", "m5.large b"),
+        error(SPOT_ROLE, "", "- -"),
+        error("Odd", "thing", "m5.large a"),
+        error("InsufficientInstanceCapacity", "", "m5.large a"),
+    ];
+    let notes = FleetOutcome::of(&request("spot"), &errors).notes;
+    let expect = [
+        "quota of vCPUs",
+        "quota of fleet requests",
+        "iam create-service-linked-role",
+        "Odd: thing",
+    ];
+    assert_eq!(notes.len(), expect.len(), "{notes:?}");
+    for (note, part) in notes.iter().zip(expect) {
+        assert!(note.contains(part), "{note}");
+    }
+    let many: Vec<FleetError> = (0..50)
+        .map(|own| error(&format!("Odd{own}"), &"x".repeat(5000), "- -"))
+        .collect();
+    let notes = FleetOutcome::of(&request("spot"), &many).notes;
+    assert!(notes.len() <= 5 && notes.iter().all(|own| own.len() < 600));
+}

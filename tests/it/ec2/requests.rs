@@ -1,0 +1,335 @@
+//! Which way a launch is bought, from what, in which order.
+
+use jiff::SignedDuration;
+use outrigger::ec2::fleet::{FleetRequest, Strategy, TEMPLATES_MAX, Target};
+use outrigger::engine::command::{Answer, FailureKind, Refusal, RefusalKind};
+use outrigger::model::instance::Price;
+use outrigger::model::node_class::resolved::{Cause, Condition, ConditionKind};
+use outrigger::model::reservation::{Reservation, ReservationKind};
+
+use super::scene::{NOW, Scene, offering};
+
+/// Overrides as `type zone subnet image priority`, templates apart.
+fn overrides(request: &FleetRequest) -> Vec<Vec<String>> {
+    let one = |own: &outrigger::ec2::fleet::Override| {
+        let (key, at) = (&own.offering, own.offering.zone.as_str());
+        let zone = at.trim_start_matches("us-east-1");
+        let subnet = own.subnet.trim_start_matches("subnet-");
+        let image = own.image.trim_start_matches("ami-");
+        format!(
+            "{} {zone} {subnet} {image} {}",
+            key.instance_type, own.priority
+        )
+    };
+    let config = |own: &outrigger::ec2::fleet::Config| own.overrides.iter().map(one).collect();
+    request.configs.iter().map(config).collect()
+}
+
+#[test]
+fn one_call_buys_one_way_and_says_how() {
+    let block = Reservation {
+        kind: ReservationKind::CapacityBlock,
+        ..Reservation::new("cr-1", 1)
+    };
+    let interruptible = Reservation {
+        interruptible: true,
+        ..Reservation::new("cr-1", 1)
+    };
+    let default = Reservation::new("cr-1", 1);
+    let (od, spot, cr) = (
+        "m5.large a on-demand",
+        "m5.large a spot",
+        "m5.large a reserved cr-1",
+    );
+    type Row<'a> = (
+        &'a [&'a str],
+        Option<&'a Reservation>,
+        bool,
+        Target,
+        Option<Strategy>,
+    );
+    let first = Some(Strategy::Prioritized);
+    let cases: [Row<'_>; 9] = [
+        (&[od], None, false, Target::OnDemand, first),
+        (&[od], None, true, Target::OnDemand, first),
+        (
+            &[spot],
+            None,
+            false,
+            Target::Spot,
+            Some(Strategy::PriceCapacityOptimized),
+        ),
+        (
+            &[spot],
+            None,
+            true,
+            Target::Spot,
+            Some(Strategy::CapacityOptimizedPrioritized),
+        ),
+        (
+            &[od, spot],
+            None,
+            false,
+            Target::Spot,
+            Some(Strategy::PriceCapacityOptimized),
+        ),
+        (&[cr], Some(&default), false, Target::OnDemand, first),
+        (
+            &[od, spot, cr],
+            Some(&default),
+            false,
+            Target::OnDemand,
+            first,
+        ),
+        (&[cr], Some(&block), false, Target::CapacityBlock, None),
+        (
+            &[cr],
+            Some(&interruptible),
+            false,
+            Target::Interruptible,
+            None,
+        ),
+    ];
+    for (offerings, reservation, overlaid, target, strategy) in cases {
+        let mut scene = Scene::new().offers(offerings);
+        scene.launch.overlaid = overlaid;
+        if let Some(own) = reservation {
+            scene = scene.reserves(own.clone());
+        }
+        let request = scene.made();
+        let what = format!("{offerings:?} {reservation:?}");
+        assert_eq!(
+            (request.target, request.strategy),
+            (target, strategy),
+            "{what}"
+        );
+        assert_eq!(request.overrides().count(), 1, "{what}");
+        let own = request.overrides().next().expect("one");
+        let is_reserved = own.offering.reservation.is_some();
+        assert_eq!(is_reserved, reservation.is_some(), "{what}");
+    }
+    let names = [
+        Target::Spot.as_str(),
+        Target::OnDemand.as_str(),
+        Target::CapacityBlock.as_str(),
+        Target::Interruptible.as_str(),
+    ];
+    assert_eq!(
+        names,
+        ["spot", "on-demand", "capacity-block", "reserved-capacity"]
+    );
+}
+
+#[test]
+fn alternatives_keep_their_order_each_type_and_zone_once() {
+    let request = Scene::new()
+        .offers(&[
+            "m5.large b on-demand",
+            "m5.large a on-demand",
+            "m5.large a on-demand",
+            "m5.xlarge a on-demand",
+            "m5.large a spot",
+            "c7g.large b on-demand",
+        ])
+        .request();
+    // One is offered as spot: that is what is bought.
+    assert_eq!(
+        overrides(&request.expect("a request")),
+        [["m5.large a a1 x86 0"]]
+    );
+    let mut scene = Scene::new().offers(&[
+        "m5.large b on-demand",
+        "m5.large a on-demand",
+        "m5.large a on-demand",
+        "m5.xlarge a on-demand",
+        "c7g.large b on-demand",
+    ]);
+    let expect = vec![
+        vec!["m5.large b b x86 0", "m5.large a a1 x86 0"],
+        vec!["m5.xlarge a a1 x86 1"],
+        vec!["c7g.large b b arm 2"],
+    ];
+    let request = scene.made();
+    assert_eq!(overrides(&request), expect);
+    assert_eq!(request.token, "abc");
+    assert_eq!(request.tags, scene.launch.tags);
+    assert_eq!(request.context, None);
+    let data: Vec<&[u8]> = request
+        .configs
+        .iter()
+        .map(|own| own.template.user_data.bytes())
+        .collect();
+    let texts: [&[u8]; 3] = [
+        b"token ami-x86 29",
+        b"token ami-x86 58",
+        b"token ami-arm 29",
+    ];
+    assert_eq!(data, texts);
+    assert_eq!(
+        request
+            .find("m5.xlarge", "us-east-1a")
+            .map(|own| own.priority),
+        Some(1.0)
+    );
+    assert_eq!(request.find("m5.xlarge", "us-east-1b"), None);
+}
+
+#[test]
+fn zones_that_cost_the_same_are_equals_and_others_are_not() {
+    let mut scene = Scene::new().offers(&["m5.large a on-demand", "m5.large b on-demand"]);
+    let mut own = scene.catalog.get("m5.large").expect("there is one").clone();
+    for offering in &mut own.offerings {
+        if offering.zone.as_str() == "us-east-1b" {
+            offering.price = Price::new(9.0).expect("a price");
+        }
+    }
+    let expect = [["m5.large a a1 x86 0", "m5.large b b x86 0"]];
+    assert_eq!(overrides(&scene.made()), expect);
+    scene.catalog = scene.catalog.with([own]);
+    let expect = [["m5.large a a1 x86 0", "m5.large b b x86 1"]];
+    assert_eq!(overrides(&scene.made()), expect);
+}
+
+#[test]
+fn no_template_is_named_twice() {
+    let all = ["m5.large a on-demand", "m5.xlarge a on-demand"];
+    let mut scene = Scene::new().offers(&all);
+    assert_eq!(scene.made().configs.len(), 2);
+    // A family whose user data says nothing of pods.
+    scene.counts_pods = false;
+    let request = scene.made();
+    assert_eq!(request.configs.len(), 1);
+    assert_eq!(request.overrides().count(), 2);
+    // Adapters are a matter of the type.
+    let all = ["m5.large a on-demand", "p5.48xlarge a on-demand"];
+    let mut scene = Scene::new().offers(&all);
+    scene.counts_pods = false;
+    assert_eq!(scene.made().configs.len(), 1);
+    scene.launch.devices.insert("vpc.amazonaws.com/efa".into());
+    assert_eq!(scene.made().configs.len(), 2);
+}
+
+#[test]
+fn a_request_has_no_more_templates_than_ec2_takes() {
+    let mut scene = Scene::new();
+    let mut types = Vec::new();
+    for number in 0..60_i64 {
+        let mut own = scene.catalog.get("m5.large").expect("there is one").clone();
+        own.name = format!("x{number}.large").as_str().into();
+        own.capacity.pods = 10 + number;
+        scene.images.insert(own.name.clone(), "ami-x86".into());
+        let key = offering(&format!("{} a on-demand", own.name));
+        scene.launch.offerings.push(key);
+        types.push(own);
+    }
+    scene.catalog = scene.catalog.with(types);
+    let request = scene.made();
+    assert_eq!(request.configs.len(), TEMPLATES_MAX);
+    // The cheapest are kept.
+    assert!(request.find("m5.large", "us-east-1a").is_some());
+    assert!(request.find("x49.large", "us-east-1a").is_some());
+    assert!(request.find("x50.large", "us-east-1a").is_none());
+}
+
+#[test]
+fn what_cannot_be_asked_for_is_refused_without_asking() {
+    let cases = [
+        ("none.such a on-demand", RefusalKind::Unsupported),
+        ("g5.12xlarge a on-demand", RefusalKind::NoImage),
+        ("m5.large c on-demand", RefusalKind::NoAddress),
+    ];
+    for (wanted, kind) in cases {
+        let refusal = Refusal {
+            offering: offering(wanted),
+            kind,
+        };
+        let alone = Scene::new().offers(&[wanted]).request();
+        assert_eq!(alone, Err(Answer::LaunchRefused(vec![refusal.clone()])));
+        let mut beside = Scene::new().offers(&[wanted, "m5.large a on-demand"]);
+        let request = beside.made();
+        assert_eq!(request.refused, [refusal]);
+        assert_eq!(request.overrides().count(), 1);
+    }
+    // A reservation that is not known any more.
+    let gone = Scene::new().offers(&["m5.large a reserved cr-9"]).request();
+    let refusal = Refusal {
+        offering: offering("m5.large a reserved cr-9"),
+        kind: RefusalKind::ReservationExceeded,
+    };
+    assert_eq!(gone, Err(Answer::LaunchRefused(vec![refusal])));
+    // An image that the class does not have any more.
+    let mut scene = Scene::new();
+    scene.resolved.images.clear();
+    assert!(matches!(scene.request(), Err(Answer::LaunchRefused(all))
+        if all[0].kind == RefusalKind::NoImage));
+}
+
+#[test]
+fn some_launches_cannot_be_made_as_they_are() {
+    type Edit = fn(&mut Scene);
+    let cases: [(Edit, &str); 4] = [
+        (|it| it.launch.offerings.clear(), "names no offering"),
+        (|it| it.token.clear(), "there is no token"),
+        (|it| it.launch.claim.id = "x".repeat(65).into(), "64"),
+        (
+            |it| {
+                let unmet =
+                    Condition::unmet(ConditionKind::SubnetsReady, Cause::SubnetsNotFound, "none");
+                it.resolved.conditions = vec![unmet];
+            },
+            "node class standard is not ready: SubnetsReady: none",
+        ),
+    ];
+    for (edit, expect) in cases {
+        let mut scene = Scene::new();
+        edit(&mut scene);
+        let Err(Answer::Failed { kind, text }) = scene.request() else {
+            panic!("{expect}");
+        };
+        assert_eq!(kind, FailureKind::Invalid);
+        assert!(text.contains(expect), "{text}");
+    }
+}
+
+#[test]
+fn the_context_is_that_of_the_class() {
+    let mut scene = Scene::new();
+    scene.class.context = Some("reserved-for-us".into());
+    assert_eq!(scene.made().context.as_deref(), Some("reserved-for-us"));
+}
+
+#[test]
+fn a_request_takes_the_least_that_its_types_may_take_of_each_subnet() {
+    // m5.large takes 29 addresses at most, m5.xlarge 58.
+    let mut scene = Scene::new().offers(&[
+        "m5.xlarge a on-demand",
+        "m5.large a on-demand",
+        "m5.xlarge b on-demand",
+    ]);
+    let subnets = |request: &FleetRequest| {
+        let all = request.overrides().map(|own| own.subnet.clone());
+        all.collect::<std::collections::BTreeSet<_>>()
+    };
+    let mut first = Vec::new();
+    // 200 free against 100: four requests go to the first.
+    for _ in 0..4 {
+        let request = scene.made();
+        assert!(subnets(&request).contains("subnet-a1"));
+        first.push(request.taken.clone());
+    }
+    let fifth = scene.made();
+    assert!(subnets(&fifth).contains("subnet-a2"), "{fifth:?}");
+    for taken in first {
+        scene.subnets.give_back(&taken, None);
+    }
+    assert!(subnets(&scene.made()).contains("subnet-a1"));
+    scene.subnets.exhausted("subnet-a1", NOW);
+    assert!(subnets(&scene.made()).contains("subnet-a2"));
+    scene
+        .subnets
+        .exhausted("subnet-a2", NOW + SignedDuration::from_secs(1));
+    let request = scene.made();
+    assert_eq!(overrides(&request), [["m5.xlarge b b x86 0"]]);
+    let kinds: Vec<RefusalKind> = request.refused.iter().map(|own| own.kind).collect();
+    assert_eq!(kinds, [RefusalKind::NoAddress; 2]);
+}

@@ -1,0 +1,198 @@
+//! One launch from one node class, whose parts tests change before the request is made.
+//! It must not know what is expected of the request.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use outrigger::catalog::Catalog;
+use outrigger::ec2::fleet::{FleetRequest, Order};
+use outrigger::ec2::subnets::Subnets;
+use outrigger::ec2::template::{Site, Template, UserData};
+use outrigger::engine::command::{Answer, Launch};
+use outrigger::model::claim::ClaimRecord;
+use outrigger::model::id::TypeName;
+use outrigger::model::instance::{Arch, CapacityType, OfferingKey};
+use outrigger::model::labels::Labels;
+use outrigger::model::node_class::image::Family;
+use outrigger::model::node_class::resolved::{Image, Resolved, SecurityGroup, Subnet};
+use outrigger::model::node_class::{Identity, NodeClass};
+use outrigger::model::reservation::Reservation;
+
+pub(super) const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+/// All that a request is made of.
+#[derive(Clone)]
+pub(super) struct Scene {
+    pub(super) launch: Launch,
+    pub(super) class: NodeClass,
+    pub(super) resolved: Resolved,
+    pub(super) images: BTreeMap<TypeName, String>,
+    pub(super) catalog: Catalog,
+    pub(super) cluster: String,
+    pub(super) region: String,
+    pub(super) ipv6: bool,
+    /// What stands in user data before the image and the most of pods.
+    pub(super) token: String,
+    /// Whether user data says how many pods there may be.
+    pub(super) counts_pods: bool,
+    pub(super) subnets: Subnets,
+}
+
+/// `type zone way`, and maybe a reservation.
+pub(super) fn offering(text: &str) -> OfferingKey {
+    let parts: Vec<&str> = text.split(' ').collect();
+    OfferingKey {
+        instance_type: parts[0].into(),
+        zone: format!("us-east-1{}", parts[1]).as_str().into(),
+        capacity_type: CapacityType::parse(parts[2]).expect("a capacity type"),
+        reservation: parts.get(3).map(|id| Box::new((*id).into())),
+    }
+}
+
+fn image(id: &str, arch: Arch) -> Image {
+    Image {
+        id: id.to_owned(),
+        name: id.to_owned(),
+        arch,
+        variants: Vec::new(),
+        created: None,
+        deprecated: false,
+    }
+}
+
+fn subnet(id: &str, zone: &str, free: u32) -> Subnet {
+    Subnet {
+        id: id.to_owned(),
+        zone: zone.into(),
+        zone_id: String::new(),
+        free,
+    }
+}
+
+pub(super) fn record(id: &str) -> ClaimRecord {
+    ClaimRecord {
+        id: id.into(),
+        installation: "here".into(),
+        cluster: "prod".into(),
+        pool: "general".into(),
+        node_class: Some("standard".into()),
+        created: NOW,
+        expire_after: None,
+        termination_grace_period: None,
+        pool_hash: "v2:1".into(),
+        node_class_hash: "v2:2".into(),
+        startup_taints: Vec::new(),
+        reason: "provisioned".into(),
+        command_id: "d1".into(),
+    }
+}
+
+impl Scene {
+    /// A launch of `m5.large` on demand in one zone, from a plain class.
+    pub(super) fn new() -> Self {
+        let claim = record("abc");
+        let mut tags = claim.tags();
+        tags.insert("team".into(), "web".into());
+        let group = |id: &str| SecurityGroup {
+            id: id.to_owned(),
+            name: String::new(),
+        };
+        Self {
+            launch: Launch {
+                claim,
+                offerings: vec![offering("m5.large a on-demand")],
+                labels: Labels::new(),
+                taints: Vec::new(),
+                tags,
+                devices: BTreeSet::new(),
+                overlaid: false,
+            },
+            class: NodeClass {
+                name: "standard".into(),
+                family: Family::Al2023,
+                identity: Some(Identity::Role("nodes".into())),
+                ..NodeClass::default()
+            },
+            resolved: Resolved {
+                images: vec![image("ami-x86", Arch::Amd64), image("ami-arm", Arch::Arm64)],
+                subnets: vec![
+                    subnet("subnet-a1", "us-east-1a", 200),
+                    subnet("subnet-a2", "us-east-1a", 100),
+                    subnet("subnet-b", "us-east-1b", 50),
+                ],
+                security_groups: vec![group("sg-1"), group("sg-2")],
+                profile: Some("prod_profile".into()),
+                ..Resolved::default()
+            },
+            images: [
+                "m5.large",
+                "m5.xlarge",
+                "m5.2xlarge",
+                "p5.48xlarge",
+                "t3.micro",
+            ]
+            .map(|name| (name.into(), "ami-x86".to_owned()))
+            .into_iter()
+            .chain([("c7g.large".into(), "ami-arm".to_owned())])
+            .collect(),
+            catalog: Catalog::shipped(),
+            cluster: "prod".into(),
+            region: "us-east-1".into(),
+            ipv6: false,
+            token: "token".into(),
+            counts_pods: true,
+            subnets: Subnets::default(),
+        }
+    }
+
+    /// The same with these offerings.
+    pub(super) fn offers(mut self, offerings: &[&str]) -> Self {
+        self.launch.offerings = offerings.iter().map(|own| offering(own)).collect();
+        self
+    }
+
+    /// The same with this reservation of `m5.large` in the first zone.
+    pub(super) fn reserves(mut self, own: Reservation) -> Self {
+        let all = [("m5.large".into(), "us-east-1a".into(), own)];
+        self.catalog = self.catalog.with_reservations(all);
+        self
+    }
+
+    /// The request, or the answer where there is none.
+    pub(super) fn request(&mut self) -> Result<FleetRequest, Answer> {
+        let order = Order {
+            launch: &self.launch,
+            class: &self.class,
+            resolved: &self.resolved,
+            images: &self.images,
+            catalog: &self.catalog,
+            site: Site {
+                cluster: &self.cluster,
+                region: &self.region,
+                ipv6: self.ipv6,
+            },
+        };
+        let (token, counts) = (self.token.clone(), self.counts_pods);
+        let mut render = |image: &Image, pods: i64| {
+            let pods = if counts { pods } else { 0 };
+            if token.is_empty() {
+                return Err("there is no token".to_owned());
+            }
+            let text = format!("{token} {} {pods}", image.name);
+            Ok(UserData::new(text.into_bytes()))
+        };
+        order.request(&mut self.subnets, &mut render, NOW)
+    }
+
+    /// The request, which there is.
+    pub(super) fn made(&mut self) -> FleetRequest {
+        self.request().expect("a request")
+    }
+
+    /// The only template.
+    pub(super) fn template(&mut self) -> Template {
+        let mut configs = self.made().configs;
+        assert_eq!(configs.len(), 1);
+        configs.remove(0).template
+    }
+}

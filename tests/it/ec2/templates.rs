@@ -1,0 +1,457 @@
+//! What a launch template says for a node class, and how it is named.
+
+use std::collections::BTreeSet;
+
+use jiff::SignedDuration;
+use outrigger::ec2::template::{InterfaceKind, MarketType, NAME_MAX, Template, UserData};
+use outrigger::model::node_class::disk::BlockDevice;
+use outrigger::model::node_class::image::Family;
+use outrigger::model::node_class::network::{ConnectionTracking, NetworkInterface};
+use outrigger::model::node_class::resolved::{PlacementGroup, Strategy};
+use outrigger::model::reservation::{Reservation, ReservationKind};
+
+use super::scene::{Scene, offering, record};
+
+type Edit = (&'static str, fn(&mut Scene));
+
+fn edited(edit: fn(&mut Scene)) -> Template {
+    let mut scene = Scene::new();
+    edit(&mut scene);
+    scene.template()
+}
+
+fn group(scene: &mut Scene, strategy: Strategy) {
+    let id = "pg-1".to_owned();
+    scene.resolved.placement_group = Some(PlacementGroup { id, strategy });
+}
+
+fn reserved(scene: &mut Scene, own: Reservation) {
+    let mut next = scene.clone().reserves(own);
+    next.launch.offerings = vec![offering("m5.large a reserved cr-1")];
+    *scene = next;
+}
+
+fn cards(scene: &mut Scene, efa_only: bool) {
+    let card = |card| NetworkInterface {
+        card,
+        device: u32::from(card > 0),
+        efa_only: efa_only && card > 0,
+    };
+    scene.class.network_interfaces = Some(vec![card(0), card(1)]);
+}
+
+const DEDICATED: &str = "karpenter.k8s.aws/instance-tenancy";
+const PARTITION: &str = "karpenter.k8s.aws/placement-group-partition";
+const EFA: &str = "vpc.amazonaws.com/efa";
+
+/// Everything that another template follows from.
+const OTHERS: &[Edit] = &[
+    ("cluster", |it| it.cluster = "staging".into()),
+    ("image", |it| {
+        it.images.insert("m5.large".into(), "ami-arm".into());
+    }),
+    ("profile", |it| it.resolved.profile = Some("other".into())),
+    ("no profile", |it| it.resolved.profile = None),
+    ("join token", |it| it.token = "other".into()),
+    ("security groups", |it| {
+        drop(it.resolved.security_groups.pop())
+    }),
+    ("tag", |it| {
+        drop(it.launch.tags.insert("team".into(), "db".into()))
+    }),
+    ("ipv6", |it| it.ipv6 = true),
+    ("public ip", |it| it.class.public_ip = Some(false)),
+    ("prefixes", |it| it.class.ip_prefix_count = Some(1)),
+    ("tracking", |it| {
+        it.class.connection_tracking = Some(ConnectionTracking {
+            udp: Some(SignedDuration::from_secs(30)),
+            ..ConnectionTracking::default()
+        });
+    }),
+    ("interfaces", |it| cards(it, false)),
+    ("adapters", |it| cards(it, true)),
+    ("family", |it| it.class.family = Family::Bottlerocket),
+    ("devices", |it| {
+        it.class.block_devices = vec![BlockDevice::default()];
+    }),
+    ("endpoint", |it| it.class.metadata.endpoint = false),
+    ("metadata ipv6", |it| it.class.metadata.ipv6 = true),
+    ("region", |it| it.region = "us-iso-east-1".into()),
+    ("hop limit", |it| it.class.metadata.hop_limit = 2),
+    ("tokens", |it| it.class.metadata.tokens_required = false),
+    ("monitoring", |it| it.class.detailed_monitoring = true),
+    ("nested", |it| it.class.nested_virtualization = Some(true)),
+    ("not nested", |it| {
+        it.class.nested_virtualization = Some(false)
+    }),
+    ("enclave", |it| {
+        it.launch
+            .devices
+            .insert("eks.amazonaws.com/nitro-sandbox".into());
+    }),
+    ("tenancy", |it| {
+        it.launch
+            .labels
+            .insert(DEDICATED.into(), "dedicated".into());
+    }),
+    ("group", |it| group(it, Strategy::Cluster)),
+    ("partition", |it| {
+        group(it, Strategy::Partition(3));
+        it.launch.labels.insert(PARTITION.into(), "2".into());
+    }),
+    ("spot", |it| {
+        it.launch.offerings = vec![offering("m5.large a spot")];
+    }),
+    ("reservation", |it| {
+        reserved(it, Reservation::new("cr-1", 1))
+    }),
+    ("block", |it| {
+        let kind = ReservationKind::CapacityBlock;
+        reserved(
+            it,
+            Reservation {
+                kind,
+                ..Reservation::new("cr-1", 1)
+            },
+        );
+    }),
+    ("interruptible", |it| {
+        let interruptible = true;
+        reserved(
+            it,
+            Reservation {
+                interruptible,
+                ..Reservation::new("cr-1", 1)
+            },
+        );
+    }),
+];
+
+/// What differs from claim to claim, and makes no other template.
+const SAME: &[Edit] = &[
+    ("nothing", |_| {}),
+    ("claim", |it| {
+        it.launch.claim = record("other");
+        it.launch.claim.created += SignedDuration::from_secs(1);
+        it.launch.claim.reason = "drifted".into();
+        it.launch.tags = it.launch.claim.tags();
+        it.launch.tags.insert("team".into(), "web".into());
+    }),
+    ("zone", |it| {
+        it.launch.offerings = vec![offering("m5.large b on-demand")]
+    }),
+    ("context", |it| it.class.context = Some("x".into())),
+    ("an adapter that the type has not", |it| {
+        it.launch.devices.insert(EFA.into());
+    }),
+    ("default tenancy", |it| {
+        it.launch.labels.insert(DEDICATED.into(), "default".into());
+    }),
+    ("a partition of no group", |it| {
+        it.launch.labels.insert(PARTITION.into(), "2".into());
+    }),
+    ("no layout", |it| {
+        it.class.network_interfaces = Some(Vec::new())
+    }),
+];
+
+#[test]
+fn a_template_is_named_by_all_that_it_says() {
+    let plain = Scene::new().template();
+    let name = plain.name();
+    assert_eq!(name, "outrigger/prod/1cc88550fda32ae22674b928f747494f");
+    for (what, edit) in SAME {
+        assert_eq!(edited(*edit).name(), name, "{what}");
+        assert_eq!(edited(*edit), plain, "{what}");
+    }
+    let mut names = BTreeSet::from([name]);
+    for (what, edit) in OTHERS {
+        assert!(names.insert(edited(*edit).name()), "{what}");
+    }
+}
+
+#[test]
+fn names_are_such_as_ec2_takes() {
+    for cluster in ["prod", "a b/c:ü", "", &"x".repeat(300)] {
+        let mut scene = Scene::new();
+        scene.cluster = cluster.into();
+        let name = scene.template().name();
+        let allowed = |own: char| own.is_ascii_alphanumeric() || "().-/_".contains(own);
+        assert!(name.chars().all(allowed), "{name}");
+        assert!((3..=NAME_MAX).contains(&name.len()), "{name}");
+        assert!(name.starts_with("outrigger/"));
+    }
+}
+
+#[test]
+fn secrets_are_shown_nowhere() {
+    let mut scene = Scene::new();
+    scene.token = "abcdef.0123456789abcdef".into();
+    let template = scene.template();
+    let json = serde_json::to_string(&template).expect("json");
+    let shown = format!("{template:?} {json} {}", template.name());
+    assert!(!shown.contains("0123456789abcdef"), "{shown}");
+    assert!(template.user_data.bytes().starts_with(b"abcdef."));
+    let data = UserData::new(b"secret".to_vec());
+    assert_eq!(format!("{data:?}"), "UserData(6 bytes)");
+}
+
+/// Interfaces as `card.device kind public prefixes4 prefixes6 ipv6 tracking`; `-` says nothing.
+fn interfaces(template: &Template) -> Vec<String> {
+    fn text<T: ToString>(own: Option<T>) -> String {
+        own.map_or("-".to_owned(), |own| own.to_string())
+    }
+    let one = |own: &outrigger::ec2::template::Interface| {
+        assert_eq!(own.groups, ["sg-1", "sg-2"]);
+        let parts = [
+            format!("{}.{}", text(own.card), own.device),
+            text(own.kind.map(InterfaceKind::as_str)),
+            text(own.public_ip),
+            text(own.ipv4_prefixes),
+            text(own.ipv6_prefixes),
+            text(own.ipv6.map(|(primary, count)| format!("{primary}{count}"))),
+            text(own.tracking.and_then(|own| own.tcp_established)),
+        ];
+        parts.join(" ")
+    };
+    template.interfaces.iter().map(one).collect()
+}
+
+fn adapters(scene: &mut Scene) {
+    scene.launch.offerings = vec![offering("p5.48xlarge a on-demand")];
+    scene.launch.devices.insert(EFA.into());
+}
+
+fn everything(scene: &mut Scene) {
+    scene.class.public_ip = Some(true);
+    scene.class.ip_prefix_count = Some(10);
+    scene.class.connection_tracking = Some(ConnectionTracking {
+        tcp_established: Some(SignedDuration::from_secs(600)),
+        ..ConnectionTracking::default()
+    });
+}
+
+#[test]
+fn network_interfaces_are_laid_out_as_the_class_says_or_pods_need() {
+    let cases: &[(fn(&mut Scene), &[&str])] = &[
+        (|_| {}, &["-.0 - - - - - -"]),
+        (everything, &["-.0 - true 10 - - 600"]),
+        (
+            |it| it.class.public_ip = Some(false),
+            &["-.0 - false - - - -"],
+        ),
+        (
+            |it| it.class.ip_prefix_count = Some(0),
+            &["-.0 - - 0 - - -"],
+        ),
+        (
+            |it| it.class.ip_prefix_count = Some(1),
+            &["-.0 - - 1 - - -"],
+        ),
+        (
+            |it| it.class.ip_prefix_count = Some(100),
+            &["-.0 - - 100 - - -"],
+        ),
+        (|it| it.ipv6 = true, &["-.0 - - - - true1 -"]),
+        (
+            |it| {
+                it.ipv6 = true;
+                it.class.ip_prefix_count = Some(10);
+            },
+            &["-.0 - - - 10 true1 -"],
+        ),
+        (
+            |it| it.class.connection_tracking = Some(ConnectionTracking::default()),
+            &["-.0 - - - - - -"],
+        ),
+        (
+            |it| {
+                everything(it);
+                cards(it, true);
+            },
+            &["0.0 interface true 10 - - 600", "1.1 efa-only - - - - -"],
+        ),
+        (
+            |it| {
+                everything(it);
+                it.ipv6 = true;
+                cards(it, true);
+            },
+            &[
+                "0.0 interface true - 10 true1 600",
+                "1.1 efa-only - - - - -",
+            ],
+        ),
+        (
+            |it| {
+                adapters(it);
+                cards(it, false);
+            },
+            &["0.0 interface - - - - -", "1.1 interface - - - - -"],
+        ),
+    ];
+    for (number, (edit, expect)) in cases.iter().enumerate() {
+        assert_eq!(interfaces(&edited(*edit)), *expect, "case {number}");
+    }
+    let with = interfaces(&edited(|it| {
+        adapters(it);
+        everything(it);
+    }));
+    assert_eq!(with.len(), 32);
+    assert_eq!(with[0], "0.0 efa true 10 - - 600");
+    assert_eq!(with[1], "1.1 efa true 10 - - 600");
+    assert_eq!(with[31], "31.1 efa true 10 - - 600");
+    let without = edited(|it| {
+        adapters(it);
+        it.launch.devices.clear();
+    });
+    assert_eq!(interfaces(&without).len(), 1);
+}
+
+#[test]
+fn without_devices_a_class_has_those_of_its_family() {
+    let cases: &[(Family, &str)] = &[
+        (Family::Al2, "/dev/xvda 20"),
+        (Family::Al2023, "/dev/xvda 20"),
+        (Family::Bottlerocket, "/dev/xvda 4 /dev/xvdb 20"),
+        (Family::Windows2019, "/dev/sda1 50"),
+        (Family::Windows2022, "/dev/sda1 50"),
+        (Family::Windows2025, "/dev/sda1 50"),
+        (Family::Custom, ""),
+    ];
+    for (family, expect) in cases {
+        let mut scene = Scene::new();
+        scene.class.family = *family;
+        let devices = scene.template().devices;
+        let texts = devices.iter().map(|own| {
+            assert_eq!(own.volume_type.as_deref(), Some("gp3"));
+            assert_eq!(own.encrypted, Some(true));
+            assert_eq!((own.iops, own.delete_on_termination), (None, None));
+            format!("{} {}", own.name, own.gib.expect("a size"))
+        });
+        assert_eq!(texts.collect::<Vec<_>>().join(" "), *expect, "{family:?}");
+    }
+}
+
+#[test]
+fn devices_of_a_class_are_said_as_they_are_and_zero_is_not_said() {
+    for (bytes, gib) in [
+        (20_i64 << 30, 20),
+        ((20 << 30) + 1, 21),
+        (187_000_000_000, 175),
+        (59_000 << 30, 59_000),
+    ] {
+        let mut scene = Scene::new();
+        scene.class.family = Family::Custom;
+        scene.class.block_devices = vec![BlockDevice {
+            name: "/dev/sdb".into(),
+            size: Some(bytes),
+            iops: Some(0),
+            throughput: Some(200),
+            snapshot_id: Some("snap-1".into()),
+            initialization_rate: Some(100),
+            kms_key_id: Some("key".into()),
+            delete_on_termination: Some(false),
+            ..BlockDevice::default()
+        }];
+        let own = scene.template().devices.remove(0);
+        assert_eq!(
+            (own.gib, own.iops, own.throughput),
+            (Some(gib), None, Some(200))
+        );
+        assert_eq!((own.encrypted, own.volume_type), (None, None));
+        assert_eq!(own.initialization_rate, Some(100));
+        assert_eq!(own.kms_key_id.as_deref(), Some("key"));
+        assert_eq!(own.snapshot_id.as_deref(), Some("snap-1"));
+        assert_eq!(own.delete_on_termination, Some(false));
+    }
+}
+
+#[test]
+fn the_metadata_service_says_nothing_of_ipv6_where_that_is_not_known() {
+    let plain = Scene::new().template().metadata;
+    assert_eq!(
+        (plain.endpoint, plain.tokens_required, plain.hop_limit),
+        (true, true, 1)
+    );
+    for (region, ipv6) in [
+        ("us-east-1", Some(false)),
+        ("us-gov-west-1", Some(false)),
+        ("us-iso-east-1", None),
+        ("us-iso-west-1", None),
+        ("us-isob-east-1", None),
+        ("us-isob-west-1", None),
+        ("us-isof-south-1", None),
+        ("us-isof-east-1", None),
+    ] {
+        let mut scene = Scene::new();
+        scene.region = region.into();
+        assert_eq!(scene.template().metadata.ipv6, ipv6, "{region}");
+    }
+}
+
+#[test]
+fn a_reservation_is_used_on_purpose_or_not_at_all() {
+    let of = |own: Reservation| {
+        let mut scene = Scene::new();
+        reserved(&mut scene, own);
+        let template = scene.template();
+        (template.reservation, template.market)
+    };
+    let plain = Scene::new().template();
+    assert_eq!((plain.reservation, plain.market), (None, None));
+    let id = Some("cr-1".to_owned());
+    let default = Reservation::new("cr-1", 1);
+    let block = Reservation {
+        kind: ReservationKind::CapacityBlock,
+        ..default.clone()
+    };
+    let interruptible = Reservation {
+        interruptible: true,
+        ..default.clone()
+    };
+    assert_eq!(of(default), (id.clone(), None));
+    assert_eq!(of(block), (id.clone(), Some(MarketType::CapacityBlock)));
+    assert_eq!(of(interruptible), (id, Some(MarketType::Interruptible)));
+}
+
+#[test]
+fn placement_is_that_of_the_group_and_of_the_labels() {
+    let of = |strategy, label: &str| {
+        let mut scene = Scene::new();
+        group(&mut scene, strategy);
+        scene.launch.labels.insert(PARTITION.into(), label.into());
+        let own = scene.template().placement;
+        (own.group, own.partition, own.dedicated)
+    };
+    let id = Some("pg-1".to_owned());
+    let cases = [
+        (Strategy::Cluster, "1", None),
+        (Strategy::Spread, "1", None),
+        (Strategy::Partition(7), "10", Some(10)),
+        (Strategy::Partition(7), "x", None),
+        (Strategy::Partition(7), "", None),
+    ];
+    for (strategy, label, partition) in cases {
+        assert_eq!(of(strategy, label), (id.clone(), partition, false));
+    }
+}
+
+#[test]
+fn what_a_template_makes_is_tagged_alike_for_all_claims_of_a_pool() {
+    let template = Scene::new().template();
+    let keys: Vec<&str> = template.tags.keys().map(String::as_str).collect();
+    let expect = [
+        "karpenter.k8s.aws/ec2nodeclass",
+        "karpenter.sh/nodepool",
+        "kubernetes.io/cluster/prod",
+        "outrigger.dev/cluster",
+        "outrigger.dev/installation",
+        "outrigger.dev/schema-version",
+        "team",
+    ];
+    assert_eq!(keys, expect);
+    assert!(!template.spot);
+    let spot = edited(|it| it.launch.offerings = vec![offering("m5.large a spot")]);
+    assert!(spot.spot);
+}

@@ -1,0 +1,231 @@
+//! What the engine does when the provider says that something happens to an instance, and how it
+//! goes on after a launch that came to nothing.
+//! It must not know how the provider says it.
+
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use outrigger::engine::command::{Answer, Command, FailureKind, Refusal, RefusalKind};
+use outrigger::engine::event::{Event, Interruption};
+use outrigger::engine::report::Report;
+use outrigger::model::cluster::{Interruption as Queue, Mode, Rebalance};
+use outrigger::model::fleet::FleetView;
+use outrigger::model::id::ClaimId;
+use outrigger::model::instance::{CapacityType, OfferingKey};
+use outrigger::model::object::Object;
+use outrigger::model::pool::Reason;
+
+use super::{Stage, bound, waiting_pod};
+
+/// A stage with one node, on which one pod runs that nobody may evict.
+fn settled() -> Stage {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.run(10, &[]);
+    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.run(2, &[]);
+    stage.apply(bound(waiting_pod("a"), "node-0"));
+    stage.run(2, &[]);
+    stage.seen.clear();
+    stage.reports.clear();
+    stage
+}
+
+fn said(stage: &Stage) -> Vec<(Interruption, bool)> {
+    let told = |own: &Report| match own {
+        Report::Interrupted { what, ignored, .. } => Some((*what, *ignored)),
+        _ => None,
+    };
+    stage.reports.iter().filter_map(told).collect()
+}
+
+fn retired(stage: &Stage) -> Option<Reason> {
+    stage.reports.iter().find_map(|own| match own {
+        Report::Retire { reason, .. } => Some(*reason),
+        _ => None,
+    })
+}
+
+#[test]
+fn each_notice_is_said_once_and_has_its_node_leave_as_it_must() {
+    use Interruption::{Failed, Maintenance, Rebalance as Advice, Reservation, Spot, Stopping};
+    // Whether the node leaves, why, and whether it is ended with the pod on it.
+    let gone = Some(Reason::Interrupted);
+    let rows = [
+        (Spot, Rebalance::Ignore, gone, false),
+        (Reservation, Rebalance::Ignore, gone, false),
+        (Maintenance, Rebalance::Ignore, gone, false),
+        (Stopping, Rebalance::Ignore, gone, false),
+        (Failed, Rebalance::Ignore, Some(Reason::Unhealthy), true),
+        (Advice, Rebalance::Ignore, None, false),
+        (Advice, Rebalance::Drain, gone, false),
+        (Advice, Rebalance::ReplaceFirst, gone, false),
+    ];
+    for (what, rebalance, reason, ended) in rows {
+        let mut stage = settled();
+        let queue = "q".to_owned();
+        stage.change(|own| own.interruption = Some(Queue { queue, rebalance }));
+        for _ in 0..3 {
+            stage.event(Event::Interrupted("i-0".into(), what, stage.now));
+            stage.event(Event::Interrupted("i-other".into(), what, stage.now));
+            stage.run(5, &["launch"]);
+        }
+        let ignored = reason.is_none();
+        assert_eq!(said(&stage), [(what, ignored)], "{what:?}");
+        assert_eq!(retired(&stage), reason, "{what:?}");
+        assert_eq!(stage.count("patch_node"), usize::from(!ignored), "{what:?}");
+        assert_eq!(
+            stage.count("terminate") > 0,
+            ended,
+            "{what:?} {:?}",
+            stage.seen
+        );
+        assert_eq!(stage.count("evict") > 0, !ignored && !ended, "{what:?}");
+    }
+}
+
+#[test]
+fn what_leaves_less_time_counts() {
+    let mut stage = settled();
+    let notice = |stage: &mut Stage, what| {
+        stage.event(Event::Interrupted("i-0".into(), what, stage.now));
+        stage.run(6, &["launch"]);
+    };
+    notice(&mut stage, Interruption::Maintenance);
+    assert_eq!(stage.count("terminate"), 0);
+    notice(&mut stage, Interruption::Failed);
+    assert!(stage.count("terminate") > 0, "{:?}", stage.seen);
+    notice(&mut stage, Interruption::Maintenance);
+    let told: Vec<Interruption> = said(&stage).iter().map(|own| own.0).collect();
+    assert_eq!(told, [Interruption::Maintenance, Interruption::Failed]);
+}
+
+#[test]
+fn what_is_taken_back_is_held_down_here_and_elsewhere() {
+    for (what, held) in [
+        (Interruption::Spot, true),
+        (Interruption::Reservation, true),
+        (Interruption::Maintenance, false),
+        (Interruption::Failed, false),
+    ] {
+        let mut stage = settled();
+        stage.event(Event::FleetChanged(Some(Arc::new(FleetView::default()))));
+        stage.run(3, &[]);
+        let offering = stage.instances["i-0"].offering.clone();
+        stage.event(Event::Interrupted("i-0".into(), what, stage.now));
+        let issued = stage.run(2, &["hold_down", "launch"]);
+        let holds = &stage.engine.state().holds;
+        assert_eq!(holds.is_held(None, &offering, stage.now), held, "{what:?}");
+        let told = issued.iter().find_map(|own| match &own.command {
+            Command::HoldDown { offerings, .. } => Some(offerings.clone()),
+            _ => None,
+        });
+        assert_eq!(told, held.then(|| vec![offering]), "{what:?}");
+    }
+}
+
+/// The claims whose launches were asked for, in order, each answered as given.
+fn launches(stage: &mut Stage, answers: &[FailureKind]) -> Vec<ClaimId> {
+    let mut ids = Vec::new();
+    for kind in answers {
+        let issued = (0..200).find_map(|_| stage.run(1, &["launch"]).into_iter().next());
+        let issued = issued.expect("a launch");
+        let Command::Launch(launch) = &issued.command else {
+            panic!("{issued:?}");
+        };
+        ids.push(launch.claim.id.clone());
+        let text = "x".to_owned();
+        let answer = Answer::Failed { kind: *kind, text };
+        stage.event(Event::Answered(issued.id, answer));
+    }
+    ids
+}
+
+#[test]
+fn a_launch_that_failed_for_sure_goes_on_under_another_token() {
+    use FailureKind::{Conflict, Denied, Gone, Invalid, Throttled, Unknown};
+    for kind in [Conflict, Denied, Gone, Invalid, Throttled] {
+        let mut stage = Stage::new(Mode::Manage);
+        stage.sync(vec![], vec![waiting_pod("a")]);
+        let ids = launches(&mut stage, &[kind, kind]);
+        assert_ne!(ids[0], ids[1], "{kind:?}");
+        stage.run(10, &[]);
+        assert_eq!(stage.launches.len(), 1, "{kind:?}");
+        let id = &stage.launches[0].claim.id;
+        assert!(!ids.contains(id));
+        assert_eq!(stage.launches[0].tags["outrigger.dev/claim"], id.as_str());
+        let renewed = |own: &&Report| matches!(own, Report::ClaimRenewed { .. });
+        assert_eq!(stage.reports.iter().filter(renewed).count(), 2);
+        assert_eq!(stage.engine.state().ledger.claims.len(), 1);
+    }
+    // As long as an instance may have been made, the token stays, whatever comes later.
+    let mut stage = Stage::new(Mode::Manage);
+    stage.sync(vec![], vec![waiting_pod("a")]);
+    let ids = launches(&mut stage, &[Unknown, Throttled, Invalid]);
+    assert!(ids.iter().all(|own| *own == ids[0]), "{ids:?}");
+    stage.run(30, &[]);
+    assert_eq!(stage.launches[0].claim.id, ids[0]);
+}
+
+/// Refuses the offerings of the next launch that `which` takes, and says what is launched instead.
+fn refused(stage: &mut Stage, kind: RefusalKind, which: fn(&OfferingKey) -> bool) -> OfferingKey {
+    let issued = stage.run(10, &["launch"]).remove(0);
+    let Command::Launch(launch) = &issued.command else {
+        panic!("{issued:?}");
+    };
+    let offerings = launch.offerings.iter().filter(|own| which(own));
+    let refusal = |own: &OfferingKey| Refusal {
+        offering: own.clone(),
+        kind,
+    };
+    let refusals = offerings.map(refusal).collect();
+    stage.event(Event::Answered(issued.id, Answer::LaunchRefused(refusals)));
+    stage.run(20, &[]);
+    let instance = stage.instances.values().next().expect("an instance");
+    instance.offering.clone()
+}
+
+#[test]
+fn where_spot_is_denied_nothing_is_asked_for_as_spot() {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.sync(vec![], vec![waiting_pod("a")]);
+    let one = |own: &OfferingKey| own.capacity_type == CapacityType::Spot;
+    let next = refused(&mut stage, RefusalKind::SpotDenied, one);
+    assert_eq!(next.capacity_type, CapacityType::OnDemand);
+    let holds = &stage.engine.state().holds;
+    let spot = OfferingKey {
+        instance_type: "x".into(),
+        zone: "y".into(),
+        capacity_type: CapacityType::Spot,
+        reservation: None,
+    };
+    assert!(holds.is_held(None, &spot, stage.now));
+}
+
+#[test]
+fn what_is_refused_beside_a_launch_is_held_down() {
+    let mut stage = settled();
+    let class = Some("c".into());
+    let key = |zone: &str| OfferingKey {
+        instance_type: "m5.large".into(),
+        zone: zone.into(),
+        capacity_type: CapacityType::Spot,
+        reservation: None,
+    };
+    let kinds = [RefusalKind::InsufficientCapacity, RefusalKind::NoAddress];
+    let refusals = kinds
+        .into_iter()
+        .zip(["a", "b"])
+        .map(|(kind, zone)| Refusal {
+            offering: key(zone),
+            kind,
+        });
+    stage.event(Event::Refused(class.clone(), refusals.collect()));
+    let holds = &stage.engine.state().holds;
+    let held = |class: Option<&_>, zone| holds.is_held(class, &key(zone), stage.now);
+    assert_eq!([held(class.as_ref(), "a"), held(None, "a")], [true, true]);
+    // What is a matter of subnets concerns one class.
+    assert_eq!([held(class.as_ref(), "b"), held(None, "b")], [true, false]);
+    let later = stage.now + SignedDuration::from_mins(3);
+    assert!(!holds.is_held(None, &key("a"), later));
+}
