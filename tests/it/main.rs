@@ -29,6 +29,9 @@ mod cost;
 mod bound;
 
 #[cfg(feature = "shell")]
+mod driven;
+
+#[cfg(feature = "shell")]
 mod plane;
 
 #[cfg(feature = "shell")]
