@@ -34,5 +34,8 @@ mod driven;
 #[cfg(feature = "shell")]
 mod plane;
 
+#[cfg(feature = "aws")]
+mod wire;
+
 #[cfg(feature = "shell")]
 mod door;
