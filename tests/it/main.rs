@@ -35,7 +35,13 @@ mod bootstrap;
 mod bound;
 
 #[cfg(feature = "shell")]
+mod driven;
+
+#[cfg(feature = "shell")]
 mod plane;
+
+#[cfg(feature = "aws")]
+mod wire;
 
 #[cfg(feature = "shell")]
 mod door;

@@ -1,7 +1,7 @@
 //! Holds one real control plane for a test: its processes, its addresses and its kubeconfig.
 //! It must not know how the plane is put together (`tests/plane/up` does) nor what is tested on it.
 
-mod bench;
+pub(crate) mod bench;
 
 mod proxy;
 
@@ -14,23 +14,18 @@ mod oracle;
 mod scale_out;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::sync::{Mutex, PoisonError};
-use std::thread;
-use std::time::Duration;
 
 use serde_json::Value;
+
+use crate::driven::Driven;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/plane/up");
 
 /// How the script begins to say that there is nothing it could start.
 const MISSING: &str = "control plane binaries: ";
-
-/// How often to look whether something came true, and for how long: 20 s, for what takes 0.1 s.
-const POLL: Duration = Duration::from_millis(10);
-const POLLS: usize = 2000;
 
 /// A running control plane; dropping it ends every process and removes its directory.
 ///
@@ -42,16 +37,7 @@ pub(crate) struct Plane {
     port: u16,
     dir: PathBuf,
     logs: PathBuf,
-    script: Mutex<Script>,
-}
-
-/// The running `tests/plane/up --driven`: one line in, one line of JSON out.
-#[derive(Debug)]
-struct Script {
-    child: Child,
-    /// `None` once told to stop.
-    commands: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
+    script: Mutex<Driven>,
 }
 
 impl Plane {
@@ -59,7 +45,9 @@ impl Plane {
     /// and returns when the API and the controller manager do their work. Further arguments are
     /// those of `tests/plane/up --driven`.
     pub(crate) fn start_with(arguments: &[&str]) -> Result<Plane, String> {
-        let mut script = Script::start(arguments)?;
+        let mut command = Command::new("python3");
+        command.args([SCRIPT, "--driven"]).args(arguments);
+        let mut script = Driven::start(command, "tests/plane/up")?;
         let facts = script.answer("the start of tests/plane/up")?;
         let text = |name: &str| match facts[name].as_str() {
             Some(text) => Ok(text.to_owned()),
@@ -155,68 +143,6 @@ impl Drop for Plane {
     }
 }
 
-impl Script {
-    fn start(arguments: &[&str]) -> Result<Script, String> {
-        let mut child = Command::new("python3")
-            .args([SCRIPT, "--driven"])
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| format!("control plane: failed to start python3: {error}"))?;
-        match (child.stdin.take(), child.stdout.take()) {
-            (Some(commands), Some(answers)) => Ok(Script {
-                child,
-                commands: Some(commands),
-                answers: BufReader::new(answers),
-            }),
-            _ => Err("control plane: python3 started without its pipes".to_owned()),
-        }
-    }
-
-    fn ask(&mut self, command: &str) -> Result<Value, String> {
-        if let Some(commands) = &mut self.commands {
-            // If the script has ended, its last line says why: read that, not the broken pipe.
-            drop(writeln!(commands, "{command}"));
-        }
-        self.answer(command)
-    }
-
-    /// The next line; the script keeps its own deadlines, so there is one.
-    fn answer(&mut self, question: &str) -> Result<Value, String> {
-        let mut line = String::new();
-        let read = self.answers.read_line(&mut line);
-        read.map_err(|error| format!("{question}: failed to read the answer: {error}"))?;
-        let answer: Value = serde_json::from_str(&line)
-            .map_err(|error| format!("{question}: tests/plane/up said {line:?}: {error}"))?;
-        match answer["error"].as_str() {
-            Some(error) => Err(error.to_owned()),
-            None => Ok(answer),
-        }
-    }
-
-    /// Returns whether the script ended by itself, and so cleaned up.
-    fn stop(&mut self) -> bool {
-        self.commands = None;
-        for _ in 0..POLLS {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return true;
-            }
-            thread::sleep(POLL);
-        }
-        // Its children are bound to its life and die with it.
-        drop(self.child.kill());
-        drop(self.child.wait());
-        false
-    }
-}
-
-impl Drop for Script {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
 mod tests {
     use std::io;
     use std::net::{TcpListener, TcpStream};
@@ -229,7 +155,8 @@ mod tests {
     use kube::{Client, Config};
     use serde_json::json;
 
-    use super::{POLL, POLLS, Path, Plane};
+    use super::{Path, Plane};
+    use crate::driven::{POLL, POLLS};
 
     async fn client(kubeconfig: &Path) -> Client {
         let read = Kubeconfig::read_from(kubeconfig).expect("the kubeconfig reads");

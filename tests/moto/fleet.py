@@ -1,0 +1,208 @@
+"""CreateFleet as EC2 does it: capacity by type, zone and capacity type, errors item by item.
+
+Moto takes the first override there is and never lacks capacity. Here an override that cannot be had
+becomes an error of the answer, and moto is asked for the best of the rest. It must not know how a
+request came in.
+"""
+
+import uuid
+
+from wire import Refused
+
+MESSAGES = {
+    "InsufficientInstanceCapacity": "We currently do not have sufficient {type} capacity in the "
+    "Availability Zone you requested ({zone}). Our system will be working on provisioning "
+    "additional capacity.",
+    "InsufficientFreeAddressesInSubnet": "There are not enough free addresses in subnet "
+    "'{subnet}' to satisfy the requested number of instances.",
+    "MaxSpotInstanceCountExceeded": "Max spot instance count exceeded",
+    "VcpuLimitExceeded": "You have requested more vCPU capacity than your current vCPU limit "
+    "allows for the instance bucket that the specified instance type belongs to.",
+    "UnfulfillableCapacity": "Unable to fulfill capacity due to your request configuration. "
+    "Please adjust your request and try again.",
+    "ReservationCapacityExceeded": "The requested reservation does not have sufficient "
+    "compatible and available capacity for this request.",
+    "InvalidFleetConfiguration": "Your requested instance type ({type}) is not supported in "
+    "your requested Availability Zone ({zone}).",
+}
+WILD = ("type", "zone", "capacity_type", "subnet")
+
+
+class Fleet:
+    """What of the region's capacity is out, by rules that tests write."""
+
+    def __init__(self, world, denied):
+        self.world = world
+        self.denied = denied
+        self.outages = []
+
+    def outage(self, command):
+        """A rule: overrides that match every field it names get its error."""
+        unknown = set(command) - {"do", "code", "message", "times", *WILD}
+        if unknown:
+            raise ValueError(f"an outage has no field {sorted(unknown)}")
+        self.outages.append({"code": "InsufficientInstanceCapacity", "times": None, **command})
+
+    def out(self, offer):
+        for rule in self.outages:
+            matches = all(rule.get(name) in (None, offer[name]) for name in WILD)
+            if matches and rule["times"] != 0:
+                if rule["times"] is not None:
+                    rule["times"] -= 1
+                return rule["code"], rule.get("message")
+        return None
+
+    def create(self, call, ask):
+        """Answers the call; `ask` has moto create a fleet of the parameters it is given."""
+        offers = self.offers(call.params)
+        if not offers:
+            raise Refused("MissingParameter", "the fleet has no launch template with overrides")
+        errors, had = [], []
+        for offer in offers:
+            refusal = self.refusal(call, offer)
+            if refusal is None:
+                had.append(offer)
+            else:
+                errors.append(self.item(offer, *refusal))
+        if not had:
+            return {"FleetId": f"fleet-{uuid.uuid4()}", "Errors": errors, "Instances": []}
+        # The first of equals: EC2 says nothing of their order, and a test wants the same twice.
+        best = min(had, key=lambda offer: offer["priority"])
+        config = {
+            "LaunchTemplateSpecification": best["specification"],
+            "Overrides": [best["override"]],
+        }
+        answer = ask({**call.params, "LaunchTemplateConfigs": [config]})
+        for instance in answer["Instances"]:
+            instance["LaunchTemplateAndOverrides"] = self.named(best)
+            for one in instance["InstanceIds"]:
+                self.born(one, best)
+        return {"FleetId": answer["FleetId"], "Errors": errors, "Instances": answer["Instances"]}
+
+    def offers(self, params):
+        """Every override, with all that decides whether it can be had."""
+        target = params.get("TargetCapacitySpecification") or {}
+        kind = target.get("DefaultTargetCapacityType", "on-demand")
+        offers = []
+        for config in params.get("LaunchTemplateConfigs") or []:
+            specification = config.get("LaunchTemplateSpecification") or {}
+            template, data = self.template(specification)
+            for override in config.get("Overrides") or [{}]:
+                subnet = override.get("SubnetId")
+                zone = self.world.zone_of(subnet) if subnet else override.get("AvailabilityZone")
+                target = (data.get("CapacityReservationSpecification") or {}).get(
+                    "CapacityReservationTarget"
+                ) or {}
+                reservation = target.get("CapacityReservationId")
+                offers.append({
+                    "type": override.get("InstanceType") or data.get("InstanceType"),
+                    "zone": zone,
+                    "subnet": subnet,
+                    "capacity_type": "reserved" if reservation else kind,
+                    "reservation": reservation,
+                    "image": override.get("ImageId") or data.get("ImageId"),
+                    "priority": float(override.get("Priority") or 0),
+                    "template": template,
+                    "data": data,
+                    "specification": specification,
+                    "override": override,
+                })
+        return offers
+
+    def template(self, specification):
+        backend = self.world.ec2
+        if specification.get("LaunchTemplateId"):
+            template = backend.get_launch_template(specification["LaunchTemplateId"])
+        else:
+            template = backend.get_launch_template_by_name(specification["LaunchTemplateName"])
+        return template, template.get_version(specification.get("Version", "$Default")).data
+
+    def refusal(self, call, offer):
+        """Why an override cannot be had, as EC2 would find out: rights, words, capacity."""
+        data = offer["data"]
+        for action in ("ec2:RunInstances", "iam:PassRole"):
+            if action in self.denied:
+                refused = call.denied(action)
+                return refused.code, refused.message
+        wrong = self.wrong(offer, data)
+        if wrong:
+            return wrong
+        ruled = self.out(offer)
+        if ruled:
+            return ruled
+        subnet = self.world.ec2.get_subnet(offer["subnet"]) if offer["subnet"] else None
+        if subnet is not None and subnet.available_ip_address_count == 0:
+            return "InsufficientFreeAddressesInSubnet", None
+        held = self.world.reservations.get(offer["reservation"])
+        if held and held["TotalInstanceCount"] <= self.world.in_use(offer["reservation"]):
+            return "ReservationCapacityExceeded", None
+        return None
+
+    def wrong(self, offer, data):
+        """What no amount of capacity would cure."""
+        world, kind, image = self.world, offer["type"], offer["image"]
+        if (kind, offer["zone"]) not in world.offered:
+            return "InvalidFleetConfiguration", None
+        classes = world.types[kind].get("SupportedUsageClasses") or ["on-demand"]
+        if offer["capacity_type"] == "spot" and "spot" not in classes:
+            return "InvalidFleetConfiguration", None
+        ami = world.ec2.amis.get(image)
+        if ami is None:
+            return "InvalidAMIID.NotFound", f"The image id '[{image}]' does not exist"
+        has = world.types[kind]["ProcessorInfo"]["SupportedArchitectures"]
+        if ami.architecture not in has:
+            return "InvalidParameterValue", (
+                f"The architecture '{has[-1]}' of the specified instance type does not match the "
+                f"architecture '{ami.architecture}' of the specified AMI."
+            )
+        asked = data.get("IamInstanceProfile")
+        if asked and world.profile(asked) is None:
+            name = asked.get("Name") or asked.get("Arn")
+            return "InvalidParameterValue", (
+                f"Value ({name}) for parameter iamInstanceProfile.name is invalid. "
+                "Invalid IAM Instance Profile name"
+            )
+        for group in groups(data):
+            if world.ec2.get_security_group_from_id(group) is None:
+                return "InvalidGroup.NotFound", f"The security group '{group}' does not exist"
+        if offer["reservation"] and offer["reservation"] not in world.reservations:
+            return "InvalidCapacityReservationId.NotFound", (
+                f"The capacity reservation id '{offer['reservation']}' does not exist"
+            )
+        return None
+
+    def named(self, offer):
+        template = offer["template"]
+        version = template.get_version(offer["specification"].get("Version", "$Default"))
+        return {
+            "LaunchTemplateSpecification": {
+                "LaunchTemplateId": template.id,
+                "LaunchTemplateName": template.name,
+                "Version": str(version.number),
+            },
+            "Overrides": {**offer["override"], "AvailabilityZone": offer["zone"]},
+        }
+
+    def item(self, offer, code, message):
+        return {
+            "LaunchTemplateAndOverrides": self.named(offer),
+            "Lifecycle": "spot" if offer["capacity_type"] == "spot" else "on-demand",
+            "ErrorCode": code,
+            "ErrorMessage": message or MESSAGES.get(code, code).format(**offer),
+        }
+
+    def born(self, one, offer):
+        backend = self.world.ec2
+        instance = backend.get_instance(one)
+        requests = backend.spot_instance_requests.values()
+        spot = next((ask.id for ask in requests if ask.instance is instance), None)
+        template = offer["template"]
+        named = {"id": template.id, "name": template.name}
+        self.world.born(instance, named, offer["data"], spot, offer["reservation"])
+
+
+def groups(data):
+    """The security groups that a template names, wherever it may name them."""
+    interfaces = data.get("NetworkInterfaces") or []
+    found = [group for one in interfaces for group in one.get("Groups") or []]
+    return found + (data.get("SecurityGroupIds") or [])

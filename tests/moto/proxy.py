@@ -1,0 +1,343 @@
+"""Stands before moto: records each call, refuses and breaks what it is told to, and answers what
+moto answers wrong or not at all.
+
+It must not hold what the account holds (`world`) nor decide about capacity (`fleet`).
+"""
+
+import copy
+import threading
+import time
+import traceback
+
+from faults import Faults, hang_up
+from fleet import Fleet, groups
+from lacks import Lacks, page
+from wire import Answer, Call, Refused
+
+# What moto lists whole whatever the page's size, by the member that is the list.
+PAGED = {
+    "ec2:DescribeInstanceTypes": ("InstanceTypes", 100),
+    "ec2:DescribeInstanceTypeOfferings": ("InstanceTypeOfferings", 1000),
+    "ec2:DescribeImages": ("Images", 1000),
+    "ec2:DescribeSubnets": ("Subnets", 1000),
+    "ec2:DescribeSecurityGroups": ("SecurityGroups", 1000),
+    "ec2:DescribeLaunchTemplates": ("LaunchTemplates", 200),
+}
+# Two seconds of work each time, and the same in every run.
+KEPT = {"ec2:DescribeInstanceTypes", "ec2:DescribeInstanceTypeOfferings"}
+TOKENS = {"ec2:CreateFleet", "ec2:CreateLaunchTemplate"}
+STATES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48,
+          "stopping": 64, "stopped": 80}
+
+
+class Proxy:
+    """A WSGI application around moto's."""
+
+    def __init__(self, moto, world, settings):
+        self.moto = moto
+        self.world = world
+        self.settings = settings
+        self.denied = set()
+        self.faults = Faults()
+        self.lacks = Lacks(world)
+        self.fleet = Fleet(world, self.denied)
+        self.began = time.monotonic()
+        self.lock = threading.RLock()
+        self.calls = []
+        self.tokens = {}
+        self.last = {}
+        self.kept = {}
+        self.born = {}
+        self.ended = {}
+
+    def __call__(self, environ, start_response):
+        try:
+            call = Call(environ)
+        except Exception as error:
+            traceback.print_exc()
+            start_response("400 Bad Request", [("Content-Type", "text/plain")])
+            return [f"not a call of AWS: {error}".encode()]
+        answer = self.answer(call)
+        headers = [*answer.headers, ("Content-Length", str(len(answer.body)))]
+        start_response(f"{answer.status} -", headers)
+        return [answer.body]
+
+    def answer(self, call):
+        """What the caller gets, with the fault that a test asked for."""
+        rule = self.faults.of(call)
+        entry = {
+            "at": round(call.at - self.began, 3),
+            "call": call.name,
+            "region": call.region,
+            "params": call.params,
+            "fault": rule["kind"] if rule else None,
+            "status": None,
+            "error": None,
+        }
+        with self.lock:
+            self.calls.append(entry)
+        answer = None
+        if rule and not rule["after"]:
+            answer = self.broken(rule, call)
+        if answer is None:
+            answer = self.done(call, entry)
+        if rule and rule["after"]:
+            answer = self.broken(rule, call) or answer
+        entry["status"] = answer.status
+        return answer
+
+    def broken(self, rule, call):
+        kind = rule["kind"]
+        if kind == "drop":
+            hang_up(call)
+        if kind == "throttle":
+            return call.refuse(call.throttled())
+        if kind == "unavailable":
+            return call.refuse(call.unavailable())
+        if kind == "error":
+            words = rule.get("message", rule["code"])
+            return call.refuse(Refused(rule["code"], words, rule.get("status", 400)))
+        if kind == "stale":
+            with self.lock:
+                return self.last.get((call.name, call.same()))
+        self.faults.wait(rule, call)
+        return None
+
+    def done(self, call, entry):
+        """The answer of a service that is well."""
+        try:
+            if call.name in self.denied:
+                raise call.denied(call.name)
+            if call.name == "sqs:ReceiveMessage":
+                # It may wait for 20 s.
+                return self.pass_on(call)
+            with self.lock:
+                self.age()
+                answer = self.once(call) if call.name in TOKENS else self.serve(call)
+                if answer.status == 200 and call.action.startswith(("Describe", "List", "Get")):
+                    self.last[call.name, call.same()] = answer
+                return answer
+        except Refused as refused:
+            entry["error"] = refused.code
+            return call.refuse(refused)
+        except Exception as error:
+            # Moto's own refusals, where its models were asked directly, say what they would be.
+            code = getattr(error, "code", None) or getattr(error, "error_type", None)
+            if not isinstance(code, str):
+                traceback.print_exc()
+                code = "InternalError"
+            entry["error"] = code
+            message = getattr(error, "message", None) or str(error)
+            return call.refuse(Refused(code, message, 500 if code == "InternalError" else 400))
+
+    def once(self, call):
+        """One answer for one token, however often it is asked."""
+        token = call.params.get("ClientToken")
+        if not token or call.params.get("DryRun"):
+            return self.serve(call)
+        key, said = (call.name, token), call.same()
+        if key not in self.tokens:
+            answer = self.serve(call)
+            # A call that was refused as a whole has used nothing up.
+            if answer.status == 200:
+                self.tokens[key] = said, answer
+            return answer
+        first, answer = self.tokens[key]
+        if first != said:
+            raise Refused(
+                "IdempotentParameterMismatch",
+                "The client token you have provided is associated with a request whose "
+                "parameters differ.",
+            )
+        return answer
+
+    def serve(self, call):
+        """The answer, without regard to tokens and faults."""
+        own = self.lacks.answers.get(call.name)
+        if own is not None:
+            if call.params.get("DryRun"):
+                raise Refused("DryRunOperation", "Request would have succeeded.", 412)
+            return call.write(own(call.params))
+        if call.name in PAGED:
+            return self.paged(call)
+        if call.service == "ec2":
+            special = getattr(self, f"ec2_{call.action}", None)
+            if special is not None:
+                return special(call)
+        return self.pass_on(call)
+
+    def pass_on(self, call, environ=None):
+        """Moto's answer."""
+        got = {}
+
+        def start_response(status, headers, _info=None):
+            got["status"], got["headers"] = int(status.split()[0]), headers
+
+        environ = dict(environ or call.environ)
+        body = b"".join(self.moto(environ, start_response))
+        return Answer(got["status"], got["headers"], body)
+
+    def paged(self, call):
+        """A listing in pages, where moto has only one."""
+        member, most = PAGED[call.name]
+        params = {
+            name: value for name, value in call.params.items()
+            if name not in ("MaxResults", "NextToken", "DryRun")
+        }
+        key = call.name, str(sorted(params.items()))
+        rows = self.kept.get(key)
+        if rows is None:
+            answer = self.pass_on(call, call.with_params(params))
+            if answer.status != 200:
+                return answer
+            rows = call.read(answer)[member]
+            if call.name in KEPT:
+                self.kept[key] = rows
+        if "MaxResults" not in call.params and "NextToken" not in call.params:
+            most = max(len(rows), 1)
+        rows, token = page(rows, call.params, most)
+        return call.write({member: rows, "NextToken": token})
+
+    def ec2_CreateFleet(self, call):
+        if call.params.get("DryRun"):
+            return self.pass_on(call)
+
+        def ask(params):
+            answer = self.pass_on(call, call.with_params(params))
+            if answer.status != 200:
+                error = call.read(answer)["Error"]
+                raise Refused(error["Code"], error["Message"], answer.status)
+            return call.read(answer)
+
+        result = self.fleet.create(call, ask)
+        for row in result["Instances"]:
+            for one in row["InstanceIds"]:
+                self.born[one] = time.monotonic()
+                self.set_state(one, "pending")
+        return call.write(result)
+
+    def ec2_RunInstances(self, call):
+        """Only tried, never done: what it would be refused for is found out as for a fleet."""
+        if not call.params.get("DryRun"):
+            return self.pass_on(call)
+        named = call.params.get("LaunchTemplate")
+        if named:
+            _, data = self.fleet.template(named)
+            profile = data.get("IamInstanceProfile")
+            if profile and self.world.profile(profile) is None:
+                name = profile.get("Name") or profile.get("Arn")
+                raise Refused(
+                    "InvalidParameterValue",
+                    f"Value ({name}) for parameter iamInstanceProfile.name is invalid. "
+                    "Invalid IAM Instance Profile name",
+                )
+            if "iam:PassRole" in self.denied:
+                raise call.denied("iam:PassRole")
+            for group in groups(data):
+                if self.world.ec2.get_security_group_from_id(group) is None:
+                    message = f"The security group '{group}' does not exist"
+                    raise Refused("InvalidGroup.NotFound", message)
+        raise Refused("DryRunOperation", "Request would have succeeded.", 412)
+
+    def ec2_DescribeInstances(self, call):
+        """Without those that were launched a moment ago."""
+        hidden = self.hidden()
+        for one in call.params.get("InstanceIds") or []:
+            if one in hidden:
+                message = f"The instance ID '{one}' does not exist"
+                raise Refused("InvalidInstanceID.NotFound", message)
+        answer = self.pass_on(call)
+        if answer.status != 200 or not hidden:
+            return answer
+        result = call.read(answer)
+        for reservation in result["Reservations"]:
+            reservation["Instances"] = [
+                row for row in reservation["Instances"] if row["InstanceId"] not in hidden
+            ]
+        result["Reservations"] = [row for row in result["Reservations"] if row["Instances"]]
+        return call.write(result)
+
+    def ec2_DescribeInstanceStatus(self, call):
+        # Moto knows none of these filters that tests need.
+        if call.params.get("DryRun"):
+            raise Refused("DryRunOperation", "Request would have succeeded.", 412)
+        named = {name: call.params[name] for name in ("InstanceIds", "IncludeAllInstances")
+                 if name in call.params}
+        answer = self.pass_on(call, call.with_params(named))
+        if answer.status != 200:
+            return answer
+        hidden = self.hidden()
+        rows = call.read(answer)["InstanceStatuses"]
+        rows = [copy.deepcopy(row) for row in rows if row["InstanceId"] not in hidden]
+        rows, token = page(self.lacks.status(call.params, rows), call.params)
+        return call.write({"InstanceStatuses": rows, "NextToken": token})
+
+    def ec2_TerminateInstances(self, call):
+        asked = call.params.get("InstanceIds") or []
+        states = {one: self.state(one) for one in asked}
+        live = [one for one in asked if states[one] in ("pending", "running", None)]
+        if call.params.get("DryRun") or None in states.values():
+            return self.pass_on(call)
+        if live:
+            # Moto does not end an instance twice.
+            answer = self.pass_on(call, call.with_params({"InstanceIds": live}))
+            if answer.status != 200:
+                return answer
+        for one in live:
+            self.ended[one] = time.monotonic()
+            self.set_state(one, "shutting-down")
+        rows = [
+            {"InstanceId": one, "PreviousState": shown(states[one]),
+             "CurrentState": shown(self.state(one))}
+            for one in asked
+        ]
+        return call.write({"TerminatingInstances": rows})
+
+    def ec2_CreateTags(self, call):
+        for one in call.params.get("Resources") or []:
+            if one.startswith("i-") and self.world.ec2.get_instance_by_id(one) is None:
+                message = f"The instance ID '{one}' does not exist"
+                raise Refused("InvalidInstanceID.NotFound", message)
+        return self.pass_on(call)
+
+    def ec2_DeleteLaunchTemplate(self, call):
+        """Moto's second answer is that of a call without parameters."""
+        name, one = call.params.get("LaunchTemplateName"), call.params.get("LaunchTemplateId")
+        backend = self.world.ec2
+        if name and name not in backend.launch_template_name_to_ids:
+            raise Refused(
+                "InvalidLaunchTemplateName.NotFoundException",
+                f"The specified launch template, with template name {name}, does not exist.",
+            )
+        if one and one not in backend.launch_templates:
+            raise Refused(
+                "InvalidLaunchTemplateId.NotFound",
+                f"The specified launch template, with template ID {one}, does not exist.",
+            )
+        return self.pass_on(call)
+
+    def hidden(self):
+        now = time.monotonic()
+        return {one for one, at in self.born.items() if now - at < self.settings["hide"]}
+
+    def state(self, one):
+        instance = self.world.ec2.get_instance_by_id(one)
+        return instance.state if instance else None
+
+    def set_state(self, one, name):
+        instance = self.world.ec2.get_instance_by_id(one)
+        instance._state.name, instance._state.code = name, STATES[name]
+
+    def age(self):
+        """Instances boot and end in a while, not at once."""
+        now = time.monotonic()
+        for one, at in self.born.items():
+            if self.state(one) == "pending" and now - at >= self.settings["boot"]:
+                self.set_state(one, "running")
+        for one, at in self.ended.items():
+            if self.state(one) == "shutting-down" and now - at >= self.settings["end"]:
+                self.set_state(one, "terminated")
+
+
+def shown(state):
+    return {"Name": state, "Code": STATES[state]}
