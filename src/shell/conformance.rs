@@ -4,3 +4,5 @@
 pub(crate) mod checks;
 
 pub(crate) mod subjects;
+
+mod proof;

@@ -50,7 +50,7 @@ fn key(instance_type: &str, zone: &str) -> OfferingKey {
     }
 }
 
-fn subject(open: &(dyn Fn(&str, &str) -> Arc<dyn Provider> + Sync)) -> Subject<'_> {
+pub(super) fn subject(open: &(dyn Fn(&str, &str) -> Arc<dyn Provider> + Sync)) -> Subject<'_> {
     Subject {
         open,
         sold: [key("small", "a"), key("small", "b")],
@@ -67,7 +67,7 @@ fn read_types() -> Catalog {
 }
 
 /// A simulated cloud that is short of one offering and boots nothing.
-fn simulated() -> CloudHandle {
+pub(super) fn simulated() -> CloudHandle {
     let settings = CloudSettings {
         boot: SignedDuration::from_hours(1),
         capacity: [(key("small", "c"), 0)].into(),
@@ -76,11 +76,15 @@ fn simulated() -> CloudHandle {
     CloudHandle::start_with(Arc::new(read_types()), settings)
 }
 
+/// An API that nobody answers for.
+pub(super) fn nowhere() -> Client {
+    let config = Config::new("http://127.0.0.1:1".parse().expect("an address"));
+    Client::try_from(config).expect("a client")
+}
+
 #[tokio::test]
 async fn the_simulated_provider_conforms() {
-    let cloud = simulated();
-    let nowhere = Config::new("http://127.0.0.1:1".parse().expect("an address"));
-    let home = Client::try_from(nowhere).expect("a client");
+    let (cloud, home) = (simulated(), nowhere());
     let open = |installation: &str, cluster: &str| -> Arc<dyn Provider> {
         Arc::new(InProcess {
             cloud: cloud.clone(),

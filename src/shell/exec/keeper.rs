@@ -80,8 +80,9 @@ impl Keeper {
     /// Answers for so long what the program is asked; false when nobody asks any more.
     async fn refuse(&mut self, wait: Duration, why: &str) -> bool {
         let answer = || unknown(&format!("the program does not run: {why}"));
-        let first = self.first.take();
-        drop(first.map(|ask| ask.reply.send(answer())));
+        if let Some(first) = self.first.take() {
+            drop(first.reply.send(answer()));
+        }
         let over = sleep(wait);
         tokio::pin!(over);
         loop {

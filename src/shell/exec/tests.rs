@@ -6,19 +6,21 @@ use std::path::Path;
 use std::time::Duration;
 
 use futures::future::join_all;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::{any, proptest};
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use super::message::{self, Expect, Scope};
+use super::message::{self, Call, Expect, LaunchCall, Scope};
 use super::{Limits, Program};
 use crate::engine::command::{Answer, Command, FailureKind, Launch};
 use crate::model::claim::ClaimRecord;
 use crate::model::cluster::{Cluster, Exec};
 use crate::model::instance::{CapacityType, OfferingKey};
-use crate::model::labels::Labels;
+use crate::model::labels::{Labels, TAINT_UNREGISTERED};
 use crate::model::node_class::NodeClass;
+use crate::model::taint::{Effect, Taint};
 use crate::shell::clock;
 use crate::shell::conformance::subjects::reference;
 use crate::shell::provider::Provider;
@@ -26,7 +28,7 @@ use crate::shell::provider::Provider;
 /// Limits that a test can wait for. Only the start of the program takes its time.
 fn limits() -> Limits {
     Limits {
-        call: Duration::from_millis(1500),
+        call: Duration::from_secs(4),
         hello: Duration::from_secs(5),
         restart: (Duration::from_millis(50), Duration::from_millis(200)),
         settled: Duration::from_secs(60),
@@ -114,12 +116,17 @@ async fn nothing_is_left(dir: &Path) {
 /// Calls that meet a bad program are answered soon, with these words in one of the answers; the
 /// next run of it is a good one, and is used.
 async fn check_bad(exec: Exec, words: &str, command: &Command, recovers: bool) {
-    let program = program(&exec);
+    let mut limits = limits();
+    if words.contains("no hello") {
+        // Less than a call may take, as in earnest.
+        limits.hello = Duration::from_secs(1);
+    }
+    let program = Program::limited(&exec, &cluster(), limits);
     let began = clock::monotonic();
     let calls = (0..3).map(|_| program.execute(command.clone()));
     let answers = join_all(calls).await;
     let took = began.elapsed();
-    assert!(took < Duration::from_secs(12), "{exec:?}: {took:?}");
+    assert!(took < Duration::from_secs(30), "{exec:?}: {took:?}");
     let mut found = false;
     for answer in &answers {
         let Answer::Failed { kind, text } = answer else {
@@ -136,7 +143,7 @@ async fn check_bad(exec: Exec, words: &str, command: &Command, recovers: bool) {
             Answer::Instances(_)
         ) {
             let took = began.elapsed();
-            assert!(took < Duration::from_secs(12), "{exec:?} does not recover");
+            assert!(took < Duration::from_secs(30), "{exec:?} does not recover");
             sleep(Duration::from_millis(20)).await;
         }
     }
@@ -145,15 +152,15 @@ async fn check_bad(exec: Exec, words: &str, command: &Command, recovers: bool) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_program_is_bounded_and_its_next_run_is_used() {
     let table = [
-        ("silent", "it says no hello within 5s"),
+        ("silent", "it says no hello within 1s"),
         ("old", "version 0 of the protocol"),
         ("exit", "(exit status: 1)"),
-        ("hang", "no answer within 1.5s"),
-        ("deaf", "no answer within 1.5s"),
+        ("hang", "no answer within 4s"),
+        ("deaf", "no answer within 4s"),
         ("die", "(exit status: 3)"),
         ("flood", "5 lines in a row are no answers"),
         ("endless", "5 lines in a row are no answers"),
-        ("wrong-id", "no answer within 1.5s"),
+        ("wrong-id", "no answer within 4s"),
         ("nonsense", "makes no sense: invalid type"),
     ];
     let checks = table.map(|(fault, words)| async move {
@@ -194,7 +201,7 @@ async fn a_launch_that_is_answered_wrongly_is_not_taken() {
     let table = [
         ("untagged", "does not have the claim's tags", None),
         ("other", "does not have the claim's tags", None),
-        ("hang-launch", "no answer within 1.5s", None),
+        ("hang-launch", "no answer within 4s", None),
         ("deaf", "does not read its stdin", Some("long")),
     ];
     let checks = table.map(|(fault, words, class)| async move {
@@ -253,7 +260,7 @@ async fn no_more_calls_wait_than_said() {
     drop(program.execute(Command::ListInstances).await);
     let began = clock::monotonic();
     let answers = join_all((0..500).map(|_| program.execute(Command::ListInstances))).await;
-    assert!(began.elapsed() < Duration::from_secs(12));
+    assert!(began.elapsed() < Duration::from_secs(30));
     let throttled = |it: &&Answer| {
         let kind = match it {
             Answer::Failed { kind, .. } => *kind,
@@ -334,4 +341,99 @@ fn no_line_makes_the_daemon_panic() {
             }
         }
     });
+}
+
+/// The request of each verb that `docs/PROVIDERS.md` shows, as we would send it, and what its
+/// answers must be true to.
+fn shown(scope: &Scope) -> Vec<(Vec<u8>, Option<Expect>)> {
+    let key = |zone: &str, capacity_type| OfferingKey {
+        instance_type: "s-4x".into(),
+        zone: zone.into(),
+        capacity_type,
+        reservation: None,
+    };
+    let claim = ClaimRecord {
+        id: "general-7c9k2".into(),
+        installation: scope.installation.clone(),
+        cluster: scope.cluster.clone(),
+        pool: "general".into(),
+        node_class: Some("default".into()),
+        created: "2026-07-01T06:00:00Z".parse().expect("a time"),
+        expire_after: Some(SignedDuration::from_hours(720)),
+        termination_grace_period: None,
+        pool_hash: "v1:8f2c".to_owned(),
+        node_class_hash: "v1:03aa".to_owned(),
+        startup_taints: Vec::new(),
+        reason: "pods".to_owned(),
+        command_id: "41".to_owned(),
+    };
+    let mut tags = claim.tags();
+    tags.insert("team".to_owned(), "shop".to_owned());
+    let offerings = vec![
+        key("eu-1", CapacityType::Spot),
+        key("eu-2", CapacityType::OnDemand),
+    ];
+    let expect = Expect::Launch(claim.id.clone(), offerings.clone());
+    let launch = Launch {
+        claim,
+        offerings,
+        labels: Labels::from([("karpenter.sh/nodepool".to_owned(), "general".to_owned())]),
+        taints: vec![Taint::new(TAINT_UNREGISTERED, Effect::NoExecute)],
+        tags,
+    };
+    let user_data = "#!/bin/sh\nexec /usr/local/bin/join\n".to_owned();
+    let terminate = Call::Terminate {
+        claim: "general-7c9k2".to_owned(),
+        instance: "vm-1042".to_owned(),
+    };
+    let launch = Call::Launch(Box::new(LaunchCall::new(launch, user_data)));
+    let hello = Call::Hello { protocols: [1] };
+    let calls = [
+        (hello, None),
+        (launch, Some(expect)),
+        (terminate, Some(Expect::Terminate)),
+        (Call::List {}, Some(Expect::List)),
+    ];
+    let line = |id: u64, call: &Call| {
+        let left = if id == 0 { 0 } else { 60_000 };
+        message::line(id, left, scope, call).expect("a line")
+    };
+    (0..)
+        .zip(calls)
+        .map(|(id, (call, expect))| (line(id, &call), expect))
+        .collect()
+}
+
+#[test]
+fn the_documentation_shows_what_is_said() {
+    let text = include_str!("../../../docs/PROVIDERS.md");
+    let scope = Scope {
+        installation: "platform-eu".to_owned(),
+        cluster: "lab".into(),
+    };
+    let shown = shown(&scope);
+    let (mut requests, mut answers) = (0, 0);
+    for block in text.split("```json\n").skip(1) {
+        let (block, _) = block.split_once("```").expect("it ends");
+        let value: Value = serde_json::from_str(block).expect(block);
+        let id = value["id"].as_u64().and_then(|id| usize::try_from(id).ok());
+        let (line, expect) = &shown[id.expect("an id")];
+        if value["verb"].is_string() {
+            let sent: Value = serde_json::from_slice(line).expect("JSON");
+            assert_eq!(value, sent, "{sent:#}");
+            requests += 1;
+            continue;
+        }
+        assert_eq!(
+            message::answered(block.as_bytes()).ok(),
+            id.map(|id| id as u64)
+        );
+        let taken = match expect {
+            None => message::hello(block.as_bytes()).map(drop),
+            Some(expect) => message::answer(block.as_bytes(), expect, &scope).map(drop),
+        };
+        assert_eq!(taken, Ok(()), "{block}");
+        answers += 1;
+    }
+    assert_eq!((requests, answers), (shown.len(), 6));
 }
