@@ -91,8 +91,8 @@ pub struct Override {
 pub struct Config {
     /// The template; it has to be there before the call.
     pub template: Template,
-    /// The alternatives, in order. The zone is said with the subnet, since errors name it (spec §10,
-    /// 70).
+    /// The alternatives, in order. The zone is said with the subnet, since errors name it (spec
+    /// §10, 70).
     pub overrides: Vec<Override>,
 }
 

@@ -225,8 +225,8 @@ pub struct Template {
     pub market: Option<MarketType>,
     /// Whether spot requests get the tags as well as network interfaces do.
     pub spot: bool,
-    /// Tags of the template itself, of network interfaces and spot requests: the same for all claims
-    /// of a pool.
+    /// Tags of the template itself, of network interfaces and spot requests: the same for all
+    /// claims of a pool.
     pub tags: Labels,
 }
 

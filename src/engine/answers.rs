@@ -168,8 +168,8 @@ impl Engine {
         }
     }
 
-    /// A launch that may have made an instance is asked for again under its token. One that has made
-    /// none for sure goes on under a new one: the provider would answer the old as it did before.
+    /// A launch that may have made an instance is asked for again under its token. One that has
+    /// made none for sure goes on under a new one: the provider would answer the old as before.
     fn launch_failed(&mut self, id: &ClaimId, kind: FailureKind, now: Timestamp) {
         let Some(mut work) = self.works.remove(id) else {
             return;

@@ -11,13 +11,14 @@ use crate::engine::work::{FlightKind, Step};
 use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, NodeName};
 use crate::model::labels::{
-    CAPACITY_TYPE, CLAIM, DO_NOT_SYNC_TAINTS, INITIALIZED, INITIALIZED_AT, NODE_CLASS_HASH,
-    POOL_HASH, REGISTERED, TAINT_UNREGISTERED,
+    CAPACITY_TYPE, CLAIM, DO_NOT_SYNC_TAINTS, INITIALIZED, INITIALIZED_AT, Labels, NODE_CLASS_HASH,
+    OF_OFFERINGS, POOL_HASH, REGISTERED, TAINT_UNREGISTERED, ZONE,
 };
 use crate::model::node::Node;
 use crate::model::object::Kind;
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
+use crate::model::reservation::Reservation;
 use crate::model::taint::Taint;
 use crate::state::ledger::Claim;
 use crate::state::survey::node_labels;
@@ -95,11 +96,37 @@ impl Engine {
         self.step(id, Step::Register, Command::PatchNode(patch), now);
     }
 
+    /// What a node's labels are by what was launched, where neither its kubelet nor anyone else has
+    /// said so yet: pods that ask for them were planned onto it. Source: spec/aws.md §13.2.
+    fn labels_of_instance(&self, claim: &Claim, node: &Node) -> Labels {
+        let Some(instance) = &claim.instance else {
+            return Labels::new();
+        };
+        let catalog = self.state.catalog_of(&claim.record.pool);
+        let key = &instance.offering;
+        let own = catalog.get(key.instance_type.as_str());
+        let of_type = own.into_iter().flat_map(|own| own.requirements.iter());
+        let mut all: Labels = of_type
+            .filter(|(key, _)| !OF_OFFERINGS.contains(key))
+            .filter_map(|(key, own)| {
+                let only = own.values().filter(|all| all.len() == 1)?.first()?;
+                Some((key.to_owned(), only.clone()))
+            })
+            .collect();
+        all.insert(ZONE.to_owned(), key.zone.to_string());
+        let reservation = key.reservation.as_deref();
+        let reservation = reservation.and_then(|id| catalog.reservations().get(id));
+        all.extend(reservation.map(Reservation::labels).into_iter().flatten());
+        all.retain(|key, _| !node.labels.contains_key(key));
+        all
+    }
+
     /// One patch makes a node ours: labels, annotations and taints. The unregistered taint goes,
     /// unless the node stays closed for now.
     fn registration(&self, claim: &Claim, node: &Node, closed: bool, now: Timestamp) -> NodePatch {
         let pool = self.pool_of(claim);
-        let mut labels = node_labels(claim, &pool);
+        let mut labels = self.labels_of_instance(claim, node);
+        labels.extend(node_labels(claim, &pool));
         labels.insert(REGISTERED.to_owned(), "true".to_owned());
         if let Some(instance) = &claim.instance {
             let bought = instance.offering.capacity_type.as_str();

@@ -86,8 +86,13 @@ pub const TAG_REASON: &str = "outrigger.dev/reason";
 /// Tag: the decision that made the claim.
 pub const TAG_COMMAND: &str = "outrigger.dev/command-id";
 
-/// Tags that differ from one claim of a pool to the next, or may: whatever claims share must not have
-/// them.
+/// Tag: the EKS cluster of an instance, where it has one.
+pub const TAG_EKS: &str = "eks:eks-cluster-name";
+/// What precedes a cluster's name in the tag of what belongs to it; the value is `owned`.
+pub const TAG_OWNED: &str = "kubernetes.io/cluster/";
+
+/// Tags that differ from one claim of a pool to the next, or may: whatever claims share must not
+/// have them.
 pub const TAGS_OF_ONE_CLAIM: [&str; 9] = [
     TAG_CLAIM,
     TAG_CREATED,
@@ -181,10 +186,7 @@ impl ClaimRecord {
             (TAG_STARTUP_TAINTS, startup_taints_tag(&self.startup_taints)),
             (TAG_REASON, self.reason.clone()),
             (TAG_COMMAND, self.command_id.clone()),
-            (
-                &format!("kubernetes.io/cluster/{}", self.cluster),
-                "owned".to_owned(),
-            ),
+            (&format!("{TAG_OWNED}{}", self.cluster), "owned".to_owned()),
         ]
         .into_iter()
         .map(|(key, value)| (key.to_owned(), value))

@@ -64,7 +64,7 @@ pub struct Holds {
 }
 
 impl Holds {
-    /// An offering was refused, to everyone or to nodes of one class. Returns until when it is held.
+    /// An offering was refused, to everyone or to nodes of one class. Says until when it is held.
     pub fn refuse(
         &mut self,
         class: Option<&NodeClassName>,
@@ -80,7 +80,7 @@ impl Holds {
         hold.until
     }
 
-    /// Nothing may be bought like this. Returns until when that is held.
+    /// Nothing may be bought like this. Says until when that is held.
     pub fn refuse_way(&mut self, way: CapacityType, now: Timestamp) -> Timestamp {
         let hold = Hold::refused(self.ways.get(&way).copied(), now);
         self.ways.insert(way, hold);

@@ -228,9 +228,18 @@ fn who_shares_nothing_is_told_nothing() {
 fn what_is_refused_to_one_is_held_down_for_all_who_buy_there() {
     let mut elsewhere = cluster("north");
     elsewhere.region = "us-east-1".into();
-    let all = [cluster("east"), cluster("west"), elsewhere, cluster("late")];
+    // The same region of another account.
+    let mut abroad = cluster("abroad");
+    abroad.role_arn = Some("arn:aws:iam::2:role/outrigger".into());
+    let all = [
+        cluster("east"),
+        cluster("west"),
+        elsewhere,
+        abroad,
+        cluster("late"),
+    ];
     let mut stage = Stage::new(FleetLimits::default(), &all);
-    for name in ["east", "west", "north"] {
+    for name in ["east", "west", "north", "abroad"] {
         stage.whole(name, &[]);
     }
     let offering = OfferingKey {
