@@ -128,21 +128,34 @@ pub fn resolve(
     if let Some(all) = say.listed(ConditionKind::ImagesReady, images) {
         own.images = images::select(all);
         let none = own.images.is_empty();
-        say.found(ConditionKind::ImagesReady, none, Cause::ImageNotFound, || {
-            format!("no image fits {}", image_terms(&class.images))
-        });
+        say.found(
+            ConditionKind::ImagesReady,
+            none,
+            Cause::ImageNotFound,
+            || format!("no image fits {}", image_terms(&class.images)),
+        );
     }
     if let Some(all) = say.listed(ConditionKind::SubnetsReady, found.subnets.as_ref()) {
         let fits = |(subnet, tags): &&(Subnet, Labels)| {
-            class.subnets.iter().any(|term| is_subnet(term, subnet, tags))
+            class
+                .subnets
+                .iter()
+                .any(|term| is_subnet(term, subnet, tags))
         };
-        own.subnets = all.iter().filter(fits).map(|(own, _)| own.clone()).collect();
+        own.subnets = all
+            .iter()
+            .filter(fits)
+            .map(|(own, _)| own.clone())
+            .collect();
         own.subnets
             .sort_by(|a, b| b.free.cmp(&a.free).then_with(|| a.id.cmp(&b.id)));
         let none = own.subnets.is_empty();
-        say.found(ConditionKind::SubnetsReady, none, Cause::SubnetsNotFound, || {
-            format!("no subnet fits {}", terms(&class.subnets))
-        });
+        say.found(
+            ConditionKind::SubnetsReady,
+            none,
+            Cause::SubnetsNotFound,
+            || format!("no subnet fits {}", terms(&class.subnets)),
+        );
     }
     let groups = found.security_groups.as_ref();
     if let Some(all) = say.listed(ConditionKind::SecurityGroupsReady, groups) {
@@ -150,10 +163,17 @@ pub fn resolve(
             let mut terms = class.security_groups.iter();
             terms.any(|term| is_group(term, group, tags))
         };
-        own.security_groups = all.iter().filter(fits).map(|(own, _)| own.clone()).collect();
+        own.security_groups = all
+            .iter()
+            .filter(fits)
+            .map(|(own, _)| own.clone())
+            .collect();
         own.security_groups.sort_by(|a, b| a.id.cmp(&b.id));
         let none = own.security_groups.is_empty();
-        let (kind, cause) = (ConditionKind::SecurityGroupsReady, Cause::SecurityGroupsNotFound);
+        let (kind, cause) = (
+            ConditionKind::SecurityGroupsReady,
+            Cause::SecurityGroupsNotFound,
+        );
         say.found(kind, none, cause, || {
             format!("no security group fits {}", terms(&class.security_groups))
         });
@@ -188,7 +208,11 @@ fn reservations(
         let mut terms = class.reservations.iter();
         ends.is_none_or(|at| at > now) && terms.any(|term| is_reservation(term, own))
     };
-    own.reservations = all.iter().filter(fits).map(|own| own.found.clone()).collect();
+    own.reservations = all
+        .iter()
+        .filter(fits)
+        .map(|own| own.found.clone())
+        .collect();
     own.reservations
         .sort_by(|a, b| a.reservation.id.cmp(&b.reservation.id));
     say.met(kind);

@@ -37,6 +37,14 @@ pub(crate) mod notices;
 
 pub(crate) mod secret;
 
+pub(crate) mod shift;
+
+pub(crate) mod chores;
+
+pub(crate) mod ready;
+
+pub(crate) mod desk;
+
 pub(crate) mod keeper;
 
 pub(crate) mod provider;

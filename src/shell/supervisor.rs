@@ -12,9 +12,9 @@ use crate::config::settings::{DEFAULT_LISTEN, Telemetry};
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetLimits;
 use crate::model::id::ClusterName;
+use crate::shell::admin::{self, AdminError, Clusters};
 #[cfg(feature = "aws")]
 use crate::shell::aws::keeper::Keepers;
-use crate::shell::admin::{self, AdminError, Clusters};
 use crate::shell::cron::{Cron, CronError};
 use crate::shell::drivers::{ApplyError, Drivers, PrepareError};
 use crate::shell::telemetry::log::Level;

@@ -74,6 +74,7 @@ pub(crate) struct Account {
     pub(crate) config: SdkConfig,
     pub(crate) buckets: Buckets,
     pub(crate) ec2: aws_sdk_ec2::Client,
+    pub(crate) shift: aws_sdk_arczonalshift::Client,
     pub(crate) eks: aws_sdk_eks::Client,
     pub(crate) iam: aws_sdk_iam::Client,
     pub(crate) pricing: aws_sdk_pricing::Client,
@@ -99,9 +100,8 @@ impl Account {
                     .region(Region::new(key.region.clone()))
                     .build()
                     .await;
-                let provider = aws_credential_types::provider::SharedCredentialsProvider::new(
-                    provider,
-                );
+                let provider =
+                    aws_credential_types::provider::SharedCredentialsProvider::new(provider);
                 base.into_builder().credentials_provider(provider).build()
             }
         };
@@ -113,13 +113,24 @@ impl Account {
         Self {
             buckets: Buckets::default(),
             ec2: aws_sdk_ec2::Client::from_conf(
-                aws_sdk_ec2::config::Builder::from(&config).interceptor(recorder()).build(),
+                aws_sdk_ec2::config::Builder::from(&config)
+                    .interceptor(recorder())
+                    .build(),
+            ),
+            shift: aws_sdk_arczonalshift::Client::from_conf(
+                aws_sdk_arczonalshift::config::Builder::from(&config)
+                    .interceptor(recorder())
+                    .build(),
             ),
             eks: aws_sdk_eks::Client::from_conf(
-                aws_sdk_eks::config::Builder::from(&config).interceptor(recorder()).build(),
+                aws_sdk_eks::config::Builder::from(&config)
+                    .interceptor(recorder())
+                    .build(),
             ),
             iam: aws_sdk_iam::Client::from_conf(
-                aws_sdk_iam::config::Builder::from(&config).interceptor(recorder()).build(),
+                aws_sdk_iam::config::Builder::from(&config)
+                    .interceptor(recorder())
+                    .build(),
             ),
             pricing: aws_sdk_pricing::Client::from_conf(pricing.interceptor(recorder()).build()),
             sqs: aws_sdk_sqs::Client::from_conf(
@@ -129,7 +140,9 @@ impl Account {
                     .build(),
             ),
             ssm: aws_sdk_ssm::Client::from_conf(
-                aws_sdk_ssm::config::Builder::from(&config).interceptor(recorder()).build(),
+                aws_sdk_ssm::config::Builder::from(&config)
+                    .interceptor(recorder())
+                    .build(),
             ),
             config,
             key,

@@ -22,7 +22,12 @@ const RENEW: Duration = Duration::from_mins(4);
 const RETRY: Duration = Duration::from_secs(15);
 
 /// Makes tokens for a cluster, one after the other, for as long as somebody reads them.
-async fn renew(account: Arc<Account>, cluster: String, tokens: watch::Sender<String>, mut wait: Duration) {
+async fn renew(
+    account: Arc<Account>,
+    cluster: String,
+    tokens: watch::Sender<String>,
+    mut wait: Duration,
+) {
     loop {
         tokio::select! {
             () = sleep(wait) => {}
@@ -64,7 +69,10 @@ pub(crate) async fn issued(
                 let text = given.clone().or(known.map(str::to_owned));
                 text.ok_or_else(|| format!("EKS does not name the {what} of {name:?} yet"))
             };
-            (own(endpoint, listed.endpoint(), "endpoint")?, own(ca, known, "CA")?)
+            (
+                own(endpoint, listed.endpoint(), "endpoint")?,
+                own(ca, known, "CA")?,
+            )
         }
     };
     let ca = base64::decode(&ca).map_err(|_| "its CA is no base64".to_owned())?;

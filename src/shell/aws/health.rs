@@ -27,7 +27,9 @@ pub(crate) async fn ailing(account: &Account) -> Result<Vec<StatusRow>, Fault> {
         let mut pages = call.into_paginator().page_size(PAGE).send();
         for _ in 0..PAGES {
             account.buckets.read.turn().await;
-            let Some(page) = pages.next().await else { break };
+            let Some(page) = pages.next().await else {
+                break;
+            };
             let page = page.map_err(|error| Fault::new("DescribeInstanceStatus", error))?;
             all.extend(page.instance_statuses().iter().filter_map(row));
         }

@@ -56,7 +56,10 @@ impl Images {
                     let held = held.map_err(|fault| trouble(&fault, "ssm"))?;
                     ids.extend(held.map(|id| (id, Vec::new())));
                 }
-                ImageTerm::Alias { family, version: of } => {
+                ImageTerm::Alias {
+                    family,
+                    version: of,
+                } => {
                     let Some(version) = version else {
                         return Err(Trouble {
                             cause: Cause::Unavailable,
@@ -114,7 +117,9 @@ impl Images {
         }
         account.buckets.read.turn().await;
         let held = match account.ssm.get_parameter().name(name).send().await {
-            Ok(answer) => answer.parameter().and_then(|own| own.value().map(str::to_owned)),
+            Ok(answer) => answer
+                .parameter()
+                .and_then(|own| own.value().map(str::to_owned)),
             Err(error) => {
                 let fault = Fault::new("GetParameter", error);
                 if !fault.is(&["ParameterNotFound"]) {
@@ -134,14 +139,17 @@ impl Images {
         ids: &[(String, Vec<Variant>)],
     ) -> Result<Vec<Image>, Fault> {
         let now = clock::monotonic();
-        self.by_id.retain(|_, (at, _)| now.duration_since(*at) < AGAIN);
+        self.by_id
+            .retain(|_, (at, _)| now.duration_since(*at) < AGAIN);
         let unknown = ids.iter().map(|(id, _)| id);
         let unknown = unknown.filter(|id| !self.by_id.contains_key(*id));
         let mut unknown: Vec<String> = unknown.cloned().collect();
         unknown.sort();
         unknown.dedup();
         for some in unknown.chunks(IDS) {
-            let ids = Filter::builder().name("image-id").set_values(Some(some.to_vec()));
+            let ids = Filter::builder()
+                .name("image-id")
+                .set_values(Some(some.to_vec()));
             let found = list(account, Vec::new(), vec![ids.build()]).await?;
             for id in some {
                 let own = found.iter().find(|own| own.id == *id);
@@ -163,7 +171,8 @@ impl Images {
         };
         let now = clock::monotonic();
         let key = format!("{term:?}");
-        self.searches.retain(|_, (at, _)| now.duration_since(*at) < AGAIN);
+        self.searches
+            .retain(|_, (at, _)| now.duration_since(*at) < AGAIN);
         if let Some((_, found)) = self.searches.get(&key) {
             return Ok(found.clone());
         }
@@ -193,12 +202,18 @@ async fn list(
     let owners = Some(owners).filter(|owners| !owners.is_empty());
     let call = account.ec2.describe_images();
     let call = call.set_owners(owners).set_filters(Some(filters));
-    let mut pages = call.include_deprecated(true).into_paginator().page_size(PAGE).send();
+    let mut pages = call
+        .include_deprecated(true)
+        .into_paginator()
+        .page_size(PAGE)
+        .send();
     let now = clock::now();
     let mut all = Vec::new();
     for _ in 0..PAGES {
         account.buckets.read.turn().await;
-        let Some(page) = pages.next().await else { break };
+        let Some(page) = pages.next().await else {
+            break;
+        };
         let page = page.map_err(|error| Fault::new("DescribeImages", error))?;
         all.extend(page.images().iter().filter_map(|own| image(own, now)));
     }

@@ -51,9 +51,8 @@ impl Lister {
         // Whoever asks meanwhile waits, and has the same.
         let mut known = self.0.lock().await;
         let now = clock::monotonic();
-        let usable = |own: &Shared| {
-            now.duration_since(own.began) <= SHARED && !own.spent.contains(cluster)
-        };
+        let usable =
+            |own: &Shared| now.duration_since(own.began) <= SHARED && !own.spent.contains(cluster);
         if !known.get(installation).is_some_and(usable) {
             let all = Arc::new(list(account, installation).await?);
             let shared = Shared {
@@ -121,7 +120,9 @@ async fn list(account: &Account, installation: &str) -> Result<Vec<Instance>, Fa
     let mut all = Vec::new();
     for _ in 0..PAGES {
         account.buckets.read.turn().await;
-        let Some(page) = pages.next().await else { break };
+        let Some(page) = pages.next().await else {
+            break;
+        };
         let page = page.map_err(|error| Fault::new("DescribeInstances", error))?;
         let own = page.reservations().iter().flat_map(|it| it.instances());
         all.extend(own.filter_map(instance));
@@ -147,7 +148,10 @@ fn instance(own: &Listed) -> Option<Instance> {
             reservation: reserved.map(|id| Box::new(id.into())),
         },
         state: state(own.state()?.name()?)?,
-        launched: own.launch_time().and_then(time).unwrap_or(Timestamp::UNIX_EPOCH),
+        launched: own
+            .launch_time()
+            .and_then(time)
+            .unwrap_or(Timestamp::UNIX_EPOCH),
         tags: labels(own.tags()),
     })
 }
@@ -184,7 +188,9 @@ pub(crate) async fn terminate(
     let answer = answer.map_err(|error| Fault::new("TerminateInstances", error))?;
     let mut changes = answer.terminating_instances().iter();
     let own = changes.find(|it| it.instance_id() == Some(instance.as_str()));
-    let name = own.and_then(|it| it.current_state()).and_then(|it| it.name());
+    let name = own
+        .and_then(|it| it.current_state())
+        .and_then(|it| it.name());
     // EC2 took the call: what it does not say is that the instance goes.
     Ok(name.and_then(state).unwrap_or(InstanceState::ShuttingDown))
 }

@@ -36,7 +36,11 @@ pub(crate) async fn launch(
     let answer = match attempt(account, templates, request).await {
         // Somebody has removed a template: it is made again, once.
         Err(fault) if fault.is(&["InvalidLaunchTemplateName.NotFoundException"]) => {
-            let names: Vec<String> = request.configs.iter().map(|it| it.template.name()).collect();
+            let names: Vec<String> = request
+                .configs
+                .iter()
+                .map(|it| it.template.name())
+                .collect();
             templates.forget(names.iter().map(String::as_str)).await;
             attempt(account, templates, request).await?
         }
@@ -129,8 +133,12 @@ fn launched(
 ) -> Option<(Instance, Option<String>)> {
     let own = answer.instances().first()?;
     let id = own.instance_ids().first()?;
-    let said = own.launch_template_and_overrides().and_then(|own| own.overrides());
-    let kind = own.instance_type().or(said.and_then(|own| own.instance_type()));
+    let said = own
+        .launch_template_and_overrides()
+        .and_then(|own| own.overrides());
+    let kind = own
+        .instance_type()
+        .or(said.and_then(|own| own.instance_type()));
     let zone = said.and_then(|own| own.availability_zone());
     let subnet = said.and_then(|own| own.subnet_id()).or(own.subnet_id());
     let is_own = |it: &&Override| {
@@ -138,7 +146,10 @@ fn launched(
             && zone.is_none_or(|zone| zone == it.offering.zone.as_str())
             && subnet.is_none_or(|subnet| subnet == it.subnet)
     };
-    let chosen = request.overrides().find(is_own).or(request.overrides().next())?;
+    let chosen = request
+        .overrides()
+        .find(is_own)
+        .or(request.overrides().next())?;
     let capacity_type = match own.lifecycle() {
         Some(InstanceLifecycle::Spot) => CapacityType::Spot,
         _ => chosen.offering.capacity_type,
@@ -157,12 +168,18 @@ fn launched(
 }
 
 fn error(own: &Listed) -> FleetError {
-    let said = own.launch_template_and_overrides().and_then(|own| own.overrides());
+    let said = own
+        .launch_template_and_overrides()
+        .and_then(|own| own.overrides());
     FleetError {
         code: own.error_code().unwrap_or_default().to_owned(),
         message: own.error_message().unwrap_or_default().to_owned(),
-        instance_type: said.and_then(|own| own.instance_type()).map(|it| it.as_str().to_owned()),
-        zone: said.and_then(|own| own.availability_zone()).map(str::to_owned),
+        instance_type: said
+            .and_then(|own| own.instance_type())
+            .map(|it| it.as_str().to_owned()),
+        zone: said
+            .and_then(|own| own.availability_zone())
+            .map(str::to_owned),
         subnet: said.and_then(|own| own.subnet_id()).map(str::to_owned),
     }
 }

@@ -53,7 +53,9 @@ pub(crate) async fn subnets(account: &Account) -> Result<Vec<(Subnet, Labels)>, 
     let mut all = Vec::new();
     for _ in 0..PAGES {
         account.buckets.read.turn().await;
-        let Some(page) = pages.next().await else { break };
+        let Some(page) = pages.next().await else {
+            break;
+        };
         let page = page.map_err(|error| Fault::new("DescribeSubnets", error))?;
         for own in page.subnets() {
             let (Some(id), Some(zone)) = (own.subnet_id(), own.availability_zone()) else {
@@ -85,7 +87,9 @@ pub(crate) async fn security_groups(
     let mut all = Vec::new();
     for _ in 0..PAGES {
         account.buckets.read.turn().await;
-        let Some(page) = pages.next().await else { break };
+        let Some(page) = pages.next().await else {
+            break;
+        };
         let page = page.map_err(|error| Fault::new("DescribeSecurityGroups", error))?;
         for own in page.security_groups() {
             let Some(id) = own.group_id() else { continue };
@@ -124,7 +128,10 @@ fn placement_group(own: &Group) -> Option<(String, PlacementGroup)> {
         _ => return None,
     };
     let id = own.group_id()?.to_owned();
-    Some((own.group_name()?.to_owned(), PlacementGroup { id, strategy }))
+    Some((
+        own.group_name()?.to_owned(),
+        PlacementGroup { id, strategy },
+    ))
 }
 
 /// All reservations that are active.
@@ -140,7 +147,9 @@ pub(crate) async fn reservations(account: &Account) -> Result<Vec<ListedReservat
     let mut all = Vec::new();
     for _ in 0..PAGES {
         account.buckets.read.turn().await;
-        let Some(page) = pages.next().await else { break };
+        let Some(page) = pages.next().await else {
+            break;
+        };
         let page = page.map_err(|error| Fault::new("DescribeCapacityReservations", error))?;
         let own = page.capacity_reservations().iter();
         all.extend(own.filter_map(|own| reservation(own, now)));
@@ -165,7 +174,10 @@ fn reservation(own: &CapacityReservation, now: Timestamp) -> Option<ListedReserv
         left: count(own.available_instance_count()),
         counted: Some(now),
         ends: own.end_date().and_then(time),
-        ..Reservation::new(own.capacity_reservation_id()?, count(own.total_instance_count()))
+        ..Reservation::new(
+            own.capacity_reservation_id()?,
+            count(own.total_instance_count()),
+        )
     };
     Some(ListedReservation {
         found: FoundReservation {

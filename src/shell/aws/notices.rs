@@ -179,7 +179,11 @@ impl Listener {
     }
 
     async fn tell(&self, cluster: &ClusterName, instance: &InstanceId, notice: &Notice) -> Fate {
-        let engine = self.engines.lock().ok().and_then(|own| own.get(cluster).cloned());
+        let engine = self
+            .engines
+            .lock()
+            .ok()
+            .and_then(|own| own.get(cluster).cloned());
         let Some(engine) = engine else {
             return Fate::GiveBack;
         };
@@ -192,7 +196,10 @@ impl Listener {
 
     /// The cluster of an instance; none where it is not of our installation.
     async fn cluster_of(&self, instance: &InstanceId) -> Result<Option<ClusterName>, Fault> {
-        let known = self.lister.find(&self.account, &self.installation, instance).await?;
+        let known = self
+            .lister
+            .find(&self.account, &self.installation, instance)
+            .await?;
         let cluster = known.and_then(|own| own.tags.get(TAG_CLUSTER).cloned());
         Ok(cluster.map(ClusterName))
     }

@@ -63,10 +63,16 @@ async fn listed(
         .into_paginator()
         .page_size(PAGE)
         .send();
-    let currency = if region.starts_with("cn-") { "CNY" } else { "USD" };
+    let currency = if region.starts_with("cn-") {
+        "CNY"
+    } else {
+        "USD"
+    };
     let mut all = Vec::new();
     for _ in 0..PAGES {
-        let Some(page) = pages.next().await else { break };
+        let Some(page) = pages.next().await else {
+            break;
+        };
         let page = page.map_err(|error| Fault::new("GetProducts", error))?;
         let found = page.price_list().iter();
         all.extend(found.filter_map(|text| product(text, currency)));
@@ -98,7 +104,9 @@ pub(crate) async fn spot(account: &Account) -> Result<Vec<(TypeName, Zone, Price
     let mut newest: BTreeMap<(TypeName, Zone), (i64, Price)> = BTreeMap::new();
     for _ in 0..PAGES {
         account.buckets.read.turn().await;
-        let Some(page) = pages.next().await else { break };
+        let Some(page) = pages.next().await else {
+            break;
+        };
         let page = page.map_err(|error| Fault::new("DescribeSpotPriceHistory", error))?;
         for own in page.spot_price_history() {
             let name = own.instance_type().map(InstanceType::as_str);
@@ -117,7 +125,9 @@ pub(crate) async fn spot(account: &Account) -> Result<Vec<(TypeName, Zone, Price
         }
     }
     let all = newest.into_iter();
-    Ok(all.map(|((name, zone), (_, price))| (name, zone, price)).collect())
+    Ok(all
+        .map(|((name, zone), (_, price))| (name, zone, price))
+        .collect())
 }
 
 #[cfg(test)]
@@ -134,7 +144,10 @@ mod tests {
             )
         };
         let read = |text: &str| product(text, "USD").map(|(name, it)| (name.0, it.usd_per_h()));
-        assert_eq!(read(&text("0.0960000000")), Some(("m5.large".to_owned(), 0.096)));
+        assert_eq!(
+            read(&text("0.0960000000")),
+            Some(("m5.large".to_owned(), 0.096))
+        );
         for wrong in [&text("0.0000000000"), &text("free"), "{}", "[", ""] {
             assert_eq!(read(wrong), None, "{wrong}");
         }

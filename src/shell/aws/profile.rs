@@ -5,14 +5,15 @@
 //! its role has another profile at once, nothing needs to be protected meanwhile, and classes of one
 //! role share one (spec/aws.md §5.8; docs/decisions/017-instance-profiles.md).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_iam::types::Tag;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use crate::ec2::find::{Listed, Trouble};
+use crate::ec2::find::{self, Listed, Trouble};
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::cluster::Cluster;
 use crate::model::labels::REGION;
@@ -20,6 +21,7 @@ use crate::model::node_class::resolved::Cause;
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::images::trouble;
+use crate::shell::aws::network::{PAGES, filter};
 use crate::shell::clock;
 
 /// How long a profile is taken to be there and right.
@@ -57,6 +59,96 @@ impl Profiles {
     }
 }
 
+impl Profiles {
+    /// Removes the profiles of roles that no node class names any more, once no instance has one.
+    /// One that was made lately may be another host's, whose configuration is newer.
+    pub(crate) async fn collect(
+        &mut self,
+        account: &Account,
+        clusters: &[Arc<Cluster>],
+    ) -> Result<usize, Fault> {
+        let mut removed = 0;
+        let paths: BTreeSet<String> = clusters
+            .iter()
+            .filter(|own| roles(own).next().is_some())
+            .map(|own| path(own))
+            .collect();
+        for path in paths {
+            let call = account.iam.list_instance_profiles().path_prefix(path);
+            let mut pages = call.into_paginator().send();
+            let mut unused = Vec::new();
+            for _ in 0..PAGES {
+                let Some(page) = pages.next().await else {
+                    break;
+                };
+                let page = page.map_err(|error| Fault::new("ListInstanceProfiles", error))?;
+                unused.extend(page.instance_profiles().iter().filter_map(|own| {
+                    let named = |it: &Arc<Cluster>| {
+                        roles(it).any(|role| name(it, role) == own.instance_profile_name())
+                    };
+                    let age = clock::now().as_second() - own.create_date().secs();
+                    let old = u64::try_from(age).is_ok_and(|age| age > AGAIN.as_secs());
+                    let unused = old && !clusters.iter().any(named);
+                    let roles = own.roles().iter().map(|role| role.role_name().to_owned());
+                    unused.then(|| (own.instance_profile_name().to_owned(), roles.collect()))
+                }));
+            }
+            for (name, roles) in unused {
+                removed += usize::from(self.remove(account, &name, roles).await?);
+            }
+        }
+        Ok(removed)
+    }
+
+    async fn remove(
+        &mut self,
+        account: &Account,
+        name: &str,
+        roles: Vec<String>,
+    ) -> Result<bool, Fault> {
+        // Whoever loses his profile loses his credentials.
+        let pattern = format!("*/{name}");
+        let call = account.ec2.describe_instances();
+        let call = call
+            .filters(filter("iam-instance-profile.arn", &pattern))
+            .max_results(5);
+        account.buckets.read.turn().await;
+        let used = call.send().await;
+        let used = used.map_err(|error| Fault::new("DescribeInstances", error))?;
+        if used
+            .reservations()
+            .iter()
+            .any(|own| !own.instances().is_empty())
+        {
+            return Ok(false);
+        }
+        self.0.remove(name);
+        for role in roles {
+            let call = account.iam.remove_role_from_instance_profile();
+            let call = call
+                .instance_profile_name(name)
+                .role_name(role)
+                .send()
+                .await;
+            call.map_err(|error| Fault::new("RemoveRoleFromInstanceProfile", error))?;
+        }
+        let call = account.iam.delete_instance_profile();
+        let call = call.instance_profile_name(name).send().await;
+        call.map_err(|error| Fault::new("DeleteInstanceProfile", error))?;
+        Ok(true)
+    }
+}
+
+/// The roles of a cluster's node classes.
+fn roles(cluster: &Cluster) -> impl Iterator<Item = &str> {
+    cluster.node_classes.iter().filter_map(find::role_of)
+}
+
+/// Where the profiles of an installation lie in a region, so that others' are never looked at.
+fn path(cluster: &Cluster) -> String {
+    format!("/outrigger/{}/{}/", cluster.region, cluster.installation)
+}
+
 /// IAM knows a role by its name alone: a path before it only says where it lies (spec/aws.md §10,
 /// 82).
 fn bare(role: &str) -> &str {
@@ -66,24 +158,32 @@ fn bare(role: &str) -> &str {
 /// IAM allows 128 characters of letters, digits and `+=,.@-_`.
 fn name(cluster: &Cluster, role: &str) -> String {
     let known = |c: char| c.is_ascii_alphanumeric() || "+=,.@-_".contains(c);
-    let plain: String = cluster.name.as_str().chars().filter(|c| known(*c)).collect();
+    let plain: String = cluster
+        .name
+        .as_str()
+        .chars()
+        .filter(|c| known(*c))
+        .collect();
     let short: String = plain.chars().take(64).collect();
     let (installation, region) = (&cluster.installation, &cluster.region);
     let text = format!("{installation}\n{}\n{region}\n{role}", cluster.name);
     let digest = Sha256::digest(text);
-    let hash: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let hash: String = digest
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     format!("outrigger-{short}-{hash}")
 }
 
-async fn ensure(
-    account: &Account,
-    cluster: &Cluster,
-    name: &str,
-    role: &str,
-) -> Result<(), Fault> {
+async fn ensure(account: &Account, cluster: &Cluster, name: &str, role: &str) -> Result<(), Fault> {
     let iam = &account.iam;
     account.buckets.change.turn().await;
-    let known = iam.get_instance_profile().instance_profile_name(name).send().await;
+    let known = iam
+        .get_instance_profile()
+        .instance_profile_name(name)
+        .send()
+        .await;
     let roles = match known {
         Ok(answer) => {
             let own = answer.instance_profile();
@@ -104,11 +204,19 @@ async fn ensure(
     }
     for other in roles {
         let call = iam.remove_role_from_instance_profile();
-        let call = call.instance_profile_name(name).role_name(other).send().await;
+        let call = call
+            .instance_profile_name(name)
+            .role_name(other)
+            .send()
+            .await;
         call.map_err(|error| Fault::new("RemoveRoleFromInstanceProfile", error))?;
     }
     let call = iam.add_role_to_instance_profile();
-    let call = call.instance_profile_name(name).role_name(role).send().await;
+    let call = call
+        .instance_profile_name(name)
+        .role_name(role)
+        .send()
+        .await;
     call.map_err(|error| Fault::new("AddRoleToInstanceProfile", error))?;
     Ok(())
 }
@@ -122,9 +230,13 @@ async fn create(account: &Account, cluster: &Cluster, name: &str) -> Result<(), 
         (owned.as_str(), "owned"),
     ];
     let tag = |(key, value): (&str, &str)| Tag::builder().key(key).value(value).build().ok();
-    let call = account.iam.create_instance_profile().instance_profile_name(name);
-    let path = format!("/outrigger/{}/", cluster.region);
-    let call = call.path(path).set_tags(Some(tags.into_iter().filter_map(tag).collect()));
+    let call = account
+        .iam
+        .create_instance_profile()
+        .instance_profile_name(name);
+    let call = call
+        .path(path(cluster))
+        .set_tags(Some(tags.into_iter().filter_map(tag).collect()));
     match call.send().await {
         Ok(_) => Ok(()),
         Err(error) => {

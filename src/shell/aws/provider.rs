@@ -19,8 +19,10 @@ use crate::engine::event::Event;
 use crate::model::cluster::Cluster;
 use crate::model::id::{ClaimId, InstanceId};
 use crate::model::instance::InstanceState;
+use crate::shell::aws::desk::{Member, View};
 use crate::shell::aws::fault::Fault;
-use crate::shell::aws::keeper::{Keeper, Member, Ready, View};
+use crate::shell::aws::keeper::Keeper;
+use crate::shell::aws::ready::Ready;
 use crate::shell::aws::secret::Secrets;
 use crate::shell::aws::{instances, launch};
 use crate::shell::clock;
@@ -72,7 +74,10 @@ impl Ec2 {
             Ok(outcome) => outcome,
             Err(fault) => return failed(&fault),
         };
-        let used = outcome.launched.as_ref().and_then(|(_, subnet)| subnet.as_deref());
+        let used = outcome
+            .launched
+            .as_ref()
+            .and_then(|(_, subnet)| subnet.as_deref());
         if let Ok(mut subnets) = shared.subnets.lock() {
             subnets.give_back(&request.taken, used);
             for subnet in &outcome.said.exhausted {
@@ -148,7 +153,12 @@ impl Ec2 {
                 ipv6: home.ipv6,
             },
         };
-        let mut subnets = self.keeper.shared.subnets.lock().map_err(|_| again("a panic"))?;
+        let mut subnets = self
+            .keeper
+            .shared
+            .subnets
+            .lock()
+            .map_err(|_| again("a panic"))?;
         let mut render = |image: &_, max_pods: i64| {
             let image: &crate::model::node_class::resolved::Image = image;
             let seed = Seed {
@@ -182,7 +192,10 @@ impl Ec2 {
     async fn list(&self) -> Answer {
         let shared = &self.keeper.shared;
         let (installation, name) = (&self.cluster.installation, &self.cluster.name);
-        let listed = shared.lister.list(&shared.account, installation, name).await;
+        let listed = shared
+            .lister
+            .list(&shared.account, installation, name)
+            .await;
         listed.map_or_else(|fault| failed(&fault), Answer::Instances)
     }
 }

@@ -57,7 +57,11 @@ pub(crate) async fn give_back(
 ) -> Result<(), Fault> {
     let receipt = message.receipt_handle().unwrap_or_default();
     let call = account.sqs.change_message_visibility().queue_url(url);
-    let answer = call.receipt_handle(receipt).visibility_timeout(0).send().await;
+    let answer = call
+        .receipt_handle(receipt)
+        .visibility_timeout(0)
+        .send()
+        .await;
     answer
         .map(drop)
         .map_err(|error| Fault::new("ChangeMessageVisibility", error))

@@ -90,11 +90,13 @@ impl Templates {
         let begin = Timestamp::UNIX_EPOCH;
         for _ in 0..PAGES {
             account.buckets.read.turn().await;
-            let Some(page) = pages.next().await else { break };
+            let Some(page) = pages.next().await else {
+                break;
+            };
             let page = page.map_err(|error| Fault::new("DescribeLaunchTemplates", error))?;
             for own in page.launch_templates() {
-                let age = clock::now()
-                    .duration_since(own.create_time().and_then(time).unwrap_or(begin));
+                let age =
+                    clock::now().duration_since(own.create_time().and_then(time).unwrap_or(begin));
                 let name = own.launch_template_name().unwrap_or_default();
                 if name.starts_with(NAME_PREFIX) && age.unsigned_abs() > UNUSED {
                     old.push(name.to_owned());

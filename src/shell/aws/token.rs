@@ -49,7 +49,9 @@ pub(crate) async fn token(
     region: &str,
     cluster: &str,
 ) -> Result<Token, TokenError> {
-    let provider = config.credentials_provider().ok_or(TokenError::NoProvider)?;
+    let provider = config
+        .credentials_provider()
+        .ok_or(TokenError::NoProvider)?;
     let credentials = timeout(CREDENTIALS, provider.provide_credentials()).await;
     let credentials = credentials.map_err(|_| TokenError::Late)?;
     let credentials = credentials.map_err(|error| TokenError::Credentials(text::chain(&error)))?;

@@ -34,7 +34,9 @@ pub(crate) async fn shapes(account: &Account) -> Result<Vec<Shape>, Fault> {
     let mut all = Vec::new();
     for _ in 0..PAGES {
         account.buckets.read.turn().await;
-        let Some(page) = pages.next().await else { break };
+        let Some(page) = pages.next().await else {
+            break;
+        };
         let page = page.map_err(|error| Fault::new("DescribeInstanceTypes", error))?;
         // One that EC2 describes in a new way does not hide the others.
         all.extend(page.instance_types().iter().filter_map(shape));
@@ -54,7 +56,9 @@ pub(crate) async fn sold(account: &Account) -> Result<Vec<(TypeName, Zone)>, Fau
     let mut all = Vec::new();
     for _ in 0..PAGES {
         account.buckets.read.turn().await;
-        let Some(page) = pages.next().await else { break };
+        let Some(page) = pages.next().await else {
+            break;
+        };
         let page = page.map_err(|error| Fault::new("DescribeInstanceTypeOfferings", error))?;
         let own = page.instance_type_offerings().iter();
         all.extend(own.filter_map(|own| {
@@ -92,11 +96,15 @@ fn shape(own: &InstanceTypeInfo) -> Option<Shape> {
     if let Some(ebs) = own.ebs_info()
         && ebs.ebs_optimized_support() == Some(&EbsOptimizedSupport::Default)
     {
-        let most = ebs.ebs_optimized_info().and_then(|it| it.maximum_bandwidth_in_mbps());
+        let most = ebs
+            .ebs_optimized_info()
+            .and_then(|it| it.maximum_bandwidth_in_mbps());
         shape.ebs_mbps = count(most);
     }
     if let Some(disks) = own.instance_storage_info() {
-        shape.disk_gb = disks.total_size_in_gb().and_then(|it| u32::try_from(it).ok());
+        shape.disk_gb = disks
+            .total_size_in_gb()
+            .and_then(|it| u32::try_from(it).ok());
         shape.nvme = disks
             .nvme_support()
             .is_some_and(|it| *it != EphemeralNvmeSupport::Unsupported);
@@ -154,7 +162,9 @@ fn take_accelerators(shape: &mut Shape, own: &InstanceTypeInfo) {
             }
         })
         .collect();
-    let accelerators = own.inference_accelerator_info().map(|own| own.accelerators());
+    let accelerators = own
+        .inference_accelerator_info()
+        .map(|own| own.accelerators());
     shape.accelerators = accelerators
         .unwrap_or_default()
         .iter()

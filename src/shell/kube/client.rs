@@ -20,8 +20,8 @@ use tower::util::MapRequestLayer;
 
 use crate::model::cluster::{Api, Kubeconfig};
 use crate::shell::files::{self, FilesError};
-use crate::shell::limiter::Limiter;
 use crate::shell::kube::pulse::Pulses;
+use crate::shell::limiter::Limiter;
 
 /// Time for a TCP connection.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -118,7 +118,9 @@ pub(crate) fn connect_issued(issued: Issued, api: &Api) -> Result<Connection, Co
         token,
     } = issued;
     let fault = |why: String| ConnectError::Issued(endpoint.clone(), why);
-    let url = endpoint.parse().map_err(|_| fault("it is no URL".to_owned()))?;
+    let url = endpoint
+        .parse()
+        .map_err(|_| fault("it is no URL".to_owned()))?;
     let certificates = CertificateDer::pem_slice_iter(&ca).collect::<Result<Vec<_>, _>>();
     let certificates = certificates.map_err(|error| fault(format!("its CA: {error}")))?;
     if certificates.is_empty() {

@@ -9,7 +9,7 @@ locals {
     for kind in ["fleet", "instance", "volume", "network-interface", "launch-template", "spot-instances-request"] :
     "${local.ec2}:${var.account_id}:${kind}/*"
   ]
-  profiles = "arn:${var.partition}:iam::${var.account_id}:instance-profile/outrigger/${var.region}/*"
+  profiles = "arn:${var.partition}:iam::${var.account_id}:instance-profile/outrigger/${var.region}/${var.installation}/*"
 
   launch = [
     {

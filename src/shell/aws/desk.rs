@@ -1,0 +1,470 @@
+//! What is known of an account and region, asked for once for all clusters that are in it, and what
+//! each cluster's node classes make of it. It must not know what is launched, nor why.
+//!
+//! One task an account and region: whatever is due is asked for, node classes are resolved, and each
+//! engine hears what it can have (`Event::ClassesChanged`), each provider how to get it (`View`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex as Locked};
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
+
+use crate::bootstrap::Home;
+use crate::catalog::Catalog;
+use crate::catalog::class::{ClassSupply, class_catalog};
+use crate::catalog::memory::Memory;
+use crate::catalog::region::Region;
+use crate::ec2::find::{self, Found, Listed, Trouble};
+use crate::ec2::health::judge;
+use crate::ec2::subnets::Subnets;
+use crate::engine::event::Event;
+use crate::model::cluster::Cluster;
+use crate::model::hash::node_class_hash;
+use crate::model::id::{ClusterName, NodeClassName};
+use crate::model::node_class::resolved::Cause;
+use crate::model::node_class::{Identity, NodeClass};
+use crate::shell::aws::account::Account;
+use crate::shell::aws::chores::{Chore, Diary};
+use crate::shell::aws::fault::Fault;
+use crate::shell::aws::images::{Images, trouble};
+use crate::shell::aws::instances::Lister;
+use crate::shell::aws::notices::{Engines, Listener};
+use crate::shell::aws::profile::Profiles;
+use crate::shell::aws::ready::{Ready, validated};
+use crate::shell::aws::template::Templates;
+use crate::shell::aws::{cluster, health, network, prices, shift, types};
+use crate::shell::kube::client::Connection;
+use crate::shell::{clock, text};
+
+/// Keepers of many accounts do not all begin in the same second.
+const JITTER: SignedDuration = SignedDuration::from_secs(20);
+
+/// All that a cluster's provider needs to know.
+#[derive(Default)]
+pub(crate) struct View {
+    /// What nodes are told of their cluster; none before it was asked.
+    pub(crate) home: Option<Home>,
+    /// Its node classes.
+    pub(crate) classes: BTreeMap<NodeClassName, Arc<Ready>>,
+}
+
+/// What the clusters of an account and region share.
+pub(crate) struct Shared {
+    pub(crate) account: Arc<Account>,
+    pub(crate) lister: Arc<Lister>,
+    /// The engines of clusters that are driven here.
+    pub(crate) engines: Engines,
+    pub(crate) templates: Templates,
+    pub(crate) subnets: Locked<Subnets>,
+}
+
+/// A cluster that is kept up to date.
+pub(crate) struct Member {
+    /// Tells it from the same cluster when it was driven by another.
+    pub(crate) seat: u64,
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) connection: Connection,
+    pub(crate) events: mpsc::Sender<Event>,
+    pub(crate) view: watch::Sender<Arc<View>>,
+}
+
+/// What a keeper is told.
+pub(crate) enum Ask {
+    /// A cluster is there, or is another than it was.
+    Attend(Box<Member>),
+    /// A cluster is driven no more, from this seat.
+    Leave(ClusterName, u64),
+    /// It is time to see what is due.
+    Tick,
+}
+
+/// Where all that a keeper knows lies.
+pub(crate) struct Desk {
+    shared: Arc<Shared>,
+    region: Region,
+    /// What ships: list prices until the price list was read, facts that EC2 does not tell.
+    shipped: Region,
+    found: Found,
+    images: Images,
+    profiles: Profiles,
+    memory: Memory,
+    /// ARNs of clusters, by their names in EKS.
+    arns: BTreeMap<String, String>,
+    /// Ids of zones that the traffic of a cluster is shifted away from.
+    shifted: BTreeMap<ClusterName, BTreeSet<String>>,
+    members: BTreeMap<ClusterName, Member>,
+    /// Who reads which queue, by installation and queue.
+    queues: BTreeMap<(String, String), AbortHandle>,
+    diary: Diary,
+}
+
+impl Desk {
+    /// An empty one.
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        let shipped = Region::shipped();
+        Self {
+            region: Region::new(&shared.account.key.region, shipped.source),
+            shared,
+            shipped,
+            found: Found::default(),
+            images: Images::default(),
+            profiles: Profiles::default(),
+            memory: Memory::default(),
+            arns: BTreeMap::new(),
+            shifted: BTreeMap::new(),
+            members: BTreeMap::new(),
+            queues: BTreeMap::new(),
+            diary: Diary::default(),
+        }
+    }
+
+    /// Works for ever.
+    pub(crate) async fn keep(mut self, mut inbox: mpsc::Receiver<Ask>) {
+        while let Some(ask) = inbox.recv().await {
+            match ask {
+                Ask::Attend(member) => {
+                    let name = member.cluster.name.clone();
+                    self.members.insert(name, *member);
+                    self.listen();
+                    self.diary.again(Chore::Classes);
+                    // Those that start together are served together.
+                    if !inbox.is_empty() {
+                        continue;
+                    }
+                }
+                Ask::Leave(name, seat) => {
+                    if self.members.get(&name).is_some_and(|own| own.seat == seat) {
+                        self.members.remove(&name);
+                        self.listen();
+                    }
+                    continue;
+                }
+                Ask::Tick => {
+                    let most = JITTER.as_millis().unsigned_abs().max(1);
+                    let wait = u128::from(clock::seed()) % most;
+                    sleep(Duration::from_millis(u64::try_from(wait).unwrap_or(0))).await;
+                }
+            }
+            self.work().await;
+        }
+    }
+
+    /// Reads the queues that clusters name, each once, and tells their engines.
+    fn listen(&mut self) {
+        let members = self.members.iter();
+        let engines = members.map(|(name, own)| (name.clone(), own.events.clone()));
+        if let Ok(mut known) = self.shared.engines.lock() {
+            *known = engines.collect();
+        }
+        let named = self.members.values().filter_map(|own| {
+            let queue = own.cluster.interruption.as_ref()?.queue.clone();
+            Some((own.cluster.installation.clone(), queue))
+        });
+        let wanted: BTreeSet<(String, String)> = named.collect();
+        self.queues.retain(|key, task| {
+            let stays = wanted.contains(key);
+            if !stays {
+                task.abort();
+            }
+            stays
+        });
+        for key in wanted {
+            let Shared {
+                account,
+                lister,
+                engines,
+                ..
+            } = &*self.shared;
+            let (account, lister) = (account.clone(), lister.clone());
+            let listener = Listener::new(account, lister, engines.clone(), key.clone());
+            let entry = self.queues.entry(key);
+            entry.or_insert_with(|| tokio::spawn(listener.listen()).abort_handle());
+        }
+    }
+
+    /// Does what is due, what nodes are launched from first.
+    async fn work(&mut self) {
+        if self.members.is_empty() {
+            return;
+        }
+        let mut news = false;
+        if self.diary.begin(Chore::Types) {
+            let outcome = self.types().await;
+            news |= self.end(Chore::Types, outcome);
+        }
+        if self.diary.begin(Chore::Network) {
+            let outcome = self.network().await;
+            news |= self.end(Chore::Network, outcome);
+        }
+        if self.diary.begin(Chore::Shifts) {
+            let outcome = self.shifts().await;
+            news |= self.end(Chore::Shifts, outcome);
+        }
+        if self.diary.begin(Chore::Classes) || news {
+            self.classes().await;
+        }
+        let mut dearer = false;
+        if self.diary.begin(Chore::SpotPrices) {
+            let outcome = self.spot_prices().await;
+            dearer |= self.end(Chore::SpotPrices, outcome);
+        }
+        if self.diary.begin(Chore::ListPrices) {
+            let outcome = self.list_prices().await;
+            dearer |= self.end(Chore::ListPrices, outcome);
+        }
+        if dearer {
+            self.classes().await;
+        }
+        if self.diary.begin(Chore::Health) {
+            let outcome = self.health().await;
+            self.end(Chore::Health, outcome);
+        }
+        if self.diary.begin(Chore::Profiles) {
+            let outcome = self.unused_profiles().await;
+            self.end(Chore::Profiles, outcome);
+        }
+        if self.diary.begin(Chore::Templates) {
+            let outcome = self.templates().await;
+            self.end(Chore::Templates, outcome);
+        }
+    }
+
+    fn end(&mut self, chore: Chore, outcome: Result<bool, Fault>) -> bool {
+        self.diary.end(&self.region.name, chore, outcome)
+    }
+
+    async fn types(&mut self) -> Result<bool, Fault> {
+        let account = &self.shared.account;
+        let shapes = types::shapes(account).await?;
+        let sold = types::sold(account).await?;
+        let shapes = self.region.set_shapes(shapes, &self.shipped);
+        if self.region.list.is_empty() {
+            self.region.list.clone_from(&self.shipped.list);
+        }
+        Ok(self.region.set_sold(sold) || shapes)
+    }
+
+    async fn network(&mut self) -> Result<bool, Fault> {
+        let account = &self.shared.account;
+        let classes = || {
+            self.members
+                .values()
+                .flat_map(|own| &own.cluster.node_classes)
+        };
+        let reserves = classes().any(|own| !own.reservations.is_empty());
+        let groups = classes().any(|own| own.placement_group.is_some());
+        self.found.subnets = listed(network::subnets(account).await);
+        self.found.security_groups = listed(network::security_groups(account).await);
+        if reserves {
+            self.found.reservations = listed(network::reservations(account).await);
+        }
+        if groups {
+            self.found.placement_groups = listed(network::placement_groups(account).await);
+        }
+        if let Ok(all) = &self.found.subnets {
+            let ids = all
+                .iter()
+                .map(|(own, _)| (own.zone.clone(), own.zone_id.clone()));
+            self.region.set_zone_ids(ids);
+            let all: Vec<_> = all.iter().map(|(own, _)| own.clone()).collect();
+            if let Ok(mut ledger) = self.shared.subnets.lock() {
+                ledger.counted(&all);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Where traffic goes. Only clusters of EKS are known to whoever shifts it.
+    async fn shifts(&mut self) -> Result<bool, Fault> {
+        let mut news = false;
+        let members = self.members.values().map(|own| own.cluster.clone());
+        let wanted: Vec<Arc<Cluster>> = members.filter(|own| own.zonal_shift).collect();
+        for own in wanted {
+            let Some(eks) = &own.eks else { continue };
+            let account = self.shared.account.clone();
+            let name = eks.name.clone().unwrap_or(own.name.to_string());
+            let arn = match self.arns.get(&name) {
+                Some(arn) => arn.clone(),
+                None => {
+                    let listed = cluster::describe(&account, &name).await?;
+                    listed.arn().unwrap_or_default().to_owned()
+                }
+            };
+            self.arns.insert(name, arn.clone());
+            let zones = shift::shifted(&account, &arn).await?;
+            let before = self.shifted.insert(own.name.clone(), zones.clone());
+            if before.unwrap_or_default() != zones {
+                tracing::warn!(cluster = %own.name, ?zones, "traffic is shifted away from zones");
+                news = true;
+            }
+        }
+        Ok(news)
+    }
+
+    async fn spot_prices(&mut self) -> Result<bool, Fault> {
+        let prices = prices::spot(&self.shared.account).await?;
+        Ok(self.region.set_spot_prices(&prices, clock::now()))
+    }
+
+    async fn list_prices(&mut self) -> Result<bool, Fault> {
+        let (shared, metal) = prices::list(&self.shared.account).await?;
+        let taken = self.region.set_list_prices((&shared, &metal), clock::now());
+        let (region, source) = (&self.region.name, self.region.source.to_string());
+        tracing::info!(region, taken, source, "list prices");
+        Ok(taken)
+    }
+
+    /// Tells engines of instances that fail or are to be maintained.
+    async fn health(&mut self) -> Result<bool, Fault> {
+        let rows = health::ailing(&self.shared.account).await?;
+        for (instance, (what, at)) in judge(&rows, clock::now()) {
+            for member in self.members.values() {
+                // An engine knows its own instances; another's say nothing to it.
+                let event = Event::Interrupted(instance.clone(), what, at);
+                drop(member.events.send(event).await);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn unused_profiles(&mut self) -> Result<bool, Fault> {
+        let clusters: Vec<Arc<Cluster>> = self
+            .members
+            .values()
+            .map(|own| own.cluster.clone())
+            .collect();
+        let removed = self
+            .profiles
+            .collect(&self.shared.account, &clusters)
+            .await?;
+        if removed > 0 {
+            tracing::info!(removed, "instance profiles removed that nobody uses");
+        }
+        Ok(false)
+    }
+
+    async fn templates(&mut self) -> Result<bool, Fault> {
+        let mut installations: Vec<&str> = self
+            .members
+            .values()
+            .map(|own| own.cluster.installation.as_str())
+            .collect();
+        installations.sort_unstable();
+        installations.dedup();
+        for own in installations {
+            let (account, templates) = (&self.shared.account, &self.shared.templates);
+            let removed = templates.collect(account, own).await?;
+            if removed > 0 {
+                tracing::info!(removed, "launch templates removed that nobody uses");
+            }
+        }
+        Ok(false)
+    }
+
+    /// Resolves all node classes of all clusters and tells whom it concerns.
+    async fn classes(&mut self) {
+        self.end(Chore::Classes, Ok(false));
+        let names: Vec<ClusterName> = self.members.keys().cloned().collect();
+        let base = Arc::new(self.region.catalog());
+        for name in names {
+            let Some(member) = self.members.get(&name) else {
+                continue;
+            };
+            let (own, connection) = (member.cluster.clone(), member.connection.clone());
+            let known = member.view.borrow().home.clone();
+            let home = cluster::home(&own, &connection, &self.shared.account).await;
+            let home = match home {
+                Ok(home) => Some(home),
+                Err(error) => {
+                    let why = text::chain(&error);
+                    tracing::warn!(cluster = %name, why, "what nodes are told gets older");
+                    known
+                }
+            };
+            let mut classes = BTreeMap::new();
+            for class in &own.node_classes {
+                let ready = self.ready(&own, class, home.as_ref(), &base).await;
+                classes.insert(class.name.clone(), Arc::new(ready));
+            }
+            self.tell(&name, &base, View { home, classes }).await;
+        }
+    }
+
+    /// What a node class comes to.
+    async fn ready(
+        &mut self,
+        own: &Cluster,
+        class: &NodeClass,
+        home: Option<&Home>,
+        base: &Arc<Catalog>,
+    ) -> Ready {
+        let account = self.shared.account.clone();
+        let version = home.map(|home| home.version.as_str());
+        let images = self.images.find(&account, &class.images, version).await;
+        let profile = self.profile(&account, own, class).await;
+        let mut resolved = find::resolve(class, &self.found, images, profile, clock::now());
+        let nowhere = BTreeSet::new();
+        let shifted = self.shifted.get(&own.name).unwrap_or(&nowhere);
+        let known = (&self.memory, shifted);
+        let catalog = class_catalog((&self.region, base), class, Some(&resolved), known);
+        resolved.conditions.push(validated(class, &resolved, home));
+        let supply = match resolved.unmet() {
+            None => Ok(catalog),
+            Some(unmet) => {
+                let cause = unmet.cause.map_or("", Cause::as_str);
+                Err(format!("{cause}: {}", unmet.message))
+            }
+        };
+        for unmet in resolved.conditions.iter().filter(|it| it.cause.is_some()) {
+            let (condition, cause) = (unmet.kind.as_str(), unmet.cause.map_or("", Cause::as_str));
+            let (cluster, class, why) = (&own.name, &class.name, &unmet.message);
+            tracing::warn!(%cluster, node_class = %class, condition, cause, why, "not ready");
+        }
+        Ready {
+            class: class.clone(),
+            hash: node_class_hash(Some(class)),
+            resolved,
+            supply,
+        }
+    }
+
+    async fn profile(
+        &mut self,
+        account: &Account,
+        own: &Cluster,
+        class: &NodeClass,
+    ) -> Listed<String> {
+        match &class.identity {
+            Some(Identity::Profile(name)) => Ok(name.clone()),
+            Some(Identity::Role(role)) => self.profiles.of_role(account, own, role).await,
+            None => Err(Trouble {
+                cause: Cause::InstanceProfileNotFound,
+                text: "the node class has neither a role nor an instance profile".to_owned(),
+            }),
+        }
+    }
+
+    async fn tell(&mut self, name: &ClusterName, base: &Arc<Catalog>, view: View) {
+        let Some(member) = self.members.get(name) else {
+            return;
+        };
+        let supply = view.classes.iter().map(|(name, ready)| {
+            let supply = ready.supply.clone();
+            (name.clone(), ClassSupply { supply })
+        });
+        let _supply: BTreeMap<_, _> = supply.collect();
+        member.view.send_replace(Arc::new(view));
+        for event in [Event::CatalogChanged(base.clone())] {
+            // An engine that has ended hears nothing; its cluster leaves soon.
+            drop(member.events.send(event).await);
+        }
+    }
+}
+
+fn listed<T>(answer: Result<T, Fault>) -> Listed<T> {
+    answer.map_err(|fault| trouble(&fault, "ec2"))
+}
