@@ -57,9 +57,9 @@ class Fleet:
         offers = self.offers(call.params)
         if not offers:
             raise Refused("MissingParameter", "the fleet has no launch template with overrides")
-        errors, had = [], []
+        errors, had, free = [], [], self.free(offers)
         for offer in offers:
-            refusal = self.refusal(call, offer)
+            refusal = self.refusal(call, offer, free)
             if refusal is None:
                 had.append(offer)
             else:
@@ -117,7 +117,12 @@ class Fleet:
             template = backend.get_launch_template_by_name(specification["LaunchTemplateName"])
         return template, template.get_version(specification.get("Version", "$Default")).data
 
-    def refusal(self, call, offer):
+    def free(self, offers):
+        """Addresses left by subnet: moto counts them anew each time it is asked."""
+        subnets = {offer["subnet"] for offer in offers} - {None}
+        return {one: self.world.ec2.get_subnet(one).available_ip_address_count for one in subnets}
+
+    def refusal(self, call, offer, free):
         """Why an override cannot be had, as EC2 would find out: rights, words, capacity."""
         data = offer["data"]
         for action in ("ec2:RunInstances", "iam:PassRole"):
@@ -130,8 +135,7 @@ class Fleet:
         ruled = self.out(offer)
         if ruled:
             return ruled
-        subnet = self.world.ec2.get_subnet(offer["subnet"]) if offer["subnet"] else None
-        if subnet is not None and subnet.available_ip_address_count == 0:
+        if free.get(offer["subnet"], 1) <= 0:
             return "InsufficientFreeAddressesInSubnet", None
         held = self.world.reservations.get(offer["reservation"])
         if held and held["TotalInstanceCount"] <= self.world.in_use(offer["reservation"]):

@@ -47,8 +47,10 @@ class Proxy:
         self.tokens = {}
         self.last = {}
         self.kept = {}
+        # When an instance was launched, and the same of those that boot or end just now.
         self.born = {}
-        self.ended = {}
+        self.booting = {}
+        self.ending = {}
 
     def __call__(self, environ, start_response):
         try:
@@ -212,7 +214,7 @@ class Proxy:
         result = self.fleet.create(call, ask)
         for row in result["Instances"]:
             for one in row["InstanceIds"]:
-                self.born[one] = time.monotonic()
+                self.born[one] = self.booting[one] = time.monotonic()
                 self.set_state(one, "pending")
         return call.write(result)
 
@@ -241,34 +243,20 @@ class Proxy:
 
     def ec2_DescribeInstances(self, call):
         """Without those that were launched a moment ago."""
-        hidden = self.hidden()
-        for one in call.params.get("InstanceIds") or []:
-            if one in hidden:
-                message = f"The instance ID '{one}' does not exist"
-                raise Refused("InvalidInstanceID.NotFound", message)
-        answer = self.pass_on(call)
-        if answer.status != 200 or not hidden:
-            return answer
-        result = call.read(answer)
-        for reservation in result["Reservations"]:
-            reservation["Instances"] = [
-                row for row in reservation["Instances"] if row["InstanceId"] not in hidden
-            ]
-        result["Reservations"] = [row for row in result["Reservations"] if row["Instances"]]
-        return call.write(result)
+        with self.world.without(self.hidden()):
+            return self.pass_on(call)
 
     def ec2_DescribeInstanceStatus(self, call):
-        # Moto knows none of these filters that tests need.
+        # Moto knows none of the filters that tests need.
         if call.params.get("DryRun"):
             raise Refused("DryRunOperation", "Request would have succeeded.", 412)
         named = {name: call.params[name] for name in ("InstanceIds", "IncludeAllInstances")
                  if name in call.params}
-        answer = self.pass_on(call, call.with_params(named))
+        with self.world.without(self.hidden()):
+            answer = self.pass_on(call, call.with_params(named))
         if answer.status != 200:
             return answer
-        hidden = self.hidden()
-        rows = call.read(answer)["InstanceStatuses"]
-        rows = [copy.deepcopy(row) for row in rows if row["InstanceId"] not in hidden]
+        rows = copy.deepcopy(call.read(answer)["InstanceStatuses"])
         rows, token = page(self.lacks.status(call.params, rows), call.params)
         return call.write({"InstanceStatuses": rows, "NextToken": token})
 
@@ -284,7 +272,7 @@ class Proxy:
             if answer.status != 200:
                 return answer
         for one in live:
-            self.ended[one] = time.monotonic()
+            self.ending[one] = time.monotonic()
             self.set_state(one, "shutting-down")
         rows = [
             {"InstanceId": one, "PreviousState": shown(states[one]),
@@ -295,7 +283,7 @@ class Proxy:
 
     def ec2_CreateTags(self, call):
         for one in call.params.get("Resources") or []:
-            if one.startswith("i-") and self.world.ec2.get_instance_by_id(one) is None:
+            if one.startswith("i-") and self.world.find(one) is None:
                 message = f"The instance ID '{one}' does not exist"
                 raise Refused("InvalidInstanceID.NotFound", message)
         return self.pass_on(call)
@@ -317,26 +305,31 @@ class Proxy:
         return self.pass_on(call)
 
     def hidden(self):
-        now = time.monotonic()
-        return {one for one, at in self.born.items() if now - at < self.settings["hide"]}
+        now, hide = time.monotonic(), self.settings["hide"]
+        return {one for one, at in self.born.items() if now - at < hide}
 
     def state(self, one):
-        instance = self.world.ec2.get_instance_by_id(one)
+        instance = self.world.find(one)
         return instance.state if instance else None
 
     def set_state(self, one, name):
-        instance = self.world.ec2.get_instance_by_id(one)
+        instance = self.world.find(one)
         instance._state.name, instance._state.code = name, STATES[name]
 
     def age(self):
         """Instances boot and end in a while, not at once."""
-        now = time.monotonic()
-        for one, at in self.born.items():
-            if self.state(one) == "pending" and now - at >= self.settings["boot"]:
-                self.set_state(one, "running")
-        for one, at in self.ended.items():
-            if self.state(one) == "shutting-down" and now - at >= self.settings["end"]:
-                self.set_state(one, "terminated")
+        for waiting, setting, before, after in (
+            (self.booting, "boot", "pending", "running"),
+            (self.ending, "end", "shutting-down", "terminated"),
+        ):
+            # The oldest first, and the settings are the same for all.
+            while waiting:
+                one, at = next(iter(waiting.items()))
+                if time.monotonic() - at < self.settings[setting]:
+                    break
+                del waiting[one]
+                if self.state(one) == before:
+                    self.set_state(one, after)
 
 
 def shown(state):

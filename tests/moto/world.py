@@ -4,6 +4,7 @@ It must not know about requests: it works on moto's own objects.
 """
 
 import base64
+import contextlib
 import datetime
 import hashlib
 
@@ -171,6 +172,21 @@ class World:
                 return profile
         return None
 
+    def find(self, one):
+        """An instance by its id; moto looks through all of them."""
+        life = self.lives.get(one)
+        return life["instance"] if life else self.ec2.get_instance_by_id(one)
+
+    @contextlib.contextmanager
+    def without(self, hidden):
+        """Moto as if these instances were not there yet."""
+        lives = [self.lives[one] for one in hidden]
+        held = {life["launch"]: self.ec2.reservations.pop(life["launch"], None) for life in lives}
+        try:
+            yield
+        finally:
+            self.ec2.reservations.update({one: rows for one, rows in held.items() if rows})
+
     def born(self, instance, template, data, spot, reservation):
         """Gives a new instance what its template says and moto drops."""
         # Of a spot instance moto forgets the region, which is in its name.
@@ -203,7 +219,11 @@ class World:
                 "CapacityReservationTarget": {"CapacityReservationId": reservation},
             }
         self.devices(instance, data)
+        # It is among the newest.
+        launches = reversed(self.ec2.reservations.values())
         self.lives[instance.id] = {
+            "instance": instance,
+            "launch": next(launch.id for launch in launches if instance in launch.instances),
             "template": template,
             "data": data,
             "spot": bool(spot),

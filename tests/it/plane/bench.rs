@@ -215,14 +215,20 @@ pub(crate) struct Process {
 
 impl Process {
     fn start(arguments: &[&str], log: &Path) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_outrigger"));
+        command.args(arguments);
+        Self::spawn(command, log)
+    }
+
+    /// The same with an environment of its own; what it says is added to the log.
+    pub(crate) fn spawn(mut command: Command, log: &Path) -> Self {
         let log = fs::OpenOptions::new()
             .create(true)
             .append(true)
             .open(log)
             .expect("a log");
         let errors = log.try_clone().expect("a second handle");
-        let child = Command::new(env!("CARGO_BIN_EXE_outrigger"))
-            .args(arguments)
+        let child = command
             .env("RUST_LOG", LOG)
             .stdin(Stdio::null())
             .stdout(log)

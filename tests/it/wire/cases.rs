@@ -71,7 +71,7 @@ async fn machines_register_what_their_user_data_says() {
         .as_ref()
         .and_then(|status| status.allocatable.as_ref());
     let room = room.expect("room");
-    assert_eq!((&*room["cpu"].0, &*room["pods"].0), ("2", "29"));
+    assert_eq!((&*room["cpu"].0, &*room["pods"].0), ("1930m", "29"));
     assert_eq!(machines.refused(), [].into());
 
     // The machine is gone: its Node stays until somebody removes it.
