@@ -8,6 +8,8 @@
 
 pub mod template;
 
+pub mod shelf;
+
 pub mod subnets;
 
 pub mod fleet;
@@ -21,3 +23,5 @@ pub mod notice;
 pub mod health;
 
 pub mod alias;
+
+pub mod listing;
