@@ -8,6 +8,8 @@
 
 pub mod template;
 
+pub mod shelf;
+
 pub mod subnets;
 
 pub mod fleet;
@@ -21,5 +23,7 @@ pub mod notice;
 pub mod health;
 
 pub mod alias;
+
+pub mod listing;
 
 pub mod find;

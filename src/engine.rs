@@ -244,6 +244,7 @@ impl Engine {
         self.join_nodes();
         if self.looking.ready {
             self.heed_interruptions(now);
+            self.leave_blocks(now);
             if self.is_ready() {
                 self.tell_pods(now);
             }

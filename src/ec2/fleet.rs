@@ -178,11 +178,9 @@ impl<'a> Order<'a> {
         subnets: &mut Subnets,
         render: &mut Render<'_>,
         now: Timestamp,
-    ) -> Result<FleetRequest, Answer> {
-        let invalid = |text: String| Answer::Failed {
-            kind: FailureKind::Invalid,
-            text,
-        };
+    ) -> Result<FleetRequest, Box<Answer>> {
+        let kind = FailureKind::Invalid;
+        let invalid = |text: String| Box::new(Answer::Failed { kind, text });
         if let Some(unmet) = self.resolved.unmet() {
             let (kind, class) = (unmet.kind.as_str(), &self.class.name);
             let text = format!("node class {class} is not ready: {kind}: {}", unmet.message);
@@ -197,7 +195,7 @@ impl<'a> Order<'a> {
         };
         let (wanted, refused) = self.wanted(way, subnets, now);
         let Some(first) = wanted.first() else {
-            return Err(Answer::LaunchRefused(refused));
+            return Err(Box::new(Answer::LaunchRefused(refused)));
         };
         let target = target(way, first.reservation);
         let configs = self.configs(&wanted, render).map_err(invalid)?;

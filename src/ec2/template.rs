@@ -3,7 +3,6 @@
 //!
 //! Source: spec/aws.md §5.4.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Serialize, Serializer};
@@ -444,6 +443,3 @@ fn defaults(family: Family) -> Vec<Device> {
     };
     sizes.iter().map(device).collect()
 }
-
-/// Templates by name: what a request needs, each once.
-pub type Templates = BTreeMap<String, Template>;

@@ -12,6 +12,7 @@ use crate::model::cluster::Rebalance;
 use crate::model::id::{ClaimId, InstanceId};
 use crate::model::instance::OfferingKey;
 use crate::model::pool::Reason;
+use crate::model::reservation::{BLOCK_CLOSES, ReservationKind};
 
 /// Notices of instances that no listing shows are kept for this long.
 const NOTICE_KEPT: SignedDuration = SignedDuration::from_mins(10);
@@ -35,6 +36,36 @@ impl Engine {
         let own = self.interrupted.entry(instance).or_insert(new);
         if what > own.what {
             *own = new;
+        }
+    }
+
+    /// A Capacity Block takes its instances back without a word of the provider: those who are in
+    /// one leave before it ends. Source: spec/aws.md §5.11 and §10, 89.
+    pub(super) fn leave_blocks(&mut self, now: Timestamp) {
+        let mut over = Vec::new();
+        let mut next: Option<Timestamp> = None;
+        let claims = self.state.ledger.claims.iter();
+        for (id, claim) in claims.filter(|(_, own)| own.instance.is_some()) {
+            let catalog = self.state.catalog_of(&claim.record.pool);
+            let block = claim
+                .reservation()
+                .and_then(|own| catalog.reservations().get(own));
+            let block = block.filter(|own| own.kind == ReservationKind::CapacityBlock);
+            let Some(closes) = block.and_then(|own| own.ends?.checked_sub(BLOCK_CLOSES).ok())
+            else {
+                continue;
+            };
+            if closes <= now {
+                over.push(id.clone());
+            } else {
+                next = Some(next.map_or(closes, |own| own.min(closes)));
+            }
+        }
+        for id in over {
+            self.let_go(&id, Reason::Interrupted, now);
+        }
+        if let Some(at) = next {
+            self.wake_at(at, "a Capacity Block ends");
         }
     }
 

@@ -65,7 +65,7 @@ impl Ec2 {
     async fn launch(&self, launch: Launch) -> Answer {
         let request = match self.request(&launch).await {
             Ok(request) => request,
-            Err(answer) => return answer,
+            Err(answer) => return *answer,
         };
         let shared = &self.keeper.shared;
         let outcome = launch::launch(&shared.account, &shared.templates, &request).await;
@@ -102,7 +102,7 @@ impl Ec2 {
     }
 
     /// The request of a launch: the same for every repetition.
-    async fn request(&self, launch: &Launch) -> Result<Arc<FleetRequest>, Answer> {
+    async fn request(&self, launch: &Launch) -> Result<Arc<FleetRequest>, Box<Answer>> {
         let mut known = self.requests.lock().await;
         let now = clock::monotonic();
         known.retain(|_, (at, _)| now.duration_since(*at) < REPEATS);
@@ -114,18 +114,16 @@ impl Ec2 {
         let class = launch.claim.node_class.as_ref();
         let ready = class.and_then(|name| view.classes.get(name));
         let (Some(ready), Some(home)) = (ready, &view.home) else {
-            return Err(again("the node class is not resolved yet"));
+            return Err(Box::new(again("the node class is not resolved yet")));
         };
         if ready.hash != launch.claim.node_class_hash {
-            return Err(again("the node class is another one by now"));
+            return Err(Box::new(again("the node class is another one by now")));
         }
         let bootstrap = &ready.class.bootstrap;
         let (account, client) = (&self.keeper.shared.account, &self.connection.client);
         let secret = self.secrets.of(bootstrap, account, client).await;
-        let secret = secret.map_err(|text| Answer::Failed {
-            kind: FailureKind::Unknown,
-            text,
-        })?;
+        let kind = FailureKind::Unknown;
+        let secret = secret.map_err(|text| Box::new(Answer::Failed { kind, text }))?;
         let secret = secret.as_ref().map(|own| own.0.as_str());
         let request = Arc::new(self.order(launch, ready, home, secret)?);
         let mut known = self.requests.lock().await;
@@ -139,8 +137,8 @@ impl Ec2 {
         ready: &Ready,
         home: &Home,
         secret: Option<&str>,
-    ) -> Result<FleetRequest, Answer> {
-        let supply = ready.supply.as_ref().map_err(|why| again(why))?;
+    ) -> Result<FleetRequest, Box<Answer>> {
+        let supply = ready.supply.as_ref().map_err(|why| Box::new(again(why)))?;
         let order = Order {
             launch,
             class: &ready.class,
@@ -158,7 +156,7 @@ impl Ec2 {
             .shared
             .subnets
             .lock()
-            .map_err(|_| again("a panic"))?;
+            .map_err(|_| Box::new(again("a panic")))?;
         let mut render = |image: &_, max_pods: i64| {
             let image: &crate::model::node_class::resolved::Image = image;
             let seed = Seed {

@@ -25,82 +25,77 @@ fn overrides(request: &FleetRequest) -> Vec<Vec<String>> {
     request.configs.iter().map(config).collect()
 }
 
+/// What is offered, in which kind of reservation, whether prices are an overlay's; what is bought.
+type Way = (
+    &'static [&'static str],
+    Option<fn() -> Reservation>,
+    bool,
+    Target,
+    Option<Strategy>,
+);
+
+const OD: &str = "m5.large a on-demand";
+const SPOT: &str = "m5.large a spot";
+const CR: &str = "m5.large a reserved cr-1";
+const FIRST: Option<Strategy> = Some(Strategy::Prioritized);
+const BEST: Option<Strategy> = Some(Strategy::PriceCapacityOptimized);
+const DEEP: Option<Strategy> = Some(Strategy::CapacityOptimizedPrioritized);
+
+fn default() -> Reservation {
+    Reservation::new("cr-1", 1)
+}
+
+fn block() -> Reservation {
+    Reservation {
+        kind: ReservationKind::CapacityBlock,
+        ..default()
+    }
+}
+
+fn interruptible() -> Reservation {
+    Reservation {
+        interruptible: true,
+        ..default()
+    }
+}
+
+const WAYS: &[Way] = &[
+    (&[OD], None, false, Target::OnDemand, FIRST),
+    (&[OD], None, true, Target::OnDemand, FIRST),
+    (&[SPOT], None, false, Target::Spot, BEST),
+    (&[SPOT], None, true, Target::Spot, DEEP),
+    (&[OD, SPOT], None, false, Target::Spot, BEST),
+    (&[CR], Some(default), false, Target::OnDemand, FIRST),
+    (
+        &[OD, SPOT, CR],
+        Some(default),
+        false,
+        Target::OnDemand,
+        FIRST,
+    ),
+    (&[CR], Some(block), false, Target::CapacityBlock, None),
+    (
+        &[CR],
+        Some(interruptible),
+        false,
+        Target::Interruptible,
+        None,
+    ),
+];
+
 #[test]
 fn one_call_buys_one_way_and_says_how() {
-    let block = Reservation {
-        kind: ReservationKind::CapacityBlock,
-        ..Reservation::new("cr-1", 1)
-    };
-    let interruptible = Reservation {
-        interruptible: true,
-        ..Reservation::new("cr-1", 1)
-    };
-    let default = Reservation::new("cr-1", 1);
-    let (od, spot, cr) = (
-        "m5.large a on-demand",
-        "m5.large a spot",
-        "m5.large a reserved cr-1",
-    );
-    type Row<'a> = (
-        &'a [&'a str],
-        Option<&'a Reservation>,
-        bool,
-        Target,
-        Option<Strategy>,
-    );
-    let first = Some(Strategy::Prioritized);
-    let cases: [Row<'_>; 9] = [
-        (&[od], None, false, Target::OnDemand, first),
-        (&[od], None, true, Target::OnDemand, first),
-        (
-            &[spot],
-            None,
-            false,
-            Target::Spot,
-            Some(Strategy::PriceCapacityOptimized),
-        ),
-        (
-            &[spot],
-            None,
-            true,
-            Target::Spot,
-            Some(Strategy::CapacityOptimizedPrioritized),
-        ),
-        (
-            &[od, spot],
-            None,
-            false,
-            Target::Spot,
-            Some(Strategy::PriceCapacityOptimized),
-        ),
-        (&[cr], Some(&default), false, Target::OnDemand, first),
-        (
-            &[od, spot, cr],
-            Some(&default),
-            false,
-            Target::OnDemand,
-            first,
-        ),
-        (&[cr], Some(&block), false, Target::CapacityBlock, None),
-        (
-            &[cr],
-            Some(&interruptible),
-            false,
-            Target::Interruptible,
-            None,
-        ),
-    ];
-    for (offerings, reservation, overlaid, target, strategy) in cases {
+    for (offerings, reservation, overlaid, target, strategy) in WAYS {
         let mut scene = Scene::new().offers(offerings);
-        scene.launch.overlaid = overlaid;
+        scene.launch.overlaid = *overlaid;
         if let Some(own) = reservation {
-            scene = scene.reserves(own.clone());
+            scene = scene.reserves(own());
         }
         let request = scene.made();
-        let what = format!("{offerings:?} {reservation:?}");
+        let what = format!("{offerings:?} {target:?}");
         assert_eq!(
             (request.target, request.strategy),
-            (target, strategy),
+            (*target, *strategy),
             "{what}"
         );
         assert_eq!(request.overrides().count(), 1, "{what}");
@@ -108,6 +103,10 @@ fn one_call_buys_one_way_and_says_how() {
         let is_reserved = own.offering.reservation.is_some();
         assert_eq!(is_reserved, reservation.is_some(), "{what}");
     }
+}
+
+#[test]
+fn what_is_bought_is_said_in_ec2s_words() {
     let names = [
         Target::Spot.as_str(),
         Target::OnDemand.as_str(),
@@ -244,7 +243,8 @@ fn what_cannot_be_asked_for_is_refused_without_asking() {
             kind,
         };
         let alone = Scene::new().offers(&[wanted]).request();
-        assert_eq!(alone, Err(Answer::LaunchRefused(vec![refusal.clone()])));
+        let answer = Answer::LaunchRefused(vec![refusal.clone()]);
+        assert_eq!(alone, Err(Box::new(answer)));
         let mut beside = Scene::new().offers(&[wanted, "m5.large a on-demand"]);
         let request = beside.made();
         assert_eq!(request.refused, [refusal]);
@@ -256,12 +256,15 @@ fn what_cannot_be_asked_for_is_refused_without_asking() {
         offering: offering("m5.large a reserved cr-9"),
         kind: RefusalKind::ReservationExceeded,
     };
-    assert_eq!(gone, Err(Answer::LaunchRefused(vec![refusal])));
+    assert_eq!(gone, Err(Box::new(Answer::LaunchRefused(vec![refusal]))));
     // An image that the class does not have any more.
     let mut scene = Scene::new();
     scene.resolved.images.clear();
-    assert!(matches!(scene.request(), Err(Answer::LaunchRefused(all))
-        if all[0].kind == RefusalKind::NoImage));
+    let refused = match scene.request().map_err(|own| *own) {
+        Err(Answer::LaunchRefused(all)) => all,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused[0].kind, RefusalKind::NoImage);
 }
 
 #[test]
@@ -283,7 +286,7 @@ fn some_launches_cannot_be_made_as_they_are() {
     for (edit, expect) in cases {
         let mut scene = Scene::new();
         edit(&mut scene);
-        let Err(Answer::Failed { kind, text }) = scene.request() else {
+        let Err(Answer::Failed { kind, text }) = scene.request().map_err(|own| *own) else {
             panic!("{expect}");
         };
         assert_eq!(kind, FailureKind::Invalid);

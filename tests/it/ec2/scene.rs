@@ -159,7 +159,7 @@ impl Scene {
     }
 
     /// The request, or the answer where there is none.
-    pub(super) fn request(&mut self) -> Result<FleetRequest, Answer> {
+    pub(super) fn request(&mut self) -> Result<FleetRequest, Box<Answer>> {
         let order = Order {
             launch: &self.launch,
             class: &self.class,

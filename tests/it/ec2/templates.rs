@@ -231,66 +231,70 @@ fn everything(scene: &mut Scene) {
     });
 }
 
+/// What is changed, and the interfaces that follow.
+type Layout = (fn(&mut Scene), &'static [&'static str]);
+
+const LAYOUTS: &[Layout] = &[
+    (|_| {}, &["-.0 - - - - - -"]),
+    (everything, &["-.0 - true 10 - - 600"]),
+    (
+        |it| it.class.public_ip = Some(false),
+        &["-.0 - false - - - -"],
+    ),
+    (
+        |it| it.class.ip_prefix_count = Some(0),
+        &["-.0 - - 0 - - -"],
+    ),
+    (
+        |it| it.class.ip_prefix_count = Some(1),
+        &["-.0 - - 1 - - -"],
+    ),
+    (
+        |it| it.class.ip_prefix_count = Some(100),
+        &["-.0 - - 100 - - -"],
+    ),
+    (|it| it.ipv6 = true, &["-.0 - - - - true1 -"]),
+    (
+        |it| {
+            it.ipv6 = true;
+            it.class.ip_prefix_count = Some(10);
+        },
+        &["-.0 - - - 10 true1 -"],
+    ),
+    (
+        |it| it.class.connection_tracking = Some(ConnectionTracking::default()),
+        &["-.0 - - - - - -"],
+    ),
+    (
+        |it| {
+            everything(it);
+            cards(it, true);
+        },
+        &["0.0 interface true 10 - - 600", "1.1 efa-only - - - - -"],
+    ),
+    (
+        |it| {
+            everything(it);
+            it.ipv6 = true;
+            cards(it, true);
+        },
+        &[
+            "0.0 interface true - 10 true1 600",
+            "1.1 efa-only - - - - -",
+        ],
+    ),
+    (
+        |it| {
+            adapters(it);
+            cards(it, false);
+        },
+        &["0.0 interface - - - - -", "1.1 interface - - - - -"],
+    ),
+];
+
 #[test]
 fn network_interfaces_are_laid_out_as_the_class_says_or_pods_need() {
-    let cases: &[(fn(&mut Scene), &[&str])] = &[
-        (|_| {}, &["-.0 - - - - - -"]),
-        (everything, &["-.0 - true 10 - - 600"]),
-        (
-            |it| it.class.public_ip = Some(false),
-            &["-.0 - false - - - -"],
-        ),
-        (
-            |it| it.class.ip_prefix_count = Some(0),
-            &["-.0 - - 0 - - -"],
-        ),
-        (
-            |it| it.class.ip_prefix_count = Some(1),
-            &["-.0 - - 1 - - -"],
-        ),
-        (
-            |it| it.class.ip_prefix_count = Some(100),
-            &["-.0 - - 100 - - -"],
-        ),
-        (|it| it.ipv6 = true, &["-.0 - - - - true1 -"]),
-        (
-            |it| {
-                it.ipv6 = true;
-                it.class.ip_prefix_count = Some(10);
-            },
-            &["-.0 - - - 10 true1 -"],
-        ),
-        (
-            |it| it.class.connection_tracking = Some(ConnectionTracking::default()),
-            &["-.0 - - - - - -"],
-        ),
-        (
-            |it| {
-                everything(it);
-                cards(it, true);
-            },
-            &["0.0 interface true 10 - - 600", "1.1 efa-only - - - - -"],
-        ),
-        (
-            |it| {
-                everything(it);
-                it.ipv6 = true;
-                cards(it, true);
-            },
-            &[
-                "0.0 interface true - 10 true1 600",
-                "1.1 efa-only - - - - -",
-            ],
-        ),
-        (
-            |it| {
-                adapters(it);
-                cards(it, false);
-            },
-            &["0.0 interface - - - - -", "1.1 interface - - - - -"],
-        ),
-    ];
-    for (number, (edit, expect)) in cases.iter().enumerate() {
+    for (number, (edit, expect)) in LAYOUTS.iter().enumerate() {
         assert_eq!(interfaces(&edited(*edit)), *expect, "case {number}");
     }
     let with = interfaces(&edited(|it| {

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use jiff::SignedDuration;
+use outrigger::catalog::Catalog;
 use outrigger::engine::command::{Answer, Command, FailureKind, Refusal, RefusalKind};
 use outrigger::engine::event::{Event, Interruption};
 use outrigger::engine::report::Report;
@@ -14,6 +15,7 @@ use outrigger::model::id::ClaimId;
 use outrigger::model::instance::{CapacityType, OfferingKey};
 use outrigger::model::object::Object;
 use outrigger::model::pool::Reason;
+use outrigger::model::reservation::{Reservation, ReservationKind};
 
 use super::{Stage, bound, waiting_pod};
 
@@ -124,6 +126,39 @@ fn what_is_taken_back_is_held_down_here_and_elsewhere() {
     }
 }
 
+#[test]
+fn instances_leave_a_capacity_block_forty_minutes_before_its_end() {
+    for (kind, leaves) in [
+        (ReservationKind::CapacityBlock, true),
+        (ReservationKind::Default, false),
+    ] {
+        let mut stage = Stage::new(Mode::Manage);
+        let ends = stage.now + SignedDuration::from_mins(60);
+        let own = Reservation {
+            kind,
+            ends: Some(ends),
+            ..Reservation::new("cr-1", 3)
+        };
+        let reserved = [("m6i.large".into(), "us-east-1a".into(), own)];
+        let catalog = Catalog::shipped().with_reservations(reserved);
+        stage.event(Event::CatalogChanged(Arc::new(catalog)));
+        stage.sync(vec![], vec![waiting_pod("a")]);
+        stage.run(10, &[]);
+        assert!(stage.instances["i-0"].offering.reservation.is_some());
+        stage.apply(Object::Node(Box::new(stage.node(0))));
+        stage.run(2, &[]);
+        stage.apply(bound(waiting_pod("a"), "node-0"));
+        stage.run(19 * 60, &["launch"]);
+        assert_eq!(retired(&stage), None, "{kind:?}");
+        stage.run(50, &["launch"]);
+        assert_eq!(
+            retired(&stage),
+            leaves.then_some(Reason::Interrupted),
+            "{kind:?}"
+        );
+    }
+}
+
 /// The claims whose launches were asked for, in order, each answered as given.
 fn launches(stage: &mut Stage, answers: &[FailureKind]) -> Vec<ClaimId> {
     let mut ids = Vec::new();
@@ -228,4 +263,36 @@ fn what_is_refused_beside_a_launch_is_held_down() {
     assert_eq!([held(class.as_ref(), "b"), held(None, "b")], [true, false]);
     let later = stage.now + SignedDuration::from_mins(3);
     assert!(!holds.is_held(None, &key("a"), later));
+}
+
+#[test]
+fn labels_of_what_was_launched_are_put_on_its_node() {
+    let mut stage = Stage::new(Mode::Manage);
+    let own = Reservation::new("cr-1", 3);
+    let reserved = [("m6i.large".into(), "us-east-1a".into(), own)];
+    let catalog = Catalog::shipped().with_reservations(reserved);
+    stage.event(Event::CatalogChanged(Arc::new(catalog)));
+    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.run(10, &[]);
+    let mut node = stage.node(0);
+    // What the kubelet said before stays.
+    let says = ("node.kubernetes.io/instance-type", "its-own");
+    node.labels.insert(says.0.into(), says.1.into());
+    stage.apply(Object::Node(Box::new(node)));
+    stage.run(2, &[]);
+    let labels = &stage.seen_node().labels;
+    for (key, value) in [
+        says,
+        ("kubernetes.io/arch", "amd64"),
+        ("topology.kubernetes.io/zone", "us-east-1a"),
+        ("karpenter.sh/capacity-type", "reserved"),
+        ("karpenter.k8s.aws/instance-family", "m6i"),
+        ("karpenter.k8s.aws/capacity-reservation-id", "cr-1"),
+        ("karpenter.k8s.aws/capacity-reservation-type", "default"),
+    ] {
+        assert_eq!(labels.get(key).map(String::as_str), Some(value), "{key}");
+    }
+    // What may be one or the other, or is not there, is not said.
+    assert_eq!(labels.get("karpenter.k8s.aws/instance-tenancy"), None);
+    assert_eq!(labels.get("karpenter.k8s.aws/instance-gpu-name"), None);
 }

@@ -1,0 +1,66 @@
+//! How an instance was bought, by what a listing says of it.
+//! It must not know how instances are listed.
+//!
+//! Source: spec/aws.md §5.11 and §10, 69.
+
+use crate::model::id::{ReservationId, TypeName, Zone};
+use crate::model::instance::{CapacityType, OfferingKey};
+
+/// What a listing says of how an instance was bought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bought<'a> {
+    /// Id of its spot request.
+    pub spot_request: Option<&'a str>,
+    /// Id of the reservation it is in.
+    pub reservation: Option<&'a str>,
+    /// Whether it may run in its reservation alone (`capacity-reservations-only`).
+    pub preference: Option<&'a str>,
+}
+
+/// The offering that an instance is of. One that merely runs in an open reservation is on demand:
+/// it was not planned for it, and stays when that ends.
+pub fn offering(instance_type: &str, zone: &str, bought: Bought<'_>) -> OfferingKey {
+    let only = bought.preference == Some("capacity-reservations-only");
+    let reservation = bought.reservation.filter(|_| only);
+    let capacity_type = match (bought.spot_request, reservation) {
+        (Some(_), _) => CapacityType::Spot,
+        (None, Some(_)) => CapacityType::Reserved,
+        (None, None) => CapacityType::OnDemand,
+    };
+    let reservation = reservation.filter(|_| capacity_type == CapacityType::Reserved);
+    OfferingKey {
+        instance_type: TypeName::from(instance_type),
+        zone: Zone::from(zone),
+        capacity_type,
+        reservation: reservation.map(|id| Box::new(ReservationId::from(id))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bought, offering};
+
+    #[test]
+    fn an_instance_is_what_it_was_bought_as() {
+        let only = Some("capacity-reservations-only");
+        let (spot, id) = (Some("sir-1"), Some("cr-1"));
+        let rows = [
+            (None, None, None, "t z on-demand"),
+            (spot, None, None, "t z spot"),
+            (spot, id, only, "t z spot"),
+            (None, id, only, "t z reserved cr-1"),
+            (None, id, Some("open"), "t z on-demand"),
+            (None, id, None, "t z on-demand"),
+            // Its reservation has ended: it goes on, on demand.
+            (None, None, only, "t z on-demand"),
+        ];
+        for (spot_request, reservation, preference, expect) in rows {
+            let bought = Bought {
+                spot_request,
+                reservation,
+                preference,
+            };
+            assert_eq!(offering("t", "z", bought).to_string(), expect, "{bought:?}");
+        }
+    }
+}
