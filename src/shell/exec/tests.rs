@@ -411,6 +411,17 @@ fn the_documentation_shows_what_is_said() {
         installation: "platform-eu".to_owned(),
         cluster: "lab".into(),
     };
+    let limits = Limits::default();
+    for told in [
+        format!("its hello | {} s", limits.hello.as_secs()),
+        format!("its answer | {} s", limits.call.as_secs()),
+        format!("unanswered in a row | {} |", limits.silent),
+        format!("a line | {} MiB", limits.line >> 20),
+        format!("no answers | {} |", limits.garbage),
+        format!("its own end | {} s", limits.leave.as_secs()),
+    ] {
+        assert!(text.contains(&told), "{told}");
+    }
     let shown = shown(&scope);
     let (mut requests, mut answers) = (0, 0);
     for block in text.split("```json\n").skip(1) {

@@ -1,4 +1,4 @@
-//! A program of the user's own behind the daemon: what is told of a bad one, and what is left of it.
+//! A program of the user's own behind the daemon: what is told of a bad one, what is left of it.
 //! It must not know how a program is kept running.
 
 use std::fs;
