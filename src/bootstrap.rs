@@ -52,6 +52,7 @@ use crate::model::labels::Labels;
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::bootstrap::Bootstrap;
 use crate::model::node_class::image::Family;
+use crate::model::node_class::resolved::Cause;
 use crate::model::taint::Taint;
 
 /// Bytes of user data that EC2 takes, before base64.
@@ -110,6 +111,9 @@ pub enum BootstrapError {
     /// nodeadm wants the addresses of Services.
     #[error("render user data: the addresses of the cluster's Services (service CIDR) are unknown")]
     ServiceCidrUnknown,
+    /// No node finds a cluster without this.
+    #[error("render user data: the cluster's {0} is unknown")]
+    Unknown(&'static str),
     /// No certificate can be read from what should be the cluster's authorities.
     #[error("read the cluster's certificate authority: {0}")]
     Authority(&'static str),
@@ -172,6 +176,20 @@ pub enum BootstrapError {
         /// Bytes with gzip, where the image can unpack it.
         packed: Option<usize>,
     },
+}
+
+impl BootstrapError {
+    /// The reason of a node class' condition.
+    pub fn cause(&self) -> Cause {
+        match self {
+            Self::ServiceCidrUnknown => Cause::ClusterCidrUnknown,
+            Self::Setting { .. } => Cause::UnsupportedKubeletSetting,
+            Self::TooLarge { .. } => Cause::UserDataTooLarge,
+            // Somebody else may say it in a moment.
+            Self::Unknown(_) | Self::SecretMissing(_) => Cause::Unavailable,
+            _ => Cause::UserDataInvalid,
+        }
+    }
 }
 
 fn with_gzip(packed: Option<usize>) -> String {

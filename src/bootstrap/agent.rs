@@ -63,10 +63,16 @@ impl Distribution {
     }
 
     fn configuration(&self, own: &Agent, node: &Node<'_>) -> Result<String, BootstrapError> {
-        let server = own.server.clone().unwrap_or_else(|| {
-            let (host, _) = join::host_port(&node.home.endpoint, self.port);
-            format!("https://{host}:{}", self.port)
-        });
+        let server = match &own.server {
+            Some(server) => server.clone(),
+            None if node.home.endpoint.is_empty() => {
+                return Err(BootstrapError::Unknown("endpoint"));
+            }
+            None => {
+                let (host, _) = join::host_port(&node.home.endpoint, self.port);
+                format!("https://{host}:{}", self.port)
+            }
+        };
         let labels = node
             .labels
             .iter()

@@ -20,12 +20,10 @@ pub(super) fn render(node: &Node<'_>) -> Result<String, BootstrapError> {
 
 fn script(node: &Node<'_>) -> String {
     let home = node.home;
-    let mut lines = vec![format!(
-        "/etc/eks/bootstrap.sh {} --apiserver-endpoint {}",
-        shell(&home.name),
-        shell(&home.endpoint)
-    )];
-    if !home.ca.is_empty() {
+    let mut lines = vec![format!("/etc/eks/bootstrap.sh {}", shell(&home.name))];
+    // Without both of them the script asks EKS.
+    if !home.endpoint.is_empty() && !home.ca.is_empty() {
+        lines.push(format!("--apiserver-endpoint {}", shell(&home.endpoint)));
         lines.push(format!("--b64-cluster-ca {}", shell(&home.ca)));
     }
     if home.ipv6 {

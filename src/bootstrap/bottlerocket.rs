@@ -36,7 +36,7 @@ pub(super) fn render(node: &Node<'_>) -> Result<String, BootstrapError> {
         })?;
     let settings = table(&mut all, "settings")?;
     let kubernetes = table(settings, "kubernetes")?;
-    cluster(kubernetes, node);
+    cluster(kubernetes, node)?;
     let labels = table(kubernetes, "node-labels")?;
     for (key, value) in &node.labels {
         labels.insert(key.clone(), Value::from(value.as_str()));
@@ -65,12 +65,12 @@ fn table<'a>(of: &'a mut Table, name: &str) -> Result<&'a mut Table, BootstrapEr
     found.ok_or_else(|| fault(format!("{name} is not a table")))
 }
 
-fn cluster(kubernetes: &mut Table, node: &Node<'_>) {
-    let home = node.home;
+fn cluster(kubernetes: &mut Table, node: &Node<'_>) -> Result<(), BootstrapError> {
+    let (endpoint, ca) = node.api()?;
     let mut set = |key: &str, value: Value| kubernetes.insert(key.to_owned(), value);
-    set("api-server", home.endpoint.as_str().into());
-    set("cluster-name", home.name.as_str().into());
-    set("cluster-certificate", home.ca.as_str().into());
+    set("api-server", endpoint.into());
+    set("cluster-name", node.home.name.as_str().into());
+    set("cluster-certificate", ca.into());
     set("max-pods", node.kubelet.max_pods.into());
     let dns: Vec<String> = node
         .kubelet
@@ -83,6 +83,7 @@ fn cluster(kubernetes: &mut Table, node: &Node<'_>) {
         [one] => drop(set("cluster-dns-ip", one.as_str().into())),
         _ => drop(set("cluster-dns-ip", dns.into())),
     }
+    Ok(())
 }
 
 /// Ours are all there are: the solver would not know of others, and plan pods for nodes that they

@@ -27,7 +27,8 @@ pub(super) fn render(node: &Node<'_>) -> Result<String, BootstrapError> {
 }
 
 fn configuration(node: &Node<'_>) -> Result<String, BootstrapError> {
-    let (host, port) = join::host_port(&node.home.endpoint, 443);
+    let (endpoint, ca) = node.api()?;
+    let (host, port) = join::host_port(endpoint, 443);
     let taints = node
         .taints
         .iter()
@@ -64,7 +65,7 @@ fn configuration(node: &Node<'_>) -> Result<String, BootstrapError> {
             "bootstrapToken": {
                 "apiServerEndpoint": format!("{host}:{port}"),
                 "token": node.secret()?,
-                "caCertHashes": authority::hashes(&node.home.ca)?,
+                "caCertHashes": authority::hashes(ca)?,
             },
         },
         "nodeRegistration": {

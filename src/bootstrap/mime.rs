@@ -33,11 +33,14 @@ impl Part {
 
 /// An archive of these parts. Carriage returns are taken out: bash would read them as text.
 pub(super) fn write(parts: &[Part]) -> String {
-    let mut boundary = BOUNDARY.to_owned();
-    // An archive within a part, or its end, must not end ours.
-    while parts.iter().any(|part| divides(&part.body, &boundary)) {
-        boundary.push('/');
-    }
+    // An archive within a part, or its end, must not end ours: then it has one slash more than any.
+    let lines = parts.iter().flat_map(|part| part.body.lines());
+    let slashes = lines.filter_map(|line| {
+        let rest = line.strip_prefix("--")?;
+        Some(rest.len() - rest.trim_start_matches('/').len())
+    });
+    let most = slashes.max().filter(|most| *most >= BOUNDARY.len());
+    let boundary = most.map_or(BOUNDARY.to_owned(), |most| "/".repeat(most + 1));
     let mut out =
         format!("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"{boundary}\"\n\n");
     for part in parts {
@@ -49,11 +52,6 @@ pub(super) fn write(parts: &[Part]) -> String {
     }
     out.push_str(&format!("--{boundary}--\n"));
     out.replace('\r', "")
-}
-
-fn divides(body: &str, boundary: &str) -> bool {
-    let prefix = format!("--{boundary}");
-    body.lines().any(|line| line.starts_with(&prefix))
 }
 
 /// Whether a text is meant to be an archive, with either of its headers first.

@@ -102,6 +102,15 @@ impl<'a> Node<'a> {
         each.collect::<Vec<_>>().join(" ")
     }
 
+    /// The API and its authority, where an image cannot ask for them.
+    pub(super) fn api(&self) -> Result<(&'a str, &'a str), BootstrapError> {
+        match (self.home.endpoint.as_str(), self.home.ca.as_str()) {
+            ("", _) => Err(BootstrapError::Unknown("endpoint")),
+            (_, "") => Err(BootstrapError::Unknown("certificate authority")),
+            both => Ok(both),
+        }
+    }
+
     /// The secret that this way to join needs.
     pub(super) fn secret(&self) -> Result<&'a str, BootstrapError> {
         let secret = self.seed.secret.map(str::trim);

@@ -26,6 +26,7 @@ pub(super) fn render(node: &Node<'_>) -> Result<String, BootstrapError> {
 
 fn config(node: &Node<'_>) -> Result<String, BootstrapError> {
     let home = node.home;
+    let (endpoint, ca) = node.api()?;
     let cidr = home.service_cidr.as_ref().filter(|cidr| !cidr.is_empty());
     let cidr = cidr.ok_or(BootstrapError::ServiceCidrUnknown)?;
     let taints = node.taints.iter().map(|own| {
@@ -45,8 +46,8 @@ fn config(node: &Node<'_>) -> Result<String, BootstrapError> {
         "spec": {
             "cluster": {
                 "name": home.name,
-                "apiServerEndpoint": home.endpoint,
-                "certificateAuthority": home.ca,
+                "apiServerEndpoint": endpoint,
+                "certificateAuthority": ca,
                 "cidr": cidr,
             },
             "kubelet": {

@@ -14,6 +14,8 @@ use crate::bootstrap::node::Node;
 use crate::bootstrap::yaml;
 
 const WHAT: &str = "machine configuration";
+/// What Talos keeps for itself of these, unless it is told, the scheduler does not know of.
+const RESERVED_BY_TALOS: [&str; 3] = ["cpu", "ephemeral-storage", "memory"];
 
 fn fault(reason: impl Into<String>) -> BootstrapError {
     BootstrapError::Template {
@@ -110,8 +112,13 @@ fn merged(
         )));
     }
     let mut own = node.kubelet.config();
-    // Talos has a place of its own for it, and refuses it here.
+    // Talos has a place of its own for it.
     own.remove("clusterDNS");
+    let mut reserved = section(&own, "systemReserved")?;
+    for resource in RESERVED_BY_TALOS {
+        reserved.entry(resource).or_insert_with(|| "0".into());
+    }
+    own.insert("systemReserved".to_owned(), Value::Object(reserved));
     config.extend(own);
     config.insert("registerWithTaints".to_owned(), Value::Array(taints));
     let dns = &node.class.kubelet.cluster_dns;

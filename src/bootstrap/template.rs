@@ -36,6 +36,9 @@ const NAMES: [&str; 21] = [
 /// Those of them that are JSON, made of what holds no mark of a shell but quotes.
 const JSON: [&str; 3] = ["kubelet_config", "labels_json", "taints_json"];
 
+/// Bytes between braces at most: no name and filter have that many.
+const BRACES_MAX: usize = 64;
+
 fn fault(reason: String) -> BootstrapError {
     BootstrapError::Template {
         what: "template of user data",
@@ -56,26 +59,34 @@ pub(super) fn render(template: &str, node: &Node<'_>) -> Result<String, Bootstra
     let mut rest = template;
     while let Some((before, after)) = rest.split_once("{{") {
         out.push_str(before);
-        let Some((inner, left)) = after.split_once("}}") else {
-            out.push_str("{{");
-            rest = after;
-            continue;
+        let (name, filter, left) = match named(after) {
+            Some(named) => named,
+            None => {
+                out.push_str("{{");
+                rest = after;
+                continue;
+            }
         };
-        let (name, filter) = match inner.split_once('|') {
-            Some((name, filter)) => (name.trim(), Some(filter.trim())),
-            None => (inner.trim(), None),
-        };
-        let bare = |c: char| c.is_ascii_lowercase() || c == '_';
-        if name.is_empty() || !name.chars().all(bare) {
-            out.push_str("{{");
-            rest = after;
-            continue;
-        }
         out.push_str(&filtered(name, filter, node)?);
         rest = left;
     }
     out.push_str(rest);
     Ok(out)
+}
+
+/// The name and filter that braces hold, and what follows them; none where they hold another thing.
+fn named(after: &str) -> Option<(&str, Option<&str>, &str)> {
+    let end = after
+        .bytes()
+        .take(BRACES_MAX)
+        .position(|byte| byte == b'}')?;
+    let (inner, left) = (&after[..end], after[end..].strip_prefix("}}")?);
+    let (name, filter) = match inner.split_once('|') {
+        Some((name, filter)) => (name.trim(), Some(filter.trim())),
+        None => (inner.trim(), None),
+    };
+    let bare = |c: char| c.is_ascii_lowercase() || c == '_';
+    (!name.is_empty() && name.chars().all(bare)).then_some((name, filter, left))
 }
 
 fn filtered(name: &str, filter: Option<&str>, node: &Node<'_>) -> Result<String, BootstrapError> {

@@ -24,13 +24,13 @@ pub(super) fn render(node: &Node<'_>) -> Result<String, BootstrapError> {
         Some(inner) => inner.ok_or_else(|| fault("something follows its <powershell> block"))?,
         None => own,
     };
-    let home = node.home;
+    let (endpoint, ca) = node.api()?;
     let mut call = format!(
         "& $EKSBootstrapScriptFile -EKSClusterName {} -APIServerEndpoint {} -Base64ClusterCA {} \
          -KubeletExtraArgs {}",
-        powershell(&home.name),
-        powershell(&home.endpoint),
-        powershell(&home.ca),
+        powershell(&node.home.name),
+        powershell(endpoint),
+        powershell(ca),
         powershell(&node.arguments())
     );
     if let Some(dns) = node.kubelet.cluster_dns.first() {

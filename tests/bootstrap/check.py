@@ -3,6 +3,8 @@
     check.py scripts DIRECTORY    MIME by `email`, TOML by `tomllib`, bash by `bash -n`, PowerShell
                                   by structure
     check.py yaml DIRECTORY       YAML by PyYAML; exits with 3 where that is not installed
+    check.py cloud-init DIRECTORY archives, scripts and cloud-config by cloud-init's own reader, plain
+                                  and with gzip; exits with 3 where that is not installed
 
 Each file of the directory is one user data; its ending says what it is: `mime`, `toml`, `sh`, `ps1`,
 `yaml`. Prints `ok NAME` for each, and exits with 1 on the first that is not accepted.
@@ -11,6 +13,7 @@ Each file of the directory is one user data; its ending says what it is: `mime`,
 import email
 import email.policy
 import gzip
+import importlib.util
 import re
 import subprocess
 import sys
@@ -82,13 +85,31 @@ def check_yaml(path: Path, data: bytes) -> None:
             assert isinstance(document, dict), document
 
 
+def check_cloud_init(path: Path, data: bytes) -> None:
+    import yaml
+    from cloudinit import helpers, user_data
+    from cloudinit.config import schema
+
+    if path.suffix not in (".mime", ".sh"):
+        return
+    for form in (data, gzip.compress(data)):
+        read = user_data.UserDataProcessor(helpers.Paths({})).process(form)
+        found = [part for part in read.walk() if not part.is_multipart()]
+        kinds = [part.get_content_type() for part in found]
+        expected = [kind for kind, _ in parts(data)] if path.suffix == ".mime" else None
+        assert kinds == (expected or ["text/x-shellscript"]), kinds
+        for part in found:
+            if part.get_content_type() == "text/cloud-config":
+                own = yaml.safe_load(part.get_payload(decode=True))
+                schema.validate_cloudconfig_schema(own, schema.get_schema(), strict=True)
+
+
 def main(what: str, directory: Path) -> int:
-    if what == "yaml":
-        try:
-            import yaml  # noqa: F401
-        except ImportError:
-            return 3
-    check = {"scripts": check_script, "yaml": check_yaml}[what]
+    needs = {"scripts": [], "yaml": ["yaml"], "cloud-init": ["yaml", "cloudinit"]}[what]
+    if any(importlib.util.find_spec(module) is None for module in needs):
+        return 3
+    checks = {"scripts": check_script, "yaml": check_yaml, "cloud-init": check_cloud_init}
+    check = checks[what]
     for path in sorted(directory.iterdir()):
         data = path.read_bytes()
         if data.startswith(b"\x1f\x8b"):

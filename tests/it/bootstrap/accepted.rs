@@ -242,6 +242,15 @@ fn each_yaml_is_accepted_by_pyyaml() {
 }
 
 #[test]
+fn each_part_is_accepted_by_cloud_init() {
+    const TEST: &str = "bootstrap::accepted::each_part_is_accepted_by_cloud_init";
+    match check("cloud-init") {
+        (Some(3), _) => println!("SKIP {TEST}: cloud-init, which only distributions have"),
+        (code, said) => assert_eq!(code, Some(0), "{said}"),
+    }
+}
+
+#[test]
 fn toml_and_yaml_are_accepted_by_readers_of_ours() {
     for (name, case, change) in ROWS {
         let text = case().with(change).text();

@@ -159,7 +159,7 @@ fn the_authority_is_known_by_its_public_key() {
         "MIIBgTCCASegAwIBAgIUPynnZglH1",
     );
     for (ca, expected) in [
-        (encoded(""), "it has no certificate"),
+        (encoded("\n"), "it has no certificate"),
         ("%".to_owned(), "it is not base64"),
         (
             encoded("-----BEGIN CERTIFICATE-----\n-----END"),
@@ -249,6 +249,8 @@ fn of_a_machine_configuration_only_the_kubelet_is_written_anew() {
     let config = &kubelet["extraConfig"];
     assert_eq!(config["maxPods"], 29);
     assert_eq!(config["serverTLSBootstrap"], true);
+    let none = json!({"cpu": "0", "ephemeral-storage": "0", "memory": "0"});
+    assert_eq!(config["systemReserved"], none, "Talos would keep some");
     assert_eq!(
         config["kubeReserved"],
         json!({"cpu": "70m", "memory": "574Mi"})

@@ -5,6 +5,7 @@ use jiff::SignedDuration;
 use outrigger::bootstrap::{BootstrapError, USER_DATA_MAX};
 use outrigger::model::node_class::image::Family;
 use outrigger::model::node_class::kubelet::{Signal, Threshold};
+use outrigger::model::node_class::resolved::Cause;
 use outrigger::model::taint::{Effect, Taint};
 
 use super::case::{Case, Change, address, all_settings, reserved};
@@ -288,11 +289,73 @@ fn an_unknown_authority_is_left_to_the_image() {
     let rows: [Row; 1] = [(
         "empty",
         |it| it.home.ca = String::new(),
-        &["/etc/eks/bootstrap.sh 'prod'"],
-        &["--b64-cluster-ca"],
+        &["/etc/eks/bootstrap.sh 'prod' \\\n  --dns-cluster-ip"],
+        &["--b64-cluster-ca", "--apiserver-endpoint"],
     )];
     check(&al2, &rows);
     assert!(al2().text().contains("--b64-cluster-ca 'LS0t"));
+}
+
+#[test]
+fn no_node_is_told_half_of_where_its_cluster_is() {
+    let eks = [Family::Al2023, Family::Bottlerocket, Family::Windows2022];
+    let eks = eks.map(Case::of);
+    for case in eks.into_iter().chain([Case::kubeadm()]) {
+        let mut own = case.clone();
+        own.home.ca = String::new();
+        assert_eq!(
+            own.render(),
+            Err(BootstrapError::Unknown("certificate authority"))
+        );
+        own.home.endpoint = String::new();
+        assert_eq!(own.render(), Err(BootstrapError::Unknown("endpoint")));
+    }
+    let mut own = Case::rke2(None);
+    own.home.endpoint = String::new();
+    assert_eq!(own.render(), Err(BootstrapError::Unknown("endpoint")));
+}
+
+#[test]
+fn each_refusal_is_a_reason_of_a_condition() {
+    let rows: [(Family, Change, Cause); 6] = [
+        (
+            Family::Al2023,
+            |it| it.home.service_cidr = None,
+            Cause::ClusterCidrUnknown,
+        ),
+        (
+            Family::Al2023,
+            |it| it.home.ca = String::new(),
+            Cause::Unavailable,
+        ),
+        (
+            Family::Bottlerocket,
+            |it| it.class.kubelet.pods_per_core = Some(1),
+            Cause::UnsupportedKubeletSetting,
+        ),
+        (
+            Family::Bottlerocket,
+            |it| it.class.user_data = "[".to_owned(),
+            Cause::UserDataInvalid,
+        ),
+        (
+            Family::Windows2022,
+            |it| it.class.user_data = "a".repeat(20_000),
+            Cause::UserDataTooLarge,
+        ),
+        (
+            Family::Al2,
+            |it| drop(it.labels.insert("a b".to_owned(), String::new())),
+            Cause::UserDataInvalid,
+        ),
+    ];
+    for (family, change, cause) in rows {
+        let refused = Case::of(family)
+            .with(change)
+            .render()
+            .expect_err("a refusal");
+        assert_eq!(refused.cause(), cause, "{refused}");
+    }
 }
 
 #[test]

@@ -109,11 +109,11 @@ proptest! {
         let given = al2_arguments(&case.text(), folder.path());
         let plain = |text: &str| text.replace('\r', "");
         prop_assert_eq!(&given[0], &plain(&name));
-        prop_assert_eq!(&given[2], &plain(&endpoint));
-        let has = given.iter().position(|own| own == "--b64-cluster-ca");
-        match has {
-            Some(at) => prop_assert_eq!(&given[at + 1], &plain(&ca)),
-            None => prop_assert!(ca.is_empty()),
+        if endpoint.is_empty() || ca.is_empty() {
+            prop_assert_eq!(&given[1], "--dns-cluster-ip");
+        } else {
+            prop_assert_eq!(&given[2], &plain(&endpoint));
+            prop_assert_eq!(&given[4], &plain(&ca));
         }
     }
 
@@ -174,6 +174,25 @@ const PIECES: [&str; 18] = [
     "</powershell>",
 ];
 
+#[test]
+fn what_is_nested_deeper_than_anyone_writes_is_answered() {
+    const DEPTH: usize = 50_000;
+    let rows = [
+        "[", "{a: ", "- ", "a:\n ", "{a={", "[[", "a.", "--b\n", "{{",
+    ];
+    for piece in rows {
+        for lead in ["", "a = ", "a: ", "machine:\n  type: worker\n  kubelet: "] {
+            let text = format!("{lead}{}", piece.repeat(DEPTH));
+            for mut case in all() {
+                case.class.user_data = text.clone();
+                let _ = case.render();
+            }
+            let _ = Case::talos(&text).render();
+            let _ = Case::template(&text).render();
+        }
+    }
+}
+
 /// Every kind of node.
 fn all() -> Vec<Case> {
     let families = Family::NAMES.map(|name| Case::of(Family::parse(name).expect(name)));
@@ -232,7 +251,8 @@ proptest! {
     }
 
     #[test]
-    fn bottlerocket_and_al2023_read_what_was_meant(name in evil(), endpoint in evil()) {
+    fn bottlerocket_and_al2023_read_what_was_meant(name in evil(), end in evil()) {
+        let endpoint = format!("https://{end}");
         let mut case = Case::of(Family::Bottlerocket);
         (case.home.name, case.home.endpoint) = (name.clone(), endpoint.clone());
         let own: toml::Table = case.text().parse().expect("TOML");
