@@ -48,3 +48,6 @@ pub(crate) mod desk;
 pub(crate) mod keeper;
 
 pub(crate) mod provider;
+
+#[cfg(test)]
+mod idle;

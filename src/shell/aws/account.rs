@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use aws_config::sts::AssumeRoleProvider;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use tokio::sync::Mutex;
@@ -100,11 +101,15 @@ impl Account {
                     .region(Region::new(key.region.clone()))
                     .build()
                     .await;
-                let provider =
-                    aws_credential_types::provider::SharedCredentialsProvider::new(provider);
+                let provider = SharedCredentialsProvider::new(provider);
                 base.into_builder().credentials_provider(provider).build()
             }
         };
+        Self::of(key, config)
+    }
+
+    /// Clients that are configured so.
+    pub(crate) fn of(key: AccountKey, config: SdkConfig) -> Self {
         let recorder = || Recorder {
             region: key.region.clone(),
         };
@@ -173,6 +178,13 @@ fn pricing_region(region: &str) -> &'static str {
 pub(crate) struct Accounts(Mutex<BTreeMap<AccountKey, Arc<Account>>>);
 
 impl Accounts {
+    /// These alone are known beforehand.
+    #[cfg(test)]
+    pub(crate) fn with(account: Account) -> Self {
+        let known = BTreeMap::from([(account.key.clone(), Arc::new(account))]);
+        Self(Mutex::new(known))
+    }
+
     /// The clients of one.
     pub(crate) async fn get(&self, key: &AccountKey) -> Arc<Account> {
         let mut known = self.0.lock().await;

@@ -45,6 +45,15 @@ pub(crate) struct Keepers {
 }
 
 impl Keepers {
+    /// None yet, of these accounts.
+    #[cfg(test)]
+    pub(crate) fn of_accounts(accounts: Accounts) -> Self {
+        Self {
+            accounts,
+            known: Mutex::default(),
+        }
+    }
+
     /// The keeper of a cluster's account and region.
     pub(crate) async fn of(&self, cluster: &Cluster) -> Keeper {
         let key = AccountKey::of(cluster);

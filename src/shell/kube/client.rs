@@ -215,3 +215,19 @@ fn context_name(file: &File, kubeconfig: &Kubeconfig) -> String {
         format!("the context {it:?}")
     })
 }
+
+#[cfg(test)]
+impl Connection {
+    /// One over whatever answers requests.
+    pub(crate) fn over(client: Client) -> Self {
+        Self {
+            client,
+            pulses: Pulses::default(),
+            limiter: Limiter::new(1000, 1000),
+            server: "https://api.test".to_owned(),
+            authorities: Vec::new(),
+            kubeconfig: PathBuf::new(),
+            print: 0,
+        }
+    }
+}
