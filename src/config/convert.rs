@@ -18,6 +18,8 @@ use crate::model::overlay::{AdjustmentError, PriceAdjustment};
 use crate::model::pool::Allowance;
 use crate::model::quantity::parse_whole;
 
+mod threshold;
+
 mod fields;
 
 mod map;

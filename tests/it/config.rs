@@ -11,6 +11,8 @@ use outrigger::config::{Config, Input, Inputs, SourceFile, load};
 
 mod functions;
 
+mod node_classes;
+
 mod properties;
 
 mod reference;

@@ -8,6 +8,7 @@ use hcl::Value;
 use serde_json::Value as Json;
 
 use super::Fault;
+use super::threshold::threshold;
 use crate::config::problem::ProblemCode;
 use crate::config::syntax::PathStep;
 use crate::config::value::{nearest, quote, to_text};
@@ -29,7 +30,7 @@ enum Shape {
     Either,
     List(&'static Shape),
     Map(&'static Shape),
-    /// A map from signals to texts.
+    /// A map from signals to thresholds.
     Signals,
     Fields(Fields),
 }
@@ -369,9 +370,10 @@ impl Shape {
                 }
                 true
             }
-            (Self::Signals, Value::Object(items)) => items
-                .iter()
-                .all(|(key, item)| Signal::parse(key).is_some() && item.is_string()),
+            (Self::Signals, Value::Object(items)) => items.iter().all(|(key, item)| {
+                let fine = item.as_str().and_then(threshold);
+                Signal::parse(key).is_some() && fine.is_some()
+            }),
             (Self::Flag, Value::Bool(_))
             | (Self::Text, Value::String(_))
             | (Self::Number, Value::Number(_))
@@ -408,7 +410,7 @@ impl Shape {
             Self::Either => "a text or a number",
             Self::List(_) => "a list",
             Self::Map(_) | Self::Fields(_) => "a map",
-            Self::Signals => "a map from signals to texts",
+            Self::Signals => "a map from signals to thresholds",
         }
     }
 }
@@ -477,8 +479,8 @@ mod tests {
         }
     }
 
-    const RECLAIM: &str = "\"evictionMinimumReclaim\" should be a map from signals to texts, and \
-                           is a map of 1 element.";
+    const RECLAIM: &str = "\"evictionMinimumReclaim\" should be a map from signals to thresholds, \
+                           and is a map of 1 element.";
 
     #[test]
     fn values_have_the_shape_of_their_field() {

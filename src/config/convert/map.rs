@@ -4,6 +4,7 @@
 use hcl::{Map, Value};
 
 use super::fields::field;
+use super::threshold::threshold;
 use super::{Converter, Fault, Parsed, parse_duration};
 use crate::config::names::{label_key_fault, label_value_fault};
 use crate::config::problem::ProblemCode;
@@ -194,14 +195,7 @@ impl Converter<'_> {
     fn threshold(&self, key: &str, item: &Value) -> Result<(Signal, Threshold), Fault> {
         let signal = self.signal(key)?;
         let text = self.element(key, item)?;
-        let threshold = match text.strip_suffix('%') {
-            Some(percent) => hundredths(percent).map(Threshold::Share),
-            None => parse_whole(&text)
-                .ok()
-                .filter(|amount| *amount >= 0)
-                .map(|amount| Threshold::Amount(amount, text)),
-        };
-        let threshold = threshold.ok_or_else(|| {
+        let threshold = threshold(&text).ok_or_else(|| {
             let mut fault = self.fault(ProblemCode::InvalidQuantity, item);
             fault.detail = format!("{} is no threshold for {key:?}.", quote(item));
             fault.help = Some(
@@ -263,18 +257,6 @@ impl Converter<'_> {
     }
 }
 
-/// Hundredths of a percentage with at most two decimals, from 0 to 100.
-fn hundredths(text: &str) -> Option<u32> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-    let plain = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if !plain(whole) || !plain(fraction) || fraction.len() > 2 || whole.len() > 3 {
-        return None;
-    }
-    let hundredths = whole.parse::<u32>().ok()? * 100;
-    let rest = format!("{fraction:0<2}").parse::<u32>().ok()?;
-    Some(hundredths + rest).filter(|sum| *sum <= 10_000)
-}
-
 /// A quantity of a resource: `cpu` in thousandths, nodes and pods as counts.
 fn amount(resource: &str, text: &str) -> Result<i64, String> {
     let counted = matches!(resource, "nodes" | "pods");
@@ -290,29 +272,4 @@ fn amount(resource: &str, text: &str) -> Result<i64, String> {
         return Err(format!("{text:?} is less than nothing"));
     }
     Ok(amount)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::hundredths;
-
-    #[test]
-    fn percentages_have_two_decimals_at_most() {
-        for (text, expect) in [
-            ("10", Some(1000)),
-            ("0", Some(0)),
-            ("100", Some(10_000)),
-            ("5.5", Some(550)),
-            ("0.05", Some(5)),
-            ("100.01", None),
-            ("1.234", None),
-            ("-1", None),
-            ("", None),
-            (".5", None),
-            ("1.", None),
-            ("1e1", None),
-        ] {
-            assert_eq!(hundredths(text), expect, "{text:?}");
-        }
-    }
 }

@@ -159,11 +159,15 @@ fn conflicts(reader: &Reader<'_>, section: &Section) -> bool {
     false
 }
 
+/// Whose hardware a node is on. Source: spec/aws.md §4.2.
+const TENANCY: &str = "karpenter.k8s.aws/instance-tenancy";
+
 fn values_fine(reader: &Reader<'_>, section: &Section) -> bool {
     let known: &[&str] = match normalized(section.label()) {
         CAPACITY_TYPE => &CapacityType::NAMES,
         ARCH => &["amd64", "arm64"],
         OS => &["linux", "windows"],
+        TENANCY => &["default", "dedicated"],
         _ => &[],
     };
     let mut fine = true;

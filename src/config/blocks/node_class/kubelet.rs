@@ -11,7 +11,7 @@ pub(super) static KUBELET: BlockType = BlockType {
     arguments: &[
         argument(
             "max_pods",
-            Kind::Whole(1, 1110),
+            Kind::Whole(0, 1110),
             "",
             "Pods a node takes at most.",
         ),
