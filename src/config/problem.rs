@@ -83,7 +83,7 @@ codes! {
     InvalidLabel, "invalid-label", "Invalid label";
     /// A label that only Kubernetes or the daemon itself may set.
     RestrictedLabel, "restricted-label", "Restricted label";
-    /// A tag that only AWS or a launch itself may set.
+    /// A tag that only AWS or a launch itself may set, or that would give a secret away.
     RestrictedTag, "restricted-tag", "Restricted tag";
     /// Arguments that exclude each other.
     Conflict, "conflict", "Conflicting arguments";

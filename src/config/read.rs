@@ -81,6 +81,13 @@ impl Reader<'_> {
         if known.value.is_null() {
             return;
         }
+        if known.sensitive && argument.kind == Kind::Tags {
+            section.faulty.push(argument.name);
+            let detail = "What is sensitive cannot be a tag: whoever may list instances reads it.";
+            let finding = Finding::error(ProblemCode::RestrictedTag, attr.expr.span, detail);
+            self.reporter.add(finding.within(&section.title));
+            return;
+        }
         match convert(argument.kind, argument.name, &known.value) {
             Ok(value) => {
                 // To the evaluator a reference in quotes, as all are in JSON, is only a text.

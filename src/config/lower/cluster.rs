@@ -218,6 +218,9 @@ fn check_ec2(reader: &Reader<'_>, section: &Section) {
             "EC2 does not make its nodes",
         );
     }
+    if section.has("role_arn") && section.block("eks").is_none() {
+        unused(reader, section, "role_arn", "AWS is not called for it");
+    }
     if let Some(inner) = section.block("interruption") {
         let detail = "The block interruption is not used: EC2 does not make the cluster's nodes.";
         let finding = Finding::warning(ProblemCode::Unused, inner.header, detail);

@@ -1,4 +1,5 @@
 cluster "demo" {
+  role_arn    = "arn:aws:iam::123456789012:role/outrigger"
   zonal_shift = true
   binding     = "early"
   interruption { queue = "q" }
