@@ -33,8 +33,22 @@ const NAMES: [&str; 21] = [
     "version",
 ];
 
-/// Those of them that are JSON, made of what holds no mark of a shell but quotes.
-const JSON: [&str; 3] = ["kubelet_config", "labels_json", "taints_json"];
+/// Those of them whose text comes from outside. What the others stand for is put together here, of
+/// words.
+const OUTSIDE: [&str; 9] = [
+    "api_host",
+    "api_port",
+    "ca",
+    "cluster_name",
+    "endpoint",
+    "image_name",
+    "service_cidr",
+    "token",
+    "version",
+];
+
+/// Marks that are text to every shell, quoted or not.
+const PLAIN: &str = "-_.:/=+@,%[]";
 
 /// Bytes between braces at most: no name and filter have that many.
 const BRACES_MAX: usize = 64;
@@ -95,15 +109,16 @@ fn filtered(name: &str, filter: Option<&str>, node: &Node<'_>) -> Result<String,
         Some("shell") => Ok(quote::shell(&value)),
         Some("powershell") => Ok(quote::powershell(&value)),
         Some("json") => Ok(Value::from(value).to_string()),
+        Some("raw") => Ok(value),
         Some(other) => Err(fault(format!(
-            "there is no filter {other:?}: there are `shell`, `powershell` and `json`"
+            "there is no filter {other:?}: there are `shell`, `powershell`, `json` and `raw`"
         ))),
         None => {
-            let special = |c: char| c.is_control() || "'\"`$\\".contains(c);
-            if !JSON.contains(&name) && value.contains(special) {
+            let plain = |c: char| c.is_ascii_alphanumeric() || PLAIN.contains(c);
+            if OUTSIDE.contains(&name) && !value.chars().all(plain) {
                 return Err(fault(format!(
-                    "what {name} stands for has quotes or marks of a shell: write \
-                     {{{{ {name} | shell }}}} or {{{{ {name} | json }}}}"
+                    "what {name} stands for has marks that a shell may take for more than text: \
+                     write {{{{ {name} | shell }}}}, or another filter"
                 )));
             }
             Ok(value)

@@ -391,12 +391,15 @@ fn a_template_that_asks_for_what_is_not_there_is_refused() {
         assert!(error.contains(expected), "{error}");
     }
     let mut case = Case::template("{{ token }}");
-    case.secret = Some("a'b".to_owned());
-    let error = case.error();
-    assert!(
-        error.contains("{{ token | shell }}") && !error.contains("a'b"),
-        "{error}"
-    );
+    for secret in ["a'b", "a;b", "a b", "a\nb", "a|b", "$a", "(a)", "<a"] {
+        case.secret = Some(secret.to_owned());
+        let error = case.error();
+        assert!(error.contains("{{ token | shell }}"), "{error}");
+        assert!(!error.contains(secret), "{error}");
+    }
+    let mut raw = Case::template("{{ token | raw }}");
+    raw.secret = Some("two\nlines".to_owned());
+    assert_eq!(raw.text(), "two\nlines");
     case.secret = None;
     assert_eq!(case.render(), Err(BootstrapError::SecretMissing("custom")));
     let mut case = Case::template("{{ cluster_dns }}");
