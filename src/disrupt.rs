@@ -6,3 +6,5 @@ pub mod verdict;
 pub mod emptiness;
 
 pub mod surplus;
+
+pub mod drift;

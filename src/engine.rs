@@ -150,6 +150,11 @@ impl Engine {
                 }
             }
             Event::CatalogChanged(catalog) => self.state.stock(catalog),
+            Event::ClassesChanged(classes) => {
+                self.state.supply(classes);
+                self.numbers.forget();
+                self.batch.try_again(now);
+            }
             Event::BuffersChanged(buffers) => {
                 self.state.declared = Some(buffers);
                 self.numbers.forget();

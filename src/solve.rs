@@ -147,6 +147,8 @@ pub enum Code {
     Taint,
     /// Its node selector or affinity disagrees with the pool.
     Requirements,
+    /// No node can be made of the pool's node class now.
+    NodeClass,
     /// No instance type has what it asks for.
     Resources,
     /// Types would fit, but none is offered where and how the pod and the pool want it.
@@ -181,6 +183,7 @@ impl Code {
             Self::NoPool => "no_pool",
             Self::Taint => "taint",
             Self::Requirements => "requirements",
+            Self::NodeClass => "node_class",
             Self::Resources => "resources",
             Self::Offering => "offering",
             Self::MinValues => "min_values",

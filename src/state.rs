@@ -38,6 +38,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::catalog::Catalog;
+use crate::catalog::class::{ClassSupplies, Classes};
 use crate::catalog::overlay::PoolCatalogs;
 use crate::model::buffer::Buffer;
 use crate::model::claim::Phase;
@@ -56,7 +57,8 @@ use crate::state::view::Views;
 pub struct State {
     /// The configuration in force; overlays count once [`configure`](Self::configure) sets it.
     pub cluster: Arc<Cluster>,
-    /// Instance types and prices, as the provider has them; set by [`stock`](Self::stock).
+    /// Instance types and prices, as the provider has them, with all that is reserved for any node
+    /// class; set by [`stock`](Self::stock).
     pub catalog: Arc<Catalog>,
     /// Offerings not to ask for.
     pub holds: Holds,
@@ -74,8 +76,11 @@ pub struct State {
     pub declared: Option<Vec<Buffer>>,
     /// Nodes whose room a buffer needs, with the buffer's name, as last planned.
     pub held: BTreeMap<NodeName, String>,
-    /// What overlays make of the catalog: kept, since views are made far more often than either
-    /// changes.
+    /// The catalog without what is reserved for node classes; none where nothing is.
+    plain: Option<Arc<Catalog>>,
+    classes: Classes,
+    /// What node classes and overlays make of the catalog: kept, since views are made far more
+    /// often than any of them changes.
     overlaid: PoolCatalogs,
     nominated: BTreeMap<NodeName, Timestamp>,
     /// Whether nodes count as claims by their labels, since no instances can be listed.
@@ -106,9 +111,9 @@ impl State {
 
     /// Puts another configuration in force.
     pub fn configure(&mut self, cluster: Arc<Cluster>) {
-        self.overlaid = PoolCatalogs::new(&self.catalog, &cluster);
         self.cluster = cluster;
         self.held.clear();
+        self.see();
     }
 
     /// All buffers: those of the configuration, then those that objects declare.
@@ -119,8 +124,36 @@ impl State {
 
     /// Takes in other instance types and prices.
     pub fn stock(&mut self, catalog: Arc<Catalog>) {
-        self.overlaid = PoolCatalogs::new(&catalog, &self.cluster);
+        self.plain = None;
         self.catalog = catalog;
+        self.reserve();
+    }
+
+    /// Takes in what the provider says of all node classes: pools of a class plan with what that
+    /// has, and those of one that is not ready, or that the provider does not know, plan nothing.
+    pub fn supply(&mut self, classes: Arc<ClassSupplies>) {
+        self.classes.tell(classes);
+        self.reserve();
+    }
+
+    /// What is paid is known of what is reserved for any class, too.
+    fn reserve(&mut self) {
+        let plain = self.plain.take().unwrap_or_else(|| self.catalog.clone());
+        let mut reserved = self.classes.reservations();
+        if reserved.is_empty() {
+            self.catalog = plain;
+        } else {
+            reserved.extend(plain.reserved());
+            self.catalog = Arc::new(plain.with_reservations(reserved));
+            self.plain = Some(plain);
+        }
+        self.see();
+    }
+
+    fn see(&mut self) {
+        let plain = self.plain.as_ref().unwrap_or(&self.catalog);
+        let both = (plain, &self.catalog);
+        self.overlaid = PoolCatalogs::of_classes(both, &self.cluster, &self.classes);
     }
 
     /// The instance types as a pool is to plan with them. What is paid stands in `catalog`.

@@ -35,14 +35,14 @@ const KUBE_RESERVED_MIB: i64 = 255;
 const EVICTION_MEMORY: i64 = 100 * MIB;
 /// The kubelet evicts pods when less of the root volume than this is free, in hundredths of a per
 /// cent.
-const EVICTION_DISK: u32 = 10_00;
+const EVICTION_DISK: u32 = 1_000;
 /// All of something, in hundredths of a per cent: a threshold that is switched off.
-const ALL: u32 = 100_00;
-/// What Talos keeps for itself on a worker where its configuration does not say: memory and disk.
+const ALL: u32 = 10_000;
+/// What Talos keeps for itself on a worker where its configuration says nothing of it.
 /// Source: Talos, `pkg/machinery/constants`, `KubeletSystemReserved…`.
 const TALOS: [(&str, i64); 3] = [
     ("cpu", 50),
-    ("memory", 192 * MIB),
+    ("memory", 384 * MIB),
     ("ephemeral-storage", 256 * MIB),
 ];
 
@@ -155,15 +155,14 @@ pub fn kube_reserved(shape: &Shape, class: &NodeClass) -> BTreeMap<String, i64> 
     all
 }
 
-/// What is kept for the system, in the same units: what the node class says, and on Talos what that
-/// keeps unasked.
+/// What is kept for the system, in the same units: what the node class says, or where it says
+/// nothing what Talos keeps unasked.
 pub fn system_reserved(class: &NodeClass) -> BTreeMap<String, i64> {
-    let mut all = BTreeMap::new();
-    if matches!(class.bootstrap, Bootstrap::Talos { .. }) {
-        all.extend(TALOS.map(|(name, amount)| (name.to_owned(), amount)));
+    let own = &class.kubelet.system_reserved;
+    if own.is_empty() && matches!(class.bootstrap, Bootstrap::Talos { .. }) {
+        return TALOS.map(|(name, amount)| (name.to_owned(), amount)).into();
     }
-    all.extend(amounts(&class.kubelet.system_reserved));
-    all
+    amounts(own).collect()
 }
 
 /// Whether nodes join something else than EKS: their images do not come with EKS' settings, nor
@@ -177,7 +176,7 @@ fn amounts(kept: &BTreeMap<String, Reserved>) -> impl Iterator<Item = (String, i
         .map(|(name, own)| (name.clone(), own.amount.max(0)))
 }
 
-/// The memory that is left of what EC2 sells when firmware, hypervisor and kernel have taken theirs.
+/// The memory that is left when firmware, hypervisor and kernel have taken theirs of what is sold.
 pub fn memory(shape: &Shape, class: &NodeClass) -> i64 {
     let firmware = match shape.arch {
         Arch::Amd64 => 0,

@@ -17,6 +17,9 @@ use crate::model::node_class::image::Family;
 use crate::model::node_class::resolved::{Image, PlacementGroup, Resolved, Strategy};
 use crate::model::reservation::Reservation;
 
+/// Characters of the reason why a class is not ready.
+const FAULT_MAX: usize = 800;
+
 /// The instance types as nodes of a class have them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassCatalog {
@@ -33,8 +36,89 @@ pub struct ClassSupply {
     pub supply: Result<ClassCatalog, String>,
 }
 
+impl ClassSupply {
+    /// What [`class_catalog`] makes of a class, or which of its conditions is not met.
+    pub fn new(
+        (region, base): (&Region, &Arc<Catalog>),
+        class: &NodeClass,
+        resolved: &Resolved,
+        with: (&Memory, &BTreeSet<String>),
+    ) -> Self {
+        let fault = match resolved.unmet() {
+            Some(own) => {
+                let cause = own.cause.map_or(own.kind.as_str(), |cause| cause.as_str());
+                Some(format!("{cause}: {}", own.message))
+            }
+            None if region.shapes.is_empty() || region.sold.is_empty() => {
+                Some("Unavailable: EC2 has not told yet what it sells in the region".to_owned())
+            }
+            None => None,
+        };
+        let bounded = |text: String| text.chars().take(FAULT_MAX).collect();
+        Self {
+            supply: match fault {
+                Some(text) => Err(bounded(text)),
+                None => Ok(class_catalog((region, base), class, Some(resolved), with)),
+            },
+        }
+    }
+}
+
 /// What every class has for its pools, by name.
 pub type ClassSupplies = BTreeMap<NodeClassName, ClassSupply>;
+
+/// What the node classes of a cluster have for their pools, as the provider last said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Classes {
+    /// None as long as the provider has not spoken.
+    told: Option<Arc<ClassSupplies>>,
+    /// What each class had when nodes could last be made of it: what is on its way still has that.
+    catalogs: BTreeMap<NodeClassName, Arc<Catalog>>,
+}
+
+impl Classes {
+    /// Takes in what the provider says of all classes.
+    pub fn tell(&mut self, told: Arc<ClassSupplies>) {
+        self.catalogs.retain(|name, _| told.contains_key(name));
+        for (name, own) in told.iter() {
+            if let Ok(own) = &own.supply {
+                self.catalogs.insert(name.clone(), Arc::clone(&own.catalog));
+            }
+        }
+        self.told = Some(told);
+    }
+
+    /// The instance types as nodes of a class have them, or had them when nodes could last be made
+    /// of it; none where that is not known.
+    pub fn catalog(&self, class: &NodeClassName) -> Option<&Arc<Catalog>> {
+        self.catalogs.get(class)
+    }
+
+    /// Why no node can be made of a class; none where nodes can, or the provider has no classes.
+    pub fn fault(&self, class: &NodeClassName) -> Option<String> {
+        match self.told.as_ref()?.get(class).map(|own| &own.supply) {
+            Some(Ok(_)) => None,
+            Some(Err(why)) => Some(format!(
+                "node class {:?} is not ready: {why}",
+                class.as_str()
+            )),
+            None => Some(format!(
+                "node class {:?} is not ready: nothing is known of it yet",
+                class.as_str()
+            )),
+        }
+    }
+
+    /// What is reserved for any of them.
+    pub fn reservations(&self) -> Vec<(TypeName, Zone, Reservation)> {
+        let all = self.catalogs.values().flat_map(|own| own.reserved());
+        let all = all.map(|(name, zone, own)| ((name, zone, own.id.clone()), own));
+        let all: BTreeMap<_, Reservation> = all.collect();
+        let all = all.into_iter();
+        all.map(|((name, zone, _), own)| (name, zone, own))
+            .collect()
+    }
+}
 
 /// What a node class makes of what a region sells; `base` is [`Region::catalog`] of it, with which
 /// is shared whatever the class leaves as it is.

@@ -1,9 +1,11 @@
-//! Overlays applied: the catalog as one pool sees it.
+//! Node classes and overlays applied: the catalog as one pool sees it.
 //! It must not know how an overlay was written, nor what the pool makes of the types.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use crate::catalog::class::Classes;
 use crate::catalog::{Catalog, ec2};
 use crate::model::cluster::Cluster;
 use crate::model::id::PoolName;
@@ -16,11 +18,12 @@ use crate::model::requirement::{Requirement, Requirements};
 /// What is set aside for huge pages, and so is no memory for anything else.
 const HUGE_PAGES: &str = "hugepages-";
 
-/// The catalogs of those pools of a cluster for which overlays make something different. To be made
-/// when the configuration or the catalog changes; asking is cheap.
+/// The catalogs of those pools of a cluster for which node classes or overlays make something
+/// different. To be made when the configuration, the catalog or a class changes; asking is cheap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolCatalogs {
-    by_pool: BTreeMap<PoolName, Catalog>,
+    by_pool: BTreeMap<PoolName, Arc<Catalog>>,
+    faults: BTreeMap<PoolName, String>,
 }
 
 impl PoolCatalogs {
@@ -29,18 +32,50 @@ impl PoolCatalogs {
         let different = cluster.pools.iter().filter_map(|pool| {
             match overlaid(plain, &cluster.overlays, pool) {
                 Cow::Borrowed(_) => None,
-                Cow::Owned(own) => Some((pool.name.clone(), own)),
+                Cow::Owned(own) => Some((pool.name.clone(), Arc::new(own))),
             }
         });
         Self {
             by_pool: different.collect(),
+            faults: BTreeMap::new(),
         }
+    }
+
+    /// What node classes and then the overlays of a cluster make of the catalog; `paid` is what
+    /// pools see of which nothing is kept here.
+    pub fn of_classes(
+        (plain, paid): (&Arc<Catalog>, &Arc<Catalog>),
+        cluster: &Cluster,
+        classes: &Classes,
+    ) -> Self {
+        let mut all = Self::default();
+        for pool in &cluster.pools {
+            let class = pool.node_class.as_ref();
+            let base = class.and_then(|own| classes.catalog(own)).unwrap_or(plain);
+            let own = match overlaid(base, &cluster.overlays, pool) {
+                Cow::Borrowed(_) if Arc::ptr_eq(base, paid) || base == paid => None,
+                Cow::Borrowed(_) => Some(Arc::clone(base)),
+                Cow::Owned(own) => Some(Arc::new(own)),
+            };
+            if let Some(own) = own {
+                all.by_pool.insert(pool.name.clone(), own);
+            }
+            if let Some(fault) = class.and_then(|own| classes.fault(own)) {
+                all.faults.insert(pool.name.clone(), fault);
+            }
+        }
+        all
     }
 
     /// The catalog as a pool sees it; none where that is the catalog itself, or there is no such
     /// pool.
     pub fn get(&self, pool: &str) -> Option<&Catalog> {
-        self.by_pool.get(pool)
+        self.by_pool.get(pool).map(Arc::as_ref)
+    }
+
+    /// Why no node can be made for a pool, whatever it is to have.
+    pub fn fault(&self, pool: &str) -> Option<&str> {
+        self.faults.get(pool).map(String::as_str)
     }
 }
 

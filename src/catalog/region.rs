@@ -47,6 +47,9 @@ impl fmt::Display for PriceSource {
     }
 }
 
+/// What the price list says of types.
+type Listed = [(TypeName, Price)];
+
 /// Spot prices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpotPrices {
@@ -94,9 +97,9 @@ impl Region {
         }
     }
 
-    /// Takes in the types of the region. Two facts that EC2 does not tell are filled in from `known`
-    /// (the shipped region): branch interfaces and network bandwidth. Returns whether anything is
-    /// different now.
+    /// Takes in the types of the region. Two facts that EC2 does not tell are filled in from the
+    /// shipped region, `known`: branch interfaces and network bandwidth. Returns whether anything
+    /// is different now.
     pub fn set_shapes(&mut self, shapes: impl IntoIterator<Item = Shape>, known: &Self) -> bool {
         let named = shapes.into_iter().map(|mut shape| {
             let name = TypeName::from(shape.name.as_str());
@@ -126,12 +129,8 @@ impl Region {
     /// Takes in list prices: those of virtual machines and those of whole machines, which are asked
     /// for apart. Where either answer has none, both are left (spec §10, 48). Prices of types that
     /// the answers lack stay (spec §10, 49). Returns whether they were taken in.
-    pub fn set_list_prices(
-        &mut self,
-        (shared, metal): (&[(TypeName, Price)], &[(TypeName, Price)]),
-        at: Timestamp,
-    ) -> bool {
-        let paid = |all: &[(TypeName, Price)]| all.iter().any(|(_, price)| is_paid(*price));
+    pub fn set_list_prices(&mut self, (shared, metal): (&Listed, &Listed), at: Timestamp) -> bool {
+        let paid = |all: &Listed| all.iter().any(|(_, price)| is_paid(*price));
         if !paid(shared) || !paid(metal) {
             return false;
         }

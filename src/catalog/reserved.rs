@@ -11,6 +11,22 @@ use crate::model::requirement::Requirements;
 use crate::model::reservation::Reservation;
 
 impl Catalog {
+    /// Every reservation, with the type and the zone it is for.
+    pub fn reserved(&self) -> Vec<(TypeName, Zone, Reservation)> {
+        if self.reservations().is_empty() {
+            return Vec::new();
+        }
+        let of = |it: &InstanceType| {
+            let name = it.name.clone();
+            let reserved = it.offerings.iter().filter_map(move |offering| {
+                let own = offering.reservation.as_deref()?;
+                Some((name.clone(), offering.zone.clone(), own.clone()))
+            });
+            reserved.collect::<Vec<_>>()
+        };
+        self.types().flat_map(of).collect()
+    }
+
     /// The same with these reservations, each of a type in a zone, in place of those it had. Those
     /// of types it does not have are left out.
     #[must_use]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::catalog::Catalog;
+use crate::catalog::class::ClassSupplies;
 use crate::engine::command::{Answer, CommandId, Refusal};
 use crate::model::buffer::Buffer;
 use crate::model::cluster::Cluster;
@@ -63,6 +64,9 @@ pub enum Event {
     ConfigChanged(Arc<Cluster>),
     /// Instance types or prices are others.
     CatalogChanged(Arc<Catalog>),
+    /// What node classes have for their pools is something else: images, zones, amounts, or why no
+    /// node can be made of them. Of a provider without classes this never comes.
+    ClassesChanged(Arc<ClassSupplies>),
     /// The buffers that objects of the cluster declare are others.
     BuffersChanged(Vec<Buffer>),
     /// A full listing of a kind: what is not in it does not exist. The kind is synced from here.

@@ -1,6 +1,8 @@
 //! Instance types with their offerings, and instances as the provider lists them.
 //! It must not know how either is fetched.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
 use crate::model::id::{InstanceId, ReservationId, TypeName, Zone};
@@ -206,6 +208,22 @@ impl InstanceState {
     }
 }
 
+/// What EC2 alone tells of an instance, and what its node class may say otherwise by now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InstanceFacts {
+    /// Id of its image.
+    pub image: Option<String>,
+    /// Id of its subnet.
+    pub subnet: Option<String>,
+    /// Ids of the security groups of its first network interface.
+    pub security_groups: BTreeSet<String>,
+    /// Id of the placement group it was launched into.
+    pub placement_group: Option<String>,
+    /// The reservation it is in. One that is open to all takes instances that nobody meant for it:
+    /// those are no reserved capacity (spec/aws.md §5.11).
+    pub reservation: Option<ReservationId>,
+}
+
 /// An instance as the provider lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
@@ -219,4 +237,6 @@ pub struct Instance {
     pub launched: Timestamp,
     /// Its tags, as given by the launch call.
     pub tags: Labels,
+    /// What EC2 alone tells of it; none of other providers. Few are read, so the others stay small.
+    pub facts: Option<Box<InstanceFacts>>,
 }

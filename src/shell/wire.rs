@@ -206,6 +206,7 @@ impl TryFrom<InstanceBody> for Instance {
             state: state(&body.state)?,
             launched: body.launched,
             tags: body.tags,
+            facts: None,
         })
     }
 }
@@ -342,6 +343,7 @@ mod tests {
                 state,
                 launched: Timestamp::UNIX_EPOCH,
                 tags: [("a".to_owned(), "b".to_owned())].into(),
+                facts: None,
             }));
             there_and_back(Answer::Terminating(state));
         }

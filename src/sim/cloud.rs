@@ -208,6 +208,7 @@ impl Cloud {
             state: InstanceState::Pending,
             launched: now,
             tags: launch.tags.clone(),
+            facts: None,
         };
         let id = instance.id.clone();
         let seen = later(now, self.lag());

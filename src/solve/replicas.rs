@@ -169,6 +169,9 @@ fn nodes(
 /// Why a pool can make no node at all, whatever is to run on it.
 fn barren(holds: &Holds, shelf: &Shelf<'_>, variety: &Variety<'_>, ledger: &Ledger) -> Answer {
     let shapes = &shelf.shapes;
+    if let Some(fault) = shelf.fault {
+        return (Code::NodeClass, Miss::told(fault));
+    }
     if shapes.is_empty() {
         let text = "no instance type satisfies the pool's own requirements";
         return (Code::Requirements, Miss::told(text));

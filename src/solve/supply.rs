@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::model::id::NodeClassName;
+use crate::model::id::{NodeClassName, Zone};
 use crate::model::instance::{InstanceType, Offering, OfferingKey};
 use crate::model::labels::{
-    CAPACITY_TYPE, Labels, NODE_CLASS, OF_OFFERINGS, OF_RESERVATIONS, POOL, ZONE, is_well_known,
+    CAPACITY_TYPE, Labels, NODE_CLASS, OF_OFFERINGS, OF_RESERVATIONS, POOL, ZONE, ZONE_ID,
+    is_well_known,
 };
 use crate::model::pool::Pool;
 use crate::model::requirement::{Incompatible, Operator, Requirement, Requirements};
@@ -57,6 +58,10 @@ pub(super) struct Shape<'a> {
 pub(super) struct Shelf<'a> {
     /// The pool.
     pub(super) pool: &'a Pool,
+    /// Why no node can be made for it at all, where that is so.
+    pub(super) fault: Option<&'a str>,
+    /// Ids of zones, those that are known.
+    zone_ids: &'a BTreeMap<Zone, String>,
     /// The limits on its nodes: the pool's, then those that all pools share.
     pub(super) limits: Vec<Limit<'a>>,
     /// What its nodes' labels may be.
@@ -129,6 +134,9 @@ impl<'a> Shelf<'a> {
         if let Some(class) = &pool.node_class {
             side.add(NODE_CLASS, Requirement::is_in([class.as_str()]));
         }
+        let catalog = snapshot.catalog_of(&pool.name);
+        let fault = snapshot.overlaid.fault(pool.name.as_str());
+        locate(&mut side, catalog.zone_ids());
         let of_types = pick(&side, |key| !of_pool(key) && !of_offering(key));
         let crews = Crews::new(pool, &side, problem, &snapshot.daemon_sets);
         let reservations = snapshot.reservations.values().take(RESERVATIONS_MAX);
@@ -155,10 +163,9 @@ impl<'a> Shelf<'a> {
             }
             all
         };
-        let shapes: Vec<Shape<'a>> = snapshot
-            .catalog_of(&pool.name)
+        let shapes: Vec<Shape<'a>> = catalog
             .types()
-            .filter(|it| it.requirements.intersects(&of_types).is_ok())
+            .filter(|it| fault.is_none() && it.requirements.intersects(&of_types).is_ok())
             .flat_map(shape)
             .collect();
         // Most types define what the one before defines.
@@ -171,6 +178,8 @@ impl<'a> Shelf<'a> {
         by_least.sort_by_key(|at| shapes[*at].offers[0].price);
         Self {
             pool,
+            fault,
+            zone_ids: catalog.zone_ids(),
             limits,
             side,
             by_price: by_price(&shapes),
@@ -198,6 +207,7 @@ impl<'a> Shelf<'a> {
         self.side.compatible(alternative, true).map_err(No::Label)?;
         let mut both = pick(&self.side, |key| alternative.get(key).is_some());
         both.add_all(alternative);
+        locate(&mut both, self.zone_ids);
         Ok(both)
     }
 
@@ -532,6 +542,16 @@ impl<'l> Asks<'l> {
 /// Whether an offering is where and how these labels want it.
 pub(super) fn sells(labels: &Requirements, offering: &Offering) -> bool {
     Asks::of(labels).sells(offering)
+}
+
+/// The id of a zone is another name of it: who asks for one asks for the other.
+fn locate(labels: &mut Requirements, zone_ids: &BTreeMap<Zone, String>) {
+    let Some(wanted) = labels.get(ZONE_ID).filter(|_| !zone_ids.is_empty()) else {
+        return;
+    };
+    let zones = zone_ids.iter().filter(|(_, id)| wanted.has(id));
+    let zones = Requirement::is_in(zones.map(|(zone, _)| zone.as_str()));
+    labels.add(ZONE, zones);
 }
 
 /// Labels that the offering decides.

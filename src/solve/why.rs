@@ -305,6 +305,9 @@ fn offer(
         Err(No::Label(no)) => return Offer::No(Code::Requirements, Miss::Label(Arc::new(no))),
         Ok(labels) => labels,
     };
+    if let Some(fault) = shelf.fault {
+        return Offer::No(Code::NodeClass, Miss::told(fault));
+    }
     if shelf.shapes.is_empty() {
         let text = "no instance type satisfies the pool's own requirements";
         return Offer::No(Code::Requirements, Miss::told(text));

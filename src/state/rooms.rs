@@ -9,7 +9,7 @@ use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::instance::{InstanceType, OfferingKey};
 use crate::model::labels::{
     ATTACHABLE, CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, Labels, POOL, REGISTERED,
-    RESERVATION_ID, ZONE,
+    RESERVATION_ID, ZONE, ZONE_ID,
 };
 use crate::model::node::Node;
 use crate::model::pod::{DaemonSet, Pod};
@@ -238,6 +238,15 @@ pub fn room_to_come(
         }
     }
     let mut all = claim_labels(pool, offerings, &types);
+    let ids = offerings
+        .iter()
+        .map(|own| catalog.zone_ids().get(&own.zone));
+    if let Some(ids) = ids
+        .collect::<Option<BTreeSet<_>>>()
+        .filter(|own| !own.is_empty())
+    {
+        all.add(ZONE_ID, Requirement::is_in(ids.into_iter().cloned()));
+    }
     all.add_all(&Requirements::from_labels(labels));
     Some(Room {
         host,

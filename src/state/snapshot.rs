@@ -121,7 +121,7 @@ pub struct Snapshot<'a> {
     pub cluster: &'a Cluster,
     /// Instance types and prices, as the provider has them.
     pub catalog: &'a Catalog,
-    /// The same as pools are to plan with it, for those that overlays concern.
+    /// The same as pools are to plan with it, for those that node classes or overlays concern.
     pub overlaid: &'a PoolCatalogs,
     /// Offerings not to ask for.
     pub holds: &'a Holds,

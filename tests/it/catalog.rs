@@ -9,6 +9,10 @@ mod regions;
 
 mod classes;
 
+mod drifts;
+
+mod plans;
+
 use std::sync::{Arc, LazyLock};
 
 use outrigger::catalog::Catalog;
@@ -32,8 +36,8 @@ fn shape(name: &str) -> Shape {
     Shape::clone(&SHIPPED.0.shapes[name])
 }
 
-/// A label of a type: its values, `-` where it is absent, `?` where it is not defined. `aws/` stands
-/// for AWS' own labels of the hardware.
+/// A label of a type: its values, `-` where it is absent, `?` where it is not defined. `aws/`
+/// stands for AWS' own labels of the hardware.
 fn label(it: &InstanceType, key: &str) -> String {
     let own = key.strip_prefix("aws/");
     let key = own.map_or(key.to_owned(), |own| {

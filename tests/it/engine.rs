@@ -23,6 +23,7 @@ use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::{Allowance, Limits, Pool};
 use outrigger::model::selector::Selector;
 
+mod classes;
 mod leaving;
 mod notices;
 mod numbers;
@@ -186,6 +187,7 @@ impl Stage {
                     state: InstanceState::Running,
                     launched: self.now,
                     tags: launch.tags.clone(),
+                    facts: None,
                 };
                 self.launches.push((**launch).clone());
                 self.instances.insert(id, instance.clone());

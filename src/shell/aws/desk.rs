@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use crate::bootstrap::Home;
 use crate::catalog::Catalog;
-use crate::catalog::class::{ClassSupply, class_catalog};
+use crate::catalog::class::{ClassSupplies, ClassSupply, class_catalog};
 use crate::catalog::memory::Memory;
 use crate::catalog::region::Region;
 use crate::ec2::find::{self, Found, Listed, Trouble};
@@ -128,6 +128,7 @@ impl Desk {
             match ask {
                 Ask::Attend(member) => {
                     let name = member.cluster.name.clone();
+                    not_yet(&member).await;
                     self.members.insert(name, *member);
                     self.listen();
                     self.diary.again(Chore::Classes);
@@ -456,13 +457,48 @@ impl Desk {
             let supply = ready.supply.clone();
             (name.clone(), ClassSupply { supply })
         });
-        let _supply: BTreeMap<_, _> = supply.collect();
+        let supply = Arc::new(supply.collect());
         member.view.send_replace(Arc::new(view));
-        for event in [Event::CatalogChanged(base.clone())] {
+        for event in [
+            Event::CatalogChanged(base.clone()),
+            Event::ClassesChanged(supply),
+        ] {
             // An engine that has ended hears nothing; its cluster leaves soon.
             drop(member.events.send(event).await);
         }
     }
+}
+
+/// Nothing is planned with a node class before AWS has been asked what it can have.
+async fn not_yet(member: &Member) {
+    let known = member.view.borrow().clone();
+    let unknown = member.cluster.node_classes.iter().filter(|own| {
+        let ready = known.classes.get(&own.name);
+        ready.is_none_or(|ready| ready.class != **own)
+    });
+    let supply = Err("AWS has not been asked yet".to_owned());
+    let unknown = unknown.map(|own| {
+        (
+            own.name.clone(),
+            ClassSupply {
+                supply: supply.clone(),
+            },
+        )
+    });
+    let mut all: ClassSupplies = unknown.collect();
+    if all.is_empty() {
+        return;
+    }
+    for (name, ready) in &known.classes {
+        let supply = ready.supply.clone();
+        all.entry(name.clone()).or_insert(ClassSupply { supply });
+    }
+    drop(
+        member
+            .events
+            .send(Event::ClassesChanged(Arc::new(all)))
+            .await,
+    );
 }
 
 fn listed<T>(answer: Result<T, Fault>) -> Listed<T> {

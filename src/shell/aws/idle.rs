@@ -75,7 +75,9 @@ fn operation(request: &HttpRequest) -> String {
     }
     let body = request.body().bytes().unwrap_or_default();
     let body = String::from_utf8_lossy(body);
-    let action = body.split('&').find_map(|part| part.strip_prefix("Action="));
+    let action = body
+        .split('&')
+        .find_map(|part| part.strip_prefix("Action="));
     action.unwrap_or(request.uri()).to_owned()
 }
 
@@ -185,7 +187,7 @@ fn cluster(number: usize) -> Cluster {
 
 fn keepers(counts: &Counts) -> Keepers {
     let quiet = Quiet(counts.clone());
-    let credentials = Credentials::from_keys("key", "secret", None);
+    let credentials = Credentials::new("key", "secret", None, None, "test");
     let config = SdkConfig::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new("us-west-2"))

@@ -115,7 +115,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_token_is_a_signed_call_for_one_cluster() {
-        let credentials = Credentials::from_keys("AKIDEXAMPLE", "secret", Some("session".into()));
+        let credentials = Credentials::new(
+            "AKIDEXAMPLE",
+            "secret",
+            Some("session".into()),
+            None,
+            "test",
+        );
         let provider = SharedCredentialsProvider::new(credentials);
         let config = SdkConfig::builder().credentials_provider(provider).build();
         let own = token(&config, "eu-west-1", "prod").await.expect("a token");

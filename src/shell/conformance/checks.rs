@@ -103,6 +103,8 @@ impl Bench<'_> {
             labels: Labels::from([("karpenter.sh/nodepool".to_owned(), "general".to_owned())]),
             taints: vec![Taint::new(TAINT_UNREGISTERED, Effect::NoExecute)],
             tags,
+            devices: BTreeSet::new(),
+            overlaid: false,
         }
     }
 

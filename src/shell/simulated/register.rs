@@ -129,6 +129,7 @@ mod tests {
             state: InstanceState::Running,
             launched: Timestamp::UNIX_EPOCH,
             tags: Labels::default(),
+            facts: None,
         };
         let taint = Taint::new(TAINT_UNREGISTERED, Effect::NoExecute);
         let node = node(&instance, Some(shape), &Labels::default(), &[taint]);

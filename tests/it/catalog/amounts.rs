@@ -14,6 +14,9 @@ use outrigger::model::node_class::image::Family;
 use outrigger::model::node_class::kubelet::{Reserved, Signal, Threshold};
 use outrigger::model::node_class::network::NetworkInterface;
 
+/// What a case changes of a node class.
+type Change = fn(&mut NodeClass);
+
 const FAMILIES: [Family; 7] = [
     Family::Al2,
     Family::Al2023,
@@ -123,8 +126,8 @@ fn adapters_follow_the_layout() {
     }
 }
 
-/// What the kubelet keeps of the memory: by the pods the interfaces allow on Amazon Linux and custom
-/// images, whatever else is set (spec §10, 31), by those there may really be elsewhere.
+/// What the kubelet keeps of the memory: by the pods the interfaces allow on Amazon Linux and
+/// custom images, whatever else is set (spec §10, 31), by those there may really be elsewhere.
 #[test]
 fn kube_reserved_follows_the_family() {
     let m5 = shape("m5.large");
@@ -163,79 +166,92 @@ fn the_cpu_of_the_kubelet_is_cut_band_by_band() {
     }
 }
 
-/// What is left of the memory of an m5.large, in MiB: of 7,577, 574 are the kubelet's and 100 are
-/// kept free.
+/// What is changed of a class, and what is then left of the memory of an m5.large, in MiB: of
+/// 7,577, 574 are the kubelet's and 100 are kept free.
+const OVERHEADS: [(&str, Change, i64); 12] = [
+    ("as it comes", |_| {}, 6903),
+    (
+        "system reserved",
+        |own| own.kubelet.system_reserved = kept(&[("memory", 3 * MIB)]),
+        6900,
+    ),
+    (
+        "kube reserved",
+        |own| own.kubelet.kube_reserved = kept(&[("memory", 74 * MIB)]),
+        7403,
+    ),
+    (
+        "hard threshold as an amount",
+        |own| hard(own, Signal::MemoryAvailable, amount(500)),
+        6503,
+    ),
+    (
+        "hard threshold in per cent, rounded up to a byte",
+        |own| hard(own, Signal::MemoryAvailable, share(1_000)),
+        6245,
+    ),
+    (
+        "all means that it is switched off",
+        |own| hard(own, Signal::MemoryAvailable, share(10_000)),
+        7003,
+    ),
+    (
+        "a threshold of something else leaves the default",
+        |own| hard(own, Signal::NodefsAvailable, share(500)),
+        6903,
+    ),
+    (
+        "soft thresholds take nothing",
+        |own| {
+            soft(own, Signal::MemoryAvailable, amount(500));
+            soft(own, Signal::NodefsAvailable, share(5_000));
+        },
+        6903,
+    ),
+    (
+        "soft beside hard",
+        |own| {
+            hard(own, Signal::MemoryAvailable, share(500));
+            soft(own, Signal::MemoryAvailable, share(1_000));
+        },
+        6624,
+    ),
+    (
+        "soft at all",
+        |own| soft(own, Signal::MemoryAvailable, share(10_000)),
+        6903,
+    ),
+    (
+        "another share for the hypervisor",
+        |own| own.vm_overhead_per_mille = Some(0),
+        8192 - 574 - 100,
+    ),
+    (
+        "more than there is",
+        |own| own.kubelet.system_reserved = kept(&[("memory", 99 * GIB)]),
+        0,
+    ),
+];
+
+fn share(hundredths: u32) -> Threshold {
+    Threshold::Share(hundredths)
+}
+
+fn amount(mib: i64) -> Threshold {
+    Threshold::Amount(mib * MIB, format!("{mib}Mi"))
+}
+
+fn hard(own: &mut NodeClass, signal: Signal, threshold: Threshold) {
+    own.kubelet.eviction_hard.insert(signal, threshold);
+}
+
+fn soft(own: &mut NodeClass, signal: Signal, threshold: Threshold) {
+    own.kubelet.eviction_soft.insert(signal, threshold);
+}
+
 #[test]
 fn overhead_follows_the_settings() {
-    let share = |hundredths| Threshold::Share(hundredths);
-    let amount = |mib: i64| Threshold::Amount(mib * MIB, format!("{mib}Mi"));
-    let (memory, disk) = (Signal::MemoryAvailable, Signal::NodefsAvailable);
-    type Change = Box<dyn FnOnce(&mut NodeClass)>;
-    let rows: Vec<(&str, Change, i64)> = vec![
-        ("as it comes", Box::new(|_| {}), 6903),
-        (
-            "system reserved",
-            Box::new(|own| own.kubelet.system_reserved = kept(&[("memory", 3 * MIB)])),
-            6900,
-        ),
-        (
-            "kube reserved",
-            Box::new(|own| own.kubelet.kube_reserved = kept(&[("memory", 74 * MIB)])),
-            7403,
-        ),
-        (
-            "hard threshold as an amount",
-            Box::new(move |own| drop(own.kubelet.eviction_hard.insert(memory, amount(500)))),
-            6503,
-        ),
-        (
-            "hard threshold in per cent, rounded up to a byte",
-            Box::new(move |own| drop(own.kubelet.eviction_hard.insert(memory, share(10_00)))),
-            6245,
-        ),
-        (
-            "all means that it is switched off",
-            Box::new(move |own| drop(own.kubelet.eviction_hard.insert(memory, share(100_00)))),
-            7003,
-        ),
-        (
-            "a threshold of something else leaves the default",
-            Box::new(move |own| drop(own.kubelet.eviction_hard.insert(disk, share(5_00)))),
-            6903,
-        ),
-        (
-            "soft thresholds take nothing",
-            Box::new(move |own| {
-                own.kubelet.eviction_soft.insert(memory, amount(500));
-                own.kubelet.eviction_soft.insert(disk, share(50_00));
-            }),
-            6903,
-        ),
-        (
-            "soft beside hard",
-            Box::new(move |own| {
-                own.kubelet.eviction_hard.insert(memory, share(5_00));
-                own.kubelet.eviction_soft.insert(memory, share(10_00));
-            }),
-            6624,
-        ),
-        (
-            "soft at all",
-            Box::new(move |own| drop(own.kubelet.eviction_soft.insert(memory, share(100_00)))),
-            6903,
-        ),
-        (
-            "another share for the hypervisor",
-            Box::new(|own| own.vm_overhead_per_mille = Some(0)),
-            8192 - 574 - 100,
-        ),
-        (
-            "more than there is",
-            Box::new(|own| own.kubelet.system_reserved = kept(&[("memory", 99 * GIB)])),
-            0,
-        ),
-    ];
-    for (what, change, mib) in rows {
+    for (what, change, mib) in OVERHEADS {
         let class = changed(change);
         let left = allocatable(&shape("m5.large"), &class, None);
         assert_eq!(left.memory.div_euclid(MIB), mib, "{what}");
@@ -250,7 +266,7 @@ fn overhead_follows_the_settings() {
 fn soft_thresholds_take_nothing_of_bottlerocket() {
     let mut class = of(Family::Bottlerocket);
     let before = allocatable(&shape("m5.large"), &class, None);
-    let soft = Threshold::Share(30_00);
+    let soft = Threshold::Share(3_000);
     class
         .kubelet
         .eviction_soft
@@ -271,7 +287,7 @@ fn thresholds_of_the_disk_are_in_bytes() {
     });
     let left = |class: &NodeClass| allocatable(&shape("m5.large"), class, None).ephemeral_storage;
     assert_eq!(left(&class), 20 * GIB + 1 - (2 * GIB + 1) - GIB);
-    let half = Threshold::Share(50_00);
+    let half = Threshold::Share(5_000);
     class
         .kubelet
         .eviction_hard
@@ -295,12 +311,12 @@ fn memory_is_rounded_in_this_order() {
     );
 }
 
-/// What nodes reported replaces the estimate, and thresholds in per cent stay those of the estimate.
+/// What nodes reported replaces the estimate; thresholds in per cent stay those of the estimate.
 #[test]
 fn reported_memory_replaces_the_estimate() {
     let m5 = shape("m5.large");
     let class = changed(|own| {
-        let tenth = Threshold::Share(10_00);
+        let tenth = Threshold::Share(1_000);
         own.kubelet
             .eviction_hard
             .insert(Signal::MemoryAvailable, tenth);
@@ -431,8 +447,8 @@ fn addresses_are_a_resource_of_windows() {
     assert_eq!((pod_eni("t3.large"), pod_eni("m5.large")), (0, 9));
 }
 
-/// Clusters without EKS: pods have addresses of an overlay network, and the kubelet keeps what it is
-/// told to keep and nothing else (spec §9.2, 4).
+/// Clusters without EKS: pods have addresses of an overlay network, and the kubelet keeps what it
+/// is told to keep and nothing else (spec §9.2, 4).
 #[test]
 fn other_clusters_keep_what_they_are_told() {
     let m5 = shape("m5.large");
@@ -454,5 +470,8 @@ fn other_clusters_keep_what_they_are_told() {
         machine_config: SecretSource::Minted,
     };
     let left = allocatable(&m5, &class, None);
-    assert_eq!((left.cpu_milli, left.memory), (1950, (7477 - 192) * MIB));
+    assert_eq!((left.cpu_milli, left.memory), (1950, (7477 - 384) * MIB));
+    class.kubelet.system_reserved = kept(&[("pid", 100)]);
+    let left = allocatable(&m5, &class, None);
+    assert_eq!((left.cpu_milli, left.memory), (2000, 7477 * MIB));
 }

@@ -9,8 +9,8 @@ use outrigger::catalog::capacity::{allocatable, plain};
 /// What the reference page of Karpenter's AWS provider says, as facts.
 const TABLE: &str = include_str!("instance-types.csv");
 
-/// Where the page is older than the list in the source code that it was made from: type, label, what
-/// the page says and what the list does.
+/// Where the page is older than the list in the source code that it was made from: type, label,
+/// what the page says and what the list does.
 const OLDER: [(&str, &str, &str, &str); 3] = [
     ("g7.2xlarge", "network-bandwidth", "60000", "40000"),
     ("g7.4xlarge", "network-bandwidth", "60000", "80000"),

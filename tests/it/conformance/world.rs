@@ -384,6 +384,7 @@ impl World {
             state: InstanceState::Running,
             launched: self.now,
             tags: claim.record.tags(),
+            facts: None,
         });
         if phase >= Phase::Registered {
             claim.node = Some(name.as_str().into());

@@ -1,0 +1,273 @@
+//! In what instances are not what their node class would make (spec/aws.md §1.2, §12.9).
+//! It must not know what is done about it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use outrigger::catalog::class::ClassCatalog;
+use outrigger::disrupt::drift::{Drift, drift};
+use outrigger::model::instance::{
+    CapacityType, Instance, InstanceFacts, InstanceState, OfferingKey,
+};
+use outrigger::model::node_class::resolved::{
+    Cause, Condition, ConditionKind, FoundReservation, PlacementGroup, Resolved, SecurityGroup,
+    Strategy, Subnet,
+};
+use outrigger::model::reservation::Reservation;
+
+use super::SHIPPED;
+
+/// An m5.large as its class makes it: image s, subnet-a, groups sg-1 and sg-2, reservation cr-1,
+/// placement group pg-1.
+fn instance() -> Instance {
+    let ids = |all: &[&str]| all.iter().map(|own| (*own).to_owned()).collect();
+    Instance {
+        id: "i-1".into(),
+        offering: OfferingKey {
+            instance_type: "m5.large".into(),
+            zone: "us-east-1a".into(),
+            capacity_type: CapacityType::Reserved,
+            reservation: Some(Box::new("cr-1".into())),
+        },
+        state: InstanceState::Running,
+        launched: Timestamp::UNIX_EPOCH,
+        tags: BTreeMap::new(),
+        facts: Some(Box::new(InstanceFacts {
+            image: Some("s".into()),
+            subnet: Some("subnet-a".into()),
+            security_groups: ids(&["sg-1", "sg-2"]),
+            placement_group: Some("pg-1".into()),
+            reservation: Some("cr-1".into()),
+        })),
+    }
+}
+
+fn resolved() -> Resolved {
+    let group = |id: &str| SecurityGroup {
+        id: id.into(),
+        name: String::new(),
+    };
+    let subnet = |id: &str| Subnet {
+        id: id.into(),
+        zone: "us-east-1a".into(),
+        zone_id: String::new(),
+        free: 1,
+    };
+    Resolved {
+        subnets: vec![subnet("subnet-b"), subnet("subnet-a")],
+        security_groups: vec![group("sg-2"), group("sg-1")],
+        reservations: vec![FoundReservation {
+            instance_type: "m5.large".into(),
+            zone: "us-east-1a".into(),
+            reservation: Reservation::new("cr-1", 1),
+        }],
+        placement_group: Some(PlacementGroup {
+            id: "pg-1".into(),
+            strategy: Strategy::Cluster,
+        }),
+        conditions: vec![Condition::met(ConditionKind::ImagesReady)],
+        ..Resolved::default()
+    }
+}
+
+fn class() -> ClassCatalog {
+    ClassCatalog {
+        catalog: SHIPPED.1.clone(),
+        images: [("m5.large".into(), "s".to_owned())].into(),
+    }
+}
+
+type Change = fn(&mut Instance, &mut Resolved, &mut ClassCatalog);
+
+fn facts(own: &mut Instance) -> &mut InstanceFacts {
+    own.facts.as_deref_mut().expect("facts")
+}
+
+/// A condition of this kind is not met.
+fn unmet(own: &mut Resolved, kind: ConditionKind) {
+    let unmet = Condition::unmet(kind, Cause::Unavailable, "later");
+    own.conditions.push(unmet);
+}
+
+/// What is different, and the drift that is found in it.
+const ROWS: [(&str, Change, Option<Drift>); 27] = [
+    ("as made", |_, _, _| {}, None),
+    (
+        "another image",
+        |it, _, _| facts(it).image = Some("old".into()),
+        Some(Drift::Image),
+    ),
+    (
+        "a newer image",
+        |_, _, class| drop(class.images.insert("m5.large".into(), "new".into())),
+        Some(Drift::Image),
+    ),
+    (
+        "no image is for its type any more",
+        |_, _, class| class.images = [("c6g.large".into(), "t".to_owned())].into(),
+        Some(Drift::Image),
+    ),
+    ("no images at all", |_, _, class| class.images.clear(), None),
+    (
+        "its image is not known",
+        |it, _, _| facts(it).image = None,
+        None,
+    ),
+    (
+        "its type is not sold any more",
+        |it, _, _| it.offering.instance_type = "m0.large".into(),
+        None,
+    ),
+    (
+        "another subnet",
+        |_, own, _| drop(own.subnets.pop()),
+        Some(Drift::Subnet),
+    ),
+    ("no subnets", |_, own, _| own.subnets.clear(), None),
+    (
+        "its subnet is not known",
+        |it, _, _| facts(it).subnet = None,
+        None,
+    ),
+    (
+        "subnets could not be listed",
+        |_, own, _| {
+            own.subnets.pop();
+            unmet(own, ConditionKind::SubnetsReady);
+        },
+        None,
+    ),
+    (
+        "it is in more groups",
+        |it, _, _| {
+            facts(it).security_groups.insert("sg-3".into());
+        },
+        Some(Drift::SecurityGroups),
+    ),
+    (
+        "its class has more groups",
+        |it, _, _| {
+            facts(it).security_groups.remove("sg-2");
+        },
+        Some(Drift::SecurityGroups),
+    ),
+    (
+        "other groups",
+        |_, own, _| own.security_groups[0].id = "sg-9".into(),
+        Some(Drift::SecurityGroups),
+    ),
+    ("no groups", |_, own, _| own.security_groups.clear(), None),
+    (
+        "its groups are not known",
+        |it, _, _| facts(it).security_groups.clear(),
+        None,
+    ),
+    (
+        "groups could not be listed",
+        |_, own, _| {
+            own.security_groups.pop();
+            unmet(own, ConditionKind::SecurityGroupsReady);
+        },
+        None,
+    ),
+    (
+        "another reservation",
+        |_, own, _| own.reservations.clear(),
+        Some(Drift::Reservation),
+    ),
+    (
+        "it fell back to on-demand",
+        |it, own, _| {
+            own.reservations.clear();
+            it.offering.capacity_type = CapacityType::OnDemand;
+        },
+        None,
+    ),
+    (
+        "it is in no reservation any more",
+        |it, own, _| {
+            own.reservations.clear();
+            facts(it).reservation = None;
+        },
+        None,
+    ),
+    (
+        "reservations could not be listed",
+        |_, own, _| {
+            own.reservations.clear();
+            unmet(own, ConditionKind::CapacityReservationsReady);
+        },
+        None,
+    ),
+    (
+        "another placement group",
+        |it, _, _| facts(it).placement_group = Some("pg-2".into()),
+        Some(Drift::PlacementGroup),
+    ),
+    (
+        "a group was added",
+        |it, _, _| facts(it).placement_group = None,
+        Some(Drift::PlacementGroup),
+    ),
+    (
+        "the group was dropped",
+        |_, own, _| own.placement_group = None,
+        Some(Drift::PlacementGroup),
+    ),
+    (
+        "the group could not be found",
+        |_, own, _| {
+            own.placement_group = None;
+            unmet(own, ConditionKind::PlacementGroupReady);
+        },
+        None,
+    ),
+    (
+        "several at once: the first",
+        |_, own, class| {
+            own.subnets.pop();
+            own.security_groups.pop();
+            own.placement_group = None;
+            class.images.insert("m5.large".into(), "new".into());
+        },
+        Some(Drift::Image),
+    ),
+    (
+        "a provider that tells nothing",
+        |it, own, _| {
+            own.subnets.pop();
+            it.facts = None;
+        },
+        None,
+    ),
+];
+
+#[test]
+fn an_instance_drifts_where_its_class_makes_another() {
+    for (what, change, expect) in ROWS {
+        let (mut it, mut own, mut class) = (instance(), resolved(), class());
+        change(&mut it, &mut own, &mut class);
+        assert_eq!(drift(&it, (&own, &class), false), expect, "{what}");
+        let first = Some(Drift::NodeClass);
+        assert_eq!(drift(&it, (&own, &class), true), first, "{what}");
+    }
+}
+
+#[test]
+fn drifts_are_told_in_karpenters_words() {
+    let all = [
+        Drift::NodeClass,
+        Drift::Image,
+        Drift::SecurityGroups,
+        Drift::Subnet,
+        Drift::Reservation,
+        Drift::PlacementGroup,
+    ];
+    assert!(all.is_sorted());
+    let told = all.map(Drift::as_str).join(" ");
+    assert_eq!(
+        told,
+        "NodeClassDrift AMIDrift SecurityGroupDrift SubnetDrift CapacityReservationDrift \
+         PlacementGroupDrift"
+    );
+}

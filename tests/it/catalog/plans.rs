@@ -1,0 +1,434 @@
+//! What node classes change of plans, by way of the state and its snapshots.
+//! It must not know how a class' catalog is worked out.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, LazyLock};
+
+use jiff::Timestamp;
+use outrigger::catalog::Catalog;
+use outrigger::catalog::capacity::plain;
+use outrigger::catalog::class::{ClassCatalog, ClassSupply, class_catalog};
+use outrigger::catalog::memory::Memory;
+use outrigger::model::cluster::Cluster;
+use outrigger::model::id::{NodeClassName, ObjectKey};
+use outrigger::model::instance::{Arch, CapacityType, InstanceType, OfferingKey};
+use outrigger::model::labels::{INSTANCE_TYPE, OF_TYPES, ZONE_ID};
+use outrigger::model::node_class::NodeClass;
+use outrigger::model::node_class::image::Family;
+use outrigger::model::node_class::resolved::{FoundReservation, Image, Resolved, Subnet};
+use outrigger::model::object::Object;
+use outrigger::model::overlay::{Overlay, PriceAdjustment};
+use outrigger::model::pod::Pod;
+use outrigger::model::pool::Pool;
+use outrigger::model::requirement::{Requirement, Requirements};
+use outrigger::model::reservation::Reservation;
+use outrigger::plan::{Plan, provision};
+use outrigger::solve::Code;
+use outrigger::state::State;
+
+use super::SHIPPED;
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+/// The catalog of a plain class without anything asked, made anew: no part of it is shared.
+static ANEW: LazyLock<Arc<Catalog>> = LazyLock::new(|| Arc::new(Catalog::shipped()));
+
+fn pool(name: &str) -> Pool {
+    Pool {
+        node_class: Some(NodeClassName::from(name)),
+        ..Pool::new(name)
+    }
+}
+
+fn pods(count: i64) -> Vec<Object> {
+    let pod = |at: i64| {
+        let mut pod = Pod {
+            key: ObjectKey::new("default", format!("p{at:03}")),
+            unschedulable: true,
+            ..Pod::default()
+        };
+        pod.requests.cpu_milli = 100 + 300 * (at % 5);
+        pod.requests.memory = (at % 7 + 1) << 28;
+        pod.requests.pods = 1;
+        Object::Pod(Box::new(pod))
+    };
+    (0..count).map(pod).collect()
+}
+
+fn state(pools: Vec<Pool>, overlays: Vec<Overlay>, pods: Vec<Object>) -> State {
+    let cluster = Cluster {
+        pools,
+        overlays,
+        ..Cluster::default()
+    };
+    State::offline(Arc::new(cluster), SHIPPED.1.clone(), pods, NOW)
+}
+
+/// What the provider says of classes by these names.
+fn tell(state: &mut State, all: &[(&str, Result<Arc<Catalog>, &str>)]) {
+    let one = |(name, supply): &(&str, Result<Arc<Catalog>, &str>)| {
+        let supply = match supply {
+            Ok(catalog) => Ok(ClassCatalog {
+                catalog: Arc::clone(catalog),
+                images: [].into(),
+            }),
+            Err(why) => Err((*why).to_owned()),
+        };
+        (NodeClassName::from(*name), ClassSupply { supply })
+    };
+    state.supply(Arc::new(all.iter().map(one).collect()));
+}
+
+fn planned(state: &State) -> Plan {
+    let plan = provision(&state.snapshot(NOW), NOW);
+    assert_eq!(plan.findings, Vec::<String>::new());
+    plan
+}
+
+fn offerings(plan: &Plan) -> Vec<&OfferingKey> {
+    let all = plan.launches.iter().flat_map(|own| &own.offerings);
+    all.map(|(own, _)| own).collect()
+}
+
+fn zones(plan: &Plan) -> String {
+    let all: BTreeSet<&str> = offerings(plan)
+        .iter()
+        .map(|own| own.zone.as_str())
+        .collect();
+    let short = all
+        .into_iter()
+        .map(|own| own.trim_start_matches("us-east-1"));
+    short.collect()
+}
+
+/// Why no pod has a place: code and words of the first reason of the first of them.
+fn reason(plan: &Plan) -> (Code, String) {
+    let own = &plan.unplaced.first().expect("one without a place").reasons[0];
+    (own.code, own.text())
+}
+
+fn image(arch: Arch) -> Image {
+    Image {
+        id: arch.as_str().into(),
+        name: String::new(),
+        arch,
+        variants: Vec::new(),
+        created: None,
+        deprecated: false,
+    }
+}
+
+/// Subnets in zones a and b, images for all.
+fn resolved() -> Resolved {
+    let subnet = |zone: &str, id: &str| Subnet {
+        id: format!("subnet-{zone}"),
+        zone: format!("us-east-1{zone}").into(),
+        zone_id: id.into(),
+        free: 100,
+    };
+    Resolved {
+        images: vec![image(Arch::Amd64), image(Arch::Arm64)],
+        subnets: vec![subnet("a", "use1-az6"), subnet("b", "use1-az1")],
+        ..Resolved::default()
+    }
+}
+
+fn catalog_of(class: &NodeClass, resolved: Option<&Resolved>) -> Arc<Catalog> {
+    let (region, base) = &*SHIPPED;
+    let none = (&Memory::default(), &BTreeSet::new());
+    class_catalog((region, base), class, resolved, none).catalog
+}
+
+/// Planning with a class whose catalog is the provider's own is planning without it, to the byte.
+#[test]
+fn a_class_that_changes_nothing_changes_no_plan() {
+    let cheaper = Overlay {
+        name: "x".into(),
+        requirements: Requirements::from_iter([(
+            "karpenter.k8s.aws/instance-family",
+            Requirement::is_in(["m7i"]),
+        )]),
+        price: PriceAdjustment::parse("-30%").ok(),
+        ..Overlay::default()
+    };
+    for overlays in [vec![], vec![cheaper]] {
+        for count in [1, 10, 150] {
+            let pools = vec![pool("a"), pool("b"), Pool::new("c")];
+            let mut state = state(pools, overlays.clone(), pods(count));
+            let before = planned(&state);
+            assert!(!before.launches.is_empty());
+            assert!(!Arc::ptr_eq(&SHIPPED.1, &ANEW));
+            tell(
+                &mut state,
+                &[("a", Ok(SHIPPED.1.clone())), ("b", Ok(ANEW.clone()))],
+            );
+            assert_eq!(format!("{before:?}"), format!("{:?}", planned(&state)));
+        }
+    }
+}
+
+/// Pods, zones and prices of nodes are those of the class; other pools see nothing of it.
+#[test]
+fn pools_plan_with_the_catalog_of_their_class() {
+    let mut few = plain();
+    few.kubelet.max_pods = Some(1);
+    let mut state = state(vec![pool("a")], vec![], pods(10));
+    assert_ne!(planned(&state).launches.len(), 10);
+    tell(
+        &mut state,
+        &[("a", Ok(catalog_of(&few, Some(&resolved()))))],
+    );
+    let plan = planned(&state);
+    assert_eq!(plan.launches.len(), 10);
+    assert_eq!(zones(&plan), "ab");
+    for (key, price) in plan.launches.iter().flat_map(|own| &own.offerings) {
+        let listed = SHIPPED.1.offering(key).map(|own| own.price);
+        assert_eq!(listed, Some(*price), "{key}");
+    }
+    // A later configuration plans with it, too.
+    let mut cluster = Cluster::clone(&state.cluster);
+    cluster.pools.push(Pool::new("other"));
+    cluster.pools[1].weight = 100;
+    state.configure(Arc::new(cluster));
+    assert_ne!(planned(&state).launches.len(), 10);
+    assert_eq!(state.catalog_of(&"other".into()), &*SHIPPED.1);
+    assert_ne!(state.catalog_of(&"a".into()), &*SHIPPED.1);
+    // And so do other prices.
+    state.stock(ANEW.clone());
+    assert_ne!(state.catalog_of(&"a".into()), &*SHIPPED.1);
+}
+
+#[test]
+fn pools_of_a_class_that_is_not_ready_make_nothing_and_say_why() {
+    let why = "SubnetsNotFound: no subnet has the tag discovery=one";
+    let mut fixed = pool("a");
+    fixed.name = "fixed".into();
+    fixed.replicas = Some(2);
+    let mut state = state(vec![pool("a"), fixed], vec![], pods(3));
+    tell(&mut state, &[("a", Err(why)), ("b", Ok(SHIPPED.1.clone()))]);
+    let plan = planned(&state);
+    assert_eq!((plan.launches.len(), plan.unplaced.len()), (0, 3));
+    let told = format!("node class \"a\" is not ready: {why}");
+    assert_eq!(reason(&plan), (Code::NodeClass, told.clone()));
+    let short = &plan.short[0];
+    assert_eq!((short.missing, short.reasons[0].text()), (2, told));
+    // One that the provider does not know, as it takes the configuration in a moment later.
+    tell(&mut state, &[]);
+    let told = "node class \"a\" is not ready: nothing is known of it yet".to_owned();
+    assert_eq!(reason(&planned(&state)), (Code::NodeClass, told));
+    // Whatever the provider writes is bounded.
+    let long = "x".repeat(100_000);
+    tell(&mut state, &[("a", Err(&long))]);
+    assert!(reason(&planned(&state)).1.len() < 4_000);
+    // Another pool takes them.
+    let mut cluster = Cluster::clone(&state.cluster);
+    cluster.pools.push(pool("b"));
+    state.configure(Arc::new(cluster));
+    tell(&mut state, &[("a", Err(why)), ("b", Ok(SHIPPED.1.clone()))]);
+    let plan = planned(&state);
+    let made: Vec<&str> = plan.launches.iter().map(|own| own.pool.as_str()).collect();
+    assert_eq!((made, plan.unplaced.len()), (vec!["b"], 0));
+    tell(&mut state, &[("a", Ok(SHIPPED.1.clone())), ("b", Err(why))]);
+    assert_eq!(planned(&state).unplaced, []);
+    assert_eq!(planned(&state).short, []);
+}
+
+/// What is on its way from a class is still what it was when the class is not ready any more.
+#[test]
+fn a_class_keeps_what_it_had_while_it_is_not_ready() {
+    let mut few = plain();
+    few.kubelet.max_pods = Some(2);
+    let own = catalog_of(&few, None);
+    let mut state = state(vec![pool("a")], vec![], pods(1));
+    tell(&mut state, &[("a", Ok(own.clone()))]);
+    tell(&mut state, &[("a", Err("gone"))]);
+    assert_eq!(state.catalog_of(&"a".into()), &*own);
+    tell(&mut state, &[]);
+    assert_eq!(state.catalog_of(&"a".into()), &*SHIPPED.1);
+}
+
+/// Who asks for the id of a zone gets that zone.
+#[test]
+fn the_id_of_a_zone_is_another_name_of_it() {
+    let id = |own: Requirement| Requirements::from_iter([(ZONE_ID, own)]);
+    let rows = [
+        (None, "ab"),
+        (Some(Requirement::is_in(["use1-az1"])), "b"),
+        (Some(Requirement::is_in(["use1-az1", "use1-az6"])), "ab"),
+        (Some(Requirement::not_in(["use1-az1"])), "a"),
+        (Some(Requirement::exists()), "ab"),
+        (Some(Requirement::is_in(["use1-az9"])), ""),
+    ];
+    let own = catalog_of(&plain(), Some(&resolved()));
+    for (wanted, expect) in rows {
+        let mut pod = pods(1);
+        if let Object::Pod(pod) = &mut pod[0] {
+            pod.node_affinity.extend(wanted.clone().map(id));
+        }
+        let mut by_pod = state(vec![pool("a")], vec![], pod);
+        tell(&mut by_pod, &[("a", Ok(own.clone()))]);
+        assert_eq!(zones(&planned(&by_pod)), expect, "{wanted:?}");
+        let mut choosy = pool("a");
+        choosy
+            .requirements
+            .add_all(&wanted.clone().map(id).unwrap_or_default());
+        let mut by_pool = state(vec![choosy], vec![], pods(1));
+        tell(&mut by_pool, &[("a", Ok(own.clone()))]);
+        assert_eq!(zones(&planned(&by_pool)), expect, "{wanted:?}");
+    }
+}
+
+/// Reservations are used by the pools of their class, and are known to whoever counts and pays.
+#[test]
+fn reservations_are_used_by_their_class_alone() {
+    let mut found = resolved();
+    found.reservations = vec![FoundReservation {
+        instance_type: "m7i.2xlarge".into(),
+        zone: "us-east-1a".into(),
+        reservation: Reservation::new("cr-1", 2),
+    }];
+    let own = catalog_of(&plain(), Some(&found));
+    let other = catalog_of(&plain(), Some(&resolved()));
+    for (name, reserved) in [("a", true), ("b", false), ("none", false)] {
+        let only = match name {
+            "none" => Pool::new(name),
+            name => pool(name),
+        };
+        let mut state = state(vec![only], vec![], pods(3));
+        tell(
+            &mut state,
+            &[("a", Ok(own.clone())), ("b", Ok(other.clone()))],
+        );
+        let plan = planned(&state);
+        let key = offerings(&plan)[0].clone();
+        let is_reserved = key.capacity_type == CapacityType::Reserved;
+        assert_eq!(is_reserved, reserved, "{name}");
+        assert!(state.catalog.offering(&key).is_some(), "{name}");
+        assert_eq!(state.snapshot(NOW).reservations.len(), 1, "{name}");
+        // They go with the class that had them.
+        tell(
+            &mut state,
+            &[("a", Ok(other.clone())), ("b", Ok(other.clone()))],
+        );
+        assert_eq!(state.catalog, SHIPPED.1);
+        assert_eq!(state.snapshot(NOW).reservations.len(), 0);
+    }
+}
+
+/// What is planned for one pod that asks for these labels and this much of a resource.
+fn types_for(labels: &[(&str, &str)], resource: Option<(&str, i64)>, class: &Arc<Catalog>) -> Plan {
+    let mut pod = pods(1);
+    if let Object::Pod(pod) = &mut pod[0] {
+        let pairs = labels.iter();
+        pod.node_selector = pairs
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect();
+        if let Some((name, amount)) = resource {
+            pod.requests.extended.insert(name.to_owned(), amount);
+        }
+    }
+    let mut state = state(vec![pool("a")], vec![], pod);
+    tell(&mut state, &[("a", Ok(class.clone()))]);
+    planned(&state)
+}
+
+/// Whatever label types have can be asked for, alone and with another; what none has cannot.
+#[test]
+fn every_label_of_types_can_be_asked_for() {
+    let class = catalog_of(&plain(), Some(&resolved()));
+    let mut lacking = Vec::new();
+    for key in OF_TYPES.into_iter().chain([ZONE_ID]) {
+        let has = |it: &&InstanceType| {
+            let own = it.requirements.get(key).and_then(|own| own.any());
+            own.is_some() && it.offerings.iter().any(|own| own.available)
+        };
+        let Some(it) = class.types().find(has) else {
+            let plan = types_for(&[(key, "true")], None, &class);
+            assert_eq!(plan.launches.len(), 0, "{key}");
+            lacking.push(key);
+            continue;
+        };
+        let value = it.requirements.get(key).and_then(|own| own.any());
+        let value = value.expect("found by it");
+        let asked = [(key, value.as_str()), (INSTANCE_TYPE, it.name.as_str())];
+        for asked in [&asked[..1], &asked[..]] {
+            let plan = types_for(asked, None, &class);
+            assert_eq!(plan.launches.len(), 1, "{asked:?}");
+            for own in offerings(&plan) {
+                let it = class.get(own.instance_type.as_str()).expect("a type");
+                let own = own.zone.as_str();
+                let of_type = it.requirements.get(key).expect("defined");
+                assert!(of_type.has(&value), "{own} {asked:?}");
+            }
+        }
+    }
+    // Those that no type has, or that the shipped table does not know.
+    assert_eq!(
+        lacking,
+        [
+            "node.kubernetes.io/windows-build",
+            "eks.amazonaws.com/nitro-sandbox",
+            "karpenter.k8s.aws/capacity-reservation-id",
+            "karpenter.k8s.aws/capacity-reservation-interruptible",
+            "karpenter.k8s.aws/capacity-reservation-type",
+            "karpenter.k8s.aws/nitro-sandbox",
+        ]
+    );
+}
+
+/// A resource, how much of it is asked for, and whether anything of the class has it.
+#[test]
+fn devices_are_asked_for_by_resource() {
+    let linux = catalog_of(&plain(), Some(&resolved()));
+    let mut windows = plain();
+    windows.family = Family::Windows2022;
+    let windows = catalog_of(&windows, Some(&resolved()));
+    let rows = [
+        ("nvidia.com/gpu", 1, &linux, true),
+        ("aws.amazon.com/neuron", 1, &linux, true),
+        ("aws.amazon.com/neuroncore", 2, &linux, true),
+        ("vpc.amazonaws.com/efa", 1, &linux, true),
+        ("vpc.amazonaws.com/pod-eni", 1, &linux, true),
+        ("vpc.amazonaws.com/PrivateIPv4Address", 1, &windows, true),
+        ("vpc.amazonaws.com/PrivateIPv4Address", 1, &linux, false),
+        // None ships.
+        ("habana.ai/gaudi", 1, &linux, false),
+        ("nvidia.com/gpu", 1_000, &linux, false),
+    ];
+    for (name, amount, class, made) in rows {
+        let plan = types_for(&[], Some((name, amount)), class);
+        assert_eq!(plan.launches.len(), usize::from(made), "{name}");
+        for own in offerings(&plan) {
+            let it = class.get(own.instance_type.as_str()).expect("a type");
+            assert!(it.allocatable.get(name) >= amount, "{own}");
+        }
+    }
+    // A small burstable type has no trunk for interfaces of pods.
+    let t3 = (INSTANCE_TYPE, "t3.large");
+    let plan = types_for(&[t3], Some(("vpc.amazonaws.com/pod-eni", 1)), &linux);
+    assert_eq!(plan.launches.len(), 0);
+    // Types that burst can be wanted, and not.
+    for flex in ["true", "false"] {
+        let key = "karpenter.k8s.aws/instance-capability-flex";
+        let plan = types_for(&[(key, flex)], None, &linux);
+        let own = offerings(&plan);
+        let is_flex = |own: &&OfferingKey| own.instance_type.as_str().contains("-flex.");
+        assert!(!own.is_empty() && own.iter().all(|own| is_flex(own) == (flex == "true")));
+    }
+}
+
+/// The disk of a node counts as its class says: local disks by themselves do not.
+#[test]
+fn local_disks_count_where_they_are_made_one() {
+    let mut striped = plain();
+    striped.raid0 = true;
+    for (class, made) in [(plain(), 0), (striped, 1)] {
+        let mut pod = pods(1);
+        if let Object::Pod(pod) = &mut pod[0] {
+            pod.requests.ephemeral_storage = 1_000_000_000_000;
+        }
+        let mut state = state(vec![pool("a")], vec![], pod);
+        tell(&mut state, &[("a", Ok(catalog_of(&class, None)))]);
+        assert_eq!(planned(&state).launches.len(), made);
+    }
+}
