@@ -22,6 +22,7 @@ use tokio::time::sleep;
 
 use super::Aws;
 use super::kubelets::{Sizes, node};
+use crate::driven::{POLL, POLLS};
 
 const TEMPLATE: &str = "outrigger/proxy";
 const ZONE: &str = "us-west-2a";
@@ -423,9 +424,14 @@ async fn a_call_is_held_until_it_is_let_go() {
         bench.aws.fault("CreateFleet", "hold", &how);
         let call = bench.fleet(&format!("held {after}"), &[("m5.large", 0.1)]);
         let call = tokio::spawn(call.send());
-        while bench.aws.ask(&json!({"do": "held"}))["held"] != json!(["ec2:CreateFleet"]) {
-            sleep(Duration::from_millis(10)).await;
+        let held = || bench.aws.ask(&json!({"do": "held"}))["held"] == json!(["ec2:CreateFleet"]);
+        for _ in 0..POLLS {
+            if held() {
+                break;
+            }
+            sleep(POLL).await;
         }
+        assert!(held(), "it is held");
         assert_eq!(bench.made(), made);
         assert_eq!(bench.subnets().await, Ok(7), "others go on");
         bench.aws.ask(&json!({"do": "release"}));
