@@ -9,11 +9,11 @@ pub(crate) mod account;
 
 pub(crate) mod token;
 
+pub(crate) mod network;
+
 pub(crate) mod types;
 
 pub(crate) mod prices;
-
-pub(crate) mod network;
 
 pub(crate) mod images;
 

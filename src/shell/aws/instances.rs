@@ -5,16 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_sdk_ec2::types::{
-    CapacityReservationPreference, Instance as Listed, InstanceLifecycleType, InstanceStateName,
-};
+use aws_sdk_ec2::types::{Instance as Listed, InstanceLifecycleType, InstanceStateName};
 use jiff::Timestamp;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use crate::ec2::listing::{self, Bought};
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
-use crate::model::id::{ClusterName, InstanceId};
-use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
+use crate::model::id::{ClusterName, InstanceId, ReservationId};
+use crate::model::instance::{Instance, InstanceFacts, InstanceState};
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::network::{PAGE, PAGES, filter, labels, time};
@@ -38,6 +37,8 @@ struct Shared {
     all: Arc<Vec<Instance>>,
     /// Clusters that have had it, or have changed something since.
     spent: Vec<ClusterName>,
+    /// Whether anything was launched or ended since: then it lacks instances that there are.
+    old: bool,
 }
 
 impl Lister {
@@ -59,6 +60,7 @@ impl Lister {
                 began: now,
                 all,
                 spent: Vec::new(),
+                old: false,
             };
             known.insert(installation.to_owned(), shared);
         }
@@ -86,7 +88,8 @@ impl Lister {
         let of = |own: &Shared| own.all.iter().find(|it| it.id == *instance).cloned();
         if let Some(own) = known.get(installation) {
             let found = of(own);
-            if found.is_some() || now.duration_since(own.began) <= FRESH {
+            let fresh = !own.old && now.duration_since(own.began) <= FRESH;
+            if found.is_some() || fresh {
                 return Ok(found);
             }
         }
@@ -95,6 +98,7 @@ impl Lister {
             began: now,
             all,
             spent: Vec::new(),
+            old: false,
         };
         let found = of(&shared);
         known.insert(installation.to_owned(), shared);
@@ -105,6 +109,7 @@ impl Lister {
     pub(crate) async fn changed(&self, cluster: &ClusterName) {
         for own in self.0.lock().await.values_mut() {
             own.spent.push(cluster.clone());
+            own.old = true;
         }
     }
 }
@@ -133,36 +138,39 @@ async fn list(account: &Account, installation: &str) -> Result<Vec<Instance>, Fa
 /// An instance as ours; none where EC2 leaves out what every instance has.
 fn instance(own: &Listed) -> Option<Instance> {
     let zone = own.placement()?.availability_zone()?;
-    let reserved = reservation(own);
-    let capacity_type = match own.instance_lifecycle() {
-        Some(InstanceLifecycleType::Spot) => CapacityType::Spot,
-        _ if reserved.is_some() => CapacityType::Reserved,
-        _ => CapacityType::OnDemand,
+    let is_spot = own.instance_lifecycle() == Some(&InstanceLifecycleType::Spot);
+    let wanted = own.capacity_reservation_specification();
+    let bought = Bought {
+        spot_request: own.spot_instance_request_id().or(is_spot.then_some("")),
+        reservation: own.capacity_reservation_id(),
+        preference: wanted
+            .and_then(|own| own.capacity_reservation_preference())
+            .map(|own| own.as_str()),
     };
     Some(Instance {
         id: InstanceId::from(own.instance_id()?),
-        offering: OfferingKey {
-            instance_type: own.instance_type()?.as_str().into(),
-            zone: zone.into(),
-            capacity_type,
-            reservation: reserved.map(|id| Box::new(id.into())),
-        },
+        offering: listing::offering(own.instance_type()?.as_str(), zone, bought),
         state: state(own.state()?.name()?)?,
         launched: own
             .launch_time()
             .and_then(time)
             .unwrap_or(Timestamp::UNIX_EPOCH),
         tags: labels(own.tags()),
+        facts: Some(Box::new(facts(own))),
     })
 }
 
-/// The reservation an instance is in on purpose: one that fell into an open reservation by itself
-/// is on demand (spec/aws.md §10, 69).
-fn reservation(own: &Listed) -> Option<&str> {
-    let wanted = own.capacity_reservation_specification()?;
-    let only = CapacityReservationPreference::CapacityReservationsOnly;
-    (wanted.capacity_reservation_preference() == Some(&only))
-        .then(|| own.capacity_reservation_id())?
+/// What drift is judged by.
+fn facts(own: &Listed) -> InstanceFacts {
+    let text = |text: Option<&str>| text.map(str::to_owned);
+    let groups = own.security_groups().iter();
+    InstanceFacts {
+        image: text(own.image_id()),
+        subnet: text(own.subnet_id()),
+        security_groups: groups.filter_map(|group| text(group.group_id())).collect(),
+        placement_group: text(own.placement().and_then(|own| own.group_id())),
+        reservation: own.capacity_reservation_id().map(ReservationId::from),
+    }
 }
 
 pub(crate) fn state(name: &InstanceStateName) -> Option<InstanceState> {

@@ -33,19 +33,21 @@ pub(crate) async fn launch(
     templates: &Templates,
     request: &FleetRequest,
 ) -> Result<Outcome, Fault> {
-    let answer = match attempt(account, templates, request).await {
+    let names: Vec<String> = request
+        .configs
+        .iter()
+        .map(|it| it.template.name())
+        .collect();
+    let mut answer = attempt(account, templates, request).await;
+    if let Err(fault) = &answer
+        && fault.is(&["InvalidLaunchTemplateName.NotFoundException"])
+    {
         // Somebody has removed a template: it is made again, once.
-        Err(fault) if fault.is(&["InvalidLaunchTemplateName.NotFoundException"]) => {
-            let names: Vec<String> = request
-                .configs
-                .iter()
-                .map(|it| it.template.name())
-                .collect();
-            templates.forget(names.iter().map(String::as_str)).await;
-            attempt(account, templates, request).await?
-        }
-        other => other?,
-    };
+        templates.forget(&names).await;
+        answer = attempt(account, templates, request).await;
+    }
+    templates.done(&names).await;
+    let answer = answer?;
     let errors: Vec<FleetError> = answer.errors().iter().map(error).collect();
     Ok(Outcome {
         launched: launched(&answer, request),
@@ -163,6 +165,7 @@ fn launched(
         state: InstanceState::Pending,
         launched: clock::now(),
         tags: request.tags.clone(),
+        facts: None,
     };
     Some((instance, subnet.map(str::to_owned)))
 }

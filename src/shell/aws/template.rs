@@ -1,9 +1,6 @@
 //! Launch templates in the SDK's shapes: made once for each name, removed when nobody uses them.
 //! It must not know what a template is for.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
 use aws_sdk_ec2::types::{
     CapacityReservationPreference, CapacityReservationTarget,
     ConnectionTrackingSpecificationRequest as TrackingRequest,
@@ -22,30 +19,27 @@ use aws_sdk_ec2::types::{
     RequestLaunchTemplateData, ResourceType, Tag, TagSpecification, Tenancy, VolumeType,
 };
 use aws_smithy_types::base64;
-use jiff::Timestamp;
 use tokio::sync::Mutex;
-use tokio::time::Instant;
 
+use crate::ec2::shelf::Shelf;
 use crate::ec2::template::{Device, Interface, Metadata, NAME_PREFIX, Placement, Template};
 use crate::model::claim::TAG_INSTALLATION;
 use crate::model::labels::Labels;
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
-use crate::shell::aws::network::{PAGES, filter, time};
+use crate::shell::aws::network::{PAGES, filter};
 use crate::shell::clock;
 
-/// A template that nobody has used for this long is removed. A launch that needs it again makes it
-/// again.
-const UNUSED: Duration = Duration::from_hours(1);
 /// Templates of a page, the most that EC2 gives.
 const PAGE: i32 = 200;
 
-/// The templates that are known to be there, and when each was last used.
+/// The templates that are known to be there, and who needs them.
 #[derive(Debug, Default)]
-pub(crate) struct Templates(Mutex<BTreeMap<String, Instant>>);
+pub(crate) struct Templates(Mutex<Shelf>);
 
 impl Templates {
-    /// Makes a template, unless it is known to be there. Returns its name.
+    /// A request needs a template: it is made, unless it is known to be there. Returns its name,
+    /// for [`done`](Self::done).
     pub(crate) async fn ensure(
         &self,
         account: &Account,
@@ -53,27 +47,33 @@ impl Templates {
     ) -> Result<String, Fault> {
         let name = template.name();
         // Launches that need the same one wait for each other: it is made once.
-        let mut known = self.0.lock().await;
-        let now = clock::monotonic();
-        if let Some(used) = known.get_mut(&name) {
-            *used = now;
-            return Ok(name);
+        let mut shelf = self.0.lock().await;
+        if shelf.begin(&name, clock::now())
+            && let Err(fault) = create(account, &name, template).await
+        {
+            shelf.gone(&name);
+            return Err(fault);
         }
-        create(account, &name, template).await?;
-        known.insert(name.clone(), now);
         Ok(name)
     }
 
-    /// EC2 does not know these after all: somebody has removed them.
-    pub(crate) async fn forget<'a>(&self, names: impl Iterator<Item = &'a str>) {
-        let mut known = self.0.lock().await;
+    /// A request has its answer.
+    pub(crate) async fn done(&self, names: &[String]) {
+        let mut shelf = self.0.lock().await;
         for name in names {
-            known.remove(name);
+            shelf.end(name, clock::now());
         }
     }
 
-    /// Removes those of an installation that nobody has used for long. Another host may use them:
-    /// one that is younger than that stays.
+    /// EC2 does not know these after all: somebody has removed them.
+    pub(crate) async fn forget(&self, names: &[String]) {
+        let mut shelf = self.0.lock().await;
+        for name in names {
+            shelf.gone(name);
+        }
+    }
+
+    /// Removes those of an installation that nobody needs any more; how many.
     pub(crate) async fn collect(
         &self,
         account: &Account,
@@ -86,32 +86,30 @@ impl Templates {
             .into_paginator()
             .page_size(PAGE)
             .send();
-        let mut old: Vec<String> = Vec::new();
-        let begin = Timestamp::UNIX_EPOCH;
+        let mut listed = Vec::new();
         for _ in 0..PAGES {
             account.buckets.read.turn().await;
             let Some(page) = pages.next().await else {
                 break;
             };
             let page = page.map_err(|error| Fault::new("DescribeLaunchTemplates", error))?;
-            for own in page.launch_templates() {
-                let age =
-                    clock::now().duration_since(own.create_time().and_then(time).unwrap_or(begin));
-                let name = own.launch_template_name().unwrap_or_default();
-                if name.starts_with(NAME_PREFIX) && age.unsigned_abs() > UNUSED {
-                    old.push(name.to_owned());
-                }
-            }
+            let names = page.launch_templates().iter();
+            let names = names.filter_map(|own| own.launch_template_name());
+            listed.extend(
+                names
+                    .filter(|it| it.starts_with(NAME_PREFIX))
+                    .map(str::to_owned),
+            );
         }
-        let mut removed = 0;
-        for name in old {
-            let mut known = self.0.lock().await;
-            let now = clock::monotonic();
-            let used = known.get(&name);
-            if used.is_some_and(|at| now.duration_since(*at) <= UNUSED) {
-                continue;
-            }
-            known.remove(&name);
+        let idle = {
+            let mut shelf = self.0.lock().await;
+            shelf.listed(listed, clock::now());
+            shelf.idle(clock::now())
+        };
+        let removed = idle.len();
+        for name in idle {
+            // Whoever needs it from here on makes it again.
+            self.0.lock().await.gone(&name);
             account.buckets.change.turn().await;
             let call = account.ec2.delete_launch_template();
             if let Err(error) = call.launch_template_name(name).send().await {
@@ -123,7 +121,6 @@ impl Templates {
                     return Err(fault);
                 }
             }
-            removed += 1;
         }
         Ok(removed)
     }

@@ -76,6 +76,8 @@ fn wish(class: Option<&str>) -> Launch {
     };
     Launch {
         tags: claim.tags(),
+        devices: Default::default(),
+        overlaid: false,
         claim,
         offerings: vec![OfferingKey {
             instance_type: "small".into(),
@@ -380,6 +382,8 @@ fn shown(scope: &Scope) -> Vec<(Vec<u8>, Option<Expect>)> {
         labels: Labels::from([("karpenter.sh/nodepool".to_owned(), "general".to_owned())]),
         taints: vec![Taint::new(TAINT_UNREGISTERED, Effect::NoExecute)],
         tags,
+        devices: Default::default(),
+        overlaid: false,
     };
     let user_data = "#!/bin/sh\nexec /usr/local/bin/join\n".to_owned();
     let terminate = Call::Terminate {
