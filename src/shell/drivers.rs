@@ -52,8 +52,9 @@ impl PrepareError {
         match self {
             Self::NoKubeconfig(_) => "write kubeconfig { path = \"/etc/outrigger/kubeconfig\" }",
             Self::NoProvider(_) => {
-                "give it a region and node classes, add exec { command = [\"/path/of/a/program\"] } \
-                 or simulated {}, or write mode = \"observe\""
+                "give it a region and node classes, add \
+                 exec { command = [\"/path/of/a/program\"] } or simulated {}, or write \
+                 mode = \"observe\""
             }
             #[cfg(feature = "aws")]
             Self::Eks(..) => "write endpoint and ca_data in its eks block, or grant the right",

@@ -1,8 +1,8 @@
 //! What is known of an account and region, asked for once for all clusters that are in it, and what
 //! each cluster's node classes make of it. It must not know what is launched, nor why.
 //!
-//! One task an account and region: whatever is due is asked for, node classes are resolved, and each
-//! engine hears what it can have (`Event::ClassesChanged`), each provider how to get it (`View`).
+//! One task an account and region: whatever is due is asked for, node classes are resolved, and
+//! each engine hears what it can have (`Event::ClassesChanged`), each provider how to get it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex as Locked};

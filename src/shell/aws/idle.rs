@@ -145,7 +145,8 @@ fn api() -> Connection {
             ),
             _ => (
                 404,
-                r#"{"kind":"Status","status":"Failure","reason":"NotFound","message":"","code":404}"#,
+                r#"{"kind":"Status","status":"Failure","reason":"NotFound","message":"",
+                "code":404}"#,
             ),
         };
         let answer = Response::builder().status(status);

@@ -139,8 +139,9 @@ mod tests {
         // The shape of the AWS Price List Query API, `GetProducts`.
         let text = |price: &str| {
             format!(
-                r#"{{"product":{{"attributes":{{"instanceType":"m5.large"}}}},"terms":{{"OnDemand":
-                {{"A.B":{{"priceDimensions":{{"A.B.C":{{"pricePerUnit":{{"USD":"{price}"}}}}}}}}}}}}}}"#
+                r#"{{"product":{{"attributes":{{"instanceType":"m5.large"}}}},
+                "terms":{{"OnDemand":{{"A.B":{{"priceDimensions":{{"A.B.C":
+                {{"pricePerUnit":{{"USD":"{price}"}}}}}}}}}}}}}}"#
             )
         };
         let read = |text: &str| product(text, "USD").map(|(name, it)| (name.0, it.usd_per_h()));

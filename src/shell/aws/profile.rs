@@ -2,8 +2,8 @@
 //! It must not know which node class has which role.
 //!
 //! Unlike Karpenter's, a profile is named by cluster, region and role alone: a class that changes
-//! its role has another profile at once, nothing needs to be protected meanwhile, and classes of one
-//! role share one (spec/aws.md §5.8; docs/decisions/017-instance-profiles.md).
+//! its role has another profile at once, nothing needs to be protected meanwhile, and classes of
+//! one role share one (spec/aws.md §5.8; docs/decisions/018-instance-profiles.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! The token that EKS takes: a call to STS that is signed and not made, by whoever wants to be known.
-//! It must not know what the token is used for.
+//! The token that EKS takes: a call to STS that is signed and not made, by whoever wants to be
+//! known. It must not know what the token is used for.
 //!
-//! Source: the EKS user guide and aws-iam-authenticator: `k8s-aws-v1.` and the URL in base64, signed
-//! over the header `x-k8s-aws-id`; good for 15 minutes.
+//! Source: the EKS user guide and aws-iam-authenticator: `k8s-aws-v1.` and the URL in base64,
+//! signed over the header `x-k8s-aws-id`; good for 15 minutes.
 
 use std::time::Duration;
 
