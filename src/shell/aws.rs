@@ -50,4 +50,4 @@ pub(crate) mod keeper;
 pub(crate) mod provider;
 
 #[cfg(test)]
-mod idle;
+pub(crate) mod idle;

@@ -6,3 +6,6 @@ pub(crate) mod checks;
 pub(crate) mod subjects;
 
 mod proof;
+
+#[cfg(feature = "aws")]
+mod ec2;

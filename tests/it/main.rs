@@ -11,6 +11,8 @@ mod fleet;
 
 mod ec2;
 
+mod rights;
+
 mod sim;
 
 mod solve;

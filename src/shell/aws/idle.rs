@@ -135,7 +135,7 @@ fn answer(operation: &str) -> (&'static str, String) {
 }
 
 /// A cluster's API that knows its version and nothing else.
-fn api() -> Connection {
+pub(crate) fn api() -> Connection {
     let answer = |request: Request<Body>| async move {
         let (status, body) = match request.uri().path() {
             "/version" => (

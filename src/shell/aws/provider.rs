@@ -18,7 +18,7 @@ use crate::engine::command::{Answer, Command, FailureKind, Launch};
 use crate::engine::event::Event;
 use crate::model::cluster::Cluster;
 use crate::model::id::{ClaimId, InstanceId};
-use crate::model::instance::InstanceState;
+use crate::model::instance::Instance;
 use crate::shell::aws::desk::{Member, View};
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::keeper::Keeper;
@@ -29,9 +29,25 @@ use crate::shell::clock;
 use crate::shell::kube::client::Connection;
 use crate::shell::provider::{Provider, not_ours};
 
-/// How long the request of a launch is kept: a launch that is repeated says the same again, or EC2
-/// would not take it for the same. The engine repeats none for longer (`UNSURE_MAX`).
+/// How long a launch is remembered. The engine repeats none for longer (`UNSURE_MAX`).
 const REPEATS: Duration = Duration::from_mins(30);
+
+/// A launch that was asked for: one that is repeated has to say the same again, or EC2 would not
+/// take it for the same.
+struct Asked {
+    at: Instant,
+    launch: Launch,
+    state: Known,
+}
+
+/// What is known of it.
+#[derive(Clone)]
+enum Known {
+    /// It may have made an instance: to be asked again with the same request.
+    Open(Arc<FleetRequest>),
+    /// It has made this one.
+    Made(Box<Instance>),
+}
 
 /// Tells providers of one cluster apart that follow each other.
 static SEATS: AtomicU64 = AtomicU64::new(0);
@@ -45,7 +61,7 @@ pub(crate) struct Ec2 {
     view: watch::Sender<Arc<View>>,
     secrets: Secrets,
     events: Mutex<Option<mpsc::Sender<Event>>>,
-    requests: Mutex<BTreeMap<ClaimId, (Instant, Arc<FleetRequest>)>>,
+    asked: Mutex<BTreeMap<ClaimId, Asked>>,
 }
 
 impl Ec2 {
@@ -58,35 +74,59 @@ impl Ec2 {
             view: watch::Sender::default(),
             secrets: Secrets::default(),
             events: Mutex::default(),
-            requests: Mutex::default(),
+            asked: Mutex::default(),
         }
     }
 
     async fn launch(&self, launch: Launch) -> Answer {
-        let request = match self.request(&launch).await {
-            Ok(request) => request,
+        let request = match self.known(&launch).await {
             Err(answer) => return *answer,
+            Ok(Some(Known::Made(instance))) => return self.made_before(*instance).await,
+            Ok(Some(Known::Open(request))) => request,
+            Ok(None) => match self.request(&launch).await {
+                Ok(request) => request,
+                Err(answer) => return *answer,
+            },
         };
+        let claim = launch.claim.id.clone();
+        let answer = self.ask(&launch, &request).await;
+        let mut asked = self.asked.lock().await;
+        match &answer {
+            Answer::Launched(instance) => {
+                if let Some(own) = asked.get_mut(&claim) {
+                    // The request is large, and not needed any more.
+                    own.state = Known::Made(Box::new(instance.clone()));
+                }
+            }
+            Answer::Failed {
+                kind: FailureKind::Unknown | FailureKind::Throttled,
+                ..
+            } => {}
+            _ => drop(asked.remove(&claim)),
+        }
+        answer
+    }
+
+    /// Asks EC2, and tells whom it concerns what it says.
+    async fn ask(&self, launch: &Launch, request: &FleetRequest) -> Answer {
         let shared = &self.keeper.shared;
-        let outcome = launch::launch(&shared.account, &shared.templates, &request).await;
+        let outcome = launch::launch(&shared.account, &shared.templates, request).await;
         shared.lister.changed(&self.cluster.name).await;
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(fault) => return failed(&fault),
         };
-        let used = outcome
-            .launched
-            .as_ref()
-            .and_then(|(_, subnet)| subnet.as_deref());
+        let launched = outcome.launched.as_ref();
+        let used = launched.and_then(|(_, subnet)| subnet.as_deref());
         if let Ok(mut subnets) = shared.subnets.lock() {
             subnets.give_back(&request.taken, used);
             for subnet in &outcome.said.exhausted {
                 subnets.exhausted(subnet, clock::now());
             }
         }
-        let class = launch.claim.node_class.clone();
         if outcome.launched.is_some() && !outcome.said.refusals.is_empty() {
             // What was refused on the way counts as much as if nothing had been launched.
+            let class = launch.claim.node_class.clone();
             let event = Event::Refused(class, outcome.said.refusals.clone());
             if let Some(events) = &*self.events.lock().await {
                 drop(events.send(event).await);
@@ -101,15 +141,40 @@ impl Ec2 {
         }
     }
 
-    /// The request of a launch: the same for every repetition.
-    async fn request(&self, launch: &Launch) -> Result<Arc<FleetRequest>, Box<Answer>> {
-        let mut known = self.requests.lock().await;
+    /// What is known of a launch; an answer where its token stands for another.
+    async fn known(&self, launch: &Launch) -> Result<Option<Known>, Box<Answer>> {
+        let mut asked = self.asked.lock().await;
         let now = clock::monotonic();
-        known.retain(|_, (at, _)| now.duration_since(*at) < REPEATS);
-        if let Some((_, request)) = known.get(&launch.claim.id) {
-            return Ok(request.clone());
+        asked.retain(|_, own| now.duration_since(own.at) < REPEATS);
+        match asked.get(&launch.claim.id) {
+            Some(own) if own.launch != *launch => Err(Box::new(invalid(
+                "the client token stands for another launch",
+            ))),
+            own => Ok(own.map(|own| own.state.clone())),
         }
-        drop(known);
+    }
+
+    /// The instance of a launch that was answered before.
+    async fn made_before(&self, instance: Instance) -> Answer {
+        let shared = &self.keeper.shared;
+        let (installation, name) = (&self.cluster.installation, &self.cluster.name);
+        let listed = shared
+            .lister
+            .list(&shared.account, installation, name)
+            .await;
+        let own = listed.map(|all| all.into_iter().find(|own| own.id == instance.id));
+        match own {
+            // A listing may not show yet what we have ended ourselves.
+            Ok(own) => match own.filter(|_| instance.state.is_live()).unwrap_or(instance) {
+                own if own.state.is_live() => Answer::Launched(own),
+                _ => invalid("the client token was used for an instance that has ended"),
+            },
+            Err(fault) => failed(&fault),
+        }
+    }
+
+    /// The request of a launch.
+    async fn request(&self, launch: &Launch) -> Result<Arc<FleetRequest>, Box<Answer>> {
         let view = self.view.borrow().clone();
         let class = launch.claim.node_class.as_ref();
         let ready = class.and_then(|name| view.classes.get(name));
@@ -122,12 +187,17 @@ impl Ec2 {
         let bootstrap = &ready.class.bootstrap;
         let (account, client) = (&self.keeper.shared.account, &self.connection.client);
         let secret = self.secrets.of(bootstrap, account, client).await;
-        let kind = FailureKind::Unknown;
-        let secret = secret.map_err(|text| Box::new(Answer::Failed { kind, text }))?;
+        // Nothing has been asked of EC2.
+        let secret = secret.map_err(|text| Box::new(again(&text)))?;
         let secret = secret.as_ref().map(|own| own.0.as_str());
         let request = Arc::new(self.order(launch, ready, home, secret)?);
-        let mut known = self.requests.lock().await;
-        known.insert(launch.claim.id.clone(), (now, request.clone()));
+        let own = Asked {
+            at: clock::monotonic(),
+            launch: launch.clone(),
+            state: Known::Open(request.clone()),
+        };
+        let mut asked = self.asked.lock().await;
+        asked.insert(launch.claim.id.clone(), own);
         Ok(request)
     }
 
@@ -179,9 +249,15 @@ impl Ec2 {
         let state = instances::terminate(&shared.account, instance).await;
         shared.lister.changed(&self.cluster.name).await;
         match state {
-            Ok(state) => Answer::Terminating(state),
-            Err(fault) if fault.is(&["InvalidInstanceID.NotFound"]) => {
-                Answer::Terminating(InstanceState::Terminated)
+            Ok(state) => {
+                for own in self.asked.lock().await.values_mut() {
+                    if let Known::Made(made) = &mut own.state
+                        && made.id == *instance
+                    {
+                        made.state = state;
+                    }
+                }
+                Answer::Terminating(state)
             }
             Err(fault) => failed(&fault),
         }
@@ -195,6 +271,13 @@ impl Ec2 {
             .list(&shared.account, installation, name)
             .await;
         listed.map_or_else(|fault| failed(&fault), Answer::Instances)
+    }
+}
+
+fn invalid(why: &str) -> Answer {
+    Answer::Failed {
+        kind: FailureKind::Invalid,
+        text: why.to_owned(),
     }
 }
 

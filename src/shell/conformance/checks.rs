@@ -30,6 +30,8 @@ pub(crate) struct Subject<'a> {
     pub(crate) unknown: OfferingKey,
     /// The id of an instance that was never there.
     pub(crate) nobody: InstanceId,
+    /// Hash of the node class `default`, as claims carry it.
+    pub(crate) node_class_hash: String,
     /// How long a listing may lag behind.
     pub(crate) lag: Duration,
     /// Whether it ends no instance of another cluster, even if it is asked to. The engine never
@@ -89,7 +91,7 @@ impl Bench<'_> {
             expire_after: Some(SignedDuration::from_hours(720)),
             termination_grace_period: None,
             pool_hash: "v1:1".to_owned(),
-            node_class_hash: "v1:2".to_owned(),
+            node_class_hash: self.subject.node_class_hash.clone(),
             startup_taints: vec![Taint::new("a.b/c", Effect::NoSchedule)],
             reason: letters("why not = a/b_c.d:e@f+g-h "),
             command_id: "1".to_owned(),

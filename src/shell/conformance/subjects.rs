@@ -57,6 +57,7 @@ pub(super) fn subject(open: &(dyn Fn(&str, &str) -> Arc<dyn Provider> + Sync)) -
         sold_out: key("small", "c"),
         unknown: key("large", "a"),
         nobody: "i-0123456789abcdef0".into(),
+        node_class_hash: "v1:2".to_owned(),
         lag: Duration::from_millis(300),
         guards_ends: true,
     }

@@ -225,7 +225,7 @@ impl Connection {
             pulses: Pulses::default(),
             limiter: Limiter::new(1000, 1000),
             server: "https://api.test".to_owned(),
-            authorities: Vec::new(),
+            authorities: vec![b"an authority".to_vec()],
             kubeconfig: PathBuf::new(),
             print: 0,
         }

@@ -388,3 +388,31 @@ async fn pods_get_nodes_on_ec2() {
     ec2.until(120, "every instance ended", nothing).await;
     assert_calls(&ec2);
 }
+
+/// The cheapest type is out of stock: the next one is bought by the same call, and nobody asks for
+/// the first again while it is held down.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_refused_is_left_alone() {
+    let two = "  require \"karpenter.sh/capacity-type\" { in = [\"on-demand\"] }\n  \
+               require \"node.kubernetes.io/instance-type\" { in = [\"c5.large\", \"m5.large\"] }";
+    let Some(ec2) = Ec2::start("wire::cases::what_was_refused_is_left_alone", two).await else {
+        return;
+    };
+    ec2.aws.outage(&json!({"type": "c5.large"}));
+    for (round, name) in ["first", "second"].into_iter().enumerate() {
+        bench::deploy(&ec2.api, name, 1, "1500m", "1Gi").await;
+        let bound = |world: &World, _: &[Value]| world.bound() == round + 1;
+        let (_, live) = ec2.until(90, "the pod is bound", bound).await;
+        assert!(
+            live.iter().all(|one| one["type"] == "m5.large"),
+            "{live:#?}"
+        );
+    }
+    let fleets = ec2.calls_of("ec2:CreateFleet");
+    let asked = |call: &Value| {
+        let configs = call["params"]["LaunchTemplateConfigs"].to_string();
+        ["c5.large", "m5.large"].map(|name| configs.contains(name))
+    };
+    let asked: Vec<[bool; 2]> = fleets.iter().map(asked).collect();
+    assert_eq!(asked, [[true, true], [false, true]], "{fleets:#?}");
+}

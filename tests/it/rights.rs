@@ -1,0 +1,118 @@
+//! The policy that ships in `terraform/` against what the daemon says of rights.
+//! It must not know how a call is made.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use hcl::{Body, Expression, ObjectKey};
+use outrigger::ec2::rights::{STATEMENTS, statement};
+
+/// What each statement grants, by its name.
+type Granted = BTreeMap<String, BTreeSet<String>>;
+
+fn module() -> &'static Path {
+    Path::new(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/terraform/modules/render"
+    ))
+}
+
+/// Every object with a `Sid` in a text, however deep.
+fn statements(expression: &Expression, found: &mut Granted) {
+    match expression {
+        Expression::Array(items) => items.iter().for_each(|item| statements(item, found)),
+        Expression::Object(items) => {
+            let get = |name: &str| {
+                let is = |key: &ObjectKey| key.to_string() == name;
+                items
+                    .iter()
+                    .find(|(key, _)| is(key))
+                    .map(|(_, value)| value)
+            };
+            let (Some(Expression::String(sid)), Some(Expression::Array(actions))) =
+                (get("Sid"), get("Action"))
+            else {
+                return;
+            };
+            let actions = actions.iter().map(|action| match action {
+                Expression::String(action) => action.clone(),
+                other => panic!("{sid}: {other:?} is no action"),
+            });
+            found.entry(sid.clone()).or_default().extend(actions);
+        }
+        _ => {}
+    }
+}
+
+fn shipped() -> Granted {
+    let text = fs::read_to_string(module().join("policy.tf")).expect("the policy is there");
+    let body: Body = hcl::parse(&text).expect("HCL");
+    let mut found = Granted::new();
+    for block in body.blocks() {
+        for attribute in block.body.attributes() {
+            statements(&attribute.expr, &mut found);
+        }
+    }
+    found
+}
+
+#[test]
+fn the_policy_grants_what_denials_are_explained_with() {
+    let mut known = Granted::new();
+    for own in STATEMENTS {
+        let actions = own.actions.iter().map(|action| (*action).to_owned());
+        known.entry(own.sid.to_owned()).or_default().extend(actions);
+    }
+    assert_eq!(shipped(), known);
+}
+
+#[test]
+fn whoever_lacks_a_right_is_told_of_the_statement() {
+    for (sid, actions) in shipped() {
+        for action in actions {
+            let told = statement(&action, "").expect("a statement");
+            let grants = shipped();
+            assert!(
+                grants[told].contains(&action),
+                "{action}: {told}, not {sid}"
+            );
+        }
+    }
+}
+
+/// The module has no provider, so terraform checks it without a network.
+#[test]
+fn terraform_accepts_the_policy() {
+    let terraform = |arguments: &[&str], dir: &Path| {
+        let mut command = Command::new("terraform");
+        command
+            .args(arguments)
+            .current_dir(dir)
+            .env("CHECKPOINT_DISABLE", "1");
+        command.env_remove("TF_CLI_CONFIG_FILE").output()
+    };
+    let dir = tempfile::tempdir().expect("a directory");
+    if terraform(&["version"], dir.path()).is_err() {
+        println!("SKIP rights::terraform_accepts_the_policy: terraform is not installed");
+        return;
+    }
+    let copy = Command::new("cp")
+        .arg("-r")
+        .arg(module())
+        .arg(dir.path())
+        .status();
+    assert!(copy.expect("cp runs").success());
+    let own = dir.path().join("render");
+    for arguments in [
+        &["fmt", "-check", "-recursive", "-no-color"][..],
+        &["init", "-backend=false", "-input=false", "-no-color"],
+        &["validate", "-no-color"],
+        &["test", "-no-color"],
+    ] {
+        let done = terraform(arguments, &own).expect("terraform runs");
+        let said = String::from_utf8_lossy(&done.stdout);
+        assert!(done.status.success(), "terraform {arguments:?}: {said}");
+    }
+}
