@@ -9,7 +9,8 @@ use crate::ec2::health::{Check, EVENT_CODES, Scheduled, StatusRow};
 use crate::model::id::InstanceId;
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
-use crate::shell::aws::network::{PAGE, PAGES, filter, time};
+use crate::shell::aws::network::{filter, time};
+use crate::shell::aws::pages::{self, PAGE};
 
 /// Everything that something is wrong with, in the whole account and region: what is well is not
 /// told.
@@ -24,15 +25,11 @@ pub(crate) async fn ailing(account: &Account) -> Result<Vec<StatusRow>, Fault> {
         scheduled.build(),
     ] {
         let call = account.ec2.describe_instance_status().filters(wanted);
-        let mut pages = call.into_paginator().page_size(PAGE).send();
-        for _ in 0..PAGES {
-            account.buckets.read.turn().await;
-            let Some(page) = pages.next().await else {
-                break;
-            };
-            let page = page.map_err(|error| Fault::new("DescribeInstanceStatus", error))?;
+        let pages = call.into_paginator().page_size(PAGE).send();
+        pages::each(account, "DescribeInstanceStatus", pages, |page| {
             all.extend(page.instance_statuses().iter().filter_map(row));
-        }
+        })
+        .await?;
     }
     Ok(all)
 }

@@ -16,7 +16,8 @@ use crate::model::node_class::image::ImageTerm;
 use crate::model::node_class::resolved::{Cause, Image, Variant};
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
-use crate::shell::aws::network::{PAGE, PAGES, filter};
+use crate::shell::aws::network::filter;
+use crate::shell::aws::pages::{self, PAGE};
 use crate::shell::clock;
 
 /// How long a parameter of AWS' is believed that names a version: what it holds never changes.
@@ -202,21 +203,17 @@ async fn list(
     let owners = Some(owners).filter(|owners| !owners.is_empty());
     let call = account.ec2.describe_images();
     let call = call.set_owners(owners).set_filters(Some(filters));
-    let mut pages = call
+    let pages = call
         .include_deprecated(true)
         .into_paginator()
         .page_size(PAGE)
         .send();
     let now = clock::now();
     let mut all = Vec::new();
-    for _ in 0..PAGES {
-        account.buckets.read.turn().await;
-        let Some(page) = pages.next().await else {
-            break;
-        };
-        let page = page.map_err(|error| Fault::new("DescribeImages", error))?;
+    pages::each(account, "DescribeImages", pages, |page| {
         all.extend(page.images().iter().filter_map(|own| image(own, now)));
-    }
+    })
+    .await?;
     Ok(all)
 }
 

@@ -1,8 +1,7 @@
 //! The instances of an account and region: listed once for all clusters, and ended.
 //! It must not know which claim an instance fulfils.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use aws_sdk_ec2::types::{Instance as Listed, InstanceLifecycleType, InstanceStateName};
@@ -16,7 +15,8 @@ use crate::model::id::{ClusterName, InstanceId, ReservationId};
 use crate::model::instance::{Instance, InstanceFacts, InstanceState};
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
-use crate::shell::aws::network::{PAGE, PAGES, filter, labels, time};
+use crate::shell::aws::network::{filter, labels, time};
+use crate::shell::aws::pages::{self, PAGE};
 use crate::shell::clock;
 
 /// A listing that is no older serves a cluster that has not had it yet and has changed nothing
@@ -34,9 +34,9 @@ pub(crate) struct Lister(Mutex<BTreeMap<String, Shared>>);
 #[derive(Debug)]
 struct Shared {
     began: Instant,
-    all: Arc<Vec<Instance>>,
+    all: Vec<Instance>,
     /// Clusters that have had it, or have changed something since.
-    spent: Vec<ClusterName>,
+    spent: BTreeSet<ClusterName>,
     /// Whether anything was launched or ended since: then it lacks instances that there are.
     old: bool,
 }
@@ -51,23 +51,9 @@ impl Lister {
     ) -> Result<Vec<Instance>, Fault> {
         // Whoever asks meanwhile waits, and has the same.
         let mut known = self.0.lock().await;
-        let now = clock::monotonic();
-        let usable =
-            |own: &Shared| now.duration_since(own.began) <= SHARED && !own.spent.contains(cluster);
-        if !known.get(installation).is_some_and(usable) {
-            let all = Arc::new(list(account, installation).await?);
-            let shared = Shared {
-                began: now,
-                all,
-                spent: Vec::new(),
-                old: false,
-            };
-            known.insert(installation.to_owned(), shared);
-        }
-        let Some(own) = known.get_mut(installation) else {
-            return Ok(Vec::new());
-        };
-        own.spent.push(cluster.clone());
+        let usable = |own: &Shared, age: Duration| age <= SHARED && !own.spent.contains(cluster);
+        let own = listing(&mut known, account, installation, usable).await?;
+        own.spent.insert(cluster.clone());
         let is_own = |it: &&Instance| {
             let tag = it.tags.get(TAG_CLUSTER);
             tag.is_some_and(|name| name == cluster.as_str())
@@ -84,38 +70,46 @@ impl Lister {
         instance: &InstanceId,
     ) -> Result<Option<Instance>, Fault> {
         let mut known = self.0.lock().await;
-        let now = clock::monotonic();
-        let of = |own: &Shared| own.all.iter().find(|it| it.id == *instance).cloned();
-        if let Some(own) = known.get(installation) {
-            let found = of(own);
-            let fresh = !own.old && now.duration_since(own.began) <= FRESH;
-            if found.is_some() || fresh {
-                return Ok(found);
-            }
-        }
-        let all = Arc::new(list(account, installation).await?);
-        let shared = Shared {
-            began: now,
-            all,
-            spent: Vec::new(),
-            old: false,
+        let usable = |own: &Shared, age: Duration| {
+            let shows = own.all.iter().any(|it| it.id == *instance);
+            shows || (!own.old && age <= FRESH)
         };
-        let found = of(&shared);
-        known.insert(installation.to_owned(), shared);
-        Ok(found)
+        let own = listing(&mut known, account, installation, usable).await?;
+        Ok(own.all.iter().find(|it| it.id == *instance).cloned())
     }
 
     /// A cluster has launched or ended something: what was listed before does not show it.
     pub(crate) async fn changed(&self, cluster: &ClusterName) {
         for own in self.0.lock().await.values_mut() {
-            own.spent.push(cluster.clone());
+            own.spent.insert(cluster.clone());
             own.old = true;
         }
     }
 }
 
+/// The listing of an installation that is known, if it is usable at its age; else a new one.
+async fn listing<'k>(
+    known: &'k mut BTreeMap<String, Shared>,
+    account: &Account,
+    installation: &str,
+    usable: impl Fn(&Shared, Duration) -> bool,
+) -> Result<&'k mut Shared, Fault> {
+    let now = clock::monotonic();
+    let last = known.remove(installation);
+    let own = match last.filter(|own| usable(own, now.duration_since(own.began))) {
+        Some(own) => own,
+        None => Shared {
+            began: now,
+            all: list(account, installation).await?,
+            spent: BTreeSet::new(),
+            old: false,
+        },
+    };
+    Ok(known.entry(installation.to_owned()).or_insert(own))
+}
+
 async fn list(account: &Account, installation: &str) -> Result<Vec<Instance>, Fault> {
-    let mut pages = account
+    let pages = account
         .ec2
         .describe_instances()
         .filters(filter(&format!("tag:{TAG_INSTALLATION}"), installation))
@@ -123,15 +117,11 @@ async fn list(account: &Account, installation: &str) -> Result<Vec<Instance>, Fa
         .page_size(PAGE)
         .send();
     let mut all = Vec::new();
-    for _ in 0..PAGES {
-        account.buckets.read.turn().await;
-        let Some(page) = pages.next().await else {
-            break;
-        };
-        let page = page.map_err(|error| Fault::new("DescribeInstances", error))?;
+    pages::each(account, "DescribeInstances", pages, |page| {
         let own = page.reservations().iter().flat_map(|it| it.instances());
         all.extend(own.filter_map(instance));
-    }
+    })
+    .await?;
     Ok(all)
 }
 

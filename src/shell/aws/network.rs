@@ -19,12 +19,8 @@ use crate::model::node_class::resolved::{
 use crate::model::reservation::{Reservation, ReservationKind};
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
+use crate::shell::aws::pages::{self, PAGE};
 use crate::shell::clock;
-
-/// Pages of one listing at most: 100,000 of anything is more than an account may have.
-pub(crate) const PAGES: usize = 100;
-/// Entries of a page, the most that EC2 gives.
-pub(crate) const PAGE: i32 = 1000;
 
 /// Tags as ours.
 pub(crate) fn labels(tags: &[Tag]) -> Labels {
@@ -44,19 +40,14 @@ pub(crate) fn time(at: &aws_sdk_ec2::primitives::DateTime) -> Option<Timestamp> 
 
 /// All subnets.
 pub(crate) async fn subnets(account: &Account) -> Result<Vec<(Subnet, Labels)>, Fault> {
-    let mut pages = account
+    let pages = account
         .ec2
         .describe_subnets()
         .into_paginator()
         .page_size(PAGE)
         .send();
     let mut all = Vec::new();
-    for _ in 0..PAGES {
-        account.buckets.read.turn().await;
-        let Some(page) = pages.next().await else {
-            break;
-        };
-        let page = page.map_err(|error| Fault::new("DescribeSubnets", error))?;
+    pages::each(account, "DescribeSubnets", pages, |page| {
         for own in page.subnets() {
             let (Some(id), Some(zone)) = (own.subnet_id(), own.availability_zone()) else {
                 continue;
@@ -70,7 +61,8 @@ pub(crate) async fn subnets(account: &Account) -> Result<Vec<(Subnet, Labels)>, 
             };
             all.push((subnet, labels(own.tags())));
         }
-    }
+    })
+    .await?;
     Ok(all)
 }
 
@@ -78,19 +70,14 @@ pub(crate) async fn subnets(account: &Account) -> Result<Vec<(Subnet, Labels)>, 
 pub(crate) async fn security_groups(
     account: &Account,
 ) -> Result<Vec<(SecurityGroup, Labels)>, Fault> {
-    let mut pages = account
+    let pages = account
         .ec2
         .describe_security_groups()
         .into_paginator()
         .page_size(PAGE)
         .send();
     let mut all = Vec::new();
-    for _ in 0..PAGES {
-        account.buckets.read.turn().await;
-        let Some(page) = pages.next().await else {
-            break;
-        };
-        let page = page.map_err(|error| Fault::new("DescribeSecurityGroups", error))?;
+    pages::each(account, "DescribeSecurityGroups", pages, |page| {
         for own in page.security_groups() {
             let Some(id) = own.group_id() else { continue };
             let group = SecurityGroup {
@@ -99,7 +86,8 @@ pub(crate) async fn security_groups(
             };
             all.push((group, labels(own.tags())));
         }
-    }
+    })
+    .await?;
     Ok(all)
 }
 
@@ -136,7 +124,7 @@ fn placement_group(own: &Group) -> Option<(String, PlacementGroup)> {
 
 /// All reservations that are active.
 pub(crate) async fn reservations(account: &Account) -> Result<Vec<ListedReservation>, Fault> {
-    let mut pages = account
+    let pages = account
         .ec2
         .describe_capacity_reservations()
         .filters(filter("state", "active"))
@@ -145,15 +133,11 @@ pub(crate) async fn reservations(account: &Account) -> Result<Vec<ListedReservat
         .send();
     let now = clock::now();
     let mut all = Vec::new();
-    for _ in 0..PAGES {
-        account.buckets.read.turn().await;
-        let Some(page) = pages.next().await else {
-            break;
-        };
-        let page = page.map_err(|error| Fault::new("DescribeCapacityReservations", error))?;
+    pages::each(account, "DescribeCapacityReservations", pages, |page| {
         let own = page.capacity_reservations().iter();
         all.extend(own.filter_map(|own| reservation(own, now)));
-    }
+    })
+    .await?;
     Ok(all)
 }
 

@@ -14,14 +14,13 @@ use crate::model::id::{TypeName, Zone};
 use crate::model::instance::Price;
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
+use crate::shell::aws::pages;
 use crate::shell::clock;
 
 /// Prices of a page, the most that AWS gives.
 const PAGE: i32 = 100;
 /// Entries of a page of spot prices.
 const SPOT_PAGE: i32 = 1000;
-/// Pages at most: some hundred thousand prices.
-const PAGES: usize = 500;
 /// The product whose spot prices count; EC2-Classic and VPC are told apart by name alone.
 const PRODUCTS: [&str; 2] = ["Linux/UNIX", "Linux/UNIX (Amazon VPC)"];
 
@@ -55,7 +54,7 @@ async fn listed(
         let filter = Filter::builder().field(field).value(value);
         filter.r#type(FilterType::TermMatch).build().ok()
     };
-    let mut pages = account
+    let pages = account
         .pricing
         .get_products()
         .service_code("AmazonEC2")
@@ -69,14 +68,11 @@ async fn listed(
         "USD"
     };
     let mut all = Vec::new();
-    for _ in 0..PAGES {
-        let Some(page) = pages.next().await else {
-            break;
-        };
-        let page = page.map_err(|error| Fault::new("GetProducts", error))?;
+    pages::each(account, "GetProducts", pages, |page| {
         let found = page.price_list().iter();
         all.extend(found.filter_map(|text| product(text, currency)));
-    }
+    })
+    .await?;
     Ok(all)
 }
 
@@ -93,7 +89,7 @@ fn product(text: &str, currency: &str) -> Option<(TypeName, Price)> {
 
 /// What spot capacity costs now, by type and zone.
 pub(crate) async fn spot(account: &Account) -> Result<Vec<(TypeName, Zone, Price)>, Fault> {
-    let mut pages = account
+    let pages = account
         .ec2
         .describe_spot_price_history()
         .start_time(DateTime::from_secs(clock::now().as_second()))
@@ -102,12 +98,7 @@ pub(crate) async fn spot(account: &Account) -> Result<Vec<(TypeName, Zone, Price
         .page_size(SPOT_PAGE)
         .send();
     let mut newest: BTreeMap<(TypeName, Zone), (i64, Price)> = BTreeMap::new();
-    for _ in 0..PAGES {
-        account.buckets.read.turn().await;
-        let Some(page) = pages.next().await else {
-            break;
-        };
-        let page = page.map_err(|error| Fault::new("DescribeSpotPriceHistory", error))?;
+    pages::each(account, "DescribeSpotPriceHistory", pages, |page| {
         for own in page.spot_price_history() {
             let name = own.instance_type().map(InstanceType::as_str);
             let (Some(name), Some(zone)) = (name, own.availability_zone()) else {
@@ -123,7 +114,8 @@ pub(crate) async fn spot(account: &Account) -> Result<Vec<(TypeName, Zone, Price
                 newest.insert(key, (at, price));
             }
         }
-    }
+    })
+    .await?;
     let all = newest.into_iter();
     Ok(all
         .map(|((name, zone), (_, price))| (name, zone, price))

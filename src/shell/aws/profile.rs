@@ -21,7 +21,8 @@ use crate::model::node_class::resolved::Cause;
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::images::trouble;
-use crate::shell::aws::network::{PAGES, filter};
+use crate::shell::aws::network::filter;
+use crate::shell::aws::pages;
 use crate::shell::clock;
 
 /// How long a profile is taken to be there and right.
@@ -75,13 +76,9 @@ impl Profiles {
             .collect();
         for path in paths {
             let call = account.iam.list_instance_profiles().path_prefix(path);
-            let mut pages = call.into_paginator().send();
+            let pages = call.into_paginator().send();
             let mut unused = Vec::new();
-            for _ in 0..PAGES {
-                let Some(page) = pages.next().await else {
-                    break;
-                };
-                let page = page.map_err(|error| Fault::new("ListInstanceProfiles", error))?;
+            pages::each(account, "ListInstanceProfiles", pages, |page| {
                 unused.extend(page.instance_profiles().iter().filter_map(|own| {
                     let named = |it: &Arc<Cluster>| {
                         roles(it).any(|role| name(it, role) == own.instance_profile_name())
@@ -92,7 +89,8 @@ impl Profiles {
                     let roles = own.roles().iter().map(|role| role.role_name().to_owned());
                     unused.then(|| (own.instance_profile_name().to_owned(), roles.collect()))
                 }));
-            }
+            })
+            .await?;
             for (name, roles) in unused {
                 removed += usize::from(self.remove(account, &name, roles).await?);
             }

@@ -156,14 +156,8 @@ impl Ec2 {
 
     /// The instance of a launch that was answered before.
     async fn made_before(&self, instance: Instance) -> Answer {
-        let shared = &self.keeper.shared;
-        let (installation, name) = (&self.cluster.installation, &self.cluster.name);
-        let listed = shared
-            .lister
-            .list(&shared.account, installation, name)
-            .await;
-        let own = listed.map(|all| all.into_iter().find(|own| own.id == instance.id));
-        match own {
+        let listed = self.listed().await;
+        match listed.map(|all| all.into_iter().find(|own| own.id == instance.id)) {
             // A listing may not show yet what we have ended ourselves.
             Ok(own) => match own.filter(|_| instance.state.is_live()).unwrap_or(instance) {
                 own if own.state.is_live() => Answer::Launched(own),
@@ -263,14 +257,11 @@ impl Ec2 {
         }
     }
 
-    async fn list(&self) -> Answer {
+    async fn listed(&self) -> Result<Vec<Instance>, Fault> {
         let shared = &self.keeper.shared;
         let (installation, name) = (&self.cluster.installation, &self.cluster.name);
-        let listed = shared
-            .lister
-            .list(&shared.account, installation, name)
-            .await;
-        listed.map_or_else(|fault| failed(&fault), Answer::Instances)
+        let lister = &shared.lister;
+        lister.list(&shared.account, installation, name).await
     }
 }
 
@@ -299,7 +290,10 @@ impl Provider for Ec2 {
             match command {
                 Command::Launch(launch) => self.launch(*launch).await,
                 Command::Terminate { instance, .. } => self.terminate(&instance).await,
-                Command::ListInstances => self.list().await,
+                Command::ListInstances => {
+                    let listed = self.listed().await;
+                    listed.map_or_else(|fault| failed(&fault), Answer::Instances)
+                }
                 other => not_ours(&other),
             }
         }

@@ -27,7 +27,8 @@ use crate::model::claim::TAG_INSTALLATION;
 use crate::model::labels::Labels;
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
-use crate::shell::aws::network::{PAGES, filter};
+use crate::shell::aws::network::filter;
+use crate::shell::aws::pages;
 use crate::shell::clock;
 
 /// Templates of a page, the most that EC2 gives.
@@ -79,7 +80,7 @@ impl Templates {
         account: &Account,
         installation: &str,
     ) -> Result<usize, Fault> {
-        let mut pages = account
+        let pages = account
             .ec2
             .describe_launch_templates()
             .filters(filter(&format!("tag:{TAG_INSTALLATION}"), installation))
@@ -87,12 +88,7 @@ impl Templates {
             .page_size(PAGE)
             .send();
         let mut listed = Vec::new();
-        for _ in 0..PAGES {
-            account.buckets.read.turn().await;
-            let Some(page) = pages.next().await else {
-                break;
-            };
-            let page = page.map_err(|error| Fault::new("DescribeLaunchTemplates", error))?;
+        pages::each(account, "DescribeLaunchTemplates", pages, |page| {
             let names = page.launch_templates().iter();
             let names = names.filter_map(|own| own.launch_template_name());
             listed.extend(
@@ -100,7 +96,8 @@ impl Templates {
                     .filter(|it| it.starts_with(NAME_PREFIX))
                     .map(str::to_owned),
             );
-        }
+        })
+        .await?;
         let idle = {
             let mut shelf = self.0.lock().await;
             shelf.listed(listed, clock::now());

@@ -12,7 +12,8 @@ use crate::model::id::{TypeName, Zone};
 use crate::model::instance::Arch;
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
-use crate::shell::aws::network::{PAGE, PAGES, filter};
+use crate::shell::aws::network::filter;
+use crate::shell::aws::pages::{self, PAGE};
 
 /// Types of a page, the most that EC2 gives.
 const TYPES: i32 = 100;
@@ -23,7 +24,7 @@ pub(crate) async fn shapes(account: &Account) -> Result<Vec<Shape>, Fault> {
         .name("processor-info.supported-architecture")
         .values("x86_64")
         .values("arm64");
-    let mut pages = account
+    let pages = account
         .ec2
         .describe_instance_types()
         .filters(filter("supported-virtualization-type", "hvm"))
@@ -32,21 +33,17 @@ pub(crate) async fn shapes(account: &Account) -> Result<Vec<Shape>, Fault> {
         .page_size(TYPES)
         .send();
     let mut all = Vec::new();
-    for _ in 0..PAGES {
-        account.buckets.read.turn().await;
-        let Some(page) = pages.next().await else {
-            break;
-        };
-        let page = page.map_err(|error| Fault::new("DescribeInstanceTypes", error))?;
+    pages::each(account, "DescribeInstanceTypes", pages, |page| {
         // One that EC2 describes in a new way does not hide the others.
         all.extend(page.instance_types().iter().filter_map(shape));
-    }
+    })
+    .await?;
     Ok(all)
 }
 
 /// In which zones each type sells.
 pub(crate) async fn sold(account: &Account) -> Result<Vec<(TypeName, Zone)>, Fault> {
-    let mut pages = account
+    let pages = account
         .ec2
         .describe_instance_type_offerings()
         .location_type(LocationType::AvailabilityZone)
@@ -54,18 +51,14 @@ pub(crate) async fn sold(account: &Account) -> Result<Vec<(TypeName, Zone)>, Fau
         .page_size(PAGE)
         .send();
     let mut all = Vec::new();
-    for _ in 0..PAGES {
-        account.buckets.read.turn().await;
-        let Some(page) = pages.next().await else {
-            break;
-        };
-        let page = page.map_err(|error| Fault::new("DescribeInstanceTypeOfferings", error))?;
+    pages::each(account, "DescribeInstanceTypeOfferings", pages, |page| {
         let own = page.instance_type_offerings().iter();
         all.extend(own.filter_map(|own| {
             let name = own.instance_type()?.as_str();
             Some((TypeName::from(name), Zone::from(own.location()?)))
         }));
-    }
+    })
+    .await?;
     Ok(all)
 }
 
