@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use crate::bootstrap::Home;
 use crate::catalog::Catalog;
-use crate::catalog::class::{ClassSupplies, ClassSupply, class_catalog};
+use crate::catalog::class::{ClassSupplies, ClassSupply};
 use crate::catalog::memory::Memory;
 use crate::catalog::region::Region;
 use crate::ec2::find::{self, Found, Listed, Trouble};
@@ -410,16 +410,9 @@ impl Desk {
         let mut resolved = find::resolve(class, &self.found, images, profile, clock::now());
         let nowhere = BTreeSet::new();
         let shifted = self.shifted.get(&own.name).unwrap_or(&nowhere);
-        let known = (&self.memory, shifted);
-        let catalog = class_catalog((&self.region, base), class, Some(&resolved), known);
         resolved.conditions.push(validated(class, &resolved, home));
-        let supply = match resolved.unmet() {
-            None => Ok(catalog),
-            Some(unmet) => {
-                let cause = unmet.cause.map_or("", Cause::as_str);
-                Err(format!("{cause}: {}", unmet.message))
-            }
-        };
+        let known = (&self.memory, shifted);
+        let supply = ClassSupply::new((&self.region, base), class, &resolved, known);
         for unmet in resolved.conditions.iter().filter(|it| it.cause.is_some()) {
             let (condition, cause) = (unmet.kind.as_str(), unmet.cause.map_or("", Cause::as_str));
             let (cluster, class, why) = (&own.name, &class.name, &unmet.message);
@@ -453,10 +446,8 @@ impl Desk {
         let Some(member) = self.members.get(name) else {
             return;
         };
-        let supply = view.classes.iter().map(|(name, ready)| {
-            let supply = ready.supply.clone();
-            (name.clone(), ClassSupply { supply })
-        });
+        let classes = view.classes.iter();
+        let supply = classes.map(|(name, ready)| (name.clone(), ready.supply.clone()));
         let supply = Arc::new(supply.collect());
         member.view.send_replace(Arc::new(view));
         for event in [
@@ -476,22 +467,17 @@ async fn not_yet(member: &Member) {
         let ready = known.classes.get(&own.name);
         ready.is_none_or(|ready| ready.class != **own)
     });
-    let supply = Err("AWS has not been asked yet".to_owned());
-    let unknown = unknown.map(|own| {
-        (
-            own.name.clone(),
-            ClassSupply {
-                supply: supply.clone(),
-            },
-        )
-    });
+    let supply = ClassSupply {
+        supply: Err("AWS has not been asked yet".to_owned()),
+    };
+    let unknown = unknown.map(|own| (own.name.clone(), supply.clone()));
     let mut all: ClassSupplies = unknown.collect();
     if all.is_empty() {
         return;
     }
     for (name, ready) in &known.classes {
-        let supply = ready.supply.clone();
-        all.entry(name.clone()).or_insert(ClassSupply { supply });
+        all.entry(name.clone())
+            .or_insert_with(|| ready.supply.clone());
     }
     drop(
         member

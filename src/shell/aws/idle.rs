@@ -155,9 +155,10 @@ pub(crate) fn api() -> Connection {
     Connection::over(Client::new(service_fn(answer), "default"))
 }
 
-fn cluster(number: usize) -> Cluster {
-    let tags = || [("own".to_owned(), "yes".to_owned())].into();
-    let class = NodeClass {
+/// A node class of EKS images whose subnets and groups have this tag.
+pub(crate) fn node_class(key: &str, value: &str, identity: Identity) -> NodeClass {
+    let tags = || [(key.to_owned(), value.to_owned())].into();
+    NodeClass {
         name: "default".into(),
         family: Family::Al2023,
         images: vec![ImageTerm::Alias {
@@ -166,9 +167,13 @@ fn cluster(number: usize) -> Cluster {
         }],
         subnets: vec![SubnetTerm::Tags(tags())],
         security_groups: vec![SecurityGroupTerm::Tags(tags())],
-        identity: Some(Identity::Role("node".to_owned())),
+        identity: Some(identity),
         ..NodeClass::default()
-    };
+    }
+}
+
+fn cluster(number: usize) -> Cluster {
+    let class = node_class("own", "yes", Identity::Role("node".to_owned()));
     Cluster {
         installation: "here".to_owned(),
         name: format!("c{number}").into(),

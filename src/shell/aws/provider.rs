@@ -202,7 +202,11 @@ impl Ec2 {
         home: &Home,
         secret: Option<&str>,
     ) -> Result<FleetRequest, Box<Answer>> {
-        let supply = ready.supply.as_ref().map_err(|why| Box::new(again(why)))?;
+        let supply = ready
+            .supply
+            .supply
+            .as_ref()
+            .map_err(|why| Box::new(again(why)))?;
         let order = Order {
             launch,
             class: &ready.class,

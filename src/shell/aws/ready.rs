@@ -2,7 +2,7 @@
 //! It must not know who launches.
 
 use crate::bootstrap::{self, Home, Seed};
-use crate::catalog::class::ClassCatalog;
+use crate::catalog::class::ClassSupply;
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::resolved::{Cause, Condition, ConditionKind, Resolved};
 
@@ -12,7 +12,7 @@ pub(crate) struct Ready {
     /// Its hash, as claims carry it.
     pub(crate) hash: String,
     pub(crate) resolved: Resolved,
-    pub(crate) supply: Result<ClassCatalog, String>,
+    pub(crate) supply: ClassSupply,
 }
 
 /// Whether user data can be made of a class for each of its images, and fits.

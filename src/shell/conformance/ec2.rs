@@ -18,11 +18,9 @@ use crate::engine::event::Event;
 use crate::model::cluster::Cluster;
 use crate::model::hash::node_class_hash;
 use crate::model::instance::{CapacityType, OfferingKey};
-use crate::model::node_class::image::{Family, ImageTerm};
-use crate::model::node_class::network::{SecurityGroupTerm, SubnetTerm};
-use crate::model::node_class::{Identity, NodeClass};
+use crate::model::node_class::Identity;
 use crate::shell::aws::account::{Account, AccountKey, Accounts};
-use crate::shell::aws::idle::api;
+use crate::shell::aws::idle::{api, node_class};
 use crate::shell::aws::keeper::Keepers;
 use crate::shell::aws::provider::Ec2;
 use crate::shell::provider::Provider;
@@ -96,20 +94,8 @@ fn key(instance_type: &str, zone: &str) -> OfferingKey {
 }
 
 fn cluster(installation: &str, name: &str, aws: &Aws) -> Cluster {
-    let found = aws.fact("cluster").to_owned();
-    let tags = || [("karpenter.sh/discovery".to_owned(), found.clone())].into();
-    let class = NodeClass {
-        name: "default".into(),
-        family: Family::Al2023,
-        images: vec![ImageTerm::Alias {
-            family: Family::Al2023,
-            version: "latest".to_owned(),
-        }],
-        subnets: vec![SubnetTerm::Tags(tags())],
-        security_groups: vec![SecurityGroupTerm::Tags(tags())],
-        identity: Some(Identity::Profile(aws.fact("instance_profile").to_owned())),
-        ..NodeClass::default()
-    };
+    let identity = Identity::Profile(aws.fact("instance_profile").to_owned());
+    let class = node_class("karpenter.sh/discovery", aws.fact("cluster"), identity);
     Cluster {
         installation: installation.to_owned(),
         name: name.into(),
