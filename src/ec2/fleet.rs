@@ -15,7 +15,10 @@ use crate::engine::command::{Answer, FailureKind, Launch, Refusal, RefusalKind};
 use crate::model::claim::TAGS_OF_ONE_CLAIM;
 use crate::model::id::{TypeName, Zone};
 use crate::model::instance::{CapacityType, InstanceType, OfferingKey, Price};
-use crate::model::labels::{EFA, ENCLAVES, Labels, PARTITION, TENANCY};
+use crate::model::labels::{
+    ACCELERATOR_COUNT, EFA, ENCLAVES, GPU_COUNT, INSTANCE_SIZE, Labels, PLACEMENT_GROUP_PARTITION,
+    TENANCY,
+};
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::resolved::{Image, Resolved};
 use crate::model::reservation::{Reservation, ReservationKind};
@@ -171,6 +174,18 @@ struct Wanted<'a> {
     subnet: String,
 }
 
+impl Wanted<'_> {
+    /// How it is bought.
+    fn target(&self) -> Target {
+        match (self.key.capacity_type, self.reservation) {
+            (CapacityType::Spot, _) => Target::Spot,
+            (_, Some(own)) if own.kind == ReservationKind::CapacityBlock => Target::CapacityBlock,
+            (_, Some(own)) if own.interruptible => Target::Interruptible,
+            _ => Target::OnDemand,
+        }
+    }
+}
+
 impl<'a> Order<'a> {
     /// The request; or, where there is nothing to ask EC2 for, the answer to the launch.
     pub fn request(
@@ -189,15 +204,22 @@ impl<'a> Order<'a> {
         if self.launch.claim.id.as_str().len() > TOKEN_MAX {
             return Err(invalid(format!("a claim's id is at most {TOKEN_MAX} long")));
         }
-        let ways = self.launch.offerings.iter().map(|key| key.capacity_type);
-        let Some(way) = ways.min() else {
+        let Some(cheapest) = self.launch.offerings.first() else {
             return Err(invalid("the launch names no offering".to_owned()));
         };
-        let (wanted, refused) = self.wanted(way, subnets, now);
+        let (mut wanted, refused) = self.wanted(subnets, now);
+        // What is slow to start or has devices for others stands in for nothing that is ordinary
+        // (spec §5.2, 5).
+        if !self.is_exotic(&cheapest.instance_type) {
+            let ordinary = |own: &Wanted<'_>| !self.is_exotic(&own.key.instance_type);
+            if wanted.iter().any(ordinary) {
+                wanted.retain(ordinary);
+            }
+        }
         let Some(first) = wanted.first() else {
             return Err(Box::new(Answer::LaunchRefused(refused)));
         };
-        let target = target(way, first.reservation);
+        let target = first.target();
         let configs = self.configs(&wanted, render).map_err(invalid)?;
         let taken = take(&wanted, self.resolved, subnets);
         Ok(FleetRequest {
@@ -212,17 +234,19 @@ impl<'a> Order<'a> {
         })
     }
 
-    /// What can be asked for of what is bought this way, in order, and what cannot.
-    fn wanted(
-        &self,
-        way: CapacityType,
-        subnets: &Subnets,
-        now: Timestamp,
-    ) -> (Vec<Wanted<'a>>, Vec<Refusal>) {
+    /// Whether a type is bare metal or has devices.
+    fn is_exotic(&self, name: &TypeName) -> bool {
+        let own = self.catalog.get(name.as_str());
+        let value = |key| own.and_then(|own| own.requirements.get(key)?.any());
+        let is_metal = value(INSTANCE_SIZE).is_some_and(|size| size.starts_with("metal"));
+        is_metal || value(GPU_COUNT).is_some() || value(ACCELERATOR_COUNT).is_some()
+    }
+
+    /// What can be asked for of what is to be bought, in order, and what cannot.
+    fn wanted(&self, subnets: &Subnets, now: Timestamp) -> (Vec<Wanted<'a>>, Vec<Refusal>) {
         let (mut wanted, mut refused) = (Vec::<Wanted<'a>>::new(), Vec::new());
         let mut seen: BTreeSet<(&TypeName, &Zone)> = BTreeSet::new();
-        let offerings = self.launch.offerings.iter();
-        for key in offerings.filter(|key| key.capacity_type == way) {
+        for key in self.launch.to_buy() {
             let own = match self.wanted_one(key, subnets, now) {
                 Ok(own) => own,
                 Err(kind) => {
@@ -232,8 +256,8 @@ impl<'a> Order<'a> {
                 }
             };
             // One call buys from one kind of reservation.
-            let first = wanted.first().map(|own| target(way, own.reservation));
-            let same = first.is_none_or(|first| first == target(way, own.reservation));
+            let first = wanted.first().map(Wanted::target);
+            let same = first.is_none_or(|first| first == own.target());
             if same && seen.insert((&key.instance_type, &key.zone)) {
                 wanted.push(own);
             }
@@ -331,7 +355,9 @@ impl<'a> Order<'a> {
         render: &mut Render<'_>,
     ) -> Result<Template, String> {
         let labels = &self.launch.labels;
-        let partition = labels.get(PARTITION).and_then(|own| own.parse().ok());
+        let partition = labels
+            .get(PLACEMENT_GROUP_PARTITION)
+            .and_then(|own| own.parse().ok());
         let mut tags = self.launch.tags.clone();
         tags.retain(|key, _| !TAGS_OF_ONE_CLAIM.contains(&key.as_str()));
         let variation = Variation {
@@ -373,15 +399,6 @@ impl<'a> Order<'a> {
             Target::OnDemand => Some(Strategy::Prioritized),
             Target::CapacityBlock | Target::Interruptible => None,
         }
-    }
-}
-
-fn target(way: CapacityType, reservation: Option<&Reservation>) -> Target {
-    match (way, reservation) {
-        (CapacityType::Spot, _) => Target::Spot,
-        (_, Some(own)) if own.kind == ReservationKind::CapacityBlock => Target::CapacityBlock,
-        (_, Some(own)) if own.interruptible => Target::Interruptible,
-        _ => Target::OnDemand,
     }
 }
 

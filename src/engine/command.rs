@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use crate::model::claim::ClaimRecord;
 use crate::model::fleet::{Ask, FleetView, Holding};
 use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey};
-use crate::model::instance::{Instance, InstanceState, OfferingKey};
+use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
 use crate::model::labels::Labels;
 use crate::model::object::Kind;
 use crate::model::pod::Pod;
@@ -33,6 +33,21 @@ pub struct Launch {
     pub devices: BTreeSet<String>,
     /// Whether the order of the offerings follows from prices that the provider does not know.
     pub overlaid: bool,
+}
+
+impl Launch {
+    /// What one call is to buy of the offerings, cheapest first: all that is bought as the cheapest
+    /// is, but no spot that costs more than the cheapest on demand. The rest is for the next plan.
+    /// Source: spec/aws.md §5.2, 6; docs/decisions/016-one-call-buys-one-way.md.
+    pub fn to_buy(&self) -> impl Iterator<Item = &OfferingKey> {
+        let way = self.offerings.first().map(|own| own.capacity_type);
+        let is_dearer_spot = move |own: &&OfferingKey| {
+            way == Some(CapacityType::Spot) && own.capacity_type == CapacityType::OnDemand
+        };
+        let all = self.offerings.iter();
+        all.take_while(move |own| !is_dearer_spot(own))
+            .filter(move |own| Some(own.capacity_type) == way)
+    }
 }
 
 /// A change of one Node, written only if the object still has the version that was decided upon.

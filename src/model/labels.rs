@@ -75,8 +75,12 @@ pub const NODE_CLASS_HASH: &str = "outrigger.dev/node-class-hash";
 
 /// Whether a node's host is nobody else's: `default` or `dedicated`.
 pub const TENANCY: &str = "karpenter.k8s.aws/instance-tenancy";
-/// The partition of its placement group that a node is in.
-pub const PARTITION: &str = "karpenter.k8s.aws/placement-group-partition";
+/// The size of an instance type: what follows the dot of its name.
+pub const INSTANCE_SIZE: &str = "karpenter.k8s.aws/instance-size";
+/// How many GPUs a type has; types without have no such label.
+pub const GPU_COUNT: &str = "karpenter.k8s.aws/instance-gpu-count";
+/// How many accelerators a type has; types without have no such label.
+pub const ACCELERATOR_COUNT: &str = "karpenter.k8s.aws/instance-accelerator-count";
 
 /// Elastic fabric adapters, as a resource.
 pub const EFA: &str = "vpc.amazonaws.com/efa";
@@ -104,7 +108,7 @@ pub const OF_TYPES: [&str; 34] = [
     RESERVATION_ID,
     RESERVATION_INTERRUPTIBLE,
     RESERVATION_TYPE,
-    "karpenter.k8s.aws/instance-accelerator-count",
+    ACCELERATOR_COUNT,
     "karpenter.k8s.aws/instance-accelerator-manufacturer",
     "karpenter.k8s.aws/instance-accelerator-name",
     "karpenter.k8s.aws/instance-capability-flex",
@@ -116,7 +120,7 @@ pub const OF_TYPES: [&str; 34] = [
     "karpenter.k8s.aws/instance-encryption-in-transit-supported",
     "karpenter.k8s.aws/instance-family",
     "karpenter.k8s.aws/instance-generation",
-    "karpenter.k8s.aws/instance-gpu-count",
+    GPU_COUNT,
     "karpenter.k8s.aws/instance-gpu-manufacturer",
     "karpenter.k8s.aws/instance-gpu-memory",
     "karpenter.k8s.aws/instance-gpu-name",
@@ -124,7 +128,7 @@ pub const OF_TYPES: [&str; 34] = [
     "karpenter.k8s.aws/instance-local-nvme",
     "karpenter.k8s.aws/instance-memory",
     "karpenter.k8s.aws/instance-network-bandwidth",
-    "karpenter.k8s.aws/instance-size",
+    INSTANCE_SIZE,
     "karpenter.k8s.aws/instance-tenancy",
     "karpenter.k8s.aws/nitro-sandbox",
 ];

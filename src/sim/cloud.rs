@@ -128,8 +128,8 @@ impl Cloud {
     /// Launches one instance. The claim's id is the client token: repeating a launch gives the same
     /// instance, or an error once that has ended.
     ///
-    /// One call buys one way, as CreateFleet does: reserved before spot before on-demand, by what
-    /// the offerings name. On-demand takes the lowest price, spot the best of price and depth.
+    /// One call buys one way, as CreateFleet does: that of the cheapest offering. On-demand takes
+    /// the lowest price, spot the best of price and depth.
     pub fn launch(&mut self, launch: &Launch, now: Timestamp) -> Answer {
         if let Some((id, first)) = self.tokens.get(&launch.claim.id)
             && let Some(machine) = self.machines.get(id)
@@ -139,16 +139,12 @@ impl Cloud {
             }
             return repeated(machine);
         }
-        let Some(way) = launch.offerings.iter().map(|key| key.capacity_type).min() else {
+        let Some(first) = launch.offerings.first() else {
             return failed(FailureKind::Invalid, "the launch names no offering");
         };
-        let wanted = launch
-            .offerings
-            .iter()
-            .filter(|key| key.capacity_type == way);
         let mut refused = Vec::new();
         let mut sold: Vec<(OfferingKey, Price)> = Vec::new();
-        for key in wanted {
+        for key in launch.to_buy() {
             match self.price(key) {
                 None => refused.push((key, RefusalKind::Unsupported)),
                 Some(_) if self.reserved_left(key, now) == Some(0) => {
@@ -160,7 +156,7 @@ impl Cloud {
                 Some(price) => sold.push((key.clone(), price)),
             }
         }
-        let chosen = match way {
+        let chosen = match first.capacity_type {
             CapacityType::Spot => self.stock.price_capacity_optimized(&sold),
             CapacityType::OnDemand | CapacityType::Reserved => stock::lowest_price(&sold),
         };

@@ -64,10 +64,12 @@ const WAYS: &[Way] = &[
     (&[OD], None, true, Target::OnDemand, FIRST),
     (&[SPOT], None, false, Target::Spot, BEST),
     (&[SPOT], None, true, Target::Spot, DEEP),
-    (&[OD, SPOT], None, false, Target::Spot, BEST),
+    // The way of the cheapest.
+    (&[SPOT, OD], None, false, Target::Spot, BEST),
+    (&[OD, SPOT], None, false, Target::OnDemand, FIRST),
     (&[CR], Some(default), false, Target::OnDemand, FIRST),
     (
-        &[OD, SPOT, CR],
+        &[CR, SPOT, OD],
         Some(default),
         false,
         Target::OnDemand,
@@ -106,6 +108,30 @@ fn one_call_buys_one_way_and_says_how() {
 }
 
 #[test]
+fn bare_metal_and_devices_stand_in_for_nothing_ordinary() {
+    let cases: [(&[&str], &[&str]); 3] = [
+        (
+            &["m5.large", "p5.48xlarge", "m5.xlarge"],
+            &["m5.large", "m5.xlarge"],
+        ),
+        // The cheapest is one of them, or nothing else can be had: no image fits the first.
+        (&["p5.48xlarge", "m5.large"], &["p5.48xlarge", "m5.large"]),
+        (&["m6a.large", "p5.48xlarge"], &["p5.48xlarge"]),
+    ];
+    for (offered, expect) in cases {
+        let offered: Vec<String> = offered.iter().map(|own| format!("{own} a spot")).collect();
+        let offered: Vec<&str> = offered.iter().map(String::as_str).collect();
+        let request = Scene::new().offers(&offered).made();
+        let mut types: Vec<&str> = request
+            .overrides()
+            .map(|own| own.offering.instance_type.as_str())
+            .collect();
+        types.dedup();
+        assert_eq!(types, expect, "{offered:?}");
+    }
+}
+
+#[test]
 fn what_is_bought_is_said_in_ec2s_words() {
     let names = [
         Target::Spot.as_str(),
@@ -131,10 +157,24 @@ fn alternatives_keep_their_order_each_type_and_zone_once() {
             "c7g.large b on-demand",
         ])
         .request();
-    // One is offered as spot: that is what is bought.
+    // The spot costs more than what is on demand.
+    let on_demand = vec![
+        vec!["m5.large b b x86 0", "m5.large a a1 x86 0"],
+        vec!["m5.xlarge a a1 x86 1"],
+        vec!["c7g.large b b arm 2"],
+    ];
+    assert_eq!(overrides(&request.expect("a request")), on_demand);
+    let request = Scene::new()
+        .offers(&[
+            "m5.large b spot",
+            "m5.large a spot",
+            "m5.large b on-demand",
+            "m5.xlarge a spot",
+        ])
+        .request();
     assert_eq!(
         overrides(&request.expect("a request")),
-        [["m5.large a a1 x86 0"]]
+        [["m5.large b b x86 0", "m5.large a a1 x86 0"]]
     );
     let mut scene = Scene::new().offers(&[
         "m5.large b on-demand",
@@ -200,7 +240,7 @@ fn no_template_is_named_twice() {
     assert_eq!(request.configs.len(), 1);
     assert_eq!(request.overrides().count(), 2);
     // Adapters are a matter of the type.
-    let all = ["m5.large a on-demand", "p5.48xlarge a on-demand"];
+    let all = ["p5.48xlarge a on-demand", "m5.large a on-demand"];
     let mut scene = Scene::new().offers(&all);
     scene.counts_pods = false;
     assert_eq!(scene.made().configs.len(), 1);
