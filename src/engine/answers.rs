@@ -190,7 +190,7 @@ impl Engine {
         self.state.ledger.remove(id);
         let next = ClaimId::from(self.fresh_id());
         claim.record.id = next.clone();
-        claim.phase = Phase::Planned;
+        (claim.phase, claim.devices) = (Phase::Planned, None);
         (work.launch, work.granted) = (None, false);
         self.state.ledger.insert(claim);
         self.works.insert(next.clone(), work);
