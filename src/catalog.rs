@@ -9,6 +9,7 @@ use thiserror::Error;
 use crate::catalog::region::Region;
 use crate::model::id::{ReservationId, TypeName, Zone};
 use crate::model::instance::{InstanceType, Offering, OfferingKey};
+use crate::model::requirement::Requirements;
 use crate::model::reservation::Reservation;
 
 pub mod shape;
@@ -237,6 +238,19 @@ impl Catalog {
             .flat_map(|it| &it.offerings)
             .map(|offering| &offering.zone)
             .collect()
+    }
+
+    /// Whether what may be launched has fewer values of a label than is wanted of it
+    /// (`min_values`). Of each type all its values count, wherever it is launched.
+    pub fn falls_short(&self, wanted: &Requirements, offerings: &[OfferingKey]) -> bool {
+        wanted.iter().any(|(key, own)| {
+            let types = offerings.iter();
+            let types = types.filter_map(|own| self.get(own.instance_type.as_str()));
+            let values = types.filter_map(|it| it.requirements.get(key)?.values());
+            let values: BTreeSet<&String> = values.flatten().collect();
+            let least = own.min_values.unwrap_or(0);
+            u32::try_from(values.len()).is_ok_and(|found| found < least)
+        })
     }
 
     /// The offering of this key.

@@ -268,6 +268,10 @@ mod tests {
         let path = "1.33/amazon-linux-2023/arm64/nvidia/\
             amazon-eks-node-al2023-arm64-nvidia-1.33-v20250601/image_id";
         assert_eq!(pinned[4].path, format!("{EKS}{path}"));
+        // Versions of Bottlerocket may be written with a `v`, and without.
+        let [with, without] =
+            ["v1.46.0", "1.46.0"].map(|version| parameters(Family::Bottlerocket, version, "1.33"));
+        assert_eq!(with, without);
     }
 
     #[test]

@@ -111,7 +111,7 @@ pub struct FleetRequest {
     pub strategy: Option<Strategy>,
     /// Templates with their alternatives; each template once; never empty.
     pub configs: Vec<Config>,
-    /// The class' `Context`.
+    /// The class' `Context`; none where the launch is of fewer kinds than its pool asks for.
     pub context: Option<String>,
     /// Tags of the instance, its volumes and the fleet.
     pub tags: Labels,
@@ -227,7 +227,8 @@ impl<'a> Order<'a> {
             target,
             strategy: self.strategy(target),
             configs,
-            context: self.class.context.clone(),
+            // It speaks of all that the pool asks for (spec §10, 101).
+            context: self.class.context.clone().filter(|_| !self.launch.relaxed),
             tags: self.launch.tags.clone(),
             refused,
             taken,

@@ -146,7 +146,12 @@ impl Engine {
                 self.succeeded(id);
             }
             (
-                Step::Register | Step::Open | Step::Initialize | Step::Untaint | Step::DeleteNode,
+                Step::Register
+                | Step::Open
+                | Step::Initialize
+                | Step::Demote
+                | Step::Untaint
+                | Step::DeleteNode,
                 Answer::Done,
             ) => {
                 self.succeeded(id);
@@ -185,7 +190,7 @@ impl Engine {
         self.state.ledger.remove(id);
         let next = ClaimId::from(self.fresh_id());
         claim.record.id = next.clone();
-        claim.phase = Phase::Planned;
+        (claim.phase, claim.devices) = (Phase::Planned, None);
         (work.launch, work.granted) = (None, false);
         self.state.ledger.insert(claim);
         self.works.insert(next.clone(), work);

@@ -33,6 +33,9 @@ pub struct Launch {
     pub devices: BTreeSet<String>,
     /// Whether the order of the offerings follows from prices that the provider does not know.
     pub overlaid: bool,
+    /// Whether the offerings are of fewer kinds than the pool asks for (`min_values`), and fewer
+    /// will do.
+    pub relaxed: bool,
 }
 
 impl Launch {

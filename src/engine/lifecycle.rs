@@ -11,6 +11,7 @@ use crate::engine::command::{Command, Launch};
 use crate::engine::report::Report;
 use crate::engine::work::{FlightKind, Step};
 use crate::model::claim::{Phase, TAG_EKS, TAG_OWNED};
+use crate::model::cluster::MinValuesPolicy;
 use crate::model::id::{ClaimId, NodeName};
 use crate::model::instance::{Instance, InstanceState};
 use crate::model::labels::{CLAIM, MANAGED_BY, TAINT_UNREGISTERED};
@@ -210,6 +211,7 @@ impl Engine {
         });
         if let Some(claim) = self.state.ledger.claims.get_mut(id) {
             claim.phase = Phase::Launching;
+            claim.devices = Some(launch.devices.clone());
         }
         self.works.entry(id.clone()).or_default().launch = Some(launch.clone());
         self.step(id, Step::Launch, Command::Launch(launch), now);
@@ -240,9 +242,12 @@ impl Engine {
             .iter()
             .filter_map(|key| self.state.objects.pods.get(key));
         let devices = pods.flat_map(|pod| pod.requests.extended.keys().cloned());
+        let catalog = self.state.catalog_of(&pool.name);
+        let fewer_will_do = self.state.cluster.scheduling.min_values == MinValuesPolicy::BestEffort;
         Launch {
             devices: devices.collect(),
             overlaid: self.state.is_overlaid(&pool.name),
+            relaxed: fewer_will_do && catalog.falls_short(&pool.requirements, &claim.offerings),
             claim: claim.record,
             offerings: claim.offerings,
             labels,

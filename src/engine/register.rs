@@ -10,9 +10,10 @@ use crate::engine::command::{Command, NodePatch};
 use crate::engine::work::{FlightKind, Step};
 use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, NodeName};
+use crate::model::instance::CapacityType;
 use crate::model::labels::{
     CAPACITY_TYPE, CLAIM, DO_NOT_SYNC_TAINTS, INITIALIZED, INITIALIZED_AT, Labels, NODE_CLASS_HASH,
-    OF_OFFERINGS, POOL_HASH, REGISTERED, TAINT_UNREGISTERED, ZONE,
+    OF_OFFERINGS, OF_RESERVATIONS, POOL_HASH, REGISTERED, TAINT_UNREGISTERED, ZONE,
 };
 use crate::model::node::Node;
 use crate::model::object::Kind;
@@ -253,12 +254,16 @@ impl Engine {
             return;
         }
         let claim = self.state.ledger.claims.get(id);
-        let Some(node) = claim.and_then(|own| self.node_of(own)) else {
+        let known = claim.and_then(|own| Some((own, self.node_of(own)?)));
+        let stays = |node: &Node| node.deleting.is_none() && !self.is_stale(id, node);
+        let Some((claim, node)) = known.filter(|(_, node)| stays(node)) else {
             return;
         };
-        // The taint is of an earlier life; whether the node leaves is decided anew.
-        if node.has_disrupted_taint() && node.deleting.is_none() && !self.is_stale(id, node) {
+        if node.has_disrupted_taint() {
+            // The taint is of an earlier life; whether the node leaves is decided anew.
             self.untaint(id, now);
+        } else if let Some(patch) = demotion(claim, node) {
+            self.step(id, Step::Demote, Command::PatchNode(patch), now);
         }
     }
 
@@ -309,4 +314,20 @@ impl Engine {
         let mut pods = self.state.objects.pods_on(node.as_str());
         pods.any(Pod::occupies_node)
     }
+}
+
+/// What is to be changed of a node whose reservation has ended: its instance goes on, on demand,
+/// and is in no reservation any more. Source: spec/aws.md §5.11 and §10, 88.
+fn demotion(claim: &Claim, node: &Node) -> Option<NodePatch> {
+    let bought = claim.instance.as_ref()?.offering.capacity_type;
+    let said = CapacityType::parse(node.labels.get(CAPACITY_TYPE)?)?;
+    let over = (said, bought) == (CapacityType::Reserved, CapacityType::OnDemand);
+    let says = (CAPACITY_TYPE.to_owned(), Some(bought.as_str().to_owned()));
+    let gone = OF_RESERVATIONS.map(|key| (key.to_owned(), None));
+    over.then(|| NodePatch {
+        node: node.name.clone(),
+        version: node.version.clone(),
+        labels: [says].into_iter().chain(gone).collect(),
+        ..NodePatch::default()
+    })
 }

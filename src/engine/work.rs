@@ -138,6 +138,7 @@ pub(super) enum Step {
     Register,
     Open,
     Initialize,
+    Demote,
     Taint,
     Untaint,
     ListPods,

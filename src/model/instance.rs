@@ -222,6 +222,8 @@ pub struct InstanceFacts {
     /// The reservation it is in. One that is open to all takes instances that nobody meant for it:
     /// those are no reserved capacity (spec/aws.md §5.11).
     pub reservation: Option<ReservationId>,
+    /// How many elastic fabric adapters it has.
+    pub adapters: Option<u32>,
 }
 
 /// An instance as the provider lists it.

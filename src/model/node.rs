@@ -81,3 +81,28 @@ impl Node {
         self.taints.iter().any(|taint| taint.key == TAINT_DISRUPTED)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Node;
+
+    #[test]
+    fn an_instance_is_what_a_provider_id_ends_in() {
+        let cases = [
+            ("aws:///us-east-1a/i-0123", Some("i-0123")),
+            ("aws:////i-0123", Some("i-0123")),
+            ("kwok://node-1", Some("node-1")),
+            ("aws:///us-east-1a/", None),
+            ("us-east-1a/i-0123", None),
+            ("i-0123", None),
+            ("", None),
+        ];
+        for (provider_id, expect) in cases {
+            let node = Node {
+                provider_id: provider_id.to_owned(),
+                ..Node::default()
+            };
+            assert_eq!(node.instance_id(), expect, "{provider_id:?}");
+        }
+    }
+}

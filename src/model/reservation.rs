@@ -87,6 +87,16 @@ impl Reservation {
             .is_none_or(|ends| ends.duration_since(now) > notice)
     }
 
+    /// Which of several that cost the same is used first: the one whose instances may stay longest.
+    /// Source: spec/aws.md §5.2 and §10, 52.
+    pub fn rank(&self) -> u8 {
+        match self.kind {
+            _ if self.interruptible => 2,
+            ReservationKind::CapacityBlock => 1,
+            ReservationKind::Default => 0,
+        }
+    }
+
     /// What a label of a node in it is, if the reservation decides that label.
     pub fn label(&self, key: &str) -> Option<&str> {
         match key {

@@ -65,6 +65,7 @@ impl LaunchBody {
             // What is simulated has no templates and sells by its own prices.
             devices: BTreeSet::new(),
             overlaid: false,
+            relaxed: false,
         })
     }
 }

@@ -111,5 +111,6 @@ fn stranger(number: usize, offering: OfferingKey, now: jiff::Timestamp) -> Launc
         tags: Labels::new(),
         devices: BTreeSet::new(),
         overlaid: false,
+        relaxed: false,
     }
 }

@@ -383,7 +383,8 @@ impl<'a> Shape<'a> {
         let asks = Asks::of(side);
         let it = self.instance_type;
         let aboard = crews.of_type(it);
-        let mut sorted: BTreeMap<(Option<usize>, Aboard), Vec<&'a Offering>> = BTreeMap::new();
+        let mut sorted: BTreeMap<(Option<(u8, usize)>, Aboard), Vec<&'a Offering>> =
+            BTreeMap::new();
         for offering in it
             .offerings
             .iter()
@@ -392,7 +393,8 @@ impl<'a> Shape<'a> {
             let mut place = None;
             if let Some(own) = &offering.reservation {
                 let found = reservations.binary_search_by(|other| other.id.cmp(&own.id));
-                place = found.ok().filter(|_| own.is_open(now));
+                let found = found.ok().filter(|_| own.is_open(now));
+                place = found.map(|at| (own.rank(), at));
                 if place.is_none() {
                     continue;
                 }
@@ -407,8 +409,9 @@ impl<'a> Shape<'a> {
         let first = self.capacity.len() - reservations.len();
         let class = side.get(NODE_CLASS).and_then(Requirement::any);
         let class = class.map(NodeClassName);
-        let of = |((place, aboard), offers): ((Option<usize>, Aboard), Vec<&'a Offering>)| {
+        let of = |((place, aboard), offers): ((Option<(u8, usize)>, Aboard), Vec<&'a Offering>)| {
             let mut own = self.clone();
+            let place = place.map(|(_, at)| at);
             own.reservation = place;
             own.crew = crews.crew(&aboard, (it, &offers));
             if let Some(place) = place {

@@ -30,6 +30,9 @@ pub struct Claim {
     pub instance: Option<Instance>,
     /// Its Node.
     pub node: Option<NodeName>,
+    /// Resources that its template was made to provide, once it was asked for; none where that is
+    /// not known.
+    pub devices: Option<BTreeSet<String>>,
     /// Pending pods it is planned for and will be given some time to get.
     pub pods: BTreeSet<PodKey>,
     /// Why it is leaving.
@@ -51,6 +54,7 @@ impl Claim {
             labels: Labels::new(),
             instance: None,
             node: None,
+            devices: None,
             pods: BTreeSet::new(),
             leaving: None,
             missing_since: None,

@@ -8,7 +8,7 @@ use crate::catalog::Catalog;
 use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::instance::{InstanceType, OfferingKey};
 use crate::model::labels::{
-    ATTACHABLE, CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, Labels, POOL, REGISTERED,
+    ATTACHABLE, CAPACITY_TYPE, EFA, INITIALIZED, INSTANCE_TYPE, Labels, POOL, REGISTERED,
     RESERVATION_ID, ZONE, ZONE_ID,
 };
 use crate::model::node::Node;
@@ -112,7 +112,9 @@ impl State {
             let catalog = self.catalog_of(&claim.record.pool);
             let known = offering_of(claim).and_then(|own| catalog.get(own.instance_type.as_str()));
             if let Some(known) = known {
-                free.raise_to(&known.allocatable);
+                let mut promised = known.allocatable.clone();
+                self.take_adapters(claim, &mut promised);
+                free.raise_to(&promised);
             }
         }
         let load = self.objects.load(node.name.as_str());
@@ -159,9 +161,30 @@ impl State {
         let host = Host::Claim(claim.record.id.clone());
         let offers = (offerings_of(claim), catalog);
         let mut room = room_to_come(host, pool, offers, &claim.labels)?;
+        self.take_adapters(claim, &mut room.free);
         let coming = to_come(daemons.iter(), &room.taints, &started(&room.labels));
         leave_room(&mut room, &coming);
         Some(room)
+    }
+
+    /// Takes the adapters off what a claim's type has, where the claim is launched without them:
+    /// they are a matter of its template, not of the type alone. Source: spec/aws.md §10, 102.
+    fn take_adapters(&self, claim: &Claim, of: &mut Resources) {
+        let mut classes = self.cluster.node_classes.iter();
+        let class = classes.find(|own| Some(&own.name) == claim.record.node_class.as_ref());
+        let facts = claim.instance.as_ref().and_then(|own| own.facts.as_deref());
+        let lacks = match facts.and_then(|own| own.adapters) {
+            Some(count) => count == 0,
+            None => {
+                // A layout of the class' own goes before what pods ask for.
+                let by_pods = class.is_some_and(|own| own.network_interfaces.is_none());
+                let devices = claim.devices.as_ref();
+                by_pods && devices.is_some_and(|own| !own.contains(EFA))
+            }
+        };
+        if lacks {
+            of.extended.remove(EFA);
+        }
     }
 
     /// The DaemonSets with the labels that each asks of its nodes.

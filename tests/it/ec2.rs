@@ -7,4 +7,6 @@ mod templates;
 
 mod requests;
 
+mod terms;
+
 mod errors;

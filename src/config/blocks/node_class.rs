@@ -92,7 +92,12 @@ pub(super) static NODE_CLASS: BlockType = BlockType {
              `network_interface` blocks these say it. `false` is what an empty list of \
              `networkInterfaces` is to Karpenter.",
         ),
-        form("context", Form::Filled, "`Context` of CreateFleet."),
+        form(
+            "context",
+            Form::Filled,
+            "`Context` of CreateFleet. It is left out of launches for which fewer values than \
+             `min_values` asks for have to do.",
+        ),
         argument(
             "reserved_enis",
             Kind::Whole(0, 100),

@@ -154,12 +154,17 @@ fn instance(own: &Listed) -> Option<Instance> {
 fn facts(own: &Listed) -> InstanceFacts {
     let text = |text: Option<&str>| text.map(str::to_owned);
     let groups = own.security_groups().iter();
+    let interfaces = own.network_interfaces().iter();
+    let kinds = interfaces.filter_map(|own| own.interface_type());
+    let adapters = kinds.filter(|kind| matches!(*kind, "efa" | "efa-only"));
+    let known = !own.network_interfaces().is_empty();
     InstanceFacts {
         image: text(own.image_id()),
         subnet: text(own.subnet_id()),
         security_groups: groups.filter_map(|group| text(group.group_id())).collect(),
         placement_group: text(own.placement().and_then(|own| own.group_id())),
         reservation: own.capacity_reservation_id().map(ReservationId::from),
+        adapters: u32::try_from(adapters.count()).ok().filter(|_| known),
     }
 }
 

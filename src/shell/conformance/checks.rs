@@ -107,6 +107,7 @@ impl Bench<'_> {
             tags,
             devices: BTreeSet::new(),
             overlaid: false,
+            relaxed: false,
         }
     }
 

@@ -78,6 +78,7 @@ fn wish(class: Option<&str>) -> Launch {
         tags: claim.tags(),
         devices: Default::default(),
         overlaid: false,
+        relaxed: false,
         claim,
         offerings: vec![OfferingKey {
             instance_type: "small".into(),
@@ -384,6 +385,7 @@ fn shown(scope: &Scope) -> Vec<(Vec<u8>, Option<Expect>)> {
         tags,
         devices: Default::default(),
         overlaid: false,
+        relaxed: false,
     };
     let user_data = "#!/bin/sh\nexec /usr/local/bin/join\n".to_owned();
     let terminate = Call::Terminate {

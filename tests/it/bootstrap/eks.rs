@@ -8,7 +8,7 @@ use outrigger::model::node_class::kubelet::{Signal, Threshold};
 use outrigger::model::node_class::resolved::Cause;
 use outrigger::model::taint::{Effect, Taint};
 
-use super::case::{Case, Change, address, all_settings, reserved};
+use super::case::{Case, Change, OLD_CA, address, all_settings, encoded, reserved};
 
 /// What a change makes a node be told, and what it makes it not be told.
 pub(super) type Row = (
@@ -781,6 +781,11 @@ fn a_number_or_a_setting_makes_another_user_data() {
         assert_ne!(plain, other.text());
         let other = Case::of(family).with(all_settings).with(|it| {
             it.taints.pop();
+        });
+        assert_ne!(plain, other.text());
+        // Another authority: nodes that are there keep theirs, new ones are told the new one.
+        let other = Case::of(family).with(all_settings).with(|it| {
+            it.home.ca = encoded(OLD_CA);
         });
         assert_ne!(plain, other.text());
     }

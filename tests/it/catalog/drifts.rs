@@ -38,6 +38,7 @@ fn instance() -> Instance {
             security_groups: ids(&["sg-1", "sg-2"]),
             placement_group: Some("pg-1".into()),
             reservation: Some("cr-1".into()),
+            adapters: None,
         })),
     }
 }

@@ -6,8 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use outrigger::config::problem::{Severity, render_all};
-use outrigger::config::{Inputs, SourceFile, load};
+use outrigger::config::problem::{Problem, Severity, render_all};
+use outrigger::config::{Config, Inputs, SourceFile, load};
+use outrigger::model::hash::node_class_hash;
 use serde_json::{Map, Value, json};
 
 /// The class of their tests, which a row changes; `null` takes away.
@@ -22,8 +23,8 @@ fn base() -> Map<String, Value> {
     base.as_object().cloned().expect("a map")
 }
 
-/// The kinds of fault a managed cluster with this node class has, or `fine`.
-fn outcome(change: &str) -> (String, String) {
+/// A managed cluster with this node class.
+fn configured(change: &str) -> Result<Config, Vec<Problem>> {
     let change: Map<String, Value> = serde_json::from_str(change).expect("a map in JSON");
     let mut class = base();
     class.extend(change);
@@ -35,7 +36,12 @@ fn outcome(change: &str) -> (String, String) {
         "pool": { "one": { "node_class": "${node_class.one}" } },
     });
     let file = SourceFile::new("main.hcl.json", text.to_string());
-    let problems = match load(&[file], &Inputs::default()) {
+    load(&[file], &Inputs::default())
+}
+
+/// The kinds of fault a managed cluster with this node class has, or `fine`.
+fn outcome(change: &str) -> (String, String) {
+    let problems = match configured(change) {
         Ok(config) => config.warnings,
         Err(problems) => problems,
     };
@@ -68,4 +74,16 @@ fn node_classes_are_refused_where_karpenter_refuses_them() {
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     assert_eq!(seen.len(), 282);
+}
+
+/// A family counts by what it is, not by how it is said: writing it out replaces no node.
+#[test]
+fn a_family_that_an_alias_implies_is_the_same_written_out() {
+    let hash = |class: &str| {
+        let config = configured(class).expect("a configuration");
+        node_class_hash(config.clusters[0].node_classes.first())
+    };
+    let implied = hash(r#"{"ami_family":null}"#);
+    assert_eq!(hash(r#"{"ami_family":"al2023"}"#), implied);
+    assert_ne!(hash(r#"{"ami_family":"custom"}"#), implied);
 }

@@ -489,3 +489,25 @@ fn what_ends_or_is_held_down_is_not_launched_into() {
     held.state.holds.hold(key, until, held.now);
     assert_eq!(held.plan().refused("p", Code::HeldDown, "cr-1"), Ok(()));
 }
+
+/// Whose instances may be taken back, and whose end with it, comes later at the same price.
+#[test]
+fn of_reservations_that_cost_the_same_the_lasting_one_is_used_first() {
+    let own = |id: &str, kind, interruptible| Reservation {
+        kind,
+        interruptible,
+        ..Reservation::new(id, 1)
+    };
+    let all = [
+        own("cr-1", ReservationKind::Default, true),
+        own("cr-2", ReservationKind::CapacityBlock, false),
+        own("cr-3", ReservationKind::Default, false),
+    ];
+    let mut world = World::new();
+    stock(&mut world, all.map(|own| ("default", own)).into_iter());
+    for id in ["cr-3", "cr-2", "cr-1"] {
+        world.add([large(id)]);
+        assert_eq!(buys(&world.plan(), &[(id, 1)]), Ok(()));
+        world.settle();
+    }
+}

@@ -339,6 +339,9 @@ fn the_context_is_that_of_the_class() {
     let mut scene = Scene::new();
     scene.class.context = Some("reserved-for-us".into());
     assert_eq!(scene.made().context.as_deref(), Some("reserved-for-us"));
+    // Where fewer kinds than the pool asks for have to do.
+    scene.launch.relaxed = true;
+    assert_eq!(scene.made().context, None);
 }
 
 #[test]

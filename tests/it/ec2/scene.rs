@@ -106,6 +106,7 @@ impl Scene {
                 tags,
                 devices: BTreeSet::new(),
                 overlaid: false,
+                relaxed: false,
             },
             class: NodeClass {
                 name: "standard".into(),

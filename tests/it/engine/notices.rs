@@ -13,8 +13,10 @@ use outrigger::model::cluster::{Interruption as Queue, Mode, Rebalance};
 use outrigger::model::fleet::FleetView;
 use outrigger::model::id::ClaimId;
 use outrigger::model::instance::{CapacityType, OfferingKey};
+use outrigger::model::labels::{INSTANCE_TYPE, OF_RESERVATIONS};
 use outrigger::model::object::Object;
 use outrigger::model::pool::Reason;
+use outrigger::model::requirement::Requirement;
 use outrigger::model::reservation::{Reservation, ReservationKind};
 
 use super::{Stage, bound, waiting_pod};
@@ -295,4 +297,35 @@ fn labels_of_what_was_launched_are_put_on_its_node() {
     // What may be one or the other, or is not there, is not said.
     assert_eq!(labels.get("karpenter.k8s.aws/instance-tenancy"), None);
     assert_eq!(labels.get("karpenter.k8s.aws/instance-gpu-name"), None);
+}
+
+/// That a type may be had in a reservation says nothing of an instance that is in none.
+#[test]
+fn labels_of_reservations_are_those_of_the_instance() {
+    for (left, labelled) in [(1, true), (0, false)] {
+        let mut stage = Stage::new(Mode::Manage);
+        stage.change(|cluster| {
+            let only = Requirement::is_in(["m6i.large"]);
+            cluster.pools[0].requirements.add(INSTANCE_TYPE, only);
+        });
+        let own = Reservation {
+            interruptible: true,
+            left,
+            ..Reservation::new("cr-1", 3)
+        };
+        let reserved = [("m6i.large".into(), "us-east-1a".into(), own)];
+        let catalog = Catalog::shipped().with_reservations(reserved);
+        stage.event(Event::CatalogChanged(Arc::new(catalog)));
+        stage.sync(vec![], vec![waiting_pod("a")]);
+        stage.run(10, &[]);
+        stage.apply(Object::Node(Box::new(stage.node(0))));
+        stage.run(2, &[]);
+        let labels = &stage.seen_node().labels;
+        let bought = if labelled { "reserved" } else { "spot" };
+        let told = labels.get("karpenter.sh/capacity-type");
+        assert_eq!(told.map(String::as_str), Some(bought));
+        for key in OF_RESERVATIONS {
+            assert_eq!(labels.contains_key(key), labelled, "{key}");
+        }
+    }
 }

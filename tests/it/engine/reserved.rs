@@ -9,10 +9,12 @@ use outrigger::engine::command::{Answer, Command, Issued};
 use outrigger::engine::event::Event;
 use outrigger::model::cluster::Mode;
 use outrigger::model::fleet::FleetView;
+use outrigger::model::instance::CapacityType;
+use outrigger::model::labels::OF_RESERVATIONS;
 use outrigger::model::object::Object;
 use outrigger::model::reservation::Reservation;
 
-use super::{Stage, waiting_pod};
+use super::{Stage, bound, waiting_pod};
 
 /// An engine that buys where others do, without limits, with three instances reserved, and a pod.
 fn stage() -> Stage {
@@ -89,4 +91,38 @@ fn pods_do_not_wait_long_for_a_cluster_that_says_nothing() {
         claims.filter(|own| own.pods.contains(&key)).count()
     };
     assert_eq!((denied, planned("late")), (0, 1));
+}
+
+/// An instance outlives its reservation, on demand: its node says so, and names none any more.
+#[test]
+fn nodes_of_a_reservation_that_has_ended_are_on_demand() {
+    let mut stage = Stage::new(Mode::Manage);
+    let own = Reservation {
+        interruptible: true,
+        ..Reservation::new("cr-1", 3)
+    };
+    let reserved = [("m6i.large".into(), "us-east-1a".into(), own)];
+    let catalog = Catalog::shipped().with_reservations(reserved);
+    stage.event(Event::CatalogChanged(Arc::new(catalog)));
+    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.run(10, &[]);
+    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.run(2, &[]);
+    stage.apply(bound(waiting_pod("a"), "node-0"));
+    stage.run(60, &[]);
+    let said = |stage: &Stage| {
+        let labels = &stage.seen_node().labels;
+        let bought = labels["karpenter.sh/capacity-type"].clone();
+        let named = OF_RESERVATIONS.map(|key| labels.contains_key(key));
+        (bought, named)
+    };
+    assert_eq!(said(&stage), ("reserved".to_owned(), [true; 3]));
+    let patches = stage.count("patch_node");
+    let instance = stage.instances.get_mut("i-0").expect("the instance");
+    instance.offering.capacity_type = CapacityType::OnDemand;
+    instance.offering.reservation = None;
+    stage.run(300, &[]);
+    assert_eq!(said(&stage), ("on-demand".to_owned(), [false; 3]));
+    assert_eq!(stage.count("patch_node"), patches + 1, "{:?}", stage.seen);
+    assert_eq!(stage.count("terminate"), 0);
 }
