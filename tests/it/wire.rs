@@ -102,6 +102,12 @@ impl Aws {
         list(&self.ask(&json!({"do": "instances"})), "instances")
     }
 
+    /// Those that run just now.
+    pub(crate) fn running(&self) -> Vec<Value> {
+        let command = json!({"do": "instances", "states": ["running"]});
+        list(&self.ask(&command), "instances")
+    }
+
     /// Every launch template as it is stored, with its data.
     pub(crate) fn templates(&self) -> Vec<Value> {
         list(&self.ask(&json!({"do": "templates"})), "templates")
