@@ -3,14 +3,18 @@
 It must not know what any call does.
 """
 
+import contextlib
+import itertools
 import random
 import socket
 import threading
 import time
 
 KINDS = ("drop", "delay", "unavailable", "throttle", "stale", "error", "hold")
-FIELDS = ("do", "action", "kind", "times", "skip", "probability", "seed", "seconds", "after",
-          "code", "message", "status")
+FIELDS = ("do", "action", "kind", "key", "times", "skip", "probability", "seed", "seconds",
+          "after", "code", "message", "status")
+# What a held call is about, by whichever parameter says so.
+NAMING = ("InstanceIds", "LaunchTemplateName", "ClientToken")
 
 
 class Dropped(ConnectionAbortedError):
@@ -23,13 +27,16 @@ class Faults:
     def __init__(self):
         self.lock = threading.Condition()
         self.rules = []
-        self.holding = []
-        self.released = 0
+        self.holding = {}
+        self.numbers = itertools.count(1)
+        # Calls that were let go and whose answers are not written yet.
+        self.leaving = set()
 
     def add(self, command):
         """`action` is "CreateFleet", "ec2:CreateFleet", "ec2:*" or "*"; the rule counts for `times`
         calls (one, or with null any number) after the first `skip`, each with `probability`.
-        With `after` the fault comes when moto has done its work, without it before."""
+        With `after` the fault comes when moto has done its work, without it before; with `key` it
+        comes to callers with that access key alone."""
         unknown = set(command) - set(FIELDS)
         if unknown or command.get("kind") not in KINDS:
             raise ValueError(f"no such fault: {command}")
@@ -39,10 +46,13 @@ class Faults:
         with self.lock:
             self.rules.append(rule)
 
-    def clear(self):
+    def clear(self, key=None):
+        """No more faults, and all that is held goes on; with a key, no more faults for that caller,
+        and what is held stays so."""
         with self.lock:
-            self.rules.clear()
-        self.release()
+            self.rules = [rule for rule in self.rules if key and rule.get("key") != key]
+        if key is None:
+            self.release()
 
     def of(self, call):
         """The first rule that meets a call; asking counts as meeting."""
@@ -50,6 +60,8 @@ class Faults:
             for rule in self.rules:
                 service, _, action = rule["action"].rpartition(":")
                 if service not in ("", call.service) or action not in ("*", call.action):
+                    continue
+                if rule.get("key") not in (None, call.key):
                     continue
                 if rule["times"] == 0:
                     continue
@@ -65,25 +77,42 @@ class Faults:
 
     def wait(self, rule, call):
         """What delays a call, or holds it until a test says to go on."""
-        if rule["kind"] == "delay":
-            time.sleep(rule.get("seconds", 1))
-        if rule["kind"] == "hold":
-            with self.lock:
-                self.holding.append(call.name)
-                seen = self.released
-                self.lock.wait_for(lambda: self.released > seen)
-
-    def release(self):
-        """Lets all that is held go on."""
+        time.sleep(rule.get("seconds", 1 if rule["kind"] == "delay" else 0))
+        if rule["kind"] != "hold":
+            return
         with self.lock:
-            self.holding.clear()
-            self.released += 1
+            call.number = next(self.numbers)
+            self.holding[call.number] = call
+            self.lock.wait_for(lambda: call.number not in self.holding)
+        if call.lost:
+            hang_up(call)
+
+    def held(self, key=None):
+        """The calls that are held, the oldest first."""
+        with self.lock:
+            return [call for call in self.holding.values() if key in (None, call.key)]
+
+    def release(self, numbers=None, lost=False):
+        """Lets what is held go on, all of it or these; or has it get lost on its way."""
+        with self.lock:
+            for number in list(self.holding) if numbers is None else numbers:
+                call = self.holding.pop(number, None)
+                if call is not None:
+                    call.lost = lost
+                    self.leaving.add(number)
             self.lock.notify_all()
+
+    def written(self, call):
+        """The answer of a call has left, or nobody is there to take it."""
+        with self.lock:
+            self.leaving.discard(call.number)
 
 
 def hang_up(call):
     """Closes the connection without an answer, whatever the client thinks of keeping it."""
     link = call.environ.get("werkzeug.socket")
     if link is not None:
-        link.shutdown(socket.SHUT_RDWR)
+        # Whoever is dead has hung up before.
+        with contextlib.suppress(OSError):
+            link.shutdown(socket.SHUT_RDWR)
     raise Dropped("the answer is dropped")

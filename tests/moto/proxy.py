@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 
-from faults import Faults, hang_up
+from faults import Dropped, Faults, hang_up
 from fleet import Fleet, groups
 from lacks import Lacks, page
 from wire import Answer, Call, Refused
@@ -51,6 +51,8 @@ class Proxy:
         self.born = {}
         self.booting = {}
         self.ending = {}
+        # When an instance ended.
+        self.over = {}
 
     def __call__(self, environ, start_response):
         try:
@@ -59,10 +61,14 @@ class Proxy:
             traceback.print_exc()
             start_response("400 Bad Request", [("Content-Type", "text/plain")])
             return [f"not a call of AWS: {error}".encode()]
-        answer = self.answer(call)
+        try:
+            answer = self.answer(call)
+        except Dropped:
+            self.faults.written(call)
+            raise
         headers = [*answer.headers, ("Content-Length", str(len(answer.body)))]
         start_response(f"{answer.status} -", headers)
-        return [answer.body]
+        return Written(answer.body, lambda: self.faults.written(call))
 
     def answer(self, call):
         """What the caller gets, with the fault that a test asked for."""
@@ -70,6 +76,7 @@ class Proxy:
         entry = {
             "at": round(call.at - self.began, 3),
             "call": call.name,
+            "key": call.key,
             "region": call.region,
             "params": call.params,
             "fault": rule["kind"] if rule else None,
@@ -194,6 +201,7 @@ class Proxy:
                 return answer
             rows = call.read(answer)[member]
             if call.name in KEPT:
+                rows = [row for row in rows if self.world.sells(row["InstanceType"])]
                 self.kept[key] = rows
         if "MaxResults" not in call.params and "NextToken" not in call.params:
             most = max(len(rows), 1)
@@ -242,7 +250,7 @@ class Proxy:
         raise Refused("DryRunOperation", "Request would have succeeded.", 412)
 
     def ec2_DescribeInstances(self, call):
-        """Without those that were launched a moment ago."""
+        """Without those that were launched a moment ago, or ended long ago."""
         with self.world.without(self.hidden()):
             return self.pass_on(call)
 
@@ -305,8 +313,9 @@ class Proxy:
         return self.pass_on(call)
 
     def hidden(self):
-        now, hide = time.monotonic(), self.settings["hide"]
-        return {one for one, at in self.born.items() if now - at < hide}
+        now, hide, forget = time.monotonic(), self.settings["hide"], self.settings["forget"]
+        new = {one for one, at in self.born.items() if now - at < hide}
+        return new | {one for one, at in self.over.items() if now - at >= forget}
 
     def state(self, one):
         instance = self.world.find(one)
@@ -330,6 +339,18 @@ class Proxy:
                 del waiting[one]
                 if self.state(one) == before:
                     self.set_state(one, after)
+                if after == "terminated":
+                    self.over[one] = time.monotonic()
+
+
+class Written:
+    """The body of an answer; says when it has been written."""
+
+    def __init__(self, body, then):
+        self.body, self.close = body, then
+
+    def __iter__(self):
+        yield self.body
 
 
 def shown(state):

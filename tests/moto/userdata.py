@@ -4,6 +4,7 @@ It must not know who wrote the text.
 """
 
 import email
+import functools
 import gzip
 import re
 import tomllib
@@ -13,6 +14,7 @@ import yaml
 NODEADM = "application/node.eks.aws"
 
 
+@functools.lru_cache(maxsize=1000)
 def kubelet(text):
     """What a kubelet started by this user data says of its node, or why it would not start."""
     if not text:

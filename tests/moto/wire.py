@@ -52,6 +52,8 @@ class Call:
     def __init__(self, environ):
         self.environ = environ
         self.at = time.monotonic()
+        # Of one that a fault holds: its number, and whether it gets lost.
+        self.number, self.lost = None, False
         length = int(environ.get("CONTENT_LENGTH") or 0)
         self.body = environ["wsgi.input"].read(length) if length else b""
         environ["wsgi.input"] = io.BytesIO(self.body)

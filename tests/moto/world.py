@@ -11,6 +11,7 @@ import hashlib
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.ec2.models import ec2_backends
 from moto.ec2.models.amis import Ami
+from moto.ec2.models.core import TaggedEC2Resource
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
 from moto.ec2.models.instances import MetadataOptions
 from moto.eks.models import eks_backends
@@ -27,6 +28,15 @@ DATES = [datetime.datetime(2026, 9, 1), datetime.datetime(2026, 11, 1)]
 BOTTLEROCKET = ["1.48.0", "1.50.0"]
 
 
+def tags_of(resource):
+    """The tags of a resource: moto looks through those of all resources for them."""
+    own = resource.ec2_backend.tags.get(resource.id) or {}
+    return [{"resource_id": resource.id, "key": key, "value": value} for key, value in own.items()]
+
+
+TaggedEC2Resource.get_tags = tags_of
+
+
 def image_id(name):
     """The same name has the same id in every run."""
     return "ami-" + hashlib.sha256(name.encode()).hexdigest()[:17]
@@ -35,7 +45,7 @@ def image_id(name):
 class World:
     """One region of one account, with one EKS cluster's things in it."""
 
-    def __init__(self, region, cluster, version):
+    def __init__(self, region, cluster, version, only=None):
         self.account, self.region = DEFAULT_ACCOUNT_ID, region
         self.cluster, self.version = cluster, version
         self.ec2 = ec2_backends[self.account][region]
@@ -44,13 +54,21 @@ class World:
         self.sqs = sqs_backends[self.account][region]
         self.eks = eks_backends[self.account][region]
         offered = INSTANCE_TYPE_OFFERINGS["availability-zone"][region]
-        self.offered = {(row["InstanceType"], row["Location"]) for row in offered}
+        self.only = only
+        self.offered = {
+            (row["InstanceType"], row["Location"]) for row in offered
+            if self.sells(row["InstanceType"])
+        }
         self.types = {kind: INSTANCE_TYPES[kind] for kind, _ in sorted(self.offered)}
         # What moto does not keep: by instance, and the reservations and groups it has no idea of.
         self.lives = {}
         self.reservations = {}
         self.groups = {}
         self.shifts = []
+
+    def sells(self, kind):
+        """Whether the region has a type: all that moto knows, or the few that a test wants."""
+        return self.only is None or kind in self.only
 
     def seed(self):
         """Creates everything, and says what is what."""
@@ -260,9 +278,27 @@ class World:
             and instance.state in ("pending", "running")
         )
 
-    def instances(self):
-        """Every instance there ever was, as it is in truth and whatever is hidden."""
-        return [self.instance(instance) for instance in self.ec2.all_instances()]
+    def instances(self, states=None):
+        """Every instance there ever was, as it is in truth and whatever is hidden; or those in
+        some states."""
+        return [
+            self.instance(instance) for instance in self.ec2.all_instances()
+            if states is None or instance.state in states
+        ]
+
+    def roll(self, installation=None):
+        """The same in short, of one installation or of all: which there are, in which state, and
+        whose."""
+        rows = []
+        for instance in self.ec2.all_instances():
+            tags = {tag["key"]: tag["value"] for tag in instance.get_tags()}
+            if installation in (None, tags.get("outrigger.dev/installation")):
+                rows.append({
+                    "id": instance.id,
+                    "state": instance.state,
+                    "claim": tags.get("outrigger.dev/claim"),
+                })
+        return rows
 
     def instance(self, instance):
         life = self.lives.get(instance.id, {})

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::ec2::shelf::KEPT;
 use crate::shell::aws::fault::Fault;
 use crate::shell::clock;
 
@@ -38,12 +39,14 @@ pub(crate) enum Chore {
 impl Chore {
     /// How often. Karpenter's (spec/aws.md §0.2) where nothing speaks against it: subnets and
     /// groups change by the week, and what we take of their addresses we know; spot prices by the
-    /// hour.
+    /// hour. Templates are looked for as often as they are kept: what an earlier life of the daemon
+    /// left counts from the start of this one, and goes even if no life lasts for long.
     fn every(self) -> Duration {
         match self {
             Self::Types | Self::ListPrices => Duration::from_hours(12),
             Self::Network | Self::Classes => Duration::from_mins(5),
-            Self::SpotPrices | Self::Templates | Self::Profiles => Duration::from_hours(1),
+            Self::SpotPrices | Self::Profiles => Duration::from_hours(1),
+            Self::Templates => KEPT.unsigned_abs(),
             Self::Health | Self::Shifts => Duration::from_secs(50),
         }
     }
@@ -112,9 +115,11 @@ impl Diary {
 mod tests {
     use std::time::Duration;
 
+    use jiff::{SignedDuration, Timestamp};
     use tokio::time;
 
     use super::{Chore, Diary};
+    use crate::ec2::shelf::Shelf;
     use crate::shell::aws::fault::Fault;
 
     #[tokio::test(start_paused = true)]
@@ -136,5 +141,21 @@ mod tests {
         diary.end("r", Chore::Network, Ok(false));
         diary.again(Chore::Network);
         assert!(diary.begin(Chore::Network));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn templates_go_although_the_daemon_starts_anew_every_quarter_of_an_hour() {
+        let (mut diary, mut shelf) = (Diary::default(), Shelf::default());
+        let mut idle = Vec::new();
+        for minute in 0..15 {
+            let now = Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minute);
+            if diary.begin(Chore::Templates) {
+                shelf.listed(["left".to_owned()], now);
+                idle.extend(shelf.idle(now));
+                diary.end("r", Chore::Templates, Ok(false));
+            }
+            time::advance(Duration::from_mins(1)).await;
+        }
+        assert_eq!(idle, ["left"]);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::PostParams;
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Map, Value, json};
 use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::sleep;
@@ -44,10 +44,10 @@ impl Kubelets {
             let mut booted = BTreeMap::new();
             loop {
                 let asked = Arc::clone(&aws);
-                let listed = spawn_blocking(move || asked.instances()).await;
+                let listed = spawn_blocking(move || asked.running()).await;
                 for instance in listed.unwrap_or_default() {
                     let id = instance["id"].as_str().unwrap_or_default().to_owned();
-                    if instance["state"] != "running" || booted.contains_key(&id) {
+                    if booted.contains_key(&id) {
                         continue;
                     }
                     let done = match node(&instance, &sizes) {
@@ -86,13 +86,19 @@ impl Drop for Kubelets {
 
 /// `None` when the API could not be asked.
 async fn register(api: &Api<Node>, node: Value) -> Option<Result<(), String>> {
-    let node = match serde_json::from_value(node) {
+    let node: Node = match serde_json::from_value(node) {
         Ok(node) => node,
         Err(error) => return Some(Err(format!("it is no node: {error}"))),
     };
     match api.create(&PostParams::default(), &node).await {
         Ok(_) => Some(Ok(())),
-        Err(kube::Error::Api(status)) if status.is_already_exists() => Some(Ok(())),
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {
+            // Addresses are used again, and names are made of them: it waits for another's Node to
+            // go.
+            let there = api.get(&node.name_any()).await.ok()?;
+            let id = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.clone());
+            (id(&there) == id(&node)).then_some(Ok(()))
+        }
         Err(kube::Error::Api(status)) => Some(Err(status.message.clone())),
         Err(_) => None,
     }
