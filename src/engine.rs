@@ -192,7 +192,7 @@ impl Engine {
             Event::Interrupted(instance, what, at) => self.notice(instance, what, at),
             Event::Refused(class, refusals) => self.refused(class.as_ref(), &refusals, now),
             Event::FleetChanged(view) => self.fleet_changed(view, now),
-            Event::HeldDown(offerings, until) => self.held_down(offerings, until, now),
+            Event::HeldDown(what, until) => self.held_down(what, until, now),
         }
         self.wake_at(self.settled(now), "the cluster changed");
     }

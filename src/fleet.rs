@@ -21,7 +21,7 @@ use crate::fleet::member::{Market, Member};
 use crate::model::cluster::Cluster;
 use crate::model::fleet::{Ask, FleetLimits, FleetView, Holding};
 use crate::model::id::{ClaimId, ClusterName};
-use crate::model::instance::OfferingKey;
+use crate::model::instance::Held;
 use crate::model::pool::Limits;
 use crate::model::quantity::{Resources, display_amount};
 
@@ -39,7 +39,7 @@ pub struct Fleet {
     limits: FleetLimits,
     members: BTreeMap<ClusterName, Member>,
     /// What was refused lately, by who sells it.
-    holds: BTreeMap<Market, BTreeMap<OfferingKey, Timestamp>>,
+    holds: BTreeMap<Market, BTreeMap<Held, Timestamp>>,
     /// When clusters are to be told what has changed.
     views_due: Option<Timestamp>,
     views_told: Option<Timestamp>,
@@ -98,8 +98,8 @@ impl Fleet {
         let answer = match issued.command {
             Command::Ask(ask) => self.ask(cluster, *ask, now),
             Command::Account { whole, claims } => self.account(cluster, whole, claims, now),
-            Command::HoldDown { offerings, until } => {
-                self.hold_down(cluster, &offerings, until, now);
+            Command::HoldDown { what, until } => {
+                self.hold_down(cluster, &what, until, now);
                 Answer::Done
             }
             other => Answer::Failed {
@@ -266,7 +266,7 @@ impl Fleet {
     fn hold_down(
         &mut self,
         cluster: &ClusterName,
-        offerings: &[OfferingKey],
+        what: &[Held],
         until: Timestamp,
         now: Timestamp,
     ) {
@@ -275,13 +275,13 @@ impl Fleet {
         };
         let known = self.holds.entry(market.clone()).or_default();
         known.retain(|_, until| *until > now);
-        for offering in offerings {
-            let own = known.entry(offering.clone()).or_insert(until);
+        for held in what {
+            let own = known.entry(held.clone()).or_insert(until);
             *own = (*own).max(until);
         }
         for (name, member) in &self.members {
             if name != cluster && member.market == market {
-                let event = Event::HeldDown(offerings.to_vec(), until);
+                let event = Event::HeldDown(what.to_vec(), until);
                 self.events.push_back((name.clone(), event));
             }
         }
@@ -289,13 +289,13 @@ impl Fleet {
 
     /// Tells a cluster that has just come what was refused before.
     fn tell_holds(&mut self, cluster: &ClusterName, market: &Market, now: Timestamp) {
-        let mut by_end: BTreeMap<Timestamp, Vec<OfferingKey>> = BTreeMap::new();
+        let mut by_end: BTreeMap<Timestamp, Vec<Held>> = BTreeMap::new();
         let known = self.holds.get(market).into_iter().flatten();
-        for (offering, until) in known.filter(|(_, until)| **until > now) {
-            by_end.entry(*until).or_default().push(offering.clone());
+        for (held, until) in known.filter(|(_, until)| **until > now) {
+            by_end.entry(*until).or_default().push(held.clone());
         }
-        for (until, offerings) in by_end {
-            let event = Event::HeldDown(offerings, until);
+        for (until, what) in by_end {
+            let event = Event::HeldDown(what, until);
             self.events.push_back((cluster.clone(), event));
         }
     }

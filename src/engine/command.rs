@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use crate::model::claim::ClaimRecord;
 use crate::model::fleet::{Ask, FleetView, Holding};
 use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey};
-use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
+use crate::model::instance::{CapacityType, Held, Instance, InstanceState, OfferingKey};
 use crate::model::labels::Labels;
 use crate::model::object::Kind;
 use crate::model::pod::Pod;
@@ -145,10 +145,10 @@ pub enum Command {
         /// What each takes; none gives back what it took.
         claims: Vec<(ClaimId, Option<Holding>)>,
     },
-    /// Tell all clusters that launch where this one does which offerings are held down.
+    /// Tell all clusters that launch where this one does what is held down.
     HoldDown {
-        /// The offerings.
-        offerings: Vec<OfferingKey>,
+        /// What.
+        what: Vec<Held>,
         /// Until when.
         until: Timestamp,
     },

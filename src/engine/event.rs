@@ -12,7 +12,7 @@ use crate::model::buffer::Buffer;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetView;
 use crate::model::id::{InstanceId, NodeClassName, ObjectKey};
-use crate::model::instance::OfferingKey;
+use crate::model::instance::Held;
 use crate::model::object::{Kind, Object};
 use crate::model::pool::Reason;
 
@@ -90,5 +90,5 @@ pub enum Event {
     FleetChanged(Option<Arc<FleetView>>),
     /// Another cluster that launches where this one does had these refused: until when they are
     /// held down.
-    HeldDown(Vec<OfferingKey>, Timestamp),
+    HeldDown(Vec<Held>, Timestamp),
 }

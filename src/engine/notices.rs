@@ -144,8 +144,8 @@ impl Engine {
     fn hold_down(&mut self, offering: OfferingKey, now: Timestamp) {
         let until = self.state.holds.refuse(None, &offering, now);
         if self.state.fleet.is_some() {
-            let offerings = vec![offering];
-            let command = Command::HoldDown { offerings, until };
+            let what = vec![offering.into()];
+            let command = Command::HoldDown { what, until };
             self.issue(command, FlightKind::HoldDown, now);
         }
     }

@@ -2,7 +2,7 @@
 //! what there is.
 //! It must not know which other clusters there are, nor what they have.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -15,7 +15,7 @@ use crate::engine::work::{FlightKind, Step};
 use crate::model::claim::Phase;
 use crate::model::fleet::{Ask, FleetView, Holding, Reservation};
 use crate::model::id::{ClaimId, NodeClassName};
-use crate::model::instance::OfferingKey;
+use crate::model::instance::Held;
 use crate::model::pool::Limits;
 use crate::state::holds::HOLD;
 use crate::state::ledger::Claim;
@@ -80,14 +80,9 @@ impl Engine {
     }
 
     /// Other clusters had these refused.
-    pub(super) fn held_down(
-        &mut self,
-        offerings: Vec<OfferingKey>,
-        until: Timestamp,
-        now: Timestamp,
-    ) {
-        for offering in offerings {
-            self.state.holds.hold(offering, until, now);
+    pub(super) fn held_down(&mut self, what: Vec<Held>, until: Timestamp, now: Timestamp) {
+        for own in what {
+            self.state.holds.hold(own, until, now);
         }
     }
 
@@ -99,21 +94,25 @@ impl Engine {
         refusals: &[Refusal],
         now: Timestamp,
     ) {
-        let mut by_end: BTreeMap<Timestamp, Vec<OfferingKey>> = BTreeMap::new();
+        let mut by_end: BTreeMap<Timestamp, BTreeSet<Held>> = BTreeMap::new();
         for Refusal { offering, kind } in refusals {
             if *kind == RefusalKind::SpotDenied {
-                self.state.holds.refuse_way(offering.capacity_type, now);
+                let way = offering.capacity_type;
+                let until = self.state.holds.refuse_way(way, now);
+                by_end.entry(until).or_default().insert(Held::Way(way));
             }
             let general = kind.is_general();
             let class = class.filter(|_| !general);
             let until = self.state.holds.refuse(class, offering, now);
             if general {
-                by_end.entry(until).or_default().push(offering.clone());
+                let own = offering.clone().into();
+                by_end.entry(until).or_default().insert(own);
             }
         }
         if self.state.fleet.is_some() {
-            for (until, offerings) in by_end {
-                let command = Command::HoldDown { offerings, until };
+            for (until, what) in by_end {
+                let what = what.into_iter().collect();
+                let command = Command::HoldDown { what, until };
                 self.issue(command, FlightKind::HoldDown, now);
             }
         }

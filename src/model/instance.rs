@@ -168,6 +168,21 @@ pub struct OfferingKey {
     pub reservation: Option<Box<ReservationId>>,
 }
 
+/// What may be held down, so that nobody asks for it for a while.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Held {
+    /// An offering.
+    Offering(OfferingKey),
+    /// All that is bought like this.
+    Way(CapacityType),
+}
+
+impl From<OfferingKey> for Held {
+    fn from(own: OfferingKey) -> Self {
+        Self::Offering(own)
+    }
+}
+
 impl std::fmt::Display for OfferingKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::id::NodeClassName;
-use crate::model::instance::{CapacityType, OfferingKey};
+use crate::model::instance::{CapacityType, Held, OfferingKey};
 
 /// How long a refused offering is left alone. Karpenter's three minutes (spec/aws.md §0.2).
 pub const HOLD: SignedDuration = SignedDuration::from_mins(3);
@@ -87,10 +87,13 @@ impl Holds {
         hold.until
     }
 
-    /// Holds an offering down until a time, or until later where it is held already.
-    pub fn hold(&mut self, offering: OfferingKey, until: Timestamp, now: Timestamp) {
+    /// Holds something down until a time, or until later where it is held already.
+    pub fn hold(&mut self, what: impl Into<Held>, until: Timestamp, now: Timestamp) {
         let new = Hold::new(until, now);
-        let own = self.general.entry(offering).or_insert(new);
+        let own = match what.into() {
+            Held::Offering(offering) => self.general.entry(offering).or_insert(new),
+            Held::Way(way) => self.ways.entry(way).or_insert(new),
+        };
         if own.until < until {
             *own = new;
         }

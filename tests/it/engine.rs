@@ -15,7 +15,7 @@ use outrigger::model::affinity::{PodTerm, Spread};
 use outrigger::model::cluster::{Cluster, Mode, PlacementHints};
 use outrigger::model::fleet::FleetView;
 use outrigger::model::id::{NodeName, ObjectKey};
-use outrigger::model::instance::{Instance, InstanceState, Offering};
+use outrigger::model::instance::{Held, Instance, InstanceState, Offering};
 use outrigger::model::labels::{ARCH, HOSTNAME, Labels};
 use outrigger::model::node::Node;
 use outrigger::model::object::{Kind, Object};
@@ -30,6 +30,7 @@ mod notices;
 mod numbers;
 mod reserved;
 mod room;
+mod shared;
 
 /// An engine with a hand-driven clock and a provider that always says yes.
 struct Stage {
@@ -972,7 +973,7 @@ fn what_is_refused_is_given_back_and_told_to_others() {
     let told = stage.run(1, &["account", "hold_down", "ask"]);
     let commands: Vec<&Command> = told.iter().map(|own| &own.command).collect();
     let held = Command::HoldDown {
-        offerings: vec![refusals[0].offering.clone()],
+        what: vec![refusals[0].offering.clone().into()],
         until: stage.now + SignedDuration::from_secs(180 - 1),
     };
     assert_eq!(*commands[0], held, "no more than want of capacity is told");
@@ -990,8 +991,8 @@ fn what_others_were_refused_is_not_asked_for() {
     stage.run(7, &[]);
     let catalog = stage.engine.state().catalog.clone();
     let all = catalog.types().flat_map(|it| {
-        let key = |own: &Offering| own.key(&it.name);
-        it.offerings.iter().map(key).collect::<Vec<_>>()
+        let key = |own: &Offering| Held::from(own.key(&it.name));
+        it.offerings.iter().map(key).collect::<Vec<Held>>()
     });
     let until = stage.now + SignedDuration::from_secs(60);
     stage.event(Event::HeldDown(all.collect(), until));

@@ -121,10 +121,10 @@ fn what_is_taken_back_is_held_down_here_and_elsewhere() {
         let holds = &stage.engine.state().holds;
         assert_eq!(holds.is_held(None, &offering, stage.now), held, "{what:?}");
         let told = issued.iter().find_map(|own| match &own.command {
-            Command::HoldDown { offerings, .. } => Some(offerings.clone()),
+            Command::HoldDown { what, .. } => Some(what.clone()),
             _ => None,
         });
-        assert_eq!(told, held.then(|| vec![offering]), "{what:?}");
+        assert_eq!(told, held.then(|| vec![offering.into()]), "{what:?}");
     }
 }
 

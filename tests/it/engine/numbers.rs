@@ -10,7 +10,7 @@ use outrigger::engine::command::{Answer, Command, FailureKind, Refusal, RefusalK
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::Mode;
-use outrigger::model::instance::InstanceState;
+use outrigger::model::instance::{Held, InstanceState};
 use outrigger::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE};
 use outrigger::model::object::Object;
 use outrigger::model::pod::{Owner, Pod};
@@ -277,7 +277,10 @@ fn types_that_are_held_down_count_for_no_variety() {
     });
     let shipped = Catalog::shipped();
     let held = shipped.get("m7i.large").expect("a known type");
-    let offerings = held.offerings.iter().map(|own| own.key(&held.name));
+    let offerings = held
+        .offerings
+        .iter()
+        .map(|own| Held::from(own.key(&held.name)));
     let until = stage.now + SignedDuration::from_mins(3);
     stage.event(Event::HeldDown(offerings.collect(), until));
     stage.run(150, &[]);

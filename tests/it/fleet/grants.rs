@@ -5,7 +5,7 @@ use outrigger::engine::command::{Answer, Command, FailureKind};
 use outrigger::fleet::PATIENCE;
 use outrigger::model::cluster::{Mode, Simulated};
 use outrigger::model::fleet::FleetLimits;
-use outrigger::model::instance::{CapacityType, OfferingKey};
+use outrigger::model::instance::{CapacityType, Held, OfferingKey};
 
 use super::stage::{Stage, cluster, cores, limits, reserved};
 
@@ -249,15 +249,15 @@ fn what_is_refused_to_one_is_held_down_for_all_who_buy_there() {
         reservation: None,
     };
     let until = stage.now + SignedDuration::from_secs(180);
-    let offerings = vec![offering];
+    let what = vec![offering.into(), Held::Way(CapacityType::Spot)];
     stage.command(
         "east",
         Command::HoldDown {
-            offerings: offerings.clone(),
+            what: what.clone(),
             until,
         },
     );
-    let expect = ["late", "west"].map(|name| (name.into(), offerings.clone(), until));
+    let expect = ["late", "west"].map(|name| (name.into(), what.clone(), until));
     assert_eq!(std::mem::take(&mut stage.held_down), expect);
     // One that comes while it lasts is told; one that comes later is not.
     stage.whole("late", &[]);

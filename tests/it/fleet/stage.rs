@@ -11,7 +11,7 @@ use outrigger::fleet::Fleet;
 use outrigger::model::cluster::{Cluster, Mode};
 use outrigger::model::fleet::{Ask, FleetLimits, FleetView, Holding, Reservation};
 use outrigger::model::id::ClusterName;
-use outrigger::model::instance::OfferingKey;
+use outrigger::model::instance::Held;
 use outrigger::model::pool::Limits;
 use outrigger::model::quantity::Resources;
 
@@ -22,7 +22,7 @@ pub(super) struct Stage {
     pub(super) views: BTreeMap<ClusterName, Option<Arc<FleetView>>>,
     /// How often each was told of a view.
     pub(super) told: BTreeMap<ClusterName, usize>,
-    pub(super) held_down: Vec<(ClusterName, Vec<OfferingKey>, Timestamp)>,
+    pub(super) held_down: Vec<(ClusterName, Vec<Held>, Timestamp)>,
     commands: u64,
 }
 
@@ -163,8 +163,8 @@ impl Stage {
                     *self.told.entry(cluster.clone()).or_insert(0) += 1;
                     self.views.insert(cluster, view);
                 }
-                Event::HeldDown(offerings, until) => {
-                    self.held_down.push((cluster, offerings, until));
+                Event::HeldDown(what, until) => {
+                    self.held_down.push((cluster, what, until));
                 }
                 other => panic!("{other:?} is not for an engine"),
             }
