@@ -19,7 +19,11 @@ pub(crate) mod prices;
 
 pub(crate) mod images;
 
+pub(crate) mod listed;
+
 pub(crate) mod instances;
+
+pub(crate) mod ends;
 
 pub(crate) mod template;
 
@@ -53,3 +57,6 @@ pub(crate) mod provider;
 
 #[cfg(test)]
 pub(crate) mod idle;
+
+#[cfg(test)]
+pub(crate) mod moto;

@@ -29,14 +29,15 @@ use crate::model::node_class::resolved::Cause;
 use crate::model::node_class::{Identity, NodeClass};
 use crate::shell::aws::account::Account;
 use crate::shell::aws::chores::{Chore, Diary};
+use crate::shell::aws::ends::Ends;
 use crate::shell::aws::fault::Fault;
-use crate::shell::aws::images::{Images, trouble};
+use crate::shell::aws::images::Images;
 use crate::shell::aws::instances::Lister;
 use crate::shell::aws::notices::{Engines, Listener};
 use crate::shell::aws::profile::Profiles;
 use crate::shell::aws::ready::{Ready, validated};
 use crate::shell::aws::template::Templates;
-use crate::shell::aws::{cluster, health, network, prices, shift, types};
+use crate::shell::aws::{cluster, health, listed, prices, shift, types};
 use crate::shell::kube::client::Connection;
 use crate::shell::{clock, text};
 
@@ -56,6 +57,7 @@ pub(crate) struct View {
 pub(crate) struct Shared {
     pub(crate) account: Arc<Account>,
     pub(crate) lister: Arc<Lister>,
+    pub(crate) ends: Ends,
     /// The engines of clusters that are driven here.
     pub(crate) engines: Engines,
     pub(crate) templates: Templates,
@@ -70,6 +72,8 @@ pub(crate) struct Member {
     pub(crate) connection: Connection,
     pub(crate) events: mpsc::Sender<Event>,
     pub(crate) view: watch::Sender<Arc<View>>,
+    /// What its engine was told last.
+    pub(crate) told: Option<(Arc<Catalog>, Arc<ClassSupplies>)>,
 }
 
 /// What a keeper is told.
@@ -258,14 +262,7 @@ impl Desk {
         };
         let reserves = classes().any(|own| !own.reservations.is_empty());
         let groups = classes().any(|own| own.placement_group.is_some());
-        self.found.subnets = listed(network::subnets(account).await);
-        self.found.security_groups = listed(network::security_groups(account).await);
-        if reserves {
-            self.found.reservations = listed(network::reservations(account).await);
-        }
-        if groups {
-            self.found.placement_groups = listed(network::placement_groups(account).await);
-        }
+        let outcome = listed::refresh(account, &mut self.found, (reserves, groups)).await;
         if let Ok(all) = &self.found.subnets {
             let ids = all
                 .iter()
@@ -276,7 +273,7 @@ impl Desk {
                 ledger.counted(&all);
             }
         }
-        Ok(true)
+        outcome.map(|()| true)
     }
 
     /// Where traffic goes. Only clusters of EKS are known to whoever shifts it.
@@ -368,7 +365,7 @@ impl Desk {
 
     /// Resolves all node classes of all clusters and tells whom it concerns.
     async fn classes(&mut self) {
-        self.end(Chore::Classes, Ok(false));
+        let mut sure = true;
         let names: Vec<ClusterName> = self.members.keys().cloned().collect();
         let base = Arc::new(self.region.catalog());
         for name in names {
@@ -389,9 +386,14 @@ impl Desk {
             let mut classes = BTreeMap::new();
             for class in &own.node_classes {
                 let ready = self.ready(&own, class, home.as_ref(), &base).await;
+                sure &= ready.is_sure();
                 classes.insert(class.name.clone(), Arc::new(ready));
             }
             self.tell(&name, &base, View { home, classes }).await;
+        }
+        // What could not be asked is asked again soon.
+        if sure {
+            self.end(Chore::Classes, Ok(false));
         }
     }
 
@@ -442,14 +444,21 @@ impl Desk {
         }
     }
 
+    /// Tells a cluster's provider, and its engine unless that knows it all: it plans anew each time
+    /// that it is told.
     async fn tell(&mut self, name: &ClusterName, base: &Arc<Catalog>, view: View) {
-        let Some(member) = self.members.get(name) else {
+        let Some(member) = self.members.get_mut(name) else {
             return;
         };
         let classes = view.classes.iter();
         let supply = classes.map(|(name, ready)| (name.clone(), ready.supply.clone()));
-        let supply = Arc::new(supply.collect());
+        let supply: Arc<ClassSupplies> = Arc::new(supply.collect());
         member.view.send_replace(Arc::new(view));
+        let told = Some((base.clone(), supply.clone()));
+        if member.told == told {
+            return;
+        }
+        member.told = told;
         for event in [
             Event::CatalogChanged(base.clone()),
             Event::ClassesChanged(supply),
@@ -485,8 +494,4 @@ async fn not_yet(member: &Member) {
             .send(Event::ClassesChanged(Arc::new(all)))
             .await,
     );
-}
-
-fn listed<T>(answer: Result<T, Fault>) -> Listed<T> {
-    answer.map_err(|fault| trouble(&fault, "ec2"))
 }

@@ -12,7 +12,7 @@ use crate::ec2::refusal::{self, Failure};
 use crate::shell::text;
 
 /// A call that failed.
-#[derive(Debug, Error)]
+#[derive(Clone, Debug, Error)]
 pub(crate) struct Fault {
     /// The operation, such as `CreateFleet`.
     pub(crate) operation: &'static str,

@@ -2,6 +2,7 @@
 //! It must not know how often anything ought to be asked: only what all of it may come to.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -212,18 +213,25 @@ async fn ten_idle_clusters_cost_a_tenth_of_what_ten_karpenters_do() {
     let counts = Counts::default();
     let keepers = keepers(&counts);
     let mut providers = Vec::new();
+    let told = Arc::new(AtomicUsize::new(0));
     for number in 0..CLUSTERS {
         let cluster = Arc::new(cluster(number));
         let keeper = keepers.of(&cluster).await;
         let provider = Ec2::new(cluster.clone(), api(), keeper);
         let (events, mut inbox) = mpsc::channel(64);
-        tokio::spawn(async move { while inbox.recv().await.is_some() {} });
+        let told = told.clone();
+        tokio::spawn(async move {
+            while inbox.recv().await.is_some() {
+                told.fetch_add(1, Ordering::Relaxed);
+            }
+        });
         provider.attend(cluster, events).await;
         providers.push(provider);
     }
     // What a start takes is no matter of an idle hour.
     sleep(Duration::from_mins(2)).await;
     counts.lock().expect("no panic").clear();
+    assert!(told.swap(0, Ordering::Relaxed) > CLUSTERS);
     for _ in 0..60 {
         keepers.tick().await;
         // Engines of an idle cluster list instances each minute, every one at its own time.
@@ -238,5 +246,7 @@ async fn ten_idle_clusters_cost_a_tenth_of_what_ten_karpenters_do() {
     let most = KARPENTER * CLUSTERS as u64 / 10;
     println!("{all} calls in an hour, {most} allowed: {counts:#?}");
     assert!(counts.len() > 6, "{counts:?}");
+    // Node classes were resolved all the time; nobody plans anew for what he knows.
+    assert_eq!(told.load(Ordering::Relaxed), 0, "events of an idle hour");
     assert!(all <= most, "{all} calls, {most} allowed: {counts:#?}");
 }

@@ -180,20 +180,22 @@ pub(crate) fn state(name: &InstanceStateName) -> Option<InstanceState> {
     })
 }
 
-/// Ends an instance, and says in which state it is then.
+/// Ends instances, and says in which state each is then, as far as EC2 says so.
 pub(crate) async fn terminate(
     account: &Account,
-    instance: &InstanceId,
-) -> Result<InstanceState, Fault> {
+    instances: &[InstanceId],
+) -> Result<BTreeMap<InstanceId, InstanceState>, Fault> {
     account.buckets.terminate.turn().await;
-    let call = account.ec2.terminate_instances();
-    let answer = call.instance_ids(instance.as_str()).send().await;
+    let ids = instances.iter().map(InstanceId::to_string).collect();
+    let call = account
+        .ec2
+        .terminate_instances()
+        .set_instance_ids(Some(ids));
+    let answer = call.send().await;
     let answer = answer.map_err(|error| Fault::new("TerminateInstances", error))?;
-    let mut changes = answer.terminating_instances().iter();
-    let own = changes.find(|it| it.instance_id() == Some(instance.as_str()));
-    let name = own
-        .and_then(|it| it.current_state())
-        .and_then(|it| it.name());
-    // EC2 took the call: what it does not say is that the instance goes.
-    Ok(name.and_then(state).unwrap_or(InstanceState::ShuttingDown))
+    let own = answer.terminating_instances().iter().filter_map(|it| {
+        let id = InstanceId::from(it.instance_id()?);
+        Some((id, state(it.current_state()?.name()?)?))
+    });
+    Ok(own.collect())
 }

@@ -10,6 +10,7 @@ use crate::model::cluster::Cluster;
 use crate::model::id::ClusterName;
 use crate::shell::aws::account::{AccountKey, Accounts};
 use crate::shell::aws::desk::{Ask, Desk, Member, Shared};
+use crate::shell::aws::ends::Ends;
 use crate::shell::aws::instances::Lister;
 use crate::shell::aws::notices::Engines;
 use crate::shell::aws::template::Templates;
@@ -65,6 +66,7 @@ impl Keepers {
         let shared = Arc::new(Shared {
             account: account.clone(),
             lister: Arc::<Lister>::default(),
+            ends: Ends::default(),
             engines: Engines::default(),
             templates: Templates::default(),
             subnets: Locked::default(),

@@ -22,9 +22,9 @@ use crate::model::instance::Instance;
 use crate::shell::aws::desk::{Member, View};
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::keeper::Keeper;
+use crate::shell::aws::launch;
 use crate::shell::aws::ready::Ready;
 use crate::shell::aws::secret::Secrets;
-use crate::shell::aws::{instances, launch};
 use crate::shell::clock;
 use crate::shell::kube::client::Connection;
 use crate::shell::provider::{Provider, not_ours};
@@ -244,7 +244,7 @@ impl Ec2 {
 
     async fn terminate(&self, instance: &InstanceId) -> Answer {
         let shared = &self.keeper.shared;
-        let state = instances::terminate(&shared.account, instance).await;
+        let state = shared.ends.end(&shared.account, instance).await;
         shared.lister.changed(&self.cluster.name).await;
         match state {
             Ok(state) => {
@@ -313,6 +313,7 @@ impl Provider for Ec2 {
                 connection: self.connection.clone(),
                 events,
                 view: self.view.clone(),
+                told: None,
             };
             self.keeper.attend(member).await;
         }

@@ -15,6 +15,17 @@ pub(crate) struct Ready {
     pub(crate) supply: ClassSupply,
 }
 
+impl Ready {
+    /// Whether AWS and the cluster answered all that was asked for it.
+    pub(crate) fn is_sure(&self) -> bool {
+        let silent = |own: &Condition| {
+            let cause = own.cause;
+            matches!(cause, Some(Cause::Denied | Cause::Unavailable))
+        };
+        !self.resolved.conditions.iter().any(silent)
+    }
+}
+
 /// Whether user data can be made of a class for each of its images, and fits.
 pub(crate) fn validated(class: &NodeClass, resolved: &Resolved, home: Option<&Home>) -> Condition {
     let kind = ConditionKind::ValidationSucceeded;

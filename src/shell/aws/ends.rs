@@ -1,0 +1,180 @@
+//! Ends that are asked for at once, in one call for all clusters of an account and region.
+//! It must not know whose instances they are, nor why they go.
+//!
+//! Source: spec/aws.md §5.10.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::join_all;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use crate::ec2::refusal::Sort;
+use crate::model::id::InstanceId;
+use crate::model::instance::InstanceState;
+use crate::shell::aws::account::Account;
+use crate::shell::aws::fault::Fault;
+use crate::shell::aws::instances;
+
+/// Ends wait so long for others: one drain lets several nodes go at once.
+const WAIT: Duration = Duration::from_millis(100);
+/// Instances of one call; EC2 takes 1,000.
+const MOST: usize = 500;
+
+/// The state an instance is in once it was told to end.
+type Ended = Result<InstanceState, Fault>;
+
+type Waiting = Vec<(InstanceId, oneshot::Sender<Ended>)>;
+
+/// Ends that wait for their call.
+#[derive(Debug, Default)]
+pub(crate) struct Ends(Arc<Mutex<Waiting>>);
+
+impl Ends {
+    /// Ends an instance, and says in which state it is then. The call is made whether or not
+    /// somebody still waits for its answer.
+    pub(crate) async fn end(&self, account: &Arc<Account>, instance: &InstanceId) -> Ended {
+        let (reply, answer) = oneshot::channel();
+        let first = {
+            let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            waiting.push((instance.clone(), reply));
+            waiting.len() == 1
+        };
+        if first {
+            let (waiting, account) = (self.0.clone(), account.clone());
+            tokio::spawn(async move {
+                sleep(WAIT).await;
+                let all =
+                    std::mem::take(&mut *waiting.lock().unwrap_or_else(PoisonError::into_inner));
+                all_of(&account, all).await;
+            });
+        }
+        let silent = || Fault::silent("TerminateInstances", "the call was given up");
+        answer.await.unwrap_or_else(|_| Err(silent()))
+    }
+}
+
+async fn all_of(account: &Account, mut all: Waiting) {
+    while !all.is_empty() {
+        let rest = all.split_off(all.len().min(MOST));
+        some(account, all).await;
+        all = rest;
+    }
+}
+
+/// One call; what it says nothing of is asked for by itself, so that no instance suffers from what
+/// is wrong with another. A throttled call and one without an answer are not made worse so.
+async fn some(account: &Account, all: Waiting) {
+    let ids: Vec<InstanceId> = all.iter().map(|(id, _)| id.clone()).collect();
+    let (states, fault) = match instances::terminate(account, &ids).await {
+        Ok(states) => (states, None),
+        Err(fault) => (BTreeMap::new(), Some(fault)),
+    };
+    let whole = fault.filter(|own| {
+        let sort = own.sorted("ec2").sort;
+        all.len() == 1 || matches!(sort, Sort::Throttled | Sort::Fault)
+    });
+    let alone = all.into_iter().map(|(id, reply)| {
+        let (known, whole) = (states.get(&id).copied(), whole.clone());
+        async move {
+            let ended = match (known, whole) {
+                (Some(state), _) => Ok(state),
+                (None, Some(fault)) => Err(fault),
+                (None, None) => single(account, &id).await,
+            };
+            // Who asked may have given up.
+            drop(reply.send(ended));
+        }
+    });
+    join_all(alone).await;
+}
+
+async fn single(account: &Account, id: &InstanceId) -> Ended {
+    let states = instances::terminate(account, std::slice::from_ref(id)).await?;
+    // EC2 took the call: what it does not say is that the instance goes.
+    let said = states.get(id).copied();
+    Ok(said.unwrap_or(InstanceState::ShuttingDown))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use aws_sdk_ec2::types::{InstanceType, ResourceType};
+    use futures::future::join_all;
+    use serde_json::{Value, json};
+
+    use super::Ends;
+    use crate::model::claim::TAG_INSTALLATION;
+    use crate::model::id::InstanceId;
+    use crate::model::instance::InstanceState;
+    use crate::shell::aws::account::{Account, AccountKey};
+    use crate::shell::aws::moto::Aws;
+    use crate::shell::aws::template::specification;
+
+    /// Launches some, and ends them at once with another that is nobody's; how many calls that
+    /// took, and what came of each.
+    async fn check(
+        aws: &mut Aws,
+        (count, unknown, fault): (i32, bool, Option<&str>),
+        expect: (usize, &[bool]),
+    ) {
+        let key = AccountKey::of(&aws.cluster("here", "prod"));
+        let account = Arc::new(Account::of(key, aws.config().await));
+        let call = account
+            .ec2
+            .run_instances()
+            .image_id("ami-0123456789abcdef0");
+        let call = call.instance_type(InstanceType::from("m5.large"));
+        let tags = [(TAG_INSTALLATION.to_owned(), "here".to_owned())].into();
+        let call = call.tag_specifications(specification(ResourceType::Instance, &tags));
+        let made = call.min_count(count).max_count(count).send().await;
+        let made = made.expect("instances").instances.unwrap_or_default();
+        let ids = made.iter().filter_map(|own| own.instance_id());
+        let mut ids: Vec<InstanceId> = ids.map(InstanceId::from).collect();
+        if unknown {
+            ids.push("i-0123456789abcdef0".into());
+        }
+        aws.ask(&json!({"do": "forget"}));
+        if let Some(kind) = fault {
+            aws.ask(&json!({
+                "do": "fault", "action": "TerminateInstances", "kind": kind, "times": null,
+            }));
+        }
+        let ends = Ends::default();
+        let ended = join_all(ids.iter().map(|id| ends.end(&account, id))).await;
+        aws.ask(&json!({"do": "clear"}));
+        let calls = aws.ask(&json!({"do": "calls"}));
+        let calls = calls["calls"].as_array().map_or(0, Vec::len);
+        let went: Vec<bool> = ended.iter().map(Result::is_ok).collect();
+        assert_eq!((calls, &*went), expect, "{ended:?}");
+        for state in ended.into_iter().flatten() {
+            assert_eq!(state, InstanceState::ShuttingDown);
+        }
+        let states = aws.ask(&json!({"do": "instances"}));
+        let lives = |own: &&Value| own["state"] == "running" || own["state"] == "pending";
+        let lives = states["instances"]
+            .as_array()
+            .map(|all| all.iter().filter(lives).count());
+        let stay = if fault.is_some() { ids.len() } else { 0 };
+        assert_eq!(lives, Some(stay));
+    }
+
+    #[tokio::test]
+    async fn ends_that_are_due_at_once_are_one_call_and_none_suffers_from_another() {
+        let test = "shell::aws::ends::tests::\
+                    ends_that_are_due_at_once_are_one_call_and_none_suffers_from_another";
+        let Some(mut aws) = Aws::start_or_skip(test) else {
+            return;
+        };
+        check(&mut aws, (5, false, None), (1, &[true; 5])).await;
+        check(&mut aws, (1, false, None), (1, &[true])).await;
+        // EC2 ends none where it does not know one; then each is asked for by itself.
+        let one = [true, true, true, false];
+        check(&mut aws, (3, true, None), (1 + 4, &one)).await;
+        // Three attempts of one call, not of each.
+        check(&mut aws, (3, false, Some("throttle")), (3, &[false; 3])).await;
+    }
+}
