@@ -97,10 +97,11 @@ locals {
       Resource = ["*"]
     },
     {
-      Sid      = "AllowInstanceProfileReadActions"
-      Effect   = "Allow"
-      Action   = ["iam:GetInstanceProfile"]
-      Resource = [local.profiles]
+      Sid    = "AllowInstanceProfileReadActions"
+      Effect = "Allow"
+      Action = ["iam:GetInstanceProfile"]
+      # One that is not there yet has no path: IAM judges it by its name alone.
+      Resource = ["arn:${var.partition}:iam::${var.account_id}:instance-profile/*"]
     },
   ]
 
