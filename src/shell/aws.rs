@@ -60,3 +60,6 @@ pub(crate) mod idle;
 
 #[cfg(test)]
 pub(crate) mod moto;
+
+#[cfg(test)]
+mod denied;

@@ -116,3 +116,35 @@ fn terraform_accepts_the_policy() {
         assert!(done.status.success(), "terraform {arguments:?}: {said}");
     }
 }
+
+/// What `tests/all` makes of the rights that were taken in a whole run.
+#[test]
+fn what_is_taken_is_what_is_granted() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/moto/rights.py");
+    let check = |taken: &[&str]| {
+        let dir = tempfile::tempdir().expect("a directory");
+        for (number, half) in taken.chunks(20).enumerate() {
+            let path = dir.path().join(number.to_string());
+            fs::write(path, half.join("\n") + "\n").expect("it is written");
+        }
+        let mut command = Command::new("python3");
+        command.args(["-B", script]).arg(dir.path());
+        let done = command.arg(module().join("policy.tf")).output();
+        let done = done.expect("python3 runs");
+        let said = String::from_utf8(done.stdout).expect("text");
+        let told: Vec<String> = said
+            .lines()
+            .map(|line| line.split(' ').take(3).collect::<Vec<_>>().join(" "))
+            .collect();
+        (done.status.success(), told)
+    };
+    let all: BTreeSet<String> = shipped().into_values().flatten().collect();
+    let mut taken: Vec<&str> = all.iter().map(String::as_str).collect();
+    // What no policy grants is taken, too.
+    taken.push("sts:AssumeRole");
+    assert_eq!(check(&taken), (true, Vec::new()));
+    taken.retain(|own| *own != "iam:PassRole");
+    taken.push("ec2:StopInstances");
+    let told = ["ec2:StopInstances is taken", "iam:PassRole is granted"].map(str::to_owned);
+    assert_eq!(check(&taken), (false, told.to_vec()));
+}

@@ -25,6 +25,9 @@ use crate::driven::Driven;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/moto/serve");
 
+/// Names the directory where a whole run of the tests notes which rights the daemon takes.
+const RECORD: &str = "OUTRIGGER_AWS_RECORD";
+
 /// A running moto behind its proxy; dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct Aws {
@@ -47,6 +50,9 @@ impl Aws {
         command.args(["-B", SCRIPT]).args(arguments);
         // Whatever proxy or profile the caller has, moto asks nobody.
         command.env_clear();
+        if let Some(directory) = variable(RECORD) {
+            command.env(RECORD, directory);
+        }
         let mut script = Driven::start(command, "tests/moto/serve").expect("moto starts");
         let facts = script.answer("the start of tests/moto/serve");
         Some(Aws {

@@ -31,9 +31,9 @@ WILD = ("type", "zone", "capacity_type", "subnet")
 class Fleet:
     """What of the region's capacity is out, by rules that tests write."""
 
-    def __init__(self, world, denied):
+    def __init__(self, world, rights):
         self.world = world
-        self.denied = denied
+        self.rights = rights
         self.outages = []
 
     def outage(self, command):
@@ -125,10 +125,10 @@ class Fleet:
     def refusal(self, call, offer, free):
         """Why an override cannot be had, as EC2 would find out: rights, words, capacity."""
         data = offer["data"]
-        for action in ("ec2:RunInstances", "iam:PassRole"):
-            if action in self.denied:
-                refused = call.denied(action)
-                return refused.code, refused.message
+        try:
+            self.rights.launch(call, offer["template"], data, offer["capacity_type"])
+        except Refused as refused:
+            return refused.code, refused.message
         wrong = self.wrong(offer, data)
         if wrong:
             return wrong

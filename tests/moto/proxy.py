@@ -11,7 +11,8 @@ import traceback
 
 from faults import Dropped, Faults, hang_up
 from fleet import Fleet, groups
-from lacks import Lacks, page
+from lacks import Lacks, page, passes
+from rights import Rights, of, of_launch
 from wire import Answer, Call, Refused
 
 # What moto lists whole whatever the page's size, by the member that is the list.
@@ -25,6 +26,7 @@ PAGED = {
 }
 # Two seconds of work each time, and the same in every run.
 KEPT = {"ec2:DescribeInstanceTypes", "ec2:DescribeInstanceTypeOfferings"}
+PROFILE = "iam-instance-profile.arn"
 TOKENS = {"ec2:CreateFleet", "ec2:CreateLaunchTemplate"}
 STATES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48,
           "stopping": 64, "stopped": 80}
@@ -37,10 +39,10 @@ class Proxy:
         self.moto = moto
         self.world = world
         self.settings = settings
-        self.denied = set()
+        self.rights = Rights(world)
         self.faults = Faults()
         self.lacks = Lacks(world)
-        self.fleet = Fleet(world, self.denied)
+        self.fleet = Fleet(world, self.rights)
         self.began = time.monotonic()
         self.lock = threading.RLock()
         self.calls = []
@@ -115,8 +117,9 @@ class Proxy:
     def done(self, call, entry):
         """The answer of a service that is well."""
         try:
-            if call.name in self.denied:
-                raise call.denied(call.name)
+            for action in of(call.name, call.params):
+                self.rights.need(call, action)
+            self.rights.own(call)
             if call.name == "sqs:ReceiveMessage":
                 # It may wait for 20 s.
                 return self.pass_on(call)
@@ -241,8 +244,8 @@ class Proxy:
                     f"Value ({name}) for parameter iamInstanceProfile.name is invalid. "
                     "Invalid IAM Instance Profile name",
                 )
-            if "iam:PassRole" in self.denied:
-                raise call.denied("iam:PassRole")
+            for action in of_launch(data):
+                self.rights.need(call, action)
             for group in groups(data):
                 if self.world.ec2.get_security_group_from_id(group) is None:
                     message = f"The security group '{group}' does not exist"
@@ -250,9 +253,20 @@ class Proxy:
         raise Refused("DryRunOperation", "Request would have succeeded.", 412)
 
     def ec2_DescribeInstances(self, call):
-        """Without those that were launched a moment ago, or ended long ago."""
-        with self.world.without(self.hidden()):
-            return self.pass_on(call)
+        """Without those that were launched a moment ago, or ended long ago. Moto knows no filter
+        by profile."""
+        rows = call.params.get("Filters") or []
+        wanted = {row["Name"]: row["Values"] for row in rows if row["Name"] == PROFILE}
+        if not wanted:
+            with self.world.without(self.hidden()):
+                return self.pass_on(call)
+        others = {
+            one for one, life in self.world.lives.items()
+            if not passes({PROFILE: (life["instance"].iam_instance_profile or {}).get("Arn")}, wanted)
+        }
+        rest = {**call.params, "Filters": [row for row in rows if row["Name"] != PROFILE]}
+        with self.world.without(self.hidden() | others):
+            return self.pass_on(call, call.with_params(rest))
 
     def ec2_DescribeInstanceStatus(self, call):
         # Moto knows none of the filters that tests need.

@@ -94,6 +94,10 @@ class Call:
         """As a policy names it."""
         return f"{self.service}:{self.action}"
 
+    def is_from(self, app):
+        """Whether the caller's client calls itself so."""
+        return app in self.environ.get("HTTP_USER_AGENT", "").split()
+
     def same(self):
         """All that two calls must share to be the same call; not the token that names them."""
         params = {name: value for name, value in self.params.items() if name != "ClientToken"}

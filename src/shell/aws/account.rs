@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_config::sts::AssumeRoleProvider;
-use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_config::{AppName, BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
@@ -26,6 +26,9 @@ const POLL: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(5);
 /// Attempts of one call: the engine tries again, and decides anew before it does.
 const ATTEMPTS: u32 = 3;
+
+/// Who we say we are in each request: CloudTrail shows it.
+const APP: &str = "outrigger";
 
 /// Which account and region it is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,6 +95,7 @@ impl Account {
             .timeout_config(timeouts(ATTEMPT))
             .load()
             .await;
+        let base = named(base);
         let config = match &key.role {
             None => base,
             Some(role) => {
@@ -110,6 +114,7 @@ impl Account {
 
     /// Clients that are configured so.
     pub(crate) fn of(key: AccountKey, config: SdkConfig) -> Self {
+        let config = named(config);
         let recorder = || Recorder {
             region: key.region.clone(),
         };
@@ -153,6 +158,12 @@ impl Account {
             key,
         }
     }
+}
+
+fn named(config: SdkConfig) -> SdkConfig {
+    let mut config = config.into_builder();
+    config.set_app_name(AppName::new(APP).ok());
+    config.build()
 }
 
 fn timeouts(attempt: Duration) -> TimeoutConfig {

@@ -29,6 +29,8 @@ impl Intercept for Recorder {
     ) -> Result<(), BoxError> {
         if let Some(call) = cfg.load::<Metadata>() {
             let (service, operation) = (call.service().to_owned(), call.name().to_owned());
+            #[cfg(test)]
+            note(&service, &operation);
             counter!(
                 "outrigger_aws_requests_total",
                 "region" => self.region.clone(), "service" => service, "operation" => operation
@@ -37,4 +39,33 @@ impl Intercept for Recorder {
         }
         Ok(())
     }
+}
+
+/// Notes the right that a call takes, for `tests/moto/rights.py`; once in each process.
+#[cfg(test)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests are told by their environment"
+)]
+fn note(service: &str, operation: &str) {
+    use std::collections::BTreeSet;
+    use std::io::Write;
+    use std::sync::Mutex;
+
+    static NOTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+    let Ok(directory) = std::env::var("OUTRIGGER_AWS_RECORD") else {
+        return;
+    };
+    let service = service.to_lowercase().replace(' ', "-");
+    let right = format!("{service}:{operation}");
+    if !NOTED.lock().expect("no panic").insert(right.clone()) {
+        return;
+    }
+    let path = format!("{directory}/{}.sdk", std::process::id());
+    let file = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path);
+    writeln!(file.expect("a file"), "{right}").expect("it is written");
 }

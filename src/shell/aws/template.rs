@@ -39,6 +39,12 @@ const PAGE: i32 = 200;
 pub(crate) struct Templates(Mutex<Shelf>);
 
 impl Templates {
+    /// Those of a shelf.
+    #[cfg(test)]
+    pub(crate) fn of(shelf: Shelf) -> Self {
+        Self(Mutex::new(shelf))
+    }
+
     /// A request needs a template: it is made, unless it is known to be there. Returns its name,
     /// for [`done`](Self::done).
     pub(crate) async fn ensure(
