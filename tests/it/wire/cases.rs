@@ -1,6 +1,10 @@
 //! The AWS of the tests together with a real control plane.
 //! It must not know how either is put together.
 
+mod denied;
+
+mod two;
+
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -133,10 +137,16 @@ struct Ec2 {
 impl Ec2 {
     /// Starts them with a node class by tags and one pool; `more` is HCL of the pool.
     async fn start(test: &str, more: &str) -> Option<Ec2> {
+        Self::start_after(test, more, |_| ()).await
+    }
+
+    /// The same, with something done to the AWS before the daemon asks it.
+    async fn start_after(test: &str, more: &str, before: impl FnOnce(&Aws)) -> Option<Ec2> {
         let (plane, api, aws) = ground(test, &[]).await?;
         let dir = TempDir::new().expect("a directory");
-        let text = configuration(&aws, plane.kubeconfig(), more);
+        let text = block(&aws, "tests", plane.kubeconfig()) + &shared(&aws, more);
         fs::write(dir.path().join("outrigger.hcl"), text).expect("the configuration is written");
+        before(&aws);
         let mut command = aws.command(env!("CARGO_BIN_EXE_outrigger"));
         command.arg("run").arg("--config").arg(dir.path());
         let daemon = Process::spawn(command, &dir.path().join("daemon.log"));
@@ -197,20 +207,33 @@ impl Ec2 {
     }
 }
 
-fn configuration(aws: &Aws, kubeconfig: &Path, more: &str) -> String {
+/// A cluster, as it is configured.
+fn block(aws: &Aws, name: &str, kubeconfig: &Path) -> String {
+    format!(
+        r#"
+cluster "{name}" {{
+  mode   = "manage"
+  region = "{region}"
+  kubeconfig {{ path = "{kubeconfig}" }}
+  eks {{ name = "{cluster}" }}
+  interruption {{ queue = "{queue}" }}
+}}
+"#,
+        region = aws.fact("/region"),
+        kubeconfig = kubeconfig.display(),
+        cluster = aws.fact("/cluster"),
+        queue = aws.fact("/queue"),
+    )
+}
+
+/// What all clusters have: a node class by tags and one pool; `more` is HCL of the pool.
+fn shared(aws: &Aws, more: &str) -> String {
     format!(
         r#"
 outrigger {{ installation = "tests" }}
 telemetry {{
   listen = "127.0.0.1:0"
   log {{ format = "text" }}
-}}
-cluster "tests" {{
-  mode   = "manage"
-  region = "{region}"
-  kubeconfig {{ path = "{kubeconfig}" }}
-  eks {{ name = "{cluster}" }}
-  interruption {{ queue = "{queue}" }}
 }}
 node_class "default" {{
   instance_profile = "{profile}"
@@ -235,10 +258,7 @@ pool "general" {{
 {more}
 }}
 "#,
-        region = aws.fact("/region"),
-        kubeconfig = kubeconfig.display(),
         cluster = aws.fact("/cluster"),
-        queue = aws.fact("/queue"),
         profile = aws.fact("/instance_profile"),
     )
 }
@@ -394,6 +414,12 @@ async fn pods_get_nodes_on_ec2() {
     bench::scale(&ec2.api, "web", 0).await;
     let nothing = |world: &World, live: &[Value]| world.nodes.is_empty() && live.is_empty();
     ec2.until(120, "every instance ended", nothing).await;
+    let (made, ends) = (
+        ec2.aws.instances().len(),
+        ec2.calls_of("ec2:TerminateInstances"),
+    );
+    println!("{made} instances ended by {} calls", ends.len());
+    assert!(ends.len() <= made, "{ends:#?}");
     assert_calls(&ec2);
 }
 
