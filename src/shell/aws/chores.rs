@@ -101,6 +101,11 @@ impl Diary {
         }
     }
 
+    /// A chore brought only a part of what it is for: it is due as if it had failed.
+    pub(crate) fn unfinished(&mut self, chore: Chore) {
+        self.done.remove(&chore);
+    }
+
     /// A chore is due at once.
     pub(crate) fn again(&mut self, chore: Chore) {
         self.done.remove(&chore);
@@ -131,6 +136,12 @@ mod tests {
         assert!(!diary.end("r", Chore::Network, Err(fault)));
         time::advance(Duration::from_secs(54)).await;
         assert!(!diary.begin(Chore::Network), "it has just failed");
+        time::advance(Duration::from_secs(1)).await;
+        assert!(diary.begin(Chore::Network));
+        diary.end("r", Chore::Network, Ok(false));
+        diary.unfinished(Chore::Network);
+        time::advance(Duration::from_secs(54)).await;
+        assert!(!diary.begin(Chore::Network), "something was missing");
         time::advance(Duration::from_secs(1)).await;
         assert!(diary.begin(Chore::Network));
         diary.end("r", Chore::Network, Ok(false));

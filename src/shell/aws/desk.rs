@@ -369,6 +369,7 @@ impl Desk {
     /// Resolves all node classes of all clusters and tells whom it concerns.
     async fn classes(&mut self) {
         self.end(Chore::Classes, Ok(false));
+        let mut unanswered = false;
         let names: Vec<ClusterName> = self.members.keys().cloned().collect();
         let base = Arc::new(self.region.catalog());
         for name in names {
@@ -389,9 +390,15 @@ impl Desk {
             let mut classes = BTreeMap::new();
             for class in &own.node_classes {
                 let ready = self.ready(&own, class, home.as_ref(), &base).await;
+                let mut conditions = ready.resolved.conditions.iter();
+                unanswered |= conditions.any(|own| own.cause == Some(Cause::Unavailable));
                 classes.insert(class.name.clone(), Arc::new(ready));
             }
             self.tell(&name, &base, View { home, classes }).await;
+        }
+        if unanswered {
+            // Nothing can be launched meanwhile.
+            self.diary.unfinished(Chore::Classes);
         }
     }
 
