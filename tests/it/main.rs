@@ -3,6 +3,8 @@
 
 mod tidy;
 
+mod named;
+
 mod config;
 
 mod engine;
