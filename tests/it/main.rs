@@ -29,6 +29,8 @@ mod algebra;
 
 mod conformance;
 
+mod coverage;
+
 mod explain;
 
 mod cost;
