@@ -63,3 +63,6 @@ pub(crate) mod moto;
 
 #[cfg(test)]
 mod denied;
+
+#[cfg(test)]
+mod cases;

@@ -3,6 +3,8 @@
 
 mod tidy;
 
+mod named;
+
 mod config;
 
 mod engine;
@@ -26,6 +28,8 @@ mod catalog;
 mod algebra;
 
 mod conformance;
+
+mod coverage;
 
 mod explain;
 

@@ -53,7 +53,7 @@ impl Images {
             match term {
                 ImageTerm::Id(id) => ids.push((id.clone(), Vec::new())),
                 ImageTerm::SsmParameter(name) => {
-                    let held = self.parameter(account, name, MOVING).await;
+                    let held = self.parameter(account, name, (MOVING, false)).await;
                     let held = held.map_err(|fault| trouble(&fault, "ssm"))?;
                     ids.extend(held.map(|id| (id, Vec::new())));
                 }
@@ -96,26 +96,28 @@ impl Images {
         let keep = if latest { MOVING } else { PINNED };
         let mut ids = Vec::new();
         for own in paths {
-            let held = self.parameter(account, &own.path, keep).await;
+            let held = self.parameter(account, &own.path, (keep, true)).await;
             let held = held.map_err(|fault| trouble(&fault, "ssm"))?;
             ids.extend(held.map(|id| (id, own.variants.clone())));
         }
         Ok(ids)
     }
 
-    /// What a parameter holds; none where there is none, or it holds no image.
+    /// What a parameter holds; none where there is none, or it holds no image. For want of an
+    /// answer no image is dropped: nodes that were made from it would drift (spec/aws.md §10, 11).
+    /// Nor is it where a parameter that is `published` by AWS is gone from one day to the next.
     async fn parameter(
         &mut self,
         account: &Account,
         name: &str,
-        keep: Duration,
+        (keep, published): (Duration, bool),
     ) -> Result<Option<String>, Fault> {
         let now = clock::monotonic();
-        if let Some((at, held)) = self.parameters.get(name)
-            && now.duration_since(*at) < keep
-        {
-            return Ok(held.clone());
-        }
+        let known = self.parameters.get(name).cloned();
+        let last = match known {
+            Some((at, held)) if now.duration_since(at) < keep => return Ok(held),
+            known => known.and_then(|(_, held)| held),
+        };
         account.buckets.read.turn().await;
         let held = match account.ssm.get_parameter().name(name).send().await {
             Ok(answer) => answer
@@ -123,10 +125,16 @@ impl Images {
                 .and_then(|own| own.value().map(str::to_owned)),
             Err(error) => {
                 let fault = Fault::new("GetParameter", error);
-                if !fault.is(&["ParameterNotFound"]) {
-                    return Err(fault);
+                let gone = fault.is(&["ParameterNotFound"]);
+                match last.filter(|_| published || !gone) {
+                    Some(image) => {
+                        let why = fault.sorted("ssm").text;
+                        tracing::warn!(parameter = name, image, why, "its last image is kept");
+                        return Ok(Some(image));
+                    }
+                    None if gone => None,
+                    None => return Err(fault),
                 }
-                None
             }
         };
         let held = held.filter(|id| id.starts_with("ami-"));

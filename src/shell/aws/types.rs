@@ -191,3 +191,41 @@ fn mhz(ghz: f64) -> Option<u32> {
     )]
     (mhz > 0.0 && mhz < 1e6).then_some(mhz as u32)
 }
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_ec2::types::{
+        ArchitectureType, EbsInfo, EbsOptimizedInfo, EbsOptimizedSupport, InstanceType,
+        InstanceTypeInfo, MemoryInfo, ProcessorInfo, VCpuInfo,
+    };
+
+    use super::shape;
+
+    fn described(ebs: Option<EbsOptimizedSupport>) -> InstanceTypeInfo {
+        let bandwidth = EbsOptimizedInfo::builder().maximum_bandwidth_in_mbps(4750);
+        let ebs = EbsInfo::builder()
+            .set_ebs_optimized_support(ebs)
+            .ebs_optimized_info(bandwidth.build());
+        let processor = ProcessorInfo::builder().supported_architectures(ArchitectureType::X8664);
+        InstanceTypeInfo::builder()
+            .instance_type(InstanceType::M5Large)
+            .processor_info(processor.build())
+            .v_cpu_info(VCpuInfo::builder().default_v_cpus(2).build())
+            .memory_info(MemoryInfo::builder().size_in_mib(8192).build())
+            .ebs_info(ebs.build())
+            .build()
+    }
+
+    #[test]
+    fn bandwidth_to_volumes_counts_where_it_need_not_be_asked_for() {
+        for (support, expect) in [
+            (Some(EbsOptimizedSupport::Default), Some(4750)),
+            (Some(EbsOptimizedSupport::Supported), None),
+            (Some(EbsOptimizedSupport::Unsupported), None),
+            (None, None),
+        ] {
+            let own = shape(&described(support.clone())).expect("a type");
+            assert_eq!(own.ebs_mbps, expect, "{support:?}");
+        }
+    }
+}

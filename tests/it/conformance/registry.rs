@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
-use std::path::{Path, PathBuf};
+
+use crate::named::{self, path, text};
 
 /// How many cases there are (spec/scheduling-cases.md).
 const CASES: usize = 629;
@@ -39,72 +40,27 @@ impl Row {
     }
 }
 
-fn path(inside: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(inside)
-}
-
-fn text(inside: &str) -> String {
-    fs::read_to_string(path(inside)).unwrap_or_else(|fault| panic!("{inside}: {fault}"))
-}
-
 fn rows() -> Vec<Row> {
-    let text = text("tests/it/conformance/cases.tsv");
-    let mut lines = text.lines();
-    let header = lines.next().unwrap_or_default();
-    assert_eq!(header, "suite\tplace\tbehaviour\tstatus");
-    let row = |line: &str| {
-        let fields: Vec<&str> = line.split('\t').collect();
-        let [suite, place, behaviour, status] = fields[..] else {
-            panic!("four fields: {line}");
-        };
-        Row {
-            suite: suite.to_owned(),
-            place: place.to_owned(),
-            behaviour: behaviour.to_owned(),
-            status: status.to_owned(),
-        }
-    };
-    lines.map(row).collect()
-}
-
-/// The source of a test and what is left of its path within that file, tests of the crate first.
-fn source(test: &str) -> Option<(String, Vec<&str>)> {
-    let names: Vec<&str> = test.split("::").collect();
-    for root in ["src", "tests/it"] {
-        for length in (1..names.len()).rev() {
-            let file = format!("{root}/{}.rs", names[..length].join("/"));
-            if path(&file).is_file() {
-                return Some((file, names[length..].to_vec()));
-            }
-        }
-    }
-    None
+    let columns = ["suite", "place", "behaviour", "status"];
+    named::rows("tests/it/conformance/cases.tsv", columns)
+        .into_iter()
+        .map(|[suite, place, behaviour, status]| Row {
+            suite,
+            place,
+            behaviour,
+            status,
+        })
+        .collect()
 }
 
 /// What is wrong with the test that a row names, if anything.
 fn fault(row: &Row, test: &str) -> Option<String> {
-    let Some((file, inside)) = source(test) else {
-        return Some("no such file".to_owned());
+    let file = match named::file(test) {
+        Ok(file) => file,
+        Err(fault) => return Some(fault),
     };
-    let source = text(&file);
-    let Some((name, modules)) = inside.split_last() else {
-        return Some("no name of a function".to_owned());
-    };
-    let lines: Vec<&str> = source.lines().map(str::trim).collect();
-    let inner = |module: &&&str| !lines.iter().any(|line| *line == format!("mod {module} {{"));
-    if let Some(module) = modules.iter().find(inner) {
-        return Some(format!("{file} has no module {module}"));
-    }
-    let opens = [format!("fn {name}("), format!("async fn {name}(")];
-    let is_test = |pair: &[&str]| {
-        let named = opens.iter().any(|open| pair[1].starts_with(open.as_str()));
-        named && pair[0].starts_with("#[") && pair[0].contains("test")
-    };
-    if !lines.windows(2).any(is_test) {
-        return Some(format!("{file} has no test {name}"));
-    }
     let key = format!("\"{}\"", row.key());
-    let silent = file.starts_with("tests/it/conformance") && !source.contains(&key);
+    let silent = file.starts_with("tests/it/conformance") && !text(&file).contains(&key);
     silent.then(|| format!("{file} has no case {key}"))
 }
 

@@ -1,0 +1,139 @@
+//! What EC2 says against a launch, on the wire. It must not know what a refusal leads to.
+
+use std::sync::Mutex;
+
+use super::canned::{Asked, Canned, REGION, Reply};
+use crate::ec2::fleet::{Config, FleetRequest, Override, Strategy, Target};
+use crate::ec2::refusal::Sort;
+use crate::ec2::subnets::Taken;
+use crate::ec2::template::{Site, Variation, template};
+use crate::engine::command::RefusalKind;
+use crate::model::instance::{CapacityType, OfferingKey};
+use crate::model::labels::Labels;
+use crate::model::node_class::NodeClass;
+use crate::model::node_class::resolved::Resolved;
+use crate::shell::aws::launch::{Outcome, launch};
+use crate::shell::aws::template::Templates;
+
+const ZONES: [&str; 2] = ["us-west-2a", "us-west-2b"];
+
+/// One type in two zones.
+fn request() -> FleetRequest {
+    let site = Site {
+        cluster: "prod",
+        region: REGION,
+        ipv6: false,
+    };
+    let alternative = |zone: &str| Override {
+        offering: OfferingKey {
+            instance_type: "m5.large".into(),
+            zone: zone.into(),
+            capacity_type: CapacityType::OnDemand,
+            reservation: None,
+        },
+        subnet: format!("subnet-{zone}"),
+        image: "ami-1".to_owned(),
+        priority: 0.0,
+    };
+    let (class, resolved) = (NodeClass::default(), Resolved::default());
+    FleetRequest {
+        token: "claim".to_owned(),
+        target: Target::OnDemand,
+        strategy: Some(Strategy::Prioritized),
+        configs: vec![Config {
+            template: template(&class, &resolved, site, Variation::default()),
+            overrides: ZONES.map(alternative).into(),
+        }],
+        context: None,
+        tags: Labels::new(),
+        refused: Vec::new(),
+        taken: Taken::default(),
+    }
+}
+
+fn of_zone(zone: &str) -> String {
+    format!(
+        "<launchTemplateAndOverrides><overrides><instanceType>m5.large</instanceType>\
+         <availabilityZone>{zone}</availabilityZone></overrides></launchTemplateAndOverrides>"
+    )
+}
+
+/// An instance in the second zone.
+fn made(errors: &str) -> Reply {
+    let zone = of_zone(ZONES[1]);
+    Reply::Xml(format!(
+        "<fleetInstanceSet><item><instanceIds><item>i-1</item></instanceIds><instanceType>m5.large\
+         </instanceType>{zone}</item></fleetInstanceSet><errorSet>{errors}</errorSet>"
+    ))
+}
+
+/// That the id of a template is not known is no matter of a template of ours, which have names.
+#[tokio::test]
+async fn only_a_name_that_is_not_known_is_worth_another_template() {
+    const NAME: &str = "InvalidLaunchTemplateName.NotFoundException";
+    const ID: &str = "InvalidLaunchTemplateId.NotFound";
+    // What launches are refused with, the last first; how often EC2 is asked, what comes of it.
+    let cases: [(&'static [&'static str], usize, Option<Sort>); 5] = [
+        (&[], 1, None),
+        (&[NAME], 2, None),
+        (&[NAME, NAME], 2, Some(Sort::TemplateGone)),
+        (&[ID], 1, Some(Sort::NotFound)),
+        (&[ID, NAME], 2, Some(Sort::NotFound)),
+    ];
+    for (refused, rounds, sort) in cases {
+        let left = Mutex::new(refused.to_vec());
+        let aws = Canned::new(move |asked| match asked.operation.as_str() {
+            "CreateFleet" => match left.lock().expect("no panic").pop() {
+                Some(code) => Reply::No(code, "gone"),
+                None => made(""),
+            },
+            _ => Reply::Xml(String::new()),
+        });
+        let own = launch(&aws.account(REGION), &Templates::default(), &request()).await;
+        let failed = own.err().map(|fault| fault.sorted("ec2").sort);
+        assert_eq!(failed, sort, "{refused:?}");
+        let (fleets, others): (Vec<Asked>, Vec<Asked>) = aws
+            .asked()
+            .into_iter()
+            .partition(|own| own.operation == "CreateFleet");
+        assert_eq!(
+            (fleets.len(), others.len()),
+            (rounds, rounds),
+            "{refused:?}"
+        );
+        // A token that is used again means the same to the byte.
+        assert!(fleets.iter().all(|own| own.body == fleets[0].body));
+    }
+}
+
+/// The zone stands beside the subnet, so that errors are told apart by it; and they are, also
+/// where something was launched.
+#[tokio::test]
+async fn errors_beside_an_instance_are_those_of_their_zone() {
+    let aws = Canned::new(|asked| match asked.operation.as_str() {
+        "CreateFleet" => made(&format!(
+            "<item><errorCode>InsufficientInstanceCapacity</errorCode>{}</item>",
+            of_zone(ZONES[0])
+        )),
+        _ => Reply::Xml(String::new()),
+    });
+    let own = launch(&aws.account(REGION), &Templates::default(), &request()).await;
+    let Outcome { launched, said } = own.unwrap_or_else(|fault| panic!("{fault}"));
+    let (instance, _) = launched.expect("an instance");
+    assert_eq!(instance.offering.zone.as_str(), ZONES[1]);
+    let [refused] = &said.refusals[..] else {
+        panic!("{:?}", said.refusals);
+    };
+    assert_eq!(refused.offering.zone.as_str(), ZONES[0]);
+    assert_eq!(refused.kind, RefusalKind::InsufficientCapacity);
+    let fleet = aws.asked().remove(1);
+    for (number, zone) in ZONES.into_iter().enumerate() {
+        let at = format!("LaunchTemplateConfigs.1.Overrides.{}", number + 1);
+        for told in [
+            format!("{at}.AvailabilityZone={zone}"),
+            format!("{at}.SubnetId=subnet-{zone}"),
+        ] {
+            assert!(fleet.says(&told), "{told}: {fleet:?}");
+        }
+    }
+}
