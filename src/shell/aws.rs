@@ -53,3 +53,6 @@ pub(crate) mod provider;
 
 #[cfg(test)]
 pub(crate) mod idle;
+
+#[cfg(test)]
+mod cases;
