@@ -245,6 +245,24 @@ mod tests {
                     &["2022-English-Core-EKS_Optimized-1.33/image_id "],
                 ),
             ),
+            (
+                Family::Windows2019,
+                "latest",
+                "1.26",
+                all(
+                    "/aws/service/ami-windows-latest/Windows_Server-",
+                    &["2019-English-Core-EKS_Optimized-1.26/image_id "],
+                ),
+            ),
+            (
+                Family::Windows2025,
+                "latest",
+                "1.35",
+                all(
+                    "/aws/service/ami-windows-latest/Windows_Server-",
+                    &["2025-English-Core-EKS_Optimized-1.35/image_id "],
+                ),
+            ),
         ]
     }
 
@@ -278,6 +296,7 @@ mod tests {
     fn some_aliases_stand_for_nothing() {
         let cases = [
             (Family::Al2, "latest", "1.33", "use al2023"),
+            (Family::Al2, "latest", "1.34", "use al2023"),
             (Family::Windows2025, "latest", "1.34", "use windows2022"),
             (Family::Windows2019, "v1", "1.33", "windows2019@latest"),
             (Family::Custom, "latest", "1.33", "custom images"),

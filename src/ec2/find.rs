@@ -289,7 +289,11 @@ fn image_terms(all: &[ImageTerm]) -> String {
         ImageTerm::Id(id) => format!("id = {id:?}"),
         ImageTerm::SsmParameter(name) => format!("ssm_parameter = {name:?}"),
         ImageTerm::Search { name, owner, tags } => {
-            format!("name = {name:?}, owner = {owner:?}, tags = {tags:?}")
+            let name = name.iter().map(|own| format!("name = {own:?}"));
+            let owner = owner.iter().map(|own| format!("owner = {own:?}"));
+            let tags = Some(tags).filter(|own| !own.is_empty());
+            let tags = tags.iter().map(|own| format!("tags = {own:?}"));
+            name.chain(owner).chain(tags).collect::<Vec<_>>().join(", ")
         }
     };
     all.iter().map(one).collect::<Vec<_>>().join(" or ")

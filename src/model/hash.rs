@@ -478,6 +478,11 @@ mod tests {
             ("none", |it| it.tags.clear()),
         ];
         judge(&class(), node_class_hashes, tags, Change::InPlace);
+        let tagged = |keys: [&str; 2]| {
+            let tags = keys.map(|key| (key.to_owned(), "1".to_owned())).into();
+            node_class_hashes(&NodeClass { tags, ..class() })
+        };
+        assert_eq!(tagged(["a", "b"]), tagged(["b", "a"]));
         // No two of them are taken for one another.
         let hash = |(_, edit): &Edit<NodeClass>| {
             let mut own = class();

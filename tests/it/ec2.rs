@@ -10,3 +10,5 @@ mod requests;
 mod terms;
 
 mod errors;
+
+mod images;

@@ -6,3 +6,9 @@ mod canned;
 mod lasting;
 
 mod faults;
+
+mod images;
+
+mod launches;
+
+mod homes;

@@ -72,7 +72,7 @@ impl Images {
                         cause: Cause::UnsupportedAlias,
                         text: why.to_string(),
                     })?;
-                    ids.extend(self.aliased(account, &paths, of == "latest").await?);
+                    ids.extend(self.aliased(account, &paths).await?);
                 }
                 ImageTerm::Search { .. } => {
                     let more = self.search(account, term).await;
@@ -91,11 +91,10 @@ impl Images {
         &mut self,
         account: &Account,
         paths: &[alias::Parameter],
-        latest: bool,
     ) -> Answer<Vec<(String, Vec<Variant>)>> {
-        let keep = if latest { MOVING } else { PINNED };
         let mut ids = Vec::new();
         for own in paths {
+            let keep = if own.is_mutable() { MOVING } else { PINNED };
             let held = self.parameter(account, &own.path, (keep, true)).await;
             let held = held.map_err(|fault| trouble(&fault, "ssm"))?;
             ids.extend(held.map(|id| (id, own.variants.clone())));

@@ -121,9 +121,11 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             for refusal in refusals {
                 let zone = refusal.offering.zone.to_string();
                 let kind = refusal.offering.capacity_type.as_str();
+                let reason = refusal.kind.as_str();
                 counter!(
                     "outrigger_ice_total",
-                    "cluster" => name(), "zone" => zone, "capacity_type" => kind
+                    "cluster" => name(), "zone" => zone, "capacity_type" => kind,
+                    "reason" => reason
                 )
                 .increment(1);
             }
@@ -245,4 +247,68 @@ pub(crate) fn reloaded(well: bool) {
     let now = clock::now().as_second();
     #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 fit 52 bits")]
     gauge!("outrigger_config_last_reload_timestamp_seconds").set(now as f64);
+}
+
+#[cfg(test)]
+mod tests {
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
+    use super::report;
+    use crate::engine::command::{FailureKind, Refusal, RefusalKind};
+    use crate::engine::report::Report;
+    use crate::model::instance::{CapacityType, OfferingKey};
+
+    /// Launches that are refused count by zone and reason, calls that fail by what was to be done.
+    #[test]
+    fn what_fails_is_counted_by_what_it_is_about() {
+        let refusal = |zone: &str, kind| Refusal {
+            offering: OfferingKey {
+                instance_type: "m5.large".into(),
+                zone: zone.into(),
+                capacity_type: CapacityType::Spot,
+                reservation: None,
+            },
+            kind,
+        };
+        let failed = |command, kind| Report::Failed {
+            command,
+            kind,
+            text: "x".to_owned(),
+        };
+        let reports = [
+            Report::ClaimRefused {
+                claim: "c".into(),
+                refusals: vec![
+                    refusal("a", RefusalKind::InsufficientCapacity),
+                    refusal("b", RefusalKind::LimitExceeded),
+                ],
+            },
+            Report::ClaimRefused {
+                claim: "d".into(),
+                refusals: vec![refusal("a", RefusalKind::InsufficientCapacity)],
+            },
+            failed("launch", FailureKind::Invalid),
+            failed("terminate", FailureKind::Denied),
+        ];
+        let recorder = PrometheusBuilder::new().build_recorder();
+        metrics::with_local_recorder(&recorder, || {
+            for own in &reports {
+                report(&"prod".into(), true, own);
+            }
+        });
+        let text = recorder.handle().render();
+        for line in [
+            "outrigger_ice_total{cluster=\"prod\",zone=\"a\",capacity_type=\"spot\",\
+             reason=\"insufficient-capacity\"} 2",
+            "outrigger_ice_total{cluster=\"prod\",zone=\"b\",capacity_type=\"spot\",\
+             reason=\"limit-exceeded\"} 1",
+            "outrigger_failures_total{cluster=\"prod\",command=\"launch\",kind=\"invalid\"} 1",
+            "outrigger_failures_total{cluster=\"prod\",command=\"terminate\",kind=\"denied\"} 1",
+        ] {
+            assert!(
+                text.lines().any(|own| own == line),
+                "{line} is not in\n{text}"
+            );
+        }
+    }
 }

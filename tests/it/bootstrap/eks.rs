@@ -160,7 +160,7 @@ fn al2_is_told_each_setting() {
 #[test]
 fn dns_of_the_node_class_goes_before_the_clusters() {
     // Rule 20: without either there is none.
-    let rows: [Row; 4] = [
+    let rows: [Row; 5] = [
         (
             "discovered",
             |_| {},
@@ -182,6 +182,15 @@ fn dns_of_the_node_class_goes_before_the_clusters() {
                 it.class.kubelet.cluster_dns = vec![address("169.254.20.10")];
             },
             &["--ip-family ipv6", "--dns-cluster-ip '169.254.20.10'"],
+            &[],
+        ),
+        (
+            "discovered IPv6",
+            |it| {
+                it.home.ipv6 = true;
+                it.home.dns = Some(address("fd30::a"));
+            },
+            &["--ip-family ipv6", "--dns-cluster-ip 'fd30::a'"],
             &[],
         ),
     ];

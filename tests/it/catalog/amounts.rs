@@ -134,6 +134,13 @@ fn kube_reserved_follows_the_family() {
     for family in FAMILIES {
         let by_interfaces = matches!(family, Family::Al2 | Family::Al2023 | Family::Custom);
         let mut class = of(family);
+        let plain = if family.windows_build().is_some() {
+            110
+        } else {
+            29
+        };
+        let own = kube_reserved(&m5, &class);
+        assert_eq!(own["memory"], (11 * plain + 255) * MIB, "{family:?}");
         class.kubelet.max_pods = Some(100);
         class.reserved_enis = 1;
         let pods = if by_interfaces { 29 } else { 100 };
@@ -168,7 +175,7 @@ fn the_cpu_of_the_kubelet_is_cut_band_by_band() {
 
 /// What is changed of a class, and what is then left of the memory of an m5.large, in MiB: of
 /// 7,577, 574 are the kubelet's and 100 are kept free.
-const OVERHEADS: [(&str, Change, i64); 12] = [
+const OVERHEADS: [(&str, Change, i64); 13] = [
     ("as it comes", |_| {}, 6903),
     (
         "system reserved",
@@ -229,6 +236,15 @@ const OVERHEADS: [(&str, Change, i64); 12] = [
     (
         "more than there is",
         |own| own.kubelet.system_reserved = kept(&[("memory", 99 * GIB)]),
+        0,
+    ),
+    (
+        "as much as can be counted",
+        |own| {
+            own.kubelet.system_reserved = kept(&[("memory", i64::MAX)]);
+            own.kubelet.kube_reserved = kept(&[("memory", i64::MAX)]);
+            hard(own, Signal::MemoryAvailable, amount(i64::MAX / MIB));
+        },
         0,
     ),
 ];

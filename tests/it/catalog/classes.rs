@@ -13,6 +13,7 @@ use outrigger::catalog::shape::{Card, Shape};
 use outrigger::model::instance::{Arch, CapacityType};
 use outrigger::model::labels;
 use outrigger::model::node_class::NodeClass;
+use outrigger::model::node_class::disk::BlockDevice;
 use outrigger::model::node_class::image::Family;
 use outrigger::model::node_class::network::{ConnectionTracking, NetworkInterface};
 use outrigger::model::node_class::resolved::{
@@ -588,8 +589,17 @@ fn a_catalog_changes_with_its_inputs_alone() {
     let found = resolved();
     let one = made(&plain(), Some(&found));
     assert_eq!(one, made(&plain(), Some(&found)));
-    let changes: [fn(&mut NodeClass); 4] = [
+    let changes: [fn(&mut NodeClass); 7] = [
+        |own| own.family = Family::Bottlerocket,
         |own| own.kubelet.max_pods = Some(5),
+        |own| own.reserved_enis = 1,
+        |own| {
+            own.block_devices = vec![BlockDevice {
+                size: Some(60 << 30),
+                root_volume: true,
+                ..BlockDevice::default()
+            }];
+        },
         |own| own.raid0 = true,
         |own| own.network_interfaces = Some(Vec::new()),
         |own| own.vm_overhead_per_mille = Some(50),
@@ -602,4 +612,54 @@ fn a_catalog_changes_with_its_inputs_alone() {
     assert_eq!(one, made(&plain(), Some(&other)));
     other.subnets.pop();
     assert_ne!(one, made(&plain(), Some(&other)));
+    // What EC2 says of types and of where they sell.
+    let changes: [(fn(&mut Region), bool); 3] = [
+        (
+            |own| {
+                let mut it = shape("m5.large");
+                it.memory_mib += 1;
+                own.shapes.insert("m5.large".into(), Arc::new(it));
+            },
+            true,
+        ),
+        (|own| drop(own.sold.remove("m5.large")), true),
+        (|_| {}, false),
+    ];
+    for (change, differs) in changes {
+        let mut region = SHIPPED.0.clone();
+        change(&mut region);
+        let base = Arc::new(region.catalog());
+        let none = (&Memory::default(), &BTreeSet::new());
+        let own = class_catalog((&region, &base), &plain(), Some(&found), none);
+        assert_eq!(own != one, differs);
+        let changed = own
+            .catalog
+            .types()
+            .filter(|it| **it != *get(&one.catalog, it.name.as_str()));
+        assert_eq!(changed.count(), usize::from(differs), "the others stay");
+    }
+}
+
+/// Local zones are zones as others are: what sells there can be had where there is a subnet.
+#[test]
+fn local_zones_are_zones() {
+    let mut region = SHIPPED.0.clone();
+    let boston = "us-east-1-bos-1a";
+    let zones = region.sold.entry("m5.large".into()).or_default();
+    zones.insert(boston.into());
+    let base = Arc::new(region.catalog());
+    let mut found = resolved();
+    found.subnets = vec![Subnet {
+        id: "subnet-bos".into(),
+        zone: boston.into(),
+        zone_id: "use1-bos1-az1".into(),
+        free: 9,
+    }];
+    let none = (&Memory::default(), &BTreeSet::new());
+    let own = class_catalog((&region, &base), &plain(), Some(&found), none);
+    let it = get(&own.catalog, "m5.large");
+    assert_eq!(sold(it), "-bos-1a:on-demand -bos-1a:spot");
+    assert_eq!(label(it, labels::ZONE), boston);
+    assert_eq!(label(it, labels::ZONE_ID), "use1-bos1-az1");
+    assert_eq!(sold(get(&own.catalog, "m5.xlarge")), "");
 }

@@ -9,16 +9,18 @@ use outrigger::catalog::Catalog;
 use outrigger::catalog::capacity::plain;
 use outrigger::catalog::class::{ClassCatalog, ClassSupply, class_catalog};
 use outrigger::catalog::memory::Memory;
+use outrigger::catalog::shape::Gpu;
 use outrigger::model::cluster::Cluster;
 use outrigger::model::id::{NodeClassName, ObjectKey};
 use outrigger::model::instance::{Arch, CapacityType, InstanceType, OfferingKey};
 use outrigger::model::labels::{INSTANCE_TYPE, OF_TYPES, ZONE_ID};
 use outrigger::model::node_class::NodeClass;
+use outrigger::model::node_class::disk::BlockDevice;
 use outrigger::model::node_class::image::Family;
 use outrigger::model::node_class::resolved::{FoundReservation, Image, Resolved, Subnet};
 use outrigger::model::object::Object;
 use outrigger::model::overlay::{Overlay, PriceAdjustment};
-use outrigger::model::pod::Pod;
+use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger::model::pool::Pool;
 use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::reservation::Reservation;
@@ -26,7 +28,7 @@ use outrigger::plan::{Plan, provision};
 use outrigger::solve::Code;
 use outrigger::state::State;
 
-use super::SHIPPED;
+use super::{SHIPPED, shape};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -383,8 +385,28 @@ fn devices_are_asked_for_by_resource() {
     let mut windows = plain();
     windows.family = Family::Windows2022;
     let windows = catalog_of(&windows, Some(&resolved()));
+    // None ships.
+    let mut region = SHIPPED.0.clone();
+    let gpu = Gpu {
+        name: "Radeon".into(),
+        manufacturer: "AMD".into(),
+        count: 1,
+        memory_mib: 8192,
+    };
+    let mut own = shape("g5.xlarge");
+    (own.name, own.gpus) = ("g4ad.xlarge".into(), vec![gpu]);
+    region.shapes.insert("g4ad.xlarge".into(), Arc::new(own));
+    let zone = "us-east-1a".into();
+    region.sold.insert("g4ad.xlarge".into(), [zone].into());
+    region
+        .list
+        .insert("g4ad.xlarge".into(), region.list["g5.xlarge"]);
+    let base = Arc::new(region.catalog());
+    let none = (&Memory::default(), &BTreeSet::new());
+    let amd = class_catalog((&region, &base), &plain(), Some(&resolved()), none).catalog;
     let rows = [
         ("nvidia.com/gpu", 1, &linux, true),
+        ("amd.com/gpu", 1, &amd, true),
         ("aws.amazon.com/neuron", 1, &linux, true),
         ("aws.amazon.com/neuroncore", 2, &linux, true),
         ("vpc.amazonaws.com/efa", 1, &linux, true),
@@ -417,6 +439,32 @@ fn devices_are_asked_for_by_resource() {
     }
 }
 
+/// What has no price is not to be had, and an overlay's price is none of EC2's.
+#[test]
+fn an_overlay_prices_what_is_sold_and_nothing_else() {
+    let mut unpriced = SHIPPED.0.clone();
+    unpriced.list.remove("m5.large");
+    let cheap = Overlay {
+        name: "x".into(),
+        requirements: Requirements::from_iter([(INSTANCE_TYPE, Requirement::is_in(["m5.large"]))]),
+        price: PriceAdjustment::parse("-30%").ok(),
+        ..Overlay::default()
+    };
+    for (region, overlays, made) in [
+        (&SHIPPED.0, vec![cheap.clone()], 1),
+        (&unpriced, vec![], 0),
+        (&unpriced, vec![cheap], 0),
+    ] {
+        let mut pod = pods(1);
+        if let Object::Pod(pod) = &mut pod[0] {
+            pod.node_selector = [(INSTANCE_TYPE.to_owned(), "m5.large".to_owned())].into();
+        }
+        let mut state = state(vec![Pool::new("a")], overlays, pod);
+        state.stock(Arc::new(region.catalog()));
+        assert_eq!(planned(&state).launches.len(), made);
+    }
+}
+
 /// The disk of a node counts as its class says: local disks by themselves do not.
 #[test]
 fn local_disks_count_where_they_are_made_one() {
@@ -430,5 +478,137 @@ fn local_disks_count_where_they_are_made_one() {
         let mut state = state(vec![pool("a")], vec![], pod);
         tell(&mut state, &[("a", Ok(catalog_of(&class, None)))]);
         assert_eq!(planned(&state).launches.len(), made);
+    }
+}
+
+/// A whole machine is one type among others: it is made for who asks for it, and for whom nothing
+/// else will do.
+#[test]
+fn whole_machines_are_made_where_they_are_asked_for() {
+    let class = catalog_of(&plain(), Some(&resolved()));
+    let is_metal = |own: &OfferingKey| own.instance_type.as_str().ends_with(".metal");
+    let plan = types_for(&[(INSTANCE_TYPE, "m5.metal")], None, &class);
+    assert!(!offerings(&plan).is_empty() && offerings(&plan).into_iter().all(is_metal));
+    let metal = ("karpenter.k8s.aws/instance-size", "metal");
+    for least in [None, Some(2)] {
+        let mut choosy = pool("a");
+        let mut size = Requirement::is_in([metal.1]);
+        choosy.requirements.add(metal.0, size.clone());
+        size = Requirement::exists();
+        size.min_values = least;
+        choosy.requirements.add(INSTANCE_TYPE, size);
+        let mut state = state(vec![choosy], vec![], pods(1));
+        tell(&mut state, &[("a", Ok(class.clone()))]);
+        let plan = planned(&state);
+        assert_eq!(plan.launches.len(), 1, "{least:?}");
+        let types: BTreeSet<&str> = offerings(&plan)
+            .iter()
+            .map(|own| own.instance_type.as_str())
+            .collect();
+        let least = usize::try_from(least.unwrap_or(1)).unwrap_or(1);
+        assert!(types.len() >= least, "{types:?}");
+        assert!(offerings(&plan).into_iter().all(is_metal), "{types:?}");
+    }
+}
+
+/// A node class with a disk of so many GiB.
+fn disk(family: Family, name: &str, gib: i64, root_volume: bool) -> NodeClass {
+    let own = BlockDevice {
+        name: name.into(),
+        size: Some(gib << 30),
+        root_volume,
+        ..BlockDevice::default()
+    };
+    NodeClass {
+        family,
+        block_devices: vec![own],
+        ..plain()
+    }
+}
+
+/// A node class, how many GiB of the disk each of some pods asks for, what a daemon asks for; on
+/// how many nodes the pods are then, and how many of them on none. Of 20 GiB the kubelet keeps 1
+/// and a tenth stays free: 17 are left, of 100 GiB 89.
+type Packed = (fn() -> NodeClass, &'static [i64], i64, usize, usize);
+
+const PACKED: [Packed; 14] = [
+    (plain, &[1], 0, 1, 0),
+    (plain, &[17], 0, 1, 0),
+    (plain, &[18], 0, 0, 1),
+    (plain, &[8, 8], 0, 1, 0),
+    (plain, &[9, 9], 0, 2, 0),
+    (plain, &[10, 10, 10, 7], 0, 3, 0),
+    (plain, &[4, 30], 0, 1, 1),
+    (plain, &[4, 4], 10, 2, 0),
+    (plain, &[8], 10, 0, 1),
+    (
+        || disk(Family::Al2023, "/dev/xvda", 100, false),
+        &[45, 44],
+        0,
+        1,
+        0,
+    ),
+    (
+        || disk(Family::Custom, "/dev/sdb", 100, false),
+        &[45, 44],
+        0,
+        1,
+        0,
+    ),
+    (
+        || disk(Family::Custom, "/dev/sdb", 100, false),
+        &[90],
+        0,
+        0,
+        1,
+    ),
+    (
+        || disk(Family::Al2023, "/dev/xvdc", 100, false),
+        &[45],
+        0,
+        0,
+        1,
+    ),
+    (
+        || disk(Family::Al2023, "/dev/xvdc", 100, true),
+        &[45],
+        0,
+        1,
+        0,
+    ),
+];
+
+#[test]
+fn pods_are_packed_by_the_disks_of_their_class() {
+    let asking = |name: String, gib: i64| {
+        let mut pod = Pod {
+            key: ObjectKey::new("default", name),
+            unschedulable: true,
+            ..Pod::default()
+        };
+        pod.requests.ephemeral_storage = gib << 30;
+        pod.requests.pods = 1;
+        pod
+    };
+    for (number, (class, wanted, daemon, nodes, left)) in PACKED.into_iter().enumerate() {
+        let pods = wanted.iter().enumerate();
+        let pods = pods.map(|(at, gib)| asking(format!("p{at}"), *gib));
+        let mut all: Vec<Object> = pods.map(|own| Object::Pod(Box::new(own))).collect();
+        let set = DaemonSet {
+            key: ObjectKey::new("default", "d"),
+            template: asking("d".into(), daemon),
+        };
+        all.push(Object::DaemonSet(Box::new(set)));
+        let mut state = state(vec![pool("a")], vec![], all);
+        let catalog = catalog_of(&class(), Some(&resolved()));
+        tell(&mut state, &[("a", Ok(catalog.clone()))]);
+        let plan = planned(&state);
+        let packed = (plan.launches.len(), plan.unplaced.len());
+        assert_eq!(packed, (nodes, left), "case {number}");
+        for own in offerings(&plan) {
+            let it = catalog.get(own.instance_type.as_str()).expect("a type");
+            let least = wanted.iter().min().copied().unwrap_or(0) + daemon;
+            assert!(it.allocatable.ephemeral_storage >= least << 30, "{own}");
+        }
     }
 }

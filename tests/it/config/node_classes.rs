@@ -6,9 +6,11 @@
 
 use std::collections::BTreeSet;
 
+use jiff::SignedDuration;
 use outrigger::config::problem::{Problem, Severity, render_all};
 use outrigger::config::{Config, Inputs, SourceFile, load};
 use outrigger::model::hash::node_class_hash;
+use outrigger::model::node_class::kubelet::{Kubelet, Reserved, Signal, Threshold};
 use serde_json::{Map, Value, json};
 
 /// The class of their tests, which a row changes; `null` takes away.
@@ -86,4 +88,93 @@ fn a_family_that_an_alias_implies_is_the_same_written_out() {
     let implied = hash(r#"{"ami_family":null}"#);
     assert_eq!(hash(r#"{"ami_family":"al2023"}"#), implied);
     assert_ne!(hash(r#"{"ami_family":"custom"}"#), implied);
+}
+
+/// The settings of the kubelets of a node class with this `kubelet` block.
+fn kubelet(block: &str) -> Kubelet {
+    let config = configured(&format!("{{\"kubelet\":{block}}}")).expect("it is fine");
+    config.clusters[0].node_classes[0].kubelet.clone()
+}
+
+/// Each argument of a `kubelet` block, and the setting that it becomes.
+type Setting = (&'static str, fn(&mut Kubelet));
+
+fn reserved(amount: i64, text: &str) -> Reserved {
+    let text = text.to_owned();
+    Reserved { amount, text }
+}
+
+const SETTINGS: [Setting; 13] = [
+    (r#""cluster_dns":["10.0.0.10","fd30::a"]"#, |own| {
+        own.cluster_dns = ["10.0.0.10", "fd30::a"]
+            .map(|text| text.parse().expect("an address"))
+            .to_vec();
+    }),
+    (r#""max_pods":42"#, |own| own.max_pods = Some(42)),
+    (r#""pods_per_core":3"#, |own| own.pods_per_core = Some(3)),
+    (r#""system_reserved":{"cpu":"1.5"}"#, |own| {
+        let kept = ("cpu".to_owned(), reserved(1500, "1.5"));
+        own.system_reserved = [kept].into();
+    }),
+    (r#""kube_reserved":{"memory":"1Gi"}"#, |own| {
+        let kept = ("memory".to_owned(), reserved(1 << 30, "1Gi"));
+        own.kube_reserved = [kept].into();
+    }),
+    (r#""eviction_hard":{"nodefs.available":"7.5%"}"#, |own| {
+        own.eviction_hard = [(Signal::NodefsAvailable, Threshold::Share(750))].into();
+    }),
+    (
+        r#""eviction_soft":{"memory.available":"1Gi"},
+           "eviction_soft_grace_period":{"memory.available":"90s"}"#,
+        |own| {
+            let soft = Threshold::Amount(1 << 30, "1Gi".to_owned());
+            own.eviction_soft = [(Signal::MemoryAvailable, soft)].into();
+            let grace = SignedDuration::from_secs(90);
+            own.eviction_soft_grace_period = [(Signal::MemoryAvailable, grace)].into();
+        },
+    ),
+    (r#""eviction_max_pod_grace_period":30"#, |own| {
+        own.eviction_max_pod_grace_period = Some(30);
+    }),
+    (r#""image_gc_high_threshold_percent":90"#, |own| {
+        own.image_gc_high_threshold_percent = Some(90);
+    }),
+    (r#""image_gc_low_threshold_percent":60"#, |own| {
+        own.image_gc_low_threshold_percent = Some(60);
+    }),
+    (r#""cpu_cfs_quota":false"#, |own| {
+        own.cpu_cfs_quota = Some(false)
+    }),
+    (
+        r#""extra":{"podPidsLimit":9,"containerLogMaxFiles":4}"#,
+        |own| {
+            let all = [("containerLogMaxFiles", 4), ("podPidsLimit", 9)];
+            let all = all.map(|(key, value)| (key.to_owned(), json!(value)));
+            own.extra = all.into();
+        },
+    ),
+    // What stands in quotes is a number where one is wanted.
+    (r#""max_pods":"110""#, |own| own.max_pods = Some(110)),
+];
+
+#[test]
+fn each_setting_of_kubelets_is_read_and_no_other_changes() {
+    assert_eq!(kubelet("{}"), Kubelet::default());
+    let none = configured("{}").expect("it is fine");
+    assert_eq!(none.clusters[0].node_classes[0].kubelet, Kubelet::default());
+    for (argument, set) in SETTINGS {
+        let mut expect = Kubelet::default();
+        set(&mut expect);
+        assert_eq!(kubelet(&format!("{{{argument}}}")), expect, "{argument}");
+    }
+    let all: Vec<&str> = SETTINGS[..12].iter().map(|own| own.0).collect();
+    let mut expect = Kubelet::default();
+    for (_, set) in &SETTINGS[..12] {
+        set(&mut expect);
+    }
+    let both = kubelet(&format!("{{{}}}", all.join(",")));
+    assert_eq!(both, expect);
+    // What a family passes on is in order, whatever the order it was written in.
+    let passed: Vec<&str> = both.extra.keys().map(String::as_str).collect();
+    assert_eq!(passed, ["containerLogMaxFiles", "podPidsLimit"]);
 }

@@ -425,6 +425,34 @@ fn a_claim_is_of_one_reservation_or_of_none() {
     }
 }
 
+/// Of several reservations that would do the one of the cheapest type is used, whatever its kind.
+#[test]
+fn of_what_is_reserved_the_cheapest_type_comes_first() {
+    const DEFAULT: (ReservationKind, bool) = (ReservationKind::Default, false);
+    const TAKEN_BACK: (ReservationKind, bool) = (ReservationKind::Default, true);
+    const BLOCK: (ReservationKind, bool) = (ReservationKind::CapacityBlock, false);
+    let kinds = [DEFAULT, TAKEN_BACK, BLOCK];
+    for (large, small) in kinds
+        .iter()
+        .flat_map(|one| kinds.map(|other| (*one, other)))
+    {
+        let own = |id, (kind, interruptible)| Reservation {
+            kind,
+            interruptible,
+            ..Reservation::new(id, 5)
+        };
+        let mut world = World::new();
+        let all = [
+            ("default", own("cr-1", large)),
+            ("small", own("cr-2", small)),
+        ];
+        stock(&mut world, all.into_iter());
+        let plan = world.add([pod("p").cpu(1000)]).plan();
+        assert_eq!(buys(&plan, &[("cr-2", 1)]), Ok(()), "{large:?} {small:?}");
+        assert_eq!(plan.types("p"), Ok(vec!["small"]));
+    }
+}
+
 #[test]
 fn launches_that_the_provider_has_counted_are_taken_off_once() {
     let first = |world: &mut World, hours: i64, state| {

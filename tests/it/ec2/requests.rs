@@ -379,3 +379,58 @@ fn a_request_takes_the_least_that_its_types_may_take_of_each_subnet() {
     let kinds: Vec<RefusalKind> = request.refused.iter().map(|own| own.kind).collect();
     assert_eq!(kinds, [RefusalKind::NoAddress; 2]);
 }
+
+/// Reservations of m5.large: id, zone, kind, and whether its owner may take its instances back.
+fn reserved(all: &[(&str, &str, ReservationKind, bool)]) -> Scene {
+    let mut scene = Scene::new();
+    let one = |(id, zone, kind, interruptible): &(&str, &str, ReservationKind, bool)| {
+        let own = Reservation {
+            kind: *kind,
+            interruptible: *interruptible,
+            ..Reservation::new(id, 1)
+        };
+        let zone = format!("us-east-1{zone}");
+        ("m5.large".into(), zone.as_str().into(), own)
+    };
+    scene.catalog = scene.catalog.with_reservations(all.iter().map(one));
+    let offerings = all.iter();
+    let offerings =
+        offerings.map(|(id, zone, ..)| offering(&format!("m5.large {zone} reserved {id}")));
+    scene.launch.offerings = offerings.collect();
+    scene
+}
+
+/// Each reservation has a template of its own, since the template names it.
+#[test]
+fn no_two_reservations_share_a_template() {
+    const DEFAULT: ReservationKind = ReservationKind::Default;
+    let request = reserved(&[("cr-1", "a", DEFAULT, false), ("cr-2", "b", DEFAULT, false)]).made();
+    let ids = request.configs.iter();
+    let ids: Vec<Option<&str>> = ids.map(|own| own.template.reservation.as_deref()).collect();
+    assert_eq!(ids, [Some("cr-1"), Some("cr-2")]);
+    let expect = [["m5.large a a1 x86 0"], ["m5.large b b x86 0"]];
+    assert_eq!(overrides(&request), expect);
+}
+
+/// The kind of the first reservation, which is the cheapest, is bought, and no other beside it.
+#[test]
+fn one_call_buys_from_one_kind_of_reservation() {
+    const DEFAULT: (ReservationKind, bool) = (ReservationKind::Default, false);
+    const TAKEN_BACK: (ReservationKind, bool) = (ReservationKind::Default, true);
+    const BLOCK: (ReservationKind, bool) = (ReservationKind::CapacityBlock, false);
+    let kinds = [
+        (DEFAULT, Target::OnDemand),
+        (TAKEN_BACK, Target::Interruptible),
+        (BLOCK, Target::CapacityBlock),
+    ];
+    for (first, target) in kinds {
+        for (second, other) in kinds {
+            let all = [("cr-1", "a", first), ("cr-2", "b", second)];
+            let mut scene = reserved(&all.map(|(id, zone, (kind, own))| (id, zone, kind, own)));
+            let request = scene.made();
+            assert_eq!(request.target, target, "{first:?} {second:?}");
+            let count = 1 + usize::from(target == other);
+            assert_eq!(request.overrides().count(), count, "{first:?} {second:?}");
+        }
+    }
+}

@@ -47,6 +47,10 @@ const EFA: &str = "vpc.amazonaws.com/efa";
 /// Everything that another template follows from.
 const OTHERS: &[Edit] = &[
     ("cluster", |it| it.cluster = "staging".into()),
+    ("node class", |it| {
+        it.launch.claim.node_class = Some("other".into());
+        it.launch.tags.extend(it.launch.claim.tags());
+    }),
     ("image", |it| {
         it.images.insert("m5.large".into(), "ami-arm".into());
     }),
@@ -458,4 +462,107 @@ fn what_a_template_makes_is_tagged_alike_for_all_claims_of_a_pool() {
     assert!(!template.spot);
     let spot = edited(|it| it.launch.offerings = vec![offering("m5.large a spot")]);
     assert!(spot.spot);
+}
+
+/// Interfaces with addresses, alone and as adapters, have all that the class says of addresses.
+#[test]
+fn every_interface_has_the_addresses_that_the_class_says() {
+    fn text<T: ToString>(own: Option<T>) -> String {
+        own.map_or("-".to_owned(), |own| own.to_string())
+    }
+    let publics = [None, Some(true), Some(false)];
+    let prefixes = [None, Some(0), Some(1), Some(10), Some(100)];
+    for (public, prefix) in publics
+        .iter()
+        .flat_map(|public| prefixes.map(|prefix| (*public, prefix)))
+    {
+        for (efa, ipv6) in [(false, false), (false, true), (true, false), (true, true)] {
+            let mut scene = Scene::new();
+            everything(&mut scene);
+            (scene.class.public_ip, scene.class.ip_prefix_count) = (public, prefix);
+            scene.ipv6 = ipv6;
+            if efa {
+                adapters(&mut scene);
+            }
+            let address = text(public);
+            let count = text(prefix);
+            let addresses = match ipv6 {
+                false => format!("{address} {count} - - 600"),
+                true => format!("{address} - {count} true1 600"),
+            };
+            let expect: Vec<String> = match efa {
+                false => vec![format!("-.0 - {addresses}")],
+                true => (0..32_u32)
+                    .map(|card| format!("{card}.{} efa {addresses}", card.min(1)))
+                    .collect(),
+            };
+            let own = interfaces(&scene.template());
+            assert_eq!(own, expect, "{public:?} {prefix:?} {efa} {ipv6}");
+        }
+    }
+}
+
+const SANDBOX: &str = "eks.amazonaws.com/nitro-sandbox";
+
+/// What is changed, and what a template then says: monitoring, enclaves, a host of its own, nested
+/// virtualization.
+type Said = (fn(&mut Scene), (bool, bool, bool, Option<bool>));
+
+#[test]
+fn a_template_says_no_more_than_it_is_asked_for() {
+    let cases: [Said; 10] = [
+        (|_| {}, (false, false, false, None)),
+        (
+            |it| it.class.detailed_monitoring = true,
+            (true, false, false, None),
+        ),
+        (
+            |it| drop(it.launch.devices.insert(SANDBOX.into())),
+            (false, true, false, None),
+        ),
+        (
+            |it| drop(it.launch.devices.insert("nvidia.com/gpu".into())),
+            (false, false, false, None),
+        ),
+        (adapters, (false, false, false, None)),
+        (
+            |it| {
+                let own = "default".to_owned();
+                it.launch.labels.insert(DEDICATED.into(), own);
+            },
+            (false, false, false, None),
+        ),
+        (
+            |it| {
+                let own = "dedicated".to_owned();
+                it.launch.labels.insert(DEDICATED.into(), own);
+            },
+            (false, false, true, None),
+        ),
+        (
+            |it| it.class.nested_virtualization = Some(true),
+            (false, false, false, Some(true)),
+        ),
+        (
+            |it| it.class.nested_virtualization = Some(false),
+            (false, false, false, Some(false)),
+        ),
+        (
+            |it| it.class.metadata.endpoint = false,
+            (false, false, false, None),
+        ),
+    ];
+    for (number, (edit, expect)) in cases.into_iter().enumerate() {
+        let own = edited(edit);
+        let dedicated = own.placement.dedicated;
+        let said = (
+            own.monitoring,
+            own.enclave,
+            dedicated,
+            own.nested_virtualization,
+        );
+        assert_eq!(said, expect, "case {number}");
+        assert_eq!(own.profile.as_deref(), Some("prod_profile"));
+        assert_eq!(own.image, "ami-x86");
+    }
 }

@@ -13,7 +13,7 @@ use outrigger::model::cluster::{Interruption as Queue, Mode, Rebalance};
 use outrigger::model::fleet::FleetView;
 use outrigger::model::id::ClaimId;
 use outrigger::model::instance::{CapacityType, OfferingKey};
-use outrigger::model::labels::{INSTANCE_TYPE, OF_RESERVATIONS};
+use outrigger::model::labels::{INSTANCE_TYPE, OF_RESERVATIONS, ZONE};
 use outrigger::model::object::Object;
 use outrigger::model::pool::Reason;
 use outrigger::model::requirement::Requirement;
@@ -220,6 +220,79 @@ fn refused(stage: &mut Stage, kind: RefusalKind, which: fn(&OfferingKey) -> bool
     stage.run(20, &[]);
     let instance = stage.instances.values().next().expect("an instance");
     instance.offering.clone()
+}
+
+/// So many pods, what EC2 refuses of what is offered, and what is launched then. Two types in two
+/// zones are to be had both ways.
+type Refused = (usize, fn(&OfferingKey) -> bool, &'static [&'static str]);
+
+const REFUSED: [Refused; 6] = [
+    (1, |_| false, &["m5.large us-east-1a spot"]),
+    (
+        1,
+        |own| own.instance_type.as_str() == "m5.large",
+        &["m5.xlarge us-east-1a spot"],
+    ),
+    (
+        1,
+        |own| own.zone.as_str() == "us-east-1a",
+        &["m5.large us-east-1b spot"],
+    ),
+    (
+        1,
+        |own| own.capacity_type == CapacityType::Spot,
+        &["m5.large us-east-1a on-demand"],
+    ),
+    // Three pods are on one node, as long as there is one.
+    (
+        3,
+        |own| own.instance_type.as_str() == "m5.xlarge",
+        &["m5.large us-east-1a spot"; 3],
+    ),
+    (1, |_| true, &[]),
+];
+
+#[test]
+fn what_is_refused_is_had_otherwise_and_again_when_its_time_is_over() {
+    for (number, (count, which, expect)) in REFUSED.into_iter().enumerate() {
+        let mut stage = Stage::new(Mode::Manage);
+        stage.change(|own| {
+            own.scheduling.alternative_price_percent = 1_000;
+            let all = &mut own.pools[0].requirements;
+            all.add(INSTANCE_TYPE, Requirement::is_in(["m5.large", "m5.xlarge"]));
+            all.add(ZONE, Requirement::is_in(["us-east-1a", "us-east-1b"]));
+        });
+        let names = ["a", "b", "c"];
+        let pods = names[..count].iter().map(|name| waiting_pod(name));
+        stage.sync(vec![], pods.collect());
+        let issued = stage.run(10, &["launch"]).remove(0);
+        let Command::Launch(launch) = &issued.command else {
+            panic!("{issued:?}");
+        };
+        let refused = launch.offerings.iter().filter(|own| which(own));
+        let refusal = |own: &OfferingKey| Refusal {
+            offering: own.clone(),
+            kind: RefusalKind::InsufficientCapacity,
+        };
+        let refusals: Vec<Refusal> = refused.map(refusal).collect();
+        let answer = match refusals.is_empty() {
+            true => stage.answer(&issued.command),
+            false => Answer::LaunchRefused(refusals),
+        };
+        stage.event(Event::Answered(issued.id, answer));
+        stage.run(20, &[]);
+        let made = |stage: &Stage| -> Vec<String> {
+            let all = stage.instances.values();
+            all.map(|own| own.offering.to_string()).collect()
+        };
+        assert_eq!(made(&stage), expect, "case {number}");
+        let asked = stage.launches.iter().flat_map(|own| &own.offerings);
+        assert_eq!(asked.filter(|own| which(own)).count(), 0, "case {number}");
+        if expect.is_empty() {
+            stage.run(180, &[]);
+            assert_eq!(made(&stage), ["m5.large us-east-1a spot"]);
+        }
+    }
 }
 
 #[test]

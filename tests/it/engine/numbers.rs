@@ -350,3 +350,28 @@ fn a_restart_makes_nothing_more() {
     assert_eq!(stage.launches.len(), 2);
     assert_eq!(stage.retired(), []);
 }
+
+/// An instance that EC2 lists no more, and whose kubelet is silent, is ended all the same; that it
+/// is not there proves that it is gone.
+#[test]
+fn an_instance_that_is_listed_no_more_is_made_anew() {
+    let mut stage = stage(Mode::Manage, 1);
+    stage.run(10, &[]);
+    stage.join(0..1);
+    stage.run(60, &[]);
+    stage.instances.remove("i-0");
+    assert_eq!(
+        stage.run(150, &["terminate"]),
+        [],
+        "its kubelet still speaks"
+    );
+    let mut node = stage.seen_node().clone();
+    node.ready = false;
+    stage.apply(Object::Node(Box::new(node)));
+    let end = stage.run(10, &["terminate"]).remove(0);
+    let (kind, text) = (FailureKind::Gone, "no such instance".to_owned());
+    stage.event(Event::Answered(end.id, Answer::Failed { kind, text }));
+    stage.run(30, &[]);
+    assert_eq!(stage.launches.len(), 2);
+    assert_eq!(stage.count("delete_node"), 1);
+}

@@ -1,0 +1,104 @@
+//! What the images that were found, or why none was, make of a node class.
+//! It must not know how images are looked for.
+
+use jiff::{SignedDuration, Timestamp};
+use outrigger::ec2::find::{Found, Listed, Trouble, resolve};
+use outrigger::model::instance::Arch;
+use outrigger::model::node_class::NodeClass;
+use outrigger::model::node_class::image::{Family, ImageTerm};
+use outrigger::model::node_class::resolved::{Cause, Condition, ConditionKind, Image};
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+/// An image of this day; deprecated with a `!` in front.
+fn image(id: &str, day: i64) -> Image {
+    Image {
+        id: id.trim_start_matches('!').to_owned(),
+        name: String::new(),
+        arch: Arch::Amd64,
+        variants: Vec::new(),
+        created: Some(NOW + SignedDuration::from_hours(24 * day)),
+        deprecated: id.starts_with('!'),
+    }
+}
+
+fn search(name: Option<&str>, owner: Option<&str>, tag: Option<(&str, &str)>) -> ImageTerm {
+    let pair = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+    ImageTerm::Search {
+        name: name.map(str::to_owned),
+        owner: owner.map(str::to_owned),
+        tags: tag.map(pair).into_iter().collect(),
+    }
+}
+
+/// The images that are used of those found, and the condition of the class.
+fn found(terms: Vec<ImageTerm>, images: Listed<Vec<Image>>) -> (Vec<Image>, Condition) {
+    let class = NodeClass {
+        images: terms,
+        ..NodeClass::default()
+    };
+    let profile = Ok("p".to_owned());
+    let own = resolve(&class, &Found::default(), images, profile, NOW);
+    let is_own = |own: &&Condition| own.kind == ConditionKind::ImagesReady;
+    let condition = own.conditions.iter().find(is_own).expect("it is said");
+    (own.images.clone(), condition.clone())
+}
+
+/// Images found, and those used: a deprecated one where there is no other, and it says so.
+#[test]
+fn a_class_has_images_where_any_is_found_and_says_which_are_deprecated() {
+    let rows: [(&[(&str, i64)], &str, bool); 4] = [
+        (&[("a", 1)], "a", false),
+        (&[("!a", 1)], "a", true),
+        (&[("!a", 1), ("!b", 2)], "b", true),
+        // Another is there again: it is used, and the flag is gone.
+        (&[("!a", 2), ("b", 1)], "b", false),
+    ];
+    for (all, id, deprecated) in rows {
+        let all: Vec<Image> = all.iter().map(|(id, day)| image(id, *day)).collect();
+        let (used, condition) = found(vec![search(Some("a*"), None, None)], Ok(all));
+        let used: Vec<(&str, bool)> = used
+            .iter()
+            .map(|own| (own.id.as_str(), own.deprecated))
+            .collect();
+        assert_eq!(used, [(id, deprecated)]);
+        assert_eq!(condition, Condition::met(ConditionKind::ImagesReady));
+    }
+}
+
+/// Who finds nothing is told of the terms, in the words of the configuration.
+#[test]
+fn a_class_without_images_is_not_ready_and_names_its_terms() {
+    let alias = ImageTerm::Alias {
+        family: Family::Al2023,
+        version: "v20250601".into(),
+    };
+    let rows = [
+        (alias, "alias = \"al2023@v20250601\""),
+        (ImageTerm::Id("ami-1".into()), "id = \"ami-1\""),
+        (
+            ImageTerm::SsmParameter("/a/b".into()),
+            "ssm_parameter = \"/a/b\"",
+        ),
+        (search(Some("a*"), None, None), "name = \"a*\""),
+        (search(None, Some("me"), None), "owner = \"me\""),
+        (
+            search(Some("a*"), Some("me"), Some(("k", "v"))),
+            "no image fits name = \"a*\", owner = \"me\", tags = {\"k\": \"v\"}",
+        ),
+    ];
+    for (term, words) in rows {
+        let (used, condition) = found(vec![term], Ok(Vec::new()));
+        assert_eq!(
+            (used.len(), condition.cause),
+            (0, Some(Cause::ImageNotFound))
+        );
+        assert!(condition.message.contains(words), "{}", condition.message);
+    }
+    for cause in [Cause::UnsupportedAlias, Cause::Denied, Cause::Unavailable] {
+        let text = "told by AWS".to_owned();
+        let (used, condition) = found(Vec::new(), Err(Trouble { cause, text }));
+        assert_eq!((used.len(), condition.cause), (0, Some(cause)));
+        assert_eq!(condition.message, "told by AWS");
+    }
+}
