@@ -7,6 +7,8 @@ mod proxy;
 
 mod cases;
 
+mod early;
+
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};

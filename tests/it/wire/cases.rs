@@ -189,7 +189,7 @@ impl Ec2 {
     }
 }
 
-fn configuration(aws: &Aws, kubeconfig: &Path, more: &str) -> String {
+pub(super) fn configuration(aws: &Aws, kubeconfig: &Path, more: &str) -> String {
     format!(
         r#"
 outrigger {{ installation = "tests" }}
