@@ -30,6 +30,8 @@ mod answers;
 
 mod hints;
 
+mod early;
+
 mod register;
 
 mod share;
@@ -53,7 +55,7 @@ use crate::engine::notices::Noticed;
 use crate::engine::numbers::Numbers;
 use crate::engine::report::Report;
 use crate::engine::share::Sharing;
-use crate::engine::work::{Flight, FlightKind, Group, Hint, Looking, Work};
+use crate::engine::work::{Attempt, Flight, FlightKind, Group, Hint, Looking, Work};
 use crate::model::buffer::buffer_of;
 use crate::model::cluster::{Mode, PlacementHints};
 use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey};
@@ -99,6 +101,10 @@ pub struct Engine {
     /// Whether we may not name nodes to pods: then it is not tried again before the next
     /// configuration.
     hints_denied: bool,
+    /// Whether pods are bound early no more before the next configuration, though they should be.
+    early_off: bool,
+    /// Pods that are being deleted, since their node never came.
+    unbinding: BTreeMap<PodKey, Attempt>,
     sharing: Sharing,
 }
 
@@ -126,6 +132,8 @@ impl Engine {
             hints: BTreeMap::new(),
             groups: BTreeMap::new(),
             hints_denied: false,
+            early_off: false,
+            unbinding: BTreeMap::new(),
             sharing: Sharing::default(),
         }
     }
@@ -148,6 +156,7 @@ impl Engine {
                     let why = "pods are not told of their nodes any more";
                     self.withdraw(why, |own| matches!(own, Command::Hint { .. }), now);
                 }
+                self.early_configured(now);
             }
             Event::CatalogChanged(catalog) => self.state.stock(catalog),
             Event::ClassesChanged(classes) => {
@@ -246,7 +255,7 @@ impl Engine {
         self.forget_gone();
         self.give_up_on_flights(now);
         self.look(now);
-        self.join_nodes();
+        self.join_nodes(now);
         if self.looking.ready {
             self.heed_interruptions(now);
             self.leave_blocks(now);
@@ -270,6 +279,7 @@ impl Engine {
         let is_known = |key: &PodKey| pods.contains_key(key) || buffer_of(key).is_some();
         self.observed_pods.retain(is_known);
         self.observed_leaving.retain(|id| claims.contains_key(id));
+        self.unbinding.retain(|key, _| pods.contains_key(key));
 
         let unknown: BTreeSet<&NodeName> = self.state.objects.unknown_nodes().collect();
         self.looking
@@ -328,6 +338,10 @@ impl Engine {
         // Pods are told of their nodes when nothing else is to be done: there may be thousands.
         let at = match command {
             Command::Hint { .. } => self.commands.len(),
+            Command::CreateNode(_) | Command::Bind { .. } => {
+                let first = |own: &Issued| own.command.binds_early();
+                self.commands.partition_point(first)
+            }
             _ => self.commands.len() - self.untold(),
         };
         self.commands.insert(at, Issued { id, command });

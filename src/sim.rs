@@ -51,7 +51,7 @@ use crate::catalog::Catalog;
 use crate::engine::Engine;
 use crate::engine::command::{Answer, CommandId, Issued};
 use crate::engine::event::Event;
-use crate::model::cluster::Cluster;
+use crate::model::cluster::{Binding, Cluster};
 use crate::model::id::{InstanceId, NodeName};
 use crate::model::instance::{InstanceType, OfferingKey};
 use crate::model::object::Kind;
@@ -193,6 +193,7 @@ impl World {
             terminate_delay: ms(25_000),
             listing_lag: faults.listing_lag(),
             capacity: BTreeMap::new(),
+            names_nodes: setup.config.binding == Binding::Early,
         };
         let scene = Scene {
             config: Arc::clone(&setup.config),
@@ -379,6 +380,7 @@ impl World {
             Due::Restock(keys) => self.restock(keys),
             Due::Sample => {
                 self.fixed.sample(&self.scene.cluster);
+                self.checker.stranded(&self.scene, self.now);
                 if self.now < self.setup.scenario.end {
                     self.timers.after(self.now, SAMPLE, Due::Sample);
                 }

@@ -27,6 +27,8 @@ pub mod survey;
 
 pub mod expect;
 
+pub mod early;
+
 pub mod standing;
 
 #[cfg(test)]

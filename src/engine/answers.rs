@@ -51,6 +51,8 @@ impl Engine {
             }
             FlightKind::Hint(pod) => self.hinted(&pod, &answer, now),
             FlightKind::Unhint(pod) => self.unhinted(&pod, &answer, now),
+            FlightKind::Bind(claim, pod) => self.bound(&claim, &pod, &answer, now),
+            FlightKind::Unbind(pod) => self.unbound(&pod, &answer, now),
             FlightKind::Account => self.accounted(&answer, now),
             FlightKind::Rewatch | FlightKind::Orphan(_) | FlightKind::HoldDown => {}
         }
@@ -128,6 +130,7 @@ impl Engine {
                 self.forget_claim(id);
             }
             (Step::Launch, Answer::Failed { kind, .. }) => self.launch_failed(id, kind, now),
+            (Step::MakeNode, answer) => self.made(id, &answer, now),
             (Step::Terminate, Answer::Terminating(state)) => self.set_state(id, state, now),
             (
                 Step::Terminate,
@@ -164,12 +167,22 @@ impl Engine {
                     ..
                 },
             ) => self.succeeded(id),
-            _ => {
-                if let Some(work) = self.works.get_mut(id) {
-                    (work.patched, work.removed) = (None, None);
-                    work.retry.failed(now, &mut self.rng);
-                }
-            }
+            _ => self.failed(id, now),
+        }
+    }
+
+    fn failed(&mut self, id: &ClaimId, now: Timestamp) {
+        if let Some(work) = self.works.get_mut(id) {
+            (work.patched, work.removed) = (None, None);
+            work.retry.failed(now, &mut self.rng);
+        }
+    }
+
+    fn made(&mut self, id: &ClaimId, answer: &Answer, now: Timestamp) {
+        if self.node_made(id, answer, now) {
+            self.failed(id, now);
+        } else {
+            self.succeeded(id);
         }
     }
 
@@ -240,6 +253,8 @@ impl Engine {
             (claim.phase, claim.since) = (Phase::Launched, now);
             claim.offerings.clear();
         }
+        // Its pods need not wait for the next pass, nor for those of others.
+        self.bind_early(id, now);
     }
 
     fn set_state(&mut self, id: &ClaimId, state: InstanceState, now: Timestamp) {

@@ -13,6 +13,7 @@ use crate::model::instance::{CapacityType, Held, Instance, InstanceState, Offeri
 use crate::model::labels::Labels;
 use crate::model::object::Kind;
 use crate::model::pod::Pod;
+use crate::model::quantity::Resources;
 use crate::model::taint::Taint;
 
 /// A launch of one instance for one claim. Repeating it with the same claim launches nothing more.
@@ -68,6 +69,25 @@ pub struct NodePatch {
     pub taints: Option<Vec<Taint>>,
 }
 
+/// A Node that is made before its kubelet has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NewNode {
+    /// Its name, as its kubelet will have it.
+    pub name: NodeName,
+    /// `spec.providerID`, as its kubelet would write it.
+    pub provider_id: String,
+    /// Labels.
+    pub labels: Labels,
+    /// Annotations.
+    pub annotations: Labels,
+    /// Taints.
+    pub taints: Vec<Taint>,
+    /// What it is expected to have.
+    pub capacity: Resources,
+    /// What pods are expected to have of it.
+    pub allocatable: Resources,
+}
+
 /// One thing to be done, one API call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
@@ -82,6 +102,25 @@ pub enum Command {
     },
     /// List all instances of the installation and cluster, ended ones as long as they are known.
     ListInstances,
+    /// Make a Node whose kubelet has yet to come; a conflict where there is one of its name.
+    CreateNode(Box<NewNode>),
+    /// Bind a waiting pod to a node, if it still has this UID; a conflict where somebody has bound
+    /// it already.
+    Bind {
+        /// The pod.
+        pod: PodKey,
+        /// UID it must have.
+        uid: String,
+        /// The node.
+        node: NodeName,
+    },
+    /// Delete a pod at once, if it still has this UID: one that was bound to a node that never came.
+    DeletePod {
+        /// The pod.
+        pod: PodKey,
+        /// UID it must have.
+        uid: String,
+    },
     /// Change a Node.
     PatchNode(NodePatch),
     /// Remove a Node object, if it still has this UID.
@@ -168,6 +207,12 @@ impl Command {
         )
     }
 
+    /// Whether it gives pods their place before the node is there: these go first, since the node
+    /// may come at any moment.
+    pub fn binds_early(&self) -> bool {
+        matches!(self, Self::CreateNode(_) | Self::Bind { .. })
+    }
+
     /// Whether the fleet is who answers it.
     pub fn is_for_fleet(&self) -> bool {
         matches!(
@@ -182,6 +227,9 @@ impl Command {
             Self::Launch(_) => "launch",
             Self::Terminate { .. } => "terminate",
             Self::ListInstances => "list_instances",
+            Self::CreateNode(_) => "create_node",
+            Self::Bind { .. } => "bind",
+            Self::DeletePod { .. } => "delete_pod",
             Self::PatchNode(_) => "patch_node",
             Self::DeleteNode { .. } => "delete_node",
             Self::Evict { .. } => "evict",

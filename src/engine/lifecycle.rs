@@ -33,19 +33,28 @@ const ORPHAN_AGE: SignedDuration = SignedDuration::from_secs(60);
 
 impl Engine {
     /// Links nodes to claims by instance id.
-    pub(super) fn join_nodes(&mut self) {
+    pub(super) fn join_nodes(&mut self, now: Timestamp) {
         let mut found: Vec<(ClaimId, NodeName)> = Vec::new();
         for node in self.state.objects.nodes.values() {
             let owner = node.instance_id();
             let Some(id) = owner.and_then(|own| self.state.ledger.by_instance(own)) else {
                 continue;
             };
+            // A kubelet may come under another name than the one that was awaited.
             let claim = self.state.ledger.claims.get(id);
-            if claim.is_some_and(|claim| self.node_of(claim).is_none()) {
+            let lacks = |known: Option<&Node>| {
+                known.is_none_or(|known| known.is_awaited() && !node.is_awaited())
+            };
+            if claim.is_some_and(|claim| lacks(self.node_of(claim))) {
                 found.push((id.clone(), node.name.clone()));
             }
         }
         for (id, node) in found {
+            let claim = self.state.ledger.claims.get(&id);
+            let awaited = claim.and_then(|claim| self.node_of(claim));
+            if awaited.is_some_and(|own| own.name != node) {
+                self.misnamed(&id, now);
+            }
             if let Some(claim) = self.state.ledger.claims.get_mut(&id) {
                 claim.node = Some(node);
             }
@@ -319,6 +328,7 @@ impl Engine {
             .node_of(claim)
             .map(|node| (node.name.clone(), node.uid.clone()));
         match node {
+            Some((node, _)) if self.unbind_pods(&node, now) => {}
             Some((node, uid)) if !self.is_deleted(id, &uid) => {
                 self.looking.gone_nodes.insert(node.clone());
                 if let Some(work) = self.works.get_mut(id) {
@@ -344,7 +354,7 @@ impl Engine {
     /// confirmed a moment ago and the taint still keeps pods away.
     fn may_end(&self, claim: &Claim, now: Timestamp) -> bool {
         // What the watch has yet to show of a node that we have opened counts.
-        let open = |node: &&Node| node.is_registered() || self.is_stale(&claim.record.id, node);
+        let open = |node: &&Node| node.may_run_pods() || self.is_stale(&claim.record.id, node);
         let Some(node) = self.node_of(claim).filter(open) else {
             return true;
         };
@@ -404,9 +414,14 @@ impl Engine {
             .objects
             .nodes
             .values()
-            .filter(|node| !claimed(node) && !runs(node))
-            .filter(|node| ended(node) || (ours(node) && !node.ready))
-            .map(|node| (node.name.clone(), (node.uid.clone(), ended(node))))
+            .filter(|node| {
+                let lost = !claimed(node) && !runs(node);
+                (lost && (ended(node) || (ours(node) && !node.ready))) || self.is_misnamed(node)
+            })
+            .map(|node| {
+                let for_sure = ended(node) || self.is_misnamed(node);
+                (node.name.clone(), (node.uid.clone(), for_sure))
+            })
             .collect();
         self.orphans.retain(|name, _| orphans.contains_key(name));
         for (node, (uid, ended)) in orphans {
@@ -419,7 +434,7 @@ impl Engine {
             let due = self.deadline(since, age);
             if due > now {
                 self.wake_at(due, "a node has no instance");
-            } else if self.manages() && !self.is_removing(&node) {
+            } else if self.manages() && !self.is_removing(&node) && !self.unbind_pods(&node, now) {
                 let flight = FlightKind::Orphan(node.clone());
                 self.issue(Command::DeleteNode { node, uid }, flight, now);
             }

@@ -55,7 +55,8 @@ impl Engine {
         }
     }
 
-    fn fault(&self, now: Timestamp) -> Option<String> {
+    /// Why nothing may be decided upon the view now, if it is not whole.
+    pub(super) fn fault(&self, now: Timestamp) -> Option<String> {
         let listed = self.state.ledger.listed_at();
         let stale = listed.is_none_or(|at| now.duration_since(at) > LISTING_AGE_MAX);
         let cluster = &self.state.cluster;

@@ -12,8 +12,9 @@ use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, NodeName};
 use crate::model::instance::CapacityType;
 use crate::model::labels::{
-    CAPACITY_TYPE, CLAIM, DO_NOT_SYNC_TAINTS, INITIALIZED, INITIALIZED_AT, Labels, NODE_CLASS_HASH,
-    OF_OFFERINGS, OF_RESERVATIONS, POOL_HASH, REGISTERED, TAINT_UNREGISTERED, ZONE,
+    AWAITED, CAPACITY_TYPE, CLAIM, DO_NOT_SYNC_TAINTS, INITIALIZED, INITIALIZED_AT, Labels,
+    NODE_CLASS_HASH, OF_OFFERINGS, OF_RESERVATIONS, POOL_HASH, REGISTERED, TAINT_UNREGISTERED,
+    ZONE,
 };
 use crate::model::node::Node;
 use crate::model::object::Kind;
@@ -46,6 +47,11 @@ impl Engine {
         }
         let deadline = self.overdue(claim, self.pool_of(claim).registration_timeout);
         if deadline > now {
+            if node.is_none_or(Node::is_awaited) {
+                self.wake_at(deadline, "a registration is overdue");
+                self.bind_early(id, now);
+                return;
+            }
             let fresh = node.filter(|node| !self.is_stale(id, node));
             let ready = fresh.is_some_and(|node| node.ready);
             // What is ready at once is registered and opened at once.
@@ -56,7 +62,12 @@ impl Engine {
             }
             return;
         }
-        // Nothing runs on a Node that could not be registered: its taint is NoExecute.
+        if node.is_some_and(Node::may_run_pods) {
+            self.retire(id, Reason::TimedOut, now);
+            return;
+        }
+        // Nothing runs on any other Node that could not be registered: its taint is NoExecute, or
+        // its kubelet never came.
         if node.is_some() || self.looked_again(id, now) {
             self.end(id, Reason::TimedOut, now);
         }
@@ -99,7 +110,7 @@ impl Engine {
 
     /// What a node's labels are by what was launched, where neither its kubelet nor anyone else has
     /// said so yet: pods that ask for them were planned onto it. Source: spec/aws.md §13.2.
-    fn labels_of_instance(&self, claim: &Claim, node: &Node) -> Labels {
+    pub(super) fn labels_of_instance(&self, claim: &Claim, node: &Node) -> Labels {
         let Some(instance) = &claim.instance else {
             return Labels::new();
         };
@@ -167,11 +178,15 @@ impl Engine {
                 .map(|(key, value)| (key, Some(value)))
                 .collect()
         };
+        let mut annotations: Vec<_> = set(annotations);
+        if node.annotations.contains_key(AWAITED) {
+            annotations.push((AWAITED.to_owned(), None));
+        }
         NodePatch {
             node: node.name.clone(),
             version: node.version.clone(),
             labels: set(labels),
-            annotations: set(annotations),
+            annotations,
             taints: Some(taints),
         }
     }

@@ -90,6 +90,24 @@ pub enum Report {
         /// Which limit leaves too little, with its numbers.
         why: String,
     },
+    /// The pods of a claim were bound to its node before that is there.
+    BoundEarly {
+        /// The claim.
+        claim: ClaimId,
+        /// Its node.
+        node: NodeName,
+        /// How many.
+        pods: usize,
+        /// How long after the launch was answered.
+        after: SignedDuration,
+    },
+    /// Pods wait for their node, although they were to be bound before it is there.
+    NotEarly {
+        /// The claim.
+        claim: ClaimId,
+        /// Why.
+        why: String,
+    },
     /// A claim moved on to another phase.
     ClaimPhase {
         /// The claim.

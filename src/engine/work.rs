@@ -31,6 +31,10 @@ pub(super) enum FlightKind {
     Hint(PodKey),
     /// Taking back what a pod was told.
     Unhint(PodKey),
+    /// Binding a pod to a claim's node that is still to come.
+    Bind(ClaimId, PodKey),
+    /// Deleting a pod that was bound to a node that never came.
+    Unbind(PodKey),
     /// Removing a Node without a claim.
     Orphan(NodeName),
     /// Telling the fleet what claims take.
@@ -67,6 +71,31 @@ pub(super) struct Eviction {
     pub(super) retry: Retry,
 }
 
+/// How far pods have come to a node that is still to come.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Early {
+    /// Whether its Node was made, or somebody else has made one: it is not tried again.
+    pub(super) made: bool,
+    /// Whether it was said why no Node is made.
+    pub(super) told: bool,
+    /// Pods that are bound to it, or are to be.
+    pub(super) binds: BTreeMap<PodKey, Attempt>,
+    /// How many of them were bound since it was last said.
+    pub(super) bound: usize,
+}
+
+/// One pod's way to a node, or away from it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Attempt {
+    /// UID of the pod.
+    pub(super) uid: String,
+    pub(super) in_flight: bool,
+    /// Whether nothing more is tried.
+    pub(super) over: bool,
+    pub(super) tries: u32,
+    pub(super) retry: Retry,
+}
+
 /// What is under way for one claim.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Work {
@@ -86,6 +115,8 @@ pub(super) struct Work {
     pub(super) removed: Option<String>,
     /// When the first of its pods was told of its node.
     pub(super) hinting: Option<Timestamp>,
+    /// What was done for its pods before its node is there.
+    pub(super) early: Early,
     /// The drain, if it leaves.
     pub(super) drain: Drain,
     /// When its Node was first missed.
@@ -135,6 +166,7 @@ pub(super) struct Group {
 pub(super) enum Step {
     Ask,
     Launch,
+    MakeNode,
     Register,
     Open,
     Initialize,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use crate::model::id::{InstanceId, ReservationId, TypeName, Zone};
+use crate::model::id::{InstanceId, NodeName, ReservationId, TypeName, Zone};
 use crate::model::labels::{CAPACITY_TYPE, Labels, ZONE};
 use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
@@ -241,6 +241,25 @@ pub struct InstanceFacts {
     pub adapters: Option<u32>,
 }
 
+/// The Node that an instance will register, where that is known beforehand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeToCome {
+    /// Its name.
+    pub name: NodeName,
+    /// Its `spec.providerID`, which nobody can change once it is set.
+    pub provider_id: String,
+}
+
+impl NodeToCome {
+    /// That of an instance of EC2. Source: Kubernetes, cloud-provider-aws.
+    pub fn of_ec2(name: &str, zone: &Zone, instance: &InstanceId) -> Self {
+        Self {
+            name: NodeName::from(name),
+            provider_id: format!("aws:///{zone}/{instance}"),
+        }
+    }
+}
+
 /// An instance as the provider lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
@@ -254,6 +273,8 @@ pub struct Instance {
     pub launched: Timestamp,
     /// Its tags, as given by the launch call.
     pub tags: Labels,
+    /// The Node it will register; none where that is not known.
+    pub node: Option<Box<NodeToCome>>,
     /// What EC2 alone tells of it; none of other providers. Few are read, so the others stay small.
     pub facts: Option<Box<InstanceFacts>>,
 }

@@ -42,7 +42,8 @@ pub const DO_NOT_SYNC_TAINTS: &str = "karpenter.sh/do-not-sync-taints";
 pub const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 /// The same in our own words.
 pub const DO_NOT_DISRUPT_ALIAS: &str = "outrigger.dev/do-not-disrupt";
-/// Taint of a node that has not been registered yet (`NoExecute`).
+/// Taint of a node that has not been registered yet (`NoExecute`; `NoSchedule` where pods are bound
+/// to it before it is).
 pub const TAINT_UNREGISTERED: &str = "karpenter.sh/unregistered";
 /// Taint of a node that is leaving (`NoSchedule`).
 pub const TAINT_DISRUPTED: &str = "karpenter.sh/disrupted";
@@ -62,6 +63,8 @@ pub const ZONE_ID: &str = "topology.k8s.aws/zone-id";
 pub const PLACEMENT_GROUP_ID: &str = "karpenter.k8s.aws/placement-group-id";
 /// The partition of its placement group, from 1 on.
 pub const PLACEMENT_GROUP_PARTITION: &str = "karpenter.k8s.aws/placement-group-partition";
+/// Annotation: the Node was made before its kubelet has come; it goes when the node is registered.
+pub const AWAITED: &str = "outrigger.dev/awaited";
 /// Annotation: the claim a node fulfils.
 pub const CLAIM: &str = "outrigger.dev/claim";
 /// Annotation: why a node is leaving, written together with the disrupted taint.

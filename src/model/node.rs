@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use crate::model::id::{NodeName, PoolName};
 use crate::model::labels::{
-    INITIALIZED, Labels, POOL, REGISTERED, TAINT_DISRUPTED, TAINT_UNREGISTERED,
+    AWAITED, INITIALIZED, Labels, POOL, REGISTERED, TAINT_DISRUPTED, TAINT_UNREGISTERED,
 };
 use crate::model::quantity::Resources;
 use crate::model::taint::Taint;
@@ -33,6 +33,8 @@ pub struct Node {
     pub taints: Vec<Taint>,
     /// Whether it is cordoned.
     pub unschedulable: bool,
+    /// Whether a kubelet has said that it is here (`status.nodeInfo.kubeletVersion`).
+    pub has_kubelet: bool,
     /// Whether its `Ready` condition is true.
     pub ready: bool,
     /// Capacity.
@@ -67,6 +69,18 @@ impl Node {
         self.labels
             .get(INITIALIZED)
             .is_some_and(|value| value == "true")
+    }
+
+    /// Whether we have made it and its kubelet has yet to come: nothing has ever run on it.
+    pub fn is_awaited(&self) -> bool {
+        self.annotations.contains_key(AWAITED) && !self.has_kubelet && !self.ready
+    }
+
+    /// Whether pods that its kubelet should not end may run on it: it is registered, or pods were
+    /// bound to it before its kubelet came, which has come since.
+    pub fn may_run_pods(&self) -> bool {
+        let was_awaited = self.annotations.contains_key(AWAITED) && !self.is_awaited();
+        self.is_registered() || was_awaited
     }
 
     /// Whether it bears the unregistered taint.

@@ -5,6 +5,9 @@ use std::fmt;
 
 use crate::model::labels::TAINT_UNREGISTERED;
 
+/// Key of the taint of a node whose kubelet says nothing, be it that it has yet to come.
+pub const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+
 /// What a taint does to a pod that does not tolerate it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Effect {
@@ -71,11 +74,11 @@ impl Taint {
     pub fn is_ephemeral(&self) -> bool {
         match (self.key.as_str(), self.effect) {
             ("node.kubernetes.io/not-ready", Effect::NoSchedule | Effect::NoExecute)
-            | ("node.kubernetes.io/unreachable", Effect::NoSchedule) => true,
+            | (UNREACHABLE, Effect::NoSchedule) => true,
             ("node.cloudprovider.kubernetes.io/uninitialized", Effect::NoSchedule) => {
                 self.value == "true"
             }
-            (TAINT_UNREGISTERED, Effect::NoExecute) => true,
+            (TAINT_UNREGISTERED, Effect::NoExecute | Effect::NoSchedule) => true,
             (key, _) => key.starts_with("readiness.k8s.io/"),
         }
     }

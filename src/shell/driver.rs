@@ -212,7 +212,10 @@ impl Hands {
                 self.watches.rewatch(kind);
                 Answer::Done
             }
-            Command::PatchNode(_)
+            Command::CreateNode(_)
+            | Command::Bind { .. }
+            | Command::DeletePod { .. }
+            | Command::PatchNode(_)
             | Command::DeleteNode { .. }
             | Command::Evict { .. }
             | Command::Hint { .. }

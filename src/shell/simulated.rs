@@ -58,6 +58,7 @@ impl CloudHandle {
         let settings = CloudSettings {
             seed: clock::seed(),
             boot,
+            names_nodes: true,
             ..CloudSettings::default()
         };
         Self::start_with(catalog, settings)

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::engine::command::{Answer, FailureKind, Launch, Refusal, RefusalKind};
 use crate::model::claim::ClaimRecord;
 use crate::model::cluster::Kubeconfig;
-use crate::model::id::ClusterName;
-use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
+use crate::model::id::{ClusterName, NodeName};
+use crate::model::instance::{CapacityType, Instance, InstanceState, NodeToCome, OfferingKey};
 use crate::model::labels::Labels;
 use crate::model::taint::{Effect, Taint};
 
@@ -162,6 +162,15 @@ pub(crate) struct InstanceBody {
     state: String,
     launched: Timestamp,
     tags: Labels,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    node: Option<NodeBody>,
+}
+
+/// The Node that an instance will register.
+#[derive(Debug, Serialize, Deserialize)]
+struct NodeBody {
+    name: String,
+    provider_id: String,
 }
 
 const STATES: [(InstanceState, &str); 6] = [
@@ -193,6 +202,10 @@ impl From<Instance> for InstanceBody {
             state: state_name(instance.state),
             launched: instance.launched,
             tags: instance.tags,
+            node: instance.node.map(|own| NodeBody {
+                name: own.name.0,
+                provider_id: own.provider_id,
+            }),
         }
     }
 }
@@ -207,6 +220,12 @@ impl TryFrom<InstanceBody> for Instance {
             state: state(&body.state)?,
             launched: body.launched,
             tags: body.tags,
+            node: body.node.map(|own| {
+                Box::new(NodeToCome {
+                    name: NodeName(own.name),
+                    provider_id: own.provider_id,
+                })
+            }),
             facts: None,
         })
     }
@@ -321,7 +340,7 @@ mod tests {
 
     use super::{AnswerBody, FAILURES, STATES};
     use crate::engine::command::{Answer, Refusal, RefusalKind};
-    use crate::model::instance::{CapacityType, Instance, OfferingKey};
+    use crate::model::instance::{CapacityType, Instance, NodeToCome, OfferingKey};
 
     fn there_and_back(answer: Answer) {
         let json = serde_json::to_string(&AnswerBody::from(answer.clone())).expect("json");
@@ -344,6 +363,10 @@ mod tests {
                 state,
                 launched: Timestamp::UNIX_EPOCH,
                 tags: [("a".to_owned(), "b".to_owned())].into(),
+                node: Some(Box::new(NodeToCome {
+                    name: "n".into(),
+                    provider_id: "cloud:///i-1".into(),
+                })),
                 facts: None,
             }));
             there_and_back(Answer::Terminating(state));

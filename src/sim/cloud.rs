@@ -17,7 +17,9 @@ use crate::catalog::Catalog;
 use crate::engine::command::{Answer, FailureKind, Launch, Refusal, RefusalKind};
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClaimId, ClusterName, InstanceId, ReservationId};
-use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey, Price};
+use crate::model::instance::{
+    CapacityType, Instance, InstanceState, NodeToCome, OfferingKey, Price,
+};
 use crate::model::labels::Labels;
 use crate::model::taint::Taint;
 use crate::sim::chance::{stream, up_to};
@@ -46,6 +48,8 @@ pub struct CloudSettings {
     pub listing_lag: SignedDuration,
     /// How many more instances may be launched; offerings that are not named are never short.
     pub capacity: BTreeMap<OfferingKey, u32>,
+    /// Whether nodes are named like their instances, so that the names are known beforehand.
+    pub names_nodes: bool,
 }
 
 impl Default for CloudSettings {
@@ -58,6 +62,7 @@ impl Default for CloudSettings {
             terminate_delay: SignedDuration::ZERO,
             listing_lag: SignedDuration::ZERO,
             capacity: BTreeMap::new(),
+            names_nodes: false,
         }
     }
 }
@@ -198,12 +203,15 @@ impl Cloud {
 
     fn start(&mut self, launch: &Launch, offering: OfferingKey, now: Timestamp) -> Instance {
         self.stock.take(&offering);
+        let id = self.new_id();
+        let node = NodeToCome::of_ec2(id.as_str(), &offering.zone, &id);
         let instance = Instance {
-            id: self.new_id(),
+            id,
             offering,
             state: InstanceState::Pending,
             launched: now,
             tags: launch.tags.clone(),
+            node: self.settings.names_nodes.then(|| Box::new(node)),
             facts: None,
         };
         let id = instance.id.clone();

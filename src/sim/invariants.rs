@@ -14,7 +14,7 @@ use crate::model::claim::{TAG_CLAIM, TAG_CLUSTER, TAG_GRACE, TAG_INSTALLATION, T
 use crate::model::cluster::Cluster;
 use crate::model::id::{InstanceId, NodeName, PodKey};
 use crate::model::instance::Instance;
-use crate::model::labels::{DISRUPTION_REASON, TAINT_DISRUPTED};
+use crate::model::labels::{AWAITED, DISRUPTION_REASON, TAINT_DISRUPTED};
 use crate::model::node::Node;
 use crate::model::object::Kind;
 use crate::model::pod::Pod;
@@ -45,6 +45,9 @@ pub enum Rule {
     StaleView,
     /// The engine comes to rest within one moment.
     Spin,
+    /// Pods are bound early to our nodes alone, as many as fit, and let go only where nothing has
+    /// run; none stays for long on a node whose instance is gone.
+    Early,
     /// In the end every pod that can be placed is bound.
     Unbound,
     /// In the end no node is empty for longer than its pool allows.
@@ -121,6 +124,13 @@ impl Scene {
 /// a quarter of an hour, and ending what did not register some minutes more.
 const ORPHAN_MAX: SignedDuration = SignedDuration::from_mins(25);
 
+/// Longest time pods may be bound to a node whose instance is gone and whose kubelet never came: the
+/// daemon may be away for a minute and a half, and blind for five.
+const STRANDED_MAX: SignedDuration = SignedDuration::from_mins(15);
+
+/// A daemon may hear of something so late.
+const NEWS_MAX: SignedDuration = SignedDuration::from_secs(5);
+
 /// Longest time a node may be empty beyond what its pool allows in the end: budgets let nodes go
 /// one by one.
 const EMPTY_SLACK: SignedDuration = SignedDuration::from_mins(20);
@@ -192,6 +202,9 @@ impl Checker {
     ) {
         match command {
             Command::Terminate { instance, .. } => self.terminating(instance, scene, (sent, now)),
+            Command::CreateNode(node) => self.creating(&node.name, &node.provider_id, scene, now),
+            Command::Bind { pod, uid, node } => self.binding((pod, uid), node, scene, now),
+            Command::DeletePod { pod, uid } => self.letting_go((pod, uid), scene, now),
             Command::PatchNode(patch) => self.patching(patch, scene, now),
             Command::DeleteNode { node, uid } => self.deleting(node, uid, scene, now),
             Command::Evict { pod, uid } => self.evicting(pod, uid, scene, (sent, now)),
@@ -237,6 +250,13 @@ impl Checker {
             return;
         };
         if self.grace_is_over(node, machine, now) {
+            return;
+        }
+        // What is bound to a node whose kubelet never came, or had come for no longer than an event
+        // may take, has no place to lose.
+        let ran = |pod: &Pod| pod.started.is_some_and(|at| later(at, NEWS_MAX) < sent);
+        let nothing_ran = !scene.occupying(node).any(ran);
+        if node.annotations.contains_key(AWAITED) && nothing_ran {
             return;
         }
         self.displacing(node, &format!("terminate {instance}"), scene, (sent, now));
@@ -323,6 +343,73 @@ impl Checker {
             let text = format!("delete {name} while {} lives", machine.truth().id);
             self.fault(Rule::Drain, now, text);
             self.displacing(node, &format!("delete {name}"), scene, (now, now));
+        }
+    }
+
+    fn creating(&mut self, name: &NodeName, provider_id: &str, scene: &Scene, now: Timestamp) {
+        let node = Node {
+            provider_id: provider_id.to_owned(),
+            ..Node::default()
+        };
+        if scene.our_machine(&node).is_none() {
+            let text = format!("make {name} for an instance that is not ours");
+            self.fault(Rule::Foreign, now, text);
+        }
+    }
+
+    fn binding(
+        &mut self,
+        (key, uid): (&PodKey, &str),
+        name: &NodeName,
+        scene: &Scene,
+        now: Timestamp,
+    ) {
+        let store = scene.cluster.store();
+        let pod = store.pods().get(key).filter(|pod| pod.uid == uid);
+        let node = store.nodes().get(name);
+        let (Some(pod), Some(node)) = (pod.filter(|pod| pod.node.is_none()), node) else {
+            return;
+        };
+        if scene.our_machine(node).is_none() {
+            let text = format!("bind {key} to {name}, which is not ours");
+            self.fault(Rule::Foreign, now, text);
+        }
+        let mut free = node.allocatable.clone();
+        if let Some(load) = store.load(name.as_str()) {
+            free.subtract(&load.used);
+        }
+        if !pod.requests.fit(&free) {
+            let text = format!("bind {key} to {name}, which has no room for it");
+            self.fault(Rule::Early, now, text);
+        }
+    }
+
+    fn letting_go(&mut self, (key, uid): (&PodKey, &str), scene: &Scene, now: Timestamp) {
+        let store = scene.cluster.store();
+        let pod = store.pods().get(key).filter(|pod| pod.uid == uid);
+        let node = pod.and_then(|pod| store.nodes().get(pod.node.as_ref()?));
+        let Some((pod, node)) = pod.zip(node) else {
+            return;
+        };
+        let machine = scene.our_machine(node);
+        let lives = machine.is_none_or(|own| own.truth().state.is_live());
+        if lives || pod.started.is_some() || !node.is_awaited() {
+            let text = format!("delete {key}, which may run on {}", node.name);
+            self.fault(Rule::Early, now, text);
+        }
+    }
+
+    /// Looks for pods that are bound to nodes whose instances have been gone for long.
+    pub fn stranded(&mut self, scene: &Scene, now: Timestamp) {
+        let nodes = scene.cluster.store().nodes().values();
+        for node in nodes.filter(|node| node.is_awaited()) {
+            let ended = scene.our_machine(node).and_then(|own| own.ended);
+            let long = ended.is_some_and(|at| now.duration_since(at) > STRANDED_MAX);
+            let pods = scene.occupying(node).count();
+            if long && pods > 0 {
+                let text = format!("{pods} pods are bound to {}, which never came", node.name);
+                self.fault(Rule::Early, now, text);
+            }
         }
     }
 
@@ -435,6 +522,12 @@ impl Checker {
             let done = pod.is_terminal() || pod.node.is_some() || pod.is_daemon();
             if !done {
                 self.fault(Rule::Unbound, now, format!("pod {} is not bound", pod.key));
+            }
+            let node = pod.node.as_ref().filter(|_| !pod.is_terminal());
+            let lost = |name: &&NodeName| !scene.cluster.store().nodes().contains_key(*name);
+            if let Some(node) = node.filter(lost) {
+                let text = format!("pod {} is bound to {node}, which is gone", pod.key);
+                self.fault(Rule::Unbound, now, text);
             }
         }
         let mut nodes = BTreeSet::new();
@@ -558,6 +651,8 @@ fn voluntary(command: &Command, scene: &Scene) -> Option<String> {
             (live && reclaimed(node).is_none()).then(|| format!("delete {node}"))
         }
         Command::Launch(launch) => Some(format!("launch for claim {}", launch.claim.id)),
+        Command::CreateNode(node) => Some(format!("make {}", node.name)),
+        Command::Bind { pod, .. } => Some(format!("bind {pod}")),
         _ => None,
     }
 }

@@ -18,7 +18,7 @@ use crate::state::survey::host_of;
 pub const NOMINATED: SignedDuration = SignedDuration::from_secs(20);
 
 /// The scheduler of pods that name none.
-const DEFAULT_SCHEDULER: &str = "default-scheduler";
+pub(super) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 impl State {
     /// Pods that wait for capacity and that no host is expected to take, by key: those without a

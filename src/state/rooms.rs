@@ -16,7 +16,7 @@ use crate::model::pod::{DaemonSet, Pod};
 use crate::model::pool::Pool;
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Requirement, Requirements};
-use crate::model::taint::{Taint, untolerated};
+use crate::model::taint::{Taint, UNREACHABLE, untolerated};
 use crate::state::State;
 use crate::state::ledger::Claim;
 use crate::state::objects::labels_of;
@@ -95,7 +95,9 @@ impl State {
         let startup = claim.map_or(&[][..], |claim| &claim.record.startup_taints);
         let goes_by_itself = |taint: &Taint| {
             open && !initialized
-                && (taint.is_ephemeral() || startup.iter().any(|own| own.matches(taint)))
+                && (taint.is_ephemeral()
+                    || (node.is_awaited() && taint.key == UNREACHABLE)
+                    || startup.iter().any(|own| own.matches(taint)))
         };
         let taints: Vec<Taint> = node
             .taints
@@ -162,6 +164,13 @@ impl State {
         let offers = (offerings_of(claim), catalog);
         let mut room = room_to_come(host, pool, offers, &claim.labels)?;
         self.take_adapters(claim, &mut room.free);
+        // Pods may be bound to it before its Node is seen.
+        let node = claim.instance.as_ref().and_then(|own| own.node.as_ref());
+        if let Some(node) = node {
+            let load = self.objects.load(node.name.as_str());
+            room.free.subtract(&load.requests());
+            room.host_ports.extend(load.host_ports());
+        }
         let coming = to_come(daemons.iter(), &room.taints, &started(&room.labels));
         leave_room(&mut room, &coming);
         Some(room)

@@ -86,6 +86,7 @@ pub(super) fn claim(id: &str, node: Option<&str>, phase: Phase) -> Claim {
         state: InstanceState::Running,
         launched: NOW,
         tags: Labels::new(),
+        node: None,
         facts: None,
     });
     claim

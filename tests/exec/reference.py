@@ -176,7 +176,12 @@ def shown(own):
         "state": "terminated" if own["ended"] else "running",
         "launched": own["launched"],
         "tags": own["asked"]["tags"],
+        "node": {"name": own["id"], "provider_id": provider_id(own)},
     }
+
+
+def provider_id(own):
+    return f"reference:///{own['id']}"
 
 
 class Api:
@@ -212,9 +217,28 @@ class Api:
                     "karpenter.sh/capacity-type": offering["capacity_type"],
                 },
             },
-            "spec": {"providerID": f"reference:///{own['id']}", "taints": asked["taints"]},
+            "spec": {"providerID": provider_id(own), "taints": asked["taints"]},
             "status": {"capacity": shape["resources"], "allocatable": shape["resources"]},
         }
+
+    def call(self, method, path, kind, body):
+        headers = {"Content-Type": kind, "Authorization": f"Bearer {self.token}"}
+        url = f"{self.server}/api/v1/nodes{path}"
+        request = urllib.request.Request(url, json.dumps(body).encode(), headers, method=method)
+        urllib.request.urlopen(request, timeout=15, context=self.context).close()
+
+    def send(self, node):
+        """Makes a Node; one that is there already keeps its labels and taints, as by a kubelet."""
+        try:
+            self.call("POST", "", "application/json", node)
+        except urllib.error.HTTPError as error:
+            if error.code != 409:
+                raise
+            merge, path = "application/merge-patch+json", f"/{node['metadata']['name']}"
+            status = {**node["status"], "nodeInfo": {"kubeletVersion": "reference"}}
+            self.call("PATCH", f"{path}/status", merge, {"status": status})
+            annotations = {"annotations": node["metadata"]["annotations"]}
+            self.call("PATCH", path, merge, {"metadata": annotations})
 
     def register(self, own):
         """Registers an instance's Node, again and again while the API does not take it."""
@@ -222,18 +246,9 @@ class Api:
         for attempt in range(360):
             if self.cloud.instances[own["id"]]["ended"]:
                 return
-            request = urllib.request.Request(
-                self.server + "/api/v1/nodes",
-                json.dumps(self.node(own)).encode(),
-                {"Content-Type": "application/json", "Authorization": f"Bearer {self.token}"},
-            )
             try:
-                with urllib.request.urlopen(request, timeout=15, context=self.context):
-                    return
-            except urllib.error.HTTPError as error:
-                if error.code == 409:
-                    return
-                why = error
+                self.send(self.node(own))
+                return
             except OSError as error:
                 why = error
             print(f"register {own['id']}: {why}", file=sys.stderr)

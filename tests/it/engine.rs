@@ -12,10 +12,10 @@ use outrigger::engine::command::{NodePatch, RefusalKind};
 use outrigger::engine::event::{Event, Interruption};
 use outrigger::engine::report::Report;
 use outrigger::model::affinity::{PodTerm, Spread};
-use outrigger::model::cluster::{Cluster, Mode, PlacementHints};
+use outrigger::model::cluster::{Binding, Cluster, Mode, PlacementHints};
 use outrigger::model::fleet::FleetView;
 use outrigger::model::id::{NodeName, ObjectKey};
-use outrigger::model::instance::{Held, Instance, InstanceState, Offering};
+use outrigger::model::instance::{Held, Instance, InstanceState, NodeToCome, Offering};
 use outrigger::model::labels::{ARCH, HOSTNAME, Labels};
 use outrigger::model::node::Node;
 use outrigger::model::object::{Kind, Object};
@@ -24,6 +24,7 @@ use outrigger::model::pool::{Allowance, Limits, Pool};
 use outrigger::model::selector::Selector;
 
 mod classes;
+mod early;
 mod launches;
 mod leaving;
 mod notices;
@@ -182,13 +183,19 @@ impl Stage {
     fn answer(&mut self, command: &Command) -> Answer {
         match command {
             Command::Launch(launch) => {
-                let id = format!("i-{}", self.launches.len());
+                let number = self.launches.len();
+                let id = format!("i-{number}");
+                let offering = launch.offerings[0].clone();
+                let node = format!("node-{number}");
+                let node = NodeToCome::of_ec2(&node, &offering.zone, &id.as_str().into());
+                let early = self.engine.state().cluster.binding == Binding::Early;
                 let instance = Instance {
                     id: id.as_str().into(),
-                    offering: launch.offerings[0].clone(),
+                    offering,
                     state: InstanceState::Running,
                     launched: self.now,
                     tags: launch.tags.clone(),
+                    node: early.then(|| Box::new(node)),
                     facts: None,
                 };
                 self.launches.push((**launch).clone());
@@ -228,6 +235,9 @@ impl Stage {
             Command::Ask(_) => Answer::Granted,
             Command::Hint { pod, node, .. } => self.nominate(pod, Some(node.clone())),
             Command::Unhint { pod, .. } => self.nominate(pod, None),
+            Command::CreateNode(_) | Command::Bind { .. } | Command::DeletePod { .. } => {
+                self.place(command)
+            }
             Command::Evict { .. }
             | Command::Rewatch { .. }
             | Command::Account { .. }
@@ -240,6 +250,37 @@ impl Stage {
         let mut pod = known.expect("a known pod").clone();
         pod.nominated_node = node;
         self.apply(Object::Pod(Box::new(pod)));
+        Answer::Done
+    }
+
+    /// What the API does when a Node is made, and a pod bound or deleted.
+    fn place(&mut self, command: &Command) -> Answer {
+        match command {
+            Command::CreateNode(new) => {
+                let node = Node {
+                    name: new.name.clone(),
+                    uid: format!("uid-{}", new.name),
+                    version: "1".into(),
+                    provider_id: new.provider_id.clone(),
+                    labels: new.labels.clone(),
+                    annotations: new.annotations.clone(),
+                    taints: new.taints.clone(),
+                    capacity: new.capacity.clone(),
+                    allocatable: new.allocatable.clone(),
+                    created: Some(self.now),
+                    ..Node::default()
+                };
+                self.apply(Object::Node(Box::new(node)));
+            }
+            Command::Bind { pod, node, .. } => {
+                let pod = self.engine.state().objects.pods[pod].clone();
+                self.apply(bound(pod, node.as_str()));
+            }
+            Command::DeletePod { pod, .. } => {
+                self.event(Event::Deleted(Kind::Pod, pod.clone()));
+            }
+            _ => {}
+        }
         Answer::Done
     }
 

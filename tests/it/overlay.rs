@@ -138,6 +138,7 @@ fn claim(node: Option<&str>) -> Claim {
         state: InstanceState::Running,
         launched: NOW,
         tags: Default::default(),
+        node: None,
         facts: None,
     });
     claim

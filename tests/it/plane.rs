@@ -9,6 +9,8 @@ mod cases;
 
 mod program;
 
+mod early;
+
 mod oracle;
 
 mod scale_out;

@@ -7,6 +7,8 @@ mod proxy;
 
 mod cases;
 
+mod early;
+
 mod lane;
 
 mod kills;

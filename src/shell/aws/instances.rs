@@ -7,12 +7,12 @@ use std::time::Duration;
 use aws_sdk_ec2::types::{Instance as Listed, InstanceLifecycleType, InstanceStateName};
 use jiff::Timestamp;
 use tokio::sync::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::ec2::listing::{self, Bought};
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClusterName, InstanceId, ReservationId};
-use crate::model::instance::{Instance, InstanceFacts, InstanceState};
+use crate::model::instance::{Instance, InstanceFacts, InstanceState, NodeToCome};
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::network::{filter, labels, time};
@@ -26,6 +26,16 @@ const SHARED: Duration = Duration::from_secs(20);
 /// An instance that a listing of this age lacks is not one of ours: EC2 shows what it launched
 /// within seconds, and notices about foreign ones come by the hundred.
 const FRESH: Duration = Duration::from_secs(10);
+
+/// Waits between looks for an instance that was launched a moment ago: EC2 shows most at once, and
+/// all within seconds. Others that were launched meanwhile are found by the same look.
+const NAME_WAITS: [Duration; 5] = [
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+    Duration::from_millis(400),
+    Duration::from_millis(800),
+    Duration::from_millis(1600),
+];
 
 /// Listings of an installation's instances, shared by its clusters.
 #[derive(Debug, Default)]
@@ -76,6 +86,25 @@ impl Lister {
         };
         let own = listing(&mut known, account, installation, usable).await?;
         Ok(own.all.iter().find(|it| it.id == *instance).cloned())
+    }
+
+    /// The Node that an instance will register which was launched a moment ago. EC2 says so in
+    /// listings alone, and may not show the instance for a while.
+    pub(crate) async fn node_of(
+        &self,
+        account: &Account,
+        (installation, cluster): (&str, &ClusterName),
+        instance: &InstanceId,
+    ) -> Option<Box<NodeToCome>> {
+        for wait in NAME_WAITS {
+            let found = self.find(account, installation, instance).await;
+            if let Ok(Some(node)) = found.map(|own| own.and_then(|own| own.node)) {
+                return Some(node);
+            }
+            sleep(wait).await;
+            self.changed(cluster).await;
+        }
+        None
     }
 
     /// A cluster has launched or ended something: what was listed before does not show it.
@@ -137,8 +166,12 @@ fn instance(own: &Listed) -> Option<Instance> {
             .and_then(|own| own.capacity_reservation_preference())
             .map(|own| own.as_str()),
     };
+    let id = InstanceId::from(own.instance_id()?);
+    // By its address or by its id, as its subnet demands; and so its kubelet calls its node.
+    let name = own.private_dns_name().filter(|name| !name.is_empty());
+    let node = name.map(|name| NodeToCome::of_ec2(name, &zone.into(), &id));
     Some(Instance {
-        id: InstanceId::from(own.instance_id()?),
+        id,
         offering: listing::offering(own.instance_type()?.as_str(), zone, bought),
         state: state(own.state()?.name()?)?,
         launched: own
@@ -146,6 +179,7 @@ fn instance(own: &Listed) -> Option<Instance> {
             .and_then(time)
             .unwrap_or(Timestamp::UNIX_EPOCH),
         tags: labels(own.tags()),
+        node: node.map(Box::new),
         facts: Some(Box::new(facts(own))),
     })
 }

@@ -165,6 +165,7 @@ fn launched(
         state: InstanceState::Pending,
         launched: clock::now(),
         tags: request.tags.clone(),
+        node: None,
         facts: None,
     };
     Some((instance, subnet.map(str::to_owned)))

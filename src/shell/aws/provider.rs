@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -16,7 +16,7 @@ use crate::ec2::fleet::{FleetRequest, Order};
 use crate::ec2::template::{Site, UserData};
 use crate::engine::command::{Answer, Command, FailureKind, Launch};
 use crate::engine::event::Event;
-use crate::model::cluster::Cluster;
+use crate::model::cluster::{Binding, Cluster};
 use crate::model::id::{ClaimId, InstanceId};
 use crate::model::instance::Instance;
 use crate::shell::aws::desk::{Member, View};
@@ -56,6 +56,8 @@ static SEATS: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct Ec2 {
     seat: u64,
     cluster: Arc<Cluster>,
+    /// Whether pods are bound to nodes that are still to come, so that their names are asked for.
+    early: AtomicBool,
     connection: Connection,
     keeper: Keeper,
     view: watch::Sender<Arc<View>>,
@@ -68,6 +70,7 @@ impl Ec2 {
     pub(crate) fn new(cluster: Arc<Cluster>, connection: Connection, keeper: Keeper) -> Self {
         Self {
             seat: SEATS.fetch_add(1, Ordering::Relaxed),
+            early: AtomicBool::new(cluster.binding == Binding::Early),
             cluster,
             connection,
             keeper,
@@ -136,7 +139,14 @@ impl Ec2 {
             tracing::warn!(cluster = %self.cluster.name, claim = %launch.claim.id, why, "launch");
         }
         match outcome.launched {
-            Some((instance, _)) => Answer::Launched(instance),
+            Some((mut instance, _)) => {
+                if self.early.load(Ordering::Relaxed) {
+                    let whose = (self.cluster.installation.as_str(), &self.cluster.name);
+                    let (account, lister) = (&shared.account, &shared.lister);
+                    instance.node = lister.node_of(account, whose, &instance.id).await;
+                }
+                Answer::Launched(instance)
+            }
             None => outcome.said.answer(),
         }
     }
@@ -307,6 +317,8 @@ impl Provider for Ec2 {
     fn attend(&self, cluster: Arc<Cluster>, events: mpsc::Sender<Event>) -> BoxFuture<'_, ()> {
         async move {
             *self.events.lock().await = Some(events.clone());
+            let early = cluster.binding == Binding::Early;
+            self.early.store(early, Ordering::Relaxed);
             let member = Member {
                 seat: self.seat,
                 cluster,

@@ -199,6 +199,8 @@ async fn a_claim_gets_one_instance(bench: &Bench<'_>) {
     let seen = bench.shows(&first.id, "is listed", |it| it.is_some()).await;
     let seen = seen.expect("it is listed");
     assert_eq!(seen.offering, first.offering);
+    // What an answer says of the Node to come is what listings say.
+    assert!(first.node.is_none() || seen.node == first.node, "{seen:?}");
     assert_eq!(bench.of_claim(&wish).await, [first.id.clone()].into());
     let elsewhere = bench.launched(&bench.wish("b", &[sold])).await;
     assert_ne!(elsewhere.id, first.id, "two claims have one instance");

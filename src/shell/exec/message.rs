@@ -16,6 +16,9 @@ pub(crate) const PROTOCOL: u32 = 1;
 /// The longest id of an instance: it goes into the log, and into `spec.providerID` of a Node.
 const ID_CHARS: usize = 256;
 
+/// The longest name of a Node. Source: Kubernetes, DNS subdomain names.
+const NAME_CHARS: usize = 253;
+
 /// Whose instances a program is asked for.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Scope {
@@ -172,6 +175,7 @@ pub(crate) fn answer(
         },
         (Expect::Launch(claim, offerings), Answer::Launched(instance)) => {
             check_id(&instance.id)?;
+            check_node(&instance)?;
             check_launched(&instance, claim, offerings, scope)?;
             Answer::Launched(instance)
         }
@@ -188,6 +192,7 @@ pub(crate) fn answer(
             instances.retain(|own| scope.has(own));
             for instance in &instances {
                 check_id(&instance.id)?;
+                check_node(instance)?;
             }
             let others = all - instances.len();
             return Ok((Answer::Instances(instances), others));
@@ -212,6 +217,29 @@ fn check_id(id: &InstanceId) -> Result<(), String> {
     match id.is_empty() || id.len() > ID_CHARS || !id.chars().all(fine) {
         true => Err(format!("{:?} is no id of an instance", text::bounded(id))),
         false => Ok(()),
+    }
+}
+
+/// A Node is made of what it says, and has to be found again by the instance's id.
+fn check_node(instance: &Instance) -> Result<(), String> {
+    let Some(node) = &instance.node else {
+        return Ok(());
+    };
+    let (id, name) = (instance.id.as_str(), node.name.as_str());
+    let part = |part: &str| {
+        let fine = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-';
+        !part.is_empty() && part.bytes().all(fine) && !part.starts_with('-') && !part.ends_with('-')
+    };
+    if name.len() > NAME_CHARS || !name.split('.').all(part) {
+        return Err(format!("{:?} is no name of a node", text::bounded(name)));
+    }
+    let rest = node.provider_id.strip_suffix(id);
+    match rest.is_some_and(|rest| rest.contains("://") && rest.ends_with('/')) {
+        true => Ok(()),
+        false => Err(format!(
+            "the provider id {:?} is not {id}'s",
+            text::bounded(&node.provider_id)
+        )),
     }
 }
 

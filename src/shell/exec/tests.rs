@@ -346,6 +346,41 @@ fn no_line_makes_the_daemon_panic() {
     });
 }
 
+#[test]
+fn the_node_of_an_instance_is_one_that_can_be_made() {
+    let scope = Scope {
+        installation: "here".to_owned(),
+        cluster: "prod".into(),
+    };
+    let listed = |node: &str| {
+        let tags = r#"{"outrigger.dev/installation":"here","outrigger.dev/cluster":"prod"}"#;
+        let line = format!(
+            r#"{{"id":1,"answer":{{"instances":[{{"id":"vm-1","instance_type":"small","zone":"a",
+            "capacity_type":"on-demand","state":"running","launched":"2026-01-01T00:00:00Z",
+            "tags":{tags},"node":{node}}}]}}}}"#
+        );
+        match message::answer(line.as_bytes(), &Expect::List, &scope)?.0 {
+            Answer::Instances(all) => Ok(all.into_iter().next().and_then(|own| own.node)),
+            other => Err(format!("{other:?}")),
+        }
+    };
+    assert_eq!(listed("null"), Ok(None));
+    let node = |name: &str, id: &str| format!(r#"{{"name":"{name}","provider_id":"{id}"}}"#);
+    let known = listed(&node("vm-1.lab", "cloud:///vm-1")).expect("a node");
+    assert_eq!(known.expect("a node").name.as_str(), "vm-1.lab");
+    for (name, id) in [
+        ("VM", "cloud:///vm-1"),
+        ("", "cloud:///vm-1"),
+        ("a..b", "cloud:///vm-1"),
+        ("-a", "cloud:///vm-1"),
+        ("vm-1", "cloud:///vm-2"),
+        ("vm-1", "cloud:///other-vm-1"),
+        ("vm-1", "vm-1"),
+    ] {
+        assert!(listed(&node(name, id)).is_err(), "{name} {id}");
+    }
+}
+
 /// The request of each verb that `docs/PROVIDERS.md` shows, as we would send it, and what its
 /// answers must be true to.
 fn shown(scope: &Scope) -> Vec<(Vec<u8>, Option<Expect>)> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::TryFutureExt;
 use http::{HeaderValue, header};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::response::{StatusDetails, reason};
 use kube::core::{Request, Status, request};
 use kube::{Api, Client, Resource};
@@ -14,9 +14,10 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
-use crate::engine::command::{Answer, Command, FailureKind, NodePatch};
+use crate::engine::command::{Answer, Command, FailureKind, NewNode, NodePatch};
 use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::object::Kind;
+use crate::model::quantity::Resources;
 use crate::model::taint::Taint;
 use crate::shell::kube::client::Connection;
 use crate::shell::kube::convert;
@@ -42,6 +43,9 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Answer
     let name = command.name();
     let call = async {
         match command {
+            Command::CreateNode(node) => create_node(client, &node).await,
+            Command::Bind { pod, uid, node } => bind(client, &pod, &uid, &node).await,
+            Command::DeletePod { pod, uid } => delete_pod(client, &pod, uid).await,
             Command::PatchNode(patch) => patch_node(client, patch).await,
             Command::DeleteNode { node, uid } => delete_node(client, &node, uid).await,
             Command::Evict { pod, uid } => return evict(client, &pod, uid).await,
@@ -159,6 +163,76 @@ fn node_patch(patch: &NodePatch) -> Value {
         body["spec"] = json!({ "taints": taints.iter().map(taint).collect::<Vec<_>>() });
     }
     body
+}
+
+async fn create_node(client: &Client, node: &NewNode) -> Result<Answer, kube::Error> {
+    let body = json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": node.name.as_str(),
+            "labels": node.labels,
+            "annotations": node.annotations,
+        },
+        "spec": {
+            "providerID": node.provider_id,
+            "taints": node.taints.iter().map(taint).collect::<Vec<_>>(),
+        },
+        "status": {
+            "capacity": quantities(&node.capacity),
+            "allocatable": quantities(&node.allocatable),
+        },
+    });
+    let url = Request::new(Node::url_path(&(), None));
+    let params = PostParams {
+        field_manager: Some(FIELD_MANAGER.into()),
+        ..PostParams::default()
+    };
+    send(client, url.create(&params, body.to_string().into_bytes())).await
+}
+
+/// Binds a pod as kube-scheduler does; the API server refuses it where the pod has another UID, is
+/// bound, gated or about to go. It does not look whether there is such a node.
+async fn bind(
+    client: &Client,
+    pod: &PodKey,
+    uid: &str,
+    node: &NodeName,
+) -> Result<Answer, kube::Error> {
+    let body = json!({
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": { "name": pod.name, "namespace": pod.namespace, "uid": uid },
+        "target": { "apiVersion": "v1", "kind": "Node", "name": node.as_str() },
+    });
+    let url = Request::new(Pod::url_path(&(), Some(&pod.namespace)));
+    let body = body.to_string().into_bytes();
+    let request = url.create_subresource("binding", &pod.name, &PostParams::default(), body);
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    client.request::<IgnoredAny>(request).await?;
+    Ok(Answer::Done)
+}
+
+/// Deletes a pod at once: no kubelet is there that could end it first.
+async fn delete_pod(client: &Client, pod: &PodKey, uid: String) -> Result<Answer, kube::Error> {
+    let api = Api::<Seen<json_object::Pod>>::namespaced(client.clone(), &pod.namespace);
+    let params = DeleteParams {
+        grace_period_seconds: Some(0),
+        ..if_uid(uid)
+    };
+    api.delete(&pod.name, &params).await?;
+    Ok(Answer::Done)
+}
+
+/// Amounts as the API has them.
+pub(crate) fn quantities(resources: &Resources) -> Map<String, Value> {
+    resources
+        .iter()
+        .map(|(name, amount)| {
+            let unit = if name == "cpu" { "m" } else { "" };
+            (name.to_owned(), json!(format!("{amount}{unit}")))
+        })
+        .collect()
 }
 
 /// A taint as the API has it.

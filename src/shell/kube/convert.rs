@@ -85,6 +85,7 @@ impl Convert for json::Node {
             annotations: self.metadata.annotations.0,
             taints: self.spec.taints.into_iter().filter_map(taint).collect(),
             unschedulable: self.spec.unschedulable,
+            has_kubelet: !self.status.node_info.kubelet_version.is_empty(),
             ready: self.status.conditions.iter().any(ready),
             capacity: amounts(&self.status.capacity),
             allocatable: amounts(&self.status.allocatable),

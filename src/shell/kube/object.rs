@@ -343,6 +343,11 @@ json! {
         capacity: Quantities,
         allocatable: Quantities,
         conditions: Vec<Condition>,
+        node_info: NodeInfo,
+    }
+
+    struct NodeInfo {
+        kubelet_version: String,
     }
 
     struct DaemonSet {

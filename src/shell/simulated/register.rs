@@ -3,15 +3,15 @@
 
 use std::time::Duration;
 
-use kube::api::PostParams;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
 use crate::model::id::InstanceId;
 use crate::model::instance::{Instance, InstanceType};
 use crate::model::labels::{CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, Labels, ZONE};
-use crate::model::quantity::Resources;
 use crate::model::taint::Taint;
 use crate::shell::kube::act;
 use crate::shell::text;
@@ -58,40 +58,29 @@ pub(crate) fn node(
             "taints": taints.iter().map(act::taint).collect::<Vec<_>>(),
         },
         "status": {
-            "capacity": shape.map(|shape| quantities(&shape.capacity)),
-            "allocatable": shape.map(|shape| quantities(&shape.allocatable)),
+            "capacity": shape.map(|shape| act::quantities(&shape.capacity)),
+            "allocatable": shape.map(|shape| act::quantities(&shape.allocatable)),
         },
     })
 }
 
-fn quantities(resources: &Resources) -> Map<String, Value> {
-    resources
-        .iter()
-        .map(|(name, amount)| {
-            let unit = if name == "cpu" { "m" } else { "" };
-            (name.to_owned(), json!(format!("{amount}{unit}")))
-        })
-        .collect()
-}
-
 /// Registers a Node, again and again while the API does not take it.
 pub(crate) async fn keep_trying(client: Client, node: Value, instance: InstanceId) {
-    let node = match serde_json::from_value::<k8s_openapi::api::core::v1::Node>(node) {
+    let node = match serde_json::from_value::<Node>(node) {
         Ok(node) => node,
         Err(error) => {
             tracing::error!(%instance, %error, "the node of a simulated instance is no node");
             return;
         }
     };
-    let api = Api::all(client);
+    let api: Api<Node> = Api::all(client);
     let mut wait = WAIT.0;
     for _ in 0..ATTEMPTS {
-        match timeout(CALL, api.create(&PostParams::default(), &node)).await {
-            Ok(Ok(_)) => {
+        match timeout(CALL, register(&api, &node)).await {
+            Ok(Ok(())) => {
                 tracing::debug!(%instance, "simulated instance registered its node");
                 return;
             }
-            Ok(Err(kube::Error::Api(status))) if status.is_already_exists() => return,
             Ok(Err(error)) => {
                 let error = text::chain(&error);
                 tracing::debug!(%instance, error, "simulated instance cannot register");
@@ -102,6 +91,28 @@ pub(crate) async fn keep_trying(client: Client, node: Value, instance: InstanceI
         wait = (wait * 2).min(WAIT.1);
     }
     tracing::warn!(%instance, "simulated instance gives up registering its node");
+}
+
+/// A kubelet that finds its Node leaves labels and taints as they are, and says what it has.
+/// Source: Kubernetes, kubelet_node_status.go.
+async fn register(api: &Api<Node>, node: &Node) -> Result<(), kube::Error> {
+    match api.create(&PostParams::default(), node).await {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+        created => return created.map(drop),
+    }
+    let name = node.metadata.name.as_deref().unwrap_or_default();
+    let has = node.status.as_ref();
+    let status = json!({"status": {
+        "capacity": has.map(|own| &own.capacity),
+        "allocatable": has.map(|own| &own.allocatable),
+        "nodeInfo": { "kubeletVersion": "simulated" },
+    }});
+    let params = PatchParams::default();
+    api.patch_status(name, &params, &Patch::Merge(status))
+        .await?;
+    let kwok = json!({"metadata": { "annotations": node.metadata.annotations }});
+    api.patch(name, &params, &Patch::Merge(kwok)).await?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -129,6 +140,7 @@ mod tests {
             state: InstanceState::Running,
             launched: Timestamp::UNIX_EPOCH,
             tags: Labels::default(),
+            node: None,
             facts: None,
         };
         let taint = Taint::new(TAINT_UNREGISTERED, Effect::NoExecute);

@@ -145,6 +145,18 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         Report::ClaimDenied { claim, why } => {
             tracing::info!(%cluster, %claim, why, "claim denied by the fleet");
         }
+        Report::BoundEarly {
+            claim,
+            node,
+            pods,
+            after,
+        } => {
+            let after_ms = i64::try_from(after.as_millis()).unwrap_or(i64::MAX);
+            tracing::info!(%cluster, %claim, %node, pods, after_ms, "pods bound early");
+        }
+        Report::NotEarly { claim, why } => {
+            tracing::warn!(%cluster, %claim, why, "pods are not bound early");
+        }
         Report::ClaimPhase { claim, node, phase } => {
             let (node, phase) = (name(node.as_ref()), phase.as_str());
             tracing::info!(%cluster, %claim, node, phase, "claim moved on");

@@ -167,6 +167,8 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         | Report::Kept { .. }
         | Report::ClaimDenied { .. }
         | Report::ClaimRenewed { .. }
+        | Report::BoundEarly { .. }
+        | Report::NotEarly { .. }
         | Report::Stranger { .. } => {}
     }
 }

@@ -3,10 +3,12 @@
 
 use jiff::Timestamp;
 
-use crate::engine::command::{Answer, Command, FailureKind, NodePatch};
+use crate::engine::command::{Answer, Command, FailureKind, NewNode, NodePatch};
 use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::labels::{Labels, TAINT_DISRUPTED};
+use crate::model::node::Node;
 use crate::model::pod::PodPhase;
+use crate::sim::cluster::kubelet::NEVER_CAME_MS;
 use crate::sim::cluster::{SimCluster, Todo};
 
 /// What the API server says when a budget is in the way.
@@ -16,6 +18,9 @@ impl SimCluster {
     /// Carries out a command that is for the API server; none for what is not.
     pub fn carry_out(&mut self, command: &Command, now: Timestamp) -> Option<Answer> {
         let answer = match command {
+            Command::CreateNode(node) => self.create_node(node, now),
+            Command::Bind { pod, uid, node } => self.bind_to(pod, uid, node, now),
+            Command::DeletePod { pod, uid } => self.delete_at_once(pod, uid, now),
             Command::PatchNode(patch) => self.patch_node(patch, now),
             Command::DeleteNode { node, uid } => self.delete_node(node, uid, now),
             Command::Evict { pod, uid } => self.evict(pod, uid, now),
@@ -49,6 +54,52 @@ impl SimCluster {
             node.taints.retain(|taint| taint.key != TAINT_DISRUPTED);
         });
         self.node_changed(now);
+    }
+
+    fn create_node(&mut self, new: &NewNode, now: Timestamp) -> Answer {
+        if self.store.nodes().contains_key(&new.name) {
+            return conflict("a node of this name exists already");
+        }
+        let node = Node {
+            name: new.name.clone(),
+            uid: self.store.new_uid(),
+            provider_id: new.provider_id.clone(),
+            created: Some(now),
+            labels: new.labels.clone(),
+            annotations: new.annotations.clone(),
+            taints: new.taints.clone(),
+            capacity: new.capacity.clone(),
+            allocatable: new.allocatable.clone(),
+            ..Node::default()
+        };
+        self.store.put_node(node, now);
+        let wait = self.pace(NEVER_CAME_MS, NEVER_CAME_MS);
+        self.timers.after(now, wait, Todo::Silent(new.name.clone()));
+        self.node_changed(now);
+        Answer::Done
+    }
+
+    /// Binds a pod as whoever is allowed to may: nobody looks whether it fits.
+    fn bind_to(&mut self, key: &PodKey, uid: &str, node: &NodeName, now: Timestamp) -> Answer {
+        let Some(pod) = self.store.pods().get(key) else {
+            return gone("pod", &key.name);
+        };
+        if pod.uid != uid || pod.node.is_some() || pod.deleting.is_some() || pod.is_terminal() {
+            return conflict("the pod is another, bound or on its way out");
+        }
+        self.placed(key, uid, node, now);
+        self.ask_schedule(now);
+        Answer::Done
+    }
+
+    fn delete_at_once(&mut self, key: &PodKey, uid: &str, now: Timestamp) -> Answer {
+        match self.store.pods().get(key) {
+            None => return gone("pod", &key.name),
+            Some(pod) if pod.uid != uid => return gone("pod of that UID", &key.name),
+            Some(_) => {}
+        }
+        self.forget_pod(key, uid, now);
+        Answer::Done
     }
 
     fn patch_node(&mut self, patch: &NodePatch, now: Timestamp) -> Answer {

@@ -8,7 +8,7 @@ use crate::model::instance::{Instance, InstanceType};
 use crate::model::labels::{ARCH, HOSTNAME, INSTANCE_TYPE, Labels, OS, ZONE};
 use crate::model::node::Node;
 use crate::model::pod::PodPhase;
-use crate::model::taint::{Effect, Taint};
+use crate::model::taint::{Effect, Taint, UNREACHABLE};
 use crate::sim::cluster::{SimCluster, Todo};
 use crate::sim::timeline::Fact;
 use crate::sim::workload::Owns;
@@ -20,8 +20,11 @@ const GRACE_MS: i64 = 40_000;
 /// Pods tolerate an unreachable node for five minutes. Source: DefaultTolerationSeconds.
 const TOLERATION_MS: i64 = 300_000;
 
+/// A Node whose kubelet never came is silent after a minute. Source: Kubernetes,
+/// node-startup-grace-period.
+pub(super) const NEVER_CAME_MS: i64 = 60_000;
+
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
-const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
 /// The kubelet of one node.
 #[derive(Clone, Debug)]
@@ -56,7 +59,8 @@ impl SimCluster {
     /// Registers the node of a machine that has booted.
     pub fn register(&mut self, boot: &Boot<'_>, now: Timestamp) -> NodeName {
         let instance = boot.instance;
-        let name = self.free_name(&instance.id);
+        let to_come = instance.node.as_ref().map(|own| own.name.clone());
+        let name = to_come.unwrap_or_else(|| self.free_name(&instance.id));
         let mut labels = boot.labels.clone();
         for key in [ARCH, OS] {
             let value = boot
@@ -81,11 +85,12 @@ impl SimCluster {
             created: Some(now),
             labels,
             taints,
+            has_kubelet: true,
             capacity: boot.shape.capacity.clone(),
             allocatable: boot.shape.allocatable.clone(),
             ..Node::default()
         };
-        self.store.put_node(node, now);
+        self.come(node, now);
         let kubelet = Kubelet {
             instance: instance.id.clone(),
             launched: instance.launched,
@@ -104,6 +109,34 @@ impl SimCluster {
         }
         self.node_changed(now);
         name
+    }
+
+    /// A kubelet comes with its Node. One that finds it leaves labels and taints as they are.
+    fn come(&mut self, node: Node, now: Timestamp) {
+        let name = node.name.clone();
+        let found = self.store.change_node(&name, now, |own| {
+            own.has_kubelet = true;
+            own.capacity.clone_from(&node.capacity);
+            own.allocatable.clone_from(&node.allocatable);
+            own.taints.retain(|taint| taint.key != UNREACHABLE);
+            own.taints.push(Taint::new(NOT_READY, Effect::NoSchedule));
+        });
+        if !found {
+            self.store.put_node(node, now);
+            return;
+        }
+        // Pods that were to leave while nobody was there to end them do so now.
+        for (pod, uid) in self.running_on(&name) {
+            let leaves = self
+                .store
+                .pods()
+                .get(&pod)
+                .is_some_and(|own| own.deleting.is_some());
+            if leaves {
+                let wait = self.pace(100, 500);
+                self.timers.after(now, wait, Todo::Leave(pod, uid));
+            }
+        }
     }
 
     /// A name as EC2 gives them, by the address: its own if the kubelet has registered before, else

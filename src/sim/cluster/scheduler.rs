@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::model::id::NodeName;
+use crate::model::id::{NodeName, PodKey};
 use crate::model::labels::ZONE;
 use crate::model::node::Node;
 use crate::model::pod::Pod;
@@ -160,7 +160,7 @@ impl SimCluster {
                 self.release_template(node, &pod);
                 continue;
             };
-            let (requests, created, daemon) = (it.requests.clone(), it.created, it.is_daemon());
+            let (requests, daemon) = (it.requests.clone(), it.is_daemon());
             let wanted = awaits(it, &uid);
             self.store.release(node, &requests);
             if !wanted {
@@ -170,17 +170,8 @@ impl SimCluster {
                 self.waiting.insert(rank, (pod, uid));
                 continue;
             }
-            self.store.change_pod(&pod, &uid, now, |pod| {
-                pod.node = Some(node.clone());
-                pod.unschedulable = false;
-            });
-            if !daemon {
-                self.waits
-                    .extend(created.map(|created| now.duration_since(created)));
-                count += 1;
-            }
-            let wait = self.pace(800, 3000);
-            self.timers.after(now, wait, Todo::Run(pod, uid));
+            self.placed(&pod, &uid, node, now);
+            count += usize::from(!daemon);
         }
         if count > 0 {
             self.facts.push(Fact::Bound {
@@ -191,8 +182,23 @@ impl SimCluster {
         self.ask_schedule(now);
     }
 
+    /// A pod is bound to a node.
+    pub(super) fn placed(&mut self, key: &PodKey, uid: &str, node: &NodeName, now: Timestamp) {
+        let mut waited = None;
+        self.store.change_pod(key, uid, now, |pod| {
+            pod.node = Some(node.clone());
+            pod.unschedulable = false;
+            waited = pod.created.filter(|_| !pod.is_daemon());
+        });
+        let waited = waited.map(|created| now.duration_since(created));
+        self.waits.extend(waited);
+        let wait = self.pace(800, 3000);
+        self.timers
+            .after(now, wait, Todo::Run(key.clone(), uid.to_owned()));
+    }
+
     /// Gives back the room of a pod that was deleted before it was bound.
-    fn release_template(&mut self, node: &NodeName, pod: &crate::model::id::PodKey) {
+    fn release_template(&mut self, node: &NodeName, pod: &PodKey) {
         let owner = pod
             .name
             .rsplit_once('-')

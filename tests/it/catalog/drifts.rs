@@ -32,6 +32,7 @@ fn instance() -> Instance {
         state: InstanceState::Running,
         launched: Timestamp::UNIX_EPOCH,
         tags: BTreeMap::new(),
+        node: None,
         facts: Some(Box::new(InstanceFacts {
             image: Some("s".into()),
             subnet: Some("subnet-a".into()),

@@ -110,6 +110,7 @@ impl Stage {
                     state: InstanceState::Running,
                     launched: self.now,
                     tags: launch.tags.clone(),
+                    node: None,
                     facts: None,
                 };
                 self.launches.push(*launch);

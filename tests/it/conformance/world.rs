@@ -384,6 +384,7 @@ impl World {
             state: InstanceState::Running,
             launched: self.now,
             tags: claim.record.tags(),
+            node: None,
             facts: None,
         });
         if phase >= Phase::Registered {

@@ -75,6 +75,24 @@ impl Setup {
         })
     }
 
+    /// The same for one cluster whose pods are bound to nodes before they are there; `pool` is HCL
+    /// of its pool.
+    pub(crate) fn early(kubeconfig: &Path, cloud: u16, pool: &str) -> Self {
+        let own = Self::made_by(&[("bench", kubeconfig)], true, |types, _| {
+            let types = types.display();
+            format!(
+                "binding = \"early\"\n  simulated {{\n    catalog = \"{types}\"\n    \
+                 address = \"127.0.0.1:{cloud}\"\n  }}\n"
+            )
+        });
+        let file = own.path().join("outrigger.hcl");
+        let text = fs::read_to_string(&file).expect("it was written");
+        let head = "pool \"general\" {\n";
+        let text = text.replace(head, &format!("{head}{pool}"));
+        fs::write(file, text).expect("the configuration is written");
+        own
+    }
+
     /// The same for one cluster whose instances are made by the reference program.
     pub(crate) fn with_program(kubeconfig: &Path, more: &[&str]) -> Self {
         Self::made_by(&[("bench", kubeconfig)], true, |types, dir| {
@@ -157,6 +175,11 @@ impl Setup {
 
     /// Starts a simulated cloud on this port.
     pub(crate) fn cloud(&self, port: u16) -> Process {
+        self.cloud_that_boots(port, "0s")
+    }
+
+    /// The same, whose instances take this long until their Nodes register.
+    pub(crate) fn cloud_that_boots(&self, port: u16, boot: &str) -> Process {
         let listen = format!("127.0.0.1:{port}");
         let types = self.path().join("types.json");
         let types = types.to_str().expect("a readable path");
@@ -167,7 +190,7 @@ impl Setup {
             "--catalog",
             types,
             "--boot",
-            "0s",
+            boot,
         ];
         Process::start(&arguments, &self.log("cloud"))
     }
@@ -602,13 +625,32 @@ pub(crate) async fn instances(port: u16) -> Vec<Value> {
     list.as_array().expect("a list of instances").clone()
 }
 
+/// Ends an instance behind the daemon's back.
+pub(crate) async fn end_instance(port: u16, id: &str) {
+    let body = json!({"instance": id, "installation": "tests", "cluster": "bench"});
+    let call = move || request(port, "POST", "/v1/terminate", &body.to_string());
+    let answer = tokio::task::spawn_blocking(call).await;
+    let answer = answer.expect("the request was made");
+    let answer = answer.expect("the cloud answers");
+    assert!(
+        answer.contains("terminat") || answer.contains("shutting"),
+        "{answer}"
+    );
+}
+
 fn get(port: u16, path: &str) -> std::io::Result<String> {
+    request(port, "GET", path, "")
+}
+
+fn request(port: u16, method: &str, path: &str, body: &str) -> std::io::Result<String> {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    let length = body.len();
     write!(
         stream,
-        "GET {path} HTTP/1.0\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        "{method} {path} HTTP/1.0\r\nHost: localhost\r\nConnection: close\r\n\
+         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
     )?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;

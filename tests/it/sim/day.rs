@@ -11,7 +11,8 @@ use outrigger::sim::World;
 use outrigger::sim::scenario::Scenario;
 
 use super::setup::{
-    RESERVED, finish, reproduce, reserved_day, spread_day, static_day, tight_day, working_day,
+    RESERVED, early_day, finish, reproduce, reserved_day, spread_day, static_day, tight_day,
+    working_day,
 };
 
 /// Default tests stay quick; `outrigger simulate --faults --seeds 1000` looks further.
@@ -123,6 +124,35 @@ fn what_is_reserved_is_used_up_and_not_more() {
             .collect();
         assert_eq!(ids.len(), RESERVED.len(), "seed {seed}: {ids:?}");
     }
+}
+
+/// The invariants say what may be bound early, and that nothing stays where no node comes.
+#[test]
+fn days_on_which_pods_are_bound_early_hold_everything() {
+    let setup = early_day();
+    for seed in 1..=SEEDS / 2 {
+        let (_, violations) = finish(&setup, seed, true);
+        assert!(
+            violations.is_empty(),
+            "{}",
+            reproduce(seed, true, &violations)
+        );
+    }
+    let mut world = World::new(setup, 1, false);
+    let mut early = BTreeSet::new();
+    while world.step().is_some() {
+        let store = world.scene().cluster.store();
+        let awaited = store.nodes().values().filter(|node| node.is_awaited());
+        let pods = awaited.flat_map(|node| store.pods_on(node.name.as_str()));
+        early.extend(pods.map(|pod| pod.uid.clone()));
+    }
+    assert!(early.len() > 100, "{} pods were bound early", early.len());
+    let violations = world.finish().to_vec();
+    assert!(
+        violations.is_empty(),
+        "{}",
+        reproduce(1, false, &violations)
+    );
 }
 
 #[test]

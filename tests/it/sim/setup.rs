@@ -6,7 +6,7 @@ use outrigger::catalog::Catalog;
 use outrigger::config::problem::render_all;
 use outrigger::config::{Inputs, SourceFile, load};
 use outrigger::model::buffer::{Buffer, BufferPod};
-use outrigger::model::cluster::Cluster;
+use outrigger::model::cluster::{Binding, Cluster};
 use outrigger::model::fleet::FleetLimits;
 use outrigger::model::labels::CAPACITY_TYPE;
 use outrigger::model::pool::{Limits, Pool};
@@ -65,6 +65,15 @@ pub(super) fn reserved_day() -> Setup {
         ((*of).into(), (*zone).into(), own)
     });
     setup.catalog = Arc::new(setup.catalog.with_reservations(reserved));
+    setup
+}
+
+/// The same day with pods that are bound before their nodes are there.
+pub(super) fn early_day() -> Setup {
+    let mut setup = working_day();
+    let mut config = Cluster::clone(&setup.config);
+    config.binding = Binding::Early;
+    setup.config = Arc::new(config);
     setup
 }
 

@@ -208,7 +208,7 @@ impl Ec2 {
 }
 
 /// A cluster, as it is configured.
-fn block(aws: &Aws, name: &str, kubeconfig: &Path) -> String {
+pub(super) fn block(aws: &Aws, name: &str, kubeconfig: &Path) -> String {
     format!(
         r#"
 cluster "{name}" {{
@@ -227,7 +227,7 @@ cluster "{name}" {{
 }
 
 /// What all clusters have: a node class by tags and one pool; `more` is HCL of the pool.
-fn shared(aws: &Aws, more: &str) -> String {
+pub(super) fn shared(aws: &Aws, more: &str) -> String {
     format!(
         r#"
 outrigger {{ installation = "tests" }}

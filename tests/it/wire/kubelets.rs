@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Map, Value, json};
 use tokio::task::{AbortHandle, spawn_blocking};
@@ -110,11 +110,37 @@ async fn register(api: &Api<Node>, node: Value) -> Option<Result<(), String>> {
             // go.
             let there = api.get(&node.name_any()).await.ok()?;
             let id = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.clone());
-            (id(&there) == id(&node)).then_some(Ok(()))
+            if id(&there) != id(&node) {
+                return None;
+            }
+            adopt(api, &node).await.ok().map(Ok)
         }
         Err(kube::Error::Api(status)) => Some(Err(status.message.clone())),
         Err(_) => None,
     }
+}
+
+/// A kubelet that finds its Node keeps labels and taints, and says what it has; then the cloud's
+/// controller takes the taint away that it looks for.
+async fn adopt(api: &Api<Node>, node: &Node) -> Result<(), kube::Error> {
+    let name = node.metadata.name.as_deref().unwrap_or_default();
+    let params = PatchParams::default();
+    let status = json!({"status": {
+        "capacity": node.status.as_ref().map(|own| &own.capacity),
+        "allocatable": node.status.as_ref().map(|own| &own.allocatable),
+        "nodeInfo": {"kubeletVersion": "tests"},
+    }});
+    api.patch_status(name, &params, &Patch::Merge(status))
+        .await?;
+    let kwok = json!({"metadata": {"annotations": node.metadata.annotations}});
+    api.patch(name, &params, &Patch::Merge(kwok)).await?;
+    let known = api.get(name).await?;
+    let mut taints = known.spec.and_then(|spec| spec.taints).unwrap_or_default();
+    taints.retain(|own| own.key != "node.cloudprovider.kubernetes.io/uninitialized");
+    let version = known.metadata.resource_version;
+    let spec = json!({"metadata": {"resourceVersion": version}, "spec": {"taints": taints}});
+    api.patch(name, &params, &Patch::Merge(spec)).await?;
+    Ok(())
 }
 
 /// The Node that an instance registers, or why its user data makes none.

@@ -1,0 +1,325 @@
+//! Which of a claim's pods may be bound to its node before that is there.
+//! It must not know how a pod is bound, nor when.
+//!
+//! Whoever binds a pod does the scheduler's work: what else the scheduler would have to do for the
+//! pod (volumes, claims of resources), or to hold against the places of others that are not there
+//! yet, is left to it. And a pod that is bound cannot be let go but by its deletion: it must be one
+//! that is made anew. Source: docs/decisions/019-early-binding.md.
+
+use crate::model::id::ObjectKey;
+use crate::model::labels::{HOSTNAME, Labels};
+use crate::model::pod::Pod;
+use crate::model::requirement::Requirements;
+use crate::model::taint::{Taint, repelling};
+use crate::state::State;
+use crate::state::expect::DEFAULT_SCHEDULER;
+use crate::state::ledger::Claim;
+use crate::state::objects::labels_of;
+use crate::state::rooms::offering_of;
+
+impl State {
+    /// The pods of a claim that may be bound to its node as soon as that has a name, by key. The
+    /// node will have these labels, and these taints when its kubelet comes.
+    pub fn bindable<'a>(
+        &'a self,
+        claim: &'a Claim,
+        (labels, taints): (&Labels, &[Taint]),
+    ) -> Vec<&'a Pod> {
+        let instance = claim.instance.as_ref();
+        let node = instance.and_then(|own| own.node.as_ref());
+        let catalog = self.catalog_of(&claim.record.pool);
+        let shape = offering_of(claim).and_then(|own| catalog.get(own.instance_type.as_str()));
+        let Some((node, shape)) = node.zip(shape) else {
+            return Vec::new();
+        };
+        let name = node.name.as_str();
+        let labels = labels_of(&node.name, labels);
+        let mut free = shape.allocatable.clone();
+        free.subtract(&self.objects.load(name).requests());
+        let mut there: Vec<&Pod> = self.objects.pods_on(name).collect();
+        let mut chosen = Vec::new();
+        for pod in self.pods_of(claim) {
+            let fits = self.needs_only_room(pod)
+                && pod.requests.fit(&free)
+                && wants(pod, &labels)
+                && repelling(taints, &pod.tolerations).is_none()
+                && keeps_skew(pod, &there);
+            if fits {
+                free.subtract(&pod.requests);
+                chosen.push(pod);
+                there.push(pod);
+            }
+        }
+        chosen
+    }
+
+    /// Whether a place is all that the scheduler would have to find for a pod, and whether it is
+    /// made anew once it is deleted.
+    fn needs_only_room(&self, pod: &Pod) -> bool {
+        let is_own = matches!(pod.scheduler.as_str(), "" | DEFAULT_SCHEDULER);
+        // Before the plugin of a device has come, a kubelet turns pods away that ask for one.
+        let devices = pod.requests.extended.values().any(|amount| *amount > 0);
+        let ready = |name: &String| {
+            let key = ObjectKey::new(&pod.key.namespace, name);
+            let claim = self.objects.volume_claims.get(&key);
+            claim.is_some_and(|own| own.is_bound && !own.once_pod && !own.deleting)
+        };
+        let by_default = &self.cluster.scheduling.default_spread;
+        let spread = pod.spread.iter().filter(|own| own.is_hard);
+        let on_host = |key: &str| key == HOSTNAME;
+        pod.owner.is_some()
+            && !pod.is_protected()
+            && pod.defects.is_empty()
+            && !pod.is_gated
+            && !pod.has_resource_claims
+            && pod.gang.is_none()
+            && pod.nominated_node.is_none()
+            && is_own
+            && !devices
+            && pod.volume_claims.iter().all(ready)
+            && pod.affinity.is_empty()
+            && pod
+                .anti_affinity
+                .iter()
+                .all(|own| on_host(&own.topology_key))
+            && spread.clone().all(|own| on_host(&own.topology_key))
+            && (!pod.spread.is_empty() || by_default.iter().all(|own| !own.is_hard))
+    }
+}
+
+/// Whether a node with these labels is one that a pod asks for: a kubelet turns others away.
+fn wants(pod: &Pod, labels: &Requirements) -> bool {
+    let suits = |own: &Requirements| labels.compatible(own, false).is_ok();
+    suits(&Requirements::from_labels(&pod.node_selector))
+        && (pod.node_affinity.is_empty() || pod.node_affinity.iter().any(suits))
+}
+
+/// Whether a pod may be the next on its host, wherever the others of its kind are: a host with no
+/// more of them than they may differ by is never too full.
+fn keeps_skew(pod: &Pod, there: &[&Pod]) -> bool {
+    pod.spread.iter().filter(|own| own.is_hard).all(|own| {
+        let kin = |other: &&&Pod| {
+            let selector = own.selector.as_ref();
+            other.key.namespace == pod.key.namespace
+                && selector.is_some_and(|selector| selector.matches(&other.labels))
+        };
+        let count = there.iter().filter(kin).count();
+        u32::try_from(count).is_ok_and(|count| count < own.max_skew)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::catalog::Catalog;
+    use crate::model::affinity::{Gang, PodTerm, Spread};
+    use crate::model::claim::Phase;
+    use crate::model::instance::NodeToCome;
+    use crate::model::labels::{DO_NOT_DISRUPT, HOSTNAME, Labels, ZONE};
+    use crate::model::object::{Object, VolumeClaim};
+    use crate::model::pod::{Owner, Pod};
+    use crate::model::selector::Selector;
+    use crate::model::taint::{Effect, Taint};
+    use crate::state::State;
+    use crate::state::samples::{NOW, claim, waiting};
+
+    fn owned(name: &str) -> Pod {
+        let mut pod = waiting("default", name);
+        pod.labels = Labels::from([("app".to_owned(), "web".to_owned())]);
+        pod.owner = Some(Owner {
+            kind: "ReplicaSet".into(),
+            name: "web".into(),
+            uid: "web".into(),
+        });
+        pod
+    }
+
+    fn term(key: &str) -> PodTerm {
+        PodTerm {
+            topology_key: key.to_owned(),
+            ..PodTerm::default()
+        }
+    }
+
+    fn spread(key: &str, is_hard: bool) -> Spread {
+        let labels = Labels::from([("app".to_owned(), "web".to_owned())]);
+        Spread {
+            selector: Some(Selector::of_labels(&labels)),
+            topology_key: key.to_owned(),
+            max_skew: 1,
+            min_domains: 1,
+            honors_affinity: true,
+            honors_taints: false,
+            is_hard,
+        }
+    }
+
+    /// Which of these pods may be bound to the node of a claim that was planned for all of them.
+    fn bindable(pods: &[Pod], taints: &[Taint]) -> String {
+        let mut own = claim("c", Some("n"), Phase::Launched);
+        own.node = None;
+        let catalog = Arc::new(Catalog::shipped());
+        let shape = catalog.get("m5.large").expect("it ships");
+        let instance = own.instance.as_mut().expect("an instance");
+        instance.offering.instance_type = shape.name.clone();
+        let node = NodeToCome::of_ec2("n", &"zone".into(), &"i-n".into());
+        instance.node = Some(Box::new(node));
+        own.pods = pods.iter().map(|pod| pod.key.clone()).collect();
+        let mut state = State {
+            catalog,
+            ..State::default()
+        };
+        for (name, is_bound) in [("bound", true), ("unbound", false)] {
+            let volume = VolumeClaim {
+                key: crate::model::id::ObjectKey::new("default", name),
+                is_bound,
+                ..VolumeClaim::default()
+            };
+            state.objects.apply(Object::VolumeClaim(volume), NOW);
+        }
+        for pod in pods {
+            state.objects.apply(pod.clone().into(), NOW);
+        }
+        let labels = Labels::from([("team".to_owned(), "a".to_owned())]);
+        let all = state.bindable(&own, (&labels, taints));
+        let names: Vec<&str> = all.iter().map(|pod| pod.key.name.as_str()).collect();
+        names.join(" ")
+    }
+
+    /// A pod, changed a little, and whether it may still be bound early.
+    type Case = (&'static str, fn(&mut Pod), bool);
+
+    #[test]
+    fn pods_that_need_more_than_room_are_left_to_the_scheduler() {
+        let cases: [Case; 21] = [
+            ("plain", |_| {}, true),
+            (
+                "for a label that it has",
+                |pod| drop(pod.node_selector.insert("team".into(), "a".into())),
+                true,
+            ),
+            (
+                "for a label that only its kubelet knows",
+                |pod| drop(pod.node_selector.insert("team".into(), "b".into())),
+                false,
+            ),
+            ("too large", |pod| pod.requests.cpu_milli = 2000, false),
+            ("nobody makes it anew", |pod| pod.owner = None, false),
+            (
+                "not to be disrupted",
+                |pod| drop(pod.annotations.insert(DO_NOT_DISRUPT.into(), "true".into())),
+                false,
+            ),
+            ("gated", |pod| pod.is_gated = true, false),
+            (
+                "resource claims",
+                |pod| pod.has_resource_claims = true,
+                false,
+            ),
+            (
+                "another's scheduler",
+                |pod| pod.scheduler = "volcano".into(),
+                false,
+            ),
+            (
+                "ours by name",
+                |pod| pod.scheduler = "default-scheduler".into(),
+                true,
+            ),
+            ("bound already", |pod| pod.node = Some("m".into()), false),
+            (
+                "nominated",
+                |pod| pod.nominated_node = Some("m".into()),
+                false,
+            ),
+            (
+                "a bound volume",
+                |pod| pod.volume_claims = vec!["bound".into()],
+                true,
+            ),
+            (
+                "a volume to be made",
+                |pod| pod.volume_claims = vec!["unbound".into()],
+                false,
+            ),
+            (
+                "an unknown volume",
+                |pod| pod.volume_claims = vec!["none".into()],
+                false,
+            ),
+            (
+                "a device",
+                |pod| pod.requests.extended = [("nvidia.com/gpu".to_owned(), 1)].into(),
+                false,
+            ),
+            (
+                "a gang",
+                |pod| {
+                    pod.gang = Some(Gang {
+                        name: "g".into(),
+                        least: None,
+                    });
+                },
+                false,
+            ),
+            (
+                "near others",
+                |pod| pod.affinity = vec![term(HOSTNAME)],
+                false,
+            ),
+            (
+                "alone on its host",
+                |pod| pod.anti_affinity = vec![term(HOSTNAME)],
+                true,
+            ),
+            (
+                "alone in its zone",
+                |pod| pod.anti_affinity = vec![term(ZONE)],
+                false,
+            ),
+            (
+                "spread over zones",
+                |pod| pod.spread = vec![spread(ZONE, true)],
+                false,
+            ),
+        ];
+        for (what, change, expect) in cases {
+            let mut pod = owned("a");
+            change(&mut pod);
+            assert_eq!(
+                bindable(&[pod], &[]),
+                if expect { "a" } else { "" },
+                "{what}"
+            );
+        }
+        let wish = |mut pod: Pod| {
+            pod.spread = vec![spread(ZONE, false)];
+            pod
+        };
+        assert_eq!(bindable(&[wish(owned("a"))], &[]), "a");
+    }
+
+    #[test]
+    fn of_pods_that_are_spread_over_hosts_only_as_many_as_may_be_ahead() {
+        let of = |name: &str| {
+            let mut pod = owned(name);
+            pod.spread = vec![spread(HOSTNAME, true)];
+            pod
+        };
+        assert_eq!(bindable(&[of("a"), of("b")], &[]), "a");
+        let mut bound = of("a");
+        bound.node = Some("n".into());
+        assert_eq!(bindable(&[bound, of("b")], &[]), "");
+    }
+
+    #[test]
+    fn what_a_node_starts_with_keeps_pods_off_it() {
+        let soft = Taint::new("soft", Effect::PreferNoSchedule);
+        assert_eq!(bindable(&[owned("a")], &[soft]), "a");
+        for effect in [Effect::NoSchedule, Effect::NoExecute] {
+            let taint = Taint::new("example.com/agent", effect);
+            assert_eq!(bindable(&[owned("a")], &[taint]), "", "{effect:?}");
+        }
+    }
+}

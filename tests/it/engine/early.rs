@@ -1,0 +1,391 @@
+//! Pods that are bound to a node before it is there, and let go again where it never comes.
+//! It must not know how a launch is made, nor how a drain goes.
+
+use jiff::SignedDuration;
+use outrigger::engine::command::{Answer, Command, FailureKind};
+use outrigger::engine::event::{Event, Interruption};
+use outrigger::engine::report::Report;
+use outrigger::model::cluster::{Binding, Mode};
+use outrigger::model::id::ObjectKey;
+use outrigger::model::instance::InstanceState;
+use outrigger::model::labels::{
+    AWAITED, CLAIM, HOSTNAME, INSTANCE_TYPE, MANAGED_BY, POOL, TAINT_UNREGISTERED,
+};
+use outrigger::model::node::Node;
+use outrigger::model::object::{Kind, Object};
+use outrigger::model::pod::{Owner, Pod};
+use outrigger::model::taint::{Effect, Taint};
+
+use super::{Stage, waiting_pod};
+
+/// A pod that waits and is made anew when it is deleted.
+fn owned(name: &str) -> Pod {
+    Pod {
+        owner: Some(Owner {
+            kind: "ReplicaSet".into(),
+            name: "web".into(),
+            uid: "web".into(),
+        }),
+        ..waiting_pod(name)
+    }
+}
+
+/// A stage that binds early and is ready.
+fn early() -> Stage {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.change(|cluster| cluster.binding = Binding::Early);
+    stage.sync(vec![], vec![]);
+    stage.run(6, &[]);
+    assert!(stage.engine.is_ready());
+    stage
+}
+
+/// The same, with these pods and all that is done for them at once.
+fn with(pods: Vec<Pod>, hold: &[&str]) -> Stage {
+    let mut stage = early();
+    for pod in pods {
+        stage.apply(Object::Pod(Box::new(pod)));
+    }
+    stage.run(3, hold);
+    stage
+}
+
+fn node_of(stage: &Stage, pod: &str) -> Option<String> {
+    let key = ObjectKey::new("default", pod);
+    let pod = stage.engine.state().objects.pods.get(&key)?;
+    pod.node.as_ref().map(ToString::to_string)
+}
+
+/// Its kubelet finds the Node there, and is well at once.
+fn kubelet_comes(stage: &mut Stage) {
+    let node = Node {
+        has_kubelet: true,
+        ready: true,
+        version: "2".into(),
+        ..stage.seen_node().clone()
+    };
+    stage.apply(Object::Node(Box::new(node)));
+}
+
+fn timeout(stage: &Stage) -> i64 {
+    let pools = &stage.engine.state().cluster.pools;
+    pools[0].registration_timeout.as_secs()
+}
+
+#[test]
+fn pods_are_bound_as_soon_as_the_launch_is_answered() {
+    let mut stage = with(vec![], &[]);
+    for name in ["a", "b"] {
+        stage.apply(Object::Pod(Box::new(owned(name))));
+    }
+    let held = stage.run(3, &["launch"]);
+    let [launch] = &held[..] else {
+        panic!("one launch: {held:?}")
+    };
+    // No pass is made in between.
+    for (command, expect) in [(launch.clone(), "create_node")] {
+        let answer = stage.answer(&command.command);
+        stage.event(Event::Answered(command.id, answer));
+        let next = stage.engine.next_command().expect("the Node is made");
+        assert_eq!(next.command.name(), expect);
+        let answer = stage.answer(&next.command);
+        stage.event(Event::Answered(next.id, answer));
+    }
+    for pod in ["a", "b"] {
+        let next = stage.engine.next_command().expect("a pod is bound");
+        let Command::Bind {
+            pod: key,
+            uid,
+            node,
+        } = &next.command
+        else {
+            panic!("{next:?}")
+        };
+        assert_eq!((&key.name[..], &uid[..]), (pod, &format!("uid-{pod}")[..]));
+        assert_eq!(node.as_str(), "node-0");
+        let answer = stage.answer(&next.command);
+        stage.event(Event::Answered(next.id, answer));
+    }
+    stage.run(1, &[]);
+    let told = stage.reports.iter().find_map(|own| match own {
+        Report::BoundEarly { pods, after, .. } => Some((*pods, *after)),
+        _ => None,
+    });
+    assert_eq!(told, Some((2, SignedDuration::ZERO)));
+}
+
+#[test]
+fn a_node_that_is_made_keeps_others_away_until_its_kubelet_comes() {
+    let mut stage = with(vec![owned("a"), waiting_pod("naked")], &[]);
+    assert_eq!(stage.seen, ["launch", "create_node", "bind"]);
+    assert_eq!(node_of(&stage, "naked"), None, "nobody would make it anew");
+    let node = stage.seen_node().clone();
+    assert_eq!(
+        node.taints,
+        [Taint::new(TAINT_UNREGISTERED, Effect::NoSchedule)],
+        "it evicts nobody"
+    );
+    for label in [HOSTNAME, INSTANCE_TYPE, MANAGED_BY, POOL] {
+        assert!(node.labels.contains_key(label), "{label}");
+    }
+    assert!(node.annotations.contains_key(AWAITED) && node.annotations.contains_key(CLAIM));
+    assert!(node.allocatable.cpu_milli > 0 && !node.is_registered());
+    stage.run(60, &[]);
+    assert_eq!(stage.seen.len(), 3, "it is awaited");
+    kubelet_comes(&mut stage);
+    stage.run(3, &[]);
+    assert_eq!(stage.seen[3..], ["hint", "patch_node"]);
+    let node = stage.seen_node();
+    assert!(node.is_registered() && node.is_initialized(), "{node:?}");
+    assert!(node.taints.is_empty() && !node.annotations.contains_key(AWAITED));
+}
+
+#[test]
+fn pods_whose_node_never_comes_are_let_go_once_its_instance_is_gone() {
+    let mut stage = with(vec![owned("a"), owned("b")], &[]);
+    stage.seen.clear();
+    let timeout = timeout(&stage);
+    stage.run(timeout - 30, &[]);
+    assert!(stage.seen.is_empty(), "{:?}", stage.seen);
+    let held = stage.run(31, &["terminate"]);
+    let [end] = &held[..] else {
+        panic!("its instance is to be ended: {held:?}")
+    };
+    assert_eq!(stage.count("delete_pod") + stage.count("delete_node"), 0);
+    let answer = stage.answer(&end.command);
+    stage.event(Event::Answered(end.id, answer));
+    stage.run(60, &[]);
+    stage.seen.retain(|own| own.starts_with("delete"));
+    assert_eq!(stage.seen, ["delete_pod", "delete_pod", "delete_node"]);
+    let state = stage.engine.state();
+    assert!(state.objects.nodes.is_empty() && state.objects.pods.is_empty());
+    // Whoever made the pods makes them anew.
+    stage.apply(Object::Pod(Box::new(owned("c"))));
+    stage.run(5, &[]);
+    assert!(node_of(&stage, "c").is_some());
+}
+
+#[test]
+fn pods_of_a_launch_that_failed_are_not_bound() {
+    let mut stage = early();
+    stage.apply(Object::Pod(Box::new(owned("a"))));
+    let held = stage.run(3, &["launch"]);
+    let failed = Answer::Failed {
+        kind: FailureKind::Invalid,
+        text: "no".into(),
+    };
+    stage.event(Event::Answered(held[0].id, failed));
+    let held = stage.run(5, &["launch"]);
+    assert_eq!(stage.count("create_node") + stage.count("bind"), 0);
+    let answer = stage.answer(&held[0].command);
+    stage.event(Event::Answered(held[0].id, answer));
+    stage.run(1, &[]);
+    assert_eq!(node_of(&stage, "a").as_deref(), Some("node-0"));
+}
+
+#[test]
+fn a_pod_that_another_has_bound_is_let_be() {
+    for (kind, binds) in [
+        (FailureKind::Conflict, 1),
+        (FailureKind::Gone, 1),
+        (FailureKind::Unknown, 2),
+        (FailureKind::Throttled, 2),
+    ] {
+        let mut stage = early();
+        stage.apply(Object::Pod(Box::new(owned("a"))));
+        let held = stage.run(3, &["bind"]);
+        let text = "no".into();
+        stage.event(Event::Answered(held[0].id, Answer::Failed { kind, text }));
+        stage.run(20, &[]);
+        assert_eq!(stage.count("bind"), binds, "{kind:?}");
+    }
+}
+
+#[test]
+fn a_node_whose_making_nobody_answered_for_is_found_in_the_watch() {
+    let mut stage = early();
+    stage.apply(Object::Pod(Box::new(owned("a"))));
+    let held = stage.run(3, &["create_node"]);
+    // It was made, and the answer lost: made again, it is there already.
+    drop(stage.answer(&held[0].command));
+    let kind = FailureKind::Conflict;
+    let text = "it exists".into();
+    stage.event(Event::Answered(held[0].id, Answer::Failed { kind, text }));
+    stage.run(2, &[]);
+    assert_eq!(node_of(&stage, "a").as_deref(), Some("node-0"));
+    assert_eq!(stage.count("create_node"), 1);
+}
+
+#[test]
+fn without_the_right_to_it_pods_wait_for_their_nodes() {
+    for command in ["create_node", "bind"] {
+        let mut stage = early();
+        stage.apply(Object::Pod(Box::new(owned("a"))));
+        let held = stage.run(3, &[command]);
+        let kind = FailureKind::Denied;
+        let text = "forbidden".into();
+        stage.event(Event::Answered(held[0].id, Answer::Failed { kind, text }));
+        stage.run(5, &[]);
+        let node = stage.node(0);
+        let ready = Node {
+            has_kubelet: true,
+            ..node
+        };
+        stage.apply(Object::Node(Box::new(ready)));
+        stage.run(3, &[]);
+        assert_eq!(stage.count(command), 1);
+        assert_eq!(stage.count("hint"), 1, "it is told instead");
+        let node = stage.seen_node();
+        assert!(node.is_initialized() && node.taints.is_empty(), "{node:?}");
+        stage.apply(Object::Pod(Box::new(Pod {
+            requests: stage.seen_node().allocatable.clone(),
+            ..owned("b")
+        })));
+        stage.run(5, &[]);
+        assert_eq!((stage.launches.len(), stage.count(command)), (2, 1));
+    }
+}
+
+#[test]
+fn without_a_name_it_is_said_and_pods_wait_for_their_node() {
+    let mut stage = early();
+    stage.apply(Object::Pod(Box::new(owned("a"))));
+    let held = stage.run(3, &["launch"]);
+    let Answer::Launched(mut instance) = stage.answer(&held[0].command) else {
+        panic!("launched")
+    };
+    instance.node = None;
+    stage.instances.insert("i-0".into(), instance.clone());
+    stage.event(Event::Answered(held[0].id, Answer::Launched(instance)));
+    stage.run(30, &[]);
+    let said = |own: &&Report| matches!(own, Report::NotEarly { .. });
+    assert_eq!(stage.reports.iter().filter(said).count(), 1);
+    assert_eq!(stage.seen, ["launch"]);
+}
+
+#[test]
+fn a_restart_goes_on_with_what_the_node_says() {
+    for ended in [false, true] {
+        let old = with(vec![owned("a")], &[]);
+        let node = old.seen_node().clone();
+        let pod = old.engine.state().objects.pods.values().next().cloned();
+        let mut stage = Stage::new(Mode::Manage);
+        stage.change(|cluster| cluster.binding = Binding::Early);
+        (stage.now, stage.instances) = (old.now, old.instances);
+        stage.launches = old.launches;
+        if ended {
+            let own = stage.instances.get_mut("i-0").expect("it was launched");
+            own.state = InstanceState::Terminated;
+        }
+        stage.sync(vec![node], pod.into_iter().collect());
+        stage.run(10, &[]);
+        if ended {
+            assert_eq!(stage.seen, ["delete_pod", "delete_node"]);
+            assert!(stage.engine.state().objects.nodes.is_empty());
+            continue;
+        }
+        assert!(stage.seen.is_empty(), "{:?}", stage.seen);
+        kubelet_comes(&mut stage);
+        stage.run(2, &[]);
+        assert_eq!(stage.seen, ["patch_node"]);
+        assert!(stage.seen_node().is_initialized());
+    }
+}
+
+#[test]
+fn a_pod_that_cannot_be_deleted_does_not_keep_the_node() {
+    for (kind, deletes) in [(FailureKind::Denied, 1), (FailureKind::Unknown, 3)] {
+        let mut stage = with(vec![owned("a")], &[]);
+        let wait = timeout(&stage);
+        stage.run(wait - 30, &[]);
+        for _ in 0..60 {
+            for held in stage.run(5, &["delete_pod"]) {
+                let text = "no".into();
+                stage.event(Event::Answered(held.id, Answer::Failed { kind, text }));
+            }
+        }
+        assert_eq!(stage.count("delete_pod"), deletes, "{kind:?}");
+        assert_eq!(stage.count("delete_node"), 1, "{kind:?}");
+    }
+}
+
+#[test]
+fn a_node_that_is_taken_back_before_it_has_come_lets_its_pods_go() {
+    let mut stage = with(vec![owned("a")], &[]);
+    let at = stage.now + SignedDuration::from_mins(2);
+    stage.event(Event::Interrupted("i-0".into(), Interruption::Spot, at));
+    stage.run(180, &[]);
+    let order: Vec<&String> = stage.seen.iter().filter(|own| *own != "launch").collect();
+    let first = order.iter().position(|own| *own == "terminate");
+    let last = order.iter().position(|own| *own == "delete_pod");
+    assert!(first.is_some() && first < last, "{order:?}");
+    assert_eq!(stage.count("evict"), 0, "nothing has run");
+}
+
+#[test]
+fn a_kubelet_of_another_name_has_the_claim_and_the_awaited_node_goes() {
+    let mut stage = with(vec![owned("a")], &[]);
+    let other = Node {
+        name: "another".into(),
+        uid: "uid-another".into(),
+        has_kubelet: true,
+        ..stage.node(0)
+    };
+    stage.apply(Object::Node(Box::new(other)));
+    stage.run(5, &[]);
+    let nodes = &stage.engine.state().objects.nodes;
+    let names: Vec<&str> = nodes.keys().map(|own| own.as_str()).collect();
+    assert_eq!(names, ["another"]);
+    assert!(nodes["another"].is_initialized());
+    let deletes: Vec<&String> = stage
+        .seen
+        .iter()
+        .filter(|own| own.starts_with("del"))
+        .collect();
+    assert_eq!(deletes, ["delete_pod", "delete_node"]);
+    assert_eq!(stage.count("terminate"), 0);
+    // Names are not believed any more.
+    stage.apply(Object::Pod(Box::new(Pod {
+        requests: stage.node(0).allocatable,
+        ..owned("b")
+    })));
+    stage.run(5, &[]);
+    assert_eq!((stage.launches.len(), stage.count("create_node")), (2, 1));
+}
+
+#[test]
+fn pods_that_run_on_a_node_that_cannot_be_registered_are_drained() {
+    let mut stage = with(vec![owned("a")], &[]);
+    kubelet_comes(&mut stage);
+    let key = ObjectKey::new("default", "a");
+    let mut pod = stage.engine.state().objects.pods[&key].clone();
+    pod.started = Some(stage.now);
+    stage.apply(Object::Pod(Box::new(pod)));
+    let mut held = stage.run(1, &["patch_node"]);
+    // The API refuses what would register it, until its time is over.
+    let wait = timeout(&stage);
+    for _ in 0..wait / 10 + 12 {
+        for issued in held.drain(..) {
+            let Command::PatchNode(patch) = &issued.command else {
+                continue;
+            };
+            let kind = FailureKind::Unknown;
+            let leaves = patch.taints.iter().flatten();
+            let leaves = leaves.into_iter().any(|own| own.key.ends_with("disrupted"));
+            let answer = match leaves {
+                true => stage.answer(&issued.command),
+                false => Answer::Failed {
+                    kind,
+                    text: "no".into(),
+                },
+            };
+            stage.event(Event::Answered(issued.id, answer));
+        }
+        held = stage.run(10, &["patch_node"]);
+    }
+    assert!(stage.count("evict") > 0, "{:?}", stage.seen);
+    assert_eq!(stage.count("terminate") + stage.count("delete_pod"), 0);
+    stage.event(Event::Deleted(Kind::Pod, key));
+    stage.run(30, &[]);
+    assert_eq!(stage.count("terminate"), 1);
+}
