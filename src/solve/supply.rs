@@ -80,6 +80,10 @@ pub(super) struct Shelf<'a> {
     keys: BTreeSet<&'a str>,
 }
 
+/// What the offers of one shape have in common: the reservation they are in, by its rank and its
+/// place among the shelf's, and the daemons.
+type Alike = (Option<(u8, usize)>, Aboard);
+
 /// What pods of one kind may have of a shelf.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Row {
@@ -383,8 +387,7 @@ impl<'a> Shape<'a> {
         let asks = Asks::of(side);
         let it = self.instance_type;
         let aboard = crews.of_type(it);
-        let mut sorted: BTreeMap<(Option<(u8, usize)>, Aboard), Vec<&'a Offering>> =
-            BTreeMap::new();
+        let mut sorted: BTreeMap<Alike, Vec<&'a Offering>> = BTreeMap::new();
         for offering in it
             .offerings
             .iter()
@@ -409,7 +412,7 @@ impl<'a> Shape<'a> {
         let first = self.capacity.len() - reservations.len();
         let class = side.get(NODE_CLASS).and_then(Requirement::any);
         let class = class.map(NodeClassName);
-        let of = |((place, aboard), offers): ((Option<(u8, usize)>, Aboard), Vec<&'a Offering>)| {
+        let of = |((place, aboard), offers): (Alike, Vec<&'a Offering>)| {
             let mut own = self.clone();
             let place = place.map(|(_, at)| at);
             own.reservation = place;
