@@ -7,6 +7,10 @@ mod proxy;
 
 mod cases;
 
+mod lane;
+
+mod kills;
+
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
@@ -106,6 +110,12 @@ impl Aws {
     pub(crate) fn running(&self) -> Vec<Value> {
         let command = json!({"do": "instances", "states": ["running"]});
         list(&self.ask(&command), "instances")
+    }
+
+    /// Every instance there ever was, in short: id, state and claim; of all installations or of one.
+    pub(crate) fn roll(&self, installation: Option<&str>) -> Vec<Value> {
+        let command = json!({"do": "roll", "installation": installation});
+        list(&self.ask(&command), "roll")
     }
 
     /// Every launch template as it is stored, with its data.

@@ -318,7 +318,8 @@ pub(crate) async fn deploy_like(client: &Client, sizes: &Sizes, replicas: usize)
     create(client, &sizes.name, replicas, (&cpu, &memory), rules).await;
 }
 
-async fn create(
+/// A Deployment of pods with these requests and whatever else a pod's spec may say.
+pub(crate) async fn create(
     client: &Client,
     name: &str,
     replicas: usize,

@@ -96,6 +96,29 @@ async fn machines_register_what_their_user_data_says() {
     assert_eq!(nodes(&client).await.len(), 1);
 }
 
+/// A plane, a client of it, and its AWS: the images are those of the plane's version, and what nodes
+/// are told of their cluster leads to the plane. Arguments are those of `tests/moto/serve`.
+pub(super) async fn ground(
+    test: &str,
+    arguments: &[&str],
+) -> Option<(Plane, kube::Client, Arc<Aws>)> {
+    let plane = Plane::start_or_skip(test)?;
+    let api = bench::client(plane.kubeconfig()).await;
+    let version = api.apiserver_version().await.expect("the API answers");
+    let version = format!("{}.{}", version.major, version.minor);
+    let arguments = [&["--version", &*version][..], arguments].concat();
+    let aws = Aws::start_or_skip(test, &arguments)?;
+    let text = fs::read_to_string(plane.kubeconfig()).expect("a kubeconfig");
+    let config: Value = serde_json::from_str(&text).expect("JSON");
+    let home = &config["clusters"][0]["cluster"];
+    aws.ask(&json!({
+        "do": "cluster",
+        "endpoint": home["server"],
+        "ca": home["certificate-authority-data"],
+    }));
+    Some((plane, api, Arc::new(aws)))
+}
+
 /// One cluster on EC2: the plane, its AWS, the machines that boot there, and a daemon.
 struct Ec2 {
     api: kube::Client,
@@ -110,22 +133,7 @@ struct Ec2 {
 impl Ec2 {
     /// Starts them with a node class by tags and one pool; `more` is HCL of the pool.
     async fn start(test: &str, more: &str) -> Option<Ec2> {
-        let plane = Plane::start_or_skip(test)?;
-        let api = bench::client(plane.kubeconfig()).await;
-        // The images are those of the plane's version.
-        let version = api.apiserver_version().await.expect("the API answers");
-        let version = format!("{}.{}", version.major, version.minor);
-        let aws = Aws::start_or_skip(test, &["--version", &version])?;
-        let aws = Arc::new(aws);
-        // What nodes are told of their cluster leads to the plane.
-        let text = fs::read_to_string(plane.kubeconfig()).expect("a kubeconfig");
-        let config: Value = serde_json::from_str(&text).expect("JSON");
-        let home = &config["clusters"][0]["cluster"];
-        aws.ask(&json!({
-            "do": "cluster",
-            "endpoint": home["server"],
-            "ca": home["certificate-authority-data"],
-        }));
+        let (plane, api, aws) = ground(test, &[]).await?;
         let dir = TempDir::new().expect("a directory");
         let text = configuration(&aws, plane.kubeconfig(), more);
         fs::write(dir.path().join("outrigger.hcl"), text).expect("the configuration is written");
