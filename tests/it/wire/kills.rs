@@ -168,6 +168,9 @@ impl Tally {
         *self.runs.entry((act, moment)).or_default() += calls.1;
         *self.troubles.entry((act, trouble)).or_default() += calls.1;
         self.kills += 1;
+        if self.kills.is_multiple_of(50) {
+            println!("{} kills: {:?}", self.kills, self.runs);
+        }
     }
 
     fn is_done(&self) -> bool {
@@ -233,6 +236,7 @@ impl Victim {
         for late in self.late {
             late.await.expect("the call comes through");
         }
+        assert_single(&self.site.aws, Some(&self.lane.name));
         self.lane.settled(SETTLED).await;
         self.lane.empty().await;
         self.lane.settled(SETTLED).await;
@@ -245,8 +249,9 @@ impl Victim {
             if self.lane.pods() == 0 {
                 self.lane.deploy(LAUNCHES).await;
             }
-            self.lane.settled(SETTLED).await;
+            // A claim's second instance is nobody's, and stays: that is told first.
             assert_single(&self.site.aws, Some(&self.lane.name));
+            self.lane.settled(SETTLED).await;
         }
         let trouble = TROUBLES[self.dice.usize(0..TROUBLES.len())];
         trouble.first(&self.lane, act, calls, &mut self.dice);

@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(500);
 const HELD: Duration = Duration::from_millis(50);
 const HELD_LOOKS: usize = 3000;
 /// A number of calls that has not grown for so many looks is all there will be.
-const STILL: usize = 30;
+const STILL: usize = 60;
 /// Of a type that has two: a pod fills a node.
 const CPU: &str = "1500m";
 pub(super) const TYPE: &str = "m5.large";
@@ -246,7 +246,8 @@ impl Lane {
 
     fn tail(&self) -> String {
         let log = self.log();
-        let told = |line: &&str| !line.contains(" DEBUG ");
+        // Pods of the others are nothing to it.
+        let told = |line: &&str| !line.contains(" DEBUG ") && !line.contains(" pod unplaced ");
         let lines: Vec<&str> = log.lines().filter(told).collect();
         lines[lines.len().saturating_sub(60)..].join("\n")
     }
