@@ -114,7 +114,7 @@ pub enum Command {
         /// The node.
         node: NodeName,
     },
-    /// Delete a pod at once, if it still has this UID: one that was bound to a node that never came.
+    /// Delete a pod at once, if it still has this UID: it was bound to a node that never came.
     DeletePod {
         /// The pod.
         pod: PodKey,

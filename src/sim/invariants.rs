@@ -1,6 +1,8 @@
 //! What must hold after every step, and what must hold once faults have stopped.
 //! It must not know how the engine decides: it looks at commands and at the truth behind them.
 
+mod early;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use crate::model::claim::{TAG_CLAIM, TAG_CLUSTER, TAG_GRACE, TAG_INSTALLATION, T
 use crate::model::cluster::Cluster;
 use crate::model::id::{InstanceId, NodeName, PodKey};
 use crate::model::instance::Instance;
-use crate::model::labels::{AWAITED, DISRUPTION_REASON, TAINT_DISRUPTED};
+use crate::model::labels::{DISRUPTION_REASON, TAINT_DISRUPTED};
 use crate::model::node::Node;
 use crate::model::object::Kind;
 use crate::model::pod::Pod;
@@ -123,13 +125,6 @@ impl Scene {
 /// Longest time a claim of ours may be without its counterpart in the end: registration may take
 /// a quarter of an hour, and ending what did not register some minutes more.
 const ORPHAN_MAX: SignedDuration = SignedDuration::from_mins(25);
-
-/// Longest time pods may be bound to a node whose instance is gone and whose kubelet never came: the
-/// daemon may be away for a minute and a half, and blind for five.
-const STRANDED_MAX: SignedDuration = SignedDuration::from_mins(15);
-
-/// A daemon may hear of something so late.
-const NEWS_MAX: SignedDuration = SignedDuration::from_secs(5);
 
 /// Longest time a node may be empty beyond what its pool allows in the end: budgets let nodes go
 /// one by one.
@@ -252,11 +247,7 @@ impl Checker {
         if self.grace_is_over(node, machine, now) {
             return;
         }
-        // What is bound to a node whose kubelet never came, or had come for no longer than an event
-        // may take, has no place to lose.
-        let ran = |pod: &Pod| pod.started.is_some_and(|at| later(at, NEWS_MAX) < sent);
-        let nothing_ran = !scene.occupying(node).any(ran);
-        if node.annotations.contains_key(AWAITED) && nothing_ran {
+        if scene.has_yet_to_come(node, sent) {
             return;
         }
         self.displacing(node, &format!("terminate {instance}"), scene, (sent, now));
@@ -343,73 +334,6 @@ impl Checker {
             let text = format!("delete {name} while {} lives", machine.truth().id);
             self.fault(Rule::Drain, now, text);
             self.displacing(node, &format!("delete {name}"), scene, (now, now));
-        }
-    }
-
-    fn creating(&mut self, name: &NodeName, provider_id: &str, scene: &Scene, now: Timestamp) {
-        let node = Node {
-            provider_id: provider_id.to_owned(),
-            ..Node::default()
-        };
-        if scene.our_machine(&node).is_none() {
-            let text = format!("make {name} for an instance that is not ours");
-            self.fault(Rule::Foreign, now, text);
-        }
-    }
-
-    fn binding(
-        &mut self,
-        (key, uid): (&PodKey, &str),
-        name: &NodeName,
-        scene: &Scene,
-        now: Timestamp,
-    ) {
-        let store = scene.cluster.store();
-        let pod = store.pods().get(key).filter(|pod| pod.uid == uid);
-        let node = store.nodes().get(name);
-        let (Some(pod), Some(node)) = (pod.filter(|pod| pod.node.is_none()), node) else {
-            return;
-        };
-        if scene.our_machine(node).is_none() {
-            let text = format!("bind {key} to {name}, which is not ours");
-            self.fault(Rule::Foreign, now, text);
-        }
-        let mut free = node.allocatable.clone();
-        if let Some(load) = store.load(name.as_str()) {
-            free.subtract(&load.used);
-        }
-        if !pod.requests.fit(&free) {
-            let text = format!("bind {key} to {name}, which has no room for it");
-            self.fault(Rule::Early, now, text);
-        }
-    }
-
-    fn letting_go(&mut self, (key, uid): (&PodKey, &str), scene: &Scene, now: Timestamp) {
-        let store = scene.cluster.store();
-        let pod = store.pods().get(key).filter(|pod| pod.uid == uid);
-        let node = pod.and_then(|pod| store.nodes().get(pod.node.as_ref()?));
-        let Some((pod, node)) = pod.zip(node) else {
-            return;
-        };
-        let machine = scene.our_machine(node);
-        let lives = machine.is_none_or(|own| own.truth().state.is_live());
-        if lives || pod.started.is_some() || !node.is_awaited() {
-            let text = format!("delete {key}, which may run on {}", node.name);
-            self.fault(Rule::Early, now, text);
-        }
-    }
-
-    /// Looks for pods that are bound to nodes whose instances have been gone for long.
-    pub fn stranded(&mut self, scene: &Scene, now: Timestamp) {
-        let nodes = scene.cluster.store().nodes().values();
-        for node in nodes.filter(|node| node.is_awaited()) {
-            let ended = scene.our_machine(node).and_then(|own| own.ended);
-            let long = ended.is_some_and(|at| now.duration_since(at) > STRANDED_MAX);
-            let pods = scene.occupying(node).count();
-            if long && pods > 0 {
-                let text = format!("{pods} pods are bound to {}, which never came", node.name);
-                self.fault(Rule::Early, now, text);
-            }
         }
     }
 
@@ -523,13 +447,8 @@ impl Checker {
             if !done {
                 self.fault(Rule::Unbound, now, format!("pod {} is not bound", pod.key));
             }
-            let node = pod.node.as_ref().filter(|_| !pod.is_terminal());
-            let lost = |name: &&NodeName| !scene.cluster.store().nodes().contains_key(*name);
-            if let Some(node) = node.filter(lost) {
-                let text = format!("pod {} is bound to {node}, which is gone", pod.key);
-                self.fault(Rule::Unbound, now, text);
-            }
         }
+        self.lost(scene, now);
         let mut nodes = BTreeSet::new();
         let mut empty = Vec::new();
         for node in scene.cluster.store().nodes().values() {

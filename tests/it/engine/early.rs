@@ -18,7 +18,14 @@ use outrigger::model::taint::{Effect, Taint};
 
 use super::{Stage, waiting_pod};
 
-/// A pod that waits and is made anew when it is deleted.
+/// A pod that waits, so small that several share a node.
+fn small(name: &str) -> Pod {
+    let mut pod = waiting_pod(name);
+    (pod.requests.cpu_milli, pod.requests.memory) = (100, 64 << 20);
+    pod
+}
+
+/// The same, made anew when it is deleted.
 fn owned(name: &str) -> Pod {
     Pod {
         owner: Some(Owner {
@@ -26,8 +33,15 @@ fn owned(name: &str) -> Pod {
             name: "web".into(),
             uid: "web".into(),
         }),
-        ..waiting_pod(name)
+        ..small(name)
     }
+}
+
+/// The same, too large for the nodes of the others.
+fn large(name: &str) -> Pod {
+    let mut pod = owned(name);
+    pod.requests.cpu_milli = 16_000;
+    pod
 }
 
 /// A stage that binds early and is ready.
@@ -83,14 +97,12 @@ fn pods_are_bound_as_soon_as_the_launch_is_answered() {
         panic!("one launch: {held:?}")
     };
     // No pass is made in between.
-    for (command, expect) in [(launch.clone(), "create_node")] {
-        let answer = stage.answer(&command.command);
-        stage.event(Event::Answered(command.id, answer));
-        let next = stage.engine.next_command().expect("the Node is made");
-        assert_eq!(next.command.name(), expect);
-        let answer = stage.answer(&next.command);
-        stage.event(Event::Answered(next.id, answer));
-    }
+    let answer = stage.answer(&launch.command);
+    stage.event(Event::Answered(launch.id, answer));
+    let next = stage.engine.next_command().expect("the Node is made");
+    assert_eq!(next.command.name(), "create_node");
+    let answer = stage.answer(&next.command);
+    stage.event(Event::Answered(next.id, answer));
     for pod in ["a", "b"] {
         let next = stage.engine.next_command().expect("a pod is bound");
         let Command::Bind {
@@ -116,7 +128,7 @@ fn pods_are_bound_as_soon_as_the_launch_is_answered() {
 
 #[test]
 fn a_node_that_is_made_keeps_others_away_until_its_kubelet_comes() {
-    let mut stage = with(vec![owned("a"), waiting_pod("naked")], &[]);
+    let mut stage = with(vec![owned("a"), small("naked")], &[]);
     assert_eq!(stage.seen, ["launch", "create_node", "bind"]);
     assert_eq!(node_of(&stage, "naked"), None, "nobody would make it anew");
     let node = stage.seen_node().clone();
@@ -237,10 +249,7 @@ fn without_the_right_to_it_pods_wait_for_their_nodes() {
         assert_eq!(stage.count("hint"), 1, "it is told instead");
         let node = stage.seen_node();
         assert!(node.is_initialized() && node.taints.is_empty(), "{node:?}");
-        stage.apply(Object::Pod(Box::new(Pod {
-            requests: stage.seen_node().allocatable.clone(),
-            ..owned("b")
-        })));
+        stage.apply(Object::Pod(Box::new(large("b"))));
         stage.run(5, &[]);
         assert_eq!((stage.launches.len(), stage.count(command)), (2, 1));
     }
@@ -345,10 +354,7 @@ fn a_kubelet_of_another_name_has_the_claim_and_the_awaited_node_goes() {
     assert_eq!(deletes, ["delete_pod", "delete_node"]);
     assert_eq!(stage.count("terminate"), 0);
     // Names are not believed any more.
-    stage.apply(Object::Pod(Box::new(Pod {
-        requests: stage.node(0).allocatable,
-        ..owned("b")
-    })));
+    stage.apply(Object::Pod(Box::new(large("b"))));
     stage.run(5, &[]);
     assert_eq!((stage.launches.len(), stage.count("create_node")), (2, 1));
 }

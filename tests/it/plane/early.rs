@@ -60,7 +60,7 @@ impl Drop for Watching {
 
 async fn watch<T>(api: Api<T>, seen: Arc<Mutex<Seen>>, note: fn(&mut Seen, &T))
 where
-    T: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+    T: Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
 {
     let stream = api.watch(&WatchParams::default(), "0").await;
     let mut stream = stream.expect("a watch").boxed();

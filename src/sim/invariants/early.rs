@@ -1,0 +1,119 @@
+//! What must hold of pods that are bound to nodes before these are there.
+//! It must not know which pods the engine finds fit for that.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::id::{NodeName, PodKey};
+use crate::model::labels::AWAITED;
+use crate::model::node::Node;
+use crate::model::pod::Pod;
+use crate::sim::invariants::{Checker, Rule, Scene};
+use crate::sim::timers::later;
+
+/// Longest time pods may be bound to a node whose instance is gone and whose kubelet never came:
+/// the daemon may be away for a minute and a half, and blind for five.
+const STRANDED_MAX: SignedDuration = SignedDuration::from_mins(15);
+
+/// A daemon may hear of something so late.
+const NEWS_MAX: SignedDuration = SignedDuration::from_secs(5);
+
+impl Scene {
+    /// Whether pods that are bound to a node have no place to lose: its kubelet never came, or had
+    /// come, when something was sent, for no longer than an event may take.
+    pub(super) fn has_yet_to_come(&self, node: &Node, sent: Timestamp) -> bool {
+        let ran = |pod: &Pod| pod.started.is_some_and(|at| later(at, NEWS_MAX) < sent);
+        node.annotations.contains_key(AWAITED) && !self.occupying(node).any(ran)
+    }
+}
+
+impl Checker {
+    /// In the end no pod is bound to a node that is gone.
+    pub(super) fn lost(&mut self, scene: &Scene, now: Timestamp) {
+        let store = scene.cluster.store();
+        for pod in store.pods().values().filter(|pod| !pod.is_terminal()) {
+            let node = pod.node.as_ref();
+            if let Some(node) = node.filter(|name| !store.nodes().contains_key(*name)) {
+                let text = format!("pod {} is bound to {node}, which is gone", pod.key);
+                self.fault(Rule::Unbound, now, text);
+            }
+        }
+    }
+
+    pub(super) fn creating(
+        &mut self,
+        name: &NodeName,
+        provider_id: &str,
+        scene: &Scene,
+        now: Timestamp,
+    ) {
+        let node = Node {
+            provider_id: provider_id.to_owned(),
+            ..Node::default()
+        };
+        if scene.our_machine(&node).is_none() {
+            let text = format!("make {name} for an instance that is not ours");
+            self.fault(Rule::Foreign, now, text);
+        }
+    }
+
+    pub(super) fn binding(
+        &mut self,
+        (key, uid): (&PodKey, &str),
+        name: &NodeName,
+        scene: &Scene,
+        now: Timestamp,
+    ) {
+        let store = scene.cluster.store();
+        let pod = store.pods().get(key).filter(|pod| pod.uid == uid);
+        let node = store.nodes().get(name);
+        let (Some(pod), Some(node)) = (pod.filter(|pod| pod.node.is_none()), node) else {
+            return;
+        };
+        if scene.our_machine(node).is_none() {
+            let text = format!("bind {key} to {name}, which is not ours");
+            self.fault(Rule::Foreign, now, text);
+        }
+        let mut free = node.allocatable.clone();
+        if let Some(load) = store.load(name.as_str()) {
+            free.subtract(&load.used);
+        }
+        if !pod.requests.fit(&free) {
+            let text = format!("bind {key} to {name}, which has no room for it");
+            self.fault(Rule::Early, now, text);
+        }
+    }
+
+    pub(super) fn letting_go(
+        &mut self,
+        (key, uid): (&PodKey, &str),
+        scene: &Scene,
+        now: Timestamp,
+    ) {
+        let store = scene.cluster.store();
+        let pod = store.pods().get(key).filter(|pod| pod.uid == uid);
+        let node = pod.and_then(|pod| store.nodes().get(pod.node.as_ref()?));
+        let Some((pod, node)) = pod.zip(node) else {
+            return;
+        };
+        let machine = scene.our_machine(node);
+        let lives = machine.is_none_or(|own| own.truth().state.is_live());
+        if lives || pod.started.is_some() || !node.is_awaited() {
+            let text = format!("delete {key}, which may run on {}", node.name);
+            self.fault(Rule::Early, now, text);
+        }
+    }
+
+    /// Looks for pods that are bound to nodes whose instances have been gone for long.
+    pub fn stranded(&mut self, scene: &Scene, now: Timestamp) {
+        let nodes = scene.cluster.store().nodes().values();
+        for node in nodes.filter(|node| node.is_awaited()) {
+            let ended = scene.our_machine(node).and_then(|own| own.ended);
+            let long = ended.is_some_and(|at| now.duration_since(at) > STRANDED_MAX);
+            let pods = scene.occupying(node).count();
+            if long && pods > 0 {
+                let text = format!("{pods} pods are bound to {}, which never came", node.name);
+                self.fault(Rule::Early, now, text);
+            }
+        }
+    }
+}
