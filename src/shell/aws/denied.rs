@@ -281,6 +281,7 @@ impl Stage {
             tags: claim.tags(),
             devices: BTreeSet::new(),
             overlaid: false,
+            relaxed: false,
             claim,
         };
         said(
