@@ -434,3 +434,21 @@ fn one_call_buys_from_one_kind_of_reservation() {
         }
     }
 }
+
+#[test]
+fn whatever_is_exotic_is_left_out_beside_what_is_ordinary() {
+    for exotic in [
+        "m5.metal",
+        "p5.48xlarge",
+        "g5.xlarge",
+        "trn1.2xlarge",
+        "inf1.xlarge",
+    ] {
+        let all = ["m5.large", exotic, "m5.xlarge"].map(|own| format!("{own} a on-demand"));
+        let mut scene = Scene::new().offers(&all.each_ref().map(String::as_str));
+        scene.images.insert(exotic.into(), "ami-x86".to_owned());
+        let expect = [["m5.large a a1 x86 0"], ["m5.xlarge a a1 x86 1"]];
+        assert_eq!(overrides(&scene.made()), expect, "{exotic}");
+        assert_eq!(scene.made().refused, [], "{exotic}");
+    }
+}

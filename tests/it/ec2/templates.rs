@@ -517,11 +517,15 @@ fn a_template_says_no_more_than_it_is_asked_for() {
             (true, false, false, None),
         ),
         (
-            |it| drop(it.launch.devices.insert(SANDBOX.into())),
+            |it| {
+                it.launch.devices.insert(SANDBOX.into());
+            },
             (false, true, false, None),
         ),
         (
-            |it| drop(it.launch.devices.insert("nvidia.com/gpu".into())),
+            |it| {
+                it.launch.devices.insert("nvidia.com/gpu".into());
+            },
             (false, false, false, None),
         ),
         (adapters, (false, false, false, None)),
