@@ -146,7 +146,12 @@ impl Engine {
                 self.succeeded(id);
             }
             (
-                Step::Register | Step::Open | Step::Initialize | Step::Untaint | Step::DeleteNode,
+                Step::Register
+                | Step::Open
+                | Step::Initialize
+                | Step::Relabel
+                | Step::Untaint
+                | Step::DeleteNode,
                 Answer::Done,
             ) => {
                 self.succeeded(id);

@@ -138,6 +138,7 @@ pub(super) enum Step {
     Register,
     Open,
     Initialize,
+    Relabel,
     Taint,
     Untaint,
     ListPods,

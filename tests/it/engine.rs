@@ -27,6 +27,7 @@ mod classes;
 mod leaving;
 mod notices;
 mod numbers;
+mod orphans;
 mod reserved;
 mod room;
 

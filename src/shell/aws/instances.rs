@@ -154,11 +154,15 @@ fn instance(own: &Listed) -> Option<Instance> {
 fn facts(own: &Listed) -> InstanceFacts {
     let text = |text: Option<&str>| text.map(str::to_owned);
     let groups = own.security_groups().iter();
+    let partition = own.placement().and_then(|own| own.partition_number());
     InstanceFacts {
         image: text(own.image_id()),
         subnet: text(own.subnet_id()),
         security_groups: groups.filter_map(|group| text(group.group_id())).collect(),
         placement_group: text(own.placement().and_then(|own| own.group_id())),
+        partition: partition
+            .and_then(|number| u32::try_from(number).ok())
+            .filter(|number| *number > 0),
         reservation: own.capacity_reservation_id().map(ReservationId::from),
     }
 }
