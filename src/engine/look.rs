@@ -107,7 +107,11 @@ impl Engine {
                 .ledger
                 .claims
                 .values()
-                .any(|claim| matches!(claim.phase, Phase::Launching | Phase::Terminating));
+                .any(|claim| match claim.phase {
+                    Phase::Launching | Phase::Terminating => true,
+                    Phase::Launched => self.awaits_partition(claim),
+                    _ => false,
+                });
         let wait = if moving { LISTING_APART } else { LISTING_IDLE };
         let last = self
             .looking

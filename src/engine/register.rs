@@ -13,8 +13,8 @@ use crate::model::id::{ClaimId, NodeName};
 use crate::model::instance::CapacityType;
 use crate::model::labels::{
     AWAITED, CAPACITY_TYPE, CLAIM, DO_NOT_SYNC_TAINTS, INITIALIZED, INITIALIZED_AT, Labels,
-    NODE_CLASS_HASH, OF_OFFERINGS, OF_RESERVATIONS, POOL_HASH, REGISTERED, TAINT_UNREGISTERED,
-    ZONE,
+    NODE_CLASS_HASH, OF_OFFERINGS, OF_RESERVATIONS, PLACEMENT_GROUP_PARTITION, POOL_HASH,
+    REGISTERED, TAINT_UNREGISTERED, ZONE, ZONE_ID,
 };
 use crate::model::node::Node;
 use crate::model::object::Kind;
@@ -54,10 +54,12 @@ impl Engine {
             }
             let fresh = node.filter(|node| !self.is_stale(id, node));
             let ready = fresh.is_some_and(|node| node.ready);
+            let unplaced = self.awaits_partition(claim);
             // What is ready at once is registered and opened at once.
             let closed = self.wants_hints(claim) && (!ready || !self.may_open(id, now));
+            let waits = unplaced || (ready && closed);
             self.wake_at(deadline, "a registration is overdue");
-            if !(ready && closed) {
+            if !waits {
                 self.send_registration(id, closed, now);
             }
             return;
@@ -71,6 +73,21 @@ impl Engine {
         if node.is_some() || self.looked_again(id, now) {
             self.end(id, Reason::TimedOut, now);
         }
+    }
+
+    /// Whether the partition of a node is EC2's choice and not known yet: pods may be spread over
+    /// partitions, and the next listing tells. Source: spec/aws.md §5.12.
+    pub(super) fn awaits_partition(&self, claim: &Claim) -> bool {
+        let instance = claim.instance.as_ref();
+        let Some(unseen) = instance.filter(|own| own.facts.is_none()) else {
+            return false;
+        };
+        let catalog = self.state.catalog_of(&claim.record.pool);
+        let own = catalog.get(unseen.offering.instance_type.as_str());
+        let partitions = own.and_then(|it| it.requirements.get(PLACEMENT_GROUP_PARTITION));
+        let several = partitions.and_then(|own| own.values());
+        several.is_some_and(|all| all.len() > 1)
+            && !claim.labels.contains_key(PLACEMENT_GROUP_PARTITION)
     }
 
     /// Whether nodes have been listed once more since a claim's Node was missed: it may exist and
@@ -126,6 +143,12 @@ impl Engine {
             })
             .collect();
         all.insert(ZONE.to_owned(), key.zone.to_string());
+        let zone_id = catalog.zone_ids().get(&key.zone);
+        let zone_id = zone_id.filter(|id| !id.is_empty());
+        all.extend(zone_id.map(|id| (ZONE_ID.to_owned(), id.clone())));
+        let partition = instance.facts.as_deref().and_then(|own| own.partition);
+        let partition = partition.map(|own| own.to_string());
+        all.extend(partition.map(|own| (PLACEMENT_GROUP_PARTITION.to_owned(), own)));
         let reservation = key.reservation.as_deref();
         let reservation = reservation.and_then(|id| catalog.reservations().get(id));
         all.extend(reservation.map(Reservation::labels).into_iter().flatten());
@@ -335,8 +358,12 @@ impl Engine {
 /// and is in no reservation any more. Source: spec/aws.md §5.11 and §10, 88.
 fn demotion(claim: &Claim, node: &Node) -> Option<NodePatch> {
     let bought = claim.instance.as_ref()?.offering.capacity_type;
-    let said = CapacityType::parse(node.labels.get(CAPACITY_TYPE)?)?;
-    let over = (said, bought) == (CapacityType::Reserved, CapacityType::OnDemand);
+    let said = node.labels.get(CAPACITY_TYPE).map(String::as_str);
+    let is_named = OF_RESERVATIONS
+        .iter()
+        .any(|key| node.labels.contains_key(*key));
+    let is_reserved = said == Some(CapacityType::Reserved.as_str()) || is_named;
+    let over = is_reserved && bought == CapacityType::OnDemand;
     let says = (CAPACITY_TYPE.to_owned(), Some(bought.as_str().to_owned()));
     let gone = OF_RESERVATIONS.map(|key| (key.to_owned(), None));
     over.then(|| NodePatch {

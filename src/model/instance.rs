@@ -234,6 +234,8 @@ pub struct InstanceFacts {
     pub security_groups: BTreeSet<String>,
     /// Id of the placement group it was launched into.
     pub placement_group: Option<String>,
+    /// Partition of that group, from 1 on.
+    pub partition: Option<u32>,
     /// The reservation it is in. One that is open to all takes instances that nobody meant for it:
     /// those are no reserved capacity (spec/aws.md §5.11).
     pub reservation: Option<ReservationId>,

@@ -149,6 +149,9 @@ pub const OF_OFFERINGS: [&str; 5] = [
     RESERVATION_INTERRUPTIBLE,
 ];
 
+/// Those that a launch decides, as a pool or its pods ask: every type allows several values.
+pub const OF_LAUNCHES: [&str; 2] = [TENANCY, PLACEMENT_GROUP_PARTITION];
+
 /// Labels of a pool, of zone ids and of placement groups, which a pool or a node class decides.
 /// Source: as [`OF_TYPES`].
 const OF_NODES: [&str; 5] = [

@@ -119,7 +119,7 @@ impl Reservation {
 mod tests {
     use jiff::{SignedDuration, Timestamp};
 
-    use super::{Reservation, ReservationKind};
+    use super::{OF_RESERVATIONS, Reservation, ReservationKind};
 
     #[test]
     fn a_capacity_block_closes_forty_minutes_before_its_end() {
@@ -141,5 +141,32 @@ mod tests {
         }
         let now = ends;
         assert!(Reservation::new("cr-1", 1).is_open(now));
+    }
+
+    #[test]
+    fn nodes_say_which_kind_of_reservation_they_are_in() {
+        let cases = [
+            (
+                ReservationKind::Default,
+                false,
+                ["cr-1", "default", "false"],
+            ),
+            (ReservationKind::Default, true, ["cr-1", "default", "true"]),
+            (
+                ReservationKind::CapacityBlock,
+                false,
+                ["cr-1", "capacity-block", "false"],
+            ),
+        ];
+        for (kind, interruptible, expect) in cases {
+            let own = Reservation {
+                kind,
+                interruptible,
+                ..Reservation::new("cr-1", 1)
+            };
+            let labels = own.labels();
+            let own = OF_RESERVATIONS.map(|key| labels[key].as_str());
+            assert_eq!(own, expect, "{kind:?} {interruptible}");
+        }
     }
 }

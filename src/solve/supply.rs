@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use crate::model::id::{NodeClassName, Zone};
 use crate::model::instance::{InstanceType, Offering, OfferingKey};
 use crate::model::labels::{
-    CAPACITY_TYPE, Labels, NODE_CLASS, OF_OFFERINGS, OF_RESERVATIONS, POOL, ZONE, ZONE_ID,
-    is_well_known,
+    CAPACITY_TYPE, Labels, NODE_CLASS, OF_LAUNCHES, OF_OFFERINGS, OF_RESERVATIONS, POOL, ZONE,
+    ZONE_ID, is_well_known,
 };
 use crate::model::pool::Pool;
 use crate::model::requirement::{Incompatible, Operator, Requirement, Requirements};
@@ -247,16 +247,35 @@ impl<'a> Shelf<'a> {
     /// Labels that the pool's requirements or the pods leave open and that someone must set: the
     /// first value that all allow.
     pub(super) fn labels(&self, rows: &[&Row]) -> Labels {
+        let launched = |key: &str| OF_LAUNCHES.contains(&key);
         let mut open = pick(&self.side, |key| {
-            !is_well_known(key) && !self.keys.contains(key) && !of_pool(key)
+            let open = !is_well_known(key) && !self.keys.contains(key) && !of_pool(key);
+            open || launched(key)
         });
         for (key, requirement) in rows.iter().flat_map(|row| &row.open) {
-            if !is_well_known(key) {
+            if !is_well_known(key) || launched(key) {
                 open.add(key, requirement.clone());
             }
         }
-        let value = |(key, own): (&str, &Requirement)| Some((key.to_owned(), own.any()?));
+        let value = |(key, own): (&str, &Requirement)| {
+            let value = match launched(key) {
+                true => self.launched(key, own),
+                false => own.any(),
+            };
+            Some((key.to_owned(), value?))
+        };
         open.iter().filter_map(value).collect()
+    }
+
+    /// The value of a label that the launch decides: the last that types have and all allow, since
+    /// of tenancies that is the one which costs nothing.
+    fn launched(&self, key: &str, wanted: &Requirement) -> Option<String> {
+        let mut of_types = self
+            .shapes
+            .iter()
+            .filter_map(|own| own.instance_type.requirements.get(key));
+        let values = of_types.find_map(Requirement::values)?;
+        values.iter().rev().find(|own| wanted.has(own)).cloned()
     }
 
     /// The daemon of a type with which pods must not share a place.
@@ -424,6 +443,8 @@ impl<'a> Shape<'a> {
             own.stock(offers, (class.as_ref(), snapshot.holds), now);
             own
         };
+        let mut sorted: Vec<_> = sorted.into_iter().collect();
+        sorted.sort_by_key(|((place, _), _)| place.map(|own| doubt(&reservations[own])));
         sorted.into_iter().map(of).collect()
     }
 

@@ -137,6 +137,39 @@ fn good_configurations_are_lowered() {
     glob!("good-config/*/main.hcl", check);
 }
 
+/// What a variable is by default, in the environment, in files and on the command line; the last of
+/// them that says anything counts.
+#[test]
+fn values_from_outside_go_before_those_inside() {
+    let rows: [(bool, &[u32], &[u32], u32); 6] = [
+        (false, &[], &[], 1),
+        (true, &[], &[], 2),
+        (true, &[3], &[], 3),
+        (true, &[3, 4], &[], 4),
+        (true, &[3], &[5], 5),
+        (false, &[], &[5, 6], 6),
+    ];
+    let text = "variable \"x\" { default = 1 }\ncluster \"a\" {\n  simulated {}\n}\n\
+                pool \"a\" {\n  weight = var.x\n}\n";
+    for (env, files, vars, expect) in rows {
+        let mut inputs = Inputs::default();
+        if env {
+            let name = "OUTRIGGER_VAR_x".to_owned();
+            inputs.env.insert(name, "2".to_owned());
+        }
+        let file = |own: &u32| SourceFile::new(format!("{own}.vars.hcl"), format!("x = {own}"));
+        inputs.var_files = files.iter().map(file).collect();
+        let given = |own: &u32| Input {
+            name: "x".to_owned(),
+            value: own.to_string(),
+        };
+        inputs.vars = vars.iter().map(given).collect();
+        let config = load(&[SourceFile::new("main.hcl", text)], &inputs);
+        let config = config.unwrap_or_else(|problems| panic!("{}", render_all(&problems)));
+        assert_eq!(config.clusters[0].pools[0].weight, expect);
+    }
+}
+
 /// A schedule as parsed is hundreds of lines; its expression is beside it.
 fn without_cron(debug: &str) -> String {
     let mut out = String::new();

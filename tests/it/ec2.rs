@@ -3,6 +3,8 @@
 
 mod scene;
 
+mod find;
+
 mod templates;
 
 mod requests;

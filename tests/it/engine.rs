@@ -29,6 +29,7 @@ mod launches;
 mod leaving;
 mod notices;
 mod numbers;
+mod orphans;
 mod reserved;
 mod room;
 mod shared;

@@ -192,11 +192,15 @@ fn facts(own: &Listed) -> InstanceFacts {
     let kinds = interfaces.filter_map(|own| own.interface_type());
     let adapters = kinds.filter(|kind| matches!(*kind, "efa" | "efa-only"));
     let known = !own.network_interfaces().is_empty();
+    let partition = own.placement().and_then(|own| own.partition_number());
     InstanceFacts {
         image: text(own.image_id()),
         subnet: text(own.subnet_id()),
         security_groups: groups.filter_map(|group| text(group.group_id())).collect(),
         placement_group: text(own.placement().and_then(|own| own.group_id())),
+        partition: partition
+            .and_then(|number| u32::try_from(number).ok())
+            .filter(|number| *number > 0),
         reservation: own.capacity_reservation_id().map(ReservationId::from),
         adapters: u32::try_from(adapters.count()).ok().filter(|_| known),
     }

@@ -38,6 +38,7 @@ fn instance() -> Instance {
             subnet: Some("subnet-a".into()),
             security_groups: ids(&["sg-1", "sg-2"]),
             placement_group: Some("pg-1".into()),
+            partition: None,
             reservation: Some("cr-1".into()),
             adapters: None,
         })),

@@ -10,20 +10,26 @@ use outrigger::catalog::capacity::plain;
 use outrigger::catalog::class::{ClassCatalog, ClassSupply, class_catalog};
 use outrigger::catalog::memory::Memory;
 use outrigger::catalog::shape::Gpu;
+use outrigger::model::affinity::Spread;
 use outrigger::model::cluster::Cluster;
 use outrigger::model::id::{NodeClassName, ObjectKey};
 use outrigger::model::instance::{Arch, CapacityType, InstanceType, OfferingKey};
-use outrigger::model::labels::{INSTANCE_TYPE, OF_TYPES, ZONE_ID};
+use outrigger::model::labels::{
+    INSTANCE_TYPE, OF_TYPES, PLACEMENT_GROUP_ID, PLACEMENT_GROUP_PARTITION, TENANCY, ZONE_ID,
+};
 use outrigger::model::node_class::NodeClass;
 use outrigger::model::node_class::disk::BlockDevice;
 use outrigger::model::node_class::image::Family;
-use outrigger::model::node_class::resolved::{FoundReservation, Image, Resolved, Subnet};
+use outrigger::model::node_class::resolved::{
+    FoundReservation, Image, PlacementGroup, Resolved, Strategy, Subnet,
+};
 use outrigger::model::object::Object;
 use outrigger::model::overlay::{Overlay, PriceAdjustment};
 use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger::model::pool::Pool;
 use outrigger::model::requirement::{Requirement, Requirements};
-use outrigger::model::reservation::Reservation;
+use outrigger::model::reservation::{Reservation, ReservationKind};
+use outrigger::model::selector::Selector;
 use outrigger::plan::{Plan, provision};
 use outrigger::solve::Code;
 use outrigger::state::State;
@@ -609,6 +615,170 @@ fn pods_are_packed_by_the_disks_of_their_class() {
             let it = catalog.get(own.instance_type.as_str()).expect("a type");
             let least = wanted.iter().min().copied().unwrap_or(0) + daemon;
             assert!(it.allocatable.ephemeral_storage >= least << 30, "{own}");
+        }
+    }
+}
+
+/// The values of a label that the launches of a plan are told, sorted; `-` where it is none.
+fn told(plan: &Plan, key: &str) -> String {
+    let value = |own: &outrigger::solve::NewClaim| own.labels.get(key).cloned();
+    let all = plan.launches.iter().map(value);
+    let mut all: Vec<String> = all.map(|own| own.unwrap_or_else(|| "-".into())).collect();
+    all.sort();
+    all.join(" ")
+}
+
+/// What the pool requires of a label that a launch decides, what a pod asks for, and what the
+/// launch is told; an empty text is no launch.
+#[test]
+fn a_launch_is_told_what_only_it_decides() {
+    let is_in = |all: &[&str]| Some(Requirement::is_in(all.iter().copied()));
+    let rows = [
+        (TENANCY, None, None, "-"),
+        (TENANCY, None, Some("dedicated"), "dedicated"),
+        (TENANCY, None, Some("default"), "default"),
+        (TENANCY, is_in(&["dedicated"]), None, "dedicated"),
+        (TENANCY, is_in(&["default"]), None, "default"),
+        (TENANCY, is_in(&["dedicated", "default"]), None, "default"),
+        (TENANCY, is_in(&["default"]), Some("dedicated"), ""),
+        (TENANCY, is_in(&["dedicated"]), Some("default"), ""),
+        (TENANCY, is_in(&["host"]), None, ""),
+        (PLACEMENT_GROUP_PARTITION, None, None, "-"),
+        (PLACEMENT_GROUP_PARTITION, None, Some("2"), "2"),
+        (PLACEMENT_GROUP_PARTITION, None, Some("4"), ""),
+        (PLACEMENT_GROUP_PARTITION, is_in(&["2"]), None, "2"),
+        (
+            PLACEMENT_GROUP_PARTITION,
+            is_in(&["1", "2"]),
+            Some("1"),
+            "1",
+        ),
+        (PLACEMENT_GROUP_PARTITION, is_in(&["1", "2"]), Some("3"), ""),
+        (
+            PLACEMENT_GROUP_PARTITION,
+            Some(Requirement::not_in(["3"])),
+            None,
+            "2",
+        ),
+    ];
+    let class = catalog_of(&plain(), Some(&grouped(Strategy::Partition(3))));
+    for (key, required, asked, expect) in rows {
+        let what = format!("{key} {required:?} {asked:?}");
+        let mut own = pool("a");
+        let required = required.map(|own| Requirements::from_iter([(key, own)]));
+        own.requirements.add_all(&required.unwrap_or_default());
+        let mut pod = pods(1);
+        if let Object::Pod(pod) = &mut pod[0] {
+            let asked = asked.map(|value| (key.to_owned(), value.to_owned()));
+            pod.node_selector.extend(asked);
+        }
+        let mut state = state(vec![own], vec![], pod);
+        tell(&mut state, &[("a", Ok(class.clone()))]);
+        assert_eq!(told(&planned(&state), key), expect, "{what}");
+    }
+}
+
+fn grouped(strategy: Strategy) -> Resolved {
+    Resolved {
+        placement_group: Some(PlacementGroup {
+            id: "pg-1".into(),
+            strategy,
+        }),
+        ..resolved()
+    }
+}
+
+/// How many pods are planned for each of three partitions.
+fn by_partition(plan: &Plan) -> [usize; 3] {
+    ["1", "2", "3"].map(|partition| {
+        let there = |own: &&outrigger::solve::NewClaim| {
+            let label = own.labels.get(PLACEMENT_GROUP_PARTITION);
+            label.map(String::as_str) == Some(partition)
+        };
+        let there = plan.launches.iter().filter(there);
+        there.map(|own| own.pods.len()).sum()
+    })
+}
+
+/// Pods are spread over the partitions that the pool allows, and those that want different ones
+/// share no node. Any group can be asked for by its id.
+#[test]
+fn pods_are_spread_over_partitions() {
+    let class = catalog_of(&plain(), Some(&grouped(Strategy::Partition(3))));
+    let all = |allowed: &[&str], change: fn(usize, &mut Pod)| {
+        let mut own = pool("a");
+        let allowed = Requirement::is_in(allowed.iter().copied());
+        own.requirements.add(PLACEMENT_GROUP_PARTITION, allowed);
+        let mut pods = pods(6);
+        for (at, pod) in pods.iter_mut().enumerate() {
+            if let Object::Pod(pod) = pod {
+                change(at, pod);
+            }
+        }
+        let mut state = state(vec![own], vec![], pods);
+        tell(&mut state, &[("a", Ok(class.clone()))]);
+        planned(&state)
+    };
+    let spread = |_, pod: &mut Pod| {
+        pod.labels.insert("app".to_owned(), "a".to_owned());
+        pod.spread = vec![Spread {
+            selector: Some(Selector::of_labels(&pod.labels)),
+            topology_key: PLACEMENT_GROUP_PARTITION.to_owned(),
+            max_skew: 1,
+            min_domains: 1,
+            honors_affinity: true,
+            honors_taints: false,
+            is_hard: true,
+        }];
+    };
+    assert_eq!(by_partition(&all(&["1", "2", "3"], spread)), [2, 2, 2]);
+    assert_eq!(by_partition(&all(&["1", "2"], spread)), [3, 3, 0]);
+    let apart = |at: usize, pod: &mut Pod| {
+        let own = if at < 2 { "1" } else { "3" };
+        pod.node_selector
+            .insert(PLACEMENT_GROUP_PARTITION.to_owned(), own.to_owned());
+    };
+    assert_eq!(by_partition(&all(&["1", "2", "3"], apart)), [2, 0, 4]);
+    for strategy in [Strategy::Cluster, Strategy::Spread, Strategy::Partition(2)] {
+        let class = catalog_of(&plain(), Some(&grouped(strategy)));
+        for (id, made) in [("pg-1", 1), ("pg-2", 0)] {
+            let plan = types_for(&[(PLACEMENT_GROUP_ID, id)], None, &class);
+            assert_eq!(plan.launches.len(), made, "{strategy:?} {id}");
+        }
+    }
+}
+
+/// Of reservations of one type and zone that which lasts is used first, whatever their ids say.
+#[test]
+fn of_equal_reservations_the_one_that_lasts_is_used_first() {
+    const LASTS: (ReservationKind, bool) = (ReservationKind::Default, false);
+    const ENDS: (ReservationKind, bool) = (ReservationKind::CapacityBlock, false);
+    const TAKEN_BACK: (ReservationKind, bool) = (ReservationKind::Default, true);
+    for (first, second) in [(LASTS, ENDS), (LASTS, TAKEN_BACK), (ENDS, TAKEN_BACK)] {
+        for ids in [["cr-1", "cr-2"], ["cr-2", "cr-1"]] {
+            let of =
+                |(id, (kind, interruptible)): (&str, (ReservationKind, bool))| FoundReservation {
+                    instance_type: "m7i.2xlarge".into(),
+                    zone: "us-east-1a".into(),
+                    reservation: Reservation {
+                        kind,
+                        interruptible,
+                        ..Reservation::new(id, 1)
+                    },
+                };
+            let mut found = resolved();
+            let both = ids.into_iter().zip([first, second]);
+            found.reservations = both.map(of).collect();
+            found
+                .reservations
+                .sort_by(|a, b| a.reservation.id.cmp(&b.reservation.id));
+            let mut state = state(vec![pool("a")], vec![], pods(1));
+            let own = catalog_of(&plain(), Some(&found));
+            tell(&mut state, &[("a", Ok(own))]);
+            let plan = planned(&state);
+            let used = offerings(&plan)[0].reservation.clone();
+            let used = used.map(|own| own.to_string());
+            assert_eq!(used.as_deref(), Some(ids[0]), "{first:?} {second:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What Karpenter's own tests state of the fields of an EC2NodeClass, held against our reader:
 //! each row of `node-classes.tsv` is one of their cases, by file and line, with the node class that
-//! it is about. It must not know how a node class is read.
+//! it is about; and what they state of labels in a NodePool. It must not know how either is read.
 //!
 //! Where ours is another answer than theirs the row says `ours …`; `docs/decisions/014` tells why.
 
@@ -10,6 +10,7 @@ use jiff::SignedDuration;
 use outrigger::config::problem::{Problem, Severity, render_all};
 use outrigger::config::{Config, Inputs, SourceFile, load};
 use outrigger::model::hash::node_class_hash;
+use outrigger::model::labels::{OF_TYPES, PLACEMENT_GROUP_ID, PLACEMENT_GROUP_PARTITION, ZONE_ID};
 use outrigger::model::node_class::kubelet::{Kubelet, Reserved, Signal, Threshold};
 use serde_json::{Map, Value, json};
 
@@ -31,11 +32,18 @@ fn configured(change: &str) -> Result<Config, Vec<Problem>> {
     let mut class = base();
     class.extend(change);
     class.retain(|_, value| !value.is_null());
+    problems(class, &Map::new())
+}
+
+/// The kinds of fault of a managed cluster with this node class and a pool of it that says this.
+fn problems(class: Map<String, Value>, pool: &Map<String, Value>) -> (String, String) {
+    let mut pool = pool.clone();
+    pool.insert("node_class".to_owned(), json!("${node_class.one}"));
     let text = json!({
         "outrigger": { "installation": "it" },
         "cluster": { "demo": { "region": "eu-central-1", "mode": "manage", "eks": {} } },
         "node_class": { "one": class },
-        "pool": { "one": { "node_class": "${node_class.one}" } },
+        "pool": { "one": pool },
     });
     let file = SourceFile::new("main.hcl.json", text.to_string());
     load(&[file], &Inputs::default())
@@ -177,4 +185,37 @@ fn each_setting_of_kubelets_is_read_and_no_other_changes() {
     // What a family passes on is in order, whatever the order it was written in.
     let passed: Vec<&str> = both.extra.keys().map(String::as_str).collect();
     assert_eq!(passed, ["containerLogMaxFiles", "podPidsLimit"]);
+}
+
+/// Labels of the provider may be required and set. Of several values that are required each has to
+/// be one: Karpenter lets a wrong one pass beside a right one, and nobody hears of it.
+#[test]
+fn pools_require_and_label_what_karpenter_lets_them() {
+    let pool = |key: &str, requires: Value| {
+        let mut own = Map::new();
+        own.insert("require".to_owned(), json!({ key: requires }));
+        problems(base(), &own)
+    };
+    let of_nodes = [ZONE_ID, PLACEMENT_GROUP_ID, PLACEMENT_GROUP_PARTITION];
+    for key in OF_TYPES.into_iter().chain(of_nodes) {
+        let (required, why) = pool(key, json!({ "exists": true }));
+        assert_eq!(required, "fine", "{why}");
+        let mut own = Map::new();
+        own.insert("labels".to_owned(), json!({ key: "1" }));
+        let (set, why) = problems(base(), &own);
+        assert_eq!(set, "fine", "{why}");
+    }
+    let bought = "karpenter.sh/capacity-type";
+    let tenancy = "karpenter.k8s.aws/instance-tenancy";
+    for (key, values, expect) in [
+        (bought, json!(["spot", "on-demand", "reserved"]), "fine"),
+        (bought, json!(["fake", "other"]), "invalid-value"),
+        (bought, json!(["spot", "fake"]), "invalid-value"),
+        (tenancy, json!(["default", "dedicated"]), "fine"),
+        (tenancy, json!(["host"]), "invalid-value"),
+        (tenancy, json!(["dedicated", "host"]), "invalid-value"),
+    ] {
+        let (got, why) = pool(key, json!({ "in": values }));
+        assert_eq!(got, expect, "{key} {values}: {why}");
+    }
 }

@@ -1,12 +1,22 @@
-//! Node classes that become ready, or not, while pods wait.
-//! It must not know what makes a class ready.
+//! Node classes that become ready, or not, while pods wait, and what nodes are told of where their
+//! class has put them. It must not know what makes a class ready.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use outrigger::catalog::class::{ClassCatalog, ClassSupply};
+use outrigger::catalog::capacity::plain;
+use outrigger::catalog::class::{ClassCatalog, ClassSupply, class_catalog};
+use outrigger::catalog::memory::Memory;
+use outrigger::catalog::region::Region;
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::Mode;
+use outrigger::model::instance::{Arch, InstanceFacts};
+use outrigger::model::labels::{
+    NODE_CLASS_HASH, PARTITION, PLACEMENT_GROUP_ID, POOL_HASH, ZONE_ID,
+};
+use outrigger::model::node::Node;
+use outrigger::model::node_class::resolved::{Image, PlacementGroup, Resolved, Strategy, Subnet};
 use outrigger::model::object::Object;
 use outrigger::solve::Code;
 
@@ -53,4 +63,128 @@ fn pods_wait_for_their_class_and_are_planned_once_it_is_ready() {
     stage.class(Err("SubnetsNotFound: none"));
     stage.run(5, &[]);
     assert_eq!((stage.launches.len(), stage.count("terminate")), (1, 0));
+}
+
+/// A class with images for amd64, a subnet and a placement group.
+fn placed(strategy: Option<Strategy>) -> ClassCatalog {
+    let image = Image {
+        id: "ami-1".into(),
+        name: String::new(),
+        arch: Arch::Amd64,
+        variants: Vec::new(),
+        created: None,
+        deprecated: false,
+    };
+    let subnet = Subnet {
+        id: "subnet-1".into(),
+        zone: "us-east-1a".into(),
+        zone_id: "use1-az6".into(),
+        free: 100,
+    };
+    let resolved = Resolved {
+        images: vec![image],
+        subnets: vec![subnet],
+        placement_group: strategy.map(|strategy| PlacementGroup {
+            id: "pg-1".into(),
+            strategy,
+        }),
+        ..Resolved::default()
+    };
+    let region = Region::shipped();
+    let base = Arc::new(region.catalog());
+    let none = (&Memory::default(), &BTreeSet::new());
+    class_catalog((&region, &base), &plain(), Some(&resolved), none)
+}
+
+/// How the group places, which partition the pod asks for, and which one EC2 tells of; the label
+/// of the node, and whether it is registered before EC2 has told.
+type Placed = (
+    Option<Strategy>,
+    Option<&'static str>,
+    Option<u32>,
+    Option<&'static str>,
+    bool,
+);
+
+#[test]
+fn nodes_say_where_their_class_has_put_them() {
+    let parts = Some(Strategy::Partition(3));
+    let rows: [Placed; 8] = [
+        (None, None, None, None, true),
+        (Some(Strategy::Cluster), None, None, None, true),
+        (Some(Strategy::Spread), None, None, None, true),
+        (Some(Strategy::Partition(1)), None, None, Some("1"), true),
+        (parts, Some("3"), Some(3), Some("3"), true),
+        (parts, None, Some(2), Some("2"), false),
+        (parts, None, Some(3), Some("3"), false),
+        // EC2 has none to tell: that is no reason to wait for ever.
+        (parts, None, None, None, false),
+    ];
+    for (strategy, asked, partition, label, at_once) in rows {
+        let what = format!("{strategy:?} {asked:?} {partition:?}");
+        let mut stage = Stage::new(Mode::Manage);
+        stage.change(|cluster| cluster.pools[0].node_class = Some("x".into()));
+        let supply = Ok(placed(strategy));
+        let all = [("x".into(), ClassSupply { supply })].into();
+        stage.event(Event::ClassesChanged(Arc::new(all)));
+        let mut pod = waiting_pod("a");
+        let asked = asked.map(|own| (PARTITION.to_owned(), own.to_owned()));
+        pod.node_selector.extend(asked.clone());
+        stage.sync(vec![], vec![pod]);
+        stage.run(10, &[]);
+        let launched = &stage.launches[0].labels;
+        let told = launched.get(PARTITION).map(String::as_str);
+        assert_eq!(told, asked.as_ref().map(|own| own.1.as_str()), "{what}");
+        let node = stage.node(0);
+        // Whose Node it is only its provider id says.
+        let stranger = Node {
+            provider_id: String::new(),
+            ..node.clone()
+        };
+        stage.apply(Object::Node(Box::new(stranger)));
+        stage.run(2, &[]);
+        assert!(!stage.seen_node().is_registered(), "{what}");
+        stage.apply(Object::Node(Box::new(node)));
+        stage.run(2, &[]);
+        assert_eq!(stage.seen_node().is_registered(), at_once, "{what}");
+        let own = stage.instances.get_mut("i-0").expect("the instance");
+        own.facts = Some(Box::new(InstanceFacts {
+            partition,
+            ..InstanceFacts::default()
+        }));
+        stage.run(10, &[]);
+        let node = stage.seen_node();
+        assert!(node.is_registered(), "{what}");
+        let has = |key: &str| node.labels.get(key).map(String::as_str);
+        assert_eq!(has(PARTITION), label, "{what}");
+        assert_eq!(has(PLACEMENT_GROUP_ID), strategy.map(|_| "pg-1"), "{what}");
+        assert_eq!(has(ZONE_ID), Some("use1-az6"), "{what}");
+        let keys: Vec<&str> = node.annotations.keys().map(String::as_str).collect();
+        let names = ["claim", "initialized-at", "node-class-hash", "pool-hash"];
+        assert_eq!(
+            keys,
+            names.map(|own| format!("outrigger.dev/{own}")),
+            "{what}"
+        );
+        let claim = &stage.launches[0].claim;
+        assert_eq!(node.annotations[NODE_CLASS_HASH], claim.node_class_hash);
+        assert_eq!(node.annotations[POOL_HASH], claim.pool_hash);
+    }
+}
+
+/// The instance of a node that is still to be registered has ended: nothing is registered.
+#[test]
+fn a_node_whose_instance_is_gone_is_not_registered() {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.run(10, &[]);
+    let node = stage.node(0);
+    let own = stage.instances.get_mut("i-0").expect("the instance");
+    own.state = outrigger::model::instance::InstanceState::Terminated;
+    stage.run(70, &[]);
+    let patched = stage.count("patch_node");
+    stage.apply(Object::Node(Box::new(node)));
+    stage.run(5, &[]);
+    assert_eq!(stage.count("patch_node"), patched);
+    assert_eq!(stage.launches.len(), 2, "the pod is planned for again");
 }

@@ -1,5 +1,5 @@
-//! Reserved capacity that clusters share: what becomes of claims on it that the fleet denies.
-//! It must not know how the fleet counts.
+//! Reserved capacity that clusters share: what becomes of claims on it that the fleet denies, and
+//! of nodes whose reservation ends. It must not know how the fleet counts.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use outrigger::engine::event::Event;
 use outrigger::model::cluster::Mode;
 use outrigger::model::fleet::FleetView;
 use outrigger::model::instance::CapacityType;
-use outrigger::model::labels::OF_RESERVATIONS;
+use outrigger::model::labels::{CAPACITY_TYPE, OF_RESERVATIONS, RESERVATION_ID};
 use outrigger::model::object::Object;
 use outrigger::model::reservation::Reservation;
 
@@ -125,4 +125,39 @@ fn nodes_of_a_reservation_that_has_ended_are_on_demand() {
     assert_eq!(said(&stage), ("on-demand".to_owned(), [false; 3]));
     assert_eq!(stage.count("patch_node"), patches + 1, "{:?}", stage.seen);
     assert_eq!(stage.count("terminate"), 0);
+}
+
+/// An instance outlives its reservation, on demand, and its node says so, be it registered before
+/// or after; nothing leaves.
+#[test]
+fn a_node_whose_reservation_has_ended_is_on_demand() {
+    for late in [false, true] {
+        let mut stage = stage();
+        stage.run(10, &[]);
+        let node = stage.node(0);
+        if late {
+            stage.apply(Object::Node(Box::new(node.clone())));
+            stage.run(5, &[]);
+            let labels = &stage.seen_node().labels;
+            assert_eq!(labels[CAPACITY_TYPE], "reserved");
+            assert_eq!(labels[RESERVATION_ID], "cr-1");
+        }
+        let own = stage.instances.get_mut("i-0").expect("the instance");
+        own.offering.capacity_type = CapacityType::OnDemand;
+        own.offering.reservation = None;
+        stage.run(70, &[]);
+        if !late {
+            stage.apply(Object::Node(Box::new(node)));
+            stage.run(5, &[]);
+        }
+        let node = stage.seen_node();
+        assert!(node.is_initialized(), "late: {late}");
+        assert_eq!(node.labels[CAPACITY_TYPE], "on-demand", "late: {late}");
+        for key in OF_RESERVATIONS {
+            assert_eq!(node.labels.get(key), None, "late: {late} {key}");
+        }
+        let patches = stage.count("patch_node");
+        stage.run(120, &[]);
+        assert_eq!(stage.count("patch_node"), patches, "said once");
+    }
 }

@@ -1,0 +1,108 @@
+//! Instances of which nothing comes: they are ended, and nobody else's are.
+//! It must not know how instances are listed.
+
+use outrigger::engine::event::Event;
+use outrigger::model::claim::ClaimRecord;
+use outrigger::model::cluster::Mode;
+use outrigger::model::id::ObjectKey;
+use outrigger::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
+use outrigger::model::object::{Kind, Object};
+
+use super::{Stage, bound, waiting_pod};
+
+/// An instance is there that no engine here has launched.
+fn there(stage: &mut Stage, id: &str, (installation, cluster): (&str, &str)) {
+    let record = ClaimRecord {
+        id: format!("claim-of-{id}").as_str().into(),
+        installation: installation.into(),
+        cluster: cluster.into(),
+        pool: "general".into(),
+        node_class: None,
+        created: stage.now,
+        expire_after: None,
+        termination_grace_period: None,
+        pool_hash: String::new(),
+        node_class_hash: String::new(),
+        startup_taints: Vec::new(),
+        reason: String::new(),
+        command_id: String::new(),
+    };
+    let mut tags = record.tags();
+    if installation.is_empty() {
+        tags.clear();
+    }
+    let instance = Instance {
+        id: id.into(),
+        offering: OfferingKey {
+            instance_type: "m6i.large".into(),
+            zone: "us-east-1a".into(),
+            capacity_type: CapacityType::OnDemand,
+            reservation: None,
+        },
+        state: InstanceState::Running,
+        launched: stage.now,
+        tags,
+        facts: None,
+    };
+    stage.instances.insert(id.to_owned(), instance);
+}
+
+/// Nodes are listed once more before an instance is ended for want of one.
+fn listed_again(stage: &mut Stage) {
+    stage.run(90, &["rewatch"]);
+    stage.event(Event::Reset(Kind::Node, vec![]));
+    stage.run(60, &[]);
+}
+
+#[test]
+fn instances_of_which_nothing_comes_are_ended() {
+    for count in [1, 20] {
+        let mut stage = Stage::new(Mode::Manage);
+        for number in 0..count {
+            there(&mut stage, &format!("i-{number}"), ("tests", "one"));
+        }
+        let others = [("others", "one"), ("tests", "two"), ("", "")];
+        let ids = others.map(|(installation, cluster)| format!("i-{installation}-{cluster}"));
+        for (id, whose) in ids.iter().zip(others) {
+            there(&mut stage, id, whose);
+        }
+        stage.sync(vec![], vec![]);
+        stage.run(14 * 60, &[]);
+        assert_eq!(stage.count("terminate"), 0, "their kubelets may still come");
+        listed_again(&mut stage);
+        assert_eq!(stage.count("terminate"), count);
+        for (id, own) in &stage.instances {
+            let lives = own.state == InstanceState::Running;
+            assert_eq!(lives, ids.contains(id), "{id}");
+        }
+        stage.run(600, &[]);
+        assert_eq!(stage.count("terminate"), count, "each once");
+    }
+}
+
+#[test]
+fn an_instance_follows_a_node_that_somebody_removed() {
+    for used in [false, true] {
+        let mut stage = Stage::new(Mode::Manage);
+        stage.sync(vec![], vec![waiting_pod("a")]);
+        stage.run(10, &[]);
+        let node = stage.node(0);
+        stage.apply(Object::Node(Box::new(node)));
+        stage.run(5, &[]);
+        stage.apply(bound(waiting_pod("a"), "node-0"));
+        stage.run(60, &[]);
+        assert_eq!(stage.count("terminate"), 0, "it has a node");
+        if !used {
+            let key = waiting_pod("a").key;
+            stage.event(Event::Deleted(Kind::Pod, key));
+        }
+        let key = ObjectKey::new("", "node-0");
+        stage.event(Event::Deleted(Kind::Node, key));
+        stage.run(50, &[]);
+        assert_eq!(stage.count("terminate"), 0, "the node may come back");
+        listed_again(&mut stage);
+        // Where pods are bound to it the API server itself was asked.
+        assert_eq!(stage.count("probe") > 0, used);
+        assert_eq!(stage.count("terminate"), 1, "{used}");
+    }
+}
