@@ -9,7 +9,7 @@ use outrigger::catalog::Catalog;
 use outrigger::engine::command::{Answer, Command, FailureKind, Refusal, RefusalKind};
 use outrigger::engine::event::{Event, Interruption};
 use outrigger::engine::report::Report;
-use outrigger::model::cluster::{Interruption as Queue, Mode, Rebalance};
+use outrigger::model::cluster::{InterruptionQueue as Queue, Mode, Rebalance};
 use outrigger::model::fleet::FleetView;
 use outrigger::model::id::ClaimId;
 use outrigger::model::instance::{CapacityType, OfferingKey};
