@@ -41,7 +41,6 @@ mod template;
 
 use core::fmt;
 use core::net::IpAddr;
-use std::collections::BTreeMap;
 use std::io::Write as _;
 
 use flate2::{Compression, GzBuilder};
@@ -86,9 +85,6 @@ pub struct Seed<'a> {
     pub taints: &'a [Taint],
     /// Pods it takes at most, where the node class does not say.
     pub max_pods: i64,
-    /// What the scheduler assumes to be kept for Kubernetes, as quantities by resource. Images of
-    /// EKS keep that much by themselves; others are told.
-    pub kube_reserved: &'a BTreeMap<String, String>,
     /// Name of the image, where it is known.
     pub image_name: Option<&'a str>,
     /// The join token or machine configuration, where the bootstrap takes one.

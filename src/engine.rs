@@ -268,6 +268,7 @@ impl Engine {
             self.collect_orphans(now);
             self.sweep(now);
             self.provision(now);
+            self.leave_replaced(now);
         }
         self.account(now);
         self.wake_at(now.checked_add(IDLE).unwrap_or(now), "a regular look");

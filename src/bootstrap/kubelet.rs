@@ -96,10 +96,6 @@ impl Settings {
         seed: &Seed<'_>,
     ) -> Result<Self, BootstrapError> {
         let mut own = Self::of_eks(class, home, seed)?;
-        for (resource, amount) in seed.kube_reserved {
-            let entry = own.kube_reserved.entry(resource.clone());
-            entry.or_insert_with(|| amount.clone());
-        }
         for (signal, threshold) in EVICTION_HARD {
             let entry = own.eviction_hard.entry(signal.to_owned());
             entry.or_insert_with(|| threshold.to_owned());

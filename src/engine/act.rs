@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::engine::report::Report;
 use crate::model::buffer::buffer_of;
 use crate::model::claim::{ClaimRecord, Phase};
-use crate::model::hash::{node_class_hash, pool_hash};
+use crate::model::hash::hashes_in;
 use crate::model::id::{ClaimId, PodKey};
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::pool::Reason;
@@ -235,8 +235,7 @@ impl Engine {
         let Some((offering, price)) = cheapest(&launch).cloned() else {
             return;
         };
-        let mut classes = self.state.cluster.node_classes.iter();
-        let class = classes.find(|own| Some(&own.name) == pool.node_class.as_ref());
+        let (pool_hash, node_class_hash) = hashes_in(&self.state.cluster, pool);
         let record = ClaimRecord {
             id: ClaimId::default(),
             installation: self.state.cluster.installation.clone(),
@@ -246,8 +245,8 @@ impl Engine {
             created: now,
             expire_after: pool.expire_after,
             termination_grace_period: pool.termination_grace_period,
-            pool_hash: pool_hash(pool),
-            node_class_hash: node_class_hash(class),
+            pool_hash,
+            node_class_hash,
             startup_taints: pool.startup_taints.clone(),
             reason: "provisioned".to_owned(),
             command_id: command_id.to_owned(),

@@ -9,11 +9,12 @@ use crate::engine::drain::stays;
 use crate::engine::report::Report;
 use crate::engine::work::{ANSWER_MAX, FlightKind, Step};
 use crate::model::claim::Phase;
+use crate::model::hash::hashes_in;
 use crate::model::id::{ClaimId, NodeClassName, PodKey};
 use crate::model::instance::{Instance, InstanceState};
 use crate::model::object::Kind;
 use crate::model::pod::Pod;
-use crate::model::pool::Reason;
+use crate::model::pool::{Pool, Reason};
 
 /// A pod that is older than this and that the watch does not show is one it does not know.
 const WATCH_LAG: SignedDuration = SignedDuration::from_secs(5);
@@ -188,6 +189,7 @@ impl Engine {
 
     /// A launch that may have made an instance is asked for again under its token. One that has
     /// made none for sure goes on under a new one: the provider would answer the old as before.
+    /// Where its pool or node class is another by now, its pods are planned anew instead.
     fn launch_failed(&mut self, id: &ClaimId, kind: FailureKind, now: Timestamp) {
         let Some(mut work) = self.works.remove(id) else {
             return;
@@ -201,13 +203,24 @@ impl Engine {
             return;
         };
         self.state.ledger.remove(id);
+        let own = &claim.record;
+        let pool = self.state.cluster.pool(own.pool.as_str());
+        let is_same = |pool: &Pool| {
+            let (of_pool, of_class) = hashes_in(&self.state.cluster, pool);
+            (&of_pool, &of_class) == (&own.pool_hash, &own.node_class_hash)
+        };
+        if !pool.is_some_and(is_same) {
+            let (claim, next) = (id.clone(), None);
+            self.report(Report::ClaimRenewed { claim, next });
+            return;
+        }
         let next = ClaimId::from(self.fresh_id());
         claim.record.id = next.clone();
         (claim.phase, claim.devices) = (Phase::Planned, None);
         (work.launch, work.granted) = (None, false);
         self.state.ledger.insert(claim);
         self.works.insert(next.clone(), work);
-        let claim = id.clone();
+        let (claim, next) = (id.clone(), Some(next));
         self.report(Report::ClaimRenewed { claim, next });
     }
 

@@ -69,6 +69,11 @@ impl Batch {
         self.again = Some(self.again.map_or(at, |own| own.min(at)));
     }
 
+    /// Whether a pod waits that has not been planned yet.
+    pub fn is_new(&self, pod: &PodKey) -> bool {
+        self.known.get(pod).is_some_and(Option::is_some)
+    }
+
     /// The pods that waited have been planned. Says how long those had waited for whom it was the
     /// first time.
     pub fn planned(&mut self, now: Timestamp) -> Vec<SignedDuration> {

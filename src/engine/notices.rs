@@ -8,14 +8,20 @@ use crate::engine::command::Command;
 use crate::engine::event::Interruption;
 use crate::engine::report::Report;
 use crate::engine::work::FlightKind;
+use crate::model::claim::Phase;
 use crate::model::cluster::Rebalance;
-use crate::model::id::{ClaimId, InstanceId};
+use crate::model::id::{ClaimId, InstanceId, PodKey};
 use crate::model::instance::OfferingKey;
 use crate::model::pool::Reason;
 use crate::model::reservation::{BLOCK_CLOSES, ReservationKind};
+use crate::state::ledger::Claim;
 
 /// Notices of instances that no listing shows are kept for this long.
 const NOTICE_KEPT: SignedDuration = SignedDuration::from_mins(10);
+
+/// A node that may be taken back waits this long for others to take its place: launches and
+/// registrations take a few minutes, and EC2 promises no time at all.
+const REPLACED_MAX: SignedDuration = SignedDuration::from_mins(10);
 
 /// What was said of an instance.
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +91,9 @@ impl Engine {
             if let Some(own) = self.interrupted.get_mut(&instance) {
                 own.heeded = true;
             }
+            if own.what == Interruption::Rebalance && self.replaces_first(&id, ignored, now) {
+                continue;
+            }
             if !ignored {
                 self.let_go(&id, own.what.reason(), now);
             }
@@ -95,6 +104,54 @@ impl Engine {
             let over = own.at.checked_add(NOTICE_KEPT).unwrap_or(now);
             now < over || ledger.by_instance(instance.as_str()).is_some()
         });
+    }
+
+    /// Whether a node that may be taken back stays until others have taken its place: its pods are
+    /// planned for meanwhile as if it were leaving, and nothing else is planned for it.
+    fn replaces_first(&mut self, id: &ClaimId, ignored: bool, now: Timestamp) -> bool {
+        let policy = self.state.cluster.interruption.as_ref();
+        let first = policy.is_some_and(|own| own.rebalance == Rebalance::ReplaceFirst);
+        let Some(claim) = self.state.ledger.claims.get_mut(id) else {
+            return false;
+        };
+        let runs = matches!(claim.phase, Phase::Registered | Phase::Initialized);
+        if ignored || !first || !runs || claim.leaving.is_some() {
+            claim.replaced_since = None;
+            return false;
+        }
+        claim.replaced_since.get_or_insert(now);
+        true
+    }
+
+    /// Lets nodes go whose pods have a place elsewhere by now, or that have waited for long enough.
+    pub(super) fn leave_replaced(&mut self, now: Timestamp) {
+        let claims = self.state.ledger.claims.values();
+        let going = claims.filter(|own| own.leaving.is_none());
+        let going = going.filter_map(|own| Some((own, own.replaced_since?)));
+        let mut over = Vec::new();
+        let mut next: Option<Timestamp> = None;
+        for (claim, since) in going {
+            let until = since.checked_add(REPLACED_MAX).unwrap_or(now);
+            let mut movers = self.state.movers_of(claim);
+            if until <= now || movers.all(|pod| self.has_place(&pod.key)) {
+                over.push(claim.record.id.clone());
+            } else {
+                next = Some(next.map_or(until, |own| own.min(until)));
+            }
+        }
+        for id in over {
+            self.let_go(&id, Reason::Interrupted, now);
+        }
+        if let Some(at) = next {
+            self.wake_at(at, "a node is to leave whether or not it is replaced");
+        }
+    }
+
+    /// Whether a pod that will have to move was planned for, onto nodes that are ready.
+    fn has_place(&self, pod: &PodKey) -> bool {
+        let mut claims = self.state.ledger.claims.values();
+        let coming = |own: &Claim| own.phase < Phase::Initialized && own.pods.contains(pod);
+        !self.batch.is_new(pod) && !self.told.contains_key(pod) && !claims.any(coming)
     }
 
     /// Karpenter's way, where nothing else is said. Source: spec/aws.md §10, 91.

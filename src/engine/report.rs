@@ -80,8 +80,9 @@ pub enum Report {
     ClaimRenewed {
         /// The claim as it was called.
         claim: ClaimId,
-        /// What it is called now.
-        next: ClaimId,
+        /// What it is called now; none where its pods are planned anew, since its pool or node
+        /// class is not what it was planned with.
+        next: Option<ClaimId>,
     },
     /// The fleet had no room for a claim; its pods are planned again.
     ClaimDenied {

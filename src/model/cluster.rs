@@ -126,7 +126,7 @@ pub enum Rebalance {
 
 /// Where AWS tells of interruptions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Interruption {
+pub struct InterruptionQueue {
     /// Name or URL of the SQS queue, one for each account and region.
     pub queue: String,
     /// What becomes of a recommendation to rebalance.
@@ -260,7 +260,7 @@ pub struct Cluster {
     /// What EKS knows of it, where it is one of EKS'.
     pub eks: Option<Eks>,
     /// Where AWS tells of interruptions; none means that only the health of instances is asked.
-    pub interruption: Option<Interruption>,
+    pub interruption: Option<InterruptionQueue>,
     /// Whether zones that AWS shifts traffic away from get no new nodes.
     pub zonal_shift: bool,
     /// A program of the user's own in place of EC2.

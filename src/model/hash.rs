@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
+use crate::model::cluster::Cluster;
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::disk::BlockDevice;
 use crate::model::node_class::kubelet::{Kubelet, Reserved, Signal, Threshold};
@@ -274,6 +275,13 @@ pub fn pool_hash(pool: &Pool) -> String {
 pub fn node_class_hash(class: Option<&NodeClass>) -> String {
     let none = || format!("{VERSION}:none");
     class.map_or_else(none, |class| node_class_hashes(class).to_string())
+}
+
+/// Hashes of a pool and of its node class in a cluster, as tags hold them.
+pub fn hashes_in(cluster: &Cluster, pool: &Pool) -> (String, String) {
+    let mut classes = cluster.node_classes.iter();
+    let class = classes.find(|own| Some(&own.name) == pool.node_class.as_ref());
+    (pool_hash(pool), node_class_hash(class))
 }
 
 #[cfg(test)]

@@ -37,6 +37,8 @@ pub struct Claim {
     pub pods: BTreeSet<PodKey>,
     /// Why it is leaving.
     pub leaving: Option<Reason>,
+    /// Since when others are to take its place, before it leaves.
+    pub replaced_since: Option<Timestamp>,
     /// When its instance was first missing from a listing.
     missing_since: Option<Timestamp>,
     /// Whether a later listing, far enough from the first, lacked it too.
@@ -57,6 +59,7 @@ impl Claim {
             devices: None,
             pods: BTreeSet::new(),
             leaving: None,
+            replaced_since: None,
             missing_since: None,
             missing_confirmed: false,
         }
@@ -92,6 +95,7 @@ impl Claim {
     /// Whether pods may be planned onto it.
     pub fn takes_pods(&self) -> bool {
         self.leaving.is_none()
+            && self.replaced_since.is_none()
             && matches!(
                 self.phase,
                 Phase::Planned

@@ -34,6 +34,12 @@ impl State {
         notice.is_some_and(|notice| self.will_return(pod, notice))
     }
 
+    /// Those of one claim's node.
+    pub fn movers_of<'a>(&'a self, claim: &'a Claim) -> impl Iterator<Item = &'a Pod> {
+        let name = claim.node.as_ref().map_or("", |node| node.as_str());
+        self.objects.pods_on(name).filter(|pod| self.is_mover(pod))
+    }
+
     /// The claim that a node fulfils.
     pub(super) fn claim_of(&self, node: &Node) -> Option<&Claim> {
         let id = self.ledger.by_instance(node.instance_id()?)?;
@@ -66,10 +72,11 @@ enum Notice {
 /// How a claim's node leaves with pods on it, if it does. An empty one stays when pods have come to
 /// it.
 fn notice(claim: &Claim) -> Option<Notice> {
-    match claim.leaving? {
-        Reason::Empty => None,
-        Reason::Interrupted | Reason::Unhealthy => Some(Notice::TakenBack),
-        _ => Some(Notice::Drained),
+    match claim.leaving {
+        None => claim.replaced_since.map(|_| Notice::Drained),
+        Some(Reason::Empty) => None,
+        Some(Reason::Interrupted | Reason::Unhealthy) => Some(Notice::TakenBack),
+        Some(_) => Some(Notice::Drained),
     }
 }
 

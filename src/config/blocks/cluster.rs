@@ -126,7 +126,7 @@ static INTERRUPTION: BlockType = BlockType {
             "\"ignore\"",
             "What becomes of a recommendation to rebalance, which comes before a spot instance \
              is taken back, and far more often: it is only reported, the node leaves, or it \
-             leaves once another has taken its place.",
+             leaves once others have taken its place, after ten minutes at the latest.",
         ),
     ],
     ..BLOCK

@@ -15,8 +15,8 @@ use crate::config::section::Section;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
 use crate::model::cluster::{
-    Api, Binding, Cluster, Eks, Exec, Interruption, Kubeconfig, Mode, PlacementHints, Rebalance,
-    Simulated, WatchList,
+    Api, Binding, Cluster, Eks, Exec, InterruptionQueue, Kubeconfig, Mode, PlacementHints,
+    Rebalance, Simulated, WatchList,
 };
 use crate::model::id::ClusterName;
 
@@ -143,8 +143,8 @@ fn eks(section: &Section) -> Eks {
     }
 }
 
-fn interruption(section: &Section) -> Interruption {
-    Interruption {
+fn interruption(section: &Section) -> InterruptionQueue {
+    InterruptionQueue {
         queue: section.owned("queue").unwrap_or_default(),
         rebalance: match section.text("rebalance") {
             Some("drain") => Rebalance::Drain,

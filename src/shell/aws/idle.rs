@@ -23,7 +23,7 @@ use tokio::time::sleep;
 use tower::service_fn;
 
 use crate::engine::command::{Answer, Command};
-use crate::model::cluster::{Cluster, Eks, Interruption};
+use crate::model::cluster::{Cluster, Eks, InterruptionQueue};
 use crate::model::node_class::image::{Family, ImageTerm};
 use crate::model::node_class::network::{SecurityGroupTerm, SubnetTerm};
 use crate::model::node_class::{Identity, NodeClass};
@@ -183,9 +183,9 @@ fn cluster(number: usize) -> Cluster {
             service_cidr: Some("10.0.0.0/16".to_owned()),
             ..Eks::default()
         }),
-        interruption: Some(Interruption {
+        interruption: Some(InterruptionQueue {
             queue: "q".to_owned(),
-            ..Interruption::default()
+            ..InterruptionQueue::default()
         }),
         node_classes: vec![class],
         ..Cluster::default()

@@ -241,7 +241,6 @@ impl Ec2 {
                 labels: &launch.labels,
                 taints: &launch.taints,
                 max_pods,
-                kube_reserved: &BTreeMap::new(),
                 image_name: Some(&image.name),
                 secret,
             };

@@ -38,7 +38,6 @@ pub(crate) fn validated(class: &NodeClass, resolved: &Resolved, home: Option<&Ho
             labels: &Default::default(),
             taints: &[],
             max_pods: 110,
-            kube_reserved: &Default::default(),
             image_name: Some(&image.name),
             secret: Some("a stand-in of about the length of a token"),
         };

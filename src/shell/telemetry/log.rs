@@ -9,7 +9,7 @@ use tracing_subscriber::{EnvFilter, Registry, fmt, registry, reload};
 
 use crate::config::settings::{LogFormat, LogLevel};
 use crate::engine::report::Report;
-use crate::model::id::{ClusterName, NodeName, PodKey};
+use crate::model::id::{ClaimId, ClusterName, NodeName, PodKey};
 use crate::model::instance::Price;
 use crate::solve::replicas::Short;
 use crate::solve::{Unplaced, Why};
@@ -140,7 +140,8 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             tracing::warn!(%cluster, %claim, offerings, first, kind, "launch refused");
         }
         Report::ClaimRenewed { claim, next } => {
-            tracing::debug!(%cluster, %claim, %next, "claim goes on under a new id");
+            let next = next.as_ref().map(ClaimId::as_str);
+            tracing::debug!(%cluster, %claim, next, "claim goes on under a new id, or anew");
         }
         Report::ClaimDenied { claim, why } => {
             tracing::info!(%cluster, %claim, why, "claim denied by the fleet");

@@ -1,6 +1,5 @@
 //! A node to be rendered, ready to be changed by a test. It must not know what is expected.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use base64::Engine as _;
@@ -33,7 +32,6 @@ pub(super) struct Case {
     pub(super) labels: Labels,
     pub(super) taints: Vec<Taint>,
     pub(super) max_pods: i64,
-    pub(super) kube_reserved: BTreeMap<String, String>,
     pub(super) image_name: Option<String>,
     pub(super) secret: Option<String>,
 }
@@ -83,7 +81,6 @@ impl Case {
                 Taint::new(TAINT_UNREGISTERED, Effect::NoExecute),
             ],
             max_pods: 29,
-            kube_reserved: labels(&[("cpu", "70m"), ("memory", "574Mi")]),
             image_name: None,
             secret: None,
         }
@@ -93,6 +90,11 @@ impl Case {
     pub(super) fn joining(bootstrap: Bootstrap) -> Self {
         let mut own = Self::of(Family::Custom);
         own.class.bootstrap = bootstrap;
+        own.class.kubelet.kube_reserved = [
+            ("cpu".to_owned(), reserved(70, "70m")),
+            ("memory".to_owned(), reserved(574 << 20, "574Mi")),
+        ]
+        .into();
         own.home.endpoint = "https://api.example.com:6443".to_owned();
         own.secret = Some(TOKEN.to_owned());
         own
@@ -137,7 +139,6 @@ impl Case {
             labels: &self.labels,
             taints: &self.taints,
             max_pods: self.max_pods,
-            kube_reserved: &self.kube_reserved,
             image_name: self.image_name.as_deref(),
             secret: self.secret.as_deref(),
         };

@@ -9,12 +9,14 @@ use outrigger::catalog::Catalog;
 use outrigger::engine::command::{Answer, Command, FailureKind, Refusal, RefusalKind};
 use outrigger::engine::event::{Event, Interruption};
 use outrigger::engine::report::Report;
-use outrigger::model::cluster::{Interruption as Queue, Mode, Rebalance};
+use outrigger::model::cluster::{InterruptionQueue as Queue, Mode, Rebalance};
 use outrigger::model::fleet::FleetView;
+use outrigger::model::hash::pool_hash;
 use outrigger::model::id::ClaimId;
 use outrigger::model::instance::{CapacityType, OfferingKey};
 use outrigger::model::labels::{INSTANCE_TYPE, OF_RESERVATIONS, ZONE};
 use outrigger::model::object::Object;
+use outrigger::model::pod::Owner;
 use outrigger::model::pool::Reason;
 use outrigger::model::requirement::Requirement;
 use outrigger::model::reservation::{Reservation, ReservationKind};
@@ -401,4 +403,101 @@ fn labels_of_reservations_are_those_of_the_instance() {
             assert_eq!(labels.contains_key(key), labelled, "{key}");
         }
     }
+}
+
+#[test]
+fn a_launch_of_a_class_that_is_another_by_now_is_planned_anew() {
+    for changes in [false, true] {
+        let mut stage = Stage::new(Mode::Manage);
+        stage.sync(vec![], vec![waiting_pod("a")]);
+        let issued = (0..20).find_map(|_| stage.run(1, &["launch"]).into_iter().next());
+        let issued = issued.expect("a launch");
+        if changes {
+            stage.change(|own| own.pools[0].labels = [("team".into(), "blue".into())].into());
+        }
+        let (kind, text) = (FailureKind::Conflict, "another one by now".to_owned());
+        stage.event(Event::Answered(issued.id, Answer::Failed { kind, text }));
+        stage.run(20, &[]);
+        let renewed = stage.reports.iter().find_map(|own| match own {
+            Report::ClaimRenewed { next, .. } => Some(next.is_some()),
+            _ => None,
+        });
+        assert_eq!(renewed, Some(!changes));
+        let [launch] = stage.launches.as_slice() else {
+            panic!("{:?}", stage.launches);
+        };
+        let pool = &stage.engine.state().cluster.pools[0];
+        assert_eq!(launch.claim.pool_hash, pool_hash(pool), "{changes}");
+        assert_eq!(launch.labels.contains_key("team"), changes);
+    }
+}
+
+/// A stage whose one node may be taken back, with a pod that will be made anew elsewhere.
+fn advised() -> Stage {
+    let mut stage = Stage::new(Mode::Manage);
+    let queue = "q".to_owned();
+    let rebalance = Rebalance::ReplaceFirst;
+    stage.change(|own| own.interruption = Some(Queue { queue, rebalance }));
+    let mut pod = waiting_pod("a");
+    pod.owner = Some(Owner {
+        kind: "ReplicaSet".into(),
+        name: "web".into(),
+        uid: "web".into(),
+    });
+    stage.sync(vec![], vec![pod.clone()]);
+    stage.run(10, &[]);
+    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.run(2, &[]);
+    stage.apply(bound(pod, "node-0"));
+    stage.run(40, &[]);
+    stage.seen.clear();
+    stage.reports.clear();
+    let advice = Interruption::Rebalance;
+    stage.event(Event::Interrupted("i-0".into(), advice, stage.now));
+    stage
+}
+
+#[test]
+fn a_node_that_may_be_taken_back_leaves_once_another_is_there() {
+    let mut stage = advised();
+    stage.run(120, &[]);
+    assert_eq!(
+        stage.seen,
+        ["launch"],
+        "its pods are planned for, and no more"
+    );
+    let mut node = stage.node(1);
+    node.ready = false;
+    stage.apply(Object::Node(Box::new(node.clone())));
+    stage.run(30, &[]);
+    assert_eq!(retired(&stage), None, "{:?}", stage.seen);
+    let known = &stage.engine.state().objects.nodes[&node.name];
+    let ready = outrigger::model::node::Node {
+        ready: true,
+        ..known.clone()
+    };
+    stage.apply(Object::Node(Box::new(ready)));
+    stage.run(3, &[]);
+    assert_eq!(retired(&stage), Some(Reason::Interrupted));
+    assert!(stage.count("evict") > 0, "{:?}", stage.seen);
+    assert_eq!(stage.launches.len(), 2, "one in its place");
+}
+
+#[test]
+fn a_node_that_may_be_taken_back_does_not_wait_for_ever() {
+    let mut stage = advised();
+    stage.run(590, &["launch"]);
+    assert_eq!(retired(&stage), None, "{:?}", stage.seen);
+    stage.run(20, &["launch"]);
+    assert_eq!(retired(&stage), Some(Reason::Interrupted));
+    // What is taken back for sure does not wait.
+    let mut stage = advised();
+    stage.run(10, &["launch"]);
+    stage.event(Event::Interrupted(
+        "i-0".into(),
+        Interruption::Spot,
+        stage.now,
+    ));
+    stage.run(2, &["launch"]);
+    assert_eq!(retired(&stage), Some(Reason::Interrupted));
 }
