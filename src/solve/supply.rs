@@ -80,10 +80,6 @@ pub(super) struct Shelf<'a> {
     keys: BTreeSet<&'a str>,
 }
 
-/// What the offers of one shape have in common: the reservation they are in, by its rank and its
-/// place among the shelf's, and the daemons.
-type Alike = (Option<(u8, usize)>, Aboard);
-
 /// What pods of one kind may have of a shelf.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Row {
@@ -406,7 +402,7 @@ impl<'a> Shape<'a> {
         let asks = Asks::of(side);
         let it = self.instance_type;
         let aboard = crews.of_type(it);
-        let mut sorted: BTreeMap<Alike, Vec<&'a Offering>> = BTreeMap::new();
+        let mut sorted: BTreeMap<(Option<usize>, Aboard), Vec<&'a Offering>> = BTreeMap::new();
         for offering in it
             .offerings
             .iter()
@@ -415,8 +411,7 @@ impl<'a> Shape<'a> {
             let mut place = None;
             if let Some(own) = &offering.reservation {
                 let found = reservations.binary_search_by(|other| other.id.cmp(&own.id));
-                let found = found.ok().filter(|_| own.is_open(now));
-                place = found.map(|at| (own.rank(), at));
+                place = found.ok().filter(|_| own.is_open(now));
                 if place.is_none() {
                     continue;
                 }
@@ -431,9 +426,8 @@ impl<'a> Shape<'a> {
         let first = self.capacity.len() - reservations.len();
         let class = side.get(NODE_CLASS).and_then(Requirement::any);
         let class = class.map(NodeClassName);
-        let of = |((place, aboard), offers): (Alike, Vec<&'a Offering>)| {
+        let of = |((place, aboard), offers): ((Option<usize>, Aboard), Vec<&'a Offering>)| {
             let mut own = self.clone();
-            let place = place.map(|(_, at)| at);
             own.reservation = place;
             own.crew = crews.crew(&aboard, (it, &offers));
             if let Some(place) = place {
@@ -444,7 +438,7 @@ impl<'a> Shape<'a> {
             own
         };
         let mut sorted: Vec<_> = sorted.into_iter().collect();
-        sorted.sort_by_key(|((place, _), _)| place.map(|own| doubt(&reservations[own])));
+        sorted.sort_by_key(|((place, _), _)| place.map(|at| reservations[at].rank()));
         sorted.into_iter().map(of).collect()
     }
 
