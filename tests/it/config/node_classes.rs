@@ -26,17 +26,17 @@ fn base() -> Map<String, Value> {
     base.as_object().cloned().expect("a map")
 }
 
-/// A managed cluster with this node class.
+/// A managed cluster with this change of the node class.
 fn configured(change: &str) -> Result<Config, Vec<Problem>> {
     let change: Map<String, Value> = serde_json::from_str(change).expect("a map in JSON");
     let mut class = base();
     class.extend(change);
     class.retain(|_, value| !value.is_null());
-    problems(class, &Map::new())
+    read(class, &Map::new())
 }
 
-/// The kinds of fault of a managed cluster with this node class and a pool of it that says this.
-fn problems(class: Map<String, Value>, pool: &Map<String, Value>) -> (String, String) {
+/// A managed cluster with this node class and a pool of it that says this.
+fn read(class: Map<String, Value>, pool: &Map<String, Value>) -> Result<Config, Vec<Problem>> {
     let mut pool = pool.clone();
     pool.insert("node_class".to_owned(), json!("${node_class.one}"));
     let text = json!({
@@ -49,9 +49,9 @@ fn problems(class: Map<String, Value>, pool: &Map<String, Value>) -> (String, St
     load(&[file], &Inputs::default())
 }
 
-/// The kinds of fault a managed cluster with this node class has, or `fine`.
-fn outcome(change: &str) -> (String, String) {
-    let problems = match configured(change) {
+/// The kinds of fault of what was read, or `fine`, and what is told of them.
+fn faults(read: Result<Config, Vec<Problem>>) -> (String, String) {
+    let problems = match read {
         Ok(config) => config.warnings,
         Err(problems) => problems,
     };
@@ -69,7 +69,7 @@ fn outcome(change: &str) -> (String, String) {
 #[test]
 fn node_classes_are_refused_where_karpenter_refuses_them() {
     let rows = include_str!("node-classes.tsv").lines().skip(1);
-    let mut faults = Vec::new();
+    let mut wrong = Vec::new();
     let mut seen = BTreeSet::new();
     for row in rows {
         let fields: Vec<&str> = row.split('\t').collect();
@@ -77,12 +77,12 @@ fn node_classes_are_refused_where_karpenter_refuses_them() {
             panic!("four fields: {row}");
         };
         assert!(seen.insert((place, behaviour)), "twice: {row}");
-        let (got, why) = outcome(class);
+        let (got, why) = faults(configured(class));
         if got != expect {
-            faults.push(format!("{place} {behaviour}: {got}, not {expect}\n{why}"));
+            wrong.push(format!("{place} {behaviour}: {got}, not {expect}\n{why}"));
         }
     }
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert_eq!(seen.len(), 282);
 }
 
@@ -194,7 +194,7 @@ fn pools_require_and_label_what_karpenter_lets_them() {
     let pool = |key: &str, requires: Value| {
         let mut own = Map::new();
         own.insert("require".to_owned(), json!({ key: requires }));
-        problems(base(), &own)
+        faults(read(base(), &own))
     };
     let of_nodes = [ZONE_ID, PLACEMENT_GROUP_ID, PLACEMENT_GROUP_PARTITION];
     for key in OF_TYPES.into_iter().chain(of_nodes) {
@@ -202,7 +202,7 @@ fn pools_require_and_label_what_karpenter_lets_them() {
         assert_eq!(required, "fine", "{why}");
         let mut own = Map::new();
         own.insert("labels".to_owned(), json!({ key: "1" }));
-        let (set, why) = problems(base(), &own);
+        let (set, why) = faults(read(base(), &own));
         assert_eq!(set, "fine", "{why}");
     }
     let bought = "karpenter.sh/capacity-type";

@@ -13,7 +13,7 @@ use outrigger::engine::report::Report;
 use outrigger::model::cluster::Mode;
 use outrigger::model::instance::{Arch, InstanceFacts};
 use outrigger::model::labels::{
-    NODE_CLASS_HASH, PARTITION, PLACEMENT_GROUP_ID, POOL_HASH, ZONE_ID,
+    NODE_CLASS_HASH, PLACEMENT_GROUP_ID, PLACEMENT_GROUP_PARTITION, POOL_HASH, ZONE_ID,
 };
 use outrigger::model::node::Node;
 use outrigger::model::node_class::resolved::{Image, PlacementGroup, Resolved, Strategy, Subnet};
@@ -128,12 +128,12 @@ fn nodes_say_where_their_class_has_put_them() {
         let all = [("x".into(), ClassSupply { supply })].into();
         stage.event(Event::ClassesChanged(Arc::new(all)));
         let mut pod = waiting_pod("a");
-        let asked = asked.map(|own| (PARTITION.to_owned(), own.to_owned()));
+        let asked = asked.map(|own| (PLACEMENT_GROUP_PARTITION.to_owned(), own.to_owned()));
         pod.node_selector.extend(asked.clone());
         stage.sync(vec![], vec![pod]);
         stage.run(10, &[]);
         let launched = &stage.launches[0].labels;
-        let told = launched.get(PARTITION).map(String::as_str);
+        let told = launched.get(PLACEMENT_GROUP_PARTITION).map(String::as_str);
         assert_eq!(told, asked.as_ref().map(|own| own.1.as_str()), "{what}");
         let node = stage.node(0);
         // Whose Node it is only its provider id says.
@@ -156,7 +156,7 @@ fn nodes_say_where_their_class_has_put_them() {
         let node = stage.seen_node();
         assert!(node.is_registered(), "{what}");
         let has = |key: &str| node.labels.get(key).map(String::as_str);
-        assert_eq!(has(PARTITION), label, "{what}");
+        assert_eq!(has(PLACEMENT_GROUP_PARTITION), label, "{what}");
         assert_eq!(has(PLACEMENT_GROUP_ID), strategy.map(|_| "pg-1"), "{what}");
         assert_eq!(has(ZONE_ID), Some("use1-az6"), "{what}");
         let keys: Vec<&str> = node.annotations.keys().map(String::as_str).collect();

@@ -43,6 +43,7 @@ fn there(stage: &mut Stage, id: &str, (installation, cluster): (&str, &str)) {
         launched: stage.now,
         tags,
         facts: None,
+        node: None,
     };
     stage.instances.insert(id.to_owned(), instance);
 }
