@@ -120,7 +120,7 @@ impl Aws {
         list(&self.ask(&command), "instances")
     }
 
-    /// Every instance there ever was, in short: id, state and claim; of all installations or of one.
+    /// Every instance there ever was, in short: id, state and claim; of all installations or one.
     pub(crate) fn roll(&self, installation: Option<&str>) -> Vec<Value> {
         let command = json!({"do": "roll", "installation": installation});
         list(&self.ask(&command), "roll")

@@ -90,8 +90,9 @@ class Rights:
         if untagged(params.get("TagSpecifications"), MADE.get(call.name, set())):
             raise call.denied(call.name)
         foreign = False
-        if call.name == "ec2:TerminateInstances":
-            known = [world.find(one) for one in params.get("InstanceIds") or []]
+        if call.name in ("ec2:TerminateInstances", "ec2:CreateTags"):
+            named = params.get("InstanceIds") or params.get("Resources") or []
+            known = [world.find(one) for one in named]
             foreign = any(one and not is_own(one.get_tags()) for one in known)
         elif call.name == "ec2:DeleteLaunchTemplate":
             name = params.get("LaunchTemplateName")

@@ -100,8 +100,8 @@ async fn machines_register_what_their_user_data_says() {
     assert_eq!(nodes(&client).await.len(), 1);
 }
 
-/// A plane, a client of it, and its AWS: the images are those of the plane's version, and what nodes
-/// are told of their cluster leads to the plane. Arguments are those of `tests/moto/serve`.
+/// A plane, a client of it, and its AWS: the images are those of the plane's version, and what
+/// nodes are told of their cluster leads to the plane. Arguments are those of `tests/moto/serve`.
 pub(super) async fn ground(
     test: &str,
     arguments: &[&str],
