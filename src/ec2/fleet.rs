@@ -209,8 +209,8 @@ impl<'a> Order<'a> {
         };
         let (mut wanted, refused) = self.wanted(subnets, now);
         // What is slow to start or has devices for others stands in for nothing that is ordinary
-        // (spec §5.2, 5).
-        if !self.is_exotic(&cheapest.instance_type) {
+        // (spec §5.2, 5), unless the pool wants variety (spec §10, 54).
+        if !self.launch.varied && !self.is_exotic(&cheapest.instance_type) {
             let ordinary = |own: &Wanted<'_>| !self.is_exotic(&own.key.instance_type);
             if wanted.iter().any(ordinary) {
                 wanted.retain(ordinary);

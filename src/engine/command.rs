@@ -37,16 +37,21 @@ pub struct Launch {
     /// Whether the offerings are of fewer kinds than the pool asks for (`min_values`), and fewer
     /// will do.
     pub relaxed: bool,
+    /// Whether the pool asks for several values of a label (`min_values`), so that whatever is
+    /// offered counts.
+    pub varied: bool,
 }
 
 impl Launch {
     /// What one call is to buy of the offerings, cheapest first: all that is bought as the cheapest
-    /// is, but no spot that costs more than the cheapest on demand. The rest is for the next plan.
+    /// is, but no spot that costs more than the cheapest on demand, unless the pool wants variety.
+    /// The rest is for the next plan.
     /// Source: spec/aws.md §5.2, 6; docs/decisions/016-one-call-buys-one-way.md.
     pub fn to_buy(&self) -> impl Iterator<Item = &OfferingKey> {
         let way = self.offerings.first().map(|own| own.capacity_type);
         let is_dearer_spot = move |own: &&OfferingKey| {
-            way == Some(CapacityType::Spot) && own.capacity_type == CapacityType::OnDemand
+            let spot = way == Some(CapacityType::Spot) && !self.varied;
+            spot && own.capacity_type == CapacityType::OnDemand
         };
         let all = self.offerings.iter();
         all.take_while(move |own| !is_dearer_spot(own))

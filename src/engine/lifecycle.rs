@@ -256,6 +256,10 @@ impl Engine {
         Launch {
             devices: devices.collect(),
             overlaid: self.state.is_overlaid(&pool.name),
+            varied: pool
+                .requirements
+                .iter()
+                .any(|(_, own)| own.min_values.is_some()),
             relaxed: fewer_will_do && catalog.falls_short(&pool.requirements, &claim.offerings),
             claim: claim.record,
             offerings: claim.offerings,

@@ -66,6 +66,7 @@ impl LaunchBody {
             devices: BTreeSet::new(),
             overlaid: false,
             relaxed: false,
+            varied: false,
         })
     }
 }

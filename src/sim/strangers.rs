@@ -112,5 +112,6 @@ fn stranger(number: usize, offering: OfferingKey, now: jiff::Timestamp) -> Launc
         devices: BTreeSet::new(),
         overlaid: false,
         relaxed: false,
+        varied: false,
     }
 }

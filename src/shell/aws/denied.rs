@@ -282,6 +282,7 @@ impl Stage {
             devices: BTreeSet::new(),
             overlaid: false,
             relaxed: false,
+            varied: false,
             claim,
         };
         said(

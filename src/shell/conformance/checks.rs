@@ -108,6 +108,7 @@ impl Bench<'_> {
             devices: BTreeSet::new(),
             overlaid: false,
             relaxed: false,
+            varied: false,
         }
     }
 

@@ -79,6 +79,7 @@ fn wish(class: Option<&str>) -> Launch {
         devices: Default::default(),
         overlaid: false,
         relaxed: false,
+        varied: false,
         claim,
         offerings: vec![OfferingKey {
             instance_type: "small".into(),
@@ -421,6 +422,7 @@ fn shown(scope: &Scope) -> Vec<(Vec<u8>, Option<Expect>)> {
         devices: Default::default(),
         overlaid: false,
         relaxed: false,
+        varied: false,
     };
     let user_data = "#!/bin/sh\nexec /usr/local/bin/join\n".to_owned();
     let terminate = Call::Terminate {

@@ -164,18 +164,18 @@ fn alternatives_keep_their_order_each_type_and_zone_once() {
         vec!["c7g.large b b arm 2"],
     ];
     assert_eq!(overrides(&request.expect("a request")), on_demand);
-    let request = Scene::new()
-        .offers(&[
-            "m5.large b spot",
-            "m5.large a spot",
-            "m5.large b on-demand",
-            "m5.xlarge a spot",
-        ])
-        .request();
-    assert_eq!(
-        overrides(&request.expect("a request")),
-        [["m5.large b b x86 0", "m5.large a a1 x86 0"]]
-    );
+    let mut scene = Scene::new().offers(&[
+        "m5.large b spot",
+        "m5.large a spot",
+        "m5.large b on-demand",
+        "m5.xlarge a spot",
+    ]);
+    let cheaper = vec!["m5.large b b x86 0", "m5.large a a1 x86 0"];
+    assert_eq!(overrides(&scene.made()), [cheaper.clone()]);
+    // The pool wants variety, whatever it costs.
+    scene.launch.varied = true;
+    let dearer = vec!["m5.xlarge a a1 x86 1"];
+    assert_eq!(overrides(&scene.made()), [cheaper, dearer]);
     let mut scene = Scene::new().offers(&[
         "m5.large b on-demand",
         "m5.large a on-demand",
@@ -450,5 +450,8 @@ fn whatever_is_exotic_is_left_out_beside_what_is_ordinary() {
         let expect = [["m5.large a a1 x86 0"], ["m5.xlarge a a1 x86 1"]];
         assert_eq!(overrides(&scene.made()), expect, "{exotic}");
         assert_eq!(scene.made().refused, [], "{exotic}");
+        // It counts where the pool wants variety.
+        scene.launch.varied = true;
+        assert_eq!(scene.made().overrides().count(), 3, "{exotic}");
     }
 }

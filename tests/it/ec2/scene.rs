@@ -107,6 +107,7 @@ impl Scene {
                 devices: BTreeSet::new(),
                 overlaid: false,
                 relaxed: false,
+                varied: false,
             },
             class: NodeClass {
                 name: "standard".into(),

@@ -97,6 +97,7 @@ fn adapters_are_counted_on_where_there_will_be_some() {
         }
         stage.run(10, &[]);
         assert_eq!(stage.launches.len(), nodes, "case {number}");
+        assert!(stage.launches.iter().all(|own| !own.varied));
         let asks = stage.launches.iter().map(|own| own.devices.contains(EFA));
         assert_eq!(
             asks.last(),
@@ -126,5 +127,6 @@ fn a_launch_says_whether_fewer_kinds_have_to_do() {
         stage.run(10, &[]);
         let told = stage.launches.first().map(|own| own.relaxed);
         assert_eq!(told, relaxed, "{policy:?} {least}");
+        assert!(stage.launches.iter().all(|own| own.varied));
     }
 }
