@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::model::claim::ClaimRecord;
+use crate::model::claim::{ClaimRecord, TAG_EKS, TAG_OWNED};
+use crate::model::cluster::Cluster;
 use crate::model::fleet::{Ask, FleetView, Holding};
 use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey};
 use crate::model::instance::{Instance, InstanceState, OfferingKey};
@@ -33,6 +34,24 @@ pub struct Launch {
     pub devices: BTreeSet<String>,
     /// Whether the order of the offerings follows from prices that the provider does not know.
     pub overlaid: bool,
+}
+
+impl Launch {
+    /// The tags of what is launched for a claim: the user's, those by which EKS and its controllers
+    /// know their instances, and the claim's.
+    pub fn tags_of(cluster: &Cluster, record: &ClaimRecord) -> Labels {
+        let mut classes = cluster.node_classes.iter();
+        let class = classes.find(|own| Some(&own.name) == record.node_class.as_ref());
+        let mut tags = cluster.tags.clone();
+        tags.extend(class.map(|class| class.tags.clone()).unwrap_or_default());
+        if let Some(eks) = &cluster.eks {
+            let name = eks.name.as_deref().unwrap_or(cluster.name.as_str());
+            tags.insert(TAG_EKS.to_owned(), name.to_owned());
+            tags.insert(format!("{TAG_OWNED}{name}"), "owned".to_owned());
+        }
+        tags.extend(record.tags());
+        tags
+    }
 }
 
 /// A change of one Node, written only if the object still has the version that was decided upon.

@@ -45,6 +45,8 @@ pub(crate) mod chores;
 
 pub(crate) mod ready;
 
+pub(crate) mod trial;
+
 pub(crate) mod desk;
 
 pub(crate) mod keeper;

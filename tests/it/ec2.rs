@@ -8,3 +8,5 @@ mod templates;
 mod requests;
 
 mod errors;
+
+mod trial;
