@@ -36,6 +36,10 @@ mod share;
 
 mod notices;
 
+mod learn;
+
+mod stamp;
+
 mod lifecycle;
 
 mod act;
@@ -56,7 +60,7 @@ use crate::engine::share::Sharing;
 use crate::engine::work::{Flight, FlightKind, Group, Hint, Looking, Work};
 use crate::model::buffer::buffer_of;
 use crate::model::cluster::{Mode, PlacementHints};
-use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey};
+use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey, TypeName};
 use crate::model::object::{Kind, Object};
 use crate::solve::Why;
 use crate::state::State;
@@ -94,6 +98,8 @@ pub struct Engine {
     interrupted: BTreeMap<InstanceId, Noticed>,
     /// What pods were told that are still waiting.
     hints: BTreeMap<PodKey, Hint>,
+    /// The least memory that the provider has been told of, by instance type and image.
+    learned: BTreeMap<(TypeName, String), i64>,
     /// Nodes that are still closed, by the plan they are of.
     groups: BTreeMap<String, Group>,
     /// Whether we may not name nodes to pods: then it is not tried again before the next
@@ -124,6 +130,7 @@ impl Engine {
             orphans: BTreeMap::new(),
             interrupted: BTreeMap::new(),
             hints: BTreeMap::new(),
+            learned: BTreeMap::new(),
             groups: BTreeMap::new(),
             hints_denied: false,
             sharing: Sharing::default(),
@@ -260,6 +267,8 @@ impl Engine {
             self.sweep(now);
             self.provision(now);
             self.leave_replaced(now);
+            self.stamp(now);
+            self.learn(now);
         }
         self.account(now);
         self.wake_at(now.checked_add(IDLE).unwrap_or(now), "a regular look");

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use crate::model::claim::{ClaimRecord, TAG_EKS, TAG_OWNED};
 use crate::model::cluster::Cluster;
 use crate::model::fleet::{Ask, FleetView, Holding};
-use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey};
+use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey, TypeName};
 use crate::model::instance::{Instance, InstanceState, OfferingKey};
 use crate::model::labels::Labels;
 use crate::model::object::Kind;
@@ -80,6 +80,23 @@ pub enum Command {
         claim: ClaimId,
         /// The instance.
         instance: InstanceId,
+    },
+    /// Put these tags on instances, or change them where they have others of these names.
+    Tag {
+        /// The instances, all of our own claims.
+        instances: Vec<InstanceId>,
+        /// The tags.
+        tags: Labels,
+    },
+    /// Take note of what nodes of an instance type and image have reported of their memory: less
+    /// than was known, or the first of it.
+    Learn {
+        /// The instance type.
+        instance_type: TypeName,
+        /// Id of the image.
+        image: String,
+        /// Bytes.
+        memory: i64,
     },
     /// List all instances of the installation and cluster, ended ones as long as they are known.
     ListInstances,
@@ -164,6 +181,7 @@ impl Command {
                 | Self::ListPodsOn { .. }
                 | Self::Probe { .. }
                 | Self::Rewatch { .. }
+                | Self::Learn { .. }
                 | Self::Account { .. }
                 | Self::HoldDown { .. }
         )
@@ -182,6 +200,8 @@ impl Command {
         match self {
             Self::Launch(_) => "launch",
             Self::Terminate { .. } => "terminate",
+            Self::Tag { .. } => "tag",
+            Self::Learn { .. } => "learn",
             Self::ListInstances => "list_instances",
             Self::PatchNode(_) => "patch_node",
             Self::DeleteNode { .. } => "delete_node",

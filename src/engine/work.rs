@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::backoff::Retry;
 use crate::engine::command::{CommandId, Launch};
 use crate::model::id::{ClaimId, NodeName, ObjectKey, PodKey};
+use crate::model::labels::Labels;
 use crate::model::object::Kind;
 
 /// A command without an answer for this long has failed with an unknown outcome. Whoever carries
@@ -33,6 +34,10 @@ pub(super) enum FlightKind {
     Unhint(PodKey),
     /// Removing a Node without a claim.
     Orphan(NodeName),
+    /// Telling the provider what nodes have reported.
+    Learn,
+    /// Putting tags on the instances of claims.
+    Tag(Vec<ClaimId>, Labels),
     /// Telling the fleet what claims take.
     Account,
     /// Telling others of refused offerings.
@@ -88,6 +93,10 @@ pub(super) struct Work {
     pub(super) hinting: Option<Timestamp>,
     /// The drain, if it leaves.
     pub(super) drain: Drain,
+    /// Whether tags are being put on its instance.
+    pub(super) tagging: bool,
+    /// When they may be tried again, if that failed: nothing else waits for it.
+    pub(super) tag_again: Retry,
     /// When its Node was first missed.
     pub(super) node_missed: Option<Timestamp>,
     /// When nodes were listed once more for want of its Node, and how many listings there had been.
@@ -138,11 +147,27 @@ pub(super) enum Step {
     Register,
     Open,
     Initialize,
+    Stamp,
     Taint,
     Untaint,
     ListPods,
     Terminate,
     DeleteNode,
+}
+
+impl Step {
+    /// Whether nothing follows from its being done but the next step.
+    pub(super) fn is_plain(self) -> bool {
+        matches!(
+            self,
+            Self::Register
+                | Self::Open
+                | Self::Initialize
+                | Self::Stamp
+                | Self::Untaint
+                | Self::DeleteNode
+        )
+    }
 }
 
 /// How the view of the cluster is kept whole.

@@ -19,9 +19,9 @@ pub(crate) mod prices;
 
 pub(crate) mod images;
 
-pub(crate) mod instances;
-
 pub(crate) mod template;
+
+pub(crate) mod instances;
 
 pub(crate) mod launch;
 

@@ -29,6 +29,7 @@ mod notices;
 mod numbers;
 mod reserved;
 mod room;
+mod stamp;
 
 /// An engine with a hand-driven clock and a provider that always says yes.
 struct Stage {
@@ -226,7 +227,15 @@ impl Stage {
             Command::Ask(_) => Answer::Granted,
             Command::Hint { pod, node, .. } => self.nominate(pod, Some(node.clone())),
             Command::Unhint { pod, .. } => self.nominate(pod, None),
+            Command::Tag { instances, tags } => {
+                for id in instances {
+                    let own = self.instances.get_mut(id.as_str()).expect("known");
+                    own.tags.extend(tags.clone());
+                }
+                Answer::Done
+            }
             Command::Evict { .. }
+            | Command::Learn { .. }
             | Command::Rewatch { .. }
             | Command::Account { .. }
             | Command::HoldDown { .. } => Answer::Done,

@@ -24,7 +24,7 @@ use crate::ec2::subnets::Subnets;
 use crate::engine::event::Event;
 use crate::model::cluster::Cluster;
 use crate::model::hash::node_class_hash;
-use crate::model::id::{ClusterName, NodeClassName};
+use crate::model::id::{ClusterName, NodeClassName, TypeName};
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::resolved::Resolved;
 use crate::shell::aws::account::Account;
@@ -79,6 +79,8 @@ pub(crate) enum Ask {
     Attend(Box<Member>),
     /// A cluster is driven no more, from this seat.
     Leave(ClusterName, u64),
+    /// A node of this type and image has reported so much memory, in bytes.
+    Learn(TypeName, String, i64),
     /// It is time to see what is due.
     Tick,
 }
@@ -144,6 +146,12 @@ impl Desk {
                     if self.members.get(&name).is_some_and(|own| own.seat == seat) {
                         self.members.remove(&name);
                         self.listen();
+                    }
+                    continue;
+                }
+                Ask::Learn(of, image, memory) => {
+                    if self.memory.observe(&of, &image, memory) {
+                        self.diary.again(Chore::Classes);
                     }
                     continue;
                 }

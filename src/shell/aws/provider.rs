@@ -241,6 +241,19 @@ impl Provider for Ec2 {
             match command {
                 Command::Launch(launch) => self.launch(*launch).await,
                 Command::Terminate { instance, .. } => self.terminate(&instance).await,
+                Command::Tag { instances, tags } => {
+                    let account = &self.keeper.shared.account;
+                    let tagged = instances::tag(account, &instances, &tags).await;
+                    tagged.map_or_else(|fault| failed(&fault), |()| Answer::Done)
+                }
+                Command::Learn {
+                    instance_type,
+                    image,
+                    memory,
+                } => {
+                    self.keeper.learn(instance_type, image, memory).await;
+                    Answer::Done
+                }
                 Command::ListInstances => {
                     let listed = self.listed().await;
                     listed.map_or_else(|fault| failed(&fault), Answer::Instances)
