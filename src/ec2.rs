@@ -18,6 +18,8 @@ pub mod rights;
 
 pub mod refusal;
 
+pub mod trial;
+
 pub mod notice;
 
 pub mod health;

@@ -38,6 +38,10 @@ mod share;
 
 mod notices;
 
+mod learn;
+
+mod stamp;
+
 mod lifecycle;
 
 mod act;
@@ -58,7 +62,7 @@ use crate::engine::share::Sharing;
 use crate::engine::work::{Attempt, Flight, FlightKind, Group, Hint, Looking, Work};
 use crate::model::buffer::buffer_of;
 use crate::model::cluster::{Mode, PlacementHints};
-use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey};
+use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey, TypeName};
 use crate::model::object::{Kind, Object};
 use crate::solve::Why;
 use crate::state::State;
@@ -96,6 +100,8 @@ pub struct Engine {
     interrupted: BTreeMap<InstanceId, Noticed>,
     /// What pods were told that are still waiting.
     hints: BTreeMap<PodKey, Hint>,
+    /// The least memory that the provider has been told of, by instance type and image.
+    learned: BTreeMap<(TypeName, String), i64>,
     /// Nodes that are still closed, by the plan they are of.
     groups: BTreeMap<String, Group>,
     /// Whether we may not name nodes to pods: then it is not tried again before the next
@@ -130,6 +136,7 @@ impl Engine {
             orphans: BTreeMap::new(),
             interrupted: BTreeMap::new(),
             hints: BTreeMap::new(),
+            learned: BTreeMap::new(),
             groups: BTreeMap::new(),
             hints_denied: false,
             early_off: false,
@@ -269,6 +276,8 @@ impl Engine {
             self.sweep(now);
             self.provision(now);
             self.leave_replaced(now);
+            self.stamp(now);
+            self.learn(now);
         }
         self.account(now);
         self.wake_at(now.checked_add(IDLE).unwrap_or(now), "a regular look");

@@ -43,6 +43,8 @@ mod cluster;
 
 mod complete;
 
+mod user_data;
+
 /// All blocks of a configuration by type.
 pub(super) struct Blocks<'a> {
     pub(super) all: &'a [&'a Block],
@@ -170,6 +172,7 @@ pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Config {
     let pools = pool::lower(reader, blocks, &schedules);
     let overlays = overlay::lower(reader, blocks, &pools);
     let buffers = buffer::lower(reader, blocks, &pools, &schedules);
+    let mut all_used = Vec::with_capacity(clusters.len());
     for draft in &mut clusters {
         let managed = draft.managed;
         let cluster = &mut draft.cluster;
@@ -179,6 +182,7 @@ pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Config {
         if managed && made_by_ec2(cluster) {
             complete::check(reader, cluster, &used);
         }
+        all_used.push(used);
         overlay::give(&overlays, cluster);
         buffer::give(&buffers, cluster);
     }
@@ -195,6 +199,13 @@ pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Config {
         }
         overlay::check_conflicts(reader, &overlays, &known);
         buffer::check_clusters(reader, &buffers, &known);
+    }
+    // What is wrong already is said better where it was found.
+    if !reader.reporter.failed() {
+        let known = clusters.iter().map(|draft| &draft.cluster).zip(&all_used);
+        for (cluster, used) in known.filter(|(cluster, _)| made_by_ec2(cluster)) {
+            user_data::check(reader, cluster, used);
+        }
     }
     let mut clusters: Vec<Cluster> = clusters.into_iter().map(|draft| draft.cluster).collect();
     clusters.sort_by(|one, other| one.name.cmp(&other.name));

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ec2::fleet::FleetRequest;
-use crate::ec2::rights::statement;
+use crate::ec2::rights::{TAGGING, statement};
 use crate::engine::command::{Answer, FailureKind, Refusal, RefusalKind};
 use crate::model::instance::OfferingKey;
 
@@ -197,7 +197,11 @@ fn denied(operation: &str, code: &str, message: &str) -> (Option<String>, String
     } else if message.contains("Not authorized for images") {
         "the image is not shared with this account".to_owned()
     } else {
-        match statement(action, arn) {
+        let granted = match operation {
+            "ec2:CreateTags" => Some(TAGGING),
+            _ => statement(action, arn),
+        };
+        match granted {
             Some(sid) => format!("statement {sid} of the shipped policy grants it"),
             None => "no policy grants it".to_owned(),
         }

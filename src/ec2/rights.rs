@@ -30,10 +30,14 @@ const fn any(sid: &'static str, actions: &'static [&'static str]) -> Statement {
     on(sid, actions, &[])
 }
 
+/// What grants tags on instances that are there: ARNs do not tell it from what grants those of a
+/// launch.
+pub const TAGGING: &str = "AllowScopedResourceTagging";
+
 const LAUNCH: &[&str] = &["ec2:RunInstances", "ec2:CreateFleet"];
 
 /// All of them. The first that grants an action on a resource counts.
-pub const STATEMENTS: [Statement; 18] = [
+pub const STATEMENTS: [Statement; 19] = [
     on(
         "AllowScopedEC2InstanceAccessActions",
         LAUNCH,
@@ -57,6 +61,7 @@ pub const STATEMENTS: [Statement; 18] = [
         &["ec2:CreateLaunchTemplate"],
     ),
     any("AllowScopedResourceCreationTagging", &["ec2:CreateTags"]),
+    any(TAGGING, &["ec2:CreateTags"]),
     any(
         "AllowScopedDeletion",
         &["ec2:TerminateInstances", "ec2:DeleteLaunchTemplate"],

@@ -55,7 +55,11 @@ impl Engine {
             FlightKind::Bind(claim, pod) => self.bound(&claim, &pod, &answer, now),
             FlightKind::Unbind(pod) => self.unbound(&pod, &answer, now),
             FlightKind::Account => self.accounted(&answer, now),
-            FlightKind::Rewatch | FlightKind::Orphan(_) | FlightKind::HoldDown => {}
+            FlightKind::Tag(claims, tags) => self.tagged(&claims, &tags, &answer, now),
+            FlightKind::Rewatch
+            | FlightKind::Orphan(_)
+            | FlightKind::Learn
+            | FlightKind::HoldDown => {}
         }
     }
 
@@ -149,17 +153,7 @@ impl Engine {
                 }
                 self.succeeded(id);
             }
-            (
-                Step::Register
-                | Step::Open
-                | Step::Initialize
-                | Step::Demote
-                | Step::Untaint
-                | Step::DeleteNode,
-                Answer::Done,
-            ) => {
-                self.succeeded(id);
-            }
+            (step, Answer::Done) if step.is_plain() => self.succeeded(id),
             // The Node is not what it was: decide anew when the watch shows it.
             (
                 _,

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::model::claim::ClaimRecord;
+use crate::model::claim::{ClaimRecord, TAG_EKS, TAG_OWNED};
+use crate::model::cluster::Cluster;
 use crate::model::fleet::{Ask, FleetView, Holding};
-use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey};
+use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey, TypeName};
 use crate::model::instance::{CapacityType, Held, Instance, InstanceState, OfferingKey};
 use crate::model::labels::Labels;
 use crate::model::object::Kind;
@@ -57,6 +58,22 @@ impl Launch {
         all.take_while(move |own| !is_dearer_spot(own))
             .filter(move |own| Some(own.capacity_type) == way)
     }
+
+    /// The tags of what is launched for a claim: the user's, those by which EKS and its controllers
+    /// know their instances, and the claim's.
+    pub fn tags_of(cluster: &Cluster, record: &ClaimRecord) -> Labels {
+        let mut classes = cluster.node_classes.iter();
+        let class = classes.find(|own| Some(&own.name) == record.node_class.as_ref());
+        let mut tags = cluster.tags.clone();
+        tags.extend(class.map(|class| class.tags.clone()).unwrap_or_default());
+        if let Some(eks) = &cluster.eks {
+            let name = eks.name.as_deref().unwrap_or(cluster.name.as_str());
+            tags.insert(TAG_EKS.to_owned(), name.to_owned());
+            tags.insert(format!("{TAG_OWNED}{name}"), "owned".to_owned());
+        }
+        tags.extend(record.tags());
+        tags
+    }
 }
 
 /// A change of one Node, written only if the object still has the version that was decided upon.
@@ -104,6 +121,23 @@ pub enum Command {
         claim: ClaimId,
         /// The instance.
         instance: InstanceId,
+    },
+    /// Put these tags on instances, or change them where they have others of these names.
+    Tag {
+        /// The instances, all of our own claims.
+        instances: Vec<InstanceId>,
+        /// The tags.
+        tags: Labels,
+    },
+    /// Take note of what nodes of an instance type and image have reported of their memory: less
+    /// than was known, or the first of it.
+    Learn {
+        /// The instance type.
+        instance_type: TypeName,
+        /// Id of the image.
+        image: String,
+        /// Bytes.
+        memory: i64,
     },
     /// List all instances of the installation and cluster, ended ones as long as they are known.
     ListInstances,
@@ -207,6 +241,7 @@ impl Command {
                 | Self::ListPodsOn { .. }
                 | Self::Probe { .. }
                 | Self::Rewatch { .. }
+                | Self::Learn { .. }
                 | Self::Account { .. }
                 | Self::HoldDown { .. }
         )
@@ -231,6 +266,8 @@ impl Command {
         match self {
             Self::Launch(_) => "launch",
             Self::Terminate { .. } => "terminate",
+            Self::Tag { .. } => "tag",
+            Self::Learn { .. } => "learn",
             Self::ListInstances => "list_instances",
             Self::CreateNode(_) => "create_node",
             Self::Bind { .. } => "bind",

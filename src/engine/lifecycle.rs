@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::engine::command::{Command, Launch};
 use crate::engine::report::Report;
 use crate::engine::work::{FlightKind, Step};
-use crate::model::claim::{Phase, TAG_EKS, TAG_OWNED};
+use crate::model::claim::Phase;
 use crate::model::cluster::MinValuesPolicy;
 use crate::model::id::{ClaimId, NodeName};
 use crate::model::instance::{Instance, InstanceState};
@@ -232,20 +232,7 @@ impl Engine {
         let mut taints = pool.taints.clone();
         taints.extend(pool.startup_taints.iter().cloned());
         taints.push(Taint::new(TAINT_UNREGISTERED, Effect::NoExecute));
-        let mut classes = self.state.cluster.node_classes.iter();
-        let class = classes.find(|own| Some(&own.name) == claim.record.node_class.as_ref());
-        let mut tags = self.state.cluster.tags.clone();
-        tags.extend(class.map(|class| class.tags.clone()).unwrap_or_default());
-        // The tags by which EKS and its controllers know their instances.
-        if let Some(eks) = &self.state.cluster.eks {
-            let name = eks
-                .name
-                .as_deref()
-                .unwrap_or(self.state.cluster.name.as_str());
-            tags.insert(TAG_EKS.to_owned(), name.to_owned());
-            tags.insert(format!("{TAG_OWNED}{name}"), "owned".to_owned());
-        }
-        tags.extend(claim.record.tags());
+        let tags = Launch::tags_of(&self.state.cluster, &claim.record);
         let pods = claim
             .pods
             .iter()

@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::backoff::Retry;
 use crate::engine::command::{CommandId, Launch};
 use crate::model::id::{ClaimId, NodeName, ObjectKey, PodKey};
+use crate::model::labels::Labels;
 use crate::model::object::Kind;
 
 /// A command without an answer for this long has failed with an unknown outcome. Whoever carries
@@ -37,6 +38,10 @@ pub(super) enum FlightKind {
     Unbind(PodKey),
     /// Removing a Node without a claim.
     Orphan(NodeName),
+    /// Telling the provider what nodes have reported.
+    Learn,
+    /// Putting tags on the instances of claims.
+    Tag(Vec<ClaimId>, Labels),
     /// Telling the fleet what claims take.
     Account,
     /// Telling others of refused offerings.
@@ -119,6 +124,10 @@ pub(super) struct Work {
     pub(super) early: Early,
     /// The drain, if it leaves.
     pub(super) drain: Drain,
+    /// Whether tags are being put on its instance.
+    pub(super) tagging: bool,
+    /// When they may be tried again, if that failed: nothing else waits for it.
+    pub(super) tag_again: Retry,
     /// When its Node was first missed.
     pub(super) node_missed: Option<Timestamp>,
     /// When nodes were listed once more for want of its Node, and how many listings there had been.
@@ -171,11 +180,28 @@ pub(super) enum Step {
     Open,
     Initialize,
     Demote,
+    Stamp,
     Taint,
     Untaint,
     ListPods,
     Terminate,
     DeleteNode,
+}
+
+impl Step {
+    /// Whether nothing follows from its being done but the next step.
+    pub(super) fn is_plain(self) -> bool {
+        matches!(
+            self,
+            Self::Register
+                | Self::Open
+                | Self::Initialize
+                | Self::Demote
+                | Self::Stamp
+                | Self::Untaint
+                | Self::DeleteNode
+        )
+    }
 }
 
 /// How the view of the cluster is kept whole.

@@ -263,6 +263,8 @@ pub struct Cluster {
     pub interruption: Option<InterruptionQueue>,
     /// Whether zones that AWS shifts traffic away from get no new nodes.
     pub zonal_shift: bool,
+    /// Whether node classes are not tried by dry runs before nodes are made of them.
+    pub disable_dry_run: bool,
     /// A program of the user's own in place of EC2.
     pub exec: Option<Exec>,
     /// Who binds pods to nodes that are still to come.

@@ -21,11 +21,11 @@ pub(crate) mod images;
 
 pub(crate) mod listed;
 
+pub(crate) mod template;
+
 pub(crate) mod instances;
 
 pub(crate) mod ends;
-
-pub(crate) mod template;
 
 pub(crate) mod launch;
 
@@ -48,6 +48,8 @@ pub(crate) mod shift;
 pub(crate) mod chores;
 
 pub(crate) mod ready;
+
+pub(crate) mod trial;
 
 pub(crate) mod desk;
 

@@ -205,9 +205,11 @@ impl Hands {
 
     async fn dispatch(&self, command: Command) -> Answer {
         match command {
-            Command::Launch(_) | Command::Terminate { .. } | Command::ListInstances => {
-                self.provider.execute(command).await
-            }
+            Command::Launch(_)
+            | Command::Terminate { .. }
+            | Command::Tag { .. }
+            | Command::Learn { .. }
+            | Command::ListInstances => self.provider.execute(command).await,
             Command::Rewatch { kind } => {
                 self.watches.rewatch(kind);
                 Answer::Done

@@ -207,6 +207,8 @@ impl Checker {
                 self.hinting(node, scene, now);
             }
             Command::Launch(_)
+            | Command::Tag { .. }
+            | Command::Learn { .. }
             | Command::ListInstances
             | Command::ListPodsOn { .. }
             | Command::Probe { .. }

@@ -14,3 +14,5 @@ mod terms;
 mod errors;
 
 mod images;
+
+mod trial;

@@ -33,6 +33,7 @@ mod orphans;
 mod reserved;
 mod room;
 mod shared;
+mod stamp;
 
 /// An engine with a hand-driven clock and a provider that always says yes.
 struct Stage {
@@ -239,7 +240,15 @@ impl Stage {
             Command::CreateNode(_) | Command::Bind { .. } | Command::DeletePod { .. } => {
                 self.place(command)
             }
+            Command::Tag { instances, tags } => {
+                for id in instances {
+                    let own = self.instances.get_mut(id.as_str()).expect("known");
+                    own.tags.extend(tags.clone());
+                }
+                Answer::Done
+            }
             Command::Evict { .. }
+            | Command::Learn { .. }
             | Command::Rewatch { .. }
             | Command::Account { .. }
             | Command::HoldDown { .. } => Answer::Done,

@@ -61,6 +61,13 @@ pub(super) static CLUSTER: BlockType = BlockType {
              block.",
         ),
         argument(
+            "disable_dry_run",
+            Kind::Flag,
+            "false",
+            "Whether node classes are not tried against EC2 by dry runs before nodes are made of \
+             them.",
+        ),
+        argument(
             "binding",
             Kind::OneOf(&["scheduler", "early"]),
             "\"scheduler\"",

@@ -112,6 +112,7 @@ fn one(reader: &Reader<'_>, instance: &Instance, installation: &Installation) ->
         eks: section.block("eks").map(eks),
         interruption: section.block("interruption").map(interruption),
         zonal_shift: section.flag("zonal_shift") == Some(true),
+        disable_dry_run: section.flag("disable_dry_run") == Some(true),
         exec: section.block("exec").map(|inner| exec(reader, inner)),
         binding: match section.text("binding") {
             Some("early") => Binding::Early,
@@ -217,6 +218,10 @@ fn check_ec2(reader: &Reader<'_>, section: &Section) {
             "zonal_shift",
             "EC2 does not make its nodes",
         );
+    }
+    if section.flag("disable_dry_run") == Some(true) {
+        let why = "EC2 does not make its nodes";
+        unused(reader, section, "disable_dry_run", why);
     }
     if section.has("role_arn") && section.block("eks").is_none() {
         unused(reader, section, "role_arn", "AWS is not called for it");

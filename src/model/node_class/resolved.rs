@@ -164,6 +164,8 @@ pub enum Cause {
     RestrictedTag,
     /// A right is missing.
     Denied,
+    /// EC2 would refuse any launch from the class.
+    LaunchInvalid,
     /// AWS did not answer, or said to come later.
     Unavailable,
 }
@@ -185,6 +187,7 @@ impl Cause {
             Self::UserDataInvalid => "UserDataInvalid",
             Self::RestrictedTag => "RestrictedTag",
             Self::Denied => "Denied",
+            Self::LaunchInvalid => "LaunchInvalid",
             Self::Unavailable => "Unavailable",
         }
     }

@@ -229,7 +229,7 @@ impl Stage {
         let own = self.of_role(&format!("cluster-{}", self.count + 1));
         self.next();
         let mut profiles = Profiles::default();
-        let made = profiles.of_role(&self.account, &own, self.aws.fact("role"));
+        let made = profiles.of(&self.account, &own, &own.node_classes[0]);
         made.await.map(drop).map_err(|trouble| trouble.text)
     }
 

@@ -18,15 +18,15 @@ use crate::catalog::Catalog;
 use crate::catalog::class::{ClassSupplies, ClassSupply};
 use crate::catalog::memory::Memory;
 use crate::catalog::region::Region;
-use crate::ec2::find::{self, Found, Listed, Trouble};
+use crate::ec2::find::{self, Found};
 use crate::ec2::health::judge;
 use crate::ec2::subnets::Subnets;
 use crate::engine::event::Event;
 use crate::model::cluster::Cluster;
 use crate::model::hash::node_class_hash;
-use crate::model::id::{ClusterName, NodeClassName};
-use crate::model::node_class::resolved::Cause;
-use crate::model::node_class::{Identity, NodeClass};
+use crate::model::id::{ClusterName, NodeClassName, TypeName};
+use crate::model::node_class::NodeClass;
+use crate::model::node_class::resolved::Resolved;
 use crate::shell::aws::account::Account;
 use crate::shell::aws::chores::{Chore, Diary};
 use crate::shell::aws::ends::Ends;
@@ -37,6 +37,7 @@ use crate::shell::aws::notices::{Engines, Listener};
 use crate::shell::aws::profile::Profiles;
 use crate::shell::aws::ready::{Ready, validated};
 use crate::shell::aws::template::Templates;
+use crate::shell::aws::trial::Trials;
 use crate::shell::aws::{cluster, health, listed, prices, shift, types};
 use crate::shell::kube::client::Connection;
 use crate::shell::{clock, text};
@@ -82,6 +83,8 @@ pub(crate) enum Ask {
     Attend(Box<Member>),
     /// A cluster is driven no more, from this seat.
     Leave(ClusterName, u64),
+    /// A node of this type and image has reported so much memory, in bytes.
+    Learn(TypeName, String, i64),
     /// It is time to see what is due.
     Tick,
 }
@@ -96,6 +99,7 @@ pub(crate) struct Desk {
     images: Images,
     profiles: Profiles,
     memory: Memory,
+    trials: Trials,
     /// ARNs of clusters, by their names in EKS.
     arns: BTreeMap<String, String>,
     /// Ids of zones that the traffic of a cluster is shifted away from.
@@ -118,6 +122,7 @@ impl Desk {
             images: Images::default(),
             profiles: Profiles::default(),
             memory: Memory::default(),
+            trials: Trials::default(),
             arns: BTreeMap::new(),
             shifted: BTreeMap::new(),
             members: BTreeMap::new(),
@@ -145,6 +150,12 @@ impl Desk {
                     if self.members.get(&name).is_some_and(|own| own.seat == seat) {
                         self.members.remove(&name);
                         self.listen();
+                    }
+                    continue;
+                }
+                Ask::Learn(of, image, memory) => {
+                    if self.memory.observe(&of, &image, memory) {
+                        self.diary.again(Chore::Classes);
                     }
                     continue;
                 }
@@ -408,40 +419,33 @@ impl Desk {
         let account = self.shared.account.clone();
         let version = home.map(|home| home.version.as_str());
         let images = self.images.find(&account, &class.images, version).await;
-        let profile = self.profile(&account, own, class).await;
+        let profile = self.profiles.of(&account, own, class).await;
         let mut resolved = find::resolve(class, &self.found, images, profile, clock::now());
         let nowhere = BTreeSet::new();
         let shifted = self.shifted.get(&own.name).unwrap_or(&nowhere);
         resolved.conditions.push(validated(class, &resolved, home));
         let known = (&self.memory, shifted);
-        let supply = ClassSupply::new((&self.region, base), class, &resolved, known);
-        for unmet in resolved.conditions.iter().filter(|it| it.cause.is_some()) {
-            let (condition, cause) = (unmet.kind.as_str(), unmet.cause.map_or("", Cause::as_str));
-            let (cluster, class, why) = (&own.name, &class.name, &unmet.message);
-            tracing::warn!(%cluster, node_class = %class, condition, cause, why, "not ready");
-        }
-        Ready {
+        let supply = |of: &Resolved| ClassSupply::new((&self.region, base), class, of, known);
+        let mut ready = Ready {
             class: class.clone(),
             hash: node_class_hash(Some(class)),
+            supply: supply(&resolved),
             resolved,
-            supply,
+        };
+        let home = home.filter(|_| !own.disable_dry_run);
+        let with = (&*account, &self.shared.templates);
+        let unmet = match home {
+            Some(home) => self.trials.of(with, (own, home), &ready).await,
+            None => None,
+        };
+        if let Some(unmet) = unmet {
+            let all = &mut ready.resolved.conditions;
+            all.retain(|known| known.kind != unmet.kind);
+            all.push(unmet);
+            ready.supply = supply(&ready.resolved);
         }
-    }
-
-    async fn profile(
-        &mut self,
-        account: &Account,
-        own: &Cluster,
-        class: &NodeClass,
-    ) -> Listed<String> {
-        match &class.identity {
-            Some(Identity::Profile(name)) => Ok(name.clone()),
-            Some(Identity::Role(role)) => self.profiles.of_role(account, own, role).await,
-            None => Err(Trouble {
-                cause: Cause::InstanceProfileNotFound,
-                text: "the node class has neither a role nor an instance profile".to_owned(),
-            }),
-        }
+        ready.warn(&own.name);
+        ready
     }
 
     /// Tells a cluster's provider, and its engine unless that knows it all: it plans anew each time

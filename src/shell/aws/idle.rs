@@ -27,6 +27,7 @@ use crate::model::cluster::{Cluster, Eks, InterruptionQueue};
 use crate::model::node_class::image::{Family, ImageTerm};
 use crate::model::node_class::network::{SecurityGroupTerm, SubnetTerm};
 use crate::model::node_class::{Identity, NodeClass};
+use crate::model::pool::Pool;
 use crate::shell::aws::account::{Account, AccountKey, Accounts};
 use crate::shell::aws::keeper::Keepers;
 use crate::shell::aws::provider::Ec2;
@@ -41,17 +42,21 @@ const CLUSTERS: usize = 10;
 const KARPENTER: u64 = 90 + 180 + 3 * 60 + 12 + 6 + 180 + 2 * 5;
 
 /// Requests by service and operation.
-type Counts = Arc<Mutex<BTreeMap<String, u64>>>;
+pub(crate) type Counts = Arc<Mutex<BTreeMap<String, u64>>>;
+
+/// What EC2 refuses: by operation, a code and a message.
+pub(crate) type Refused = Arc<Mutex<BTreeMap<&'static str, (&'static str, &'static str)>>>;
 
 /// AWS with next to nothing in it.
 #[derive(Clone, Debug)]
-struct Quiet(Counts);
+struct Quiet(Counts, Refused);
 
 impl HttpConnector for Quiet {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let counts = self.0.clone();
+        let (counts, refused) = (self.0.clone(), self.1.clone());
         HttpConnectorFuture::new(async move {
             let operation = operation(&request);
+            let is_dry = text(&request).contains("DryRun=true");
             if let Ok(mut counts) = counts.lock() {
                 *counts.entry(operation.clone()).or_default() += 1;
             }
@@ -59,8 +64,17 @@ impl HttpConnector for Quiet {
                 // A look into an empty queue takes as long as it may.
                 sleep(Duration::from_secs(20)).await;
             }
-            let (kind, body) = answer(&operation);
+            let no = refused.lock().expect("no panic");
+            let no = no.get(operation.as_str()).copied();
+            // No dry run succeeds.
+            let dry = ("DryRunOperation", "Request would have succeeded.");
+            let no = no.or(is_dry.then_some(dry));
+            let (kind, body) = match no {
+                Some((code, message)) => ("text/xml", refusal(code, message)),
+                None => answer(&operation),
+            };
             let answer = http::Response::builder()
+                .status(no.map_or(200, |_| 400))
                 .header("content-type", kind)
                 .body(SdkBody::from(body))
                 .expect("a response");
@@ -69,17 +83,28 @@ impl HttpConnector for Quiet {
     }
 }
 
+fn text(request: &HttpRequest) -> String {
+    let body = request.body().bytes().unwrap_or_default();
+    String::from_utf8_lossy(body).into_owned()
+}
+
 /// The operation of a request, whichever protocol it is in.
 fn operation(request: &HttpRequest) -> String {
     if let Some(target) = request.headers().get("x-amz-target") {
         return target.rsplit('.').next().unwrap_or(target).to_owned();
     }
-    let body = request.body().bytes().unwrap_or_default();
-    let body = String::from_utf8_lossy(body);
+    let body = text(request);
     let action = body
         .split('&')
         .find_map(|part| part.strip_prefix("Action="));
     action.unwrap_or(request.uri()).to_owned()
+}
+
+fn refusal(code: &str, message: &str) -> String {
+    format!(
+        "<Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors>\
+         <RequestID>r</RequestID></Response>"
+    )
 }
 
 fn answer(operation: &str) -> (&'static str, String) {
@@ -173,7 +198,7 @@ pub(crate) fn node_class(key: &str, value: &str, identity: Identity) -> NodeClas
     }
 }
 
-fn cluster(number: usize) -> Cluster {
+pub(crate) fn cluster(number: usize) -> Cluster {
     let class = node_class("own", "yes", Identity::Role("node".to_owned()));
     Cluster {
         installation: "here".to_owned(),
@@ -187,13 +212,17 @@ fn cluster(number: usize) -> Cluster {
             queue: "q".to_owned(),
             ..InterruptionQueue::default()
         }),
+        pools: vec![Pool {
+            node_class: Some(class.name.clone()),
+            ..Pool::new("default")
+        }],
         node_classes: vec![class],
         ..Cluster::default()
     }
 }
 
-fn keepers(counts: &Counts) -> Keepers {
-    let quiet = Quiet(counts.clone());
+pub(crate) fn keepers(counts: &Counts, refused: &Refused) -> Keepers {
+    let quiet = Quiet(counts.clone(), refused.clone());
     let credentials = Credentials::new("key", "secret", None, None, "test");
     let config = SdkConfig::builder()
         .behavior_version(BehaviorVersion::latest())
@@ -211,7 +240,7 @@ fn keepers(counts: &Counts) -> Keepers {
 #[tokio::test(start_paused = true)]
 async fn ten_idle_clusters_cost_a_tenth_of_what_ten_karpenters_do() {
     let counts = Counts::default();
-    let keepers = keepers(&counts);
+    let keepers = keepers(&counts, &Refused::default());
     let mut providers = Vec::new();
     let told = Arc::new(AtomicUsize::new(0));
     for number in 0..CLUSTERS {
@@ -230,7 +259,14 @@ async fn ten_idle_clusters_cost_a_tenth_of_what_ten_karpenters_do() {
     }
     // What a start takes is no matter of an idle hour.
     sleep(Duration::from_mins(2)).await;
-    counts.lock().expect("no panic").clear();
+    let begun = std::mem::take(&mut *counts.lock().expect("no panic"));
+    // Each node class was tried once, and not again before anything of it changes.
+    let tried = ["CreateLaunchTemplate", "RunInstances", "CreateFleet"];
+    assert_eq!(
+        tried.map(|name| begun.get(name)),
+        [Some(&10); 3],
+        "{begun:?}"
+    );
     assert!(told.swap(0, Ordering::Relaxed) > CLUSTERS);
     for _ in 0..60 {
         keepers.tick().await;

@@ -13,10 +13,12 @@ use crate::ec2::listing::{self, Bought};
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClusterName, InstanceId, ReservationId};
 use crate::model::instance::{Instance, InstanceFacts, InstanceState, NodeToCome};
+use crate::model::labels::Labels;
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::network::{filter, labels, time};
 use crate::shell::aws::pages::{self, PAGE};
+use crate::shell::aws::template::tags;
 use crate::shell::clock;
 
 /// A listing that is no older serves a cluster that has not had it yet and has changed nothing
@@ -216,6 +218,21 @@ pub(crate) fn state(name: &InstanceStateName) -> Option<InstanceState> {
         InstanceStateName::Terminated => InstanceState::Terminated,
         _ => return None,
     })
+}
+
+/// Puts tags on instances.
+pub(crate) async fn tag(
+    account: &Account,
+    instances: &[InstanceId],
+    wanted: &Labels,
+) -> Result<(), Fault> {
+    account.buckets.change.turn().await;
+    let ids = instances.iter().map(|own| own.as_str().to_owned());
+    let call = account.ec2.create_tags();
+    let call = call.set_resources(Some(ids.collect()));
+    let answer = call.set_tags(Some(tags(wanted))).send().await;
+    answer.map_err(|error| Fault::new("CreateTags", error))?;
+    Ok(())
 }
 
 /// Ends instances, and says in which state each is then, as far as EC2 says so.

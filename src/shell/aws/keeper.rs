@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex as Locked};
 use tokio::sync::{Mutex, mpsc};
 
 use crate::model::cluster::Cluster;
-use crate::model::id::ClusterName;
+use crate::model::id::{ClusterName, TypeName};
 use crate::shell::aws::account::{AccountKey, Accounts};
 use crate::shell::aws::desk::{Ask, Desk, Member, Shared};
 use crate::shell::aws::ends::Ends;
@@ -30,6 +30,11 @@ impl Keeper {
     pub(crate) async fn attend(&self, member: Member) {
         // A keeper that has ended takes the process with it.
         drop(self.asks.send(Ask::Attend(Box::new(member))).await);
+    }
+
+    /// A node of this type and image has reported so much memory, in bytes.
+    pub(crate) async fn learn(&self, of: TypeName, image: String, memory: i64) {
+        drop(self.asks.send(Ask::Learn(of, image, memory)).await);
     }
 
     /// A cluster is driven no more.
@@ -83,6 +88,70 @@ impl Keepers {
     pub(crate) async fn tick(&self) {
         for keeper in self.known.lock().await.values() {
             drop(keeper.asks.try_send(Ask::Tick));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio::sync::mpsc;
+    use tokio::time::sleep;
+
+    use crate::engine::command::{Answer, Command};
+    use crate::engine::event::Event;
+    use crate::shell::aws::idle::{self, Counts, Refused};
+    use crate::shell::aws::provider::Ec2;
+    use crate::shell::provider::Provider;
+
+    const MIB: i64 = 1 << 20;
+
+    /// Memory of the one type as a cluster is told of it last.
+    fn told(inbox: &mut mpsc::Receiver<Event>) -> i64 {
+        let mut last = None;
+        while let Ok(event) = inbox.try_recv() {
+            if let Event::ClassesChanged(classes) = event {
+                last = Some(classes);
+            }
+        }
+        let classes = last.expect("classes");
+        let class = classes.values().next().expect("a class");
+        let own = class.supply.as_ref().expect("it is ready");
+        own.catalog.get("m5.large").expect("a type").capacity.memory
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nodes_of_one_cluster_report_all_of_the_region_plan_with() {
+        let keepers = idle::keepers(&Counts::default(), &Refused::default());
+        let mut all = Vec::new();
+        for number in 0..2 {
+            let own = Arc::new(idle::cluster(number));
+            let provider = Ec2::new(own.clone(), idle::api(), keepers.of(&own).await);
+            let (events, inbox) = mpsc::channel(64);
+            provider.attend(own, events).await;
+            all.push((provider, inbox));
+        }
+        sleep(Duration::from_mins(1)).await;
+        // Less 7.5 %.
+        let estimate = 7577 * MIB;
+        for (_, inbox) in &mut all {
+            assert_eq!(told(inbox), estimate);
+        }
+        // A second report says no less than the first.
+        for memory in [7900 * MIB, 8000 * MIB] {
+            let report = Command::Learn {
+                instance_type: "m5.large".into(),
+                image: "ami-1".to_owned(),
+                memory,
+            };
+            assert_eq!(all[0].0.execute(report).await, Answer::Done);
+        }
+        keepers.tick().await;
+        sleep(Duration::from_mins(1)).await;
+        for (_, inbox) in &mut all {
+            assert_eq!(told(inbox), 7900 * MIB);
         }
     }
 }

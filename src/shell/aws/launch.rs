@@ -2,6 +2,7 @@
 //! It must not know how a request came about, nor what a refusal leads to.
 
 use aws_sdk_ec2::operation::create_fleet::CreateFleetOutput;
+use aws_sdk_ec2::operation::create_fleet::builders::CreateFleetFluentBuilder;
 use aws_sdk_ec2::types::{
     CreateFleetError as Listed, DefaultTargetCapacityType, FleetLaunchTemplateConfigRequest,
     FleetLaunchTemplateOverridesRequest, FleetLaunchTemplateSpecificationRequest,
@@ -60,6 +61,19 @@ async fn attempt(
     templates: &Templates,
     request: &FleetRequest,
 ) -> Result<CreateFleetOutput, Fault> {
+    let configs = configs(account, templates, request).await?;
+    account.buckets.fleet.turn().await;
+    let call = call(account, request, configs).client_token(&request.token);
+    let answer = call.send().await;
+    answer.map_err(|error| Fault::new("CreateFleet", error))
+}
+
+/// The templates of a request, each made if it is not there, with what may be launched from it.
+pub(crate) async fn configs(
+    account: &Account,
+    templates: &Templates,
+    request: &FleetRequest,
+) -> Result<Vec<FleetLaunchTemplateConfigRequest>, Fault> {
     let mut configs = Vec::with_capacity(request.configs.len());
     for config in &request.configs {
         let name = templates.ensure(account, &config.template).await?;
@@ -75,11 +89,18 @@ async fn attempt(
                 .build(),
         );
     }
-    account.buckets.fleet.turn().await;
+    Ok(configs)
+}
+
+/// The call for a request, without its token.
+pub(crate) fn call(
+    account: &Account,
+    request: &FleetRequest,
+    configs: Vec<FleetLaunchTemplateConfigRequest>,
+) -> CreateFleetFluentBuilder {
     let call = account
         .ec2
         .create_fleet()
-        .client_token(&request.token)
         .r#type(FleetType::Instant)
         .set_launch_template_configs(Some(configs))
         .set_context(request.context.clone())
@@ -95,7 +116,7 @@ async fn attempt(
                 .build(),
         );
     let strategy = request.strategy.map(|own| own.as_str());
-    let call = match (request.target, strategy) {
+    match (request.target, strategy) {
         (Target::Spot, Some(strategy)) => call.spot_options(
             SpotOptionsRequest::builder()
                 .allocation_strategy(SpotAllocationStrategy::from(strategy))
@@ -112,9 +133,7 @@ async fn attempt(
                 .build(),
         ),
         _ => call,
-    };
-    let answer = call.send().await;
-    answer.map_err(|error| Fault::new("CreateFleet", error))
+    }
 }
 
 fn alternative(own: &Override) -> FleetLaunchTemplateOverridesRequest {

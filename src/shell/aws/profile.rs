@@ -18,6 +18,7 @@ use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::cluster::Cluster;
 use crate::model::labels::REGION;
 use crate::model::node_class::resolved::Cause;
+use crate::model::node_class::{Identity, NodeClass};
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::images::trouble;
@@ -34,7 +35,7 @@ pub(crate) struct Profiles(BTreeMap<String, Instant>);
 
 impl Profiles {
     /// The name of a role's profile, which is there now.
-    pub(crate) async fn of_role(
+    async fn of_role(
         &mut self,
         account: &Account,
         cluster: &Cluster,
@@ -58,9 +59,24 @@ impl Profiles {
             Err(fault) => Err(trouble(&fault, "iam")),
         }
     }
-}
 
-impl Profiles {
+    /// The profile of a node class: the one it names, or that of its role.
+    pub(crate) async fn of(
+        &mut self,
+        account: &Account,
+        own: &Cluster,
+        class: &NodeClass,
+    ) -> Listed<String> {
+        match &class.identity {
+            Some(Identity::Profile(name)) => Ok(name.clone()),
+            Some(Identity::Role(role)) => self.of_role(account, own, role).await,
+            None => Err(Trouble {
+                cause: Cause::InstanceProfileNotFound,
+                text: "the node class has neither a role nor an instance profile".to_owned(),
+            }),
+        }
+    }
+
     /// Removes the profiles of roles that no node class names any more, once no instance has one.
     /// One that was made lately may be another host's, whose configuration is newer.
     pub(crate) async fn collect(

@@ -11,9 +11,7 @@ use futures::future::BoxFuture;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::Instant;
 
-use crate::bootstrap::{self, Home, Seed};
-use crate::ec2::fleet::{FleetRequest, Order};
-use crate::ec2::template::{Site, UserData};
+use crate::ec2::fleet::FleetRequest;
 use crate::engine::command::{Answer, Command, FailureKind, Launch};
 use crate::engine::event::Event;
 use crate::model::cluster::{Binding, Cluster};
@@ -22,9 +20,9 @@ use crate::model::instance::Instance;
 use crate::shell::aws::desk::{Member, View};
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::keeper::Keeper;
-use crate::shell::aws::launch;
-use crate::shell::aws::ready::Ready;
+use crate::shell::aws::ready::again;
 use crate::shell::aws::secret::Secrets;
+use crate::shell::aws::{instances, launch};
 use crate::shell::clock;
 use crate::shell::kube::client::Connection;
 use crate::shell::provider::{Provider, not_ours};
@@ -194,7 +192,11 @@ impl Ec2 {
         // Nothing has been asked of EC2.
         let secret = secret.map_err(|text| Box::new(again(&text)))?;
         let secret = secret.as_ref().map(|own| own.0.as_str());
-        let request = Arc::new(self.order(launch, ready, home, secret)?);
+        let request = {
+            let mut subnets = self.keeper.shared.subnets.lock();
+            let subnets = subnets.as_mut().map_err(|_| Box::new(again("a panic")))?;
+            Arc::new(ready.request(launch, (&self.cluster, home), secret, subnets)?)
+        };
         let own = Asked {
             at: clock::monotonic(),
             launch: launch.clone(),
@@ -203,52 +205,6 @@ impl Ec2 {
         let mut asked = self.asked.lock().await;
         asked.insert(launch.claim.id.clone(), own);
         Ok(request)
-    }
-
-    fn order(
-        &self,
-        launch: &Launch,
-        ready: &Ready,
-        home: &Home,
-        secret: Option<&str>,
-    ) -> Result<FleetRequest, Box<Answer>> {
-        let supply = ready
-            .supply
-            .supply
-            .as_ref()
-            .map_err(|why| Box::new(again(why)))?;
-        let order = Order {
-            launch,
-            class: &ready.class,
-            resolved: &ready.resolved,
-            images: &supply.images,
-            catalog: &supply.catalog,
-            site: Site {
-                cluster: self.cluster.name.as_str(),
-                region: &self.cluster.region,
-                ipv6: home.ipv6,
-            },
-        };
-        let mut subnets = self
-            .keeper
-            .shared
-            .subnets
-            .lock()
-            .map_err(|_| Box::new(again("a panic")))?;
-        let mut render = |image: &_, max_pods: i64| {
-            let image: &crate::model::node_class::resolved::Image = image;
-            let seed = Seed {
-                labels: &launch.labels,
-                taints: &launch.taints,
-                max_pods,
-                image_name: Some(&image.name),
-                secret,
-            };
-            let rendered = bootstrap::render(&ready.class, home, &seed);
-            let rendered = rendered.map_err(|error| error.to_string())?;
-            Ok(UserData::new(rendered.0))
-        };
-        order.request(&mut subnets, &mut render, clock::now())
     }
 
     async fn terminate(&self, instance: &InstanceId) -> Answer {
@@ -285,14 +241,6 @@ fn invalid(why: &str) -> Answer {
     }
 }
 
-/// What is decided anew: nothing has been asked of EC2.
-fn again(why: &str) -> Answer {
-    Answer::Failed {
-        kind: FailureKind::Conflict,
-        text: why.to_owned(),
-    }
-}
-
 fn failed(fault: &Fault) -> Answer {
     fault.sorted("ec2").answer()
 }
@@ -303,6 +251,19 @@ impl Provider for Ec2 {
             match command {
                 Command::Launch(launch) => self.launch(*launch).await,
                 Command::Terminate { instance, .. } => self.terminate(&instance).await,
+                Command::Tag { instances, tags } => {
+                    let account = &self.keeper.shared.account;
+                    let tagged = instances::tag(account, &instances, &tags).await;
+                    tagged.map_or_else(|fault| failed(&fault), |()| Answer::Done)
+                }
+                Command::Learn {
+                    instance_type,
+                    image,
+                    memory,
+                } => {
+                    self.keeper.learn(instance_type, image, memory).await;
+                    Answer::Done
+                }
                 Command::ListInstances => {
                     let listed = self.listed().await;
                     listed.map_or_else(|fault| failed(&fault), Answer::Instances)

@@ -3,8 +3,18 @@
 
 use crate::bootstrap::{self, Home, Seed};
 use crate::catalog::class::ClassSupply;
+use crate::ec2::fleet::{FleetRequest, Order};
+use crate::ec2::subnets::Subnets;
+use crate::ec2::template::{Site, UserData};
+use crate::engine::command::{Answer, FailureKind, Launch};
+use crate::model::cluster::Cluster;
+use crate::model::id::ClusterName;
 use crate::model::node_class::NodeClass;
-use crate::model::node_class::resolved::{Cause, Condition, ConditionKind, Resolved};
+use crate::model::node_class::resolved::{Cause, Condition, ConditionKind, Image, Resolved};
+use crate::shell::clock;
+
+/// Stands in for a secret where user data is only tried: about as long as a token.
+pub(crate) const STAND_IN: &str = "a stand-in of about the length of a token";
 
 /// How a cluster's nodes are launched from one of its node classes.
 pub(crate) struct Ready {
@@ -24,6 +34,62 @@ impl Ready {
         };
         !self.resolved.conditions.iter().any(silent)
     }
+
+    /// The request of a launch from the class; or the answer to it, where there is nothing to ask.
+    pub(crate) fn request(
+        &self,
+        launch: &Launch,
+        (cluster, home): (&Cluster, &Home),
+        secret: Option<&str>,
+        subnets: &mut Subnets,
+    ) -> Result<FleetRequest, Box<Answer>> {
+        let supply = self.supply.supply.as_ref();
+        let supply = supply.map_err(|why| Box::new(again(why)))?;
+        let order = Order {
+            launch,
+            class: &self.class,
+            resolved: &self.resolved,
+            images: &supply.images,
+            catalog: &supply.catalog,
+            site: Site {
+                cluster: cluster.name.as_str(),
+                region: &cluster.region,
+                ipv6: home.ipv6,
+            },
+        };
+        let mut render = |image: &Image, max_pods: i64| {
+            let seed = Seed {
+                labels: &launch.labels,
+                taints: &launch.taints,
+                max_pods,
+                image_name: Some(&image.name),
+                secret,
+            };
+            let rendered = bootstrap::render(&self.class, home, &seed);
+            let rendered = rendered.map_err(|error| error.to_string())?;
+            Ok(UserData::new(rendered.0))
+        };
+        order.request(subnets, &mut render, clock::now())
+    }
+
+    /// Says in the log what keeps nodes from being made of it.
+    pub(crate) fn warn(&self, cluster: &ClusterName) {
+        for unmet in &self.resolved.conditions {
+            let Some(cause) = unmet.cause.map(Cause::as_str) else {
+                continue;
+            };
+            let (class, condition, why) = (&self.class.name, unmet.kind.as_str(), &unmet.message);
+            tracing::warn!(%cluster, node_class = %class, condition, cause, why, "not ready");
+        }
+    }
+}
+
+/// What is decided anew: nothing has been asked of EC2.
+pub(crate) fn again(why: &str) -> Answer {
+    Answer::Failed {
+        kind: FailureKind::Conflict,
+        text: why.to_owned(),
+    }
 }
 
 /// Whether user data can be made of a class for each of its images, and fits.
@@ -39,7 +105,7 @@ pub(crate) fn validated(class: &NodeClass, resolved: &Resolved, home: Option<&Ho
             taints: &[],
             max_pods: 110,
             image_name: Some(&image.name),
-            secret: Some("a stand-in of about the length of a token"),
+            secret: Some(STAND_IN),
         };
         if let Err(error) = bootstrap::render(class, home, &seed) {
             let cause = match &error {

@@ -59,6 +59,8 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Answer
             Command::Probe { kind, objects } => probe(connection, kind, &objects).await,
             Command::Launch(_)
             | Command::Terminate { .. }
+            | Command::Tag { .. }
+            | Command::Learn { .. }
             | Command::ListInstances
             | Command::Rewatch { .. }
             | Command::Ask(_)

@@ -38,6 +38,8 @@ impl SimCluster {
             }
             Command::Launch(_)
             | Command::Terminate { .. }
+            | Command::Tag { .. }
+            | Command::Learn { .. }
             | Command::ListInstances
             | Command::Rewatch { .. }
             | Command::Ask(_)

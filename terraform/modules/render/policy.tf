@@ -47,6 +47,16 @@ locals {
       }
     },
     {
+      Sid      = "AllowScopedResourceTagging"
+      Effect   = "Allow"
+      Action   = ["ec2:CreateTags"]
+      Resource = ["${local.ec2}:*:instance/*"]
+      Condition = {
+        StringEquals         = local.own
+        StringEqualsIfExists = local.requested
+      }
+    },
+    {
       Sid       = "AllowScopedDeletion"
       Effect    = "Allow"
       Action    = ["ec2:TerminateInstances", "ec2:DeleteLaunchTemplate"]

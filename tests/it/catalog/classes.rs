@@ -613,7 +613,8 @@ fn a_catalog_changes_with_its_inputs_alone() {
     other.subnets.pop();
     assert_ne!(one, made(&plain(), Some(&other)));
     // What EC2 says of types and of where they sell.
-    let changes: [(fn(&mut Region), bool); 3] = [
+    type Change = (fn(&mut Region), bool);
+    let changes: [Change; 3] = [
         (
             |own| {
                 let mut it = shape("m5.large");

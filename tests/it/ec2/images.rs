@@ -44,10 +44,13 @@ fn found(terms: Vec<ImageTerm>, images: Listed<Vec<Image>>) -> (Vec<Image>, Cond
     (own.images.clone(), condition.clone())
 }
 
+/// Images with their days, deprecated ones with a `!`; which is used, and whether it is deprecated.
+type Used = (&'static [(&'static str, i64)], &'static str, bool);
+
 /// Images found, and those used: a deprecated one where there is no other, and it says so.
 #[test]
 fn a_class_has_images_where_any_is_found_and_says_which_are_deprecated() {
-    let rows: [(&[(&str, i64)], &str, bool); 4] = [
+    let rows: [Used; 4] = [
         (&[("a", 1)], "a", false),
         (&[("!a", 1)], "a", true),
         (&[("!a", 1), ("!b", 2)], "b", true),

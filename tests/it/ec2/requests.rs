@@ -171,7 +171,7 @@ fn alternatives_keep_their_order_each_type_and_zone_once() {
         "m5.xlarge a spot",
     ]);
     let cheaper = vec!["m5.large b b x86 0", "m5.large a a1 x86 0"];
-    assert_eq!(overrides(&scene.made()), [cheaper.clone()]);
+    assert_eq!(overrides(&scene.made()), std::slice::from_ref(&cheaper));
     // The pool wants variety, whatever it costs.
     scene.launch.varied = true;
     let dearer = vec!["m5.xlarge a a1 x86 1"];

@@ -53,13 +53,15 @@ fn laid_out() -> NodeClass {
     }
 }
 
+/// The class, the first pod, whether EC2 has said how many adapters there are; how many nodes there
+/// are in the end.
+type Adapted = (NodeClass, fn(&str) -> Pod, Option<u32>, usize);
+
 /// A node that is launched without adapters has none, whatever its type could have: who asks for
 /// one later needs another node.
 #[test]
 fn adapters_are_counted_on_where_there_will_be_some() {
-    // The class, the first pod, whether EC2 has said how many adapters there are; how many nodes
-    // there are in the end.
-    let cases: [(NodeClass, fn(&str) -> Pod, Option<u32>, usize); 6] = [
+    let cases: [Adapted; 6] = [
         (plain(), waiting_pod, None, 2),
         (plain(), with_adapter, None, 1),
         (laid_out(), waiting_pod, None, 1),
@@ -98,9 +100,9 @@ fn adapters_are_counted_on_where_there_will_be_some() {
         stage.run(10, &[]);
         assert_eq!(stage.launches.len(), nodes, "case {number}");
         assert!(stage.launches.iter().all(|own| !own.varied));
-        let asks = stage.launches.iter().map(|own| own.devices.contains(EFA));
+        let mut asks = stage.launches.iter().map(|own| own.devices.contains(EFA));
         assert_eq!(
-            asks.last(),
+            asks.next_back(),
             Some(nodes == 2 || first("a") == with_adapter("a"))
         );
     }

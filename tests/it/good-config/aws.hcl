@@ -23,8 +23,9 @@ cluster "eks" {
 }
 
 cluster "bare" {
-  region = "us-east-1"
-  mode   = "manage"
+  region          = "us-east-1"
+  mode            = "manage"
+  disable_dry_run = true
   kubeconfig { path = "kubeconfig" }
   interruption { queue = "https://sqs.us-east-1.amazonaws.com/123456789012/outrigger" }
 }

@@ -35,7 +35,7 @@ run "all" {
   }
 
   assert {
-    condition     = length(jsondecode(output.policy).Statement) == 17
+    condition     = length(jsondecode(output.policy).Statement) == 18
     error_message = "Every statement is there."
   }
 }

@@ -1,0 +1,104 @@
+//! Whether user data can be made of node classes, as far as the files say what is in it.
+//! It must not know what AWS and the cluster will say of themselves: for that it has stand-ins,
+//! none longer than what it stands for, so that what is too long is so for sure.
+
+use crate::bootstrap::{BootstrapError, Home, Seed, render};
+use crate::config::lower::node_class;
+use crate::config::problem::ProblemCode;
+use crate::config::read::Reader;
+use crate::config::report::Finding;
+use crate::config::section::Section;
+use crate::config::source::Span;
+use crate::model::cluster::{Cluster, Eks};
+use crate::model::labels::TAINT_UNREGISTERED;
+use crate::model::node_class::bootstrap::Bootstrap;
+use crate::model::taint::{Effect, Taint};
+
+/// Base64 of PEM of the shortest certificate with a public key: every element in it is empty.
+const AUTHORITY: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1BOHdEUUlCQURBQU1BQXdB\
+    REFBTUFBPQotLS0tLUVORCBDRVJUSUZJQ0FURS0tLS0tCg==";
+
+/// Pods of most images without further settings; the length of the number is all that counts.
+const PODS: i64 = 110;
+
+/// Reports the node classes of a cluster that no user data can be made of for one of its pools.
+pub(super) fn check(reader: &Reader<'_>, cluster: &Cluster, used: &[&node_class::Draft]) {
+    let home = home(cluster);
+    for pool in &cluster.pools {
+        let mut drafts = used.iter();
+        let draft = drafts.find(|own| Some(&own.class.name) == pool.node_class.as_ref());
+        // Talos' machine configuration comes from elsewhere, and is all of it.
+        let known =
+            |own: &&&node_class::Draft| !matches!(own.class.bootstrap, Bootstrap::Talos { .. });
+        let Some(draft) = draft.filter(known) else {
+            continue;
+        };
+        let mut taints = pool.taints.clone();
+        taints.extend(pool.startup_taints.iter().cloned());
+        taints.push(Taint::new(TAINT_UNREGISTERED, Effect::NoExecute));
+        let seed = Seed {
+            labels: &pool.labels,
+            taints: &taints,
+            max_pods: PODS,
+            image_name: None,
+            secret: Some("x"),
+        };
+        let Err(error) = render(&draft.class, &home, &seed) else {
+            continue;
+        };
+        let Some(span) = place(&error, &draft.section) else {
+            continue;
+        };
+        let (own, pool) = (cluster.name.as_str(), pool.name.as_str());
+        let detail = format!(
+            "For the pool {pool:?} of the cluster {own:?} Outrigger would fail to {error}."
+        );
+        let finding = Finding::error(ProblemCode::InvalidValue, span, detail);
+        let finding = finding.within(&draft.section.title);
+        reader.reporter.add(finding.once());
+    }
+}
+
+/// What nodes are told of a cluster, with stand-ins for what is not in the files.
+fn home(cluster: &Cluster) -> Home {
+    let eks = cluster.eks.as_ref();
+    let given = |of: fn(&Eks) -> &Option<String>, stand_in: &str| {
+        let own = eks.and_then(|own| of(own).clone());
+        own.unwrap_or_else(|| stand_in.to_owned())
+    };
+    Home {
+        name: given(|own| &own.name, cluster.name.as_str()),
+        endpoint: given(|own| &own.endpoint, "https://[::1]"),
+        ca: given(|own| &own.ca_data, AUTHORITY),
+        service_cidr: Some(given(|own| &own.service_cidr, "10.0.0.0/8")),
+        dns: Some([10, 0, 0, 10].into()),
+        ipv6: false,
+        version: "1.33".to_owned(),
+    }
+}
+
+/// What is to be changed about an error; none where it may be another's.
+fn place(error: &BootstrapError, class: &Section) -> Option<Span> {
+    let bootstrap = class.block("bootstrap");
+    let join = || bootstrap.map_or(class.header, |own| own.header);
+    match error {
+        BootstrapError::ServiceCidrUnknown
+        | BootstrapError::Unknown(_)
+        | BootstrapError::Authority(_)
+        | BootstrapError::SecretMissing(_) => None,
+        BootstrapError::Setting { .. } => {
+            let kubelet = class.block("kubelet");
+            Some(kubelet.map_or(class.header, |own| own.header))
+        }
+        BootstrapError::UserData { .. } => Some(class.span("user_data")),
+        BootstrapError::TooLarge { .. } if class.has("user_data") => Some(class.span("user_data")),
+        BootstrapError::TooLarge { .. } | BootstrapError::Template { .. } => {
+            Some(bootstrap.map_or(class.header, |own| own.span("template")))
+        }
+        BootstrapError::MetadataDisabled(_) => {
+            let metadata = class.block("metadata_options");
+            Some(metadata.map_or_else(join, |own| own.header))
+        }
+        BootstrapError::Malformed { .. } | BootstrapError::NotForFamily { .. } => Some(join()),
+    }
+}

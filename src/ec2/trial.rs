@@ -1,0 +1,133 @@
+//! What a node class is tried with before nodes are made of it, and what a dry run of that says.
+//! It must not know how a call is made, nor how often.
+//!
+//! Source: spec/aws.md §1.5; where it is done otherwise: docs/decisions/020-dry-run.md.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use crate::catalog::Catalog;
+use crate::ec2::refusal::{Sort, failure};
+use crate::engine::command::Launch;
+use crate::model::claim::ClaimRecord;
+use crate::model::cluster::Cluster;
+use crate::model::hash::hashes_in;
+use crate::model::id::{TypeName, Zone};
+use crate::model::instance::{CapacityType, OfferingKey};
+use crate::model::labels::ZONE;
+use crate::model::node_class::resolved::Cause;
+use crate::model::pool::Pool;
+
+/// Offerings a class is tried with at most: the next only where one is refused. A subnet or a type
+/// that cannot be had is no fault of the class.
+pub const TRIES: usize = 3;
+
+/// What a dry run says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It would be launched.
+    Passed,
+    /// It would be refused for what the class says, or for a right that is missing; in words.
+    Refused(Cause, String),
+    /// It says nothing of the class: AWS is busy, or it is about the type; in words.
+    Open(String),
+}
+
+/// The offerings that a class is tried with for one of its pools: the cheapest on demand, each of
+/// another type and, while there are any, in another zone.
+pub fn offerings(pool: &Pool, catalog: &Catalog) -> Vec<OfferingKey> {
+    let in_zone = |zone: &Zone| {
+        let wanted = pool.requirements.get(ZONE);
+        wanted.is_none_or(|own| own.has(zone.as_str()))
+    };
+    let types = catalog.types();
+    let types = types.filter(|own| own.requirements.intersects(&pool.requirements).is_ok());
+    let mut all = Vec::new();
+    for own in types {
+        let on_demand = own.offerings.iter().filter(|it| {
+            it.available && it.capacity_type == CapacityType::OnDemand && in_zone(&it.zone)
+        });
+        all.extend(on_demand.map(|it| (it.price, it.key(&own.name))));
+    }
+    all.sort_unstable();
+    let (mut types, mut zones) = (BTreeSet::<TypeName>::new(), BTreeSet::<Zone>::new());
+    let mut chosen = Vec::with_capacity(TRIES);
+    for _ in 0..TRIES {
+        let fresh = all.iter().map(|(_, key)| key);
+        let fresh = fresh.filter(|key| !types.contains(&key.instance_type));
+        let Some(next) = fresh.min_by_key(|key| zones.contains(&key.zone)).cloned() else {
+            break;
+        };
+        types.insert(next.instance_type.clone());
+        zones.insert(next.zone.clone());
+        chosen.push(next);
+    }
+    chosen
+}
+
+/// The launch that is tried. The same arguments give the same launch, and so the same template.
+pub fn launch(cluster: &Cluster, pool: &Pool, offering: OfferingKey) -> Launch {
+    let (pool_hash, node_class_hash) = hashes_in(cluster, pool);
+    let record = ClaimRecord {
+        id: "dry-run".into(),
+        installation: cluster.installation.clone(),
+        cluster: cluster.name.clone(),
+        pool: pool.name.clone(),
+        node_class: pool.node_class.clone(),
+        created: Timestamp::UNIX_EPOCH,
+        expire_after: pool.expire_after,
+        termination_grace_period: pool.termination_grace_period,
+        pool_hash,
+        node_class_hash,
+        startup_taints: pool.startup_taints.clone(),
+        reason: "dry-run".to_owned(),
+        command_id: "dry-run".to_owned(),
+    };
+    let mut taints = pool.taints.clone();
+    taints.extend(pool.startup_taints.iter().cloned());
+    Launch {
+        tags: Launch::tags_of(cluster, &record),
+        claim: record,
+        offerings: vec![offering],
+        labels: pool.labels.clone(),
+        taints,
+        devices: BTreeSet::new(),
+        overlaid: false,
+        relaxed: false,
+        varied: false,
+    }
+}
+
+/// What the error of a dry run says; every dry run ends in one. `operation`, `code`, `message` and
+/// `status` are as in [`failure`].
+pub fn verdict(operation: &str, code: &str, message: &str, status: Option<u16>) -> Verdict {
+    let failure = failure(operation, code, message, status);
+    let cause = match failure.sort {
+        Sort::DryRun => return Verdict::Passed,
+        Sort::Denied => Cause::Denied,
+        Sort::UserDataTooLarge => Cause::UserDataTooLarge,
+        Sort::ProfileUnknown => Cause::InstanceProfileNotFound,
+        Sort::Invalid if message.contains("iamInstanceProfile.name is invalid") => {
+            Cause::InstanceProfileNotFound
+        }
+        Sort::Invalid if is_about_class(code, message) => Cause::LaunchInvalid,
+        _ => return Verdict::Open(failure.text),
+    };
+    Verdict::Refused(cause, failure.text)
+}
+
+/// Whether an error is about what a node class says. Others may be about the type or the subnet
+/// that happened to be tried.
+fn is_about_class(code: &str, message: &str) -> bool {
+    const OF_CLASS: [&str; 6] = [
+        "InvalidAMIID",
+        "InvalidBlockDeviceMapping",
+        "InvalidGroup",
+        "InvalidSecurityGroupID",
+        "InvalidSnapshot",
+        "InvalidUserData",
+    ];
+    let kind = code.split('.').next().unwrap_or(code);
+    OF_CLASS.contains(&kind) || message.contains("belong to different networks")
+}

@@ -1,0 +1,58 @@
+//! What nodes report of their memory, for whoever works out what nodes to come will have.
+//! It must not know what becomes of it.
+//!
+//! Source: spec/aws.md §4.6.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use crate::engine::Engine;
+use crate::engine::command::Command;
+use crate::engine::work::FlightKind;
+use crate::model::claim::Phase;
+use crate::model::id::TypeName;
+use crate::state::ledger::Claim;
+
+impl Engine {
+    /// Tells the provider where nodes have less memory than it was told of, each type and image
+    /// once. A start forgets it all and learns it anew. Of a provider that names no images there is
+    /// nothing to tell.
+    pub(super) fn learn(&mut self, now: Timestamp) {
+        if !self.manages() {
+            return;
+        }
+        let mut seen: BTreeMap<(TypeName, String), i64> = BTreeMap::new();
+        for claim in self.state.ledger.claims.values() {
+            let Some((instance_type, image, memory)) = self.reported(claim) else {
+                continue;
+            };
+            let key = (instance_type.clone(), image.to_owned());
+            let least = seen.entry(key).or_insert(memory);
+            *least = (*least).min(memory);
+        }
+        self.learned.retain(|key, _| seen.contains_key(key));
+        for (key, memory) in seen {
+            if self.learned.get(&key).is_some_and(|own| *own <= memory) {
+                continue;
+            }
+            self.learned.insert(key.clone(), memory);
+            let (instance_type, image) = key;
+            let command = Command::Learn {
+                instance_type,
+                image,
+                memory,
+            };
+            self.issue(command, FlightKind::Learn, now);
+        }
+    }
+
+    /// The type and image of a claim's node, and the memory that its kubelet reports.
+    fn reported<'a>(&'a self, claim: &'a Claim) -> Option<(&'a TypeName, &'a str, i64)> {
+        let is_there = matches!(claim.phase, Phase::Registered | Phase::Initialized);
+        let instance = claim.instance.as_ref().filter(|_| is_there)?;
+        let image = instance.facts.as_ref()?.image.as_deref()?;
+        let memory = self.node_of(claim)?.capacity.memory;
+        (memory > 0).then_some((&instance.offering.instance_type, image, memory))
+    }
+}

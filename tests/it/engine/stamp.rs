@@ -1,0 +1,172 @@
+//! What the engine changes on nodes that run when their pool or node class changes, and what it
+//! tells the provider of them.
+//! It must not know what only a new instance can change, but that it leaves that alone.
+
+use outrigger::engine::command::{Answer, Command, FailureKind, Issued};
+use outrigger::engine::event::Event;
+use outrigger::model::cluster::Mode;
+use outrigger::model::hash::hashes_in;
+use outrigger::model::instance::InstanceFacts;
+use outrigger::model::labels::POOL_HASH;
+use outrigger::model::node_class::NodeClass;
+use outrigger::model::object::Object;
+use outrigger::model::pod::Pod;
+use outrigger::model::taint::{Effect, Taint};
+
+use super::{Stage, bound, waiting_pod};
+
+/// A stage with two nodes of one pool and class, a pod on each.
+fn settled() -> Stage {
+    let mut stage = Stage::new(Mode::Manage);
+    let class = NodeClass {
+        name: "c".into(),
+        ..NodeClass::default()
+    };
+    stage.change(|own| {
+        own.node_classes = vec![class];
+        own.pools[0].node_class = Some("c".into());
+    });
+    stage.sync(vec![], vec![]);
+    for (place, cpu_milli) in [1000, 20_000].into_iter().enumerate() {
+        let mut pod = Pod {
+            unschedulable: true,
+            ..waiting_pod(&format!("p{place}"))
+        };
+        pod.requests.cpu_milli = cpu_milli;
+        stage.apply(Object::Pod(Box::new(pod.clone())));
+        stage.run(10, &[]);
+        stage.apply(Object::Node(Box::new(stage.node(place))));
+        stage.run(2, &[]);
+        stage.apply(bound(pod, &format!("node-{place}")));
+        stage.run(2, &[]);
+    }
+    assert_eq!(stage.launches.len(), 2);
+    stage.seen.clear();
+    stage
+}
+
+/// Lets time pass until tags are to be put on instances.
+fn tagging(stage: &mut Stage) -> Option<Issued> {
+    (0..100).find_map(|_| stage.run(1, &["tag"]).into_iter().next())
+}
+
+fn fail(stage: &mut Stage, issued: &Issued, kind: FailureKind) {
+    let text = "x".to_owned();
+    stage.event(Event::Answered(issued.id, Answer::Failed { kind, text }));
+}
+
+#[test]
+fn what_can_be_changed_in_place_is_and_is_stamped() {
+    let mut stage = settled();
+    stage.run(60, &[]);
+    assert_eq!(stage.seen, Vec::<String>::new(), "nothing has changed");
+    stage.change(|own| {
+        own.pools[0].labels = [("team".into(), "blue".into())].into();
+        own.pools[0].annotations = [("outrigger.dev/note".into(), "n".into())].into();
+        own.pools[0].taints = vec![
+            Taint::new("dedicated", Effect::NoSchedule),
+            Taint::new("gone", Effect::NoExecute),
+        ];
+        own.pools[0].expire_after = None;
+        own.node_classes[0].tags = [("cost".into(), "1".into())].into();
+    });
+    stage.run(10, &[]);
+    assert_eq!(stage.seen, ["patch_node", "patch_node", "tag"], "one call");
+    let state = stage.engine.state();
+    let (of_pool, of_class) = hashes_in(&state.cluster, &state.cluster.pools[0]);
+    for node in state.objects.nodes.values() {
+        assert_eq!(node.labels["team"], "blue");
+        assert_eq!(node.annotations["outrigger.dev/note"], "n");
+        assert_eq!(node.annotations[POOL_HASH], of_pool);
+        let has = |key: &str| node.taints.iter().any(|own| own.key == key);
+        // What evicts is not for nodes with pods on them.
+        assert_eq!([has("dedicated"), has("gone")], [true, false]);
+    }
+    for claim in state.ledger.claims.values() {
+        let own = &claim.record;
+        assert_eq!(
+            (&own.pool_hash, &own.node_class_hash),
+            (&of_pool, &of_class)
+        );
+        assert_eq!(own.expire_after, None);
+    }
+    for (place, instance) in stage.instances.values().enumerate() {
+        assert_eq!(instance.tags["cost"], "1");
+        assert_eq!(instance.tags["outrigger.dev/expire-after"], "never");
+        assert_eq!(instance.tags["outrigger.dev/pool-hash"], of_pool);
+        let claim = &stage.launches[place].claim.id;
+        assert_eq!(instance.tags["outrigger.dev/claim"], claim.as_str());
+    }
+    stage.run(120, &[]);
+    assert_eq!(stage.seen.len(), 3, "{:?}", stage.seen);
+    assert_eq!(stage.launches.len(), 2);
+}
+
+#[test]
+fn what_has_drifted_is_left_as_it_is() {
+    let mut stage = settled();
+    stage.change(|own| {
+        own.pools[0].labels = [("team".into(), "blue".into())].into();
+        own.node_classes[0].user_data = "another".into();
+    });
+    stage.run(60, &[]);
+    assert_eq!(stage.seen, Vec::<String>::new());
+}
+
+#[test]
+fn tags_that_cannot_be_written_are_tried_again_unless_nobody_keeps_any() {
+    let mut stage = settled();
+    let recolour = |stage: &mut Stage, colour: &str| {
+        let labels = [("team".to_owned(), colour.to_owned())];
+        stage.change(|own| own.pools[0].labels = labels.into());
+    };
+    recolour(&mut stage, "blue");
+    let issued = tagging(&mut stage).expect("tags");
+    fail(&mut stage, &issued, FailureKind::Denied);
+    let issued = tagging(&mut stage).expect("tags again");
+    stage.seen.clear();
+    fail(&mut stage, &issued, FailureKind::Invalid);
+    stage.run(120, &[]);
+    assert_eq!(stage.seen, Vec::<String>::new());
+    recolour(&mut stage, "red");
+    stage.run(10, &[]);
+    assert_eq!(stage.count("tag"), 1);
+}
+
+#[test]
+fn the_provider_is_told_of_memory_once_and_when_a_node_has_less() {
+    let mut stage = settled();
+    stage.run(60, &[]);
+    assert_eq!(stage.count("learn"), 0, "a provider without images");
+    for (place, instance) in stage.instances.values_mut().enumerate() {
+        let image = Some(format!("ami-{place}"));
+        instance.facts = Some(Box::new(InstanceFacts {
+            image,
+            ..InstanceFacts::default()
+        }));
+    }
+    let told = |held: Vec<Issued>| -> Vec<(String, i64)> {
+        let told = held.into_iter().map(|own| match own.command {
+            Command::Learn { image, memory, .. } => (image, memory),
+            other => panic!("{other:?}"),
+        });
+        let mut told: Vec<_> = told.collect();
+        told.sort_unstable();
+        told
+    };
+    let held = stage.run(120, &["learn"]);
+    let node = |stage: &Stage, place: usize| {
+        let name = format!("node-{place}");
+        stage.engine.state().objects.nodes[name.as_str()].clone()
+    };
+    let has = [0, 1].map(|place| node(&stage, place).capacity.memory);
+    let expect = [("ami-0".to_owned(), has[0]), ("ami-1".to_owned(), has[1])];
+    assert_eq!(told(held), expect);
+    for (change, expect) in [(1, vec![]), (-1, vec![("ami-1".to_owned(), has[1] - 1)])] {
+        let mut changed = node(&stage, 1);
+        changed.capacity.memory = has[1] + change;
+        changed.version.push('x');
+        stage.apply(Object::Node(Box::new(changed)));
+        assert_eq!(told(stage.run(30, &["learn"])), expect);
+    }
+}
