@@ -24,6 +24,8 @@ PAGED = {
     "ec2:DescribeSecurityGroups": ("SecurityGroups", 1000),
     "ec2:DescribeLaunchTemplates": ("LaunchTemplates", 200),
 }
+# Of these moto lists 15 unless it is told how many, and never says that there are more.
+WHOLE = {"ec2:DescribeLaunchTemplates": {"MaxResults": 100_000}}
 # Two seconds of work each time, and the same in every run.
 KEPT = {"ec2:DescribeInstanceTypes", "ec2:DescribeInstanceTypeOfferings"}
 PROFILE = "iam-instance-profile.arn"
@@ -199,7 +201,8 @@ class Proxy:
         key = call.name, str(sorted(params.items()))
         rows = self.kept.get(key)
         if rows is None:
-            answer = self.pass_on(call, call.with_params(params))
+            whole = {**params, **WHOLE.get(call.name, {})}
+            answer = self.pass_on(call, call.with_params(whole))
             if answer.status != 200:
                 return answer
             rows = call.read(answer)[member]

@@ -521,6 +521,19 @@ async fn reservations_groups_images_and_pages_are_there_which_moto_lacks() {
     }
     assert!(total > 1000, "{total} types");
 
+    for number in 0..20 {
+        let name = format!("outrigger/{number}");
+        let made = bench.template(&name, &name).await;
+        made.expect("a launch template");
+    }
+    let templates = bench.ec2.describe_launch_templates().into_paginator();
+    let mut pages = templates.page_size(10).send();
+    let mut total = 0;
+    while let Some(page) = pages.next().await {
+        total += page.expect("a page").launch_templates().len();
+    }
+    assert_eq!(total, 21);
+
     let ssm = aws_sdk_ssm::Client::new(&bench.config);
     let path = "/aws/service/eks/optimized-ami/1.33/amazon-linux-2023/x86_64/standard/recommended";
     let image = ssm.get_parameter().name(format!("{path}/image_id")).send();
