@@ -127,6 +127,11 @@ impl Plane {
         self.ask("start-api").map(drop)
     }
 
+    /// Starts kwok anew: it plays the kubelet of Nodes that others had made before its own came.
+    pub(crate) fn restart_kwok(&self) -> Result<(), String> {
+        self.ask("restart-kwok").map(drop)
+    }
+
     fn ask(&self, command: &str) -> Result<Value, String> {
         // A test that panicked while it held the lock left no half-written command behind.
         self.script

@@ -29,9 +29,10 @@ const SHARED: Duration = Duration::from_secs(20);
 /// within seconds, and notices about foreign ones come by the hundred.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// Waits between looks for an instance that was launched a moment ago: EC2 shows most at once, and
+/// Waits before looks for an instance that was launched a moment ago: EC2 shows most at once, and
 /// all within seconds. Others that were launched meanwhile are found by the same look.
-const NAME_WAITS: [Duration; 5] = [
+const NAME_WAITS: [Duration; 6] = [
+    Duration::ZERO,
     Duration::from_millis(100),
     Duration::from_millis(200),
     Duration::from_millis(400),
@@ -99,12 +100,13 @@ impl Lister {
         instance: &InstanceId,
     ) -> Option<Box<NodeToCome>> {
         for wait in NAME_WAITS {
+            sleep(wait).await;
+            // What was listed before does not count.
+            self.changed(cluster).await;
             let found = self.find(account, installation, instance).await;
             if let Ok(Some(node)) = found.map(|own| own.and_then(|own| own.node)) {
                 return Some(node);
             }
-            sleep(wait).await;
-            self.changed(cluster).await;
         }
         None
     }

@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, WatchEvent, WatchParams};
 use tokio::task::AbortHandle;
 
+use super::Plane;
 use super::bench::{
     Setup, World, client, deploy, end_instance, free_port, instances, plane, scale, until,
 };
@@ -24,11 +25,11 @@ fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// When pods were bound, and where, and when nodes got ready, as a watch has shown it.
+/// When pods were bound, and where, and when the kubelets of nodes came, as a watch has shown it.
 #[derive(Default)]
 struct Seen {
     bound: BTreeMap<String, (String, Timestamp)>,
-    ready: BTreeMap<String, Timestamp>,
+    came: BTreeMap<String, Timestamp>,
 }
 
 impl Seen {
@@ -40,8 +41,8 @@ impl Seen {
     }
 
     fn node(&mut self, node: &Node) {
-        if let (Some(name), true) = (node.metadata.name.clone(), is_ready(node)) {
-            self.ready.entry(name).or_insert_with(now);
+        if let (Some(name), true) = (node.metadata.name.clone(), has_come(node)) {
+            self.came.entry(name).or_insert_with(now);
         }
     }
 }
@@ -85,11 +86,29 @@ impl Watching {
     }
 }
 
-fn is_ready(node: &Node) -> bool {
+/// Whether the kubelet of a node has come.
+fn has_come(node: &Node) -> bool {
     let status = node.status.as_ref();
-    let conditions = status.and_then(|own| own.conditions.as_ref());
-    let mut conditions = conditions.into_iter().flatten();
-    conditions.any(|own| own.type_ == "Ready" && own.status == "True")
+    let info = status.and_then(|own| own.node_info.as_ref());
+    info.is_some_and(|own| !own.kubelet_version.is_empty())
+}
+
+/// Waits until so many pods are bound to nodes whose kubelets have all come, and then until they
+/// run, of which kwok sees to.
+async fn until_running((plane, api, setup): (&Plane, &kube::Client, &Setup), pods: usize) -> World {
+    until(api, setup, 120, "all nodes have come", |world| {
+        let came = world
+            .nodes
+            .iter()
+            .all(|node| has_come(node) && !is_awaited(node));
+        came && world.bound() == pods && world.pods.len() == pods && world.empty_nodes() == 0
+    })
+    .await;
+    plane.restart_kwok().expect("kwok starts");
+    until(api, setup, 90, "all pods run", |world| {
+        running(world) == pods && world.pods.len() == pods && world.tainted_nodes() == 0
+    })
+    .await
 }
 
 fn is_awaited(node: &Node) -> bool {
@@ -149,37 +168,30 @@ async fn planned_pods_are_bound_within_a_second_of_the_launch() {
     let watching = Watching::start(&api);
     deploy_both(&api).await;
     let pods = 2 * size();
-    until(
-        &api,
-        &setup,
-        90,
-        "all pods run on registered nodes",
-        |world| running(world) == pods && world.tainted_nodes() == 0 && world.empty_nodes() == 0,
-    )
-    .await;
+    until_running((&plane, &api, &setup), pods).await;
     let seen = watching.seen.lock().unwrap_or_else(PoisonError::into_inner);
     let claims = claims(&setup);
     let (mut planned, mut last) = (0, Vec::new());
     for (claim, (instance, launched, pods)) in &claims {
-        let ready = seen.ready[instance];
+        let came = seen.came[instance];
         let mut latest = SignedDuration::ZERO;
         for pod in pods {
             let (node, at) = &seen.bound[pod];
             assert_eq!(node, instance, "{pod} is where it was planned");
-            assert!(*at < ready, "{pod} is bound before {node} is ready");
+            assert!(*at < came, "{pod} is bound before {node} comes");
             latest = latest.max(at.duration_since(*launched));
         }
         assert!(latest <= BOUND_MAX, "{claim}: {latest:#}\n{}", setup.tail());
         planned += pods.len();
-        last.push((latest, ready.duration_since(*launched)));
+        last.push((latest, came.duration_since(*launched)));
     }
     assert_eq!(planned, pods, "each pod was planned once");
     last.sort_unstable();
     let ms = |own: SignedDuration| own.as_millis();
-    let soonest = last.iter().map(|(_, ready)| ms(*ready)).min();
+    let soonest = last.iter().map(|(_, came)| ms(*came)).min();
     println!(
         "{planned} pods on {} nodes: the last of a node bound {} ms after its launch was answered \
-         (median), {} ms at most; nodes ready after {} ms at the soonest",
+         (median), {} ms at most; kubelets came after {} ms at the soonest",
         claims.len(),
         ms(last[last.len() / 2].0),
         last.last().map_or(0, |(own, _)| ms(*own)),
@@ -192,7 +204,7 @@ fn awaited(world: &World) -> BTreeSet<String> {
     let all = world
         .nodes
         .iter()
-        .filter(|node| is_awaited(node) && !is_ready(node));
+        .filter(|node| is_awaited(node) && !has_come(node));
     let used = all.filter(|node| world.pods_on(node) > 0);
     used.filter_map(|node| node.metadata.name.clone()).collect()
 }
@@ -249,11 +261,9 @@ async fn pods_of_nodes_that_never_come_are_made_anew() {
     assert!(nodes.iter().all(|name| !left.contains(name.as_str())));
     // From here on machines come. What the old cloud had is gone with it.
     drop(cloud);
-    let _cloud = setup.cloud(port);
-    until(&api, &setup, 120, "all pods run", |world| {
-        running(world) == 3 && world.pods.len() == 3 && world.nodes.len() == 3
-    })
-    .await;
+    let _cloud = setup.cloud_that_boots(port, "3s");
+    let world = until_running((&plane, &api, &setup), 3).await;
+    assert_eq!(world.nodes.len(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -280,10 +290,7 @@ async fn pods_outlive_instances_that_fail_and_daemons_that_are_killed() {
         .expect("a node is awaited");
     end_instance(port, &fails).await;
     let daemon = setup.daemon();
-    let world = until(&api, &setup, 120, "all pods run", |world| {
-        running(world) == 4 && world.pods.len() == 4 && world.nodes.len() == 4
-    })
-    .await;
+    let world = until_running((&plane, &api, &setup), 4).await;
     assert!(!names(&world).contains(&fails), "its node is gone");
     let kept = uids(&first).intersection(&uids(&world)).count();
     assert_eq!(kept, 3, "one was made anew, the others are the same");

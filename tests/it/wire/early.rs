@@ -87,6 +87,7 @@ async fn pods_are_bound_by_the_name_that_ec2_gives_their_node() {
     let machines = Kubelets::start(Arc::clone(&aws), api.clone(), Sizes::new());
     let well = |world: &World| world.tainted_nodes() == 0 && world.nodes.len() == nodes.len();
     let world = until(&api, (60, "all nodes are registered", &dir), well).await;
+    plane.restart_kwok().expect("kwok starts");
     assert_eq!((world.bound(), machines.refused()), (pods, [].into()));
     bench::scale(&api, "web", 0).await;
     let gone = |world: &World| world.nodes.is_empty();
