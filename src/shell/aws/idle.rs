@@ -82,7 +82,7 @@ fn operation(request: &HttpRequest) -> String {
     action.unwrap_or(request.uri()).to_owned()
 }
 
-fn answer(operation: &str) -> (&'static str, String) {
+pub(super) fn answer(operation: &str) -> (&'static str, String) {
     let xml = |inner: &str| {
         let text = format!("<{operation}Response>{inner}</{operation}Response>");
         ("text/xml", text)
