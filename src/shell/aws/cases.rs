@@ -12,3 +12,15 @@ mod images;
 mod launches;
 
 mod homes;
+
+mod listings;
+
+mod prices;
+
+mod profiles;
+
+mod templates;
+
+mod queue;
+
+mod classes;

@@ -107,7 +107,7 @@ fn refusal(code: &str, message: &str) -> String {
     )
 }
 
-fn answer(operation: &str) -> (&'static str, String) {
+pub(super) fn answer(operation: &str) -> (&'static str, String) {
     let xml = |inner: &str| {
         let text = format!("<{operation}Response>{inner}</{operation}Response>");
         ("text/xml", text)

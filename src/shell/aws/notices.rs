@@ -12,6 +12,7 @@ use std::time::Duration;
 use aws_sdk_sqs::types::Message as Received;
 use metrics::counter;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::ec2::notice::{self, Message, Notice};
@@ -32,6 +33,8 @@ const TAKE: Duration = Duration::from_secs(5);
 /// A message is deleted this long after its events were taken in: within that time an engine has
 /// begun to act, and whoever ends before leaves the message to the next.
 const KEEP: Duration = Duration::from_secs(2);
+/// Batches that wait to be deleted while others are read: a burst is heard of at once.
+const ENDING_MAX: usize = 100;
 /// Malformed messages are told of no more often than this.
 const TOLD: Duration = Duration::from_hours(1);
 
@@ -57,6 +60,8 @@ pub(crate) struct Listener {
     pub(crate) installation: String,
     pub(crate) queue: String,
     told: Option<Instant>,
+    /// What was taken in and is about to be deleted; who ends before leaves it to the next.
+    ending: JoinSet<()>,
 }
 
 impl Listener {
@@ -73,6 +78,7 @@ impl Listener {
             installation,
             queue,
             told: None,
+            ending: JoinSet::new(),
         }
     }
 
@@ -109,22 +115,22 @@ impl Listener {
         let messages = queue::receive(&self.account, &at).await?;
         let mut done = Vec::new();
         let mut given_back = false;
-        for message in &messages {
-            match self.take(message).await {
+        for message in messages {
+            match self.take(&message).await {
                 Fate::Delete => done.push(message),
                 Fate::GiveBack => {
-                    queue::give_back(&self.account, &at, message).await?;
+                    queue::give_back(&self.account, &at, &message).await?;
                     given_back = true;
                 }
                 Fate::Leave => {}
             }
         }
-        if !done.is_empty() {
-            sleep(KEEP).await;
+        while self.ending.try_join_next().is_some() {}
+        if self.ending.len() >= ENDING_MAX {
+            self.ending.join_next().await;
         }
-        for message in done {
-            queue::delete(&self.account, &at, message).await?;
-            counter!("karpenter_interruption_deleted_messages_total").increment(1);
+        if !done.is_empty() {
+            self.ending.spawn(delete(self.account.clone(), at, done));
         }
         Ok(given_back)
     }
@@ -202,5 +208,19 @@ impl Listener {
             .await?;
         let cluster = known.and_then(|own| own.tags.get(TAG_CLUSTER).cloned());
         Ok(cluster.map(ClusterName))
+    }
+}
+
+/// Deletes what was taken in, once its events have been acted upon. What cannot be deleted comes
+/// again, and harms nobody.
+async fn delete(account: Arc<Account>, at: String, done: Vec<Received>) {
+    sleep(KEEP).await;
+    for message in &done {
+        if let Err(fault) = queue::delete(&account, &at, message).await {
+            let why = fault.sorted("sqs").text;
+            tracing::warn!(queue = at, why, "messages that were taken in come again");
+            return;
+        }
+        counter!("karpenter_interruption_deleted_messages_total").increment(1);
     }
 }

@@ -144,12 +144,20 @@ impl Profiles {
                 .role_name(role)
                 .send()
                 .await;
-            call.map_err(|error| Fault::new("RemoveRoleFromInstanceProfile", error))?;
+            gone(call.map_err(|error| Fault::new("RemoveRoleFromInstanceProfile", error)))?;
         }
         let call = account.iam.delete_instance_profile();
         let call = call.instance_profile_name(name).send().await;
-        call.map_err(|error| Fault::new("DeleteInstanceProfile", error))?;
+        gone(call.map_err(|error| Fault::new("DeleteInstanceProfile", error)))?;
         Ok(true)
+    }
+}
+
+/// What somebody else has removed is as good as removed.
+fn gone<T>(answer: Result<T, Fault>) -> Result<(), Fault> {
+    match answer {
+        Err(fault) if !fault.is(&["NoSuchEntity"]) => Err(fault),
+        _ => Ok(()),
     }
 }
 

@@ -108,12 +108,7 @@ pub(crate) fn validated(class: &NodeClass, resolved: &Resolved, home: Option<&Ho
             secret: Some(STAND_IN),
         };
         if let Err(error) = bootstrap::render(class, home, &seed) {
-            let cause = match &error {
-                bootstrap::BootstrapError::ServiceCidrUnknown => Cause::ClusterCidrUnknown,
-                bootstrap::BootstrapError::TooLarge { .. } => Cause::UserDataTooLarge,
-                _ => Cause::UserDataInvalid,
-            };
-            return Condition::unmet(kind, cause, error.to_string());
+            return Condition::unmet(kind, error.cause(), error.to_string());
         }
     }
     Condition::met(kind)

@@ -583,6 +583,9 @@ fn classes_do_not_share_what_they_cannot_use() {
     assert_ne!(sold(get(&SHIPPED.1, "a1.large")), "");
 }
 
+/// A change of what EC2 says, and whether the class' types are others then.
+type Change = (fn(&mut Region), bool);
+
 /// Same inputs, same catalog; another input, another one.
 #[test]
 fn a_catalog_changes_with_its_inputs_alone() {
@@ -613,7 +616,6 @@ fn a_catalog_changes_with_its_inputs_alone() {
     other.subnets.pop();
     assert_ne!(one, made(&plain(), Some(&other)));
     // What EC2 says of types and of where they sell.
-    type Change = (fn(&mut Region), bool);
     let changes: [Change; 3] = [
         (
             |own| {
