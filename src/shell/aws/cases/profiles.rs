@@ -164,7 +164,11 @@ impl Bench {
     }
 
     async fn of(&mut self, cluster: &Cluster, role: &str) -> Listed<String> {
-        self.profiles.of_role(&self.account, cluster, role).await
+        let class = NodeClass {
+            identity: Some(Identity::Role(role.to_owned())),
+            ..NodeClass::default()
+        };
+        self.profiles.of(&self.account, cluster, &class).await
     }
 
     fn change(&self, change: impl FnOnce(&mut Iam)) {
