@@ -238,11 +238,12 @@ mod tests {
     use std::time::Duration;
 
     use tokio::sync::mpsc;
-    use tokio::time::{Instant, sleep};
+    use tokio::time::sleep;
 
     use crate::engine::event::Event;
     use crate::shell::aws::idle::{self, Counts, Refused};
     use crate::shell::aws::provider::Ec2;
+    use crate::shell::clock;
     use crate::shell::provider::Provider;
 
     const LACKS: &str = "You are not authorized to perform this operation. User: u is not \
@@ -271,10 +272,10 @@ mod tests {
         let provider = Ec2::new(own.clone(), idle::api(), keepers.of(&own).await);
         let (events, mut inbox) = mpsc::channel(64);
         provider.attend(own, events).await;
-        let began = Instant::now();
+        let began = clock::monotonic();
         let span = Duration::from_secs(60 * minutes);
         let mut all: Vec<Option<String>> = Vec::new();
-        while began.elapsed() < span {
+        while clock::monotonic().duration_since(began) < span {
             sleep(Duration::from_secs(60)).await;
             keepers.tick().await;
             no.lock().expect("no panic").clear();
