@@ -405,6 +405,7 @@ fn launch(class: Option<&str>, hash: &str) -> Box<Launch> {
         devices: BTreeSet::new(),
         overlaid: false,
         relaxed: false,
+        varied: false,
         claim,
     })
 }
