@@ -2,12 +2,14 @@
 //! tells the provider of them.
 //! It must not know what only a new instance can change, but that it leaves that alone.
 
+use outrigger::engine::Engine;
 use outrigger::engine::command::{Answer, Command, FailureKind, Issued};
 use outrigger::engine::event::Event;
-use outrigger::model::cluster::Mode;
+use outrigger::model::cluster::{Cluster, Mode};
 use outrigger::model::hash::hashes_in;
 use outrigger::model::instance::InstanceFacts;
 use outrigger::model::labels::POOL_HASH;
+use outrigger::model::node::Node;
 use outrigger::model::node_class::NodeClass;
 use outrigger::model::object::Object;
 use outrigger::model::pod::Pod;
@@ -111,6 +113,37 @@ fn what_has_drifted_is_left_as_it_is() {
     });
     stage.run(60, &[]);
     assert_eq!(stage.seen, Vec::<String>::new());
+}
+
+/// Hashes of an earlier version, or of Karpenter, say nothing: nothing has drifted by them.
+#[test]
+fn hashes_of_another_version_are_written_anew() {
+    const TAGS: [&str; 2] = ["outrigger.dev/pool-hash", "outrigger.dev/node-class-hash"];
+    let mut stage = settled();
+    let state = stage.engine.state();
+    let cluster = Cluster::clone(&state.cluster);
+    let pods: Vec<Pod> = state.objects.pods.values().cloned().collect();
+    let mut nodes: Vec<Node> = state.objects.nodes.values().cloned().collect();
+    for node in &mut nodes {
+        node.annotations.insert(POOL_HASH.into(), "v1:0".into());
+    }
+    for instance in stage.instances.values_mut() {
+        for key in TAGS {
+            instance.tags.insert(key.into(), "v1:0".into());
+        }
+    }
+    stage.engine = Engine::new(8);
+    stage.start(Mode::Manage);
+    stage.set(cluster);
+    stage.sync(nodes, pods);
+    stage.run(120, &[]);
+    assert_eq!((stage.launches.len(), stage.count("terminate")), (2, 0));
+    let state = stage.engine.state();
+    let (of_pool, of_class) = hashes_in(&state.cluster, &state.cluster.pools[0]);
+    for instance in stage.instances.values() {
+        let own = TAGS.map(|key| instance.tags[key].clone());
+        assert_eq!(own, [of_pool.clone(), of_class.clone()]);
+    }
 }
 
 #[test]
