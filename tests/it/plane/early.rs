@@ -94,7 +94,7 @@ fn has_come(node: &Node) -> bool {
 }
 
 /// Waits until so many pods are bound to nodes whose kubelets have all come, and then until they
-/// run, of which kwok sees to.
+/// run, which kwok sees to.
 async fn until_running((plane, api, setup): (&Plane, &kube::Client, &Setup), pods: usize) -> World {
     until(api, setup, 120, "all nodes have come", |world| {
         let came = world
