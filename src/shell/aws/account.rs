@@ -71,6 +71,11 @@ impl Default for Buckets {
     }
 }
 
+/// For calls of EC2 that are tried once.
+pub(crate) fn once() -> aws_sdk_ec2::config::Builder {
+    aws_sdk_ec2::config::Builder::new().retry_config(RetryConfig::disabled())
+}
+
 /// Clients of one account and region.
 #[derive(Debug)]
 pub(crate) struct Account {

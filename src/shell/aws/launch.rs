@@ -15,7 +15,7 @@ use crate::ec2::fleet::{FleetRequest, Override, Target};
 use crate::ec2::refusal::{FleetError, FleetOutcome};
 use crate::model::id::InstanceId;
 use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
-use crate::shell::aws::account::Account;
+use crate::shell::aws::account::{Account, once};
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::template::{Templates, specification};
 use crate::shell::clock;
@@ -64,7 +64,9 @@ async fn attempt(
     let configs = configs(account, templates, request).await?;
     account.buckets.fleet.turn().await;
     let call = call(account, request, configs).client_token(&request.token);
-    let answer = call.send().await;
+    // Of several attempts only what became of the last would be known: that may be refused where
+    // the first, whose answer was lost, has made an instance. The engine asks again, and knows.
+    let answer = call.customize().config_override(once()).send().await;
     answer.map_err(|error| Fault::new("CreateFleet", error))
 }
 

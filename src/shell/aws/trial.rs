@@ -6,12 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use aws_sdk_ec2::config;
 use aws_sdk_ec2::types::{
     FleetLaunchTemplateConfigRequest, InstanceNetworkInterfaceSpecification, InstanceType,
     LaunchTemplateSpecification, ResourceType,
 };
-use aws_smithy_types::retry::RetryConfig;
 use tokio::time::Instant;
 
 use crate::bootstrap::Home;
@@ -22,7 +20,7 @@ use crate::model::cluster::Cluster;
 use crate::model::id::{ClusterName, NodeClassName};
 use crate::model::node_class::Identity;
 use crate::model::node_class::resolved::{Cause, Condition, ConditionKind};
-use crate::shell::aws::account::Account;
+use crate::shell::aws::account::{Account, once};
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::launch;
 use crate::shell::aws::ready::{Ready, STAND_IN};
@@ -169,11 +167,6 @@ fn said(fault: &Fault) -> Verdict {
     trial::verdict(&operation, code, &fault.message, fault.status)
 }
 
-/// An account that is busy is not asked again at once: the trial can wait.
-fn once() -> config::Builder {
-    config::Builder::new().retry_config(RetryConfig::disabled())
-}
-
 /// Whether an instance may be run as a request says: image, subnet, groups, profile, tags.
 async fn run(account: &Account, request: &FleetRequest) -> Result<(), Fault> {
     let Some((config, own)) = request
@@ -214,6 +207,7 @@ async fn run(account: &Account, request: &FleetRequest) -> Result<(), Fault> {
     ] {
         call = call.tag_specifications(specification(kind, &request.tags));
     }
+    // An account that is busy is not asked again at once: the trial can wait.
     let answer = call.customize().config_override(once()).send().await;
     answer.map_err(|error| Fault::new("RunInstances", error))?;
     Ok(())

@@ -10,14 +10,16 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use aws_sdk_ec2::types::{ResourceType, Tag, TagSpecification};
 use fastrand::Rng;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::cases::ground;
 use super::kubelets::{Kubelets, Sizes};
 use super::lane::{Held, Lane, Site, TYPE, distinct, release};
+use super::proxy::Bench;
 use super::{Aws, variable};
 use crate::plane::bench::is_campaign;
 
@@ -112,7 +114,7 @@ impl Trouble {
     fn first(self, lane: &Lane, act: Act, calls: usize, dice: &mut Rng) {
         let all = json!({"times": calls});
         match self {
-            // An SDK asks three times before the engine hears of it, and asks again.
+            // An SDK asks three times before the engine hears of it, and asks again; of launches once.
             Trouble::Drop => {
                 let times = if dice.bool() { calls } else { 3 * calls };
                 lane.fault(act.call(), self.kind(), &json!({"times": times}));
@@ -301,15 +303,47 @@ impl Victim {
 /// No claim ever had two instances, live or ended; how many there were.
 fn assert_single(aws: &Aws, installation: Option<&str>) -> usize {
     let all = aws.roll(installation);
-    let mut claims: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for one in &all {
-        let id = one["id"].as_str().unwrap_or_default();
+    assert_eq!(doubles(&all), BTreeMap::new(), "claims with two instances");
+    all.len()
+}
+
+/// Claims with more than one instance, and those instances; all that are of no claim at all.
+fn doubles(all: &[Value]) -> BTreeMap<String, Vec<String>> {
+    let mut claims: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for one in all {
+        let id = one["id"].as_str().unwrap_or_default().to_owned();
         claims.entry(one["claim"].to_string()).or_default().push(id);
     }
-    assert!(!claims.contains_key("null"), "instances without a claim");
-    claims.retain(|_, instances| instances.len() > 1);
-    assert_eq!(claims, BTreeMap::new(), "claims with two instances");
-    all.len()
+    claims.retain(|claim, instances| claim == "null" || instances.len() > 1);
+    claims
+}
+
+/// The campaign's zero is worth something: two instances of one claim are told.
+#[tokio::test]
+async fn two_instances_of_one_claim_are_seen() {
+    let name = "wire::kills::two_instances_of_one_claim_are_seen";
+    let Some(bench) = Bench::start(name).await else {
+        return;
+    };
+    let launch = async |token: &str, claim: &str| {
+        let tag = Tag::builder().key("outrigger.dev/claim").value(claim);
+        let tags = TagSpecification::builder().resource_type(ResourceType::Instance);
+        let call = bench.fleet(token, &[(TYPE, 0.1)]);
+        let call = call.tag_specifications(tags.tags(tag.build()).build());
+        let answer = call.send().await.expect("a fleet");
+        answer.instances()[0].instance_ids()[0].clone()
+    };
+    let first = launch("one", "a").await;
+    launch("two", "b").await;
+    launch("one", "a").await;
+    assert_eq!(doubles(&bench.aws.roll(None)), BTreeMap::new());
+    let mut both = [first, launch("three", "a").await];
+    let mut found = doubles(&bench.aws.roll(None));
+    let told = found.get_mut("\"a\"").expect("the claim");
+    both.sort();
+    told.sort();
+    assert_eq!(told, &both);
+    assert_eq!(found.len(), 1);
 }
 
 /// Whatever templates there are, nobody needs them: they go.

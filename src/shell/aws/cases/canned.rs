@@ -79,13 +79,18 @@ impl Canned {
 
     /// Its clients, as the daemon's own identity in a region; a call is tried once.
     pub(super) fn account(&self, region: &str) -> Account {
+        self.trying(region, RetryConfig::disabled())
+    }
+
+    /// The same, where calls are tried again like this.
+    pub(super) fn trying(&self, region: &str, again: RetryConfig) -> Account {
         let canned = self.clone();
         let credentials = Credentials::new("key", "secret", None, None, "test");
         let config = SdkConfig::builder()
             .behavior_version(BehaviorVersion::latest())
             .region(Region::new(region.to_owned()))
             .credentials_provider(SharedCredentialsProvider::new(credentials))
-            .retry_config(RetryConfig::disabled())
+            .retry_config(again)
             .http_client(http_client_fn(move |_, _| {
                 SharedHttpConnector::new(canned.clone())
             }))

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use aws_smithy_types::retry::RetryConfig;
+
 use super::canned::{Asked, Canned, REGION, Reply};
 use crate::ec2::fleet::{Config, FleetRequest, Override, Strategy, Target};
 use crate::ec2::subnets::Taken;
@@ -152,6 +154,26 @@ async fn a_template_that_somebody_removed_is_made_again_once() {
         drop(launch(&account, &templates, &request).await);
         assert_eq!(aws.operations(), "CreateFleet", "{missing}");
     }
+}
+
+/// Of a launch whose answer is lost it is not known whether it made an instance: another attempt that
+/// is refused for a busy account must not hide that.
+#[tokio::test(start_paused = true)]
+async fn a_call_for_an_instance_is_tried_once() {
+    let lost = AtomicUsize::new(0);
+    let aws = Canned::new(move |asked| {
+        let is_fleet = asked.operation == "CreateFleet";
+        match is_fleet.then(|| lost.fetch_add(1, Ordering::Relaxed)) {
+            None => made(asked),
+            Some(0) => Reply::Silent,
+            Some(_) => Reply::No("RequestLimitExceeded", "busy"),
+        }
+    });
+    let account = aws.trying(REGION, RetryConfig::standard().with_max_attempts(3));
+    let outcome = launch(&account, &Templates::default(), &request(&parts(), None)).await;
+    let fault = outcome.err().expect("no answer");
+    assert_eq!(fault.code, None, "{fault}");
+    assert_eq!(aws.operations(), "CreateLaunchTemplate CreateFleet");
 }
 
 /// What is tagged, by its kind, with its tags.
