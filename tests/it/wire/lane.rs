@@ -259,6 +259,7 @@ pub(super) fn release(aws: &Aws, held: &Held, lost: bool) {
     aws.ask(&json!({"do": "release", "numbers": numbers, "lost": lost}));
 }
 
+/// Node classes are not tried: each call that is met is one that changes something.
 fn configuration(site: &Site, name: &str) -> String {
     format!(
         r#"
@@ -272,6 +273,7 @@ cluster "{name}" {{
   region = "{region}"
   kubeconfig {{ path = "{kubeconfig}" }}
   eks {{ name = "{cluster}" }}
+  disable_dry_run = true
 }}
 node_class "default" {{
   instance_profile = "{profile}"

@@ -19,14 +19,15 @@ use crate::wire::kubelets::{Kubelets, Sizes};
 
 const NAMES: [&str; 2] = ["east", "west"];
 
-/// The fleets that a cluster asked for: whether the refused type was among the alternatives, and
+/// The fleets that a cluster asked for, not only tried: whether the refused type was among the alternatives, and
 /// whether the other was.
 fn asked(aws: &Aws, cluster: &str) -> Vec<[bool; 2]> {
     let tag = json!({"Key": "outrigger.dev/cluster", "Value": cluster}).to_string();
     let mut calls = aws.calls();
     calls.retain(|call| {
         let tags = call["params"]["TagSpecifications"].to_string();
-        call["call"] == "ec2:CreateFleet" && tags.contains(&tag)
+        let tried = call["params"]["DryRun"] == true;
+        call["call"] == "ec2:CreateFleet" && !tried && tags.contains(&tag)
     });
     let named = |call: &Value| {
         let configs = call["params"]["LaunchTemplateConfigs"].to_string();
