@@ -109,6 +109,8 @@ pub struct Engine {
     hints_denied: bool,
     /// Whether pods are bound early no more before the next configuration, though they should be.
     early_off: bool,
+    /// Whether a pod was ever bound early.
+    early_binds: bool,
     /// Pods that are being deleted, since their node never came.
     unbinding: BTreeMap<PodKey, Attempt>,
     sharing: Sharing,
@@ -140,6 +142,7 @@ impl Engine {
             groups: BTreeMap::new(),
             hints_denied: false,
             early_off: false,
+            early_binds: false,
             unbinding: BTreeMap::new(),
             sharing: Sharing::default(),
         }

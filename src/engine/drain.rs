@@ -37,8 +37,7 @@ impl Engine {
         if claim.leaving.is_some() || !self.manages() {
             return;
         }
-        // What the watch has yet to show of a node that we have opened counts.
-        let open = |node: &Node| node.may_run_pods() || self.is_stale(id, node);
+        let open = |node: &Node| self.may_run_pods(id, node, now);
         let registered = self.node_of(claim).is_some_and(open)
             || matches!(claim.phase, Phase::Registered | Phase::Initialized);
         let node = claim.node.clone();

@@ -21,7 +21,7 @@ use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::instance::NodeToCome;
 use crate::model::labels::{
     AWAITED, CAPACITY_TYPE, CLAIM, DO_NOT_SYNC_TAINTS, HOSTNAME, INSTANCE_TYPE, Labels,
-    NODE_CLASS_HASH, POOL_HASH, TAINT_UNREGISTERED, ZONE_ID,
+    NODE_CLASS_HASH, POOL_HASH, TAINT_UNREGISTERED,
 };
 use crate::model::node::Node;
 use crate::model::node_class::bootstrap::Bootstrap;
@@ -165,9 +165,6 @@ impl Engine {
             let bought = key.capacity_type.as_str().to_owned();
             labels.insert(CAPACITY_TYPE.to_owned(), bought);
             labels.insert(INSTANCE_TYPE.to_owned(), key.instance_type.to_string());
-            let zone = self.state.catalog_of(&claim.record.pool).zone_ids();
-            let zone = zone.get(&key.zone).cloned();
-            labels.extend(zone.map(|id| (ZONE_ID.to_owned(), id)));
         }
         labels
     }
@@ -209,7 +206,8 @@ impl Engine {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return;
         };
-        if !self.is_ready() || claim.leaving.is_some() {
+        // A bind cannot be taken back.
+        if !self.is_ready() || self.fault(now).is_some() || claim.leaving.is_some() {
             return;
         }
         let pods = self.bindable(claim);
@@ -244,6 +242,7 @@ impl Engine {
         };
         let early = &mut work.early;
         early.bound += usize::from(*answer == Answer::Done);
+        self.early_binds |= *answer == Answer::Done;
         if let Some(own) = early.binds.get_mut(pod) {
             own.end(answer, &mut self.rng, now);
         }
@@ -251,7 +250,8 @@ impl Engine {
             let pods = std::mem::take(&mut early.bound);
             self.tell_bound(id, pods, now);
         }
-        if denied {
+        // Where others were bound, this one alone may not be: its namespace is going, for one.
+        if denied && !self.early_binds {
             self.give_up_early("pods may not be bound", now);
         }
     }
@@ -289,11 +289,12 @@ impl Engine {
 
     /// Whether a Node awaits a kubelet that has come under another name.
     pub(super) fn is_misnamed(&self, node: &Node) -> bool {
-        let id = node.instance_id();
+        let id = node.instance_id().filter(|_| node.is_awaited());
         let id = id.and_then(|own| self.state.ledger.by_instance(own));
         let claim = id.and_then(|id| self.state.ledger.claims.get(id));
         let other = claim.and_then(|claim| self.node_of(claim));
-        node.is_awaited() && other.is_some_and(|other| other.name != node.name)
+        let has_come = |other: &Node| other.has_kubelet || other.ready;
+        other.is_some_and(|other| other.name != node.name && has_come(other))
     }
 
     /// Has the pods go that are bound to a Node whose kubelet never came and never will: they have

@@ -341,11 +341,18 @@ impl Engine {
             .is_some_and(|work| work.removed.as_deref() == Some(uid))
     }
 
+    /// Whether pods may run on the node of a claim. What the watch has yet to show of a node that
+    /// we have opened counts; and while the view is not whole, the kubelet of one that pods were
+    /// bound to may have come.
+    pub(super) fn may_run_pods(&self, id: &ClaimId, node: &Node, now: Timestamp) -> bool {
+        let whole = || self.is_ready() && self.fault(now).is_none();
+        node.may_run_pods() || self.is_stale(id, node) || (node.is_awaited() && !whole())
+    }
+
     /// Whether an instance may be ended now: nothing was ever let onto its node, or the drain was
     /// confirmed a moment ago and the taint still keeps pods away.
     fn may_end(&self, claim: &Claim, now: Timestamp) -> bool {
-        // What the watch has yet to show of a node that we have opened counts.
-        let open = |node: &&Node| node.may_run_pods() || self.is_stale(&claim.record.id, node);
+        let open = |node: &&Node| self.may_run_pods(&claim.record.id, node, now);
         let Some(node) = self.node_of(claim).filter(open) else {
             return true;
         };
@@ -415,9 +422,9 @@ impl Engine {
             })
             .collect();
         self.orphans.retain(|name, _| orphans.contains_key(name));
-        for (node, (uid, ended)) in orphans {
+        for (node, (uid, for_sure)) in orphans {
             let since = *self.orphans.entry(node.clone()).or_insert(now);
-            let age = if ended {
+            let age = if for_sure {
                 SignedDuration::ZERO
             } else {
                 ORPHAN_AGE
@@ -425,7 +432,10 @@ impl Engine {
             let due = self.deadline(since, age);
             if due > now {
                 self.wake_at(due, "a node has no instance");
-            } else if self.manages() && !self.is_removing(&node) && !self.unbind_pods(&node, now) {
+            } else if self.manages()
+                && !self.is_removing(&node)
+                && !(for_sure && self.unbind_pods(&node, now))
+            {
                 let flight = FlightKind::Orphan(node.clone());
                 self.issue(Command::DeleteNode { node, uid }, flight, now);
             }

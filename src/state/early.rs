@@ -6,6 +6,8 @@
 //! yet, is left to it. And a pod that is bound cannot be let go but by its deletion: it must be one
 //! that is made anew. Source: docs/decisions/019-early-binding.md.
 
+use std::collections::BTreeMap;
+
 use crate::model::id::ObjectKey;
 use crate::model::labels::{HOSTNAME, Labels};
 use crate::model::pod::Pod;
@@ -16,6 +18,7 @@ use crate::state::expect::DEFAULT_SCHEDULER;
 use crate::state::ledger::Claim;
 use crate::state::objects::labels_of;
 use crate::state::rooms::offering_of;
+use crate::state::volumes::mounts_of;
 
 impl State {
     /// The pods of a claim that may be bound to its node as soon as that has a name, by key. The
@@ -40,6 +43,7 @@ impl State {
         let mut chosen = Vec::new();
         for pod in self.pods_of(claim) {
             let fits = self.needs_only_room(pod)
+                && self.reaches_volumes(pod, &labels)
                 && pod.requests.fit(&free)
                 && wants(pod, &labels)
                 && repelling(taints, &pod.tolerations).is_none()
@@ -51,6 +55,14 @@ impl State {
             }
         }
         chosen
+    }
+
+    /// Whether a pod's volumes can be used on a node with these labels: they may have been made
+    /// somewhere else since the pod was planned.
+    fn reaches_volumes(&self, pod: &Pod, labels: &Requirements) -> bool {
+        let own = mounts_of(&self.objects, pod, &BTreeMap::new());
+        let suits = |own: &Requirements| labels.compatible(own, false).is_ok();
+        own.fault.is_none() && (own.alternatives.is_empty() || own.alternatives.iter().any(suits))
     }
 
     /// Whether a place is all that the scheduler would have to find for a pod, and whether it is
@@ -117,8 +129,9 @@ mod tests {
     use crate::model::claim::Phase;
     use crate::model::instance::NodeToCome;
     use crate::model::labels::{DO_NOT_DISRUPT, HOSTNAME, Labels, ZONE};
-    use crate::model::object::{Object, VolumeClaim};
+    use crate::model::object::{Object, Volume, VolumeClaim};
     use crate::model::pod::{Owner, Pod};
+    use crate::model::requirement::Requirements;
     use crate::model::selector::Selector;
     use crate::model::taint::{Effect, Taint};
     use crate::state::State;
@@ -170,13 +183,22 @@ mod tests {
             catalog,
             ..State::default()
         };
-        for (name, is_bound) in [("bound", true), ("unbound", false)] {
-            let volume = VolumeClaim {
+        for (name, is_bound) in [("bound", true), ("elsewhere", true), ("unbound", false)] {
+            let claim = VolumeClaim {
                 key: crate::model::id::ObjectKey::new("default", name),
+                volume: name.to_owned(),
                 is_bound,
                 ..VolumeClaim::default()
             };
-            state.objects.apply(Object::VolumeClaim(volume), NOW);
+            state.objects.apply(Object::VolumeClaim(claim), NOW);
+            let team = if name == "elsewhere" { "b" } else { "a" };
+            let there = Labels::from([("team".to_owned(), team.to_owned())]);
+            let volume = Volume {
+                name: name.to_owned(),
+                node_affinity: vec![Requirements::from_labels(&there)],
+                ..Volume::default()
+            };
+            state.objects.apply(Object::Volume(volume), NOW);
         }
         for pod in pods {
             state.objects.apply(pod.clone().into(), NOW);
@@ -193,7 +215,7 @@ mod tests {
     #[test]
     #[expect(clippy::too_many_lines, reason = "a table: one row a case")]
     fn pods_that_need_more_than_room_are_left_to_the_scheduler() {
-        let cases: [Case; 21] = [
+        let cases: [Case; 22] = [
             ("plain", |_| {}, true),
             (
                 "for a label that it has",
@@ -238,6 +260,11 @@ mod tests {
                 "a bound volume",
                 |pod| pod.volume_claims = vec!["bound".into()],
                 true,
+            ),
+            (
+                "a volume that was made elsewhere since",
+                |pod| pod.volume_claims = vec!["elsewhere".into()],
+                false,
             ),
             (
                 "a volume to be made",

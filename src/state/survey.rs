@@ -230,6 +230,9 @@ impl State {
             .claims
             .values()
             .filter(|claim| claim.leaving.is_none() && claim.phase <= Phase::Initialized)
+            // What waits for another in its place leaves then, and counts for nothing now: else a
+            // static pool would end the other.
+            .filter(|claim| claim.replaced_since.is_none())
             .filter_map(|claim| Some(self.candidate(self.node_of(claim)?, Some(claim), now)))
             .collect();
         all.extend(

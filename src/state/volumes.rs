@@ -69,7 +69,9 @@ fn claim_keys(pod: &Pod) -> BTreeSet<ObjectKey> {
     keys.collect()
 }
 
-fn mounts_of(objects: &Objects, pod: &Pod, first: &BTreeMap<ObjectKey, &Pod>) -> Mounts {
+/// What the volumes of a pod ask for. `first` are the pods that have the claims for one pod at a
+/// time.
+pub(super) fn mounts_of(objects: &Objects, pod: &Pod, first: &BTreeMap<ObjectKey, &Pod>) -> Mounts {
     let mut mounts = Mounts::default();
     let mut places = BTreeSet::from([Requirements::default()]);
     let count = pod.volume_claims.len();

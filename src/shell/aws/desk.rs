@@ -273,8 +273,12 @@ impl Desk {
         };
         let reserves = classes().any(|own| !own.reservations.is_empty());
         let groups = classes().any(|own| own.placement_group.is_some());
-        let outcome = listed::refresh(account, &mut self.found, (reserves, groups)).await;
-        if let Ok(all) = &self.found.subnets {
+        let (counted, outcome) =
+            listed::refresh(account, &mut self.found, (reserves, groups)).await;
+        // A count of before would give back what launches have taken since.
+        if let Ok(all) = self.found.subnets.as_ref()
+            && counted
+        {
             let ids = all
                 .iter()
                 .map(|(own, _)| (own.zone.clone(), own.zone_id.clone()));

@@ -8,13 +8,14 @@ use crate::shell::aws::images::trouble;
 use crate::shell::aws::network;
 
 /// Lists subnets and security groups, and reservations and placement groups where they are wanted.
-/// Says what failed.
+/// Says whether subnets were listed, and what failed.
 pub(crate) async fn refresh(
     account: &Account,
     found: &mut Found,
     (reservations, groups): (bool, bool),
-) -> Result<(), Fault> {
+) -> (bool, Result<(), Fault>) {
     let mut all = vec![take(&mut found.subnets, network::subnets(account).await)];
+    let counted = all[0].is_ok();
     let own = network::security_groups(account).await;
     all.push(take(&mut found.security_groups, own));
     if reservations {
@@ -25,7 +26,7 @@ pub(crate) async fn refresh(
         let own = network::placement_groups(account).await;
         all.push(take(&mut found.placement_groups, own));
     }
-    all.into_iter().collect()
+    (counted, all.into_iter().collect())
 }
 
 fn take<T>(known: &mut Listed<T>, answer: Result<T, Fault>) -> Result<(), Fault> {

@@ -61,7 +61,7 @@ pub(crate) struct Listener {
     pub(crate) queue: String,
     told: Option<Instant>,
     /// What was taken in and is about to be deleted; who ends before leaves it to the next.
-    ending: JoinSet<()>,
+    ending: JoinSet<Result<(), Fault>>,
 }
 
 impl Listener {
@@ -112,6 +112,10 @@ impl Listener {
             None => queue::url(&self.account, &self.queue).await?,
         };
         *url = Some(at.clone());
+        // What cannot be deleted comes again and again: it is read ever more slowly.
+        while let Some(ended) = self.ending.try_join_next() {
+            ended.unwrap_or(Ok(()))?;
+        }
         let messages = queue::receive(&self.account, &at).await?;
         let mut done = Vec::new();
         let mut given_back = false;
@@ -125,9 +129,9 @@ impl Listener {
                 Fate::Leave => {}
             }
         }
-        while self.ending.try_join_next().is_some() {}
         if self.ending.len() >= ENDING_MAX {
-            self.ending.join_next().await;
+            let first = self.ending.join_next().await;
+            first.and_then(Result::ok).unwrap_or(Ok(()))?;
         }
         if !done.is_empty() {
             self.ending.spawn(delete(self.account.clone(), at, done));
@@ -213,14 +217,11 @@ impl Listener {
 
 /// Deletes what was taken in, once its events have been acted upon. What cannot be deleted comes
 /// again, and harms nobody.
-async fn delete(account: Arc<Account>, at: String, done: Vec<Received>) {
+async fn delete(account: Arc<Account>, at: String, done: Vec<Received>) -> Result<(), Fault> {
     sleep(KEEP).await;
     for message in &done {
-        if let Err(fault) = queue::delete(&account, &at, message).await {
-            let why = fault.sorted("sqs").text;
-            tracing::warn!(queue = at, why, "messages that were taken in come again");
-            return;
-        }
+        queue::delete(&account, &at, message).await?;
         counter!("karpenter_interruption_deleted_messages_total").increment(1);
     }
+    Ok(())
 }

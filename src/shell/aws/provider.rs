@@ -36,6 +36,8 @@ struct Asked {
     at: Instant,
     launch: Launch,
     state: Known,
+    /// Whether an answer was lost: what fails after that does not say what it has made.
+    unsure: bool,
 }
 
 /// What is known of it.
@@ -99,10 +101,17 @@ impl Ec2 {
                     own.state = Known::Made(Box::new(instance.clone()));
                 }
             }
-            Answer::Failed {
-                kind: FailureKind::Unknown | FailureKind::Throttled,
-                ..
-            } => {}
+            Answer::Failed { kind, .. } => {
+                let lost = *kind == FailureKind::Unknown;
+                let own = asked.get_mut(&claim);
+                let unsure = own.is_some_and(|own| {
+                    own.unsure |= lost;
+                    own.unsure
+                });
+                if !unsure && *kind != FailureKind::Throttled {
+                    asked.remove(&claim);
+                }
+            }
             _ => drop(asked.remove(&claim)),
         }
         answer
@@ -201,6 +210,7 @@ impl Ec2 {
             at: clock::monotonic(),
             launch: launch.clone(),
             state: Known::Open(request.clone()),
+            unsure: false,
         };
         let mut asked = self.asked.lock().await;
         asked.insert(launch.claim.id.clone(), own);

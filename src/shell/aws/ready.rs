@@ -29,8 +29,13 @@ impl Ready {
     /// Whether AWS and the cluster answered all that was asked for it.
     pub(crate) fn is_sure(&self) -> bool {
         let silent = |own: &Condition| {
-            let cause = own.cause;
-            matches!(cause, Some(Cause::Denied | Cause::Unavailable))
+            // A trial that was denied was answered, and is made again in its own time.
+            let tried = own.kind == ConditionKind::ValidationSucceeded;
+            match own.cause {
+                Some(Cause::Unavailable) => true,
+                Some(Cause::Denied) => !tried,
+                _ => false,
+            }
         };
         !self.resolved.conditions.iter().any(silent)
     }

@@ -125,13 +125,15 @@ fn fingerprint(request: &FleetRequest, ready: &Ready) -> String {
     format!("{names:?} {subnets:?} {:?}", request.context)
 }
 
-/// Tries launches one after the other until one would be made; what the first says else.
+/// Tries launches one after the other until one would be made, or one says nothing of the class:
+/// where AWS is busy it is asked no more, and nothing is held against the class. What the first
+/// says where all are refused.
 async fn rehearse(account: &Account, templates: &Templates, all: &[FleetRequest]) -> Verdict {
     let mut first = None;
     for request in all {
         match attempt(account, templates, request).await {
-            Verdict::Passed => return Verdict::Passed,
-            other => first.get_or_insert(other),
+            refused @ Verdict::Refused(..) => first.get_or_insert(refused),
+            other => return other,
         };
     }
     first.unwrap_or(Verdict::Passed)

@@ -111,7 +111,7 @@ locals {
       Effect = "Allow"
       Action = ["iam:GetInstanceProfile"]
       # One that is not there yet has no path: IAM judges it by its name alone.
-      Resource = ["arn:${var.partition}:iam::${var.account_id}:instance-profile/*"]
+      Resource = [local.profiles, "arn:${var.partition}:iam::${var.account_id}:instance-profile/outrigger-*"]
     },
   ]
 

@@ -17,7 +17,7 @@ use outrigger::model::instance::{CapacityType, OfferingKey};
 use outrigger::model::labels::{INSTANCE_TYPE, OF_RESERVATIONS, ZONE};
 use outrigger::model::object::Object;
 use outrigger::model::pod::Owner;
-use outrigger::model::pool::Reason;
+use outrigger::model::pool::{Pool, Reason};
 use outrigger::model::requirement::Requirement;
 use outrigger::model::reservation::{Reservation, ReservationKind};
 
@@ -434,7 +434,13 @@ fn a_launch_of_a_class_that_is_another_by_now_is_planned_anew() {
 
 /// A stage whose one node may be taken back, with a pod that will be made anew elsewhere.
 fn advised() -> Stage {
+    advised_in(|_| {})
+}
+
+/// The same in a pool that was changed so.
+fn advised_in(change: impl Fn(&mut Pool)) -> Stage {
     let mut stage = Stage::new(Mode::Manage);
+    stage.change(|own| change(&mut own.pools[0]));
     let queue = "q".to_owned();
     let rebalance = Rebalance::ReplaceFirst;
     stage.change(|own| own.interruption = Some(Queue { queue, rebalance }));
@@ -481,6 +487,24 @@ fn a_node_that_may_be_taken_back_leaves_once_another_is_there() {
     assert_eq!(retired(&stage), Some(Reason::Interrupted));
     assert!(stage.count("evict") > 0, "{:?}", stage.seen);
     assert_eq!(stage.launches.len(), 2, "one in its place");
+}
+
+/// A static pool has one more for a while, and does not end it for that.
+#[test]
+fn a_node_of_a_static_pool_is_replaced_once() {
+    let mut stage = advised_in(|pool| pool.replicas = Some(1));
+    stage.run(200, &[]);
+    assert_eq!(stage.count("launch"), 1, "{:?}", stage.seen);
+    assert_eq!(stage.count("terminate"), 0, "{:?}", stage.seen);
+    stage.apply(Object::Node(Box::new(stage.node(1))));
+    stage.run(660, &[]);
+    let left = stage.reports.iter().filter_map(|own| match own {
+        Report::Retire { claim, .. } => Some(claim.clone()),
+        _ => None,
+    });
+    let left: Vec<ClaimId> = left.collect();
+    assert_eq!(left, [stage.launches[0].claim.id.clone()]);
+    assert_eq!(stage.count("launch"), 1, "{:?}", stage.seen);
 }
 
 #[test]

@@ -114,9 +114,15 @@ impl Trouble {
     fn first(self, lane: &Lane, act: Act, calls: usize, dice: &mut Rng) {
         let all = json!({"times": calls});
         match self {
-            // An SDK asks three times before the engine hears of it, and asks again; of launches once.
+            // An SDK asks three times before the engine hears of it, and asks again; of launches
+            // once.
             Trouble::Drop => {
-                let times = if dice.bool() { calls } else { 3 * calls };
+                // Ends go together, and what has ended is asked for no more.
+                let times = match act {
+                    Act::End => dice.usize(1..=2),
+                    _ if dice.bool() => calls,
+                    _ => 3 * calls,
+                };
                 lane.fault(act.call(), self.kind(), &json!({"times": times}));
             }
             Trouble::Unavailable | Trouble::Throttle => lane.fault(act.call(), self.kind(), &all),

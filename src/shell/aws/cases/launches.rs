@@ -156,8 +156,8 @@ async fn a_template_that_somebody_removed_is_made_again_once() {
     }
 }
 
-/// Of a launch whose answer is lost it is not known whether it made an instance: another attempt that
-/// is refused for a busy account must not hide that.
+/// Of a launch whose answer is lost it is not known whether it made an instance: another attempt
+/// that is refused for a busy account must not hide that.
 #[tokio::test(start_paused = true)]
 async fn a_call_for_an_instance_is_tried_once() {
     let lost = AtomicUsize::new(0);

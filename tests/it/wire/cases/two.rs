@@ -19,8 +19,8 @@ use crate::wire::kubelets::{Kubelets, Sizes};
 
 const NAMES: [&str; 2] = ["east", "west"];
 
-/// The fleets that a cluster asked for, not only tried: whether the refused type was among the alternatives, and
-/// whether the other was.
+/// The fleets that a cluster asked for, not only tried: whether the refused type was among the
+/// alternatives, and whether the other was.
 fn asked(aws: &Aws, cluster: &str) -> Vec<[bool; 2]> {
     let tag = json!({"Key": "outrigger.dev/cluster", "Value": cluster}).to_string();
     let mut calls = aws.calls();
