@@ -62,10 +62,7 @@ impl Launch {
     /// The tags of what is launched for a claim: the user's, those by which EKS and its controllers
     /// know their instances, and the claim's.
     pub fn tags_of(cluster: &Cluster, record: &ClaimRecord) -> Labels {
-        let mut classes = cluster.node_classes.iter();
-        let class = classes.find(|own| Some(&own.name) == record.node_class.as_ref());
-        let mut tags = cluster.tags.clone();
-        tags.extend(class.map(|class| class.tags.clone()).unwrap_or_default());
+        let mut tags = cluster.tags_of(record.node_class.as_ref());
         if let Some(eks) = &cluster.eks {
             let name = eks.name.as_deref().unwrap_or(cluster.name.as_str());
             tags.insert(TAG_EKS.to_owned(), name.to_owned());

@@ -47,10 +47,7 @@ impl Stamp {
             node_class_hash: node_class_hash.clone(),
             ..record.clone()
         };
-        let mut classes = cluster.node_classes.iter();
-        let class = classes.find(|own| Some(&own.name) == pool.node_class.as_ref());
-        let mut tags = cluster.tags.clone();
-        tags.extend(class.map(|own| own.tags.clone()).unwrap_or_default());
+        let mut tags = cluster.tags_of(pool.node_class.as_ref());
         let own = record.tags().into_iter();
         let stamped = [TAG_EXPIRE, TAG_GRACE, TAG_POOL_HASH, TAG_NODE_CLASS_HASH];
         tags.extend(own.filter(|(key, _)| stamped.contains(&key.as_str())));

@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 
 use crate::model::affinity::Spread;
 use crate::model::buffer::Buffer;
-use crate::model::id::ClusterName;
+use crate::model::id::{ClusterName, NodeClassName};
 use crate::model::instance::Price;
 use crate::model::labels::Labels;
 use crate::model::node_class::NodeClass;
@@ -294,6 +294,15 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// The user's tags for what is made of a node class: the cluster's, then the class' own.
+    pub fn tags_of(&self, class: Option<&NodeClassName>) -> Labels {
+        let mut classes = self.node_classes.iter();
+        let class = classes.find(|own| Some(&own.name) == class);
+        let mut tags = self.tags.clone();
+        tags.extend(class.map(|own| own.tags.clone()).unwrap_or_default());
+        tags
+    }
+
     /// The pool of this name.
     pub fn pool(&self, name: &str) -> Option<&Pool> {
         self.pools.iter().find(|pool| pool.name.as_str() == name)
