@@ -3,8 +3,12 @@
 
 pub mod verdict;
 
+pub mod budgets;
+
 pub mod emptiness;
 
 pub mod surplus;
 
 pub mod drift;
+
+pub mod expiry;

@@ -20,26 +20,48 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
+use crate::disrupt::budgets::Budgets;
 use crate::disrupt::emptiness::empty_nodes;
-pub use crate::disrupt::emptiness::next_due;
+use crate::disrupt::expiry::expired;
 use crate::disrupt::surplus::surplus;
 use crate::disrupt::verdict::Kept;
-use crate::model::id::{ClaimId, NodeName, PodKey};
+pub use crate::disrupt::verdict::next_due;
+use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
+use crate::model::instance::Price;
 use crate::model::pool::Reason;
 use crate::plan::ahead::{ahead, give};
 use crate::plan::apart::or_apart;
 use crate::plan::spare::keep_free;
 use crate::solve::replicas::{Short, replicas};
 use crate::solve::{NewClaim, Unplaced, solve};
-use crate::state::snapshot::{Candidate, Host, Roster, Snapshot};
+use crate::state::roster::{Candidate, Roster};
+use crate::state::snapshot::{Host, Snapshot};
 
 /// A node that shall leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retire {
+    /// Its claim; none in an offline plan.
+    pub claim: Option<ClaimId>,
     /// The node.
-    pub candidate: Candidate,
+    pub node: NodeName,
+    /// Its pool.
+    pub pool: PoolName,
     /// Why.
     pub reason: Reason,
+    /// What it costs, if the catalog knows it.
+    pub price: Option<Price>,
+}
+
+impl Retire {
+    fn new(candidate: &Candidate<'_>, reason: Reason) -> Self {
+        Self {
+            claim: candidate.claim.map(|own| own.record.id.clone()),
+            node: candidate.node.name.clone(),
+            pool: candidate.pool.clone(),
+            reason,
+            price: candidate.price,
+        }
+    }
 }
 
 /// What shall be done about one cluster now, and why nothing else.
@@ -101,15 +123,27 @@ pub fn provision(snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
     audit::audit(plan, snapshot)
 }
 
-/// Nodes that shall leave because they are empty, or more than their static pool wants.
+/// Nodes that shall leave because they are empty, too old, or more than their static pool wants:
+/// each for the first of these reasons. Source of the order: spec/disruption.md §1.8.
 pub fn sweep(roster: &Roster<'_>, now: Timestamp) -> Plan {
-    let (empty, mut kept) = empty_nodes(roster, now);
+    let mut budgets = Budgets::new(roster, now);
+    let (empty, mut kept) = empty_nodes(roster, &mut budgets, now);
     let (surplus, cancel) = surplus(roster);
-    let retire = |reason| move |candidate| Retire { candidate, reason };
-    let empty = empty.into_iter().map(retire(Reason::Empty));
-    let surplus = surplus.into_iter().map(retire(Reason::Surplus));
-    let retire: Vec<Retire> = empty.chain(surplus).collect();
-    kept.retain(|own| retire.iter().all(|it| it.candidate.node != own.node));
+    surplus.iter().for_each(|own| budgets.let_go(own));
+    let (expired, more) = expired(roster, &mut budgets, now);
+    kept.extend(more);
+    let mut retire: Vec<Retire> = Vec::new();
+    for (reason, nodes) in [
+        (Reason::Empty, empty),
+        (Reason::Surplus, surplus),
+        (Reason::Expired, expired),
+    ] {
+        retire.extend(nodes.into_iter().map(|own| Retire::new(own, reason)));
+    }
+    let mut gone = BTreeSet::new();
+    retire.retain(|own| gone.insert(own.node.clone()));
+    kept.retain(|own| !gone.contains(&own.node));
+    kept.sort_by(|a, b| (&a.node, a.reason).cmp(&(&b.node, b.reason)));
     Plan {
         retire,
         cancel,
@@ -122,7 +156,8 @@ pub fn sweep(roster: &Roster<'_>, now: Timestamp) -> Plan {
 /// not retired for being empty by the same plan, and one that is surplus takes none.
 pub fn whole(snapshot: &Snapshot<'_>, roster: &Roster<'_>, now: Timestamp) -> Plan {
     let (surplus, _) = surplus(roster);
-    let hosts = surplus.into_iter().map(|own| Host::Node(own.node));
+    let hosts = surplus.into_iter();
+    let hosts = hosts.map(|own| Host::Node(own.node.name.clone()));
     let leaving: BTreeSet<Host> = hosts.collect();
     let mut snapshot = Cow::Borrowed(snapshot);
     if !leaving.is_empty() {
@@ -142,7 +177,7 @@ pub fn whole(snapshot: &Snapshot<'_>, roster: &Roster<'_>, now: Timestamp) -> Pl
         ..
     } = sweep(&roster, now);
     retire.retain(|own| {
-        let host = Host::Node(own.candidate.node.clone());
+        let host = Host::Node(own.node.clone());
         !plan.placed.iter().any(|(placed, _)| *placed == host)
     });
     Plan {

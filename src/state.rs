@@ -29,6 +29,8 @@ pub mod expect;
 
 pub mod early;
 
+pub mod roster;
+
 pub mod standing;
 
 #[cfg(test)]

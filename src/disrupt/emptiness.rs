@@ -1,62 +1,41 @@
 //! Nodes on which nothing but daemons runs, and has not for as long as their pool asks.
 //! It must not know the other reasons for leaving.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 
+use crate::disrupt::budgets::Budgets;
 use crate::disrupt::verdict::{Kept, Verdict};
-use crate::model::id::PoolName;
 use crate::model::pool::{Pool, Reason};
-use crate::state::snapshot::{Candidate, Roster};
+use crate::state::roster::{Candidate, Roster};
 
 /// Nodes that may leave because they are empty, longest empty first, and why the others stay.
-pub fn empty_nodes(roster: &Roster<'_>, now: Timestamp) -> (Vec<Candidate>, Vec<Kept>) {
+pub fn empty_nodes<'a>(
+    roster: &'a Roster<'a>,
+    budgets: &mut Budgets<'_>,
+    now: Timestamp,
+) -> (Vec<&'a Candidate<'a>>, Vec<Kept>) {
     let (mut due, mut kept) = (Vec::new(), Vec::new());
     for candidate in &roster.candidates {
         let pool = roster.cluster.pool(candidate.pool.as_str());
-        let held = roster.held.get(&candidate.node);
+        let held = roster.held.get(&candidate.node.name);
         match weigh(candidate, pool, held, now) {
-            None => due.push(candidate.clone()),
-            Some(verdict) => kept.push(Kept {
-                node: candidate.node.clone(),
-                verdict,
-            }),
+            None => due.push(candidate),
+            Some(verdict) => kept.push(Kept::new(candidate, Reason::Empty, verdict)),
         }
     }
-    due.sort_by(|a, b| (a.changed, &a.node).cmp(&(b.changed, &b.node)));
-    let mut left: BTreeMap<PoolName, (usize, usize)> = BTreeMap::new();
-    due.retain(|candidate| {
-        let (allowed, left) = left
-            .entry(candidate.pool.clone())
-            .or_insert_with(|| allowance(roster, &candidate.pool, now));
-        if *left > 0 {
-            *left -= 1;
-            return true;
+    due.sort_by_key(|own| (own.changed, &own.node.name));
+    due.retain(|own| match budgets.take(own, Reason::Empty) {
+        Ok(()) => true,
+        Err(verdict) => {
+            kept.push(Kept::new(own, Reason::Empty, verdict));
+            false
         }
-        let verdict = Verdict::Budget { allowed: *allowed };
-        kept.push(Kept {
-            node: candidate.node.clone(),
-            verdict,
-        });
-        false
     });
-    kept.sort_by(|a, b| a.node.cmp(&b.node));
     (due, kept)
 }
 
-/// When the first node that is too early now may be looked at again.
-pub fn next_due(kept: &[Kept]) -> Option<Timestamp> {
-    kept.iter()
-        .filter_map(|kept| match kept.verdict {
-            Verdict::TooEarly { until } => Some(until),
-            _ => None,
-        })
-        .min()
-}
-
 fn weigh(
-    candidate: &Candidate,
+    candidate: &Candidate<'_>,
     pool: Option<&Pool>,
     held: Option<&String>,
     now: Timestamp,
@@ -81,28 +60,12 @@ fn weigh(
     if let Some(buffer) = held {
         return Some(Verdict::Buffer(buffer.clone()));
     }
-    if let Some(why) = &candidate.protected {
-        return Some(Verdict::Protected(why.clone()));
+    if let Some(why) = &candidate.blocker {
+        return Some(Verdict::Blocked(why.clone()));
     }
     let Some(after) = pool.disruption.consolidate_after else {
         return Some(Verdict::Never);
     };
     let until = changed.checked_add(after).unwrap_or(Timestamp::MAX);
     (until > now).then_some(Verdict::TooEarly { until })
-}
-
-/// How many nodes of the pool may be leaving at once, and how many more that lets go.
-fn allowance(roster: &Roster<'_>, name: &PoolName, now: Timestamp) -> (usize, usize) {
-    let leaving = roster.leaving.get(name).copied().unwrap_or(0);
-    // Nodes that are not initialized count for nothing, and those that are not ready are disrupted
-    // already (spec/disruption.md §3.2).
-    let settled = roster.candidates.iter();
-    let settled = settled.filter(|own| own.pool == *name && own.initialized.is_some());
-    let total = settled.clone().count() + leaving;
-    let unready = settled.filter(|own| !own.ready).count();
-    let pool = roster.cluster.pool(name.as_str());
-    let allowed = pool.map_or(0, |pool| {
-        pool.allowed_disruptions(Reason::Empty, total, now)
-    });
-    (allowed, allowed.saturating_sub(leaving + unready))
 }

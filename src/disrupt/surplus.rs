@@ -6,14 +6,14 @@
 use crate::model::claim::Phase;
 use crate::model::id::ClaimId;
 use crate::model::pool::Pool;
-use crate::state::snapshot::{Candidate, Roster};
+use crate::state::roster::{Candidate, Roster};
 
 /// Nodes that leave because their pool has too many, and claims that need no node any more.
 ///
 /// First go claims that are not launched or have no Node yet, then nodes on which nothing must not
 /// be disrupted before others, each with the fewest pods first, then those that have not started,
 /// then the oldest.
-pub fn surplus(roster: &Roster<'_>) -> (Vec<Candidate>, Vec<ClaimId>) {
+pub fn surplus<'a>(roster: &'a Roster<'a>) -> (Vec<&'a Candidate<'a>>, Vec<ClaimId>) {
     let (mut retire, mut cancel) = (Vec::new(), Vec::new());
     for pool in &roster.cluster.pools {
         if let Some(wanted) = pool.replicas {
@@ -24,14 +24,14 @@ pub fn surplus(roster: &Roster<'_>) -> (Vec<Candidate>, Vec<ClaimId>) {
     (retire, cancel)
 }
 
-fn beyond(
-    roster: &Roster<'_>,
+fn beyond<'a>(
+    roster: &'a Roster<'a>,
     (pool, wanted): (&Pool, usize),
-    retire: &mut Vec<Candidate>,
+    retire: &mut Vec<&'a Candidate<'a>>,
     cancel: &mut Vec<ClaimId>,
 ) {
     let nodes = roster.candidates.iter().filter(|own| own.pool == pool.name);
-    let mut nodes: Vec<&Candidate> = nodes.collect();
+    let mut nodes: Vec<&Candidate<'_>> = nodes.collect();
     let mut coming = roster.coming.get(&pool.name).cloned().unwrap_or_default();
     let mut excess = (nodes.len() + coming.len()).saturating_sub(wanted);
     // A Node that has been there and is missed may have pods on it.
@@ -46,7 +46,7 @@ fn beyond(
     }
     nodes.sort_by_key(|own| {
         let pods = own.pods.max(usize::from(own.nominated));
-        (own.protected.is_some(), pods, own.initialized, &own.node)
+        (own.blocker.is_some(), pods, own.initialized, &own.node.name)
     });
-    retire.extend(nodes.into_iter().take(excess).cloned());
+    retire.extend(nodes.into_iter().take(excess));
 }

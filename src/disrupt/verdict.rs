@@ -6,6 +6,8 @@ use std::fmt;
 use jiff::Timestamp;
 
 use crate::model::id::NodeName;
+use crate::model::pool::Reason;
+use crate::state::roster::{Blocker, Candidate};
 
 /// What keeps a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +34,8 @@ pub enum Verdict {
         /// When enough will have passed.
         until: Timestamp,
     },
-    /// An annotation forbids it.
-    Protected(String),
+    /// It or one of its pods forbids it.
+    Blocked(Blocker),
     /// As many nodes as the pool's budgets allow are leaving already.
     Budget {
         /// How many may leave at once now.
@@ -53,7 +55,7 @@ impl Verdict {
             Self::Static => "static",
             Self::NoPool => "no_pool",
             Self::TooEarly { .. } => "too_early",
-            Self::Protected(_) => "protected",
+            Self::Blocked(_) => "blocked",
             Self::Budget { .. } => "budget",
         }
     }
@@ -70,7 +72,7 @@ impl fmt::Display for Verdict {
             Self::Static => f.write_str("its pool is static"),
             Self::NoPool => f.write_str("its pool is not configured"),
             Self::TooEarly { until } => write!(f, "it must stay unchanged until {until}"),
-            Self::Protected(why) => f.write_str(why),
+            Self::Blocked(why) => write!(f, "{why}"),
             Self::Budget { allowed } => {
                 write!(
                     f,
@@ -86,6 +88,28 @@ impl fmt::Display for Verdict {
 pub struct Kept {
     /// The node.
     pub node: NodeName,
+    /// For which reason it was looked at.
+    pub reason: Reason,
     /// What keeps it.
     pub verdict: Verdict,
+}
+
+impl Kept {
+    /// A node that does not leave for this reason.
+    pub fn new(candidate: &Candidate<'_>, reason: Reason, verdict: Verdict) -> Self {
+        Self {
+            node: candidate.node.name.clone(),
+            reason,
+            verdict,
+        }
+    }
+}
+
+/// When the first node that is too early now may be looked at again.
+pub fn next_due(kept: &[Kept]) -> Option<Timestamp> {
+    let due = kept.iter().filter_map(|kept| match kept.verdict {
+        Verdict::TooEarly { until } => Some(until),
+        _ => None,
+    });
+    due.min()
 }

@@ -47,9 +47,8 @@ impl Engine {
         }
         let mut retire = plan.retire.iter();
         let is_news = |claim: &ClaimId| !self.observed_leaving.contains(claim);
-        let empty = retire.any(|own| {
-            own.reason == Reason::Empty && own.candidate.claim.as_ref().is_some_and(is_news)
-        });
+        let empty = retire
+            .any(|own| own.reason == Reason::Empty && own.claim.as_ref().is_some_and(is_news));
         if empty && self.state.buffers().next().is_some() {
             // What was last planned may be out of date by now.
             self.state.held = plan::provision(&self.state.snapshot(now), now).held;
@@ -62,14 +61,13 @@ impl Engine {
             self.retire(&claim, Reason::Surplus, now);
         }
         for retire in plan.retire {
-            let Some(claim) = retire.candidate.claim else {
+            let Some(claim) = retire.claim else {
                 continue;
             };
             if self.manages() {
                 self.retire(&claim, retire.reason, now);
             } else if self.observed_leaving.insert(claim.clone()) {
-                let (node, reason) = (Some(retire.candidate.node), retire.reason);
-                let price = retire.candidate.price;
+                let (node, reason, price) = (Some(retire.node), retire.reason, retire.price);
                 self.report(Report::Retire {
                     claim,
                     node,

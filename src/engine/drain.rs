@@ -25,6 +25,14 @@ const LIST_APART: SignedDuration = SignedDuration::from_secs(2);
 /// Value of the label that takes a leaving node off load balancers, as Karpenter writes it.
 const EXCLUDED_BY: &str = "karpenter";
 
+/// Pods of a node that leaves on purpose may wait this long for places: launches and registrations
+/// take a few minutes.
+const PLACES_MAX: SignedDuration = SignedDuration::from_mins(20);
+
+/// A node that was to leave and could not stays at least this long, twice as long each time.
+const WITHDRAWN_MIN: SignedDuration = SignedDuration::from_mins(1);
+const WITHDRAWN_DOUBLED_MAX: u32 = 6;
+
 /// Evictions of one node under way at once.
 const EVICTIONS_MAX: usize = 16;
 
@@ -100,6 +108,13 @@ impl Engine {
             }
             return;
         };
+        if !self.is_released(id, reason, now) {
+            return;
+        }
+        let drain = self.works.get(id).map(|work| &work.drain);
+        let Some(node) = self.state.objects.nodes.get(&name) else {
+            return;
+        };
         let fails = reason == Reason::Unhealthy && node.has_disrupted_taint();
         if fails || drain.is_some_and(|drain| drain.confirmed.is_some()) {
             self.enter(id, Phase::Terminating, now);
@@ -112,6 +127,51 @@ impl Engine {
         } else if due > now {
             self.wake_at(due, "a drain may be confirmed");
         }
+    }
+
+    /// Whether the pods of a leaving node may be moved: at once, or when each of them has a place
+    /// elsewhere. Until then nothing is lost: the node stays if they find none, or if meanwhile
+    /// something has come that must not be disrupted.
+    fn is_released(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) -> bool {
+        let released = self.works.get(id).is_some_and(|own| own.drain.released);
+        if released || !reason.waits_for_places() {
+            return true;
+        }
+        let Some(claim) = self.state.ledger.claims.get(id) else {
+            return false;
+        };
+        let Some(node) = self.node_of(claim) else {
+            return false;
+        };
+        if let Some(blocker) = self.state.candidate(node, Some(claim), now).blocker {
+            self.withdraw_node(id, blocker.to_string(), now);
+            return false;
+        }
+        let until = claim.since.checked_add(PLACES_MAX).unwrap_or(now);
+        let placed = self
+            .state
+            .movers_of(claim)
+            .all(|pod| self.has_place(&pod.key));
+        if placed {
+            self.works.entry(id.clone()).or_default().drain.released = true;
+        } else if until <= now {
+            let why = format!("its pods have found no place elsewhere within {PLACES_MAX:#}");
+            self.withdraw_node(id, why, now);
+        } else {
+            self.wake_at(until, "the pods of a node are to have a place elsewhere");
+        }
+        placed
+    }
+
+    /// Keeps a node that was to leave and could not, for longer each time.
+    fn withdraw_node(&mut self, id: &ClaimId, why: String, now: Timestamp) {
+        if let Some(claim) = self.state.ledger.claims.get_mut(id) {
+            let times = claim.withdrawn.map_or(0, |(_, times)| times);
+            let wait = WITHDRAWN_MIN * 2_i32.pow(times.min(WITHDRAWN_DOUBLED_MAX));
+            let until = now.checked_add(wait).unwrap_or(now);
+            claim.withdrawn = Some((until, times.saturating_add(1)));
+        }
+        self.keep(id, why, now);
     }
 
     /// Asks the API server itself for the pods of the node; the watch may lag behind.

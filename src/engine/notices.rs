@@ -148,7 +148,7 @@ impl Engine {
     }
 
     /// Whether a pod that will have to move was planned for, onto nodes that are ready.
-    fn has_place(&self, pod: &PodKey) -> bool {
+    pub(super) fn has_place(&self, pod: &PodKey) -> bool {
         let mut claims = self.state.ledger.claims.values();
         let coming = |own: &Claim| own.phase < Phase::Initialized && own.pods.contains(pod);
         !self.batch.is_new(pod) && !self.told.contains_key(pod) && !claims.any(coming)

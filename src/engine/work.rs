@@ -61,6 +61,8 @@ pub(super) struct Flight {
 pub(super) struct Drain {
     /// When the taint was confirmed.
     pub(super) tainted: Option<Timestamp>,
+    /// Whether its pods had a place elsewhere, each, where it waits for that: they may be moved.
+    pub(super) released: bool,
     /// When the API server itself has said, after the taint, that no pod is left.
     pub(super) confirmed: Option<Timestamp>,
     /// Pods whose eviction is under way or waits for another attempt.

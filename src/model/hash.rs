@@ -29,6 +29,13 @@ fn fnv1a(text: &str) -> u64 {
     })
 }
 
+/// A number below `most` that depends on the text alone, and is another for most texts.
+pub fn spread(text: &str, most: u64) -> u64 {
+    // The low bits of the hash hardly differ between texts that do hardly.
+    let mixed = fnv1a(text).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
+    mixed.checked_rem(most).unwrap_or(0)
+}
+
 /// What nodes are made from, in short. In a tag or an annotation it stands as `v2:…:…`, so that the
 /// version never parts from the hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -51,6 +51,12 @@ impl Reason {
         }
     }
 
+    /// Whether a node leaves for it only once all its pods have a place elsewhere, and stays if
+    /// they find none.
+    pub fn waits_for_places(self) -> bool {
+        matches!(self, Self::Underutilized | Self::Drifted | Self::Expired)
+    }
+
     /// The reasons a budget may name.
     pub const BUDGETED: [Self; 3] = [Self::Empty, Self::Underutilized, Self::Drifted];
 }

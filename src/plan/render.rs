@@ -42,7 +42,7 @@ impl Shown<'_> {
             .plan
             .retire
             .iter()
-            .filter_map(|retire| retire.candidate.price)
+            .filter_map(|retire| retire.price)
             .map(Price::usd_per_h)
             .sum();
         self.before + launched - retired
@@ -130,7 +130,7 @@ impl Shown<'_> {
 
     fn retire(&self) -> Vec<Value> {
         let retire = |own: &Retire| {
-            let (node, reason) = (own.candidate.node.as_str(), own.reason.as_str());
+            let (node, reason) = (own.node.as_str(), own.reason.as_str());
             json!({ "node": node, "reason": reason })
         };
         self.plan.retire.iter().map(retire).collect()
@@ -163,12 +163,7 @@ impl Shown<'_> {
             let _ = writeln!(out, "    {host} takes {}", pods_text(pods));
         }
         for own in &self.plan.retire {
-            let _ = writeln!(
-                out,
-                "  - retire {}: {}",
-                own.candidate.node,
-                own.reason.as_str()
-            );
+            let _ = writeln!(out, "  - retire {}: {}", own.node, own.reason.as_str());
         }
         for claim in &self.plan.cancel {
             let _ = writeln!(out, "  - end claim {claim}: {}", Reason::Surplus.as_str());

@@ -272,7 +272,7 @@ mod tests {
         assert!(
             candidates
                 .iter()
-                .any(|own| own.node.as_str() == "m" && own.nominated)
+                .any(|own| own.node.name.as_str() == "m" && own.nominated)
         );
         let claim = &state.ledger.claims["new"];
         assert_eq!(state.pods_of(claim).count(), 0);

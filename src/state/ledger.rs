@@ -39,6 +39,8 @@ pub struct Claim {
     pub leaving: Option<Reason>,
     /// Since when others are to take its place, before it leaves.
     pub replaced_since: Option<Timestamp>,
+    /// Until when it does not leave on purpose, since it was to and could not, and how often.
+    pub withdrawn: Option<(Timestamp, u32)>,
     /// When its instance was first missing from a listing.
     missing_since: Option<Timestamp>,
     /// Whether a later listing, far enough from the first, lacked it too.
@@ -60,6 +62,7 @@ impl Claim {
             pods: BTreeSet::new(),
             leaving: None,
             replaced_since: None,
+            withdrawn: None,
             missing_since: None,
             missing_confirmed: false,
         }

@@ -5,16 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use jiff::Timestamp;
-
 use crate::catalog::Catalog;
 use crate::catalog::overlay::PoolCatalogs;
 use crate::model::affinity::PodTerm;
-use crate::model::claim::Phase;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetView;
 use crate::model::id::{ClaimId, NodeName, ObjectKey, PodKey, PoolName, ReservationId};
-use crate::model::instance::Price;
 use crate::model::labels::Labels;
 use crate::model::pod::{DaemonSet, Pod};
 use crate::model::quantity::Resources;
@@ -163,45 +159,4 @@ impl<'a> Snapshot<'a> {
     pub fn catalog_of(&self, pool: &PoolName) -> &'a Catalog {
         self.overlaid.get(pool.as_str()).unwrap_or(self.catalog)
     }
-}
-
-/// Who might leave one cluster at one moment, and who does. Made much more often than a snapshot,
-/// and much cheaper.
-#[derive(Clone, Debug)]
-pub struct Roster<'a> {
-    /// The configuration in force.
-    pub cluster: &'a Cluster,
-    /// Nodes that might leave on purpose, by name.
-    pub candidates: Vec<Candidate>,
-    /// How many nodes of each pool are leaving on purpose already.
-    pub leaving: BTreeMap<PoolName, usize>,
-    /// Nodes whose room a buffer needs, with the buffer's name, as last planned.
-    pub held: BTreeMap<NodeName, String>,
-    /// Claims of static pools without a Node that are not leaving, and how far they have come.
-    pub coming: BTreeMap<PoolName, Vec<(Phase, ClaimId)>>,
-}
-
-/// A node that might leave on purpose, and what speaks for and against it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
-    /// Its claim; none in an offline plan.
-    pub claim: Option<ClaimId>,
-    /// The node.
-    pub node: NodeName,
-    /// Its pool.
-    pub pool: PoolName,
-    /// When it was initialized; none while it is not.
-    pub initialized: Option<Timestamp>,
-    /// Whether its kubelet is well.
-    pub ready: bool,
-    /// When a pod last came or went, or it was initialized.
-    pub changed: Option<Timestamp>,
-    /// Pods on it that are neither daemons nor mirrors nor ended.
-    pub pods: usize,
-    /// Whether pods are expected on it.
-    pub nominated: bool,
-    /// Why it must not be disrupted, if its annotations say so.
-    pub protected: Option<String>,
-    /// What it costs, if the catalog knows it.
-    pub price: Option<Price>,
 }

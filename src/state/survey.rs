@@ -5,12 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::model::claim::Phase;
 use crate::model::id::{PodKey, PoolName, ReservationId};
 use crate::model::instance::{CapacityType, OfferingKey, Price};
 use crate::model::labels::{
-    CAPACITY_TYPE, DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, INITIALIZED_AT, INSTANCE_TYPE, Labels,
-    MANAGED_BY, NODE_CLASS, POOL, RESERVATION_ID, ZONE,
+    CAPACITY_TYPE, INSTANCE_TYPE, Labels, MANAGED_BY, NODE_CLASS, POOL, RESERVATION_ID, ZONE,
 };
 use crate::model::node::Node;
 use crate::model::pod::Pod;
@@ -20,7 +18,7 @@ use crate::model::reservation::Reservation;
 use crate::state::State;
 use crate::state::ledger::Claim;
 use crate::state::rooms::{offering_of, offerings_of};
-use crate::state::snapshot::{Candidate, Host, Roster, Snapshot, Spare, Usage};
+use crate::state::snapshot::{Host, Snapshot, Spare, Usage};
 use crate::state::volumes::mounts;
 
 /// Virtual pods of all buffers together at most: objects may declare as many as they like.
@@ -140,31 +138,6 @@ impl State {
         Spare { pods, idle }
     }
 
-    /// Who might leave now.
-    pub fn roster(&self, now: Timestamp) -> Roster<'_> {
-        let mut leaving = BTreeMap::new();
-        let mut coming: BTreeMap<PoolName, Vec<_>> = BTreeMap::new();
-        for claim in self.ledger.claims.values() {
-            let pool = || claim.record.pool.clone();
-            if claim.leaving.is_some() && claim.node.is_some() {
-                *leaving.entry(pool()).or_insert(0) += 1;
-            }
-            let own = self.cluster.pool(claim.record.pool.as_str());
-            let fixed = own.is_some_and(|pool| pool.replicas.is_some());
-            if fixed && claim.takes_pods() && self.node_of(claim).is_none() {
-                let one = (claim.phase, claim.record.id.clone());
-                coming.entry(pool()).or_default().push(one);
-            }
-        }
-        Roster {
-            cluster: &self.cluster,
-            candidates: self.candidates(now),
-            leaving,
-            held: self.held.clone(),
-            coming,
-        }
-    }
-
     fn usage(&self) -> BTreeMap<PoolName, Usage> {
         let mut usage: BTreeMap<PoolName, Usage> = BTreeMap::new();
         for claim in self.ledger.claims.values() {
@@ -222,83 +195,6 @@ impl State {
                     .is_some_and(|pool| self.cluster.pool(pool.as_str()).is_some())
         };
         self.objects.nodes.values().filter(ours)
-    }
-
-    fn candidates(&self, now: Timestamp) -> Vec<Candidate> {
-        let mut all: Vec<Candidate> = self
-            .ledger
-            .claims
-            .values()
-            .filter(|claim| claim.leaving.is_none() && claim.phase <= Phase::Initialized)
-            // What waits for another in its place leaves then, and counts for nothing now: else a
-            // static pool would end the other.
-            .filter(|claim| claim.replaced_since.is_none())
-            .filter_map(|claim| Some(self.candidate(self.node_of(claim)?, Some(claim), now)))
-            .collect();
-        all.extend(
-            self.claimless_nodes()
-                .map(|node| self.candidate(node, None, now)),
-        );
-        all.sort_by(|a, b| a.node.cmp(&b.node));
-        all
-    }
-
-    /// What speaks for and against a node's leaving.
-    pub fn candidate(&self, node: &Node, claim: Option<&Claim>, now: Timestamp) -> Candidate {
-        let name = node.name.as_str();
-        let stamp = node
-            .annotations
-            .get(INITIALIZED_AT)
-            .and_then(|text| text.parse().ok());
-        let seen = claim
-            .filter(|claim| claim.phase == Phase::Initialized)
-            .map(|claim| claim.since);
-        let offline = claim.is_none().then_some(node.created).flatten();
-        let initialized = if node.is_initialized() {
-            stamp.or(seen).or(offline)
-        } else {
-            None
-        };
-        let started = self.started.filter(|_| claim.is_some());
-        let keys = [DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS];
-        let mut protected = keys.iter().find_map(|key| {
-            let value = node.annotations.get(*key)?;
-            (value == "true").then(|| format!("the node is annotated {key}=true"))
-        });
-        let mut pods = 0;
-        for pod in self.objects.pods_on(name) {
-            pods += usize::from(pod.occupies_node());
-            if protected.is_none() && pod.is_protected() && !pod.is_terminal() {
-                let key = &pod.key;
-                protected = Some(format!("pod {key} is annotated {DO_NOT_DISRUPT}=true"));
-            }
-        }
-        Candidate {
-            claim: claim.map(|claim| claim.record.id.clone()),
-            node: node.name.clone(),
-            pool: node.pool().unwrap_or_default(),
-            initialized,
-            ready: node.ready,
-            changed: self
-                .objects
-                .pods_changed(name)
-                .max(initialized)
-                .max(started),
-            pods,
-            nominated: claim.is_some_and(|claim| {
-                self.expects_pods(claim, now)
-                    && claim.pods.iter().any(|key| {
-                        self.objects
-                            .pods
-                            .get(key)
-                            .is_some_and(|pod| self.comes(pod))
-                    })
-            }) || self
-                .nominated_until(&node.name)
-                .is_some_and(|until| until > now),
-            protected,
-            price: self.price_of(node, claim),
-        }
     }
 
     /// What all nodes cost whose offerings the catalog knows, in US dollars per hour.

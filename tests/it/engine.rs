@@ -30,6 +30,7 @@ mod leaving;
 mod notices;
 mod numbers;
 mod orphans;
+mod replacing;
 mod reserved;
 mod room;
 mod shared;

@@ -167,7 +167,7 @@ fn what_is_too_much_leaves_and_takes_no_pods() {
     let retired: Vec<(&str, Reason)> = plan
         .retire
         .iter()
-        .map(|own| (own.candidate.node.as_str(), own.reason))
+        .map(|own| (own.node.as_str(), own.reason))
         .collect();
     assert_eq!(retired, [("n1", Reason::Surplus)]);
     let placed: Vec<String> = plan.placed.iter().map(|own| own.0.to_string()).collect();

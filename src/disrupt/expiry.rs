@@ -1,0 +1,61 @@
+//! Nodes that are as old as their pool lets them become, a little sooner each by its own share, so
+//! that those of one hour do not all leave in one.
+//! It must not know the other reasons for leaving.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::disrupt::budgets::Budgets;
+use crate::disrupt::verdict::{Kept, Verdict};
+use crate::model::claim::ClaimRecord;
+use crate::model::hash::spread;
+use crate::model::pool::Reason;
+use crate::state::roster::{Candidate, Roster};
+
+/// A node leaves up to this share of its time sooner.
+const SOONER_PER_CENT: u64 = 10;
+
+/// When a claim's node is due to be replaced; none where it never is.
+pub fn due_at(record: &ClaimRecord) -> Option<Timestamp> {
+    let after = record.expire_after?;
+    let whole = u64::try_from(after.as_secs()).unwrap_or(0);
+    let sooner = spread(record.id.as_str(), whole * SOONER_PER_CENT / 100);
+    let after = after.as_secs().saturating_sub_unsigned(sooner);
+    record
+        .created
+        .checked_add(SignedDuration::from_secs(after))
+        .ok()
+}
+
+/// Nodes that may leave because of their age, the oldest first, and why the others that are due
+/// stay.
+pub fn expired<'a>(
+    roster: &'a Roster<'a>,
+    budgets: &mut Budgets<'_>,
+    now: Timestamp,
+) -> (Vec<&'a Candidate<'a>>, Vec<Kept>) {
+    let candidates = roster.candidates.iter();
+    let candidates = candidates.filter(|own| !budgets.has_let_go(own));
+    let due = candidates.filter_map(|own| Some((due_at(&own.claim?.record)?, own)));
+    let mut due: Vec<_> = due.filter(|(at, _)| *at <= now).collect();
+    due.sort_by_key(|(at, own)| (*at, &own.node.name));
+    let mut kept = Vec::new();
+    let mut leave = Vec::new();
+    for (_, candidate) in due {
+        let taken = || budgets.take(candidate, Reason::Expired);
+        match weigh(candidate).map_or_else(taken, Err) {
+            Ok(()) => leave.push(candidate),
+            Err(verdict) => kept.push(Kept::new(candidate, Reason::Expired, verdict)),
+        }
+    }
+    (leave, kept)
+}
+
+fn weigh(candidate: &Candidate<'_>) -> Option<Verdict> {
+    if candidate.initialized.is_none() {
+        return Some(Verdict::NotInitialized);
+    }
+    if candidate.nominated {
+        return Some(Verdict::Nominated);
+    }
+    candidate.blocker.clone().map(Verdict::Blocked)
+}
