@@ -268,7 +268,7 @@ mod tests {
             installation: "here".into(),
             cluster: "prod".into(),
             pool: "general".into(),
-            node_class: None,
+            node_class: Some("gpu".into()),
             created: Timestamp::from_second(1_800_000_000).expect("in range"),
             expire_after: Some(SignedDuration::from_hours(720)),
             termination_grace_period: None,

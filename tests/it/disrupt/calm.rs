@@ -1,0 +1,471 @@
+//! Nodes that nobody uses: how long they are left alone, what keeps them, and which are not looked
+//! at, over fleets made by hand whose history counts.
+//! It must not know the other reasons for leaving.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use outrigger::disrupt::verdict::{Verdict, next_due};
+use outrigger::model::claim::{ClaimRecord, Phase};
+use outrigger::model::cluster::Cluster;
+use outrigger::model::id::ObjectKey;
+use outrigger::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
+use outrigger::model::labels::{DO_NOT_DISRUPT, INITIALIZED, Labels, POOL, REGISTERED};
+use outrigger::model::node::Node;
+use outrigger::model::object::{Kind, Object};
+use outrigger::model::pod::{Owner, Pod, PodPhase};
+use outrigger::model::pool::{Allowance, Consolidation, Pool, Reason};
+use outrigger::plan::{Plan, sweep};
+use outrigger::state::State;
+use outrigger::state::ledger::Claim;
+
+/// When all nodes of a fleet were initialized.
+const START: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+/// So many seconds after the start.
+fn at(seconds: i64) -> Timestamp {
+    START + SignedDuration::from_secs(seconds)
+}
+
+/// A pool whose budget lets all its nodes go at once, half a minute after the last change.
+fn pool(name: &str) -> Pool {
+    let mut pool = Pool::new(name);
+    pool.disruption.consolidate_after = Some(SignedDuration::from_secs(30));
+    pool.disruption.budgets[0].nodes = Allowance::Percent(100);
+    pool
+}
+
+/// What there is of a cluster, and who may leave it.
+struct Fleet {
+    state: State,
+}
+
+impl Fleet {
+    fn new(pools: Vec<Pool>) -> Self {
+        let mut state = State::default();
+        state.configure(Arc::new(Cluster {
+            pools,
+            ..Cluster::default()
+        }));
+        Self { state }
+    }
+
+    /// The configuration is another.
+    fn configure(&mut self, change: impl FnOnce(&mut Cluster)) {
+        let mut cluster = Cluster::clone(&self.state.cluster);
+        change(&mut cluster);
+        self.state.configure(Arc::new(cluster));
+    }
+
+    /// A node of a pool that nobody uses, with its claim.
+    fn node(&mut self, name: &str, pool: &str) {
+        let labels = [(POOL, pool), (REGISTERED, "true"), (INITIALIZED, "true")];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let node = Node {
+            name: name.into(),
+            uid: format!("uid-{name}"),
+            provider_id: format!("aws:///zone/i-{name}"),
+            labels: labels.into(),
+            created: Some(START),
+            ready: true,
+            ..Node::default()
+        };
+        self.state
+            .objects
+            .apply(Object::Node(Box::new(node)), START);
+        self.state.ledger.insert(claim(name, pool));
+    }
+
+    fn change_node(&mut self, name: &str, change: impl FnOnce(&mut Node)) {
+        let mut node = self.state.objects.nodes[name].clone();
+        change(&mut node);
+        self.state
+            .objects
+            .apply(Object::Node(Box::new(node)), START);
+    }
+
+    fn claim(&mut self, node: &str) -> &mut Claim {
+        let claims = &mut self.state.ledger.claims;
+        claims.get_mut(node).expect("a claim by its node's name")
+    }
+
+    /// A pod is seen at some time.
+    fn apply(&mut self, pod: Pod, now: Timestamp) {
+        self.state.objects.apply(Object::Pod(Box::new(pod)), now);
+    }
+
+    /// A pod is gone at some time.
+    fn delete(&mut self, pod: &str, now: Timestamp) {
+        let key = ObjectKey::new("default", pod);
+        self.state.objects.delete(Kind::Pod, &key, now);
+    }
+
+    fn sweep(&self, now: Timestamp) -> Plan {
+        sweep(&self.state.roster(now), now)
+    }
+
+    /// Who leaves for this reason.
+    fn leaving(&self, reason: Reason, now: Timestamp) -> Vec<String> {
+        let retired = self.sweep(now).retire.into_iter();
+        let own = retired.filter(|own| own.reason == reason);
+        own.map(|own| own.node.to_string()).collect()
+    }
+
+    /// What keeps a node that is looked at for this reason.
+    fn verdict(&self, node: &str, reason: Reason, now: Timestamp) -> Option<Verdict> {
+        let kept = self.sweep(now).kept.into_iter();
+        let mut own = kept.filter(|own| own.node.as_str() == node && own.reason == reason);
+        own.next().map(|own| own.verdict)
+    }
+}
+
+/// The claim of a node that was initialized at the start.
+fn claim(node: &str, pool: &str) -> Claim {
+    let record = ClaimRecord {
+        id: node.into(),
+        installation: "tests".into(),
+        cluster: "one".into(),
+        pool: pool.into(),
+        node_class: None,
+        created: START,
+        expire_after: None,
+        termination_grace_period: None,
+        pool_hash: String::new(),
+        node_class_hash: String::new(),
+        startup_taints: Vec::new(),
+        reason: String::new(),
+        command_id: String::new(),
+    };
+    let mut claim = Claim::new(record, Phase::Initialized, START);
+    claim.node = Some(node.into());
+    claim.instance = Some(Instance {
+        id: format!("i-{node}").into(),
+        offering: OfferingKey {
+            instance_type: "m6i.large".into(),
+            zone: "us-east-1a".into(),
+            capacity_type: CapacityType::OnDemand,
+            reservation: None,
+        },
+        state: InstanceState::Running,
+        launched: START,
+        tags: Labels::new(),
+        node: None,
+        facts: None,
+    });
+    claim
+}
+
+/// A running pod whose owner is of this kind.
+fn pod(name: &str, node: &str, owner: &str) -> Pod {
+    Pod {
+        key: ObjectKey::new("default", name),
+        uid: format!("uid-{name}"),
+        node: Some(node.into()),
+        phase: PodPhase::Running,
+        owner: Some(Owner {
+            kind: owner.into(),
+            name: "owner".into(),
+            uid: "owner".into(),
+        }),
+        ..Pod::default()
+    }
+}
+
+/// One node, that would leave.
+fn idle() -> Fleet {
+    let mut fleet = Fleet::new(vec![pool("general")]);
+    fleet.node("n", "general");
+    fleet
+}
+
+fn annotated(fleet: &mut Fleet, value: &str) {
+    let note = (DO_NOT_DISRUPT.to_owned(), value.to_owned());
+    fleet.change_node("n", |node| node.annotations.extend([note]));
+}
+
+/// A pod on the node whose deletion was asked for.
+fn ending(owner: &str) -> Pod {
+    Pod {
+        deleting: Some(START),
+        ..pod("p", "n", owner)
+    }
+}
+
+/// What differs from a node that leaves, and the code of what keeps it, if anything.
+type Row = (&'static str, fn(&mut Fleet), Option<&'static str>);
+
+const ROWS: [Row; 22] = [
+    ("nobody uses it", |_| {}, None),
+    (
+        "a daemon",
+        |it| it.apply(pod("p", "n", "DaemonSet"), START),
+        None,
+    ),
+    (
+        "a mirror",
+        |it| it.apply(pod("p", "n", "Node"), START),
+        None,
+    ),
+    (
+        "a pod that has ended",
+        |it| {
+            let mut own = pod("p", "n", "Job");
+            own.phase = PodPhase::Succeeded;
+            it.apply(own, START);
+        },
+        None,
+    ),
+    (
+        "a pod elsewhere",
+        |it| it.apply(pod("p", "other", "ReplicaSet"), START),
+        None,
+    ),
+    (
+        "a pod",
+        |it| it.apply(pod("p", "n", "ReplicaSet"), START),
+        Some("in_use"),
+    ),
+    (
+        "a pod without an owner",
+        |it| {
+            let own = Pod {
+                owner: None,
+                ..pod("p", "n", "")
+            };
+            it.apply(own, START);
+        },
+        Some("in_use"),
+    ),
+    // The next one of its name may come only once it is gone.
+    (
+        "a member of a StatefulSet that ends",
+        |it| it.apply(ending("StatefulSet"), START),
+        Some("in_use"),
+    ),
+    ("annotated", |it| annotated(it, "true"), Some("blocked")),
+    ("annotated as harmless", |it| annotated(it, "false"), None),
+    ("annotated for a while", |it| annotated(it, "1h"), None),
+    (
+        "pods are expected",
+        |it| it.state.nominate("n".into(), at(61)),
+        Some("nominated"),
+    ),
+    (
+        "pods were expected",
+        |it| it.state.nominate("n".into(), at(60)),
+        None,
+    ),
+    (
+        "its pool has a number",
+        |it| it.configure(|own| own.pools[0].replicas = Some(1)),
+        Some("static"),
+    ),
+    (
+        "its pool is gone",
+        |it| it.configure(|own| own.pools.clear()),
+        Some("no_pool"),
+    ),
+    (
+        "its pool never consolidates",
+        |it| it.configure(|own| own.pools[0].disruption.consolidate_after = None),
+        Some("never"),
+    ),
+    (
+        "its pool lets only empty ones go",
+        |it| it.configure(|own| own.pools[0].disruption.consolidation = Consolidation::Empty),
+        None,
+    ),
+    (
+        "it is not initialized",
+        |it| {
+            it.change_node("n", |node| drop(node.labels.remove(INITIALIZED)));
+            it.claim("n").phase = Phase::Registered;
+        },
+        Some("not_initialized"),
+    ),
+    (
+        "it is not called initialized",
+        |it| {
+            let no = (INITIALIZED.to_owned(), "false".to_owned());
+            it.change_node("n", |node| node.labels.extend([no]));
+        },
+        Some("not_initialized"),
+    ),
+    (
+        "a buffer needs its room",
+        |it| drop(it.state.held.insert("n".into(), "spare".to_owned())),
+        Some("buffer"),
+    ),
+    (
+        "a buffer needs it, and a pod is on it",
+        |it| {
+            it.state.held.insert("n".into(), "spare".to_owned());
+            it.apply(pod("p", "n", "ReplicaSet"), START);
+        },
+        Some("in_use"),
+    ),
+    (
+        "a buffer needs the room of another",
+        |it| drop(it.state.held.insert("m".into(), "spare".to_owned())),
+        None,
+    ),
+];
+
+#[test]
+fn a_node_that_nobody_uses_leaves_and_any_other_says_why_not() {
+    for (what, change, keeps) in ROWS {
+        let mut fleet = idle();
+        change(&mut fleet);
+        let verdict = fleet.verdict("n", Reason::Empty, at(60));
+        assert_eq!(verdict.as_ref().map(Verdict::code), keeps, "{what}");
+        let leaving = fleet.leaving(Reason::Empty, at(60));
+        assert_eq!(leaving.is_empty(), keeps.is_some(), "{what}: {leaving:?}");
+    }
+}
+
+#[test]
+fn nodes_without_a_claim_or_on_their_way_out_are_not_looked_at() {
+    let mut fleet = idle();
+    fleet.claim("n").leaving = Some(Reason::Expired);
+    fleet.claim("n").phase = Phase::Draining;
+    let stranger = Node {
+        name: "stranger".into(),
+        labels: fleet.state.objects.nodes["n"].labels.clone(),
+        ready: true,
+        ..Node::default()
+    };
+    fleet
+        .state
+        .objects
+        .apply(Object::Node(Box::new(stranger)), START);
+    let plan = fleet.sweep(at(60));
+    assert_eq!((plan.retire, plan.kept), (vec![], vec![]));
+}
+
+/// What happens when, and when the node has been left alone for long enough then.
+type History = (&'static str, fn(&mut Fleet), i64);
+
+const HISTORIES: [History; 7] = [
+    ("nothing since it was initialized", |_| {}, 30),
+    (
+        "a pod came and went",
+        |it| {
+            it.apply(pod("p", "n", "ReplicaSet"), at(100));
+            it.delete("p", at(200));
+        },
+        230,
+    ),
+    (
+        "a pod has ended",
+        |it| {
+            let mut own = pod("p", "n", "Job");
+            it.apply(own.clone(), at(100));
+            own.phase = PodPhase::Succeeded;
+            it.apply(own, at(300));
+            // That it is cleared away is no news.
+            it.delete("p", at(400));
+        },
+        330,
+    ),
+    (
+        "one pod after another",
+        |it| {
+            for (seconds, name) in [(100, "a"), (103, "b"), (106, "c")] {
+                it.apply(pod(name, "n", "ReplicaSet"), at(seconds));
+            }
+            for (seconds, name) in [(110, "c"), (112, "a"), (114, "b")] {
+                it.delete(name, at(seconds));
+            }
+        },
+        144,
+    ),
+    (
+        "a daemon came and went",
+        |it| {
+            it.apply(pod("p", "n", "DaemonSet"), at(100));
+            it.delete("p", at(200));
+        },
+        30,
+    ),
+    (
+        "a pod waits, and one came to a node that nobody knows",
+        |it| {
+            let waits = Pod {
+                node: None,
+                unschedulable: true,
+                ..pod("p", "", "ReplicaSet")
+            };
+            it.apply(waits, at(100));
+            it.apply(pod("q", "unknown", "ReplicaSet"), at(100));
+        },
+        30,
+    ),
+    (
+        "its pool waits for longer",
+        |it| {
+            let after = SignedDuration::from_secs(90);
+            it.configure(|own| own.pools[0].disruption.consolidate_after = Some(after));
+        },
+        90,
+    ),
+];
+
+#[test]
+fn a_node_is_left_alone_for_a_while_after_a_pod_came_or_went() {
+    for (what, history, due) in HISTORIES {
+        let mut fleet = idle();
+        history(&mut fleet);
+        let early = at(due - 1);
+        let until = at(due);
+        let verdict = fleet.verdict("n", Reason::Empty, early);
+        assert_eq!(verdict, Some(Verdict::TooEarly { until }), "{what}");
+        assert_eq!(next_due(&fleet.sweep(early).kept), Some(until), "{what}");
+        assert_eq!(fleet.leaving(Reason::Empty, until), ["n"], "{what}");
+    }
+    let mut fleet = idle();
+    let at_once = Some(SignedDuration::ZERO);
+    fleet.configure(|own| own.pools[0].disruption.consolidate_after = at_once);
+    assert_eq!(fleet.leaving(Reason::Empty, START), ["n"]);
+}
+
+#[test]
+fn budgets_say_how_many_empty_nodes_leave_at_once() {
+    use Allowance::{Nodes, Percent};
+    // How many each of so many pools with so many nodes lets go.
+    for (pools, nodes, allowance, expect) in [
+        (1, 10, Percent(100), 10),
+        (1, 10, Percent(0), 0),
+        (1, 10, Nodes(0), 0),
+        (1, 10, Nodes(3), 3),
+        (1, 3, Nodes(10), 3),
+        (1, 10, Percent(10), 1),
+        (1, 11, Percent(10), 2),
+        (10, 3, Nodes(2), 2),
+        (10, 3, Percent(100), 3),
+    ] {
+        let what = format!("{allowance:?} of {nodes}");
+        let names: Vec<String> = (0..pools).map(|at| format!("pool-{at}")).collect();
+        let own = |name: &String| {
+            let mut own = pool(name);
+            own.disruption.budgets[0].nodes = allowance;
+            own
+        };
+        let mut fleet = Fleet::new(names.iter().map(own).collect());
+        for pool in &names {
+            for number in 0..nodes {
+                fleet.node(&format!("{pool}-{number}"), pool);
+            }
+        }
+        let leaving = fleet.leaving(Reason::Empty, at(60));
+        for pool in &names {
+            let own = leaving
+                .iter()
+                .filter(|node| node.starts_with(&format!("{pool}-")));
+            assert_eq!(own.count(), expect, "{what}");
+        }
+        // Whoever is kept by a budget says so.
+        let kept = fleet.sweep(at(60)).kept;
+        let budget = kept.iter().filter(|own| own.verdict.code() == "budget");
+        assert_eq!(budget.count(), pools * (nodes - expect), "{what}");
+    }
+}

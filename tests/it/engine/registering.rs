@@ -1,0 +1,270 @@
+//! From a launched instance to a node that pods may use: what a node is given, what has to be there
+//! before it is called initialized, and which nodes are let be.
+//! It must not know what was planned for the node, nor how pods are told of it.
+
+use outrigger::engine::report::Report;
+use outrigger::model::claim::Phase;
+use outrigger::model::cluster::{Mode, PlacementHints};
+use outrigger::model::labels::{Labels, NODE_CLASS};
+use outrigger::model::node::Node;
+use outrigger::model::node_class::NodeClass;
+use outrigger::model::object::Object;
+use outrigger::model::pod::Pod;
+use outrigger::model::taint::{Effect, Taint, Toleration, TolerationOperator};
+
+use super::{Stage, bound, waiting_pod};
+
+const DO_NOT_SYNC: &str = "karpenter.sh/do-not-sync-taints";
+
+/// A pod that tolerates everything and wants this much of a device.
+fn pod(devices: i64) -> Pod {
+    let mut pod = waiting_pod("a");
+    pod.tolerations.push(Toleration {
+        key: String::new(),
+        operator: TolerationOperator::Exists,
+        value: String::new(),
+        effect: None,
+    });
+    if devices > 0 {
+        let own = ("nvidia.com/gpu".to_owned(), devices);
+        pod.requests.extended.extend([own]);
+    }
+    pod
+}
+
+fn labels(all: &[(&str, &str)]) -> Labels {
+    let pairs = all.iter();
+    pairs
+        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+        .collect()
+}
+
+/// A launched instance whose pool has a label, an annotation, a taint and a startup taint, and
+/// whose kubelet says nothing of any of them. Nodes open as soon as they are registered.
+fn launched(devices: i64) -> (Stage, Node) {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.configure(Mode::Manage, PlacementHints::Off);
+    stage.change(|own| {
+        let pool = &mut own.pools[0];
+        pool.labels = labels(&[("team", "blue")]);
+        pool.annotations = labels(&[("example.com/note", "n")]);
+        pool.taints = vec![Taint::new("dedicated", Effect::NoSchedule)];
+        pool.startup_taints = vec![Taint::new("starting", Effect::NoSchedule)];
+    });
+    stage.sync(vec![], vec![pod(devices)]);
+    stage.run(10, &[]);
+    let mut node = stage.node(0);
+    node.labels.clear();
+    node.taints
+        .retain(|own| own.key == "karpenter.sh/unregistered");
+    assert_eq!(node.taints.len(), 1);
+    (stage, node)
+}
+
+fn show(stage: &mut Stage, node: Node) {
+    stage.apply(Object::Node(Box::new(node)));
+    stage.run(5, &[]);
+}
+
+/// The node is as the engine has left it, but for this.
+fn edit(stage: &mut Stage, change: impl FnOnce(&mut Node)) {
+    let mut node = stage.seen_node().clone();
+    node.version.push('e');
+    change(&mut node);
+    show(stage, node);
+}
+
+fn keys(node: &Node) -> Vec<&str> {
+    node.taints.iter().map(|own| own.key.as_str()).collect()
+}
+
+#[test]
+fn a_node_is_given_what_its_pool_says_when_it_registers() {
+    let both = &["dedicated", "starting"][..];
+    // What the node says of its taints, whether it comes closed, and those that it has then.
+    for (sync, closed, taints) in [
+        (None, true, both),
+        (Some("false"), true, both),
+        (Some("true"), true, &[][..]),
+        (None, false, both),
+    ] {
+        let what = format!("{sync:?} {closed}");
+        let (mut stage, mut node) = launched(0);
+        let sync = sync.map(|value| (DO_NOT_SYNC.to_owned(), value.to_owned()));
+        node.labels.extend(sync);
+        if !closed {
+            node.taints.clear();
+        }
+        show(&mut stage, node);
+        let node = stage.seen_node();
+        assert!(node.is_registered(), "{what}");
+        assert_eq!(keys(node), taints, "{what}");
+        assert_eq!(node.labels["team"], "blue", "{what}");
+        assert_eq!(node.labels["karpenter.sh/nodepool"], "general", "{what}");
+        assert_eq!(node.annotations["example.com/note"], "n", "{what}");
+        // Where nothing keeps it back, it is initialized in the same breath.
+        assert_eq!(stage.count("patch_node"), 1, "{what}");
+    }
+}
+
+#[test]
+fn a_node_says_which_class_made_it() {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.change(|own| {
+        own.node_classes = vec![NodeClass {
+            name: "gpu".into(),
+            ..NodeClass::default()
+        }];
+        own.pools[0].node_class = Some("gpu".into());
+    });
+    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.run(10, &[]);
+    let mut node = stage.node(0);
+    node.labels.clear();
+    show(&mut stage, node);
+    assert_eq!(stage.seen_node().labels[NODE_CLASS], "gpu");
+}
+
+#[test]
+fn a_startup_taint_that_was_taken_away_does_not_come_back() {
+    let (mut stage, node) = launched(0);
+    show(&mut stage, node);
+    assert!(!stage.seen_node().is_initialized());
+    edit(&mut stage, |own| {
+        own.taints.retain(|own| own.key != "starting")
+    });
+    stage.apply(bound(pod(0), "node-0"));
+    stage.run(120, &[]);
+    let node = stage.seen_node();
+    assert!(node.is_initialized());
+    assert_eq!(keys(node), ["dedicated"]);
+}
+
+/// What is not as it should be, and how it is put right.
+type Lack = (&'static str, fn(&mut Node), fn(&mut Node));
+
+fn taint(node: &mut Node, key: &str) {
+    node.taints.push(Taint::new(key, Effect::NoSchedule));
+}
+
+fn clear(node: &mut Node) {
+    node.taints.retain(|own| own.key == "dedicated");
+}
+
+const LACKS: [Lack; 6] = [
+    (
+        "not ready",
+        |own| own.ready = false,
+        |own| {
+            own.ready = true;
+            clear(own);
+        },
+    ),
+    ("a startup taint", |_| {}, clear),
+    (
+        "what the kubelet starts with",
+        |own| taint(own, "node.kubernetes.io/not-ready"),
+        clear,
+    ),
+    (
+        "nobody can reach it",
+        |own| taint(own, "node.kubernetes.io/unreachable"),
+        clear,
+    ),
+    (
+        "a gate of its readiness",
+        |own| taint(own, "readiness.k8s.io/network"),
+        clear,
+    ),
+    (
+        "a device",
+        |own| drop(own.allocatable.extended.remove("nvidia.com/gpu")),
+        |own| {
+            clear(own);
+            let own = &mut own.allocatable.extended;
+            own.insert("nvidia.com/gpu".to_owned(), 1);
+        },
+    ),
+];
+
+#[test]
+fn a_node_is_initialized_once_nothing_is_lacking() {
+    for (what, lack, mend) in LACKS {
+        let (mut stage, mut node) = launched(i64::from(what == "a device"));
+        lack(&mut node);
+        show(&mut stage, node);
+        if what != "a startup taint" {
+            edit(&mut stage, |own| {
+                own.taints.retain(|own| own.key != "starting")
+            });
+        }
+        stage.run(60, &[]);
+        let node = stage.seen_node();
+        assert!(node.is_registered() && !node.is_initialized(), "{what}");
+        edit(&mut stage, mend);
+        assert!(stage.seen_node().is_initialized(), "{what}");
+        assert_eq!(keys(stage.seen_node()), ["dedicated"], "{what}");
+    }
+}
+
+/// The taint of a node whose cloud controller has yet to come has a value.
+#[test]
+fn a_node_waits_for_its_cloud_controller() {
+    let (mut stage, mut node) = launched(0);
+    let key = "node.cloudprovider.kubernetes.io/uninitialized";
+    taint(&mut node, key);
+    if let Some(own) = node.taints.last_mut() {
+        own.value = "true".to_owned();
+    }
+    show(&mut stage, node);
+    edit(&mut stage, |own| {
+        own.taints.retain(|own| own.key != "starting")
+    });
+    assert!(!stage.seen_node().is_initialized());
+    edit(&mut stage, clear);
+    assert!(stage.seen_node().is_initialized());
+}
+
+#[test]
+fn each_phase_is_told_in_its_turn() {
+    let (mut stage, node) = launched(0);
+    show(&mut stage, node);
+    edit(&mut stage, clear);
+    let told = stage.reports.iter().filter_map(|report| match report {
+        Report::ClaimPlanned { .. } => Some("planned".to_owned()),
+        Report::ClaimLaunched { .. } => Some("launched".to_owned()),
+        Report::ClaimPhase { phase, .. } => Some(format!("{phase:?}").to_lowercase()),
+        _ => None,
+    });
+    let told: Vec<String> = told.collect();
+    assert_eq!(told, ["planned", "launched", "registered", "initialized"]);
+    let claims = stage.engine.state().ledger.claims.values();
+    let phases: Vec<Phase> = claims.map(|own| own.phase).collect();
+    assert_eq!(phases, [Phase::Initialized]);
+}
+
+#[test]
+fn nodes_of_others_are_let_be() {
+    let (mut stage, node) = launched(0);
+    let others = [
+        ("of-another", "aws:///us-east-1a/i-other"),
+        ("of-another-cloud", "kind://i-0/0"),
+        ("without-instance", ""),
+    ];
+    let before = others.map(|(name, provider_id)| Node {
+        name: name.into(),
+        uid: name.to_owned(),
+        provider_id: provider_id.to_owned(),
+        ..node.clone()
+    });
+    for node in &before {
+        stage.apply(Object::Node(Box::new(node.clone())));
+    }
+    stage.run(20 * 60, &["rewatch"]);
+    let nodes = &stage.engine.state().objects.nodes;
+    assert!(nodes.values().eq(before.iter()), "{nodes:?}");
+    assert_eq!(
+        (stage.count("patch_node"), stage.count("delete_node")),
+        (0, 0)
+    );
+}
