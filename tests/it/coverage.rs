@@ -1,5 +1,5 @@
-//! What Karpenter's AWS provider asserts and what is easily got wrong about it, row by row: which
-//! test of ours covers it, or why it does not apply to us.
+//! What Karpenter and its AWS provider assert, and what is easily got wrong about them, row by row:
+//! which test of ours covers it, or why it does not apply to us.
 //! It must not know what any row states.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,22 +8,105 @@ use std::fs;
 
 use crate::named::{self, path, text};
 
-/// How many rules or bullets each section of spec/aws.md has: all have rows.
-const SECTIONS: [(&str, usize); 13] = [
-    ("10", 105),
-    ("12.1", 15),
-    ("12.2", 4),
-    ("12.3", 8),
-    ("12.4", 8),
-    ("12.5", 6),
-    ("12.6", 13),
-    ("12.7", 11),
-    ("12.8", 5),
-    ("12.9", 6),
-    ("12.10", 7),
-    ("12.11", 13),
-    ("12.12", 5),
-];
+/// A specification, whose rules and bullets all have rows.
+struct Book {
+    /// Where its tables are.
+    folder: &'static str,
+    /// Its sections, and how many cases each rule or bullet of a section has at least: those stand
+    /// between its bars (‖).
+    sections: &'static [(&'static str, &'static [usize])],
+    /// How the reasons begin why a row does not apply; `docs/decisions/000:` names a page.
+    reasons: &'static [&'static str],
+    /// How many of its rows are open. It only goes down.
+    open: usize,
+}
+
+/// spec/aws.md.
+const AWS: Book = Book {
+    folder: "tests/it/coverage",
+    sections: &[
+        ("10", &[1; 105]),
+        ("12.1", &[1; 15]),
+        ("12.2", &[1; 4]),
+        ("12.3", &[1; 8]),
+        ("12.4", &[1; 8]),
+        ("12.5", &[1; 6]),
+        ("12.6", &[1; 13]),
+        ("12.7", &[1; 11]),
+        ("12.8", &[1; 5]),
+        ("12.9", &[1; 6]),
+        ("12.10", &[1; 7]),
+        ("12.11", &[1; 13]),
+        ("12.12", &[1; 5]),
+    ],
+    reasons: &[""],
+    open: 0,
+};
+
+/// spec/disruption.md.
+const DISRUPTION: Book = Book {
+    folder: "tests/it/coverage/disruption",
+    sections: &[
+        ("8.1", &[1, 1, 1, 1, 2, 3, 1, 2]),
+        ("8.2", &[1, 3, 2]),
+        ("8.3", &[1, 2, 2, 2, 2, 2, 1, 1, 2, 1, 2, 2, 2, 4, 2, 4, 1]),
+        ("8.4", &[6, 1]),
+        ("8.5", &[1, 1, 1, 3, 1, 3]),
+        ("8.6", &[3, 2, 3, 2, 2, 2]),
+        ("8.7", &[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]),
+        ("8.8", &[1, 1, 1, 1, 3, 2, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1]),
+        ("8.9", &[1, 1, 1, 2, 2]),
+        (
+            "8.10",
+            &[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1, 1, 1],
+        ),
+        ("8.11", &[1, 1, 1, 1, 1, 1]),
+        ("8.12", &[1, 4, 1, 1, 1, 1]),
+        ("8.13", &[1, 5, 1, 1, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 4, 2]),
+        (
+            "8.14",
+            &[
+                1, 1, 1, 1, 1, 2, 2, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+            ],
+        ),
+        ("8.15", &[2, 1, 4, 1, 1, 1, 1, 3]),
+        ("8.16", &[1, 1, 1, 1, 1, 1, 1, 1, 1]),
+        ("8.17", &[2, 3]),
+        (
+            "8.18",
+            &[
+                4, 1, 1, 1, 4, 3, 1, 3, 1, 1, 1, 1, 1, 2, 3, 3, 2, 1, 1, 1, 2, 3, 3, 2, 3, 2, 1, 1,
+            ],
+        ),
+        (
+            "8.19",
+            &[
+                1, 2, 1, 1, 1, 1, 2, 1, 3, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3, 3,
+            ],
+        ),
+        ("8.20", &[4, 2, 1, 2, 1, 1, 1, 1, 1]),
+        ("8.21", &[1, 3, 1, 1, 1, 2, 2, 3, 1]),
+        ("8.22", &[2]),
+        ("8.23", &[2, 1, 1, 1, 2, 2, 1, 1, 1, 3, 2, 2, 5]),
+        ("8.24", &[1, 2, 4, 2, 4, 1, 1, 2, 1, 1, 1, 1, 1, 4, 1, 2, 1]),
+        (
+            "8.25",
+            &[
+                2, 1, 2, 1, 2, 2, 1, 1, 2, 2, 2, 2, 1, 1, 1, 1, 5, 2, 2, 1, 2, 1, 1, 1, 2, 2, 2, 1,
+                6,
+            ],
+        ),
+        (
+            "8.26",
+            &[2, 1, 2, 3, 2, 1, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 3, 1],
+        ),
+    ],
+    // Objects that we do not have, dynamic resource allocation, what only a Go program has, or a
+    // decision.
+    reasons: &["crd: ", "dra: ", "go: ", "docs/decisions/"],
+    open: 304,
+};
+
 /// How many of a hundred rows may not apply.
 const NO_MAX: usize = 20;
 /// The width of what a row says.
@@ -33,7 +116,7 @@ const COLUMNS: usize = 100;
 struct Row {
     /// The table, for messages.
     table: String,
-    /// The section of spec/aws.md and the rule (`10.37`) or bullet (`12.6/3`) in it.
+    /// The section and the rule (`10.37`) or bullet (`12.6/3`) in it.
     place: String,
     behaviour: String,
     status: String,
@@ -53,18 +136,17 @@ impl Row {
         self.status.split(':').next().unwrap_or_default()
     }
 
-    /// What is wrong with what the row says is done, if anything.
+    /// What is wrong with what the row says is done, if anything. Whether rows may be open is not
+    /// judged here.
     fn fault(&self) -> Option<String> {
         let wide = |text: &str| text.chars().count() > COLUMNS;
         if self.behaviour.is_empty() || wide(&self.behaviour) {
             return Some(format!("a behaviour has 1 to {COLUMNS} characters"));
         }
-        if let Some(reason) = self.status.strip_prefix("no: ") {
+        let said = ["no: ", "open: "].map(|kind| self.status.strip_prefix(kind));
+        if let Some(reason) = said.into_iter().flatten().next() {
             let wrong = reason.is_empty() || wide(reason);
             return wrong.then(|| format!("a reason has 1 to {COLUMNS} characters"));
-        }
-        if self.status.starts_with("open: ") {
-            return Some(self.status.clone());
         }
         let fault = |test: &str| match test.strip_prefix("test:") {
             Some(test) => named::file(test).err(),
@@ -74,68 +156,117 @@ impl Row {
     }
 }
 
-/// The rows of all tables, table by table.
-fn rows() -> Vec<Row> {
-    let folder = "tests/it/coverage";
-    let entries = fs::read_dir(path(folder)).expect("our own folder");
-    let name = |entry: std::io::Result<fs::DirEntry>| {
-        let name = entry.expect("an entry").file_name();
-        name.into_string().expect("a name in UTF-8")
-    };
-    let tables: BTreeSet<String> = entries.map(name).collect();
-    let of = |table: String| {
-        let rows = named::rows(
-            &format!("{folder}/{table}"),
-            ["place", "behaviour", "status"],
-        );
-        rows.into_iter().map(move |[place, behaviour, status]| Row {
-            table: table.clone(),
-            place,
-            behaviour,
-            status,
-        })
-    };
-    tables.into_iter().flat_map(of).collect()
+/// Whether a text begins with the number of a page of docs/decisions.
+fn is_page(text: &str) -> bool {
+    let number = text.split([':', '-']).next().unwrap_or_default();
+    let mut pages = fs::read_dir(path("docs/decisions")).expect("our own folder");
+    let begins = |name: &str| name.split('-').next() == Some(number);
+    pages.any(|page| {
+        let name = page.expect("a page").file_name();
+        name.to_str().is_some_and(begins)
+    })
+}
+
+impl Book {
+    /// The rows of all tables, table by table.
+    fn rows(&self) -> Vec<Row> {
+        let entries = fs::read_dir(path(self.folder)).expect("our own folder");
+        let name = |entry: std::io::Result<fs::DirEntry>| {
+            let name = entry.expect("an entry").file_name();
+            name.into_string().expect("a name in UTF-8")
+        };
+        let is_table = |name: &String| name.ends_with(".tsv");
+        let tables: BTreeSet<String> = entries.map(name).filter(is_table).collect();
+        let of = |table: String| {
+            let path = format!("{}/{table}", self.folder);
+            let rows = named::rows(&path, ["place", "behaviour", "status"]);
+            rows.into_iter().map(move |[place, behaviour, status]| Row {
+                table: table.clone(),
+                place,
+                behaviour,
+                status,
+            })
+        };
+        tables.into_iter().flat_map(of).collect()
+    }
+
+    /// What is wrong with its rows, each by itself and all together.
+    fn faults(&self) -> Vec<String> {
+        let rows = self.rows();
+        let mut faults = Vec::new();
+        let mut known = BTreeSet::new();
+        let mut found: BTreeMap<(&str, usize), usize> = BTreeMap::new();
+        for row in &rows {
+            let mut wrong =
+                |what: String| faults.push(format!("{} {}: {what}", row.table, row.place));
+            match row.number() {
+                Some(place) => *found.entry(place).or_default() += 1,
+                None => wrong("it is no place".to_owned()),
+            }
+            if !known.insert((&row.place, &row.behaviour)) {
+                wrong(format!("{:?} is there twice", row.behaviour));
+            }
+            if let Some(what) = row.fault() {
+                wrong(what);
+            }
+            if let Some(reason) = row.status.strip_prefix("no: ") {
+                let known = self.reasons.iter().any(|own| reason.starts_with(own));
+                let page = reason.strip_prefix("docs/decisions/");
+                if !known || page.is_some_and(|page| !is_page(page)) {
+                    wrong(format!("{reason:?} is no such reason"));
+                }
+            }
+        }
+        for (section, cases) in self.sections {
+            for (number, cases) in (1..).zip(*cases) {
+                let rows = found.remove(&(*section, number)).unwrap_or_default();
+                if rows < *cases {
+                    faults.push(format!("{section}, {number}: {rows} rows of {cases} cases"));
+                }
+            }
+        }
+        let unknown = found.keys();
+        faults.extend(unknown.map(|(section, number)| format!("{section}, {number}: not there")));
+        let count = |kind: &str| rows.iter().filter(|row| row.kind() == kind).count();
+        let (no, open) = (count("no"), count("open"));
+        if no * 100 > NO_MAX * rows.len() {
+            faults.push(format!("{no} of {} rows do not apply", rows.len()));
+        }
+        if open != self.open {
+            faults.push(format!("{open} rows are open, and not {}", self.open));
+        }
+        faults
+    }
+
+    /// How many rows of each section are covered, as the table of docs/CONFORMANCE.md says.
+    fn table(&self) -> String {
+        let rows = self.rows();
+        let kinds = ["test", "no", "open"];
+        let mut text = format!("{HEAD}|---|---|---|---|---|---|\n");
+        let mut line = |name: &str, rules: usize, own: &dyn Fn(&Row) -> bool| {
+            let count = |of: &dyn Fn(&Row) -> bool| rows.iter().filter(|row| of(row)).count();
+            let [tested, no, open] = kinds.map(|kind| count(&|row| own(row) && row.kind() == kind));
+            let all = count(own);
+            // Writing to a String cannot fail.
+            let _ = writeln!(
+                text,
+                "| {name} | {rules} | {all} | {tested} | {no} | {open} |"
+            );
+        };
+        for (section, cases) in self.sections {
+            line(section, cases.len(), &|row| {
+                row.number().is_some_and(|(own, _)| own == *section)
+            });
+        }
+        let rules = self.sections.iter().map(|(_, cases)| cases.len()).sum();
+        line("all", rules, &|_| true);
+        text
+    }
 }
 
 #[test]
 fn every_rule_and_bullet_has_its_rows_and_every_row_its_test_or_reason() {
-    let rows = rows();
-    let mut faults = Vec::new();
-    let mut known = BTreeSet::new();
-    let mut found: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
-    for row in &rows {
-        let mut wrong = |what: String| faults.push(format!("{} {}: {what}", row.table, row.place));
-        match row.number() {
-            Some((section, number)) => {
-                found.entry(section).or_default().insert(number);
-            }
-            None => wrong("it is no place".to_owned()),
-        }
-        if !known.insert((&row.place, &row.behaviour)) {
-            wrong(format!("{:?} is there twice", row.behaviour));
-        }
-        if let Some(what) = row.fault() {
-            wrong(what);
-        }
-    }
-    let wanted: BTreeMap<&str, BTreeSet<usize>> = SECTIONS
-        .into_iter()
-        .map(|(section, count)| (section, (1..=count).collect()))
-        .collect();
-    for section in wanted.keys().chain(found.keys()).collect::<BTreeSet<_>>() {
-        let none = BTreeSet::new();
-        let [wanted, found] = [&wanted, &found].map(|of| of.get(section).unwrap_or(&none));
-        for (what, numbers) in [("lacks", wanted - found), ("does not have", found - wanted)] {
-            if !numbers.is_empty() {
-                faults.push(format!("section {section} {what} {numbers:?}"));
-            }
-        }
-    }
-    let no = rows.iter().filter(|row| row.kind() == "no").count();
-    if no * 100 > NO_MAX * rows.len() {
-        faults.push(format!("{no} of {} rows do not apply", rows.len()));
-    }
+    let faults = [AWS, DISRUPTION].map(|book| book.faults()).concat();
     assert!(
         faults.is_empty(),
         "{} faults:\n{}",
@@ -144,34 +275,25 @@ fn every_rule_and_bullet_has_its_rows_and_every_row_its_test_or_reason() {
     );
 }
 
-/// How many rows of each section are covered, as the table of docs/CONFORMANCE.md says.
-fn table(rows: &[Row]) -> String {
-    let mut text = "| section | rules | rows | tested | does not apply |\n".to_owned();
-    text.push_str("|---|---|---|---|---|\n");
-    let mut line = |name: &str, rules: usize, own: &dyn Fn(&Row) -> bool| {
-        let count = |of: &dyn Fn(&Row) -> bool| rows.iter().filter(|row| of(row)).count();
-        let [tested, no] = ["test", "no"].map(|kind| count(&|row| own(row) && row.kind() == kind));
-        let all = count(own);
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "| {name} | {rules} | {all} | {tested} | {no} |");
-    };
-    for (section, rules) in SECTIONS {
-        line(section, rules, &|row| {
-            row.number().is_some_and(|(own, _)| own == section)
-        });
-    }
-    let rules = SECTIONS.iter().map(|(_, rules)| rules).sum();
-    line("all", rules, &|_| true);
-    text
-}
+/// How each table of counts begins.
+const HEAD: &str = "| section | rules | rows | tested | does not apply | open |\n";
 
 #[test]
 fn the_counts_of_the_rows_are_those_of_the_page() {
-    let table = table(&rows());
-    println!("{table}");
     let page = text("docs/CONFORMANCE.md");
+    let mut parts = page.split(HEAD);
+    let mut expect = parts.next().unwrap_or_default().to_owned();
+    for (book, part) in [AWS, DISRUPTION].iter().zip(parts) {
+        expect.push_str(&book.table());
+        let rest = part.split_inclusive('\n');
+        expect.extend(rest.skip_while(|line| line.starts_with('|')));
+    }
+    if option_env!("UPDATE_REFERENCE").is_some() {
+        fs::write(path("docs/CONFORMANCE.md"), expect).expect("the page can be written");
+        return;
+    }
     assert!(
-        page.contains(&table),
-        "docs/CONFORMANCE.md should say:\n{table}"
+        page == expect && page.matches(HEAD).count() == 2,
+        "docs/CONFORMANCE.md should say (UPDATE_REFERENCE=1 cargo test writes it):\n{expect}"
     );
 }
