@@ -5,7 +5,7 @@
 //! What all the pods would cost if they were planned afresh says what each node wastes. The
 //! most wasteful leave first, as many as it takes to save nearly all that can be saved; whoever
 //! leaves for nothing stays. Why so, and not one node after another:
-//! docs/decisions/021-consolidation.md.
+//! docs/decisions/027-consolidation.md.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
