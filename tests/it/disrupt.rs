@@ -1,4 +1,5 @@
-//! Which nodes may leave on purpose, and why the others may not.
+//! Who may leave, and why the others stay.
 //! It must not know how a node is drained or ended.
 
 mod calm;
+mod consolidation;

@@ -23,8 +23,6 @@ mod overlay;
 
 mod standing;
 
-mod disrupt;
-
 mod catalog;
 
 mod algebra;
@@ -51,5 +49,6 @@ mod plane;
 #[cfg(feature = "aws")]
 mod wire;
 
+mod disrupt;
 #[cfg(feature = "shell")]
 mod door;
