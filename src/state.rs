@@ -11,7 +11,11 @@ mod census;
 
 mod load;
 
+mod stake;
+
 pub mod objects;
+
+mod shields;
 
 pub mod volumes;
 
@@ -28,6 +32,8 @@ pub mod survey;
 pub mod expect;
 
 pub mod early;
+
+pub mod blockers;
 
 pub mod roster;
 

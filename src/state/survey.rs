@@ -36,7 +36,7 @@ impl State {
     /// The view of this moment.
     pub fn snapshot(&self, now: Timestamp) -> Snapshot<'_> {
         let expected = self.expected(now);
-        let movers = self.movers();
+        let movers = self.movers(now);
         let pending = self.waiting_but(&expected, &movers);
         let promised = expected.values().flatten().copied();
         let mounts = mounts(&self.objects, &pending, promised);

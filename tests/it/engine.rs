@@ -33,6 +33,7 @@ mod orphans;
 mod replacing;
 mod reserved;
 mod room;
+mod said;
 mod shared;
 mod stamp;
 

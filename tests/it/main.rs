@@ -23,6 +23,8 @@ mod overlay;
 
 mod standing;
 
+mod disrupt;
+
 mod catalog;
 
 mod algebra;

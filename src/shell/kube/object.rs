@@ -10,7 +10,7 @@ use kube::core::{ClusterResourceScope, NamespaceResourceScope, Resource};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use crate::model::labels::Labels;
+use crate::model::labels::{DELETION_COST, Labels};
 use crate::shell::kube::quantity::Quantities;
 
 /// A kind of object as the API knows it.
@@ -293,6 +293,12 @@ json! {
         name: String,
         persistent_volume_claim: Option<ClaimReference>,
         ephemeral: Option<Present>,
+        empty_dir: Option<EmptyDir>,
+        host_path: Option<Present>,
+    }
+
+    struct EmptyDir {
+        medium: String,
     }
 
     struct ClaimReference {
@@ -372,6 +378,9 @@ json! {
 
     struct PdbSpec {
         selector: Option<LabelSelector>,
+        min_available: Option<IntOrText>,
+        max_unavailable: Option<IntOrText>,
+        unhealthy_pod_eviction_policy: String,
     }
 
     struct LabelSelector {
@@ -382,6 +391,9 @@ json! {
     struct PdbStatus {
         observed_generation: i64,
         disruptions_allowed: i64,
+        expected_pods: i64,
+        current_healthy: i64,
+        desired_healthy: i64,
     }
 
     struct PersistentVolumeClaim {
@@ -488,6 +500,15 @@ json! {
     }
 }
 
+/// What Kubernetes calls `IntOrString`, and whatever else may stand there.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum IntOrText {
+    Int(i64),
+    Text(String),
+    Other(IgnoredAny),
+}
+
 /// Something of which only the presence counts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Present;
@@ -498,8 +519,6 @@ impl<'de> Deserialize<'de> for Present {
     }
 }
 
-/// Annotation of a pod: how dear it is to its ReplicaSet.
-const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// Annotations of a pod: the group it is of use with alone, in the words of two generations of
 /// Volcano.
 pub(crate) const GROUPS: [&str; 2] = [
@@ -532,7 +551,10 @@ impl Annotations {
         let domain = key.split_once('/').map_or("", |(domain, _)| domain);
         matches!(
             domain,
-            "karpenter.sh" | "outrigger.dev" | "karpenter.k8s.aws"
+            "karpenter.sh"
+                | "outrigger.dev"
+                | "karpenter.k8s.aws"
+                | "cluster-autoscaler.kubernetes.io"
         ) || ANNOTATIONS.contains(&key)
     }
 }

@@ -165,6 +165,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         | Report::ClaimPlanned { .. }
         | Report::Retire { .. }
         | Report::Kept { .. }
+        | Report::Misread(_)
         | Report::ClaimDenied { .. }
         | Report::ClaimRenewed { .. }
         | Report::BoundEarly { .. }
