@@ -18,7 +18,7 @@ use crate::model::pool::{Budget, Pool, Reason};
 use crate::plan::{Plan, render, whole};
 use crate::solve::miss::part;
 use crate::state::State;
-use crate::state::blockers::{Blocker, Hold};
+use crate::state::blockers::{Blocker, Hold, Misread};
 use crate::state::roster::Candidate;
 
 /// Reasons for which a node may leave on purpose, in the order in which they are looked at.
@@ -53,6 +53,8 @@ pub struct ExplainedNode<'s> {
     pub outlooks: Vec<(Reason, Outlook)>,
     /// What is said against its leaving, all of it.
     pub blockers: Vec<Blocker>,
+    /// What it or its pods say that cannot be understood.
+    pub misreads: Vec<Misread>,
     /// Its pods.
     pub pods: Vec<Tenant<'s>>,
     /// When it is too old; none where it never is.
@@ -119,6 +121,7 @@ pub fn explain_node<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
         weight: candidate.map(|own| (own.utilization, own.cost)),
         outlooks,
         blockers,
+        misreads: state.misreads_on(node).take(TOLD).collect(),
         pods,
         expires,
         next,
@@ -269,6 +272,10 @@ fn blocker_json(own: &Blocker) -> Value {
     })
 }
 
+fn misread_json(own: &Misread) -> Value {
+    json!({ "of": part(&own.of), "text": part(&own.why) })
+}
+
 impl ExplainedNode<'_> {
     /// One JSON object.
     pub fn json(&self) -> Value {
@@ -307,6 +314,7 @@ impl ExplainedNode<'_> {
             "disruption_cost": self.weight.map(|(_, cost)| cost),
             "verdicts": self.outlooks.iter().map(outlook).collect::<Vec<_>>(),
             "blockers": self.blockers.iter().map(blocker_json).collect::<Vec<_>>(),
+            "misread": self.misreads.iter().map(misread_json).collect::<Vec<_>>(),
             "pods": self.pods.iter().map(tenant).collect::<Vec<_>>(),
             "expires": time(self.expires),
             "next_change": time(self.next),
@@ -320,7 +328,7 @@ impl ExplainedNode<'_> {
         let pool = self.node.labels.get(POOL);
         let pool = pool.map_or("no pool".to_owned(), |name| format!("pool {}", part(name)));
         // Writing to a String cannot fail.
-        let _ = writeln!(out, "Node {} of {pool}", part(&self.node.name));
+        let _ = writeln!(out, "Node {}, of {pool}", part(&self.node.name));
         let what = [INSTANCE_TYPE, CAPACITY_TYPE, ZONE].map(label).join(" ");
         let price = self.price.map_or("at an unknown price".to_owned(), |own| {
             format!("{:.4} $/h", own.usd_per_h())
@@ -349,6 +357,9 @@ impl ExplainedNode<'_> {
         let own = self.blockers.iter().filter(|own| own.pod().is_none());
         for blocker in own {
             let _ = writeln!(out, "\n  ! {}", part(blocker));
+        }
+        for Misread { of, why } in &self.misreads {
+            let _ = writeln!(out, "\n  ? {}: {}", part(of), part(why));
         }
         self.pods_text(&mut out);
         out

@@ -285,17 +285,20 @@ impl State {
             let told = pdb.defects.iter();
             told.map(|why| Misread::new(format!("disruption budget {}", pdb.key), why.clone()))
         });
-        let nodes = nodes.flat_map(|node| {
-            let own = misreads_of_node(&node.annotations);
-            let own = own.map(|why| Misread::new(format!("node {}", node.name), why));
-            let odd = self.objects.stake(node.name.as_str()).is_odd();
-            let pods = odd.then(|| self.objects.pods_on(node.name.as_str()));
-            own.chain(pods.into_iter().flatten().flat_map(|pod| {
-                let all = pod.misreads();
-                all.map(|why| Misread::new(format!("pod {}", pod.key), why))
-            }))
-        });
+        let nodes = nodes.flat_map(|node| self.misreads_on(node));
         pdbs.chain(nodes).take(MISREADS_MAX).collect()
+    }
+
+    /// What one node and its pods say that cannot be understood.
+    pub fn misreads_on<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = Misread> + 'a {
+        let own = misreads_of_node(&node.annotations);
+        let own = own.map(|why| Misread::new(format!("node {}", node.name), why));
+        let odd = self.objects.stake(node.name.as_str()).is_odd();
+        let pods = odd.then(|| self.objects.pods_on(node.name.as_str()));
+        own.chain(pods.into_iter().flatten().flat_map(|pod| {
+            let all = pod.misreads();
+            all.map(|why| Misread::new(format!("pod {}", pod.key), why))
+        }))
     }
 }
 

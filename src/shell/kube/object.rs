@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ClusterResourceScope, NamespaceResourceScope, Resource};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::Value;
 
 use crate::model::labels::{DELETION_COST, Labels};
 use crate::shell::kube::quantity::Quantities;
@@ -378,8 +379,8 @@ json! {
 
     struct PdbSpec {
         selector: Option<LabelSelector>,
-        min_available: Option<IntOrText>,
-        max_unavailable: Option<IntOrText>,
+        min_available: Option<Value>,
+        max_unavailable: Option<Value>,
         unhealthy_pod_eviction_policy: String,
     }
 
@@ -498,15 +499,6 @@ json! {
     struct OfSelector {
         selector: LabelSelector,
     }
-}
-
-/// What Kubernetes calls `IntOrString`, and whatever else may stand there.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
-pub(crate) enum IntOrText {
-    Int(i64),
-    Text(String),
-    Other(IgnoredAny),
 }
 
 /// Something of which only the presence counts.

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use outrigger::catalog::Catalog;
 use outrigger::disrupt::gate::kept_anyway;
 use outrigger::disrupt::verdict::Verdict;
 use outrigger::model::claim::{ClaimRecord, Phase};
@@ -88,7 +87,6 @@ impl Scene {
             pools,
             ..Cluster::default()
         }));
-        state.stock(Arc::new(Catalog::shipped()));
         Self { state }
     }
 

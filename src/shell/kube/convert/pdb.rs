@@ -1,9 +1,11 @@
 //! A disruption budget as its object has it, with what cannot be understood about it.
 //! It must not know which pods there are.
 
+use serde_json::Value;
+
 use super::{key, pod, selector};
 use crate::model::pdb::{Bound, Pdb};
-use crate::shell::kube::object::{IntOrText, PodDisruptionBudget};
+use crate::shell::kube::object::PodDisruptionBudget;
 
 /// What is wrong with a budget is told up to this many things.
 const DEFECTS: usize = 5;
@@ -62,26 +64,24 @@ pub(super) fn pdb(read: PodDisruptionBudget) -> Pdb {
 }
 
 /// A bound; none where there is none that makes sense.
-fn bound(name: &str, read: Option<&IntOrText>, defects: &mut Vec<String>) -> Option<Bound> {
-    let (bound, shown) = match read? {
-        IntOrText::Int(count) => {
-            let bound = Some(Bound::Count(*count)).filter(|_| *count >= 0);
-            (bound, count.to_string())
-        }
-        IntOrText::Text(text) => {
-            let digits = text.strip_suffix('%').unwrap_or("");
-            let plain = digits.bytes().all(|own| own.is_ascii_digit());
-            let percent = digits.parse().ok().filter(|_| plain);
-            (percent.map(Bound::Percent), text.clone())
-        }
-        IntOrText::Other(_) => (None, "what stands there".to_owned()),
+fn bound(name: &str, read: Option<&Value>, defects: &mut Vec<String>) -> Option<Bound> {
+    let read = read?;
+    let bound = match read {
+        Value::Number(number) => number.as_i64().filter(|own| *own >= 0).map(Bound::Count),
+        Value::String(text) => text.strip_suffix('%').and_then(percent),
+        _ => None,
     };
     if bound.is_none() {
         defects.push(format!(
-            "its {name}, {shown:?}, is neither a count nor a percentage"
+            "its {name}, {read}, is neither a count nor a percentage"
         ));
     }
     bound
+}
+
+fn percent(digits: &str) -> Option<Bound> {
+    let plain = digits.bytes().all(|own| own.is_ascii_digit());
+    digits.parse().ok().filter(|_| plain).map(Bound::Percent)
 }
 
 #[cfg(test)]
