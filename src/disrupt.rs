@@ -14,3 +14,5 @@ pub mod surplus;
 pub mod drift;
 
 pub mod expiry;
+
+pub mod consolidation;

@@ -31,6 +31,8 @@ pub mod survey;
 
 pub mod expect;
 
+pub mod field;
+
 pub mod early;
 
 pub mod blockers;

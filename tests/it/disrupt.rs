@@ -1,6 +1,7 @@
-//! Which nodes may leave on purpose, and why the others may not.
+//! Which nodes may leave on purpose, and why the others stay.
 //! It must not know how a node is drained or ended.
 
 mod blocked;
+mod consolidation;
 mod emptiness;
 mod scene;
