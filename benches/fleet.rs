@@ -140,7 +140,7 @@ impl Fleet {
 
     fn bind(&mut self, key: &PodKey, node: &NodeName) {
         if let Some(pod) = self.pods.get_mut(key) {
-            (pod.node, pod.phase, pod.ready) = (Some(node.clone()), PodPhase::Running, true);
+            (pod.node, pod.phase, pod.ready) = (Some(node.clone()), PodPhase::Running, Some(true));
             pod.unschedulable = false;
         }
     }

@@ -3,6 +3,8 @@
 
 pub mod verdict;
 
+pub mod gate;
+
 pub mod budgets;
 
 pub mod emptiness;

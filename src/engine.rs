@@ -69,6 +69,7 @@ use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey, TypeNam
 use crate::model::object::{Kind, Object};
 use crate::solve::Why;
 use crate::state::State;
+use crate::state::blockers::Misread;
 
 /// What happens within this time is worked on together: a thousand pods that are bound, or told of
 /// their nodes, are not worth a thousand passes.
@@ -97,6 +98,7 @@ pub struct Engine {
     wake: Option<(Timestamp, &'static str)>,
     next_sweep: Option<Timestamp>,
     told: BTreeMap<PodKey, Arc<[Why]>>,
+    misreads: BTreeSet<Misread>,
     observed_pods: BTreeSet<PodKey>,
     observed_leaving: BTreeSet<ClaimId>,
     orphans: BTreeMap<NodeName, Timestamp>,
@@ -137,6 +139,7 @@ impl Engine {
             wake: None,
             next_sweep: None,
             told: BTreeMap::new(),
+            misreads: BTreeSet::new(),
             observed_pods: BTreeSet::new(),
             observed_leaving: BTreeSet::new(),
             orphans: BTreeMap::new(),

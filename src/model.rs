@@ -32,7 +32,13 @@ pub mod affinity;
 
 pub mod taint;
 
+pub mod duration;
+
 pub mod pod;
+
+pub mod eviction;
+
+pub mod pdb;
 
 pub mod node;
 

@@ -15,6 +15,8 @@ pub mod render;
 
 pub mod explain;
 
+pub mod node;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -11,7 +11,11 @@ mod census;
 
 mod load;
 
+mod stake;
+
 pub mod objects;
+
+mod shields;
 
 pub mod volumes;
 
@@ -30,6 +34,8 @@ pub mod expect;
 pub mod field;
 
 pub mod early;
+
+pub mod blockers;
 
 pub mod roster;
 

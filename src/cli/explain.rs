@@ -1,4 +1,5 @@
-//! `outrigger explain`: why one pod of a cluster whose state is in a file has its place, or none.
+//! `outrigger explain`: why one pod of a cluster whose state is in a file has its place, or none,
+//! and whether one of its nodes leaves.
 //! It must not know how that is found out, nor contact anyone.
 
 use std::io::{self, Write};
@@ -6,10 +7,12 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
+use serde_json::Value;
 
 use super::plan::Given;
 use crate::model::id::PodKey;
 use crate::plan::explain::{explain, similar};
+use crate::plan::node::{explain_node, similar_nodes};
 use crate::shell::clock;
 use crate::shell::text::bounded;
 
@@ -26,6 +29,8 @@ pub(crate) struct Arguments {
 enum What {
     /// Explain a pod: what it asks for, and where it goes or what stops it in each pool
     Pod(PodArguments),
+    /// Explain a node: for each reason whether it leaves, and what keeps it, pod by pod
+    Node(NodeArguments),
 }
 
 #[derive(Args, Debug)]
@@ -35,12 +40,40 @@ struct PodArguments {
     pod: PodKey,
     #[command(flatten)]
     given: Given,
+    #[command(flatten)]
+    form: Form,
+}
+
+#[derive(Args, Debug)]
+struct NodeArguments {
+    /// Its name
+    #[arg(value_name = "NAME")]
+    node: String,
+    #[command(flatten)]
+    given: Given,
+    #[command(flatten)]
+    form: Form,
+}
+
+#[derive(Args, Debug)]
+struct Form {
     /// How to print it
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
     /// Print one JSON object, as `--output json` does
     #[arg(long, conflicts_with = "output")]
     json: bool,
+}
+
+impl Form {
+    fn print(&self, text: impl Fn() -> String, json: impl Fn() -> Value) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        if self.json || self.output == Output::Json {
+            writeln!(out, "{:#}", json())
+        } else {
+            out.write_all(text().as_bytes())
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -57,8 +90,22 @@ fn key(text: &str) -> Result<PodKey, String> {
     Ok(PodKey::new(namespace, name))
 }
 
+/// What may have been meant instead.
+fn meant(near: &[String]) -> String {
+    match near {
+        [] => String::new(),
+        near => format!("; did you mean {}?", near.join(" or ")),
+    }
+}
+
 pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
-    let What::Pod(arguments) = &arguments.what;
+    match &arguments.what {
+        What::Pod(arguments) => pod(arguments, colour),
+        What::Node(arguments) => node(arguments, colour),
+    }
+}
+
+fn pod(arguments: &PodArguments, colour: bool) -> anyhow::Result<ExitCode> {
     let Some(still) = arguments.given.read(colour)? else {
         return Ok(ExitCode::FAILURE);
     };
@@ -66,21 +113,31 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
     let state = still.state(now);
     let key = &arguments.pod;
     let Some(explained) = explain(&state, key, now) else {
-        let near = match &similar(&state, key)[..] {
-            [] => String::new(),
-            near => format!("; did you mean {}?", near.join(" or ")),
-        };
+        let near = meant(&similar(&state, key));
         let key = bounded(&key.to_string());
         bail!("there is no pod {key} in the state of the cluster{near}");
     };
-    let mut out = io::stdout().lock();
-    if arguments.json || arguments.output == Output::Json {
-        writeln!(out, "{:#}", explained.json())?;
-    } else {
-        out.write_all(explained.text().as_bytes())?;
-    }
+    let form = &arguments.form;
+    form.print(|| explained.text(), || explained.json())?;
     Ok(match explained.is_well() {
         true => ExitCode::SUCCESS,
         false => ExitCode::from(BLOCKED),
     })
+}
+
+fn node(arguments: &NodeArguments, colour: bool) -> anyhow::Result<ExitCode> {
+    let Some(still) = arguments.given.read(colour)? else {
+        return Ok(ExitCode::FAILURE);
+    };
+    let now = clock::now();
+    let state = still.state(now);
+    let name = arguments.node.as_str();
+    let Some(explained) = explain_node(&state, name, now) else {
+        let near = meant(&similar_nodes(&state, name));
+        let name = bounded(name);
+        bail!("there is no node {name} in the state of the cluster{near}");
+    };
+    let form = &arguments.form;
+    form.print(|| explained.text(), || explained.json())?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use jiff::Timestamp;
 
 use crate::disrupt::budgets::Budgets;
+use crate::disrupt::gate::kept_anyway;
 use crate::disrupt::verdict::{Kept, Verdict};
 use crate::model::id::{NodeName, PodKey};
 use crate::model::instance::Price;
@@ -127,17 +128,11 @@ fn stake<'a>(
     if candidate.pods == 0 {
         return Err(Verdict::Unused);
     }
-    if candidate.initialized.is_none() {
-        return Err(Verdict::NotInitialized);
-    }
-    if candidate.nominated {
-        return Err(Verdict::Nominated);
-    }
     if let Some(buffer) = roster.held.get(&candidate.node.name) {
         return Err(Verdict::Buffer(buffer.clone()));
     }
-    if let Some(why) = &candidate.blocker {
-        return Err(Verdict::Blocked(why.clone()));
+    if let Some(verdict) = kept_anyway(candidate, Some(pool), Reason::Underutilized, now) {
+        return Err(verdict);
     }
     let until = quiet_until(candidate, pool).ok_or(Verdict::Never)?;
     if until > now {

@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 
 use crate::disrupt::budgets::Budgets;
+use crate::disrupt::gate::kept_anyway;
 use crate::disrupt::verdict::{Kept, Verdict};
 use crate::model::pool::{Pool, Reason};
 use crate::state::roster::{Candidate, Roster};
@@ -54,14 +55,12 @@ fn weigh(
             pods: candidate.pods,
         });
     }
-    if candidate.nominated {
-        return Some(Verdict::Nominated);
-    }
     if let Some(buffer) = held {
         return Some(Verdict::Buffer(buffer.clone()));
     }
-    if let Some(why) = &candidate.blocker {
-        return Some(Verdict::Blocked(why.clone()));
+    let kept = kept_anyway(candidate, Some(pool), Reason::Empty, now);
+    if kept.is_some() {
+        return kept;
     }
     let Some(after) = pool.disruption.consolidate_after else {
         return Some(Verdict::Never);

@@ -5,10 +5,12 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::disrupt::budgets::Budgets;
-use crate::disrupt::verdict::{Kept, Verdict};
+use crate::disrupt::gate::kept_anyway;
+use crate::disrupt::verdict::Kept;
 use crate::model::claim::ClaimRecord;
 use crate::model::hash::spread;
-use crate::model::pool::Reason;
+use crate::model::labels::CLAIM;
+use crate::model::pool::{Pool, Reason};
 use crate::state::roster::{Candidate, Roster};
 
 /// A node leaves up to this share of its time sooner.
@@ -16,14 +18,23 @@ const SOONER_PER_CENT: u64 = 10;
 
 /// When a claim's node is due to be replaced; none where it never is.
 pub fn due_at(record: &ClaimRecord) -> Option<Timestamp> {
-    let after = record.expire_after?;
+    due(record.id.as_str(), record.created, record.expire_after?)
+}
+
+/// The same of a candidate: by its claim or, where only its Node is known, by what its pool says.
+pub fn due_of(candidate: &Candidate<'_>, pool: &Pool) -> Option<Timestamp> {
+    if let Some(claim) = candidate.claim {
+        return due_at(&claim.record);
+    }
+    let id = candidate.node.annotations.get(CLAIM);
+    due(id?, candidate.born?, pool.expire_after?)
+}
+
+fn due(id: &str, born: Timestamp, after: SignedDuration) -> Option<Timestamp> {
     let whole = u64::try_from(after.as_secs()).unwrap_or(0);
-    let sooner = spread(record.id.as_str(), whole * SOONER_PER_CENT / 100);
+    let sooner = spread(id, whole * SOONER_PER_CENT / 100);
     let after = after.as_secs().saturating_sub_unsigned(sooner);
-    record
-        .created
-        .checked_add(SignedDuration::from_secs(after))
-        .ok()
+    born.checked_add(SignedDuration::from_secs(after)).ok()
 }
 
 /// Nodes that may leave because of their age, the oldest first, and why the others that are due
@@ -41,21 +52,12 @@ pub fn expired<'a>(
     let mut kept = Vec::new();
     let mut leave = Vec::new();
     for (_, candidate) in due {
+        let pool = roster.cluster.pool(candidate.pool.as_str());
         let taken = || budgets.take(candidate, Reason::Expired);
-        match weigh(candidate).map_or_else(taken, Err) {
+        match kept_anyway(candidate, pool, Reason::Expired, now).map_or_else(taken, Err) {
             Ok(()) => leave.push(candidate),
             Err(verdict) => kept.push(Kept::new(candidate, Reason::Expired, verdict)),
         }
     }
     (leave, kept)
-}
-
-fn weigh(candidate: &Candidate<'_>) -> Option<Verdict> {
-    if candidate.initialized.is_none() {
-        return Some(Verdict::NotInitialized);
-    }
-    if candidate.nominated {
-        return Some(Verdict::Nominated);
-    }
-    candidate.blocker.clone().map(Verdict::Blocked)
 }

@@ -11,8 +11,8 @@ use crate::state::roster::{Candidate, Roster};
 /// Nodes that leave because their pool has too many, and claims that need no node any more.
 ///
 /// First go claims that are not launched or have no Node yet, then nodes on which nothing must not
-/// be disrupted before others, each with the fewest pods first, then those that have not started,
-/// then the oldest.
+/// be disrupted before others, each with what costs least to move first, then those that have not
+/// started, then the oldest.
 pub fn surplus<'a>(roster: &'a Roster<'a>) -> (Vec<&'a Candidate<'a>>, Vec<ClaimId>) {
     let (mut retire, mut cancel) = (Vec::new(), Vec::new());
     for pool in &roster.cluster.pools {
@@ -44,9 +44,18 @@ fn beyond<'a>(
             cancel.push(claim);
         }
     }
-    nodes.sort_by_key(|own| {
-        let pods = own.pods.max(usize::from(own.nominated));
-        (own.blocker.is_some(), pods, own.initialized, &own.node.name)
+    nodes.sort_by(|a, b| {
+        let blocked = a.blocker.is_some().cmp(&b.blocker.is_some());
+        let dearer = || cost(a).total_cmp(&cost(b));
+        let older = || (a.initialized, &a.node.name).cmp(&(b.initialized, &b.node.name));
+        blocked.then_with(dearer).then_with(older)
     });
     retire.extend(nodes.into_iter().take(excess));
+}
+
+/// What it costs to end a node, where a pod that is expected counts like one that is there.
+fn cost(candidate: &Candidate<'_>) -> f64 {
+    candidate
+        .cost
+        .max(if candidate.nominated { 2.0 } else { 1.0 })
 }

@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use crate::model::id::{NodeName, PodKey};
 use crate::model::instance::Price;
 use crate::model::pool::Reason;
-use crate::state::roster::{Blocker, Candidate};
+use crate::state::blockers::Blocker;
+use crate::state::roster::Candidate;
 
 /// What keeps a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,8 +57,21 @@ pub enum Verdict {
         /// When enough will have passed.
         until: Timestamp,
     },
+    /// It is younger than its pool lets nodes leave.
+    TooYoung {
+        /// When it will be old enough.
+        until: Timestamp,
+    },
     /// It or one of its pods forbids it.
     Blocked(Blocker),
+    /// Somebody deletes its Node object.
+    Deleted,
+    /// It is leaving already, for this reason.
+    Leaving(Reason),
+    /// Others take its place before it leaves.
+    Replaced,
+    /// No claim of ours is behind it: it is somebody else's.
+    Unmanaged,
     /// As many nodes as the pool's budgets allow are leaving already.
     Budget {
         /// How many may leave at once now.
@@ -66,6 +80,15 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// When it is over by itself, where that is known.
+    pub fn until(&self) -> Option<Timestamp> {
+        match self {
+            Self::TooEarly { until } | Self::TooYoung { until } => Some(*until),
+            Self::Blocked(why) => why.until(),
+            _ => None,
+        }
+    }
+
     /// The spelling in JSON, logs and metrics.
     pub fn code(&self) -> &'static str {
         match self {
@@ -83,7 +106,12 @@ impl Verdict {
             Self::Static => "static",
             Self::NoPool => "no_pool",
             Self::TooEarly { .. } => "too_early",
+            Self::TooYoung { .. } => "too_young",
             Self::Blocked(_) => "blocked",
+            Self::Deleted => "deleted",
+            Self::Leaving(_) => "leaving",
+            Self::Replaced => "replaced",
+            Self::Unmanaged => "unmanaged",
             Self::Budget { .. } => "budget",
         }
     }
@@ -112,7 +140,12 @@ impl fmt::Display for Verdict {
             Self::Static => f.write_str("its pool is static"),
             Self::NoPool => f.write_str("its pool is not configured"),
             Self::TooEarly { until } => write!(f, "it must stay unchanged until {until}"),
+            Self::TooYoung { until } => write!(f, "it is too young to leave until {until}"),
             Self::Blocked(why) => write!(f, "{why}"),
+            Self::Deleted => f.write_str("somebody deletes its Node object"),
+            Self::Leaving(reason) => write!(f, "it is leaving already: {}", reason.as_str()),
+            Self::Replaced => f.write_str("it leaves once others have taken its place"),
+            Self::Unmanaged => f.write_str("no claim of ours is behind it"),
             Self::Budget { allowed } => {
                 write!(
                     f,
@@ -147,9 +180,5 @@ impl Kept {
 
 /// When the first node that is too early now may be looked at again.
 pub fn next_due(kept: &[Kept]) -> Option<Timestamp> {
-    let due = kept.iter().filter_map(|kept| match kept.verdict {
-        Verdict::TooEarly { until } => Some(until),
-        _ => None,
-    });
-    due.min()
+    kept.iter().filter_map(|kept| kept.verdict.until()).min()
 }

@@ -40,7 +40,11 @@ impl Engine {
         if self.state.ledger.claims.is_empty() {
             return;
         }
-        let mut plan = plan::sweep(&self.state.roster(now), now);
+        let roster = self.state.roster(now);
+        let mut plan = plan::sweep(&roster, now);
+        let told = std::mem::replace(&mut self.misreads, roster.misreads);
+        let news = self.misreads.difference(&told).cloned();
+        self.reports.extend(news.map(Report::Misread));
         if let Some(until) = self.unread_until(now) {
             plan.retire.retain(|own| own.reason != Reason::Empty);
             self.wake_at(until, "empty nodes may leave whatever buffers there are");

@@ -299,6 +299,7 @@ impl Engine {
         };
         let reason = claim.leaving.unwrap_or(Reason::Empty);
         let staying = pods.iter().filter(|pod| stays(pod, reason, now)).count();
+        let holding = pods.iter().filter(|pod| pod.holds_node()).count();
         let old = |pod: &&Pod| {
             let known = pod.created.and_then(|at| at.checked_add(WATCH_LAG).ok());
             known.is_some_and(|at| at < now)
@@ -313,8 +314,8 @@ impl Engine {
         work.retry = Default::default();
         if staying == 0 {
             work.drain.confirmed = Some(now);
-        } else if reason == Reason::Empty {
-            self.keep(id, format!("{staying} pods have come to it"), now);
+        } else if reason == Reason::Empty && holding > 0 {
+            self.keep(id, format!("{holding} pods have come to it"), now);
         }
         if unseen {
             self.state.views.doubt(Kind::Pod);

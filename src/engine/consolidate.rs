@@ -192,7 +192,7 @@ impl Engine {
         let leaving =
             claims.filter(|(id, own)| own.leaving == Some(Reason::Underutilized) && waits(id));
         let needed = leaving.filter(|(_, own)| {
-            let mut movers = self.state.movers_of(own);
+            let mut movers = self.state.movers_of(own, now);
             movers.any(|pod| homeless.contains(&pod.key))
         });
         let needed: Vec<ClaimId> = needed.map(|(id, _)| id.clone()).collect();

@@ -14,6 +14,7 @@ use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::model::taint::{Effect, Taint};
+use crate::state::blockers::Blocker;
 
 /// A drain lasts at least this long from the confirmed taint on: the scheduler may still bind a
 /// pod it had decided upon before (Karpenter's MinDrainTime, spec/disruption.md §4.3).
@@ -143,14 +144,17 @@ impl Engine {
         let Some(node) = self.node_of(claim) else {
             return false;
         };
-        if let Some(blocker) = self.state.candidate(node, Some(claim), now).blocker {
+        let graceful = claim.record.termination_grace_period.is_some() && reason.is_eventual();
+        let stands = |own: &Blocker| !own.is_passing() && !(graceful && own.yields_to_grace());
+        let blocker = self.state.blockers(node, Some(claim), now).find(stands);
+        if let Some(blocker) = blocker {
             self.withdraw_node(id, blocker.to_string(), now);
             return false;
         }
         let until = claim.since.checked_add(PLACES_MAX).unwrap_or(now);
         let placed = self
             .state
-            .movers_of(claim)
+            .movers_of(claim, now)
             .all(|pod| self.has_place(&pod.key));
         if placed {
             self.works.entry(id.clone()).or_default().drain.released = true;
@@ -207,8 +211,8 @@ impl Engine {
         if left.is_empty() {
             return false;
         }
-        if reason == Reason::Empty {
-            let count = left.len();
+        let count = left.iter().filter(|pod| pod.holds_node()).count();
+        if reason == Reason::Empty && count > 0 {
             self.keep(id, format!("{count} pods have come to it"), now);
             return true;
         }
@@ -217,7 +221,7 @@ impl Engine {
         let tier: Vec<(PodKey, String)> = left
             .iter()
             .filter(|pod| pod.is_critical() == critical && pod.deleting.is_none())
-            .filter(|pod| !pod.is_protected())
+            .filter(|pod| !pod.is_protected(now))
             .map(|pod| (pod.key.clone(), pod.uid.clone()))
             .collect();
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
@@ -297,12 +301,9 @@ impl Engine {
     }
 }
 
-/// Whether a node cannot go because of this pod. An empty node is one that nobody uses at all.
+/// Whether a node cannot go because of this pod. An empty node is one that no pod needs.
 pub(super) fn stays(pod: &Pod, reason: Reason, now: Timestamp) -> bool {
-    match reason {
-        Reason::Empty => pod.occupies_node(),
-        _ => pod.blocks_drain(now),
-    }
+    pod.blocks_drain(now) || (reason == Reason::Empty && pod.holds_node())
 }
 
 /// Taint and reason go on in one patch, so that neither is ever seen without the other.

@@ -11,6 +11,7 @@ use crate::model::instance::{OfferingKey, Price};
 use crate::model::pool::Reason;
 use crate::solve::Unplaced;
 use crate::solve::replicas::{Need, Short};
+use crate::state::blockers::Misread;
 
 /// Something worth a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,6 +168,9 @@ pub enum Report {
         /// In the API server's words.
         text: String,
     },
+    /// What somebody wrote cannot be understood and counts for nothing; told once as long as it
+    /// stands.
+    Misread(Misread),
     /// A command failed.
     Failed {
         /// The command's name.

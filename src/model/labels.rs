@@ -42,6 +42,14 @@ pub const DO_NOT_SYNC_TAINTS: &str = "karpenter.sh/do-not-sync-taints";
 pub const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 /// The same in our own words.
 pub const DO_NOT_DISRUPT_ALIAS: &str = "outrigger.dev/do-not-disrupt";
+/// Annotation of a node that Cluster Autoscaler must not scale down: `true`.
+pub const SCALE_DOWN_DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
+/// Annotation of a pod: whether Cluster Autoscaler may evict it, `true` or `false`.
+pub const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
+/// Annotation of a pod: names of its local volumes that may be lost, with commas between them.
+pub const SAFE_LOCAL_VOLUMES: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes";
+/// Annotation of a pod: how dear it is to its ReplicaSet.
+pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// Taint of a node that has not been registered yet (`NoExecute`; `NoSchedule` where pods are bound
 /// to it before it is).
 pub const TAINT_UNREGISTERED: &str = "karpenter.sh/unregistered";

@@ -4,7 +4,8 @@
 use crate::model::id::{NodeName, ObjectKey};
 use crate::model::labels::Labels;
 use crate::model::node::Node;
-use crate::model::pod::{DaemonSet, Pdb, Pod};
+use crate::model::pdb::Pdb;
+use crate::model::pod::{DaemonSet, Pod};
 use crate::model::requirement::Requirements;
 use crate::model::selector::Selector;
 

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::affinity::{Gang, PodTerm, Preferred, Spread};
 use crate::model::id::{NodeName, ObjectKey, PodKey};
-use crate::model::labels::{DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, Labels, TAINT_DISRUPTED};
+use crate::model::labels::{Labels, TAINT_DISRUPTED};
 use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
 use crate::model::taint::{Effect, Taint, Toleration};
@@ -70,8 +70,8 @@ pub struct Pod {
     pub phase: PodPhase,
     /// Whether the scheduler has said that it fits nowhere (`PodScheduled`, `Unschedulable`).
     pub unschedulable: bool,
-    /// Whether its `Ready` condition is true.
-    pub ready: bool,
+    /// What its `Ready` condition says; none where it is unknown or missing.
+    pub ready: Option<bool>,
     /// Priority.
     pub priority: i32,
     /// Name of the priority class.
@@ -102,6 +102,8 @@ pub struct Pod {
     /// Persistent volume claims it mounts, in its own namespace, those of generic ephemeral volumes
     /// among them.
     pub volume_claims: Vec<String>,
+    /// Names of its volumes whose content is lost with its place: `emptyDir` on disk, `hostPath`.
+    pub local_volumes: Vec<String>,
     /// Whether it has resource claims (dynamic resource allocation).
     pub has_resource_claims: bool,
     /// Whether scheduling gates keep the scheduler from looking at it.
@@ -163,15 +165,6 @@ impl Pod {
         self.node.is_some() && !self.is_terminal() && !self.is_daemon() && !self.is_mirror()
     }
 
-    /// Whether it asks never to be disrupted.
-    pub fn is_protected(&self) -> bool {
-        [DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS].iter().any(|key| {
-            self.annotations
-                .get(*key)
-                .is_some_and(|value| value == "true")
-        })
-    }
-
     /// Whether a drain waits for it. One that tolerates the taint of leaving nodes goes down with
     /// its node, and one that should have ended a minute ago is not waited for any longer.
     /// Source: spec/disruption.md §4.4.
@@ -201,15 +194,4 @@ pub struct DaemonSet {
     pub key: ObjectKey,
     /// A pod as its template describes it; never bound.
     pub template: Pod,
-}
-
-/// A disruption budget of pods, as far as we weigh it before the API server does.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pdb {
-    /// Namespace and name.
-    pub key: ObjectKey,
-    /// Labels a pod must have, all of them.
-    pub selector: Requirements,
-    /// How many pods may be disrupted now, as the controller last counted.
-    pub disruptions_allowed: i64,
 }

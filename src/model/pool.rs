@@ -57,6 +57,12 @@ impl Reason {
         matches!(self, Self::Underutilized | Self::Drifted | Self::Expired)
     }
 
+    /// Whether it can wait until the node's termination grace period is over, so that pods hold
+    /// it up for no longer.
+    pub fn is_eventual(self) -> bool {
+        matches!(self, Self::Drifted | Self::Expired)
+    }
+
     /// The reasons a budget may name.
     pub const BUDGETED: [Self; 3] = [Self::Empty, Self::Underutilized, Self::Drifted];
 }
@@ -108,6 +114,17 @@ pub enum Consolidation {
     Balanced,
 }
 
+/// Which pods may be moved that do not forbid it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Safety {
+    /// All of them, as Karpenter does.
+    #[default]
+    Standard,
+    /// Those that Cluster Autoscaler would move: that a controller makes anew, that lose nothing
+    /// on a disk of the node, and in kube-system such as a disruption budget covers.
+    Conservative,
+}
+
 /// When and how nodes of a pool are disrupted on purpose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disruption {
@@ -115,6 +132,15 @@ pub struct Disruption {
     pub consolidation: Consolidation,
     /// How long a node must have been without change; none means consolidation never.
     pub consolidate_after: Option<SignedDuration>,
+    /// Which pods may be moved that do not forbid it.
+    pub safety: Safety,
+    /// How old a node must be to leave for any reason but its age.
+    pub min_age: SignedDuration,
+    /// Only nodes of whose cpu and memory less than so many per cent are asked for are
+    /// underutilized; none where that does not count.
+    pub utilization_threshold: Option<u32>,
+    /// How long a node must have been underutilized with nothing against its leaving.
+    pub unneeded_for: SignedDuration,
     /// How many at once. At most this many by every one of them.
     pub budgets: Vec<Budget>,
 }
@@ -217,6 +243,10 @@ impl Pool {
             disruption: Disruption {
                 consolidation: Consolidation::default(),
                 consolidate_after: Some(SignedDuration::ZERO),
+                safety: Safety::default(),
+                min_age: SignedDuration::ZERO,
+                utilization_threshold: None,
+                unneeded_for: SignedDuration::ZERO,
                 budgets: vec![Budget {
                     nodes: Allowance::Percent(10),
                     reasons: Vec::new(),

@@ -68,6 +68,23 @@ impl Census {
         }
     }
 
+    /// The labels of the pods of one namespace, and the nodes of those who have them. Labels come
+    /// again where pods are alike in nothing else.
+    pub(super) fn homes_in<'a>(
+        &'a self,
+        namespace: &str,
+    ) -> impl Iterator<Item = (&'a Labels, impl Iterator<Item = &'a NodeName>)> {
+        let first = Group {
+            namespace: namespace.to_owned(),
+            labels: Labels::new(),
+            anti_affinity: Vec::new(),
+            deleting: false,
+        };
+        let own = self.groups.range(first.clone()..);
+        let own = own.take_while(move |(group, _)| group.namespace == first.namespace);
+        own.map(|(group, homes)| (&group.labels, homes.keys()))
+    }
+
     /// All groups with their nodes, in a fixed order, as if these pods were not there.
     pub(super) fn residents(&self, but: &[&Pod]) -> Vec<Resident<'_>> {
         let mut absent: BTreeMap<Group, BTreeMap<&NodeName, u32>> = BTreeMap::new();

@@ -80,7 +80,7 @@ impl State {
         let spread = pod.spread.iter().filter(|own| own.is_hard);
         let on_host = |key: &str| key == HOSTNAME;
         pod.owner.is_some()
-            && !pod.is_protected()
+            && !pod.may_be_protected()
             && pod.defects.is_empty()
             && !pod.is_gated
             && !pod.has_resource_claims

@@ -24,7 +24,7 @@ impl State {
     /// Pods that wait for capacity and that no host is expected to take, by key: those without a
     /// place, and those that are about to lose theirs.
     pub fn waiting(&self, now: Timestamp) -> Vec<&Pod> {
-        self.waiting_but(&self.expected(now), &self.movers())
+        self.waiting_but(&self.expected(now), &self.movers(now))
     }
 
     pub(super) fn waiting_but<'a>(
@@ -55,8 +55,8 @@ impl State {
     }
 
     /// Whether a pod may come to a host it is planned for: it waits, or has to move.
-    pub(super) fn comes(&self, pod: &Pod) -> bool {
-        pod.is_waiting() || self.is_mover(pod)
+    pub(super) fn comes(&self, pod: &Pod, now: Timestamp) -> bool {
+        pod.is_waiting() || self.is_mover(pod, now)
     }
 
     /// Whether the scheduler is making room for a pod: others leave the node nominated for it.
@@ -103,7 +103,7 @@ impl State {
         for claim in claims.filter(|claim| self.expects_pods(claim, now)) {
             let keys = claim.pods.iter();
             let known = keys.filter_map(|key| self.objects.pods.get(key));
-            let mut pods: Vec<&Pod> = known.filter(|pod| self.comes_to(pod, claim)).collect();
+            let mut pods: Vec<&Pod> = known.filter(|pod| self.comes_to(pod, claim, now)).collect();
             let node = self.node_of(claim);
             // On a node that was closed meanwhile nobody is expected any more.
             if pods.is_empty() || node.is_some_and(|node| !self.is_open(node, Some(claim))) {
@@ -137,12 +137,12 @@ impl State {
         }
     }
 
-    fn comes_to(&self, pod: &Pod, claim: &Claim) -> bool {
+    fn comes_to(&self, pod: &Pod, claim: &Claim, now: Timestamp) -> bool {
         if pod.is_waiting() {
             pod.nominated_node.is_none() || pod.nominated_node == claim.node
         } else {
             // Most have come.
-            pod.node != claim.node && self.is_mover(pod)
+            pod.node != claim.node && self.is_mover(pod, now)
         }
     }
 

@@ -48,7 +48,7 @@ impl State {
         let claimless = self.claimless_nodes().filter(open).map(|own| (own, None));
         let tenancies = taken.chain(claimless);
         let tenancies: BTreeMap<&NodeName, Tenancy<'_>> = tenancies
-            .map(|(node, claim)| (&node.name, self.tenancy(node, claim)))
+            .map(|(node, claim)| (&node.name, self.tenancy(node, claim, now)))
             .collect();
         let tenants: Vec<&Pod> = tenancies
             .values()
@@ -60,10 +60,15 @@ impl State {
         }
     }
 
-    fn tenancy<'a>(&'a self, node: &'a Node, claim: Option<&'a Claim>) -> Tenancy<'a> {
+    fn tenancy<'a>(
+        &'a self,
+        node: &'a Node,
+        claim: Option<&'a Claim>,
+        now: Timestamp,
+    ) -> Tenancy<'a> {
         let pool = claim.map(|own| own.record.pool.clone());
         let pool = pool.or_else(|| node.pool()).unwrap_or_default();
-        let mut pods: Vec<&Pod> = self.tenants_of(node).collect();
+        let mut pods: Vec<&Pod> = self.tenants_of(node, now).collect();
         pods.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         let all = self.objects.pods_on(node.name.as_str());
         let mut stays = all.filter(|pod| pod.occupies_node() && pod.deleting.is_none());

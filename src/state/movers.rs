@@ -1,6 +1,8 @@
 //! Which pods are about to lose their place, since their node is leaving, and will need another.
 //! It must not know where they will go.
 
+use jiff::Timestamp;
+
 use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
@@ -10,7 +12,7 @@ use crate::state::ledger::Claim;
 impl State {
     /// Pods that are about to lose their place and will be made anew by those who made them. A
     /// place is sought for them before they are gone. Source: spec/scheduling.md §1.3.
-    pub(super) fn movers(&self) -> Vec<&Pod> {
+    pub(super) fn movers(&self, now: Timestamp) -> Vec<&Pod> {
         let claims = self.ledger.claims.values();
         let leaving = claims.filter_map(|claim| Some((self.node_of(claim)?, notice(claim)?)));
         let offline = self
@@ -20,30 +22,39 @@ impl State {
         let nodes = leaving.chain(offline);
         let pods = nodes.flat_map(|(node, notice)| {
             let pods = self.objects.pods_on(node.name.as_str());
-            pods.filter(move |pod| self.will_return(pod, notice))
+            pods.filter(move |pod| self.will_return(pod, notice, now))
         });
         pods.collect()
     }
 
     /// Whether a pod is one of these. In an offline plan there are no claims that could ask.
-    pub(super) fn is_mover(&self, pod: &Pod) -> bool {
+    pub(super) fn is_mover(&self, pod: &Pod, now: Timestamp) -> bool {
         let name = pod.node.as_ref();
         let node = name.and_then(|name| self.objects.nodes.get(name));
         let claim = node.and_then(|node| self.claim_of(node));
         let notice = claim.and_then(notice);
-        notice.is_some_and(|notice| self.will_return(pod, notice))
+        notice.is_some_and(|notice| self.will_return(pod, notice, now))
     }
 
     /// Those of one claim's node.
-    pub fn movers_of<'a>(&'a self, claim: &'a Claim) -> impl Iterator<Item = &'a Pod> {
+    pub fn movers_of<'a>(
+        &'a self,
+        claim: &'a Claim,
+        now: Timestamp,
+    ) -> impl Iterator<Item = &'a Pod> {
         let name = claim.node.as_ref().map_or("", |node| node.as_str());
-        self.objects.pods_on(name).filter(|pod| self.is_mover(pod))
+        let pods = self.objects.pods_on(name);
+        pods.filter(move |pod| self.is_mover(pod, now))
     }
 
     /// The pods of a node that stays that would need another place, if it left on purpose.
-    pub(super) fn tenants_of<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = &'a Pod> {
+    pub(super) fn tenants_of<'a>(
+        &'a self,
+        node: &'a Node,
+        now: Timestamp,
+    ) -> impl Iterator<Item = &'a Pod> {
         let pods = self.objects.pods_on(node.name.as_str());
-        pods.filter(|pod| self.will_return(pod, Notice::Drained))
+        pods.filter(move |pod| self.will_return(pod, Notice::Drained, now))
     }
 
     /// The claim that a node fulfils.
@@ -54,14 +65,13 @@ impl State {
     }
 
     /// Whether a bound pod will be made anew once it is gone.
-    fn will_return(&self, pod: &Pod, notice: Notice) -> bool {
-        // One that is on its way out has its successor already, unless that will bear its name.
-        let returns = |kind: &str| pod.deleting.is_none() || kind == "StatefulSet";
-        let owner = pod.owner.as_ref();
-        pod.occupies_node()
-            && owner.is_some_and(|owner| returns(&owner.kind))
-            // One that must not be disrupted stays as long as it likes, if anyone may choose.
-            && (notice == Notice::TakenBack || !pod.is_protected())
+    fn will_return(&self, pod: &Pod, notice: Notice, now: Timestamp) -> bool {
+        // One that must not be disrupted, or that no budget will ever let go, stays as long as it
+        // likes, if anyone may choose (spec/disruption.md §6, 12 and 13).
+        let stays = || pod.is_protected(now) || self.objects.is_kept_for_ever(pod, now);
+        pod.is_reschedulable()
+            && pod.owner.is_some()
+            && (notice == Notice::TakenBack || !stays())
             && self.is_placed_by_us(pod)
     }
 }
@@ -122,13 +132,13 @@ mod tests {
 
     fn names(state: &State) -> String {
         let names: Vec<&str> = state
-            .movers()
+            .movers(NOW)
             .iter()
             .map(|pod| pod.key.name.as_str())
             .collect();
         for pod in state.objects.pods.values() {
             let named = names.contains(&pod.key.name.as_str());
-            assert_eq!(state.is_mover(pod), named, "{}", pod.key);
+            assert_eq!(state.is_mover(pod, NOW), named, "{}", pod.key);
         }
         names.join(" ")
     }

@@ -10,11 +10,13 @@ use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::labels::{HOSTNAME, Labels, NODE_NAME};
 use crate::model::node::Node;
 use crate::model::object::{CsiNode, Kind, Namespace, Object, StorageClass, Volume, VolumeClaim};
-use crate::model::pod::{DaemonSet, Pdb, Pod};
+use crate::model::pdb::Pdb;
+use crate::model::pod::{DaemonSet, Pod};
 use crate::model::requirement::{Requirement, Requirements};
 use crate::state::census::Census;
 use crate::state::load::Load;
 use crate::state::selectors::Selectors;
+use crate::state::stake::Stake;
 
 /// All watched objects, by key.
 #[derive(Clone, Debug, Default)]
@@ -51,11 +53,13 @@ pub struct Objects {
     pods_changed: BTreeMap<NodeName, Timestamp>,
 }
 
-/// The pods bound to one node, ended ones among them, and what the others take of it.
+/// The pods bound to one node, ended ones among them, what the others take of it, and what they
+/// have at stake in it.
 #[derive(Clone, Debug, Default)]
 struct Tenants {
     keys: BTreeSet<PodKey>,
     load: Load,
+    stake: Stake,
 }
 
 impl Objects {
@@ -237,6 +241,12 @@ impl Objects {
         tenants.map_or(Load::nothing(), |tenants| &tenants.load)
     }
 
+    /// What the pods bound to a node have at stake in it.
+    pub(super) fn stake(&self, node: &str) -> &Stake {
+        let tenants = self.by_node.get(node);
+        tenants.map_or(Stake::nothing(), |tenants| &tenants.stake)
+    }
+
     /// Who lives where.
     pub(super) fn census(&self) -> &Census {
         &self.census
@@ -334,6 +344,7 @@ impl Objects {
         let tenants = self.by_node.entry(node.clone()).or_default();
         tenants.keys.insert(pod.key.clone());
         tenants.load.add(pod);
+        tenants.stake.add(pod);
         self.census.add(pod);
         for claim in claims(pod) {
             let users = self.by_claim.entry(claim).or_default();
@@ -351,6 +362,7 @@ impl Objects {
         if let Some(tenants) = self.by_node.get_mut(node) {
             tenants.keys.remove(&pod.key);
             tenants.load.remove(pod);
+            tenants.stake.remove(pod);
             if tenants.keys.is_empty() {
                 self.by_node.remove(node);
             }
@@ -425,6 +437,9 @@ fn counts_anew(old: &Pod, new: &Pod) -> bool {
         || old.host_ports != new.host_ports
         || old.volume_claims != new.volume_claims
         || old.anti_affinity != new.anti_affinity
+        || old.annotations != new.annotations
+        || old.priority != new.priority
+        || old.local_volumes != new.local_volumes
 }
 
 #[cfg(test)]
@@ -439,11 +454,12 @@ mod tests {
     use super::Objects;
     use crate::model::affinity::PodTerm;
     use crate::model::id::ObjectKey;
-    use crate::model::labels::{HOSTNAME, NODE_NAME};
+    use crate::model::labels::{DO_NOT_DISRUPT, HOSTNAME, NODE_NAME};
     use crate::model::object::{Kind, Object};
     use crate::model::pod::{DaemonSet, Owner, Pod, PodPhase};
     use crate::model::quantity::Resources;
     use crate::state::samples::{NOW, node};
+    use crate::state::stake::Stake;
 
     /// One of few pods in whatever state.
     fn any_pod() -> impl Strategy<Value = Pod> {
@@ -465,6 +481,7 @@ mod tests {
             option::of((select(vec!["gpu", "fpga"]), amount())),
             collection::btree_set(select(vec![80, 443]), 0..3),
             collection::vec(select(vec!["data", "logs"]), 0..3),
+            option::of(select(vec!["true", "1h", "soon"])),
         );
         (key, place, looks, takes).prop_map(|(key, place, looks, takes)| {
             let term = |topology: &str| PodTerm {
@@ -476,7 +493,7 @@ mod tests {
                 name: format!("{kind}-of-{}", key.1),
                 uid: String::new(),
             };
-            let ((cpu_milli, memory), extended, ports, claims) = takes;
+            let ((cpu_milli, memory), extended, ports, claims, stays) = takes;
             let extended = extended.map(|(name, amount)| (name.to_owned(), amount));
             Pod {
                 key: ObjectKey::new(key.0, key.1),
@@ -503,6 +520,10 @@ mod tests {
                     .map(|port| ("TCP".into(), String::new(), port))
                     .collect(),
                 volume_claims: claims.into_iter().map(str::to_owned).collect(),
+                annotations: stays
+                    .map(|value| (DO_NOT_DISRUPT.to_owned(), value.to_owned()))
+                    .into_iter()
+                    .collect(),
                 ..Pod::default()
             }
         })
@@ -553,6 +574,10 @@ mod tests {
                 unschedulable: other.unschedulable,
                 ..old
             },
+            11 => Pod {
+                annotations: other.annotations,
+                ..old
+            },
             _ => other,
         })
     }
@@ -581,6 +606,9 @@ mod tests {
                 sum.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
             };
             let load = objects.load(name);
+            let mut stake = Stake::default();
+            here.iter().for_each(|pod| stake.add(pod));
+            assert_eq!(objects.stake(name), &stake);
             let requests = load.requests();
             for own in ["cpu", "memory", "pods", "gpu", "fpga"] {
                 assert_eq!(requests.get(own), sum(&|asked| asked.get(own)), "{own}");

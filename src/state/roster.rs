@@ -1,19 +1,22 @@
 //! Who might leave one cluster at one moment, and what speaks for and against it.
 //! It must not know for which reason anyone would.
 
-use std::collections::BTreeMap;
-use std::fmt;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
 use crate::model::claim::Phase;
 use crate::model::cluster::Cluster;
-use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
+use crate::model::eviction::COST_OF_ONE;
+use crate::model::id::{ClaimId, NodeName, PoolName};
 use crate::model::instance::Price;
-use crate::model::labels::{DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, INITIALIZED_AT};
+use crate::model::labels::INITIALIZED_AT;
 use crate::model::node::Node;
+use crate::model::pool::Reason;
 use crate::state::State;
+use crate::state::blockers::{Blocker, Misread};
 use crate::state::ledger::Claim;
+use crate::state::shields::Shields;
 
 /// Who might leave one cluster at one moment, and who does. Made much more often than a snapshot,
 /// and much cheaper.
@@ -29,6 +32,8 @@ pub struct Roster<'a> {
     pub held: BTreeMap<NodeName, String>,
     /// Claims of static pools without a Node that are not leaving, and how far they have come.
     pub coming: BTreeMap<PoolName, Vec<(Phase, ClaimId)>>,
+    /// What would count for these nodes and cannot be understood; the first hundred things.
+    pub misreads: BTreeSet<Misread>,
 }
 
 /// A node that might leave on purpose, and what speaks for and against it.
@@ -40,38 +45,42 @@ pub struct Candidate<'a> {
     pub node: &'a Node,
     /// Its pool.
     pub pool: PoolName,
+    /// Since when it is counted as old: its claim's making, else its own.
+    pub born: Option<Timestamp>,
     /// When it was initialized; none while it is not.
     pub initialized: Option<Timestamp>,
     /// When a pod last came or went, or it was initialized.
     pub changed: Option<Timestamp>,
-    /// Pods on it that are neither daemons nor mirrors nor ended.
+    /// Pods on it that will need another place, and are worth one: neither daemons nor mirrors,
+    /// not ended nor on their way out, and not such as cost nothing to move.
     pub pods: usize,
+    /// What it costs to move all its pods: one, and what moving each costs, where one that says
+    /// nothing of it costs one more. Source: spec/disruption.md §1.4.
+    pub cost: f64,
+    /// How much of its cpu or memory its pods ask for, whichever is more, in per cent rounded
+    /// down, daemons apart; none where it has neither.
+    pub utilization: Option<u32>,
     /// Whether pods are expected on it.
     pub nominated: bool,
-    /// What it or one of its pods says against it.
+    /// What it or one of its pods says against it: the first of all that is said, and what is said
+    /// of the node itself comes before what its pods say.
     pub blocker: Option<Blocker>,
     /// What it costs, if the catalog knows it.
     pub price: Option<Price>,
 }
 
-/// What a node or a pod on it says against the node's leaving on purpose.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Blocker {
-    /// The node is annotated with this key.
-    Annotated(&'static str),
-    /// A pod on it is.
-    Pod(PodKey, &'static str),
-    /// It was to leave and could not: it is not tried again before this time.
-    Withdrawn(Timestamp),
-}
+impl Candidate<'_> {
+    /// What is said against its leaving for a reason. What pods say does not count where the node
+    /// has all its grace period to leave, after which they go anyhow.
+    pub fn blocker_for(&self, reason: Reason) -> Option<&Blocker> {
+        let graceful = |own: &&Blocker| self.has_grace_for(reason) && own.yields_to_grace();
+        self.blocker.as_ref().filter(|own| !graceful(own))
+    }
 
-impl fmt::Display for Blocker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Annotated(key) => write!(f, "the node is annotated {key}=true"),
-            Self::Pod(pod, key) => write!(f, "pod {pod} is annotated {key}=true"),
-            Self::Withdrawn(until) => write!(f, "it was to leave and could not; again at {until}"),
-        }
+    /// Whether it would leave for this reason within a termination grace period.
+    fn has_grace_for(&self, reason: Reason) -> bool {
+        let record = self.claim.map(|claim| &claim.record);
+        reason.is_eventual() && record.is_some_and(|own| own.termination_grace_period.is_some())
     }
 }
 
@@ -92,16 +101,20 @@ impl State {
                 coming.entry(pool()).or_default().push(one);
             }
         }
+        let candidates = self.candidates(now);
+        let misreads = self.misreads(candidates.iter().map(|own| own.node));
         Roster {
             cluster: &self.cluster,
-            candidates: self.candidates(now),
+            candidates,
             leaving,
             held: self.held.clone(),
             coming,
+            misreads,
         }
     }
 
     fn candidates(&self, now: Timestamp) -> Vec<Candidate<'_>> {
+        let shields = Shields::new(&self.objects);
         let mut all: Vec<Candidate<'_>> = self
             .ledger
             .claims
@@ -110,21 +123,24 @@ impl State {
             // What waits for another in its place leaves then, and counts for nothing now: else a
             // static pool would end the other.
             .filter(|claim| claim.replaced_since.is_none())
-            .filter_map(|claim| Some(self.candidate(self.node_of(claim)?, Some(claim), now)))
+            .filter_map(|claim| Some((self.node_of(claim)?, Some(claim))))
+            .chain(self.claimless_nodes().map(|node| (node, None)))
+            .map(|(node, claim)| self.candidate(node, claim, &shields, now))
             .collect();
-        all.extend(
-            self.claimless_nodes()
-                .map(|node| self.candidate(node, None, now)),
-        );
         all.sort_by(|a, b| a.node.name.cmp(&b.node.name));
         all
     }
 
     /// What speaks for and against a node's leaving.
-    pub fn candidate<'a>(
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "the pods of a node are few enough for their costs to be exact"
+    )]
+    fn candidate<'a>(
         &'a self,
         node: &'a Node,
         claim: Option<&'a Claim>,
+        shields: &Shields<'_>,
         now: Timestamp,
     ) -> Candidate<'a> {
         let name = node.name.as_str();
@@ -142,43 +158,30 @@ impl State {
             None
         };
         let started = self.started.filter(|_| claim.is_some());
-        let pods = self.objects.pods_on(name);
+        let stake = self.objects.stake(name);
         let promised = claim.is_some_and(|claim| {
             let pods = claim.pods.iter();
             let mut pods = pods.filter_map(|key| self.objects.pods.get(key));
-            self.expects_pods(claim, now) && pods.any(|pod| self.comes(pod))
+            self.expects_pods(claim, now) && pods.any(|pod| self.comes(pod, now))
         });
         let nominated = self.nominated_until(&node.name);
-        let withdrawn = || {
-            let (until, _) = claim?.withdrawn?;
-            (until > now).then_some(Blocker::Withdrawn(until))
-        };
         Candidate {
             claim,
             node,
             pool: node.pool().unwrap_or_default(),
+            born: claim.map(|own| own.record.created).or(node.created),
             initialized,
             changed: self
                 .objects
                 .pods_changed(name)
                 .max(initialized)
                 .max(started),
-            pods: pods.filter(|pod| pod.occupies_node()).count(),
+            pods: stake.holding(),
+            cost: 1.0 + stake.cost() as f64 / COST_OF_ONE as f64,
+            utilization: stake.utilization(&node.allocatable),
             nominated: promised || nominated.is_some_and(|until| until > now),
-            blocker: self.blocker(node).or_else(withdrawn),
+            blocker: self.first_blocker(node, claim, shields, now),
             price: self.price_of(node, claim),
         }
-    }
-
-    /// What the node or one of its pods says against its leaving on purpose, if anything.
-    fn blocker(&self, node: &Node) -> Option<Blocker> {
-        const KEYS: [&str; 2] = [DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS];
-        let says = |key: &&str| node.annotations.get(*key).is_some_and(|own| own == "true");
-        if let Some(key) = KEYS.into_iter().find(says) {
-            return Some(Blocker::Annotated(key));
-        }
-        let mut pods = self.objects.pods_on(node.name.as_str());
-        let pod = pods.find(|pod| pod.is_protected() && !pod.is_terminal())?;
-        Some(Blocker::Pod(pod.key.clone(), DO_NOT_DISRUPT))
     }
 }

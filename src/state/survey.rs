@@ -42,7 +42,7 @@ impl State {
     /// The same, with what these pods ask for beside those that wait, should they have to move.
     pub(super) fn view<'a>(&'a self, tenants: &[&'a Pod], now: Timestamp) -> Snapshot<'a> {
         let expected = self.expected(now);
-        let movers = self.movers();
+        let movers = self.movers(now);
         let pending = self.waiting_but(&expected, &movers);
         let promised = expected.values().flatten().copied();
         let asking: Vec<&Pod> = pending.iter().chain(tenants).copied().collect();

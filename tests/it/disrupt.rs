@@ -1,5 +1,8 @@
-//! Who may leave, and why the others stay.
+//! Which nodes may leave on purpose, and why the others stay.
 //! It must not know how a node is drained or ended.
 
+mod blocked;
 mod calm;
 mod consolidation;
+mod emptiness;
+mod scene;

@@ -36,6 +36,7 @@ mod registering;
 mod replacing;
 mod reserved;
 mod room;
+mod said;
 mod shared;
 mod stamp;
 

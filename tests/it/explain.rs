@@ -22,6 +22,8 @@ use outrigger_bench::workloads::pods::{plain, term};
 
 use crate::solve::world::{GIB, kwok_like};
 
+mod node;
+
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
 /// Two pools of small types in two zones, one of them tainted, and a node with a core left.

@@ -23,6 +23,8 @@ mod overlay;
 
 mod standing;
 
+mod disrupt;
+
 mod catalog;
 
 mod algebra;
@@ -49,6 +51,5 @@ mod plane;
 #[cfg(feature = "aws")]
 mod wire;
 
-mod disrupt;
 #[cfg(feature = "shell")]
 mod door;

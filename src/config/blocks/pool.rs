@@ -61,6 +61,34 @@ const CONSOLIDATE_AFTER: Argument = argument(
     "How long a node must have been without change.",
 );
 
+const SAFETY: Argument = argument(
+    "safety",
+    Kind::OneOf(&["standard", "conservative"]),
+    "\"standard\"",
+    "Which pods may be moved that do not forbid it: all, or those that Cluster Autoscaler would \
+     move, which a controller makes anew, which keep nothing on the node's disks, and which in \
+     kube-system a disruption budget covers.",
+);
+const MIN_AGE: Argument = argument(
+    "min_age",
+    duration(0, LONGEST),
+    "\"0s\"",
+    "How old a node must be to leave for any reason but its age.",
+);
+const UTILIZATION_THRESHOLD: Argument = argument(
+    "utilization_threshold",
+    Kind::Whole(1, 100),
+    "",
+    "Only nodes of whose cpu and memory pods ask for less than this, in per cent, are \
+     underutilized; daemons do not count. If missing, any node may be.",
+);
+const UNNEEDED_FOR: Argument = argument(
+    "unneeded_for",
+    duration(0, LONGEST),
+    "\"0s\"",
+    "How long a node must have been underutilized, with nothing against its leaving.",
+);
+
 pub(super) static POOL: BlockType = BlockType {
     name: "pool",
     label: Some("NAME"),
@@ -172,7 +200,14 @@ static STARTUP_TAINT: BlockType = BlockType {
 static DISRUPTION: BlockType = BlockType {
     name: "disruption",
     about: "When and how nodes are disrupted on purpose.",
-    arguments: &[CONSOLIDATION, CONSOLIDATE_AFTER],
+    arguments: &[
+        CONSOLIDATION,
+        CONSOLIDATE_AFTER,
+        SAFETY,
+        MIN_AGE,
+        UTILIZATION_THRESHOLD,
+        UNNEEDED_FOR,
+    ],
     blocks: &[&BUDGET],
     ..BLOCK
 };
@@ -238,6 +273,13 @@ pub(super) static DEFAULTS: BlockType = BlockType {
 static DEFAULT_DISRUPTION: BlockType = BlockType {
     name: "disruption",
     about: "When and how nodes are disrupted on purpose.",
-    arguments: &[CONSOLIDATION, CONSOLIDATE_AFTER],
+    arguments: &[
+        CONSOLIDATION,
+        CONSOLIDATE_AFTER,
+        SAFETY,
+        MIN_AGE,
+        UTILIZATION_THRESHOLD,
+        UNNEEDED_FOR,
+    ],
     ..BLOCK
 };

@@ -15,7 +15,7 @@ use crate::config::section::Section;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
 use crate::model::claim::{TAG_VALUE_MAX, startup_taints_tag};
-use crate::model::pool::{Budget, Consolidation, Disruption, Pool, Reason};
+use crate::model::pool::{Budget, Consolidation, Disruption, Pool, Reason, Safety};
 use crate::model::requirement::Requirement;
 use crate::model::taint::{Effect, Taint};
 use crate::model::window::Window;
@@ -117,6 +117,8 @@ fn one(
         // What defaults say is for pools to which it applies.
         pool.weight = 0;
         pool.disruption.consolidate_after = None;
+        pool.disruption.utilization_threshold = None;
+        pool.disruption.unneeded_for = SignedDuration::ZERO;
     }
     check_labels(reader, &section, &pool);
     let node_class = layers.find(|section| {
@@ -130,6 +132,14 @@ fn one(
         section,
     }
 }
+
+/// Arguments that are about consolidation alone.
+const OF_CONSOLIDATION: [&str; 4] = [
+    "consolidation",
+    "consolidate_after",
+    "utilization_threshold",
+    "unneeded_for",
+];
 
 /// What a static pool says to no effect. Source: spec/scheduling.md §3.1.
 fn check_static(reader: &Reader<'_>, section: &Section, replicas: u32, nodes: Option<u32>) {
@@ -147,7 +157,7 @@ fn check_static(reader: &Reader<'_>, section: &Section, replicas: u32, nodes: Op
         report(weight.name_span, "weight", &section.title);
     }
     if let Some(inner) = section.block("disruption") {
-        for name in ["consolidation", "consolidate_after"] {
+        for name in OF_CONSOLIDATION {
             if let Some(read) = inner.get(name) {
                 report(read.name_span, name, &inner.title);
             }
@@ -264,6 +274,11 @@ fn disruption(
         "balanced" => Some(Consolidation::Balanced),
         _ => Some(Consolidation::EmptyOrUnderutilized),
     });
+    let safety = inner.find(|section| match section.text("safety")? {
+        "conservative" => Some(Safety::Conservative),
+        _ => Some(Safety::Standard),
+    });
+    let threshold = inner.find(|section| section.count("utilization_threshold"));
     let own = inner.0[0];
     let budgets: Vec<Budget> = own
         .into_iter()
@@ -274,6 +289,10 @@ fn disruption(
     Disruption {
         consolidation: consolidation.unwrap_or(default.consolidation),
         consolidate_after: inner.or_never("consolidate_after", default.consolidate_after),
+        safety: safety.unwrap_or(default.safety),
+        min_age: inner.duration("min_age", default.min_age),
+        utilization_threshold: threshold.or(default.utilization_threshold),
+        unneeded_for: inner.duration("unneeded_for", default.unneeded_for),
         budgets: if given {
             budgets
         } else {

@@ -9,6 +9,8 @@ mod place;
 
 mod pod;
 
+mod pdb;
+
 pub(crate) mod buffer;
 
 use crate::model::id::{NodeName, ObjectKey};
@@ -17,7 +19,7 @@ use crate::model::node::Node;
 use crate::model::object::{
     CsiNode, Kind, Namespace, Object, Selecting, StorageClass, Volume, VolumeClaim,
 };
-use crate::model::pod::{DaemonSet, Pdb, Pod};
+use crate::model::pod::{DaemonSet, Pod};
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Effect, Taint};
@@ -128,16 +130,7 @@ impl Convert for json::PodDisruptionBudget {
     const NOUN: Kind = Kind::Pdb;
 
     fn convert(self) -> Object {
-        let seen = self.status.observed_generation >= self.metadata.generation;
-        Object::Pdb(Pdb {
-            selector: self.spec.selector.map_or_else(nothing, selector::labels),
-            disruptions_allowed: if seen {
-                self.status.disruptions_allowed
-            } else {
-                0
-            },
-            key: key(self.metadata),
-        })
+        Object::Pdb(pdb::pdb(self))
     }
 }
 

@@ -9,8 +9,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ClusterResourceScope, NamespaceResourceScope, Resource};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::Value;
 
-use crate::model::labels::Labels;
+use crate::model::labels::{DELETION_COST, Labels};
 use crate::shell::kube::quantity::Quantities;
 
 /// A kind of object as the API knows it.
@@ -293,6 +294,12 @@ json! {
         name: String,
         persistent_volume_claim: Option<ClaimReference>,
         ephemeral: Option<Present>,
+        empty_dir: Option<EmptyDir>,
+        host_path: Option<Present>,
+    }
+
+    struct EmptyDir {
+        medium: String,
     }
 
     struct ClaimReference {
@@ -372,6 +379,9 @@ json! {
 
     struct PdbSpec {
         selector: Option<LabelSelector>,
+        min_available: Option<Value>,
+        max_unavailable: Option<Value>,
+        unhealthy_pod_eviction_policy: String,
     }
 
     struct LabelSelector {
@@ -382,6 +392,9 @@ json! {
     struct PdbStatus {
         observed_generation: i64,
         disruptions_allowed: i64,
+        expected_pods: i64,
+        current_healthy: i64,
+        desired_healthy: i64,
     }
 
     struct PersistentVolumeClaim {
@@ -498,8 +511,6 @@ impl<'de> Deserialize<'de> for Present {
     }
 }
 
-/// Annotation of a pod: how dear it is to its ReplicaSet.
-const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// Annotations of a pod: the group it is of use with alone, in the words of two generations of
 /// Volcano.
 pub(crate) const GROUPS: [&str; 2] = [
@@ -532,7 +543,10 @@ impl Annotations {
         let domain = key.split_once('/').map_or("", |(domain, _)| domain);
         matches!(
             domain,
-            "karpenter.sh" | "outrigger.dev" | "karpenter.k8s.aws"
+            "karpenter.sh"
+                | "outrigger.dev"
+                | "karpenter.k8s.aws"
+                | "cluster-autoscaler.kubernetes.io"
         ) || ANNOTATIONS.contains(&key)
     }
 }

@@ -13,6 +13,7 @@ use crate::model::id::{ClaimId, ClusterName, NodeName, PodKey};
 use crate::model::instance::Price;
 use crate::solve::replicas::Short;
 use crate::solve::{Unplaced, Why};
+use crate::state::blockers::Misread;
 
 /// Pods named in one line; a node may be planned for a thousand.
 const PODS: usize = 10;
@@ -194,6 +195,9 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         Report::Kept { claim, why } => tracing::info!(%cluster, %claim, why, "node stays"),
         Report::EvictRefused { pod, text } => {
             tracing::info!(%cluster, %pod, text, "eviction refused for now");
+        }
+        Report::Misread(Misread { of, why }) => {
+            tracing::warn!(%cluster, of, why, "not understood");
         }
         Report::Failed {
             command,

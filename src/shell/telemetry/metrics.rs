@@ -166,6 +166,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         | Report::Retire { .. }
         | Report::Consolidates { .. }
         | Report::Kept { .. }
+        | Report::Misread(_)
         | Report::ClaimDenied { .. }
         | Report::ClaimRenewed { .. }
         | Report::BoundEarly { .. }

@@ -259,7 +259,7 @@ impl SimCluster {
         self.store.change_pod(key, uid, now, |pod| {
             pod.phase = PodPhase::Running;
             pod.started = Some(now);
-            pod.ready = true;
+            pod.ready = Some(true);
         });
         let Some(owner) = owner else { return };
         self.unbalanced.insert(owner);
@@ -299,7 +299,7 @@ impl SimCluster {
         }
         for (pod, uid) in self.running_on(name) {
             self.store
-                .change_pod(&pod, &uid, now, |pod| pod.ready = false);
+                .change_pod(&pod, &uid, now, |pod| pod.ready = Some(false));
             self.note_pod(&pod);
         }
         let wait = self.pace(TOLERATION_MS, TOLERATION_MS);

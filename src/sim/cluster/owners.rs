@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use crate::model::id::{NodeName, PodKey};
-use crate::model::pod::{DaemonSet, Pdb, Pod, PodPhase};
-use crate::model::requirement::Requirements;
+use crate::model::pdb::{Bound, Pdb};
+use crate::model::pod::{DaemonSet, Pod, PodPhase};
+use crate::model::selector::Selector;
 use crate::model::taint::{Effect, Toleration, TolerationOperator};
 use crate::sim::cluster::filter::admits_when_empty;
 use crate::sim::cluster::{SimCluster, Todo};
@@ -160,7 +161,7 @@ impl SimCluster {
             active.sort_by_key(|pod| {
                 (
                     pod.node.is_some(),
-                    pod.ready,
+                    is_healthy(pod),
                     pod.created.map(std::cmp::Reverse),
                     &pod.key,
                 )
@@ -235,7 +236,7 @@ impl SimCluster {
         let owner = self.owner_index(pod);
         self.store.change_pod(key, uid, now, |pod| {
             pod.deleting = Some(now);
-            pod.ready = false;
+            pod.ready = Some(false);
         });
         if let Some(owner) = owner {
             self.ask_reconcile(owner, now);
@@ -279,7 +280,7 @@ impl SimCluster {
         self.owned[owner].succeeded += 1;
         self.store.change_pod(key, uid, now, |pod| {
             pod.phase = PodPhase::Succeeded;
-            pod.ready = false;
+            pod.ready = Some(false);
         });
         // ttlSecondsAfterFinished of ten minutes.
         let wait = self.pace(600_000, 600_000);
@@ -296,10 +297,18 @@ impl SimCluster {
             };
             let name = owned.workload.name.clone();
             let labels = [("app".to_owned(), name)].into();
+            let (min_available, max_unavailable) = match owned.workload.budget {
+                Some(Budget::MinAvailable(least)) => (Some(Bound::Count(least.into())), None),
+                Some(Budget::MaxUnavailable(most)) => (None, Some(Bound::Count(most.into()))),
+                None => (None, None),
+            };
             self.store.put_pdb(Pdb {
                 key: owned.workload.key(),
-                selector: Requirements::from_labels(&labels),
+                selector: Some(Selector::of_labels(&labels)),
+                min_available,
+                max_unavailable,
                 disruptions_allowed: allowed,
+                ..Pdb::default()
             });
         }
     }
@@ -311,7 +320,7 @@ impl SimCluster {
         for pod in self
             .store
             .pods_on(node)
-            .filter(|pod| pod.ready && pod.deleting.is_none())
+            .filter(|pod| is_healthy(pod) && pod.deleting.is_none())
         {
             if let Some(owner) = self.owner_index(pod) {
                 *lost.entry(owner).or_insert(0) += 1;
@@ -332,7 +341,7 @@ impl SimCluster {
         let healthy = self
             .store
             .pods_of(&owned.workload.name)
-            .filter(|pod| pod.ready && pod.deleting.is_none())
+            .filter(|pod| is_healthy(pod) && pod.deleting.is_none())
             .count();
         let healthy = i64::try_from(healthy).unwrap_or(i64::MAX);
         let least = match budget {
@@ -341,4 +350,9 @@ impl SimCluster {
         };
         Some((healthy - least.max(0)).max(0))
     }
+}
+
+/// Whether disruption budgets count a pod as healthy, but for its deletion.
+fn is_healthy(pod: &Pod) -> bool {
+    pod.ready == Some(true)
 }

@@ -10,7 +10,8 @@ use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::labels::Labels;
 use crate::model::node::Node;
 use crate::model::object::{Kind, Namespace, Object};
-use crate::model::pod::{DaemonSet, Pdb, Pod};
+use crate::model::pdb::Pdb;
+use crate::model::pod::{DaemonSet, Pod};
 use crate::model::quantity::Resources;
 
 /// What runs on one node.

@@ -4,9 +4,11 @@
 use outrigger::model::claim::Phase;
 use outrigger::model::id::ObjectKey;
 use outrigger::model::object::Object;
-use outrigger::model::pod::{Pdb, Pod};
+use outrigger::model::pdb::Pdb;
+use outrigger::model::pod::Pod;
 use outrigger::model::pool::Reason;
-use outrigger::model::requirement::{Requirement, Requirements};
+use outrigger::model::requirement::Requirement;
+use outrigger::model::selector::Selector;
 
 use super::judge::{Case, judge};
 use super::notation::{With, pod, pods};
@@ -41,8 +43,12 @@ fn deleting(pod: Pod) -> Pod {
 fn budget(name: &str, disruptions_allowed: i64) -> Object {
     Object::Pdb(Pdb {
         key: ObjectKey::new("default", name),
-        selector: Requirements::from_iter([("app", Requirement::is_in(["a"]))]),
+        selector: Some(Selector::new([(
+            "app".to_owned(),
+            Requirement::is_in(["a"]),
+        )])),
         disruptions_allowed,
+        ..Pdb::default()
     })
 }
 

@@ -14,7 +14,7 @@ use outrigger::model::pool::Reason;
 
 use super::{Stage, bound, waiting_pod};
 
-fn owned_pod() -> Pod {
+pub(super) fn owned_pod() -> Pod {
     let mut pod = waiting_pod("a");
     pod.owner = Some(Owner {
         kind: "ReplicaSet".into(),
@@ -25,7 +25,7 @@ fn owned_pod() -> Pod {
 }
 
 /// A stage with one node and one pod on it, at the moment when the node has become too old.
-fn expiring() -> Stage {
+pub(super) fn expiring() -> Stage {
     let mut stage = Stage::new(Mode::Manage);
     let hour = SignedDuration::from_hours(1);
     stage.change(|own| own.pools[0].expire_after = Some(hour));
@@ -47,7 +47,7 @@ fn shown(stage: &Stage, name: &str) -> Node {
     stage.engine.state().objects.nodes[&NodeName::from(name)].clone()
 }
 
-fn told(stage: &Stage) -> Vec<String> {
+pub(super) fn told(stage: &Stage) -> Vec<String> {
     let told = stage.reports.iter().filter_map(|own| match own {
         Report::Retire { reason, .. } => Some(format!("leaves: {}", reason.as_str())),
         Report::Kept { why, .. } => Some(format!("stays: {why}")),

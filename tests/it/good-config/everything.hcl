@@ -134,7 +134,11 @@ pool "general" {
   taint "dedicated" { effect = "NoExecute" }
   startup_taint "node.cilium.io/agent-not-ready" { effect = "NoExecute" }
   disruption {
-    consolidate_after = "never"
+    consolidate_after     = "never"
+    safety                = "conservative"
+    min_age               = "10m"
+    utilization_threshold = 50
+    unneeded_for          = "10m"
     budget { nodes = "20%" }
     budget {
       nodes   = 0

@@ -59,6 +59,8 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
     let preferred_affinity = place::preferred_pods(&near.preferred, &meta);
     let preferred_anti_affinity = place::preferred_pods(&away.preferred, &meta);
     let volume_claims = volume_claims(&meta.name, &spec.volumes);
+    let local_volumes = spec.volumes.iter().filter(|own| is_local(own));
+    let local_volumes = local_volumes.map(|own| own.name.clone()).collect();
     let gang = place::gang(&meta);
     defects.truncate(DEFECTS);
     for defect in &mut defects {
@@ -71,7 +73,11 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
             .filter(|it| it.status == value)
     };
     let unschedulable = is("PodScheduled", "False").is_some_and(|it| it.reason == "Unschedulable");
-    let ready = is("Ready", "True").is_some();
+    let ready = match (is("Ready", "True"), is("Ready", "False")) {
+        (Some(_), _) => Some(true),
+        (None, Some(_)) => Some(false),
+        (None, None) => None,
+    };
     Pod {
         key: ObjectKey {
             namespace: meta.namespace,
@@ -104,6 +110,7 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
         tolerations,
         host_ports,
         volume_claims,
+        local_volumes,
         has_resource_claims: !spec.resource_claims.is_empty(),
         is_gated: !spec.scheduling_gates.is_empty(),
         scheduler: spec.scheduler_name,
@@ -123,6 +130,13 @@ fn volume_claims(pod: &str, volumes: &[PodVolume]) -> Vec<String> {
         (None, None) => None,
     };
     volumes.iter().filter_map(claim).collect()
+}
+
+/// Whether what is in a volume is lost with the node, and is more than memory. Source: Cluster
+/// Autoscaler, `drain.HasBlockingLocalStorage`.
+fn is_local(volume: &PodVolume) -> bool {
+    let on_disk = |own: &json::EmptyDir| own.medium != "Memory";
+    volume.host_path.is_some() || volume.empty_dir.as_ref().is_some_and(on_disk)
 }
 
 /// The owner that controls it.
@@ -249,14 +263,34 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_is_ready_or_not_or_nobody_knows() {
+        let cases = [
+            ("True", Some(true)),
+            ("False", Some(false)),
+            ("Unknown", None),
+            ("", None),
+        ];
+        for (status, expect) in cases {
+            let pod = read(&format!(
+                r#"{{"status": {{"conditions": [{{"type": "Ready", "status": "{status}"}}]}}}}"#
+            ));
+            assert_eq!(pod.ready, expect, "{status:?}");
+        }
+        assert_eq!(read("{}").ready, None);
+    }
+
+    #[test]
     fn volumes_scheduler_and_devices_are_read() {
         let pod = read(
             r#"{"metadata": {"name": "a"}, "spec": {"schedulerName": "other",
                 "resourceClaims": [{"name": "gpu"}], "volumes": [{"name": "none", "emptyDir": {}},
+                {"name": "shm", "emptyDir": {"medium": "Memory"}},
+                {"name": "logs", "hostPath": {"path": "/var/log"}},
                 {"name": "v", "persistentVolumeClaim": {"claimName": "data"}},
                 {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]}}"#,
         );
         assert_eq!(pod.volume_claims, ["data", "a-scratch"]);
+        assert_eq!(pod.local_volumes, ["none", "logs"]);
         assert_eq!(pod.scheduler, "other");
         assert!(pod.has_resource_claims);
         let plain = read(r#"{"metadata": {"name": "a"}}"#);

@@ -125,21 +125,20 @@ pub(super) fn merge(
     Ok(())
 }
 
-/// What the selector of a disruption budget selects. Of one whose expressions cannot be read only
-/// the labels count, so that it selects more rather than less and whatever it protects stays
-/// protected.
-pub(super) fn labels(selector: LabelSelector) -> Requirements {
-    let mut requirements = expressions(&selector.match_expressions).unwrap_or_default();
-    requirements.add_all(&Requirements::from_labels(&selector.match_labels));
-    requirements
-}
-
-fn expressions(expressions: &[Expression]) -> Result<Requirements, String> {
-    let mut requirements = Requirements::default();
-    for expression in expressions {
-        requirements.add(&expression.key, of_label(expression)?);
+/// What the selector of a disruption budget selects, and what of it cannot be read. Then only its
+/// labels count, or all pods where there are too many of them, so that it selects more rather than
+/// less and whatever it protects stays protected.
+pub(super) fn protecting(from: &LabelSelector) -> (Selector, Option<String>) {
+    match selector(from) {
+        Ok(selector) => (selector, None),
+        Err(why) => {
+            let labels = LabelSelector {
+                match_labels: from.match_labels.clone(),
+                ..LabelSelector::default()
+            };
+            (selector(&labels).unwrap_or_default(), Some(why))
+        }
     }
-    Ok(requirements)
 }
 
 #[cfg(test)]

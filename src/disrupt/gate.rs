@@ -1,0 +1,38 @@
+//! What keeps a node whatever it would leave for.
+//! It must not know what each reason for leaving asks beside.
+
+use jiff::Timestamp;
+
+use crate::disrupt::verdict::Verdict;
+use crate::model::pool::{Pool, Reason};
+use crate::state::roster::Candidate;
+
+/// What keeps a node of a pool whatever it would leave for, if anything: for every reason that can
+/// wait at all. What pods say does not count where the node has all its grace period to leave, and
+/// how young it is does not where it leaves for its age.
+pub fn kept_anyway(
+    candidate: &Candidate<'_>,
+    pool: Option<&Pool>,
+    reason: Reason,
+    now: Timestamp,
+) -> Option<Verdict> {
+    let Some(pool) = pool else {
+        return Some(Verdict::NoPool);
+    };
+    if candidate.node.deleting.is_some() {
+        return Some(Verdict::Deleted);
+    }
+    if candidate.initialized.is_none() {
+        return Some(Verdict::NotInitialized);
+    }
+    if candidate.nominated {
+        return Some(Verdict::Nominated);
+    }
+    if let Some(why) = candidate.blocker_for(reason) {
+        return Some(Verdict::Blocked(why.clone()));
+    }
+    let born = candidate.born.filter(|_| reason != Reason::Expired)?;
+    let until = born.checked_add(pool.disruption.min_age);
+    let until = until.unwrap_or(Timestamp::MAX);
+    (until > now).then_some(Verdict::TooYoung { until })
+}

@@ -1,0 +1,404 @@
+//! What a pod says about being moved, in the words of Karpenter, of Cluster Autoscaler and of
+//! Kubernetes itself. It must not know who would move it, nor why.
+//!
+//! Source: spec/disruption.md §1.3 and §1.4; Cluster Autoscaler's FAQ, "What types of pods can
+//! prevent CA from removing a node".
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::duration::parse_go;
+use crate::model::labels::{
+    DELETION_COST, DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, Labels, SAFE_LOCAL_VOLUMES, SAFE_TO_EVICT,
+    TAINT_DISRUPTED,
+};
+use crate::model::pod::Pod;
+use crate::model::taint::{Effect, Taint};
+
+/// What moving a pod costs that says nothing of it. In these units the cost of any pod is exact:
+/// a deletion cost counts a 2^27th of a pod, a priority four of them.
+pub const COST_OF_ONE: i64 = 1 << 27;
+
+/// No pod costs more than so many, nor less than as many below nothing.
+const COST_MAX: i64 = 10 * COST_OF_ONE;
+
+/// The annotations by which a pod asks not to be disrupted.
+const PROTECTING: [&str; 2] = [DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS];
+
+/// Controllers that make a pod anew elsewhere, as Cluster Autoscaler knows them.
+const REPLICATING: [&str; 4] = ["ReplicaSet", "ReplicationController", "StatefulSet", "Job"];
+
+/// Values of annotations are told up to this many characters.
+const VALUE_CHARS: usize = 40;
+
+/// How a pod asks not to be disrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protection {
+    /// The annotation.
+    pub key: &'static str,
+    /// For how long from its start on; none for ever.
+    pub lasts: Option<SignedDuration>,
+}
+
+/// Why Cluster Autoscaler would not move a pod that does not forbid it, disruption budgets apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Risk<'a> {
+    /// No controller that it knows would make the pod anew.
+    NotReplicated,
+    /// The pod belongs to the system: it may be moved where a disruption budget covers it.
+    System,
+    /// What is in this volume would be lost.
+    Volume(&'a str),
+}
+
+/// What an annotation of a pod that should last so long says; none where it says nothing.
+fn protection(key: &'static str, value: &str) -> Result<Option<Protection>, ()> {
+    let lasts = match value {
+        "true" => None,
+        "false" => return Ok(None),
+        other => Some(parse_go(other).filter(|own| own.is_positive()).ok_or(())?),
+    };
+    Ok(Some(Protection { key, lasts }))
+}
+
+/// A deletion cost in units of [`COST_OF_ONE`]; Kubernetes takes integers, Karpenter any number.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "it saturates, and what is beyond ten pods counts as ten"
+)]
+fn deletion_cost(value: &str) -> Option<i64> {
+    let number: f64 = value.parse().ok()?;
+    number.is_finite().then(|| number.round() as i64)
+}
+
+/// That an annotation is not as it should be: `karpenter.sh/do-not-disrupt="soon" is …`.
+pub fn misread(key: &str, value: &str, wanted: &str) -> String {
+    let mut shown: String = value.chars().take(VALUE_CHARS).collect();
+    if shown.len() < value.len() {
+        shown.push('…');
+    }
+    format!("{key}={shown:?} is not {wanted}, and counts for nothing")
+}
+
+impl Pod {
+    /// Whether it has neither ended nor been asked to.
+    pub fn is_active(&self) -> bool {
+        self.deleting.is_none() && !self.is_terminal()
+    }
+
+    /// Whether it will need another place when it loses its own. One that is on its way out has
+    /// its successor already, unless that will bear its name.
+    pub fn is_reschedulable(&self) -> bool {
+        let owner = self.owner.as_ref();
+        self.occupies_node()
+            && (self.deleting.is_none() || owner.is_some_and(|own| own.kind == "StatefulSet"))
+    }
+
+    /// Whether a node is of use because of it: it needs a place, and is worth one.
+    pub fn holds_node(&self) -> bool {
+        self.is_reschedulable() && self.eviction_cost() > 0
+    }
+
+    /// What moving it costs, in units of [`COST_OF_ONE`]: more the dearer it is to its controller
+    /// (`controller.kubernetes.io/pod-deletion-cost`) and the higher its priority, from minus ten
+    /// to ten pods.
+    pub fn eviction_cost(&self) -> i64 {
+        let asked = self.annotations.get(DELETION_COST);
+        let asked = asked.and_then(|value| deletion_cost(value)).unwrap_or(0);
+        let cost = asked.saturating_add(COST_OF_ONE + i64::from(self.priority) * 4);
+        cost.clamp(-COST_MAX, COST_MAX)
+    }
+
+    /// How it asks not to be disrupted now, if it does. A duration counts from its start on, and a
+    /// pod that has not started is protected. One that has ended or is about to asks for nothing.
+    pub fn protection(&self, now: Timestamp) -> Option<Protection> {
+        let over = |own: &Protection| {
+            let until = own.lasts.zip(self.started);
+            until.is_some_and(|(lasts, at)| now.duration_since(at) >= lasts)
+        };
+        let mut all = self.protections().filter(|own| !over(own));
+        all.next().filter(|_| self.is_active())
+    }
+
+    /// Whether it asks not to be disrupted now.
+    pub fn is_protected(&self, now: Timestamp) -> bool {
+        self.protection(now).is_some()
+    }
+
+    /// Whether it asks at times not to be disrupted, whatever time it is.
+    pub fn may_be_protected(&self) -> bool {
+        self.is_active() && self.protections().next().is_some()
+    }
+
+    fn protections(&self) -> impl Iterator<Item = Protection> {
+        let all = PROTECTING.into_iter();
+        all.filter_map(|key| protection(key, self.annotations.get(key)?).ok().flatten())
+    }
+
+    /// Whether it forbids Cluster Autoscaler to evict it. Daemons and mirrors are not asked.
+    pub fn is_unsafe_to_evict(&self) -> bool {
+        let says = self.annotations.get(SAFE_TO_EVICT);
+        self.is_active() && self.occupies_node() && says.is_some_and(|value| value == "false")
+    }
+
+    /// Whether the eviction API is what ends it: it is neither a mirror nor stays on a leaving
+    /// node, nor is it on its way out, nor does it ask to stay.
+    pub fn is_evictable(&self, now: Timestamp) -> bool {
+        let leaving = Taint::new(TAINT_DISRUPTED, Effect::NoSchedule);
+        let stays = || self.tolerations.iter().any(|own| own.tolerates(&leaving));
+        self.is_active() && !self.is_mirror() && !stays() && !self.is_protected(now)
+    }
+
+    /// Why Cluster Autoscaler would not move it, unless it says that it is safe to.
+    pub fn risk(&self) -> Option<Risk<'_>> {
+        let safe = self.annotations.get(SAFE_TO_EVICT);
+        let asked = self.is_active() && self.occupies_node();
+        if !asked || safe.is_some_and(|value| value == "true") {
+            return None;
+        }
+        let owner = self.owner.as_ref();
+        if !owner.is_some_and(|own| REPLICATING.contains(&own.kind.as_str())) {
+            return Some(Risk::NotReplicated);
+        }
+        let named = self.annotations.get(SAFE_LOCAL_VOLUMES);
+        let named = named.map_or("", String::as_str);
+        let safe = |volume: &str| named.split(',').any(|own| own.trim() == volume);
+        let mut volumes = self.local_volumes.iter();
+        if let Some(volume) = volumes.find(|own| !safe(own)) {
+            return Some(Risk::Volume(volume));
+        }
+        (self.key.namespace == "kube-system").then_some(Risk::System)
+    }
+
+    /// What it says about being moved that cannot be understood, each a sentence fragment.
+    pub fn misreads(&self) -> impl Iterator<Item = String> {
+        let value = |key: &'static str| Some((key, self.annotations.get(key)?.as_str()));
+        let protecting = PROTECTING.into_iter().filter_map(value);
+        let protecting = protecting.filter(|(key, value)| protection(*key, value).is_err());
+        let protecting = protecting.map(|(key, value)| {
+            misread(key, value, "true, false or a duration above zero like 30m")
+        });
+        let safe = value(SAFE_TO_EVICT).filter(|(_, value)| !matches!(*value, "true" | "false"));
+        let safe = safe.map(|(key, value)| misread(key, value, "true or false"));
+        let cost = value(DELETION_COST).filter(|(_, value)| deletion_cost(value).is_none());
+        let cost = cost.map(|(key, value)| misread(key, value, "a number"));
+        protecting.chain(safe).chain(cost)
+    }
+}
+
+/// What a node says about leaving that cannot be understood: unlike pods, nodes are protected for
+/// ever or not at all.
+pub fn misreads_of_node(annotations: &Labels) -> impl Iterator<Item = String> {
+    let values = PROTECTING.into_iter();
+    let values = values.filter_map(|key| Some((key, annotations.get(key)?.as_str())));
+    let odd = values.filter(|(_, value)| !matches!(*value, "true" | "false"));
+    odd.map(|(key, value)| {
+        misread(
+            key,
+            value,
+            "true or false, which is all that a node can say",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::{SignedDuration, Timestamp};
+
+    use super::{COST_OF_ONE, Risk};
+    use crate::model::id::ObjectKey;
+    use crate::model::labels::{
+        DELETION_COST, DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, SAFE_LOCAL_VOLUMES, SAFE_TO_EVICT,
+    };
+    use crate::model::pod::{Owner, Pod, PodPhase};
+
+    const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+    fn owned(kind: &str) -> Pod {
+        Pod {
+            key: ObjectKey::new("default", "p"),
+            node: Some("n".into()),
+            owner: (!kind.is_empty()).then(|| Owner {
+                kind: kind.to_owned(),
+                name: "o".to_owned(),
+                uid: "o".to_owned(),
+            }),
+            ..Pod::default()
+        }
+    }
+
+    fn says(mut pod: Pod, pairs: &[(&str, &str)]) -> Pod {
+        for (key, value) in pairs {
+            pod.annotations
+                .insert((*key).to_owned(), (*value).to_owned());
+        }
+        pod
+    }
+
+    #[test]
+    fn a_pod_costs_more_the_dearer_it_is_and_the_higher_its_priority() {
+        let one = COST_OF_ONE;
+        let cases = [
+            ("", 0, one),
+            ("100", 0, one + 100),
+            ("-100", 0, one - 100),
+            ("99.6", 0, one + 100),
+            ("1e3", 0, one + 1000),
+            ("", 1, one + 4),
+            ("", -1, one - 4),
+            ("7", 5, one + 27),
+            ("134217728", 0, 2 * one),
+            ("-134217728", 0, 0),
+            ("-2147483647", 0, -10 * one),
+            ("2147483647", 0, 10 * one),
+            ("", 1_000_000_000, 10 * one),
+            ("", i32::MIN, -10 * one),
+            ("1e300", -5, 10 * one),
+            ("dear", 0, one),
+            ("NaN", 0, one),
+            ("inf", 0, one),
+        ];
+        for (asked, priority, expect) in cases {
+            let mut pod = owned("ReplicaSet");
+            if !asked.is_empty() {
+                pod = says(pod, &[(DELETION_COST, asked)]);
+            }
+            pod.priority = priority;
+            assert_eq!(pod.eviction_cost(), expect, "{asked:?} {priority}");
+            assert_eq!(pod.holds_node(), expect > 0, "{asked:?} {priority}");
+        }
+    }
+
+    #[test]
+    fn a_pod_is_protected_for_ever_or_for_a_time_from_its_start_on() {
+        let minutes = |count| Some(NOW - SignedDuration::from_mins(count));
+        let cases = [
+            ("true", minutes(600), true),
+            ("True", minutes(600), false),
+            ("false", None, false),
+            ("30m", minutes(29), true),
+            ("30m", minutes(30), false),
+            ("30m", None, true),
+            ("1h30m", minutes(89), true),
+            ("0s", None, false),
+            ("-5m", None, false),
+            ("soon", None, false),
+            ("", None, false),
+        ];
+        for key in [DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS] {
+            for (value, started, expect) in cases {
+                let mut pod = says(owned("ReplicaSet"), &[(key, value)]);
+                pod.started = started;
+                assert_eq!(pod.is_protected(NOW), expect, "{value:?} {started:?}");
+                assert!(!expect || pod.may_be_protected());
+                pod.deleting = Some(NOW);
+                assert!(!pod.is_protected(NOW), "one that is about to end");
+                (pod.deleting, pod.phase) = (None, PodPhase::Failed);
+                assert!(!pod.is_protected(NOW), "one that has ended");
+            }
+        }
+        let mut both = says(
+            owned("Job"),
+            &[(DO_NOT_DISRUPT, "1m"), (DO_NOT_DISRUPT_ALIAS, "1h")],
+        );
+        both.started = minutes(2);
+        let until = both.protection(NOW).expect("by one of the two");
+        assert_eq!(until.key, DO_NOT_DISRUPT_ALIAS);
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_told_and_counts_for_nothing() {
+        let cases: [(&[(&str, &str)], usize); 8] = [
+            (&[], 0),
+            (&[(DO_NOT_DISRUPT, "true"), (SAFE_TO_EVICT, "true")], 0),
+            (&[(DO_NOT_DISRUPT, "false"), (SAFE_TO_EVICT, "false")], 0),
+            (&[(DO_NOT_DISRUPT, "1h"), (DELETION_COST, "-3")], 0),
+            (&[(DO_NOT_DISRUPT, "-1h")], 1),
+            (&[(DO_NOT_DISRUPT, "soon"), (DO_NOT_DISRUPT_ALIAS, "")], 2),
+            (&[(SAFE_TO_EVICT, "yes"), (DELETION_COST, "dear")], 2),
+            (&[(DELETION_COST, "NaN")], 1),
+        ];
+        for (pairs, expect) in cases {
+            let told: Vec<String> = says(owned("Job"), pairs).misreads().collect();
+            assert_eq!(told.len(), expect, "{told:?}");
+        }
+        let long = format!("\u{1b}[2J{}", "x".repeat(1000));
+        let told: Vec<String> = says(owned("Job"), &[(DO_NOT_DISRUPT, &long)])
+            .misreads()
+            .collect();
+        assert!(told[0].chars().count() < 200, "{told:?}");
+        assert!(!told[0].contains('\u{1b}'), "{told:?}");
+    }
+
+    /// Who controls it, its namespace, its local volumes, what it says, and what is feared for it.
+    type Feared = (
+        &'static str,
+        &'static str,
+        &'static [&'static str],
+        &'static [(&'static str, &'static str)],
+        Option<Risk<'static>>,
+    );
+
+    const FEARED: [Feared; 15] = [
+        ("ReplicaSet", "default", &[], &[], None),
+        ("Job", "default", &[], &[], None),
+        ("StatefulSet", "default", &[], &[], None),
+        ("ReplicationController", "default", &[], &[], None),
+        ("", "default", &[], &[], Some(Risk::NotReplicated)),
+        ("CloneSet", "default", &[], &[], Some(Risk::NotReplicated)),
+        ("", "default", &[], &[(SAFE_TO_EVICT, "true")], None),
+        ("DaemonSet", "kube-system", &["tmp"], &[], None),
+        ("Node", "kube-system", &["tmp"], &[], None),
+        ("ReplicaSet", "kube-system", &[], &[], Some(Risk::System)),
+        (
+            "ReplicaSet",
+            "kube-system",
+            &["tmp"],
+            &[(SAFE_TO_EVICT, "true")],
+            None,
+        ),
+        (
+            "Job",
+            "default",
+            &["tmp", "logs"],
+            &[],
+            Some(Risk::Volume("tmp")),
+        ),
+        (
+            "Job",
+            "default",
+            &["tmp", "logs"],
+            &[(SAFE_LOCAL_VOLUMES, "tmp")],
+            Some(Risk::Volume("logs")),
+        ),
+        (
+            "Job",
+            "default",
+            &["tmp", "logs"],
+            &[(SAFE_LOCAL_VOLUMES, "logs, tmp")],
+            None,
+        ),
+        (
+            "Job",
+            "default",
+            &["tmp"],
+            &[(SAFE_TO_EVICT, "false")],
+            Some(Risk::Volume("tmp")),
+        ),
+    ];
+
+    #[test]
+    fn a_pod_is_feared_for_as_cluster_autoscaler_does() {
+        for (kind, namespace, volumes, pairs, expect) in FEARED {
+            let mut pod = says(owned(kind), pairs);
+            pod.key.namespace = namespace.to_owned();
+            pod.local_volumes = volumes.iter().map(|name| (*name).to_owned()).collect();
+            assert_eq!(
+                pod.risk(),
+                expect,
+                "{kind} {namespace} {volumes:?} {pairs:?}"
+            );
+            pod.phase = PodPhase::Succeeded;
+            assert_eq!(pod.risk(), None, "it has ended");
+        }
+    }
+}

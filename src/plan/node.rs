@@ -1,0 +1,389 @@
+//! One node explained: whether it leaves, for each reason, and what keeps it, pod by pod.
+//! It must not know who asks, nor decide anything.
+
+use std::fmt::Write;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::disrupt::expiry::due_of;
+use crate::disrupt::verdict::Verdict;
+use crate::model::eviction::COST_OF_ONE;
+use crate::model::id::NodeName;
+use crate::model::instance::Price;
+use crate::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE, POOL, ZONE};
+use crate::model::node::Node;
+use crate::model::pod::Pod;
+use crate::model::pool::{Budget, Pool, Reason};
+use crate::plan::{Plan, consolidate, render, whole};
+use crate::solve::miss::part;
+use crate::state::State;
+use crate::state::blockers::{Blocker, Hold, Misread};
+use crate::state::roster::Candidate;
+
+/// Reasons for which a node may leave on purpose, in the order in which they are looked at.
+const REASONS: [Reason; 5] = [
+    Reason::Empty,
+    Reason::Surplus,
+    Reason::Drifted,
+    Reason::Underutilized,
+    Reason::Expired,
+];
+
+/// Pods of a node that are told one by one in text.
+const TOLD: usize = 50;
+
+/// Names that are offered where there is no such node, and how far apart two names may be to be
+/// taken for one another. Longer ones are not compared: that takes the product of the lengths.
+const NAMES: usize = 5;
+const DISTANCE: usize = 3;
+const LENGTH_MAX: usize = 253;
+
+/// What is to be said of one node.
+#[derive(Clone, Debug)]
+pub struct ExplainedNode<'s> {
+    /// The node.
+    pub node: &'s Node,
+    /// What it costs, if the catalog knows it.
+    pub price: Option<Price>,
+    /// How much of its cpu or memory its pods ask for, whichever is more, in per cent, and what it
+    /// costs to move them; none where it does not leave on purpose anyhow.
+    pub weight: Option<(Option<u32>, f64)>,
+    /// For each reason, what becomes of it.
+    pub outlooks: Vec<(Reason, Outlook)>,
+    /// What is said against its leaving, all of it.
+    pub blockers: Vec<Blocker>,
+    /// What it or its pods say that cannot be understood.
+    pub misreads: Vec<Misread>,
+    /// Its pods.
+    pub pods: Vec<Tenant<'s>>,
+    /// When it is too old; none where it never is.
+    pub expires: Option<Timestamp>,
+    /// When something of this changes by itself at the latest, as far as that is known.
+    pub next: Option<Timestamp>,
+}
+
+/// Whether a node leaves for one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outlook {
+    /// It does.
+    Leaves,
+    /// It would, or might, but for this.
+    Kept(Verdict),
+    /// It will be looked at then.
+    Due(Timestamp),
+    /// Nothing makes it.
+    Nothing,
+}
+
+/// A pod on a node.
+#[derive(Clone, Debug)]
+pub struct Tenant<'s> {
+    /// The pod.
+    pub pod: &'s Pod,
+    /// Why it must stay where it is, if it must.
+    pub hold: Option<Hold>,
+}
+
+/// Explains a node; none where there is no such node.
+pub fn explain_node<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<ExplainedNode<'s>> {
+    let node = state.objects.nodes.get(name)?;
+    let roster = state.roster(now);
+    let of_node = |own: &&Candidate<'_>| own.node.name == node.name;
+    let candidate = roster.candidates.iter().find(of_node);
+    let pool = state
+        .cluster
+        .pool(node.labels.get(POOL).map_or("", String::as_str));
+    let expires = candidate.and_then(|own| due_of(own, pool?));
+    let mut plan = whole(&state.snapshot(now), &roster, now);
+    let weighed = consolidate(&roster, &state.field(now), now);
+    plan.retire.extend(weighed.retire);
+    plan.kept.extend(weighed.kept);
+    let is_static = pool.is_some_and(|own| own.replicas.is_some());
+    let reasons = REASONS.into_iter();
+    let reasons = reasons.filter(|own| is_static || *own != Reason::Surplus);
+    let outlook = |reason: Reason| match candidate {
+        Some(_) => of_plan(&plan, &node.name, reason, expires.filter(|at| *at > now)),
+        None => Outlook::Kept(apart(state, node, pool)),
+    };
+    let outlooks: Vec<_> = reasons.map(|own| (own, outlook(own))).collect();
+    let claim = candidate.and_then(|own| own.claim);
+    let blockers: Vec<Blocker> = state.blockers(node, claim, now).collect();
+    let pods = state.objects.pods_on(name).map(|pod| {
+        let of_pod = blockers.iter().find_map(|own| match own {
+            Blocker::Pod(key, hold) if *key == pod.key => Some(hold.clone()),
+            _ => None,
+        });
+        Tenant { pod, hold: of_pod }
+    });
+    let pods = pods.collect();
+    let next = next_change(&outlooks, &blockers, pool, now);
+    Some(ExplainedNode {
+        node,
+        price: state.price_of(node, claim),
+        weight: candidate.map(|own| (own.utilization, own.cost)),
+        outlooks,
+        blockers,
+        misreads: state.misreads_on(node).take(TOLD).collect(),
+        pods,
+        expires,
+        next,
+    })
+}
+
+fn of_plan(plan: &Plan, node: &NodeName, reason: Reason, due: Option<Timestamp>) -> Outlook {
+    let mut leaving = plan.retire.iter();
+    if leaving.any(|own| own.node == *node && own.reason == reason) {
+        return Outlook::Leaves;
+    }
+    let mut kept = plan.kept.iter();
+    let kept = kept.find(|own| own.node == *node && own.reason == reason);
+    match (kept, due) {
+        (Some(own), _) => Outlook::Kept(own.verdict.clone()),
+        (None, Some(at)) if reason == Reason::Expired => Outlook::Due(at),
+        (None, _) => Outlook::Nothing,
+    }
+}
+
+/// Why a node is not looked at for any reason.
+fn apart(state: &State, node: &Node, pool: Option<&Pool>) -> Verdict {
+    let mut claims = state.ledger.claims.values();
+    let claim = claims.find(|own| own.node.as_ref() == Some(&node.name));
+    match claim.map(|own| (own.leaving, own.replaced_since)) {
+        Some((Some(reason), _)) => Verdict::Leaving(reason),
+        Some((None, Some(_))) => Verdict::Replaced,
+        Some((None, None)) => Verdict::NotInitialized,
+        None if node.labels.contains_key(POOL) && pool.is_none() => Verdict::NoPool,
+        None => Verdict::Unmanaged,
+    }
+}
+
+fn next_change(
+    outlooks: &[(Reason, Outlook)],
+    blockers: &[Blocker],
+    pool: Option<&Pool>,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let own = outlooks.iter().filter_map(|(reason, own)| match own {
+        Outlook::Due(at) => Some(*at),
+        Outlook::Kept(Verdict::Budget { .. }) => {
+            let budgets = pool?.disruption.budgets.iter();
+            let of = |own: &&Budget| own.reasons.is_empty() || own.reasons.contains(reason);
+            let windows = budgets.filter(of).filter_map(|own| own.during.as_ref());
+            windows.filter_map(|own| own.next_change(now)).min()
+        }
+        Outlook::Kept(verdict) => verdict.until(),
+        Outlook::Leaves | Outlook::Nothing => None,
+    });
+    let over = blockers.iter().filter_map(Blocker::until);
+    own.chain(over).filter(|at| *at > now).min()
+}
+
+/// Nodes that may have been meant by a name that no node has, the nearest first.
+pub fn similar_nodes(state: &State, name: &str) -> Vec<String> {
+    let distance = |own: &NodeName| {
+        let own = own.as_str();
+        if own.len().max(name.len()) > LENGTH_MAX {
+            return None;
+        }
+        let starts = own.starts_with(name) && !name.is_empty();
+        let apart = strsim::osa_distance(own, name);
+        (starts || apart <= DISTANCE).then_some(if starts { DISTANCE } else { apart })
+    };
+    let nodes = state.objects.nodes.keys();
+    let mut near: Vec<_> = nodes
+        .filter_map(|own| Some((distance(own)?, own)))
+        .collect();
+    near.sort_unstable();
+    let near = near.into_iter().take(NAMES);
+    near.map(|(_, own)| part(own)).collect()
+}
+
+impl Outlook {
+    /// The spelling in JSON.
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Leaves => "leaves",
+            Self::Kept(verdict) => verdict.code(),
+            Self::Due(_) => "due",
+            Self::Nothing => "nothing",
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Leaves => "it leaves now".to_owned(),
+            Self::Kept(verdict) => part(verdict),
+            Self::Due(at) => format!("it will be due at {at}"),
+            Self::Nothing => "nothing makes it leave".to_owned(),
+        }
+    }
+}
+
+impl Tenant<'_> {
+    /// What kind of pod it is to whoever would move it.
+    fn kind(&self) -> &'static str {
+        let pod = self.pod;
+        if pod.is_terminal() {
+            "ended"
+        } else if pod.is_mirror() {
+            "mirror"
+        } else if pod.is_daemon() {
+            "daemon"
+        } else if !pod.is_reschedulable() {
+            "ending"
+        } else if pod.holds_node() {
+            "in_use"
+        } else {
+            "worth_nothing"
+        }
+    }
+
+    fn text(&self) -> String {
+        let (pod, kind) = (part(&self.pod.key), self.kind());
+        let what = match kind {
+            "ended" => "has ended".to_owned(),
+            "mirror" => "is the kubelet's own and ends with the node".to_owned(),
+            "daemon" => "is a daemon and ends with the node".to_owned(),
+            "ending" => "is on its way out".to_owned(),
+            "worth_nothing" => format!("is worth no node ({:.1})", cost(self.pod)),
+            _ => format!("needs another place ({:.1})", cost(self.pod)),
+        };
+        match &self.hold {
+            Some(hold) => format!("{pod} {what}; it {}", part(hold)),
+            None => format!("{pod} {what}"),
+        }
+    }
+}
+
+/// What moving a pod costs, where one that says nothing of it costs one.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "it is within ten times a power of two"
+)]
+fn cost(pod: &Pod) -> f64 {
+    pod.eviction_cost() as f64 / COST_OF_ONE as f64
+}
+
+fn blocker_json(own: &Blocker) -> Value {
+    json!({
+        "code": own.code(),
+        "text": part(own),
+        "pod": own.pod().map(part),
+        "until": own.until().map(|at| at.to_string()),
+        "yields_to_grace_period": own.yields_to_grace(),
+    })
+}
+
+fn misread_json(own: &Misread) -> Value {
+    json!({ "of": part(&own.of), "text": part(&own.why) })
+}
+
+impl ExplainedNode<'_> {
+    /// One JSON object.
+    pub fn json(&self) -> Value {
+        let label = |key: &str| self.node.labels.get(key).map(part);
+        let time = |at: Option<Timestamp>| at.map(|at| at.to_string());
+        let outlook = |(reason, own): &(Reason, Outlook)| {
+            let until = match own {
+                Outlook::Kept(verdict) => verdict.until(),
+                Outlook::Due(at) => Some(*at),
+                Outlook::Leaves | Outlook::Nothing => None,
+            };
+            json!({
+                "reason": reason.as_str(),
+                "verdict": own.code(),
+                "text": own.text(),
+                "until": time(until),
+            })
+        };
+        let tenant = |own: &Tenant<'_>| {
+            json!({
+                "pod": part(&own.pod.key),
+                "kind": own.kind(),
+                "disruption_cost": cost(own.pod),
+                "blocker": own.hold.as_ref().map(Hold::code),
+            })
+        };
+        json!({
+            "format_version": render::FORMAT_VERSION,
+            "node": part(&self.node.name),
+            "pool": label(POOL),
+            "instance_type": label(INSTANCE_TYPE),
+            "capacity_type": label(CAPACITY_TYPE),
+            "zone": label(ZONE),
+            "usd_per_h": self.price.map(Price::usd_per_h),
+            "utilization_percent": self.weight.and_then(|(used, _)| used),
+            "disruption_cost": self.weight.map(|(_, cost)| cost),
+            "verdicts": self.outlooks.iter().map(outlook).collect::<Vec<_>>(),
+            "blockers": self.blockers.iter().map(blocker_json).collect::<Vec<_>>(),
+            "misread": self.misreads.iter().map(misread_json).collect::<Vec<_>>(),
+            "pods": self.pods.iter().map(tenant).collect::<Vec<_>>(),
+            "expires": time(self.expires),
+            "next_change": time(self.next),
+        })
+    }
+
+    /// Text for people.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        let label = |key: &str| self.node.labels.get(key).map_or("?".to_owned(), part);
+        let pool = self.node.labels.get(POOL);
+        let pool = pool.map_or("no pool".to_owned(), |name| format!("pool {}", part(name)));
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "Node {}, of {pool}", part(&self.node.name));
+        let what = [INSTANCE_TYPE, CAPACITY_TYPE, ZONE].map(label).join(" ");
+        let price = self.price.map_or("at an unknown price".to_owned(), |own| {
+            format!("{:.4} $/h", own.usd_per_h())
+        });
+        let _ = writeln!(out, "  {what}, {price}");
+        if let Some((used, cost)) = self.weight {
+            let used = used.map_or("an unknown part".to_owned(), |own| format!("{own} %"));
+            let _ = writeln!(
+                out,
+                "  pods ask for {used} of what it has; moving them costs {cost:.1}"
+            );
+        }
+        let _ = writeln!(out);
+        let width = REASONS.map(|own| own.as_str().len()).into_iter().max();
+        for (reason, own) in &self.outlooks {
+            let (reason, width) = (reason.as_str(), width.unwrap_or(0));
+            let sign = if *own == Outlook::Leaves { '-' } else { ' ' };
+            let _ = writeln!(out, "  {sign} {reason:width$}  {}", own.text());
+        }
+        if let Some(at) = self.next {
+            let _ = writeln!(
+                out,
+                "\n  The next of this to change by itself does at {at}."
+            );
+        }
+        let own = self.blockers.iter().filter(|own| own.pod().is_none());
+        for blocker in own {
+            let _ = writeln!(out, "\n  ! {}", part(blocker));
+        }
+        for Misread { of, why } in &self.misreads {
+            let _ = writeln!(out, "\n  ? {}: {}", part(of), part(why));
+        }
+        self.pods_text(&mut out);
+        out
+    }
+
+    /// Pods that must stay come first.
+    fn pods_text(&self, out: &mut String) {
+        if self.pods.is_empty() {
+            let _ = writeln!(out, "\n  No pods are on it.");
+            return;
+        }
+        let _ = writeln!(out, "\n  Its pods:");
+        let held = self.pods.iter().filter(|own| own.hold.is_some());
+        let others = self.pods.iter().filter(|own| own.hold.is_none());
+        for own in held.chain(others).take(TOLD) {
+            let sign = if own.hold.is_some() { '!' } else { ' ' };
+            let _ = writeln!(out, "    {sign} {}", own.text());
+        }
+        let rest = self.pods.len().saturating_sub(TOLD);
+        if rest > 0 {
+            let _ = writeln!(out, "      and {rest} more");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! A disruption budget as its object has it, with what cannot be understood about it.
+//! It must not know which pods there are.
+
+use serde_json::Value;
+
+use super::{key, pod, selector};
+use crate::model::pdb::{Bound, Pdb};
+use crate::shell::kube::object::PodDisruptionBudget;
+
+/// What is wrong with a budget is told up to this many things.
+const DEFECTS: usize = 5;
+
+/// What the controller has not seen yet it has not counted: until then nothing is allowed.
+pub(super) fn pdb(read: PodDisruptionBudget) -> Pdb {
+    let (spec, status) = (read.spec, read.status);
+    let mut defects = Vec::new();
+    let selector = spec.selector.map(|own| {
+        let (selector, fault) = selector::protecting(&own);
+        defects.extend(fault.map(|why| format!("its selector: {why}; it covers more for it")));
+        selector
+    });
+    let min_available = bound("minAvailable", spec.min_available.as_ref(), &mut defects);
+    let max_unavailable = bound(
+        "maxUnavailable",
+        spec.max_unavailable.as_ref(),
+        &mut defects,
+    );
+    let mut count = |name: &str, number: i64| {
+        if number < 0 {
+            defects.push(format!(
+                "its {name}, {number}, is below zero, and counts as none"
+            ));
+        }
+        number.max(0)
+    };
+    let allowed = count("disruptionsAllowed", status.disruptions_allowed);
+    let expected_pods = count("expectedPods", status.expected_pods);
+    let current_healthy = count("currentHealthy", status.current_healthy);
+    let desired_healthy = count("desiredHealthy", status.desired_healthy);
+    let unready_may_go = match spec.unhealthy_pod_eviction_policy.as_str() {
+        "AlwaysAllow" => true,
+        "" | "IfHealthyBudget" => false,
+        other => {
+            defects.push(format!(
+                "its unhealthyPodEvictionPolicy, {other:?}, is not known"
+            ));
+            false
+        }
+    };
+    defects.truncate(DEFECTS);
+    let seen = status.observed_generation >= read.metadata.generation;
+    Pdb {
+        selector,
+        min_available,
+        max_unavailable,
+        disruptions_allowed: if seen { allowed } else { 0 },
+        expected_pods,
+        current_healthy,
+        desired_healthy,
+        unready_may_go,
+        defects: defects.iter().map(|own| pod::clip(own)).collect(),
+        key: key(read.metadata),
+    }
+}
+
+/// A bound; none where there is none that makes sense.
+fn bound(name: &str, read: Option<&Value>, defects: &mut Vec<String>) -> Option<Bound> {
+    let read = read?;
+    let bound = match read {
+        Value::Number(number) => number.as_i64().filter(|own| *own >= 0).map(Bound::Count),
+        Value::String(text) => text.strip_suffix('%').and_then(percent),
+        _ => None,
+    };
+    if bound.is_none() {
+        defects.push(format!(
+            "its {name}, {read}, is neither a count nor a percentage"
+        ));
+    }
+    bound
+}
+
+fn percent(digits: &str) -> Option<Bound> {
+    let plain = digits.bytes().all(|own| own.is_ascii_digit());
+    digits.parse().ok().filter(|_| plain).map(Bound::Percent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pdb;
+    use crate::model::labels::Labels;
+    use crate::model::pdb::{Bound, Pdb};
+
+    fn read(spec: &str, status: &str) -> Pdb {
+        let json = format!(
+            r#"{{"metadata": {{"namespace": "a", "name": "b", "generation": 2}},
+            "spec": {spec}, "status": {status}}}"#
+        );
+        pdb(serde_json::from_str(&json).expect("a budget"))
+    }
+
+    const SEEN: &str = r#"{"observedGeneration": 2, "disruptionsAllowed": 1, "expectedPods": 3,
+        "currentHealthy": 3, "desiredHealthy": 2}"#;
+
+    #[test]
+    fn a_budget_is_read_as_it_was_last_counted() {
+        let own = read(
+            r#"{"selector": {"matchLabels": {"app": "w"}}, "maxUnavailable": 1,
+            "unhealthyPodEvictionPolicy": "AlwaysAllow"}"#,
+            SEEN,
+        );
+        assert_eq!(own.key.to_string(), "a/b");
+        assert_eq!(own.max_unavailable, Some(Bound::Count(1)));
+        assert_eq!((own.min_available, own.unready_may_go), (None, true));
+        let counted = (own.expected_pods, own.current_healthy, own.desired_healthy);
+        assert_eq!((own.disruptions_allowed, counted), (1, (3, 3, 2)));
+        assert_eq!(own.defects, [""; 0]);
+        let old = SEEN.replace("\"observedGeneration\": 2", "\"observedGeneration\": 1");
+        assert_eq!(read("{}", &old).disruptions_allowed, 0, "not counted since");
+        assert_eq!(read("null", "null").disruptions_allowed, 0);
+    }
+
+    #[test]
+    fn a_budget_covers_all_pods_or_none_or_some() {
+        let labels = Labels::from([("app".to_owned(), "w".to_owned())]);
+        let expression = |operator: &str, values: &str| {
+            format!(
+                r#"{{"selector": {{"matchLabels": {{"app": "w"}}, "matchExpressions": [
+                {{"key": "app", "operator": "{operator}", "values": [{values}]}}]}}}}"#
+            )
+        };
+        // What it selects of a pod with the label, of one without, and how much is wrong with it.
+        let cases = [
+            ("{}".to_owned(), [false, false], 0),
+            (r#"{"selector": null}"#.to_owned(), [false, false], 0),
+            (r#"{"selector": {}}"#.to_owned(), [true, true], 0),
+            (expression("In", r#""w""#), [true, false], 0),
+            (expression("In", r#""x""#), [false, false], 0),
+            (expression("NotIn", r#""w""#), [false, false], 0),
+            (expression("In", ""), [true, false], 1),
+            (expression("Near", r#""x""#), [true, false], 1),
+        ];
+        for (spec, expect, defects) in cases {
+            let own = read(&spec, SEEN);
+            let selects = |labels: &Labels| {
+                let selector = own.selector.as_ref();
+                selector.is_some_and(|selector| selector.matches(labels))
+            };
+            let got = [selects(&labels), selects(&Labels::new())];
+            assert_eq!((got, own.defects.len()), (expect, defects), "{spec}");
+        }
+    }
+
+    #[test]
+    fn bounds_that_make_no_sense_are_told_and_count_for_nothing() {
+        let cases = [
+            ("1", Some(Bound::Count(1)), 0),
+            ("0", Some(Bound::Count(0)), 0),
+            (r#""50%""#, Some(Bound::Percent(50)), 0),
+            (r#""0%""#, Some(Bound::Percent(0)), 0),
+            (r#""250%""#, Some(Bound::Percent(250)), 0),
+            ("null", None, 0),
+            ("-1", None, 1),
+            (r#""1""#, None, 1),
+            (r#""-5%""#, None, 1),
+            (r#""+5%""#, None, 1),
+            (r#""99999999999999999999%""#, None, 1),
+            (r#""%""#, None, 1),
+            ("1.5", None, 1),
+            ("[1]", None, 1),
+            ("true", None, 1),
+        ];
+        for (text, expect, defects) in cases {
+            for name in ["minAvailable", "maxUnavailable"] {
+                let own = read(&format!(r#"{{"{name}": {text}}}"#), SEEN);
+                let got = own.min_available.or(own.max_unavailable);
+                assert_eq!((got, own.defects.len()), (expect, defects), "{name} {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn nonsense_is_bounded_and_never_a_panic() {
+        let status = r#"{"observedGeneration": 2, "disruptionsAllowed": -1, "expectedPods": -2,
+            "currentHealthy": -3, "desiredHealthy": -9223372036854775808}"#;
+        let long = "x".repeat(10_000);
+        let spec = format!(r#"{{"minAvailable": "{long}", "unhealthyPodEvictionPolicy": "Odd"}}"#);
+        let own = read(&spec, status);
+        let counted = (own.expected_pods, own.current_healthy, own.desired_healthy);
+        assert_eq!((own.disruptions_allowed, counted), (0, (0, 0, 0)));
+        assert_eq!(own.defects.len(), 5);
+        assert!(own.defects.iter().all(|it| it.chars().count() <= 250));
+    }
+}

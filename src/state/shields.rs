@@ -1,0 +1,239 @@
+//! Which disruption budgets keep which pods where they are now.
+//! It must not know who would move them, nor what else keeps a pod.
+//!
+//! Whoever asks for one pod looks at the budgets of its namespace. Whoever asks for all looks at
+//! the pods by what their labels are, which are far fewer, and holds few budgets against each.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use crate::model::id::{NodeName, ObjectKey};
+use crate::model::labels::Labels;
+use crate::model::pdb::Pdb;
+use crate::model::pod::Pod;
+use crate::state::objects::Objects;
+
+/// The budgets that cover a pod, as far as they may keep it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cover<'a> {
+    /// Just one.
+    One(&'a Pdb),
+    /// More than one: the eviction API takes no such pod, whatever they allow.
+    Many(&'a Pdb, &'a Pdb),
+}
+
+impl<'a> Cover<'a> {
+    fn of(mut budgets: impl Iterator<Item = &'a Pdb>) -> Option<Self> {
+        let first = budgets.next()?;
+        Some(match budgets.next() {
+            Some(second) => Self::Many(first, second),
+            None => Self::One(first),
+        })
+    }
+
+    /// Whether it keeps a pod from being evicted now.
+    pub(super) fn keeps(self, pod: &Pod) -> bool {
+        match self {
+            Self::One(pdb) => pdb.keeps(pod),
+            Self::Many(..) => true,
+        }
+    }
+}
+
+impl Objects {
+    /// The budgets that cover a pod, if any does.
+    pub(super) fn cover(&self, pod: &Pod) -> Option<Cover<'_>> {
+        let budgets = budgets_in(&self.pdbs, &pod.key.namespace);
+        Cover::of(budgets.filter(|pdb| pdb.covers(pod)))
+    }
+
+    /// Whether budgets will never let a pod go that would have to be evicted.
+    pub(super) fn is_kept_for_ever(&self, pod: &Pod, now: Timestamp) -> bool {
+        let never = |cover: Cover<'_>| match cover {
+            Cover::One(pdb) => pdb.blocks_for_ever() && pdb.keeps(pod),
+            Cover::Many(..) => true,
+        };
+        pod.is_evictable(now) && self.cover(pod).is_some_and(never)
+    }
+}
+
+fn budgets_in<'a>(
+    pdbs: &'a BTreeMap<ObjectKey, Pdb>,
+    namespace: &str,
+) -> impl Iterator<Item = &'a Pdb> {
+    let first = ObjectKey::new(namespace, "");
+    let own = pdbs.range(first.clone()..);
+    let own = own.take_while(move |(key, _)| key.namespace == first.namespace);
+    own.map(|(_, pdb)| pdb)
+}
+
+/// All budgets that keep pods now, by those pods' namespace and labels, and the nodes these pods
+/// are on.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shields<'a> {
+    covers: BTreeMap<(&'a str, &'a Labels), Cover<'a>>,
+    nodes: BTreeSet<&'a NodeName>,
+}
+
+impl<'a> Shields<'a> {
+    /// What the budgets say at this moment.
+    pub(super) fn new(objects: &'a Objects) -> Self {
+        let mut shields = Self::default();
+        let mut all = objects.pdbs.values().peekable();
+        while let Some(first) = all.peek().copied() {
+            let namespace = first.key.namespace.as_str();
+            let own = std::iter::from_fn(|| all.next_if(|pdb| pdb.key.namespace == namespace));
+            let shelf = Shelf::new(own);
+            for (labels, nodes) in objects.census().homes_in(namespace) {
+                let is_shut = |cover: &Cover<'_>| match cover {
+                    Cover::One(pdb) => pdb.is_shut(),
+                    Cover::Many(..) => true,
+                };
+                if let Some(cover) = shelf.cover(labels).filter(is_shut) {
+                    shields.covers.insert((namespace, labels), cover);
+                    shields.nodes.extend(nodes);
+                }
+            }
+        }
+        shields
+    }
+
+    /// Whether a pod may be kept that is on a node.
+    pub(super) fn are_over(&self, node: &NodeName) -> bool {
+        self.nodes.contains(node)
+    }
+
+    /// The budgets that may keep a pod, if any does.
+    pub(super) fn cover(&self, pod: &'a Pod) -> Option<Cover<'a>> {
+        let key = (pod.key.namespace.as_str(), &pod.labels);
+        self.covers.get(&key).copied()
+    }
+}
+
+/// The budgets of one namespace, each under a label that its pods must have, if there is such a
+/// label.
+#[derive(Default)]
+struct Shelf<'a> {
+    by_label: BTreeMap<(&'a str, &'a str), Vec<&'a Pdb>>,
+    others: Vec<&'a Pdb>,
+}
+
+impl<'a> Shelf<'a> {
+    fn new(budgets: impl Iterator<Item = &'a Pdb>) -> Self {
+        let mut shelf = Self::default();
+        for pdb in budgets {
+            let Some(selector) = &pdb.selector else {
+                continue;
+            };
+            let mut single = selector.expressions().iter().filter_map(|(key, own)| {
+                let mut values = own.values()?.iter();
+                let value = values.next()?;
+                values
+                    .next()
+                    .is_none()
+                    .then_some((key.as_str(), value.as_str()))
+            });
+            match single.next() {
+                Some(label) => shelf.by_label.entry(label).or_default().push(pdb),
+                None => shelf.others.push(pdb),
+            }
+        }
+        shelf
+    }
+
+    fn cover(&self, labels: &Labels) -> Option<Cover<'a>> {
+        let under = labels.iter();
+        let under = under.filter_map(|(key, own)| self.by_label.get(&(key.as_str(), own.as_str())));
+        let all = under.flatten().chain(&self.others).copied();
+        Cover::of(all.filter(|pdb| {
+            let selector = pdb.selector.as_ref();
+            selector.is_some_and(|own| own.matches(labels))
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection;
+    use proptest::prelude::{Strategy, any, proptest};
+    use proptest::sample::select;
+    use proptest::{prop_assert, prop_assert_eq};
+
+    use super::Shields;
+    use crate::model::id::{NodeName, ObjectKey};
+    use crate::model::labels::Labels;
+    use crate::model::object::Object;
+    use crate::model::pdb::Pdb;
+    use crate::model::pod::Pod;
+    use crate::model::requirement::Requirement;
+    use crate::model::selector::Selector;
+    use crate::state::objects::Objects;
+    use crate::state::samples::{NOW, pod};
+
+    fn any_selector() -> impl Strategy<Value = Option<Selector>> {
+        let value = || select(vec!["a", "b"]);
+        let expression = (select(vec!["app", "tier"]), value(), value(), 0..4).prop_map(
+            |(key, one, other, kind)| {
+                let own = match kind {
+                    0 => Requirement::is_in([one]),
+                    1 => Requirement::is_in([one, other]),
+                    2 => Requirement::not_in([one]),
+                    _ => Requirement::exists(),
+                };
+                (key.to_owned(), own)
+            },
+        );
+        let some = collection::vec(expression, 0..3).prop_map(|all| Some(Selector::new(all)));
+        (some, 0..10).prop_map(|(some, none)| some.filter(|_| none > 0))
+    }
+
+    fn any_pdb() -> impl Strategy<Value = Pdb> {
+        let key = (select(vec!["x", "y"]), select(vec!["1", "2", "3"]));
+        (key, any_selector(), 0i64..2).prop_map(|(key, selector, allowed)| Pdb {
+            key: ObjectKey::new(key.0, key.1),
+            selector,
+            disruptions_allowed: allowed,
+            ..Pdb::default()
+        })
+    }
+
+    fn any_pod() -> impl Strategy<Value = Pod> {
+        let value = || select(vec!["", "a", "b", "c"]);
+        let place = (select(vec!["x", "y"]), select(vec!["n", "m"]), 0..40);
+        (place, value(), value(), any::<bool>()).prop_map(|(place, app, tier, ends)| {
+            let mut pod = pod(place.0, &format!("p{}", place.2), place.1);
+            let pairs = [("app", app), ("tier", tier)].into_iter();
+            let pairs = pairs.filter(|(_, value)| !value.is_empty());
+            pod.labels = pairs
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .collect::<Labels>();
+            pod.deleting = ends.then_some(NOW);
+            pod
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_found_for_all_pods_is_what_is_found_for_each(
+            pdbs in collection::vec(any_pdb(), 0..7),
+            pods in collection::vec(any_pod(), 0..20),
+        ) {
+            let mut objects = Objects::default();
+            for pdb in pdbs {
+                objects.apply(Object::Pdb(pdb), NOW);
+            }
+            for pod in pods {
+                objects.apply(pod.into(), NOW);
+            }
+            let shields = Shields::new(&objects);
+            for pod in objects.pods.values() {
+                let own = objects.cover(pod).filter(|cover| cover.keeps(pod));
+                let found = shields.cover(pod).filter(|cover| cover.keeps(pod));
+                prop_assert_eq!(found.is_some(), own.is_some(), "{:?}", pod.key);
+                let node: NodeName = pod.node.clone().expect("it is bound");
+                prop_assert!(own.is_none() || shields.are_over(&node));
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! A few nodes with pods, all settled for an hour, and what is said of them.
+//! It must not know any case.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use outrigger::disrupt::gate::kept_anyway;
+use outrigger::disrupt::verdict::Verdict;
+use outrigger::model::claim::{ClaimRecord, Phase};
+use outrigger::model::cluster::Cluster;
+use outrigger::model::id::ObjectKey;
+use outrigger::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
+use outrigger::model::labels::{
+    CAPACITY_TYPE, INITIALIZED, INITIALIZED_AT, INSTANCE_TYPE, Labels, POOL, REGISTERED, ZONE,
+};
+use outrigger::model::node::Node;
+use outrigger::model::object::Object;
+use outrigger::model::pdb::Pdb;
+use outrigger::model::pod::{Owner, Pod, PodPhase};
+use outrigger::model::pool::{Allowance, Pool, Reason};
+use outrigger::model::quantity::Resources;
+use outrigger::model::selector::Selector;
+use outrigger::plan::{Plan, sweep};
+use outrigger::state::State;
+use outrigger::state::ledger::Claim;
+
+pub(super) const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+/// Since when nothing has changed.
+pub(super) fn earlier() -> Timestamp {
+    NOW - SignedDuration::from_hours(1)
+}
+
+/// A pool whose budgets allow all nodes to leave at once.
+pub(super) fn pool(name: &str) -> Pool {
+    let mut pool = Pool::new(name);
+    pool.disruption.budgets[0].nodes = Allowance::Percent(100);
+    pool
+}
+
+/// A running pod on a node; with a kind of controller, it is that one's.
+pub(super) fn pod(name: &str, node: &str, kind: &str) -> Pod {
+    let mut pod = Pod {
+        key: ObjectKey::new("default", name),
+        uid: name.to_owned(),
+        node: Some(node.into()),
+        phase: PodPhase::Running,
+        ready: Some(true),
+        started: Some(earlier()),
+        labels: Labels::from([("app".to_owned(), name.to_owned())]),
+        ..Pod::default()
+    };
+    pod.owner = (!kind.is_empty()).then(|| Owner {
+        kind: kind.to_owned(),
+        name: format!("of-{name}"),
+        uid: format!("of-{name}"),
+    });
+    (pod.requests.cpu_milli, pod.requests.pods) = (100, 1);
+    pod
+}
+
+pub(super) fn annotated(mut pod: Pod, key: &str, value: &str) -> Pod {
+    pod.annotations.insert(key.to_owned(), value.to_owned());
+    pod
+}
+
+/// A disruption budget of the pods of one app, of which so many may go.
+pub(super) fn pdb(name: &str, app: &str, disruptions_allowed: i64) -> Pdb {
+    let labels = Labels::from([("app".to_owned(), app.to_owned())]);
+    Pdb {
+        key: ObjectKey::new("default", name),
+        selector: Some(Selector::of_labels(&labels)),
+        disruptions_allowed,
+        ..Pdb::default()
+    }
+}
+
+/// The state of a cluster.
+pub(super) struct Scene {
+    pub(super) state: State,
+}
+
+impl Scene {
+    pub(super) fn new(pools: Vec<Pool>) -> Self {
+        let mut state = State::default();
+        state.configure(Arc::new(Cluster {
+            pools,
+            ..Cluster::default()
+        }));
+        Self { state }
+    }
+
+    /// One node of one pool, with these pods.
+    pub(super) fn with(pods: impl IntoIterator<Item = Pod>) -> Self {
+        let mut scene = Self::new(vec![pool("general")]);
+        scene.node("n", "general");
+        pods.into_iter().for_each(|pod| scene.pod(pod));
+        scene
+    }
+
+    /// Adds a node that was initialized an hour ago.
+    pub(super) fn node(&mut self, name: &str, of: &str) {
+        let labels = [
+            (POOL, of),
+            (INSTANCE_TYPE, "m6i.large"),
+            (CAPACITY_TYPE, "on-demand"),
+            (ZONE, "us-east-1a"),
+            (REGISTERED, "true"),
+            (INITIALIZED, "true"),
+        ];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let stamp = (INITIALIZED_AT.to_owned(), earlier().to_string());
+        let node = Node {
+            name: name.into(),
+            uid: name.to_owned(),
+            provider_id: format!("aws:///us-east-1a/i-{name}"),
+            created: Some(earlier()),
+            labels: labels.into(),
+            annotations: [stamp].into(),
+            ready: true,
+            allocatable: Resources {
+                cpu_milli: 2_000,
+                memory: 8 << 30,
+                pods: 29,
+                ..Resources::default()
+            },
+            ..Node::default()
+        };
+        let pool = self.state.cluster.pool(of).cloned();
+        let pool = pool.unwrap_or_else(|| Pool::new(of));
+        let mut claim = Claim::new(record(name, &pool), Phase::Initialized, earlier());
+        claim.node = Some(name.into());
+        claim.instance = Some(Instance {
+            id: format!("i-{name}").into(),
+            offering: OfferingKey {
+                instance_type: "m6i.large".into(),
+                zone: "us-east-1a".into(),
+                capacity_type: CapacityType::OnDemand,
+                reservation: None,
+            },
+            state: InstanceState::Running,
+            launched: earlier(),
+            tags: Labels::new(),
+            node: None,
+            facts: None,
+        });
+        self.state.ledger.insert(claim);
+        self.apply(Object::Node(Box::new(node)));
+    }
+
+    pub(super) fn pod(&mut self, pod: Pod) {
+        self.apply(Object::Pod(Box::new(pod)));
+    }
+
+    pub(super) fn apply(&mut self, object: Object) {
+        self.state.objects.apply(object, earlier());
+    }
+
+    /// Changes a node.
+    pub(super) fn edit(&mut self, name: &str, change: impl FnOnce(&mut Node)) {
+        let mut node = self.state.objects.nodes[name].clone();
+        change(&mut node);
+        self.apply(Object::Node(Box::new(node)));
+    }
+
+    /// The claim of a node.
+    pub(super) fn claim(&mut self, name: &str) -> &mut Claim {
+        self.state
+            .ledger
+            .claims
+            .get_mut(name)
+            .expect("a node that was made")
+    }
+
+    /// Changes the only pool, or the first.
+    pub(super) fn configure(&mut self, change: impl FnOnce(&mut Pool)) {
+        let mut cluster = Cluster::clone(&self.state.cluster);
+        change(&mut cluster.pools[0]);
+        self.state.configure(Arc::new(cluster));
+    }
+
+    pub(super) fn sweep(&self) -> Plan {
+        sweep(&self.state.roster(NOW), NOW)
+    }
+
+    /// The nodes that leave, and for what.
+    pub(super) fn leaving(&self) -> Vec<(String, Reason)> {
+        let plan = self.sweep();
+        let all = plan.retire.into_iter();
+        all.map(|own| (own.node.0, own.reason)).collect()
+    }
+
+    /// What keeps a node from leaving for a reason, be it due or not; none for one that nobody
+    /// would look at.
+    pub(super) fn keeps(&self, name: &str, reason: Reason) -> Option<Option<Verdict>> {
+        let roster = self.state.roster(NOW);
+        let mut all = roster.candidates.iter();
+        let own = all.find(|own| own.node.name.as_str() == name)?;
+        let pool = roster.cluster.pool(own.pool.as_str());
+        Some(kept_anyway(own, pool, reason, NOW))
+    }
+
+    /// The same in a word: `-` for one that may leave, `gone` for one that nobody would look at.
+    pub(super) fn word(&self, reason: Reason) -> &'static str {
+        match self.keeps("n", reason) {
+            None => "gone",
+            Some(None) => "-",
+            Some(Some(Verdict::Blocked(why))) => why.code(),
+            Some(Some(verdict)) => verdict.code(),
+        }
+    }
+}
+
+fn record(name: &str, pool: &Pool) -> ClaimRecord {
+    ClaimRecord {
+        id: name.into(),
+        installation: "tests".to_owned(),
+        cluster: "".into(),
+        pool: pool.name.clone(),
+        node_class: None,
+        created: earlier(),
+        expire_after: pool.expire_after,
+        termination_grace_period: pool.termination_grace_period,
+        pool_hash: String::new(),
+        node_class_hash: String::new(),
+        startup_taints: Vec::new(),
+        reason: String::new(),
+        command_id: String::new(),
+    }
+}

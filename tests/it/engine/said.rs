@@ -1,0 +1,106 @@
+//! What becomes of nodes that leave when their pods, or disruption budgets, have a say in it.
+//! It must not know all that can be said: `disrupt/blocked.rs` does.
+
+use outrigger::engine::event::Event;
+use outrigger::engine::report::Report;
+use outrigger::model::cluster::Mode;
+use outrigger::model::id::ObjectKey;
+use outrigger::model::labels::DO_NOT_DISRUPT;
+use outrigger::model::object::{Kind, Object};
+use outrigger::model::pdb::{Bound, Pdb};
+use outrigger::model::pod::Pod;
+use outrigger::model::selector::Selector;
+
+use super::replacing::{expiring, owned_pod, told};
+use super::{Stage, bound};
+
+/// A budget of all pods, of which so many may go now and so many may ever be away.
+fn budget(disruptions_allowed: i64, max_unavailable: i64) -> Object {
+    Object::Pdb(Pdb {
+        key: ObjectKey::new("default", "all"),
+        selector: Some(Selector::default()),
+        max_unavailable: Some(Bound::Count(max_unavailable)),
+        disruptions_allowed,
+        ..Pdb::default()
+    })
+}
+
+#[test]
+fn a_budget_that_allows_nothing_for_a_while_does_not_turn_a_leaving_node_back() {
+    let mut stage = expiring();
+    stage.run(30, &[]);
+    stage.apply(budget(0, 1));
+    stage.apply(Object::Node(Box::new(stage.node(1))));
+    stage.run(30, &[]);
+    assert_eq!(told(&stage), ["leaves: expired"]);
+    assert!(stage.count("evict") > 0, "{:?}", stage.seen);
+}
+
+#[test]
+fn a_budget_that_never_allows_anything_does() {
+    let mut stage = expiring();
+    stage.run(30, &[]);
+    stage.apply(budget(0, 0));
+    stage.apply(Object::Node(Box::new(stage.node(1))));
+    stage.run(30, &[]);
+    let why = "stays: pod default/a is covered by disruption budget all, which never allows any \
+               disruption";
+    assert_eq!(told(&stage)[..2], ["leaves: expired", why]);
+    assert_eq!(stage.count("evict"), 0, "{:?}", stage.seen);
+}
+
+/// A stage with one node and this pod on it.
+fn used(pod: &Pod) -> Stage {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.sync(vec![], vec![owned_pod()]);
+    stage.run(10, &[]);
+    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.run(2, &[]);
+    stage.apply(bound(pod.clone(), "node-0"));
+    stage.run(2, &[]);
+    stage.seen.clear();
+    stage
+}
+
+#[test]
+fn a_node_is_empty_while_its_last_pod_is_on_its_way_out_and_ends_after_it() {
+    let mut stage = used(&owned_pod());
+    let mut pod = owned_pod();
+    pod.deleting = Some(stage.now);
+    stage.apply(bound(pod.clone(), "node-0"));
+    stage.run(50, &[]);
+    assert_eq!(stage.seen, ["patch_node"], "it is closed, and waits");
+    stage.event(Event::Deleted(Kind::Pod, pod.key));
+    stage.run(20, &[]);
+    let steps = ["patch_node", "list_pods_on", "terminate", "delete_node"];
+    assert_eq!(stage.seen, steps);
+}
+
+#[test]
+fn a_node_is_empty_whose_pods_are_worth_nothing_and_they_are_evicted() {
+    let mut pod = owned_pod();
+    pod.priority = -(1 << 26);
+    let mut stage = used(&pod);
+    stage.run(60, &["evict"]);
+    assert_eq!(stage.seen, ["patch_node", "evict"]);
+    stage.event(Event::Deleted(Kind::Pod, pod.key));
+    stage.run(20, &["launch"]);
+    assert_eq!(stage.count("terminate"), 1, "{:?}", stage.seen);
+}
+
+#[test]
+fn what_nobody_can_read_is_told_once_as_long_as_it_stands() {
+    let mut stage = used(&owned_pod());
+    let times = |stage: &Stage| {
+        let misread = |own: &&Report| matches!(own, Report::Misread(_));
+        stage.reports.iter().filter(misread).count()
+    };
+    for (value, expect) in [("true", 0), ("soon", 1), ("1h", 1), ("soon", 2)] {
+        let mut pod = owned_pod();
+        let said = (DO_NOT_DISRUPT.to_owned(), value.to_owned());
+        pod.annotations = [said].into();
+        stage.apply(bound(pod, "node-0"));
+        stage.run(60, &[]);
+        assert_eq!(times(&stage), expect, "{value}");
+    }
+}
