@@ -145,7 +145,7 @@ impl Engine {
             return false;
         };
         let graceful = claim.record.termination_grace_period.is_some() && reason.is_eventual();
-        let stands = |own: &Blocker| !own.is_passing() && !(graceful && own.yields_to_grace());
+        let stands = |own: &Blocker| !(own.is_passing() || graceful && own.yields_to_grace());
         let blocker = self.state.blockers(node, Some(claim), now).find(stands);
         if let Some(blocker) = blocker {
             self.withdraw_node(id, blocker.to_string(), now);

@@ -173,7 +173,7 @@ impl Pod {
     pub fn misreads(&self) -> impl Iterator<Item = String> {
         let value = |key: &'static str| Some((key, self.annotations.get(key)?.as_str()));
         let protecting = PROTECTING.into_iter().filter_map(value);
-        let protecting = protecting.filter(|(key, value)| protection(*key, value).is_err());
+        let protecting = protecting.filter(|(key, value)| protection(key, value).is_err());
         let protecting = protecting.map(|(key, value)| {
             misread(key, value, "true, false or a duration above zero like 30m")
         });

@@ -178,7 +178,9 @@ const LACKS: [Lack; 6] = [
     ),
     (
         "a device",
-        |own| drop(own.allocatable.extended.remove("nvidia.com/gpu")),
+        |own| {
+            own.allocatable.extended.remove("nvidia.com/gpu");
+        },
         |own| {
             clear(own);
             let own = &mut own.allocatable.extended;
