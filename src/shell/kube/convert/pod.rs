@@ -59,13 +59,9 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
     let preferred_affinity = place::preferred_pods(&near.preferred, &meta);
     let preferred_anti_affinity = place::preferred_pods(&away.preferred, &meta);
     let volume_claims = volume_claims(&meta.name, &spec.volumes);
-    let local_volumes = spec.volumes.iter().filter(|own| is_local(own));
-    let local_volumes = local_volumes.map(|own| own.name.clone()).collect();
     let gang = place::gang(&meta);
     defects.truncate(DEFECTS);
-    for defect in &mut defects {
-        *defect = clip(defect);
-    }
+    defects.iter_mut().for_each(|own| *own = clip(own));
     let is = |kind: &str, value: &str| {
         let mut conditions = status.conditions.iter();
         conditions
@@ -73,11 +69,8 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
             .filter(|it| it.status == value)
     };
     let unschedulable = is("PodScheduled", "False").is_some_and(|it| it.reason == "Unschedulable");
-    let ready = match (is("Ready", "True"), is("Ready", "False")) {
-        (Some(_), _) => Some(true),
-        (None, Some(_)) => Some(false),
-        (None, None) => None,
-    };
+    let ready = is("Ready", "True").map(|_| true);
+    let ready = ready.or_else(|| is("Ready", "False").map(|_| false));
     Pod {
         key: ObjectKey {
             namespace: meta.namespace,
@@ -110,7 +103,7 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
         tolerations,
         host_ports,
         volume_claims,
-        local_volumes,
+        local_volumes: local_volumes(&spec.volumes),
         has_resource_claims: !spec.resource_claims.is_empty(),
         is_gated: !spec.scheduling_gates.is_empty(),
         scheduler: spec.scheduler_name,
@@ -120,6 +113,12 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
             .unwrap_or(GRACE_SECONDS),
         defects,
     }
+}
+
+/// Names of the volumes that keep their data on the node.
+fn local_volumes(volumes: &[PodVolume]) -> Vec<String> {
+    let local = volumes.iter().filter(|own| is_local(own));
+    local.map(|own| own.name.clone()).collect()
 }
 
 /// The volume claims of a pod. That of a generic ephemeral volume bears the names of both.
