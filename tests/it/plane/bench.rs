@@ -151,7 +151,8 @@ impl Setup {
             "pool \"general\" {\n",
             "  require \"karpenter.sh/capacity-type\" { in = [\"on-demand\"] }\n",
             "  require \"kubernetes.io/arch\" { in = [\"amd64\"] }\n",
-            "  disruption {\n    consolidate_after = \"5s\"\n",
+            // Launches are counted: nodes that run are not swapped for cheaper ones.
+            "  disruption {\n    consolidation = \"empty\"\n    consolidate_after = \"5s\"\n",
             "    budget { nodes = \"100%\" }\n  }\n",
             "}\n",
         );
