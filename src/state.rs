@@ -31,6 +31,8 @@ pub mod early;
 
 pub mod roster;
 
+pub mod obstacles;
+
 pub mod standing;
 
 #[cfg(test)]

@@ -61,6 +61,23 @@ const CONSOLIDATE_AFTER: Argument = argument(
     "How long a node must have been without change.",
 );
 
+const ON_BLOCKED: Argument = argument(
+    "on_blocked",
+    Kind::OneOf(&["wait", "abort", "force"]),
+    "\"wait\"",
+    "What becomes of a node whose pods have not left it after `drain_timeout`: they are waited for, \
+     as long as `termination_grace_period` allows; the node stays, if nothing but consolidation, \
+     drift, age or its number wanted it to leave; or they are deleted whatever their disruption \
+     budgets say, each with its own grace, ten minutes at most.",
+);
+const DRAIN_TIMEOUT: Argument = argument(
+    "drain_timeout",
+    duration(10 * SECOND, LONGEST),
+    "\"15m\"",
+    "How long the pods of a leaving node may take before that, from when they are told to go. \
+     Counts with `on_blocked` `abort` or `force`.",
+);
+
 pub(super) static POOL: BlockType = BlockType {
     name: "pool",
     label: Some("NAME"),
@@ -172,7 +189,7 @@ static STARTUP_TAINT: BlockType = BlockType {
 static DISRUPTION: BlockType = BlockType {
     name: "disruption",
     about: "When and how nodes are disrupted on purpose.",
-    arguments: &[CONSOLIDATION, CONSOLIDATE_AFTER],
+    arguments: &[CONSOLIDATION, CONSOLIDATE_AFTER, ON_BLOCKED, DRAIN_TIMEOUT],
     blocks: &[&BUDGET],
     ..BLOCK
 };
@@ -238,6 +255,6 @@ pub(super) static DEFAULTS: BlockType = BlockType {
 static DEFAULT_DISRUPTION: BlockType = BlockType {
     name: "disruption",
     about: "When and how nodes are disrupted on purpose.",
-    arguments: &[CONSOLIDATION, CONSOLIDATE_AFTER],
+    arguments: &[CONSOLIDATION, CONSOLIDATE_AFTER, ON_BLOCKED, DRAIN_TIMEOUT],
     ..BLOCK
 };

@@ -15,7 +15,7 @@ use crate::config::section::Section;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
 use crate::model::claim::{TAG_VALUE_MAX, startup_taints_tag};
-use crate::model::pool::{Budget, Consolidation, Disruption, Pool, Reason};
+use crate::model::pool::{Budget, Consolidation, Disruption, OnBlocked, Pool, Reason};
 use crate::model::requirement::Requirement;
 use crate::model::taint::{Effect, Taint};
 use crate::model::window::Window;
@@ -264,6 +264,11 @@ fn disruption(
         "balanced" => Some(Consolidation::Balanced),
         _ => Some(Consolidation::EmptyOrUnderutilized),
     });
+    let on_blocked = inner.find(|section| match section.text("on_blocked")? {
+        "abort" => Some(OnBlocked::Abort),
+        "force" => Some(OnBlocked::Force),
+        _ => Some(OnBlocked::Wait),
+    });
     let own = inner.0[0];
     let budgets: Vec<Budget> = own
         .into_iter()
@@ -274,6 +279,8 @@ fn disruption(
     Disruption {
         consolidation: consolidation.unwrap_or(default.consolidation),
         consolidate_after: inner.or_never("consolidate_after", default.consolidate_after),
+        on_blocked: on_blocked.unwrap_or(default.on_blocked),
+        drain_timeout: inner.duration("drain_timeout", default.drain_timeout),
         budgets: if given {
             budgets
         } else {

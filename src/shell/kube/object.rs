@@ -116,6 +116,12 @@ lean!(
     "storageclasses"
 );
 lean!(CSINode, ClusterResourceScope, "storage.k8s.io", "csinodes");
+lean!(
+    VolumeAttachment,
+    ClusterResourceScope,
+    "storage.k8s.io",
+    "volumeattachments"
+);
 lean!(Namespace, ClusterResourceScope, "", "namespaces");
 lean!(Service, NamespaceResourceScope, "", "services");
 lean!(
@@ -164,6 +170,7 @@ json! {
         labels: Labels,
         annotations: Annotations,
         owner_references: Vec<OwnerReference>,
+        finalizers: Vec<String>,
     }
 
     struct OwnerReference {
@@ -382,6 +389,20 @@ json! {
     struct PdbStatus {
         observed_generation: i64,
         disruptions_allowed: i64,
+    }
+
+    struct VolumeAttachment {
+        metadata: Meta,
+        spec: VolumeAttachmentSpec,
+    }
+
+    struct VolumeAttachmentSpec {
+        node_name: String,
+        source: VolumeAttachmentSource,
+    }
+
+    struct VolumeAttachmentSource {
+        persistent_volume_name: String,
     }
 
     struct PersistentVolumeClaim {
