@@ -52,6 +52,8 @@ mod lifecycle;
 
 mod orphans;
 
+pub mod release;
+
 mod act;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
