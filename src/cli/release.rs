@@ -1,4 +1,4 @@
-//! `outrigger release`: takes our finalizers and taints off the Nodes of a cluster, and leaves them.
+//! `outrigger release`: takes our finalizers and taints off a cluster's Nodes, and leaves them.
 //! It must not know how, nor what else could be done with them.
 
 use std::io::{self, Write};

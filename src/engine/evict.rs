@@ -61,6 +61,10 @@ impl Engine {
                 *own = Default::default();
                 own.uid.clone_from(&pod.uid);
             }
+            if grace.is_some() && !std::mem::replace(&mut own.deletes, true) {
+                // It was evicted in vain; that it was refused says nothing of this.
+                own.retry = Default::default();
+            }
             if own.in_flight || in_flight >= EVICTIONS_MAX {
                 continue;
             }

@@ -313,7 +313,9 @@ impl Engine {
             return;
         };
         let finalizers = self.finalizers_of(node);
-        if let Some(reason) = unfinished(node) {
+        // What was withdrawn in this life is not gone on with.
+        let unfinished = unfinished(node).filter(|_| claim.withdrawn.is_none());
+        if let Some(reason) = unfinished {
             // In an earlier life pods were told to go for good, or may have been.
             self.resume(id, reason, now);
         } else if node.has_disrupted_taint() {

@@ -94,6 +94,8 @@ pub(super) struct Eviction {
     pub(super) uid: String,
     pub(super) in_flight: bool,
     pub(super) retry: Retry,
+    /// Whether it is deleted, and its budgets are asked no more.
+    pub(super) deletes: bool,
     /// Whether it was said that it is refused.
     pub(super) told: bool,
 }

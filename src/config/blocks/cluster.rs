@@ -85,8 +85,8 @@ pub(super) static CLUSTER: BlockType = BlockType {
             "finalizer",
             Kind::Flag,
             "false",
-            "Whether nodes bear the finalizer `karpenter.sh/termination`, so that one that somebody \
-             deletes is drained and ended before it goes. `outrigger release` takes it off again.",
+            "Whether nodes bear the finalizer `karpenter.sh/termination`, so that one that \
+             somebody deletes is drained and ended before it goes. `outrigger release` takes it off again.",
         ),
     ],
     blocks: &[&KUBECONFIG, &EKS, &INTERRUPTION, &SIMULATED, &EXEC, &API],

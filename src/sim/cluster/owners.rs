@@ -232,7 +232,8 @@ impl SimCluster {
         self.hung.insert(uid.to_owned());
     }
 
-    /// The same, with another time than the pod's own. One that is on its way out may be given less.
+    /// The same, with another time than the pod's own. One that is on its way out may be given
+    /// less.
     pub(super) fn end_within(&mut self, key: &PodKey, uid: &str, seconds: u32, now: Timestamp) {
         let Some(pod) = self.store.pods().get(key).filter(|pod| pod.uid == uid) else {
             return;

@@ -1,4 +1,4 @@
-//! Nodes that somebody deletes, in a world where pods and volumes do not always do as they are told.
+//! Nodes that somebody deletes, where pods and volumes do not always do as they are told.
 //! It must not know how the engine goes about it.
 
 use std::sync::Arc;
