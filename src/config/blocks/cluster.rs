@@ -86,7 +86,8 @@ pub(super) static CLUSTER: BlockType = BlockType {
             Kind::Flag,
             "false",
             "Whether nodes bear the finalizer `karpenter.sh/termination`, so that one that \
-             somebody deletes is drained and ended before it goes. `outrigger release` takes it off again.",
+             somebody deletes is drained and ended before it goes. `outrigger release` takes it \
+             off again.",
         ),
     ],
     blocks: &[&KUBECONFIG, &EKS, &INTERRUPTION, &SIMULATED, &EXEC, &API],

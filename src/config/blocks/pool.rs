@@ -66,9 +66,9 @@ const ON_BLOCKED: Argument = argument(
     Kind::OneOf(&["wait", "abort", "force"]),
     "\"wait\"",
     "What becomes of a node whose pods have not left it after `drain_timeout`: they are waited \
-     for, as long as `termination_grace_period` allows; the node stays, if nothing but consolidation, \
-     drift, age or its number wanted it to leave; or they are deleted whatever their disruption \
-     budgets say, each with its own grace, ten minutes at most.",
+     for, as long as `termination_grace_period` allows; the node stays, if nothing but \
+     consolidation, drift, age or its number wanted it to leave; or they are deleted whatever \
+     their disruption budgets say, each with its own grace, ten minutes at most.",
 );
 const DRAIN_TIMEOUT: Argument = argument(
     "drain_timeout",
