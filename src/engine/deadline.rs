@@ -22,7 +22,7 @@ const TOLD_MAX: usize = 3;
 impl Engine {
     /// A node's pods are moved from here on: its time begins to run, if it has any.
     /// Source: spec/disruption.md §3.3.
-    pub(super) fn begin(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
+    pub(super) fn start_time(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
         let claim = self.state.ledger.claims.get(id);
         let Some((claim, node)) = claim.and_then(|own| Some((own, self.node_of(own)?))) else {
             return;

@@ -109,7 +109,7 @@ impl Engine {
         }
         let tainted = drain.tainted;
         if drain.released || !reason.waits_for_places() {
-            self.begin(id, reason, now);
+            self.start_time(id, reason, now);
         }
         let Some(tainted) = tainted else {
             if !stale {
@@ -122,7 +122,7 @@ impl Engine {
         if !self.is_released(id, reason, now) {
             return;
         }
-        self.begin(id, reason, now);
+        self.start_time(id, reason, now);
         if self.writes_deadline(id, now) {
             return;
         }
