@@ -338,7 +338,6 @@ fn what_holds_a_node_is_said_by_pod_and_budget_and_ever_more_rarely() {
         key: ObjectKey::new("default", "web"),
         selector: outrigger::model::requirement::Requirements::from_labels(&labels),
         disruptions_allowed: 0,
-        ..Pdb::default()
     }));
     let by = stage.now + seconds(7200);
     ends(&mut stage, "ending", by);
