@@ -88,6 +88,8 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
         created: meta.creation_timestamp,
         started: status.start_time,
         deleting: deletion_asked(meta.deletion_timestamp, meta.deletion_grace_period_seconds),
+        gone_by: meta.deletion_timestamp,
+        finalizers: meta.finalizers,
         labels: meta.labels,
         annotations: meta.annotations.0,
         owner: owner(meta.owner_references),
