@@ -7,8 +7,8 @@ use jiff::Timestamp;
 
 use crate::model::id::{ObjectKey, PodKey};
 use crate::model::object::Attachment;
-use crate::model::pod::{Pdb, Pod};
-use crate::model::requirement::Requirement;
+use crate::model::pdb::Pdb;
+use crate::model::pod::Pod;
 use crate::state::State;
 
 /// Names of budgets and finalizers that are told of one pod, at most.
@@ -93,10 +93,12 @@ impl State {
         let mut pods: Vec<&Pod> = self.objects.pods_on(node).collect();
         pods.retain(|pod| pod.holds_drain(now));
         pods.sort_by_key(|pod| (pod.turn(), &pod.key));
-        pods.into_iter().map(|pod| self.obstacle(pod)).collect()
+        pods.into_iter()
+            .map(|pod| self.obstacle(pod, now))
+            .collect()
     }
 
-    fn obstacle(&self, pod: &Pod) -> Obstacle {
+    fn obstacle(&self, pod: &Pod, now: Timestamp) -> Obstacle {
         let key = pod.key.clone();
         if let Some(until) = pod.ends_by() {
             return Obstacle::Ending {
@@ -109,7 +111,7 @@ impl State {
             return Obstacle::Protected(key);
         }
         let budgets = self.objects.pdbs.values();
-        let budgets: Vec<&Pdb> = budgets.filter(|own| selects(own, pod)).collect();
+        let budgets: Vec<&Pdb> = budgets.filter(|own| own.covers(pod)).collect();
         match &budgets[..] {
             [] => Obstacle::Pod(key),
             [one] if one.disruptions_allowed > 0 => Obstacle::Pod(key),
@@ -123,11 +125,4 @@ impl State {
             },
         }
     }
-}
-
-/// Whether a disruption budget speaks of a pod.
-fn selects(budget: &Pdb, pod: &Pod) -> bool {
-    let has =
-        |(key, asked): (&str, &Requirement)| asked.suits(pod.labels.get(key).map(String::as_str));
-    budget.key.namespace == pod.key.namespace && budget.selector.iter().all(has)
 }

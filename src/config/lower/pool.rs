@@ -15,9 +15,7 @@ use crate::config::section::Section;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
 use crate::model::claim::{TAG_VALUE_MAX, startup_taints_tag};
-use crate::model::pool::{
-    Budget, Consolidation, Disruption, OnBlocked, Pool, Reason, Safety,
-};
+use crate::model::pool::{Budget, Consolidation, Disruption, OnBlocked, Pool, Reason, Safety};
 use crate::model::requirement::Requirement;
 use crate::model::taint::{Effect, Taint};
 use crate::model::window::Window;

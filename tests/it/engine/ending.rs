@@ -11,8 +11,10 @@ use outrigger::model::labels::{DO_NOT_DISRUPT, EXCLUDE_BALANCERS, FINALIZER, TAI
 use outrigger::model::labels::{TAINT_UNREGISTERED, TERMINATION_AT};
 use outrigger::model::node::Node;
 use outrigger::model::object::{Attachment, Kind, Object, Volume, VolumeClaim};
-use outrigger::model::pod::{Owner, Pdb, Pod, PodPhase};
+use outrigger::model::pdb::Pdb;
+use outrigger::model::pod::{Owner, Pod, PodPhase};
 use outrigger::model::pool::{OnBlocked, Reason};
+use outrigger::model::selector::Selector;
 use outrigger::model::taint::{Effect, Toleration, TolerationOperator};
 
 use super::{Stage, bound, waiting_pod};
@@ -336,8 +338,8 @@ fn what_holds_a_node_is_said_by_pod_and_budget_and_ever_more_rarely() {
     labels.insert("app".into(), "web".into());
     stage.apply(Object::Pdb(Pdb {
         key: ObjectKey::new("default", "web"),
-        selector: outrigger::model::requirement::Requirements::from_labels(&labels),
-        disruptions_allowed: 0,
+        selector: Some(Selector::of_labels(&labels)),
+        ..Pdb::default()
     }));
     let by = stage.now + seconds(7200);
     ends(&mut stage, "ending", by);
