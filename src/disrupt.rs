@@ -3,6 +3,10 @@
 
 pub mod verdict;
 
+pub mod windows;
+
+pub mod cooldown;
+
 pub mod budgets;
 
 pub mod emptiness;

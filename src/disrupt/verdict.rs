@@ -6,8 +6,30 @@ use std::fmt;
 use jiff::Timestamp;
 
 use crate::model::id::NodeName;
-use crate::model::pool::Reason;
+use crate::model::pool::{Rate, Reason};
 use crate::state::roster::{Blocker, Candidate};
+
+/// Whose rule keeps a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// Its pool's.
+    Pool,
+    /// Its cluster's.
+    Cluster,
+    /// That of all clusters.
+    Fleet,
+}
+
+impl Scope {
+    /// The spelling in JSON and logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pool => "pool",
+            Self::Cluster => "cluster",
+            Self::Fleet => "fleet",
+        }
+    }
+}
 
 /// What keeps a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,14 +58,62 @@ pub enum Verdict {
     },
     /// It or one of its pods forbids it.
     Blocked(Blocker),
-    /// As many nodes as the pool's budgets allow are leaving already.
+    /// Too little time has passed since something else was done in the cluster.
+    Cooling {
+        /// When enough will have passed.
+        until: Timestamp,
+        /// What was done.
+        after: &'static str,
+    },
+    /// Its pool or cluster is paused.
+    Paused {
+        /// Which of them.
+        of: Scope,
+        /// When that is over; none means when somebody ends it.
+        until: Option<Timestamp>,
+        /// Why, in the words of whoever asked for it.
+        reason: String,
+    },
+    /// It is not known whether it may leave, since the cluster's Lease cannot be read.
+    Unread(String),
+    /// It is no time for maintenance.
+    Window {
+        /// When it is; none where that is not to be seen.
+        opens: Option<Timestamp>,
+    },
+    /// As many nodes as a budget allows are leaving already, or were let go lately.
     Budget {
-        /// How many may leave at once now.
+        /// Whose budget.
+        of: Scope,
+        /// Its rate, where that is what is used up.
+        rate: Option<Rate>,
+        /// How many may leave at once now, or within the time of the rate.
         allowed: usize,
+        /// When it allows more at the latest; none where nodes have to come or go first.
+        opens: Option<Timestamp>,
     },
 }
 
 impl Verdict {
+    /// When it may be looked at again: what keeps it may be over then.
+    pub fn until(&self) -> Option<Timestamp> {
+        match self {
+            Self::TooEarly { until } | Self::Cooling { until, .. } => Some(*until),
+            Self::Paused { until, .. } => *until,
+            Self::Window { opens } | Self::Budget { opens, .. } => *opens,
+            _ => None,
+        }
+    }
+
+    /// Whether nothing that happens to nodes and pods ends it, which people have to know.
+    pub fn is_shut(&self) -> bool {
+        match self {
+            Self::Paused { .. } | Self::Unread(_) | Self::Window { .. } => true,
+            Self::Budget { allowed, .. } => *allowed == 0,
+            _ => false,
+        }
+    }
+
     /// The spelling in JSON, logs and metrics.
     pub fn code(&self) -> &'static str {
         match self {
@@ -56,6 +126,10 @@ impl Verdict {
             Self::NoPool => "no_pool",
             Self::TooEarly { .. } => "too_early",
             Self::Blocked(_) => "blocked",
+            Self::Cooling { .. } => "cooling",
+            Self::Paused { .. } => "paused",
+            Self::Unread(_) => "unread",
+            Self::Window { .. } => "window",
             Self::Budget { .. } => "budget",
         }
     }
@@ -73,14 +147,59 @@ impl fmt::Display for Verdict {
             Self::NoPool => f.write_str("its pool is not configured"),
             Self::TooEarly { until } => write!(f, "it must stay unchanged until {until}"),
             Self::Blocked(why) => write!(f, "{why}"),
-            Self::Budget { allowed } => {
-                write!(
-                    f,
-                    "the budgets of its pool allow {allowed} nodes to leave at once now"
-                )
+            Self::Cooling { until, after } => {
+                write!(f, "nothing leaves until {until}, after {after}")
             }
+            Self::Paused { of, until, reason } => {
+                let whole = if *of == Scope::Pool {
+                    "its pool"
+                } else {
+                    "the cluster"
+                };
+                write!(f, "{whole} is paused")?;
+                until
+                    .iter()
+                    .try_for_each(|until| write!(f, " until {until}"))?;
+                if reason.is_empty() {
+                    return Ok(());
+                }
+                write!(f, ": {reason}")
+            }
+            Self::Unread(why) => f.write_str(why),
+            Self::Window { opens: Some(opens) } => {
+                write!(f, "it is no time for maintenance before {opens}")
+            }
+            Self::Window { opens: None } => f.write_str("it is never time for maintenance"),
+            Self::Budget {
+                of,
+                rate,
+                allowed,
+                opens,
+            } => budget(f, *of, *rate, *allowed, *opens),
         }
     }
+}
+
+fn budget(
+    f: &mut fmt::Formatter<'_>,
+    of: Scope,
+    rate: Option<Rate>,
+    allowed: usize,
+    opens: Option<Timestamp>,
+) -> fmt::Result {
+    let whose = match of {
+        Scope::Pool => "its pool",
+        Scope::Cluster => "the cluster",
+        Scope::Fleet => "the fleet",
+    };
+    match rate {
+        Some(rate) => write!(f, "the budgets of {whose} let {rate} nodes go, and have")?,
+        None => write!(
+            f,
+            "the budgets of {whose} allow {allowed} nodes to leave at once now"
+        )?,
+    }
+    opens.map_or(Ok(()), |opens| write!(f, ", until {opens}"))
 }
 
 /// A node that stays, and why.
@@ -107,9 +226,5 @@ impl Kept {
 
 /// When the first node that is too early now may be looked at again.
 pub fn next_due(kept: &[Kept]) -> Option<Timestamp> {
-    let due = kept.iter().filter_map(|kept| match kept.verdict {
-        Verdict::TooEarly { until } => Some(until),
-        _ => None,
-    });
-    due.min()
+    kept.iter().filter_map(|kept| kept.verdict.until()).min()
 }

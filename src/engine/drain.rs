@@ -97,6 +97,11 @@ impl Engine {
             let drain = &mut self.works.entry(id.clone()).or_default().drain;
             (drain.tainted, drain.confirmed) = (None, None);
         }
+        let drain = self.works.get(id).map(|work| &work.drain);
+        let open = drain.is_none_or(|drain| drain.tainted.is_none());
+        if open && !self.is_cleared(id, reason, now) {
+            return;
+        }
         let Some(node) = self.state.objects.nodes.get(&name) else {
             return;
         };
@@ -144,6 +149,7 @@ impl Engine {
             return false;
         };
         if let Some(blocker) = self.state.candidate(node, Some(claim), now).blocker {
+            self.state.recent.failed = Some(now);
             self.withdraw_node(id, blocker.to_string(), now);
             return false;
         }
@@ -156,6 +162,7 @@ impl Engine {
             self.works.entry(id.clone()).or_default().drain.released = true;
         } else if until <= now {
             let why = format!("its pods have found no place elsewhere within {PLACES_MAX:#}");
+            self.state.recent.failed = Some(now);
             self.withdraw_node(id, why, now);
         } else {
             self.wake_at(until, "the pods of a node are to have a place elsewhere");
@@ -164,7 +171,7 @@ impl Engine {
     }
 
     /// Keeps a node that was to leave and could not, for longer each time.
-    fn withdraw_node(&mut self, id: &ClaimId, why: String, now: Timestamp) {
+    pub(super) fn withdraw_node(&mut self, id: &ClaimId, why: String, now: Timestamp) {
         if let Some(claim) = self.state.ledger.claims.get_mut(id) {
             let times = claim.withdrawn.map_or(0, |(_, times)| times);
             let wait = WITHDRAWN_MIN * 2_i32.pow(times.min(WITHDRAWN_DOUBLED_MAX));

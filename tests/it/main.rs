@@ -23,6 +23,8 @@ mod overlay;
 
 mod standing;
 
+mod budgets;
+
 mod catalog;
 
 mod algebra;

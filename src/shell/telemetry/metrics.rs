@@ -165,6 +165,9 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         | Report::ClaimPlanned { .. }
         | Report::Retire { .. }
         | Report::Kept { .. }
+        | Report::Paused { .. }
+        | Report::Resumed { .. }
+        | Report::Shut { .. }
         | Report::ClaimDenied { .. }
         | Report::ClaimRenewed { .. }
         | Report::BoundEarly { .. }
