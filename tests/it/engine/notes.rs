@@ -381,11 +381,11 @@ impl Both {
     /// Lets seconds pass, one by one, first in the one and then in the other cluster.
     fn run(&mut self, seconds: i64) {
         for _ in 0..seconds {
-            for at in 0..2 {
+            for (at, name) in NAMES.iter().enumerate() {
                 let held = self.stages[at].run(1, &FOR_FLEET);
                 let now = self.stages[at].now;
                 for issued in held {
-                    self.fleet.handle(&NAMES[at].into(), issued, now);
+                    self.fleet.handle(&(*name).into(), issued, now);
                 }
                 self.fleet.ring(now);
                 while let Some((name, event)) = self.fleet.next_event() {
