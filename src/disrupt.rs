@@ -16,3 +16,5 @@ pub mod surplus;
 pub mod drift;
 
 pub mod expiry;
+
+pub mod consolidation;

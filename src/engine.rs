@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! handle(event) ─► state ─► wake ─ ─ Timeout ─► pass
-//! pass: look ─► join ─► lifecycle ─► sweep ─► provision
+//! pass: look ─► join ─► lifecycle ─► sweep ─► provision ─► consolidate
 //! ```
 
 pub mod backoff;
@@ -48,6 +48,8 @@ mod lifecycle;
 
 mod act;
 
+mod consolidate;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -56,6 +58,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::batch::Batch;
 use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
+use crate::engine::consolidate::Weighing;
 use crate::engine::event::Event;
 use crate::engine::notes::{Noting, UNREAD};
 use crate::engine::notices::Noticed;
@@ -118,6 +121,7 @@ pub struct Engine {
     unbinding: BTreeMap<PodKey, Attempt>,
     sharing: Sharing,
     noting: Noting,
+    weighing: Weighing,
 }
 
 impl Engine {
@@ -150,6 +154,7 @@ impl Engine {
             unbinding: BTreeMap::new(),
             sharing: Sharing::default(),
             noting: Noting::default(),
+            weighing: Weighing::default(),
         };
         engine.state.notes.fault = Some(UNREAD.to_owned());
         engine
@@ -157,6 +162,7 @@ impl Engine {
 
     /// Takes note of what happened. Work is done when `poll_timeout` comes, not here.
     pub fn handle(&mut self, event: Event, now: Timestamp) {
+        self.stirred(&event, now);
         match event {
             Event::Timeout => {
                 self.pass(now);
@@ -286,6 +292,7 @@ impl Engine {
             self.collect_orphans(now);
             self.sweep(now);
             self.provision(now);
+            self.consolidate(now);
             self.leave_replaced(now);
             self.stamp(now);
             self.learn(now);

@@ -108,6 +108,22 @@ impl<'a> Budgets<'a> {
         self.let_go.insert(id_of(candidate), one);
     }
 
+    /// Takes back that a node was let go.
+    pub fn give_back(&mut self, candidate: &Candidate<'_>) {
+        if self.gone.remove(&candidate.node.name) {
+            let less = usize::from(is_whole(candidate.node));
+            let counts = self.pools.entry(candidate.pool.clone()).or_default();
+            counts.disrupted -= less;
+            self.cluster.disrupted -= less;
+            // What it was remembered for before counts on.
+            let id = id_of(candidate);
+            match self.roster.let_go.get(&id).cloned() {
+                Some(before) => self.let_go.insert(id, before),
+                None => self.let_go.remove(&id),
+            };
+        }
+    }
+
     /// Takes note of a node that leaves whatever budgets say.
     pub fn let_go(&mut self, candidate: &Candidate<'_>) {
         if self.gone.insert(candidate.node.name.clone()) {

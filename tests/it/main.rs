@@ -51,5 +51,6 @@ mod plane;
 #[cfg(feature = "aws")]
 mod wire;
 
+mod disrupt;
 #[cfg(feature = "shell")]
 mod door;
