@@ -11,4 +11,12 @@ pub mod surplus;
 
 pub mod drift;
 
+pub mod drifted;
+
 pub mod expiry;
+
+pub mod repair;
+
+pub mod health;
+
+pub mod change;

@@ -42,6 +42,8 @@ mod learn;
 
 mod stamp;
 
+mod brake;
+
 mod lifecycle;
 
 mod act;
@@ -53,6 +55,7 @@ use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::batch::Batch;
+use crate::engine::brake::Brake;
 use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
 use crate::engine::event::Event;
 use crate::engine::notices::Noticed;
@@ -114,6 +117,7 @@ pub struct Engine {
     /// Pods that are being deleted, since their node never came.
     unbinding: BTreeMap<PodKey, Attempt>,
     sharing: Sharing,
+    brake: Brake,
 }
 
 impl Engine {
@@ -145,6 +149,7 @@ impl Engine {
             early_binds: false,
             unbinding: BTreeMap::new(),
             sharing: Sharing::default(),
+            brake: Brake::default(),
         }
     }
 
@@ -156,6 +161,7 @@ impl Engine {
                 return;
             }
             Event::ConfigChanged(cluster) => {
+                self.replace_configuration();
                 self.state.configure(cluster);
                 self.numbers.forget();
                 self.hints_denied = false;
@@ -211,6 +217,7 @@ impl Engine {
             Event::Interrupted(instance, what, at) => self.notice(instance, what, at),
             Event::Refused(class, refusals) => self.refused(class.as_ref(), &refusals, now),
             Event::FleetChanged(view) => self.fleet_changed(view, now),
+            Event::Accepted(id) => self.accept(id),
             Event::HeldDown(what, until) => self.held_down(what, until, now),
         }
         self.wake_at(self.settled(now), "the cluster changed");

@@ -163,7 +163,7 @@ fn for_each_fault(value: &Value, sensitive: bool, span: Span) -> Option<Finding>
 /// Lowers all blocks.
 pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Config {
     let installation = installation::lower(reader, blocks);
-    let fleet = installation::lower_fleet(reader, blocks);
+    let (fleet, max_retired) = installation::lower_fleet(reader, blocks);
     let (batching, scheduling) = scheduler::lower(reader, blocks);
     let telemetry = installation::lower_telemetry(reader, blocks);
     let schedules = schedule::lower(reader, blocks);
@@ -177,6 +177,7 @@ pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Config {
         let managed = draft.managed;
         let cluster = &mut draft.cluster;
         cluster.batching = batching;
+        cluster.brakes.max_retired = max_retired;
         cluster.scheduling = scheduling.clone();
         let used = give_pools(reader, cluster, &pools, &classes);
         if managed && made_by_ec2(cluster) {

@@ -6,9 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use crate::disrupt::verdict::Verdict;
+use crate::model::cluster::RemovedPools;
 use crate::model::id::{NodeName, PoolName};
-use crate::model::pool::Reason;
+use crate::model::pool::{Allowance, Reason};
 use crate::state::roster::{Candidate, Roster};
+
+/// The budget of a pool that is not configured any more: the default one.
+const REMOVED_POOL: Allowance = Allowance::Percent(10);
 
 /// What budgets leave, while nodes are let go one after another. A node that leaves counts for all
 /// reasons, whichever it leaves for. Source: spec/disruption.md §1.6.
@@ -62,10 +66,12 @@ impl<'a> Budgets<'a> {
     /// Lets a node go, or says why not.
     pub fn take(&mut self, candidate: &Candidate<'_>, reason: Reason) -> Result<(), Verdict> {
         let counts = self.pools.entry(candidate.pool.clone()).or_default();
-        let own = self.roster.cluster.pool(candidate.pool.as_str());
-        let allowed = own.map_or(0, |own| {
-            own.allowed_disruptions(reason, counts.total, self.now)
-        });
+        let cluster = self.roster.cluster;
+        let allowed = match cluster.pool(candidate.pool.as_str()) {
+            Some(own) => own.allowed_disruptions(reason, counts.total, self.now),
+            None if cluster.brakes.removed_pools == RemovedPools::Keep => 0,
+            None => REMOVED_POOL.of(counts.total),
+        };
         if counts.disrupted >= allowed {
             return Err(Verdict::Budget { allowed });
         }

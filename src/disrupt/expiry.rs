@@ -1,11 +1,12 @@
 //! Nodes that are as old as their pool lets them become, a little sooner each by its own share, so
 //! that those of one hour do not all leave in one.
+//! Those that are older than they may be at all leave whatever speaks against it.
 //! It must not know the other reasons for leaving.
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::disrupt::budgets::Budgets;
-use crate::disrupt::verdict::{Kept, Verdict};
+use crate::disrupt::verdict::{Kept, objection};
 use crate::model::claim::ClaimRecord;
 use crate::model::hash::spread;
 use crate::model::pool::Reason;
@@ -26,8 +27,8 @@ pub fn due_at(record: &ClaimRecord) -> Option<Timestamp> {
         .ok()
 }
 
-/// Nodes that may leave because of their age, the oldest first, and why the others that are due
-/// stay.
+/// Nodes that may leave because of their age, those that have to before the others, each the oldest
+/// first, and why the others that are due stay.
 pub fn expired<'a>(
     roster: &'a Roster<'a>,
     budgets: &mut Budgets<'_>,
@@ -35,27 +36,27 @@ pub fn expired<'a>(
 ) -> (Vec<&'a Candidate<'a>>, Vec<Kept>) {
     let candidates = roster.candidates.iter();
     let candidates = candidates.filter(|own| !budgets.has_let_go(own));
-    let due = candidates.filter_map(|own| Some((due_at(&own.claim?.record)?, own)));
-    let mut due: Vec<_> = due.filter(|(at, _)| *at <= now).collect();
-    due.sort_by_key(|(at, own)| (*at, &own.node.name));
+    let due = candidates.filter_map(|own| {
+        let record = &own.claim?.record;
+        let soft = !record.is_overdue(now);
+        let is_due = !soft || due_at(record).is_some_and(|at| at <= now);
+        is_due.then_some((soft, record.created, own))
+    });
+    let mut due: Vec<_> = due.collect();
+    due.sort_by_key(|(soft, at, own)| (*soft, *at, &own.node.name));
     let mut kept = Vec::new();
     let mut leave = Vec::new();
-    for (_, candidate) in due {
+    for (soft, _, candidate) in due {
+        if !soft {
+            budgets.let_go(candidate);
+            leave.push(candidate);
+            continue;
+        }
         let taken = || budgets.take(candidate, Reason::Expired);
-        match weigh(candidate).map_or_else(taken, Err) {
+        match objection(candidate, Reason::Expired, now).map_or_else(taken, Err) {
             Ok(()) => leave.push(candidate),
             Err(verdict) => kept.push(Kept::new(candidate, Reason::Expired, verdict)),
         }
     }
     (leave, kept)
-}
-
-fn weigh(candidate: &Candidate<'_>) -> Option<Verdict> {
-    if candidate.initialized.is_none() {
-        return Some(Verdict::NotInitialized);
-    }
-    if candidate.nominated {
-        return Some(Verdict::Nominated);
-    }
-    candidate.blocker.clone().map(Verdict::Blocked)
 }

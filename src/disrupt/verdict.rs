@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::model::id::NodeName;
 use crate::model::pool::Reason;
-use crate::state::roster::{Blocker, Candidate};
+use crate::state::roster::{Blocker, Candidate, Health, Hold};
 
 /// What keeps a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +36,36 @@ pub enum Verdict {
     },
     /// It or one of its pods forbids it.
     Blocked(Blocker),
+    /// Its static pool has more nodes than it is to have, and loses those first.
+    TooMany,
+    /// Another in its place would be beyond the limits of its pool.
+    Limits,
+    /// Too many nodes of the cluster are not ready for any to leave on purpose.
+    Health(Health),
+    /// It is broken, and may recover.
+    Recovering {
+        /// When it is given up.
+        until: Timestamp,
+    },
+    /// Too many nodes of its pool are broken for any to be replaced for that.
+    Broken {
+        /// How many are.
+        broken: usize,
+        /// How many there are.
+        total: usize,
+    },
+    /// As many broken nodes as may be at once are being replaced already.
+    Repairing {
+        /// How many may be.
+        most: usize,
+    },
+    /// Too much leaves by another configuration for it to be done unasked.
+    Held {
+        /// What to accept.
+        id: String,
+        /// How much of the cluster leaves by it, in per cent.
+        percent: usize,
+    },
     /// As many nodes as the pool's budgets allow are leaving already.
     Budget {
         /// How many may leave at once now.
@@ -44,6 +74,14 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// That of whatever is due by a configuration that nobody has accepted.
+    pub fn held(hold: &Hold) -> Self {
+        Self::Held {
+            id: hold.id.clone(),
+            percent: hold.percent(),
+        }
+    }
+
     /// The spelling in JSON, logs and metrics.
     pub fn code(&self) -> &'static str {
         match self {
@@ -56,6 +94,13 @@ impl Verdict {
             Self::NoPool => "no_pool",
             Self::TooEarly { .. } => "too_early",
             Self::Blocked(_) => "blocked",
+            Self::TooMany => "too_many",
+            Self::Limits => "limits",
+            Self::Health(_) => "health",
+            Self::Recovering { .. } => "recovering",
+            Self::Broken { .. } => "broken",
+            Self::Repairing { .. } => "repairing",
+            Self::Held { .. } => "held",
             Self::Budget { .. } => "budget",
         }
     }
@@ -73,6 +118,24 @@ impl fmt::Display for Verdict {
             Self::NoPool => f.write_str("its pool is not configured"),
             Self::TooEarly { until } => write!(f, "it must stay unchanged until {until}"),
             Self::Blocked(why) => write!(f, "{why}"),
+            Self::TooMany => f.write_str("its static pool has more nodes than it is to have"),
+            Self::Limits => f.write_str("the limits of its pool leave no room for another"),
+            Self::Health(Health { unready, total }) => {
+                write!(f, "{unready} of {total} nodes of the cluster are not ready")
+            }
+            Self::Recovering { until } => write!(f, "it may recover until {until}"),
+            Self::Broken { broken, total } => write!(
+                f,
+                "{broken} of {total} nodes of its pool are broken: it may not be their fault"
+            ),
+            Self::Repairing { most } => {
+                write!(f, "no more than {most} broken nodes are replaced at once")
+            }
+            Self::Held { id, percent } => write!(
+                f,
+                "{percent} % of the nodes are due by the new configuration, which is to be \
+                 accepted with `outrigger reload --accept {id}`"
+            ),
             Self::Budget { allowed } => {
                 write!(
                     f,
@@ -105,10 +168,36 @@ impl Kept {
     }
 }
 
+/// What speaks against a node's leaving for a reason that needs no more than its pods' consent.
+/// With a grace period nodes leave that drift whatever their pods say: no pod may hold them for
+/// longer. Source: spec/disruption.md §1.2.
+pub fn objection(candidate: &Candidate<'_>, reason: Reason, now: Timestamp) -> Option<Verdict> {
+    if candidate.initialized.is_none() {
+        return Some(Verdict::NotInitialized);
+    }
+    if candidate.nominated {
+        return Some(Verdict::Nominated);
+    }
+    insists(candidate, reason, now).map(Verdict::Blocked)
+}
+
+/// What a node or its pods say against its leaving for a reason, where that is heeded: a claim that
+/// is as old as it may be at all has to leave.
+pub fn insists(candidate: &Candidate<'_>, reason: Reason, now: Timestamp) -> Option<Blocker> {
+    let record = candidate.claim.map(|own| &own.record);
+    if reason == Reason::Expired && record.is_some_and(|own| own.is_overdue(now)) {
+        return None;
+    }
+    let grace = record.is_some_and(|own| own.termination_grace_period.is_some());
+    let eventual = reason == Reason::Drifted && grace;
+    let blocker = candidate.blocker.clone();
+    blocker.filter(|own| !(eventual && matches!(own, Blocker::Pod(..))))
+}
+
 /// When the first node that is too early now may be looked at again.
 pub fn next_due(kept: &[Kept]) -> Option<Timestamp> {
     let due = kept.iter().filter_map(|kept| match kept.verdict {
-        Verdict::TooEarly { until } => Some(until),
+        Verdict::TooEarly { until } | Verdict::Recovering { until } => Some(until),
         _ => None,
     });
     due.min()

@@ -3,6 +3,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::disrupt::verdict::insists;
 use crate::engine::Engine;
 use crate::engine::command::{Command, NodePatch};
 use crate::engine::report::Report;
@@ -143,7 +144,8 @@ impl Engine {
         let Some(node) = self.node_of(claim) else {
             return false;
         };
-        if let Some(blocker) = self.state.candidate(node, Some(claim), now).blocker {
+        let candidate = self.state.candidate(node, Some(claim), now);
+        if let Some(blocker) = insists(&candidate, reason, now) {
             self.withdraw_node(id, blocker.to_string(), now);
             return false;
         }
@@ -152,6 +154,10 @@ impl Engine {
             .state
             .movers_of(claim)
             .all(|pod| self.has_place(&pod.key));
+        // A static pool keeps its number.
+        let placed = placed && self.state.has_number(&claim.record.pool);
+        let has_to = reason == Reason::Expired && claim.record.is_overdue(now);
+        let placed = placed || (has_to && until <= now);
         if placed {
             self.works.entry(id.clone()).or_default().drain.released = true;
         } else if until <= now {

@@ -1,17 +1,20 @@
 //! Who might leave one cluster at one moment, and what speaks for and against it.
 //! It must not know for which reason anyone would.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use jiff::Timestamp;
 
+use crate::catalog::Catalog;
+use crate::catalog::class::Classes;
 use crate::model::claim::Phase;
 use crate::model::cluster::Cluster;
 use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
 use crate::model::instance::Price;
-use crate::model::labels::{DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, INITIALIZED_AT};
+use crate::model::labels::{DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, INITIALIZED_AT, POOL};
 use crate::model::node::Node;
+use crate::model::pool::Reason;
 use crate::state::State;
 use crate::state::ledger::Claim;
 
@@ -29,6 +32,44 @@ pub struct Roster<'a> {
     pub held: BTreeMap<NodeName, String>,
     /// Claims of static pools without a Node that are not leaving, and how far they have come.
     pub coming: BTreeMap<PoolName, Vec<(Phase, ClaimId)>>,
+    /// Nodes that are leaving, with their pool and why.
+    pub going: Vec<(&'a PoolName, &'a Node, Reason)>,
+    /// The instance types as each pool is to plan with them.
+    pub catalogs: BTreeMap<&'a PoolName, &'a Catalog>,
+    /// What node classes would make by now.
+    pub classes: &'a Classes,
+    /// How many of the cluster's nodes are well.
+    pub health: Health,
+    /// What another configuration has made due and nobody has accepted yet.
+    pub hold: Option<&'a Hold>,
+}
+
+/// How many nodes of a cluster are not ready. Those that have not started yet do not count, and
+/// those that are leaving may be as they like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// That are not ready.
+    pub unready: usize,
+    /// All of them.
+    pub total: usize,
+}
+
+/// Nodes that another configuration has made due to leave, and that stay until it is accepted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hold {
+    /// What to accept.
+    pub id: String,
+    /// The nodes.
+    pub nodes: BTreeSet<NodeName>,
+    /// How many nodes there were in all.
+    pub total: usize,
+}
+
+impl Hold {
+    /// The share of the nodes that is held, in per cent, rounded up.
+    pub fn percent(&self) -> usize {
+        (self.nodes.len() * 100).div_ceil(self.total.max(1))
+    }
 }
 
 /// A node that might leave on purpose, and what speaks for and against it.
@@ -79,12 +120,15 @@ impl State {
     /// Who might leave now.
     pub fn roster(&self, now: Timestamp) -> Roster<'_> {
         let mut leaving = BTreeMap::new();
+        let mut going = Vec::new();
         let mut coming: BTreeMap<PoolName, Vec<_>> = BTreeMap::new();
         for claim in self.ledger.claims.values() {
             let pool = || claim.record.pool.clone();
             if claim.leaving.is_some() && claim.node.is_some() {
                 *leaving.entry(pool()).or_insert(0) += 1;
             }
+            let gone = claim.leaving.zip(self.node_of(claim));
+            going.extend(gone.map(|(reason, node)| (&claim.record.pool, node, reason)));
             let own = self.cluster.pool(claim.record.pool.as_str());
             let fixed = own.is_some_and(|pool| pool.replicas.is_some());
             if fixed && claim.takes_pods() && self.node_of(claim).is_none() {
@@ -98,7 +142,29 @@ impl State {
             leaving,
             held: self.held.clone(),
             coming,
+            going,
+            catalogs: self
+                .cluster
+                .pools
+                .iter()
+                .map(|pool| (&pool.name, self.catalog_of(&pool.name)))
+                .collect(),
+            classes: &self.classes,
+            health: self.health(),
+            hold: self.hold.as_ref(),
         }
+    }
+
+    /// Nodes of nobody's pool count from the first on: nothing says when they are initialized.
+    fn health(&self) -> Health {
+        let mut health = Health::default();
+        for node in self.objects.nodes.values() {
+            let started = node.is_initialized() || !node.labels.contains_key(POOL);
+            let leaves = node.deleting.is_some() || node.has_disrupted_taint();
+            health.total += usize::from(started);
+            health.unready += usize::from(started && !node.ready && !leaves);
+        }
+        health
     }
 
     fn candidates(&self, now: Timestamp) -> Vec<Candidate<'_>> {
