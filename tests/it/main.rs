@@ -23,6 +23,8 @@ mod overlay;
 
 mod standing;
 
+mod drifting;
+
 mod catalog;
 
 mod algebra;
