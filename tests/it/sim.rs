@@ -6,6 +6,12 @@ mod day;
 
 mod meddlers;
 
+mod leaving;
+
+mod named;
+
+mod fleets;
+
 mod random;
 
 mod together;
