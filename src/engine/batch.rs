@@ -74,6 +74,11 @@ impl Batch {
         self.known.get(pod).is_some_and(Option::is_some)
     }
 
+    /// Whether a pod waits that has been planned, whatever came of it.
+    pub fn is_planned(&self, pod: &PodKey) -> bool {
+        self.known.get(pod).is_some_and(Option::is_none)
+    }
+
     /// The pods that waited have been planned. Says how long those had waited for whom it was the
     /// first time.
     pub fn planned(&mut self, now: Timestamp) -> Vec<SignedDuration> {

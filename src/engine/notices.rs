@@ -149,9 +149,12 @@ impl Engine {
 
     /// Whether a pod that will have to move was planned for, onto nodes that are ready.
     pub(super) fn has_place(&self, pod: &PodKey) -> bool {
-        let mut claims = self.state.ledger.claims.values();
-        let coming = |own: &Claim| own.phase < Phase::Initialized && own.pods.contains(pod);
-        !self.batch.is_new(pod) && !self.told.contains_key(pod) && !claims.any(coming)
+        let claims = self.state.ledger.claims.values();
+        let mut claims = claims.filter(|own| own.pods.contains(pod)).peekable();
+        // One that has only just come to a node that leaves has not been planned for at all.
+        let planned = self.batch.is_planned(pod) || claims.peek().is_some();
+        let coming = |own: &Claim| own.phase < Phase::Initialized;
+        planned && !self.batch.is_new(pod) && !self.told.contains_key(pod) && !claims.any(coming)
     }
 
     /// Karpenter's way, where nothing else is said. Source: spec/aws.md §10, 91.
