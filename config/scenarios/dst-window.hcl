@@ -1,5 +1,6 @@
-# Nodes that have had their time may leave at night only, from one to five o'clock in Berlin. In this
-# night the clocks go from two to three: the window is an hour shorter, and closes at five all the same.
+# Nodes that have had their time may leave at night only, from one to five o'clock in Berlin. In
+# this night the clocks go from two to three: the window is an hour shorter, and closes at five all
+# the same.
 #
 #   outrigger simulate config/scenarios/dst-window.hcl
 
@@ -17,7 +18,7 @@ workload "agent" {
 
 workload "web" {
   requests = { cpu = "3", memory = "3Gi" }
-  replicas = 60
+  replicas = 130
   pdb { max_unavailable = 5 }
 }
 

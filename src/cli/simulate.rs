@@ -24,7 +24,7 @@ use crate::model::cluster::Mode;
 use crate::model::instance::Price;
 use crate::shell::clock::Stopwatch;
 use crate::shell::{files, text};
-use crate::sim::drawn::drawn;
+use crate::sim::drawn::{drawn, types_of};
 use crate::sim::scenario::{Scenario, WORKING_DAY};
 use crate::sim::timeline::{Fact, Line};
 use crate::sim::{Setup, World};
@@ -116,8 +116,8 @@ fn speed(text: &str) -> Result<Speed, String> {
 
 pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
     if arguments.fleets {
-        let catalog = Catalog::shipped();
-        return play(&|seed| drawn(seed, &catalog), arguments, colour);
+        let types = types_of(&Catalog::shipped());
+        return play(&|seed| drawn(seed, &types), arguments, colour);
     }
     match read(arguments, colour)? {
         Some(setup) => play(&|_| setup.clone(), arguments, colour),

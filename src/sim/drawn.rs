@@ -1,5 +1,5 @@
-//! A fleet drawn from a seed: what runs on it over two days, its pools, what runs short, and how its
-//! configuration changes. In the end nothing asks for change any more.
+//! A fleet drawn from a seed: what runs on it over two days, its pools, what runs short, and how
+//! its configuration changes. In the end nothing asks for change any more.
 //! It must not know what goes wrong meanwhile.
 
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::Catalog;
 use crate::model::cluster::{Cluster, Mode};
+use crate::model::instance::InstanceType;
 use crate::model::labels::{ARCH, CAPACITY_TYPE, ZONE};
 use crate::model::pool::{self, Allowance, Consolidation, Pool, Reason};
 use crate::model::quantity::Resources;
@@ -39,13 +40,31 @@ const CPUS: &str = "karpenter.k8s.aws/instance-cpu";
 const FAMILIES: [&str; 6] = ["c6i", "m6i", "r6i", "c6g", "m6g", "r6g"];
 const ZONES: [&str; 3] = ["us-east-1a", "us-east-1b", "us-east-1c"];
 const ZONES_OF_TIME: [&str; 4] = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"];
+const CPU_COUNTS: [&str; 3] = ["2", "4", "8"];
+const FIXED_TYPE: &str = "m6i.4xlarge";
 const MIB: i64 = 1 << 20;
 
 /// What a node of such a fleet offers, roughly: thousandths of a core.
 const NODE_CPU: i64 = 6000;
 
-/// The fleet of a seed. Most are small, one in fifty has up to 200 nodes.
-pub fn drawn(seed: u64, catalog: &Catalog) -> Setup {
+/// The types of a catalog that fleets may use: the others would change nothing and take their time
+/// at every plan.
+pub fn types_of(catalog: &Catalog) -> Arc<Catalog> {
+    let mut pool = Pool::new("");
+    require(&mut pool, FAMILY, &FAMILIES);
+    require(&mut pool, CPUS, &CPU_COUNTS);
+    let fits = |shape: &&InstanceType| {
+        let has = |(key, wanted): (&str, &Requirement)| {
+            let values = shape.requirements.get(key).and_then(Requirement::values);
+            values.is_some_and(|values| values.iter().any(|value| wanted.has(value)))
+        };
+        shape.name.as_str() == FIXED_TYPE || pool.requirements.iter().all(has)
+    };
+    Arc::new(Catalog::new(catalog.types().filter(fits).cloned()))
+}
+
+/// The fleet of a seed, of these types. Most are small, one in fifty has up to 200 nodes.
+pub fn drawn(seed: u64, types: &Arc<Catalog>) -> Setup {
     let mut rng = stream(seed, "drawn/size");
     let nodes = match rng.u32(0..100) {
         0..2 => rng.i64(100..=200),
@@ -67,7 +86,7 @@ pub fn drawn(seed: u64, catalog: &Catalog) -> Setup {
         settle: SETTLE,
         calm: CALM,
         boot: SignedDuration::from_secs(rng.i64(20..=90)),
-        fixed_type: "m6i.4xlarge".into(),
+        fixed_type: FIXED_TYPE.into(),
         workloads: draw_workloads(&mut stream(seed, "drawn/workloads"), &cluster, nodes),
         shortages: draw_shortages(&mut stream(seed, "drawn/shortages")),
         interruptions: Vec::new(),
@@ -85,9 +104,12 @@ pub fn drawn(seed: u64, catalog: &Catalog) -> Setup {
     }
     calm_down(&mut last);
     reloads.push((scenario.end, Arc::new(last)));
-    let mut setup = Setup::new(Arc::new(scenario), Arc::new(cluster), catalog);
-    setup.reloads = reloads;
-    setup
+    Setup {
+        scenario: Arc::new(scenario),
+        config: Arc::new(cluster),
+        catalog: Arc::clone(types),
+        reloads,
+    }
 }
 
 /// Some time in the two days.
@@ -157,7 +179,7 @@ fn draw_pool(rng: &mut Rng, name: &str) -> Pool {
     let secs = SignedDuration::from_secs;
     let hours = SignedDuration::from_hours;
     let mut pool = Pool::new(name);
-    require(&mut pool, CPUS, &["2", "4", "8"]);
+    require(&mut pool, CPUS, &CPU_COUNTS);
     let count = rng.usize(2..=3);
     require(&mut pool, ZONE, &some(rng, &ZONES, count));
     pool.expire_after = happens(rng, 600).then(|| hours(rng.i64(3..=24)));

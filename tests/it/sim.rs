@@ -8,8 +8,6 @@ mod meddlers;
 
 mod leaving;
 
-mod named;
-
 mod fleets;
 
 mod random;

@@ -150,7 +150,9 @@ fn no_more_nodes_are_closed_than_budgets_allow() {
 fn a_node_that_is_down_counts_as_one_that_leaves() {
     let (mut scene, now) = morning();
     let mut config = (*scene.config).clone();
-    config.pools[0].disruption.budgets[0].nodes = Allowance::Nodes(1);
+    let mut pools = config.pools.iter_mut();
+    let own = pools.find(|own| own.name.as_str() == "general");
+    own.expect("a pool").disruption.budgets[0].nodes = Allowance::Nodes(1);
     scene.config = Arc::new(config);
     let nodes = used(&scene);
     for (told, faults) in [(None, 0), (Some(60), 1), (Some(1), 0)] {
