@@ -5,6 +5,8 @@ pub mod catalogs;
 
 pub mod workloads;
 
+pub mod fleet;
+
 pub mod supply;
 
 #[cfg(feature = "bound")]

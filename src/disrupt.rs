@@ -12,3 +12,5 @@ pub mod surplus;
 pub mod drift;
 
 pub mod expiry;
+
+pub mod consolidation;

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! handle(event) ─► state ─► wake ─ ─ Timeout ─► pass
-//! pass: look ─► join ─► lifecycle ─► sweep ─► provision
+//! pass: look ─► join ─► lifecycle ─► sweep ─► provision ─► consolidate
 //! ```
 
 pub mod backoff;
@@ -46,6 +46,8 @@ mod lifecycle;
 
 mod act;
 
+mod consolidate;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -54,6 +56,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::batch::Batch;
 use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
+use crate::engine::consolidate::Weighing;
 use crate::engine::event::Event;
 use crate::engine::notices::Noticed;
 use crate::engine::numbers::Numbers;
@@ -122,6 +125,7 @@ pub struct Engine {
     /// Pods that are being deleted, since their node never came.
     unbinding: BTreeMap<PodKey, Attempt>,
     sharing: Sharing,
+    weighing: Weighing,
 }
 
 impl Engine {
@@ -155,11 +159,13 @@ impl Engine {
             early_binds: false,
             unbinding: BTreeMap::new(),
             sharing: Sharing::default(),
+            weighing: Weighing::default(),
         }
     }
 
     /// Takes note of what happened. Work is done when `poll_timeout` comes, not here.
     pub fn handle(&mut self, event: Event, now: Timestamp) {
+        self.stirred(&event, now);
         match event {
             Event::Timeout => {
                 self.pass(now);
@@ -312,6 +318,7 @@ impl Engine {
             self.collect_orphans(now);
             self.sweep(now);
             self.provision(now);
+            self.consolidate(now);
             self.leave_replaced(now);
             self.stamp(now);
             self.learn(now);

@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use crate::disrupt::budgets::Budgets;
+use crate::disrupt::consolidation;
 use crate::disrupt::emptiness::empty_nodes;
 use crate::disrupt::expiry::expired;
 use crate::disrupt::surplus::surplus;
@@ -34,6 +35,7 @@ use crate::plan::apart::or_apart;
 use crate::plan::spare::keep_free;
 use crate::solve::replicas::{Short, replicas};
 use crate::solve::{NewClaim, Unplaced, solve};
+use crate::state::field::Field;
 use crate::state::roster::{Candidate, Roster};
 use crate::state::snapshot::{Host, Snapshot};
 
@@ -106,12 +108,6 @@ pub fn provision(snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
     let room = keep_free(snapshot, &launches, &placed, now);
     launches.extend(room.claims);
     short.extend(room.short);
-    for (offering, price) in launches.iter_mut().flat_map(|own| &mut own.offerings) {
-        // Overlays count where nodes are planned, not in what is said of their cost.
-        if let Some(listed) = snapshot.catalog.offering(offering) {
-            *price = listed.price;
-        }
-    }
     let plan = Plan {
         launches,
         placed,
@@ -120,7 +116,18 @@ pub fn provision(snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
         held: room.held,
         ..Plan::default()
     };
-    audit::audit(plan, snapshot)
+    audit::audit(listed(plan, snapshot), snapshot)
+}
+
+/// The plan at the prices that are paid: overlays count where nodes are planned, not in what is
+/// said of their cost.
+fn listed(mut plan: Plan, snapshot: &Snapshot<'_>) -> Plan {
+    for (offering, price) in plan.launches.iter_mut().flat_map(|own| &mut own.offerings) {
+        if let Some(listed) = snapshot.catalog.offering(offering) {
+            *price = listed.price;
+        }
+    }
+    plan
 }
 
 /// Nodes that shall leave because they are empty, too old, or more than their static pool wants:
@@ -150,6 +157,31 @@ pub fn sweep(roster: &Roster<'_>, now: Timestamp) -> Plan {
         kept,
         ..Plan::default()
     }
+}
+
+/// Nodes that shall leave together since their pods can be had for less, and what comes in their
+/// place.
+pub fn consolidate(roster: &Roster<'_>, field: &Field<'_>, now: Timestamp) -> Plan {
+    let mut budgets = Budgets::new(roster, now);
+    let (found, kept) = consolidation::consolidate(roster, field, &mut budgets, now);
+    let found = found.unwrap_or_default();
+    let leaves = |own: &&Candidate<'_>| found.nodes.contains(&own.node.name);
+    let leaving = roster.candidates.iter().filter(leaves);
+    let retire = |own| Retire::new(own, Reason::Underutilized);
+    let plan = Plan {
+        retire: leaving.map(retire).collect(),
+        launches: found.claims,
+        placed: found.placed,
+        kept,
+        ..Plan::default()
+    };
+    listed(plan, &field.snapshot)
+}
+
+/// What these claims cost at least.
+pub fn cost(claims: &[NewClaim]) -> Price {
+    let first = |own: &NewClaim| own.offerings.first().map(|(_, price)| *price);
+    claims.iter().filter_map(first).sum()
 }
 
 /// Both at once, for a plan that is shown and not carried out. A node that pending pods will use is

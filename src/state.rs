@@ -27,6 +27,8 @@ pub mod survey;
 
 pub mod expect;
 
+pub mod field;
+
 pub mod early;
 
 pub mod roster;

@@ -4,11 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
-use outrigger::model::id::NodeName;
+use outrigger::catalog::Catalog;
+use outrigger::model::id::{NodeName, TypeName};
 use outrigger::model::instance::{CapacityType, InstanceType};
 use outrigger::model::labels::{
     CAPACITY_TYPE, HOSTNAME, INITIALIZED, INSTANCE_TYPE, OS, POOL, REGISTERED, ZONE,
 };
+use outrigger::model::pod::Pod;
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::state::snapshot::{Host, Room};
@@ -20,10 +22,10 @@ use crate::workloads::{Running, SEED, Workload, fake};
 
 const NODES: usize = 5_000;
 const DEPLOYMENTS: usize = 200;
+/// From one pod of a deployment to the next it is so many nodes: twenty pods a node.
+const STRIDE: usize = 10;
 /// Pods that run, of each deployment: 100,000 together.
-const RUNNING: usize = 500;
-/// From one pod of a deployment to the next it is so many nodes.
-const STRIDE: usize = NODES / RUNNING;
+const RUNNING: usize = NODES / STRIDE;
 /// So many deployments have pods that wait, so many each: 1,000 together.
 const GROWING: usize = 50;
 const WAITING: usize = 20;
@@ -70,6 +72,34 @@ pub fn standing() -> Workload {
     }
     workload.rooms = rooms;
     workload
+}
+
+/// The same nodes and pods that run, of so many nodes: what each node has of which pods.
+pub fn scattered(nodes: usize) -> (Catalog, Vec<(TypeName, Vec<Pod>)>) {
+    let mut random = Rng::with_seed(SEED);
+    let deployments: Vec<Deployment> = (0..DEPLOYMENTS)
+        .map(|at| deployment(&mut random, at))
+        .collect();
+    let mut homes: Vec<Vec<Pod>> = vec![Vec::new(); nodes];
+    for (at, deployment) in deployments.iter().enumerate() {
+        for k in 0..nodes / STRIDE {
+            homes[(at + k * STRIDE) % nodes].push(deployment.pod(k));
+        }
+    }
+    let catalog = fake(Vec::new()).catalog;
+    let types: BTreeMap<i64, &InstanceType> = catalog
+        .types()
+        .map(|it| (it.capacity.cpu_milli, it))
+        .collect();
+    let mut all = Vec::with_capacity(nodes);
+    for pods in homes {
+        let mut used = Resources::default();
+        pods.iter().for_each(|pod| used.add(&pod.requests));
+        let mut fitting = types.values().filter(|it| used.fit(&it.allocatable));
+        let it = fitting.nth(random.usize(..3));
+        all.push((it.expect("a type that is large enough").name.clone(), pods));
+    }
+    (catalog, all)
 }
 
 fn deployment(random: &mut Rng, at: usize) -> Deployment {

@@ -73,6 +73,14 @@ impl<'a> Budgets<'a> {
         Ok(())
     }
 
+    /// Takes back that a node was let go.
+    pub fn give_back(&mut self, candidate: &Candidate<'_>) {
+        if self.gone.remove(&candidate.node.name) {
+            let counts = self.pools.entry(candidate.pool.clone()).or_default();
+            counts.disrupted -= usize::from(candidate.node.ready);
+        }
+    }
+
     /// Takes note of a node that leaves whatever budgets say.
     pub fn let_go(&mut self, candidate: &Candidate<'_>) {
         if self.gone.insert(candidate.node.name.clone()) {

@@ -5,7 +5,8 @@ use std::fmt;
 
 use jiff::Timestamp;
 
-use crate::model::id::NodeName;
+use crate::model::id::{NodeName, PodKey};
+use crate::model::instance::Price;
 use crate::model::pool::Reason;
 use crate::state::roster::{Blocker, Candidate};
 
@@ -25,6 +26,27 @@ pub enum Verdict {
     Buffer(String),
     /// Its pool does not consolidate.
     Never,
+    /// Its pool consolidates only empty nodes.
+    EmptyOnly,
+    /// Nothing runs on it: that is another reason.
+    Unused,
+    /// Nobody knows what it costs.
+    Unpriced,
+    /// There is no place elsewhere for a pod.
+    NoPlace {
+        /// The pod.
+        pod: PodKey,
+    },
+    /// Nobody would make a pod anew, or it is of a scheduler that is not planned for.
+    Stray {
+        /// The pod.
+        pod: PodKey,
+    },
+    /// What its pods need costs as much elsewhere, or hardly less.
+    NotCheaper {
+        /// What the node costs.
+        price: Price,
+    },
     /// Its pool has a number of nodes whatever runs on them.
     Static,
     /// Its pool is not configured any more.
@@ -52,6 +74,12 @@ impl Verdict {
             Self::Nominated => "nominated",
             Self::Buffer(_) => "buffer",
             Self::Never => "never",
+            Self::EmptyOnly => "empty_only",
+            Self::Unused => "unused",
+            Self::Unpriced => "unpriced",
+            Self::NoPlace { .. } => "no_place",
+            Self::Stray { .. } => "stray",
+            Self::NotCheaper { .. } => "not_cheaper",
             Self::Static => "static",
             Self::NoPool => "no_pool",
             Self::TooEarly { .. } => "too_early",
@@ -69,6 +97,18 @@ impl fmt::Display for Verdict {
             Self::Nominated => f.write_str("pods are expected on it"),
             Self::Buffer(name) => write!(f, "it is kept for buffer {name}"),
             Self::Never => f.write_str("its pool does not consolidate"),
+            Self::EmptyOnly => f.write_str("its pool consolidates only empty nodes"),
+            Self::Unused => f.write_str("nothing runs on it"),
+            Self::Unpriced => f.write_str("nobody knows what it costs"),
+            Self::NoPlace { pod } => write!(f, "there is no place elsewhere for pod {pod}"),
+            Self::Stray { pod } => write!(f, "nobody would make pod {pod} anew, or plan for it"),
+            Self::NotCheaper { price } => {
+                let price = price.usd_per_h();
+                write!(
+                    f,
+                    "it costs {price:.4} $/h, and its pods elsewhere hardly less"
+                )
+            }
             Self::Static => f.write_str("its pool is static"),
             Self::NoPool => f.write_str("its pool is not configured"),
             Self::TooEarly { until } => write!(f, "it must stay unchanged until {until}"),

@@ -149,6 +149,10 @@ impl Engine {
         }
         let pending = snapshot.pending.len();
         let mut plan = plan::provision(&snapshot, now);
+        if self.keep_needed(&plan, now) {
+            self.wake_at(now, "pods keep their nodes");
+            return;
+        }
         if !self.manages() && !self.numbers.is_news(&lacking) {
             plan.launches.retain(|own| !own.pods.is_empty());
         }
@@ -158,7 +162,7 @@ impl Engine {
             self.state.held.clone_from(&plan.held);
             self.numbers.kept_free(&self.state, now);
         }
-        self.carry_out(plan, now);
+        self.carry_out(plan, "provisioned", now);
         let lacking = self.state.lacking();
         self.numbers.planned(lacking.clone(), now);
         let again = self.batch.due(&self.state.cluster.batching);
@@ -218,7 +222,7 @@ impl Engine {
         }
     }
 
-    fn carry_out(&mut self, plan: Plan, now: Timestamp) {
+    pub(super) fn carry_out(&mut self, plan: Plan, reason: &str, now: Timestamp) {
         let until = now.checked_add(NOMINATED).unwrap_or(now);
         for (host, pods) in plan.placed {
             match host {
@@ -242,12 +246,17 @@ impl Engine {
         }
         let command_id = self.fresh_id();
         for launch in plan.launches {
-            self.plan_claim(launch, &command_id, now);
+            self.plan_claim(launch, (reason, &command_id), now);
         }
         self.wake_at(now, "claims are planned");
     }
 
-    fn plan_claim(&mut self, mut launch: NewClaim, command_id: &str, now: Timestamp) {
+    fn plan_claim(
+        &mut self,
+        mut launch: NewClaim,
+        (reason, command_id): (&str, &str),
+        now: Timestamp,
+    ) {
         let Some(pool) = self.state.cluster.pool(launch.pool.as_str()) else {
             return;
         };
@@ -267,7 +276,7 @@ impl Engine {
             pool_hash,
             node_class_hash,
             startup_taints: pool.startup_taints.clone(),
-            reason: "provisioned".to_owned(),
+            reason: reason.to_owned(),
             command_id: command_id.to_owned(),
         };
         let id = ClaimId::from(self.fresh_id());

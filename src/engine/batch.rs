@@ -69,6 +69,11 @@ impl Batch {
         self.again = Some(self.again.map_or(at, |own| own.min(at)));
     }
 
+    /// Whether any pod waits that has not been planned yet.
+    pub fn has_new(&self) -> bool {
+        self.known.values().any(Option::is_some)
+    }
+
     /// Whether a pod waits that has not been planned yet.
     pub fn is_new(&self, pod: &PodKey) -> bool {
         self.known.get(pod).is_some_and(Option::is_some)

@@ -164,7 +164,7 @@ impl Engine {
     }
 
     /// Keeps a node that was to leave and could not, for longer each time.
-    fn withdraw_node(&mut self, id: &ClaimId, why: String, now: Timestamp) {
+    pub(super) fn withdraw_node(&mut self, id: &ClaimId, why: String, now: Timestamp) {
         if let Some(claim) = self.state.ledger.claims.get_mut(id) {
             let times = claim.withdrawn.map_or(0, |(_, times)| times);
             let wait = WITHDRAWN_MIN * 2_i32.pow(times.min(WITHDRAWN_DOUBLED_MAX));

@@ -129,6 +129,17 @@ pub enum Report {
         /// What it cost per hour.
         price: Option<Price>,
     },
+    /// Nodes leave together (in observe mode: would), since their pods can be had for less.
+    Consolidates {
+        /// How many nodes leave.
+        nodes: usize,
+        /// How many come in their place.
+        claims: usize,
+        /// What those cost that leave.
+        before: Price,
+        /// What those cost that come.
+        after: Price,
+    },
     /// The provider says that something happens to an instance.
     Interrupted {
         /// The claim.

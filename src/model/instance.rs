@@ -81,6 +81,13 @@ impl Price {
     }
 }
 
+impl std::iter::Sum for Price {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        // A sum of nothing would be -0.0.
+        Self(all.fold(0.0, |sum, own| sum + own.0))
+    }
+}
+
 impl Eq for Price {}
 
 impl PartialOrd for Price {

@@ -30,7 +30,7 @@ pub enum PodPhase {
 }
 
 /// The owner that controls a pod.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner {
     /// Kind, such as `ReplicaSet`, `DaemonSet`, `StatefulSet`, `Job` or `Node`.
     pub kind: String,

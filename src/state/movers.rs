@@ -40,6 +40,12 @@ impl State {
         self.objects.pods_on(name).filter(|pod| self.is_mover(pod))
     }
 
+    /// The pods of a node that stays that would need another place, if it left on purpose.
+    pub(super) fn tenants_of<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = &'a Pod> {
+        let pods = self.objects.pods_on(node.name.as_str());
+        pods.filter(|pod| self.will_return(pod, Notice::Drained))
+    }
+
     /// The claim that a node fulfils.
     pub(super) fn claim_of(&self, node: &Node) -> Option<&Claim> {
         let id = self.ledger.by_instance(node.instance_id()?)?;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
+use crate::catalog::Catalog;
 use crate::model::id::{PodKey, PoolName, ReservationId};
 use crate::model::instance::{CapacityType, OfferingKey, Price};
 use crate::model::labels::{
@@ -35,13 +36,19 @@ impl State {
 
     /// The view of this moment.
     pub fn snapshot(&self, now: Timestamp) -> Snapshot<'_> {
+        self.view(&[], now)
+    }
+
+    /// The same, with what these pods ask for beside those that wait, should they have to move.
+    pub(super) fn view<'a>(&'a self, tenants: &[&'a Pod], now: Timestamp) -> Snapshot<'a> {
         let expected = self.expected(now);
         let movers = self.movers();
         let pending = self.waiting_but(&expected, &movers);
         let promised = expected.values().flatten().copied();
-        let mounts = mounts(&self.objects, &pending, promised);
+        let asking: Vec<&Pod> = pending.iter().chain(tenants).copied().collect();
+        let mounts = mounts(&self.objects, &asking, promised);
         let namespaces = self.objects.namespaces.iter();
-        let gangs = self.gangs(&pending);
+        let gangs = self.gangs(&asking, &pending);
         let spare = self.spare(&expected, now);
         Snapshot {
             cluster: &self.cluster,
@@ -67,9 +74,13 @@ impl State {
         }
     }
 
-    /// The gangs of these pods, with how many others of each are bound and stay.
-    fn gangs<'s>(&'s self, pending: &[&'s Pod]) -> BTreeMap<(&'s str, &'s str), usize> {
-        let gangs = pending.iter().filter_map(|pod| Some((pod.gang_key()?, 0)));
+    /// The gangs of pods that ask, with how many of each are bound and stay, those aside that move.
+    fn gangs<'s>(
+        &'s self,
+        asking: &[&'s Pod],
+        pending: &[&'s Pod],
+    ) -> BTreeMap<(&'s str, &'s str), usize> {
+        let gangs = asking.iter().filter_map(|pod| Some((pod.gang_key()?, 0)));
         let mut gangs: BTreeMap<(&str, &str), usize> = gangs.collect();
         if gangs.is_empty() {
             return gangs;
@@ -212,6 +223,16 @@ impl State {
 
     /// What a node costs, by its instance or else by its labels.
     pub fn price_of(&self, node: &Node, claim: Option<&Claim>) -> Option<Price> {
+        self.price_in(&self.catalog, node, claim)
+    }
+
+    /// The same by another catalog.
+    pub(super) fn price_in(
+        &self,
+        catalog: &Catalog,
+        node: &Node,
+        claim: Option<&Claim>,
+    ) -> Option<Price> {
         let from_labels = || -> Option<OfferingKey> {
             let label = |key: &str| node.labels.get(key).map(String::as_str);
             Some(OfferingKey {
@@ -222,7 +243,7 @@ impl State {
             })
         };
         let key = claim.and_then(offering_of).cloned().or_else(from_labels)?;
-        self.catalog.offering(&key).map(|offering| offering.price)
+        catalog.offering(&key).map(|offering| offering.price)
     }
 }
 

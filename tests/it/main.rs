@@ -49,5 +49,6 @@ mod plane;
 #[cfg(feature = "aws")]
 mod wire;
 
+mod disrupt;
 #[cfg(feature = "shell")]
 mod door;

@@ -171,6 +171,16 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             %cluster, %claim, mode, node = name(node.as_ref()), reason = reason.as_str(),
             usd_per_h = usd(*price), "node asked to leave"
         ),
+        Report::Consolidates {
+            nodes,
+            claims,
+            before,
+            after,
+        } => tracing::info!(
+            %cluster, mode, nodes, claims,
+            usd_per_h_before = before.usd_per_h(), usd_per_h_after = after.usd_per_h(),
+            "nodes leave since their pods can be had for less"
+        ),
         Report::Interrupted {
             claim,
             node,

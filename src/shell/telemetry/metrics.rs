@@ -164,6 +164,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         | Report::Unplaced(_)
         | Report::ClaimPlanned { .. }
         | Report::Retire { .. }
+        | Report::Consolidates { .. }
         | Report::Kept { .. }
         | Report::ClaimDenied { .. }
         | Report::ClaimRenewed { .. }

@@ -1,0 +1,242 @@
+//! Fleets that run, with holes in them, and what becomes of them when nodes are consolidated stage
+//! by stage.
+//! It must not know how a move is found.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fastrand::Rng;
+use jiff::Timestamp;
+use outrigger::catalog::Catalog;
+use outrigger::model::cluster::Cluster;
+use outrigger::model::id::{NodeName, PodKey};
+use outrigger::model::instance::{CapacityType, OfferingKey};
+use outrigger::model::labels::{
+    ARCH, CAPACITY_TYPE, HOSTNAME, INITIALIZED, INSTANCE_TYPE, Labels, OS, POOL, REGISTERED, ZONE,
+};
+use outrigger::model::node::Node;
+use outrigger::model::object::Object;
+use outrigger::model::pod::{Owner, Pod, PodPhase};
+use outrigger::model::pool::{Allowance, Budget};
+use outrigger::plan::{self, Plan};
+use outrigger::solve::{NewClaim, solve};
+use outrigger::state::State;
+use outrigger::state::snapshot::Host;
+
+use crate::catalogs::FAKE_ZONES;
+use crate::workloads::standing::scattered;
+use crate::workloads::{Workload, fake};
+
+/// Nodes of one cluster with the pods on them.
+#[derive(Clone, Debug)]
+pub struct Fleet {
+    cluster: Arc<Cluster>,
+    catalog: Arc<Catalog>,
+    nodes: BTreeMap<NodeName, OfferingKey>,
+    pods: BTreeMap<PodKey, Pod>,
+    made: usize,
+    now: Timestamp,
+}
+
+impl Fleet {
+    /// The fleet that is planned for the pods of a workload; all of it may be disrupted at once.
+    pub fn planned(workload: Workload, now: Timestamp) -> Self {
+        let claims = solve(&workload.snapshot(), now).claims;
+        let mut cluster = workload.cluster;
+        for pool in &mut cluster.pools {
+            pool.disruption.budgets = vec![Budget {
+                nodes: Allowance::Percent(100),
+                reasons: Vec::new(),
+                during: None,
+            }];
+        }
+        let pods = workload.pods.into_iter().map(|mut pod| {
+            // What nobody makes anew stays where it is.
+            pod.owner.get_or_insert_with(|| Owner {
+                kind: "ReplicaSet".to_owned(),
+                ..Owner::default()
+            });
+            pod
+        });
+        let mut fleet = Self {
+            cluster: Arc::new(cluster),
+            catalog: Arc::new(workload.catalog),
+            nodes: BTreeMap::new(),
+            pods: pods.map(|pod| (pod.key.clone(), pod)).collect(),
+            made: 0,
+            now,
+        };
+        for claim in &claims {
+            fleet.make(claim);
+        }
+        fleet.pods.retain(|_, pod| pod.node.is_some());
+        fleet
+    }
+
+    /// So many nodes with twenty pods each of deployments of all kinds, each node somewhat larger
+    /// than it need be.
+    pub fn standing(nodes: usize, now: Timestamp) -> Self {
+        let (catalog, homes) = scattered(nodes);
+        let workload = Workload {
+            catalog,
+            ..fake(Vec::new())
+        };
+        let mut fleet = Self::planned(workload, now);
+        for (at, (name, pods)) in homes.into_iter().enumerate() {
+            let zone = FAKE_ZONES[at % FAKE_ZONES.len()];
+            let node = NodeName::from(format!("node-{at:05}"));
+            let offering = OfferingKey {
+                instance_type: name,
+                zone: zone.into(),
+                capacity_type: CapacityType::OnDemand,
+                reservation: None,
+            };
+            fleet.nodes.insert(node.clone(), offering);
+            for pod in pods {
+                let key = pod.key.clone();
+                fleet.pods.insert(key.clone(), pod);
+                fleet.bind(&key, &node);
+            }
+        }
+        fleet
+    }
+
+    /// Takes pods away, each by this chance in a hundred.
+    pub fn thin_out(&mut self, random: &mut Rng, per_cent: u32) {
+        self.pods.retain(|_, _| random.u32(0..100) >= per_cent);
+    }
+
+    /// Keeps so many pods of each owner, the first by name.
+    pub fn scale(&mut self, replicas: impl Fn(&str) -> usize) {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        self.pods.retain(|_, pod| {
+            let owner = pod.owner.as_ref().map_or("", |own| own.name.as_str());
+            let count = counts.entry(owner.to_owned()).or_default();
+            *count += 1;
+            *count <= replicas(owner)
+        });
+    }
+
+    /// Ends nodes on which nothing runs.
+    pub fn end_empty(&mut self) {
+        let used: Vec<NodeName> = self
+            .pods
+            .values()
+            .filter_map(|own| own.node.clone())
+            .collect();
+        let used: std::collections::BTreeSet<NodeName> = used.into_iter().collect();
+        self.nodes.retain(|name, _| used.contains(name));
+    }
+
+    fn make(&mut self, claim: &NewClaim) {
+        let name = NodeName::from(format!("node-{:05}", self.made));
+        self.made += 1;
+        self.nodes
+            .insert(name.clone(), claim.offerings[0].0.clone());
+        for key in &claim.pods {
+            self.bind(key, &name);
+        }
+    }
+
+    fn bind(&mut self, key: &PodKey, node: &NodeName) {
+        if let Some(pod) = self.pods.get_mut(key) {
+            (pod.node, pod.phase, pod.ready) = (Some(node.clone()), PodPhase::Running, true);
+            pod.unschedulable = false;
+        }
+    }
+
+    /// The state of a cluster that is this fleet.
+    pub fn state(&self) -> State {
+        let nodes = self.nodes.iter().map(|(name, own)| self.node(name, own));
+        let nodes = nodes.map(|own| Object::Node(Box::new(own)));
+        let pods = self
+            .pods
+            .values()
+            .map(|own| Object::Pod(Box::new(own.clone())));
+        let (cluster, catalog) = (self.cluster.clone(), self.catalog.clone());
+        State::offline(cluster, catalog, nodes.chain(pods).collect(), self.now)
+    }
+
+    fn node(&self, name: &NodeName, offering: &OfferingKey) -> Node {
+        let shape = self.catalog.get(offering.instance_type.as_str());
+        let shape = shape.expect("a type of the catalog");
+        let pool = &self.cluster.pools[0];
+        let own = [
+            (HOSTNAME, name.as_str()),
+            (INSTANCE_TYPE, offering.instance_type.as_str()),
+            (ZONE, offering.zone.as_str()),
+            (CAPACITY_TYPE, offering.capacity_type.as_str()),
+            (OS, "linux"),
+            (ARCH, "amd64"),
+            (POOL, pool.name.as_str()),
+            (REGISTERED, "true"),
+            (INITIALIZED, "true"),
+        ];
+        let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let mut labels: Labels = pool.labels.clone();
+        labels.extend(own);
+        Node {
+            provider_id: format!("fleet:///{name}"),
+            name: name.clone(),
+            uid: name.to_string(),
+            created: Some(self.now),
+            labels,
+            ready: true,
+            has_kubelet: true,
+            capacity: shape.capacity.clone(),
+            allocatable: shape.allocatable.clone(),
+            ..Node::default()
+        }
+    }
+
+    /// What all nodes cost, in $/h.
+    pub fn cost(&self) -> f64 {
+        let price = |own| self.catalog.offering(own).map(|own| own.price.usd_per_h());
+        self.nodes.values().filter_map(price).sum()
+    }
+
+    /// How many nodes there are.
+    pub fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// What a plan afresh for all pods costs, in $/h.
+    pub fn afresh(&self) -> f64 {
+        let state = self.state();
+        let field = state.field(self.now);
+        let all = field.tenancies.keys().copied().collect();
+        let empty = field.without(&all, &Default::default());
+        plan::cost(&solve(&empty, self.now).claims).usd_per_h()
+    }
+
+    /// The next move, of which nothing is carried out.
+    pub fn plan(&self) -> Plan {
+        let state = self.state();
+        plan::consolidate(&state.roster(self.now), &state.field(self.now), self.now)
+    }
+
+    /// Carries a move out. Returns how many pods have moved.
+    pub fn carry_out(&mut self, plan: &Plan) -> usize {
+        for own in &plan.retire {
+            self.nodes.remove(&own.node);
+        }
+        let mut moved = 0;
+        for claim in &plan.launches {
+            moved += claim.pods.len();
+            self.make(claim);
+        }
+        for (host, pods) in &plan.placed {
+            let Host::Node(name) = host else { continue };
+            moved += pods.len();
+            for key in pods {
+                self.bind(key, name);
+            }
+        }
+        let lost = self.pods.values().filter(|own| {
+            let node = own.node.as_ref();
+            node.is_none_or(|node| !self.nodes.contains_key(node))
+        });
+        assert_eq!(lost.count(), 0, "pods without a node");
+        moved
+    }
+}
