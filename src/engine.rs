@@ -100,7 +100,7 @@ pub struct Engine {
     numbers: Numbers,
     wake: Option<(Timestamp, &'static str)>,
     /// Whether anything has happened since the last whole pass.
-    stirred: bool,
+    happened: bool,
     /// When the next whole pass is due, if nothing happens before.
     whole_due: Option<Timestamp>,
     next_sweep: Option<Timestamp>,
@@ -143,7 +143,7 @@ impl Engine {
             batch: Batch::default(),
             numbers: Numbers::default(),
             wake: None,
-            stirred: true,
+            happened: true,
             whole_due: None,
             next_sweep: None,
             told: BTreeMap::new(),
@@ -235,7 +235,7 @@ impl Engine {
             Event::FleetChanged(view) => self.fleet_changed(view, now),
             Event::HeldDown(what, until) => self.held_down(what, until, now),
         }
-        self.stirred = true;
+        self.happened = true;
         self.wake_at(self.settled(now), "the cluster changed");
     }
 
@@ -284,7 +284,7 @@ impl Engine {
 
     fn pass(&mut self, now: Timestamp) {
         self.wake = None;
-        let still = !self.stirred && self.flights.is_empty() && self.is_ready();
+        let still = !self.happened && self.flights.is_empty() && self.is_ready();
         if still && self.whole_due.is_some_and(|due| now < due) {
             self.look(now);
             if self.is_ready() {
@@ -298,7 +298,7 @@ impl Engine {
     }
 
     fn whole_pass(&mut self, now: Timestamp) {
-        self.stirred = false;
+        self.happened = false;
         self.state.expire(now);
         self.forget_gone();
         self.give_up_on_flights(now);
