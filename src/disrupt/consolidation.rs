@@ -32,10 +32,6 @@ pub struct Move {
     pub claims: Vec<NewClaim>,
     /// Pods that nodes take which are there.
     pub placed: Vec<(Host, Vec<PodKey>)>,
-    /// What the nodes cost.
-    pub before: Price,
-    /// What those cost that come in their place.
-    pub after: Price,
 }
 
 /// Of what nodes cost that leave together, so much must be saved at least, in thousandths: less is
@@ -418,8 +414,6 @@ impl<'a> Yard<'_, 'a> {
             nodes: leave.iter().map(|own| own.name.clone()).collect(),
             claims,
             placed,
-            before: Price::new(trial.before).unwrap_or_default(),
-            after: Price::new(trial.after).unwrap_or_default(),
         }
     }
 }
