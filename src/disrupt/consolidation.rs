@@ -12,11 +12,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use jiff::Timestamp;
 
 use crate::disrupt::budgets::Budgets;
-use crate::disrupt::gate::kept_anyway;
+use crate::disrupt::gate::{kept_anyway, not_calm};
 use crate::disrupt::verdict::{Kept, Verdict};
 use crate::model::id::{NodeName, PodKey};
 use crate::model::instance::Price;
-use crate::model::pool::{Consolidation, Pool, Reason};
+use crate::model::pool::{Consolidation, Reason};
 use crate::model::quantity::Resources;
 use crate::solve::{NewClaim, Solution, solve};
 use crate::state::field::Field;
@@ -130,9 +130,8 @@ fn stake<'a>(
     if let Some(verdict) = kept_anyway(candidate, Some(pool), Reason::Underutilized, now) {
         return Err(verdict);
     }
-    let until = quiet_until(candidate, pool).ok_or(Verdict::Never)?;
-    if until > now {
-        return Err(Verdict::TooEarly { until });
+    if let Some(verdict) = not_calm(candidate, pool, now) {
+        return Err(verdict);
     }
     let name = &candidate.node.name;
     let tenancy = field.tenancies.get(name).ok_or(Verdict::NotInitialized)?;
@@ -148,13 +147,6 @@ fn stake<'a>(
         cost: 1.0 + tenancy.pods.len() as f64,
         waste: price,
     })
-}
-
-/// Until when a node must be without change; none where its pool does not consolidate.
-fn quiet_until(candidate: &Candidate<'_>, pool: &Pool) -> Option<Timestamp> {
-    let after = pool.disruption.consolidate_after?;
-    let changed = candidate.changed.unwrap_or(Timestamp::MIN);
-    Some(changed.checked_add(after).unwrap_or(Timestamp::MAX))
 }
 
 type Idle<'s> = Vec<(Stake<'s>, Verdict)>;

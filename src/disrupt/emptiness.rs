@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 
 use crate::disrupt::budgets::Budgets;
-use crate::disrupt::gate::kept_anyway;
+use crate::disrupt::gate::{kept_anyway, not_calm};
 use crate::disrupt::verdict::{Kept, Verdict};
 use crate::model::pool::{Pool, Reason};
 use crate::state::roster::{Candidate, Roster};
@@ -47,9 +47,9 @@ fn weigh(
     if pool.replicas.is_some() {
         return Some(Verdict::Static);
     }
-    let (Some(_), Some(changed)) = (candidate.initialized, candidate.changed) else {
+    if candidate.initialized.is_none() || candidate.changed.is_none() {
         return Some(Verdict::NotInitialized);
-    };
+    }
     if candidate.pods > 0 {
         return Some(Verdict::InUse {
             pods: candidate.pods,
@@ -62,9 +62,5 @@ fn weigh(
     if kept.is_some() {
         return kept;
     }
-    let Some(after) = pool.disruption.consolidate_after else {
-        return Some(Verdict::Never);
-    };
-    let until = changed.checked_add(after).unwrap_or(Timestamp::MAX);
-    (until > now).then_some(Verdict::TooEarly { until })
+    not_calm(candidate, pool, now)
 }

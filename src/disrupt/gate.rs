@@ -36,3 +36,14 @@ pub fn kept_anyway(
     let until = until.unwrap_or(Timestamp::MAX);
     (until > now).then_some(Verdict::TooYoung { until })
 }
+
+/// What keeps a node that consolidation would take, if its pool wants it to be without change for
+/// longer, or for ever.
+pub fn not_calm(candidate: &Candidate<'_>, pool: &Pool, now: Timestamp) -> Option<Verdict> {
+    let Some(after) = pool.disruption.consolidate_after else {
+        return Some(Verdict::Never);
+    };
+    let changed = candidate.changed.unwrap_or(Timestamp::MIN);
+    let until = changed.checked_add(after).unwrap_or(Timestamp::MAX);
+    (until > now).then_some(Verdict::TooEarly { until })
+}
