@@ -22,6 +22,8 @@ pub mod report;
 
 mod work;
 
+mod places;
+
 mod look;
 
 mod evict;
@@ -70,6 +72,7 @@ use crate::engine::consolidate::Weighing;
 use crate::engine::event::Event;
 use crate::engine::notices::Noticed;
 use crate::engine::numbers::Numbers;
+use crate::engine::places::Places;
 use crate::engine::report::Report;
 use crate::engine::share::Sharing;
 use crate::engine::work::{Attempt, Flight, FlightKind, Group, Hint, Looking, Work};
@@ -89,8 +92,12 @@ const SETTLE: SignedDuration = SignedDuration::from_millis(100);
 const SETTLE_EACH: SignedDuration = SignedDuration::from_micros(200);
 const SETTLE_MAX: SignedDuration = SignedDuration::from_millis(500);
 
-/// A pass is made at least this often, so that nothing depends on a single timer.
+/// The view is looked at least this often, and so is whatever has changed.
 const IDLE: SignedDuration = SignedDuration::from_secs(30);
+
+/// Where nothing has changed and nothing is due, all is looked at this often all the same, so that
+/// nothing depends on a single timer.
+const WHOLE: SignedDuration = SignedDuration::from_mins(2);
 
 /// One cluster's engine. It is told what happened and when; it says what to do and when to wake it.
 #[derive(Debug)]
@@ -104,8 +111,13 @@ pub struct Engine {
     works: BTreeMap<ClaimId, Work>,
     looking: Looking,
     batch: Batch,
+    places: Places,
     numbers: Numbers,
     wake: Option<(Timestamp, &'static str)>,
+    /// Whether anything has happened since the last whole pass.
+    happened: bool,
+    /// When the next whole pass is due, if nothing happens before.
+    whole_due: Option<Timestamp>,
     next_sweep: Option<Timestamp>,
     told: BTreeMap<PodKey, Arc<[Why]>>,
     misreads: BTreeSet<Misread>,
@@ -145,8 +157,11 @@ impl Engine {
             works: BTreeMap::new(),
             looking: Looking::default(),
             batch: Batch::default(),
+            places: Places::default(),
             numbers: Numbers::default(),
             wake: None,
+            happened: true,
+            whole_due: None,
             next_sweep: None,
             told: BTreeMap::new(),
             misreads: BTreeSet::new(),
@@ -225,13 +240,20 @@ impl Engine {
             }
             Event::WatchLost(kind) => self.state.views.lost(kind),
             Event::Answered(id, answer) => {
+                let listing = matches!(answer, Answer::Instances(_));
                 self.answered(id, answer, now);
+                // Most listings say what is known.
+                if listing && !self.looking.listing_news && self.is_ready() {
+                    self.list_instances(now);
+                    return;
+                }
             }
             Event::Interrupted(instance, what, at) => self.notice(instance, what, at),
             Event::Refused(class, refusals) => self.refused(class.as_ref(), &refusals, now),
             Event::FleetChanged(view) => self.fleet_changed(view, now),
             Event::HeldDown(what, until) => self.held_down(what, until, now),
         }
+        self.happened = true;
         self.wake_at(self.settled(now), "the cluster changed");
     }
 
@@ -280,10 +302,27 @@ impl Engine {
 
     fn pass(&mut self, now: Timestamp) {
         self.wake = None;
+        let still = !self.happened && self.flights.is_empty() && self.is_ready();
+        if still && self.whole_due.is_some_and(|due| now < due) {
+            self.look(now);
+            if self.is_ready() {
+                let due = self.whole_due.unwrap_or(now);
+                self.wake_at(due, "something is due");
+                self.wake_at(now.checked_add(IDLE).unwrap_or(now), "a regular look");
+                return;
+            }
+        }
+        self.whole_pass(now);
+    }
+
+    fn whole_pass(&mut self, now: Timestamp) {
+        self.happened = false;
         self.state.expire(now);
         self.forget_gone();
         self.give_up_on_flights(now);
+        let before = self.wake.take();
         self.look(now);
+        let looked = std::mem::replace(&mut self.wake, before);
         self.join_nodes(now);
         if self.looking.ready {
             self.heed_interruptions(now);
@@ -303,6 +342,11 @@ impl Engine {
             self.learn(now);
         }
         self.account(now);
+        self.wake_at(now.checked_add(WHOLE).unwrap_or(now), "all is looked at");
+        self.whole_due = self.wake.map(|(at, _)| at);
+        if let Some((at, why)) = looked {
+            self.wake_at(at, why);
+        }
         self.wake_at(now.checked_add(IDLE).unwrap_or(now), "a regular look");
     }
 

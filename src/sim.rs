@@ -41,6 +41,8 @@ mod strangers;
 
 pub mod together;
 
+pub mod drawn;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -62,7 +64,7 @@ use crate::sim::cloud::{Cloud, CloudSettings};
 use crate::sim::cluster::SimCluster;
 use crate::sim::faults::{Cut, Faults, Mishap, Trip};
 use crate::sim::invariants::{Checker, Rule, Scene, Violation};
-use crate::sim::scenario::Scenario;
+use crate::sim::scenario::{Scenario, Taken};
 use crate::sim::summary::{FixedFleet, SAMPLE, Summary, percentile};
 use crate::sim::timeline::{Fact, Line};
 use crate::sim::timers::{Timers, later};
@@ -77,6 +79,9 @@ pub struct Setup {
     pub config: Arc<Cluster>,
     /// Shapes and prices.
     pub catalog: Arc<Catalog>,
+    /// What the configuration becomes later, and when. It may not name types that no pool of the
+    /// first one may use.
+    pub reloads: Vec<(Timestamp, Arc<Cluster>)>,
 }
 
 impl Setup {
@@ -99,6 +104,7 @@ impl Setup {
             scenario,
             config,
             catalog,
+            reloads: Vec::new(),
         }
     }
 }
@@ -116,7 +122,10 @@ enum Due {
     Start,
     Bookmarks,
     Shortage(usize, bool),
-    Interrupt(u32),
+    Interrupt(Taken, SignedDuration),
+    Interrupted,
+    Lose(usize),
+    Reload(usize),
     Restock(Vec<OfferingKey>),
     Sample,
 }
@@ -143,12 +152,6 @@ const SPINS_MAX: u32 = 1000;
 /// An event that nobody took from its queue is told again after this long.
 const REDELIVERY: SignedDuration = SignedDuration::from_secs(5);
 
-/// In the end faults may have left nodes that have to time out, one after the other.
-const SETTLE: SignedDuration = SignedDuration::from_mins(90);
-
-/// Nothing may be done in this last while.
-const QUIET: SignedDuration = SignedDuration::from_mins(15);
-
 /// A cluster, a cloud and a daemon, at a moment.
 #[derive(Debug)]
 pub struct World {
@@ -170,7 +173,7 @@ pub struct World {
     /// What the engine asks of the fleet; nobody takes it where the world is alone.
     for_fleet: VecDeque<Issued>,
     spins: (Timestamp, u32),
-    rush: (Timestamp, u32),
+    rush: (Timestamp, usize),
     lags: Rng,
     picks: Rng,
 }
@@ -242,8 +245,14 @@ impl World {
             }
         }
         for interruption in &scenario.interruptions {
-            self.timers
-                .at(interruption.at, Due::Interrupt(interruption.count));
+            let due = Due::Interrupt(interruption.count, interruption.within);
+            self.timers.at(interruption.at, due);
+        }
+        for (index, outage) in scenario.outages.iter().enumerate() {
+            self.timers.at(outage.from, Due::Lose(index));
+        }
+        for (index, (at, _)) in self.setup.reloads.iter().enumerate() {
+            self.timers.at(*at, Due::Reload(index));
         }
         for (at, mishap) in self.faults.mishaps() {
             self.timers.at(*at, Due::Happen(*mishap));
@@ -326,10 +335,10 @@ impl World {
     /// has. Returns all that did not hold.
     pub fn finish(&mut self) -> &[Violation] {
         self.run();
-        self.limit = later(self.setup.scenario.end, SETTLE);
+        self.limit = later(self.setup.scenario.end, self.setup.scenario.settle);
         self.run();
         let acts = self.checker.acts();
-        self.limit = later(self.limit, QUIET);
+        self.limit = later(self.limit, self.setup.scenario.calm);
         self.run();
         let acts = self.checker.acts() - acts;
         self.checker.settled(&self.scene, acts, self.now);
@@ -382,11 +391,15 @@ impl World {
                 self.timers.after(self.now, BOOKMARKS, Due::Bookmarks);
             }
             Due::Shortage(index, begins) => self.shortage(index, begins),
-            Due::Interrupt(count) => self.take_back(count),
+            Due::Interrupt(count, within) => self.storm(count, within),
+            Due::Interrupted => self.take_back(1),
+            Due::Lose(outage) => self.lose_zone(outage),
+            Due::Reload(index) => self.reload(index),
             Due::Restock(keys) => self.restock(keys),
             Due::Sample => {
                 self.fixed.sample(&self.scene.cluster);
                 self.checker.stranded(&self.scene, self.now);
+                self.checker.forgotten(&self.scene, self.now);
                 if self.now < self.setup.scenario.end {
                     self.timers.after(self.now, SAMPLE, Due::Sample);
                 }
@@ -427,6 +440,18 @@ impl World {
         self.timers
             .retain(|due| !matches!(due, Due::Arrive(..)) || picks.bool());
         self.note(Fact::Stopped);
+    }
+
+    /// The configuration changes.
+    fn reload(&mut self, index: usize) {
+        let Some((_, config)) = self.setup.reloads.get(index) else {
+            return;
+        };
+        let config = Arc::clone(config);
+        self.setup.config = Arc::clone(&config);
+        self.scene.config = Arc::clone(&config);
+        self.note(Fact::Reloaded);
+        self.hear(Event::ConfigChanged(config));
     }
 
     fn list_kind(&mut self, kind: Kind, cut: Option<(Cut, Timestamp)>, wait: SignedDuration) {

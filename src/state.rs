@@ -46,7 +46,7 @@ pub mod standing;
 #[cfg(test)]
 mod samples;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -55,12 +55,11 @@ use crate::catalog::Catalog;
 use crate::catalog::class::{ClassSupplies, Classes};
 use crate::catalog::overlay::PoolCatalogs;
 use crate::model::buffer::Buffer;
-use crate::model::claim::Phase;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetView;
-use crate::model::id::{NodeName, PoolName};
+use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
 use crate::model::object::Object;
-use crate::state::expect::NOMINATED;
+use crate::state::expect::is_over;
 use crate::state::holds::Holds;
 use crate::state::ledger::Ledger;
 use crate::state::objects::Objects;
@@ -196,10 +195,22 @@ impl State {
         self.holds.expire(now);
         self.nominated.retain(|_, until| *until > now);
         self.objects.forget_gone_nodes();
-        for claim in self.ledger.claims.values_mut() {
-            let over = claim.since.checked_add(NOMINATED).is_ok_and(|at| at <= now);
-            if claim.phase == Phase::Initialized && over {
-                claim.pods.clear();
+        // Those that have to move come once all of their node have a place.
+        let claims = self.ledger.claims.values();
+        let over = claims.filter(|own| !own.pods.is_empty() && is_over(own, now));
+        let over: Vec<(ClaimId, BTreeSet<PodKey>)> = over
+            .map(|own| {
+                let pods = own.pods.iter();
+                let pods = pods.filter(|key| {
+                    let pod = self.objects.pods.get(*key);
+                    pod.is_some_and(|pod| !pod.is_waiting() && self.is_mover(pod, now))
+                });
+                (own.record.id.clone(), pods.cloned().collect())
+            })
+            .collect();
+        for (id, pods) in over {
+            if let Some(claim) = self.ledger.claims.get_mut(&id) {
+                claim.pods = pods;
             }
         }
     }

@@ -17,12 +17,14 @@ use jiff::Timestamp;
 use super::arguments::{self, quoted};
 use super::diagnostics;
 use super::plan::{chosen, read_catalog};
+use crate::catalog::Catalog;
 use crate::config::problem::Problem;
 use crate::config::{self, Config, Inputs, SourceFile};
 use crate::model::cluster::Mode;
 use crate::model::instance::Price;
 use crate::shell::clock::Stopwatch;
 use crate::shell::{files, text};
+use crate::sim::drawn::{drawn, types_of};
 use crate::sim::scenario::{Scenario, WORKING_DAY};
 use crate::sim::timeline::{Fact, Line};
 use crate::sim::{Setup, World};
@@ -53,6 +55,9 @@ pub(crate) struct Arguments {
     /// Run this many seeds from --seed on, to rest, and show only what does not hold
     #[arg(long, value_name = "N", conflicts_with_all = ["json", "speed"])]
     seeds: Option<u64>,
+    /// Draw a fleet from each seed in place of a scenario: two days, and a day of rest after them
+    #[arg(long, conflicts_with_all = ["scenario", "config", "cluster"])]
+    fleets: bool,
     /// Use this configuration instead of the scenario's; may be given several times
     #[arg(long = "config", value_name = "PATH")]
     config: Vec<PathBuf>,
@@ -86,8 +91,8 @@ impl Arguments {
         let files = &self.variables.files;
         files.iter().for_each(|it| say("--var-file", path(it)));
         say("--seed", seed.to_string());
-        if self.faults {
-            words.push("--faults".to_owned());
+        for (option, given) in [("--fleets", self.fleets), ("--faults", self.faults)] {
+            words.extend(given.then(|| option.to_owned()));
         }
         words.join(" ")
     }
@@ -110,6 +115,18 @@ fn speed(text: &str) -> Result<Speed, String> {
 }
 
 pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
+    if arguments.fleets {
+        let types = types_of(&Catalog::shipped());
+        return play(&|seed| drawn(seed, &types), arguments, colour);
+    }
+    match read(arguments, colour)? {
+        Some(setup) => play(&|_| setup.clone(), arguments, colour),
+        None => Ok(ExitCode::FAILURE),
+    }
+}
+
+/// The scenario with its configuration; none where that has problems, which are shown.
+fn read(arguments: &Arguments, colour: bool) -> anyhow::Result<Option<Setup>> {
     let (name, text) = match &arguments.scenario {
         None => ("the built-in scenario".to_owned(), WORKING_DAY.to_owned()),
         Some(path) => (path.display().to_string(), files::read_limited(path)?),
@@ -125,7 +142,7 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
         Ok(config) => config,
         Err(problems) => {
             diagnostics::show(&problems, colour);
-            return Ok(ExitCode::FAILURE);
+            return Ok(None);
         }
     };
     let mut cluster = chosen(config.clusters, arguments.cluster.as_deref())?;
@@ -135,9 +152,19 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
     }
     let catalog = read_catalog(&cluster, None)?;
     let setup = Setup::new(Arc::new(scenario), Arc::new(cluster), &catalog);
+    Ok(Some(setup))
+}
+
+/// Plays one seed with its timeline, or many.
+fn play(
+    setup_of: &(dyn Fn(u64) -> Setup + Sync),
+    arguments: &Arguments,
+    colour: bool,
+) -> anyhow::Result<ExitCode> {
     if let Some(count) = arguments.seeds {
-        return Ok(campaign::run(&setup, count, arguments)?);
+        return Ok(campaign::run(setup_of, count, arguments)?);
     }
+    let setup = setup_of(arguments.seed);
     let start = setup.scenario.start;
     let mut world = World::new(setup, arguments.seed, arguments.faults);
     let mut stage = Stage::new(arguments, start, colour);
@@ -294,6 +321,7 @@ fn colour_of(fact: &Fact) -> Option<u8> {
         | Fact::Registered { .. }
         | Fact::Bound { .. }
         | Fact::Stock { .. }
+        | Fact::Reloaded
         | Fact::Started
         | Fact::Thawed => None,
     }

@@ -3,6 +3,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::disrupt::expiry;
+use crate::disrupt::verdict::{Kept, Verdict};
 use crate::engine::Engine;
 use crate::engine::report::Report;
 use crate::model::buffer::buffer_of;
@@ -61,6 +63,9 @@ impl Engine {
         if let Some(due) = plan::next_due(&plan.kept) {
             self.wake_at(due, "a node may be empty for long enough");
         }
+        if let Some(at) = self.next_chance(&plan.kept, now) {
+            self.wake_at(at, "a node may be old enough, or a budget another");
+        }
         for claim in plan.cancel {
             self.retire(&claim, Reason::Surplus, now);
         }
@@ -80,6 +85,22 @@ impl Engine {
                 });
             }
         }
+    }
+
+    /// When a node is next due for its age; or when budgets change, if they keep any.
+    fn next_chance(&self, kept: &[Kept], now: Timestamp) -> Option<Timestamp> {
+        let claims = self.state.ledger.claims.values();
+        let aged = claims.filter_map(|own| expiry::due_at(&own.record));
+        let aged = aged.filter(|at| *at > now).min();
+        let budgeted = |own: &Kept| matches!(own.verdict, Verdict::Budget { .. });
+        if !kept.iter().any(budgeted) {
+            return aged;
+        }
+        let pools = self.state.cluster.pools.iter();
+        let budgets = pools.flat_map(|own| &own.disruption.budgets);
+        let windows = budgets.filter_map(|own| own.during.as_ref());
+        let changes = windows.filter_map(|own| own.next_change(now));
+        changes.chain(aged).min()
     }
 
     /// Until when no empty node leaves, since nobody has read yet for which buffers it may be kept.
@@ -143,6 +164,7 @@ impl Engine {
         self.report_round(pending, (news, whole), &plan);
         if whole {
             self.state.held.clone_from(&plan.held);
+            self.places.planned(&plan);
             self.numbers.kept_free(&self.state, now);
         }
         self.carry_out(plan, "provisioned", now);

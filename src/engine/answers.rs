@@ -82,6 +82,7 @@ impl Engine {
 
     fn listed(&mut self, answer: Answer, now: Timestamp) {
         self.looking.listing = false;
+        self.looking.listing_news = true;
         let Answer::Instances(instances) = answer else {
             return;
         };
@@ -97,6 +98,7 @@ impl Engine {
                 phase: Phase::Launched,
             });
         }
+        self.looking.listing_news = outcome.news || self.looking.listing_fault.is_some();
         self.looking.listing_fault = outcome
             .partial
             .then(|| "the listing of instances shrank".to_owned());

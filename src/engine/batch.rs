@@ -74,11 +74,6 @@ impl Batch {
         self.known.values().any(Option::is_some)
     }
 
-    /// Whether a pod waits that has not been planned yet.
-    pub fn is_new(&self, pod: &PodKey) -> bool {
-        self.known.get(pod).is_some_and(Option::is_some)
-    }
-
     /// The pods that waited have been planned. Says how long those had waited for whom it was the
     /// first time.
     pub fn planned(&mut self, now: Timestamp) -> Vec<SignedDuration> {

@@ -99,7 +99,8 @@ impl Engine {
         }
     }
 
-    fn list_instances(&mut self, now: Timestamp) {
+    /// Asks for a listing, or says when the next is due.
+    pub(super) fn list_instances(&mut self, now: Timestamp) {
         let moving = !self.state.ledger.is_settled()
             || self.looking.listing_fault.is_some()
             || self

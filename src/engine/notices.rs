@@ -10,11 +10,10 @@ use crate::engine::report::Report;
 use crate::engine::work::FlightKind;
 use crate::model::claim::Phase;
 use crate::model::cluster::Rebalance;
-use crate::model::id::{ClaimId, InstanceId, PodKey};
+use crate::model::id::{ClaimId, InstanceId};
 use crate::model::instance::OfferingKey;
 use crate::model::pool::Reason;
 use crate::model::reservation::{BLOCK_CLOSES, ReservationKind};
-use crate::state::ledger::Claim;
 
 /// Notices of instances that no listing shows are kept for this long.
 const NOTICE_KEPT: SignedDuration = SignedDuration::from_mins(10);
@@ -145,13 +144,6 @@ impl Engine {
         if let Some(at) = next {
             self.wake_at(at, "a node is to leave whether or not it is replaced");
         }
-    }
-
-    /// Whether a pod that will have to move was planned for, onto nodes that are ready.
-    pub(super) fn has_place(&self, pod: &PodKey) -> bool {
-        let mut claims = self.state.ledger.claims.values();
-        let coming = |own: &Claim| own.phase < Phase::Initialized && own.pods.contains(pod);
-        !self.batch.is_new(pod) && !self.told.contains_key(pod) && !claims.any(coming)
     }
 
     /// Karpenter's way, where nothing else is said. Source: spec/aws.md §10, 91.

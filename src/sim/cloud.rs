@@ -296,6 +296,15 @@ impl Cloud {
             .collect()
     }
 
+    /// Puts tags on instances.
+    pub fn tag(&mut self, instances: &[InstanceId], tags: &Labels) {
+        for id in instances {
+            if let Some(machine) = self.machines.get_mut(id) {
+                machine.tag(tags);
+            }
+        }
+    }
+
     /// Every instance there ever was, as it really is.
     pub fn all(&self) -> impl Iterator<Item = &Machine> {
         self.machines.values()

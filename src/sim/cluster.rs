@@ -7,6 +7,10 @@ pub mod store;
 
 pub mod owners;
 
+mod rollout;
+
+pub mod budgets;
+
 pub mod scheduler;
 
 pub mod kubelet;
@@ -39,6 +43,7 @@ struct Waiter {
 #[derive(Clone, Debug)]
 enum Todo {
     Scale(usize, u32),
+    Roll(usize),
     Reconcile(usize),
     Schedule,
     Bind(NodeName, Vec<Waiter>),
@@ -148,6 +153,7 @@ impl SimCluster {
     fn happen(&mut self, todo: Todo, now: Timestamp) {
         match todo {
             Todo::Scale(owner, replicas) => self.rescale(owner, replicas, now),
+            Todo::Roll(owner) => self.roll(owner, now),
             Todo::Reconcile(owner) => self.reconcile(owner, now),
             Todo::Schedule => self.schedule(now),
             Todo::Bind(node, pods) => self.bind(&node, pods, now),

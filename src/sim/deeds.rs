@@ -14,8 +14,9 @@ use crate::sim::invariants::{Rule, taints};
 use crate::sim::timeline::Fact;
 use crate::sim::{Due, World};
 
-/// No engine of a cluster as small as these has so much to do within a minute.
-const RUSH_MAX: u32 = 1200;
+/// No engine has so much to do within a minute: beside this, a few commands for each pod.
+const RUSH_MIN: usize = 1200;
+const RUSH_EACH: usize = 5;
 
 impl World {
     /// Sends a command off as the engine would: it is checked, travels, and is carried out.
@@ -47,12 +48,16 @@ impl World {
         } else {
             (self.now, 1)
         };
-        if self.rush.1 == RUSH_MAX {
-            let text = format!("{RUSH_MAX} commands within a minute");
+        if self.rush.1 < RUSH_MIN {
+            return false;
+        }
+        let most = RUSH_MIN + RUSH_EACH * self.scene.cluster.store().pods().len();
+        if self.rush.1 >= most && self.engine.is_some() {
+            let text = format!("{most} commands within a minute");
             self.checker.fault(Rule::Spin, self.now, text);
             self.stop_daemon();
         }
-        self.rush.1 >= RUSH_MAX
+        self.rush.1 >= most
     }
 
     pub(super) fn arrive(&mut self, life: u64, issued: Issued, trip: Trip) {
@@ -108,6 +113,10 @@ impl World {
                     .cloud
                     .list(&config.installation, &config.name, self.now);
                 Answer::Instances(list)
+            }
+            Command::Tag { instances, tags } => {
+                self.scene.cloud.tag(instances, tags);
+                Answer::Done
             }
             Command::Rewatch { kind } => self.rewatch(*kind),
             _ => self

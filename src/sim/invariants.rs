@@ -3,6 +3,8 @@
 
 mod early;
 
+pub mod leaving;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -25,6 +27,7 @@ use crate::model::quantity::Resources;
 use crate::sim::cloud::Cloud;
 use crate::sim::cloud::machine::Machine;
 use crate::sim::cluster::SimCluster;
+use crate::sim::invariants::leaving::Leaving;
 use crate::sim::meddlers::Meddlers;
 use crate::sim::timers::later;
 
@@ -39,8 +42,19 @@ pub enum Rule {
     OneInstance,
     /// What is not ours is not touched.
     Foreign,
-    /// No pod loses its place against a disruption budget.
+    /// No pod loses its place against a disruption budget of pods.
+    Pdb,
+    /// No node is closed beyond what the budgets of its pool allow: of the nodes that are
+    /// initialized, those that are closed or not ready, it among them. As far as the daemon was
+    /// told when it sent the taint off.
     Budget,
+    /// No pod that must not be disrupted is evicted so that its node may leave.
+    Protected,
+    /// No pod is evicted so that its node may leave before all that will be made anew have room on
+    /// nodes that are there.
+    Homeless,
+    /// No node is closed without anyone letting it leave, and none in the end.
+    Tainted,
     /// No registered instance is ended before its drain is confirmed.
     Drain,
     /// Nothing voluntary is done while the view is stale or partial.
@@ -139,6 +153,7 @@ pub struct Checker {
     violations: Vec<Violation>,
     tainted: BTreeMap<NodeName, Timestamp>,
     meddlers: Meddlers,
+    leaving: Leaving,
     commands: u64,
 }
 
@@ -165,6 +180,7 @@ impl Checker {
     /// The daemon is told something.
     pub fn told(&mut self, event: &Event, now: Timestamp) {
         self.meddlers.told(event, now);
+        self.leaving.told(event, now);
     }
 
     /// Notes something that does not hold.
@@ -181,6 +197,7 @@ impl Checker {
         now: Timestamp,
     ) {
         self.commands += u64::from(!matches!(command, Command::ListInstances));
+        self.leaving(command, scene, now);
         let (Some((kind, why)), Some(what)) = (doubt, voluntary(command, scene)) else {
             return;
         };
@@ -294,7 +311,7 @@ impl Checker {
         for (owner, lost, allowed) in scene.cluster.displaced(node.name.as_str()) {
             if lost > allowed {
                 let text = format!("{act}: {owner} loses {lost} pods, {allowed} may be away");
-                self.fault(Rule::Budget, now, text);
+                self.fault(Rule::Pdb, now, text);
             }
         }
     }
@@ -310,6 +327,7 @@ impl Checker {
                 format!("patch {}, which is not ours", node.name),
             );
         }
+        self.leaving.landed(&node.name);
         if node.version == patch.version && taints(patch) {
             self.tainted.entry(node.name.clone()).or_insert(now);
         }
@@ -364,7 +382,10 @@ impl Checker {
             .get(key)
             .filter(|pod| pod.uid == uid);
         let node = pod.and_then(|pod| scene.cluster.store().nodes().get(pod.node.as_ref()?));
-        let Some(node) = node else { return };
+        let Some((pod, node)) = pod.zip(node) else {
+            return;
+        };
+        self.disturbing((key, pod), node, scene, (sent, now));
         if scene.our_machine(node).is_none() {
             let text = format!("evict {key} from {}, which is not ours", node.name);
             self.fault(Rule::Foreign, now, text);
@@ -469,12 +490,9 @@ impl Checker {
                 self.fault(Rule::Orphan, now, text);
             }
             empty.extend(empty_for_long(node, scene, now));
-            if node.has_disrupted_taint() && scene.occupying(node).count() > 0 {
-                self.fault(
-                    Rule::Orphan,
-                    now,
-                    format!("node {} is left tainted", node.name),
-                );
+            if node.has_disrupted_taint() {
+                let text = format!("node {} is left tainted", node.name);
+                self.fault(Rule::Tainted, now, text);
             }
         }
         for machine in scene.live() {

@@ -10,6 +10,7 @@ use crate::model::instance::{CapacityType, OfferingKey};
 use crate::model::object::{Kind, Object};
 use crate::sim::cloud::CloudEvent;
 use crate::sim::faults::{Cut, Mishap};
+use crate::sim::scenario::Taken;
 use crate::sim::timeline::Fact;
 use crate::sim::timers::later;
 use crate::sim::watches::Listing;
@@ -132,6 +133,38 @@ impl World {
                 return;
             };
             self.scene.cloud.interrupt(&instance, self.now);
+        }
+    }
+
+    /// Spot instances are taken back, one after another within a while.
+    pub(super) fn storm(&mut self, taken: Taken, within: SignedDuration) {
+        let spot = self
+            .ours(|own| own.capacity_type == CapacityType::Spot)
+            .len();
+        let spot = u32::try_from(spot).unwrap_or(u32::MAX);
+        let count = match taken {
+            Taken::Count(count) => count.min(spot),
+            Taken::Share(share) => spot.saturating_mul(share).div_ceil(100),
+        };
+        for one in 0..count {
+            let wait = within * i32::try_from(one).unwrap_or(i32::MAX);
+            let wait = wait / i32::try_from(count).unwrap_or(i32::MAX);
+            self.timers.after(self.now, wait, Due::Interrupted);
+        }
+    }
+
+    /// Everything in a zone fails at once.
+    pub(super) fn lose_zone(&mut self, index: usize) {
+        let scenario = std::sync::Arc::clone(&self.setup.scenario);
+        let Some(outage) = scenario.outages.get(index) else {
+            return;
+        };
+        self.note(Fact::Fault(format!("zone {} is lost", outage.zone)));
+        let live = self.scene.live().map(|machine| machine.truth());
+        let there = live.filter(|own| own.offering.zone.as_str() == outage.zone);
+        let there: Vec<InstanceId> = there.map(|own| own.id.clone()).collect();
+        for instance in there {
+            self.scene.cloud.fail(&instance, self.now);
         }
     }
 

@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::id::TypeName;
 use crate::model::instance::{CapacityType, OfferingKey};
 use crate::sim::scenario::blocks::{
-    read_capacity, read_interruption, read_scenario, read_workload,
+    read_capacity, read_interruption, read_outage, read_scenario, read_workload,
 };
 use crate::sim::scenario::read::Reader;
 use crate::sim::workload::Workload;
@@ -74,10 +74,46 @@ impl Shortage {
 /// Spot instances that are taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interruption {
-    /// When they are told.
+    /// When they are told; the first of them, where they are told one after another.
     pub at: Timestamp,
     /// How many, of those that run then.
-    pub count: u32,
+    pub count: Taken,
+    /// How long it takes until the last of them is told.
+    pub within: SignedDuration,
+}
+
+/// How many spot instances are taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// So many.
+    Count(u32),
+    /// This share of them: per cent, rounded up.
+    Share(u32),
+}
+
+/// A zone that is lost: every instance in it fails, and nothing can be launched there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outage {
+    /// The zone.
+    pub zone: String,
+    /// From when.
+    pub from: Timestamp,
+    /// Until when; none means to the end.
+    pub until: Option<Timestamp>,
+}
+
+impl Outage {
+    /// What cannot be launched meanwhile.
+    fn shortage(&self) -> Shortage {
+        Shortage {
+            instance_type: None,
+            zone: Some(self.zone.clone()),
+            capacity_type: None,
+            left: 0,
+            from: self.from,
+            until: self.until,
+        }
+    }
 }
 
 /// A day in a cluster's life.
@@ -89,6 +125,10 @@ pub struct Scenario {
     pub start: Timestamp,
     /// When it ends.
     pub end: Timestamp,
+    /// How long it may take after that until all has come to rest.
+    pub settle: SignedDuration,
+    /// For how long nothing may be done then.
+    pub calm: SignedDuration,
     /// Time from a launch until the kubelet registers.
     pub boot: SignedDuration,
     /// The type that the same day is priced on for comparison.
@@ -99,6 +139,8 @@ pub struct Scenario {
     pub shortages: Vec<Shortage>,
     /// What is taken back.
     pub interruptions: Vec<Interruption>,
+    /// Which zones are lost.
+    pub outages: Vec<Outage>,
     /// The blocks of the normal configuration, on the lines where they stood.
     pub config: String,
 }
@@ -126,7 +168,7 @@ impl Scenario {
 }
 
 /// The blocks that are ours; all others are the cluster's configuration.
-const OURS: [&str; 4] = ["scenario", "workload", "capacity", "interruption"];
+const OURS: [&str; 5] = ["scenario", "workload", "capacity", "interruption", "outage"];
 
 fn assemble(body: &Body, source: &str, reader: &mut Reader<'_>) -> Option<Scenario> {
     let Some(head) = body.get_blocks("scenario").next() else {
@@ -163,6 +205,13 @@ fn assemble(body: &Body, source: &str, reader: &mut Reader<'_>) -> Option<Scenar
         scenario
             .interruptions
             .extend(read_interruption(reader, block, scenario.start));
+    }
+    for block in body.get_blocks("outage") {
+        let read = read_outage(reader, block, scenario.start);
+        scenario
+            .shortages
+            .extend(read.as_ref().map(Outage::shortage));
+        scenario.outages.extend(read);
     }
     scenario.config = without_ours(body, source);
     Some(scenario)

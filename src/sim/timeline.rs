@@ -128,6 +128,8 @@ pub enum Fact {
         /// Why.
         why: String,
     },
+    /// The configuration is another one.
+    Reloaded,
     /// The daemon stopped.
     Stopped,
     /// The daemon started.
@@ -157,6 +159,7 @@ impl Fact {
             Self::Stock { .. } => "capacity",
             Self::Fault(_) => "fault",
             Self::Unplaced { .. } => "pod_unplaced",
+            Self::Reloaded => "configuration_changed",
             Self::Stopped => "daemon_stopped",
             Self::Started => "daemon_started",
             Self::Frozen(_) => "frozen",
@@ -233,7 +236,7 @@ impl Fact {
             }
             Self::Unplaced { pod, why } => json!({ "pod": pod, "why": why }),
             Self::Fault(text) | Self::Frozen(text) => json!({ "text": text }),
-            Self::Stopped | Self::Started | Self::Thawed => json!({}),
+            Self::Reloaded | Self::Stopped | Self::Started | Self::Thawed => json!({}),
         }
     }
 }
@@ -351,6 +354,7 @@ impl fmt::Display for Fact {
             } => write!(f, "{which}: {left} left"),
             Self::Fault(text) => write!(f, "fault: {text}"),
             Self::Unplaced { pod, why } => write!(f, "no place for {pod}: {why}"),
+            Self::Reloaded => f.write_str("configuration changed"),
             Self::Stopped => f.write_str("daemon stopped"),
             Self::Started => f.write_str("daemon started"),
             Self::Frozen(why) => write!(f, "holding back: {why}"),

@@ -15,8 +15,9 @@ use crate::model::id::ClusterName;
 use crate::model::quantity::Resources;
 use crate::sim::chance::stream;
 use crate::sim::invariants::{Rule, Violation};
+use crate::sim::scenario::blocks::{DEFAULT_CALM, DEFAULT_SETTLE};
 use crate::sim::timers::later;
-use crate::sim::{QUIET, SETTLE, Setup, World};
+use crate::sim::{Setup, World};
 
 /// One event of the fleet in so many is lost on its way.
 const LOST: u32 = 50;
@@ -179,8 +180,8 @@ impl Together {
     pub fn finish(&mut self) -> Vec<Violation> {
         let end = self.worlds.iter().map(|own| own.setup.scenario.end).max();
         let end = end.unwrap_or(self.now);
-        let rest = later(end, SETTLE);
-        let quiet = later(rest, QUIET);
+        let rest = later(end, DEFAULT_SETTLE);
+        let quiet = later(rest, DEFAULT_CALM);
         for until in [end, rest] {
             self.worlds.iter_mut().for_each(|own| own.limit = until);
             self.run_until(until);

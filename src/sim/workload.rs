@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::affinity::Spread;
 use crate::model::id::ObjectKey;
-use crate::model::labels::{Labels, ZONE};
+use crate::model::labels::{DO_NOT_DISRUPT, Labels, ZONE};
 use crate::model::pod::{Owner, Pod};
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Operator, Requirement, Requirements};
@@ -17,6 +17,8 @@ use crate::model::taint::Toleration;
 pub enum Owns {
     /// Keeps a number of replicas running.
     Deployment,
+    /// Keeps a number of replicas running, each of a name of its own, which its successor bears.
+    StatefulSet,
     /// Runs every replica once, to its end.
     Job {
         /// How long one takes.
@@ -44,6 +46,10 @@ pub enum Budget {
     MinAvailable(u32),
     /// At most this many are away.
     MaxUnavailable(u32),
+    /// At least this share of those asked for stays healthy: per cent, rounded up.
+    MinAvailableShare(u32),
+    /// At most this share of those asked for is away: per cent, rounded up.
+    MaxUnavailableShare(u32),
 }
 
 /// A change of the number of replicas. For a job: that many more to run.
@@ -80,6 +86,10 @@ pub struct Workload {
     pub priority: i32,
     /// How long its pods take to end.
     pub grace: SignedDuration,
+    /// When its template changes, so that its pods are replaced by others; of a Deployment alone.
+    pub rollouts: Vec<Timestamp>,
+    /// What its pods are annotated with: `true`, or for how long they must not be disrupted.
+    pub do_not_disrupt: Option<String>,
 }
 
 impl Workload {
@@ -97,6 +107,8 @@ impl Workload {
             tolerations: Vec::new(),
             priority: 0,
             grace: SignedDuration::from_secs(30),
+            rollouts: Vec::new(),
+            do_not_disrupt: None,
         }
     }
 
@@ -133,6 +145,7 @@ impl Workload {
     pub fn template(&self) -> Pod {
         let kind = match self.owns {
             Owns::Deployment => "ReplicaSet",
+            Owns::StatefulSet => "StatefulSet",
             Owns::Job { .. } => "Job",
             Owns::DaemonSet => "DaemonSet",
         };
@@ -148,9 +161,12 @@ impl Workload {
             honors_taints: false,
             is_hard: true,
         });
+        let annotation = self.do_not_disrupt.clone();
+        let annotation = annotation.map(|value| (DO_NOT_DISRUPT.to_owned(), value));
         Pod {
             key: self.key(),
             labels,
+            annotations: annotation.into_iter().collect(),
             owner: Some(Owner {
                 kind: kind.to_owned(),
                 name: self.name.clone(),

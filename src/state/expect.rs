@@ -54,11 +54,6 @@ impl State {
         }
     }
 
-    /// Whether a pod may come to a host it is planned for: it waits, or has to move.
-    pub(super) fn comes(&self, pod: &Pod, now: Timestamp) -> bool {
-        pod.is_waiting() || self.is_mover(pod, now)
-    }
-
     /// Whether the scheduler is making room for a pod: others leave the node nominated for it.
     /// Any other nomination is but a word, and may be out of date; so is one that says what was
     /// planned.
@@ -100,7 +95,7 @@ impl State {
         let mut expected = Vec::new();
         let daemons = self.daemons();
         let claims = self.ledger.claims.values();
-        for claim in claims.filter(|claim| self.expects_pods(claim, now)) {
+        for claim in claims.filter(|claim| claim.takes_pods()) {
             let keys = claim.pods.iter();
             let known = keys.filter_map(|key| self.objects.pods.get(key));
             let mut pods: Vec<&Pod> = known.filter(|pod| self.comes_to(pod, claim, now)).collect();
@@ -139,7 +134,8 @@ impl State {
 
     fn comes_to(&self, pod: &Pod, claim: &Claim, now: Timestamp) -> bool {
         if pod.is_waiting() {
-            pod.nominated_node.is_none() || pod.nominated_node == claim.node
+            !is_over(claim, now)
+                && (pod.nominated_node.is_none() || pod.nominated_node == claim.node)
         } else {
             // Most have come.
             pod.node != claim.node && self.is_mover(pod, now)
@@ -149,7 +145,10 @@ impl State {
     /// Whether pods are expected on a claim's node.
     pub(super) fn expects_pods(&self, claim: &Claim, now: Timestamp) -> bool {
         claim.takes_pods()
-            && (claim.phase != Phase::Initialized || now.duration_since(claim.since) < NOMINATED)
+            && claim.pods.iter().any(|key| {
+                let pod = self.objects.pods.get(key);
+                pod.is_some_and(|pod| self.comes_to(pod, claim, now))
+            })
     }
 
     /// When the next node's turn is over: pods that were expected on it wait again.
@@ -160,6 +159,11 @@ impl State {
         let over = ready.filter_map(|claim| claim.since.checked_add(NOMINATED).ok());
         over.filter(|at| *at > now).min()
     }
+}
+
+/// Whether the time is over in which pods that wait are expected on a claim's node.
+pub(super) fn is_over(claim: &Claim, now: Timestamp) -> bool {
+    claim.phase == Phase::Initialized && now.duration_since(claim.since) >= NOMINATED
 }
 
 #[cfg(test)]

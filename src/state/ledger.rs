@@ -128,6 +128,8 @@ pub struct Listed {
     pub adopted: Vec<ClaimId>,
     /// Whether so many instances were missing that the listing is taken for partial.
     pub partial: bool,
+    /// Whether it told anything that was not known.
+    pub news: bool,
 }
 
 /// All claims of one cluster.
@@ -237,15 +239,33 @@ impl Ledger {
             .map(|i| (i.id.clone(), i.state.is_live()))
             .collect();
         fingerprint.sort();
+        let same = |(_, last): &(Timestamp, _)| *last == fingerprint;
+        outcome.news = !self.agreed || !self.last_listing.as_ref().is_some_and(same);
         self.ended.clear();
         let seen: BTreeSet<InstanceId> = instances.iter().map(|i| i.id.clone()).collect();
         self.strangers.retain(|own| seen.contains(own));
         for instance in instances {
-            self.take_instance(instance, cluster, now, &mut outcome);
+            if !self.is_known(&instance) {
+                self.take_instance(instance, cluster, now, &mut outcome);
+            }
         }
-        self.mark_missing(&seen, now, &mut outcome);
+        outcome.news |= self.mark_missing(&seen, now, &mut outcome);
         self.settle(fingerprint, now);
         outcome
+    }
+
+    /// Whether a listing says of an instance what is known already. Most do: they are not read.
+    fn is_known(&mut self, instance: &Instance) -> bool {
+        let claim = self.by_instance.get(&instance.id);
+        let claim = claim.and_then(|id| self.claims.get_mut(id));
+        let Some(claim) = claim.filter(|own| own.instance.as_ref() == Some(instance)) else {
+            return false;
+        };
+        (claim.missing_since, claim.missing_confirmed) = (None, false);
+        if instance.state == InstanceState::Terminated {
+            self.ended.insert(instance.id.clone());
+        }
+        true
     }
 
     fn take_instance(
@@ -255,6 +275,8 @@ impl Ledger {
         now: Timestamp,
         outcome: &mut Listed,
     ) {
+        let ended = instance.state == InstanceState::Terminated;
+        outcome.news |= !ended || self.by_instance.contains_key(&instance.id);
         let record =
             match ClaimRecord::from_tags(&instance.tags, &cluster.installation, &cluster.name) {
                 Ok(record) => record,
@@ -303,8 +325,14 @@ impl Ledger {
     }
 
     /// Notes which live instances a listing lacks. Where too many are lacking at once the listing
-    /// counts for nothing until another one, far enough from it, says the same.
-    fn mark_missing(&mut self, seen: &BTreeSet<InstanceId>, now: Timestamp, outcome: &mut Listed) {
+    /// counts for nothing until another one, far enough from it, says the same. Returns whether any
+    /// is lacking.
+    fn mark_missing(
+        &mut self,
+        seen: &BTreeSet<InstanceId>,
+        now: Timestamp,
+        outcome: &mut Listed,
+    ) -> bool {
         let overdue = |claim: &&mut Claim| {
             claim.instance.as_ref().is_some_and(|instance| {
                 instance.state != InstanceState::Terminated
@@ -326,6 +354,7 @@ impl Ledger {
             .iter()
             .map(|claim| claim.record.id.clone())
             .collect();
+        let lacking = !ids.is_empty();
         if missing.len() > 1 && missing.len() * MISSING_SHARE_MAX > known {
             match &self.doubted {
                 Some((at, same)) if *same == ids => {
@@ -340,12 +369,13 @@ impl Ledger {
             self.doubted = None;
         }
         if outcome.partial {
-            return;
+            return true;
         }
         for claim in missing {
             let since = *claim.missing_since.get_or_insert(now);
             claim.missing_confirmed |= now.duration_since(since) >= LISTING_APART;
         }
+        lacking
     }
 
     fn settle(&mut self, fingerprint: Vec<(InstanceId, bool)>, now: Timestamp) {

@@ -159,11 +159,7 @@ impl State {
         };
         let started = self.started.filter(|_| claim.is_some());
         let stake = self.objects.stake(name);
-        let promised = claim.is_some_and(|claim| {
-            let pods = claim.pods.iter();
-            let mut pods = pods.filter_map(|key| self.objects.pods.get(key));
-            self.expects_pods(claim, now) && pods.any(|pod| self.comes(pod, now))
-        });
+        let promised = claim.is_some_and(|claim| self.expects_pods(claim, now));
         let nominated = self.nominated_until(&node.name);
         Candidate {
             claim,

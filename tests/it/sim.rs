@@ -8,6 +8,10 @@ mod ending;
 
 mod meddlers;
 
+mod leaving;
+
+mod fleets;
+
 mod random;
 
 mod together;

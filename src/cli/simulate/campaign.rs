@@ -1,4 +1,4 @@
-//! Many seeds of one scenario, each to its end and to rest: what does not hold in any of them.
+//! Many seeds, each to its end and to rest: what does not hold in any of them.
 //! It must not know what has to hold.
 
 use std::io::{self, Write};
@@ -13,7 +13,11 @@ use crate::sim::invariants::Violation;
 use crate::sim::{Setup, World};
 
 /// Runs `count` seeds from the first on, on every core there is. Fails if anything does not hold.
-pub(super) fn run(setup: &Setup, count: u64, arguments: &Arguments) -> io::Result<ExitCode> {
+pub(super) fn run(
+    setup_of: &(dyn Fn(u64) -> Setup + Sync),
+    count: u64,
+    arguments: &Arguments,
+) -> io::Result<ExitCode> {
     let (first, faults) = (arguments.seed, arguments.faults);
     let watch = Stopwatch::start();
     let next = AtomicU64::new(0);
@@ -26,7 +30,7 @@ pub(super) fn run(setup: &Setup, count: u64, arguments: &Arguments) -> io::Resul
                 return failed;
             }
             let seed = first.wrapping_add(offset);
-            let mut world = World::new(setup.clone(), seed, faults);
+            let mut world = World::new(setup_of(seed), seed, faults);
             let violations = world.finish();
             if !violations.is_empty() {
                 failed.push((seed, violations.to_vec()));

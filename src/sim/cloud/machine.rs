@@ -71,6 +71,12 @@ impl Machine {
         self.shown.push((seen, state));
     }
 
+    /// Puts tags on it.
+    pub fn tag(&mut self, tags: &Labels) {
+        let tags = tags.iter().map(|(key, value)| (key.clone(), value.clone()));
+        self.instance.tags.extend(tags);
+    }
+
     /// For how long it has cost money by `now`.
     pub fn billed(&self, now: Timestamp) -> SignedDuration {
         self.ended

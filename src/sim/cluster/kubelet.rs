@@ -263,6 +263,9 @@ impl SimCluster {
         });
         let Some(owner) = owner else { return };
         self.unbalanced.insert(owner);
+        if !self.owned[owner].outdated.is_empty() {
+            self.ask_reconcile(owner, now);
+        }
         if let Owns::Job { run_for } = self.owned[owner].workload.owns {
             self.timers
                 .after(now, run_for, Todo::Finish(key.clone(), uid.to_owned()));

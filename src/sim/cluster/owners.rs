@@ -1,20 +1,19 @@
-//! Deployments, Jobs and DaemonSets: they make pods, and make them anew when they are gone.
+//! Deployments, StatefulSets, Jobs and DaemonSets: they make pods, and make them anew when they are
+//! gone.
 //! It must not know where pods run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::id::{NodeName, PodKey};
-use crate::model::pdb::{Bound, Pdb};
+use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::pod::{DaemonSet, Pod, PodPhase};
-use crate::model::selector::Selector;
 use crate::model::taint::{Effect, Toleration, TolerationOperator};
 use crate::sim::cluster::filter::admits_when_empty;
 use crate::sim::cluster::{SimCluster, Todo};
 use crate::sim::timeline::Fact;
 use crate::sim::timers::later;
-use crate::sim::workload::{Budget, Owns, Workload};
+use crate::sim::workload::{Owns, Workload};
 
 /// A workload with what became of it.
 #[derive(Clone, Debug)]
@@ -26,6 +25,8 @@ pub struct Owned {
     pub desired: u32,
     /// Runs that ended well.
     pub succeeded: u32,
+    /// UIDs of pods of an earlier template, while it is rolled out.
+    pub(super) outdated: BTreeSet<String>,
     asked: bool,
 }
 
@@ -62,6 +63,9 @@ impl SimCluster {
         for step in &workload.steps {
             self.timers.at(step.at, Todo::Scale(index, step.replicas));
         }
+        for at in &workload.rollouts {
+            self.timers.at(*at, Todo::Roll(index));
+        }
         let template = workload.template();
         self.owners.insert(workload.name.clone(), index);
         let (desired, succeeded, asked) = (0, 0, false);
@@ -70,6 +74,7 @@ impl SimCluster {
             template,
             desired,
             succeeded,
+            outdated: BTreeSet::new(),
             asked,
         });
         self.unbalanced.insert(index);
@@ -142,7 +147,11 @@ impl SimCluster {
         owned.asked = false;
         let (desired, succeeded) = (owned.desired, owned.succeeded);
         match owned.workload.owns {
+            Owns::Deployment if !owned.outdated.is_empty() => {
+                self.roll_on(owner, desired as usize, now);
+            }
             Owns::Deployment => self.reconcile_count(owner, desired as usize, now),
+            Owns::StatefulSet => self.reconcile_ordinals(owner, desired, now),
             Owns::Job { .. } => {
                 self.reconcile_count(owner, desired.saturating_sub(succeeded) as usize, now);
             }
@@ -178,7 +187,32 @@ impl SimCluster {
             return;
         }
         for _ in active.len()..wanted {
-            self.make_pod(owner, None, now);
+            self.make_pod(owner, None, None, now);
+        }
+    }
+
+    /// Names are used again once they are free: all of them at a time (`Parallel`).
+    fn reconcile_ordinals(&mut self, owner: usize, wanted: u32, now: Timestamp) {
+        let workload = &self.owned[owner].workload;
+        let key = |ordinal: u32| {
+            let name = format!("{}-{ordinal}", workload.name);
+            ObjectKey::new(workload.namespace(), name.as_str())
+        };
+        let kept: BTreeSet<PodKey> = (0..wanted).map(key).collect();
+        let missing = kept
+            .iter()
+            .filter(|key| !self.store.pods().contains_key(*key));
+        let missing: Vec<String> = missing.map(|key| key.name.clone()).collect();
+        let surplus = self.store.pods_of(&workload.name);
+        let surplus = surplus.filter(|pod| !kept.contains(&pod.key));
+        let surplus: Vec<_> = surplus
+            .map(|pod| (pod.key.clone(), pod.uid.clone()))
+            .collect();
+        for (key, uid) in surplus {
+            self.delete_pod(&key, &uid, now);
+        }
+        for name in missing {
+            self.make_pod(owner, Some(name), None, now);
         }
     }
 
@@ -199,16 +233,24 @@ impl SimCluster {
             .map(|node| node.name.clone())
             .collect();
         for node in missing {
-            self.make_pod(owner, Some(node), now);
+            self.make_pod(owner, None, Some(node), now);
         }
     }
 
-    fn make_pod(&mut self, owner: usize, target: Option<NodeName>, now: Timestamp) {
+    /// Makes a pod of a name, or of one that no other has, for a node, or for any.
+    pub(super) fn make_pod(
+        &mut self,
+        owner: usize,
+        name: Option<String>,
+        target: Option<NodeName>,
+        now: Timestamp,
+    ) {
         self.born += 1;
         let uid = self.store.new_uid();
         let owned = &self.owned[owner];
         let mut pod = owned.template.clone();
-        pod.key.name = format!("{}-{:05}", owned.workload.name, self.born);
+        let usual = || format!("{}-{:05}", owned.workload.name, self.born);
+        pod.key.name = name.unwrap_or_else(usual);
         pod.uid.clone_from(&uid);
         pod.created = Some(now);
         let key = pod.key.clone();
@@ -331,70 +373,9 @@ impl SimCluster {
         self.ask_reconcile(owner, now);
         self.ask_schedule(now);
     }
-
-    pub(super) fn refresh_budgets(&mut self) {
-        for owner in std::mem::take(&mut self.unbalanced) {
-            let Some((allowed, owned)) = self.allowance(owner).zip(self.owned.get(owner)) else {
-                continue;
-            };
-            let name = owned.workload.name.clone();
-            let labels = [("app".to_owned(), name)].into();
-            let (min_available, max_unavailable) = match owned.workload.budget {
-                Some(Budget::MinAvailable(least)) => (Some(Bound::Count(least.into())), None),
-                Some(Budget::MaxUnavailable(most)) => (None, Some(Bound::Count(most.into()))),
-                None => (None, None),
-            };
-            self.store.put_pdb(Pdb {
-                key: owned.workload.key(),
-                selector: Some(Selector::of_labels(&labels)),
-                min_available,
-                max_unavailable,
-                disruptions_allowed: allowed,
-                ..Pdb::default()
-            });
-        }
-    }
-
-    /// For each budgeted owner of running pods on a node: its name, how many it would lose with the
-    /// node, and how many may be away.
-    pub fn displaced(&self, node: &str) -> Vec<(&str, i64, i64)> {
-        let mut lost: BTreeMap<usize, i64> = BTreeMap::new();
-        for pod in self
-            .store
-            .pods_on(node)
-            .filter(|pod| is_healthy(pod) && pod.deleting.is_none())
-        {
-            if let Some(owner) = self.owner_index(pod) {
-                *lost.entry(owner).or_insert(0) += 1;
-            }
-        }
-        lost.into_iter()
-            .filter_map(|(owner, lost)| {
-                let name = self.owned.get(owner)?.workload.name.as_str();
-                Some((name, lost, self.allowance(owner)?))
-            })
-            .collect()
-    }
-
-    /// How many pods of a workload may be disrupted now; none where it has no budget.
-    pub(super) fn allowance(&self, owner: usize) -> Option<i64> {
-        let owned = self.owned.get(owner)?;
-        let budget = owned.workload.budget?;
-        let healthy = self
-            .store
-            .pods_of(&owned.workload.name)
-            .filter(|pod| is_healthy(pod) && pod.deleting.is_none())
-            .count();
-        let healthy = i64::try_from(healthy).unwrap_or(i64::MAX);
-        let least = match budget {
-            Budget::MinAvailable(least) => i64::from(least),
-            Budget::MaxUnavailable(most) => i64::from(owned.desired) - i64::from(most),
-        };
-        Some((healthy - least.max(0)).max(0))
-    }
 }
 
 /// Whether disruption budgets count a pod as healthy, but for its deletion.
-fn is_healthy(pod: &Pod) -> bool {
+pub(super) fn is_healthy(pod: &Pod) -> bool {
     pod.ready == Some(true)
 }

@@ -9,7 +9,7 @@ use crate::model::instance::CapacityType;
 use crate::model::requirement::{Operator, Requirement};
 use crate::model::taint::{Effect, Toleration, TolerationOperator};
 use crate::sim::scenario::read::{Reader, time_of_day};
-use crate::sim::scenario::{Interruption, Scenario, Shortage};
+use crate::sim::scenario::{Interruption, Outage, Scenario, Shortage, Taken};
 use crate::sim::timers::later;
 use crate::sim::workload::{Budget, Owns, Step, Want, Workload};
 
@@ -18,6 +18,12 @@ const DEFAULT_START: &str = "2026-03-03T00:00:00Z";
 
 /// AL2023 nodes on EC2 take 40 to 60 s from launch to registration.
 const DEFAULT_BOOT: SignedDuration = SignedDuration::from_secs(45);
+
+/// In the end faults may have left nodes that have to time out, one after the other.
+pub const DEFAULT_SETTLE: SignedDuration = SignedDuration::from_mins(90);
+
+/// Nothing may be done in this last while.
+pub const DEFAULT_CALM: SignedDuration = SignedDuration::from_mins(15);
 
 /// A common choice for a node group of one type: 16 vCPU, 64 GiB.
 const DEFAULT_FIXED_TYPE: &str = "m5.4xlarge";
@@ -30,7 +36,15 @@ pub fn read_scenario(reader: &mut Reader<'_>, block: &Block) -> Option<Scenario>
     let body = &block.body;
     reader.known(
         body,
-        &["title", "start", "duration", "boot", "fixed_type"],
+        &[
+            "title",
+            "start",
+            "duration",
+            "settle",
+            "calm",
+            "boot",
+            "fixed_type",
+        ],
         &[],
     );
     let start = match reader.timestamp(body, "start") {
@@ -51,6 +65,8 @@ pub fn read_scenario(reader: &mut Reader<'_>, block: &Block) -> Option<Scenario>
         title: reader.text(body, "title").unwrap_or_default(),
         start,
         end: later(start, duration),
+        settle: reader.duration(body, "settle").unwrap_or(DEFAULT_SETTLE),
+        calm: reader.duration(body, "calm").unwrap_or(DEFAULT_CALM),
         boot: reader.duration(body, "boot").unwrap_or(DEFAULT_BOOT),
         fixed_type: TypeName(
             reader
@@ -60,13 +76,14 @@ pub fn read_scenario(reader: &mut Reader<'_>, block: &Block) -> Option<Scenario>
         workloads: Vec::new(),
         shortages: Vec::new(),
         interruptions: Vec::new(),
+        outages: Vec::new(),
         config: String::new(),
     })
 }
 
 /// Reads a workload.
 pub fn read_workload(reader: &mut Reader<'_>, block: &Block, start: Timestamp) -> Option<Workload> {
-    const ARGUMENTS: [&str; 8] = [
+    const ARGUMENTS: [&str; 9] = [
         "kind",
         "requests",
         "replicas",
@@ -75,16 +92,23 @@ pub fn read_workload(reader: &mut Reader<'_>, block: &Block, start: Timestamp) -
         "priority",
         "run_for",
         "grace",
+        "do_not_disrupt",
     ];
     let name = reader.label(block, "its name")?;
     let body = &block.body;
-    reader.known(body, &ARGUMENTS, &["at", "pdb", "toleration", "require"]);
+    reader.known(
+        body,
+        &ARGUMENTS,
+        &["at", "pdb", "rollout", "toleration", "require"],
+    );
     let owns = read_kind(reader, block)?;
     let mut workload = Workload::new(name, owns);
     workload.requests = reader.resources(body, "requests").unwrap_or_default();
     workload.node_selector = reader.labels(body, "node_selector").unwrap_or_default();
     workload.max_skew = reader.number(body, "max_skew");
     workload.steps = read_steps(reader, block, start);
+    workload.rollouts = read_rollouts(reader, block, owns, start);
+    workload.do_not_disrupt = reader.text(body, "do_not_disrupt");
     workload.budget = body
         .get_blocks("pdb")
         .next()
@@ -125,18 +149,20 @@ fn read_kind(reader: &mut Reader<'_>, block: &Block) -> Option<Owns> {
         .unwrap_or_else(|| "deployment".to_owned());
     match (kind.as_str(), run_for) {
         ("deployment", None) => Some(Owns::Deployment),
+        ("statefulset", None) => Some(Owns::StatefulSet),
         ("daemonset", None) => Some(Owns::DaemonSet),
         ("job", Some(run_for)) => Some(Owns::Job { run_for }),
         ("job", None) => {
             reader.mistake_in(block, "a job wants `run_for`, such as \"20m\"");
             None
         }
-        ("deployment" | "daemonset", Some(_)) => {
+        ("deployment" | "statefulset" | "daemonset", Some(_)) => {
             reader.mistake_in(block, "only a job has `run_for`");
             None
         }
         _ => {
-            reader.mistake_in(block, "`kind` is \"deployment\", \"job\" or \"daemonset\"");
+            let text = "`kind` is \"deployment\", \"statefulset\", \"job\" or \"daemonset\"";
+            reader.mistake_in(block, text);
             None
         }
     }
@@ -173,14 +199,35 @@ fn read_steps(reader: &mut Reader<'_>, block: &Block, start: Timestamp) -> Vec<S
     steps
 }
 
+/// When the template of a Deployment changes.
+fn read_rollouts(
+    reader: &mut Reader<'_>,
+    block: &Block,
+    owns: Owns,
+    start: Timestamp,
+) -> Vec<Timestamp> {
+    let mut rollouts = Vec::new();
+    for rollout in block.body.get_blocks("rollout") {
+        reader.known(&rollout.body, &[], &[]);
+        let label = reader.label(rollout, "a time of day such as \"08:30\"");
+        rollouts.extend(label.and_then(|label| time_of_day(label, start)));
+        if owns != Owns::Deployment {
+            reader.mistake_in(rollout, "only a deployment is rolled out");
+        }
+    }
+    rollouts
+}
+
 fn read_budget(reader: &mut Reader<'_>, block: &Block) -> Option<Budget> {
     let body = &block.body;
     reader.known(body, &["min_available", "max_unavailable"], &[]);
-    let least = reader.number(body, "min_available");
-    let most = reader.number(body, "max_unavailable");
+    let least = reader.number_or_share(body, "min_available");
+    let most = reader.number_or_share(body, "max_unavailable");
     match (least, most) {
-        (Some(least), None) => Some(Budget::MinAvailable(least)),
-        (None, Some(most)) => Some(Budget::MaxUnavailable(most)),
+        (Some((least, false)), None) => Some(Budget::MinAvailable(least)),
+        (Some((least, true)), None) => Some(Budget::MinAvailableShare(least)),
+        (None, Some((most, false))) => Some(Budget::MaxUnavailable(most)),
+        (None, Some((most, true))) => Some(Budget::MaxUnavailableShare(most)),
         _ => {
             reader.mistake_in(
                 block,
@@ -298,11 +345,35 @@ pub fn read_interruption(
     block: &Block,
     start: Timestamp,
 ) -> Option<Interruption> {
-    reader.known(&block.body, &["at", "count"], &[]);
+    reader.known(&block.body, &["at", "count", "within"], &[]);
     let at = reader.moment(&block.body, "at", start);
     if at.is_none() && !block.body.has_attribute("at") {
         reader.mistake_in(block, "`at` is missing: when, such as \"13:00\"");
     }
-    let count = reader.number(&block.body, "count").unwrap_or(1);
-    Some(Interruption { at: at?, count })
+    let count = match reader.number_or_share(&block.body, "count") {
+        Some((share, true)) => Taken::Share(share),
+        Some((count, false)) => Taken::Count(count),
+        None => Taken::Count(1),
+    };
+    Some(Interruption {
+        at: at?,
+        count,
+        within: reader.duration(&block.body, "within").unwrap_or_default(),
+    })
+}
+
+/// Reads which zone is lost.
+pub fn read_outage(reader: &mut Reader<'_>, block: &Block, start: Timestamp) -> Option<Outage> {
+    let zone = reader.label(block, "the zone")?;
+    reader.known(&block.body, &["from", "until"], &[]);
+    let from = reader.moment(&block.body, "from", start);
+    if from.is_none() && !block.body.has_attribute("from") {
+        reader.mistake_in(block, "`from` is missing: when, such as \"13:00\"");
+    }
+    let from = from?;
+    Some(Outage {
+        zone: zone.to_owned(),
+        from,
+        until: reader.moment(&block.body, "until", from),
+    })
 }

@@ -114,6 +114,19 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// A whole number, or a share in per cent: then `true` stands with it.
+    pub fn number_or_share(&mut self, body: &Body, name: &str) -> Option<(u32, bool)> {
+        let wanted = "a whole number of 0 or more, or a share such as \"25%\"";
+        self.value(body, name, wanted, |expression| {
+            if let Some(text) = expression.as_str() {
+                let share: u32 = text.strip_suffix('%')?.parse().ok()?;
+                return (share <= 100).then_some((share, true));
+            }
+            let count = u32::try_from(expression.as_number()?.as_u64()?).ok()?;
+            Some((count, false))
+        })
+    }
+
     /// A duration.
     pub fn duration(&mut self, body: &Body, name: &str) -> Option<SignedDuration> {
         self.value(

@@ -171,6 +171,9 @@ fn a_setup() -> impl Strategy<Value = Setup> {
             workloads,
             shortages: Vec::new(),
             interruptions: Vec::new(),
+            outages: Vec::new(),
+            settle: SignedDuration::from_mins(90),
+            calm: SignedDuration::from_mins(15),
             config: String::new(),
         };
         Setup::new(Arc::new(scenario), Arc::new(cluster), &Catalog::shipped())

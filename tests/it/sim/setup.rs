@@ -23,7 +23,7 @@ pub(super) fn working_day() -> Setup {
     day(WORKING_DAY)
 }
 
-fn day(text: &str) -> Setup {
+pub(super) fn day(text: &str) -> Setup {
     let scenario = Scenario::parse(text).expect("a good scenario");
     let source = SourceFile::new("working-day.hcl", scenario.config.as_str());
     let config = load(&[source], &Inputs::default());

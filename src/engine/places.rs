@@ -1,0 +1,48 @@
+//! Where the pods of nodes that leave will go: what was planned last, as long as it is still so.
+//! It must not know why a node leaves, nor who waits for these places.
+
+use std::collections::BTreeMap;
+
+use crate::engine::Engine;
+use crate::model::claim::Phase;
+use crate::model::id::{NodeName, PodKey};
+use crate::plan::Plan;
+use crate::state::ledger::Claim;
+use crate::state::snapshot::Host;
+
+/// Pods that were planned onto nodes, with these; claims say themselves whom they are made for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Places(BTreeMap<PodKey, NodeName>);
+
+impl Places {
+    /// All pods that wait have been planned.
+    pub(super) fn planned(&mut self, plan: &Plan) {
+        self.0.clear();
+        for (host, pods) in &plan.placed {
+            if let Host::Node(node) = host {
+                self.0
+                    .extend(pods.iter().map(|pod| (pod.clone(), node.clone())));
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Whether a pod that will have to move was planned onto a node that is ready, and that stays.
+    /// One that has only just come to a node that leaves has not been planned for at all, nor has
+    /// one whose claim came to nothing.
+    pub(super) fn has_place(&self, pod: &PodKey) -> bool {
+        let claims = self.state.ledger.claims.values();
+        let mut claims = claims.filter(|own| own.pods.contains(pod)).peekable();
+        if claims.peek().is_some() {
+            return claims.all(|own| own.phase == Phase::Initialized && own.leaving.is_none());
+        }
+        let Some(name) = self.places.0.get(pod) else {
+            return false;
+        };
+        let node = self.state.objects.nodes.get(name);
+        let stays = node.is_some_and(|own| own.ready && !own.has_disrupted_taint());
+        let leaves = |own: &Claim| own.node.as_ref() == Some(name) && own.leaving.is_some();
+        stays && !self.state.ledger.claims.values().any(leaves)
+    }
+}

@@ -1,0 +1,81 @@
+//! Disruption budgets of workloads: how many of their pods may be away, as their controller counts.
+//! It must not know who wants to disrupt them.
+
+use std::collections::BTreeMap;
+
+use crate::model::pdb::{Bound, Pdb};
+use crate::model::selector::Selector;
+use crate::sim::cluster::SimCluster;
+use crate::sim::cluster::owners::is_healthy;
+use crate::sim::workload::Budget;
+
+impl SimCluster {
+    pub(super) fn refresh_budgets(&mut self) {
+        for owner in std::mem::take(&mut self.unbalanced) {
+            let Some((allowed, owned)) = self.allowance(owner).zip(self.owned.get(owner)) else {
+                continue;
+            };
+            let name = owned.workload.name.clone();
+            let labels = [("app".to_owned(), name)].into();
+            let count = |own: u32| Some(Bound::Count(own.into()));
+            let share = |own: u32| Some(Bound::Percent(own));
+            let (min_available, max_unavailable) = match owned.workload.budget {
+                Some(Budget::MinAvailable(least)) => (count(least), None),
+                Some(Budget::MaxUnavailable(most)) => (None, count(most)),
+                Some(Budget::MinAvailableShare(least)) => (share(least), None),
+                Some(Budget::MaxUnavailableShare(most)) => (None, share(most)),
+                None => (None, None),
+            };
+            self.store.put_pdb(Pdb {
+                key: owned.workload.key(),
+                selector: Some(Selector::of_labels(&labels)),
+                min_available,
+                max_unavailable,
+                disruptions_allowed: allowed,
+                ..Pdb::default()
+            });
+        }
+    }
+
+    /// For each budgeted owner of running pods on a node: its name, how many it would lose with the
+    /// node, and how many may be away.
+    pub fn displaced(&self, node: &str) -> Vec<(&str, i64, i64)> {
+        let mut lost: BTreeMap<usize, i64> = BTreeMap::new();
+        for pod in self
+            .store
+            .pods_on(node)
+            .filter(|pod| is_healthy(pod) && pod.deleting.is_none())
+        {
+            if let Some(owner) = self.owner_index(pod) {
+                *lost.entry(owner).or_insert(0) += 1;
+            }
+        }
+        lost.into_iter()
+            .filter_map(|(owner, lost)| {
+                let name = self.owned.get(owner)?.workload.name.as_str();
+                Some((name, lost, self.allowance(owner)?))
+            })
+            .collect()
+    }
+
+    /// How many pods of a workload may be disrupted now; none where it has no budget.
+    pub(super) fn allowance(&self, owner: usize) -> Option<i64> {
+        let owned = self.owned.get(owner)?;
+        let budget = owned.workload.budget?;
+        let healthy = self
+            .store
+            .pods_of(&owned.workload.name)
+            .filter(|pod| is_healthy(pod) && pod.deleting.is_none())
+            .count();
+        let healthy = i64::try_from(healthy).unwrap_or(i64::MAX);
+        let desired = i64::from(owned.desired);
+        let share = |per_cent: u32| (desired * i64::from(per_cent) + 99) / 100;
+        let least = match budget {
+            Budget::MinAvailable(least) => i64::from(least),
+            Budget::MaxUnavailable(most) => desired - i64::from(most),
+            Budget::MinAvailableShare(least) => share(least),
+            Budget::MaxUnavailableShare(most) => desired - share(most),
+        };
+        Some((healthy - least.max(0)).max(0))
+    }
+}

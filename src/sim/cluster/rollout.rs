@@ -1,0 +1,62 @@
+//! Deployments whose template changes: pods are replaced a quarter at a time.
+//! It must not know what has changed in the template.
+
+use jiff::Timestamp;
+
+use crate::model::id::PodKey;
+use crate::model::pod::Pod;
+use crate::sim::cluster::SimCluster;
+use crate::sim::cluster::owners::is_healthy;
+
+impl SimCluster {
+    /// All pods of a workload are of an earlier template from now on.
+    pub(super) fn roll(&mut self, owner: usize, now: Timestamp) {
+        let Some(owned) = self.owned.get_mut(owner) else {
+            return;
+        };
+        let pods = self.store.pods_of(&owned.workload.name);
+        owned.outdated = pods.map(|pod| pod.uid.clone()).collect();
+        self.ask_reconcile(owner, now);
+    }
+
+    /// A quarter more pods than wanted may be there meanwhile, and a quarter of them be unready:
+    /// the defaults of `maxSurge` (rounded up) and `maxUnavailable` (rounded down).
+    pub(super) fn roll_on(&mut self, owner: usize, wanted: usize, now: Timestamp) {
+        let owned = &self.owned[owner];
+        let stays = |pod: &&Pod| pod.deleting.is_none() && !pod.is_terminal();
+        let active = self.store.pods_of(&owned.workload.name).filter(stays);
+        let (mut old, new): (Vec<&Pod>, Vec<&Pod>) =
+            active.partition(|pod| owned.outdated.contains(&pod.uid));
+        let ready = old.iter().chain(&new).filter(|pod| is_healthy(pod)).count();
+        let room = (wanted + wanted.div_ceil(4)).saturating_sub(old.len() + new.len());
+        let made = wanted.saturating_sub(new.len()).min(room);
+        let mut spare = ready.saturating_sub(wanted - wanted / 4);
+        old.sort_by_key(|pod| (is_healthy(pod), &pod.key));
+        // What is not ready may go at any time; of what is, as many as can be done without.
+        old.retain(|pod| {
+            let goes = !is_healthy(pod) || spare > 0;
+            spare = spare.saturating_sub(usize::from(is_healthy(pod)));
+            goes
+        });
+        let surplus = new.iter().skip(wanted);
+        let leaving = old.iter().chain(surplus);
+        let leaving: Vec<(PodKey, String)> = leaving
+            .map(|pod| (pod.key.clone(), pod.uid.clone()))
+            .collect();
+        for (key, uid) in leaving {
+            self.delete_pod(&key, &uid, now);
+        }
+        for _ in 0..made {
+            self.make_pod(owner, None, None, now);
+        }
+        let Some(owned) = self.owned.get_mut(owner) else {
+            return;
+        };
+        let pods = self.store.pods_of(&owned.workload.name).filter(stays);
+        let left: std::collections::BTreeSet<&str> = pods.map(|pod| pod.uid.as_str()).collect();
+        owned.outdated.retain(|uid| left.contains(uid.as_str()));
+        if owned.outdated.is_empty() {
+            self.ask_reconcile(owner, now);
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! A fleet drawn from a seed: what runs on it over two days, its pools, what runs short, and how
+//! its configuration changes. In the end nothing asks for change any more.
+//! It must not know what goes wrong meanwhile.
+
+use std::sync::Arc;
+
+use fastrand::Rng;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::catalog::Catalog;
+use crate::model::cluster::{Cluster, Mode};
+use crate::model::instance::InstanceType;
+use crate::model::labels::{ARCH, CAPACITY_TYPE, ZONE};
+use crate::model::pool::{self, Allowance, Consolidation, Pool, Reason};
+use crate::model::quantity::Resources;
+use crate::model::requirement::{Operator, Requirement};
+use crate::model::taint::{Effect, Taint, Toleration, TolerationOperator};
+use crate::model::window::Window;
+use crate::sim::Setup;
+use crate::sim::chance::{between, happens, stream};
+use crate::sim::scenario::{Scenario, Shortage};
+use crate::sim::timers::later;
+use crate::sim::workload::{Budget, Owns, Step, Want, Workload};
+
+/// 2026-03-27, a Friday, at midnight UTC: in some time zones the clocks change within two days.
+const START: Timestamp = Timestamp::constant(1_774_569_600, 0);
+
+/// For so long workloads change and faults happen.
+const LASTS: SignedDuration = SignedDuration::from_hours(48);
+
+/// Then budgets let nodes go one by one, and those that could not leave are tried again an hour
+/// later.
+const SETTLE: SignedDuration = SignedDuration::from_hours(4);
+
+/// Then nothing may happen for a day.
+const CALM: SignedDuration = SignedDuration::from_hours(24);
+
+const FAMILY: &str = "karpenter.k8s.aws/instance-family";
+const CPUS: &str = "karpenter.k8s.aws/instance-cpu";
+const FAMILIES: [&str; 6] = ["c6i", "m6i", "r6i", "c6g", "m6g", "r6g"];
+const ZONES: [&str; 3] = ["us-east-1a", "us-east-1b", "us-east-1c"];
+const ZONES_OF_TIME: [&str; 4] = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"];
+const CPU_COUNTS: [&str; 3] = ["2", "4", "8"];
+const FIXED_TYPE: &str = "m6i.4xlarge";
+const MIB: i64 = 1 << 20;
+
+/// What a node of such a fleet offers, roughly: thousandths of a core.
+const NODE_CPU: i64 = 6000;
+
+/// The types of a catalog that fleets may use: the others would change nothing and take their time
+/// at every plan.
+pub fn types_of(catalog: &Catalog) -> Arc<Catalog> {
+    let mut pool = Pool::new("");
+    require(&mut pool, FAMILY, &FAMILIES);
+    require(&mut pool, CPUS, &CPU_COUNTS);
+    let fits = |shape: &&InstanceType| {
+        let has = |(key, wanted): (&str, &Requirement)| {
+            let values = shape.requirements.get(key).and_then(Requirement::values);
+            values.is_some_and(|values| values.iter().any(|value| wanted.has(value)))
+        };
+        shape.name.as_str() == FIXED_TYPE || pool.requirements.iter().all(has)
+    };
+    Arc::new(Catalog::new(catalog.types().filter(fits).cloned()))
+}
+
+/// The fleet of a seed, of these types. Most are small, one in fifty has up to 200 nodes.
+pub fn drawn(seed: u64, types: &Arc<Catalog>) -> Setup {
+    let mut rng = stream(seed, "drawn/size");
+    let nodes = match rng.u32(0..100) {
+        0..2 => rng.i64(100..=200),
+        2..20 => rng.i64(20..=50),
+        _ => rng.i64(2..=15),
+    };
+    let pools = draw_pools(&mut stream(seed, "drawn/pools"), nodes);
+    let cluster = Cluster {
+        installation: "simulation".to_owned(),
+        name: "drawn".into(),
+        mode: Mode::Manage,
+        pools,
+        ..Cluster::default()
+    };
+    let scenario = Scenario {
+        title: format!("a fleet of about {nodes} nodes"),
+        start: START,
+        end: later(START, LASTS),
+        settle: SETTLE,
+        calm: CALM,
+        boot: SignedDuration::from_secs(rng.i64(20..=90)),
+        fixed_type: FIXED_TYPE.into(),
+        workloads: draw_workloads(&mut stream(seed, "drawn/workloads"), &cluster, nodes),
+        shortages: draw_shortages(&mut stream(seed, "drawn/shortages")),
+        interruptions: Vec::new(),
+        outages: Vec::new(),
+        config: String::new(),
+    };
+    let mut reloads = Vec::new();
+    let mut last = cluster.clone();
+    let mut rng = stream(seed, "drawn/reloads");
+    let mut times: Vec<Timestamp> = (0..rng.u32(0..3)).map(|_| moment(&mut rng)).collect();
+    times.sort_unstable();
+    for at in times {
+        change(&mut rng, &mut last);
+        reloads.push((at, Arc::new(last.clone())));
+    }
+    calm_down(&mut last);
+    reloads.push((scenario.end, Arc::new(last)));
+    Setup {
+        scenario: Arc::new(scenario),
+        config: Arc::new(cluster),
+        catalog: Arc::clone(types),
+        reloads,
+    }
+}
+
+/// Some time in the two days.
+fn moment(rng: &mut Rng) -> Timestamp {
+    later(START, between(rng, SignedDuration::ZERO, LASTS))
+}
+
+/// One of some.
+fn one<T: Clone>(rng: &mut Rng, of: &[T]) -> T {
+    of[rng.usize(0..of.len())].clone()
+}
+
+/// So many of some, each once.
+fn some<'a>(rng: &mut Rng, of: &[&'a str], count: usize) -> Vec<&'a str> {
+    let mut all = of.to_vec();
+    rng.shuffle(&mut all);
+    all.truncate(count);
+    all
+}
+
+fn draw_pools(rng: &mut Rng, nodes: i64) -> Vec<Pool> {
+    let mut pools = Vec::new();
+    for number in 0..rng.usize(1..=3) {
+        let mut pool = draw_pool(rng, &format!("pool-{number}"));
+        // The first takes whatever others do not.
+        let families = if number == 0 {
+            FAMILIES.to_vec()
+        } else {
+            let count = rng.usize(2..=4);
+            some(rng, &FAMILIES, count)
+        };
+        let ways: &[&str] = match rng.u32(0..3) {
+            1 if number > 0 => &["spot"],
+            2 if number > 0 => &["on-demand"],
+            _ => &["spot", "on-demand"],
+        };
+        require(&mut pool, FAMILY, &families);
+        require(&mut pool, CAPACITY_TYPE, ways);
+        pool.weight = one(rng, &[0, 0, 10, 50]);
+        if happens(rng, 300) {
+            let most = u32::try_from(nodes * 3 + 10).unwrap_or(u32::MAX);
+            pool.limits.nodes = Some(most);
+        }
+        pools.push(pool);
+    }
+    if happens(rng, 400) {
+        let mut apart = draw_pool(rng, "apart");
+        require(&mut apart, FAMILY, &FAMILIES);
+        require(&mut apart, CAPACITY_TYPE, &["spot", "on-demand"]);
+        apart.labels.insert("team".to_owned(), "apart".to_owned());
+        apart.taints = vec![Taint::new("dedicated", Effect::NoSchedule)];
+        pools.push(apart);
+    }
+    if happens(rng, 200) {
+        let mut fixed = draw_pool(rng, "static");
+        require(&mut fixed, FAMILY, &["m6i"]);
+        require(&mut fixed, CAPACITY_TYPE, &["on-demand"]);
+        fixed.replicas = Some(rng.u32(1..=4));
+        pools.push(fixed);
+    }
+    pools.sort_by(|a, b| b.weight.cmp(&a.weight).then_with(|| a.name.cmp(&b.name)));
+    pools
+}
+
+/// A pool with everything but what tells it from others.
+fn draw_pool(rng: &mut Rng, name: &str) -> Pool {
+    let secs = SignedDuration::from_secs;
+    let hours = SignedDuration::from_hours;
+    let mut pool = Pool::new(name);
+    require(&mut pool, CPUS, &CPU_COUNTS);
+    let count = rng.usize(2..=3);
+    require(&mut pool, ZONE, &some(rng, &ZONES, count));
+    pool.expire_after = happens(rng, 600).then(|| hours(rng.i64(3..=24)));
+    let grace = [None, None, Some(secs(600)), Some(hours(1))];
+    pool.termination_grace_period = one(rng, &grace);
+    let ways = [
+        Consolidation::Empty,
+        Consolidation::EmptyOrUnderutilized,
+        Consolidation::Balanced,
+    ];
+    pool.disruption.consolidation = one(rng, &ways);
+    let after = [
+        Some(secs(0)),
+        Some(secs(30)),
+        Some(secs(300)),
+        Some(secs(1800)),
+        None,
+    ];
+    pool.disruption.consolidate_after = one(rng, &after);
+    pool.disruption.budgets = draw_budgets(rng);
+    if happens(rng, 300) {
+        pool.startup_taints = vec![Taint::new("example.com/agent", Effect::NoSchedule)];
+    }
+    pool
+}
+
+fn require(pool: &mut Pool, key: &str, values: &[&str]) {
+    let wanted = Requirement::is_in(values.iter().copied());
+    pool.requirements.add(key, wanted);
+}
+
+fn draw_budgets(rng: &mut Rng) -> Vec<pool::Budget> {
+    let mut budgets = vec![pool::Budget {
+        nodes: draw_allowance(rng),
+        reasons: Vec::new(),
+        during: None,
+    }];
+    if happens(rng, 300) {
+        let reason = one(rng, &Reason::BUDGETED);
+        budgets.push(pool::Budget {
+            nodes: draw_allowance(rng),
+            reasons: vec![reason],
+            during: None,
+        });
+    }
+    if happens(rng, 400) {
+        let hour = rng.u32(0..24);
+        let duration = SignedDuration::from_hours(rng.i64(1..=20));
+        let zone = one(rng, &ZONES_OF_TIME);
+        let window = Window::new(&format!("30 {hour} * * *"), duration, zone);
+        budgets.extend(window.ok().map(|window| pool::Budget {
+            nodes: one(
+                rng,
+                &[
+                    Allowance::Nodes(0),
+                    Allowance::Nodes(1),
+                    Allowance::Percent(50),
+                ],
+            ),
+            reasons: Vec::new(),
+            during: Some(window),
+        }));
+    }
+    budgets
+}
+
+fn draw_allowance(rng: &mut Rng) -> Allowance {
+    if rng.bool() {
+        Allowance::Percent(one(rng, &[5, 10, 20, 50, 100]))
+    } else {
+        Allowance::Nodes(rng.u32(1..=4))
+    }
+}
+
+fn draw_workloads(rng: &mut Rng, cluster: &Cluster, nodes: i64) -> Vec<Workload> {
+    let mut workloads = Vec::new();
+    for name in ["agent", "shipper"].iter().take(rng.usize(1..=2)) {
+        let mut daemon = Workload::new(name, Owns::DaemonSet);
+        daemon.requests = amounts(100, 128);
+        daemon.tolerations = vec![tolerates("")];
+        workloads.push(daemon);
+    }
+    let count = rng.i64(2..=8) + nodes / 20;
+    let apart = cluster.pool("apart").is_some();
+    for number in 0..count {
+        // What they ask for together fills about so many nodes.
+        let share = NODE_CPU * nodes / count;
+        workloads.push(draw_workload(
+            rng,
+            &format!("w{number}"),
+            share.max(500),
+            apart,
+        ));
+    }
+    workloads
+}
+
+fn draw_workload(rng: &mut Rng, name: &str, share: i64, apart: bool) -> Workload {
+    let owns = match rng.u32(0..20) {
+        0..3 => Owns::Job {
+            run_for: SignedDuration::from_mins(rng.i64(3..=90)),
+        },
+        3..7 => Owns::StatefulSet,
+        _ => Owns::Deployment,
+    };
+    let mut workload = Workload::new(name, owns);
+    let cpu = one(rng, &[150i64, 250, 500, 500, 1000, 1000, 2000, 3000]);
+    workload.requests = amounts(cpu, one(rng, &[128i64, 512, 1024, 3000, 6000]));
+    let most = u32::try_from((share / cpu).clamp(1, 150)).unwrap_or(1);
+    draw_steps(rng, &mut workload, most);
+    workload.priority = one(rng, &[0, 0, 0, 100, 1000]);
+    workload.grace = SignedDuration::from_secs(one(rng, &[1, 5, 30, 90]));
+    if !matches!(owns, Owns::Job { .. }) {
+        workload.budget = draw_pdb(rng, most);
+        if happens(rng, 250) {
+            workload.max_skew = Some(rng.u32(1..=2));
+        }
+    }
+    if happens(rng, 120) {
+        let lasts = one(rng, &["true", "true", "20m", "3h", "no such thing"]);
+        workload.do_not_disrupt = Some(lasts.to_owned());
+    }
+    let want = |key: &str, value: &str| Want {
+        key: key.to_owned(),
+        operator: Operator::In,
+        values: vec![value.to_owned()],
+    };
+    match rng.u32(0..10) {
+        0 if apart => {
+            let team = ("team".to_owned(), "apart".to_owned());
+            workload.node_selector.extend([team]);
+            workload.tolerations = vec![tolerates("dedicated")];
+        }
+        1 => workload.wants.push(want(ARCH, "arm64")),
+        2 => workload.wants.push(want(CAPACITY_TYPE, "on-demand")),
+        _ => {}
+    }
+    workload
+}
+
+fn draw_steps(rng: &mut Rng, workload: &mut Workload, most: u32) {
+    let job = matches!(workload.owns, Owns::Job { .. });
+    let mut times: Vec<Timestamp> = (0..rng.u32(0..=8)).map(|_| moment(rng)).collect();
+    times.sort_unstable();
+    times.insert(0, START);
+    workload.steps = times
+        .into_iter()
+        .map(|at| Step {
+            at,
+            replicas: rng.u32(if job { 0..=most } else { most / 4..=most }),
+        })
+        .collect();
+    if workload.owns == Owns::Deployment {
+        let mut rollouts: Vec<Timestamp> = (0..rng.u32(0..3)).map(|_| moment(rng)).collect();
+        rollouts.sort_unstable();
+        workload.rollouts = rollouts;
+    }
+}
+
+/// All forms, those that never let anything go among them.
+fn draw_pdb(rng: &mut Rng, most: u32) -> Option<Budget> {
+    match rng.u32(0..16) {
+        0..3 => Some(Budget::MaxUnavailable(1)),
+        3 => Some(Budget::MaxUnavailable(0)),
+        4..6 => Some(Budget::MaxUnavailableShare(25)),
+        6 => Some(Budget::MaxUnavailableShare(100)),
+        7 => Some(Budget::MinAvailable(most / 2)),
+        8 => Some(Budget::MinAvailableShare(50)),
+        9 => Some(Budget::MinAvailableShare(100)),
+        _ => None,
+    }
+}
+
+fn draw_shortages(rng: &mut Rng) -> Vec<Shortage> {
+    let mut shortages = Vec::new();
+    for _ in 0..rng.u32(0..3) {
+        let from = moment(rng);
+        let family = one(rng, &FAMILIES);
+        shortages.push(Shortage {
+            instance_type: Some(format!("{family}*")),
+            zone: rng.bool().then(|| one(rng, &ZONES).to_owned()),
+            capacity_type: None,
+            left: rng.u32(0..4),
+            from,
+            until: Some(later(from, SignedDuration::from_mins(rng.i64(5..=300)))),
+        });
+    }
+    shortages
+}
+
+/// Somebody changes something about a pool.
+fn change(rng: &mut Rng, cluster: &mut Cluster) {
+    let at = rng.usize(0..cluster.pools.len());
+    let pool = &mut cluster.pools[at];
+    match rng.u32(0..5) {
+        0 => {
+            pool.labels.insert("tier".to_owned(), "gold".to_owned());
+        }
+        1 => pool.expire_after = Some(SignedDuration::from_hours(rng.i64(3..=24))),
+        2 => pool.disruption.budgets = draw_budgets(rng),
+        3 => {
+            pool.annotations
+                .insert("example.com/owner".to_owned(), "ops".to_owned());
+        }
+        // Nodes of the largest types have drifted then.
+        _ => require(pool, CPUS, &["2", "4"]),
+    }
+}
+
+/// Nothing becomes due by itself any more, and budgets let go what has to.
+fn calm_down(cluster: &mut Cluster) {
+    for pool in &mut cluster.pools {
+        pool.expire_after = None;
+        pool.disruption.budgets = Pool::new("").disruption.budgets;
+    }
+}
+
+fn amounts(cpu_milli: i64, mib: i64) -> Resources {
+    Resources {
+        cpu_milli,
+        memory: mib * MIB,
+        ..Resources::default()
+    }
+}
+
+fn tolerates(key: &str) -> Toleration {
+    Toleration {
+        key: key.to_owned(),
+        operator: TolerationOperator::Exists,
+        value: String::new(),
+        effect: None,
+    }
+}

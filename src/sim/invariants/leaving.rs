@@ -1,0 +1,326 @@
+//! What must hold of nodes that leave on purpose: how many at once, what of their pods, and for how
+//! long they are closed.
+//! It must not know why the engine chose them.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::engine::command::{Command, NodePatch};
+use crate::engine::event::Event;
+use crate::model::id::{NodeName, PodKey, PoolName};
+use crate::model::labels::{DISRUPTION_REASON, DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS};
+use crate::model::node::Node;
+use crate::model::object::{Kind, Object};
+use crate::model::pod::Pod;
+use crate::model::pool::Reason;
+use crate::model::quantity::Resources;
+use crate::sim::cluster::filter::{admits, admits_when_empty};
+use crate::sim::invariants::{Checker, Rule, Scene, taints};
+use crate::sim::timers::later;
+use crate::sim::workload::Workload;
+
+/// Reasons for which a node leaves only as far as budgets let it.
+const BUDGETED: [Reason; 4] = [
+    Reason::Empty,
+    Reason::Underutilized,
+    Reason::Drifted,
+    Reason::Expired,
+];
+
+/// A command is on its way for no longer than this: the slowest takes 21 s.
+const FLIGHT_MAX: SignedDuration = SignedDuration::from_secs(30);
+
+/// What the daemon was told so shortly before it sent something off may have come too late for the
+/// decision.
+const FRESH: SignedDuration = SignedDuration::from_secs(20);
+
+/// Longest time in which nothing is done about a node that is closed since it is to leave: its pods
+/// may wait 20 min for places, and the daemon may be away or blind for several minutes.
+const IDLE_MAX: SignedDuration = SignedDuration::from_mins(60);
+
+/// A node as the daemon was told of it.
+#[derive(Clone, Debug)]
+struct Told {
+    pool: Option<PoolName>,
+    initialized: bool,
+    ready: bool,
+    /// Since when it is ready, or not.
+    since: Timestamp,
+}
+
+/// Nodes that leave, and what the daemon knew.
+#[derive(Clone, Debug, Default)]
+pub struct Leaving {
+    told: BTreeMap<NodeName, Told>,
+    /// Taints on their way, with when they were sent off.
+    sent: BTreeMap<NodeName, Timestamp>,
+    /// UIDs of the nodes of which pods were evicted.
+    released: BTreeSet<String>,
+    /// When something was last done about a node.
+    touched: BTreeMap<NodeName, Timestamp>,
+    /// UIDs of the nodes that were found to be closed and forgotten.
+    forgotten: BTreeSet<String>,
+}
+
+impl Leaving {
+    /// The daemon is told something.
+    pub fn told(&mut self, event: &Event, now: Timestamp) {
+        match event {
+            Event::Applied(object) => self.shown(object, now),
+            Event::Reset(Kind::Node, objects) => {
+                let before = std::mem::take(&mut self.told);
+                for object in objects {
+                    let Object::Node(node) = object else { continue };
+                    let own = before.get(&node.name).cloned();
+                    self.told.extend(own.map(|own| (node.name.clone(), own)));
+                    self.shown(object, now);
+                }
+            }
+            Event::Deleted(Kind::Node, key) => {
+                self.told.remove(key.name.as_str());
+            }
+            _ => {}
+        }
+    }
+
+    fn shown(&mut self, object: &Object, now: Timestamp) {
+        let Object::Node(node) = object else { return };
+        let before = self.told.get(&node.name);
+        let same = before.filter(|own| own.ready == node.ready);
+        let told = Told {
+            pool: node.pool(),
+            initialized: node.is_initialized(),
+            ready: node.ready,
+            since: same.map_or(now, |own| own.since),
+        };
+        self.told.insert(node.name.clone(), told);
+    }
+
+    /// A taint has arrived, or will not.
+    pub(super) fn landed(&mut self, node: &NodeName) {
+        self.sent.remove(node);
+    }
+
+    /// Of a pool's nodes that are initialized as far as the daemon was told: how many, and how many
+    /// of them are leaving or not ready, this one among them. What is gone with its instance counts
+    /// for nothing.
+    fn counted(
+        &self,
+        leaving: &NodeName,
+        pool: &PoolName,
+        scene: &Scene,
+        now: Timestamp,
+    ) -> (usize, usize) {
+        let nodes = scene.cluster.store().nodes();
+        let (mut total, mut disrupted) = (0, 0);
+        for (name, told) in &self.told {
+            let node = nodes.get(name);
+            let machine = node.and_then(|node| scene.our_machine(node));
+            let gone = machine.is_none_or(|own| !own.truth().state.is_live());
+            let own = told.initialized && told.pool.as_ref() == Some(pool);
+            if !own || (gone && !told.ready) {
+                continue;
+            }
+            let on_its_way = self.sent.get(name);
+            let leaves = name == leaving
+                || node.is_some_and(Node::has_disrupted_taint)
+                || on_its_way.is_some_and(|sent| now < later(*sent, FLIGHT_MAX));
+            let down = !told.ready && later(told.since, FRESH) < now;
+            total += 1;
+            disrupted += usize::from(leaves || down);
+        }
+        (total, disrupted)
+    }
+}
+
+/// The reason that a node bears for its leaving.
+fn reason_of(annotation: Option<&String>) -> Option<Reason> {
+    let text = annotation?;
+    let mut all = BUDGETED.into_iter().chain([Reason::Surplus]);
+    all.find(|own| own.as_str() == text)
+}
+
+/// Whether a pod must not be disrupted now.
+pub fn is_protected(pod: &Pod, now: Timestamp) -> bool {
+    [DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS].iter().any(|key| {
+        let Some(value) = pod.annotations.get(*key) else {
+            return false;
+        };
+        let lasts = value.parse::<SignedDuration>();
+        let lasts = lasts.ok().filter(SignedDuration::is_positive);
+        let over = |lasts| pod.started.map(|at| later(at, lasts));
+        value == "true" || lasts.is_some_and(|own| over(own).is_none_or(|at| now < at))
+    })
+}
+
+/// The node that a command is about.
+fn node_of<'a>(command: &Command, scene: &'a Scene) -> Option<&'a Node> {
+    let store = scene.cluster.store();
+    match command {
+        Command::PatchNode(patch) => store.nodes().get(&patch.node),
+        Command::ListPodsOn { node } | Command::DeleteNode { node, .. } => store.nodes().get(node),
+        Command::Evict { pod, .. } => store.nodes().get(store.pods().get(pod)?.node.as_ref()?),
+        Command::Terminate { instance, .. } => scene.cluster.node_of(instance.as_str()),
+        _ => None,
+    }
+}
+
+impl Checker {
+    /// A command that may be part of a node's leaving is sent off.
+    pub(super) fn leaving(&mut self, command: &Command, scene: &Scene, now: Timestamp) {
+        let Some(node) = node_of(command, scene) else {
+            return;
+        };
+        self.leaving.touched.insert(node.name.clone(), now);
+        match command {
+            Command::PatchNode(patch) if taints(patch) => self.closing(patch, node, scene, now),
+            Command::Evict { .. } => self.releasing(node, scene, now),
+            _ => {}
+        }
+    }
+
+    /// A node is about to be tainted: budgets of its pool allow it now.
+    fn closing(&mut self, patch: &NodePatch, node: &Node, scene: &Scene, now: Timestamp) {
+        let mut annotations = patch.annotations.iter();
+        let reason = annotations.find(|(key, _)| key == DISRUPTION_REASON);
+        let reason = reason_of(reason.and_then(|(_, value)| value.as_ref()));
+        let reason = reason.filter(|own| BUDGETED.contains(own) && !node.has_disrupted_taint());
+        let pool = node
+            .pool()
+            .and_then(|name| scene.config.pool(name.as_str()));
+        if let Some((reason, pool)) = reason.zip(pool) {
+            let (total, disrupted) = self.leaving.counted(&node.name, &pool.name, scene, now);
+            let allowed = pool.allowed_disruptions(reason, total, now);
+            if disrupted > allowed {
+                let text = format!(
+                    "taint {} ({}): {disrupted} of {total} nodes of pool {}, {allowed} allowed",
+                    node.name,
+                    reason.as_str(),
+                    pool.name
+                );
+                self.fault(Rule::Budget, now, text);
+            }
+        }
+        self.leaving.sent.insert(node.name.clone(), now);
+    }
+
+    /// The first pod of a node is about to be evicted: each has somewhere to go.
+    fn releasing(&mut self, node: &Node, scene: &Scene, now: Timestamp) {
+        let reason = reason_of(node.annotations.get(DISRUPTION_REASON));
+        let waits = reason.is_some_and(Reason::waits_for_places) && node.has_disrupted_taint();
+        if !waits || !self.leaving.released.insert(node.uid.clone()) {
+            return;
+        }
+        let lost = homeless(node, scene, now);
+        if lost > 0 {
+            let text = format!("evict from {}: {lost} of its pods have no place", node.name);
+            self.fault(Rule::Homeless, now, text);
+        }
+    }
+
+    /// A pod is about to be evicted.
+    pub(super) fn disturbing(
+        &mut self,
+        (key, pod): (&PodKey, &Pod),
+        node: &Node,
+        scene: &Scene,
+        (sent, now): (Timestamp, Timestamp),
+    ) {
+        let reason = reason_of(node.annotations.get(DISRUPTION_REASON));
+        let machine = scene.our_machine(node);
+        let forced = machine.is_some_and(|own| self.grace_is_over(node, own, now));
+        if reason.is_some() && !forced && is_protected(pod, sent) && is_protected(pod, now) {
+            let text = format!("evict {key}, which must not be disrupted");
+            self.fault(Rule::Protected, now, text);
+        }
+    }
+
+    /// Looks for nodes that are closed and that nobody lets leave.
+    pub fn forgotten(&mut self, scene: &Scene, now: Timestamp) {
+        for node in scene.cluster.store().nodes().values() {
+            let machine = scene.our_machine(node);
+            let lives = machine.is_some_and(|own| own.truth().state.is_live());
+            let since = self
+                .tainted
+                .get(&node.name)
+                .max(self.leaving.touched.get(&node.name));
+            let idle = since.is_some_and(|at| later(*at, IDLE_MAX) < now);
+            if node.has_disrupted_taint()
+                && lives
+                && idle
+                && self.leaving.forgotten.insert(node.uid.clone())
+            {
+                let text = format!("nothing is done about {}, which is tainted", node.name);
+                self.fault(Rule::Tainted, now, text);
+            }
+        }
+    }
+}
+
+/// A node that may take pods, with what is used of it.
+struct Host<'a> {
+    node: &'a Node,
+    used: Resources,
+}
+
+/// How many pods that will be made anew elsewhere find no place on the other nodes as they are now,
+/// in the best of a few ways to place them. What has come to these nodes only just counts for
+/// nothing: nobody could know of it.
+fn homeless(leaving: &Node, scene: &Scene, now: Timestamp) -> usize {
+    let store = scene.cluster.store();
+    let moves = |pod: &&Pod| {
+        let owner = pod.owner.as_ref().map_or("", |own| own.kind.as_str());
+        let returns = matches!(owner, "ReplicaSet" | "StatefulSet" | "Job");
+        pod.holds_drain(now) && pod.deleting.is_none() && returns && !is_protected(pod, now)
+    };
+    let movers = store.pods_on(leaving.name.as_str()).filter(moves);
+    let movers = movers.filter_map(|pod| Some(&scene.cluster.owner_of(pod)?.workload));
+    let mut movers: Vec<&Workload> = movers.collect();
+    let is_fresh = |pod: &&Pod| pod.created.is_some_and(|at| now < later(at, FRESH));
+    let hosts = store.nodes().values();
+    let hosts = hosts.filter(|node| node.name != leaving.name && node.ready);
+    let hosts = hosts.map(|node| {
+        let mut used = Resources::default();
+        let settled = store.pods_on(node.name.as_str());
+        for pod in settled.filter(|pod| !pod.is_terminal() && !is_fresh(pod)) {
+            used.add(&pod.requests);
+        }
+        Host { node, used }
+    });
+    let hosts: Vec<Host<'_>> = hosts.collect();
+    let few = |own: &Workload| {
+        let takes = |host: &&Host<'_>| admits_when_empty(own, host.node).is_ok();
+        hosts.iter().filter(takes).count()
+    };
+    let size = |own: &Workload| (own.requests.cpu_milli, own.requests.memory);
+    movers.sort_by_cached_key(|own| (few(own), Reverse(size(own))));
+    let one = left_over(&movers, &hosts, false);
+    movers.sort_by_key(|own| Reverse((own.requests.memory, own.requests.cpu_milli)));
+    one.min(left_over(&movers, &hosts, true))
+}
+
+/// How many find no place, each put where it fits first, or where least is left.
+fn left_over(movers: &[&Workload], hosts: &[Host<'_>], closest: bool) -> usize {
+    let mut used: Vec<Resources> = hosts.iter().map(|host| host.used.clone()).collect();
+    let mut left = 0;
+    for workload in movers {
+        let fits = |at: &usize| admits(workload, hosts[*at].node, &used[*at]).is_ok();
+        let mut places = (0..hosts.len()).filter(fits);
+        let free = |at: &usize| hosts[*at].node.allocatable.cpu_milli - used[*at].cpu_milli;
+        let place = if closest {
+            places.min_by_key(free)
+        } else {
+            places.next()
+        };
+        match place {
+            Some(at) => {
+                used[at].add(&workload.requests);
+                used[at].pods += 1;
+            }
+            None => left += 1,
+        }
+    }
+    left
+}

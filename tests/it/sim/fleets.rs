@@ -1,0 +1,143 @@
+//! Fleets drawn from seeds, for two days with all faults and a day of rest: what must hold, holds.
+//! It must not know what is drawn.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use outrigger::catalog::Catalog;
+use outrigger::model::pool::Allowance;
+use outrigger::sim::World;
+use outrigger::sim::drawn::{drawn, types_of};
+use outrigger::sim::workload::Owns;
+
+/// Some of the smallest, so that default tests stay quick; `outrigger simulate --fleets --faults
+/// --seeds 10000` looks further.
+const SEEDS: [u64; 4] = [5, 9, 15, 17];
+
+#[test]
+fn fleets_of_all_kinds_hold_everything() {
+    let types = types_of(&Catalog::shipped());
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut failures = Vec::new();
+        loop {
+            let next = next.fetch_add(1, Ordering::Relaxed);
+            let Some(seed) = SEEDS.get(next).copied() else {
+                return failures;
+            };
+            let mut world = World::new(drawn(seed, &types), seed, true);
+            let violations = world.finish().to_vec();
+            if !violations.is_empty() {
+                failures.push(format!("seed {seed}: {violations:#?}"));
+            }
+        }
+    };
+    let failures: Vec<String> = thread::scope(|scope| {
+        let threads = [scope.spawn(work), scope.spawn(work)];
+        let all = threads.into_iter();
+        all.flat_map(|one| one.join().expect("no panic")).collect()
+    });
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn the_same_seed_draws_the_same_fleet() {
+    let types = types_of(&Catalog::shipped());
+    let parts = |seed| {
+        let setup = drawn(seed, &types);
+        (setup.scenario, setup.config, setup.reloads)
+    };
+    assert_eq!(parts(7), parts(7));
+    assert_ne!(parts(7), parts(8));
+}
+
+/// Whatever is to be drawn is drawn by someone.
+#[test]
+fn fleets_are_of_all_kinds() {
+    let types = types_of(&Catalog::shipped());
+    let mut seen = BTreeSet::new();
+    for seed in 0..100 {
+        let setup = drawn(seed, &types);
+        let mut see = |what: &str, is: bool| is.then(|| seen.insert(what.to_owned()));
+        for own in &setup.scenario.workloads {
+            let kind = match own.owns {
+                Owns::Deployment => "a Deployment",
+                Owns::StatefulSet => "a StatefulSet",
+                Owns::Job { .. } => "a Job",
+                Owns::DaemonSet => "a DaemonSet",
+            };
+            see(kind, true);
+            see("a rollout", !own.rollouts.is_empty());
+            see("a spread", own.max_skew.is_some());
+            see("a priority", own.priority > 0);
+            let form = own.budget.map(|own| format!("{own:?}"));
+            let form = form
+                .as_deref()
+                .map(|own| own.split_once('(').map_or(own, |own| own.0));
+            see(form.unwrap_or("no budget of pods"), true);
+            let word = own.do_not_disrupt.as_deref();
+            see(word.unwrap_or("no do-not-disrupt"), true);
+        }
+        for pool in &setup.config.pools {
+            see("a static pool", pool.replicas.is_some());
+            see("a pool whose nodes expire", pool.expire_after.is_some());
+            see(
+                "a pool with a grace",
+                pool.termination_grace_period.is_some(),
+            );
+            see("a limit", pool.limits.nodes.is_some());
+            see("a weight", pool.weight > 0);
+            let after = pool.disruption.consolidate_after;
+            see("a pool that is never consolidated", after.is_none());
+            for budget in &pool.disruption.budgets {
+                see("a window", budget.during.is_some());
+                see("a reason", !budget.reasons.is_empty());
+                let count = matches!(budget.nodes, Allowance::Nodes(_));
+                see("a budget that counts", count);
+                see("a budget in per cent", !count);
+            }
+        }
+        see("a reload", setup.reloads.len() > 1);
+        see("a shortage", !setup.scenario.shortages.is_empty());
+        // The title says how many nodes there are, about.
+        let words = setup.scenario.title.split(' ');
+        let nodes = words.filter_map(|own| own.parse::<u32>().ok()).max();
+        see("a hundred nodes", nodes.is_some_and(|own| own >= 100));
+    }
+    let all = [
+        "a Deployment",
+        "a StatefulSet",
+        "a Job",
+        "a DaemonSet",
+        "a rollout",
+        "a spread",
+        "a priority",
+        "MinAvailable",
+        "MaxUnavailable",
+        "MinAvailableShare",
+        "MaxUnavailableShare",
+        "no budget of pods",
+        "true",
+        "20m",
+        "3h",
+        "no such thing",
+        "no do-not-disrupt",
+        "a static pool",
+        "a pool whose nodes expire",
+        "a pool with a grace",
+        "a limit",
+        "a weight",
+        "a pool that is never consolidated",
+        "a window",
+        "a reason",
+        "a budget that counts",
+        "a budget in per cent",
+        "a reload",
+        "a shortage",
+        "a hundred nodes",
+    ];
+    let missing: Vec<&str> = all.into_iter().filter(|own| !seen.contains(*own)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    assert_eq!(seen.len(), all.len(), "{seen:?}");
+}

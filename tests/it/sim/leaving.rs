@@ -1,0 +1,278 @@
+//! What is held against a daemon that lets nodes leave: each rule, broken on purpose.
+//! It must not know how the engine keeps to them.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use outrigger::engine::command::{Command, NodePatch};
+use outrigger::engine::event::Event;
+use outrigger::model::id::NodeName;
+use outrigger::model::labels::{DISRUPTION_REASON, DO_NOT_DISRUPT, TAINT_DISRUPTED};
+use outrigger::model::node::Node;
+use outrigger::model::object::{Kind, Object};
+use outrigger::model::pod::Pod;
+use outrigger::model::pool::{Allowance, Budget, Reason};
+use outrigger::model::taint::{Effect, Taint};
+use outrigger::model::window::Window;
+use outrigger::sim::World;
+use outrigger::sim::invariants::{Checker, Rule, Scene};
+
+use super::setup::working_day;
+
+/// A working day in the morning, when several nodes run.
+fn morning() -> (Scene, Timestamp) {
+    let setup = working_day();
+    let mut world = World::new(setup.clone(), 1, false);
+    world.run_until(setup.scenario.start + SignedDuration::from_mins(120));
+    (world.scene().clone(), world.now())
+}
+
+/// The nodes of a pool in use, with the pods that use them.
+fn used(scene: &Scene) -> Vec<(Node, Vec<Pod>)> {
+    let store = scene.cluster.store();
+    let pods = |node: &Node| {
+        let pods = store.pods_on(node.name.as_str());
+        pods.filter(|pod| pod.occupies_node()).cloned().collect()
+    };
+    let nodes = store.nodes().values();
+    let nodes = nodes.filter(|node| node.pool().is_some_and(|own| own.as_str() == "general"));
+    let nodes = nodes.map(|node| (node.clone(), pods(node)));
+    nodes
+        .filter(|(_, pods): &(_, Vec<Pod>)| !pods.is_empty())
+        .collect()
+}
+
+fn closes(node: &Node, reason: Reason) -> Command {
+    let mut taints = node.taints.clone();
+    taints.push(Taint::new(TAINT_DISRUPTED, Effect::NoSchedule));
+    Command::PatchNode(NodePatch {
+        node: node.name.clone(),
+        version: node.version.clone(),
+        annotations: vec![(
+            DISRUPTION_REASON.to_owned(),
+            Some(reason.as_str().to_owned()),
+        )],
+        taints: Some(taints),
+        ..NodePatch::default()
+    })
+}
+
+fn evicts(pod: &Pod) -> Command {
+    Command::Evict {
+        pod: pod.key.clone(),
+        uid: pod.uid.clone(),
+    }
+}
+
+fn close(scene: &mut Scene, node: &NodeName, reason: Reason, now: Timestamp) {
+    let node = scene.cluster.store().nodes()[node].clone();
+    scene.cluster.carry_out(&closes(&node, reason), now);
+}
+
+fn broken(checker: &Checker, rule: Rule) -> usize {
+    checker
+        .violations()
+        .iter()
+        .filter(|own| own.rule == rule)
+        .count()
+}
+
+#[test]
+fn no_more_nodes_are_closed_than_budgets_allow() {
+    let (mut scene, now) = morning();
+    let nodes = used(&scene);
+    assert!(nodes.len() > 3, "{} nodes", nodes.len());
+    let always = |nodes| Budget {
+        nodes,
+        reasons: Vec::new(),
+        during: None,
+    };
+    let of = |reason| Budget {
+        reasons: vec![reason],
+        ..always(Allowance::Nodes(0))
+    };
+    let at = |expression: &str| {
+        let window = Window::new(expression, SignedDuration::from_hours(1), "UTC");
+        Budget {
+            during: Some(window.expect("a window")),
+            ..always(Allowance::Nodes(0))
+        }
+    };
+    // It is eight o'clock.
+    for (budgets, reason, faults) in [
+        (vec![always(Allowance::Nodes(1))], Reason::Expired, 1),
+        (vec![always(Allowance::Nodes(0))], Reason::Expired, 2),
+        (vec![always(Allowance::Nodes(2))], Reason::Expired, 0),
+        (vec![always(Allowance::Percent(1))], Reason::Drifted, 1),
+        (vec![always(Allowance::Percent(100))], Reason::Drifted, 0),
+        (vec![of(Reason::Empty)], Reason::Empty, 2),
+        (vec![of(Reason::Empty)], Reason::Drifted, 0),
+        (vec![at("30 7 * * *")], Reason::Underutilized, 2),
+        (vec![at("30 8 * * *")], Reason::Underutilized, 0),
+        (vec![always(Allowance::Nodes(0))], Reason::Interrupted, 0),
+        (vec![always(Allowance::Nodes(0))], Reason::Surplus, 0),
+    ] {
+        let mut config = (*scene.config).clone();
+        let own = config
+            .pools
+            .iter_mut()
+            .find(|own| own.name.as_str() == "general");
+        own.expect("a pool").disruption.budgets.clone_from(&budgets);
+        scene.config = Arc::new(config);
+        // The second is sent off when the first is still on its way, or has arrived.
+        for arrives in [false, true] {
+            let mut scene = scene.clone();
+            let mut checker = Checker::default();
+            let all = scene.cluster.store().list(Kind::Node);
+            checker.told(
+                &Event::Reset(Kind::Node, all),
+                now - SignedDuration::from_mins(1),
+            );
+            for (node, _) in &nodes[..2] {
+                let patch = closes(node, reason);
+                checker.issued(&patch, None, &scene, now);
+                if arrives {
+                    checker.arriving(&patch, &scene, (now, now));
+                    scene.cluster.carry_out(&patch, now);
+                }
+            }
+            let told = checker.violations();
+            assert_eq!(
+                broken(&checker, Rule::Budget),
+                faults,
+                "{budgets:?} {told:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_node_that_is_down_counts_as_one_that_leaves() {
+    let (mut scene, now) = morning();
+    let mut config = (*scene.config).clone();
+    let mut pools = config.pools.iter_mut();
+    let own = pools.find(|own| own.name.as_str() == "general");
+    own.expect("a pool").disruption.budgets[0].nodes = Allowance::Nodes(1);
+    scene.config = Arc::new(config);
+    let nodes = used(&scene);
+    for (told, faults) in [(None, 0), (Some(60), 1), (Some(1), 0)] {
+        let mut checker = Checker::default();
+        let all = scene.cluster.store().list(Kind::Node);
+        checker.told(
+            &Event::Reset(Kind::Node, all),
+            now - SignedDuration::from_mins(2),
+        );
+        if let Some(seconds) = told {
+            let mut down = nodes[1].0.clone();
+            down.ready = false;
+            let at = now - SignedDuration::from_secs(seconds);
+            checker.told(&Event::Applied(Object::Node(Box::new(down))), at);
+        }
+        checker.issued(&closes(&nodes[0].0, Reason::Expired), None, &scene, now);
+        assert_eq!(broken(&checker, Rule::Budget), faults, "{told:?}");
+    }
+}
+
+#[test]
+fn a_pod_that_must_not_be_disrupted_stays() {
+    let (scene, now) = morning();
+    let (node, pods) = used(&scene).swap_remove(0);
+    let expired = Some(Reason::Expired);
+    for (value, reason, faults) in [
+        (Some("true"), expired, 1),
+        (Some("true"), Some(Reason::Surplus), 1),
+        (Some("true"), Some(Reason::Interrupted), 0),
+        (Some("48h"), expired, 1),
+        (Some("1s"), expired, 0),
+        (Some("soon"), expired, 0),
+        (Some("false"), expired, 0),
+        (None, expired, 0),
+    ] {
+        let mut scene = scene.clone();
+        let store = scene.cluster.store_mut();
+        store.change_pod(&pods[0].key, &pods[0].uid, now, |pod| {
+            let value = value.map(|value| (DO_NOT_DISRUPT.to_owned(), value.to_owned()));
+            pod.annotations.extend(value);
+        });
+        if let Some(reason) = reason {
+            close(&mut scene, &node.name, reason, now);
+        }
+        let mut checker = Checker::default();
+        checker.arriving(&evicts(&pods[0]), &scene, (now, now));
+        assert_eq!(
+            broken(&checker, Rule::Protected),
+            faults,
+            "{value:?} {reason:?}"
+        );
+    }
+}
+
+#[test]
+fn no_pod_is_evicted_on_purpose_that_has_nowhere_to_go() {
+    let (scene, now) = morning();
+    let later = now + SignedDuration::from_mins(1);
+    let (node, pods) = used(&scene).swap_remove(0);
+    // Whether all other nodes are closed as well, and whether that counts.
+    for (reason, full, faults) in [
+        (Reason::Expired, true, 1),
+        (Reason::Drifted, true, 1),
+        (Reason::Underutilized, true, 1),
+        (Reason::Interrupted, true, 0),
+        (Reason::Expired, false, 0),
+    ] {
+        let mut scene = scene.clone();
+        let others: Vec<NodeName> = scene.cluster.store().nodes().keys().cloned().collect();
+        for other in others.iter().filter(|other| full || **other == node.name) {
+            close(&mut scene, other, reason, now);
+        }
+        if !full {
+            let mut spare = node.clone();
+            (spare.name, spare.provider_id) = ("spare".into(), String::new());
+            scene.cluster.store_mut().put_node(spare, now);
+        }
+        let mut checker = Checker::default();
+        for pod in &pods {
+            checker.issued(&evicts(pod), None, &scene, later);
+        }
+        let told = checker.violations();
+        assert_eq!(
+            broken(&checker, Rule::Homeless),
+            faults,
+            "{reason:?} {full} {told:?}"
+        );
+    }
+}
+
+#[test]
+fn a_closed_node_is_not_forgotten() {
+    let (mut scene, now) = morning();
+    let (node, _) = used(&scene).swap_remove(0);
+    let minutes = |count| now + SignedDuration::from_mins(count);
+    let patch = closes(&node, Reason::Expired);
+    let mut checker = Checker::default();
+    checker.issued(&patch, None, &scene, now);
+    checker.arriving(&patch, &scene, (now, now));
+    scene.cluster.carry_out(&patch, now);
+    checker.forgotten(&scene, minutes(59));
+    assert_eq!(broken(&checker, Rule::Tainted), 0);
+    let mut busy = checker.clone();
+    let list = Command::ListPodsOn { node: node.name };
+    busy.issued(&list, None, &scene, minutes(30));
+    for (checker, faults) in [(&mut checker, 1), (&mut busy, 0)] {
+        checker.forgotten(&scene, minutes(61));
+        checker.forgotten(&scene, minutes(62));
+        assert_eq!(broken(checker, Rule::Tainted), faults);
+        checker.settled(&scene, 0, minutes(63));
+        assert_eq!(broken(checker, Rule::Tainted), faults + 1);
+    }
+}
+
+#[test]
+fn in_the_end_there_is_nothing_to_do() {
+    let (scene, now) = morning();
+    for (acts, faults) in [(0, 0), (1, 1)] {
+        let mut checker = Checker::default();
+        checker.settled(&scene, acts, now);
+        assert_eq!(broken(&checker, Rule::Restless), faults);
+    }
+}
