@@ -13,6 +13,10 @@ mod plan;
 
 mod explain;
 
+mod pause;
+
+mod resume;
+
 mod simulate;
 
 mod simulated_cloud;
@@ -54,6 +58,10 @@ enum Verb {
     Plan(plan::Arguments),
     /// Explain why a pod of such a cluster has its place, or none
     Explain(explain::Arguments),
+    /// Have nothing voluntary done in a cluster, or in one of its pools
+    Pause(pause::Arguments),
+    /// End a pause
+    Resume(resume::Arguments),
     /// Run a scenario in a simulated world, and show it
     Simulate(simulate::Arguments),
     /// Serve a simulated EC2 on loopback, for `simulated { address = … }`
@@ -85,6 +93,8 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Verb::Validate(arguments) => validate::execute(&arguments, colour),
         Verb::Plan(arguments) => plan::execute(&arguments, colour),
         Verb::Explain(arguments) => explain::execute(&arguments, colour),
+        Verb::Pause(arguments) => pause::execute(&arguments, colour),
+        Verb::Resume(arguments) => resume::execute(&arguments, colour),
         Verb::Simulate(arguments) => simulate::execute(&arguments, colour),
         Verb::SimulatedCloud(arguments) => simulated_cloud::execute(arguments),
         #[cfg(feature = "aws")]

@@ -5,6 +5,10 @@ pub mod verdict;
 
 pub mod gate;
 
+pub mod windows;
+
+pub mod cooldown;
+
 pub mod budgets;
 
 pub mod emptiness;

@@ -24,6 +24,8 @@ mod work;
 
 mod look;
 
+mod notes;
+
 mod drain;
 
 mod answers;
@@ -58,6 +60,7 @@ use crate::engine::batch::Batch;
 use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
 use crate::engine::consolidate::Weighing;
 use crate::engine::event::Event;
+use crate::engine::notes::{Noting, UNREAD};
 use crate::engine::notices::Noticed;
 use crate::engine::numbers::Numbers;
 use crate::engine::report::Report;
@@ -119,13 +122,14 @@ pub struct Engine {
     /// Pods that are being deleted, since their node never came.
     unbinding: BTreeMap<PodKey, Attempt>,
     sharing: Sharing,
+    noting: Noting,
     weighing: Weighing,
 }
 
 impl Engine {
     /// An engine that knows nothing yet; claim ids and jitter come from `seed`.
     pub fn new(seed: u64) -> Self {
-        Self {
+        let mut engine = Self {
             state: State::default(),
             rng: Rng::with_seed(seed),
             commands: VecDeque::new(),
@@ -152,8 +156,11 @@ impl Engine {
             early_binds: false,
             unbinding: BTreeMap::new(),
             sharing: Sharing::default(),
+            noting: Noting::default(),
             weighing: Weighing::default(),
-        }
+        };
+        engine.state.notes.fault = Some(UNREAD.to_owned());
+        engine
     }
 
     /// Takes note of what happened. Work is done when `poll_timeout` comes, not here.
@@ -274,6 +281,7 @@ impl Engine {
         self.forget_gone();
         self.give_up_on_flights(now);
         self.look(now);
+        self.read_notes(now);
         self.join_nodes(now);
         if self.looking.ready {
             self.heed_interruptions(now);
@@ -291,6 +299,8 @@ impl Engine {
             self.leave_replaced(now);
             self.stamp(now);
             self.learn(now);
+            self.note_let_go(now);
+            self.muster(now);
         }
         self.account(now);
         self.wake_at(now.checked_add(IDLE).unwrap_or(now), "a regular look");

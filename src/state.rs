@@ -57,11 +57,13 @@ use crate::model::claim::Phase;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetView;
 use crate::model::id::{NodeName, PoolName};
+use crate::model::notes::Notes;
 use crate::model::object::Object;
 use crate::state::expect::NOMINATED;
 use crate::state::holds::Holds;
 use crate::state::ledger::Ledger;
 use crate::state::objects::Objects;
+use crate::state::roster::Recent;
 use crate::state::view::Views;
 
 /// Everything known of one cluster; mutable only by its engine.
@@ -82,6 +84,10 @@ pub struct State {
     pub ledger: Ledger,
     /// What is known of the fleet; none where the cluster shares nothing with others.
     pub fleet: Option<Arc<FleetView>>,
+    /// What is remembered of the cluster on its Lease.
+    pub notes: Notes,
+    /// What was done in the cluster lately, beside launches that instances tell of.
+    pub recent: Recent,
     /// When this process first saw the cluster whole; what happened before is not known.
     pub started: Option<Timestamp>,
     /// Buffers that objects of the cluster declare, by name; none as long as nobody has read them.

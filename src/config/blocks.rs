@@ -4,6 +4,8 @@
 use crate::config::form::Form;
 use crate::config::schema::{Argument, BlockType, Kind, Repeat};
 
+mod disruption;
+
 mod cluster;
 
 mod node_class;
@@ -238,6 +240,7 @@ static FLEET: BlockType = BlockType {
         "{}",
         "Limits on all nodes of all clusters together, by resource; `nodes` is their number.",
     )],
+    blocks: &[&disruption::BUDGET],
     ..BLOCK
 };
 

@@ -7,9 +7,31 @@ use jiff::Timestamp;
 
 use crate::model::id::{NodeName, PodKey};
 use crate::model::instance::Price;
-use crate::model::pool::Reason;
+use crate::model::pool::{Rate, Reason};
 use crate::state::blockers::Blocker;
 use crate::state::roster::Candidate;
+
+/// Whose rule keeps a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// Its pool's.
+    Pool,
+    /// Its cluster's.
+    Cluster,
+    /// That of all clusters.
+    Fleet,
+}
+
+impl Scope {
+    /// The spelling in JSON and logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pool => "pool",
+            Self::Cluster => "cluster",
+            Self::Fleet => "fleet",
+        }
+    }
+}
 
 /// What keeps a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,20 +94,62 @@ pub enum Verdict {
     Replaced,
     /// No claim of ours is behind it: it is somebody else's.
     Unmanaged,
-    /// As many nodes as the pool's budgets allow are leaving already.
+    /// Too little time has passed since something else was done in the cluster.
+    Cooling {
+        /// When enough will have passed.
+        until: Timestamp,
+        /// What was done.
+        after: &'static str,
+    },
+    /// Its pool or cluster is paused.
+    Paused {
+        /// Which of them.
+        of: Scope,
+        /// When that is over; none means when somebody ends it.
+        until: Option<Timestamp>,
+        /// Why, in the words of whoever asked for it.
+        reason: String,
+    },
+    /// It is not known whether it may leave, since the cluster's Lease cannot be read.
+    Unread(String),
+    /// It is no time for maintenance.
+    Window {
+        /// When it is; none where that is not to be seen.
+        opens: Option<Timestamp>,
+    },
+    /// As many nodes as a budget allows are leaving already, or were let go lately.
     Budget {
-        /// How many may leave at once now.
+        /// Whose budget.
+        of: Scope,
+        /// Its rate, where that is what is used up.
+        rate: Option<Rate>,
+        /// How many may leave at once now, or within the time of the rate.
         allowed: usize,
+        /// When it allows more at the latest; none where nodes have to come or go first.
+        opens: Option<Timestamp>,
     },
 }
 
 impl Verdict {
-    /// When it is over by itself, where that is known.
+    /// When it is over by itself, or may be looked at again, where that is known.
     pub fn until(&self) -> Option<Timestamp> {
         match self {
-            Self::TooEarly { until } | Self::TooYoung { until } => Some(*until),
+            Self::TooEarly { until } | Self::TooYoung { until } | Self::Cooling { until, .. } => {
+                Some(*until)
+            }
             Self::Blocked(why) => why.until(),
+            Self::Paused { until, .. } => *until,
+            Self::Window { opens } | Self::Budget { opens, .. } => *opens,
             _ => None,
+        }
+    }
+
+    /// Whether nothing that happens to nodes and pods ends it, which people have to know.
+    pub fn is_shut(&self) -> bool {
+        match self {
+            Self::Paused { .. } | Self::Unread(_) | Self::Window { .. } => true,
+            Self::Budget { allowed, .. } => *allowed == 0,
+            _ => false,
         }
     }
 
@@ -112,6 +176,10 @@ impl Verdict {
             Self::Leaving(_) => "leaving",
             Self::Replaced => "replaced",
             Self::Unmanaged => "unmanaged",
+            Self::Cooling { .. } => "cooling",
+            Self::Paused { .. } => "paused",
+            Self::Unread(_) => "unread",
+            Self::Window { .. } => "window",
             Self::Budget { .. } => "budget",
         }
     }
@@ -146,14 +214,59 @@ impl fmt::Display for Verdict {
             Self::Leaving(reason) => write!(f, "it is leaving already: {}", reason.as_str()),
             Self::Replaced => f.write_str("it leaves once others have taken its place"),
             Self::Unmanaged => f.write_str("no claim of ours is behind it"),
-            Self::Budget { allowed } => {
-                write!(
-                    f,
-                    "the budgets of its pool allow {allowed} nodes to leave at once now"
-                )
+            Self::Cooling { until, after } => {
+                write!(f, "nothing leaves until {until}, after {after}")
             }
+            Self::Paused { of, until, reason } => {
+                let whole = if *of == Scope::Pool {
+                    "its pool"
+                } else {
+                    "the cluster"
+                };
+                write!(f, "{whole} is paused")?;
+                until
+                    .iter()
+                    .try_for_each(|until| write!(f, " until {until}"))?;
+                if reason.is_empty() {
+                    return Ok(());
+                }
+                write!(f, ": {reason}")
+            }
+            Self::Unread(why) => f.write_str(why),
+            Self::Window { opens: Some(opens) } => {
+                write!(f, "it is no time for maintenance before {opens}")
+            }
+            Self::Window { opens: None } => f.write_str("it is never time for maintenance"),
+            Self::Budget {
+                of,
+                rate,
+                allowed,
+                opens,
+            } => budget(f, *of, *rate, *allowed, *opens),
         }
     }
+}
+
+fn budget(
+    f: &mut fmt::Formatter<'_>,
+    of: Scope,
+    rate: Option<Rate>,
+    allowed: usize,
+    opens: Option<Timestamp>,
+) -> fmt::Result {
+    let whose = match of {
+        Scope::Pool => "its pool",
+        Scope::Cluster => "the cluster",
+        Scope::Fleet => "the fleet",
+    };
+    match rate {
+        Some(rate) => write!(f, "the budgets of {whose} let {rate} nodes go, and have")?,
+        None => write!(
+            f,
+            "the budgets of {whose} allow {allowed} nodes to leave at once now"
+        )?,
+    }
+    opens.map_or(Ok(()), |opens| write!(f, ", until {opens}"))
 }
 
 /// A node that stays, and why.

@@ -1,6 +1,8 @@
 //! When plans are made, and how a plan becomes claims and drains.
 //! It must not know how a plan is found.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
@@ -61,6 +63,7 @@ impl Engine {
         if let Some(due) = plan::next_due(&plan.kept) {
             self.wake_at(due, "a node may be empty for long enough");
         }
+        self.tell_shut(&plan);
         for claim in plan.cancel {
             self.retire(&claim, Reason::Surplus, now);
         }
@@ -79,6 +82,22 @@ impl Engine {
                     price,
                 });
             }
+        }
+    }
+
+    /// Tells of nodes that are due to leave, and stay until it is time or somebody lets them.
+    fn tell_shut(&mut self, plan: &Plan) {
+        let mut shut = BTreeMap::new();
+        for kept in plan.kept.iter().filter(|own| own.verdict.is_shut()) {
+            let node = self.state.objects.nodes.get(&kept.node);
+            let Some(pool) = node.and_then(|node| node.pool()) else {
+                continue;
+            };
+            let key = (pool, kept.reason, kept.verdict.code());
+            shut.entry(key).or_insert_with(|| kept.verdict.to_string());
+        }
+        for (pool, reason, why) in self.noting.news(shut) {
+            self.report(Report::Shut { pool, reason, why });
         }
     }
 
@@ -161,7 +180,7 @@ impl Engine {
     /// Tells of pods without an answer. Returns whether any of them was told.
     fn report_unplaced(&mut self, plan: &Plan) -> bool {
         let mut news = false;
-        let mut told = std::collections::BTreeMap::new();
+        let mut told = BTreeMap::new();
         for Unplaced { pod, reasons } in &plan.unplaced {
             if self.told.get(pod) != Some(reasons) {
                 news = true;

@@ -98,6 +98,11 @@ impl Engine {
             let drain = &mut self.works.entry(id.clone()).or_default().drain;
             (drain.tainted, drain.confirmed) = (None, None);
         }
+        let drain = self.works.get(id).map(|work| &work.drain);
+        let open = drain.is_none_or(|drain| drain.tainted.is_none());
+        if open && !self.is_cleared(id, reason, now) {
+            return;
+        }
         let Some(node) = self.state.objects.nodes.get(&name) else {
             return;
         };
@@ -148,6 +153,7 @@ impl Engine {
         let stands = |own: &Blocker| !(own.is_passing() || graceful && own.yields_to_grace());
         let blocker = self.state.blockers(node, Some(claim), now).find(stands);
         if let Some(blocker) = blocker {
+            self.state.recent.failed = Some(now);
             self.withdraw_node(id, blocker.to_string(), now);
             return false;
         }
@@ -160,6 +166,7 @@ impl Engine {
             self.works.entry(id.clone()).or_default().drain.released = true;
         } else if until <= now {
             let why = format!("its pods have found no place elsewhere within {PLACES_MAX:#}");
+            self.state.recent.failed = Some(now);
             self.withdraw_node(id, why, now);
         } else {
             self.wake_at(until, "the pods of a node are to have a place elsewhere");

@@ -1,7 +1,7 @@
 //! What the engine decided and saw, for people: one report a line of the log.
 //! It must not know how lines are written or counted.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::command::{FailureKind, Refusal};
 use crate::engine::event::Interruption;
@@ -159,6 +159,30 @@ pub enum Report {
         /// The claim.
         claim: ClaimId,
         /// Why it stays.
+        why: String,
+    },
+    /// Nothing voluntary is done in a pool, or in the whole cluster: somebody has paused it.
+    Paused {
+        /// The pool; none means the whole cluster.
+        pool: Option<PoolName>,
+        /// Until when; none means until somebody ends it.
+        until: Option<Timestamp>,
+        /// Why, in the words of whoever asked for it.
+        why: String,
+    },
+    /// A pause is over.
+    Resumed {
+        /// The pool; none means the whole cluster.
+        pool: Option<PoolName>,
+    },
+    /// Nodes of a pool are due to leave, and stay until it is time or somebody lets them; repeated
+    /// only when that changes.
+    Shut {
+        /// The pool.
+        pool: PoolName,
+        /// For which reason they are due.
+        reason: Reason,
+        /// What keeps them.
         why: String,
     },
     /// An eviction was refused by a disruption budget; it is tried again.

@@ -14,7 +14,7 @@ use crate::model::labels::Labels;
 use crate::model::node_class::NodeClass;
 use crate::model::object::Kind;
 use crate::model::overlay::Overlay;
-use crate::model::pool::{Limits, Pool};
+use crate::model::pool::{ClusterDisruption, Limits, Pool};
 
 /// What may be done to a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -281,6 +281,8 @@ pub struct Cluster {
     pub node_classes: Vec<NodeClass>,
     /// Limits on all its nodes together.
     pub limits: Limits,
+    /// When its nodes are disrupted on purpose.
+    pub disruption: ClusterDisruption,
     /// What is known better than the catalog knows it, in the order in which it is applied.
     pub overlays: Vec<Overlay>,
     /// Room that is kept free, by name.

@@ -2,6 +2,7 @@
 //! It must not know the text it was written in.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -63,8 +64,34 @@ impl Reason {
         matches!(self, Self::Drifted | Self::Expired)
     }
 
-    /// The reasons a budget may name.
-    pub const BUDGETED: [Self; 3] = [Self::Empty, Self::Underutilized, Self::Drifted];
+    /// The reasons a budget or window may name: those for which a node leaves by our own choice.
+    pub const BUDGETED: [Self; 4] = [
+        Self::Empty,
+        Self::Underutilized,
+        Self::Drifted,
+        Self::Expired,
+    ];
+
+    /// Whether a node leaves for it by our own choice, so that budgets, windows and pauses count.
+    pub fn is_voluntary(self) -> bool {
+        Self::BUDGETED.contains(&self)
+    }
+
+    /// Whether a node leaves for it to save money.
+    pub fn is_consolidation(self) -> bool {
+        matches!(self, Self::Empty | Self::Underutilized)
+    }
+
+    /// The reason of this spelling.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut known = Self::BUDGETED.into_iter();
+        known.find(|own| own.as_str() == text)
+    }
+}
+
+/// Whether rules that name these reasons hold for one: those that name none hold for all.
+pub fn names(reasons: &[Reason], reason: Reason) -> bool {
+    reasons.is_empty() || reasons.contains(&reason)
 }
 
 /// How many nodes a budget lets go at once.
@@ -76,11 +103,54 @@ pub enum Allowance {
     Percent(u8),
 }
 
-/// How many nodes of a pool may be leaving at once, for some reasons, at some times.
+/// How many nodes a budget lets go within any span of this length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// How many.
+    pub nodes: u32,
+    /// Within how long.
+    pub per: SignedDuration,
+}
+
+impl Rate {
+    /// Most nodes of a rate: each is remembered on the Lease of its cluster for as long as it
+    /// counts, and an object has room for some thousands.
+    pub const NODES_MAX: u32 = 1000;
+
+    const UNITS: [(&'static str, SignedDuration); 3] = [
+        ("m", SignedDuration::from_mins(1)),
+        ("h", SignedDuration::from_hours(1)),
+        ("d", SignedDuration::from_hours(24)),
+    ];
+
+    /// A rate as it is written: `20/h`, a number from 1 to [`NODES_MAX`](Self::NODES_MAX) and `m`,
+    /// `h` or `d`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (nodes, unit) = text.split_once('/')?;
+        let plain = !nodes.is_empty() && nodes.bytes().all(|own| own.is_ascii_digit());
+        let nodes: u32 = plain.then(|| nodes.parse().ok()).flatten()?;
+        let (_, per) = Self::UNITS.into_iter().find(|(name, _)| *name == unit)?;
+        (1..=Self::NODES_MAX)
+            .contains(&nodes)
+            .then_some(Self { nodes, per })
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = Self::UNITS.into_iter().find(|(_, per)| *per == self.per);
+        write!(f, "{}/{}", self.nodes, unit.map_or("?", |(name, _)| name))
+    }
+}
+
+/// How many nodes may be leaving at once, or be let go within some time, for some reasons, at some
+/// times: nodes of a pool, of a cluster, or of all clusters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// How many.
+    /// How many at once; all of them where only a rate is given.
     pub nodes: Allowance,
+    /// How many within some time; none where only their number at once counts.
+    pub rate: Option<Rate>,
     /// For which reasons; empty means all.
     pub reasons: Vec<Reason>,
     /// When it holds; none means always.
@@ -88,18 +158,57 @@ pub struct Budget {
 }
 
 impl Budget {
+    /// Whether it holds for this reason now.
+    pub fn holds(&self, reason: Reason, now: Timestamp) -> bool {
+        let mut during = self.during.iter();
+        names(&self.reasons, reason) && during.all(|window| window.active_at(now))
+    }
+
+    /// The rate that counts for a reason at any time.
+    pub fn rate_for(&self, reason: Reason) -> Option<Rate> {
+        self.rate.filter(|_| names(&self.reasons, reason))
+    }
+
     /// How many of `total` nodes may be leaving at once, if the budget holds for this reason now.
     pub fn allowed(&self, reason: Reason, total: usize, now: Timestamp) -> Option<usize> {
-        let holds = (self.reasons.is_empty() || self.reasons.contains(&reason))
-            && self
-                .during
-                .as_ref()
-                .is_none_or(|window| window.active_at(now));
-        holds.then(|| match self.nodes {
+        self.holds(reason, now).then(|| match self.nodes {
             Allowance::Nodes(count) => count as usize,
             Allowance::Percent(percent) => (total * usize::from(percent)).div_ceil(100),
         })
     }
+}
+
+/// A time for maintenance, or against it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Maintenance {
+    /// Whether nodes leave only within such times, rather than outside of them.
+    pub allows: bool,
+    /// For which reasons; empty means all.
+    pub reasons: Vec<Reason>,
+    /// When.
+    pub during: Window,
+}
+
+/// How long nothing is consolidated after something else was done in the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CoolDown {
+    /// After an instance was launched.
+    pub after_launch: SignedDuration,
+    /// After an instance was ended.
+    pub after_end: SignedDuration,
+    /// After a node that was to leave could not.
+    pub after_failure: SignedDuration,
+}
+
+/// When nodes of a cluster are disrupted on purpose, whatever their pools say besides.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterDisruption {
+    /// How many of its nodes at once, or within some time.
+    pub budgets: Vec<Budget>,
+    /// When.
+    pub windows: Vec<Maintenance>,
+    /// How long nothing is consolidated after something else was done.
+    pub cool_down: CoolDown,
 }
 
 /// Which nodes consolidation may touch.
@@ -143,6 +252,8 @@ pub struct Disruption {
     pub unneeded_for: SignedDuration,
     /// How many at once. At most this many by every one of them.
     pub budgets: Vec<Budget>,
+    /// When.
+    pub windows: Vec<Maintenance>,
 }
 
 /// Limits on the sum of some nodes: a pool's, a cluster's, those of all clusters.
@@ -249,27 +360,41 @@ impl Pool {
                 unneeded_for: SignedDuration::ZERO,
                 budgets: vec![Budget {
                     nodes: Allowance::Percent(10),
+                    rate: None,
                     reasons: Vec::new(),
                     during: None,
                 }],
+                windows: Vec::new(),
             },
         }
-    }
-
-    /// The most restrictive allowance of all budgets that hold for this reason now; `total` where
-    /// none holds. Source: spec/disruption.md §1.6.
-    pub fn allowed_disruptions(&self, reason: Reason, total: usize, now: Timestamp) -> usize {
-        self.disruption
-            .budgets
-            .iter()
-            .filter_map(|budget| budget.allowed(reason, total, now))
-            .min()
-            .unwrap_or(total)
     }
 
     /// What remains of the limits after `used` capacity and `nodes` nodes; only limited names are
     /// listed, amounts may be negative.
     pub fn remaining(&self, used: &Resources, nodes: usize) -> Limits {
         self.limits.remaining(used, nodes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Rate, Reason};
+
+    #[test]
+    fn a_rate_is_a_number_within_a_minute_an_hour_or_a_day() {
+        for text in ["1/m", "20/h", "1000/d"] {
+            let rate = Rate::parse(text).expect("a rate");
+            assert_eq!(rate.to_string(), text);
+        }
+        let bad = [
+            "", "20", "20/", "/h", "0/h", "1001/d", "20/w", "-1/h", "+1/h", "2.5/h", "1 /h",
+        ];
+        for text in bad {
+            assert_eq!(Rate::parse(text), None, "{text:?}");
+        }
+        for reason in Reason::BUDGETED {
+            assert_eq!(Reason::parse(reason.as_str()), Some(reason));
+        }
+        assert_eq!(Reason::parse("interrupted"), None);
     }
 }

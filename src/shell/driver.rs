@@ -224,7 +224,11 @@ impl Hands {
             | Command::Unhint { .. }
             | Command::ListPodsOn { .. }
             | Command::Probe { .. }
+            | Command::ReadLease
+            | Command::PatchLease(_)
             | Command::Ask(_)
+            | Command::AskLeave { .. }
+            | Command::Muster(_)
             | Command::Account { .. }
             | Command::HoldDown { .. } => act::execute(&self.connection, command).await,
         }

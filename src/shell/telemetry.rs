@@ -38,6 +38,7 @@ fn outcome(answer: &Answer) -> &'static str {
         | Answer::Instances(_)
         | Answer::Pods(_)
         | Answer::Probed { .. }
+        | Answer::Lease(_)
         | Answer::Granted
         | Answer::Done => "done",
     }

@@ -299,6 +299,7 @@ impl From<Answer> for AnswerBody {
             Answer::EvictRefused(_)
             | Answer::Pods(_)
             | Answer::Probed { .. }
+            | Answer::Lease(_)
             | Answer::Granted
             | Answer::Denied { .. }
             | Answer::Done => Self::Failed {

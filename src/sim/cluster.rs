@@ -19,6 +19,7 @@ use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::id::{NodeName, PodKey};
+use crate::model::notes::Lease;
 use crate::sim::chance::{between, stream};
 use crate::sim::cluster::kubelet::Kubelet;
 use crate::sim::cluster::owners::Owned;
@@ -72,6 +73,7 @@ pub struct SimCluster {
     evictions: u32,
     paces: Rng,
     born: u64,
+    lease: Option<Lease>,
 }
 
 impl SimCluster {
@@ -93,6 +95,7 @@ impl SimCluster {
             evictions: 0,
             paces: stream(seed, "cluster/paces"),
             born: 0,
+            lease: None,
         };
         for name in ["default", "kube-system"] {
             cluster.store.put_namespace(name);

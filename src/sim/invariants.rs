@@ -148,7 +148,7 @@ impl Checker {
         &self.violations
     }
 
-    /// How many commands there were that do more than look at instances.
+    /// How many commands there were that do more than look at instances and the Lease.
     pub fn acts(&self) -> u64 {
         self.commands
     }
@@ -180,7 +180,8 @@ impl Checker {
         scene: &Scene,
         now: Timestamp,
     ) {
-        self.commands += u64::from(!matches!(command, Command::ListInstances));
+        let looks = matches!(command, Command::ListInstances | Command::ReadLease);
+        self.commands += u64::from(!looks);
         let (Some((kind, why)), Some(what)) = (doubt, voluntary(command, scene)) else {
             return;
         };
@@ -211,9 +212,13 @@ impl Checker {
             | Command::Learn { .. }
             | Command::ListInstances
             | Command::ListPodsOn { .. }
+            | Command::ReadLease
+            | Command::PatchLease(_)
             | Command::Probe { .. }
             | Command::Rewatch { .. }
             | Command::Ask(_)
+            | Command::AskLeave { .. }
+            | Command::Muster(_)
             | Command::Account { .. }
             | Command::HoldDown { .. } => {}
         }

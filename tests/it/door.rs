@@ -14,6 +14,8 @@ use process::{Process, get, run, within};
 
 mod api;
 
+mod pausing;
+
 mod process;
 
 mod program;

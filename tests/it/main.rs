@@ -23,6 +23,7 @@ mod overlay;
 
 mod standing;
 
+mod budgets;
 mod disrupt;
 
 mod catalog;

@@ -1,6 +1,7 @@
 //! The table of `cluster` blocks.
 //! It must not know how it is read.
 
+use super::disruption::CLUSTER_DISRUPTION;
 use super::{BLOCK, HOUR, MINUTE, SECOND, argument, duration, form, required};
 use crate::config::form::Form;
 use crate::config::schema::{BlockType, Kind, Repeat};
@@ -82,7 +83,15 @@ pub(super) static CLUSTER: BlockType = BlockType {
              `status.nominatedNodeName`.",
         ),
     ],
-    blocks: &[&KUBECONFIG, &EKS, &INTERRUPTION, &SIMULATED, &EXEC, &API],
+    blocks: &[
+        &KUBECONFIG,
+        &EKS,
+        &INTERRUPTION,
+        &SIMULATED,
+        &EXEC,
+        &API,
+        &CLUSTER_DISRUPTION,
+    ],
     ..BLOCK
 };
 

@@ -1,8 +1,9 @@
 //! The tables of `pool` and `defaults` blocks.
 //! They must not know how they are read.
 
+use super::disruption::{BUDGET, WINDOW};
 use super::{
-    BLOCK, CLUSTERS, HOUR, LONGEST, MINUTE, SECOND, argument, duration, duration_or_never, required,
+    BLOCK, CLUSTERS, HOUR, LONGEST, SECOND, argument, duration, duration_or_never, required,
 };
 use crate::config::schema::{Argument, BlockType, Kind, Repeat};
 
@@ -208,47 +209,7 @@ static DISRUPTION: BlockType = BlockType {
         UTILIZATION_THRESHOLD,
         UNNEEDED_FOR,
     ],
-    blocks: &[&BUDGET],
-    ..BLOCK
-};
-
-static BUDGET: BlockType = BlockType {
-    name: "budget",
-    repeat: Repeat::Many,
-    about: "How many nodes may be leaving at once; every budget holds. Without any, 10%.",
-    arguments: &[
-        required("nodes", Kind::Allowance, "How many of the pool's nodes."),
-        argument(
-            "reasons",
-            Kind::SomeOf(&["empty", "underutilized", "drifted"]),
-            "[]",
-            "For which reasons; all if empty.",
-        ),
-        argument(
-            "during",
-            Kind::Reference("schedule"),
-            "",
-            "When it holds; always if missing.",
-        ),
-        argument(
-            "schedule",
-            Kind::Text,
-            "",
-            "When it holds, in place of `during`: five-field cron.",
-        ),
-        argument(
-            "duration",
-            duration(MINUTE, 744 * HOUR),
-            "",
-            "How long it holds from each time of `schedule`.",
-        ),
-        argument(
-            "timezone",
-            Kind::Text,
-            "\"UTC\"",
-            "Time zone of `schedule`, an IANA name.",
-        ),
-    ],
+    blocks: &[&BUDGET, &WINDOW],
     ..BLOCK
 };
 

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use crate::config::lower::amounts::limits;
 use crate::config::lower::installation::Installation;
-use crate::config::lower::{Blocks, Instance};
+use crate::config::lower::schedule::Schedules;
+use crate::config::lower::{Blocks, Instance, disruption};
 use crate::config::names::name_fault;
 use crate::config::problem::ProblemCode;
 use crate::config::read::Reader;
@@ -32,6 +33,7 @@ pub(super) fn lower(
     reader: &Reader<'_>,
     blocks: &Blocks<'_>,
     installation: &Installation,
+    schedules: &Schedules,
 ) -> (Vec<Draft>, bool) {
     let (instances, complete) = reader.instances(blocks, "cluster");
     let mut places: BTreeMap<String, Span> = BTreeMap::new();
@@ -39,7 +41,7 @@ pub(super) fn lower(
     let mut named = true;
     for instance in &instances {
         named &= !instance.section.has("name") || instance.section.get("name").is_some();
-        let Some(draft) = one(reader, instance, installation) else {
+        let Some(draft) = one(reader, instance, installation, schedules) else {
             continue;
         };
         let cluster = &draft.cluster;
@@ -69,7 +71,12 @@ fn report_twice(reader: &Reader<'_>, section: &Section, name: &str, place: Span,
     reader.reporter.add(finding.within(&section.title));
 }
 
-fn one(reader: &Reader<'_>, instance: &Instance, installation: &Installation) -> Option<Draft> {
+fn one(
+    reader: &Reader<'_>,
+    instance: &Instance,
+    installation: &Installation,
+    schedules: &Schedules,
+) -> Option<Draft> {
     let section = &instance.section;
     if section.has("name") && section.get("name").is_none() {
         return None;
@@ -126,6 +133,7 @@ fn one(reader: &Reader<'_>, instance: &Instance, installation: &Installation) ->
         api: section.block("api").map_or_else(Api::default, api),
         tags: section.map("tags"),
         limits: limits(section),
+        disruption: disruption::of_cluster(reader, section, schedules),
         placement_hints: match section.flag("placement_hints") {
             Some(false) => PlacementHints::Off,
             _ => PlacementHints::On,

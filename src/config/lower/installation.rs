@@ -5,6 +5,8 @@ use core::net::IpAddr;
 
 use crate::config::lower::Blocks;
 use crate::config::lower::amounts::limits;
+use crate::config::lower::disruption::budgets;
+use crate::config::lower::schedule::Schedules;
 use crate::config::problem::ProblemCode;
 use crate::config::read::Reader;
 use crate::config::report::Finding;
@@ -92,10 +94,16 @@ fn parts(version: &str) -> Option<[u64; 3]> {
     Some(parts)
 }
 
-pub(super) fn lower_fleet(reader: &Reader<'_>, blocks: &Blocks<'_>) -> FleetLimits {
+pub(super) fn lower_fleet(
+    reader: &Reader<'_>,
+    blocks: &Blocks<'_>,
+    schedules: &Schedules,
+) -> FleetLimits {
     let sections = reader.sections(blocks, "fleet");
+    let budgets = |own| budgets(reader, own, schedules);
     FleetLimits {
         limits: sections.first().map(limits).unwrap_or_default(),
+        budgets: sections.first().map(budgets).unwrap_or_default(),
     }
 }
 

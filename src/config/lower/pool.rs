@@ -4,8 +4,9 @@
 use jiff::SignedDuration;
 
 use crate::config::lower::amounts::limits;
+use crate::config::lower::disruption::{budgets, windows};
 use crate::config::lower::requirement::{self, Whose, refuse_key, restricted};
-use crate::config::lower::schedule::{Schedules, window_of};
+use crate::config::lower::schedule::Schedules;
 use crate::config::lower::{Blocks, cluster_patterns};
 use crate::config::names::{label_value_fault, name_fault};
 use crate::config::problem::ProblemCode;
@@ -15,10 +16,9 @@ use crate::config::section::Section;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
 use crate::model::claim::{TAG_VALUE_MAX, startup_taints_tag};
-use crate::model::pool::{Budget, Consolidation, Disruption, Pool, Reason, Safety};
+use crate::model::pool::{Consolidation, Disruption, Pool, Safety};
 use crate::model::requirement::Requirement;
 use crate::model::taint::{Effect, Taint};
-use crate::model::window::Window;
 
 /// A pool, and what it says that a cluster's copy of it does not.
 pub(super) struct Draft {
@@ -280,11 +280,7 @@ fn disruption(
     });
     let threshold = inner.find(|section| section.count("utilization_threshold"));
     let own = inner.0[0];
-    let budgets: Vec<Budget> = own
-        .into_iter()
-        .flat_map(|section| section.blocks("budget"))
-        .filter_map(|section| budget(reader, section, schedules))
-        .collect();
+    let read = |section| budgets(reader, section, schedules);
     let given = own.is_some_and(|section| section.block("budget").is_some());
     Disruption {
         consolidation: consolidation.unwrap_or(default.consolidation),
@@ -293,54 +289,10 @@ fn disruption(
         min_age: inner.duration("min_age", default.min_age),
         utilization_threshold: threshold.or(default.utilization_threshold),
         unneeded_for: inner.duration("unneeded_for", default.unneeded_for),
-        budgets: if given {
-            budgets
-        } else {
-            default.budgets.clone()
+        budgets: match own.filter(|_| given) {
+            Some(section) => read(section),
+            None => default.budgets.clone(),
         },
+        windows: own.map_or_else(Vec::new, |own| windows(reader, own, schedules)),
     }
-}
-
-fn budget(reader: &Reader<'_>, section: &Section, schedules: &Schedules) -> Option<Budget> {
-    let during = window(reader, section, schedules);
-    let reasons = section.texts("reasons").unwrap_or_default().iter();
-    let reasons = reasons.filter_map(|text| {
-        let known = Reason::BUDGETED
-            .iter()
-            .find(|reason| reason.as_str() == text);
-        known.copied()
-    });
-    Some(Budget {
-        nodes: section.allowance("nodes")?,
-        reasons: reasons.collect(),
-        during,
-    })
-}
-
-/// When a budget holds: a schedule by name, or one in place.
-fn window(reader: &Reader<'_>, section: &Section, schedules: &Schedules) -> Option<Window> {
-    let in_place = ["schedule", "duration", "timezone"];
-    let first = in_place.iter().find_map(|name| section.get(name));
-    if let (Some(during), Some(first)) = (section.get("during"), first) {
-        let detail = "A budget names a schedule with during, or gives one in place, not both.";
-        let finding = Finding::error(ProblemCode::Conflict, first.name_span, detail)
-            .also(during.name_span, "")
-            .within(&section.title);
-        reader.reporter.add(finding);
-        return None;
-    }
-    if let Some(name) = section.reference("during") {
-        return schedules.get(name).cloned().flatten();
-    }
-    let first = first?;
-    if !section.has("schedule") {
-        let detail = "This says for how long the budget holds, but nothing from when on.";
-        let finding = Finding::error(ProblemCode::MissingArgument, first.name_span, detail)
-            .label("schedule is missing")
-            .help("write schedule = \"0 8 * * mon-fri\" beside it")
-            .within(&section.title);
-        reader.reporter.add(finding);
-        return None;
-    }
-    window_of(reader, section, "schedule")
 }

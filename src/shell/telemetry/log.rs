@@ -9,7 +9,7 @@ use tracing_subscriber::{EnvFilter, Registry, fmt, registry, reload};
 
 use crate::config::settings::{LogFormat, LogLevel};
 use crate::engine::report::Report;
-use crate::model::id::{ClaimId, ClusterName, NodeName, PodKey};
+use crate::model::id::{ClaimId, ClusterName, NodeName, PodKey, PoolName};
 use crate::model::instance::Price;
 use crate::solve::replicas::Short;
 use crate::solve::{Unplaced, Why};
@@ -193,6 +193,21 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             ignored, "instance interrupted"
         ),
         Report::Kept { claim, why } => tracing::info!(%cluster, %claim, why, "node stays"),
+        Report::Paused { pool, until, why } => {
+            let (pool, until) = (
+                pool.as_ref().map(PoolName::as_str),
+                until.map(|it| it.to_string()),
+            );
+            tracing::warn!(%cluster, pool, until, why, "paused: nothing voluntary is done");
+        }
+        Report::Resumed { pool } => {
+            let pool = pool.as_ref().map(PoolName::as_str);
+            tracing::info!(%cluster, pool, "a pause is over");
+        }
+        Report::Shut { pool, reason, why } => {
+            let reason = reason.as_str();
+            tracing::info!(%cluster, %pool, reason, why, "nodes that are due to leave stay");
+        }
         Report::EvictRefused { pod, text } => {
             tracing::info!(%cluster, %pod, text, "eviction refused for now");
         }

@@ -167,6 +167,9 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         | Report::Consolidates { .. }
         | Report::Kept { .. }
         | Report::Misread(_)
+        | Report::Paused { .. }
+        | Report::Resumed { .. }
+        | Report::Shut { .. }
         | Report::ClaimDenied { .. }
         | Report::ClaimRenewed { .. }
         | Report::BoundEarly { .. }

@@ -52,6 +52,23 @@ cluster "fleet" {
 cluster "lab" {
   placement_hints = false
   limits          = { nodes = 20, cpu = 200 }
+  disruption {
+    budget { rate = "20/h" }
+    budget {
+      nodes   = "30%"
+      rate    = "1/m"
+      reasons = ["expired"]
+      during  = schedule.night
+    }
+    window {
+      action = "allow"
+      during = schedule.night
+    }
+    cool_down {
+      after_launch  = "10m"
+      after_failure = "3m"
+    }
+  }
   simulated {
     catalog = "types.json"
     boot    = "2s"
@@ -151,6 +168,12 @@ pool "general" {
       duration = "1h30m"
       timezone = "America/New_York"
     }
+    window {
+      action   = "deny"
+      reasons  = ["drifted", "expired"]
+      schedule = "0 9 1 * mon"
+      duration = "1h"
+    }
   }
 }
 
@@ -218,6 +241,8 @@ buffer "web" {
 
 fleet {
   limits = { nodes = 2000, cpu = 40000 }
+  budget { nodes = 10 }
+  budget { rate = "50/d" }
 }
 
 scheduler {
