@@ -17,6 +17,14 @@ pub mod surplus;
 
 pub mod drift;
 
+pub mod drifted;
+
 pub mod expiry;
+
+pub mod repair;
+
+pub mod health;
+
+pub mod change;
 
 pub mod consolidation;

@@ -44,6 +44,8 @@ mod learn;
 
 mod stamp;
 
+mod brake;
+
 mod lifecycle;
 
 mod act;
@@ -57,6 +59,7 @@ use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::batch::Batch;
+use crate::engine::brake::Brake;
 use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
 use crate::engine::consolidate::Weighing;
 use crate::engine::event::Event;
@@ -124,6 +127,7 @@ pub struct Engine {
     sharing: Sharing,
     noting: Noting,
     weighing: Weighing,
+    brake: Brake,
 }
 
 impl Engine {
@@ -158,6 +162,7 @@ impl Engine {
             sharing: Sharing::default(),
             noting: Noting::default(),
             weighing: Weighing::default(),
+            brake: Brake::default(),
         };
         engine.state.notes.fault = Some(UNREAD.to_owned());
         engine
@@ -172,6 +177,7 @@ impl Engine {
                 return;
             }
             Event::ConfigChanged(cluster) => {
+                self.replace_configuration();
                 self.state.configure(cluster);
                 self.numbers.forget();
                 self.hints_denied = false;
@@ -227,6 +233,7 @@ impl Engine {
             Event::Interrupted(instance, what, at) => self.notice(instance, what, at),
             Event::Refused(class, refusals) => self.refused(class.as_ref(), &refusals, now),
             Event::FleetChanged(view) => self.fleet_changed(view, now),
+            Event::Accepted(id) => self.accept(id),
             Event::HeldDown(what, until) => self.held_down(what, until, now),
         }
         self.wake_at(self.settled(now), "the cluster changed");

@@ -63,7 +63,7 @@ use crate::state::expect::NOMINATED;
 use crate::state::holds::Holds;
 use crate::state::ledger::Ledger;
 use crate::state::objects::Objects;
-use crate::state::roster::Recent;
+use crate::state::roster::{Recent, Unaccepted};
 use crate::state::view::Views;
 
 /// Everything known of one cluster; mutable only by its engine.
@@ -94,6 +94,8 @@ pub struct State {
     pub declared: Option<Vec<Buffer>>,
     /// Nodes whose room a buffer needs, with the buffer's name, as last planned.
     pub held: BTreeMap<NodeName, String>,
+    /// What another configuration has made due to leave and nobody has accepted yet.
+    pub unaccepted: Option<Unaccepted>,
     /// The catalog without what is reserved for node classes; none where nothing is.
     plain: Option<Arc<Catalog>>,
     classes: Classes,

@@ -168,7 +168,7 @@ pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Config {
     let (batching, scheduling) = scheduler::lower(reader, blocks);
     let telemetry = installation::lower_telemetry(reader, blocks);
     let schedules = schedule::lower(reader, blocks);
-    let fleet = installation::lower_fleet(reader, blocks, &schedules);
+    let (fleet, max_retired) = installation::lower_fleet(reader, blocks, &schedules);
     let (mut clusters, complete) = cluster::lower(reader, blocks, &installation, &schedules);
     let classes = node_class::lower(reader, blocks);
     let pools = pool::lower(reader, blocks, &schedules);
@@ -179,6 +179,7 @@ pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Config {
         let managed = draft.managed;
         let cluster = &mut draft.cluster;
         cluster.batching = batching;
+        cluster.brakes.max_retired = max_retired;
         cluster.scheduling = scheduling.clone();
         let used = give_pools(reader, cluster, &pools, &classes);
         if managed && made_by_ec2(cluster) {

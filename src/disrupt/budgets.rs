@@ -9,11 +9,20 @@ use jiff::Timestamp;
 use crate::disrupt::cooldown::cools_until;
 use crate::disrupt::verdict::{Scope, Verdict};
 use crate::disrupt::windows;
+use crate::model::cluster::RemovedPools;
 use crate::model::id::{ClaimId, NodeName, PoolName};
 use crate::model::node::Node;
 use crate::model::notes::LetGo;
-use crate::model::pool::{Budget, Pool, Rate, Reason, names};
+use crate::model::pool::{Allowance, Budget, Maintenance, Rate, Reason, names};
 use crate::state::roster::{Candidate, Roster};
+
+/// The budget of a pool that is not configured any more: the default one.
+static REMOVED_POOL: [Budget; 1] = [Budget {
+    nodes: Allowance::Percent(10),
+    rate: None,
+    reasons: Vec::new(),
+    during: None,
+}];
 
 /// What budgets leave, while nodes are let go one after another. A node that leaves counts for all
 /// reasons, whichever it leaves for. Source: spec/disruption.md §1.6.
@@ -140,26 +149,37 @@ impl<'a> Budgets<'a> {
     }
 
     fn weigh(&self, who: (&ClaimId, &PoolName), reason: Reason, at_once: bool) -> Option<Verdict> {
-        let Some(pool) = self.roster.cluster.pool(who.1.as_str()) else {
+        let Some((budgets, windows)) = self.rules(who.1) else {
             return Some(Verdict::NoPool);
         };
-        let shut = || self.shut_by_budget(who.0, pool, reason, at_once);
-        self.stopped(pool, reason).or_else(shut)
+        let shut = || self.shut_by_budget(budgets, who, reason, at_once);
+        self.stopped(windows, who.1, reason).or_else(shut)
+    }
+
+    /// What a pool says of budgets and times, or what holds where it is gone; none where its nodes
+    /// stay then.
+    fn rules(&self, name: &PoolName) -> Option<(&'a [Budget], &'a [Maintenance])> {
+        let cluster = self.roster.cluster;
+        if let Some(own) = cluster.pool(name.as_str()) {
+            return Some((&own.disruption.budgets, &own.disruption.windows));
+        }
+        let leave = cluster.brakes.removed_pools == RemovedPools::Drain;
+        leave.then_some((&REMOVED_POOL[..], &[][..]))
     }
 
     /// What stops all nodes of a pool alike.
-    fn stopped(&self, pool: &Pool, reason: Reason) -> Option<Verdict> {
+    fn stopped(&self, windows: &[Maintenance], pool: &PoolName, reason: Reason) -> Option<Verdict> {
         let (cluster, notes, now) = (self.roster.cluster, self.roster.notes, self.now);
         if let Some(why) = &notes.fault {
             return Some(Verdict::Unread(why.clone()));
         }
-        if let Some((whole, pause)) = notes.pause_of(&pool.name, now) {
+        if let Some((whole, pause)) = notes.pause_of(pool, now) {
             let of = if whole { Scope::Cluster } else { Scope::Pool };
             let (until, reason) = (pause.until, pause.reason.clone());
             return Some(Verdict::Paused { of, until, reason });
         }
         let own = &cluster.disruption;
-        let windows = [&pool.disruption.windows[..], &own.windows[..]];
+        let windows = [windows, &own.windows[..]];
         if !windows::is_open(&windows, reason, now) {
             let opens = windows::next_opening(&windows, reason, now);
             return Some(Verdict::Window { opens });
@@ -173,15 +193,15 @@ impl<'a> Budgets<'a> {
     /// count, beside rates.
     fn shut_by_budget(
         &self,
-        id: &ClaimId,
-        pool: &Pool,
+        budgets: &[Budget],
+        who: (&ClaimId, &PoolName),
         reason: Reason,
         at_once: bool,
     ) -> Option<Verdict> {
-        let own = self.pools.get(&pool.name).copied().unwrap_or_default();
-        let cluster = &self.roster.cluster.disruption.budgets;
+        let own = self.pools.get(who.1).copied().unwrap_or_default();
+        let cluster = &self.roster.cluster.disruption.budgets[..];
         let mut levels = vec![
-            (Scope::Pool, &pool.disruption.budgets, own),
+            (Scope::Pool, budgets, own),
             (Scope::Cluster, cluster, self.cluster),
         ];
         if let Some(fleet) = self.roster.fleet {
@@ -189,15 +209,14 @@ impl<'a> Budgets<'a> {
                 total: self.cluster.total + fleet.others.nodes,
                 disrupted: self.cluster.disrupted + fleet.others.disrupted,
             };
-            levels.push((Scope::Fleet, &fleet.budgets, all));
+            levels.push((Scope::Fleet, &fleet.budgets[..], all));
         }
         let mut tightest: Option<(usize, Verdict)> = None;
         for (of, budgets, counts) in levels {
             for budget in budgets {
                 let by_count = || count_shut(budget, (of, counts), reason, self.now);
                 let by_count = at_once.then(by_count).flatten();
-                let shut =
-                    by_count.or_else(|| self.shut_by_rate(budget, of, (id, &pool.name), reason));
+                let shut = by_count.or_else(|| self.shut_by_rate(budget, of, who, reason));
                 let Some((allowed, verdict)) = shut else {
                     continue;
                 };

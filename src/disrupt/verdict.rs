@@ -9,7 +9,7 @@ use crate::model::id::{NodeName, PodKey};
 use crate::model::instance::Price;
 use crate::model::pool::{Rate, Reason};
 use crate::state::blockers::Blocker;
-use crate::state::roster::Candidate;
+use crate::state::roster::{Candidate, Health, Unaccepted};
 
 /// Whose rule keeps a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,6 +86,36 @@ pub enum Verdict {
     },
     /// It or one of its pods forbids it.
     Blocked(Blocker),
+    /// Its static pool has more nodes than it is to have, and loses those first.
+    TooMany,
+    /// Another in its place would be beyond the limits of its pool.
+    Limits,
+    /// Too many nodes of the cluster are not ready for any to leave on purpose.
+    Health(Health),
+    /// It is broken, and may recover.
+    Recovering {
+        /// When it is given up.
+        until: Timestamp,
+    },
+    /// Too many nodes of its pool are broken for any to be replaced for that.
+    Broken {
+        /// How many are.
+        broken: usize,
+        /// How many there are.
+        total: usize,
+    },
+    /// As many broken nodes as may be at once are being replaced already.
+    Repairing {
+        /// How many may be.
+        most: usize,
+    },
+    /// Too much leaves by another configuration for it to be done unasked.
+    Held {
+        /// What to accept.
+        id: String,
+        /// How much of the cluster leaves by it, in per cent.
+        percent: usize,
+    },
     /// Somebody deletes its Node object.
     Deleted,
     /// It is leaving already, for this reason.
@@ -131,12 +161,21 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// That of whatever is due by a configuration that nobody has accepted.
+    pub fn held(unaccepted: &Unaccepted) -> Self {
+        Self::Held {
+            id: unaccepted.id.clone(),
+            percent: unaccepted.percent(),
+        }
+    }
+
     /// When it is over by itself, or may be looked at again, where that is known.
     pub fn until(&self) -> Option<Timestamp> {
         match self {
-            Self::TooEarly { until } | Self::TooYoung { until } | Self::Cooling { until, .. } => {
-                Some(*until)
-            }
+            Self::TooEarly { until }
+            | Self::TooYoung { until }
+            | Self::Recovering { until }
+            | Self::Cooling { until, .. } => Some(*until),
             Self::Blocked(why) => why.until(),
             Self::Paused { until, .. } => *until,
             Self::Window { opens } | Self::Budget { opens, .. } => *opens,
@@ -180,6 +219,13 @@ impl Verdict {
             Self::Paused { .. } => "paused",
             Self::Unread(_) => "unread",
             Self::Window { .. } => "window",
+            Self::TooMany => "too_many",
+            Self::Limits => "limits",
+            Self::Health(_) => "health",
+            Self::Recovering { .. } => "recovering",
+            Self::Broken { .. } => "broken",
+            Self::Repairing { .. } => "repairing",
+            Self::Held { .. } => "held",
             Self::Budget { .. } => "budget",
         }
     }
@@ -210,6 +256,24 @@ impl fmt::Display for Verdict {
             Self::TooEarly { until } => write!(f, "it must stay unchanged until {until}"),
             Self::TooYoung { until } => write!(f, "it is too young to leave until {until}"),
             Self::Blocked(why) => write!(f, "{why}"),
+            Self::TooMany => f.write_str("its static pool has more nodes than it is to have"),
+            Self::Limits => f.write_str("the limits of its pool leave no room for another"),
+            Self::Health(Health { unready, total }) => {
+                write!(f, "{unready} of {total} nodes of the cluster are not ready")
+            }
+            Self::Recovering { until } => write!(f, "it may recover until {until}"),
+            Self::Broken { broken, total } => write!(
+                f,
+                "{broken} of {total} nodes of its pool are broken: it may not be their fault"
+            ),
+            Self::Repairing { most } => {
+                write!(f, "no more than {most} broken nodes are replaced at once")
+            }
+            Self::Held { id, percent } => write!(
+                f,
+                "{percent} % of the nodes are due by the new configuration, which is to be \
+                 accepted with `outrigger reload --accept {id}`"
+            ),
             Self::Deleted => f.write_str("somebody deletes its Node object"),
             Self::Leaving(reason) => write!(f, "it is leaving already: {}", reason.as_str()),
             Self::Replaced => f.write_str("it leaves once others have taken its place"),
@@ -217,21 +281,7 @@ impl fmt::Display for Verdict {
             Self::Cooling { until, after } => {
                 write!(f, "nothing leaves until {until}, after {after}")
             }
-            Self::Paused { of, until, reason } => {
-                let whole = if *of == Scope::Pool {
-                    "its pool"
-                } else {
-                    "the cluster"
-                };
-                write!(f, "{whole} is paused")?;
-                until
-                    .iter()
-                    .try_for_each(|until| write!(f, " until {until}"))?;
-                if reason.is_empty() {
-                    return Ok(());
-                }
-                write!(f, ": {reason}")
-            }
+            Self::Paused { of, until, reason } => paused(f, *of, *until, reason),
             Self::Unread(why) => f.write_str(why),
             Self::Window { opens: Some(opens) } => {
                 write!(f, "it is no time for maintenance before {opens}")
@@ -245,6 +295,26 @@ impl fmt::Display for Verdict {
             } => budget(f, *of, *rate, *allowed, *opens),
         }
     }
+}
+
+fn paused(
+    f: &mut fmt::Formatter<'_>,
+    of: Scope,
+    until: Option<Timestamp>,
+    reason: &str,
+) -> fmt::Result {
+    let whole = match of {
+        Scope::Pool => "its pool",
+        Scope::Cluster | Scope::Fleet => "the cluster",
+    };
+    write!(f, "{whole} is paused")?;
+    if let Some(until) = until {
+        write!(f, " until {until}")?;
+    }
+    if reason.is_empty() {
+        return Ok(());
+    }
+    write!(f, ": {reason}")
 }
 
 fn budget(

@@ -42,26 +42,28 @@ impl Engine {
         if self.state.ledger.claims.is_empty() {
             return;
         }
+        self.weigh_change(now);
         let roster = self.state.roster(now);
         let mut plan = plan::sweep(&roster, now);
         let told = std::mem::replace(&mut self.misreads, roster.misreads);
         let news = self.misreads.difference(&told).cloned();
         self.reports.extend(news.map(Report::Misread));
+        self.heed_health(plan.ailing, now);
         if let Some(until) = self.unread_until(now) {
             plan.retire.retain(|own| own.reason != Reason::Empty);
             self.wake_at(until, "empty nodes may leave whatever buffers there are");
         }
-        let mut retire = plan.retire.iter();
-        let is_news = |claim: &ClaimId| !self.observed_leaving.contains(claim);
-        let empty = retire
-            .any(|own| own.reason == Reason::Empty && own.claim.as_ref().is_some_and(is_news));
+        let retire = plan.retire.iter();
+        let is_news = |own: &Self, claim: &ClaimId| !own.observed_leaving.contains(claim);
+        let mut claims = retire.filter(|own| own.reason == Reason::Empty);
+        let empty = claims.any(|own| own.claim.as_ref().is_some_and(|id| is_news(self, id)));
         if empty && self.state.buffers().next().is_some() {
             // What was last planned may be out of date by now.
             self.state.held = plan::provision(&self.state.snapshot(now), now).held;
             plan = plan::sweep(&self.state.roster(now), now);
         }
         if let Some(due) = plan::next_due(&plan.kept) {
-            self.wake_at(due, "a node may be empty for long enough");
+            self.wake_at(due, "a node may be empty, or broken, for long enough");
         }
         self.tell_shut(&plan);
         for claim in plan.cancel {
@@ -71,6 +73,10 @@ impl Engine {
             let Some(claim) = retire.claim else {
                 continue;
             };
+            if let Some(why) = retire.cause.filter(|_| is_news(self, &claim)) {
+                let node = retire.node.clone();
+                self.report(Report::Drifted { node, why });
+            }
             if self.manages() {
                 self.retire(&claim, retire.reason, now);
             } else if self.observed_leaving.insert(claim.clone()) {
@@ -274,6 +280,7 @@ impl Engine {
             node_class: pool.node_class.clone(),
             created: now,
             expire_after: pool.expire_after,
+            expire_hard_after: pool.expire_hard_after,
             termination_grace_period: pool.termination_grace_period,
             pool_hash,
             node_class_hash,

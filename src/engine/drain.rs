@@ -151,8 +151,9 @@ impl Engine {
         };
         let graceful = claim.record.termination_grace_period.is_some() && reason.is_eventual();
         let stands = |own: &Blocker| !(own.is_passing() || graceful && own.yields_to_grace());
+        let has_to = claim.has_to_leave(now);
         let blocker = self.state.blockers(node, Some(claim), now).find(stands);
-        if let Some(blocker) = blocker {
+        if let Some(blocker) = blocker.filter(|_| !has_to) {
             self.state.recent.failed = Some(now);
             self.withdraw_node(id, blocker.to_string(), now);
             return false;
@@ -162,6 +163,9 @@ impl Engine {
             .state
             .movers_of(claim, now)
             .all(|pod| self.has_place(&pod.key));
+        // A static pool keeps its number.
+        let placed = placed && self.state.has_number(&claim.record.pool);
+        let placed = placed || (has_to && until <= now);
         if placed {
             self.works.entry(id.clone()).or_default().drain.released = true;
         } else if until <= now {

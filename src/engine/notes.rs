@@ -147,7 +147,8 @@ impl Engine {
     }
 
     /// Whether a node that is to leave may be closed to pods: not while it is paused, nor before it
-    /// was written down where a rate counts it.
+    /// was written down where a rate counts it. One that is as old as it may be at all waits for
+    /// neither.
     pub(super) fn is_cleared(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) -> bool {
         let cleared = self.works.get(id).is_some_and(|own| own.drain.cleared);
         if cleared || !reason.is_voluntary() {
@@ -156,6 +157,9 @@ impl Engine {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return false;
         };
+        if claim.has_to_leave(now) {
+            return true;
+        }
         let pool = claim.record.pool.clone();
         let paused = self.state.notes.pause_of(&pool, now);
         if let Some((_, pause)) = paused {

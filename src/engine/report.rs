@@ -12,6 +12,7 @@ use crate::model::pool::Reason;
 use crate::solve::Unplaced;
 use crate::solve::replicas::{Need, Short};
 use crate::state::blockers::Misread;
+use crate::state::roster::{Health, Unaccepted};
 
 /// Something worth a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,6 +141,27 @@ pub enum Report {
         before: Price,
         /// What those cost that come.
         after: Price,
+    },
+    /// A node that is about to leave has drifted.
+    Drifted {
+        /// Its node.
+        node: NodeName,
+        /// In what, in Karpenter's spelling.
+        why: &'static str,
+    },
+    /// So many nodes are not ready that none leaves on purpose.
+    Ailing(Health),
+    /// Enough nodes are ready again for others to leave on purpose.
+    Well(Health),
+    /// By another configuration more nodes would leave than may unasked: they stay until it is
+    /// accepted.
+    Held(Unaccepted),
+    /// They may leave: it is accepted, or another has come.
+    Unheld {
+        /// What was to be accepted.
+        id: String,
+        /// How many nodes stayed until then.
+        nodes: usize,
     },
     /// The provider says that something happens to an instance.
     Interrupted {

@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::id::{NodeClassName, PoolName};
 use crate::model::labels::Labels;
+use crate::model::node::ConditionStatus;
 use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
 use crate::model::taint::Taint;
@@ -103,6 +104,16 @@ pub enum Allowance {
     Percent(u8),
 }
 
+impl Allowance {
+    /// How many of `total` nodes that is.
+    pub fn of(self, total: usize) -> usize {
+        match self {
+            Self::Nodes(count) => count as usize,
+            Self::Percent(percent) => (total * usize::from(percent)).div_ceil(100),
+        }
+    }
+}
+
 /// How many nodes a budget lets go within any span of this length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
@@ -171,10 +182,7 @@ impl Budget {
 
     /// How many of `total` nodes may be leaving at once, if the budget holds for this reason now.
     pub fn allowed(&self, reason: Reason, total: usize, now: Timestamp) -> Option<usize> {
-        self.holds(reason, now).then(|| match self.nodes {
-            Allowance::Nodes(count) => count as usize,
-            Allowance::Percent(percent) => (total * usize::from(percent)).div_ceil(100),
-        })
+        self.holds(reason, now).then(|| self.nodes.of(total))
     }
 }
 
@@ -256,6 +264,41 @@ pub struct Disruption {
     pub windows: Vec<Maintenance>,
 }
 
+/// For how long a node may have a condition before it is replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RepairPolicy {
+    /// Type of the condition.
+    pub condition: String,
+    /// What it says.
+    pub status: ConditionStatus,
+    /// For how long; none means that it is no reason to replace a node.
+    pub after: Option<SignedDuration>,
+}
+
+impl RepairPolicy {
+    /// What holds where nothing else is said. Source: Karpenter's AWS provider,
+    /// spec/disruption.md §3.4.
+    pub fn defaults() -> Vec<Self> {
+        use ConditionStatus::{False, Unknown};
+        [
+            ("Ready", False, 30),
+            ("Ready", Unknown, 30),
+            ("AcceleratedHardwareReady", False, 10),
+            ("StorageReady", False, 30),
+            ("NetworkingReady", False, 30),
+            ("KernelReady", False, 30),
+            ("ContainerRuntimeReady", False, 30),
+        ]
+        .into_iter()
+        .map(|(condition, status, minutes)| Self {
+            condition: condition.to_owned(),
+            status,
+            after: Some(SignedDuration::from_mins(minutes)),
+        })
+        .collect()
+    }
+}
+
 /// Limits on the sum of some nodes: a pool's, a cluster's, those of all clusters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
@@ -320,6 +363,8 @@ pub struct Pool {
     pub replicas: Option<u32>,
     /// Age at which a node leaves; none means never.
     pub expire_after: Option<SignedDuration>,
+    /// Age at which a node leaves whatever budgets and annotations say; none means never.
+    pub expire_hard_after: Option<SignedDuration>,
     /// How long a leaving node's pods may hold it; none means for ever.
     pub termination_grace_period: Option<SignedDuration>,
     /// How long a launch may take.
@@ -330,6 +375,8 @@ pub struct Pool {
     pub initialization_timeout: SignedDuration,
     /// When its nodes are disrupted on purpose.
     pub disruption: Disruption,
+    /// When its nodes count as broken; where there is none, never.
+    pub repair: Vec<RepairPolicy>,
 }
 
 impl Pool {
@@ -347,6 +394,7 @@ impl Pool {
             weight: 0,
             replicas: None,
             expire_after: Some(SignedDuration::from_hours(720)),
+            expire_hard_after: None,
             termination_grace_period: None,
             launch_timeout: SignedDuration::from_mins(5),
             registration_timeout: SignedDuration::from_mins(15),
@@ -366,6 +414,7 @@ impl Pool {
                 }],
                 windows: Vec::new(),
             },
+            repair: RepairPolicy::defaults(),
         }
     }
 

@@ -22,7 +22,8 @@ use crate::state::blockers::{Blocker, Hold, Misread};
 use crate::state::roster::Candidate;
 
 /// Reasons for which a node may leave on purpose, in the order in which they are looked at.
-const REASONS: [Reason; 5] = [
+const REASONS: [Reason; 6] = [
+    Reason::Unhealthy,
     Reason::Empty,
     Reason::Surplus,
     Reason::Drifted,

@@ -159,6 +159,15 @@ fn a_reload_keeps_the_old_configuration_or_takes_the_new_one_whole() {
     daemon.logged("configuration not reloaded", 2);
     assert!(!metrics().contains("cluster=\"two\""));
 
+    // A directory that was emptied by mistake, or names no cluster, ends nothing.
+    fs::remove_file(config.0.path().join("main.hcl")).expect("removed");
+    daemon.signal("HUP");
+    daemon.logged("configuration not reloaded", 3);
+    config.write(LISTEN);
+    daemon.signal("HUP");
+    daemon.logged("configuration not reloaded", 4);
+    has("outrigger_cluster_up{cluster=\"one\"}");
+
     config.write(&format!("{one}{}", cluster("two", api.kubeconfig())));
     daemon.signal("HUP");
     daemon.logged("configuration reloaded", 1);

@@ -25,6 +25,7 @@ mod standing;
 
 mod budgets;
 mod disrupt;
+mod drifting;
 
 mod catalog;
 

@@ -55,6 +55,19 @@ pub(super) static CLUSTER: BlockType = BlockType {
             "Limits on all its nodes together, by resource; `nodes` is their number.",
         ),
         argument(
+            "unready_max",
+            Kind::Allowance,
+            "\"45%\"",
+            "Where more of its nodes are not ready, and three at least, none leaves on purpose.",
+        ),
+        argument(
+            "removed_pools",
+            Kind::OneOf(&["drain", "keep"]),
+            "\"drain\"",
+            "What becomes of nodes whose pool is not configured any more: they leave as drifted, a \
+             tenth of each pool at a time, or stay.",
+        ),
+        argument(
             "zonal_shift",
             Kind::Flag,
             "false",

@@ -16,8 +16,8 @@ use crate::config::section::Section;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
 use crate::model::cluster::{
-    Api, Binding, Cluster, Eks, Exec, InterruptionQueue, Kubeconfig, Mode, PlacementHints,
-    Rebalance, Simulated, WatchList,
+    Api, Binding, Brakes, Cluster, Eks, Exec, InterruptionQueue, Kubeconfig, Mode, PlacementHints,
+    Rebalance, RemovedPools, Simulated, WatchList,
 };
 use crate::model::id::ClusterName;
 
@@ -138,9 +138,24 @@ fn one(
             Some(false) => PlacementHints::Off,
             _ => PlacementHints::On,
         },
+        brakes: brakes(section),
         ..Cluster::default()
     };
     Some(Draft { cluster, managed })
+}
+
+fn brakes(section: &Section) -> Brakes {
+    let default = Brakes::default();
+    Brakes {
+        unready_max: section
+            .allowance("unready_max")
+            .unwrap_or(default.unready_max),
+        removed_pools: match section.text("removed_pools") {
+            Some("keep") => RemovedPools::Keep,
+            _ => RemovedPools::Drain,
+        },
+        ..default
+    }
 }
 
 fn eks(section: &Section) -> Eks {

@@ -16,7 +16,8 @@ use crate::config::section::Section;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
 use crate::model::claim::{TAG_VALUE_MAX, startup_taints_tag};
-use crate::model::pool::{Consolidation, Disruption, Pool, Safety};
+use crate::model::node::ConditionStatus;
+use crate::model::pool::{Consolidation, Disruption, Pool, RepairPolicy, Safety};
 use crate::model::requirement::Requirement;
 use crate::model::taint::{Effect, Taint};
 
@@ -104,14 +105,20 @@ fn one(
         expire_after: layers.or_never("expire_after", default.expire_after),
         termination_grace_period: layers
             .or_never("termination_grace_period", default.termination_grace_period),
+        expire_hard_after: layers.or_never("expire_hard_after", default.expire_hard_after),
         launch_timeout: layers.duration("launch_timeout", default.launch_timeout),
         registration_timeout: layers.duration("registration_timeout", default.registration_timeout),
         initialization_timeout: layers
             .duration("initialization_timeout", default.initialization_timeout),
         disruption: disruption(reader, &layers, &default.disruption, schedules),
+        repair: match layers.find(|section| section.flag("auto_repair")) {
+            Some(false) => Vec::new(),
+            _ => repair(reader, &section, default.repair),
+        },
         requirements,
         ..default
     };
+    check_age(reader, &section, &pool);
     if let Some(replicas) = pool.replicas {
         check_static(reader, &section, replicas, pool.limits.nodes);
         // What defaults say is for pools to which it applies.
@@ -140,6 +147,63 @@ const OF_CONSOLIDATION: [&str; 4] = [
     "utilization_threshold",
     "unneeded_for",
 ];
+/// What the pool says of conditions beside what holds by default, or in its place.
+fn repair(
+    reader: &Reader<'_>,
+    section: &Section,
+    mut policies: Vec<RepairPolicy>,
+) -> Vec<RepairPolicy> {
+    let mut seen: Vec<(&str, ConditionStatus, Span)> = Vec::new();
+    for inner in section.blocks("repair") {
+        let status = inner.text("status").and_then(ConditionStatus::parse);
+        let status = status.unwrap_or(ConditionStatus::False);
+        let (Some(condition), Some(after)) =
+            (inner.text("condition"), inner.duration_or_never("after"))
+        else {
+            continue;
+        };
+        let same = seen
+            .iter()
+            .find(|own| (own.0, own.1) == (condition, status));
+        if let Some((.., before)) = same {
+            let detail = format!(
+                "There are two blocks for {condition} being {}.",
+                status.as_str()
+            );
+            let finding = Finding::error(ProblemCode::DuplicateBlock, inner.header, detail)
+                .label("again here")
+                .also(*before, "first here")
+                .within(&inner.title);
+            reader.reporter.add(finding);
+        }
+        seen.push((condition, status, inner.header));
+        policies.retain(|own| own.condition != condition || own.status != status);
+        policies.push(RepairPolicy {
+            condition: condition.to_owned(),
+            status,
+            after,
+        });
+    }
+    policies
+}
+
+/// A node that has to leave before it may is never replaced in time.
+fn check_age(reader: &Reader<'_>, section: &Section, pool: &Pool) {
+    let (Some(soft), Some(hard)) = (pool.expire_after, pool.expire_hard_after) else {
+        return;
+    };
+    if hard <= soft && section.has("expire_hard_after") {
+        let span = section.span("expire_hard_after");
+        let detail = format!(
+            "At the age of {hard:#} nodes have to leave, and only at {soft:#} they may: none is \
+             replaced before."
+        );
+        let finding = Finding::warning(ProblemCode::OutOfRange, span, detail)
+            .help("make expire_after shorter, or expire_hard_after longer")
+            .within(&section.title);
+        reader.reporter.add(finding);
+    }
+}
 
 /// What a static pool says to no effect. Source: spec/scheduling.md §3.1.
 fn check_static(reader: &Reader<'_>, section: &Section, replicas: u32, nodes: Option<u32>) {

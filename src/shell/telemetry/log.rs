@@ -14,6 +14,7 @@ use crate::model::instance::Price;
 use crate::solve::replicas::Short;
 use crate::solve::{Unplaced, Why};
 use crate::state::blockers::Misread;
+use crate::state::roster::Health;
 
 /// Pods named in one line; a node may be planned for a thousand.
 const PODS: usize = 10;
@@ -182,6 +183,23 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             usd_per_h_before = before.usd_per_h(), usd_per_h_after = after.usd_per_h(),
             "nodes leave since their pods can be had for less"
         ),
+        Report::Drifted { node, why } => tracing::info!(%cluster, %node, why, "node has drifted"),
+        Report::Ailing(Health { unready, total }) => tracing::warn!(
+            %cluster, unready, total, "too many nodes are not ready: none leaves on purpose"
+        ),
+        Report::Well(Health { unready, total }) => tracing::info!(
+            %cluster, unready, total, "enough nodes are ready: others may leave on purpose again"
+        ),
+        Report::Held(hold) => {
+            let (id, nodes, total) = (hold.id.as_str(), hold.nodes.len(), hold.total);
+            tracing::warn!(
+                %cluster, id, nodes, total,
+                "too many nodes would leave by the configuration: accept it, and they do"
+            );
+        }
+        Report::Unheld { id, nodes } => {
+            tracing::info!(%cluster, id, nodes, "the configuration is accepted, or another");
+        }
         Report::Interrupted {
             claim,
             node,

@@ -52,6 +52,8 @@ cluster "fleet" {
 cluster "lab" {
   placement_hints = false
   limits          = { nodes = 20, cpu = 200 }
+  unready_max     = 5
+  removed_pools   = "keep"
   disruption {
     budget { rate = "20/h" }
     budget {
@@ -118,6 +120,7 @@ defaults "pool" {
   node_class               = node_class.general
   weight                   = 5
   expire_after             = "336h"
+  expire_hard_after        = "400h"
   termination_grace_period = "24h"
   disruption {
     consolidation     = "empty"
@@ -149,6 +152,15 @@ pool "general" {
     value  = "general"
   }
   taint "dedicated" { effect = "NoExecute" }
+  repair {
+    condition = "KernelDeadlock"
+    status    = "True"
+    after     = "10m"
+  }
+  repair {
+    condition = "NetworkingReady"
+    after     = "never"
+  }
   startup_taint "node.cilium.io/agent-not-ready" { effect = "NoExecute" }
   disruption {
     consolidate_after     = "never"
@@ -240,7 +252,8 @@ buffer "web" {
 }
 
 fleet {
-  limits = { nodes = 2000, cpu = 40000 }
+  limits      = { nodes = 2000, cpu = 40000 }
+  max_retired = "20%"
   budget { nodes = 10 }
   budget { rate = "50/d" }
 }
