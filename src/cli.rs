@@ -17,6 +17,8 @@ mod pause;
 
 mod resume;
 
+mod reload;
+
 mod simulate;
 
 mod simulated_cloud;
@@ -62,6 +64,8 @@ enum Verb {
     Pause(pause::Arguments),
     /// End a pause
     Resume(resume::Arguments),
+    /// Let the nodes go that a new configuration makes due, where these are many
+    Reload(reload::Arguments),
     /// Run a scenario in a simulated world, and show it
     Simulate(simulate::Arguments),
     /// Serve a simulated EC2 on loopback, for `simulated { address = … }`
@@ -95,6 +99,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Verb::Explain(arguments) => explain::execute(&arguments, colour),
         Verb::Pause(arguments) => pause::execute(&arguments, colour),
         Verb::Resume(arguments) => resume::execute(&arguments, colour),
+        Verb::Reload(arguments) => reload::execute(&arguments, colour),
         Verb::Simulate(arguments) => simulate::execute(&arguments, colour),
         Verb::SimulatedCloud(arguments) => simulated_cloud::execute(arguments),
         #[cfg(feature = "aws")]

@@ -233,7 +233,6 @@ impl Engine {
             Event::Interrupted(instance, what, at) => self.notice(instance, what, at),
             Event::Refused(class, refusals) => self.refused(class.as_ref(), &refusals, now),
             Event::FleetChanged(view) => self.fleet_changed(view, now),
-            Event::Accepted(id) => self.accept(id),
             Event::HeldDown(what, until) => self.held_down(what, until, now),
         }
         self.wake_at(self.settled(now), "the cluster changed");

@@ -135,16 +135,26 @@ impl Target {
     /// now, or would.
     pub(super) fn write(&self, cluster: &Cluster, value: Option<String>) -> anyhow::Result<bool> {
         let key = pause_key(self.pool.as_deref().map(PoolName::from).as_ref());
-        let writing = async {
-            let written = timeout(PATIENCE, written(cluster, &key, value, self.dry_run)).await;
-            let late = || format!("no answer within {} s", PATIENCE.as_secs());
-            written.with_context(late)?
-        };
-        let name = &self.cluster;
-        let runtime = super::runtime()?;
-        let done = runtime.block_on(writing);
-        done.with_context(|| format!("change the Lease of cluster {name}"))
+        annotate(cluster, &key, value, self.dry_run)
     }
+}
+
+/// Has the Lease of a cluster say this by an annotation, or no more. Returns whether it says
+/// something else now, or would.
+pub(super) fn annotate(
+    cluster: &Cluster,
+    key: &str,
+    value: Option<String>,
+    dry_run: bool,
+) -> anyhow::Result<bool> {
+    let writing = async {
+        let written = timeout(PATIENCE, written(cluster, key, value, dry_run)).await;
+        let late = || format!("no answer within {} s", PATIENCE.as_secs());
+        written.with_context(late)?
+    };
+    let runtime = super::runtime()?;
+    let done = runtime.block_on(writing);
+    done.with_context(|| format!("change the Lease of cluster {}", cluster.name))
 }
 
 async fn written(

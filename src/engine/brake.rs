@@ -2,7 +2,6 @@
 //! configuration by which too many would leave, until somebody accepts it.
 //! It must not know how a node leaves.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -17,9 +16,6 @@ use crate::model::id::{ClaimId, NodeName};
 use crate::model::pool::Reason;
 use crate::state::roster::{Health, Roster, Unaccepted};
 
-/// What somebody has accepted, of which so many are remembered: one counts.
-const ACCEPTED_MAX: usize = 8;
-
 /// What is remembered of it.
 #[derive(Debug, Default)]
 pub(super) struct Brake {
@@ -31,7 +27,6 @@ pub(super) struct Brake {
     weighed: bool,
     /// The configuration that was last weighed, where it is not in force any more.
     before: Option<Arc<Cluster>>,
-    accepted: VecDeque<String>,
 }
 
 impl Engine {
@@ -43,14 +38,13 @@ impl Engine {
         self.brake.changed = true;
     }
 
-    /// Somebody has accepted a configuration, be it one that has yet to come.
-    pub(super) fn accept(&mut self, id: String) {
-        if let Some(hold) = self.state.unaccepted.take_if(|own| own.id == id) {
-            self.unhold(hold);
-        }
-        if !self.brake.accepted.contains(&id) {
-            self.brake.accepted.truncate(ACCEPTED_MAX - 1);
-            self.brake.accepted.push_front(id);
+    /// The Lease may name a configuration that somebody has accepted, be it one that has yet to
+    /// come.
+    pub(super) fn heed_accepted(&mut self) {
+        let accepted = &self.state.notes.accepted;
+        let unaccepted = &mut self.state.unaccepted;
+        if let Some(held) = unaccepted.take_if(|own| accepted.as_ref() == Some(&own.id)) {
+            self.unhold(held);
         }
     }
 
@@ -82,7 +76,7 @@ impl Engine {
     ) -> Option<Unaccepted> {
         let id = change_id(&self.state.cluster);
         let most = self.state.cluster.brakes.max_retired?;
-        if self.brake.accepted.contains(&id) {
+        if self.state.notes.accepted.as_ref() == Some(&id) {
             return None;
         }
         let roster = self.state.roster(now);

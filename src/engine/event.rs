@@ -88,9 +88,6 @@ pub enum Event {
     Refused(Option<NodeClassName>, Vec<Refusal>),
     /// What is known of the fleet is another; none where the cluster shares nothing with others.
     FleetChanged(Option<Arc<FleetView>>),
-    /// Somebody has accepted that nodes leave by the configuration of this id; see
-    /// [`change_id`](crate::model::hash::change_id).
-    Accepted(String),
     /// Another cluster that launches where this one does had these refused: until when they are
     /// held down.
     HeldDown(Vec<Held>, Timestamp),

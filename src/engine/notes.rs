@@ -121,6 +121,7 @@ impl Engine {
             }
         }
         self.tell_pauses(now);
+        self.heed_accepted();
     }
 
     /// Tells what is paused, and what is not any more.

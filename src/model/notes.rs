@@ -1,10 +1,11 @@
-//! What is remembered on a cluster's Lease, as annotations: pauses, and which nodes were let go
-//! under budgets with a rate. It must not know how a Lease is read or written.
+//! What is remembered on a cluster's Lease, as annotations: pauses, which nodes were let go under
+//! budgets with a rate, and which configuration was accepted. It must not know how a Lease is read
+//! or written.
 //!
 //! `outrigger.dev/pause` pauses the cluster, `pause.outrigger.dev/POOL` a pool. A value is a time
 //! (RFC 3339) or `always`, a space, and the reason. `outrigger.dev/let-go` says who was let go and
 //! when: `v1`, then `CLAIM SECOND REASON POOL` for each, between semicolons. What does not parse
-//! stops what it might have stopped.
+//! stops what it might have stopped. `outrigger.dev/accepted` is the id of a configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -26,6 +27,10 @@ pub const PAUSE: &str = "outrigger.dev/pause";
 pub const PAUSE_POOL: &str = "pause.outrigger.dev/";
 /// The annotation that says who was let go.
 pub const LET_GO: &str = "outrigger.dev/let-go";
+
+/// The annotation that says by which configuration many nodes may leave: its
+/// [`change_id`](crate::model::hash::change_id).
+pub const ACCEPTED: &str = "outrigger.dev/accepted";
 
 /// Nodes remembered at most: at a hundred bytes each, all annotations of an object (256 KiB) have
 /// room for them.
@@ -128,6 +133,8 @@ pub struct Notes {
     pub let_go: BTreeMap<ClaimId, LetGo>,
     /// Why it is not known which nodes were let go: then rates are used up.
     pub garbled: Option<String>,
+    /// The configuration by which many nodes may leave; none where nobody has accepted any.
+    pub accepted: Option<String>,
 }
 
 impl Notes {
@@ -142,6 +149,8 @@ impl Notes {
             return notes;
         };
         notes.version = Some(lease.version.clone());
+        let accepted = lease.annotations.get(ACCEPTED);
+        notes.accepted = accepted.map(|id| id.trim().to_owned());
         for (key, text) in &lease.annotations {
             let pool = match key.strip_prefix(PAUSE_POOL) {
                 Some(pool) => Some(PoolName::from(pool)),
@@ -232,7 +241,9 @@ mod tests {
 
     use jiff::Timestamp;
 
-    use super::{LET_GO, LET_GO_MAX, Lease, LetGo, Notes, PAUSE, PAUSE_POOL, Pause, pause_key};
+    use super::{
+        ACCEPTED, LET_GO, LET_GO_MAX, Lease, LetGo, Notes, PAUSE, PAUSE_POOL, Pause, pause_key,
+    };
     use crate::model::id::{ClaimId, PoolName};
     use crate::model::pool::Reason;
 
@@ -254,6 +265,15 @@ mod tests {
             pool: "general".into(),
             reason: Reason::Expired,
             at: at(second),
+        }
+    }
+
+    #[test]
+    fn of_what_was_accepted_the_id_counts_and_without_a_lease_nothing_is() {
+        let known = Notes::read(Some(&lease(&[(ACCEPTED, " 0123 \n")])), &Notes::default());
+        assert_eq!(known.accepted.as_deref(), Some("0123"));
+        for gone in [None, Some(&lease(&[]))] {
+            assert_eq!(Notes::read(gone, &known).accepted, None);
         }
     }
 

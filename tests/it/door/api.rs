@@ -183,7 +183,9 @@ async fn lease(world: &World, request: Request) -> Response {
         (None, Method::POST) => (0, Map::new()),
         (None, _) => return failure(StatusCode::NOT_FOUND, "NotFound"),
         (Some(_), Method::POST) => return failure(StatusCode::CONFLICT, "AlreadyExists"),
-        (Some((version, _)), Method::PATCH) if meta["resourceVersion"] != version.to_string() => {
+        (Some((version, _)), Method::PATCH)
+            if meta["resourceVersion"].as_str() != Some(&version.to_string()) =>
+        {
             return failure(StatusCode::CONFLICT, "Conflict");
         }
         (Some((version, own)), _) => (*version, own.clone()),

@@ -1,4 +1,5 @@
-//! A cluster is paused and resumed from the command line, and the daemon obeys.
+//! A cluster is paused and resumed, and its configuration accepted, from the command line, and the
+//! daemon obeys.
 //! It must not know what is stopped by that.
 
 use super::api::{Api, Manner};
@@ -25,6 +26,7 @@ fn said(api: &Api, key: &str) -> Option<String> {
 }
 
 const PAUSE: &str = "outrigger.dev/pause";
+const ACCEPTED: &str = "outrigger.dev/accepted";
 
 #[test]
 fn a_pause_is_written_on_the_lease_and_taken_away_again() {
@@ -109,6 +111,36 @@ fn a_pause_of_what_is_not_there_or_without_an_end_in_sight_is_refused() {
     let (code, text) = does(&config, &["pause", "a", "--reason", "x"]);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("change the Lease of cluster a"), "{text}");
+}
+
+#[test]
+fn a_configuration_is_accepted_by_the_id_it_has_and_by_no_other() {
+    let api = Api::start(Manner::Well, vec![]);
+    let config = Config::new(&cluster("a", api.kubeconfig()));
+    let accept = |id: &str, more: &[&str]| {
+        let words = [&["reload", "--accept", id][..], more].concat();
+        does(&config, &words)
+    };
+    let (code, text) = accept("0123", &[]);
+    assert_eq!((code, api.lease()), (Some(1), None), "{text}");
+    let (_, id) = text.trim_end().split_once("it is ").expect("the id");
+    let id = id.strip_suffix(" of cluster a").expect("whose it is");
+    for (more, written, end) in [
+        (&["--dry-run"][..], None, "would be accepted"),
+        (&[], Some(id), "is accepted"),
+        (&[], Some(id), "was accepted before"),
+    ] {
+        let (code, text) = accept(id, more);
+        let expect = format!("configuration {id} of cluster a {end}\n");
+        assert_eq!((code, text), (Some(0), expect));
+        assert_eq!(said(&api, ACCEPTED).as_deref(), written);
+    }
+    // Another number of nodes is another configuration.
+    let text =
+        cluster("a", api.kubeconfig()).replace("pool \"a\" {}", "pool \"a\" { replicas = 3 }");
+    config.write(&text);
+    let (code, text) = accept(id, &[]);
+    assert!(code == Some(1) && text.contains("it is "), "{text}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use outrigger::model::cluster::{Cluster, Mode};
 use outrigger::model::hash::change_id;
 use outrigger::model::labels::DO_NOT_DISRUPT;
 use outrigger::model::node::ConditionStatus;
+use outrigger::model::notes::ACCEPTED;
 use outrigger::model::object::{Kind, Object};
 use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::Allowance;
@@ -316,10 +317,10 @@ fn a_reload_that_ends_too_much_waits_until_it_is_accepted() {
     assert_eq!(stage.story(), ["3 of 3 are held"], "said once");
     assert_eq!(stage.closed(), 0);
     let id = stage.held().expect("held");
-    stage.event(Event::Accepted("another".into()));
+    stage.annotate(ACCEPTED, Some("another"));
     stage.run(60, &[]);
     assert_eq!(stage.held().as_ref(), Some(&id));
-    stage.event(Event::Accepted(id));
+    stage.annotate(ACCEPTED, Some(&id));
     stage.run(60, &["launch"]);
     assert_eq!(stage.story()[1], "3 are held no more");
     assert_eq!(stage.closed(), 3, "{:?}", stage.story());
@@ -371,7 +372,7 @@ fn a_start_with_a_configuration_that_ends_too_much_holds_it_unless_it_was_accept
         stage.start(Mode::Manage);
         stage.set(cluster);
         if accepted {
-            stage.event(Event::Accepted(id));
+            stage.annotate(ACCEPTED, Some(&id));
         }
         stage.sync(nodes, pods);
         stage.run(30, &["launch"]);
