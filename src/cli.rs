@@ -19,6 +19,8 @@ mod resume;
 
 mod reload;
 
+mod release;
+
 mod simulate;
 
 mod simulated_cloud;
@@ -66,6 +68,8 @@ enum Verb {
     Resume(resume::Arguments),
     /// Let the nodes go that a new configuration makes due, where these are many
     Reload(reload::Arguments),
+    /// Take our finalizers and taints off the nodes of a cluster, and leave them as they are
+    Release(release::Arguments),
     /// Run a scenario in a simulated world, and show it
     Simulate(simulate::Arguments),
     /// Serve a simulated EC2 on loopback, for `simulated { address = … }`
@@ -100,6 +104,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Verb::Pause(arguments) => pause::execute(&arguments, colour),
         Verb::Resume(arguments) => resume::execute(&arguments, colour),
         Verb::Reload(arguments) => reload::execute(&arguments, colour),
+        Verb::Release(arguments) => release::execute(&arguments, colour),
         Verb::Simulate(arguments) => simulate::execute(&arguments, colour),
         Verb::SimulatedCloud(arguments) => simulated_cloud::execute(arguments),
         #[cfg(feature = "aws")]

@@ -26,6 +26,12 @@ mod look;
 
 mod notes;
 
+mod evict;
+
+mod detach;
+
+mod deadline;
+
 mod drain;
 
 mod answers;
@@ -47,6 +53,10 @@ mod stamp;
 mod brake;
 
 mod lifecycle;
+
+mod orphans;
+
+pub mod release;
 
 mod act;
 

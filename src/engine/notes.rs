@@ -152,7 +152,7 @@ impl Engine {
     /// neither.
     pub(super) fn is_cleared(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) -> bool {
         let cleared = self.works.get(id).is_some_and(|own| own.drain.cleared);
-        if cleared || !reason.is_voluntary() {
+        if cleared || !reason.is_budgeted() {
             return true;
         }
         let Some(claim) = self.state.ledger.claims.get(id) else {
@@ -240,7 +240,7 @@ impl Engine {
         let claim = self.state.ledger.claims.get(id);
         let leaving = claim.and_then(|own| own.leaving);
         let work = self.works.get(id);
-        leaving.is_some_and(Reason::is_voluntary)
+        leaving.is_some_and(Reason::is_budgeted)
             && work.is_some_and(|own| own.drain.to_note && !own.drain.cleared)
     }
 

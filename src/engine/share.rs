@@ -290,7 +290,7 @@ impl Engine {
             let work = self.works.get(id);
             let asked = |own: &Work| own.step.is_some_and(|(_, step)| step == Step::AskLeave);
             let counts = |own: &Work| own.drain.granted || own.drain.cleared || asked(own);
-            if !reason.is_voluntary() {
+            if !reason.is_budgeted() {
                 leaving.insert(id.clone());
             } else if work.is_some_and(counts) {
                 leaving.insert(id.clone());

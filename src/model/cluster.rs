@@ -333,6 +333,8 @@ pub struct Cluster {
     pub placement_hints: PlacementHints,
     /// What keeps a mistake from ending many nodes.
     pub brakes: Brakes,
+    /// Whether a Node that somebody deletes is drained and ended before it goes.
+    pub finalizer: bool,
 }
 
 impl Cluster {

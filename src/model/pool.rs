@@ -35,6 +35,8 @@ pub enum Reason {
     TimedOut,
     /// Its static pool has more nodes than it is to have.
     Surplus,
+    /// Somebody deletes its Node, and its finalizer asks for a drain first.
+    Deleted,
 }
 
 impl Reason {
@@ -50,6 +52,7 @@ impl Reason {
             Self::Orphaned => "orphaned",
             Self::TimedOut => "timed_out",
             Self::Surplus => "surplus",
+            Self::Deleted => "deleted",
         }
     }
 
@@ -65,7 +68,31 @@ impl Reason {
         matches!(self, Self::Drifted | Self::Expired)
     }
 
-    /// The reasons a budget or window may name: those for which a node leaves by our own choice.
+    /// Whether nothing but we wants it to leave, so that it may as well stay.
+    pub fn is_voluntary(self) -> bool {
+        self.waits_for_places() || matches!(self, Self::Empty | Self::Surplus)
+    }
+
+    /// Reads what `as_str` gives.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|own| own.as_str() == text)
+    }
+
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Empty,
+        Self::Underutilized,
+        Self::Drifted,
+        Self::Expired,
+        Self::Interrupted,
+        Self::Unhealthy,
+        Self::Orphaned,
+        Self::TimedOut,
+        Self::Surplus,
+        Self::Deleted,
+    ];
+
+    /// The reasons a budget or window may name.
     pub const BUDGETED: [Self; 4] = [
         Self::Empty,
         Self::Underutilized,
@@ -73,20 +100,14 @@ impl Reason {
         Self::Expired,
     ];
 
-    /// Whether a node leaves for it by our own choice, so that budgets, windows and pauses count.
-    pub fn is_voluntary(self) -> bool {
+    /// Whether budgets, windows and pauses count where a node leaves for it.
+    pub fn is_budgeted(self) -> bool {
         Self::BUDGETED.contains(&self)
     }
 
     /// Whether a node leaves for it to save money.
     pub fn is_consolidation(self) -> bool {
         matches!(self, Self::Empty | Self::Underutilized)
-    }
-
-    /// The reason of this spelling.
-    pub fn parse(text: &str) -> Option<Self> {
-        let mut known = Self::BUDGETED.into_iter();
-        known.find(|own| own.as_str() == text)
     }
 }
 
@@ -242,6 +263,19 @@ pub enum Safety {
     Conservative,
 }
 
+/// What becomes of a node whose pods do not leave it in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum OnBlocked {
+    /// They are waited for, for as long as the termination grace period allows.
+    #[default]
+    Wait,
+    /// The node stays, if nothing but we wants it to leave and no pod was told to go whatever its
+    /// disruption budget says.
+    Abort,
+    /// They are told to go whatever their disruption budgets say, each with its own grace.
+    Force,
+}
+
 /// When and how nodes of a pool are disrupted on purpose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disruption {
@@ -258,6 +292,10 @@ pub struct Disruption {
     pub utilization_threshold: Option<u32>,
     /// How long a node must have been underutilized with nothing against its leaving.
     pub unneeded_for: SignedDuration,
+    /// What becomes of a node whose pods do not leave it in time.
+    pub on_blocked: OnBlocked,
+    /// How long its pods may take before that, from when they are told to go.
+    pub drain_timeout: SignedDuration,
     /// How many at once. At most this many by every one of them.
     pub budgets: Vec<Budget>,
     /// When.
@@ -406,6 +444,8 @@ impl Pool {
                 min_age: SignedDuration::ZERO,
                 utilization_threshold: None,
                 unneeded_for: SignedDuration::ZERO,
+                on_blocked: OnBlocked::default(),
+                drain_timeout: SignedDuration::from_mins(15),
                 budgets: vec![Budget {
                     nodes: Allowance::Percent(10),
                     rate: None,

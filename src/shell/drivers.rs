@@ -180,7 +180,7 @@ impl Drivers {
         Ok(Prepared { parts, cloud })
     }
 
-    /// A connection to the API of a cluster, by the access that is configured.
+    /// A connection to the API of a cluster, however it is reached.
     pub(crate) async fn connect(&self, cluster: &Cluster) -> Result<Connection, PrepareError> {
         let name = || cluster.name.clone();
         if let Some(kubeconfig) = &cluster.kubeconfig {

@@ -24,3 +24,5 @@ pub(crate) mod lease;
 pub(crate) mod watch;
 
 pub(crate) mod act;
+
+pub(crate) mod release;

@@ -162,7 +162,7 @@ impl State {
             if claim.leaving.is_some() && self.node_of(claim).is_some_and(begun) {
                 *leaving.entry(pool()).or_insert(0) += 1;
             }
-            if let Some(reason) = claim.leaving.filter(|own| own.is_voluntary()) {
+            if let Some(reason) = claim.leaving.filter(|own| own.is_budgeted()) {
                 let id = claim.record.id.clone();
                 let pool = pool();
                 let one = LetGo {

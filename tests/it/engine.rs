@@ -19,7 +19,7 @@ use outrigger::model::instance::{Held, Instance, InstanceState, NodeToCome, Offe
 use outrigger::model::labels::{ARCH, HOSTNAME, Labels};
 use outrigger::model::node::Node;
 use outrigger::model::notes::Lease;
-use outrigger::model::object::{Kind, Object};
+use outrigger::model::object::{Attachment, Kind, Object};
 use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::{Allowance, Limits, Pool};
 use outrigger::model::selector::Selector;
@@ -27,6 +27,7 @@ use outrigger::model::selector::Selector;
 mod classes;
 mod drifting;
 mod early;
+mod ending;
 mod launches;
 mod leaving;
 mod moving;
@@ -52,6 +53,8 @@ struct Stage {
     lease: Option<Lease>,
     seen: Vec<String>,
     reports: Vec<Report>,
+    /// What is attached to nodes.
+    attached: Vec<Attachment>,
 }
 
 impl Stage {
@@ -65,6 +68,7 @@ impl Stage {
             lease: None,
             seen: Vec::new(),
             reports: Vec::new(),
+            attached: Vec::new(),
         };
         stage.start(mode);
         stage
@@ -234,6 +238,7 @@ impl Stage {
                 Answer::Done
             }
             Command::ListPodsOn { node } => self.pods_on(node),
+            Command::ListAttachments { .. } => Answer::Attachments(self.attached.clone()),
             Command::Probe { .. } => Answer::Probed { alive: 0 },
             Command::ReadLease => Answer::Lease(self.lease.clone()),
             Command::PatchLease(patch) => self.patch_lease(patch),
@@ -349,6 +354,9 @@ impl Stage {
         }
         if let Some(taints) = &patch.taints {
             node.taints.clone_from(taints);
+        }
+        if let Some(finalizers) = &patch.finalizers {
+            node.finalizers.clone_from(finalizers);
         }
         self.engine
             .handle(Event::Applied(Object::Node(Box::new(node))), self.now);

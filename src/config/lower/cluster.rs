@@ -139,6 +139,7 @@ fn one(
             _ => PlacementHints::On,
         },
         brakes: brakes(section),
+        finalizer: section.flag("finalizer") == Some(true),
         ..Cluster::default()
     };
     Some(Draft { cluster, managed })

@@ -17,7 +17,7 @@ use crate::config::source::Span;
 use crate::config::syntax::PathStep;
 use crate::model::claim::{TAG_VALUE_MAX, startup_taints_tag};
 use crate::model::node::ConditionStatus;
-use crate::model::pool::{Consolidation, Disruption, Pool, RepairPolicy, Safety};
+use crate::model::pool::{Consolidation, Disruption, OnBlocked, Pool, RepairPolicy, Safety};
 use crate::model::requirement::Requirement;
 use crate::model::taint::{Effect, Taint};
 
@@ -343,6 +343,11 @@ fn disruption(
         _ => Some(Safety::Standard),
     });
     let threshold = inner.find(|section| section.count("utilization_threshold"));
+    let on_blocked = inner.find(|section| match section.text("on_blocked")? {
+        "abort" => Some(OnBlocked::Abort),
+        "force" => Some(OnBlocked::Force),
+        _ => Some(OnBlocked::Wait),
+    });
     let own = inner.0[0];
     let read = |section| budgets(reader, section, schedules);
     let given = own.is_some_and(|section| section.block("budget").is_some());
@@ -353,6 +358,8 @@ fn disruption(
         min_age: inner.duration("min_age", default.min_age),
         utilization_threshold: threshold.or(default.utilization_threshold),
         unneeded_for: inner.duration("unneeded_for", default.unneeded_for),
+        on_blocked: on_blocked.unwrap_or(default.on_blocked),
+        drain_timeout: inner.duration("drain_timeout", default.drain_timeout),
         budgets: match own.filter(|_| given) {
             Some(section) => read(section),
             None => default.budgets.clone(),
