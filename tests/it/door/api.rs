@@ -158,14 +158,6 @@ async fn answer(State(world): State<Arc<World>>, request: Request) -> Response {
             .push(name.to_owned());
         return (StatusCode::CREATED, Json(node)).into_response();
     }
-    if *request.method() == Method::PATCH {
-        let body = axum::body::to_bytes(request.into_body(), 1 << 20).await;
-        let patch: Value = serde_json::from_slice(&body.expect("a body")).expect("a patch");
-        let patches = world.patches.lock();
-        let mut patches = patches.unwrap_or_else(PoisonError::into_inner);
-        patches.push((path, patch));
-        return Json(json!({"kind": "Node", "metadata": {"name": "changed"}})).into_response();
-    }
     if matches!(world.manner, Manner::Forbids(kind) if kind == plural) {
         let status = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden",
             "message": "no", "code": 403});
@@ -173,6 +165,14 @@ async fn answer(State(world): State<Arc<World>>, request: Request) -> Response {
     }
     if path.contains("/namespaces/kube-system/leases") {
         return lease(&world, request).await;
+    }
+    if *request.method() == Method::PATCH {
+        let body = axum::body::to_bytes(request.into_body(), 1 << 20).await;
+        let patch: Value = serde_json::from_slice(&body.expect("a body")).expect("a patch");
+        let patches = world.patches.lock();
+        let mut patches = patches.unwrap_or_else(PoisonError::into_inner);
+        patches.push((path, patch));
+        return Json(json!({"kind": "Node", "metadata": {"name": "changed"}})).into_response();
     }
     if watch {
         let watched = world.watched.lock();
