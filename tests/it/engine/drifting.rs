@@ -10,10 +10,10 @@ use outrigger::model::cluster::{Cluster, Mode};
 use outrigger::model::hash::change_id;
 use outrigger::model::labels::DO_NOT_DISRUPT;
 use outrigger::model::node::ConditionStatus;
-use outrigger::model::notes::ACCEPTED;
+use outrigger::model::notes::{ACCEPTED, PAUSE};
 use outrigger::model::object::{Kind, Object};
 use outrigger::model::pod::{Owner, Pod};
-use outrigger::model::pool::Allowance;
+use outrigger::model::pool::{Allowance, OnBlocked, Rate};
 use outrigger::model::requirement::Requirement;
 
 use super::{Stage, bound, waiting_pod};
@@ -226,6 +226,30 @@ fn a_node_that_has_to_leave_does_though_its_pods_find_no_place() {
     stage.run(60 * 20, &["launch"]);
     assert!(stage.count("evict") > 0, "and no longer: {:?}", stage.seen);
     assert_eq!(stage.story(), ["node-0 leaves: expired"]);
+}
+
+#[test]
+fn a_node_that_has_to_leave_heeds_no_pause_no_budget_and_no_rate_and_is_not_kept_for_its_pods() {
+    let mut stage = running(2);
+    stage.change(|own| {
+        let pool = &mut own.pools[0];
+        pool.expire_hard_after = Some(SignedDuration::from_hours(1));
+        pool.disruption.on_blocked = OnBlocked::Abort;
+        pool.disruption.budgets[0].nodes = Allowance::Nodes(0);
+        pool.disruption.budgets[0].rate = Rate::parse("1/d");
+    });
+    stage.annotate(PAUSE, Some("always stop"));
+    stage.run(3700, &["launch"]);
+    let leave = ["node-0 leaves: expired", "node-1 leaves: expired"];
+    assert_eq!(stage.story(), leave);
+    assert_eq!((stage.closed(), stage.count("patch_lease")), (2, 0));
+    // Nobody takes the pods away that are evicted after twenty minutes.
+    stage.run(60 * 60, &["launch"]);
+    assert!(stage.count("evict") > 0, "{:?}", stage.seen);
+    assert_eq!(
+        (stage.story(), stage.closed()),
+        (leave.map(str::to_owned).to_vec(), 2)
+    );
 }
 
 #[test]
