@@ -46,6 +46,7 @@ impl Fleet {
         for pool in &mut cluster.pools {
             pool.disruption.budgets = vec![Budget {
                 nodes: Allowance::Percent(100),
+                rate: None,
                 reasons: Vec::new(),
                 during: None,
             }];

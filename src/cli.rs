@@ -13,6 +13,12 @@ mod plan;
 
 mod explain;
 
+mod pause;
+
+mod resume;
+
+mod reload;
+
 mod release;
 
 mod simulate;
@@ -56,6 +62,12 @@ enum Verb {
     Plan(plan::Arguments),
     /// Explain why a pod of such a cluster has its place, or none
     Explain(explain::Arguments),
+    /// Have nothing voluntary done in a cluster, or in one of its pools
+    Pause(pause::Arguments),
+    /// End a pause
+    Resume(resume::Arguments),
+    /// Let the nodes go that a new configuration makes due, where these are many
+    Reload(reload::Arguments),
     /// Take our finalizers and taints off the nodes of a cluster, and leave them as they are
     Release(release::Arguments),
     /// Run a scenario in a simulated world, and show it
@@ -89,6 +101,9 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Verb::Validate(arguments) => validate::execute(&arguments, colour),
         Verb::Plan(arguments) => plan::execute(&arguments, colour),
         Verb::Explain(arguments) => explain::execute(&arguments, colour),
+        Verb::Pause(arguments) => pause::execute(&arguments, colour),
+        Verb::Resume(arguments) => resume::execute(&arguments, colour),
+        Verb::Reload(arguments) => reload::execute(&arguments, colour),
         Verb::Release(arguments) => release::execute(&arguments, colour),
         Verb::Simulate(arguments) => simulate::execute(&arguments, colour),
         Verb::SimulatedCloud(arguments) => simulated_cloud::execute(arguments),

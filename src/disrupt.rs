@@ -5,6 +5,10 @@ pub mod verdict;
 
 pub mod gate;
 
+pub mod windows;
+
+pub mod cooldown;
+
 pub mod budgets;
 
 pub mod emptiness;
@@ -13,6 +17,14 @@ pub mod surplus;
 
 pub mod drift;
 
+pub mod drifted;
+
 pub mod expiry;
+
+pub mod repair;
+
+pub mod health;
+
+pub mod change;
 
 pub mod consolidation;

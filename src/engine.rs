@@ -26,6 +26,8 @@ mod places;
 
 mod look;
 
+mod notes;
+
 mod evict;
 
 mod detach;
@@ -50,6 +52,8 @@ mod learn;
 
 mod stamp;
 
+mod brake;
+
 mod lifecycle;
 
 mod orphans;
@@ -67,9 +71,11 @@ use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::batch::Batch;
+use crate::engine::brake::Brake;
 use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
 use crate::engine::consolidate::Weighing;
 use crate::engine::event::Event;
+use crate::engine::notes::{Noting, UNREAD};
 use crate::engine::notices::Noticed;
 use crate::engine::numbers::Numbers;
 use crate::engine::places::Places;
@@ -141,13 +147,15 @@ pub struct Engine {
     /// Pods that are being deleted, since their node never came.
     unbinding: BTreeMap<PodKey, Attempt>,
     sharing: Sharing,
+    noting: Noting,
     weighing: Weighing,
+    brake: Brake,
 }
 
 impl Engine {
     /// An engine that knows nothing yet; claim ids and jitter come from `seed`.
     pub fn new(seed: u64) -> Self {
-        Self {
+        let mut engine = Self {
             state: State::default(),
             rng: Rng::with_seed(seed),
             commands: VecDeque::new(),
@@ -177,8 +185,12 @@ impl Engine {
             early_binds: false,
             unbinding: BTreeMap::new(),
             sharing: Sharing::default(),
+            noting: Noting::default(),
             weighing: Weighing::default(),
-        }
+            brake: Brake::default(),
+        };
+        engine.state.notes.fault = Some(UNREAD.to_owned());
+        engine
     }
 
     /// Takes note of what happened. Work is done when `poll_timeout` comes, not here.
@@ -190,6 +202,7 @@ impl Engine {
                 return;
             }
             Event::ConfigChanged(cluster) => {
+                self.replace_configuration();
                 self.state.configure(cluster);
                 self.numbers.forget();
                 self.hints_denied = false;
@@ -241,7 +254,11 @@ impl Engine {
             Event::WatchLost(kind) => self.state.views.lost(kind),
             Event::Answered(id, answer) => {
                 let listing = matches!(answer, Answer::Instances(_));
+                let notes = matches!(answer, Answer::Lease(_)).then(|| self.state.notes.clone());
                 self.answered(id, answer, now);
+                if self.is_ready() && notes.is_some_and(|own| own.says_as(&self.state.notes)) {
+                    return;
+                }
                 // Most listings say what is known.
                 if listing && !self.looking.listing_news && self.is_ready() {
                     self.list_instances(now);
@@ -305,6 +322,7 @@ impl Engine {
         let still = !self.happened && self.flights.is_empty() && self.is_ready();
         if still && self.whole_due.is_some_and(|due| now < due) {
             self.look(now);
+            self.read_notes(now);
             if self.is_ready() {
                 let due = self.whole_due.unwrap_or(now);
                 self.wake_at(due, "something is due");
@@ -322,6 +340,7 @@ impl Engine {
         self.give_up_on_flights(now);
         let before = self.wake.take();
         self.look(now);
+        self.read_notes(now);
         let looked = std::mem::replace(&mut self.wake, before);
         self.join_nodes(now);
         if self.looking.ready {
@@ -340,6 +359,8 @@ impl Engine {
             self.leave_replaced(now);
             self.stamp(now);
             self.learn(now);
+            self.note_let_go(now);
+            self.muster(now);
         }
         self.account(now);
         self.wake_at(now.checked_add(WHOLE).unwrap_or(now), "all is looked at");

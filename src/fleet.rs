@@ -15,14 +15,15 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::disrupt::budgets::rate_shut;
 use crate::engine::command::{Answer, Command, FailureKind, Issued};
 use crate::engine::event::Event;
 use crate::fleet::member::{Market, Member};
 use crate::model::cluster::Cluster;
-use crate::model::fleet::{Ask, FleetLimits, FleetView, Holding};
+use crate::model::fleet::{Ask, FleetLimits, FleetView, Holding, Others};
 use crate::model::id::{ClaimId, ClusterName};
 use crate::model::instance::Held;
-use crate::model::pool::Limits;
+use crate::model::pool::{Budget, Limits, Reason, names};
 use crate::model::quantity::{Resources, display_amount};
 
 /// A managed cluster that has never said what it has keeps the others waiting for this long. An
@@ -97,6 +98,14 @@ impl Fleet {
         self.ring(now);
         let answer = match issued.command {
             Command::Ask(ask) => self.ask(cluster, *ask, now),
+            Command::AskLeave { claim, reason } => self.ask_leave(cluster, claim, reason, now),
+            Command::Muster(muster) => {
+                if let Some(member) = self.members.get_mut(cluster) {
+                    member.muster = Some(*muster);
+                }
+                self.tell_soon(now);
+                Answer::Done
+            }
             Command::Account { whole, claims } => self.account(cluster, whole, claims, now),
             Command::HoldDown { what, until } => {
                 self.hold_down(cluster, &what, until, now);
@@ -151,12 +160,76 @@ impl Fleet {
             self.tell_soon(now);
             return Answer::Granted;
         };
+        self.denied(cluster, (why, used_up), now)
+    }
+
+    fn denied(
+        &mut self,
+        cluster: &ClusterName,
+        (why, used_up): (String, bool),
+        now: Timestamp,
+    ) -> Answer {
         self.views += 1;
         let view = Arc::new(self.view(cluster, now).unwrap_or_default());
         if let Some(member) = self.members.get_mut(cluster) {
             member.view = Some(view.clone());
         }
         Answer::Denied { why, used_up, view }
+    }
+
+    /// Whether a node may leave. Who asks again for the same node counts once.
+    fn ask_leave(
+        &mut self,
+        cluster: &ClusterName,
+        claim: ClaimId,
+        reason: Reason,
+        now: Timestamp,
+    ) -> Answer {
+        if let Some(why) = self.keeps(cluster, &claim, reason, now) {
+            return self.denied(cluster, (why, false), now);
+        }
+        let member = self.members.get_mut(cluster);
+        if let Some(muster) = member.and_then(|own| own.muster.as_mut()) {
+            muster.leaving.insert(claim.clone());
+            muster.let_go.insert(claim, (now, reason));
+        }
+        self.tell_soon(now);
+        Answer::Granted
+    }
+
+    /// Why a node has to stay.
+    fn keeps(
+        &self,
+        cluster: &ClusterName,
+        claim: &ClaimId,
+        reason: Reason,
+        now: Timestamp,
+    ) -> Option<String> {
+        if self
+            .members
+            .get(cluster)
+            .is_none_or(|own| own.muster.is_none())
+        {
+            return Some("the cluster has not said yet which nodes it has".to_owned());
+        }
+        let silent = |own: &Member| own.muster_until().is_some_and(|until| until > now);
+        if let Some((name, _)) = self.members.iter().find(|(_, own)| silent(own)) {
+            return Some(format!(
+                "the budgets of the fleet leave nothing yet: cluster {name} has not said which \
+                 nodes it has"
+            ));
+        }
+        let mut all = Others::default();
+        for (name, member) in &self.members {
+            let mut muster = member.muster.clone().unwrap_or_default();
+            if name == cluster {
+                muster.leaving.remove(claim);
+                muster.let_go.remove(claim);
+            }
+            all.add(&muster);
+        }
+        let mut budgets = self.limits.budgets.iter();
+        budgets.find_map(|budget| shut(budget, &all, reason, now))
     }
 
     /// Why a claim does not get what it asks for.
@@ -305,10 +378,14 @@ impl Fleet {
         let own = self.members.get(cluster)?;
         let mut others = self.members.iter().filter(|(name, _)| *name != cluster);
         let limited = self.limits.limits != Limits::default();
-        if !limited && !others.any(|(_, other)| other.market == own.market) {
+        let counted = limited || !self.limits.budgets.is_empty();
+        if !counted && !others.any(|(_, other)| other.market == own.market) {
             return None;
         }
         let others = self.members.iter().filter(|(name, _)| *name != cluster);
+        let mut mustered = Others::default();
+        let all = others.clone().filter_map(|(_, own)| own.muster.as_ref());
+        all.for_each(|own| mustered.add(own));
         let others: Vec<_> = others.map(|(_, other)| other.counted()).collect();
         Some(FleetView {
             number: self.views,
@@ -317,6 +394,8 @@ impl Fleet {
                 .limits
                 .share(others.iter().map(|(used, nodes)| (&**used, *nodes))),
             closed: self.closed(now),
+            budgets: self.limits.budgets.clone(),
+            others: mustered,
         })
     }
 
@@ -346,4 +425,21 @@ impl Fleet {
             }
         }
     }
+}
+
+/// Why a budget lets none more go, if it does not.
+fn shut(budget: &Budget, all: &Others, reason: Reason, now: Timestamp) -> Option<String> {
+    let allowed = budget.allowed(reason, all.nodes, now)?;
+    if all.disrupted >= allowed {
+        return Some(format!(
+            "the budgets of the fleet allow {allowed} nodes to leave at once now"
+        ));
+    }
+    let rate = budget.rate?;
+    let counts = |own: &&(Timestamp, Reason)| names(&budget.reasons, own.1);
+    let gone: Vec<Timestamp> = all.let_go.iter().filter(counts).map(|own| own.0).collect();
+    let until = rate_shut(rate, &gone, now)?;
+    Some(format!(
+        "the budgets of the fleet let {rate} nodes go, and have, until {until}"
+    ))
 }

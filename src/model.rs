@@ -52,6 +52,8 @@ pub mod window;
 
 pub mod pool;
 
+pub mod notes;
+
 pub mod overlay;
 
 pub mod buffer;

@@ -24,11 +24,14 @@ use jiff::Timestamp;
 
 use crate::disrupt::budgets::Budgets;
 use crate::disrupt::consolidation;
+use crate::disrupt::drifted::drifted;
 use crate::disrupt::emptiness::empty_nodes;
 use crate::disrupt::expiry::expired;
+use crate::disrupt::health::ailing;
+use crate::disrupt::repair::broken;
 use crate::disrupt::surplus::surplus;
-use crate::disrupt::verdict::Kept;
 pub use crate::disrupt::verdict::next_due;
+use crate::disrupt::verdict::{Kept, Verdict};
 use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
 use crate::model::instance::Price;
 use crate::model::pool::Reason;
@@ -38,7 +41,7 @@ use crate::plan::spare::keep_free;
 use crate::solve::replicas::{Short, replicas};
 use crate::solve::{NewClaim, Unplaced, solve};
 use crate::state::field::Field;
-use crate::state::roster::{Candidate, Roster};
+use crate::state::roster::{Candidate, Health, Roster};
 use crate::state::snapshot::{Host, Snapshot};
 
 /// A node that shall leave.
@@ -54,6 +57,10 @@ pub struct Retire {
     pub reason: Reason,
     /// What it costs, if the catalog knows it.
     pub price: Option<Price>,
+    /// In what it has drifted, in Karpenter's spelling.
+    pub cause: Option<&'static str>,
+    /// Pods on it that need another place.
+    pub pods: usize,
 }
 
 impl Retire {
@@ -64,7 +71,14 @@ impl Retire {
             pool: candidate.pool.clone(),
             reason,
             price: candidate.price,
+            cause: None,
+            pods: candidate.pods,
         }
+    }
+
+    /// Whether what it costs is paid for another in its place.
+    pub fn is_replaced(&self) -> bool {
+        self.pods > 0 && matches!(self.reason, Reason::Drifted | Reason::Expired)
     }
 }
 
@@ -91,6 +105,8 @@ pub struct Plan {
     pub held: BTreeMap<NodeName, String>,
     /// What the audit found wrong with the plan; such actions are left out of it.
     pub findings: Vec<String>,
+    /// How many nodes are not ready, where these are too many for any to leave on purpose.
+    pub ailing: Option<Health>,
 }
 
 impl Plan {
@@ -132,38 +148,71 @@ fn listed(mut plan: Plan, snapshot: &Snapshot<'_>) -> Plan {
     plan
 }
 
-/// Nodes that shall leave because they are empty, too old, or more than their static pool wants:
-/// each for the first of these reasons. Source of the order: spec/disruption.md §1.8.
+/// Nodes that shall leave because they are broken, empty, more than their static pool wants, not
+/// what it would make by now, or too old: each for the first of these reasons. Source of the order:
+/// spec/disruption.md §1.8. Where the cluster is not well, none does.
 pub fn sweep(roster: &Roster<'_>, now: Timestamp) -> Plan {
     let mut budgets = Budgets::new(roster, now);
-    let (empty, mut kept) = empty_nodes(roster, &mut budgets, now);
-    let (surplus, cancel) = surplus(roster);
+    let (broken, mut kept) = broken(roster, &mut budgets, now);
+    let (empty, more) = empty_nodes(roster, &mut budgets, now);
+    kept.extend(more);
+    let (mut surplus, cancel) = surplus(roster);
+    if let Some(unaccepted) = roster.unaccepted {
+        let held = |own| Kept::new(own, Reason::Surplus, Verdict::held(unaccepted));
+        kept.extend(surplus.drain(..).map(held));
+    }
     surplus.iter().for_each(|own| budgets.let_go(own));
+    let (drifted, more) = drifted(roster, &mut budgets, now);
+    kept.extend(more);
     let (expired, more) = expired(roster, &mut budgets, now);
     kept.extend(more);
     let mut retire: Vec<Retire> = Vec::new();
     for (reason, nodes) in [
+        (Reason::Unhealthy, broken),
         (Reason::Empty, empty),
         (Reason::Surplus, surplus),
         (Reason::Expired, expired),
     ] {
         retire.extend(nodes.into_iter().map(|own| Retire::new(own, reason)));
     }
+    retire.extend(drifted.into_iter().map(|(own, cause)| Retire {
+        cause: Some(cause.as_str()),
+        ..Retire::new(own, Reason::Drifted)
+    }));
     let mut gone = BTreeSet::new();
     retire.retain(|own| gone.insert(own.node.clone()));
     kept.retain(|own| !gone.contains(&own.node));
+    let ailing = ailing(roster);
+    if let Some(health) = ailing {
+        kept.extend(retire.drain(..).map(|own| Kept {
+            node: own.node,
+            reason: own.reason,
+            verdict: Verdict::Health(health),
+        }));
+    }
     kept.sort_by(|a, b| (&a.node, a.reason).cmp(&(&b.node, b.reason)));
     Plan {
         retire,
         cancel,
         kept,
+        ailing,
         ..Plan::default()
     }
 }
 
 /// Nodes that shall leave together since their pods can be had for less, and what comes in their
-/// place.
+/// place. Where the cluster is not well, none does.
 pub fn consolidate(roster: &Roster<'_>, field: &Field<'_>, now: Timestamp) -> Plan {
+    if let Some(health) = ailing(roster) {
+        let candidates = roster.candidates.iter();
+        let kept =
+            candidates.map(|own| Kept::new(own, Reason::Underutilized, Verdict::Health(health)));
+        return Plan {
+            kept: kept.collect(),
+            ailing: Some(health),
+            ..Plan::default()
+        };
+    }
     let mut budgets = Budgets::new(roster, now);
     let (found, kept) = consolidation::consolidate(roster, field, &mut budgets, now);
     let found = found.unwrap_or_default();
@@ -208,6 +257,7 @@ pub fn whole(snapshot: &Snapshot<'_>, roster: &Roster<'_>, now: Timestamp) -> Pl
         mut retire,
         cancel,
         kept,
+        ailing,
         ..
     } = sweep(&roster, now);
     retire.retain(|own| {
@@ -218,6 +268,7 @@ pub fn whole(snapshot: &Snapshot<'_>, roster: &Roster<'_>, now: Timestamp) -> Pl
         retire,
         cancel,
         kept,
+        ailing,
         ..plan
     }
 }

@@ -58,11 +58,13 @@ use crate::model::buffer::Buffer;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetView;
 use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
+use crate::model::notes::Notes;
 use crate::model::object::Object;
 use crate::state::expect::is_over;
 use crate::state::holds::Holds;
 use crate::state::ledger::Ledger;
 use crate::state::objects::Objects;
+use crate::state::roster::{Recent, Unaccepted};
 use crate::state::view::Views;
 
 /// Everything known of one cluster; mutable only by its engine.
@@ -83,12 +85,18 @@ pub struct State {
     pub ledger: Ledger,
     /// What is known of the fleet; none where the cluster shares nothing with others.
     pub fleet: Option<Arc<FleetView>>,
+    /// What is remembered of the cluster on its Lease.
+    pub notes: Notes,
+    /// What was done in the cluster lately, beside launches that instances tell of.
+    pub recent: Recent,
     /// When this process first saw the cluster whole; what happened before is not known.
     pub started: Option<Timestamp>,
     /// Buffers that objects of the cluster declare, by name; none as long as nobody has read them.
     pub declared: Option<Vec<Buffer>>,
     /// Nodes whose room a buffer needs, with the buffer's name, as last planned.
     pub held: BTreeMap<NodeName, String>,
+    /// What another configuration has made due to leave and nobody has accepted yet.
+    pub unaccepted: Option<Unaccepted>,
     /// The catalog without what is reserved for node classes; none where nothing is.
     plain: Option<Arc<Catalog>>,
     classes: Classes,

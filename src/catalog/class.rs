@@ -27,6 +27,9 @@ pub struct ClassCatalog {
     pub catalog: Arc<Catalog>,
     /// The id of the image that each type gets; empty where images were not looked for.
     pub images: BTreeMap<TypeName, String>,
+    /// What instances of the class are held against, of what was found for it: no free addresses,
+    /// which are others with each launch. None where nobody has looked.
+    pub found: Option<Arc<Resolved>>,
 }
 
 /// What a class has for its pools.
@@ -92,6 +95,13 @@ impl Classes {
     /// of it; none where that is not known.
     pub fn catalog(&self, class: &NodeClassName) -> Option<&Arc<Catalog>> {
         self.catalogs.get(class)
+    }
+
+    /// What instances of a class are held against; none where nodes cannot be made of it now, or
+    /// nobody has looked: then nothing is to be said of them.
+    pub fn found(&self, class: &NodeClassName) -> Option<(&Resolved, &ClassCatalog)> {
+        let own = self.told.as_ref()?.get(class)?.supply.as_ref().ok()?;
+        Some((own.found.as_deref()?, own))
     }
 
     /// Why no node can be made of a class; none where nodes can, or the provider has no classes.
@@ -173,6 +183,19 @@ pub fn class_catalog(
     ClassCatalog {
         catalog,
         images: own_images,
+        found: resolved.map(|own| Arc::new(lasting(own))),
+    }
+}
+
+/// What was found for a class, without what changes though nothing of it does.
+fn lasting(resolved: &Resolved) -> Resolved {
+    let mut subnets = resolved.subnets.clone();
+    subnets.iter_mut().for_each(|own| own.free = 0);
+    subnets.sort_by(|one, other| one.id.cmp(&other.id));
+    Resolved {
+        images: Vec::new(),
+        subnets,
+        ..resolved.clone()
     }
 }
 

@@ -4,6 +4,8 @@
 use crate::config::form::Form;
 use crate::config::schema::{Argument, BlockType, Kind, Repeat};
 
+mod disruption;
+
 mod cluster;
 
 mod node_class;
@@ -232,12 +234,23 @@ static SCHEDULE: BlockType = BlockType {
 static FLEET: BlockType = BlockType {
     name: "fleet",
     about: "What all clusters have in common.",
-    arguments: &[argument(
-        "limits",
-        Kind::Quantities,
-        "{}",
-        "Limits on all nodes of all clusters together, by resource; `nodes` is their number.",
-    )],
+    arguments: &[
+        argument(
+            "limits",
+            Kind::Quantities,
+            "{}",
+            "Limits on all nodes of all clusters together, by resource; `nodes` is their number.",
+        ),
+        argument(
+            "max_retired",
+            Kind::Allowance,
+            "",
+            "How many nodes of a cluster may be due to leave by a reload, being drifted by it, of \
+             a pool that is gone, or more than `replicas`. Where it is more, they stay until the \
+             reload is accepted. All may be if missing.",
+        ),
+    ],
+    blocks: &[&disruption::BUDGET],
     ..BLOCK
 };
 

@@ -15,7 +15,7 @@ use crate::config::syntax::PathStep;
 use crate::config::value::{nearest, number_text, quote, to_bool, to_number, to_text};
 use crate::model::node_class::kubelet::{Reserved, Signal, Threshold};
 use crate::model::overlay::{AdjustmentError, PriceAdjustment};
-use crate::model::pool::Allowance;
+use crate::model::pool::{Allowance, Rate};
 use crate::model::quantity::parse_whole;
 
 mod threshold;
@@ -35,6 +35,7 @@ pub(super) enum Parsed {
     /// None is `"never"`.
     Duration(Option<SignedDuration>),
     Allowance(Allowance),
+    Rate(Rate),
     Texts(Vec<String>),
     Map(Vec<(String, String)>),
     /// `cpu` in thousandths.
@@ -147,6 +148,10 @@ impl Converter<'_> {
             Kind::Size(min, max) => self.size(min, max, value)?,
             Kind::Form(form) => self.form(form, value)?,
             Kind::Allowance => self.allowance(value)?,
+            Kind::Rate => match Rate::parse(&self.text(value)?) {
+                Some(rate) => Parsed::Rate(rate),
+                None => return Err(self.fault(ProblemCode::InvalidValue, value)),
+            },
             Kind::Reference(kind) => self.reference(kind, value)?,
             Kind::Texts
             | Kind::Tags

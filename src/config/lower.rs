@@ -23,11 +23,13 @@ use crate::model::pool::Pool;
 
 mod amounts;
 
+mod schedule;
+
+mod disruption;
+
 mod installation;
 
 mod scheduler;
-
-mod schedule;
 
 mod requirement;
 
@@ -163,11 +165,11 @@ fn for_each_fault(value: &Value, sensitive: bool, span: Span) -> Option<Finding>
 /// Lowers all blocks.
 pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Config {
     let installation = installation::lower(reader, blocks);
-    let fleet = installation::lower_fleet(reader, blocks);
     let (batching, scheduling) = scheduler::lower(reader, blocks);
     let telemetry = installation::lower_telemetry(reader, blocks);
     let schedules = schedule::lower(reader, blocks);
-    let (mut clusters, complete) = cluster::lower(reader, blocks, &installation);
+    let (fleet, max_retired) = installation::lower_fleet(reader, blocks, &schedules);
+    let (mut clusters, complete) = cluster::lower(reader, blocks, &installation, &schedules);
     let classes = node_class::lower(reader, blocks);
     let pools = pool::lower(reader, blocks, &schedules);
     let overlays = overlay::lower(reader, blocks, &pools);
@@ -177,6 +179,7 @@ pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Config {
         let managed = draft.managed;
         let cluster = &mut draft.cluster;
         cluster.batching = batching;
+        cluster.brakes.max_retired = max_retired;
         cluster.scheduling = scheduling.clone();
         let used = give_pools(reader, cluster, &pools, &classes);
         if managed && made_by_ec2(cluster) {

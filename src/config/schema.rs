@@ -4,6 +4,7 @@
 //! The reader checks against these tables, and docs/CONFIGURATION.md is written from them.
 
 use crate::config::form::Form;
+use crate::model::pool::Rate;
 
 /// How often a block may stand in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +53,8 @@ pub enum Kind {
     Size(i64, i64),
     /// A count, or a percentage of nodes.
     Allowance,
+    /// A number of nodes within a time.
+    Rate,
     /// A list of texts.
     Texts,
     /// A list of some of these texts.
@@ -158,6 +161,10 @@ impl Kind {
                 format!("a size from {} to {}", size_text(*min), size_text(*max))
             }
             Self::Allowance => "a count such as 3 or a percentage such as \"10%\"".to_owned(),
+            Self::Rate => format!(
+                "a rate such as \"20/h\": 1 to {} a minute (m), hour (h) or day (d)",
+                Rate::NODES_MAX
+            ),
             Self::Texts => "a list of texts".to_owned(),
             Self::SomeOf(names) => format!("a list of {}", list(names)),
             Self::Tags | Self::Searched => "a map of texts".to_owned(),
@@ -205,6 +212,7 @@ impl Kind {
             Self::Form(form) => form.describe().to_owned(),
             Self::Size(min, max) => format!("quantity, {} to {}", size_text(*min), size_text(*max)),
             Self::Allowance => "count, or percentage 0 to 100".to_owned(),
+            Self::Rate => format!("count, 1 to {}, with `/m`, `/h` or `/d`", Rate::NODES_MAX),
             Self::Texts => "list of texts".to_owned(),
             Self::Tags | Self::Searched => "map of texts".to_owned(),
             Self::Labels => "map of labels".to_owned(),

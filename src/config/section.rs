@@ -12,7 +12,7 @@ use crate::config::syntax::{Expr, PathStep};
 use crate::model::labels::Labels;
 use crate::model::node_class::kubelet::{Reserved, Signal, Threshold};
 use crate::model::overlay::PriceAdjustment;
-use crate::model::pool::Allowance;
+use crate::model::pool::{Allowance, Rate};
 
 /// An argument that has been read.
 #[derive(Clone, Debug)]
@@ -141,6 +141,13 @@ impl Section {
     pub(super) fn allowance(&self, name: &str) -> Option<Allowance> {
         match self.get(name)?.value {
             Parsed::Allowance(allowance) => Some(allowance),
+            _ => None,
+        }
+    }
+
+    pub(super) fn rate(&self, name: &str) -> Option<Rate> {
+        match self.get(name)?.value {
+            Parsed::Rate(rate) => Some(rate),
             _ => None,
         }
     }

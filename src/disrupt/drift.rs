@@ -30,6 +30,11 @@ pub enum Drift {
 }
 
 impl Drift {
+    /// Whether it comes of what AWS has, and not of what the configuration says alone.
+    pub fn is_found(self) -> bool {
+        self != Self::NodeClass
+    }
+
     /// The spelling in logs and `status`: Karpenter's.
     pub fn as_str(self) -> &'static str {
         match self {

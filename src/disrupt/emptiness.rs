@@ -16,7 +16,8 @@ pub fn empty_nodes<'a>(
     now: Timestamp,
 ) -> (Vec<&'a Candidate<'a>>, Vec<Kept>) {
     let (mut due, mut kept) = (Vec::new(), Vec::new());
-    for candidate in &roster.candidates {
+    let candidates = roster.candidates.iter();
+    for candidate in candidates.filter(|own| !budgets.has_let_go(own)) {
         let pool = roster.cluster.pool(candidate.pool.as_str());
         let held = roster.held.get(&candidate.node.name);
         match weigh(candidate, pool, held, now) {

@@ -1,5 +1,6 @@
 //! Nodes that are as old as their pool lets them become, a little sooner each by its own share, so
 //! that those of one hour do not all leave in one.
+//! Those that are older than they may be at all leave whatever speaks against it.
 //! It must not know the other reasons for leaving.
 
 use jiff::{SignedDuration, Timestamp};
@@ -37,8 +38,8 @@ fn due(id: &str, born: Timestamp, after: SignedDuration) -> Option<Timestamp> {
     born.checked_add(SignedDuration::from_secs(after)).ok()
 }
 
-/// Nodes that may leave because of their age, the oldest first, and why the others that are due
-/// stay.
+/// Nodes that may leave because of their age, those that have to before the others, each the oldest
+/// first, and why the others that are due stay.
 pub fn expired<'a>(
     roster: &'a Roster<'a>,
     budgets: &mut Budgets<'_>,
@@ -46,12 +47,22 @@ pub fn expired<'a>(
 ) -> (Vec<&'a Candidate<'a>>, Vec<Kept>) {
     let candidates = roster.candidates.iter();
     let candidates = candidates.filter(|own| !budgets.has_let_go(own));
-    let due = candidates.filter_map(|own| Some((due_at(&own.claim?.record)?, own)));
-    let mut due: Vec<_> = due.filter(|(at, _)| *at <= now).collect();
-    due.sort_by_key(|(at, own)| (*at, &own.node.name));
+    let due = candidates.filter_map(|own| {
+        let record = &own.claim?.record;
+        let soft = !record.is_overdue(now);
+        let is_due = !soft || due_at(record).is_some_and(|at| at <= now);
+        is_due.then_some((soft, record.created, own))
+    });
+    let mut due: Vec<_> = due.collect();
+    due.sort_by_key(|(soft, at, own)| (*soft, *at, &own.node.name));
     let mut kept = Vec::new();
     let mut leave = Vec::new();
-    for (_, candidate) in due {
+    for (soft, _, candidate) in due {
+        if !soft {
+            budgets.let_go(candidate);
+            leave.push(candidate);
+            continue;
+        }
         let pool = roster.cluster.pool(candidate.pool.as_str());
         let taken = || budgets.take(candidate, Reason::Expired);
         match kept_anyway(candidate, pool, Reason::Expired, now).map_or_else(taken, Err) {

@@ -19,6 +19,12 @@ pub fn kept_anyway(
     let Some(pool) = pool else {
         return Some(Verdict::NoPool);
     };
+    let too_young = || too_young(candidate, pool, now).filter(|_| reason != Reason::Expired);
+    objection(candidate, reason).or_else(too_young)
+}
+
+/// The same of a node whatever its pool says, or where its pool is gone.
+pub fn objection(candidate: &Candidate<'_>, reason: Reason) -> Option<Verdict> {
     if candidate.node.deleting.is_some() {
         return Some(Verdict::Deleted);
     }
@@ -28,11 +34,11 @@ pub fn kept_anyway(
     if candidate.nominated {
         return Some(Verdict::Nominated);
     }
-    if let Some(why) = candidate.blocker_for(reason) {
-        return Some(Verdict::Blocked(why.clone()));
-    }
-    let born = candidate.born.filter(|_| reason != Reason::Expired)?;
-    let until = born.checked_add(pool.disruption.min_age);
+    candidate.blocker_for(reason).cloned().map(Verdict::Blocked)
+}
+
+fn too_young(candidate: &Candidate<'_>, pool: &Pool, now: Timestamp) -> Option<Verdict> {
+    let until = candidate.born?.checked_add(pool.disruption.min_age);
     let until = until.unwrap_or(Timestamp::MAX);
     (until > now).then_some(Verdict::TooYoung { until })
 }

@@ -7,9 +7,31 @@ use jiff::Timestamp;
 
 use crate::model::id::{NodeName, PodKey};
 use crate::model::instance::Price;
-use crate::model::pool::Reason;
+use crate::model::pool::{Rate, Reason};
 use crate::state::blockers::Blocker;
-use crate::state::roster::Candidate;
+use crate::state::roster::{Candidate, Health, Unaccepted};
+
+/// Whose rule keeps a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// Its pool's.
+    Pool,
+    /// Its cluster's.
+    Cluster,
+    /// That of all clusters.
+    Fleet,
+}
+
+impl Scope {
+    /// The spelling in JSON and logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pool => "pool",
+            Self::Cluster => "cluster",
+            Self::Fleet => "fleet",
+        }
+    }
+}
 
 /// What keeps a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +86,36 @@ pub enum Verdict {
     },
     /// It or one of its pods forbids it.
     Blocked(Blocker),
+    /// Its static pool has more nodes than it is to have, and loses those first.
+    TooMany,
+    /// Another in its place would be beyond the limits of its pool.
+    Limits,
+    /// Too many nodes of the cluster are not ready for any to leave on purpose.
+    Health(Health),
+    /// It is broken, and may recover.
+    Recovering {
+        /// When it is given up.
+        until: Timestamp,
+    },
+    /// Too many nodes of its pool are broken for any to be replaced for that.
+    Broken {
+        /// How many are.
+        broken: usize,
+        /// How many there are.
+        total: usize,
+    },
+    /// As many broken nodes as may be at once are being replaced already.
+    Repairing {
+        /// How many may be.
+        most: usize,
+    },
+    /// Too much leaves by another configuration for it to be done unasked.
+    Held {
+        /// What to accept.
+        id: String,
+        /// How much of the cluster leaves by it, in per cent.
+        percent: usize,
+    },
     /// Somebody deletes its Node object.
     Deleted,
     /// It is leaving already, for this reason.
@@ -72,20 +124,71 @@ pub enum Verdict {
     Replaced,
     /// No claim of ours is behind it: it is somebody else's.
     Unmanaged,
-    /// As many nodes as the pool's budgets allow are leaving already.
+    /// Too little time has passed since something else was done in the cluster.
+    Cooling {
+        /// When enough will have passed.
+        until: Timestamp,
+        /// What was done.
+        after: &'static str,
+    },
+    /// Its pool or cluster is paused.
+    Paused {
+        /// Which of them.
+        of: Scope,
+        /// When that is over; none means when somebody ends it.
+        until: Option<Timestamp>,
+        /// Why, in the words of whoever asked for it.
+        reason: String,
+    },
+    /// It is not known whether it may leave, since the cluster's Lease cannot be read.
+    Unread(String),
+    /// It is no time for maintenance.
+    Window {
+        /// When it is; none where that is not to be seen.
+        opens: Option<Timestamp>,
+    },
+    /// As many nodes as a budget allows are leaving already, or were let go lately.
     Budget {
-        /// How many may leave at once now.
+        /// Whose budget.
+        of: Scope,
+        /// Its rate, where that is what is used up.
+        rate: Option<Rate>,
+        /// How many may leave at once now, or within the time of the rate.
         allowed: usize,
+        /// When it allows more at the latest; none where nodes have to come or go first.
+        opens: Option<Timestamp>,
     },
 }
 
 impl Verdict {
-    /// When it is over by itself, where that is known.
+    /// That of whatever is due by a configuration that nobody has accepted.
+    pub fn held(unaccepted: &Unaccepted) -> Self {
+        Self::Held {
+            id: unaccepted.id.clone(),
+            percent: unaccepted.percent(),
+        }
+    }
+
+    /// When it is over by itself, or may be looked at again, where that is known.
     pub fn until(&self) -> Option<Timestamp> {
         match self {
-            Self::TooEarly { until } | Self::TooYoung { until } => Some(*until),
+            Self::TooEarly { until }
+            | Self::TooYoung { until }
+            | Self::Recovering { until }
+            | Self::Cooling { until, .. } => Some(*until),
             Self::Blocked(why) => why.until(),
+            Self::Paused { until, .. } => *until,
+            Self::Window { opens } | Self::Budget { opens, .. } => *opens,
             _ => None,
+        }
+    }
+
+    /// Whether nothing that happens to nodes and pods ends it, which people have to know.
+    pub fn is_shut(&self) -> bool {
+        match self {
+            Self::Paused { .. } | Self::Unread(_) | Self::Window { .. } => true,
+            Self::Budget { allowed, .. } => *allowed == 0,
+            _ => false,
         }
     }
 
@@ -112,6 +215,17 @@ impl Verdict {
             Self::Leaving(_) => "leaving",
             Self::Replaced => "replaced",
             Self::Unmanaged => "unmanaged",
+            Self::Cooling { .. } => "cooling",
+            Self::Paused { .. } => "paused",
+            Self::Unread(_) => "unread",
+            Self::Window { .. } => "window",
+            Self::TooMany => "too_many",
+            Self::Limits => "limits",
+            Self::Health(_) => "health",
+            Self::Recovering { .. } => "recovering",
+            Self::Broken { .. } => "broken",
+            Self::Repairing { .. } => "repairing",
+            Self::Held { .. } => "held",
             Self::Budget { .. } => "budget",
         }
     }
@@ -142,18 +256,87 @@ impl fmt::Display for Verdict {
             Self::TooEarly { until } => write!(f, "it must stay unchanged until {until}"),
             Self::TooYoung { until } => write!(f, "it is too young to leave until {until}"),
             Self::Blocked(why) => write!(f, "{why}"),
+            Self::TooMany => f.write_str("its static pool has more nodes than it is to have"),
+            Self::Limits => f.write_str("the limits of its pool leave no room for another"),
+            Self::Health(Health { unready, total }) => {
+                write!(f, "{unready} of {total} nodes of the cluster are not ready")
+            }
+            Self::Recovering { until } => write!(f, "it may recover until {until}"),
+            Self::Broken { broken, total } => write!(
+                f,
+                "{broken} of {total} nodes of its pool are broken: it may not be their fault"
+            ),
+            Self::Repairing { most } => {
+                write!(f, "no more than {most} broken nodes are replaced at once")
+            }
+            Self::Held { id, percent } => write!(
+                f,
+                "{percent} % of the nodes are due by the new configuration, which is to be \
+                 accepted with `outrigger reload --accept {id}`"
+            ),
             Self::Deleted => f.write_str("somebody deletes its Node object"),
             Self::Leaving(reason) => write!(f, "it is leaving already: {}", reason.as_str()),
             Self::Replaced => f.write_str("it leaves once others have taken its place"),
             Self::Unmanaged => f.write_str("no claim of ours is behind it"),
-            Self::Budget { allowed } => {
-                write!(
-                    f,
-                    "the budgets of its pool allow {allowed} nodes to leave at once now"
-                )
+            Self::Cooling { until, after } => {
+                write!(f, "nothing leaves until {until}, after {after}")
             }
+            Self::Paused { of, until, reason } => paused(f, *of, *until, reason),
+            Self::Unread(why) => f.write_str(why),
+            Self::Window { opens: Some(opens) } => {
+                write!(f, "it is no time for maintenance before {opens}")
+            }
+            Self::Window { opens: None } => f.write_str("it is never time for maintenance"),
+            Self::Budget {
+                of,
+                rate,
+                allowed,
+                opens,
+            } => budget(f, *of, *rate, *allowed, *opens),
         }
     }
+}
+
+fn paused(
+    f: &mut fmt::Formatter<'_>,
+    of: Scope,
+    until: Option<Timestamp>,
+    reason: &str,
+) -> fmt::Result {
+    let whole = match of {
+        Scope::Pool => "its pool",
+        Scope::Cluster | Scope::Fleet => "the cluster",
+    };
+    write!(f, "{whole} is paused")?;
+    if let Some(until) = until {
+        write!(f, " until {until}")?;
+    }
+    if reason.is_empty() {
+        return Ok(());
+    }
+    write!(f, ": {reason}")
+}
+
+fn budget(
+    f: &mut fmt::Formatter<'_>,
+    of: Scope,
+    rate: Option<Rate>,
+    allowed: usize,
+    opens: Option<Timestamp>,
+) -> fmt::Result {
+    let whose = match of {
+        Scope::Pool => "its pool",
+        Scope::Cluster => "the cluster",
+        Scope::Fleet => "the fleet",
+    };
+    match rate {
+        Some(rate) => write!(f, "the budgets of {whose} let {rate} nodes go, and have")?,
+        None => write!(
+            f,
+            "the budgets of {whose} allow {allowed} nodes to leave at once now"
+        )?,
+    }
+    opens.map_or(Ok(()), |opens| write!(f, ", until {opens}"))
 }
 
 /// A node that stays, and why.

@@ -77,6 +77,7 @@ pub fn launch(cluster: &Cluster, pool: &Pool, offering: OfferingKey) -> Launch {
         node_class: pool.node_class.clone(),
         created: Timestamp::UNIX_EPOCH,
         expire_after: pool.expire_after,
+        expire_hard_after: pool.expire_hard_after,
         termination_grace_period: pool.termination_grace_period,
         pool_hash,
         node_class_hash,

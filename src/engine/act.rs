@@ -1,10 +1,11 @@
 //! When plans are made, and how a plan becomes claims and drains.
 //! It must not know how a plan is found.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 
 use crate::disrupt::expiry;
-use crate::disrupt::verdict::{Kept, Verdict};
 use crate::engine::Engine;
 use crate::engine::report::Report;
 use crate::model::buffer::buffer_of;
@@ -42,30 +43,33 @@ impl Engine {
         if self.state.ledger.claims.is_empty() {
             return;
         }
+        self.weigh_change(now);
         let roster = self.state.roster(now);
         let mut plan = plan::sweep(&roster, now);
         let told = std::mem::replace(&mut self.misreads, roster.misreads);
         let news = self.misreads.difference(&told).cloned();
         self.reports.extend(news.map(Report::Misread));
+        self.heed_health(plan.ailing, now);
         if let Some(until) = self.unread_until(now) {
             plan.retire.retain(|own| own.reason != Reason::Empty);
             self.wake_at(until, "empty nodes may leave whatever buffers there are");
         }
-        let mut retire = plan.retire.iter();
-        let is_news = |claim: &ClaimId| !self.observed_leaving.contains(claim);
-        let empty = retire
-            .any(|own| own.reason == Reason::Empty && own.claim.as_ref().is_some_and(is_news));
+        let retire = plan.retire.iter();
+        let is_news = |own: &Self, claim: &ClaimId| !own.observed_leaving.contains(claim);
+        let mut claims = retire.filter(|own| own.reason == Reason::Empty);
+        let empty = claims.any(|own| own.claim.as_ref().is_some_and(|id| is_news(self, id)));
         if empty && self.state.buffers().next().is_some() {
             // What was last planned may be out of date by now.
             self.state.held = plan::provision(&self.state.snapshot(now), now).held;
             plan = plan::sweep(&self.state.roster(now), now);
         }
         if let Some(due) = plan::next_due(&plan.kept) {
-            self.wake_at(due, "a node may be empty for long enough");
+            self.wake_at(due, "a node may be empty, or broken, for long enough");
         }
-        if let Some(at) = self.next_chance(&plan.kept, now) {
-            self.wake_at(at, "a node may be old enough, or a budget another");
+        if let Some(at) = self.next_age(now) {
+            self.wake_at(at, "a node is as old as it may be");
         }
+        self.tell_shut(&plan);
         for claim in plan.cancel {
             self.retire(&claim, Reason::Surplus, now);
         }
@@ -73,6 +77,10 @@ impl Engine {
             let Some(claim) = retire.claim else {
                 continue;
             };
+            if let Some(why) = retire.cause.filter(|_| is_news(self, &claim)) {
+                let node = retire.node.clone();
+                self.report(Report::Drifted { node, why });
+            }
             if self.manages() {
                 self.retire(&claim, retire.reason, now);
             } else if self.observed_leaving.insert(claim.clone()) {
@@ -87,20 +95,27 @@ impl Engine {
         }
     }
 
-    /// When a node is next due for its age; or when budgets change, if they keep any.
-    fn next_chance(&self, kept: &[Kept], now: Timestamp) -> Option<Timestamp> {
+    /// When a node is next due for its age.
+    fn next_age(&self, now: Timestamp) -> Option<Timestamp> {
         let claims = self.state.ledger.claims.values();
         let aged = claims.filter_map(|own| expiry::due_at(&own.record));
-        let aged = aged.filter(|at| *at > now).min();
-        let budgeted = |own: &Kept| matches!(own.verdict, Verdict::Budget { .. });
-        if !kept.iter().any(budgeted) {
-            return aged;
+        aged.filter(|at| *at > now).min()
+    }
+
+    /// Tells of nodes that are due to leave, and stay until it is time or somebody lets them.
+    fn tell_shut(&mut self, plan: &Plan) {
+        let mut shut = BTreeMap::new();
+        for kept in plan.kept.iter().filter(|own| own.verdict.is_shut()) {
+            let node = self.state.objects.nodes.get(&kept.node);
+            let Some(pool) = node.and_then(|node| node.pool()) else {
+                continue;
+            };
+            let key = (pool, kept.reason, kept.verdict.code());
+            shut.entry(key).or_insert_with(|| kept.verdict.to_string());
         }
-        let pools = self.state.cluster.pools.iter();
-        let budgets = pools.flat_map(|own| &own.disruption.budgets);
-        let windows = budgets.filter_map(|own| own.during.as_ref());
-        let changes = windows.filter_map(|own| own.next_change(now));
-        changes.chain(aged).min()
+        for (pool, reason, why) in self.noting.news(shut) {
+            self.report(Report::Shut { pool, reason, why });
+        }
     }
 
     /// Until when no empty node leaves, since nobody has read yet for which buffers it may be kept.
@@ -183,7 +198,7 @@ impl Engine {
     /// Tells of pods without an answer. Returns whether any of them was told.
     fn report_unplaced(&mut self, plan: &Plan) -> bool {
         let mut news = false;
-        let mut told = std::collections::BTreeMap::new();
+        let mut told = BTreeMap::new();
         for Unplaced { pod, reasons } in &plan.unplaced {
             if self.told.get(pod) != Some(reasons) {
                 news = true;
@@ -277,6 +292,7 @@ impl Engine {
             node_class: pool.node_class.clone(),
             created: now,
             expire_after: pool.expire_after,
+            expire_hard_after: pool.expire_hard_after,
             termination_grace_period: pool.termination_grace_period,
             pool_hash,
             node_class_hash,

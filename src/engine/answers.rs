@@ -48,7 +48,10 @@ impl Engine {
             FlightKind::Unhint(pod) => self.unhinted(&pod, &answer, now),
             FlightKind::Bind(claim, pod) => self.bound(&claim, &pod, &answer, now),
             FlightKind::Unbind(pod) => self.unbound(&pod, &answer, now),
+            FlightKind::Muster => self.mustered(&answer, now),
             FlightKind::Account => self.accounted(&answer, now),
+            FlightKind::ReadLease => self.lease_read(answer, now),
+            FlightKind::NoteLetGo(claims) => self.let_go_noted(&claims, answer, now),
             FlightKind::Tag(claims, tags) => self.tagged(&claims, &tags, &answer, now),
             FlightKind::Rewatch
             | FlightKind::Orphan(_)
@@ -119,6 +122,16 @@ impl Engine {
             (Step::Ask, Answer::Granted) => self.granted(id, now),
             (Step::Ask, Answer::Denied { why, used_up, view }) => {
                 self.denied(id, (why, used_up, view), now);
+            }
+            (Step::AskLeave, Answer::Granted) => {
+                if let Some(work) = self.works.get_mut(id) {
+                    work.drain.granted = true;
+                }
+                self.succeeded(id);
+            }
+            (Step::AskLeave, Answer::Denied { why, view, .. }) => {
+                self.learn_view(view, now);
+                self.withdraw_node(id, why, now);
             }
             (Step::Launch, Answer::Launched(instance)) => self.launched(id, instance, now),
             (Step::Launch, Answer::LaunchRefused(refusals)) => {
@@ -248,6 +261,7 @@ impl Engine {
         let instance_id = instance.id.clone();
         self.state.ledger.join(id, instance);
         let class = self.class_of(id);
+        self.state.recent.launched = Some(now);
         self.state.holds.had(class.as_ref(), &offering);
         self.report(Report::ClaimLaunched {
             claim: id.clone(),

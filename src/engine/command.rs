@@ -8,12 +8,14 @@ use jiff::Timestamp;
 
 use crate::model::claim::{ClaimRecord, TAG_EKS, TAG_OWNED};
 use crate::model::cluster::Cluster;
-use crate::model::fleet::{Ask, FleetView, Holding};
+use crate::model::fleet::{Ask, FleetView, Holding, Muster};
 use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey, TypeName};
 use crate::model::instance::{CapacityType, Held, Instance, InstanceState, OfferingKey};
 use crate::model::labels::Labels;
+use crate::model::notes::Lease;
 use crate::model::object::{Attachment, Kind};
 use crate::model::pod::Pod;
+use crate::model::pool::Reason;
 use crate::model::quantity::Resources;
 use crate::model::taint::Taint;
 
@@ -107,6 +109,15 @@ pub struct NewNode {
     pub capacity: Resources,
     /// What pods are expected to have of it.
     pub allocatable: Resources,
+}
+
+/// A change of the cluster's Lease.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeasePatch {
+    /// Version it must still have; none where it is to be made, and must not be there.
+    pub version: Option<String>,
+    /// Annotations to set; `None` takes one away.
+    pub annotations: Vec<(String, Option<String>)>,
 }
 
 /// One thing to be done, one API call.
@@ -222,8 +233,21 @@ pub enum Command {
         /// The kind.
         kind: Kind,
     },
+    /// Read the cluster's Lease: what is paused, and who was let go.
+    ReadLease,
+    /// Change the cluster's Lease, or make it.
+    PatchLease(LeasePatch),
     /// Ask the fleet for what a claim will take, before it is launched.
     Ask(Box<Ask>),
+    /// Ask the fleet whether a node may leave, before anything is done about it.
+    AskLeave {
+        /// Its claim.
+        claim: ClaimId,
+        /// Why it is to leave.
+        reason: Reason,
+    },
+    /// Tell the fleet what there is that its budgets count.
+    Muster(Box<Muster>),
     /// Tell the fleet what claims take; whoever has what is told here counts, granted or not.
     Account {
         /// Whether these are all: what is not among them takes nothing.
@@ -251,6 +275,8 @@ impl Command {
                 | Self::Probe { .. }
                 | Self::Rewatch { .. }
                 | Self::Learn { .. }
+                | Self::ReadLease
+                | Self::Muster(_)
                 | Self::Account { .. }
                 | Self::HoldDown { .. }
         )
@@ -266,7 +292,11 @@ impl Command {
     pub fn is_for_fleet(&self) -> bool {
         matches!(
             self,
-            Self::Ask(_) | Self::Account { .. } | Self::HoldDown { .. }
+            Self::Ask(_)
+                | Self::AskLeave { .. }
+                | Self::Muster(_)
+                | Self::Account { .. }
+                | Self::HoldDown { .. }
         )
     }
 
@@ -290,7 +320,11 @@ impl Command {
             Self::ListAttachments { .. } => "list_attachments",
             Self::Probe { .. } => "probe",
             Self::Rewatch { .. } => "rewatch",
+            Self::ReadLease => "read_lease",
+            Self::PatchLease(_) => "patch_lease",
             Self::Ask(_) => "ask",
+            Self::AskLeave { .. } => "ask_leave",
+            Self::Muster(_) => "muster",
             Self::Account { .. } => "account",
             Self::HoldDown { .. } => "hold_down",
         }
@@ -417,9 +451,11 @@ pub enum Answer {
         /// Existing ones.
         alive: usize,
     },
-    /// `Ask`: what was asked for is the claim's until it is given back.
+    /// `ReadLease`, `PatchLease`: the Lease as it is then; none where there is none.
+    Lease(Option<Lease>),
+    /// `Ask`, `AskLeave`: what was asked for is the claim's until it is given back.
     Granted,
-    /// `Ask`: it is not, since a limit leaves too little.
+    /// `Ask`, `AskLeave`: it is not, since a limit or budget leaves too little.
     Denied {
         /// Which, with its numbers.
         why: String,

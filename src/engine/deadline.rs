@@ -84,7 +84,7 @@ impl Engine {
             let pool = self.pool_of(claim);
             (pool.disruption.on_blocked, pool.disruption.drain_timeout)
         };
-        let stays = reason.is_voluntary() && !work.drain.forced;
+        let stays = reason.is_voluntary() && !work.drain.forced && !claim.has_to_leave(now);
         let may = match policy {
             OnBlocked::Wait => false,
             OnBlocked::Abort => stays,
@@ -146,6 +146,7 @@ impl Engine {
             "it was not drained within {timeout:#}: {}{more}",
             told.join("; ")
         );
+        self.state.recent.failed = Some(now);
         self.withdraw_node(id, why, now);
         true
     }

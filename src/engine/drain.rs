@@ -108,8 +108,11 @@ impl Engine {
             // Someone took the taint away: pods may have come since.
             (drain.tainted, drain.confirmed) = (None, None);
         }
-        let tainted = drain.tainted;
-        if drain.released || !reason.waits_for_places() {
+        let (tainted, released) = (drain.tainted, drain.released);
+        if tainted.is_none() && !released && !self.is_cleared(id, reason, now) {
+            return;
+        }
+        if released || !reason.waits_for_places() {
             self.start_time(id, reason, now);
         }
         let Some(tainted) = tainted else {
@@ -190,8 +193,10 @@ impl Engine {
         };
         let graceful = claim.record.termination_grace_period.is_some() && reason.is_eventual();
         let stands = |own: &Blocker| !(own.is_passing() || graceful && own.yields_to_grace());
+        let has_to = claim.has_to_leave(now);
         let blocker = self.state.blockers(node, Some(claim), now).find(stands);
-        if let Some(blocker) = blocker {
+        if let Some(blocker) = blocker.filter(|_| !has_to) {
+            self.state.recent.failed = Some(now);
             self.withdraw_node(id, blocker.to_string(), now);
             return false;
         }
@@ -200,10 +205,14 @@ impl Engine {
             .state
             .movers_of(claim, now)
             .all(|pod| self.has_place(&pod.key));
+        // A static pool keeps its number.
+        let placed = placed && self.state.has_number(&claim.record.pool);
+        let placed = placed || (has_to && until <= now);
         if placed {
             self.works.entry(id.clone()).or_default().drain.released = true;
         } else if until <= now {
             let why = format!("its pods have found no place elsewhere within {PLACES_MAX:#}");
+            self.state.recent.failed = Some(now);
             self.withdraw_node(id, why, now);
         } else {
             self.wake_at(until, "the pods of a node are to have a place elsewhere");

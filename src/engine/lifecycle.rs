@@ -339,6 +339,7 @@ impl Engine {
             }
             Some(_) => {}
             None => {
+                self.state.recent.ended = Some(now);
                 self.enter(id, Phase::Gone, now);
                 self.forget_claim(id);
             }

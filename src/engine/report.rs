@@ -13,6 +13,7 @@ use crate::solve::Unplaced;
 use crate::solve::replicas::{Need, Short};
 use crate::state::blockers::Misread;
 use crate::state::obstacles::Obstacle;
+use crate::state::roster::{Health, Unaccepted};
 
 /// Something worth a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,6 +143,27 @@ pub enum Report {
         /// What those cost that come.
         after: Price,
     },
+    /// A node that is about to leave has drifted.
+    Drifted {
+        /// Its node.
+        node: NodeName,
+        /// In what, in Karpenter's spelling.
+        why: &'static str,
+    },
+    /// So many nodes are not ready that none leaves on purpose.
+    Ailing(Health),
+    /// Enough nodes are ready again for others to leave on purpose.
+    Well(Health),
+    /// By another configuration more nodes would leave than may unasked: they stay until it is
+    /// accepted.
+    Held(Unaccepted),
+    /// They may leave: it is accepted, or another has come.
+    Unheld {
+        /// What was to be accepted.
+        id: String,
+        /// How many nodes stayed until then.
+        nodes: usize,
+    },
     /// The provider says that something happens to an instance.
     Interrupted {
         /// The claim.
@@ -160,6 +182,30 @@ pub enum Report {
         /// The claim.
         claim: ClaimId,
         /// Why it stays.
+        why: String,
+    },
+    /// Nothing voluntary is done in a pool, or in the whole cluster: somebody has paused it.
+    Paused {
+        /// The pool; none means the whole cluster.
+        pool: Option<PoolName>,
+        /// Until when; none means until somebody ends it.
+        until: Option<Timestamp>,
+        /// Why, in the words of whoever asked for it.
+        why: String,
+    },
+    /// A pause is over.
+    Resumed {
+        /// The pool; none means the whole cluster.
+        pool: Option<PoolName>,
+    },
+    /// Nodes of a pool are due to leave, and stay until it is time or somebody lets them; repeated
+    /// only when that changes.
+    Shut {
+        /// The pool.
+        pool: PoolName,
+        /// For which reason they are due.
+        reason: Reason,
+        /// What keeps them.
         why: String,
     },
     /// The pods or volumes of a leaving node have held it for a while; repeated after twice the

@@ -7,16 +7,17 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::disrupt::budgets::Budgets;
 use crate::engine::Engine;
 use crate::engine::backoff::Retry;
 use crate::engine::command::{Answer, Command, Refusal, RefusalKind};
 use crate::engine::report::Report;
-use crate::engine::work::{FlightKind, Step};
+use crate::engine::work::{FlightKind, Step, Work};
 use crate::model::claim::Phase;
-use crate::model::fleet::{Ask, FleetView, Holding, Reservation};
+use crate::model::fleet::{Ask, FleetView, Holding, Muster, Reservation};
 use crate::model::id::{ClaimId, NodeClassName};
 use crate::model::instance::Held;
-use crate::model::pool::Limits;
+use crate::model::pool::{Limits, Reason, names};
 use crate::state::holds::HOLD;
 use crate::state::ledger::Claim;
 
@@ -42,6 +43,12 @@ pub(super) struct Sharing {
     denials: Retry,
     /// Since when nobody is granted anything.
     closed: Option<Timestamp>,
+    /// What the fleet was told that its budgets count; none before it was told.
+    muster: Option<Muster>,
+    /// Whether it is being told that.
+    mustering: bool,
+    /// When it may be told again after that failed.
+    muster_again: Retry,
 }
 
 impl Engine {
@@ -218,9 +225,7 @@ impl Engine {
         (why, used_up, view): (String, bool, Arc<FleetView>),
         now: Timestamp,
     ) {
-        if self.state.fleet.is_some() && !self.is_old(&view) {
-            self.know(Some(view), now);
-        }
+        self.learn_view(view, now);
         let closed = self.sharing.closed;
         let silent = closed.is_some_and(|since| now.duration_since(since) >= CLOSED_MAX);
         let claim = self.state.ledger.claims.get(id);
@@ -242,6 +247,96 @@ impl Engine {
         if !goes_on && self.sharing.denials.is_due(now) {
             self.sharing.denials.failed(now, &mut self.rng);
         }
+    }
+
+    /// Takes a view in that came with an answer.
+    pub(super) fn learn_view(&mut self, view: Arc<FleetView>, now: Timestamp) {
+        if self.state.fleet.is_some() && !self.is_old(&view) {
+            self.know(Some(view), now);
+        }
+    }
+
+    /// Tells the fleet what its budgets count, where that has changed.
+    pub(super) fn muster(&mut self, now: Timestamp) {
+        let budgets = self.state.fleet.iter().flat_map(|own| &own.budgets);
+        let longest = budgets.clone().filter_map(|own| Some(own.rate?.per)).max();
+        if budgets.count() == 0 || self.sharing.mustering {
+            return;
+        }
+        if let Some(at) = self.sharing.muster_again.next().filter(|at| *at > now) {
+            self.wake_at(at, "the fleet is to be told");
+            return;
+        }
+        let muster = self.mustered_now(longest, now);
+        if self.sharing.muster.as_ref() != Some(&muster) {
+            self.sharing.mustering = true;
+            self.sharing.muster = Some(muster.clone());
+            let command = Command::Muster(Box::new(muster));
+            self.issue(command, FlightKind::Muster, now);
+        }
+    }
+
+    fn mustered_now(&self, longest: Option<SignedDuration>, now: Timestamp) -> Muster {
+        let roster = self.state.roster(now);
+        let (nodes, disrupted) = Budgets::new(&roster, now).counted();
+        let all: usize = roster.leaving.values().sum();
+        let unready = disrupted.saturating_sub(all);
+        let (mut leaving, mut let_go) = (BTreeSet::new(), BTreeMap::new());
+        for (id, claim) in &self.state.ledger.claims {
+            let Some(reason) = claim.leaving.filter(|_| claim.node.is_some()) else {
+                continue;
+            };
+            // One that was not asked for yet takes nothing from those who ask.
+            let work = self.works.get(id);
+            let asked = |own: &Work| own.step.is_some_and(|(_, step)| step == Step::AskLeave);
+            let counts = |own: &Work| own.drain.granted || own.drain.cleared || asked(own);
+            if !reason.is_budgeted() {
+                leaving.insert(id.clone());
+            } else if work.is_some_and(counts) {
+                leaving.insert(id.clone());
+                let_go.insert(id.clone(), (claim.since, reason));
+            }
+        }
+        let since = longest.and_then(|own| now.checked_sub(own).ok());
+        let noted = self.state.notes.let_go.iter();
+        let noted = noted.filter(|(_, own)| since.is_some_and(|since| own.at > since));
+        let_go.extend(noted.map(|(id, own)| (id.clone(), (own.at, own.reason))));
+        if longest.is_none() {
+            let_go.clear();
+        }
+        Muster {
+            nodes,
+            unready,
+            leaving,
+            let_go,
+        }
+    }
+
+    /// The fleet was told, or not: then it is told anew.
+    pub(super) fn mustered(&mut self, answer: &Answer, now: Timestamp) {
+        self.sharing.mustering = false;
+        if *answer == Answer::Done {
+            self.sharing.muster_again = Retry::default();
+        } else {
+            self.sharing.muster = None;
+            self.sharing.muster_again.failed(now, &mut self.rng);
+        }
+    }
+
+    /// Asks the fleet whether a node may leave. Says whether it has to wait.
+    pub(super) fn ask_leave(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) -> bool {
+        let granted = self.works.get(id).is_some_and(|own| own.drain.granted);
+        let mut budgets = self.state.fleet.iter().flat_map(|own| &own.budgets);
+        if granted || !budgets.any(|own| names(&own.reasons, reason)) {
+            return false;
+        }
+        // Who has not said what it has gets nothing.
+        if self.sharing.muster.is_some() && !self.sharing.mustering {
+            let claim = id.clone();
+            let ask = Command::AskLeave { claim, reason };
+            self.step(id, Step::AskLeave, ask, now);
+        }
+        true
     }
 
     /// When claims may be planned again, after some were denied.

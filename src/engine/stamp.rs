@@ -12,7 +12,8 @@ use crate::engine::Engine;
 use crate::engine::command::{Answer, Command, FailureKind, NodePatch};
 use crate::engine::work::{FlightKind, Step, Work};
 use crate::model::claim::{
-    ClaimRecord, Phase, TAG_EXPIRE, TAG_GRACE, TAG_NODE_CLASS_HASH, TAG_POOL_HASH,
+    ClaimRecord, Phase, TAG_EXPIRE, TAG_EXPIRE_HARD, TAG_GRACE, TAG_NODE_CLASS_HASH, TAG_POOL_HASH,
+    seconds,
 };
 use crate::model::cluster::Cluster;
 use crate::model::hash::{Change, Hashes, hashes_in};
@@ -42,6 +43,7 @@ impl Stamp {
         let (pool_hash, node_class_hash) = hashes_in(cluster, pool);
         let record = ClaimRecord {
             expire_after: pool.expire_after,
+            expire_hard_after: pool.expire_hard_after,
             termination_grace_period: pool.termination_grace_period,
             pool_hash: pool_hash.clone(),
             node_class_hash: node_class_hash.clone(),
@@ -51,6 +53,8 @@ impl Stamp {
         let own = record.tags().into_iter();
         let stamped = [TAG_EXPIRE, TAG_GRACE, TAG_POOL_HASH, TAG_NODE_CLASS_HASH];
         tags.extend(own.filter(|(key, _)| stamped.contains(&key.as_str())));
+        // Where it is never, a launch says nothing; an instance may have to be told.
+        tags.insert(TAG_EXPIRE_HARD.to_owned(), seconds(pool.expire_hard_after));
         Self {
             pool_hash,
             node_class_hash,

@@ -47,8 +47,14 @@ pub(super) enum FlightKind {
     Tag(Vec<ClaimId>, Labels),
     /// Telling the fleet what claims take.
     Account,
+    /// Telling the fleet what its budgets count.
+    Muster,
     /// Telling others of refused offerings.
     HoldDown,
+    /// Reading the cluster's Lease.
+    ReadLease,
+    /// Writing down that these are let go.
+    NoteLetGo(Vec<ClaimId>),
 }
 
 /// A command without an answer.
@@ -62,6 +68,12 @@ pub(super) struct Flight {
 /// How far a drain has come.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Drain {
+    /// Whether the fleet lets it leave, where that has to be asked.
+    pub(super) granted: bool,
+    /// Whether it has to be written down before the node is closed, since a rate counts it.
+    pub(super) to_note: bool,
+    /// Whether the node may be closed: it was written down, or need not be.
+    pub(super) cleared: bool,
     /// When the taint was confirmed.
     pub(super) tainted: Option<Timestamp>,
     /// Whether its pods had a place elsewhere, each, where it waits for that: they may be moved.
@@ -238,6 +250,7 @@ pub(super) struct Group {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Ask,
+    AskLeave,
     Launch,
     MakeNode,
     Register,

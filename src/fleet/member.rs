@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::fleet::PATIENCE;
 use crate::model::cluster::{Cluster, Mode};
-use crate::model::fleet::{FleetView, Holding};
+use crate::model::fleet::{FleetView, Holding, Muster};
 use crate::model::id::{ClaimId, ClusterName};
 use crate::model::pool::Limits;
 use crate::model::quantity::Resources;
@@ -46,6 +46,8 @@ pub(super) struct Member {
     pub(super) known: bool,
     /// Sum and number of all it has.
     pub(super) sum: (Resources, usize),
+    /// What it has that budgets count; none before it has said so.
+    pub(super) muster: Option<Muster>,
     /// What it was told last.
     pub(super) view: Option<Arc<FleetView>>,
     /// Since when it makes nodes; none while it does not.
@@ -63,6 +65,7 @@ impl Member {
             speaks: false,
             known: false,
             sum: (Resources::default(), 0),
+            muster: None,
             view: None,
             managed: None,
             limits: Limits::default(),
@@ -81,6 +84,12 @@ impl Member {
     /// Until when the others wait for it to say what it has.
     pub(super) fn awaited_until(&self) -> Option<Timestamp> {
         let since = self.managed.filter(|_| !self.known)?;
+        Some(since.checked_add(PATIENCE).unwrap_or(Timestamp::MAX))
+    }
+
+    /// Until when nodes of the others stay, since it has not said which nodes it has.
+    pub(super) fn muster_until(&self) -> Option<Timestamp> {
+        let since = self.managed.filter(|_| self.muster.is_none())?;
         Some(since.checked_add(PATIENCE).unwrap_or(Timestamp::MAX))
     }
 

@@ -73,6 +73,8 @@ pub const TAG_CLAIM: &str = "outrigger.dev/claim";
 pub const TAG_CREATED: &str = "outrigger.dev/created-at";
 /// Tag: seconds after which the node leaves, or `never`.
 pub const TAG_EXPIRE: &str = "outrigger.dev/expire-after";
+/// Tag: seconds after which the node leaves whatever budgets say, or `never`; missing means never.
+pub const TAG_EXPIRE_HARD: &str = "outrigger.dev/expire-hard-after";
 /// Tag: seconds a leaving node's pods may hold it, or `never`.
 pub const TAG_GRACE: &str = "outrigger.dev/termination-grace-period";
 /// Tag: hash of the pool's template, `v1:…`.
@@ -93,10 +95,11 @@ pub const TAG_OWNED: &str = "kubernetes.io/cluster/";
 
 /// Tags that differ from one claim of a pool to the next, or may: whatever claims share must not
 /// have them.
-pub const TAGS_OF_ONE_CLAIM: [&str; 9] = [
+pub const TAGS_OF_ONE_CLAIM: [&str; 10] = [
     TAG_CLAIM,
     TAG_CREATED,
     TAG_EXPIRE,
+    TAG_EXPIRE_HARD,
     TAG_GRACE,
     TAG_POOL_HASH,
     TAG_NODE_CLASS_HASH,
@@ -122,6 +125,8 @@ pub struct ClaimRecord {
     pub created: Timestamp,
     /// Age at which its node leaves; none means never.
     pub expire_after: Option<SignedDuration>,
+    /// Age at which its node leaves whatever budgets and annotations say; none means never.
+    pub expire_hard_after: Option<SignedDuration>,
     /// How long its pods may hold the leaving node; none means for ever.
     pub termination_grace_period: Option<SignedDuration>,
     /// Hash of the pool's template.
@@ -164,12 +169,23 @@ pub fn startup_taints_tag(taints: &[Taint]) -> String {
     texts.join(" ")
 }
 
+/// A duration as a tag holds it.
+pub fn seconds(duration: Option<SignedDuration>) -> String {
+    duration.map_or("never".to_owned(), |own| own.as_secs().to_string())
+}
+
 impl ClaimRecord {
+    /// Whether its node has to leave by now, whatever speaks against it.
+    pub fn is_overdue(&self, now: Timestamp) -> bool {
+        let hard = self.expire_hard_after;
+        let at = hard.and_then(|own| self.created.checked_add(own).ok());
+        at.is_some_and(|at| at <= now)
+    }
+
     /// The tags of the launch call.
     pub fn tags(&self) -> Labels {
-        let seconds = |duration: Option<SignedDuration>| {
-            duration.map_or("never".to_owned(), |d| d.as_secs().to_string())
-        };
+        let hard = self.expire_hard_after;
+        let hard = hard.map(|own| (TAG_EXPIRE_HARD.to_owned(), seconds(Some(own))));
         let node_class = self.node_class.as_ref().map_or("", NodeClassName::as_str);
         [
             (TAG_SCHEMA, SCHEMA_VERSION.to_owned()),
@@ -190,6 +206,7 @@ impl ClaimRecord {
         ]
         .into_iter()
         .map(|(key, value)| (key.to_owned(), value))
+        .chain(hard)
         .collect()
     }
 
@@ -233,6 +250,11 @@ impl ClaimRecord {
                 .parse()
                 .map_err(|_| NotAClaim::Unreadable(TAG_CREATED))?,
             expire_after: seconds(TAG_EXPIRE)?,
+            // Claims of an earlier release have none.
+            expire_hard_after: match tags.contains_key(TAG_EXPIRE_HARD) {
+                true => seconds(TAG_EXPIRE_HARD)?,
+                false => None,
+            },
             termination_grace_period: seconds(TAG_GRACE)?,
             pool_hash: get(TAG_POOL_HASH)?.clone(),
             node_class_hash: get(TAG_NODE_CLASS_HASH)?.clone(),
@@ -271,6 +293,7 @@ mod tests {
             node_class: Some("gpu".into()),
             created: Timestamp::from_second(1_800_000_000).expect("in range"),
             expire_after: Some(SignedDuration::from_hours(720)),
+            expire_hard_after: None,
             termination_grace_period: None,
             pool_hash: "v1:1".into(),
             node_class_hash: "v1:2".into(),
@@ -284,7 +307,12 @@ mod tests {
         };
         let mut tags = record.tags();
         let read = |tags: &_, cluster: &str| ClaimRecord::from_tags(tags, "here", &cluster.into());
-        assert_eq!(read(&tags, "prod"), Ok(record));
+        assert_eq!(read(&tags, "prod").as_ref(), Ok(&record));
+        let hard = ClaimRecord {
+            expire_hard_after: Some(SignedDuration::from_hours(800)),
+            ..record
+        };
+        assert_eq!(read(&hard.tags(), "prod"), Ok(hard));
         assert_eq!(read(&tags, "other"), Err(NotAClaim::Foreign));
         tags.insert(TAG_EXPIRE.into(), "soon".into());
         assert_eq!(read(&tags, "prod"), Err(NotAClaim::Unreadable(TAG_EXPIRE)));

@@ -14,7 +14,7 @@ use crate::model::labels::Labels;
 use crate::model::node_class::NodeClass;
 use crate::model::object::Kind;
 use crate::model::overlay::Overlay;
-use crate::model::pool::{Limits, Pool};
+use crate::model::pool::{Allowance, ClusterDisruption, Limits, Pool};
 
 /// What may be done to a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -241,6 +241,44 @@ impl Default for Scheduling {
     }
 }
 
+/// What becomes of nodes whose pool is not configured any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RemovedPools {
+    /// They leave as drifted, a tenth of each pool at a time.
+    #[default]
+    Drain,
+    /// They stay.
+    Keep,
+}
+
+/// What keeps a mistake, or a fault that is none of ours, from ending many nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Brakes {
+    /// Of more nodes than this, and at least [`UNREADY_MIN`], being not ready, nothing leaves on
+    /// purpose.
+    pub unready_max: Allowance,
+    /// What becomes of nodes whose pool is gone.
+    pub removed_pools: RemovedPools,
+    /// How many nodes may be due to leave by another configuration before it has to be accepted by
+    /// a word of its own; none means all.
+    pub max_retired: Option<Allowance>,
+}
+
+/// Fewer nodes than this that are not ready stop nothing. Source: Cluster Autoscaler,
+/// `--ok-total-unready-count`.
+pub const UNREADY_MIN: usize = 3;
+
+impl Default for Brakes {
+    fn default() -> Self {
+        Self {
+            // Cluster Autoscaler's `--max-total-unready-percentage`.
+            unready_max: Allowance::Percent(45),
+            removed_pools: RemovedPools::default(),
+            max_retired: None,
+        }
+    }
+}
+
 /// A cluster and everything that is decided about it: all an engine needs to know of the
 /// configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -281,6 +319,8 @@ pub struct Cluster {
     pub node_classes: Vec<NodeClass>,
     /// Limits on all its nodes together.
     pub limits: Limits,
+    /// When its nodes are disrupted on purpose.
+    pub disruption: ClusterDisruption,
     /// What is known better than the catalog knows it, in the order in which it is applied.
     pub overlays: Vec<Overlay>,
     /// Room that is kept free, by name.
@@ -291,6 +331,8 @@ pub struct Cluster {
     pub scheduling: Scheduling,
     /// Whether waiting pods are told of the node planned for them.
     pub placement_hints: PlacementHints,
+    /// What keeps a mistake from ending many nodes.
+    pub brakes: Brakes,
     /// Whether a Node that somebody deletes is drained and ended before it goes.
     pub finalizer: bool,
 }

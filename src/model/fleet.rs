@@ -1,15 +1,21 @@
 //! The fleet: what all clusters together may have, and what one of them takes of that.
 //! It must not know how the clusters tell each other what they have.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
 use crate::model::id::ClaimId;
-use crate::model::pool::Limits;
+use crate::model::pool::{Budget, Limits, Reason};
 use crate::model::quantity::Resources;
 
-/// Limits on the nodes of all clusters together.
+/// Limits on the nodes of all clusters together, and budgets for their leaving.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetLimits {
     /// The limits.
     pub limits: Limits,
+    /// How many of all nodes may be leaving at once, or be let go within some time.
+    pub budgets: Vec<Budget>,
 }
 
 impl FleetLimits {
@@ -52,6 +58,46 @@ pub struct Ask {
     pub holding: Holding,
 }
 
+/// What one cluster has that budgets of the fleet count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Muster {
+    /// How many nodes.
+    pub nodes: usize,
+    /// How many of them are not ready, beside those that leave.
+    pub unready: usize,
+    /// Those that leave.
+    pub leaving: BTreeSet<ClaimId>,
+    /// When nodes were let go, and why, for as long as a rate of the fleet counts them.
+    pub let_go: BTreeMap<ClaimId, (Timestamp, Reason)>,
+}
+
+impl Muster {
+    /// How many nodes are leaving or not ready.
+    pub fn disrupted(&self) -> usize {
+        self.unready + self.leaving.len()
+    }
+}
+
+/// What other clusters have that budgets of the fleet count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Others {
+    /// How many nodes.
+    pub nodes: usize,
+    /// How many of them are leaving or not ready.
+    pub disrupted: usize,
+    /// When nodes were let go, and why.
+    pub let_go: Vec<(Timestamp, Reason)>,
+}
+
+impl Others {
+    /// That of one more cluster.
+    pub fn add(&mut self, muster: &Muster) {
+        self.nodes += muster.nodes;
+        self.disrupted += muster.disrupted();
+        self.let_go.extend(muster.let_go.values());
+    }
+}
+
 /// What a cluster knows of the fleet it belongs to. It may be out of date: what is granted counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetView {
@@ -63,13 +109,18 @@ pub struct FleetView {
     pub share: Limits,
     /// Why nothing is granted to anyone now.
     pub closed: Option<String>,
+    /// Budgets of all clusters together.
+    pub budgets: Vec<Budget>,
+    /// What the others have that these count.
+    pub others: Others,
 }
 
 impl FleetView {
     /// Whether another view, whatever its number, says the same.
     pub fn says_as(&self, other: &Self) -> bool {
         let share = (&self.limits, &self.share) == (&other.limits, &other.share);
-        share && self.closed == other.closed
+        let budgets = (&self.budgets, &self.others) == (&other.budgets, &other.others);
+        share && budgets && self.closed == other.closed
     }
 
     /// Whether there is anything that nodes count towards.
@@ -104,6 +155,7 @@ mod tests {
     fn a_cluster_may_have_what_the_others_leave() {
         let fleet = FleetLimits {
             limits: limits(Some(10), &[("cpu", 8000), ("nvidia.com/gpu", 4)]),
+            ..FleetLimits::default()
         };
         let rows = [
             (vec![], Some(10), 8000),

@@ -137,6 +137,8 @@ pub fn pool_hashes(pool: &Pool) -> Hashes {
     in_place.put("taints", &taints(&pool.taints));
     in_place.put("startup_taints", &taints(&pool.startup_taints));
     in_place.put("expire_after", &pool.expire_after.map(|own| own.as_secs()));
+    let hard = pool.expire_hard_after.map(|own| own.as_secs());
+    in_place.put("expire_hard_after", &hard);
     let grace = pool.termination_grace_period;
     in_place.put("termination_grace_period", &grace.map(|own| own.as_secs()));
     Hashes {
@@ -282,6 +284,25 @@ pub fn pool_hash(pool: &Pool) -> String {
 pub fn node_class_hash(class: Option<&NodeClass>) -> String {
     let none = || format!("{VERSION}:none");
     class.map_or_else(none, |class| node_class_hashes(class).to_string())
+}
+
+/// What a configuration of a cluster wants its nodes to be, in short: that of which
+/// [`Change::Drifted`] or a smaller number comes, and no more.
+pub fn change_id(cluster: &Cluster) -> String {
+    let mut text = Text::default();
+    text.put("cluster", &cluster.name.as_str());
+    for pool in &cluster.pools {
+        let (own, class) = hashes_in(cluster, pool);
+        let fixed = |text: &str| text.parse::<Hashes>().map_or(0, |own| own.fixed);
+        let wants = (
+            fixed(&own),
+            fixed(&class),
+            &pool.requirements,
+            pool.replicas,
+        );
+        let _ = writeln!(text.0, "{}={wants:?}", pool.name);
+    }
+    format!("{:016x}", text.hash())
 }
 
 /// Hashes of a pool and of its node class in a cluster, as tags hold them.
@@ -525,6 +546,7 @@ mod tests {
             ("taints", |it| drop(it.taints.pop())),
             ("startup taints", |it| it.startup_taints.push(taint("s"))),
             ("expiry", |it| it.expire_after = None),
+            ("hard expiry", |it| it.expire_hard_after = it.expire_after),
             ("grace", |it| it.termination_grace_period = seconds(1)),
         ];
         let neither: &[Edit<Pool>] = &[

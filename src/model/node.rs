@@ -11,6 +11,48 @@ use crate::model::labels::{
 use crate::model::quantity::Resources;
 use crate::model::taint::Taint;
 
+/// Conditions of a node that are kept: a kubelet has five, agents add a few.
+pub const CONDITIONS_MAX: usize = 32;
+
+/// What a condition says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ConditionStatus {
+    /// It holds.
+    True,
+    /// It does not.
+    False,
+    /// Nobody can tell.
+    Unknown,
+}
+
+impl ConditionStatus {
+    /// The spelling of the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+
+    /// The status of this spelling.
+    pub fn parse(text: &str) -> Option<Self> {
+        let all = [Self::True, Self::False, Self::Unknown];
+        all.into_iter().find(|own| own.as_str() == text)
+    }
+}
+
+/// What a node's kubelet, or an agent on it, says of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// Its type, such as `Ready`.
+    pub kind: String,
+    /// What it says.
+    pub status: ConditionStatus,
+    /// Since when it says so.
+    pub since: Timestamp,
+}
+
 /// A Node object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
@@ -40,6 +82,8 @@ pub struct Node {
     pub has_kubelet: bool,
     /// Whether its `Ready` condition is true.
     pub ready: bool,
+    /// Its conditions, as far as they say since when they are so.
+    pub conditions: Vec<Condition>,
     /// Capacity.
     pub capacity: Resources,
     /// What pods may use of it.
@@ -52,6 +96,20 @@ impl Node {
         self.labels
             .get(POOL)
             .map(|name| PoolName::from(name.as_str()))
+    }
+
+    /// Puts a condition in place of the one of its type, which keeps its time if it says the same.
+    pub fn set_condition(&mut self, kind: &str, status: ConditionStatus, now: Timestamp) {
+        let mut own = self.conditions.iter_mut();
+        match own.find(|own| own.kind == kind) {
+            Some(own) if own.status == status => {}
+            Some(own) => (own.status, own.since) = (status, now),
+            None => self.conditions.push(Condition {
+                kind: kind.to_owned(),
+                status,
+                since: now,
+            }),
+        }
     }
 
     /// The instance id its provider id ends in: `aws:///us-east-1a/i-0123` gives `i-0123`.

@@ -2,11 +2,13 @@
 //! It must not know the text it was written in.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::id::{NodeClassName, PoolName};
 use crate::model::labels::Labels;
+use crate::model::node::ConditionStatus;
 use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
 use crate::model::taint::Taint;
@@ -90,8 +92,28 @@ impl Reason {
         Self::Deleted,
     ];
 
-    /// The reasons a budget may name.
-    pub const BUDGETED: [Self; 3] = [Self::Empty, Self::Underutilized, Self::Drifted];
+    /// The reasons a budget or window may name.
+    pub const BUDGETED: [Self; 4] = [
+        Self::Empty,
+        Self::Underutilized,
+        Self::Drifted,
+        Self::Expired,
+    ];
+
+    /// Whether budgets, windows and pauses count where a node leaves for it.
+    pub fn is_budgeted(self) -> bool {
+        Self::BUDGETED.contains(&self)
+    }
+
+    /// Whether a node leaves for it to save money.
+    pub fn is_consolidation(self) -> bool {
+        matches!(self, Self::Empty | Self::Underutilized)
+    }
+}
+
+/// Whether rules that name these reasons hold for one: those that name none hold for all.
+pub fn names(reasons: &[Reason], reason: Reason) -> bool {
+    reasons.is_empty() || reasons.contains(&reason)
 }
 
 /// How many nodes a budget lets go at once.
@@ -103,11 +125,64 @@ pub enum Allowance {
     Percent(u8),
 }
 
-/// How many nodes of a pool may be leaving at once, for some reasons, at some times.
+impl Allowance {
+    /// How many of `total` nodes that is.
+    pub fn of(self, total: usize) -> usize {
+        match self {
+            Self::Nodes(count) => count as usize,
+            Self::Percent(percent) => (total * usize::from(percent)).div_ceil(100),
+        }
+    }
+}
+
+/// How many nodes a budget lets go within any span of this length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// How many.
+    pub nodes: u32,
+    /// Within how long.
+    pub per: SignedDuration,
+}
+
+impl Rate {
+    /// Most nodes of a rate: each is remembered on the Lease of its cluster for as long as it
+    /// counts, and an object has room for some thousands.
+    pub const NODES_MAX: u32 = 1000;
+
+    const UNITS: [(&'static str, SignedDuration); 3] = [
+        ("m", SignedDuration::from_mins(1)),
+        ("h", SignedDuration::from_hours(1)),
+        ("d", SignedDuration::from_hours(24)),
+    ];
+
+    /// A rate as it is written: `20/h`, a number from 1 to [`NODES_MAX`](Self::NODES_MAX) and `m`,
+    /// `h` or `d`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (nodes, unit) = text.split_once('/')?;
+        let plain = !nodes.is_empty() && nodes.bytes().all(|own| own.is_ascii_digit());
+        let nodes: u32 = plain.then(|| nodes.parse().ok()).flatten()?;
+        let (_, per) = Self::UNITS.into_iter().find(|(name, _)| *name == unit)?;
+        (1..=Self::NODES_MAX)
+            .contains(&nodes)
+            .then_some(Self { nodes, per })
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = Self::UNITS.into_iter().find(|(_, per)| *per == self.per);
+        write!(f, "{}/{}", self.nodes, unit.map_or("?", |(name, _)| name))
+    }
+}
+
+/// How many nodes may be leaving at once, or be let go within some time, for some reasons, at some
+/// times: nodes of a pool, of a cluster, or of all clusters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// How many.
+    /// How many at once; all of them where only a rate is given.
     pub nodes: Allowance,
+    /// How many within some time; none where only their number at once counts.
+    pub rate: Option<Rate>,
     /// For which reasons; empty means all.
     pub reasons: Vec<Reason>,
     /// When it holds; none means always.
@@ -115,18 +190,54 @@ pub struct Budget {
 }
 
 impl Budget {
+    /// Whether it holds for this reason now.
+    pub fn holds(&self, reason: Reason, now: Timestamp) -> bool {
+        let mut during = self.during.iter();
+        names(&self.reasons, reason) && during.all(|window| window.active_at(now))
+    }
+
+    /// The rate that counts for a reason at any time.
+    pub fn rate_for(&self, reason: Reason) -> Option<Rate> {
+        self.rate.filter(|_| names(&self.reasons, reason))
+    }
+
     /// How many of `total` nodes may be leaving at once, if the budget holds for this reason now.
     pub fn allowed(&self, reason: Reason, total: usize, now: Timestamp) -> Option<usize> {
-        let holds = (self.reasons.is_empty() || self.reasons.contains(&reason))
-            && self
-                .during
-                .as_ref()
-                .is_none_or(|window| window.active_at(now));
-        holds.then(|| match self.nodes {
-            Allowance::Nodes(count) => count as usize,
-            Allowance::Percent(percent) => (total * usize::from(percent)).div_ceil(100),
-        })
+        self.holds(reason, now).then(|| self.nodes.of(total))
     }
+}
+
+/// A time for maintenance, or against it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Maintenance {
+    /// Whether nodes leave only within such times, rather than outside of them.
+    pub allows: bool,
+    /// For which reasons; empty means all.
+    pub reasons: Vec<Reason>,
+    /// When.
+    pub during: Window,
+}
+
+/// How long nothing is consolidated after something else was done in the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CoolDown {
+    /// After an instance was launched.
+    pub after_launch: SignedDuration,
+    /// After an instance was ended.
+    pub after_end: SignedDuration,
+    /// After a node that was to leave could not.
+    pub after_failure: SignedDuration,
+}
+
+/// When nodes of a cluster are disrupted on purpose, whatever their pools say besides.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterDisruption {
+    /// How many of its nodes at once, or within some time.
+    pub budgets: Vec<Budget>,
+    /// When.
+    pub windows: Vec<Maintenance>,
+    /// How long nothing is consolidated after something else was done.
+    pub cool_down: CoolDown,
 }
 
 /// Which nodes consolidation may touch.
@@ -187,6 +298,43 @@ pub struct Disruption {
     pub drain_timeout: SignedDuration,
     /// How many at once. At most this many by every one of them.
     pub budgets: Vec<Budget>,
+    /// When.
+    pub windows: Vec<Maintenance>,
+}
+
+/// For how long a node may have a condition before it is replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RepairPolicy {
+    /// Type of the condition.
+    pub condition: String,
+    /// What it says.
+    pub status: ConditionStatus,
+    /// For how long; none means that it is no reason to replace a node.
+    pub after: Option<SignedDuration>,
+}
+
+impl RepairPolicy {
+    /// What holds where nothing else is said. Source: Karpenter's AWS provider,
+    /// spec/disruption.md §3.4.
+    pub fn defaults() -> Vec<Self> {
+        use ConditionStatus::{False, Unknown};
+        [
+            ("Ready", False, 30),
+            ("Ready", Unknown, 30),
+            ("AcceleratedHardwareReady", False, 10),
+            ("StorageReady", False, 30),
+            ("NetworkingReady", False, 30),
+            ("KernelReady", False, 30),
+            ("ContainerRuntimeReady", False, 30),
+        ]
+        .into_iter()
+        .map(|(condition, status, minutes)| Self {
+            condition: condition.to_owned(),
+            status,
+            after: Some(SignedDuration::from_mins(minutes)),
+        })
+        .collect()
+    }
 }
 
 /// Limits on the sum of some nodes: a pool's, a cluster's, those of all clusters.
@@ -253,6 +401,8 @@ pub struct Pool {
     pub replicas: Option<u32>,
     /// Age at which a node leaves; none means never.
     pub expire_after: Option<SignedDuration>,
+    /// Age at which a node leaves whatever budgets and annotations say; none means never.
+    pub expire_hard_after: Option<SignedDuration>,
     /// How long a leaving node's pods may hold it; none means for ever.
     pub termination_grace_period: Option<SignedDuration>,
     /// How long a launch may take.
@@ -263,6 +413,8 @@ pub struct Pool {
     pub initialization_timeout: SignedDuration,
     /// When its nodes are disrupted on purpose.
     pub disruption: Disruption,
+    /// When its nodes count as broken; where there is none, never.
+    pub repair: Vec<RepairPolicy>,
 }
 
 impl Pool {
@@ -280,6 +432,7 @@ impl Pool {
             weight: 0,
             replicas: None,
             expire_after: Some(SignedDuration::from_hours(720)),
+            expire_hard_after: None,
             termination_grace_period: None,
             launch_timeout: SignedDuration::from_mins(5),
             registration_timeout: SignedDuration::from_mins(15),
@@ -295,27 +448,42 @@ impl Pool {
                 drain_timeout: SignedDuration::from_mins(15),
                 budgets: vec![Budget {
                     nodes: Allowance::Percent(10),
+                    rate: None,
                     reasons: Vec::new(),
                     during: None,
                 }],
+                windows: Vec::new(),
             },
+            repair: RepairPolicy::defaults(),
         }
-    }
-
-    /// The most restrictive allowance of all budgets that hold for this reason now; `total` where
-    /// none holds. Source: spec/disruption.md §1.6.
-    pub fn allowed_disruptions(&self, reason: Reason, total: usize, now: Timestamp) -> usize {
-        self.disruption
-            .budgets
-            .iter()
-            .filter_map(|budget| budget.allowed(reason, total, now))
-            .min()
-            .unwrap_or(total)
     }
 
     /// What remains of the limits after `used` capacity and `nodes` nodes; only limited names are
     /// listed, amounts may be negative.
     pub fn remaining(&self, used: &Resources, nodes: usize) -> Limits {
         self.limits.remaining(used, nodes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Rate, Reason};
+
+    #[test]
+    fn a_rate_is_a_number_within_a_minute_an_hour_or_a_day() {
+        for text in ["1/m", "20/h", "1000/d"] {
+            let rate = Rate::parse(text).expect("a rate");
+            assert_eq!(rate.to_string(), text);
+        }
+        let bad = [
+            "", "20", "20/", "/h", "0/h", "1001/d", "20/w", "-1/h", "+1/h", "2.5/h", "1 /h",
+        ];
+        for text in bad {
+            assert_eq!(Rate::parse(text), None, "{text:?}");
+        }
+        for reason in Reason::BUDGETED {
+            assert_eq!(Reason::parse(reason.as_str()), Some(reason));
+        }
+        assert_eq!(Reason::parse("interrupted"), None);
     }
 }

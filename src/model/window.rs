@@ -49,6 +49,10 @@ impl Eq for Window {}
 /// Longest window: beyond a month, a schedule is better turned round.
 const DURATION_MAX: SignedDuration = SignedDuration::from_hours(744);
 
+/// A window that has opened so often before it was closed is taken never to close: an opening each
+/// minute for half a day.
+const CHANGES_MAX: usize = 1440;
+
 impl Window {
     /// A window that opens by a cron expression (five fields or `@daily` and the like), lasts
     /// `duration`, and reads the clock of `zone` (an IANA name).
@@ -106,6 +110,18 @@ impl Window {
         let closes = opened.and_then(|at| at.checked_add(self.duration).ok());
         let closes = closes.filter(|at| *at > now);
         closes.into_iter().chain(self.next_after(now)).min()
+    }
+
+    /// When it is closed after `now`, having been open without a break; none where it always is.
+    pub fn closes_after(&self, now: Timestamp) -> Option<Timestamp> {
+        let mut at = now;
+        for _ in 0..CHANGES_MAX {
+            at = self.next_change(at)?;
+            if !self.active_at(at) {
+                return Some(at);
+            }
+        }
+        None
     }
 
     /// The cron expression as written.
@@ -204,6 +220,87 @@ mod tests {
     fn day_of_month_and_day_of_week_are_alternatives() {
         check("0 9 1 * mon", 1, "UTC", "2026-12-01T09:00:00Z", true);
         check("0 9 1 * mon", 1, "UTC", "2026-11-23T09:00:00Z", true);
+    }
+
+    #[test]
+    fn a_clock_that_is_put_forward_or_back_moves_no_opening() {
+        let berlin = "Europe/Berlin";
+        // On 2026-03-29 at 01:00 UTC it becomes 03:00 in Berlin, on 2026-10-25 at 01:00 UTC 02:00.
+        let rows = [
+            (
+                "0 1 * * *",
+                4,
+                "2026-03-29T00:00:00Z",
+                "2026-03-29T04:00:00Z",
+            ),
+            (
+                "0 1 * * *",
+                4,
+                "2026-10-24T23:00:00Z",
+                "2026-10-25T03:00:00Z",
+            ),
+            // Half past two is not there on the one day: it opens when the clock has passed it.
+            (
+                "30 2 * * *",
+                1,
+                "2026-03-29T01:00:00Z",
+                "2026-03-29T02:00:00Z",
+            ),
+            // And twice on the other: the first counts.
+            (
+                "30 2 * * *",
+                1,
+                "2026-10-25T00:30:00Z",
+                "2026-10-25T01:30:00Z",
+            ),
+            // The days after it opens by the new clock.
+            (
+                "30 2 * * *",
+                1,
+                "2026-03-30T00:30:00Z",
+                "2026-03-30T01:30:00Z",
+            ),
+            (
+                "30 2 * * *",
+                1,
+                "2026-10-26T01:30:00Z",
+                "2026-10-26T02:30:00Z",
+            ),
+        ];
+        let second = SignedDuration::from_secs(1);
+        for (expression, hours, opens, closes) in rows {
+            let duration = SignedDuration::from_hours(hours);
+            let window = Window::new(expression, duration, berlin).expect("a window");
+            let [opens, closes] =
+                [opens, closes].map(|at| at.parse::<Timestamp>().expect("a time"));
+            let states = [opens - second, opens, closes - second, closes];
+            let states = states.map(|at| window.active_at(at));
+            assert_eq!(states, [false, true, true, false], "{expression} {opens}");
+            assert_eq!(
+                window.closes_after(opens),
+                Some(closes),
+                "{expression} {opens}"
+            );
+            assert_eq!(
+                window.next_change(opens),
+                Some(closes),
+                "{expression} {opens}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_window_that_opens_before_it_has_closed_never_closes() {
+        let window = |expression, minutes| {
+            let duration = SignedDuration::from_mins(minutes);
+            Window::new(expression, duration, "UTC").expect("a window")
+        };
+        let now: Timestamp = "2026-11-20T08:30:00Z".parse().expect("a time");
+        let after = |own: Window| own.closes_after(now).map(|at| at.to_string());
+        assert_eq!(after(window("0 * * * *", 60)), None);
+        assert_eq!(after(window("* * * * *", 90)), None);
+        let twice = after(window("0 8,9 * * *", 90));
+        assert_eq!(twice.as_deref(), Some("2026-11-20T10:30:00Z"));
     }
 
     #[test]

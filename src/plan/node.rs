@@ -14,7 +14,7 @@ use crate::model::instance::Price;
 use crate::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE, POOL, ZONE};
 use crate::model::node::Node;
 use crate::model::pod::Pod;
-use crate::model::pool::{Budget, Pool, Reason};
+use crate::model::pool::{Pool, Reason};
 use crate::plan::{Plan, consolidate, render, whole};
 use crate::solve::miss::part;
 use crate::state::State;
@@ -22,7 +22,8 @@ use crate::state::blockers::{Blocker, Hold, Misread};
 use crate::state::roster::Candidate;
 
 /// Reasons for which a node may leave on purpose, in the order in which they are looked at.
-const REASONS: [Reason; 5] = [
+const REASONS: [Reason; 6] = [
+    Reason::Unhealthy,
     Reason::Empty,
     Reason::Surplus,
     Reason::Drifted,
@@ -117,7 +118,7 @@ pub fn explain_node<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
         Tenant { pod, hold: of_pod }
     });
     let pods = pods.collect();
-    let next = next_change(&outlooks, &blockers, pool, now);
+    let next = next_change(&outlooks, &blockers, now);
     Some(ExplainedNode {
         node,
         price: state.price_of(node, claim),
@@ -161,17 +162,10 @@ fn apart(state: &State, node: &Node, pool: Option<&Pool>) -> Verdict {
 fn next_change(
     outlooks: &[(Reason, Outlook)],
     blockers: &[Blocker],
-    pool: Option<&Pool>,
     now: Timestamp,
 ) -> Option<Timestamp> {
-    let own = outlooks.iter().filter_map(|(reason, own)| match own {
+    let own = outlooks.iter().filter_map(|(_, own)| match own {
         Outlook::Due(at) => Some(*at),
-        Outlook::Kept(Verdict::Budget { .. }) => {
-            let budgets = pool?.disruption.budgets.iter();
-            let of = |own: &&Budget| own.reasons.is_empty() || own.reasons.contains(reason);
-            let windows = budgets.filter(of).filter_map(|own| own.during.as_ref());
-            windows.filter_map(|own| own.next_change(now)).min()
-        }
         Outlook::Kept(verdict) => verdict.until(),
         Outlook::Leaves | Outlook::Nothing => None,
     });

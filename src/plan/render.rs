@@ -6,6 +6,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
+use crate::disrupt::verdict::{Kept, Verdict};
 use crate::model::buffer::buffer_of;
 use crate::model::id::PodKey;
 use crate::model::instance::{OfferingKey, Price};
@@ -13,12 +14,22 @@ use crate::model::pool::Reason;
 use crate::plan::{Plan, Retire, reasons};
 use crate::solve::NewClaim;
 use crate::solve::replicas::{Need, Short};
+use crate::state::roster::Health;
 use crate::state::snapshot::Host;
 
 /// Version of the JSON object; it grows when a field goes or changes its meaning.
 pub const FORMAT_VERSION: &str = "1.0";
 
-/// Pods named one by one before the rest is counted.
+/// Reasons for which nodes leave though something runs on them: those that stay all the same are
+/// shown.
+const SHOWN: [Reason; 4] = [
+    Reason::Drifted,
+    Reason::Expired,
+    Reason::Unhealthy,
+    Reason::Surplus,
+];
+
+/// Pods and nodes named one by one before the rest is counted.
 const PODS_SHOWN: usize = 5;
 
 /// A plan with what is needed to show it.
@@ -42,6 +53,7 @@ impl Shown<'_> {
             .plan
             .retire
             .iter()
+            .filter(|retire| !retire.is_replaced())
             .filter_map(|retire| retire.price)
             .map(Price::usd_per_h)
             .sum();
@@ -59,6 +71,7 @@ impl Shown<'_> {
             "unplaced": self.unplaced(),
             "short": self.short(),
             "retire": self.retire(),
+            "kept": self.kept(),
             "usd_per_h_before": round(self.before),
             "usd_per_h_after": round(self.after()),
         })
@@ -131,9 +144,52 @@ impl Shown<'_> {
     fn retire(&self) -> Vec<Value> {
         let retire = |own: &Retire| {
             let (node, reason) = (own.node.as_str(), own.reason.as_str());
-            json!({ "node": node, "reason": reason })
+            let mut shown = json!({ "node": node, "reason": reason });
+            if let Some(cause) = own.cause {
+                shown["cause"] = json!(cause);
+            }
+            shown
         };
         self.plan.retire.iter().map(retire).collect()
+    }
+
+    /// Nodes that are due to leave and stay for now. Those that are only not empty are no news.
+    fn due(&self) -> impl Iterator<Item = &Kept> {
+        let kept = self.plan.kept.iter();
+        kept.filter(|own| SHOWN.contains(&own.reason) || matches!(own.verdict, Verdict::Health(_)))
+    }
+
+    fn kept(&self) -> Vec<Value> {
+        let kept = |own: &Kept| {
+            json!({
+                "node": own.node.as_str(),
+                "reason": own.reason.as_str(),
+                "verdict": own.verdict.code(),
+                "text": own.verdict.to_string(),
+            })
+        };
+        self.due().map(kept).collect()
+    }
+
+    /// Nodes that are due and stay, those with the same to say of them together.
+    fn kept_text(&self, out: &mut String) {
+        if let Some(Health { unready, total }) = self.plan.ailing {
+            let why = format!("{unready} of {total} nodes are not ready");
+            let _ = writeln!(out, "  ! nothing leaves on purpose: {why}");
+        }
+        let mut groups: BTreeMap<(&str, String), Vec<&str>> = BTreeMap::new();
+        for own in self.due() {
+            let group = (own.reason.as_str(), own.verdict.to_string());
+            groups.entry(group).or_default().push(own.node.as_str());
+        }
+        for ((reason, why), nodes) in groups {
+            let shown = nodes[..nodes.len().min(PODS_SHOWN)].join(", ");
+            let more = match nodes.len().saturating_sub(PODS_SHOWN) {
+                0 => String::new(),
+                rest => format!(" and {rest} more"),
+            };
+            let _ = writeln!(out, "    {shown}{more} would leave ({reason}): {why}");
+        }
     }
 
     /// Text for people: `+` for what is launched, `-` for what is retired, `!` for pods without an
@@ -163,11 +219,18 @@ impl Shown<'_> {
             let _ = writeln!(out, "    {host} takes {}", pods_text(pods));
         }
         for own in &self.plan.retire {
-            let _ = writeln!(out, "  - retire {}: {}", own.node, own.reason.as_str());
+            let cause = own.cause.map(|own| format!(" ({own})")).unwrap_or_default();
+            let _ = writeln!(
+                out,
+                "  - retire {}: {}{cause}",
+                own.node,
+                own.reason.as_str()
+            );
         }
         for claim in &self.plan.cancel {
             let _ = writeln!(out, "  - end claim {claim}: {}", Reason::Surplus.as_str());
         }
+        self.kept_text(&mut out);
         self.unplaced_text(&mut out);
         for own in &self.plan.short {
             let _ = writeln!(out, "  ! {}: {} missing", own.need, own.missing);

@@ -225,7 +225,11 @@ impl Hands {
             | Command::ListPodsOn { .. }
             | Command::ListAttachments { .. }
             | Command::Probe { .. }
+            | Command::ReadLease
+            | Command::PatchLease(_)
             | Command::Ask(_)
+            | Command::AskLeave { .. }
+            | Command::Muster(_)
             | Command::Account { .. }
             | Command::HoldDown { .. } => act::execute(&self.connection, command).await,
         }

@@ -19,6 +19,8 @@ pub(crate) mod list;
 
 pub(crate) mod buffers;
 
+pub(crate) mod lease;
+
 pub(crate) mod watch;
 
 pub(crate) mod act;

@@ -39,6 +39,7 @@ fn outcome(answer: &Answer) -> &'static str {
         | Answer::Pods(_)
         | Answer::Attachments(_)
         | Answer::Probed { .. }
+        | Answer::Lease(_)
         | Answer::Granted
         | Answer::Done => "done",
     }

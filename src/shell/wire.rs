@@ -300,6 +300,7 @@ impl From<Answer> for AnswerBody {
             | Answer::Attachments(_)
             | Answer::Pods(_)
             | Answer::Probed { .. }
+            | Answer::Lease(_)
             | Answer::Granted
             | Answer::Denied { .. }
             | Answer::Done => Self::Failed {

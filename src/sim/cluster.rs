@@ -23,6 +23,7 @@ use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::id::{NodeName, PodKey};
+use crate::model::notes::Lease;
 use crate::sim::chance::{between, stream};
 use crate::sim::cluster::kubelet::Kubelet;
 use crate::sim::cluster::owners::Owned;
@@ -80,6 +81,7 @@ pub struct SimCluster {
     hung: BTreeSet<String>,
     paces: Rng,
     born: u64,
+    lease: Option<Lease>,
 }
 
 impl SimCluster {
@@ -102,6 +104,7 @@ impl SimCluster {
             hung: BTreeSet::new(),
             paces: stream(seed, "cluster/paces"),
             born: 0,
+            lease: None,
         };
         for name in ["default", "kube-system"] {
             cluster.store.put_namespace(name);

@@ -216,6 +216,7 @@ fn draw_budgets(rng: &mut Rng) -> Vec<pool::Budget> {
         nodes: draw_allowance(rng),
         reasons: Vec::new(),
         during: None,
+        rate: None,
     }];
     if happens(rng, 300) {
         let reason = one(rng, &Reason::BUDGETED);
@@ -223,6 +224,7 @@ fn draw_budgets(rng: &mut Rng) -> Vec<pool::Budget> {
             nodes: draw_allowance(rng),
             reasons: vec![reason],
             during: None,
+            rate: None,
         });
     }
     if happens(rng, 400) {
@@ -241,6 +243,7 @@ fn draw_budgets(rng: &mut Rng) -> Vec<pool::Budget> {
             ),
             reasons: Vec::new(),
             during: Some(window),
+            rate: None,
         }));
     }
     budgets

@@ -163,7 +163,7 @@ impl Checker {
         &self.violations
     }
 
-    /// How many commands there were that do more than look at instances.
+    /// How many commands there were that do more than look at instances and the Lease.
     pub fn acts(&self) -> u64 {
         self.commands
     }
@@ -196,7 +196,8 @@ impl Checker {
         scene: &Scene,
         now: Timestamp,
     ) {
-        self.commands += u64::from(!matches!(command, Command::ListInstances));
+        let looks = matches!(command, Command::ListInstances | Command::ReadLease);
+        self.commands += u64::from(!looks);
         self.leaving(command, scene, now);
         let (Some((kind, why)), Some(what)) = (doubt, voluntary(command, scene)) else {
             return;
@@ -228,10 +229,14 @@ impl Checker {
             | Command::Learn { .. }
             | Command::ListInstances
             | Command::ListPodsOn { .. }
+            | Command::ReadLease
+            | Command::PatchLease(_)
             | Command::ListAttachments { .. }
             | Command::Probe { .. }
             | Command::Rewatch { .. }
             | Command::Ask(_)
+            | Command::AskLeave { .. }
+            | Command::Muster(_)
             | Command::Account { .. }
             | Command::HoldDown { .. } => {}
         }

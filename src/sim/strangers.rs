@@ -96,6 +96,7 @@ fn stranger(number: usize, offering: OfferingKey, now: jiff::Timestamp) -> Launc
         node_class: None,
         created: now,
         expire_after: None,
+        expire_hard_after: None,
         termination_grace_period: None,
         pool_hash: String::new(),
         node_class_hash: String::new(),

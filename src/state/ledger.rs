@@ -68,6 +68,12 @@ impl Claim {
         }
     }
 
+    /// Whether it leaves since it is as old as it may be at all: nothing that is said against it
+    /// counts then.
+    pub fn has_to_leave(&self, now: Timestamp) -> bool {
+        self.leaving == Some(Reason::Expired) && self.record.is_overdue(now)
+    }
+
     /// Whether its instance is gone: ended, or missing from two listings far enough apart.
     pub fn instance_is_gone(&self) -> bool {
         self.missing_confirmed

@@ -5,13 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
+use crate::catalog::Catalog;
+use crate::catalog::class::Classes;
 use crate::model::claim::Phase;
 use crate::model::cluster::Cluster;
 use crate::model::eviction::COST_OF_ONE;
+use crate::model::fleet::FleetView;
 use crate::model::id::{ClaimId, NodeName, PoolName};
 use crate::model::instance::Price;
-use crate::model::labels::INITIALIZED_AT;
+use crate::model::labels::{INITIALIZED_AT, POOL};
 use crate::model::node::Node;
+use crate::model::notes::{LetGo, Notes};
 use crate::model::pool::Reason;
 use crate::state::State;
 use crate::state::blockers::{Blocker, Misread};
@@ -26,14 +30,71 @@ pub struct Roster<'a> {
     pub cluster: &'a Cluster,
     /// Nodes that might leave on purpose, by name.
     pub candidates: Vec<Candidate<'a>>,
-    /// How many nodes of each pool are leaving on purpose already.
+    /// How many nodes of each pool are leaving already, of those that were initialized.
     pub leaving: BTreeMap<PoolName, usize>,
+    /// What is remembered of the cluster: pauses, and who was let go.
+    pub notes: &'a Notes,
+    /// Nodes that were let go, with those that leave by our own choice and are not noted yet.
+    pub let_go: BTreeMap<ClaimId, LetGo>,
+    /// What is known of other clusters; none where nothing is shared with any.
+    pub fleet: Option<&'a FleetView>,
+    /// What was done in the cluster lately.
+    pub recent: Recent,
     /// Nodes whose room a buffer needs, with the buffer's name, as last planned.
     pub held: BTreeMap<NodeName, String>,
     /// Claims of static pools without a Node that are not leaving, and how far they have come.
     pub coming: BTreeMap<PoolName, Vec<(Phase, ClaimId)>>,
     /// What would count for these nodes and cannot be understood; the first hundred things.
     pub misreads: BTreeSet<Misread>,
+    /// Nodes that are leaving, with their pool and why.
+    pub going: Vec<(&'a PoolName, &'a Node, Reason)>,
+    /// The instance types as each pool is to plan with them.
+    pub catalogs: BTreeMap<&'a PoolName, &'a Catalog>,
+    /// What node classes would make by now.
+    pub classes: &'a Classes,
+    /// How many of the cluster's nodes are well.
+    pub health: Health,
+    /// What another configuration has made due and nobody has accepted yet.
+    pub unaccepted: Option<&'a Unaccepted>,
+}
+
+/// When each of these was last done in a cluster; none where that is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recent {
+    /// An instance was launched.
+    pub launched: Option<Timestamp>,
+    /// An instance was ended.
+    pub ended: Option<Timestamp>,
+    /// A node was to leave and could not.
+    pub failed: Option<Timestamp>,
+}
+
+/// How many nodes of a cluster are not ready. Those that have not started yet do not count, and
+/// those that are leaving may be as they like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// That are not ready.
+    pub unready: usize,
+    /// All of them.
+    pub total: usize,
+}
+
+/// Nodes that another configuration has made due to leave, and that stay until it is accepted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unaccepted {
+    /// What to accept.
+    pub id: String,
+    /// The nodes.
+    pub nodes: BTreeSet<NodeName>,
+    /// How many nodes there were in all.
+    pub total: usize,
+}
+
+impl Unaccepted {
+    /// The share of the nodes that is held, in per cent, rounded up.
+    pub fn percent(&self) -> usize {
+        (self.nodes.len() * 100).div_ceil(self.total.max(1))
+    }
 }
 
 /// A node that might leave on purpose, and what speaks for and against it.
@@ -88,12 +149,33 @@ impl State {
     /// Who might leave now.
     pub fn roster(&self, now: Timestamp) -> Roster<'_> {
         let mut leaving = BTreeMap::new();
+        let mut let_go = self.notes.let_go.clone();
+        let mut recent = self.recent;
+        // What happened before the start is not known.
+        recent.ended = recent.ended.max(self.started);
+        recent.failed = recent.failed.max(self.started);
+        let mut going = Vec::new();
         let mut coming: BTreeMap<PoolName, Vec<_>> = BTreeMap::new();
         for claim in self.ledger.claims.values() {
             let pool = || claim.record.pool.clone();
-            if claim.leaving.is_some() && claim.node.is_some() {
+            let begun = |node: &Node| node.is_initialized();
+            if claim.leaving.is_some() && self.node_of(claim).is_some_and(begun) {
                 *leaving.entry(pool()).or_insert(0) += 1;
             }
+            if let Some(reason) = claim.leaving.filter(|own| own.is_budgeted()) {
+                let id = claim.record.id.clone();
+                let pool = pool();
+                let one = LetGo {
+                    pool,
+                    reason,
+                    at: now,
+                };
+                let_go.entry(id).or_insert(one);
+            }
+            let launched = claim.instance.as_ref().map(|own| own.launched);
+            recent.launched = recent.launched.max(launched);
+            let gone = claim.leaving.zip(self.node_of(claim));
+            going.extend(gone.map(|(reason, node)| (&claim.record.pool, node, reason)));
             let own = self.cluster.pool(claim.record.pool.as_str());
             let fixed = own.is_some_and(|pool| pool.replicas.is_some());
             if fixed && claim.takes_pods() && self.node_of(claim).is_none() {
@@ -107,10 +189,36 @@ impl State {
             cluster: &self.cluster,
             candidates,
             leaving,
+            notes: &self.notes,
+            let_go,
+            fleet: self.fleet.as_deref(),
+            recent,
             held: self.held.clone(),
             coming,
             misreads,
+            going,
+            catalogs: self
+                .cluster
+                .pools
+                .iter()
+                .map(|pool| (&pool.name, self.catalog_of(&pool.name)))
+                .collect(),
+            classes: &self.classes,
+            health: self.health(),
+            unaccepted: self.unaccepted.as_ref(),
         }
+    }
+
+    /// Nodes of nobody's pool count from the first on: nothing says when they are initialized.
+    fn health(&self) -> Health {
+        let mut health = Health::default();
+        for node in self.objects.nodes.values() {
+            let started = node.is_initialized() || !node.labels.contains_key(POOL);
+            let leaves = node.deleting.is_some() || node.has_disrupted_taint();
+            health.total += usize::from(started);
+            health.unready += usize::from(started && !node.ready && !leaves);
+        }
+        health
     }
 
     fn candidates(&self, now: Timestamp) -> Vec<Candidate<'_>> {

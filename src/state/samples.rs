@@ -66,6 +66,7 @@ pub(super) fn claim(id: &str, node: Option<&str>, phase: Phase) -> Claim {
         node_class: None,
         created: NOW,
         expire_after: None,
+        expire_hard_after: None,
         termination_grace_period: None,
         pool_hash: String::new(),
         node_class_hash: String::new(),

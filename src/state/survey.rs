@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use crate::catalog::Catalog;
+use crate::model::claim::Phase;
 use crate::model::id::{PodKey, PoolName, ReservationId};
 use crate::model::instance::{CapacityType, OfferingKey, Price};
 use crate::model::labels::{
@@ -120,6 +121,21 @@ impl State {
         lacking
     }
 
+    /// Whether a pool has as many nodes that run and stay as it is to have whatever pods ask for;
+    /// true of one where pods decide.
+    pub fn has_number(&self, pool: &PoolName) -> bool {
+        let own = self.cluster.pool(pool.as_str());
+        let Some(wanted) = own.and_then(|own| own.replicas) else {
+            return true;
+        };
+        let claims = self.ledger.claims.values();
+        let stays = claims.filter(|own| {
+            let runs = own.phase == Phase::Initialized && own.record.pool == *pool;
+            runs && own.takes_pods() && self.node_of(own).is_some_and(|node| node.ready)
+        });
+        stays.count() >= usize::try_from(wanted).unwrap_or(usize::MAX)
+    }
+
     /// The room that buffers keep free now. A cutoff of priorities is not for what someone has
     /// configured.
     fn spare(&self, expected: &BTreeMap<Host, Vec<&Pod>>, now: Timestamp) -> Spare {
@@ -197,13 +213,14 @@ impl State {
         capacity
     }
 
-    /// Offline, nodes of our pools stand for their claims.
+    /// Offline, nodes of our pools stand for their claims, and those that we have made for pools
+    /// that are gone.
     pub(super) fn claimless_nodes(&self) -> impl Iterator<Item = &Node> {
-        let ours = |node: &&Node| {
-            self.offline
-                && node
-                    .pool()
-                    .is_some_and(|pool| self.cluster.pool(pool.as_str()).is_some())
+        let installation = Some(&self.cluster.installation).filter(|own| !own.is_empty());
+        let ours = move |node: &&Node| {
+            let made = installation.is_some() && node.labels.get(MANAGED_BY) == installation;
+            let of = |pool: &str| made || self.cluster.pool(pool).is_some();
+            self.offline && node.labels.get(POOL).is_some_and(|pool| of(pool))
         };
         self.objects.nodes.values().filter(ours)
     }

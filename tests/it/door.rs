@@ -14,6 +14,8 @@ use process::{Process, get, run, within};
 
 mod api;
 
+mod pausing;
+
 mod process;
 
 mod program;
@@ -156,6 +158,15 @@ fn a_reload_keeps_the_old_configuration_or_takes_the_new_one_whole() {
     daemon.signal("HUP");
     daemon.logged("configuration not reloaded", 2);
     assert!(!metrics().contains("cluster=\"two\""));
+
+    // A directory that was emptied by mistake, or names no cluster, ends nothing.
+    fs::remove_file(config.0.path().join("main.hcl")).expect("removed");
+    daemon.signal("HUP");
+    daemon.logged("configuration not reloaded", 3);
+    config.write(LISTEN);
+    daemon.signal("HUP");
+    daemon.logged("configuration not reloaded", 4);
+    has("outrigger_cluster_up{cluster=\"one\"}");
 
     config.write(&format!("{one}{}", cluster("two", api.kubeconfig())));
     daemon.signal("HUP");

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use outrigger::catalog::Catalog;
 use outrigger::engine::Engine;
-use outrigger::engine::command::{Answer, Command, FailureKind, Issued, Launch, Refusal};
-use outrigger::engine::command::{NodePatch, RefusalKind};
+use outrigger::engine::command::{Answer, Command, FailureKind, Issued, Launch, LeasePatch};
+use outrigger::engine::command::{NodePatch, Refusal, RefusalKind};
 use outrigger::engine::event::{Event, Interruption};
 use outrigger::engine::report::Report;
 use outrigger::model::affinity::{PodTerm, Spread};
@@ -18,17 +18,20 @@ use outrigger::model::id::{NodeName, ObjectKey};
 use outrigger::model::instance::{Held, Instance, InstanceState, NodeToCome, Offering};
 use outrigger::model::labels::{ARCH, HOSTNAME, Labels};
 use outrigger::model::node::Node;
+use outrigger::model::notes::Lease;
 use outrigger::model::object::{Attachment, Kind, Object};
 use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::{Allowance, Limits, Pool};
 use outrigger::model::selector::Selector;
 
 mod classes;
+mod drifting;
 mod early;
 mod ending;
 mod launches;
 mod leaving;
 mod moving;
+mod notes;
 mod notices;
 mod numbers;
 mod orphans;
@@ -47,6 +50,7 @@ struct Stage {
     now: Timestamp,
     instances: BTreeMap<String, Instance>,
     launches: Vec<Launch>,
+    lease: Option<Lease>,
     seen: Vec<String>,
     reports: Vec<Report>,
     /// What is attached to nodes.
@@ -61,6 +65,7 @@ impl Stage {
             now,
             instances: BTreeMap::new(),
             launches: Vec::new(),
+            lease: None,
             seen: Vec::new(),
             reports: Vec::new(),
             attached: Vec::new(),
@@ -157,7 +162,7 @@ impl Stage {
 
     fn answer_all(&mut self, hold: &[&str], held: &mut Vec<Issued>) {
         while let Some(issued) = self.engine.next_command() {
-            if !matches!(issued.command, Command::ListInstances) {
+            if !matches!(issued.command, Command::ListInstances | Command::ReadLease) {
                 self.seen.push(issued.command.name().to_owned());
             }
             if hold.contains(&issued.command.name()) {
@@ -232,13 +237,12 @@ impl Stage {
                     .handle(Event::Deleted(Kind::Node, key), self.now);
                 Answer::Done
             }
-            Command::ListPodsOn { node } => {
-                let objects = &self.engine.state().objects;
-                Answer::Pods(objects.pods_on(node.as_str()).cloned().collect())
-            }
+            Command::ListPodsOn { node } => self.pods_on(node),
             Command::ListAttachments { .. } => Answer::Attachments(self.attached.clone()),
             Command::Probe { .. } => Answer::Probed { alive: 0 },
-            Command::Ask(_) => Answer::Granted,
+            Command::ReadLease => Answer::Lease(self.lease.clone()),
+            Command::PatchLease(patch) => self.patch_lease(patch),
+            Command::Ask(_) | Command::AskLeave { .. } => Answer::Granted,
             Command::Hint { pod, node, .. } => self.nominate(pod, Some(node.clone())),
             Command::Unhint { pod, .. } => self.nominate(pod, None),
             Command::CreateNode(_) | Command::Bind { .. } | Command::DeletePod { .. } => {
@@ -253,10 +257,39 @@ impl Stage {
             }
             Command::Evict { .. }
             | Command::Learn { .. }
+            | Command::Muster(_)
             | Command::Rewatch { .. }
             | Command::Account { .. }
             | Command::HoldDown { .. } => Answer::Done,
         }
+    }
+
+    fn pods_on(&self, node: &NodeName) -> Answer {
+        let pods = self.engine.state().objects.pods_on(node.as_str());
+        Answer::Pods(pods.cloned().collect())
+    }
+
+    fn patch_lease(&mut self, patch: &LeasePatch) -> Answer {
+        if self.lease.as_ref().map(|own| &own.version) != patch.version.as_ref() {
+            return Answer::Failed {
+                kind: FailureKind::Conflict,
+                text: "the object has been modified".to_owned(),
+            };
+        }
+        for (key, value) in &patch.annotations {
+            self.annotate(key, value.as_deref());
+        }
+        Answer::Lease(self.lease.clone())
+    }
+
+    /// Whoever else writes the Lease.
+    fn annotate(&mut self, key: &str, value: Option<&str>) {
+        let lease = self.lease.get_or_insert_default();
+        lease.version.push('+');
+        match value {
+            Some(value) => lease.annotations.insert(key.to_owned(), value.to_owned()),
+            None => lease.annotations.remove(key),
+        };
     }
 
     fn nominate(&mut self, pod: &ObjectKey, node: Option<NodeName>) -> Answer {
@@ -452,7 +485,8 @@ fn hints_that_nobody_has_taken_are_taken_back_when_they_are_switched_off() {
         let (next, _) = stage.engine.poll_timeout().expect("a pass is due");
         stage.wake(next);
         stage.configure(Mode::Manage, hints);
-        let next = stage.engine.next_command();
+        let mut given = std::iter::from_fn(|| stage.engine.next_command());
+        let next = given.find(|own| !own.command.is_look());
         assert_eq!(next.map(|own| own.command.name()), first);
         if hints == PlacementHints::Off {
             stage.run(1, &[]);

@@ -4,5 +4,6 @@
 mod stage;
 
 mod grants;
+mod leaves;
 
 mod random;

@@ -23,7 +23,9 @@ mod overlay;
 
 mod standing;
 
+mod budgets;
 mod disrupt;
+mod drifting;
 
 mod catalog;
 

@@ -112,6 +112,7 @@ fn claim(node: Option<&str>) -> Claim {
         node_class: None,
         created: NOW,
         expire_after: None,
+        expire_hard_after: None,
         termination_grace_period: None,
         pool_hash: String::new(),
         node_class_hash: String::new(),

@@ -1,6 +1,7 @@
 //! The table of `cluster` blocks.
 //! It must not know how it is read.
 
+use super::disruption::CLUSTER_DISRUPTION;
 use super::{BLOCK, HOUR, MINUTE, SECOND, argument, duration, form, required};
 use crate::config::form::Form;
 use crate::config::schema::{BlockType, Kind, Repeat};
@@ -54,6 +55,19 @@ pub(super) static CLUSTER: BlockType = BlockType {
             "Limits on all its nodes together, by resource; `nodes` is their number.",
         ),
         argument(
+            "unready_max",
+            Kind::Allowance,
+            "\"45%\"",
+            "Where more of its nodes are not ready, and three at least, none leaves on purpose.",
+        ),
+        argument(
+            "removed_pools",
+            Kind::OneOf(&["drain", "keep"]),
+            "\"drain\"",
+            "What becomes of nodes whose pool is not configured any more: they leave as drifted, a \
+             tenth of each pool at a time, or stay.",
+        ),
+        argument(
             "zonal_shift",
             Kind::Flag,
             "false",
@@ -90,7 +104,15 @@ pub(super) static CLUSTER: BlockType = BlockType {
              off again.",
         ),
     ],
-    blocks: &[&KUBECONFIG, &EKS, &INTERRUPTION, &SIMULATED, &EXEC, &API],
+    blocks: &[
+        &KUBECONFIG,
+        &EKS,
+        &INTERRUPTION,
+        &SIMULATED,
+        &EXEC,
+        &API,
+        &CLUSTER_DISRUPTION,
+    ],
     ..BLOCK
 };
 

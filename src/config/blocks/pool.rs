@@ -1,6 +1,7 @@
 //! The tables of `pool` and `defaults` blocks.
 //! They must not know how they are read.
 
+use super::disruption::{BUDGET, WINDOW};
 use super::{
     BLOCK, CLUSTERS, HOUR, LONGEST, MINUTE, SECOND, argument, duration, duration_or_never, required,
 };
@@ -23,6 +24,22 @@ const EXPIRE_AFTER: Argument = argument(
     duration_or_never(10 * SECOND, LONGEST),
     "\"720h\"",
     "Age at which a node is replaced.",
+);
+const EXPIRE_HARD_AFTER: Argument = argument(
+    "expire_hard_after",
+    duration_or_never(10 * SECOND, LONGEST),
+    "\"never\"",
+    "Age at which a node leaves whatever budgets and annotations say. Its pods are still evicted, \
+     as their disruption budgets and `termination_grace_period` allow.",
+);
+const AUTO_REPAIR: Argument = argument(
+    "auto_repair",
+    Kind::Flag,
+    "true",
+    "Whether nodes are replaced that are broken, by `repair` blocks and what holds without any: \
+     `Ready` that is `False` or `Unknown`, and `StorageReady`, `NetworkingReady`, `KernelReady` or \
+     `ContainerRuntimeReady` that is `False`, for 30m; `AcceleratedHardwareReady` for 10m. None is \
+     where more than 20% of the pool's nodes are broken.",
 );
 const TERMINATION_GRACE_PERIOD: Argument = argument(
     "termination_grace_period",
@@ -136,12 +153,14 @@ pub(super) static POOL: BlockType = BlockType {
             "Limits on all its nodes together, by resource; `nodes` is their number.",
         ),
         EXPIRE_AFTER,
+        EXPIRE_HARD_AFTER,
         TERMINATION_GRACE_PERIOD,
         LAUNCH_TIMEOUT,
         REGISTRATION_TIMEOUT,
         INITIALIZATION_TIMEOUT,
+        AUTO_REPAIR,
     ],
-    blocks: &[&REQUIRE, &TAINT, &STARTUP_TAINT, &DISRUPTION],
+    blocks: &[&REQUIRE, &TAINT, &STARTUP_TAINT, &DISRUPTION, &REPAIR],
     ..BLOCK
 };
 
@@ -226,45 +245,30 @@ static DISRUPTION: BlockType = BlockType {
         ON_BLOCKED,
         DRAIN_TIMEOUT,
     ],
-    blocks: &[&BUDGET],
+    blocks: &[&BUDGET, &WINDOW],
     ..BLOCK
 };
 
-static BUDGET: BlockType = BlockType {
-    name: "budget",
+static REPAIR: BlockType = BlockType {
+    name: "repair",
     repeat: Repeat::Many,
-    about: "How many nodes may be leaving at once; every budget holds. Without any, 10%.",
+    about: "For how long a node may have a condition before it is replaced.",
     arguments: &[
-        required("nodes", Kind::Allowance, "How many of the pool's nodes."),
-        argument(
-            "reasons",
-            Kind::SomeOf(&["empty", "underutilized", "drifted"]),
-            "[]",
-            "For which reasons; all if empty.",
-        ),
-        argument(
-            "during",
-            Kind::Reference("schedule"),
-            "",
-            "When it holds; always if missing.",
-        ),
-        argument(
-            "schedule",
+        required(
+            "condition",
             Kind::Text,
-            "",
-            "When it holds, in place of `during`: five-field cron.",
+            "Type of the condition, such as `Ready`.",
         ),
         argument(
-            "duration",
-            duration(MINUTE, 744 * HOUR),
-            "",
-            "How long it holds from each time of `schedule`.",
+            "status",
+            Kind::OneOf(&["True", "False", "Unknown"]),
+            "\"False\"",
+            "What it says.",
         ),
-        argument(
-            "timezone",
-            Kind::Text,
-            "\"UTC\"",
-            "Time zone of `schedule`, an IANA name.",
+        required(
+            "after",
+            duration_or_never(MINUTE, LONGEST),
+            "For how long; `never` is no reason to replace a node.",
         ),
     ],
     ..BLOCK
@@ -279,10 +283,12 @@ pub(super) static DEFAULTS: BlockType = BlockType {
         NODE_CLASS_OF_POOL,
         WEIGHT,
         EXPIRE_AFTER,
+        EXPIRE_HARD_AFTER,
         TERMINATION_GRACE_PERIOD,
         LAUNCH_TIMEOUT,
         REGISTRATION_TIMEOUT,
         INITIALIZATION_TIMEOUT,
+        AUTO_REPAIR,
     ],
     blocks: &[&DEFAULT_DISRUPTION],
     ..BLOCK

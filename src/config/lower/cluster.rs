@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use crate::config::lower::amounts::limits;
 use crate::config::lower::installation::Installation;
-use crate::config::lower::{Blocks, Instance};
+use crate::config::lower::schedule::Schedules;
+use crate::config::lower::{Blocks, Instance, disruption};
 use crate::config::names::name_fault;
 use crate::config::problem::ProblemCode;
 use crate::config::read::Reader;
@@ -15,8 +16,8 @@ use crate::config::section::Section;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
 use crate::model::cluster::{
-    Api, Binding, Cluster, Eks, Exec, InterruptionQueue, Kubeconfig, Mode, PlacementHints,
-    Rebalance, Simulated, WatchList,
+    Api, Binding, Brakes, Cluster, Eks, Exec, InterruptionQueue, Kubeconfig, Mode, PlacementHints,
+    Rebalance, RemovedPools, Simulated, WatchList,
 };
 use crate::model::id::ClusterName;
 
@@ -32,6 +33,7 @@ pub(super) fn lower(
     reader: &Reader<'_>,
     blocks: &Blocks<'_>,
     installation: &Installation,
+    schedules: &Schedules,
 ) -> (Vec<Draft>, bool) {
     let (instances, complete) = reader.instances(blocks, "cluster");
     let mut places: BTreeMap<String, Span> = BTreeMap::new();
@@ -39,7 +41,7 @@ pub(super) fn lower(
     let mut named = true;
     for instance in &instances {
         named &= !instance.section.has("name") || instance.section.get("name").is_some();
-        let Some(draft) = one(reader, instance, installation) else {
+        let Some(draft) = one(reader, instance, installation, schedules) else {
             continue;
         };
         let cluster = &draft.cluster;
@@ -69,7 +71,12 @@ fn report_twice(reader: &Reader<'_>, section: &Section, name: &str, place: Span,
     reader.reporter.add(finding.within(&section.title));
 }
 
-fn one(reader: &Reader<'_>, instance: &Instance, installation: &Installation) -> Option<Draft> {
+fn one(
+    reader: &Reader<'_>,
+    instance: &Instance,
+    installation: &Installation,
+    schedules: &Schedules,
+) -> Option<Draft> {
     let section = &instance.section;
     if section.has("name") && section.get("name").is_none() {
         return None;
@@ -126,14 +133,30 @@ fn one(reader: &Reader<'_>, instance: &Instance, installation: &Installation) ->
         api: section.block("api").map_or_else(Api::default, api),
         tags: section.map("tags"),
         limits: limits(section),
+        disruption: disruption::of_cluster(reader, section, schedules),
         placement_hints: match section.flag("placement_hints") {
             Some(false) => PlacementHints::Off,
             _ => PlacementHints::On,
         },
+        brakes: brakes(section),
         finalizer: section.flag("finalizer") == Some(true),
         ..Cluster::default()
     };
     Some(Draft { cluster, managed })
+}
+
+fn brakes(section: &Section) -> Brakes {
+    let default = Brakes::default();
+    Brakes {
+        unready_max: section
+            .allowance("unready_max")
+            .unwrap_or(default.unready_max),
+        removed_pools: match section.text("removed_pools") {
+            Some("keep") => RemovedPools::Keep,
+            _ => RemovedPools::Drain,
+        },
+        ..default
+    }
 }
 
 fn eks(section: &Section) -> Eks {

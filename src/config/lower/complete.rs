@@ -7,9 +7,9 @@ use crate::config::read::Reader;
 use crate::config::report::Finding;
 use crate::model::cluster::Cluster;
 
-/// EC2 allows 50 tags; a claim, its node and its volumes have up to 18 of ours.
+/// EC2 allows 50 tags; a claim, its node and its volumes have up to 19 of ours.
 /// Source: EC2, tag restrictions.
-const TAGS_MAX: usize = 32;
+const TAGS_MAX: usize = 31;
 
 /// Reports what the node classes of a managed cluster lack whose nodes EC2 makes.
 pub(super) fn check(reader: &Reader<'_>, cluster: &Cluster, used: &[&node_class::Draft]) {

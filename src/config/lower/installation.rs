@@ -5,6 +5,8 @@ use core::net::IpAddr;
 
 use crate::config::lower::Blocks;
 use crate::config::lower::amounts::limits;
+use crate::config::lower::disruption::budgets;
+use crate::config::lower::schedule::Schedules;
 use crate::config::problem::ProblemCode;
 use crate::config::read::Reader;
 use crate::config::report::Finding;
@@ -12,6 +14,7 @@ use crate::config::section::Section;
 use crate::config::settings::{LogFormat, LogLevel, MetricNames, Telemetry};
 use crate::config::source::Span;
 use crate::model::fleet::FleetLimits;
+use crate::model::pool::Allowance;
 
 /// The block `outrigger`.
 #[derive(Debug, Default)]
@@ -92,11 +95,20 @@ fn parts(version: &str) -> Option<[u64; 3]> {
     Some(parts)
 }
 
-pub(super) fn lower_fleet(reader: &Reader<'_>, blocks: &Blocks<'_>) -> FleetLimits {
+/// What all clusters share, and how many nodes of each may leave by a reload.
+pub(super) fn lower_fleet(
+    reader: &Reader<'_>,
+    blocks: &Blocks<'_>,
+    schedules: &Schedules,
+) -> (FleetLimits, Option<Allowance>) {
     let sections = reader.sections(blocks, "fleet");
-    FleetLimits {
-        limits: sections.first().map(limits).unwrap_or_default(),
-    }
+    let section = sections.first();
+    let budgets = |own| budgets(reader, own, schedules);
+    let limits = FleetLimits {
+        limits: section.map(limits).unwrap_or_default(),
+        budgets: section.map(budgets).unwrap_or_default(),
+    };
+    (limits, section.and_then(|own| own.allowance("max_retired")))
 }
 
 /// Whether only this host reaches an address, a `host:port`. Only the usual name is believed to be

@@ -4,8 +4,9 @@
 use jiff::SignedDuration;
 
 use crate::config::lower::amounts::limits;
+use crate::config::lower::disruption::{budgets, windows};
 use crate::config::lower::requirement::{self, Whose, refuse_key, restricted};
-use crate::config::lower::schedule::{Schedules, window_of};
+use crate::config::lower::schedule::Schedules;
 use crate::config::lower::{Blocks, cluster_patterns};
 use crate::config::names::{label_value_fault, name_fault};
 use crate::config::problem::ProblemCode;
@@ -15,10 +16,10 @@ use crate::config::section::Section;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
 use crate::model::claim::{TAG_VALUE_MAX, startup_taints_tag};
-use crate::model::pool::{Budget, Consolidation, Disruption, OnBlocked, Pool, Reason, Safety};
+use crate::model::node::ConditionStatus;
+use crate::model::pool::{Consolidation, Disruption, OnBlocked, Pool, RepairPolicy, Safety};
 use crate::model::requirement::Requirement;
 use crate::model::taint::{Effect, Taint};
-use crate::model::window::Window;
 
 /// A pool, and what it says that a cluster's copy of it does not.
 pub(super) struct Draft {
@@ -104,14 +105,20 @@ fn one(
         expire_after: layers.or_never("expire_after", default.expire_after),
         termination_grace_period: layers
             .or_never("termination_grace_period", default.termination_grace_period),
+        expire_hard_after: layers.or_never("expire_hard_after", default.expire_hard_after),
         launch_timeout: layers.duration("launch_timeout", default.launch_timeout),
         registration_timeout: layers.duration("registration_timeout", default.registration_timeout),
         initialization_timeout: layers
             .duration("initialization_timeout", default.initialization_timeout),
         disruption: disruption(reader, &layers, &default.disruption, schedules),
+        repair: match layers.find(|section| section.flag("auto_repair")) {
+            Some(false) => Vec::new(),
+            _ => repair(reader, &section, default.repair),
+        },
         requirements,
         ..default
     };
+    check_age(reader, &section, &pool);
     if let Some(replicas) = pool.replicas {
         check_static(reader, &section, replicas, pool.limits.nodes);
         // What defaults say is for pools to which it applies.
@@ -140,6 +147,63 @@ const OF_CONSOLIDATION: [&str; 4] = [
     "utilization_threshold",
     "unneeded_for",
 ];
+/// What the pool says of conditions beside what holds by default, or in its place.
+fn repair(
+    reader: &Reader<'_>,
+    section: &Section,
+    mut policies: Vec<RepairPolicy>,
+) -> Vec<RepairPolicy> {
+    let mut seen: Vec<(&str, ConditionStatus, Span)> = Vec::new();
+    for inner in section.blocks("repair") {
+        let status = inner.text("status").and_then(ConditionStatus::parse);
+        let status = status.unwrap_or(ConditionStatus::False);
+        let (Some(condition), Some(after)) =
+            (inner.text("condition"), inner.duration_or_never("after"))
+        else {
+            continue;
+        };
+        let same = seen
+            .iter()
+            .find(|own| (own.0, own.1) == (condition, status));
+        if let Some((.., before)) = same {
+            let detail = format!(
+                "There are two blocks for {condition} being {}.",
+                status.as_str()
+            );
+            let finding = Finding::error(ProblemCode::DuplicateBlock, inner.header, detail)
+                .label("again here")
+                .also(*before, "first here")
+                .within(&inner.title);
+            reader.reporter.add(finding);
+        }
+        seen.push((condition, status, inner.header));
+        policies.retain(|own| own.condition != condition || own.status != status);
+        policies.push(RepairPolicy {
+            condition: condition.to_owned(),
+            status,
+            after,
+        });
+    }
+    policies
+}
+
+/// A node that has to leave before it may is never replaced in time.
+fn check_age(reader: &Reader<'_>, section: &Section, pool: &Pool) {
+    let (Some(soft), Some(hard)) = (pool.expire_after, pool.expire_hard_after) else {
+        return;
+    };
+    if hard <= soft && section.has("expire_hard_after") {
+        let span = section.span("expire_hard_after");
+        let detail = format!(
+            "At the age of {hard:#} nodes have to leave, and only at {soft:#} they may: none is \
+             replaced before."
+        );
+        let finding = Finding::warning(ProblemCode::OutOfRange, span, detail)
+            .help("make expire_after shorter, or expire_hard_after longer")
+            .within(&section.title);
+        reader.reporter.add(finding);
+    }
+}
 
 /// What a static pool says to no effect. Source: spec/scheduling.md §3.1.
 fn check_static(reader: &Reader<'_>, section: &Section, replicas: u32, nodes: Option<u32>) {
@@ -285,11 +349,7 @@ fn disruption(
         _ => Some(OnBlocked::Wait),
     });
     let own = inner.0[0];
-    let budgets: Vec<Budget> = own
-        .into_iter()
-        .flat_map(|section| section.blocks("budget"))
-        .filter_map(|section| budget(reader, section, schedules))
-        .collect();
+    let read = |section| budgets(reader, section, schedules);
     let given = own.is_some_and(|section| section.block("budget").is_some());
     Disruption {
         consolidation: consolidation.unwrap_or(default.consolidation),
@@ -300,54 +360,10 @@ fn disruption(
         unneeded_for: inner.duration("unneeded_for", default.unneeded_for),
         on_blocked: on_blocked.unwrap_or(default.on_blocked),
         drain_timeout: inner.duration("drain_timeout", default.drain_timeout),
-        budgets: if given {
-            budgets
-        } else {
-            default.budgets.clone()
+        budgets: match own.filter(|_| given) {
+            Some(section) => read(section),
+            None => default.budgets.clone(),
         },
+        windows: own.map_or_else(Vec::new, |own| windows(reader, own, schedules)),
     }
-}
-
-fn budget(reader: &Reader<'_>, section: &Section, schedules: &Schedules) -> Option<Budget> {
-    let during = window(reader, section, schedules);
-    let reasons = section.texts("reasons").unwrap_or_default().iter();
-    let reasons = reasons.filter_map(|text| {
-        let known = Reason::BUDGETED
-            .iter()
-            .find(|reason| reason.as_str() == text);
-        known.copied()
-    });
-    Some(Budget {
-        nodes: section.allowance("nodes")?,
-        reasons: reasons.collect(),
-        during,
-    })
-}
-
-/// When a budget holds: a schedule by name, or one in place.
-fn window(reader: &Reader<'_>, section: &Section, schedules: &Schedules) -> Option<Window> {
-    let in_place = ["schedule", "duration", "timezone"];
-    let first = in_place.iter().find_map(|name| section.get(name));
-    if let (Some(during), Some(first)) = (section.get("during"), first) {
-        let detail = "A budget names a schedule with during, or gives one in place, not both.";
-        let finding = Finding::error(ProblemCode::Conflict, first.name_span, detail)
-            .also(during.name_span, "")
-            .within(&section.title);
-        reader.reporter.add(finding);
-        return None;
-    }
-    if let Some(name) = section.reference("during") {
-        return schedules.get(name).cloned().flatten();
-    }
-    let first = first?;
-    if !section.has("schedule") {
-        let detail = "This says for how long the budget holds, but nothing from when on.";
-        let finding = Finding::error(ProblemCode::MissingArgument, first.name_span, detail)
-            .label("schedule is missing")
-            .help("write schedule = \"0 8 * * mon-fri\" beside it")
-            .within(&section.title);
-        reader.reporter.add(finding);
-        return None;
-    }
-    window_of(reader, section, "schedule")
 }

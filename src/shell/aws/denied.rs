@@ -262,6 +262,7 @@ impl Stage {
             node_class: Some("default".into()),
             created: Timestamp::UNIX_EPOCH,
             expire_after: None,
+            expire_hard_after: None,
             termination_grace_period: None,
             pool_hash: "v1:1".to_owned(),
             node_class_hash: node_class_hash(self.cluster.node_classes.first()),

@@ -89,6 +89,7 @@ impl Bench<'_> {
             node_class: Some("default".into()),
             created: Timestamp::from_second(1_800_000_000).expect("in range"),
             expire_after: Some(SignedDuration::from_hours(720)),
+            expire_hard_after: None,
             termination_grace_period: None,
             pool_hash: "v1:1".to_owned(),
             node_class_hash: self.subject.node_class_hash.clone(),

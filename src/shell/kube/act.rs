@@ -16,20 +16,19 @@ use tokio::time::timeout;
 
 use crate::engine::command::{Answer, Command, FailureKind, NewNode, NodePatch};
 use crate::model::id::{NodeName, ObjectKey, PodKey};
+use crate::model::notes::Lease;
 use crate::model::object::Kind;
 use crate::model::quantity::Resources;
 use crate::model::taint::Taint;
 use crate::shell::kube::client::Connection;
 use crate::shell::kube::convert;
+use crate::shell::kube::lease::{self, FIELD_MANAGER};
 use crate::shell::kube::list::{ListError, list};
 use crate::shell::kube::object::{self as json_object, Lean, Seen};
 use crate::shell::text;
 
 /// Time for one call. Nothing here takes the API server more than a second.
 const CALL: Duration = Duration::from_secs(30);
-
-/// Who we are to the API server, in the fields we write.
-pub(crate) const FIELD_MANAGER: &str = "outrigger";
 
 /// An answer without the object. Source: Kubernetes API concepts, alternate representations of
 /// resources.
@@ -62,6 +61,8 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Answer
             Command::ListPodsOn { node } => return pods_on(client, &node).await,
             Command::ListAttachments { node } => return attachments_of(client, &node).await,
             Command::Probe { kind, objects } => probe(connection, kind, &objects).await,
+            Command::ReadLease => lease::read(client).await.map(Answer::Lease),
+            Command::PatchLease(patch) => lease::write(client, &patch).await.map(lease_now),
             Command::Launch(_)
             | Command::Terminate { .. }
             | Command::Tag { .. }
@@ -69,6 +70,8 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Answer
             | Command::ListInstances
             | Command::Rewatch { .. }
             | Command::Ask(_)
+            | Command::AskLeave { .. }
+            | Command::Muster(_)
             | Command::Account { .. }
             | Command::HoldDown { .. } => return failed(FailureKind::Invalid, "no API call"),
         }
@@ -81,6 +84,10 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Answer
         )
     };
     timeout(CALL, call).await.unwrap_or_else(|_| late())
+}
+
+fn lease_now(lease: Lease) -> Answer {
+    Answer::Lease(Some(lease))
 }
 
 fn failed(kind: FailureKind, text: &str) -> Answer {

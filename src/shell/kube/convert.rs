@@ -15,7 +15,7 @@ pub(crate) mod buffer;
 
 use crate::model::id::{NodeName, ObjectKey};
 use crate::model::labels::{REGION, ZONE, normalized};
-use crate::model::node::Node;
+use crate::model::node::{CONDITIONS_MAX, Condition, ConditionStatus, Node};
 use crate::model::object::{
     Attachment, CsiNode, Kind, Namespace, Object, Selecting, StorageClass, Volume, VolumeClaim,
 };
@@ -103,10 +103,28 @@ impl Convert for json::Node {
             unschedulable: self.spec.unschedulable,
             has_kubelet: !self.status.node_info.kubelet_version.is_empty(),
             ready: self.status.conditions.iter().any(ready),
+            conditions: conditions(self.status.conditions),
             capacity: amounts(&self.status.capacity),
             allocatable: amounts(&self.status.allocatable),
         }))
     }
+}
+
+/// The conditions of a node, bounded: those that say since when they are so.
+fn conditions(all: Vec<json::Condition>) -> Vec<Condition> {
+    let read = |own: json::Condition| {
+        let (status, since) = (
+            ConditionStatus::parse(&own.status)?,
+            own.last_transition_time?,
+        );
+        Some(Condition {
+            kind: own.kind,
+            status,
+            since,
+        })
+    };
+    let all = all.into_iter().filter_map(read);
+    all.take(CONDITIONS_MAX).collect()
 }
 
 /// A taint; none for an effect that no scheduler knows either.

@@ -326,6 +326,7 @@ json! {
         kind: String,
         status: String,
         reason: String,
+        last_transition_time: Option<Timestamp>,
     }
 
     struct ContainerStatus {

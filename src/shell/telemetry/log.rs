@@ -9,12 +9,13 @@ use tracing_subscriber::{EnvFilter, Registry, fmt, registry, reload};
 
 use crate::config::settings::{LogFormat, LogLevel};
 use crate::engine::report::Report;
-use crate::model::id::{ClaimId, ClusterName, NodeName, PodKey};
+use crate::model::id::{ClaimId, ClusterName, NodeName, PodKey, PoolName};
 use crate::model::instance::Price;
 use crate::solve::replicas::Short;
 use crate::solve::{Unplaced, Why};
 use crate::state::blockers::Misread;
 use crate::state::obstacles::Obstacle;
+use crate::state::roster::Health;
 
 /// Pods named in one line; a node may be planned for a thousand.
 const PODS: usize = 10;
@@ -183,6 +184,23 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             usd_per_h_before = before.usd_per_h(), usd_per_h_after = after.usd_per_h(),
             "nodes leave since their pods can be had for less"
         ),
+        Report::Drifted { node, why } => tracing::info!(%cluster, %node, why, "node has drifted"),
+        Report::Ailing(Health { unready, total }) => tracing::warn!(
+            %cluster, unready, total, "too many nodes are not ready: none leaves on purpose"
+        ),
+        Report::Well(Health { unready, total }) => tracing::info!(
+            %cluster, unready, total, "enough nodes are ready: others may leave on purpose again"
+        ),
+        Report::Held(hold) => {
+            let (id, nodes, total) = (hold.id.as_str(), hold.nodes.len(), hold.total);
+            tracing::warn!(
+                %cluster, id, nodes, total,
+                "too many nodes would leave by the configuration: accept it, and they do"
+            );
+        }
+        Report::Unheld { id, nodes } => {
+            tracing::info!(%cluster, id, nodes, "the configuration is accepted, or another");
+        }
         Report::Interrupted {
             claim,
             node,
@@ -194,6 +212,21 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             ignored, "instance interrupted"
         ),
         Report::Kept { claim, why } => tracing::info!(%cluster, %claim, why, "node stays"),
+        Report::Paused { pool, until, why } => {
+            let (pool, until) = (
+                pool.as_ref().map(PoolName::as_str),
+                until.map(|it| it.to_string()),
+            );
+            tracing::warn!(%cluster, pool, until, why, "paused: nothing voluntary is done");
+        }
+        Report::Resumed { pool } => {
+            let pool = pool.as_ref().map(PoolName::as_str);
+            tracing::info!(%cluster, pool, "a pause is over");
+        }
+        Report::Shut { pool, reason, why } => {
+            let reason = reason.as_str();
+            tracing::info!(%cluster, %pool, reason, why, "nodes that are due to leave stay");
+        }
         Report::DrainHeld {
             claim,
             node,

@@ -165,6 +165,14 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         }
         Report::Short(short) => missing(&name(), &short.need, short.missing),
         Report::Enough(need) => missing(&name(), need, 0),
+        Report::Ailing(_) | Report::Well(_) => {
+            let own = f64::from(u8::from(matches!(report, Report::Ailing(_))));
+            gauge!("outrigger_braked", "cluster" => name(), "for" => "health").set(own);
+        }
+        Report::Held(_) | Report::Unheld { .. } => {
+            let own = f64::from(u8::from(matches!(report, Report::Held(_))));
+            gauge!("outrigger_braked", "cluster" => name(), "for" => "change").set(own);
+        }
         Report::Frozen(_) => {
             counter!("outrigger_freezes_total", "cluster" => name()).increment(1);
         }
@@ -174,8 +182,12 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         | Report::ClaimPlanned { .. }
         | Report::Retire { .. }
         | Report::Consolidates { .. }
+        | Report::Drifted { .. }
         | Report::Kept { .. }
         | Report::Misread(_)
+        | Report::Paused { .. }
+        | Report::Resumed { .. }
+        | Report::Shut { .. }
         | Report::ClaimDenied { .. }
         | Report::ClaimRenewed { .. }
         | Report::BoundEarly { .. }

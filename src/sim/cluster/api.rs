@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 
-use crate::engine::command::{Answer, Command, FailureKind, NewNode, NodePatch};
+use crate::engine::command::{Answer, Command, FailureKind, LeasePatch, NewNode, NodePatch};
 use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::labels::{Labels, TAINT_DISRUPTED};
 use crate::model::node::Node;
@@ -43,6 +43,8 @@ impl SimCluster {
                     alive: objects.iter().filter(exists).count(),
                 }
             }
+            Command::ReadLease => Answer::Lease(self.lease.clone()),
+            Command::PatchLease(patch) => self.patch_lease(patch),
             Command::Launch(_)
             | Command::Terminate { .. }
             | Command::Tag { .. }
@@ -50,6 +52,8 @@ impl SimCluster {
             | Command::ListInstances
             | Command::Rewatch { .. }
             | Command::Ask(_)
+            | Command::AskLeave { .. }
+            | Command::Muster(_)
             | Command::Account { .. }
             | Command::HoldDown { .. } => return None,
         };
@@ -139,6 +143,18 @@ impl SimCluster {
         }
         self.node_changed(now);
         Answer::Done
+    }
+
+    fn patch_lease(&mut self, patch: &LeasePatch) -> Answer {
+        let known = self.lease.as_ref().map(|own| &own.version);
+        if known != patch.version.as_ref() {
+            return conflict("the Lease has been modified");
+        }
+        let mut lease = self.lease.take().unwrap_or_default();
+        lease.version.push('+');
+        merge(&mut lease.annotations, &patch.annotations);
+        self.lease = Some(lease);
+        Answer::Lease(self.lease.clone())
     }
 
     fn nominate(

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use crate::model::id::{InstanceId, NodeName, PodKey};
 use crate::model::instance::{Instance, InstanceType};
 use crate::model::labels::{ARCH, HOSTNAME, INSTANCE_TYPE, Labels, OS, ZONE};
-use crate::model::node::Node;
+use crate::model::node::{ConditionStatus, Node};
 use crate::model::pod::PodPhase;
 use crate::model::taint::{Effect, Taint, UNREACHABLE};
 use crate::sim::cluster::{SimCluster, Todo};
@@ -205,6 +205,7 @@ impl SimCluster {
         let starting = !kubelet.startup_taints.is_empty();
         let changed = self.store.change_node(name, now, |node| {
             node.ready = true;
+            node.set_condition("Ready", ConditionStatus::True, now);
             node.taints.retain(|taint| taint.key != NOT_READY);
         });
         if !changed {
@@ -292,6 +293,7 @@ impl SimCluster {
         }
         let changed = self.store.change_node(name, now, |node| {
             node.ready = false;
+            node.set_condition("Ready", ConditionStatus::Unknown, now);
             node.taints.retain(|taint| taint.key != NOT_READY);
             node.taints
                 .push(Taint::new(UNREACHABLE, Effect::NoSchedule));

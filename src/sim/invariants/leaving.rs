@@ -192,7 +192,9 @@ impl Checker {
             .and_then(|name| scene.config.pool(name.as_str()));
         if let Some((reason, pool)) = reason.zip(pool) {
             let (total, disrupted) = self.leaving.counted(&node.name, &pool.name, scene, now);
-            let allowed = pool.allowed_disruptions(reason, total, now);
+            let budgets = pool.disruption.budgets.iter();
+            let allowed = budgets.filter_map(|own| own.allowed(reason, total, now));
+            let allowed = allowed.min().unwrap_or(total);
             if disrupted > allowed {
                 let text = format!(
                     "taint {} ({}): {disrupted} of {total} nodes of pool {}, {allowed} allowed",

@@ -6,7 +6,7 @@ pool "general" {
   disruption {
     budget {
       nodes   = 1
-      reasons = ["expired"]
+      reasons = ["interrupted"]
     }
   }
 }

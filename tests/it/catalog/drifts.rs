@@ -77,6 +77,7 @@ fn class() -> ClassCatalog {
     ClassCatalog {
         catalog: SHIPPED.1.clone(),
         images: [("m5.large".into(), "s".to_owned())].into(),
+        found: None,
     }
 }
 

@@ -79,6 +79,7 @@ fn tell(state: &mut State, all: &[(&str, Result<Arc<Catalog>, &str>)]) {
             Ok(catalog) => Ok(ClassCatalog {
                 catalog: Arc::clone(catalog),
                 images: [].into(),
+                found: None,
             }),
             Err(why) => Err((*why).to_owned()),
         };

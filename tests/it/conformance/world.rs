@@ -544,6 +544,7 @@ fn record(name: &str, pool: &Pool, now: Timestamp) -> ClaimRecord {
         node_class: pool.node_class.clone(),
         created: now,
         expire_after: pool.expire_after,
+        expire_hard_after: pool.expire_hard_after,
         termination_grace_period: pool.termination_grace_period,
         pool_hash: "v1:none".to_owned(),
         node_class_hash: "v1:none".to_owned(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use outrigger::disrupt::verdict::{Verdict, next_due};
 use outrigger::model::claim::{ClaimRecord, Phase};
-use outrigger::model::cluster::Cluster;
+use outrigger::model::cluster::{Cluster, RemovedPools};
 use outrigger::model::id::ObjectKey;
 use outrigger::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
 use outrigger::model::labels::{DO_NOT_DISRUPT, INITIALIZED, Labels, POOL, REGISTERED};
@@ -128,6 +128,7 @@ fn claim(node: &str, pool: &str) -> Claim {
         pool: pool.into(),
         node_class: None,
         created: START,
+        expire_hard_after: None,
         expire_after: None,
         termination_grace_period: None,
         pool_hash: String::new(),
@@ -261,8 +262,13 @@ const ROWS: [Row; 22] = [
         Some("static"),
     ),
     (
-        "its pool is gone",
-        |it| it.configure(|own| own.pools.clear()),
+        "its pool is gone, and its nodes stay",
+        |it| {
+            it.configure(|own| {
+                own.brakes.removed_pools = RemovedPools::Keep;
+                own.pools.clear();
+            });
+        },
         Some("no_pool"),
     ),
     (

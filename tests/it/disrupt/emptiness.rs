@@ -1,8 +1,11 @@
 //! Nodes that nobody uses: spec/disruption.md §8.13, row by row.
 //! It must not know the other reasons for leaving.
 
+use std::sync::Arc;
+
 use jiff::SignedDuration;
 use outrigger::disrupt::verdict::Verdict;
+use outrigger::model::cluster::{Cluster, RemovedPools};
 use outrigger::model::labels::{DELETION_COST, DO_NOT_DISRUPT};
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::{Allowance, Reason};
@@ -130,6 +133,10 @@ fn an_empty_node_stays_while_its_pool_or_someone_says_so() {
     scene.configure(|own| own.replicas = Some(1));
     assert_eq!(code(&scene), "static");
     scene.configure(|own| own.name = "other".into());
+    assert_eq!(code(&scene), "-", "it leaves since its pool is gone");
+    let mut cluster = Cluster::clone(&scene.state.cluster);
+    cluster.brakes.removed_pools = RemovedPools::Keep;
+    scene.state.configure(Arc::new(cluster));
     assert_eq!(code(&scene), "no_pool");
     let mut scene = node();
     scene.state.held.insert("n".into(), "spare".to_owned());

@@ -219,6 +219,7 @@ fn record(name: &str, pool: &Pool) -> ClaimRecord {
         pool: pool.name.clone(),
         node_class: None,
         created: earlier(),
+        expire_hard_after: None,
         expire_after: pool.expire_after,
         termination_grace_period: pool.termination_grace_period,
         pool_hash: String::new(),

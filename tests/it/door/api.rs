@@ -13,7 +13,7 @@ use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use futures::stream;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -42,6 +42,8 @@ struct World {
     patches: Mutex<Vec<(String, Value)>>,
     /// Kinds that were watched.
     watched: Mutex<BTreeSet<String>>,
+    /// Our Lease: its version, and its annotations.
+    lease: Mutex<Option<(u64, Map<String, Value>)>>,
 }
 
 /// A running API.
@@ -69,6 +71,7 @@ impl Api {
             nodes: Mutex::default(),
             patches: Mutex::default(),
             watched: Mutex::default(),
+            lease: Mutex::default(),
         });
         let runtime = Runtime::new().expect("a runtime");
         let bound = runtime.block_on(TcpListener::bind("127.0.0.1:0"));
@@ -95,6 +98,13 @@ impl Api {
     pub(crate) fn nodes(&self) -> Vec<String> {
         let nodes = self.world.nodes.lock();
         nodes.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The annotations of our Lease, if it was made.
+    pub(crate) fn lease(&self) -> Option<Map<String, Value>> {
+        let lease = self.world.lease.lock();
+        let lease = lease.unwrap_or_else(PoisonError::into_inner).clone();
+        lease.map(|(_, annotations)| annotations)
     }
 
     /// Paths and bodies of what was changed so far.
@@ -148,6 +158,14 @@ async fn answer(State(world): State<Arc<World>>, request: Request) -> Response {
             .push(name.to_owned());
         return (StatusCode::CREATED, Json(node)).into_response();
     }
+    if matches!(world.manner, Manner::Forbids(kind) if kind == plural) {
+        let status = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden",
+            "message": "no", "code": 403});
+        return (StatusCode::FORBIDDEN, Json(status)).into_response();
+    }
+    if path.contains("/namespaces/kube-system/leases") {
+        return lease(&world, request).await;
+    }
     if *request.method() == Method::PATCH {
         let body = axum::body::to_bytes(request.into_body(), 1 << 20).await;
         let patch: Value = serde_json::from_slice(&body.expect("a body")).expect("a patch");
@@ -155,11 +173,6 @@ async fn answer(State(world): State<Arc<World>>, request: Request) -> Response {
         let mut patches = patches.unwrap_or_else(PoisonError::into_inner);
         patches.push((path, patch));
         return Json(json!({"kind": "Node", "metadata": {"name": "changed"}})).into_response();
-    }
-    if matches!(world.manner, Manner::Forbids(kind) if kind == plural) {
-        let status = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden",
-            "message": "no", "code": 403});
-        return (StatusCode::FORBIDDEN, Json(status)).into_response();
     }
     if watch {
         let watched = world.watched.lock();
@@ -169,6 +182,40 @@ async fn answer(State(world): State<Arc<World>>, request: Request) -> Response {
     }
     let known = world.answers.get(plural).cloned();
     Json(known.unwrap_or_else(|| list(Vec::new()))).into_response()
+}
+
+/// Our Lease is read, made where there is none, or changed at the version that it has.
+async fn lease(world: &World, request: Request) -> Response {
+    let method = request.method().clone();
+    let body = axum::body::to_bytes(request.into_body(), 1 << 20).await;
+    let body: Value = serde_json::from_slice(&body.expect("a body")).unwrap_or_default();
+    let mut known = world.lease.lock().unwrap_or_else(PoisonError::into_inner);
+    let failure = |code: StatusCode, reason: &str| {
+        let status = json!({"kind": "Status", "status": "Failure", "reason": reason,
+            "message": reason, "code": code.as_u16()});
+        (code, Json(status)).into_response()
+    };
+    let meta = &body["metadata"];
+    let (version, mut annotations) = match (&*known, method) {
+        (None, Method::POST) => (0, Map::new()),
+        (None, _) => return failure(StatusCode::NOT_FOUND, "NotFound"),
+        (Some(_), Method::POST) => return failure(StatusCode::CONFLICT, "AlreadyExists"),
+        (Some((version, _)), Method::PATCH)
+            if meta["resourceVersion"].as_str() != Some(&version.to_string()) =>
+        {
+            return failure(StatusCode::CONFLICT, "Conflict");
+        }
+        (Some((version, own)), _) => (*version, own.clone()),
+    };
+    let given = meta["annotations"].as_object().cloned().unwrap_or_default();
+    annotations.extend(given);
+    annotations.retain(|_, value| !value.is_null());
+    let version = version + u64::from(!meta.is_null());
+    *known = Some((version, annotations.clone()));
+    let meta = json!({"name": "outrigger", "resourceVersion": version.to_string(),
+        "annotations": annotations});
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta});
+    Json(lease).into_response()
 }
 
 /// A sign of life, once a second.

@@ -78,6 +78,7 @@ pub(super) fn record(id: &str) -> ClaimRecord {
         node_class: Some("standard".into()),
         created: NOW,
         expire_after: None,
+        expire_hard_after: None,
         termination_grace_period: None,
         pool_hash: "v2:1".into(),
         node_class_hash: "v2:2".into(),

@@ -29,6 +29,7 @@ impl Stage {
             Ok(()) => Ok(ClassCatalog {
                 catalog: self.engine.state().catalog.clone(),
                 images: [].into(),
+                found: None,
             }),
             Err(why) => Err(why.to_owned()),
         };

@@ -20,6 +20,7 @@ fn there(stage: &mut Stage, id: &str, (installation, cluster): (&str, &str)) {
         node_class: None,
         created: stage.now,
         expire_after: None,
+        expire_hard_after: None,
         termination_grace_period: None,
         pool_hash: String::new(),
         node_class_hash: String::new(),

@@ -13,6 +13,7 @@ use outrigger::model::node::Node;
 use outrigger::model::node_class::NodeClass;
 use outrigger::model::object::Object;
 use outrigger::model::pod::Pod;
+use outrigger::model::pool::Allowance;
 use outrigger::model::taint::{Effect, Taint};
 
 use super::{Stage, bound, waiting_pod};
@@ -110,6 +111,7 @@ fn what_has_drifted_is_left_as_it_is() {
     stage.change(|own| {
         own.pools[0].labels = [("team".into(), "blue".into())].into();
         own.node_classes[0].user_data = "another".into();
+        own.pools[0].disruption.budgets[0].nodes = Allowance::Nodes(0);
     });
     stage.run(60, &[]);
     assert_eq!(stage.seen, Vec::<String>::new());

@@ -80,6 +80,7 @@ fn state() -> State {
     let mut general = Pool::new("general");
     let one = |nodes, during| Budget {
         nodes: Allowance::Nodes(nodes),
+        rate: None,
         reasons: vec![Reason::Empty],
         during,
     };

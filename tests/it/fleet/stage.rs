@@ -43,6 +43,7 @@ pub(super) fn limits(cores: i64, nodes: u32) -> FleetLimits {
             nodes: Some(nodes),
             capacity: vec![("cpu".to_owned(), cores * 1000)],
         },
+        ..FleetLimits::default()
     }
 }
 

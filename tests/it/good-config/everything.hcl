@@ -53,6 +53,25 @@ cluster "fleet" {
 cluster "lab" {
   placement_hints = false
   limits          = { nodes = 20, cpu = 200 }
+  unready_max     = 5
+  removed_pools   = "keep"
+  disruption {
+    budget { rate = "20/h" }
+    budget {
+      nodes   = "30%"
+      rate    = "1/m"
+      reasons = ["expired"]
+      during  = schedule.night
+    }
+    window {
+      action = "allow"
+      during = schedule.night
+    }
+    cool_down {
+      after_launch  = "10m"
+      after_failure = "3m"
+    }
+  }
   simulated {
     catalog = "types.json"
     boot    = "2s"
@@ -102,6 +121,7 @@ defaults "pool" {
   node_class               = node_class.general
   weight                   = 5
   expire_after             = "336h"
+  expire_hard_after        = "400h"
   termination_grace_period = "24h"
   disruption {
     consolidation     = "empty"
@@ -135,6 +155,15 @@ pool "general" {
     value  = "general"
   }
   taint "dedicated" { effect = "NoExecute" }
+  repair {
+    condition = "KernelDeadlock"
+    status    = "True"
+    after     = "10m"
+  }
+  repair {
+    condition = "NetworkingReady"
+    after     = "never"
+  }
   startup_taint "node.cilium.io/agent-not-ready" { effect = "NoExecute" }
   disruption {
     consolidate_after     = "never"
@@ -154,6 +183,12 @@ pool "general" {
       schedule = "@daily"
       duration = "1h30m"
       timezone = "America/New_York"
+    }
+    window {
+      action   = "deny"
+      reasons  = ["drifted", "expired"]
+      schedule = "0 9 1 * mon"
+      duration = "1h"
     }
   }
 }
@@ -221,7 +256,10 @@ buffer "web" {
 }
 
 fleet {
-  limits = { nodes = 2000, cpu = 40000 }
+  limits      = { nodes = 2000, cpu = 40000 }
+  max_retired = "20%"
+  budget { nodes = 10 }
+  budget { rate = "50/d" }
 }
 
 scheduler {

@@ -86,6 +86,7 @@ fn no_more_nodes_are_closed_than_budgets_allow() {
         nodes,
         reasons: Vec::new(),
         during: None,
+        rate: None,
     };
     let of = |reason| Budget {
         reasons: vec![reason],

@@ -108,6 +108,7 @@ pub(super) fn two_days(cpu: i64, seed: u64, faults: bool) -> Together {
             nodes: None,
             capacity: vec![("cpu".to_owned(), cpu)],
         },
+        ..FleetLimits::default()
     };
     Together::new(vec![setup("east"), setup("west")], limits, seed, faults)
 }

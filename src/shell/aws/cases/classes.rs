@@ -385,6 +385,7 @@ fn launch(class: Option<&str>, hash: &str) -> Box<Launch> {
         node_class: class.map(Into::into),
         created: Timestamp::UNIX_EPOCH,
         expire_after: None,
+        expire_hard_after: None,
         termination_grace_period: None,
         pool_hash: "v2:1".to_owned(),
         node_class_hash: hash.to_owned(),

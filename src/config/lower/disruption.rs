@@ -1,0 +1,148 @@
+//! Lowers what limits disruption: budgets, times for maintenance, cool-downs.
+//! It must not know whose they are.
+
+use crate::config::lower::schedule::{Schedules, window_of};
+use crate::config::problem::ProblemCode;
+use crate::config::read::Reader;
+use crate::config::report::Finding;
+use crate::config::section::Section;
+use crate::model::pool::{Allowance, Budget, ClusterDisruption, CoolDown, Maintenance, Reason};
+use crate::model::window::Window;
+
+/// What a cluster says in its block `disruption`.
+pub(super) fn of_cluster(
+    reader: &Reader<'_>,
+    section: &Section,
+    schedules: &Schedules,
+) -> ClusterDisruption {
+    let Some(section) = section.block("disruption") else {
+        return ClusterDisruption::default();
+    };
+    let cool_down = section.block("cool_down");
+    let wait = |name| {
+        cool_down
+            .and_then(|own| own.duration(name))
+            .unwrap_or_default()
+    };
+    ClusterDisruption {
+        budgets: budgets(reader, section, schedules),
+        windows: windows(reader, section, schedules),
+        cool_down: CoolDown {
+            after_launch: wait("after_launch"),
+            after_end: wait("after_end"),
+            after_failure: wait("after_failure"),
+        },
+    }
+}
+
+/// The budgets in a block.
+pub(super) fn budgets(
+    reader: &Reader<'_>,
+    section: &Section,
+    schedules: &Schedules,
+) -> Vec<Budget> {
+    let all = section.blocks("budget");
+    all.filter_map(|own| budget(reader, own, schedules))
+        .collect()
+}
+
+/// The times for and against maintenance in a block.
+pub(super) fn windows(
+    reader: &Reader<'_>,
+    section: &Section,
+    schedules: &Schedules,
+) -> Vec<Maintenance> {
+    let all = section.blocks("window");
+    all.filter_map(|own| maintenance(reader, own, schedules))
+        .collect()
+}
+
+fn budget(reader: &Reader<'_>, section: &Section, schedules: &Schedules) -> Option<Budget> {
+    let during = window(reader, section, schedules);
+    let rate = section.rate("rate");
+    if !section.has("nodes") && !section.has("rate") {
+        let detail = "A budget says how many nodes may leave: at once, or within some time.";
+        let finding = Finding::error(ProblemCode::MissingArgument, section.header, detail)
+            .label("nodes and rate are missing")
+            .help("write nodes = \"10%\", or rate = \"20/h\"")
+            .within(&section.title);
+        reader.reporter.add(finding);
+        return None;
+    }
+    let given = section.allowance("nodes");
+    let always = !["during", "schedule", "reasons"]
+        .iter()
+        .any(|name| section.has(name));
+    if always && matches!(given, Some(Allowance::Nodes(0) | Allowance::Percent(0))) {
+        let detail = "This budget is always zero: no node ever leaves by our own choice.";
+        let finding = Finding::warning(ProblemCode::OutOfRange, section.span("nodes"), detail)
+            .help("say when with during, or for which reasons, or pause for a while instead")
+            .within(&section.title);
+        reader.reporter.add(finding);
+    }
+    // All may leave at once where only a rate is given.
+    let nodes = given.or(rate.map(|_| Allowance::Percent(100)))?;
+    Some(Budget {
+        nodes,
+        rate,
+        reasons: reasons(section),
+        during,
+    })
+}
+
+fn maintenance(
+    reader: &Reader<'_>,
+    section: &Section,
+    schedules: &Schedules,
+) -> Option<Maintenance> {
+    if !["during", "schedule", "duration", "timezone"]
+        .iter()
+        .any(|name| section.has(name))
+    {
+        let detail = "A window says when it is.";
+        let finding = Finding::error(ProblemCode::MissingArgument, section.header, detail)
+            .label("during is missing")
+            .help("write during = schedule.NAME, or schedule and duration")
+            .within(&section.title);
+        reader.reporter.add(finding);
+    }
+    let during = window(reader, section, schedules)?;
+    Some(Maintenance {
+        allows: section.text("action")? == "allow",
+        reasons: reasons(section),
+        during,
+    })
+}
+
+fn reasons(section: &Section) -> Vec<Reason> {
+    let given = section.texts("reasons").unwrap_or_default().iter();
+    given.filter_map(|text| Reason::parse(text)).collect()
+}
+
+/// When a budget or window holds: a schedule by name, or one in place.
+fn window(reader: &Reader<'_>, section: &Section, schedules: &Schedules) -> Option<Window> {
+    let in_place = ["schedule", "duration", "timezone"];
+    let first = in_place.iter().find_map(|name| section.get(name));
+    if let (Some(during), Some(first)) = (section.get("during"), first) {
+        let detail = "This names a schedule with during, or gives one in place, not both.";
+        let finding = Finding::error(ProblemCode::Conflict, first.name_span, detail)
+            .also(during.name_span, "")
+            .within(&section.title);
+        reader.reporter.add(finding);
+        return None;
+    }
+    if let Some(name) = section.reference("during") {
+        return schedules.get(name).cloned().flatten();
+    }
+    let first = first?;
+    if !section.has("schedule") {
+        let detail = "This says for how long it holds, but nothing from when on.";
+        let finding = Finding::error(ProblemCode::MissingArgument, first.name_span, detail)
+            .label("schedule is missing")
+            .help("write schedule = \"0 8 * * mon-fri\" beside it")
+            .within(&section.title);
+        reader.reporter.add(finding);
+        return None;
+    }
+    window_of(reader, section, "schedule")
+}

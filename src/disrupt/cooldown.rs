@@ -1,0 +1,62 @@
+//! How long nothing is consolidated since something else was done, as in Cluster Autoscaler.
+//! It must not know who would leave.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::pool::CoolDown;
+use crate::state::roster::Recent;
+
+/// Until when nothing is consolidated, and after what; none where nothing is in the way.
+pub fn cools_until(
+    cool_down: &CoolDown,
+    recent: &Recent,
+    now: Timestamp,
+) -> Option<(Timestamp, &'static str)> {
+    let until = |last: Option<Timestamp>, wait: SignedDuration, what| {
+        let over = last?.checked_add(wait).unwrap_or(Timestamp::MAX);
+        (over > now).then_some((over, what))
+    };
+    let waits = [
+        until(recent.launched, cool_down.after_launch, "a launch"),
+        until(recent.ended, cool_down.after_end, "an end"),
+        until(recent.failed, cool_down.after_failure, "a failure"),
+    ];
+    waits.into_iter().flatten().max()
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::{SignedDuration, Timestamp};
+
+    use super::cools_until;
+    use crate::model::pool::CoolDown;
+    use crate::state::roster::Recent;
+
+    #[test]
+    fn the_longest_wait_counts_and_none_is_the_default() {
+        let at = |minute: i64| Timestamp::from_second(60 * minute).expect("in range");
+        let minutes = SignedDuration::from_mins;
+        let cool_down = CoolDown {
+            after_launch: minutes(10),
+            after_end: minutes(1),
+            after_failure: minutes(3),
+        };
+        let recent = |launched, ended, failed| Recent {
+            launched: Some(at(launched)),
+            ended: Some(at(ended)),
+            failed: Some(at(failed)),
+        };
+        let rows = [
+            (recent(0, 0, 0), 5, Some((10, "a launch"))),
+            (recent(0, 0, 0), 10, None),
+            (recent(0, 10, 0), 10, Some((11, "an end"))),
+            (recent(0, 10, 9), 10, Some((12, "a failure"))),
+            (Recent::default(), 1, None),
+        ];
+        for (recent, now, expect) in rows {
+            let got = cools_until(&cool_down, &recent, at(now));
+            assert_eq!(got, expect.map(|(own, what)| (at(own), what)), "{recent:?}");
+            assert_eq!(cools_until(&CoolDown::default(), &recent, at(now)), None);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Whether nodes may begin to leave now as far as times for maintenance are concerned, and when
+//! they next may. It must not know who would leave.
+//!
+//! Each set of rules (a pool's, its cluster's) has to agree: where any of a set allows, one of them
+//! has to be open; no rule against it may be.
+
+use jiff::Timestamp;
+
+use crate::model::pool::{Maintenance, Reason, names};
+
+/// Changes looked at for the next opening. Rules that change each minute and never agree within a
+/// week are taken never to agree.
+const CHANGES_MAX: usize = 10_080;
+
+/// Whether nodes may begin to leave for this reason at `now`.
+pub fn is_open(sets: &[&[Maintenance]], reason: Reason, now: Timestamp) -> bool {
+    sets.iter().all(|rules| {
+        let named = rules.iter().filter(|own| names(&own.reasons, reason));
+        let (mut allowed, mut limited) = (false, false);
+        for rule in named {
+            let within = rule.during.active_at(now);
+            if !rule.allows && within {
+                return false;
+            }
+            limited |= rule.allows;
+            allowed |= rule.allows && within;
+        }
+        allowed || !limited
+    })
+}
+
+/// When nodes may begin to leave for this reason: now, or from when on; none where that is not to
+/// be seen.
+pub fn next_opening(sets: &[&[Maintenance]], reason: Reason, now: Timestamp) -> Option<Timestamp> {
+    let mut at = now;
+    for _ in 0..CHANGES_MAX {
+        if is_open(sets, reason, at) {
+            return Some(at);
+        }
+        let rules = sets.iter().copied().flatten();
+        let named = rules.filter(|own| names(&own.reasons, reason));
+        at = named.filter_map(|own| own.during.next_change(at)).min()?;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::{SignedDuration, Timestamp};
+
+    use super::{is_open, next_opening};
+    use crate::model::pool::{Maintenance, Reason};
+    use crate::model::window::Window;
+
+    fn rule(allows: bool, reasons: &[Reason], cron: &str, hours: i64) -> Maintenance {
+        let hours = SignedDuration::from_hours(hours);
+        Maintenance {
+            allows,
+            reasons: reasons.to_vec(),
+            during: Window::new(cron, hours, "Europe/Berlin").expect("a window"),
+        }
+    }
+
+    /// On 2026-11-23, a Monday, when Berlin is an hour ahead of UTC.
+    fn check(sets: &[&[Maintenance]], reason: Reason, hour: i64, expect: Option<i64>) {
+        let midnight: Timestamp = "2026-11-23T00:00:00Z".parse().expect("a time");
+        let at = |hour| midnight + SignedDuration::from_hours(hour);
+        assert_eq!(
+            next_opening(sets, reason, at(hour)),
+            expect.map(at),
+            "{hour}"
+        );
+        assert_eq!(is_open(sets, reason, at(hour)), expect == Some(hour));
+    }
+
+    #[test]
+    fn without_any_rule_nodes_may_always_leave() {
+        check(&[], Reason::Drifted, 5, Some(5));
+        check(&[&[], &[]], Reason::Empty, 5, Some(5));
+    }
+
+    #[test]
+    fn where_times_are_allowed_nodes_leave_in_one_of_them() {
+        let rules = [
+            rule(true, &[], "0 2 * * *", 2),
+            rule(true, &[], "0 20 * * *", 1),
+        ];
+        for (hour, opens) in [(0, 1), (1, 1), (2, 2), (3, 19), (19, 19), (20, 25)] {
+            check(&[&rules], Reason::Drifted, hour, Some(opens));
+        }
+    }
+
+    #[test]
+    fn a_time_against_it_wins() {
+        let rules = [
+            rule(true, &[], "0 2 * * *", 4),
+            rule(false, &[], "0 2 * * *", 2),
+        ];
+        for (hour, opens) in [(1, 3), (2, 3), (3, 3), (4, 4), (5, 27)] {
+            check(&[&rules], Reason::Expired, hour, Some(opens));
+        }
+        let never = [rule(false, &[], "0 * * * *", 1)];
+        check(&[&never], Reason::Expired, 5, None);
+    }
+
+    #[test]
+    fn a_rule_counts_for_the_reasons_that_it_names() {
+        let rules = [rule(true, &[Reason::Drifted], "0 2 * * *", 2)];
+        check(&[&rules], Reason::Drifted, 5, Some(25));
+        check(&[&rules], Reason::Empty, 5, Some(5));
+        let rules = [rule(false, &[Reason::Drifted], "0 2 * * *", 2)];
+        check(&[&rules], Reason::Drifted, 1, Some(3));
+        check(&[&rules], Reason::Underutilized, 1, Some(1));
+    }
+
+    #[test]
+    fn the_pool_and_the_cluster_have_to_agree() {
+        let pool = [rule(true, &[], "0 2 * * *", 4)];
+        let cluster = [rule(true, &[], "0 4 * * *", 4)];
+        check(&[&pool, &cluster], Reason::Empty, 1, Some(3));
+        check(&[&pool, &cluster], Reason::Empty, 4, Some(4));
+        check(&[&pool, &cluster], Reason::Empty, 5, Some(27));
+    }
+}

@@ -1,0 +1,128 @@
+//! What keeps nodes that are due from leaving, and who is told: a cluster that is not well, and a
+//! configuration by which too many would leave, until somebody accepts it.
+//! It must not know how a node leaves.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::disrupt::change::due;
+use crate::engine::Engine;
+use crate::engine::report::Report;
+use crate::model::claim::Phase;
+use crate::model::cluster::Cluster;
+use crate::model::hash::change_id;
+use crate::model::id::{ClaimId, NodeName};
+use crate::model::pool::Reason;
+use crate::state::roster::{Health, Roster, Unaccepted};
+
+/// What is remembered of it.
+#[derive(Debug, Default)]
+pub(super) struct Brake {
+    /// Whether it was said that the cluster is not well.
+    ailing: bool,
+    /// Whether what is due by the configuration has yet to be weighed.
+    changed: bool,
+    /// Whether that was ever done.
+    weighed: bool,
+    /// The configuration that was last weighed, where it is not in force any more.
+    before: Option<Arc<Cluster>>,
+}
+
+impl Engine {
+    /// Another configuration is about to be put in force.
+    pub(super) fn replace_configuration(&mut self) {
+        if !self.brake.changed && self.brake.weighed {
+            self.brake.before = Some(Arc::clone(&self.state.cluster));
+        }
+        self.brake.changed = true;
+    }
+
+    /// The Lease may name a configuration that somebody has accepted, be it one that has yet to
+    /// come.
+    pub(super) fn heed_accepted(&mut self) {
+        let accepted = &self.state.notes.accepted;
+        let unaccepted = &mut self.state.unaccepted;
+        if let Some(held) = unaccepted.take_if(|own| accepted.as_ref() == Some(&own.id)) {
+            self.unhold(held);
+        }
+    }
+
+    /// Holds what is due by another configuration, if it is too much. What was due before it, and
+    /// was not held, goes on. A start knows nothing of before.
+    pub(super) fn weigh_change(&mut self, now: Timestamp) {
+        if !std::mem::take(&mut self.brake.changed) {
+            return;
+        }
+        self.brake.weighed = true;
+        let (before, was) = (self.brake.before.take(), self.state.unaccepted.take());
+        self.state.unaccepted = self.too_much(before.as_deref(), was.as_ref(), now);
+        match (&self.state.unaccepted, was) {
+            (Some(hold), was) if was.as_ref() != Some(hold) => {
+                let hold = hold.clone();
+                self.report(Report::Held(hold));
+            }
+            (None, Some(was)) => self.unhold(was),
+            _ => {}
+        }
+    }
+
+    /// What is to be held of what is due by the configuration.
+    fn too_much(
+        &self,
+        before: Option<&Cluster>,
+        was: Option<&Unaccepted>,
+        now: Timestamp,
+    ) -> Option<Unaccepted> {
+        let id = change_id(&self.state.cluster);
+        let most = self.state.cluster.brakes.max_retired?;
+        if self.state.notes.accepted.as_ref() == Some(&id) {
+            return None;
+        }
+        let roster = self.state.roster(now);
+        let total = roster.candidates.len() + roster.going.len();
+        let mut nodes = due(&roster, now);
+        if let Some(cluster) = before {
+            let allowed = due(&Roster { cluster, ..roster }, now);
+            let was_held = |node: &NodeName| was.is_some_and(|own| own.nodes.contains(node));
+            nodes.retain(|node| was_held(node) || !allowed.contains(node));
+        }
+        (nodes.len() > most.of(total)).then_some(Unaccepted { id, nodes, total })
+    }
+
+    fn unhold(&mut self, hold: Unaccepted) {
+        let nodes = hold.nodes.len();
+        self.report(Report::Unheld { id: hold.id, nodes });
+    }
+
+    /// Tells once that nothing leaves on purpose, and once that it does again. What has closed its
+    /// node already, and has not moved a pod, is taken back.
+    pub(super) fn heed_health(&mut self, ailing: Option<Health>, now: Timestamp) {
+        let was = std::mem::replace(&mut self.brake.ailing, ailing.is_some());
+        let Some(health) = ailing else {
+            if was {
+                self.report(Report::Well(self.state.roster(now).health));
+            }
+            return;
+        };
+        if was {
+            return;
+        }
+        self.report(Report::Ailing(health));
+        let waits = |id: &ClaimId, reason: Reason| {
+            let released = self.works.get(id).is_some_and(|own| own.drain.released);
+            reason.waits_for_places() && !released
+        };
+        let claims = self.state.ledger.claims.iter();
+        let claims = claims.filter(|(_, own)| own.phase == Phase::Draining);
+        let back: Vec<ClaimId> = claims
+            .filter(|(id, own)| own.leaving.is_some_and(|reason| waits(id, reason)))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in back {
+            let Health { unready, total } = health;
+            let why = format!("{unready} of {total} nodes of the cluster are not ready");
+            self.keep(&id, why, now);
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! What is remembered on the cluster's Lease: it is read again and again, and who is let go under a
+//! rate is written there, and confirmed, before anything is done about the node.
+//! It must not know why a node is let go, nor what pauses are for.
+//!
+//! The Lease is read rather than watched: a pause may come half a minute late, and no view of the
+//! cluster hangs on it. Whoever writes it names the version that was read, so that two who write at
+//! once do not both let the last one go (docs/decisions/023-the-lease-remembers.md).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::disrupt::budgets::Budgets;
+use crate::engine::Engine;
+use crate::engine::backoff::Retry;
+use crate::engine::command::{Answer, Command, FailureKind, LeasePatch};
+use crate::engine::report::Report;
+use crate::engine::work::FlightKind;
+use crate::model::id::{ClaimId, PoolName};
+use crate::model::notes::{LET_GO, LET_GO_MAX, Lease, LetGo, Notes};
+use crate::model::pool::{Budget, Reason};
+
+/// The Lease is read again when a pass comes after this long; passes are half a minute apart at
+/// most.
+const READ_APART: SignedDuration = SignedDuration::from_secs(10);
+
+/// Without a reading for this long nothing voluntary is done: somebody may have paused the cluster.
+const UNREAD_MAX: SignedDuration = SignedDuration::from_mins(2);
+
+/// A node is not let go where asking for it and writing it down takes longer than this.
+const WRITE_MAX: SignedDuration = SignedDuration::from_mins(2);
+
+/// How reading and writing go.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Noting {
+    /// When it was last read.
+    read: Option<Timestamp>,
+    /// Whether it is being read or written.
+    busy: bool,
+    /// Whether it is to be read before anything is written: it may say something else by now.
+    stale: bool,
+    retry: Retry,
+    /// What is paused, as last told, and what does not parse.
+    paused: BTreeSet<Option<PoolName>>,
+    garbled: Option<String>,
+    /// Why nodes stay that nothing but time or people lets go, as last told.
+    shut: BTreeSet<(PoolName, Reason, &'static str)>,
+}
+
+impl Noting {
+    /// Takes these reasons for staying as told, and returns those that are new.
+    pub(super) fn news(
+        &mut self,
+        shut: BTreeMap<(PoolName, Reason, &'static str), String>,
+    ) -> Vec<(PoolName, Reason, String)> {
+        let known = std::mem::take(&mut self.shut);
+        self.shut = shut.keys().cloned().collect();
+        let new = shut.into_iter().filter(|(key, _)| !known.contains(key));
+        new.map(|((pool, reason, _), why)| (pool, reason, why))
+            .collect()
+    }
+}
+
+/// What is said of a Lease that nobody has read yet.
+pub(super) const UNREAD: &str = "the cluster's Lease has not been read yet";
+
+impl Engine {
+    /// Reads the Lease where that is due.
+    pub(super) fn read_notes(&mut self, now: Timestamp) {
+        if let Some(read) = self.noting.read
+            && now.duration_since(read) > UNREAD_MAX
+        {
+            let why = format!("the cluster's Lease was last read at {read}");
+            self.state.notes.fault.get_or_insert(why);
+        }
+        self.tell_pauses(now);
+        let fresh = |at: Timestamp| now.duration_since(at) < READ_APART;
+        let is_due = self.noting.stale || !self.noting.read.is_some_and(fresh);
+        if !is_due || self.noting.busy {
+            return;
+        }
+        if let Some(at) = self.noting.retry.next().filter(|at| *at > now) {
+            self.wake_at(at, "the cluster's Lease is to be read");
+            return;
+        }
+        self.noting.busy = true;
+        self.issue(Command::ReadLease, FlightKind::ReadLease, now);
+    }
+
+    /// What the Lease says, or why that is not known.
+    pub(super) fn lease_read(&mut self, answer: Answer, now: Timestamp) {
+        self.noting.busy = false;
+        match answer {
+            Answer::Lease(lease) => {
+                self.noting.retry = Retry::default();
+                self.take_lease(lease.as_ref(), now);
+            }
+            Answer::Failed { text, .. } => {
+                self.noting.retry.failed(now, &mut self.rng);
+                if self.noting.read.is_none() {
+                    self.state.notes.fault = Some(format!("{UNREAD}: {text}"));
+                }
+            }
+            _ => self.noting.retry.failed(now, &mut self.rng),
+        }
+    }
+
+    fn take_lease(&mut self, lease: Option<&Lease>, now: Timestamp) {
+        (self.noting.read, self.noting.stale) = (Some(now), false);
+        self.state.notes = Notes::read(lease, &self.state.notes);
+        let garbled = self.state.notes.garbled.clone();
+        if self.noting.garbled != garbled {
+            self.noting.garbled.clone_from(&garbled);
+            if let Some(text) = garbled {
+                let (command, kind) = ("read_lease", FailureKind::Invalid);
+                self.report(Report::Failed {
+                    command,
+                    kind,
+                    text,
+                });
+            }
+        }
+        self.tell_pauses(now);
+        self.heed_accepted();
+    }
+
+    /// Tells what is paused, and what is not any more.
+    fn tell_pauses(&mut self, now: Timestamp) {
+        let paused = self.state.notes.paused(now);
+        let known = std::mem::replace(&mut self.noting.paused, paused.clone());
+        for pool in known.difference(&paused).cloned() {
+            self.report(Report::Resumed { pool });
+        }
+        for pool in paused.difference(&known).cloned() {
+            let pause = self.state.notes.pauses.get(&pool).cloned();
+            if let Some(pause) = pause {
+                let (until, why) = (pause.until, pause.reason);
+                self.report(Report::Paused { pool, until, why });
+            }
+        }
+        let over = self.state.notes.pauses.values();
+        let over = over
+            .filter(|own| own.holds(now))
+            .filter_map(|own| own.until);
+        if let Some(at) = over.min() {
+            self.wake_at(at, "a pause is over");
+        }
+    }
+
+    /// Whether a node that is to leave may be closed to pods: not while it is paused, nor before it
+    /// was written down where a rate counts it. One that is as old as it may be at all waits for
+    /// neither.
+    pub(super) fn is_cleared(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) -> bool {
+        let cleared = self.works.get(id).is_some_and(|own| own.drain.cleared);
+        if cleared || !reason.is_budgeted() {
+            return true;
+        }
+        let Some(claim) = self.state.ledger.claims.get(id) else {
+            return false;
+        };
+        if claim.has_to_leave(now) {
+            return true;
+        }
+        let pool = claim.record.pool.clone();
+        let paused = self.state.notes.pause_of(&pool, now);
+        if let Some((_, pause)) = paused {
+            let why = format!("paused: {}", pause.reason);
+            self.keep(id, why, now);
+            return false;
+        }
+        let until = claim.since.checked_add(WRITE_MAX).unwrap_or(now);
+        if until <= now {
+            let why = format!("it was not allowed and written down within {WRITE_MAX:#}");
+            self.withdraw_node(id, why, now);
+            return false;
+        }
+        self.wake_at(until, "a node is to be allowed to leave");
+        if self.ask_leave(id, reason, now) {
+            return false;
+        }
+        let counted = self.rated(&pool).any(|own| own.rate_for(reason).is_some());
+        let drain = &mut self.works.entry(id.clone()).or_default().drain;
+        (drain.cleared, drain.to_note) = (!counted, counted);
+        !counted
+    }
+
+    /// All budgets that count nodes of a pool.
+    fn rated(&self, pool: &PoolName) -> impl Iterator<Item = &Budget> {
+        let cluster = &self.state.cluster;
+        let own = cluster.pool(pool.as_str()).into_iter();
+        let own = own.flat_map(|own| &own.disruption.budgets);
+        let fleet = self.state.fleet.iter().flat_map(|own| &own.budgets);
+        own.chain(&cluster.disruption.budgets).chain(fleet)
+    }
+
+    /// Since when nodes that were let go are remembered: none counts for longer.
+    fn remembered_since(&self, now: Timestamp) -> Timestamp {
+        let pools = self.state.cluster.pools.iter();
+        let budgets = pools.flat_map(|own| self.rated(&own.name));
+        let longest = budgets.filter_map(|own| Some(own.rate?.per)).max();
+        let since = longest.and_then(|own| now.checked_sub(own).ok());
+        since.unwrap_or(now)
+    }
+
+    /// Writes down who is to be let go.
+    pub(super) fn note_let_go(&mut self, now: Timestamp) {
+        let waits = |id: &&ClaimId| self.is_unnoted(id);
+        let waiting = self.state.ledger.claims.keys().filter(waits);
+        let waiting: Vec<ClaimId> = waiting.cloned().collect();
+        if waiting.is_empty() {
+            return;
+        }
+        let (mut more, mut stay) = (BTreeMap::new(), Vec::new());
+        self.count(waiting, &mut more, &mut stay, now);
+        for (id, why) in stay {
+            self.withdraw_node(&id, why, now);
+        }
+        if more.is_empty() || self.noting.busy || self.noting.stale {
+            return;
+        }
+        let since = self.remembered_since(now);
+        let Some(text) = self.state.notes.let_go_text(&more, since) else {
+            let why = format!("the cluster's Lease remembers {LET_GO_MAX} nodes already");
+            for id in more.keys() {
+                self.withdraw_node(id, why.clone(), now);
+            }
+            return;
+        };
+        self.noting.busy = true;
+        let patch = LeasePatch {
+            version: self.state.notes.version.clone(),
+            annotations: vec![(LET_GO.to_owned(), Some(text))],
+        };
+        let flight = FlightKind::NoteLetGo(more.into_keys().collect());
+        self.issue(Command::PatchLease(patch), flight, now);
+    }
+
+    /// Whether a claim waits for its being written down.
+    fn is_unnoted(&self, id: &ClaimId) -> bool {
+        let claim = self.state.ledger.claims.get(id);
+        let leaving = claim.and_then(|own| own.leaving);
+        let work = self.works.get(id);
+        leaving.is_some_and(Reason::is_budgeted)
+            && work.is_some_and(|own| own.drain.to_note && !own.drain.cleared)
+    }
+
+    /// Who of those that wait may be let go by what the Lease says now, and why each other stays.
+    fn count(
+        &self,
+        waiting: Vec<ClaimId>,
+        more: &mut BTreeMap<ClaimId, LetGo>,
+        stay: &mut Vec<(ClaimId, String)>,
+        now: Timestamp,
+    ) {
+        let mut roster = self.state.roster(now);
+        roster.let_go.clone_from(&self.state.notes.let_go);
+        let mut budgets = Budgets::new(&roster, now);
+        for id in waiting {
+            let Some(claim) = self.state.ledger.claims.get(&id) else {
+                continue;
+            };
+            let (Some(reason), Some(_)) = (claim.leaving, self.node_of(claim)) else {
+                continue;
+            };
+            let pool = claim.record.pool.clone();
+            match budgets.take_leaving(&id, &pool, reason) {
+                Err(verdict) => stay.push((id, verdict.to_string())),
+                Ok(()) => {
+                    let at = now;
+                    more.insert(id, LetGo { pool, reason, at });
+                }
+            }
+        }
+    }
+
+    /// They were written down, or not: then the Lease is read first, since it may say something
+    /// else, and it is decided anew who may go.
+    pub(super) fn let_go_noted(&mut self, claims: &[ClaimId], answer: Answer, now: Timestamp) {
+        self.noting.busy = false;
+        match answer {
+            Answer::Lease(Some(lease)) => {
+                self.noting.retry = Retry::default();
+                self.take_lease(Some(&lease), now);
+                for id in claims {
+                    let kept = self.state.notes.let_go.contains_key(id);
+                    if let Some(work) = self.works.get_mut(id).filter(|_| kept) {
+                        work.drain.cleared = work.drain.to_note;
+                    }
+                }
+            }
+            Answer::Failed { kind, text } => {
+                self.noting.stale = true;
+                self.noting.retry.failed(now, &mut self.rng);
+                if matches!(kind, FailureKind::Denied | FailureKind::Invalid) {
+                    for id in claims {
+                        let why = format!("it could not be written down: {text}");
+                        if self.is_unnoted(id) {
+                            self.withdraw_node(id, why, now);
+                        }
+                    }
+                }
+            }
+            _ => self.noting.stale = true,
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! What is remembered on a cluster's Lease, as annotations: pauses, which nodes were let go under
+//! budgets with a rate, and which configuration was accepted. It must not know how a Lease is read
+//! or written.
+//!
+//! `outrigger.dev/pause` pauses the cluster, `pause.outrigger.dev/POOL` a pool. A value is a time
+//! (RFC 3339) or `always`, a space, and the reason. `outrigger.dev/let-go` says who was let go and
+//! when: `v1`, then `CLAIM SECOND REASON POOL` for each, between semicolons. What does not parse
+//! stops what it might have stopped. `outrigger.dev/accepted` is the id of a configuration.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use jiff::Timestamp;
+
+use crate::model::id::{ClaimId, PoolName};
+use crate::model::labels::Labels;
+use crate::model::pool::Reason;
+
+/// Namespace of the Lease.
+pub const LEASE_NAMESPACE: &str = "kube-system";
+/// Name of the Lease.
+pub const LEASE_NAME: &str = "outrigger";
+
+/// The annotation that pauses the cluster.
+pub const PAUSE: &str = "outrigger.dev/pause";
+/// What precedes a pool's name in the annotation that pauses it.
+pub const PAUSE_POOL: &str = "pause.outrigger.dev/";
+/// The annotation that says who was let go.
+pub const LET_GO: &str = "outrigger.dev/let-go";
+
+/// The annotation that says by which configuration many nodes may leave: its
+/// [`change_id`](crate::model::hash::change_id).
+pub const ACCEPTED: &str = "outrigger.dev/accepted";
+
+/// Nodes remembered at most: at a hundred bytes each, all annotations of an object (256 KiB) have
+/// room for them.
+pub const LET_GO_MAX: usize = 2000;
+
+/// Longest reason of a pause, in characters.
+pub const REASON_MAX: usize = 256;
+
+/// Pauses taken in at most; there are hardly as many pools.
+const PAUSES_MAX: usize = 1000;
+
+/// What stands for a pause without an end.
+const ALWAYS: &str = "always";
+
+/// The version of [`LET_GO`].
+const VERSION: &str = "v1";
+
+/// A Lease as it was read: only what counts here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lease {
+    /// Its resource version.
+    pub version: String,
+    /// Its annotations.
+    pub annotations: Labels,
+}
+
+/// The annotation by which a cluster, or one of its pools, is paused.
+pub fn pause_key(pool: Option<&PoolName>) -> String {
+    pool.map_or(PAUSE.to_owned(), |pool| format!("{PAUSE_POOL}{pool}"))
+}
+
+/// Why nothing voluntary is done, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// When it is over; none means when somebody ends it.
+    pub until: Option<Timestamp>,
+    /// Why, in the words of whoever asked for it.
+    pub reason: String,
+}
+
+impl Pause {
+    /// Reads what an annotation says. What does not parse is a pause without an end.
+    pub fn read(key: &str, text: &str) -> Self {
+        let (until, reason) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
+        let until = match until {
+            ALWAYS => Some(None),
+            time => time.parse().ok().map(Some),
+        };
+        let reason = reason.trim().chars().take(REASON_MAX).collect();
+        let bad = || {
+            let start: String = text.chars().take(40).collect();
+            format!("the annotation {key} of the Lease does not begin with a time: {start:?}")
+        };
+        match until {
+            Some(until) => Self { until, reason },
+            None => Self {
+                until: None,
+                reason: bad(),
+            },
+        }
+    }
+
+    /// Whether it holds at `now`.
+    pub fn holds(&self, now: Timestamp) -> bool {
+        self.until.is_none_or(|until| until > now)
+    }
+}
+
+impl fmt::Display for Pause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reason = self.reason.replace(['\n', '\r'], " ");
+        match self.until {
+            Some(until) => write!(f, "{until} {reason}"),
+            None => write!(f, "{ALWAYS} {reason}"),
+        }
+    }
+}
+
+/// A node that was let go under a rate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LetGo {
+    /// Its pool.
+    pub pool: PoolName,
+    /// Why it left.
+    pub reason: Reason,
+    /// When, to the second.
+    pub at: Timestamp,
+}
+
+/// What is remembered of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Notes {
+    /// Why it is not known what the Lease says: then nothing voluntary is done.
+    pub fault: Option<String>,
+    /// Version of the Lease; none where there is none.
+    pub version: Option<String>,
+    /// Pauses, by pool; that of the whole cluster has none.
+    pub pauses: BTreeMap<Option<PoolName>, Pause>,
+    /// Nodes that were let go, by claim.
+    pub let_go: BTreeMap<ClaimId, LetGo>,
+    /// Why it is not known which nodes were let go: then rates are used up.
+    pub garbled: Option<String>,
+    /// The configuration by which many nodes may leave; none where nobody has accepted any.
+    pub accepted: Option<String>,
+}
+
+impl Notes {
+    /// Whether others say the same, whatever version of the Lease they are of.
+    pub fn says_as(&self, other: &Self) -> bool {
+        let version = self.version.clone();
+        *self
+            == Self {
+                version,
+                ..other.clone()
+            }
+    }
+
+    /// What a Lease says; of one that is not there, nothing.
+    ///
+    /// Who was let go is known to whoever runs, too: `known` is kept where the Lease does not say
+    /// it, since somebody has deleted it or that annotation.
+    pub fn read(lease: Option<&Lease>, known: &Self) -> Self {
+        let mut notes = Self::default();
+        let Some(lease) = lease else {
+            notes.let_go.clone_from(&known.let_go);
+            return notes;
+        };
+        notes.version = Some(lease.version.clone());
+        let accepted = lease.annotations.get(ACCEPTED);
+        notes.accepted = accepted.map(|id| id.trim().to_owned());
+        for (key, text) in &lease.annotations {
+            let pool = match key.strip_prefix(PAUSE_POOL) {
+                Some(pool) => Some(PoolName::from(pool)),
+                None if key == PAUSE => None,
+                None => continue,
+            };
+            if notes.pauses.len() < PAUSES_MAX {
+                notes.pauses.insert(pool, Pause::read(key, text));
+            }
+        }
+        match lease.annotations.get(LET_GO).map(|text| parse(text)) {
+            Some(Ok(let_go)) => notes.let_go = let_go,
+            Some(Err(why)) => {
+                notes.let_go.clone_from(&known.let_go);
+                notes.garbled = Some(why);
+            }
+            None => notes.let_go.clone_from(&known.let_go),
+        }
+        notes
+    }
+
+    /// The pause that holds for a pool at `now`, and whether it is the cluster's; that which ends
+    /// last.
+    pub fn pause_of(&self, pool: &PoolName, now: Timestamp) -> Option<(bool, &Pause)> {
+        let own = [None, Some(pool.clone())];
+        let own = own.iter().filter_map(|key| {
+            let pause = self.pauses.get(key).filter(|own| own.holds(now))?;
+            Some((key.is_none(), pause))
+        });
+        own.max_by_key(|(_, pause)| pause.until.unwrap_or(Timestamp::MAX))
+    }
+
+    /// What the annotation is to say, that nodes were let go beside those that are remembered since
+    /// `from`; none where they are more than it may hold.
+    pub fn let_go_text(&self, more: &BTreeMap<ClaimId, LetGo>, from: Timestamp) -> Option<String> {
+        let known = self.let_go.iter().filter(|(_, own)| own.at > from);
+        let all: BTreeMap<&ClaimId, &LetGo> = known.chain(more).collect();
+        let one = |(claim, own): (&ClaimId, &LetGo)| {
+            let (second, reason) = (own.at.as_second(), own.reason.as_str());
+            format!(";{claim} {second} {reason} {}", own.pool)
+        };
+        let fits = all.len() <= LET_GO_MAX;
+        fits.then(|| VERSION.to_owned() + &all.into_iter().map(one).collect::<String>())
+    }
+
+    /// Pools that are paused at `now`; that which has no name is the whole cluster.
+    pub fn paused(&self, now: Timestamp) -> BTreeSet<Option<PoolName>> {
+        let paused = self.pauses.iter().filter(|(_, own)| own.holds(now));
+        paused.map(|(pool, _)| pool.clone()).collect()
+    }
+}
+
+/// Reads [`LET_GO`].
+fn parse(text: &str) -> Result<BTreeMap<ClaimId, LetGo>, String> {
+    let bad = |what: &str| {
+        let what: String = what.chars().take(40).collect();
+        format!("the annotation {LET_GO} of the Lease does not parse at {what:?}")
+    };
+    let mut parts = text.trim_end_matches(';').split(';');
+    if parts.next() != Some(VERSION) {
+        return Err(bad(text));
+    }
+    let mut all = BTreeMap::new();
+    for part in parts {
+        let fields: Vec<&str> = part.split(' ').collect();
+        let &[claim, second, reason, pool] = &fields[..] else {
+            return Err(bad(part));
+        };
+        let at = second.parse().ok();
+        let at = at.and_then(|second| Timestamp::from_second(second).ok());
+        let (Some(at), Some(reason)) = (at, Reason::parse(reason)) else {
+            return Err(bad(part));
+        };
+        let pool = PoolName::from(pool);
+        all.insert(ClaimId::from(claim), LetGo { pool, reason, at });
+        if all.len() > LET_GO_MAX {
+            return Err(format!(
+                "the annotation {LET_GO} of the Lease names more than {LET_GO_MAX} nodes"
+            ));
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use jiff::Timestamp;
+
+    use super::{
+        ACCEPTED, LET_GO, LET_GO_MAX, Lease, LetGo, Notes, PAUSE, PAUSE_POOL, Pause, pause_key,
+    };
+    use crate::model::id::{ClaimId, PoolName};
+    use crate::model::pool::Reason;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("in range")
+    }
+
+    fn lease(annotations: &[(&str, &str)]) -> Lease {
+        let own = annotations.iter();
+        let own = own.map(|(key, text)| ((*key).to_owned(), (*text).to_owned()));
+        Lease {
+            version: "7".into(),
+            annotations: own.collect(),
+        }
+    }
+
+    fn let_go(second: i64) -> LetGo {
+        LetGo {
+            pool: "general".into(),
+            reason: Reason::Expired,
+            at: at(second),
+        }
+    }
+
+    #[test]
+    fn of_what_was_accepted_the_id_counts_and_without_a_lease_nothing_is() {
+        let known = Notes::read(Some(&lease(&[(ACCEPTED, " 0123 \n")])), &Notes::default());
+        assert_eq!(known.accepted.as_deref(), Some("0123"));
+        for gone in [None, Some(&lease(&[]))] {
+            assert_eq!(Notes::read(gone, &known).accepted, None);
+        }
+    }
+
+    #[test]
+    fn a_pause_goes_to_text_and_back() {
+        let pauses = [
+            (Some(at(1_800_000_000)), "a new CNI, see wiki"),
+            (None, "until I am back"),
+            (None, ""),
+        ];
+        for (until, reason) in pauses {
+            let pause = Pause {
+                until,
+                reason: reason.into(),
+            };
+            assert_eq!(Pause::read(PAUSE, &pause.to_string()), pause);
+        }
+        let lines = Pause {
+            until: None,
+            reason: "two\nlines".into(),
+        };
+        assert_eq!(lines.to_string(), "always two lines");
+    }
+
+    #[test]
+    fn a_pause_that_does_not_parse_has_no_end_and_says_so() {
+        for text in ["", "2026-11-32T00:00:00Z typo", "because", "1800000000 x"] {
+            let pause = Pause::read(PAUSE, text);
+            assert!(pause.holds(Timestamp::MAX), "{text}");
+            assert!(pause.reason.contains(PAUSE), "{}", pause.reason);
+        }
+        let long = "x".repeat(100_000);
+        let pause = Pause::read(PAUSE, &format!("always {long}"));
+        assert!(pause.reason.len() <= 256);
+    }
+
+    #[test]
+    fn of_two_pauses_the_longer_holds_and_those_of_other_pools_do_not() {
+        let pool = |name: &str| format!("{PAUSE_POOL}{name}");
+        let until = |second: i64| format!("{} why", at(second));
+        let given = lease(&[
+            (PAUSE, &until(100)),
+            (&pool("a"), &until(200)),
+            (&pool("b"), "always for good"),
+            ("outrigger.dev/other", "x"),
+        ]);
+        let notes = Notes::read(Some(&given), &Notes::default());
+        let rows = [
+            ("a", 50, Some((false, Some(at(200))))),
+            ("a", 200, None),
+            ("b", 300, Some((false, None))),
+            ("c", 99, Some((true, Some(at(100))))),
+            ("c", 100, None),
+        ];
+        for (name, second, expect) in rows {
+            let name = PoolName::from(name);
+            let got = notes.pause_of(&name, at(second));
+            let got = got.map(|(whole, pause)| (whole, pause.until));
+            assert_eq!(got, expect, "{name} {second}");
+        }
+        assert_eq!(notes.paused(at(150)).len(), 2);
+        let keys = [pause_key(None), pause_key(Some(&"a".into()))];
+        assert_eq!(keys, [PAUSE.to_owned(), pool("a")]);
+    }
+
+    #[test]
+    fn who_was_let_go_goes_to_text_and_back_and_old_ones_are_left_out() {
+        let one = |claim: &str, second| (ClaimId::from(claim), let_go(second));
+        let notes = Notes {
+            let_go: BTreeMap::from([one("old", 10), one("young", 90), one("again", 80)]),
+            ..Notes::default()
+        };
+        let more = BTreeMap::from([one("new", 100), one("again", 100)]);
+        let text = notes.let_go_text(&more, at(50)).expect("it fits");
+        assert_eq!(
+            text,
+            "v1;again 100 expired general;new 100 expired general;young 90 expired general"
+        );
+        let back = Notes::read(Some(&lease(&[(LET_GO, &text)])), &notes);
+        let expect = [one("again", 100), one("new", 100), one("young", 90)];
+        assert_eq!(back.let_go, BTreeMap::from(expect));
+        assert_eq!(back.garbled, None);
+        let many = (0..=LET_GO_MAX).map(|own| one(&own.to_string(), 100));
+        assert_eq!(notes.let_go_text(&many.collect(), at(95)), None);
+    }
+
+    #[test]
+    fn what_the_lease_does_not_say_is_remembered() {
+        let known = Notes {
+            let_go: BTreeMap::from([(ClaimId::from("a"), let_go(10))]),
+            ..Notes::default()
+        };
+        assert_eq!(Notes::read(None, &known).let_go, known.let_go);
+        let bare = lease(&[]);
+        assert_eq!(Notes::read(Some(&bare), &known).let_go, known.let_go);
+        let none = lease(&[(LET_GO, "v1")]);
+        assert_eq!(Notes::read(Some(&none), &known).let_go, BTreeMap::new());
+        let many: String = (0..=LET_GO_MAX)
+            .map(|own| format!(";{own} 1 empty p"))
+            .collect();
+        for text in [
+            "",
+            "v2;a 1 empty p",
+            "v1;a b",
+            "v1;a x empty p",
+            &format!("v1{many}"),
+        ] {
+            let notes = Notes::read(Some(&lease(&[(LET_GO, text)])), &known);
+            assert_eq!(notes.let_go, known.let_go, "{text:.20}");
+            let why = notes.garbled.expect("it does not parse");
+            assert!(why.contains(LET_GO) && why.len() < 200, "{why}");
+        }
+    }
+}

@@ -1,0 +1,12 @@
+cluster "demo" {
+  unready_max = "45"
+  simulated {}
+}
+
+pool "general" {
+  repair {
+    condition = "Ready"
+    status    = "NotReady"
+    after     = "10m"
+  }
+}

@@ -1,0 +1,8 @@
+cluster "demo" {
+  simulated {}
+}
+
+pool "general" {
+  expire_after      = "720h"
+  expire_hard_after = "720h"
+}

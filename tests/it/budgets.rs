@@ -1,0 +1,478 @@
+//! How many nodes may leave at once, or within some time, row by row: budgets of pools, clusters
+//! and the fleet, pauses and times for maintenance. It must not know how a node leaves.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use outrigger::catalog::Catalog;
+use outrigger::disrupt::budgets::Budgets;
+use outrigger::disrupt::verdict::{Scope, Verdict};
+use outrigger::model::cluster::Cluster;
+use outrigger::model::fleet::{FleetView, Muster, Others};
+use outrigger::model::id::ClaimId;
+use outrigger::model::labels::{INITIALIZED, Labels, POOL};
+use outrigger::model::node::Node;
+use outrigger::model::notes::{LetGo, Pause};
+use outrigger::model::object::Object;
+use outrigger::model::pool::{Allowance, Budget, CoolDown, Maintenance, Pool, Rate, Reason};
+use outrigger::model::window::Window;
+use outrigger::plan::{Plan, next_due, sweep};
+use outrigger::state::State;
+
+/// 2027-01-15 08:00 UTC.
+const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+fn minutes(count: i64) -> Timestamp {
+    NOW + SignedDuration::from_mins(count)
+}
+
+fn node(name: &str, pool: &str) -> Node {
+    let labels = [(POOL, pool), (INITIALIZED, "true")];
+    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    Node {
+        name: name.into(),
+        labels: Labels::from(labels),
+        ready: true,
+        created: Some(minutes(-600)),
+        ..Node::default()
+    }
+}
+
+fn budget(nodes: Allowance) -> Budget {
+    Budget {
+        nodes,
+        rate: None,
+        reasons: Vec::new(),
+        during: None,
+    }
+}
+
+fn rate(text: &str) -> Budget {
+    Budget {
+        rate: Rate::parse(text),
+        ..budget(Allowance::Percent(100))
+    }
+}
+
+fn window(cron: &str, minutes: i64) -> Window {
+    Window::new(cron, SignedDuration::from_mins(minutes), "UTC").expect("a window")
+}
+
+fn pool(name: &str, budgets: &[Budget]) -> Pool {
+    let mut pool = Pool::new(name);
+    pool.disruption.budgets = budgets.to_vec();
+    pool
+}
+
+/// A state with these pools, and so many empty nodes of each.
+fn state_of(pools: &[(Pool, usize)]) -> State {
+    let cluster = Cluster {
+        pools: pools.iter().map(|(pool, _)| pool.clone()).collect(),
+        ..Cluster::default()
+    };
+    let nodes = pools.iter().flat_map(|(pool, count)| {
+        let name = pool.name.as_str();
+        (0..*count).map(move |at| node(&format!("{name}-{at:02}"), name))
+    });
+    let nodes = nodes.map(|own| Object::Node(Box::new(own))).collect();
+    let catalog = Arc::new(Catalog::default());
+    State::offline(Arc::new(cluster), catalog, nodes, NOW)
+}
+
+fn one(budgets: &[Budget], count: usize) -> State {
+    state_of(&[(pool("general", budgets), count)])
+}
+
+fn change(state: &mut State, change: impl FnOnce(&mut Cluster)) {
+    let mut cluster = Cluster::clone(&state.cluster);
+    change(&mut cluster);
+    state.cluster = Arc::new(cluster);
+}
+
+fn swept(state: &State, now: Timestamp) -> Plan {
+    sweep(&state.roster(now), now)
+}
+
+/// How many nodes leave, and the different verdicts of those that stay.
+fn outcome(state: &State, now: Timestamp) -> (usize, BTreeSet<String>) {
+    let plan = swept(state, now);
+    let kept = plan.kept.iter().map(|own| own.verdict.to_string());
+    (plan.retire.len(), kept.collect())
+}
+
+fn leave(state: &State) -> usize {
+    outcome(state, NOW).0
+}
+
+#[test]
+fn of_empty_nodes_three_leave_with_a_budget_of_three_and_none_with_one_of_zero() {
+    let rows = [
+        (Allowance::Nodes(3), 3),
+        (Allowance::Percent(100), 10),
+        (Allowance::Nodes(0), 0),
+        (Allowance::Percent(0), 0),
+        (Allowance::Nodes(30), 10),
+    ];
+    for (nodes, expect) in rows {
+        assert_eq!(leave(&one(&[budget(nodes)], 10)), expect, "{nodes:?}");
+    }
+}
+
+#[test]
+fn each_pool_has_its_own_budgets() {
+    let rows = [
+        (Allowance::Nodes(2), 2),
+        (Allowance::Percent(100), 3),
+        (Allowance::Nodes(0), 0),
+    ];
+    for (nodes, expect) in rows {
+        let pools: Vec<_> = (0..10)
+            .map(|at| (pool(&format!("p{at}"), &[budget(nodes)]), 3))
+            .collect();
+        let plan = swept(&state_of(&pools), NOW);
+        for (pool, _) in &pools {
+            let own = plan.retire.iter().filter(|own| own.pool == pool.name);
+            assert_eq!(own.count(), expect, "{nodes:?} of {}", pool.name);
+        }
+    }
+}
+
+#[test]
+fn a_share_is_rounded_up() {
+    for (percent, count, expect) in [(1, 1, 1), (10, 10, 1), (10, 11, 2), (50, 3, 2), (0, 3, 0)] {
+        let state = one(&[budget(Allowance::Percent(percent))], count);
+        assert_eq!(leave(&state), expect, "{percent} % of {count}");
+    }
+}
+
+#[test]
+fn the_least_of_all_budgets_that_hold_for_a_reason_counts() {
+    let of = |nodes, reasons: &[Reason]| Budget {
+        reasons: reasons.to_vec(),
+        ..budget(Allowance::Nodes(nodes))
+    };
+    let rows: [(&[Budget], usize); 5] = [
+        (&[of(4, &[]), of(2, &[])], 2),
+        (&[of(4, &[]), of(2, &[Reason::Empty])], 2),
+        (&[of(4, &[]), of(0, &[Reason::Drifted])], 4),
+        (&[of(0, &[Reason::Underutilized, Reason::Expired])], 9),
+        (&[], 9),
+    ];
+    for (budgets, expect) in rows {
+        assert_eq!(leave(&one(budgets, 9)), expect, "{budgets:?}");
+    }
+}
+
+#[test]
+fn a_budget_counts_only_while_its_schedule_holds() {
+    let state = one(
+        &[Budget {
+            during: Some(window("0 8 * * *", 60)),
+            ..budget(Allowance::Nodes(0))
+        }],
+        2,
+    );
+    let before = outcome(&state, minutes(-1));
+    assert_eq!(before.0, 2);
+    let (count, why) = outcome(&state, NOW);
+    assert_eq!(count, 0);
+    let expect = "the budgets of its pool allow 0 nodes to leave at once now, until \
+                  2027-01-15T09:00:00Z";
+    assert_eq!(why, BTreeSet::from([expect.to_owned()]));
+    assert_eq!(next_due(&swept(&state, NOW).kept), Some(minutes(60)));
+    assert_eq!(outcome(&state, minutes(60)).0, 2);
+}
+
+#[test]
+fn nodes_that_leave_are_not_ready_or_deleted_by_somebody_use_a_budget_up_but_not_below_zero() {
+    // Leaving already, not ready, deleted by somebody; how many more a budget of three lets go.
+    let rows = [
+        (0, 0, 0, 3),
+        (1, 0, 0, 2),
+        (0, 1, 0, 2),
+        (0, 0, 1, 2),
+        (1, 1, 1, 0),
+        (3, 0, 0, 0),
+        (9, 2, 0, 0),
+    ];
+    for (leaving, unready, deleted, expect) in rows {
+        let mut state = one(&[budget(Allowance::Nodes(3))], 10);
+        for at in 0..unready + deleted {
+            let mut node = node(&format!("general-{at:02}"), "general");
+            node.ready = at >= unready;
+            node.deleting = (at >= unready).then_some(NOW);
+            state.objects.apply(Object::Node(Box::new(node)), NOW);
+        }
+        let mut roster = state.roster(NOW);
+        roster.leaving.insert("general".into(), leaving);
+        let mut budgets = Budgets::new(&roster, NOW);
+        let whole = roster.candidates.iter();
+        let whole = whole.filter(|own| own.node.ready && own.node.deleting.is_none());
+        let gone = whole.filter(|own| budgets.take(own, Reason::Drifted).is_ok());
+        let what = (leaving, unready, deleted);
+        assert_eq!(gone.count(), expect, "{what:?}");
+        assert_eq!(
+            budgets.counted().1,
+            leaving + unready + deleted + expect,
+            "{what:?}"
+        );
+    }
+}
+
+#[test]
+fn nodes_that_are_not_initialized_or_not_ours_count_for_nothing() {
+    let mut state = one(&[budget(Allowance::Percent(50))], 4);
+    for (name, pool) in [("young", "general"), ("strange", "other")] {
+        let mut node = node(name, pool);
+        if name == "young" {
+            node.labels.remove(INITIALIZED);
+        }
+        state.objects.apply(Object::Node(Box::new(node)), NOW);
+    }
+    assert_eq!(leave(&state), 2);
+    let roster = state.roster(NOW);
+    assert_eq!(Budgets::new(&roster, NOW).counted(), (4, 0));
+}
+
+#[test]
+fn budgets_of_a_cluster_count_all_its_nodes() {
+    let all = budget(Allowance::Percent(100));
+    for (own, expect) in [
+        (budget(Allowance::Nodes(3)), 3),
+        (budget(Allowance::Percent(25)), 3),
+        (budget(Allowance::Nodes(0)), 0),
+        (all.clone(), 12),
+    ] {
+        let pools = ["a", "b", "c"].map(|name| (pool(name, std::slice::from_ref(&all)), 4));
+        let mut state = state_of(&pools);
+        change(&mut state, |cluster| {
+            cluster.disruption.budgets = vec![own.clone()]
+        });
+        assert_eq!(leave(&state), expect, "{own:?}");
+    }
+    // The least counts, whoever's it is.
+    let mut state = one(&[budget(Allowance::Nodes(1))], 9);
+    change(&mut state, |cluster| {
+        cluster.disruption.budgets = vec![budget(Allowance::Nodes(3))];
+    });
+    let (count, why) = outcome(&state, NOW);
+    let expect = "the budgets of its pool allow 1 nodes to leave at once now";
+    assert_eq!((count, why), (1, BTreeSet::from([expect.to_owned()])));
+}
+
+#[test]
+fn budgets_of_the_fleet_count_what_the_others_have() {
+    let muster = |nodes, unready, leaving: usize| Muster {
+        nodes,
+        unready,
+        leaving: (0..leaving)
+            .map(|at| ClaimId::from(format!("c{at}").as_str()))
+            .collect(),
+        ..Muster::default()
+    };
+    // A share of 30 % of ten nodes here and twenty there is nine.
+    for (other, expect) in [
+        (muster(20, 0, 0), 9),
+        (muster(20, 2, 3), 4),
+        (muster(20, 9, 9), 0),
+    ] {
+        let mut state = one(&[budget(Allowance::Percent(100))], 10);
+        let mut others = Others::default();
+        others.add(&other);
+        state.fleet = Some(Arc::new(FleetView {
+            budgets: vec![budget(Allowance::Percent(30))],
+            others,
+            ..FleetView::default()
+        }));
+        let plan = swept(&state, NOW);
+        assert_eq!(plan.retire.len(), expect, "{other:?}");
+        let of_fleet = |own: &Verdict| {
+            matches!(
+                own,
+                Verdict::Budget {
+                    of: Scope::Fleet,
+                    ..
+                }
+            )
+        };
+        assert!(plan.kept.iter().all(|own| of_fleet(&own.verdict)));
+    }
+}
+
+/// Nodes that were let go so many minutes ago, of a pool, for a reason.
+fn let_go(state: &mut State, gone: &[(&str, i64, Reason)]) {
+    for (at, (pool, ago, reason)) in gone.iter().enumerate() {
+        let claim = ClaimId::from(format!("gone-{at}").as_str());
+        let (pool, reason, at) = ((*pool).into(), *reason, minutes(-ago));
+        state.notes.let_go.insert(claim, LetGo { pool, reason, at });
+    }
+}
+
+#[test]
+fn a_rate_counts_those_that_were_let_go_within_its_time() {
+    use Reason::{Drifted, Empty, Expired};
+    type Gone<'a> = &'a [(&'a str, i64, Reason)];
+    let rows: [(Budget, Gone<'_>, usize, Option<i64>); 7] = [
+        (rate("3/h"), &[], 3, Some(60)),
+        (rate("3/h"), &[("general", 59, Empty)], 2, Some(1)),
+        (rate("3/h"), &[("general", 60, Empty)], 3, Some(60)),
+        (
+            rate("2/h"),
+            &[("general", 50, Drifted), ("general", 20, Expired)],
+            0,
+            Some(10),
+        ),
+        // More than the rate: it was another, or another host's.
+        (
+            rate("1/h"),
+            &[("general", 50, Empty), ("general", 20, Empty)],
+            0,
+            Some(40),
+        ),
+        (rate("2/d"), &[("general", 1439, Empty)], 1, Some(1)),
+        (rate("1/m"), &[("other", 0, Empty)], 1, Some(1)),
+    ];
+    for (budget, gone, expect, opens) in rows {
+        let mut state = one(std::slice::from_ref(&budget), 9);
+        let_go(&mut state, gone);
+        let plan = swept(&state, NOW);
+        assert_eq!(plan.retire.len(), expect, "{budget:?} {gone:?}");
+        assert_eq!(
+            next_due(&plan.kept),
+            opens.map(minutes),
+            "{budget:?} {gone:?}"
+        );
+    }
+}
+
+#[test]
+fn a_rate_counts_reasons_that_it_names_and_pools_that_it_is_for() {
+    let drifted = Budget {
+        reasons: vec![Reason::Drifted],
+        ..rate("1/h")
+    };
+    let mut state = one(std::slice::from_ref(&drifted), 3);
+    let_go(&mut state, &[("general", 5, Reason::Drifted)]);
+    assert_eq!(leave(&state), 3, "empty is not named");
+    let empty = Budget {
+        reasons: vec![Reason::Empty],
+        ..rate("1/h")
+    };
+    let mut state = one(std::slice::from_ref(&empty), 3);
+    let_go(&mut state, &[("general", 5, Reason::Drifted)]);
+    assert_eq!(leave(&state), 1, "drifted is not counted");
+    // That of a cluster counts all pools.
+    let all = budget(Allowance::Percent(100));
+    let mut state = one(std::slice::from_ref(&all), 3);
+    change(&mut state, |own| own.disruption.budgets = vec![rate("2/h")]);
+    let_go(&mut state, &[("other", 5, Reason::Drifted)]);
+    let (count, why) = outcome(&state, NOW);
+    let expect =
+        "the budgets of the cluster let 2/h nodes go, and have, until 2027-01-15T08:55:00Z";
+    assert_eq!((count, why), (1, BTreeSet::from([expect.to_owned()])));
+    // That of the fleet counts all clusters.
+    let mut state = one(std::slice::from_ref(&all), 3);
+    let others = Others {
+        let_go: vec![(minutes(-10), Reason::Expired)],
+        ..Others::default()
+    };
+    state.fleet = Some(Arc::new(FleetView {
+        budgets: vec![rate("2/h")],
+        others,
+        ..FleetView::default()
+    }));
+    assert_eq!(leave(&state), 1);
+}
+
+#[test]
+fn a_node_that_was_let_go_and_stayed_is_let_go_again_as_one() {
+    let mut state = one(&[rate("1/h")], 2);
+    let claim = ClaimId::from("general-00");
+    let (pool, reason, at) = ("general".into(), Reason::Empty, minutes(-30));
+    state.notes.let_go.insert(claim, LetGo { pool, reason, at });
+    let plan = swept(&state, NOW);
+    let gone: Vec<&str> = plan.retire.iter().map(|own| own.node.as_str()).collect();
+    assert_eq!(gone, ["general-00"]);
+    assert_eq!(
+        next_due(&plan.kept),
+        Some(minutes(60)),
+        "it counts from now on"
+    );
+}
+
+#[test]
+fn who_was_let_go_is_not_known_where_that_does_not_parse() {
+    let mut state = one(&[rate("5/h")], 2);
+    state.notes.garbled = Some("it does not parse".to_owned());
+    let expect = BTreeSet::from(["it does not parse".to_owned()]);
+    assert_eq!(outcome(&state, NOW), (0, expect));
+    // Who has no rate need not know it.
+    let mut state = one(&[budget(Allowance::Nodes(2))], 2);
+    state.notes.garbled = Some("it does not parse".to_owned());
+    assert_eq!(leave(&state), 2);
+}
+
+#[test]
+fn nothing_leaves_while_a_pool_or_the_cluster_is_paused_or_that_is_not_known() {
+    let pause = |until: Option<i64>| Pause {
+        until: until.map(minutes),
+        reason: "new CNI".to_owned(),
+    };
+    let all = budget(Allowance::Percent(100));
+    let two = || ["a", "b"].map(|name| (pool(name, std::slice::from_ref(&all)), 2));
+    let mut state = state_of(&two());
+    state.notes.pauses.insert(Some("a".into()), pause(Some(30)));
+    let expect = "its pool is paused until 2027-01-15T08:30:00Z: new CNI".to_owned();
+    assert_eq!(outcome(&state, NOW), (2, BTreeSet::from([expect])));
+    assert_eq!(next_due(&swept(&state, NOW).kept), Some(minutes(30)));
+    assert_eq!(outcome(&state, minutes(30)).0, 4);
+    state.notes.pauses.insert(None, pause(None));
+    let expect = "the cluster is paused: new CNI".to_owned();
+    assert_eq!(outcome(&state, NOW), (0, BTreeSet::from([expect])));
+    let mut state = state_of(&two());
+    state.notes.fault = Some("nobody has read it".to_owned());
+    let expect = BTreeSet::from(["nobody has read it".to_owned()]);
+    assert_eq!(outcome(&state, NOW), (0, expect));
+}
+
+#[test]
+fn nodes_leave_in_times_for_maintenance_of_their_pool_and_their_cluster() {
+    let allow = |cron, minutes| Maintenance {
+        allows: true,
+        reasons: vec![Reason::Empty],
+        during: window(cron, minutes),
+    };
+    let mut state = one(&[], 3);
+    change(&mut state, |own| {
+        own.pools[0].disruption.windows = vec![allow("0 9 * * *", 120)];
+        own.disruption.windows = vec![allow("0 10 * * *", 120)];
+    });
+    let expect = "it is no time for maintenance before 2027-01-15T10:00:00Z".to_owned();
+    assert_eq!(outcome(&state, NOW), (0, BTreeSet::from([expect])));
+    assert_eq!(next_due(&swept(&state, NOW).kept), Some(minutes(120)));
+    assert_eq!(outcome(&state, minutes(120)).0, 3);
+    assert_eq!(outcome(&state, minutes(180)).0, 0);
+}
+
+#[test]
+fn nothing_is_consolidated_until_it_has_cooled_down() {
+    let mut state = one(&[], 3);
+    let wait = SignedDuration::from_mins(10);
+    change(&mut state, |own| {
+        own.disruption.cool_down = CoolDown {
+            after_end: wait,
+            ..CoolDown::default()
+        };
+    });
+    assert_eq!(leave(&state), 3);
+    state.recent.ended = Some(minutes(-4));
+    let expect = "nothing leaves until 2027-01-15T08:06:00Z, after an end".to_owned();
+    assert_eq!(outcome(&state, NOW), (0, BTreeSet::from([expect])));
+    assert_eq!(next_due(&swept(&state, NOW).kept), Some(minutes(6)));
+    let roster = state.roster(NOW);
+    let budgets = Budgets::new(&roster, NOW);
+    let refused = |reason| budgets.refusal(&roster.candidates[0], reason).is_some();
+    let reasons = [Reason::Underutilized, Reason::Drifted, Reason::Expired];
+    assert_eq!(reasons.map(refused), [true, false, false]);
+}

@@ -1,0 +1,183 @@
+//! What keeps all nodes: too many that are not ready, or a configuration that nobody has accepted.
+//! It must not know who is told.
+
+use outrigger::disrupt::verdict::Verdict;
+use outrigger::model::hash::change_id;
+use outrigger::model::labels::{POOL, TAINT_DISRUPTED};
+use outrigger::model::node::ConditionStatus;
+use outrigger::model::pool::{Allowance, Reason};
+use outrigger::model::requirement::Requirement;
+use outrigger::model::taint::{Effect, Taint};
+use outrigger::plan::render::Shown;
+use outrigger::plan::{Plan, whole};
+use outrigger::state::roster::{Health, Unaccepted};
+
+use super::{Fleet, at, pool};
+
+/// Of these nodes the first so many are not ready.
+fn sick(nodes: usize, unready: usize) -> Fleet {
+    let mut fleet = Fleet::of(nodes);
+    for index in 0..unready {
+        fleet.change_node(&format!("n{index}"), |own| own.ready = false);
+    }
+    fleet
+}
+
+#[test]
+fn nothing_leaves_where_too_many_nodes_are_not_ready() {
+    // With a limit of 45 %, of so many nodes so many are not ready: whether that is too many.
+    for (nodes, unready, expect) in [
+        (1, 1, false),
+        (2, 2, false),
+        (3, 3, true),
+        (4, 3, true),
+        (6, 3, false),
+        (7, 4, false),
+        (7, 5, true),
+        (20, 9, false),
+        (20, 10, true),
+    ] {
+        let fleet = sick(nodes, unready);
+        let health = Health {
+            unready,
+            total: nodes,
+        };
+        assert_eq!(
+            fleet.sweep(at(1)).ailing,
+            expect.then_some(health),
+            "{unready} of {nodes}"
+        );
+    }
+}
+
+#[test]
+fn whoever_would_leave_stays_with_the_figures_and_leaves_when_it_is_over() {
+    let mut fleet = sick(6, 4);
+    fleet.drift();
+    fleet.change_node("n0", |own| {
+        own.set_condition("Ready", ConditionStatus::False, at(0))
+    });
+    fleet.claim("n5").record.expire_hard_after = Some(jiff::SignedDuration::from_mins(1));
+    let plan = fleet.sweep(at(60));
+    assert_eq!(plan.retire, []);
+    let health = Health {
+        unready: 4,
+        total: 6,
+    };
+    let stays = plan
+        .kept
+        .iter()
+        .filter(|own| own.verdict == Verdict::Health(health));
+    assert_eq!(stays.count(), 6, "{:?}", plan.kept);
+    fleet.configure(|own| own.brakes.unready_max = Allowance::Nodes(4));
+    assert_eq!(fleet.sweep(at(60)).ailing, None);
+    assert!(!fleet.sweep(at(60)).retire.is_empty());
+}
+
+#[test]
+fn those_that_leave_or_have_not_started_are_not_ill_and_those_of_nobody_may_be() {
+    let mut fleet = sick(4, 4);
+    fleet.change_node("n0", |own| {
+        own.taints
+            .push(Taint::new(TAINT_DISRUPTED, Effect::NoSchedule))
+    });
+    fleet.change_node("n1", |own| {
+        drop(own.labels.remove("karpenter.sh/initialized"))
+    });
+    assert_eq!(fleet.sweep(at(1)).ailing, None, "two of three");
+    fleet.change_node("n1", |own| drop(own.labels.remove(POOL)));
+    let health = Health {
+        unready: 3,
+        total: 4,
+    };
+    assert_eq!(fleet.sweep(at(1)).ailing, Some(health));
+}
+
+#[test]
+fn what_is_held_stays_and_what_drifts_by_itself_does_not() {
+    let mut fleet = Fleet::of(3);
+    fleet.node("n3", "p");
+    fleet.configure(|own| {
+        own.pools[0]
+            .requirements
+            .add("a", Requirement::is_in(["b"]))
+    });
+    fleet.state.unaccepted = Some(Unaccepted {
+        id: "x".into(),
+        nodes: ["n0".into(), "n1".into()].into(),
+        total: 4,
+    });
+    assert_eq!(
+        fleet.leaving(Reason::Drifted, at(1)),
+        ["n3", "n2"],
+        "due before"
+    );
+    let held = Some(Verdict::Held {
+        id: "x".into(),
+        percent: 50,
+    });
+    assert_eq!(fleet.verdict("n0", Reason::Drifted, at(1)), held);
+    fleet.configure(|own| own.pools[0] = pool("p"));
+    fleet.change(|own| own.replicas = Some(0));
+    assert_eq!(
+        fleet.sweep(at(1)).retire,
+        [],
+        "a smaller number is held as well"
+    );
+    fleet.state.unaccepted = None;
+    assert_eq!(fleet.leaving(Reason::Surplus, at(1)).len(), 4);
+}
+
+#[test]
+fn what_is_accepted_is_what_only_new_nodes_can_be() {
+    let mut fleet = Fleet::of(0);
+    let before = change_id(&fleet.state.cluster);
+    fleet.change(|own| drop(own.labels.insert("a".into(), "b".into())));
+    assert_eq!(change_id(&fleet.state.cluster), before);
+    fleet.change(|own| own.replicas = Some(1));
+    let number = change_id(&fleet.state.cluster);
+    fleet.change(|own| own.requirements.add("a", Requirement::is_in(["b"])));
+    let required = change_id(&fleet.state.cluster);
+    fleet.configure(|own| own.pools.clear());
+    let gone = change_id(&fleet.state.cluster);
+    let mut all = vec![before, number, required, gone];
+    assert!(all.iter().all(|own| own.len() == 16), "{all:?}");
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), 4);
+}
+
+fn shown(fleet: &Fleet, now: jiff::Timestamp) -> (String, Plan) {
+    let plan = whole(&fleet.state.snapshot(now), &fleet.state.roster(now), now);
+    let shown = Shown {
+        cluster: "one",
+        plan: &plan,
+        before: 1.0,
+        solve_seconds: 0.0,
+    };
+    let text = shown.text() + &format!("{:#}\n", shown.json()["kept"]);
+    (text, plan)
+}
+
+#[test]
+fn plans_show_who_leaves_and_why_and_who_would() {
+    let mut fleet = Fleet::of(12);
+    fleet.drift();
+    fleet.change(|own| own.disruption.budgets[0].nodes = Allowance::Nodes(2));
+    fleet.change_node("n3", |own| {
+        own.set_condition("Ready", ConditionStatus::Unknown, at(0))
+    });
+    fleet.state.unaccepted = Some(Unaccepted {
+        id: "x".into(),
+        nodes: ["n4".into()].into(),
+        total: 12,
+    });
+    let (text, _) = shown(&fleet, at(9));
+    insta::assert_snapshot!("drifted", text);
+    for index in 0..8 {
+        fleet.change_node(&format!("n{index}"), |own| own.ready = false);
+    }
+    let (text, plan) = shown(&fleet, at(40));
+    insta::assert_snapshot!("ailing", text);
+    assert!(plan.is_empty());
+}

@@ -1,0 +1,124 @@
+//! Nodes that are too old: those that may leave for it, and those that have to.
+//! It must not know how they are replaced.
+
+use std::collections::VecDeque;
+
+use jiff::{SignedDuration, Timestamp};
+use outrigger::disrupt::expiry::due_at;
+use outrigger::model::labels::DO_NOT_DISRUPT;
+use outrigger::model::pool::{Allowance, Reason};
+
+use super::{Fleet, START, at, budget, pool};
+
+const DAY: i64 = 24 * 60;
+
+fn days(count: i64) -> Option<SignedDuration> {
+    Some(SignedDuration::from_hours(24 * count))
+}
+
+#[test]
+fn the_age_of_the_claim_decides_and_never_is_never() {
+    let mut fleet = Fleet::of(3);
+    fleet.claim("n0").record.expire_after = days(1);
+    fleet.claim("n1").record.expire_after = days(1);
+    fleet.claim("n1").record.created = at(DAY);
+    // A Node that was made anew is as old as its claim.
+    fleet.change_node("n0", |own| own.created = Some(at(DAY)));
+    assert_eq!(fleet.leaving(Reason::Expired, at(DAY / 2)), [""; 0]);
+    assert_eq!(fleet.leaving(Reason::Expired, at(DAY)), ["n0"]);
+    assert_eq!(fleet.leaving(Reason::Expired, at(2 * DAY)), ["n0", "n1"]);
+    fleet.leave("n0", Reason::Expired);
+    assert_eq!(
+        fleet.leaving(Reason::Expired, at(2 * DAY)),
+        ["n1"],
+        "not twice"
+    );
+}
+
+#[test]
+fn a_node_that_has_to_leave_does_whatever_speaks_against_it() {
+    let mut fleet = Fleet::of(4);
+    fleet.change(|own| own.disruption.budgets[0].nodes = Allowance::Nodes(0));
+    let say = |own: &mut outrigger::model::node::Node| {
+        own.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
+    };
+    fleet.change_node("n0", say);
+    fleet.change_node("n1", |own| {
+        drop(own.labels.remove("karpenter.sh/initialized"))
+    });
+    fleet.state.nominate("n2".into(), at(9 * DAY));
+    for name in ["n0", "n1", "n2", "n3"] {
+        fleet.claim(name).record.expire_after = days(1);
+    }
+    assert_eq!(fleet.leaving(Reason::Expired, at(2 * DAY)), [""; 0]);
+    for name in ["n0", "n1", "n2", "n3"] {
+        fleet.claim(name).record.expire_hard_after = days(2);
+    }
+    let before = at(2 * DAY) - SignedDuration::from_secs(1);
+    assert_eq!(fleet.leaving(Reason::Expired, before), [""; 0]);
+    assert_eq!(
+        fleet.leaving(Reason::Expired, at(2 * DAY)),
+        ["n0", "n1", "n2", "n3"]
+    );
+}
+
+#[test]
+fn those_that_have_to_leave_count_for_the_budget_of_those_that_may() {
+    let mut fleet = Fleet::of(4);
+    fleet.change(|own| own.disruption.budgets[0].nodes = Allowance::Nodes(2));
+    for name in ["n0", "n1", "n2", "n3"] {
+        fleet.claim(name).record.expire_after = days(1);
+    }
+    fleet.claim("n3").record.expire_hard_after = days(2);
+    assert_eq!(fleet.leaving(Reason::Expired, at(2 * DAY)), ["n3", "n0"]);
+    let kept = fleet.verdict("n1", Reason::Expired, at(2 * DAY));
+    assert_eq!(kept, Some(budget(2)));
+}
+
+/// 500 nodes of one minute: those that leave are gone after five minutes, with another there.
+#[test]
+fn a_herd_that_is_due_in_one_minute_leaves_within_its_budget_step_by_step() {
+    let mut fleet = Fleet::new(vec![pool("p")]);
+    fleet.change(|own| {
+        own.disruption.budgets[0].nodes = Allowance::Percent(10);
+        own.expire_after = days(30);
+    });
+    for index in 0..500_i64 {
+        let name = format!("n{index:03}");
+        fleet.node(&name, "p");
+        fleet.claim(&name).record.created = START + SignedDuration::from_millis(120 * index);
+    }
+    let claims = fleet.state.ledger.claims.values();
+    let due: Vec<Timestamp> = claims.filter_map(|own| due_at(&own.record)).collect();
+    let (first, last) = (
+        due.iter().min().expect("one"),
+        due.iter().max().expect("one"),
+    );
+    let herd = last.duration_since(*first).as_hours();
+    assert!(
+        (48..=72).contains(&herd),
+        "spread over a tenth of the month: {herd} h"
+    );
+    // A window that opens when all are due is the worst: nothing but the budget holds them then.
+    let mut now = at(30 * DAY + 1);
+    let mut under_way: VecDeque<(Timestamp, String)> = VecDeque::new();
+    let (mut gone, mut most) = (0, 0);
+    while gone < 500 {
+        while under_way.front().is_some_and(|(end, _)| *end <= now) {
+            let (_, name) = under_way.pop_front().expect("one");
+            fleet.state.ledger.remove(&name.as_str().into());
+            fleet.node(&format!("new-{name}"), "p");
+            fleet.claim(&format!("new-{name}")).record.created = now;
+            gone += 1;
+        }
+        for name in fleet.leaving(Reason::Expired, now) {
+            fleet.leave(&name, Reason::Expired);
+            under_way.push_back((now + SignedDuration::from_mins(5), name));
+        }
+        most = most.max(under_way.len());
+        assert!(under_way.len() <= 50, "{} at {now}", under_way.len());
+        now += SignedDuration::from_secs(30);
+        assert!(now < at(31 * DAY), "{gone} are gone");
+    }
+    assert_eq!(most, 50, "the budget is used");
+}

@@ -1,0 +1,86 @@
+//! Nodes whose instance is not what AWS would make of their node class by now.
+//! It must not know the table of what is compared, which `catalog::drifts` has.
+
+use std::sync::Arc;
+
+use outrigger::catalog::class::{ClassCatalog, ClassSupply};
+use outrigger::model::instance::InstanceFacts;
+use outrigger::model::node_class::NodeClass;
+use outrigger::model::node_class::resolved::{Resolved, Subnet};
+use outrigger::model::pool::Pool;
+use outrigger::model::requirement::Requirement;
+
+use super::{Fleet, at, pool};
+
+/// A node of a class, in subnet `old` with image `old`.
+fn fleet() -> Fleet {
+    let class = NodeClass {
+        name: "c".into(),
+        ..NodeClass::default()
+    };
+    let mut fleet = Fleet::new(vec![Pool {
+        node_class: Some("c".into()),
+        ..pool("p")
+    }]);
+    fleet.configure(|own| own.node_classes = vec![class]);
+    fleet.node("n0", "p");
+    fleet.instance("n0").facts = Some(Box::new(InstanceFacts {
+        image: Some("old".into()),
+        subnet: Some("old".into()),
+        ..InstanceFacts::default()
+    }));
+    fleet
+}
+
+/// What is found for the class, or why no node can be made of it.
+fn tell(fleet: &mut Fleet, found: Result<(&str, &str), &str>) {
+    let catalog = Arc::clone(&fleet.state.catalog);
+    let supply = found.map_err(str::to_owned).map(|(image, subnet)| {
+        let subnet = Subnet {
+            id: subnet.into(),
+            zone: "us-east-1a".into(),
+            zone_id: "use1-az1".into(),
+            free: 9,
+        };
+        ClassCatalog {
+            catalog,
+            images: [("m6i.large".into(), image.to_owned())].into(),
+            found: Some(Arc::new(Resolved {
+                subnets: vec![subnet],
+                ..Resolved::default()
+            })),
+        }
+    });
+    let all = [("c".into(), ClassSupply { supply })];
+    fleet.state.supply(Arc::new(all.into()));
+}
+
+#[test]
+fn an_instance_drifts_by_what_is_found_for_its_class() {
+    let mut fleet = fleet();
+    assert_eq!(fleet.causes(at(1)), [""; 0], "nobody has looked yet");
+    tell(&mut fleet, Ok(("old", "old")));
+    assert_eq!(fleet.causes(at(1)), [""; 0]);
+    tell(&mut fleet, Ok(("new", "new")));
+    assert_eq!(fleet.causes(at(1)), ["AMIDrift"]);
+    tell(&mut fleet, Err("SubnetsNotFound"));
+    assert_eq!(
+        fleet.causes(at(1)),
+        [""; 0],
+        "what is not known replaces no node"
+    );
+    tell(&mut fleet, Ok(("old", "new")));
+    assert_eq!(fleet.causes(at(1)), ["SubnetDrift"]);
+    tell(&mut fleet, Ok(("old", "old")));
+    assert_eq!(fleet.causes(at(1)), [""; 0], "it is as it should be again");
+}
+
+#[test]
+fn what_the_class_and_the_pool_say_goes_before_what_is_found() {
+    let mut fleet = fleet();
+    tell(&mut fleet, Ok(("new", "new")));
+    fleet.configure(|own| own.node_classes[0].user_data = "x".into());
+    assert_eq!(fleet.causes(at(1)), ["NodeClassDrift"]);
+    fleet.change(|own| own.requirements.add("a", Requirement::is_in(["b"])));
+    assert_eq!(fleet.causes(at(1)), ["RequirementsDrifted"]);
+}

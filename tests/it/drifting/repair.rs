@@ -1,0 +1,184 @@
+//! Nodes that are broken: by which conditions, when they are given up, and when nobody believes it.
+//! It must not know how an instance is ended.
+
+use jiff::SignedDuration;
+use outrigger::disrupt::verdict::Verdict;
+use outrigger::model::labels::DO_NOT_DISRUPT;
+use outrigger::model::node::ConditionStatus::{self, False, True, Unknown};
+use outrigger::model::pool::{Allowance, Reason, RepairPolicy};
+use outrigger::plan::next_due;
+
+use super::{Fleet, at};
+
+fn say(fleet: &mut Fleet, node: &str, kind: &str, status: ConditionStatus, minute: i64) {
+    fleet.change_node(node, |own| own.set_condition(kind, status, at(minute)));
+}
+
+fn broken(fleet: &Fleet, minute: i64) -> Vec<String> {
+    fleet.leaving(Reason::Unhealthy, at(minute))
+}
+
+#[test]
+fn a_node_is_replaced_once_a_condition_has_lasted_for_long_enough() {
+    let rows = [
+        ("Ready", False, Some(30)),
+        ("Ready", Unknown, Some(30)),
+        ("Ready", True, None),
+        ("AcceleratedHardwareReady", False, Some(10)),
+        ("AcceleratedHardwareReady", Unknown, None),
+        ("StorageReady", False, Some(30)),
+        ("NetworkingReady", False, Some(30)),
+        ("KernelReady", False, Some(30)),
+        ("ContainerRuntimeReady", False, Some(30)),
+        ("DiskPressure", True, None),
+    ];
+    for (kind, status, after) in rows {
+        let mut fleet = Fleet::of(1);
+        say(&mut fleet, "n0", kind, status, 5);
+        let row = format!("{kind} {}", status.as_str());
+        let Some(after) = after else {
+            assert_eq!(broken(&fleet, 9999), [""; 0], "{row}");
+            continue;
+        };
+        assert_eq!(broken(&fleet, 4 + after), [""; 0], "{row}");
+        let until = at(5 + after);
+        let verdict = fleet.verdict("n0", Reason::Unhealthy, at(4 + after));
+        assert_eq!(verdict, Some(Verdict::Recovering { until }), "{row}");
+        let kept = fleet.sweep(at(4 + after)).kept;
+        assert_eq!(
+            next_due(&kept),
+            Some(until),
+            "looked at again just then: {row}"
+        );
+        assert_eq!(broken(&fleet, 5 + after), ["n0"], "{row}");
+    }
+}
+
+#[test]
+fn a_condition_that_goes_on_saying_the_same_keeps_its_time_and_another_starts_anew() {
+    let mut fleet = Fleet::of(1);
+    say(&mut fleet, "n0", "Ready", False, 0);
+    say(&mut fleet, "n0", "Ready", False, 20);
+    assert_eq!(broken(&fleet, 30), ["n0"]);
+    say(&mut fleet, "n0", "Ready", Unknown, 25);
+    assert_eq!(broken(&fleet, 54), [""; 0]);
+    assert_eq!(broken(&fleet, 55), ["n0"]);
+}
+
+#[test]
+fn of_several_conditions_the_first_to_be_due_counts_not_the_shortest() {
+    let mut fleet = Fleet::of(1);
+    say(&mut fleet, "n0", "Ready", False, 0);
+    say(&mut fleet, "n0", "AcceleratedHardwareReady", False, 25);
+    assert_eq!(broken(&fleet, 29), [""; 0]);
+    let verdict = fleet.verdict("n0", Reason::Unhealthy, at(29));
+    assert_eq!(verdict, Some(Verdict::Recovering { until: at(30) }));
+    assert_eq!(broken(&fleet, 30), ["n0"]);
+}
+
+#[test]
+fn a_pool_says_what_it_bears_with_and_one_that_says_nothing_bears_all() {
+    let mut fleet = Fleet::of(1);
+    let policy = |condition: &str, status, minutes: Option<i64>| RepairPolicy {
+        condition: condition.to_owned(),
+        status,
+        after: minutes.map(SignedDuration::from_mins),
+    };
+    say(&mut fleet, "n0", "KernelDeadlock", True, 0);
+    say(&mut fleet, "n0", "Ready", False, 0);
+    fleet.change(|own| {
+        own.repair = vec![
+            policy("KernelDeadlock", True, Some(3)),
+            policy("Ready", False, None),
+        ];
+    });
+    assert_eq!(broken(&fleet, 3), ["n0"]);
+    say(&mut fleet, "n0", "KernelDeadlock", False, 1);
+    assert_eq!(broken(&fleet, 9999), [""; 0], "never is no reason");
+    fleet.change(|own| own.repair = RepairPolicy::defaults());
+    assert_eq!(broken(&fleet, 30), ["n0"]);
+    fleet.change(|own| own.repair.clear());
+    assert_eq!(broken(&fleet, 9999), [""; 0]);
+    // What is not configured any more is repaired as by default.
+    fleet.configure(|own| own.pools.clear());
+    assert_eq!(broken(&fleet, 30), ["n0"]);
+}
+
+#[test]
+fn budgets_and_annotations_do_not_keep_a_broken_node() {
+    let mut fleet = Fleet::of(5);
+    fleet.change(|own| own.disruption.budgets[0].nodes = Allowance::Nodes(0));
+    fleet.change_node("n0", |own| {
+        drop(own.annotations.insert(DO_NOT_DISRUPT.into(), "true".into()))
+    });
+    say(&mut fleet, "n0", "Ready", False, 0);
+    assert_eq!(broken(&fleet, 30), ["n0"]);
+}
+
+#[test]
+fn where_a_fifth_of_a_pool_is_broken_it_may_not_be_the_nodes() {
+    // Of so many nodes so many are broken: whether any is replaced.
+    for (nodes, ill, expect) in [
+        (1, 1, true),
+        (2, 1, true),
+        (2, 2, false),
+        (5, 1, true),
+        (5, 2, false),
+        (6, 2, true),
+        (10, 2, true),
+        (10, 3, false),
+    ] {
+        let mut fleet = Fleet::of(nodes);
+        fleet.configure(|own| own.brakes.unready_max = Allowance::Percent(100));
+        for index in 0..ill {
+            // Some for a moment only: they count all the same.
+            say(
+                &mut fleet,
+                &format!("n{index}"),
+                "Ready",
+                False,
+                29 * i64::from(index == 1),
+            );
+        }
+        let verdict = fleet.verdict("n0", Reason::Unhealthy, at(30));
+        let refused = Verdict::Broken {
+            broken: ill,
+            total: nodes,
+        };
+        assert_eq!(verdict, (!expect).then_some(refused), "{ill} of {nodes}");
+    }
+    // What leaves already is broken still.
+    let mut fleet = Fleet::of(5);
+    for name in ["n0", "n1"] {
+        say(&mut fleet, name, "Ready", False, 0);
+    }
+    fleet.leave("n0", Reason::Unhealthy);
+    assert_eq!(broken(&fleet, 30), [""; 0]);
+}
+
+#[test]
+fn of_many_broken_nodes_ten_are_replaced_at_once() {
+    let mut fleet = Fleet::of(100);
+    for index in 0..15 {
+        say(&mut fleet, &format!("n{index}"), "Ready", False, 15 - index);
+    }
+    let found = broken(&fleet, 60);
+    assert_eq!(found.len(), 10);
+    assert_eq!(found[0], "n14", "the one that is due for longest");
+    for name in &found {
+        fleet.leave(name, Reason::Unhealthy);
+    }
+    assert_eq!(broken(&fleet, 60), [""; 0]);
+    let expect = Some(Verdict::Repairing { most: 10 });
+    assert_eq!(fleet.verdict("n0", Reason::Unhealthy, at(60)), expect);
+}
+
+#[test]
+fn one_that_has_not_started_is_nobody_s_patient() {
+    let mut fleet = Fleet::of(5);
+    say(&mut fleet, "n0", "Ready", False, 0);
+    fleet.change_node("n0", |own| {
+        drop(own.labels.remove("karpenter.sh/initialized"))
+    });
+    assert_eq!(broken(&fleet, 9999), [""; 0]);
+}

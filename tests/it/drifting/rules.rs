@@ -1,0 +1,426 @@
+//! In what nodes drift, who of them leaves first, and what keeps the others.
+//! It must not know what AWS finds for a node class.
+
+use std::sync::Arc;
+
+use outrigger::catalog::Catalog;
+use outrigger::disrupt::verdict::Verdict;
+use outrigger::model::cluster::RemovedPools;
+use outrigger::model::instance::{CapacityType, InstanceType, Offering};
+use outrigger::model::labels::{DO_NOT_DISRUPT, POOL};
+use outrigger::model::node_class::NodeClass;
+use outrigger::model::pool::{Allowance, Pool, Reason};
+use outrigger::model::requirement::Requirement;
+use outrigger::model::taint::{Effect, Taint};
+use outrigger::state::blockers::Blocker;
+
+use super::{Fleet, at, budget, pod, pool};
+
+type Change = fn(&mut Pool);
+
+/// In which zones a type is sold, as what, and whether it is to be had.
+type Sold<'a> = &'a [(&'a str, CapacityType, bool)];
+
+/// The pool requires this of a label.
+fn require(pool: &mut Pool, key: &str, requirement: Requirement) {
+    pool.requirements.add(key, requirement);
+}
+
+#[test]
+fn nodes_drift_by_requirements_that_their_labels_do_not_meet() {
+    const TIER: &str = "example.com/tier";
+    const COUNT: &str = "example.com/count";
+    let rows: [(&str, Change, bool); 10] = [
+        (
+            "changed",
+            |it| require(it, TIER, Requirement::is_in(["silver"])),
+            true,
+        ),
+        (
+            "widened",
+            |it| require(it, TIER, Requirement::is_in(["gold", "silver"])),
+            false,
+        ),
+        (
+            "exists",
+            |it| require(it, TIER, Requirement::exists()),
+            false,
+        ),
+        (
+            "does not exist",
+            |it| require(it, TIER, Requirement::does_not_exist()),
+            true,
+        ),
+        (
+            "excluded",
+            |it| require(it, TIER, Requirement::not_in(["gold"])),
+            true,
+        ),
+        (
+            "added",
+            |it| require(it, "example.com/new", Requirement::is_in(["a"])),
+            true,
+        ),
+        (
+            "absent is allowed",
+            |it| require(it, "example.com/new", Requirement::not_in(["a"])),
+            false,
+        ),
+        (
+            "above",
+            |it| require(it, COUNT, Requirement::between(Some(2), None)),
+            false,
+        ),
+        (
+            "below",
+            |it| require(it, COUNT, Requirement::between(None, Some(4))),
+            false,
+        ),
+        (
+            "not below",
+            |it| require(it, COUNT, Requirement::between(None, Some(2))),
+            true,
+        ),
+    ];
+    for (row, change, drifts) in rows {
+        let mut fleet = Fleet::of(1);
+        fleet.change_node("n0", |own| {
+            own.labels.insert(TIER.into(), "gold".into());
+            own.labels.insert(COUNT.into(), "3".into());
+        });
+        assert_eq!(fleet.causes(at(1)), [""; 0], "{row}");
+        fleet.change(change);
+        let expect = drifts.then_some("RequirementsDrifted");
+        assert_eq!(fleet.causes(at(1)), Vec::from_iter(expect), "{row}");
+    }
+}
+
+#[test]
+fn only_the_nodes_drift_whose_pool_is_another() {
+    let mut fleet = Fleet::new(vec![pool("p"), pool("q")]);
+    fleet.node("n0", "p");
+    fleet.node("n1", "q");
+    fleet.configure(|own| require(&mut own.pools[1], "a", Requirement::is_in(["b"])));
+    assert_eq!(fleet.leaving(Reason::Drifted, at(1)), ["n1"]);
+}
+
+#[test]
+fn what_only_a_new_instance_can_change_drifts_and_what_can_be_changed_in_place_does_not() {
+    let rows: [(&str, Change, &[&str]); 8] = [
+        (
+            "node class",
+            |it| it.node_class = Some("other".into()),
+            &["NodePoolDrifted"],
+        ),
+        (
+            "labels",
+            |it| drop(it.labels.insert("a".into(), "b".into())),
+            &[],
+        ),
+        (
+            "annotations",
+            |it| drop(it.annotations.insert("a".into(), "b".into())),
+            &[],
+        ),
+        (
+            "taints",
+            |it| it.taints.push(Taint::new("a", Effect::NoSchedule)),
+            &[],
+        ),
+        (
+            "startup taints",
+            |it| it.startup_taints.push(Taint::new("a", Effect::NoSchedule)),
+            &[],
+        ),
+        (
+            "expiry",
+            |it| it.expire_hard_after = Some(jiff::SignedDuration::from_hours(900)),
+            &[],
+        ),
+        ("limits", |it| it.limits.nodes = Some(0), &[]),
+        ("weight", |it| it.weight = 7, &[]),
+    ];
+    for (row, change, expect) in rows {
+        let mut fleet = Fleet::of(1);
+        fleet.change(change);
+        assert_eq!(fleet.causes(at(1)), expect, "{row}");
+    }
+}
+
+#[test]
+fn hashes_that_are_missing_or_of_another_version_say_nothing() {
+    let rows = [
+        ("v2:0000000000000000:0000000000000000", 1),
+        ("v1:0000000000000000:0000000000000000", 0),
+        ("v2:0000000000000000", 0),
+        ("12345678901234567890", 0),
+        ("", 0),
+    ];
+    for (hash, drifted) in rows {
+        for of_class in [false, true] {
+            let mut fleet = Fleet::new(vec![Pool {
+                node_class: Some("c".into()),
+                ..pool("p")
+            }]);
+            let name = "c".into();
+            fleet.configure(|own| {
+                own.node_classes = vec![NodeClass {
+                    name,
+                    ..NodeClass::default()
+                }]
+            });
+            fleet.node("n0", "p");
+            let record = &mut fleet.claim("n0").record;
+            let own = match of_class {
+                true => &mut record.node_class_hash,
+                false => &mut record.pool_hash,
+            };
+            *own = hash.to_owned();
+            assert_eq!(fleet.causes(at(1)).len(), drifted, "{hash:?} {of_class}");
+        }
+    }
+}
+
+/// A catalog of one type, m6i.large, that is offered like this.
+fn sold(offers: &[(&str, CapacityType, bool)]) -> Arc<Catalog> {
+    let shipped = Catalog::shipped();
+    let own = shipped.get("m6i.large").expect("it ships").clone();
+    let price = own.offerings[0].price;
+    let offerings = offers
+        .iter()
+        .map(|(zone, capacity_type, available)| Offering {
+            zone: (*zone).into(),
+            capacity_type: *capacity_type,
+            price,
+            available: *available,
+            reservation: None,
+        });
+    let offerings = offerings.collect();
+    Arc::new(Catalog::new([InstanceType { offerings, ..own }]))
+}
+
+#[test]
+fn a_node_drifts_an_hour_after_its_launch_if_its_like_is_not_offered() {
+    use CapacityType::{OnDemand, Reserved, Spot};
+    let rows: [(&str, CapacityType, Sold, bool); 9] = [
+        (
+            "offered",
+            OnDemand,
+            &[("us-east-1a", OnDemand, true)],
+            false,
+        ),
+        (
+            "out of stock",
+            OnDemand,
+            &[("us-east-1a", OnDemand, false)],
+            false,
+        ),
+        ("no offerings", OnDemand, &[], true),
+        (
+            "another zone",
+            OnDemand,
+            &[("us-east-1b", OnDemand, true)],
+            true,
+        ),
+        ("another way", OnDemand, &[("us-east-1a", Spot, true)], true),
+        (
+            "reserved",
+            Reserved,
+            &[("us-east-1a", Reserved, true)],
+            false,
+        ),
+        (
+            "demoted",
+            Reserved,
+            &[("us-east-1a", OnDemand, true)],
+            false,
+        ),
+        (
+            "both",
+            Reserved,
+            &[
+                ("us-east-1a", OnDemand, true),
+                ("us-east-1a", Reserved, true),
+            ],
+            false,
+        ),
+        ("neither", Reserved, &[("us-east-1a", Spot, true)], true),
+    ];
+    for (row, bought, offers, drifts) in rows {
+        let mut fleet = Fleet::of(1);
+        fleet.instance("n0").offering.capacity_type = bought;
+        fleet.state.stock(sold(offers));
+        assert_eq!(fleet.causes(at(60)), [""; 0], "{row}");
+        let expect = drifts.then_some("InstanceTypeNotFound");
+        assert_eq!(fleet.causes(at(61)), Vec::from_iter(expect), "{row}");
+    }
+}
+
+#[test]
+fn a_type_that_is_not_known_any_more_is_not_what_a_label_says() {
+    let mut fleet = Fleet::of(1);
+    fleet.state.stock(Arc::new(Catalog::default()));
+    assert_eq!(
+        fleet.causes(at(61)),
+        [""; 0],
+        "nothing is known of any type"
+    );
+    let types = ["m7i.large"].map(|name| Catalog::shipped().get(name).expect("it ships").clone());
+    fleet.state.stock(Arc::new(Catalog::new(types)));
+    assert_eq!(fleet.causes(at(61)), ["InstanceTypeNotFound"]);
+    // A label that somebody else has put there does not count, what the instance is does.
+    let mut fleet = Fleet::of(1);
+    fleet.change_node("n0", |own| {
+        drop(own.labels.remove("node.kubernetes.io/instance-type"))
+    });
+    assert_eq!(fleet.causes(at(61)), [""; 0]);
+}
+
+#[test]
+fn the_first_of_several_causes_is_told() {
+    let mut fleet = Fleet::of(1);
+    fleet.state.stock(sold(&[]));
+    assert_eq!(fleet.causes(at(61)), ["InstanceTypeNotFound"]);
+    fleet.change(|own| require(own, "a", Requirement::is_in(["b"])));
+    assert_eq!(fleet.causes(at(61)), ["RequirementsDrifted"]);
+    fleet.drift();
+    assert_eq!(fleet.causes(at(61)), ["NodePoolDrifted"]);
+    fleet.configure(|own| own.pools.clear());
+    assert_eq!(fleet.causes(at(61)), ["NodePoolRemoved"]);
+}
+
+#[test]
+fn budgets_let_so_many_go_at_once_and_what_leaves_already_counts() {
+    let mut fleet = Fleet::of(10);
+    fleet.drift();
+    let left = |fleet: &mut Fleet, nodes: Allowance| {
+        fleet.change(|own| own.disruption.budgets[0].nodes = nodes);
+        fleet.leaving(Reason::Drifted, at(1)).len()
+    };
+    assert_eq!(left(&mut fleet, Allowance::Nodes(3)), 3);
+    assert_eq!(left(&mut fleet, Allowance::Percent(0)), 0);
+    assert_eq!(left(&mut fleet, Allowance::Percent(100)), 10);
+    assert_eq!(left(&mut fleet, Allowance::Percent(11)), 2);
+    fleet.leave("n0", Reason::Underutilized);
+    fleet.change_node("n1", |own| own.ready = false);
+    // The one that leaves and the one that is not ready count, which may leave for that.
+    assert_eq!(left(&mut fleet, Allowance::Nodes(3)), 2);
+    let expect = Some(budget(3));
+    assert_eq!(fleet.verdict("n9", Reason::Drifted, at(1)), expect);
+    // Each pool has its own.
+    let mut fleet = Fleet::new(vec![pool("p"), pool("q")]);
+    fleet.configure(|own| {
+        for pool in &mut own.pools {
+            pool.disruption.budgets[0].nodes = Allowance::Nodes(2);
+        }
+    });
+    for at in 0..4 {
+        fleet.node(&format!("p{at}"), "p");
+        fleet.node(&format!("q{at}"), "q");
+    }
+    fleet.drift();
+    assert_eq!(
+        fleet.leaving(Reason::Drifted, at(1)),
+        ["p0", "p1", "q0", "q1"]
+    );
+}
+
+#[test]
+fn those_leave_first_that_nobody_has_to_move_off_then_the_oldest() {
+    let mut fleet = Fleet::of(3);
+    fleet.node("n3", "p");
+    fleet.drift();
+    fleet.claim("n0").record.created = at(2);
+    fleet.claim("n1").record.created = at(1);
+    fleet.claim("n3").record.created = at(3);
+    assert_eq!(
+        fleet.leaving(Reason::Drifted, at(9)),
+        ["n3", "n2", "n1", "n0"]
+    );
+    fleet.change(|own| own.disruption.budgets[0].nodes = Allowance::Nodes(2));
+    assert_eq!(fleet.leaving(Reason::Drifted, at(9)), ["n3", "n2"]);
+}
+
+#[test]
+fn an_empty_node_leaves_as_empty_where_it_may_and_else_as_drifted() {
+    let mut fleet = Fleet::new(vec![pool("p")]);
+    fleet.node("n0", "p");
+    fleet.drift();
+    assert_eq!(fleet.leaving(Reason::Drifted, at(9)), ["n0"]);
+    fleet.change(|own| own.disruption.consolidate_after = Some(jiff::SignedDuration::ZERO));
+    assert_eq!(fleet.leaving(Reason::Empty, at(9)), ["n0"]);
+    assert_eq!(fleet.leaving(Reason::Drifted, at(9)), [""; 0]);
+}
+
+#[test]
+fn a_node_stays_that_must_not_be_disrupted_has_not_started_or_is_waited_for() {
+    let mut fleet = Fleet::of(4);
+    fleet.drift();
+    let note = |fleet: &mut Fleet, node: &str, value: &str| {
+        let value = value.to_owned();
+        fleet.change_node(node, |own| {
+            drop(own.annotations.insert(DO_NOT_DISRUPT.into(), value))
+        });
+    };
+    note(&mut fleet, "n0", "true");
+    note(&mut fleet, "n1", "false");
+    fleet.change_node("n2", |own| {
+        drop(own.labels.remove("karpenter.sh/initialized"))
+    });
+    fleet.state.nominate("n3".into(), at(2));
+    assert_eq!(fleet.leaving(Reason::Drifted, at(1)), ["n1"]);
+    let verdict = |node| fleet.verdict(node, Reason::Drifted, at(1));
+    let annotated = Verdict::Blocked(Blocker::Annotated(DO_NOT_DISRUPT));
+    assert_eq!(verdict("n0"), Some(annotated));
+    assert_eq!(verdict("n2"), Some(Verdict::NotInitialized));
+    assert_eq!(verdict("n3"), Some(Verdict::Nominated));
+    assert_eq!(fleet.leaving(Reason::Drifted, at(3)), ["n1", "n3"]);
+}
+
+#[test]
+fn what_pods_say_holds_unless_nothing_may_hold_the_node_for_ever() {
+    for grace in [false, true] {
+        let mut fleet = Fleet::of(2);
+        fleet.drift();
+        let mut own = pod("n0");
+        own.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
+        fleet.apply(own);
+        let minute = jiff::SignedDuration::from_mins(1);
+        fleet.claim("n0").record.termination_grace_period = grace.then_some(minute);
+        let expect: &[&str] = if grace { &["n0", "n1"] } else { &["n1"] };
+        assert_eq!(fleet.leaving(Reason::Drifted, at(1)), expect);
+        // What a node says for itself holds all the same.
+        let say = |own: &mut outrigger::model::node::Node| {
+            own.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
+        };
+        fleet.change_node("n0", say);
+        assert_eq!(fleet.leaving(Reason::Drifted, at(1)), ["n1"]);
+    }
+}
+
+#[test]
+fn nodes_of_a_pool_that_is_gone_leave_a_tenth_at_a_time_or_are_kept() {
+    let mut fleet = Fleet::of(15);
+    fleet.configure(|own| own.pools.clear());
+    assert_eq!(fleet.leaving(Reason::Drifted, at(1)), ["n0", "n1"]);
+    assert_eq!(fleet.causes(at(1)), ["NodePoolRemoved"; 2]);
+    fleet.leave("n0", Reason::Drifted);
+    assert_eq!(fleet.leaving(Reason::Drifted, at(1)), ["n1"]);
+    fleet.configure(|own| own.brakes.removed_pools = RemovedPools::Keep);
+    assert_eq!(fleet.sweep(at(1)).retire, []);
+    assert_eq!(
+        fleet.verdict("n1", Reason::Empty, at(1)),
+        Some(Verdict::NoPool)
+    );
+}
+
+#[test]
+fn a_label_that_somebody_takes_away_makes_no_pool_go() {
+    let mut fleet = Fleet::of(1);
+    fleet.change_node("n0", |own| drop(own.labels.remove(POOL)));
+    assert_eq!(fleet.sweep(at(1)).retire, []);
+    // Neither does a claim of a pool that was renamed, where somebody has told its Node so.
+    let mut fleet = Fleet::of(1);
+    fleet.claim("n0").record.pool = "old".into();
+    assert_eq!(fleet.sweep(at(1)).retire, []);
+}

@@ -1,0 +1,463 @@
+//! What the cluster's Lease says is obeyed, and what is let go under a rate is written there first.
+//! It must not know how many may leave by other rules.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use outrigger::engine::Engine;
+use outrigger::engine::command::{Answer, Command, FailureKind, Issued};
+use outrigger::engine::event::Event;
+use outrigger::engine::report::Report;
+use outrigger::fleet::Fleet;
+use outrigger::model::cluster::{Cluster, Mode};
+use outrigger::model::fleet::FleetLimits;
+use outrigger::model::notes::{LET_GO, PAUSE, PAUSE_POOL};
+use outrigger::model::object::{Kind, Object};
+use outrigger::model::pool::{Allowance, Budget, Rate};
+
+use super::{Stage, bound, loners};
+
+const MINUTE: i64 = 60;
+
+fn rate(text: &str) -> Budget {
+    Budget {
+        nodes: Allowance::Percent(100),
+        rate: Rate::parse(text),
+        reasons: Vec::new(),
+        during: None,
+    }
+}
+
+/// Four nodes that are about to be empty for long enough.
+pub(super) fn four(configure: impl FnOnce(&mut Cluster)) -> Stage {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.change(configure);
+    let pods = loners(["a", "b", "c", "d"]);
+    stage.sync(vec![], pods.to_vec());
+    stage.run(10, &[]);
+    assert_eq!(stage.launches.len(), 4);
+    for at in 0..4 {
+        stage.apply(Object::Node(Box::new(stage.node(at))));
+    }
+    stage.run(2, &[]);
+    for (at, pod) in pods.iter().enumerate() {
+        stage.apply(bound(pod.clone(), &format!("node-{at}")));
+    }
+    stage.run(5, &[]);
+    for pod in pods {
+        stage.event(Event::Deleted(Kind::Pod, pod.key));
+    }
+    stage.run(20, &[]);
+    stage.seen.clear();
+    stage.reports.clear();
+    stage
+}
+
+fn with_rate(text: &str) -> impl FnOnce(&mut Cluster) {
+    let budget = rate(text);
+    |cluster| cluster.pools[0].disruption.budgets = vec![budget]
+}
+
+/// How many of the four are not tainted and still there.
+fn open(stage: &Stage) -> usize {
+    let nodes = stage.engine.state().objects.nodes.values();
+    nodes.filter(|own| !own.has_disrupted_taint()).count()
+}
+
+/// A host that knows nothing takes over.
+fn restart(stage: &mut Stage) {
+    let state = stage.engine.state();
+    let cluster = Cluster::clone(&state.cluster);
+    let catalog = state.catalog.clone();
+    let nodes = state.objects.nodes.values().cloned().collect();
+    stage.engine = Engine::new(8);
+    stage.set(cluster);
+    stage.event(Event::CatalogChanged(catalog));
+    stage.sync(nodes, vec![]);
+}
+
+fn refuse(stage: &mut Stage, issued: Vec<Issued>, kind: FailureKind) {
+    for issued in issued {
+        let text = "so it is".to_owned();
+        let answer = Answer::Failed { kind, text };
+        stage.event(Event::Answered(issued.id, answer));
+    }
+}
+
+fn told(stage: &Stage) -> Vec<String> {
+    let told = stage.reports.iter().filter_map(|own| match own {
+        Report::Paused { pool, why, .. } => Some(format!("paused {pool:?}: {why}")),
+        Report::Resumed { pool } => Some(format!("resumed {pool:?}")),
+        Report::Shut { why, .. } => Some(format!("shut: {why}")),
+        Report::Kept { why, .. } => Some(format!("stays: {why}")),
+        Report::Failed { command, text, .. } => Some(format!("{command}: {text}")),
+        _ => None,
+    });
+    told.collect()
+}
+
+fn noted(stage: &Stage) -> usize {
+    let lease = stage.lease.as_ref().expect("a Lease");
+    lease.annotations[LET_GO].matches(';').count()
+}
+
+#[test]
+fn no_more_nodes_leave_within_an_hour_than_a_rate_lets_go() {
+    let mut stage = four(with_rate("2/h"));
+    stage.run(30 * MINUTE, &[]);
+    assert_eq!((stage.count("terminate"), open(&stage)), (2, 2));
+    assert_eq!(stage.seen[..3], ["patch_lease", "patch_node", "patch_node"]);
+    assert_eq!(noted(&stage), 2);
+    stage.run(29 * MINUTE, &[]);
+    assert_eq!(stage.count("terminate"), 2);
+    stage.run(5 * MINUTE, &[]);
+    assert_eq!((stage.count("terminate"), open(&stage)), (4, 0));
+    assert_eq!((stage.count("patch_lease"), noted(&stage)), (2, 2));
+}
+
+#[test]
+fn without_a_rate_nothing_is_written() {
+    let mut stage = four(|_| {});
+    stage.run(10 * MINUTE, &[]);
+    assert_eq!((stage.count("terminate"), &stage.lease), (4, &None));
+    assert_eq!(stage.count("patch_lease"), 0);
+}
+
+#[test]
+fn a_node_is_closed_only_when_it_is_confirmed_that_it_was_written_down() {
+    let mut stage = four(with_rate("4/h"));
+    let held = stage.run(MINUTE, &["patch_lease"]);
+    assert_eq!(stage.seen, ["patch_lease"]);
+    assert_eq!(open(&stage), 4);
+    refuse(&mut stage, held, FailureKind::Denied);
+    stage.run(5, &[]);
+    let why = "stays: it could not be written down: so it is".to_owned();
+    let mut expect = vec![why; 5];
+    expect[0] = "patch_lease: so it is".to_owned();
+    assert_eq!(told(&stage), expect);
+    assert_eq!((open(&stage), stage.count("patch_node")), (4, 0));
+    // It is tried again.
+    stage.run(2 * MINUTE, &[]);
+    assert_eq!(open(&stage), 0);
+}
+
+#[test]
+fn a_host_that_dies_at_any_step_lets_no_more_go_than_the_rate() {
+    for step in [
+        "patch_lease",
+        "patch_node",
+        "list_pods_on",
+        "terminate",
+        "delete_node",
+    ] {
+        for done in [false, true] {
+            let mut stage = four(with_rate("2/h"));
+            let held = stage.run(15, &[step]);
+            if done {
+                for issued in held {
+                    stage.answer(&issued.command);
+                }
+            }
+            restart(&mut stage);
+            stage.run(40 * MINUTE, &[]);
+            let gone = stage.instances.values().filter(|own| !own.state.is_live());
+            assert_eq!(gone.count(), 2, "{step} {done}");
+            assert_eq!(open(&stage), 2, "{step} {done}");
+        }
+    }
+}
+
+#[test]
+fn of_two_who_write_at_once_one_decides_anew() {
+    let mut stage = four(with_rate("2/h"));
+    let held = stage.run(5, &["patch_lease"]);
+    let second = stage.now.as_second();
+    let theirs = format!("v1;x {second} empty general;y {second} empty general");
+    stage.annotate(LET_GO, Some(&theirs));
+    for issued in held {
+        let answer = stage.answer(&issued.command);
+        stage.event(Event::Answered(issued.id, answer));
+    }
+    stage.run(50 * MINUTE, &[]);
+    assert_eq!((open(&stage), stage.count("patch_node")), (4, 0));
+    assert_eq!(
+        stage.lease.as_ref().expect("theirs").annotations[LET_GO],
+        theirs
+    );
+    stage.run(20 * MINUTE, &[]);
+    assert_eq!(open(&stage), 2);
+}
+
+#[test]
+fn what_somebody_else_writes_on_the_lease_stays() {
+    let mut stage = four(with_rate("2/h"));
+    stage.annotate("example.com/note", Some("mine"));
+    stage.run(MINUTE, &[]);
+    let lease = stage.lease.as_ref().expect("a Lease");
+    assert_eq!(lease.annotations["example.com/note"], "mine");
+    assert_eq!(noted(&stage), 2);
+}
+
+#[test]
+fn a_lease_that_somebody_deletes_is_made_again_and_nothing_is_forgotten() {
+    let mut stage = four(with_rate("3/h"));
+    stage.change(with_rate("2/h"));
+    stage.run(10 * MINUTE, &[]);
+    assert_eq!(open(&stage), 2);
+    stage.lease = None;
+    stage.run(10 * MINUTE, &[]);
+    assert_eq!(open(&stage), 2, "who has gone is known");
+    stage.change(with_rate("3/h"));
+    stage.run(10 * MINUTE, &[]);
+    assert_eq!((open(&stage), noted(&stage)), (1, 3));
+}
+
+#[test]
+fn a_record_that_does_not_parse_uses_the_rate_up_and_is_told_once() {
+    let mut stage = four(with_rate("2/h"));
+    stage.annotate(LET_GO, Some("nonsense"));
+    stage.run(30 * MINUTE, &[]);
+    assert_eq!(open(&stage), 4);
+    let why = format!("the annotation {LET_GO} of the Lease does not parse at \"nonsense\"");
+    let told = told(&stage);
+    let failed = told
+        .iter()
+        .filter(|own| **own == format!("read_lease: {why}"));
+    let shut = told.iter().filter(|own| **own == format!("shut: {why}"));
+    assert_eq!((failed.count(), shut.count()), (1, 1), "{told:?}");
+    stage.annotate(LET_GO, None);
+    stage.run(2 * MINUTE, &[]);
+    assert_eq!(open(&stage), 2);
+}
+
+#[test]
+fn nothing_leaves_while_the_cluster_is_paused_not_even_after_a_restart() {
+    let mut stage = four(|_| {});
+    let until = stage.now + SignedDuration::from_mins(30);
+    stage.annotate(PAUSE, Some(&format!("{until} new CNI")));
+    restart(&mut stage);
+    stage.run(20 * MINUTE, &[]);
+    assert_eq!(open(&stage), 4);
+    let shut = format!("shut: the cluster is paused until {until}: new CNI");
+    assert_eq!(told(&stage), ["paused None: new CNI".to_owned(), shut]);
+    restart(&mut stage);
+    stage.reports.clear();
+    stage.run(9 * MINUTE, &[]);
+    assert_eq!(open(&stage), 4);
+    stage.run(2 * MINUTE, &[]);
+    assert_eq!(open(&stage), 0);
+    assert_eq!(
+        told(&stage).last().map(String::as_str),
+        Some("resumed None")
+    );
+}
+
+#[test]
+fn a_pause_of_a_pool_is_for_that_pool_and_one_that_does_not_parse_has_no_end() {
+    let key = |pool: &str| format!("{PAUSE_POOL}{pool}");
+    let mut stage = four(|_| {});
+    stage.annotate(&key("other"), Some("always for good"));
+    stage.annotate(&key("general"), Some("until tomorrow"));
+    stage.run(120 * MINUTE, &[]);
+    assert_eq!(open(&stage), 4);
+    stage.annotate(&key("general"), None);
+    stage.run(MINUTE + 30, &[]);
+    assert_eq!(open(&stage), 0, "within half a minute");
+}
+
+#[test]
+fn a_drain_under_way_goes_on_in_a_pause() {
+    let mut stage = four(|_| {});
+    let held = stage.run(20, &["list_pods_on"]);
+    assert_eq!(open(&stage), 0);
+    stage.annotate(PAUSE, Some("always stop"));
+    stage.run(40, &["list_pods_on"]);
+    for issued in held {
+        let answer = stage.answer(&issued.command);
+        stage.event(Event::Answered(issued.id, answer));
+    }
+    stage.run(2 * MINUTE, &[]);
+    assert_eq!(stage.count("terminate"), 4);
+    assert_eq!(told(&stage), ["paused None: stop"]);
+}
+
+#[test]
+fn nothing_leaves_before_the_lease_was_read_nor_long_after_it_was() {
+    let mut stage = four(|_| {});
+    restart(&mut stage);
+    let held = stage.run(5 * MINUTE, &["read_lease"]);
+    assert_eq!(open(&stage), 4);
+    refuse(&mut stage, held, FailureKind::Denied);
+    stage.run(5 * MINUTE, &["read_lease"]);
+    assert_eq!(open(&stage), 4);
+    let told = told(&stage);
+    assert!(
+        told.iter().any(|own| own == "read_lease: so it is"),
+        "{told:?}"
+    );
+    assert!(
+        told.iter()
+            .any(|own| own.starts_with("shut: the cluster's Lease has not"))
+    );
+    stage.run(5 * MINUTE, &[]);
+    assert_eq!(open(&stage), 0);
+
+    // Two minutes after the last reading it may say something else.
+    let mut stage = four(|own| own.pools[0].disruption.consolidate_after = None);
+    stage.run(3 * MINUTE, &["read_lease"]);
+    stage.change(|own| own.pools[0].disruption.consolidate_after = Some(SignedDuration::ZERO));
+    stage.run(MINUTE, &["read_lease"]);
+    assert_eq!(open(&stage), 4);
+    stage.run(4 * MINUTE, &[]);
+    assert_eq!(open(&stage), 0);
+}
+
+#[test]
+fn a_budget_that_is_always_zero_is_told_once() {
+    let mut stage = four(|own| own.pools[0].disruption.budgets[0].nodes = Allowance::Nodes(0));
+    stage.run(120 * MINUTE, &[]);
+    assert_eq!(open(&stage), 4);
+    let why = "shut: the budgets of its pool allow 0 nodes to leave at once now";
+    assert_eq!(told(&stage), [why]);
+}
+
+#[test]
+fn nothing_is_consolidated_for_a_while_after_a_launch_or_an_end() {
+    let wait = SignedDuration::from_mins(10);
+    let mut stage = four(|own| own.disruption.cool_down.after_launch = wait);
+    stage.run(9 * MINUTE, &[]);
+    assert_eq!(open(&stage), 4);
+    stage.run(MINUTE, &[]);
+    assert_eq!(open(&stage), 0);
+
+    let mut stage = four(|own| {
+        own.disruption.cool_down.after_end = wait;
+        own.pools[0].disruption.budgets[0].nodes = Allowance::Nodes(1);
+    });
+    // What happened before the start is not known.
+    stage.run(9 * MINUTE, &[]);
+    assert_eq!(open(&stage), 4);
+    let mut ends = Vec::new();
+    for minute in 0..45 {
+        let before = stage.count("terminate");
+        stage.run(MINUTE, &[]);
+        ends.extend((stage.count("terminate") > before).then_some(minute));
+    }
+    let apart: BTreeSet<i64> = ends.windows(2).map(|own| own[1] - own[0]).collect();
+    assert!(apart.iter().all(|own| *own >= 10), "{ends:?}");
+    assert_eq!(ends.len(), 4, "{ends:?}");
+}
+
+/// Two stages and the fleet between them, as long as they run side by side.
+struct Both {
+    fleet: Fleet,
+    stages: [Stage; 2],
+}
+
+const NAMES: [&str; 2] = ["east", "west"];
+
+const FOR_FLEET: [&str; 4] = ["ask", "ask_leave", "muster", "account"];
+
+impl Both {
+    fn new(budget: Budget) -> Self {
+        let mut fleet = Fleet::default();
+        let limits = FleetLimits {
+            budgets: vec![budget],
+            ..FleetLimits::default()
+        };
+        let clusters = NAMES.map(|name| {
+            Arc::new(Cluster {
+                name: name.into(),
+                mode: Mode::Manage,
+                ..Cluster::default()
+            })
+        });
+        let stages = NAMES.map(|_| four(|_| {}));
+        fleet.configure(limits, &clusters, stages[0].now);
+        Self { fleet, stages }
+    }
+
+    /// Lets seconds pass, one by one, first in the one and then in the other cluster.
+    fn run(&mut self, seconds: i64) {
+        for _ in 0..seconds {
+            for (at, name) in NAMES.iter().enumerate() {
+                let held = self.stages[at].run(1, &FOR_FLEET);
+                let now = self.stages[at].now;
+                for issued in held {
+                    self.fleet.handle(&(*name).into(), issued, now);
+                }
+                self.fleet.ring(now);
+                while let Some((name, event)) = self.fleet.next_event() {
+                    let whose = NAMES.iter().position(|own| *own == name.as_str());
+                    self.stages[whose.expect("known")].event(event);
+                }
+            }
+            let leaving: usize = self.stages.iter().map(leaving).sum();
+            assert!(leaving <= 1, "{leaving} are leaving at once");
+        }
+    }
+}
+
+/// How many are tainted and still there.
+fn leaving(stage: &Stage) -> usize {
+    stage.engine.state().objects.nodes.len() - open(stage)
+}
+
+#[test]
+fn nodes_of_two_clusters_leave_one_after_the_other_where_the_fleet_says_so() {
+    let one = Budget {
+        nodes: Allowance::Nodes(1),
+        rate: None,
+        reasons: Vec::new(),
+        during: None,
+    };
+    let mut both = Both::new(one);
+    both.run(30 * MINUTE);
+    let left = both.stages.each_ref().map(open);
+    assert_eq!(left, [0, 0]);
+    assert!(
+        both.stages.iter().all(|own| own.lease.is_none()),
+        "no rate is there"
+    );
+}
+
+#[test]
+fn a_rate_of_the_fleet_is_remembered_on_the_leases_of_its_clusters() {
+    let mut both = Both::new(Budget {
+        nodes: Allowance::Nodes(1),
+        ..rate("3/h")
+    });
+    both.run(40 * MINUTE);
+    let left: usize = both.stages.iter().map(open).sum();
+    assert_eq!(left, 5);
+    let leases = both.stages.iter().filter(|own| own.lease.is_some());
+    assert_eq!(leases.map(noted).sum::<usize>(), 3);
+    // All hosts begin anew.
+    let limits = FleetLimits {
+        budgets: vec![rate("3/h")],
+        ..FleetLimits::default()
+    };
+    let clusters = both.stages.each_ref().map(|own| {
+        let cluster = &own.engine.state().cluster;
+        (cluster.clone(), own.now)
+    });
+    let named = NAMES.iter().zip(&clusters).map(|(name, (own, _))| {
+        Arc::new(Cluster {
+            name: (*name).into(),
+            ..Cluster::clone(own)
+        })
+    });
+    both.fleet = Fleet::default();
+    both.fleet
+        .configure(limits, &named.collect::<Vec<_>>(), clusters[0].1);
+    both.stages.iter_mut().for_each(restart);
+    both.run(15 * MINUTE);
+    assert_eq!(both.stages.iter().map(open).sum::<usize>(), 5);
+}
+
+#[test]
+fn a_command_for_the_lease_is_a_look_only_where_it_reads() {
+    assert!(Command::ReadLease.is_look());
+    assert!(!Command::PatchLease(Default::default()).is_look());
+}
