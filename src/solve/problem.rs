@@ -8,6 +8,7 @@ use crate::model::cluster::PreferencePolicy;
 use crate::model::id::PodKey;
 use crate::model::labels::Labels;
 use crate::model::pod::Pod;
+use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
 use crate::model::taint::Toleration;
 use crate::solve::agents::{Agents, Company, Port};
@@ -252,15 +253,25 @@ impl<'a> Problem<'a> {
         );
         let mut classes: BTreeMap<(usize, Vec<i64>, i32), usize> = BTreeMap::new();
         let mut all: Vec<Class<'a>> = Vec::new();
+        // Most pods are like the one before.
+        let mut last: Option<((usize, i32, &Resources), usize)> = None;
         for (pod, (spec, labels)) in sorted.into_iter().zip(keyed) {
             let kind = builder.kind(spec, signatures[labels]);
-            let demand = axes.demand(&pod.requests, mounts(pod));
+            let mounts = mounts(pod);
+            let own = (kind, pod.priority, &pod.requests);
+            if let Some((_, class)) = last.filter(|last| mounts.is_none() && last.0 == own) {
+                let class: &mut Class<'a> = &mut all[class];
+                class.pods.push(pod);
+                continue;
+            }
+            let demand = axes.demand(&pod.requests, mounts);
             let key = (kind, demand, pod.priority);
             let class = *classes.entry(key).or_insert_with_key(|(_, demand, _)| {
                 all.push(class_of(kind, demand.clone(), pod.priority));
                 all.len() - 1
             });
             all[class].pods.push(pod);
+            last = mounts.is_none().then_some((own, class));
         }
         all.sort_by(|one, other| {
             let size = |class: &Class<'_>| (class.demand[0], class.demand[1]);
