@@ -15,4 +15,6 @@ pub mod drift;
 
 pub mod expiry;
 
+pub mod fewest;
+
 pub mod consolidation;

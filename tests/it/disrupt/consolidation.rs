@@ -3,6 +3,7 @@
 
 use fastrand::Rng;
 use jiff::Timestamp;
+use outrigger::model::instance::Price;
 use outrigger_bench::fleet::Fleet;
 use outrigger_bench::workloads::{self, deployments, diverse};
 
@@ -43,4 +44,22 @@ fn a_fleet_with_holes_costs_hardly_more_in_the_end_than_one_planned_afresh() {
             assert!(stages > 0 && after < before, "{what}");
         }
     }
+}
+
+#[test]
+fn hardly_more_nodes_leave_than_it_takes() {
+    let mut fleet = Fleet::standing(200, NOW);
+    fleet.thin_out(&mut Rng::with_seed(1), 30);
+    let (before, afresh) = (fleet.cost(), fleet.afresh());
+    let plan = fleet.plan();
+    let prices = plan.retire.iter().filter_map(|own| own.price);
+    let leaves: f64 = prices.map(Price::usd_per_h).sum();
+    fleet.carry_out(&plan);
+    let (saved, all) = (before - fleet.cost(), before - afresh);
+    assert!(saved >= 0.9 * all, "{saved} of {all} are saved");
+    // What leaves saves its own price at most.
+    assert!(
+        leaves <= 2.0 * saved,
+        "{leaves} $/h leave to save {saved} of {before}"
+    );
 }
