@@ -13,6 +13,8 @@ mod plan;
 
 mod explain;
 
+mod release;
+
 mod simulate;
 
 mod simulated_cloud;
@@ -54,6 +56,8 @@ enum Verb {
     Plan(plan::Arguments),
     /// Explain why a pod of such a cluster has its place, or none
     Explain(explain::Arguments),
+    /// Take our finalizers and taints off the nodes of a cluster, and leave them as they are
+    Release(release::Arguments),
     /// Run a scenario in a simulated world, and show it
     Simulate(simulate::Arguments),
     /// Serve a simulated EC2 on loopback, for `simulated { address = … }`
@@ -85,6 +89,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Verb::Validate(arguments) => validate::execute(&arguments, colour),
         Verb::Plan(arguments) => plan::execute(&arguments, colour),
         Verb::Explain(arguments) => explain::execute(&arguments, colour),
+        Verb::Release(arguments) => release::execute(&arguments, colour),
         Verb::Simulate(arguments) => simulate::execute(&arguments, colour),
         Verb::SimulatedCloud(arguments) => simulated_cloud::execute(arguments),
         #[cfg(feature = "aws")]

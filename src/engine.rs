@@ -24,6 +24,12 @@ mod work;
 
 mod look;
 
+mod evict;
+
+mod detach;
+
+mod deadline;
+
 mod drain;
 
 mod answers;
@@ -43,6 +49,10 @@ mod learn;
 mod stamp;
 
 mod lifecycle;
+
+mod orphans;
+
+pub mod release;
 
 mod act;
 

@@ -280,6 +280,12 @@ impl World {
         std::mem::take(&mut self.lines)
     }
 
+    /// Somebody else changes the cluster now.
+    pub fn meddle(&mut self, change: impl FnOnce(&mut SimCluster, Timestamp)) {
+        change(&mut self.scene.cluster, self.now);
+        self.spread_news();
+    }
+
     /// Lets the next thing happen. Returns when it did; none once the day is over.
     pub fn step(&mut self) -> Option<Timestamp> {
         let next = self.next_at().filter(|at| *at <= self.limit)?;

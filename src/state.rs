@@ -39,6 +39,8 @@ pub mod blockers;
 
 pub mod roster;
 
+pub mod obstacles;
+
 pub mod standing;
 
 #[cfg(test)]

@@ -1,23 +1,17 @@
 //! What becomes of an answer: it is matched to its command and taken into the state.
 //! It must not know what is done next; the pass that follows decides that.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use crate::engine::Engine;
-use crate::engine::command::{Answer, Command, CommandId, FailureKind};
-use crate::engine::drain::stays;
+use crate::engine::command::{Answer, CommandId, FailureKind};
 use crate::engine::report::Report;
 use crate::engine::work::{ANSWER_MAX, FlightKind, Step};
 use crate::model::claim::Phase;
 use crate::model::hash::hashes_in;
-use crate::model::id::{ClaimId, NodeClassName, PodKey};
+use crate::model::id::{ClaimId, NodeClassName};
 use crate::model::instance::{Instance, InstanceState};
-use crate::model::object::Kind;
-use crate::model::pod::Pod;
-use crate::model::pool::{Pool, Reason};
-
-/// A pod that is older than this and that the watch does not show is one it does not know.
-const WATCH_LAG: SignedDuration = SignedDuration::from_secs(5);
+use crate::model::pool::Pool;
 
 impl Engine {
     /// Matches an answer to its command.
@@ -147,6 +141,12 @@ impl Engine {
                 self.set_state(id, InstanceState::Terminated, now);
             }
             (Step::ListPods, Answer::Pods(pods)) => self.pods_listed(id, &pods, now),
+            (Step::ListAttachments, Answer::Attachments(all)) => {
+                self.attachments_listed(id, all, now);
+            }
+            (Step::ListAttachments, Answer::Failed { kind, .. }) => {
+                self.attachments_unknown(id, kind, now);
+            }
             (Step::Taint, Answer::Done) => {
                 if let Some(work) = self.works.get_mut(id) {
                     work.drain.tainted = Some(now);
@@ -275,52 +275,6 @@ impl Engine {
             if let Some(work) = self.works.get_mut(id) {
                 work.retry.failed(now, &mut self.rng);
             }
-        }
-    }
-
-    fn evicted(&mut self, id: &ClaimId, pod: &PodKey, answer: Answer, now: Timestamp) {
-        let Some(work) = self.works.get_mut(id) else {
-            return;
-        };
-        let eviction = work.drain.evictions.entry(pod.clone()).or_default();
-        eviction.in_flight = false;
-        eviction.retry.failed(now, &mut self.rng);
-        if let Answer::EvictRefused(text) = answer {
-            self.report(Report::EvictRefused {
-                pod: pod.clone(),
-                text,
-            });
-        }
-    }
-
-    fn pods_listed(&mut self, id: &ClaimId, pods: &[Pod], now: Timestamp) {
-        let Some(claim) = self.state.ledger.claims.get(id) else {
-            return;
-        };
-        let reason = claim.leaving.unwrap_or(Reason::Empty);
-        let staying = pods.iter().filter(|pod| stays(pod, reason, now)).count();
-        let holding = pods.iter().filter(|pod| pod.holds_node()).count();
-        let old = |pod: &&Pod| {
-            let known = pod.created.and_then(|at| at.checked_add(WATCH_LAG).ok());
-            known.is_some_and(|at| at < now)
-        };
-        let unseen = pods
-            .iter()
-            .filter(old)
-            .any(|pod| !self.state.objects.has(Kind::Pod, &pod.key));
-        let Some(work) = self.works.get_mut(id) else {
-            return;
-        };
-        work.retry = Default::default();
-        if staying == 0 {
-            work.drain.confirmed = Some(now);
-        } else if reason == Reason::Empty && holding > 0 {
-            self.keep(id, format!("{holding} pods have come to it"), now);
-        }
-        if unseen {
-            self.state.views.doubt(Kind::Pod);
-            let rewatch = Command::Rewatch { kind: Kind::Pod };
-            self.issue(rewatch, FlightKind::Rewatch, now);
         }
     }
 }

@@ -9,6 +9,9 @@ const FIRST_MS: i64 = 500;
 /// Doubling stops here: 500 ms × 2^7 is 64 s.
 const DOUBLINGS_MAX: u32 = 7;
 
+/// First wait of an eviction, and the longest. Source: spec/disruption.md §4.4.
+const EVICTION_MS: (i64, i64) = (100, 10_000);
+
 /// Attempts so far and when the next may be made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retry {
@@ -19,7 +22,21 @@ pub struct Retry {
 impl Retry {
     /// Notes a failure: the next attempt waits twice as long, give or take a fifth.
     pub fn failed(&mut self, now: Timestamp, rng: &mut Rng) {
-        let wait = FIRST_MS << self.attempts.min(DOUBLINGS_MAX);
+        self.wait(FIRST_MS << self.attempts.min(DOUBLINGS_MAX), now, rng);
+    }
+
+    /// Notes that a pod was asked to go: while it is still there it is asked again, as one whose
+    /// disruption budget may have room by then.
+    pub fn evicted(&mut self, now: Timestamp, rng: &mut Rng) {
+        let (first, longest) = EVICTION_MS;
+        self.wait(
+            (first << self.attempts.min(DOUBLINGS_MAX)).min(longest),
+            now,
+            rng,
+        );
+    }
+
+    fn wait(&mut self, wait: i64, now: Timestamp, rng: &mut Rng) {
         let jitter = rng.i64(-wait / 5..=wait / 5);
         self.attempts = self.attempts.saturating_add(1);
         self.at = now

@@ -12,7 +12,7 @@ use crate::model::fleet::{Ask, FleetView, Holding};
 use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey, TypeName};
 use crate::model::instance::{CapacityType, Held, Instance, InstanceState, OfferingKey};
 use crate::model::labels::Labels;
-use crate::model::object::Kind;
+use crate::model::object::{Attachment, Kind};
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::model::taint::Taint;
@@ -86,6 +86,8 @@ pub struct NodePatch {
     pub annotations: Vec<(String, Option<String>)>,
     /// All taints it shall have; `None` leaves them as they are.
     pub taints: Option<Vec<Taint>>,
+    /// All finalizers it shall have; `None` leaves them as they are.
+    pub finalizers: Option<Vec<String>>,
 }
 
 /// A Node that is made before its kubelet has come.
@@ -150,12 +152,16 @@ pub enum Command {
         /// The node.
         node: NodeName,
     },
-    /// Delete a pod at once, if it still has this UID: it was bound to a node that never came.
+    /// Delete a pod, if it still has this UID, whatever its disruption budgets say. One that is on
+    /// its way out is given less time by it.
     DeletePod {
         /// The pod.
         pod: PodKey,
         /// UID it must have.
         uid: String,
+        /// Seconds it is given to end. None at all is for pods that nothing runs of, being bound
+        /// to a node that never came: else two of one name might run.
+        grace_seconds: u32,
     },
     /// Change a Node.
     PatchNode(NodePatch),
@@ -199,6 +205,11 @@ pub enum Command {
         /// The node.
         node: NodeName,
     },
+    /// List the volumes that are attached to a node, straight from the API server.
+    ListAttachments {
+        /// The node.
+        node: NodeName,
+    },
     /// Ask for single objects by name: which of them still exist with this UID?
     Probe {
         /// Their kind.
@@ -236,6 +247,7 @@ impl Command {
             self,
             Self::ListInstances
                 | Self::ListPodsOn { .. }
+                | Self::ListAttachments { .. }
                 | Self::Probe { .. }
                 | Self::Rewatch { .. }
                 | Self::Learn { .. }
@@ -275,6 +287,7 @@ impl Command {
             Self::Hint { .. } => "hint",
             Self::Unhint { .. } => "unhint",
             Self::ListPodsOn { .. } => "list_pods_on",
+            Self::ListAttachments { .. } => "list_attachments",
             Self::Probe { .. } => "probe",
             Self::Rewatch { .. } => "rewatch",
             Self::Ask(_) => "ask",
@@ -397,6 +410,8 @@ pub enum Answer {
     EvictRefused(String),
     /// `ListPodsOn`: all pods bound to the node.
     Pods(Vec<Pod>),
+    /// `ListAttachments`: all volumes attached to the node, or about to be.
+    Attachments(Vec<Attachment>),
     /// `Probe`: how many of the objects still exist.
     Probed {
         /// Existing ones.

@@ -5,12 +5,14 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::command::{Command, NodePatch};
+use crate::engine::deadline::deadline_annotation;
 use crate::engine::report::Report;
-use crate::engine::work::{Drain, FlightKind, Step};
+use crate::engine::work::{FlightKind, Step};
 use crate::model::claim::Phase;
-use crate::model::id::{ClaimId, PodKey};
-use crate::model::labels::{DISRUPTION_REASON, EXCLUDE_BALANCERS, TAINT_DISRUPTED};
+use crate::model::id::{ClaimId, NodeName};
+use crate::model::labels::{DISRUPTION_REASON, EXCLUDE_BALANCERS, TAINT_DISRUPTED, TERMINATION_AT};
 use crate::model::node::Node;
+use crate::model::object::Kind;
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::model::taint::{Effect, Taint};
@@ -34,8 +36,8 @@ const PLACES_MAX: SignedDuration = SignedDuration::from_mins(20);
 const WITHDRAWN_MIN: SignedDuration = SignedDuration::from_mins(1);
 const WITHDRAWN_DOUBLED_MAX: u32 = 6;
 
-/// Evictions of one node under way at once.
-const EVICTIONS_MAX: usize = 16;
+/// A pod that is older than this and that the watch does not show is one it does not know.
+const WATCH_LAG: SignedDuration = SignedDuration::from_secs(5);
 
 impl Engine {
     /// Lets a node go: from here on it is drained and ended, unless something keeps it.
@@ -65,7 +67,8 @@ impl Engine {
             claim.leaving = Some(reason);
             claim.pods.clear();
         }
-        self.works.entry(id.clone()).or_default().drain = Drain::default();
+        let work = self.works.entry(id.clone()).or_default();
+        (work.drain, work.told_to_end, work.lingers) = Default::default();
         let next = if registered {
             Phase::Draining
         } else {
@@ -74,37 +77,45 @@ impl Engine {
         self.enter(id, next, now);
     }
 
+    /// Lets a node go that an earlier life had told pods to leave for good.
+    pub(super) fn resume(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
+        self.retire(id, reason, now);
+        self.works.entry(id.clone()).or_default().drain.released = true;
+    }
+
     /// The next step of a drain.
     pub(super) fn drain(&mut self, id: &ClaimId, now: Timestamp) {
-        let Some(claim) = self.state.ledger.claims.get(id) else {
-            return;
-        };
-        let reason = claim.leaving.unwrap_or(Reason::Empty);
         if self.node_vanished(id, now) {
             return;
         }
-        let Some(node) = self
-            .state
-            .ledger
-            .claims
-            .get(id)
-            .and_then(|own| self.node_of(own))
-        else {
+        let claim = self.state.ledger.claims.get(id);
+        let known = claim.and_then(|own| Some((own.leaving, self.node_of(own)?.clone())));
+        let Some((reason, node)) = known else {
             return;
         };
+        let mut reason = reason.unwrap_or(Reason::Empty);
+        if node.deleting.is_some() && node.has_finalizer() && reason.is_voluntary() {
+            // It cannot stay any more.
+            reason = Reason::Deleted;
+            if let Some(claim) = self.state.ledger.claims.get_mut(id) {
+                claim.leaving = Some(reason);
+            }
+        }
         let (name, lost) = (node.name.clone(), !node.has_disrupted_taint());
-        if lost && !self.is_stale(id, node) {
+        let stale = self.is_stale(id, &node);
+        let drain = &mut self.works.entry(id.clone()).or_default().drain;
+        if lost && !stale {
             // Someone took the taint away: pods may have come since.
-            let drain = &mut self.works.entry(id.clone()).or_default().drain;
             (drain.tainted, drain.confirmed) = (None, None);
         }
-        let Some(node) = self.state.objects.nodes.get(&name) else {
-            return;
-        };
-        let drain = self.works.get(id).map(|work| &work.drain);
-        let Some(tainted) = drain.and_then(|drain| drain.tainted) else {
-            if !self.is_stale(id, node) {
-                let patch = taint_patch(node, reason);
+        let tainted = drain.tainted;
+        if drain.released || !reason.waits_for_places() {
+            self.start_time(id, reason, now);
+        }
+        let Some(tainted) = tainted else {
+            if !stale {
+                let deadline = self.works.get(id).and_then(|own| own.drain.deadline);
+                let patch = taint_patch(&node, reason, deadline);
                 self.step(id, Step::Taint, Command::PatchNode(patch), now);
             }
             return;
@@ -112,21 +123,54 @@ impl Engine {
         if !self.is_released(id, reason, now) {
             return;
         }
-        let drain = self.works.get(id).map(|work| &work.drain);
-        let Some(node) = self.state.objects.nodes.get(&name) else {
+        self.start_time(id, reason, now);
+        if self.writes_deadline(id, now) {
             return;
-        };
-        let fails = reason == Reason::Unhealthy && node.has_disrupted_taint();
-        if fails || drain.is_some_and(|drain| drain.confirmed.is_some()) {
+        }
+        let confirmed = self.works.get(id).and_then(|own| own.drain.confirmed);
+        if self.is_over(id, now) {
+            self.tell_forced(id, &name, now);
             self.enter(id, Phase::Terminating, now);
             return;
         }
+        if confirmed.is_some() {
+            self.enter(id, Phase::Terminating, now);
+            return;
+        }
+        self.empty(id, (&name, reason), tainted, now);
+    }
+
+    /// Moves what is on a node and, when nothing is left, has that confirmed.
+    fn empty(
+        &mut self,
+        id: &ClaimId,
+        (name, reason): (&NodeName, Reason),
+        tainted: Timestamp,
+        now: Timestamp,
+    ) {
+        let deadline = self.works.get(id).and_then(|own| own.drain.deadline);
+        if let Some(at) = deadline.filter(|at| *at > now) {
+            self.wake_at(at, "the time of a leaving node is up");
+        }
+        let pods = self.state.objects.pods_on(name.as_str());
+        let count = pods.filter(|pod| pod.holds_node()).count();
+        if reason == Reason::Empty && count > 0 {
+            self.keep(id, format!("{count} pods have come to it"), now);
+            return;
+        }
+        if self.move_pods(id, name, now) {
+            let drain = &mut self.works.entry(id.clone()).or_default().drain;
+            drain.detach = Default::default();
+            if !self.heed_block(id, reason, now) {
+                self.tell_held(id, name, now);
+            }
+            return;
+        }
         let due = tainted.checked_add(DRAIN_MIN).unwrap_or(now);
-        let emptied = !self.evict_pods(id, reason, now);
-        if emptied && due <= now {
-            self.confirm(id, &name, now);
-        } else if due > now {
+        if due > now {
             self.wake_at(due, "a drain may be confirmed");
+        } else if self.is_detached(id, name, now) {
+            self.confirm(id, name, now);
         }
     }
 
@@ -179,7 +223,7 @@ impl Engine {
     }
 
     /// Asks the API server itself for the pods of the node; the watch may lag behind.
-    fn confirm(&mut self, id: &ClaimId, node: &crate::model::id::NodeName, now: Timestamp) {
+    fn confirm(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) {
         let work = self.works.entry(id.clone()).or_default();
         if let Some(at) = work.drain.next_list.filter(|at| *at > now) {
             self.wake_at(at, "a drain is to be confirmed");
@@ -194,61 +238,36 @@ impl Engine {
         );
     }
 
-    /// Sends evictions off for the pods that may go now. Returns whether any pod is left.
-    fn evict_pods(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) -> bool {
+    /// The pods of a node were listed, straight from the API server.
+    pub(super) fn pods_listed(&mut self, id: &ClaimId, pods: &[Pod], now: Timestamp) {
         let Some(claim) = self.state.ledger.claims.get(id) else {
-            return false;
+            return;
         };
-        let Some(name) = claim.node.clone() else {
-            return false;
+        let empty = claim.leaving.unwrap_or(Reason::Empty) == Reason::Empty;
+        let come = pods.iter().filter(|pod| pod.holds_node()).count();
+        let held = pods.iter().any(|pod| pod.holds_drain(now));
+        let old = |pod: &&Pod| {
+            let known = pod.created.and_then(|at| at.checked_add(WATCH_LAG).ok());
+            known.is_some_and(|at| at < now)
         };
-        let left: Vec<&Pod> = self
-            .state
-            .objects
-            .pods_on(name.as_str())
-            .filter(|pod| stays(pod, reason, now))
-            .collect();
-        if left.is_empty() {
-            return false;
-        }
-        let count = left.iter().filter(|pod| pod.holds_node()).count();
-        if reason == Reason::Empty && count > 0 {
-            self.keep(id, format!("{count} pods have come to it"), now);
-            return true;
-        }
-        // Critical pods serve the others: they go last (spec/disruption.md §4.4).
-        let critical = left.iter().all(|pod| pod.is_critical());
-        let tier: Vec<(PodKey, String)> = left
+        let unseen = pods
             .iter()
-            .filter(|pod| pod.is_critical() == critical && pod.deleting.is_none())
-            .filter(|pod| !pod.is_protected(now))
-            .map(|pod| (pod.key.clone(), pod.uid.clone()))
-            .collect();
-        let drain = &mut self.works.entry(id.clone()).or_default().drain;
-        let mut in_flight = drain.evictions.values().filter(|own| own.in_flight).count();
-        let mut due = Vec::new();
-        let mut wake: Option<Timestamp> = None;
-        for (key, uid) in tier {
-            let eviction = drain.evictions.entry(key.clone()).or_default();
-            if eviction.in_flight || in_flight >= EVICTIONS_MAX {
-                continue;
-            }
-            if !eviction.retry.is_due(now) {
-                wake = [wake, eviction.retry.next()].into_iter().flatten().min();
-                continue;
-            }
-            eviction.in_flight = true;
-            in_flight += 1;
-            due.push((key, uid));
+            .filter(old)
+            .any(|pod| !self.state.objects.has(Kind::Pod, &pod.key));
+        let Some(work) = self.works.get_mut(id) else {
+            return;
+        };
+        work.retry = Default::default();
+        if empty && come > 0 {
+            self.keep(id, format!("{come} pods have come to it"), now);
+        } else if !held {
+            work.drain.confirmed = Some(now);
         }
-        for (pod, uid) in due {
-            let flight = FlightKind::Evict(id.clone(), pod.clone());
-            self.issue(Command::Evict { pod, uid }, flight, now);
+        if unseen {
+            self.state.views.doubt(Kind::Pod);
+            let rewatch = Command::Rewatch { kind: Kind::Pod };
+            self.issue(rewatch, FlightKind::Rewatch, now);
         }
-        if let Some(at) = wake {
-            self.wake_at(at, "an eviction is to be tried again");
-        }
-        true
     }
 
     /// Keeps a node that was to leave.
@@ -282,32 +301,32 @@ impl Engine {
         if !node.has_disrupted_taint() {
             return;
         }
-        let taints = node
-            .taints
-            .iter()
-            .filter(|own| own.key != TAINT_DISRUPTED)
-            .cloned()
-            .collect();
-        // A user's own label stays.
-        let ours = node.labels.get(EXCLUDE_BALANCERS).map(String::as_str) == Some(EXCLUDED_BY);
-        let patch = NodePatch {
-            node: node.name.clone(),
-            version: node.version.clone(),
-            labels: Vec::from_iter(ours.then(|| (EXCLUDE_BALANCERS.to_owned(), None))),
-            annotations: vec![(DISRUPTION_REASON.to_owned(), None)],
-            taints: Some(taints),
-        };
+        let patch = untaint_patch(node);
         self.step(id, Step::Untaint, Command::PatchNode(patch), now);
     }
 }
 
-/// Whether a node cannot go because of this pod. An empty node is one that no pod needs.
-pub(super) fn stays(pod: &Pod, reason: Reason, now: Timestamp) -> bool {
-    pod.blocks_drain(now) || (reason == Reason::Empty && pod.holds_node())
+/// The disrupted taint goes, with all that was written beside it.
+pub(super) fn untaint_patch(node: &Node) -> NodePatch {
+    let taints = node.taints.iter();
+    let taints = taints.filter(|own| own.key != TAINT_DISRUPTED).cloned();
+    // A user's own label stays.
+    let ours = node.labels.get(EXCLUDE_BALANCERS).map(String::as_str) == Some(EXCLUDED_BY);
+    let timed = node.annotations.contains_key(TERMINATION_AT);
+    let mut annotations = vec![(DISRUPTION_REASON.to_owned(), None)];
+    annotations.extend(timed.then(|| (TERMINATION_AT.to_owned(), None)));
+    NodePatch {
+        node: node.name.clone(),
+        version: node.version.clone(),
+        labels: Vec::from_iter(ours.then(|| (EXCLUDE_BALANCERS.to_owned(), None))),
+        annotations,
+        taints: Some(taints.collect()),
+        ..NodePatch::default()
+    }
 }
 
-/// Taint and reason go on in one patch, so that neither is ever seen without the other.
-fn taint_patch(node: &crate::model::node::Node, reason: Reason) -> NodePatch {
+/// Taint, reason and deadline go on in one patch, so that none is ever seen without the others.
+fn taint_patch(node: &Node, reason: Reason, deadline: Option<Timestamp>) -> NodePatch {
     let mut taints: Vec<Taint> = node
         .taints
         .iter()
@@ -318,14 +337,19 @@ fn taint_patch(node: &crate::model::node::Node, reason: Reason) -> NodePatch {
     // A user's own label stays as it is.
     let label = || (EXCLUDE_BALANCERS.to_owned(), Some(EXCLUDED_BY.to_owned()));
     let free = !node.labels.contains_key(EXCLUDE_BALANCERS);
+    let why = (
+        DISRUPTION_REASON.to_owned(),
+        Some(reason.as_str().to_owned()),
+    );
     NodePatch {
         node: node.name.clone(),
         version: node.version.clone(),
         labels: Vec::from_iter(free.then(label)),
-        annotations: vec![(
-            DISRUPTION_REASON.to_owned(),
-            Some(reason.as_str().to_owned()),
-        )],
+        annotations: [why]
+            .into_iter()
+            .chain(deadline.map(deadline_annotation))
+            .collect(),
         taints: Some(taints),
+        ..NodePatch::default()
     }
 }

@@ -315,7 +315,13 @@ impl Engine {
             let own = self.unbinding.entry(pod.clone()).or_default();
             if own.begin(&uid, now) {
                 let flight = FlightKind::Unbind(pod.clone());
-                self.issue(Command::DeletePod { pod, uid }, flight, now);
+                let grace_seconds = 0;
+                let delete = Command::DeletePod {
+                    pod,
+                    uid,
+                    grace_seconds,
+                };
+                self.issue(delete, flight, now);
                 left = true;
             } else if !own.over {
                 left = true;

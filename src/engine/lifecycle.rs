@@ -2,19 +2,19 @@
 //! It must not know why a claim was planned or is to leave.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
-use crate::engine::command::{Command, Launch};
+use crate::engine::command::{Command, Launch, NodePatch};
 use crate::engine::report::Report;
 use crate::engine::work::{FlightKind, Step};
 use crate::model::claim::Phase;
 use crate::model::cluster::MinValuesPolicy;
 use crate::model::id::{ClaimId, NodeName};
 use crate::model::instance::{Instance, InstanceState};
-use crate::model::labels::{CLAIM, MANAGED_BY, TAINT_UNREGISTERED};
+use crate::model::labels::{FINALIZER, TAINT_UNREGISTERED};
 use crate::model::node::Node;
 use crate::model::pool::{Pool, Reason};
 use crate::model::taint::{Effect, Taint};
@@ -28,8 +28,8 @@ const UNSURE_MAX: SignedDuration = SignedDuration::from_mins(10);
 /// What the API server said about a node's pods holds for this long.
 const CONFIRMED_MAX: SignedDuration = SignedDuration::from_secs(15);
 
-/// A Node of ours whose instance is unknown is removed after this long, once it is not ready.
-const ORPHAN_AGE: SignedDuration = SignedDuration::from_secs(60);
+/// EC2 ends instances within minutes; of one that takes longer than this it is said.
+const LINGERS_AFTER: SignedDuration = SignedDuration::from_mins(10);
 
 impl Engine {
     /// Links nodes to claims by instance id.
@@ -301,6 +301,10 @@ impl Engine {
             self.enter(id, Phase::Draining, now);
             return;
         }
+        self.tell_lingering(id, now);
+        let Some(claim) = self.state.ledger.claims.get(id) else {
+            return;
+        };
         // One that listings lack is asked for all the same: only the answer proves that it is gone.
         let proven = instance.state == InstanceState::Terminated;
         if runs || (claim.instance_is_gone() && !proven) {
@@ -315,9 +319,15 @@ impl Engine {
         if !proven {
             return;
         }
-        let node = self
-            .node_of(claim)
-            .map(|node| (node.name.clone(), node.uid.clone()));
+        let known = self.node_of(claim);
+        if let Some(patch) = known.and_then(released) {
+            // The Node has waited for this.
+            if known.is_some_and(|node| !self.is_stale(id, node)) {
+                self.step(id, Step::Finalizer, Command::PatchNode(patch), now);
+            }
+            return;
+        }
+        let node = known.map(|node| (node.name.clone(), node.uid.clone()));
         match node {
             Some((node, _)) if self.unbind_pods(&node, now) => {}
             Some((node, uid)) if !self.is_deleted(id, &uid) => {
@@ -333,6 +343,29 @@ impl Engine {
                 self.forget_claim(id);
             }
         }
+    }
+
+    /// Says of an instance that was told to end long ago that it has not.
+    fn tell_lingering(&mut self, id: &ClaimId, now: Timestamp) {
+        let claim = self.state.ledger.claims.get(id);
+        let Some(instance) = claim.and_then(|own| own.instance.as_ref()) else {
+            return;
+        };
+        let instance = instance.id.clone();
+        let work = self.works.entry(id.clone()).or_default();
+        let since = *work.told_to_end.get_or_insert(now);
+        let lingers = &mut work.lingers;
+        let next = lingers.next(since, LINGERS_AFTER);
+        if next > now {
+            self.wake_at(next, "an instance is to have ended");
+            return;
+        }
+        lingers.told(now, LINGERS_AFTER);
+        self.report(Report::Lingers {
+            claim: id.clone(),
+            instance,
+            since: now.duration_since(since),
+        });
     }
 
     fn is_deleted(&self, id: &ClaimId, uid: &str) -> bool {
@@ -359,10 +392,10 @@ impl Engine {
         let work = self.works.get(&claim.record.id);
         let confirmed = work.and_then(|work| work.drain.confirmed);
         let fresh = |at: Timestamp| now.duration_since(at) <= CONFIRMED_MAX;
-        // What fails is ended with all that is on it: the taint has told the scheduler, and whoever
-        // waits for its pods would wait for a kubelet that does not answer.
-        let fails = claim.leaving == Some(Reason::Unhealthy);
-        node.has_disrupted_taint() && (fails || confirmed.is_some_and(fresh))
+        // One whose time is up is ended with all that is on it. What fails has no time at all:
+        // whoever waits for its pods would wait for a kubelet that does not answer.
+        let over = self.is_over(&claim.record.id, now);
+        node.has_disrupted_taint() && (over || confirmed.is_some_and(fresh))
     }
 
     /// Takes back the ends that nobody has taken yet of instances that may not be ended any more:
@@ -385,68 +418,17 @@ impl Engine {
             self.withdraw(why, ends, now);
         }
     }
+}
 
-    /// Removes Nodes of ours that no claim knows and whose kubelet is silent.
-    pub(super) fn collect_orphans(&mut self, now: Timestamp) {
-        let claimed = |node: &Node| {
-            node.instance_id()
-                .is_some_and(|own| self.state.ledger.by_instance(own).is_some())
-        };
-        let installation = self.state.cluster.installation.as_str();
-        let ours = |node: &Node| {
-            node.labels
-                .get(MANAGED_BY)
-                .is_some_and(|own| own == installation)
-                && node.annotations.contains_key(CLAIM)
-        };
-        let ended = |node: &Node| {
-            node.instance_id()
-                .is_some_and(|own| self.state.ledger.has_ended(own))
-        };
-        let runs = |node: &Node| {
-            node.instance_id()
-                .is_some_and(|own| self.state.ledger.is_listed_live(own))
-        };
-        let orphans: BTreeMap<NodeName, (String, bool)> = self
-            .state
-            .objects
-            .nodes
-            .values()
-            .filter(|node| {
-                let lost = !claimed(node) && !runs(node);
-                (lost && (ended(node) || (ours(node) && !node.ready))) || self.is_misnamed(node)
-            })
-            .map(|node| {
-                let for_sure = ended(node) || self.is_misnamed(node);
-                (node.name.clone(), (node.uid.clone(), for_sure))
-            })
-            .collect();
-        self.orphans.retain(|name, _| orphans.contains_key(name));
-        for (node, (uid, for_sure)) in orphans {
-            let since = *self.orphans.entry(node.clone()).or_insert(now);
-            let age = if for_sure {
-                SignedDuration::ZERO
-            } else {
-                ORPHAN_AGE
-            };
-            let due = self.deadline(since, age);
-            if due > now {
-                self.wake_at(due, "a node has no instance");
-            } else if self.manages()
-                && !self.is_removing(&node)
-                && !(for_sure && self.unbind_pods(&node, now))
-            {
-                let flight = FlightKind::Orphan(node.clone());
-                self.issue(Command::DeleteNode { node, uid }, flight, now);
-            }
-        }
-    }
-
-    fn is_removing(&self, node: &NodeName) -> bool {
-        self.flights
-            .values()
-            .any(|flight| flight.kind == FlightKind::Orphan(node.clone()))
-    }
+/// How our finalizer is taken off a Node that bears it.
+pub(super) fn released(node: &Node) -> Option<NodePatch> {
+    let others = node.finalizers.iter().filter(|own| *own != FINALIZER);
+    node.has_finalizer().then(|| NodePatch {
+        node: node.name.clone(),
+        version: node.version.clone(),
+        finalizers: Some(others.cloned().collect()),
+        ..NodePatch::default()
+    })
 }
 
 /// Whether a claim's instance runs, as far as listings and answers say.

@@ -7,13 +7,14 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::command::{Command, NodePatch};
+use crate::engine::deadline::unfinished;
 use crate::engine::work::{FlightKind, Step};
 use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, NodeName};
 use crate::model::instance::CapacityType;
 use crate::model::labels::{
-    AWAITED, CAPACITY_TYPE, CLAIM, DO_NOT_SYNC_TAINTS, INITIALIZED, INITIALIZED_AT, Labels,
-    NODE_CLASS_HASH, OF_OFFERINGS, OF_RESERVATIONS, PLACEMENT_GROUP_PARTITION, POOL_HASH,
+    AWAITED, CAPACITY_TYPE, CLAIM, DO_NOT_SYNC_TAINTS, FINALIZER, INITIALIZED, INITIALIZED_AT,
+    Labels, NODE_CLASS_HASH, OF_OFFERINGS, OF_RESERVATIONS, PLACEMENT_GROUP_PARTITION, POOL_HASH,
     REGISTERED, TAINT_UNREGISTERED, ZONE, ZONE_ID,
 };
 use crate::model::node::Node;
@@ -211,7 +212,20 @@ impl Engine {
             labels: set(labels),
             annotations,
             taints: Some(taints),
+            finalizers: self.finalizers_of(node),
         }
+    }
+
+    /// The finalizers that a node of ours is to have, if it has others: ours only where it is asked
+    /// for. One that is going already keeps what it has.
+    fn finalizers_of(&self, node: &Node) -> Option<Vec<String>> {
+        let wanted = self.state.cluster.finalizer;
+        if wanted == node.has_finalizer() || node.deleting.is_some() {
+            return None;
+        }
+        let others = node.finalizers.iter().filter(|own| *own != FINALIZER);
+        let own = wanted.then(|| FINALIZER.to_owned());
+        Some(others.cloned().chain(own).collect())
     }
 
     pub(super) fn initialize(&mut self, id: &ClaimId, now: Timestamp) {
@@ -245,7 +259,7 @@ impl Engine {
             version: node.version.clone(),
             labels: vec![(INITIALIZED.to_owned(), Some("true".to_owned()))],
             annotations: vec![(INITIALIZED_AT.to_owned(), Some(now.to_string()))],
-            taints: None,
+            ..NodePatch::default()
         };
         let started = self.has_started(claim, node, &node.taints) && !self.is_stale(id, node);
         self.wake_at(deadline, "an initialization is overdue");
@@ -271,6 +285,7 @@ impl Engine {
             labels: Vec::from_iter(started.then_some(label)),
             annotations: Vec::from_iter(started.then_some(stamp)),
             taints: Some(taints),
+            ..NodePatch::default()
         })
     }
 
@@ -297,11 +312,25 @@ impl Engine {
         let Some((claim, node)) = known.filter(|(_, node)| stays(node)) else {
             return;
         };
-        if node.has_disrupted_taint() {
+        let finalizers = self.finalizers_of(node);
+        // What was withdrawn in this life is not gone on with.
+        let unfinished = unfinished(node).filter(|_| claim.withdrawn.is_none());
+        if let Some(reason) = unfinished {
+            // In an earlier life pods were told to go for good, or may have been.
+            self.resume(id, reason, now);
+        } else if node.has_disrupted_taint() {
             // The taint is of an earlier life; whether the node leaves is decided anew.
             self.untaint(id, now);
         } else if let Some(patch) = demotion(claim, node) {
             self.step(id, Step::Demote, Command::PatchNode(patch), now);
+        } else if finalizers.is_some() {
+            let patch = NodePatch {
+                node: node.name.clone(),
+                version: node.version.clone(),
+                finalizers,
+                ..NodePatch::default()
+            };
+            self.step(id, Step::Finalizer, Command::PatchNode(patch), now);
         }
     }
 
@@ -313,6 +342,10 @@ impl Engine {
         }
         let claim = self.state.ledger.claims.get(id);
         let node = claim.and_then(|own| self.node_of(own));
+        if node.is_some_and(|node| node.deleting.is_some() && node.has_finalizer()) {
+            self.retire(id, Reason::Deleted, now);
+            return false;
+        }
         let anew = node.is_some_and(|node| !node.is_registered() && !self.is_stale(id, node));
         if anew {
             self.enter(id, Phase::Launched, now);

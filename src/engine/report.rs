@@ -1,7 +1,7 @@
 //! What the engine decided and saw, for people: one report a line of the log.
 //! It must not know how lines are written or counted.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::command::{FailureKind, Refusal};
 use crate::engine::event::Interruption;
@@ -12,6 +12,7 @@ use crate::model::pool::Reason;
 use crate::solve::Unplaced;
 use crate::solve::replicas::{Need, Short};
 use crate::state::blockers::Misread;
+use crate::state::obstacles::Obstacle;
 
 /// Something worth a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,7 +162,44 @@ pub enum Report {
         /// Why it stays.
         why: String,
     },
-    /// An eviction was refused by a disruption budget; it is tried again.
+    /// The pods or volumes of a leaving node have held it for a while; repeated after twice the
+    /// time each time.
+    DrainHeld {
+        /// The claim.
+        claim: ClaimId,
+        /// Its node.
+        node: NodeName,
+        /// How long its pods have been told to go.
+        since: SignedDuration,
+        /// What holds it: the first few.
+        held_by: Vec<Obstacle>,
+        /// How many more do.
+        more: usize,
+        /// When it ends all the same, if it does.
+        deadline: Option<Timestamp>,
+    },
+    /// A leaving node ends although pods or volumes hold it: its time is up.
+    DrainForced {
+        /// The claim.
+        claim: ClaimId,
+        /// Its node.
+        node: NodeName,
+        /// What held it: the first few.
+        held_by: Vec<Obstacle>,
+        /// How many more did.
+        more: usize,
+    },
+    /// An instance does not end although it was told to; repeated after twice the time each time.
+    Lingers {
+        /// The claim.
+        claim: ClaimId,
+        /// The instance.
+        instance: InstanceId,
+        /// Since it was first told.
+        since: SignedDuration,
+    },
+    /// An eviction was refused by a disruption budget; it is tried again. Said once for each pod of
+    /// a leaving node.
     EvictRefused {
         /// The pod.
         pod: PodKey,

@@ -211,5 +211,6 @@ fn patch(claim: &Claim, node: &Node, pool: &Pool, stamp: &Stamp) -> NodePatch {
         labels: set(node_labels(claim, pool)).collect(),
         annotations: set(annotations).collect(),
         taints: (taints != node.taints).then_some(taints),
+        ..NodePatch::default()
     }
 }

@@ -9,11 +9,14 @@ use crate::engine::backoff::Retry;
 use crate::engine::command::{CommandId, Launch};
 use crate::model::id::{ClaimId, NodeName, ObjectKey, PodKey};
 use crate::model::labels::Labels;
-use crate::model::object::Kind;
+use crate::model::object::{Attachment, Kind};
 
 /// A command without an answer for this long has failed with an unknown outcome. Whoever carries
 /// commands out answers sooner; this is for answers that were lost.
 pub(super) const ANSWER_MAX: SignedDuration = SignedDuration::from_secs(120);
+
+/// What lasts is said again after twice the time, five times: from two minutes on, every hour.
+const TOLD_DOUBLED_MAX: u32 = 5;
 
 /// What an unanswered command is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,19 +66,74 @@ pub(super) struct Drain {
     pub(super) tainted: Option<Timestamp>,
     /// Whether its pods had a place elsewhere, each, where it waits for that: they may be moved.
     pub(super) released: bool,
+    /// Since when its pods are moved, or may be.
+    pub(super) began: Option<Timestamp>,
+    /// When the node ends whatever is left on it. It only ever comes nearer, and nothing is forced
+    /// before the Node says so too.
+    pub(super) deadline: Option<Timestamp>,
+    /// Whether pods are told to go whatever their disruption budgets say.
+    pub(super) forces: bool,
+    /// Whether any was: from then on the node cannot stay.
+    pub(super) forced: bool,
     /// When the API server itself has said, after the taint, that no pod is left.
     pub(super) confirmed: Option<Timestamp>,
     /// Pods whose eviction is under way or waits for another attempt.
     pub(super) evictions: BTreeMap<PodKey, Eviction>,
     /// When the API server may be asked for the pods of the node again.
     pub(super) next_list: Option<Timestamp>,
+    /// How far its volumes have come.
+    pub(super) detach: Detach,
+    /// When it was said what holds it.
+    pub(super) told: Telling,
 }
 
-/// One pod's eviction.
-#[derive(Clone, Copy, Debug, Default)]
+/// One pod's eviction or deletion.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Eviction {
+    /// UID of the pod: one of the same name is another.
+    pub(super) uid: String,
     pub(super) in_flight: bool,
     pub(super) retry: Retry,
+    /// Whether it is deleted, and its budgets are asked no more.
+    pub(super) deletes: bool,
+    /// Whether it was said that it is refused.
+    pub(super) told: bool,
+}
+
+/// How far the volumes of a leaving node have come.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Detach {
+    /// Since when they are waited for.
+    pub(super) since: Option<Timestamp>,
+    /// When the API server may be asked for them again.
+    pub(super) next_list: Option<Timestamp>,
+    /// Those that were left when it last was.
+    pub(super) left: Vec<Attachment>,
+    /// Whether they are waited for no more.
+    pub(super) over: bool,
+}
+
+/// Something that lasts is said again after twice the time each time, so that nobody misses it and
+/// no log is filled with it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Telling {
+    times: u32,
+    next: Option<Timestamp>,
+}
+
+impl Telling {
+    /// When it is to be said next, if it has lasted since then and is first said after this long.
+    pub(super) fn next(&self, since: Timestamp, first: SignedDuration) -> Timestamp {
+        let next = self.next.or(since.checked_add(first).ok());
+        next.unwrap_or(Timestamp::MAX)
+    }
+
+    /// Notes that it was said.
+    pub(super) fn told(&mut self, now: Timestamp, first: SignedDuration) {
+        self.times = self.times.saturating_add(1);
+        let wait = first * 2_i32.pow(self.times.min(TOLD_DOUBLED_MAX));
+        self.next = now.checked_add(wait).ok();
+    }
 }
 
 /// How far pods have come to a node that is still to come.
@@ -126,6 +184,10 @@ pub(super) struct Work {
     pub(super) early: Early,
     /// The drain, if it leaves.
     pub(super) drain: Drain,
+    /// When its instance was first told to end.
+    pub(super) told_to_end: Option<Timestamp>,
+    /// When it was said that its instance does not end.
+    pub(super) lingers: Telling,
     /// Whether tags are being put on its instance.
     pub(super) tagging: bool,
     /// When they may be tried again, if that failed: nothing else waits for it.
@@ -184,9 +246,12 @@ pub(super) enum Step {
     Demote,
     Stamp,
     Taint,
+    Deadline,
     Untaint,
     ListPods,
+    ListAttachments,
     Terminate,
+    Finalizer,
     DeleteNode,
 }
 
@@ -200,7 +265,9 @@ impl Step {
                 | Self::Initialize
                 | Self::Demote
                 | Self::Stamp
+                | Self::Deadline
                 | Self::Untaint
+                | Self::Finalizer
                 | Self::DeleteNode
         )
     }

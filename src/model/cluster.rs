@@ -291,6 +291,8 @@ pub struct Cluster {
     pub scheduling: Scheduling,
     /// Whether waiting pods are told of the node planned for them.
     pub placement_hints: PlacementHints,
+    /// Whether a Node that somebody deletes is drained and ended before it goes.
+    pub finalizer: bool,
 }
 
 impl Cluster {

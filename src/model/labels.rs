@@ -77,6 +77,11 @@ pub const AWAITED: &str = "outrigger.dev/awaited";
 pub const CLAIM: &str = "outrigger.dev/claim";
 /// Annotation: why a node is leaving, written together with the disrupted taint.
 pub const DISRUPTION_REASON: &str = "outrigger.dev/disruption-reason";
+/// Annotation: when a leaving node ends, whatever is left on it (RFC 3339); it only ever comes
+/// nearer.
+pub const TERMINATION_AT: &str = "karpenter.sh/nodeclaim-termination-timestamp";
+/// Finalizer of a Node whose deletion drains and ends it first.
+pub const FINALIZER: &str = "karpenter.sh/termination";
 /// Annotation: when a node was initialized (RFC 3339).
 pub const INITIALIZED_AT: &str = "outrigger.dev/initialized-at";
 /// Annotation: hash of the pool template a node was made from, `v1:…`.

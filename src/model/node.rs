@@ -5,7 +5,8 @@ use jiff::Timestamp;
 
 use crate::model::id::{NodeName, PoolName};
 use crate::model::labels::{
-    AWAITED, INITIALIZED, Labels, POOL, REGISTERED, TAINT_DISRUPTED, TAINT_UNREGISTERED,
+    AWAITED, FINALIZER, INITIALIZED, Labels, POOL, REGISTERED, TAINT_DISRUPTED, TAINT_UNREGISTERED,
+    TERMINATION_AT,
 };
 use crate::model::quantity::Resources;
 use crate::model::taint::Taint;
@@ -29,6 +30,8 @@ pub struct Node {
     pub labels: Labels,
     /// The annotations that are read.
     pub annotations: Labels,
+    /// What keeps it from going once its deletion was asked for.
+    pub finalizers: Vec<String>,
     /// Taints.
     pub taints: Vec<Taint>,
     /// Whether it is cordoned.
@@ -88,6 +91,16 @@ impl Node {
         self.taints
             .iter()
             .any(|taint| taint.key == TAINT_UNREGISTERED)
+    }
+
+    /// Whether its deletion waits for it to be drained and ended.
+    pub fn has_finalizer(&self) -> bool {
+        self.finalizers.iter().any(|own| own == FINALIZER)
+    }
+
+    /// When it ends whatever is left on it, if it says so in words that can be read.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        self.annotations.get(TERMINATION_AT)?.parse().ok()
     }
 
     /// Whether it bears the disrupted taint.

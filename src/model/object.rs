@@ -101,6 +101,15 @@ pub struct VolumeClaim {
     pub once_pod: bool,
 }
 
+/// A VolumeAttachment: a volume that is attached to a node, or about to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attachment {
+    /// Name.
+    pub name: String,
+    /// The PersistentVolume; empty where it is none.
+    pub volume: String,
+}
+
 /// A PersistentVolume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Volume {

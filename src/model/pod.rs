@@ -56,6 +56,11 @@ pub struct Pod {
     pub started: Option<Timestamp>,
     /// When its deletion was asked for.
     pub deleting: Option<Timestamp>,
+    /// By when it has to have ended, once its deletion was asked for; where that is not known, its
+    /// own grace counts.
+    pub gone_by: Option<Timestamp>,
+    /// What keeps it from going once it has ended.
+    pub finalizers: Vec<String>,
     /// Labels.
     pub labels: Labels,
     /// The annotations that are read: do-not-disrupt and its kin.
@@ -165,17 +170,42 @@ impl Pod {
         self.node.is_some() && !self.is_terminal() && !self.is_daemon() && !self.is_mirror()
     }
 
-    /// Whether a drain waits for it. One that tolerates the taint of leaving nodes goes down with
-    /// its node, and one that should have ended a minute ago is not waited for any longer.
-    /// Source: spec/disruption.md §4.4.
-    pub fn blocks_drain(&self, now: Timestamp) -> bool {
-        let leaving = Taint::new(TAINT_DISRUPTED, Effect::NoSchedule);
-        let stuck = self
-            .deleting
+    /// By when it will have ended, if its deletion was asked for.
+    pub fn ends_by(&self) -> Option<Timestamp> {
+        let asked = self.deleting?;
+        let grace = SignedDuration::from_secs(self.grace_seconds);
+        Some(
+            self.gone_by
+                .unwrap_or(asked.checked_add(grace).unwrap_or(asked)),
+        )
+    }
+
+    /// Whether it should have ended a minute ago and has not.
+    pub fn is_stuck(&self, now: Timestamp) -> bool {
+        let until = self
+            .ends_by()
             .and_then(|at| at.checked_add(STUCK_AFTER).ok());
-        self.occupies_node()
-            && !self.tolerations.iter().any(|own| own.tolerates(&leaving))
-            && stuck.is_none_or(|at| now <= at)
+        until.is_some_and(|at| at < now)
+    }
+
+    /// Whether it goes down with its node: nobody moves it. Source: spec/disruption.md §1.3
+    /// (IsDrainable).
+    pub fn stays_to_the_end(&self, now: Timestamp) -> bool {
+        let leaving = Taint::new(TAINT_DISRUPTED, Effect::NoSchedule);
+        let tolerates = self.tolerations.iter().any(|own| own.tolerates(&leaving));
+        tolerates || self.is_mirror() || self.is_stuck(now)
+    }
+
+    /// Whether a drain waits for it: for daemons too, unless they tolerate the taint of leaving
+    /// nodes. Source: spec/disruption.md §1.3 (IsWaitingEviction), §4.4.
+    pub fn holds_drain(&self, now: Timestamp) -> bool {
+        self.node.is_some() && !self.is_terminal() && !self.stays_to_the_end(now)
+    }
+
+    /// Whose turn it is when a node is drained, the first being 0: critical pods serve the others,
+    /// and daemons those that are none. Source: spec/disruption.md §4.4.
+    pub fn turn(&self) -> u8 {
+        2 * u8::from(self.is_critical()) + u8::from(self.is_daemon())
     }
 
     /// Whether this pod is critical to the cluster and leaves a node last.

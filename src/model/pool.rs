@@ -33,6 +33,8 @@ pub enum Reason {
     TimedOut,
     /// Its static pool has more nodes than it is to have.
     Surplus,
+    /// Somebody deletes its Node, and its finalizer asks for a drain first.
+    Deleted,
 }
 
 impl Reason {
@@ -48,6 +50,7 @@ impl Reason {
             Self::Orphaned => "orphaned",
             Self::TimedOut => "timed_out",
             Self::Surplus => "surplus",
+            Self::Deleted => "deleted",
         }
     }
 
@@ -62,6 +65,30 @@ impl Reason {
     pub fn is_eventual(self) -> bool {
         matches!(self, Self::Drifted | Self::Expired)
     }
+
+    /// Whether nothing but we wants it to leave, so that it may as well stay.
+    pub fn is_voluntary(self) -> bool {
+        self.waits_for_places() || matches!(self, Self::Empty | Self::Surplus)
+    }
+
+    /// Reads what `as_str` gives.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|own| own.as_str() == text)
+    }
+
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Empty,
+        Self::Underutilized,
+        Self::Drifted,
+        Self::Expired,
+        Self::Interrupted,
+        Self::Unhealthy,
+        Self::Orphaned,
+        Self::TimedOut,
+        Self::Surplus,
+        Self::Deleted,
+    ];
 
     /// The reasons a budget may name.
     pub const BUDGETED: [Self; 3] = [Self::Empty, Self::Underutilized, Self::Drifted];
@@ -125,6 +152,19 @@ pub enum Safety {
     Conservative,
 }
 
+/// What becomes of a node whose pods do not leave it in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum OnBlocked {
+    /// They are waited for, for as long as the termination grace period allows.
+    #[default]
+    Wait,
+    /// The node stays, if nothing but we wants it to leave and no pod was told to go whatever its
+    /// disruption budget says.
+    Abort,
+    /// They are told to go whatever their disruption budgets say, each with its own grace.
+    Force,
+}
+
 /// When and how nodes of a pool are disrupted on purpose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disruption {
@@ -141,6 +181,10 @@ pub struct Disruption {
     pub utilization_threshold: Option<u32>,
     /// How long a node must have been underutilized with nothing against its leaving.
     pub unneeded_for: SignedDuration,
+    /// What becomes of a node whose pods do not leave it in time.
+    pub on_blocked: OnBlocked,
+    /// How long its pods may take before that, from when they are told to go.
+    pub drain_timeout: SignedDuration,
     /// How many at once. At most this many by every one of them.
     pub budgets: Vec<Budget>,
 }
@@ -247,6 +291,8 @@ impl Pool {
                 min_age: SignedDuration::ZERO,
                 utilization_threshold: None,
                 unneeded_for: SignedDuration::ZERO,
+                on_blocked: OnBlocked::default(),
+                drain_timeout: SignedDuration::from_mins(15),
                 budgets: vec![Budget {
                     nodes: Allowance::Percent(10),
                     reasons: Vec::new(),

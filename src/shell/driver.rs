@@ -223,6 +223,7 @@ impl Hands {
             | Command::Hint { .. }
             | Command::Unhint { .. }
             | Command::ListPodsOn { .. }
+            | Command::ListAttachments { .. }
             | Command::Probe { .. }
             | Command::Ask(_)
             | Command::Account { .. }

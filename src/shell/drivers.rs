@@ -180,7 +180,8 @@ impl Drivers {
         Ok(Prepared { parts, cloud })
     }
 
-    async fn connect(&self, cluster: &Cluster) -> Result<Connection, PrepareError> {
+    /// A connection to the API of a cluster, however it is reached.
+    pub(crate) async fn connect(&self, cluster: &Cluster) -> Result<Connection, PrepareError> {
         let name = || cluster.name.clone();
         if let Some(kubeconfig) = &cluster.kubeconfig {
             let connection = connect(kubeconfig, &cluster.api).await;

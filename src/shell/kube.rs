@@ -22,3 +22,5 @@ pub(crate) mod buffers;
 pub(crate) mod watch;
 
 pub(crate) mod act;
+
+pub(crate) mod release;

@@ -37,6 +37,7 @@ fn outcome(answer: &Answer) -> &'static str {
         | Answer::Terminating(_)
         | Answer::Instances(_)
         | Answer::Pods(_)
+        | Answer::Attachments(_)
         | Answer::Probed { .. }
         | Answer::Granted
         | Answer::Done => "done",

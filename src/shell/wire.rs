@@ -297,6 +297,7 @@ impl From<Answer> for AnswerBody {
                 text,
             },
             Answer::EvictRefused(_)
+            | Answer::Attachments(_)
             | Answer::Pods(_)
             | Answer::Probed { .. }
             | Answer::Granted

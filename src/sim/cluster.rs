@@ -45,6 +45,7 @@ enum Todo {
     Run(PodKey, String),
     Finish(PodKey, String),
     Leave(PodKey, String),
+    Detach(String),
     Clean(PodKey, String),
     Ready(NodeName),
     Unstart(NodeName),
@@ -70,6 +71,8 @@ pub struct SimCluster {
     facts: Vec<Fact>,
     waits: Vec<SignedDuration>,
     evictions: u32,
+    /// UIDs of pods that no kubelet can end.
+    hung: BTreeSet<String>,
     paces: Rng,
     born: u64,
 }
@@ -91,6 +94,7 @@ impl SimCluster {
             facts: Vec::new(),
             waits: Vec::new(),
             evictions: 0,
+            hung: BTreeSet::new(),
             paces: stream(seed, "cluster/paces"),
             born: 0,
         };
@@ -149,7 +153,8 @@ impl SimCluster {
             Todo::Bind(node, pods) => self.bind(&node, pods, now),
             Todo::Run(pod, uid) => self.run_pod(&pod, &uid, now),
             Todo::Finish(pod, uid) => self.finish_pod(&pod, &uid, now),
-            Todo::Leave(pod, uid) => self.forget_pod(&pod, &uid, now),
+            Todo::Leave(pod, uid) => self.leave(&pod, &uid, now),
+            Todo::Detach(name) => self.store.detach(&name),
             Todo::Clean(pod, uid) => self.delete_pod(&pod, &uid, now),
             Todo::Ready(node) => self.node_ready(&node, now),
             Todo::Unstart(node) => self.start_is_over(&node, now),

@@ -199,7 +199,7 @@ impl Checker {
             Command::Terminate { instance, .. } => self.terminating(instance, scene, (sent, now)),
             Command::CreateNode(node) => self.creating(&node.name, &node.provider_id, scene, now),
             Command::Bind { pod, uid, node } => self.binding((pod, uid), node, scene, now),
-            Command::DeletePod { pod, uid } => self.letting_go((pod, uid), scene, now),
+            Command::DeletePod { pod, uid, .. } => self.letting_go((pod, uid), scene, now),
             Command::PatchNode(patch) => self.patching(patch, scene, now),
             Command::DeleteNode { node, uid } => self.deleting(node, uid, scene, now),
             Command::Evict { pod, uid } => self.evicting(pod, uid, scene, (sent, now)),
@@ -211,6 +211,7 @@ impl Checker {
             | Command::Learn { .. }
             | Command::ListInstances
             | Command::ListPodsOn { .. }
+            | Command::ListAttachments { .. }
             | Command::Probe { .. }
             | Command::Rewatch { .. }
             | Command::Ask(_)
@@ -266,9 +267,10 @@ impl Checker {
         let seconds = tags.get(TAG_GRACE).and_then(|text| text.parse().ok());
         let grace = seconds.map(SignedDuration::from_secs);
         let tainted = self.tainted.get(&node.name);
-        grace
-            .zip(tainted)
-            .is_some_and(|(grace, tainted)| later(*tainted, grace) <= now)
+        // A pool may force pods off its nodes, and what fails has no time: the Node says so then.
+        let said = node.deadline().is_some_and(|at| at <= now);
+        let own = grace.zip(tainted);
+        said || own.is_some_and(|(grace, tainted)| later(*tainted, grace) <= now)
     }
 
     /// An act takes the place of every pod on a node away.
@@ -279,8 +281,9 @@ impl Checker {
         scene: &Scene,
         (sent, now): (Timestamp, Timestamp),
     ) {
-        // Those that a meddler let in while the act was on its way are nobody's fault.
-        let pods = scene.occupying(node);
+        // Those that a meddler let in while the act was on its way are nobody's fault, and nobody
+        // waits for those that should have ended long ago.
+        let pods = scene.occupying(node).filter(|pod| !pod.is_stuck(now));
         let count = pods.filter(|pod| !self.meddlers.has_let_in(&node.name, pod, sent));
         let count = count.count();
         if count == 0 {

@@ -488,3 +488,58 @@ fn a_simulation_as_json_is_one_object_a_line_and_the_same_for_the_same_seed() {
         assert!(line.is_object(), "{line}");
     }
 }
+
+#[test]
+fn release_takes_our_finalizer_and_taints_off_our_nodes_and_leaves_others() {
+    let node = |name: &str, installation: &str, finalizers: Value, taints: Value| {
+        json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {
+                "name": name, "uid": name, "resourceVersion": "7", "finalizers": finalizers,
+                "labels": {"outrigger.dev/managed-by": installation},
+                "annotations": {"outrigger.dev/disruption-reason": "drifted"},
+            },
+            "spec": {"providerID": format!("aws:///z/{name}"), "taints": taints},
+        })
+    };
+    let ours = json!(["example.com/other", "karpenter.sh/termination"]);
+    let taint = |key: &str| json!({"key": key, "effect": "NoSchedule"});
+    let taints = json!([taint("karpenter.sh/disrupted"), taint("example.com/mine")]);
+    let closed = json!([taint("karpenter.sh/unregistered")]);
+    let nodes = vec![
+        node("leaving", "it", ours.clone(), taints.clone()),
+        node("coming", "it", json!([]), closed),
+        node("plain", "it", json!(["example.com/other"]), json!([])),
+        node("strange", "else", ours, taints),
+    ];
+    let api = Api::with(Manner::Well, [("nodes", list(nodes))]);
+    let config = Config::new(&managed(api.kubeconfig()));
+    let release = |more: &[&str]| {
+        let arguments = ["release", "--config", config.path(), "--cluster", "it"];
+        let output = run(&[&arguments, more].concat(), "");
+        let text = String::from_utf8(output.stdout).expect("text");
+        let error = String::from_utf8(output.stderr).expect("text");
+        assert!(output.status.success(), "{text}{error}");
+        text
+    };
+    let expect = "node leaving would lose our finalizer and taints\n\
+                  node coming would lose our taints\n";
+    assert_eq!(release(&["--dry-run"]), expect);
+    assert!(api.patches().is_empty());
+    assert_eq!(release(&[]), expect.replace("would lose", "has lost"));
+    let patches = api.patches();
+    let [(path, first), (_, second)] = &patches[..] else {
+        panic!("{patches:?}")
+    };
+    assert_eq!(path, "/api/v1/nodes/leaving");
+    assert_eq!(first["metadata"]["resourceVersion"], "7");
+    assert_eq!(
+        first["metadata"]["finalizers"],
+        json!(["example.com/other"])
+    );
+    let reason = &first["metadata"]["annotations"]["outrigger.dev/disruption-reason"];
+    assert_eq!(*reason, Value::Null);
+    assert_eq!(first["spec"]["taints"], json!([taint("example.com/mine")]));
+    assert_eq!(second["spec"]["taints"], json!([]));
+    assert!(second["metadata"].get("finalizers").is_none());
+}

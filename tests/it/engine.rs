@@ -18,13 +18,14 @@ use outrigger::model::id::{NodeName, ObjectKey};
 use outrigger::model::instance::{Held, Instance, InstanceState, NodeToCome, Offering};
 use outrigger::model::labels::{ARCH, HOSTNAME, Labels};
 use outrigger::model::node::Node;
-use outrigger::model::object::{Kind, Object};
+use outrigger::model::object::{Attachment, Kind, Object};
 use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::{Allowance, Limits, Pool};
 use outrigger::model::selector::Selector;
 
 mod classes;
 mod early;
+mod ending;
 mod launches;
 mod leaving;
 mod moving;
@@ -48,6 +49,8 @@ struct Stage {
     launches: Vec<Launch>,
     seen: Vec<String>,
     reports: Vec<Report>,
+    /// What is attached to nodes.
+    attached: Vec<Attachment>,
 }
 
 impl Stage {
@@ -60,6 +63,7 @@ impl Stage {
             launches: Vec::new(),
             seen: Vec::new(),
             reports: Vec::new(),
+            attached: Vec::new(),
         };
         stage.start(mode);
         stage
@@ -229,15 +233,10 @@ impl Stage {
                 Answer::Done
             }
             Command::ListPodsOn { node } => {
-                let pods = self
-                    .engine
-                    .state()
-                    .objects
-                    .pods_on(node.as_str())
-                    .cloned()
-                    .collect();
-                Answer::Pods(pods)
+                let objects = &self.engine.state().objects;
+                Answer::Pods(objects.pods_on(node.as_str()).cloned().collect())
             }
+            Command::ListAttachments { .. } => Answer::Attachments(self.attached.clone()),
             Command::Probe { .. } => Answer::Probed { alive: 0 },
             Command::Ask(_) => Answer::Granted,
             Command::Hint { pod, node, .. } => self.nominate(pod, Some(node.clone())),
@@ -322,6 +321,9 @@ impl Stage {
         }
         if let Some(taints) = &patch.taints {
             node.taints.clone_from(taints);
+        }
+        if let Some(finalizers) = &patch.finalizers {
+            node.finalizers.clone_from(finalizers);
         }
         self.engine
             .handle(Event::Applied(Object::Node(Box::new(node))), self.now);

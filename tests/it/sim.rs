@@ -4,6 +4,8 @@ mod setup;
 
 mod day;
 
+mod ending;
+
 mod meddlers;
 
 mod random;

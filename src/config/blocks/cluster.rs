@@ -81,6 +81,14 @@ pub(super) static CLUSTER: BlockType = BlockType {
             "Whether waiting pods are told of the node planned for them, in \
              `status.nominatedNodeName`.",
         ),
+        argument(
+            "finalizer",
+            Kind::Flag,
+            "false",
+            "Whether nodes bear the finalizer `karpenter.sh/termination`, so that one that \
+             somebody deletes is drained and ended before it goes. `outrigger release` takes it \
+             off again.",
+        ),
     ],
     blocks: &[&KUBECONFIG, &EKS, &INTERRUPTION, &SIMULATED, &EXEC, &API],
     ..BLOCK

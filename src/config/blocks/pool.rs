@@ -88,6 +88,22 @@ const UNNEEDED_FOR: Argument = argument(
     "\"0s\"",
     "How long a node must have been underutilized, with nothing against its leaving.",
 );
+const ON_BLOCKED: Argument = argument(
+    "on_blocked",
+    Kind::OneOf(&["wait", "abort", "force"]),
+    "\"wait\"",
+    "What becomes of a node whose pods have not left it after `drain_timeout`: they are waited \
+     for, as long as `termination_grace_period` allows; the node stays, if nothing but \
+     consolidation, drift, age or its number wanted it to leave; or they are deleted whatever \
+     their disruption budgets say, each with its own grace, ten minutes at most.",
+);
+const DRAIN_TIMEOUT: Argument = argument(
+    "drain_timeout",
+    duration(10 * SECOND, LONGEST),
+    "\"15m\"",
+    "How long the pods of a leaving node may take before that, from when they are told to go. \
+     Counts with `on_blocked` `abort` or `force`.",
+);
 
 pub(super) static POOL: BlockType = BlockType {
     name: "pool",
@@ -207,6 +223,8 @@ static DISRUPTION: BlockType = BlockType {
         MIN_AGE,
         UTILIZATION_THRESHOLD,
         UNNEEDED_FOR,
+        ON_BLOCKED,
+        DRAIN_TIMEOUT,
     ],
     blocks: &[&BUDGET],
     ..BLOCK
@@ -280,6 +298,8 @@ static DEFAULT_DISRUPTION: BlockType = BlockType {
         MIN_AGE,
         UTILIZATION_THRESHOLD,
         UNNEEDED_FOR,
+        ON_BLOCKED,
+        DRAIN_TIMEOUT,
     ],
     ..BLOCK
 };

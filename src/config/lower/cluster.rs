@@ -130,6 +130,7 @@ fn one(reader: &Reader<'_>, instance: &Instance, installation: &Installation) ->
             Some(false) => PlacementHints::Off,
             _ => PlacementHints::On,
         },
+        finalizer: section.flag("finalizer") == Some(true),
         ..Cluster::default()
     };
     Some(Draft { cluster, managed })

@@ -15,7 +15,7 @@ use crate::config::section::Section;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
 use crate::model::claim::{TAG_VALUE_MAX, startup_taints_tag};
-use crate::model::pool::{Budget, Consolidation, Disruption, Pool, Reason, Safety};
+use crate::model::pool::{Budget, Consolidation, Disruption, OnBlocked, Pool, Reason, Safety};
 use crate::model::requirement::Requirement;
 use crate::model::taint::{Effect, Taint};
 use crate::model::window::Window;
@@ -279,6 +279,11 @@ fn disruption(
         _ => Some(Safety::Standard),
     });
     let threshold = inner.find(|section| section.count("utilization_threshold"));
+    let on_blocked = inner.find(|section| match section.text("on_blocked")? {
+        "abort" => Some(OnBlocked::Abort),
+        "force" => Some(OnBlocked::Force),
+        _ => Some(OnBlocked::Wait),
+    });
     let own = inner.0[0];
     let budgets: Vec<Budget> = own
         .into_iter()
@@ -293,6 +298,8 @@ fn disruption(
         min_age: inner.duration("min_age", default.min_age),
         utilization_threshold: threshold.or(default.utilization_threshold),
         unneeded_for: inner.duration("unneeded_for", default.unneeded_for),
+        on_blocked: on_blocked.unwrap_or(default.on_blocked),
+        drain_timeout: inner.duration("drain_timeout", default.drain_timeout),
         budgets: if given {
             budgets
         } else {

@@ -45,7 +45,11 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Answer
         match command {
             Command::CreateNode(node) => create_node(client, &node).await,
             Command::Bind { pod, uid, node } => bind(client, &pod, &uid, &node).await,
-            Command::DeletePod { pod, uid } => delete_pod(client, &pod, uid).await,
+            Command::DeletePod {
+                pod,
+                uid,
+                grace_seconds,
+            } => delete_pod(client, &pod, uid, grace_seconds).await,
             Command::PatchNode(patch) => patch_node(client, patch).await,
             Command::DeleteNode { node, uid } => delete_node(client, &node, uid).await,
             Command::Evict { pod, uid } => return evict(client, &pod, uid).await,
@@ -56,6 +60,7 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Answer
                 return nominate(client, &pod, &uid, (Some(&node), None)).await;
             }
             Command::ListPodsOn { node } => return pods_on(client, &node).await,
+            Command::ListAttachments { node } => return attachments_of(client, &node).await,
             Command::Probe { kind, objects } => probe(connection, kind, &objects).await,
             Command::Launch(_)
             | Command::Terminate { .. }
@@ -160,6 +165,9 @@ fn node_patch(patch: &NodePatch) -> Value {
             meta.insert(field.into(), Value::Object(changes.collect()));
         }
     }
+    if let Some(finalizers) = &patch.finalizers {
+        meta.insert("finalizers".into(), json!(finalizers));
+    }
     let mut body = json!({ "metadata": meta });
     if let Some(taints) = &patch.taints {
         body["spec"] = json!({ "taints": taints.iter().map(taint).collect::<Vec<_>>() });
@@ -215,11 +223,16 @@ async fn bind(
     Ok(Answer::Done)
 }
 
-/// Deletes a pod at once: no kubelet is there that could end it first.
-async fn delete_pod(client: &Client, pod: &PodKey, uid: String) -> Result<Answer, kube::Error> {
+/// Deletes a pod, which is given this many seconds by its kubelet. Without any, it is gone at once.
+async fn delete_pod(
+    client: &Client,
+    pod: &PodKey,
+    uid: String,
+    grace_seconds: u32,
+) -> Result<Answer, kube::Error> {
     let api = Api::<Seen<json_object::Pod>>::namespaced(client.clone(), &pod.namespace);
     let params = DeleteParams {
-        grace_period_seconds: Some(0),
+        grace_period_seconds: Some(grace_seconds),
         ..if_uid(uid)
     };
     api.delete(&pod.name, &params).await?;
@@ -305,10 +318,19 @@ async fn evict(client: &Client, pod: &PodKey, uid: String) -> Answer {
     match api.evict(&pod.name, &params).await {
         Ok(_) => Answer::Done,
         Err(kube::Error::Api(status)) if is_budget(&status) => {
-            Answer::EvictRefused(text::bounded(&status.message))
+            Answer::EvictRefused(text::bounded(&refusal(&status)))
         }
         Err(error) => sorted(&error),
     }
+}
+
+/// Why a disruption budget refuses an eviction. Which one it is stands in the cause.
+fn refusal(status: &Status) -> String {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let causes = causes.map(|own| own.message.as_str());
+    let words = [status.message.as_str()].into_iter().chain(causes);
+    let words: Vec<&str> = words.filter(|own| !own.is_empty()).collect();
+    words.join(" ")
 }
 
 /// Whether a disruption budget refused an eviction. Throttling has the same code, but no cause;
@@ -330,6 +352,19 @@ async fn pods_on(client: &Client, node: &NodeName) -> Answer {
                 .map(|seen| convert::pod(seen.object))
                 .collect(),
         ),
+        Err(ListError::Api(error)) => sorted(&error),
+        Err(error) => failed(FailureKind::Unknown, &text::chain(&error)),
+    }
+}
+
+/// The API server can pick attachments by their own names only, so all are read.
+async fn attachments_of(client: &Client, node: &NodeName) -> Answer {
+    let api = Api::<Seen<json_object::VolumeAttachment>>::all(client.clone());
+    match list(&api, None).await {
+        Ok(all) => {
+            let all = all.into_iter().map(|seen| seen.object);
+            Answer::Attachments(convert::attachments(all, node.as_str()))
+        }
         Err(ListError::Api(error)) => sorted(&error),
         Err(error) => failed(FailureKind::Unknown, &text::chain(&error)),
     }
@@ -410,7 +445,7 @@ mod tests {
     use kube::core::Status;
     use serde_json::json;
 
-    use super::{is_budget, is_missing, kind_of, node_patch};
+    use super::{is_budget, is_missing, kind_of, node_patch, refusal};
     use crate::engine::command::{FailureKind, NodePatch};
     use crate::model::taint::{Effect, Taint};
 
@@ -422,11 +457,15 @@ mod tests {
             labels: vec![("a".into(), Some("b".into())), ("c".into(), None)],
             annotations: Vec::new(),
             taints: Some(vec![Taint::new("t", Effect::NoSchedule)]),
+            finalizers: Some(vec!["x/y".into()]),
         };
         assert_eq!(
             node_patch(&patch),
             json!({
-                "metadata": {"resourceVersion": "7", "labels": {"a": "b", "c": null}},
+                "metadata": {
+                    "resourceVersion": "7", "labels": {"a": "b", "c": null},
+                    "finalizers": ["x/y"],
+                },
                 "spec": {"taints": [{"key": "t", "effect": "NoSchedule"}]},
             })
         );
@@ -482,10 +521,17 @@ mod tests {
     fn a_budget_is_told_from_throttling() {
         let refused = json!({
             "status": "Failure", "message": "Cannot evict", "reason": "TooManyRequests",
-            "code": 429, "details": {"causes": [{"reason": "DisruptionBudget"}]},
+            "code": 429, "details": {"causes": [
+                {"reason": "DisruptionBudget", "message": "The disruption budget web needs 2"},
+            ]},
         });
         let refused: Status = serde_json::from_value(refused).expect("a status");
         assert!(is_budget(&refused));
+        let words = "Cannot evict The disruption budget web needs 2";
+        assert_eq!(refusal(&refused), words, "which budget is said");
+        let several = "This pod has more than one PodDisruptionBudget, which the eviction \
+                       subresource does not support.";
+        assert!(is_budget(&status(500, several)));
         assert!(!is_budget(&status(429, "too many requests")));
     }
 }

@@ -17,7 +17,7 @@ use crate::model::id::{NodeName, ObjectKey};
 use crate::model::labels::{REGION, ZONE, normalized};
 use crate::model::node::Node;
 use crate::model::object::{
-    CsiNode, Kind, Namespace, Object, Selecting, StorageClass, Volume, VolumeClaim,
+    Attachment, CsiNode, Kind, Namespace, Object, Selecting, StorageClass, Volume, VolumeClaim,
 };
 use crate::model::pod::{DaemonSet, Pod};
 use crate::model::quantity::Resources;
@@ -61,6 +61,19 @@ pub(crate) fn pod(pod: json::Pod) -> Pod {
     pod::pod(pod)
 }
 
+/// What is attached to one node.
+pub(crate) fn attachments(
+    all: impl Iterator<Item = json::VolumeAttachment>,
+    node: &str,
+) -> Vec<Attachment> {
+    let own = all.filter(|own| own.spec.node_name == node);
+    own.map(|own| Attachment {
+        name: own.metadata.name,
+        volume: own.spec.source.persistent_volume_name,
+    })
+    .collect()
+}
+
 /// A pod of which no more can be read than its name, and why.
 pub(crate) fn broken_pod(namespace: &str, name: &str, why: &str) -> Object {
     Object::Pod(Box::new(Pod {
@@ -85,6 +98,7 @@ impl Convert for json::Node {
             deleting: self.metadata.deletion_timestamp,
             labels: self.metadata.labels,
             annotations: self.metadata.annotations.0,
+            finalizers: self.metadata.finalizers,
             taints: self.spec.taints.into_iter().filter_map(taint).collect(),
             unschedulable: self.spec.unschedulable,
             has_kubelet: !self.status.node_info.kubelet_version.is_empty(),

@@ -117,6 +117,12 @@ lean!(
     "storageclasses"
 );
 lean!(CSINode, ClusterResourceScope, "storage.k8s.io", "csinodes");
+lean!(
+    VolumeAttachment,
+    ClusterResourceScope,
+    "storage.k8s.io",
+    "volumeattachments"
+);
 lean!(Namespace, ClusterResourceScope, "", "namespaces");
 lean!(Service, NamespaceResourceScope, "", "services");
 lean!(
@@ -165,6 +171,7 @@ json! {
         labels: Labels,
         annotations: Annotations,
         owner_references: Vec<OwnerReference>,
+        finalizers: Vec<String>,
     }
 
     struct OwnerReference {
@@ -395,6 +402,20 @@ json! {
         expected_pods: i64,
         current_healthy: i64,
         desired_healthy: i64,
+    }
+
+    struct VolumeAttachment {
+        metadata: Meta,
+        spec: VolumeAttachmentSpec,
+    }
+
+    struct VolumeAttachmentSpec {
+        node_name: String,
+        source: VolumeAttachmentSource,
+    }
+
+    struct VolumeAttachmentSource {
+        persistent_volume_name: String,
     }
 
     struct PersistentVolumeClaim {

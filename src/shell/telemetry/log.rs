@@ -14,6 +14,7 @@ use crate::model::instance::Price;
 use crate::solve::replicas::Short;
 use crate::solve::{Unplaced, Why};
 use crate::state::blockers::Misread;
+use crate::state::obstacles::Obstacle;
 
 /// Pods named in one line; a node may be planned for a thousand.
 const PODS: usize = 10;
@@ -193,6 +194,35 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             ignored, "instance interrupted"
         ),
         Report::Kept { claim, why } => tracing::info!(%cluster, %claim, why, "node stays"),
+        Report::DrainHeld {
+            claim,
+            node,
+            since,
+            held_by,
+            more,
+            deadline,
+        } => {
+            let (since_s, held_by) = (since.as_secs(), obstacles(held_by, *more));
+            let until = deadline.map(|at| at.to_string()).unwrap_or_default();
+            tracing::warn!(%cluster, %claim, %node, since_s, held_by, until, "drain held");
+        }
+        Report::DrainForced {
+            claim,
+            node,
+            held_by,
+            more,
+        } => {
+            let held_by = obstacles(held_by, *more);
+            tracing::warn!(%cluster, %claim, %node, held_by, "node ends all the same");
+        }
+        Report::Lingers {
+            claim,
+            instance,
+            since,
+        } => {
+            let since_s = since.as_secs();
+            tracing::warn!(%cluster, %claim, %instance, since_s, "instance does not end");
+        }
         Report::EvictRefused { pod, text } => {
             tracing::info!(%cluster, %pod, text, "eviction refused for now");
         }
@@ -210,6 +240,12 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             tracing::warn!(%cluster, %instance, why, "instance left alone");
         }
     }
+}
+
+fn obstacles(all: &[Obstacle], more: usize) -> String {
+    let mut words: Vec<String> = all.iter().map(ToString::to_string).collect();
+    words.extend((more > 0).then(|| format!("and {more} more")));
+    words.join("; ")
 }
 
 fn unplaced(cluster: &ClusterName, unplaced: &Unplaced) {

@@ -143,6 +143,15 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             counter!("outrigger_interruptions_total", "cluster" => name(), "kind" => what)
                 .increment(1);
         }
+        Report::DrainHeld { .. } => {
+            counter!("outrigger_drains_held_total", "cluster" => name()).increment(1);
+        }
+        Report::DrainForced { .. } => {
+            counter!("outrigger_drains_forced_total", "cluster" => name()).increment(1);
+        }
+        Report::Lingers { .. } => {
+            counter!("outrigger_instances_lingering_total", "cluster" => name()).increment(1);
+        }
         Report::EvictRefused { .. } => {
             counter!("outrigger_evictions_refused_total", "cluster" => name()).increment(1);
         }

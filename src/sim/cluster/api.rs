@@ -20,7 +20,11 @@ impl SimCluster {
         let answer = match command {
             Command::CreateNode(node) => self.create_node(node, now),
             Command::Bind { pod, uid, node } => self.bind_to(pod, uid, node, now),
-            Command::DeletePod { pod, uid } => self.delete_at_once(pod, uid, now),
+            Command::DeletePod {
+                pod,
+                uid,
+                grace_seconds,
+            } => self.delete_within(pod, uid, *grace_seconds, now),
             Command::PatchNode(patch) => self.patch_node(patch, now),
             Command::DeleteNode { node, uid } => self.delete_node(node, uid, now),
             Command::Evict { pod, uid } => self.evict(pod, uid, now),
@@ -28,6 +32,9 @@ impl SimCluster {
             Command::Unhint { pod, uid, node } => self.nominate(pod, uid, (Some(node), None), now),
             Command::ListPodsOn { node } => {
                 Answer::Pods(self.store().pods_on(node.as_str()).cloned().collect())
+            }
+            Command::ListAttachments { node } => {
+                Answer::Attachments(self.store().attached_to(node.as_str()))
             }
             Command::Probe { kind, objects } => {
                 let exists =
@@ -94,13 +101,17 @@ impl SimCluster {
         Answer::Done
     }
 
-    fn delete_at_once(&mut self, key: &PodKey, uid: &str, now: Timestamp) -> Answer {
+    fn delete_within(&mut self, key: &PodKey, uid: &str, seconds: u32, now: Timestamp) -> Answer {
         match self.store.pods().get(key) {
             None => return gone("pod", &key.name),
             Some(pod) if pod.uid != uid => return gone("pod of that UID", &key.name),
             Some(_) => {}
         }
-        self.forget_pod(key, uid, now);
+        if seconds == 0 {
+            self.forget_pod(key, uid, now);
+        } else {
+            self.end_within(key, uid, seconds, now);
+        }
         Answer::Done
     }
 
@@ -118,7 +129,14 @@ impl SimCluster {
             if let Some(taints) = &patch.taints {
                 node.taints.clone_from(taints);
             }
+            if let Some(finalizers) = &patch.finalizers {
+                node.finalizers.clone_from(finalizers);
+            }
         });
+        let goes = |node: &Node| node.deleting.is_some() && node.finalizers.is_empty();
+        if self.store.nodes().get(&patch.node).is_some_and(goes) {
+            self.node_goes(&patch.node, now);
+        }
         self.node_changed(now);
         Answer::Done
     }
@@ -154,11 +172,27 @@ impl SimCluster {
             }
             Some(_) => {}
         }
+        self.remove_node(name, now);
+        Answer::Done
+    }
+
+    /// Somebody deletes a node, which waits for its finalizers.
+    pub fn remove_node(&mut self, name: &NodeName, now: Timestamp) {
+        let known = self.store.nodes().get(name);
+        if known.is_some_and(|node| node.finalizers.is_empty()) {
+            self.node_goes(name, now);
+            return;
+        }
+        self.store.change_node(name, now, |node| {
+            node.deleting.get_or_insert(now);
+        });
+    }
+
+    fn node_goes(&mut self, name: &NodeName, now: Timestamp) {
         self.store.remove_node(name);
         // The pod garbage collector looks every 20 s and then waits for 20 s more.
         let wait = self.pace(20_000, 40_000);
         self.timers.after(now, wait, Todo::Collect(name.clone()));
-        Answer::Done
     }
 
     fn evict(&mut self, key: &PodKey, uid: &str, now: Timestamp) -> Answer {

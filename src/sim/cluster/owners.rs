@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::model::id::{NodeName, PodKey};
 use crate::model::pdb::{Bound, Pdb};
@@ -13,6 +13,7 @@ use crate::model::taint::{Effect, Toleration, TolerationOperator};
 use crate::sim::cluster::filter::admits_when_empty;
 use crate::sim::cluster::{SimCluster, Todo};
 use crate::sim::timeline::Fact;
+use crate::sim::timers::later;
 use crate::sim::workload::{Budget, Owns, Workload};
 
 /// A workload with what became of it.
@@ -222,20 +223,42 @@ impl SimCluster {
 
     /// Asks for a pod to be deleted: one that runs is given its time, any other goes at once.
     pub fn delete_pod(&mut self, key: &PodKey, uid: &str, now: Timestamp) {
+        let pod = self.store.pods().get(key);
+        let grace = pod.map_or(0, |pod| pod.grace_seconds);
+        self.end_within(key, uid, u32::try_from(grace).unwrap_or(0), now);
+    }
+
+    /// No kubelet can end this pod.
+    pub fn hang(&mut self, uid: &str) {
+        self.hung.insert(uid.to_owned());
+    }
+
+    /// The same, with another time than the pod's own. One that is on its way out may be given
+    /// less.
+    pub(super) fn end_within(&mut self, key: &PodKey, uid: &str, seconds: u32, now: Timestamp) {
         let Some(pod) = self.store.pods().get(key).filter(|pod| pod.uid == uid) else {
             return;
         };
-        if pod.deleting.is_some() {
+        let until = later(now, SignedDuration::from_secs(i64::from(seconds)));
+        if let Some(known) = pod.ends_by() {
+            let node = pod.node.as_ref();
+            if until < known && node.is_some_and(|node| self.is_alive(node)) {
+                self.store
+                    .change_pod(key, uid, now, |pod| pod.gone_by = Some(until));
+                let leave = Todo::Leave(key.clone(), uid.to_owned());
+                self.timers.at(until, leave);
+            }
             return;
         }
         let Some(node) = pod.node.clone().filter(|_| !pod.is_terminal()) else {
             self.forget_pod(key, uid, now);
             return;
         };
-        let grace = pod.grace_seconds.saturating_mul(1000).clamp(0, 5000);
+        let grace = i64::from(seconds).saturating_mul(1000).clamp(0, 5000);
         let owner = self.owner_index(pod);
         self.store.change_pod(key, uid, now, |pod| {
             pod.deleting = Some(now);
+            pod.gone_by = Some(until);
             pod.ready = Some(false);
         });
         if let Some(owner) = owner {
@@ -249,6 +272,25 @@ impl SimCluster {
         } else if !self.store.nodes().contains_key(&node) {
             self.forget_pod(key, uid, now);
         }
+    }
+
+    /// A pod's kubelet has ended it, unless it cannot. What has finalizers is still there.
+    pub(super) fn leave(&mut self, key: &PodKey, uid: &str, now: Timestamp) {
+        if self.hung.contains(uid) {
+            return;
+        }
+        let known = self.store.pods().get(key).filter(|pod| pod.uid == uid);
+        if known.is_some_and(|pod| !pod.finalizers.is_empty()) {
+            self.store
+                .change_pod(key, uid, now, |pod| pod.phase = PodPhase::Failed);
+            return;
+        }
+        for name in self.store.mounted_by(uid) {
+            // The attach/detach controller looks every few seconds.
+            let wait = self.pace(1000, 8000);
+            self.timers.after(now, wait, Todo::Detach(name));
+        }
+        self.forget_pod(key, uid, now);
     }
 
     /// Removes a pod whose process is gone.

@@ -9,7 +9,7 @@ use crate::engine::event::Event;
 use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::labels::Labels;
 use crate::model::node::Node;
-use crate::model::object::{Kind, Namespace, Object};
+use crate::model::object::{Attachment, Kind, Namespace, Object, Volume};
 use crate::model::pdb::Pdb;
 use crate::model::pod::{DaemonSet, Pod};
 use crate::model::quantity::Resources;
@@ -25,6 +25,19 @@ pub struct Load {
     pub busy: Option<Timestamp>,
 }
 
+/// A volume that is attached to a node.
+#[derive(Clone, Debug)]
+pub struct Attached {
+    /// The volume's name; empty for what is no PersistentVolume.
+    pub volume: String,
+    /// The node.
+    pub node: NodeName,
+    /// UID of the pod that uses it.
+    pub pod: String,
+    /// Whether nobody can detach it.
+    pub stuck: bool,
+}
+
 /// All objects.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
@@ -33,6 +46,8 @@ pub struct Store {
     daemon_sets: BTreeMap<ObjectKey, DaemonSet>,
     pdbs: BTreeMap<ObjectKey, Pdb>,
     namespaces: BTreeMap<String, Namespace>,
+    volumes: BTreeMap<String, Volume>,
+    attached: BTreeMap<String, Attached>,
     loads: BTreeMap<NodeName, Load>,
     by_owner: BTreeMap<String, BTreeSet<PodKey>>,
     changes: Vec<Event>,
@@ -226,6 +241,46 @@ impl Store {
         }
     }
 
+    /// Attaches a volume, under this name.
+    pub fn attach(&mut self, name: &str, own: Attached) {
+        let volume = Volume {
+            name: own.volume.clone(),
+            ..Volume::default()
+        };
+        if !volume.name.is_empty() {
+            self.changes
+                .push(Event::Applied(Object::Volume(volume.clone())));
+            self.volumes.insert(volume.name.clone(), volume);
+        }
+        self.attached.insert(name.to_owned(), own);
+    }
+
+    /// Takes a volume off its node, if anyone can.
+    pub fn detach(&mut self, name: &str) {
+        if self.attached.get(name).is_some_and(|own| !own.stuck) {
+            self.attached.remove(name);
+        }
+    }
+
+    /// What is attached to a node.
+    pub fn attached_to(&self, node: &str) -> Vec<Attachment> {
+        let own = self
+            .attached
+            .iter()
+            .filter(|(_, own)| own.node.as_str() == node);
+        own.map(|(name, own)| Attachment {
+            name: name.clone(),
+            volume: own.volume.clone(),
+        })
+        .collect()
+    }
+
+    /// The names of what is attached for a pod.
+    pub fn mounted_by(&self, uid: &str) -> Vec<String> {
+        let own = self.attached.iter().filter(|(_, own)| own.pod == uid);
+        own.map(|(name, _)| name.clone()).collect()
+    }
+
     /// Writes a namespace.
     pub fn put_namespace(&mut self, name: &str) {
         let namespace = Namespace {
@@ -262,6 +317,7 @@ impl Store {
                 .cloned()
                 .map(Object::Namespace)
                 .collect(),
+            Kind::Volume => self.volumes.values().cloned().map(Object::Volume).collect(),
             // There are no such objects here.
             _ => Vec::new(),
         }
@@ -280,6 +336,7 @@ impl Store {
             Kind::DaemonSet => self.daemon_sets.contains_key(key),
             Kind::Pdb => self.pdbs.contains_key(key),
             Kind::Namespace => self.namespaces.contains_key(&key.name),
+            Kind::Volume => self.volumes.contains_key(&key.name),
             _ => false,
         }
     }

@@ -96,6 +96,10 @@ impl Checker {
             return;
         };
         let machine = scene.our_machine(node);
+        // One that leaves, and says when it ends, takes its pods with it then.
+        if node.has_disrupted_taint() && node.deadline().is_some() && machine.is_some() {
+            return;
+        }
         let lives = machine.is_none_or(|own| own.truth().state.is_live());
         if lives || pod.started.is_some() || !node.is_awaited() {
             let text = format!("delete {key}, which may run on {}", node.name);

@@ -38,6 +38,8 @@ struct World {
     answers: BTreeMap<&'static str, Value>,
     /// Names of the Nodes that were created.
     nodes: Mutex<Vec<String>>,
+    /// Paths and bodies of what was changed.
+    patches: Mutex<Vec<(String, Value)>>,
     /// Kinds that were watched.
     watched: Mutex<BTreeSet<String>>,
 }
@@ -65,6 +67,7 @@ impl Api {
             manner,
             answers: answers.into(),
             nodes: Mutex::default(),
+            patches: Mutex::default(),
             watched: Mutex::default(),
         });
         let runtime = Runtime::new().expect("a runtime");
@@ -92,6 +95,12 @@ impl Api {
     pub(crate) fn nodes(&self) -> Vec<String> {
         let nodes = self.world.nodes.lock();
         nodes.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Paths and bodies of what was changed so far.
+    pub(crate) fn patches(&self) -> Vec<(String, Value)> {
+        let patches = self.world.patches.lock();
+        patches.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether all these kinds were watched so far, or any of them.
@@ -138,6 +147,14 @@ async fn answer(State(world): State<Arc<World>>, request: Request) -> Response {
             .unwrap_or_else(PoisonError::into_inner)
             .push(name.to_owned());
         return (StatusCode::CREATED, Json(node)).into_response();
+    }
+    if *request.method() == Method::PATCH {
+        let body = axum::body::to_bytes(request.into_body(), 1 << 20).await;
+        let patch: Value = serde_json::from_slice(&body.expect("a body")).expect("a patch");
+        let patches = world.patches.lock();
+        let mut patches = patches.unwrap_or_else(PoisonError::into_inner);
+        patches.push((path, patch));
+        return Json(json!({"kind": "Node", "metadata": {"name": "changed"}})).into_response();
     }
     if matches!(world.manner, Manner::Forbids(kind) if kind == plural) {
         let status = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden",

@@ -30,11 +30,12 @@ locals {
 }
 
 cluster "fleet" {
-  for_each = local.clusters
-  name     = "k-${each.key}"
-  region   = each.value
-  mode     = startswith(each.key, "eu-") ? "manage" : "observe"
-  tags     = local.tags
+  for_each  = local.clusters
+  name      = "k-${each.key}"
+  region    = each.value
+  mode      = startswith(each.key, "eu-") ? "manage" : "observe"
+  tags      = local.tags
+  finalizer = true
   kubeconfig {
     path    = "${path.config}/kubeconfig"
     context = each.key
@@ -105,6 +106,8 @@ defaults "pool" {
   disruption {
     consolidation     = "empty"
     consolidate_after = "5m"
+    on_blocked        = "abort"
+    drain_timeout     = "20m"
   }
 }
 
@@ -139,6 +142,7 @@ pool "general" {
     min_age               = "10m"
     utilization_threshold = 50
     unneeded_for          = "10m"
+    on_blocked            = "force"
     budget { nodes = "20%" }
     budget {
       nodes   = 0

@@ -60,6 +60,7 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
     let preferred_anti_affinity = place::preferred_pods(&away.preferred, &meta);
     let volume_claims = volume_claims(&meta.name, &spec.volumes);
     let gang = place::gang(&meta);
+    let grace = spec.termination_grace_period_seconds;
     defects.truncate(DEFECTS);
     defects.iter_mut().for_each(|own| *own = clip(own));
     let is = |kind: &str, value: &str| {
@@ -81,6 +82,8 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
         created: meta.creation_timestamp,
         started: status.start_time,
         deleting: deletion_asked(meta.deletion_timestamp, meta.deletion_grace_period_seconds),
+        gone_by: meta.deletion_timestamp,
+        finalizers: meta.finalizers,
         labels: meta.labels,
         annotations: meta.annotations.0,
         owner: owner(meta.owner_references),
@@ -108,9 +111,7 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
         is_gated: !spec.scheduling_gates.is_empty(),
         scheduler: spec.scheduler_name,
         gang,
-        grace_seconds: spec
-            .termination_grace_period_seconds
-            .unwrap_or(GRACE_SECONDS),
+        grace_seconds: grace.unwrap_or(GRACE_SECONDS),
         defects,
     }
 }

@@ -1,0 +1,72 @@
+//! `outrigger release`: takes our finalizers and taints off a cluster's Nodes, and leaves them.
+//! It must not know how, nor what else could be done with them.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+
+use super::arguments::ConfigArguments;
+use super::diagnostics;
+use super::plan::chosen;
+use crate::model::cluster::Mode;
+use crate::shell::drivers::Drivers;
+use crate::shell::files;
+use crate::shell::kube::release::release_all;
+
+#[derive(Args, Debug)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    config: ConfigArguments,
+    /// The cluster
+    #[arg(long, value_name = "NAME")]
+    cluster: String,
+    /// Only say what would be taken off which node
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
+    let config = match files::load(&arguments.config.wanted()) {
+        Ok(config) => config,
+        Err(problems) => {
+            diagnostics::show(&problems, colour);
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    diagnostics::show(&config.warnings, colour);
+    let cluster = chosen(config.clusters, Some(&arguments.cluster))?;
+    if cluster.mode == Mode::Manage && !arguments.dry_run {
+        eprintln!(
+            "The configuration still manages {}: a daemon that runs with it goes on as before.",
+            cluster.name
+        );
+    }
+    let dry_run = arguments.dry_run;
+    let released = super::runtime()?.block_on(async {
+        let connection = Drivers::start().connect(&cluster).await?;
+        let released = release_all(&connection, &cluster.installation, dry_run).await;
+        released.context("list the nodes")
+    })?;
+    let mut out = io::stdout().lock();
+    let verb = if dry_run { "would lose" } else { "has lost" };
+    for own in &released {
+        let what = match (own.finalizer, own.taints) {
+            (true, true) => "our finalizer and taints",
+            (true, false) => "our finalizer",
+            _ => "our taints",
+        };
+        match &own.fault {
+            None => writeln!(out, "node {} {verb} {what}", own.node)?,
+            Some(why) => writeln!(out, "node {} still has {what}: {why}", own.node)?,
+        }
+    }
+    if released.is_empty() {
+        writeln!(out, "no node has anything of ours that it would wait for")?;
+    }
+    Ok(match released.iter().any(|own| own.fault.is_some()) {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    })
+}

@@ -1,0 +1,165 @@
+//! When a leaving node ends whatever is left on it, and what becomes of one that is held for long.
+//! It must not know how pods are moved.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::engine::Engine;
+use crate::engine::command::{Command, NodePatch};
+use crate::engine::work::Step;
+use crate::model::id::ClaimId;
+use crate::model::labels::{DISRUPTION_REASON, TERMINATION_AT};
+use crate::model::node::Node;
+use crate::model::pool::{OnBlocked, Reason};
+use crate::state::obstacles::Obstacle;
+
+/// Pods that are told to go whatever their budgets say have their own grace, up to this: the node
+/// ends then.
+const FORCED_MAX: SignedDuration = SignedDuration::from_mins(10);
+
+/// So many obstacles are told of a node that stays because of them.
+const TOLD_MAX: usize = 3;
+
+impl Engine {
+    /// A node's pods are moved from here on: its time begins to run, if it has any.
+    /// Source: spec/disruption.md §3.3.
+    pub(super) fn start_time(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
+        let claim = self.state.ledger.claims.get(id);
+        let Some((claim, node)) = claim.and_then(|own| Some((own, self.node_of(own)?))) else {
+            return;
+        };
+        let grace = claim.record.termination_grace_period;
+        let written = node.deadline();
+        let drain = &mut self.works.entry(id.clone()).or_default().drain;
+        let given = grace.filter(|_| drain.began.is_none());
+        let given = given.and_then(|grace| now.checked_add(grace).ok());
+        // What fails has no time.
+        let fails = (reason == Reason::Unhealthy).then_some(now);
+        drain.began.get_or_insert(now);
+        let all = [drain.deadline, written, given, fails];
+        drain.deadline = all.into_iter().flatten().min();
+    }
+
+    /// Whether the Node has yet to say when it ends; it is made to. Nothing is forced before.
+    pub(super) fn writes_deadline(&mut self, id: &ClaimId, now: Timestamp) -> bool {
+        let claim = self.state.ledger.claims.get(id);
+        let node = claim.and_then(|own| self.node_of(own));
+        let drain = self.works.get(id).map(|own| &own.drain);
+        let Some((node, at)) = node.zip(drain.and_then(|own| own.deadline)) else {
+            return false;
+        };
+        let says = node.deadline().is_some_and(|own| own <= at);
+        if !says && !self.is_stale(id, node) {
+            let patch = NodePatch {
+                node: node.name.clone(),
+                version: node.version.clone(),
+                annotations: vec![deadline_annotation(at)],
+                ..NodePatch::default()
+            };
+            self.step(id, Step::Deadline, Command::PatchNode(patch), now);
+        }
+        !says
+    }
+
+    /// Whether a leaving node's time is up, and it says so itself. An empty one is never ended with
+    /// pods on it.
+    pub(super) fn is_over(&self, id: &ClaimId, now: Timestamp) -> bool {
+        let claim = self.state.ledger.claims.get(id);
+        let Some((claim, node)) = claim.and_then(|own| Some((own, self.node_of(own)?))) else {
+            return false;
+        };
+        let leaves = claim.leaving.is_some_and(|own| own != Reason::Empty);
+        let known = self.works.get(id).and_then(|own| own.drain.deadline);
+        let passed = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
+        leaves && node.has_disrupted_taint() && passed(known) && passed(node.deadline())
+    }
+
+    /// What the pool says of a node that its pods have held for too long. Returns whether it was
+    /// heeded, and something else is to be done than to wait.
+    pub(super) fn heed_block(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) -> bool {
+        let (Some(claim), Some(work)) = (self.state.ledger.claims.get(id), self.works.get(id))
+        else {
+            return false;
+        };
+        let (policy, timeout) = {
+            let pool = self.pool_of(claim);
+            (pool.disruption.on_blocked, pool.disruption.drain_timeout)
+        };
+        let stays = reason.is_voluntary() && !work.drain.forced;
+        let may = match policy {
+            OnBlocked::Wait => false,
+            OnBlocked::Abort => stays,
+            OnBlocked::Force => !work.drain.forces,
+        };
+        let Some(began) = work.drain.began.filter(|_| may) else {
+            return false;
+        };
+        let until = self.deadline(began, timeout);
+        if until > now {
+            self.wake_at(until, "a node is held for too long");
+            return false;
+        }
+        match policy {
+            OnBlocked::Force => {
+                self.force(id, now);
+                true
+            }
+            _ => self.abort(id, timeout, now),
+        }
+    }
+
+    /// From here on its pods are told to go whatever their budgets say.
+    fn force(&mut self, id: &ClaimId, now: Timestamp) {
+        let claim = self.state.ledger.claims.get(id);
+        let name = claim.and_then(|own| own.node.as_ref());
+        let name = name.map_or("", |own| own.as_str());
+        let pods = self.state.objects.pods_on(name);
+        let graces = pods.filter(|pod| pod.holds_drain(now));
+        let longest = graces
+            .map(|pod| pod.grace_seconds.max(1))
+            .max()
+            .unwrap_or(1);
+        let longest = SignedDuration::from_secs(longest).min(FORCED_MAX);
+        let drain = &mut self.works.entry(id.clone()).or_default().drain;
+        let at = now.checked_add(longest).unwrap_or(now);
+        drain.forces = true;
+        drain.deadline = Some(drain.deadline.map_or(at, |own| own.min(at)));
+        self.wake_at(now, "pods are told to go whatever their budgets say");
+    }
+
+    /// Keeps a node that nothing but we wants to leave, unless all that is on it is ending anyway.
+    fn abort(&mut self, id: &ClaimId, timeout: SignedDuration, now: Timestamp) -> bool {
+        let mut held = self.obstacles(id, now);
+        held.retain(|own| !matches!(own, Obstacle::Ending { .. } | Obstacle::Volume(_)));
+        if held.is_empty() {
+            return false;
+        }
+        let told: Vec<String> = held
+            .iter()
+            .take(TOLD_MAX)
+            .map(ToString::to_string)
+            .collect();
+        let more = match held.len().saturating_sub(TOLD_MAX) {
+            0 => String::new(),
+            more => format!("; and {more} more"),
+        };
+        let why = format!(
+            "it was not drained within {timeout:#}: {}{more}",
+            told.join("; ")
+        );
+        self.withdraw_node(id, why, now);
+        true
+    }
+}
+
+/// How a Node says when it ends. Others read whole seconds, as RFC 3339 has them.
+pub(super) fn deadline_annotation(at: Timestamp) -> (String, Option<String>) {
+    let whole = Timestamp::from_second(at.as_second()).unwrap_or(at);
+    (TERMINATION_AT.to_owned(), Some(whole.to_string()))
+}
+
+/// Whether a restart finds a node that was past the point of return: why it was leaving.
+pub(super) fn unfinished(node: &Node) -> Option<Reason> {
+    let reason = Reason::parse(node.annotations.get(DISRUPTION_REASON)?)?;
+    let irrevocable = node.has_disrupted_taint() && node.deadline().is_some();
+    (irrevocable && reason != Reason::Empty).then_some(reason)
+}

@@ -1,0 +1,84 @@
+//! Nodes of ours that no claim knows, and whose kubelet is silent: they go.
+//! It must not know what became of their instances.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::engine::Engine;
+use crate::engine::command::Command;
+use crate::engine::lifecycle::released;
+use crate::engine::work::FlightKind;
+use crate::model::id::NodeName;
+use crate::model::labels::{CLAIM, MANAGED_BY};
+use crate::model::node::Node;
+
+/// A Node of ours whose instance is unknown is removed after this long, once it is not ready.
+const ORPHAN_AGE: SignedDuration = SignedDuration::from_secs(60);
+
+impl Engine {
+    /// Removes Nodes of ours that no claim knows and whose kubelet is silent.
+    pub(super) fn collect_orphans(&mut self, now: Timestamp) {
+        let claimed = |node: &Node| {
+            node.instance_id()
+                .is_some_and(|own| self.state.ledger.by_instance(own).is_some())
+        };
+        let installation = self.state.cluster.installation.as_str();
+        let ours = |node: &Node| {
+            node.labels
+                .get(MANAGED_BY)
+                .is_some_and(|own| own == installation)
+                && node.annotations.contains_key(CLAIM)
+        };
+        let ended = |node: &Node| {
+            node.instance_id()
+                .is_some_and(|own| self.state.ledger.has_ended(own))
+        };
+        let runs = |node: &Node| {
+            node.instance_id()
+                .is_some_and(|own| self.state.ledger.is_listed_live(own))
+        };
+        let orphans: BTreeMap<NodeName, (String, bool)> = self
+            .state
+            .objects
+            .nodes
+            .values()
+            .filter(|node| {
+                let lost = !claimed(node) && !runs(node);
+                (lost && (ended(node) || (ours(node) && !node.ready))) || self.is_misnamed(node)
+            })
+            .map(|node| {
+                let for_sure = ended(node) || self.is_misnamed(node);
+                (node.name.clone(), (node.uid.clone(), for_sure))
+            })
+            .collect();
+        self.orphans.retain(|name, _| orphans.contains_key(name));
+        for (node, (uid, for_sure)) in orphans {
+            let since = *self.orphans.entry(node.clone()).or_insert(now);
+            let age = if for_sure {
+                SignedDuration::ZERO
+            } else {
+                ORPHAN_AGE
+            };
+            let due = self.deadline(since, age);
+            if due > now {
+                self.wake_at(due, "a node has no instance");
+            } else if self.manages()
+                && !self.is_removing(&node)
+                && !(for_sure && self.unbind_pods(&node, now))
+            {
+                let flight = FlightKind::Orphan(node.clone());
+                let finalized = self.state.objects.nodes.get(&node).and_then(released);
+                let command =
+                    finalized.map_or_else(|| Command::DeleteNode { node, uid }, Command::PatchNode);
+                self.issue(command, flight, now);
+            }
+        }
+    }
+
+    fn is_removing(&self, node: &NodeName) -> bool {
+        self.flights
+            .values()
+            .any(|flight| flight.kind == FlightKind::Orphan(node.clone()))
+    }
+}

@@ -1,0 +1,896 @@
+//! How a node is ended: who is told to go and when, how long that may take, and what is said of it.
+//! It must not know why a node leaves, beyond what its time depends on.
+
+use jiff::{SignedDuration, Timestamp};
+use outrigger::engine::command::{Answer, Command, FailureKind, Issued};
+use outrigger::engine::event::{Event, Interruption};
+use outrigger::engine::report::Report;
+use outrigger::model::cluster::{Cluster, Mode};
+use outrigger::model::id::ObjectKey;
+use outrigger::model::labels::{DO_NOT_DISRUPT, EXCLUDE_BALANCERS, FINALIZER, TAINT_DISRUPTED};
+use outrigger::model::labels::{TAINT_UNREGISTERED, TERMINATION_AT};
+use outrigger::model::node::Node;
+use outrigger::model::object::{Attachment, Kind, Object, Volume, VolumeClaim};
+use outrigger::model::pdb::Pdb;
+use outrigger::model::pod::{Owner, Pod, PodPhase};
+use outrigger::model::pool::{OnBlocked, Reason};
+use outrigger::model::selector::Selector;
+use outrigger::model::taint::{Effect, Toleration, TolerationOperator};
+
+use super::{Stage, bound, waiting_pod};
+
+fn seconds(seconds: i64) -> SignedDuration {
+    SignedDuration::from_secs(seconds)
+}
+
+/// A pod of a ReplicaSet that takes half a minute to end.
+fn web(name: &str) -> Pod {
+    owned(name, "ReplicaSet")
+}
+
+fn owned(name: &str, kind: &str) -> Pod {
+    Pod {
+        owner: Some(Owner {
+            kind: kind.into(),
+            name: "owner".into(),
+            uid: "owner".into(),
+        }),
+        grace_seconds: 30,
+        ..waiting_pod(name)
+    }
+}
+
+fn critical(pod: Pod) -> Pod {
+    Pod {
+        priority_class: "system-cluster-critical".into(),
+        ..pod
+    }
+}
+
+fn tolerating(pod: Pod, key: &str, operator: TolerationOperator) -> Pod {
+    let toleration = Toleration {
+        key: key.into(),
+        operator,
+        value: String::new(),
+        effect: Some(Effect::NoSchedule),
+    };
+    Pod {
+        tolerations: vec![toleration],
+        ..pod
+    }
+}
+
+fn protected(mut pod: Pod) -> Pod {
+    pod.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
+    pod
+}
+
+/// A node with these pods on it.
+fn node_with(pods: &[Pod], change: impl FnOnce(&mut Cluster)) -> Stage {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.change(change);
+    stage.sync(vec![], vec![waiting_pod("first")]);
+    stage.run(10, &[]);
+    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.run(2, &[]);
+    stage.event(Event::Deleted(Kind::Pod, waiting_pod("first").key));
+    for pod in pods {
+        stage.apply(bound(pod.clone(), "node-0"));
+    }
+    stage.run(2, &["launch"]);
+    stage.seen.clear();
+    stage.reports.clear();
+    stage
+}
+
+/// The same, and the provider takes it back.
+fn leaving(pods: &[Pod], change: impl FnOnce(&mut Cluster)) -> Stage {
+    let mut stage = node_with(pods, change);
+    interrupt(&mut stage, Interruption::Spot);
+    stage
+}
+
+fn interrupt(stage: &mut Stage, what: Interruption) {
+    let at = stage.now + seconds(120);
+    stage.event(Event::Interrupted("i-0".into(), what, at));
+}
+
+fn grace(of: i64) -> impl FnOnce(&mut Cluster) {
+    move |own| own.pools[0].termination_grace_period = Some(seconds(of))
+}
+
+fn on_blocked(policy: OnBlocked) -> impl FnOnce(&mut Cluster) {
+    move |own| {
+        own.pools[0].disruption.on_blocked = policy;
+        own.pools[0].disruption.drain_timeout = SignedDuration::from_mins(5);
+    }
+}
+
+/// What pods are told within some seconds, once each, in the order of the telling; the API takes it
+/// all, and nobody goes.
+fn told(stage: &mut Stage, time: i64) -> Vec<String> {
+    let answer = |_: &Command| Answer::Done;
+    told_with(stage, time, answer)
+}
+
+fn told_with(stage: &mut Stage, time: i64, answer: impl Fn(&Command) -> Answer) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for _ in 0..time {
+        let held = stage.run(1, &["launch", "evict", "delete_pod"]);
+        for Issued { id, command } in held {
+            let text = match &command {
+                Command::Evict { pod, .. } => format!("evict {}", pod.name),
+                Command::DeletePod {
+                    pod, grace_seconds, ..
+                } => format!("delete {} within {grace_seconds}", pod.name),
+                _ => continue,
+            };
+            if !all.contains(&text) {
+                all.push(text);
+            }
+            let answer = answer(&command);
+            stage.event(Event::Answered(id, answer));
+        }
+    }
+    all
+}
+
+fn gone(stage: &mut Stage, pod: &str) {
+    let key = ObjectKey::new("default", pod);
+    stage.event(Event::Deleted(Kind::Pod, key));
+}
+
+/// The watch shows that a pod is on its way out.
+fn ends(stage: &mut Stage, pod: &str, by: Timestamp) {
+    let key = ObjectKey::new("default", pod);
+    let mut pod = stage.engine.state().objects.pods[&key].clone();
+    (pod.deleting, pod.gone_by) = (Some(stage.now), Some(by));
+    stage.apply(Object::Pod(Box::new(pod)));
+}
+
+fn ended(stage: &Stage) -> bool {
+    stage.count("terminate") > 0
+}
+
+fn deadline(stage: &Stage) -> Option<Timestamp> {
+    stage.seen_node().deadline()
+}
+
+fn held_by(stage: &Stage) -> Vec<String> {
+    let held = stage.reports.iter().filter_map(|own| match own {
+        Report::DrainHeld { held_by, more, .. } => Some((held_by, more)),
+        _ => None,
+    });
+    held.map(|(all, more)| {
+        let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+        format!("{} +{more}", all.join("; "))
+    })
+    .collect()
+}
+
+fn kept(stage: &Stage) -> Vec<&str> {
+    let kept = stage.reports.iter().filter_map(|own| match own {
+        Report::Kept { why, .. } => Some(why.as_str()),
+        _ => None,
+    });
+    kept.collect()
+}
+
+#[test]
+fn a_leaving_node_is_tainted_and_off_the_load_balancers_before_anyone_is_told_to_go() {
+    let mut stage = leaving(&[web("a")], |_| {});
+    let held = stage.run(3, &["launch", "patch_node"]);
+    assert_eq!(stage.count("evict"), 0, "{:?}", stage.seen);
+    let patch = held.iter().find_map(|own| match &own.command {
+        Command::PatchNode(patch) => Some((own.id, patch.clone())),
+        _ => None,
+    });
+    let (id, patch) = patch.expect("a patch");
+    let label = (EXCLUDE_BALANCERS.to_owned(), Some("karpenter".to_owned()));
+    assert_eq!(patch.labels, [label]);
+    let answer = stage.answer(&Command::PatchNode(patch));
+    stage.event(Event::Answered(id, answer));
+    assert_eq!(told(&mut stage, 2), ["evict a"]);
+}
+
+#[test]
+fn those_who_tolerate_the_taint_are_mirrors_or_have_ended_hold_no_node() {
+    use TolerationOperator::{Equal, Exists};
+    let terminal = |phase| Pod { phase, ..web("a") };
+    let cordon = "node.kubernetes.io/unschedulable";
+    for (pod, holds, what) in [
+        (web("a"), true, "a plain one"),
+        (waiting_pod("a"), true, "one without an owner"),
+        (owned("a", "DaemonSet"), true, "a daemon"),
+        (tolerating(web("a"), TAINT_DISRUPTED, Equal), false, "Equal"),
+        (
+            tolerating(web("a"), TAINT_DISRUPTED, Exists),
+            false,
+            "Exists",
+        ),
+        (tolerating(web("a"), cordon, Exists), true, "of cordons"),
+        (owned("a", "Node"), false, "a mirror"),
+        (terminal(PodPhase::Succeeded), false, "one that has ended"),
+        (terminal(PodPhase::Failed), false, "one that has failed"),
+    ] {
+        let mut stage = leaving(&[pod], |_| {});
+        let told = told(&mut stage, 20);
+        assert_eq!(!told.is_empty(), holds, "{what}: {told:?}");
+        assert_eq!(!ended(&stage), holds, "{what}");
+        gone(&mut stage, "a");
+        stage.run(20, &["launch"]);
+        assert!(ended(&stage), "{what}");
+    }
+}
+
+#[test]
+fn pods_go_tier_by_tier_each_when_the_one_before_is_gone() {
+    let pods = [
+        critical(owned("critical-daemon", "DaemonSet")),
+        critical(web("critical")),
+        owned("daemon", "DaemonSet"),
+        web("plain"),
+        owned("set", "StatefulSet"),
+    ];
+    let mut stage = leaving(&pods, |_| {});
+    assert_eq!(told(&mut stage, 5), ["evict plain", "evict set"]);
+    gone(&mut stage, "set");
+    let by = stage.now + seconds(30);
+    ends(&mut stage, "plain", by);
+    assert_eq!(
+        told(&mut stage, 20),
+        [""; 0],
+        "one that ends holds its tier"
+    );
+    for (gone_now, next) in [
+        ("plain", "evict daemon"),
+        ("daemon", "evict critical"),
+        ("critical", "evict critical-daemon"),
+    ] {
+        gone(&mut stage, gone_now);
+        assert_eq!(told(&mut stage, 5), [next]);
+    }
+    assert!(!ended(&stage));
+    gone(&mut stage, "critical-daemon");
+    stage.run(10, &["launch"]);
+    assert!(ended(&stage), "{:?}", stage.seen);
+}
+
+#[test]
+fn a_pod_that_should_have_ended_a_minute_ago_is_waited_for_no_longer() {
+    let slow = Pod {
+        grace_seconds: 600,
+        ..web("slow")
+    };
+    let mut stage = leaving(&[slow], |_| {});
+    stage.run(3, &["launch"]);
+    let by = stage.now + seconds(600);
+    ends(&mut stage, "slow", by);
+    stage.run(655, &["launch"]);
+    assert!(!ended(&stage), "its own grace, and a minute more");
+    stage.run(40, &["launch"]);
+    assert!(ended(&stage));
+}
+
+#[test]
+fn a_refusal_is_said_once_and_tried_again_more_and_more_rarely() {
+    let mut stage = leaving(&[web("a")], |_| {});
+    let refused = |_: &Command| Answer::EvictRefused("the budget web needs 2".into());
+    told_with(&mut stage, 100, refused);
+    let attempts = stage.count("evict");
+    assert!((12..=25).contains(&attempts), "{attempts} in 100 s");
+    let said = |stage: &Stage| {
+        let reports = stage.reports.iter();
+        reports
+            .filter(|own| matches!(own, Report::EvictRefused { .. }))
+            .count()
+    };
+    assert_eq!(said(&stage), 1);
+    stage.seen.clear();
+    told_with(&mut stage, 100, refused);
+    let attempts = stage.count("evict");
+    assert!((8..=14).contains(&attempts), "{attempts} in the next 100 s");
+    assert_eq!((said(&stage), ended(&stage)), (1, false));
+    // Another pod of the name is another pod.
+    let anew = Pod {
+        uid: "anew".into(),
+        ..web("a")
+    };
+    stage.apply(bound(anew, "node-0"));
+    stage.run(1, &["launch"]);
+    told_with(&mut stage, 2, refused);
+    assert_eq!(said(&stage), 2);
+}
+
+#[test]
+fn an_eviction_names_the_pod_by_its_uid_and_one_that_is_gone_is_no_failure() {
+    for kind in [FailureKind::Gone, FailureKind::Conflict] {
+        let mut stage = leaving(&[web("a")], |_| {});
+        let held = stage.run(3, &["launch", "evict"]);
+        let evict = held.iter().find_map(|own| match &own.command {
+            Command::Evict { uid, .. } => Some((own.id, uid.clone())),
+            _ => None,
+        });
+        let (id, uid) = evict.expect("an eviction");
+        assert_eq!(uid, "uid-a");
+        let text = String::new();
+        stage.event(Event::Answered(id, Answer::Failed { kind, text }));
+        gone(&mut stage, "a");
+        stage.run(10, &["launch"]);
+        assert!(ended(&stage));
+        let news =
+            |own: &Report| matches!(own, Report::Failed { .. } | Report::EvictRefused { .. });
+        assert!(!stage.reports.iter().any(news), "{:?}", stage.reports);
+    }
+}
+
+#[test]
+fn what_holds_a_node_is_said_by_pod_and_budget_and_ever_more_rarely() {
+    let mut labeled = web("kept");
+    labeled.labels.insert("app".into(), "web".into());
+    let ending = Pod {
+        finalizers: vec!["example.com/wait".into()],
+        grace_seconds: 7200,
+        ..web("ending")
+    };
+    let mut stage = leaving(&[labeled, protected(web("shy")), ending], |_| {});
+    let mut labels = outrigger::model::labels::Labels::new();
+    labels.insert("app".into(), "web".into());
+    stage.apply(Object::Pdb(Pdb {
+        key: ObjectKey::new("default", "web"),
+        selector: Some(Selector::of_labels(&labels)),
+        ..Pdb::default()
+    }));
+    let by = stage.now + seconds(7200);
+    ends(&mut stage, "ending", by);
+    stage.run(100, &["launch"]);
+    assert_eq!(held_by(&stage), [""; 0]);
+    stage.run(40, &["launch"]);
+    let expect = format!(
+        "pod default/ending is to have ended by {by} and has the finalizers example.com/wait; \
+         pod default/kept is kept by the disruption budget default/web; \
+         pod default/shy must not be disrupted +0"
+    );
+    assert_eq!(held_by(&stage), [expect.as_str()]);
+    stage.run(3600, &["launch"]);
+    assert_eq!(
+        held_by(&stage).len(),
+        5,
+        "after 2, 6, 14, 30 and 62 minutes"
+    );
+    assert!(!ended(&stage), "for ever, where nothing else is said");
+}
+
+#[test]
+fn the_time_of_a_leaving_node_is_written_on_it_with_the_taint() {
+    let mut stage = leaving(&[web("a")], grace(300));
+    let held = stage.run(3, &["launch", "patch_node"]);
+    let patch = held.iter().find_map(|own| match &own.command {
+        Command::PatchNode(patch) => Some(patch),
+        _ => None,
+    });
+    let patch = patch.expect("a patch");
+    assert!(patch.taints.is_some(), "{patch:?}");
+    let written = patch
+        .annotations
+        .iter()
+        .find(|(key, _)| key == TERMINATION_AT);
+    let written = written
+        .and_then(|(_, value)| value.as_deref())
+        .expect("a time");
+    let at: Timestamp = written.parse().expect("RFC 3339");
+    let left = at.duration_since(stage.now).as_secs();
+    assert!((290..=300).contains(&left), "{written} is {left} s away");
+}
+
+#[test]
+fn pods_are_deleted_early_enough_for_their_own_grace_and_the_node_ends_in_time() {
+    let short = Pod {
+        grace_seconds: 30,
+        ..web("short")
+    };
+    let long = Pod {
+        grace_seconds: 200,
+        ..critical(web("long"))
+    };
+    let endless = Pod {
+        grace_seconds: 900,
+        ..protected(web("endless"))
+    };
+    let mut stage = leaving(&[short, long, endless], grace(300));
+    // What never fits is told at once, whoever's turn it is, and is given all there is.
+    let first = told(&mut stage, 4);
+    assert!(first.contains(&"evict short".to_owned()), "{first:?}");
+    let deleted = |all: &[String], pod: &str| {
+        let prefix = format!("delete {pod} within ");
+        all.iter()
+            .find_map(|own| own.strip_prefix(&prefix)?.parse::<i64>().ok())
+    };
+    let given = deleted(&first, "endless").expect("told at once");
+    assert!((290..=300).contains(&given), "{first:?}");
+    let by = deadline(&stage).expect("written");
+    ends(&mut stage, "endless", by);
+    assert_eq!(
+        deleted(&told(&mut stage, 90), "long"),
+        None,
+        "there is time"
+    );
+    let given = deleted(&told(&mut stage, 12), "long");
+    assert!(
+        given.is_some_and(|own| (195..=200).contains(&own)),
+        "{given:?}"
+    );
+    ends(&mut stage, "long", by);
+    let late = told(&mut stage, 150);
+    assert_eq!(deleted(&late, "short"), None, "{late:?}");
+    let late = told(&mut stage, 25);
+    assert!(
+        deleted(&late, "short").is_some_and(|own| (28..=30).contains(&own)),
+        "{late:?}"
+    );
+    assert!(!ended(&stage), "{} left", by.duration_since(stage.now));
+    stage.run(30, &["launch"]);
+    assert!(ended(&stage), "whatever is left on it");
+    let forced =
+        |own: &Report| matches!(own, Report::DrainForced { held_by, .. } if held_by.len() == 2);
+    assert!(stage.reports.iter().any(forced), "{:?}", stage.reports);
+}
+
+#[test]
+fn one_that_is_on_its_way_out_is_given_less_where_it_would_take_longer_than_the_node() {
+    let pod = Pod {
+        grace_seconds: 3600,
+        ..web("a")
+    };
+    let mut stage = node_with(&[pod], grace(100));
+    let by = stage.now + seconds(3600);
+    ends(&mut stage, "a", by);
+    interrupt(&mut stage, Interruption::Spot);
+    let all = told(&mut stage, 5);
+    let given = all
+        .iter()
+        .find_map(|own| own.strip_prefix("delete a within "));
+    let given: Option<i64> = given.and_then(|own| own.parse().ok());
+    assert!(
+        given.is_some_and(|own| (90..=100).contains(&own)),
+        "{all:?}"
+    );
+    let by = deadline(&stage).expect("written");
+    ends(&mut stage, "a", by);
+    assert_eq!(told(&mut stage, 50), [""; 0], "it ends in time now");
+}
+
+#[test]
+fn nobody_is_given_nothing() {
+    let mut stage = leaving(&[web("a")], grace(0));
+    // No list and no end are answered, so that the drain goes on after its time.
+    let held = stage.run(1, &["launch", "evict", "delete_pod", "terminate"]);
+    for own in held {
+        if let Command::DeletePod { grace_seconds, .. } = own.command {
+            assert_eq!(grace_seconds, 1);
+        }
+    }
+    assert!(ended(&stage), "no time at all: {:?}", stage.seen);
+}
+
+#[test]
+fn a_deadline_comes_nearer_and_is_written_again_where_somebody_takes_it_away() {
+    let mut stage = leaving(&[web("a")], grace(3000));
+    told(&mut stage, 5);
+    let first = deadline(&stage).expect("written");
+    let rewrite = |stage: &mut Stage, at: Option<Timestamp>| {
+        let mut node = stage.seen_node().clone();
+        node.version.push('m');
+        match at {
+            Some(at) => node
+                .annotations
+                .insert(TERMINATION_AT.into(), at.to_string()),
+            None => node.annotations.remove(TERMINATION_AT),
+        };
+        stage.apply(Object::Node(Box::new(node)));
+        told(stage, 3);
+    };
+    rewrite(&mut stage, None);
+    assert_eq!(deadline(&stage), Some(first));
+    rewrite(&mut stage, Some(first + seconds(600)));
+    assert_eq!(deadline(&stage), Some(first), "never later");
+    let nearer = stage.now + seconds(60);
+    rewrite(&mut stage, Some(nearer));
+    assert_eq!(deadline(&stage), Some(nearer));
+    interrupt(&mut stage, Interruption::Failed);
+    told(&mut stage, 3);
+    assert!(ended(&stage), "what fails has no time");
+}
+
+#[test]
+fn a_deadline_that_cannot_be_read_is_none_and_is_written_over() {
+    let mut stage = node_with(&[web("a")], grace(300));
+    let mut node = stage.seen_node().clone();
+    node.annotations
+        .insert(TERMINATION_AT.into(), "soon".into());
+    node.version.push('m');
+    stage.apply(Object::Node(Box::new(node)));
+    interrupt(&mut stage, Interruption::Spot);
+    told(&mut stage, 3);
+    let left = deadline(&stage).expect("written").duration_since(stage.now);
+    assert!(left > seconds(290), "{left}");
+}
+
+/// A node that is too old, and whose pods have a place elsewhere.
+fn expired(pod: Pod, change: impl FnOnce(&mut Cluster)) -> Stage {
+    let mut stage = node_with(&[pod], |own| {
+        own.pools[0].expire_after = Some(SignedDuration::from_hours(1));
+        change(own);
+    });
+    for _ in 0..80 {
+        stage.run(60, &[]);
+        if stage.launches.len() > 1 {
+            break;
+        }
+    }
+    assert_eq!(stage.count("evict"), 0, "not before there is a place");
+    assert_eq!(deadline(&stage), None, "its time has not begun");
+    stage.apply(Object::Node(Box::new(stage.node(1))));
+    stage.run(1, &["evict"]);
+    stage
+}
+
+fn old_node(stage: &Stage) -> &Node {
+    &stage.engine.state().objects.nodes["node-0"]
+}
+
+#[test]
+fn the_time_of_a_node_that_waits_for_places_begins_when_there_are_some() {
+    let mut stage = expired(web("a"), grace(300));
+    told(&mut stage, 3);
+    let left = old_node(&stage)
+        .deadline()
+        .map(|at| at.duration_since(stage.now));
+    assert!(left.is_some_and(|own| own > seconds(290)), "{left:?}");
+}
+
+#[test]
+fn a_node_stays_where_its_pool_says_so_and_its_pods_have_not_left_it_in_time() {
+    let mut stage = expired(web("a"), on_blocked(OnBlocked::Abort));
+    let refused = |_: &Command| Answer::EvictRefused("no".into());
+    told_with(&mut stage, 290, refused);
+    assert_eq!(kept(&stage), [""; 0]);
+    told_with(&mut stage, 30, refused);
+    let why = "it was not drained within 5m: pod default/a is on it";
+    assert_eq!(kept(&stage), [why]);
+    assert!(
+        !old_node(&stage).has_disrupted_taint(),
+        "nothing is left on it"
+    );
+    assert!(!old_node(&stage).labels.contains_key(EXCLUDE_BALANCERS));
+    assert!(!ended(&stage));
+}
+
+#[test]
+fn a_node_that_stays_is_untainted_again_until_it_is() {
+    let mut stage = expired(web("a"), |own| {
+        grace(3000)(own);
+        on_blocked(OnBlocked::Abort)(own);
+    });
+    let refused = |_: &Command| Answer::EvictRefused("no".into());
+    told_with(&mut stage, 290, refused);
+    assert!(old_node(&stage).deadline().is_some());
+    let held = stage.run(30, &["launch", "evict", "patch_node"]);
+    assert_eq!(kept(&stage).len(), 1);
+    let patch = held.iter().find(|own| own.command.name() == "patch_node");
+    let (kind, text) = (FailureKind::Conflict, "it has changed".to_owned());
+    let id = patch.expect("it is untainted").id;
+    stage.event(Event::Answered(id, Answer::Failed { kind, text }));
+    stage.seen.clear();
+    stage.run(20, &["launch"]);
+    assert_eq!(stage.seen[0], "patch_node");
+    let node = old_node(&stage);
+    assert!(!node.has_disrupted_taint() && node.deadline().is_none());
+    assert_eq!(stage.count("evict"), 0, "{:?}", stage.seen);
+}
+
+#[test]
+fn a_node_does_not_stay_whose_pods_are_all_ending_nor_one_that_is_taken_back() {
+    let mut stage = expired(web("a"), on_blocked(OnBlocked::Abort));
+    told(&mut stage, 5);
+    let by = stage.now + seconds(900);
+    ends(&mut stage, "a", by);
+    stage.run(600, &["launch"]);
+    assert_eq!(kept(&stage), [""; 0]);
+    let mut stage = leaving(&[web("a")], on_blocked(OnBlocked::Abort));
+    told_with(&mut stage, 600, |_| Answer::EvictRefused("no".into()));
+    assert_eq!(kept(&stage), [""; 0]);
+}
+
+#[test]
+fn pods_are_forced_where_their_pool_says_so_each_with_its_own_grace() {
+    let long = Pod {
+        grace_seconds: 120,
+        ..protected(web("long"))
+    };
+    let mut stage = leaving(&[web("a"), long], on_blocked(OnBlocked::Force));
+    let answer = |command: &Command| match command {
+        Command::Evict { .. } => Answer::EvictRefused("no".into()),
+        _ => Answer::Done,
+    };
+    assert_eq!(told_with(&mut stage, 295, answer), ["evict a"]);
+    assert_eq!(deadline(&stage), None);
+    let all = told_with(&mut stage, 10, answer);
+    assert!(all.contains(&"delete a within 30".to_owned()), "{all:?}");
+    let longer = all
+        .iter()
+        .find_map(|own| own.strip_prefix("delete long within "));
+    let longer: Option<i64> = longer.and_then(|own| own.parse().ok());
+    assert!(
+        longer.is_some_and(|own| (110..=120).contains(&own)),
+        "{all:?}"
+    );
+    assert!(
+        deadline(&stage).is_some(),
+        "written before anyone is forced"
+    );
+    stage.run(130, &["launch"]);
+    assert!(ended(&stage));
+}
+
+/// A volume that is in use on the node.
+fn attach(stage: &mut Stage, volume: &str) {
+    if !volume.is_empty() {
+        stage.apply(Object::Volume(Volume {
+            name: volume.into(),
+            ..Volume::default()
+        }));
+    }
+    stage.attached.push(Attachment {
+        name: format!("csi-{volume}"),
+        volume: volume.into(),
+    });
+}
+
+#[test]
+fn an_instance_ends_when_the_volumes_of_its_pods_are_detached() {
+    let mut stage = leaving(&[web("a")], |_| {});
+    attach(&mut stage, "data");
+    stage.run(5, &["launch"]);
+    assert_eq!(
+        stage.count("list_attachments"),
+        0,
+        "not while pods are there"
+    );
+    gone(&mut stage, "a");
+    stage.run(200, &["launch"]);
+    assert!(!ended(&stage) && stage.count("list_attachments") > 10);
+    let expect = ["volume data is attached to it (csi-data) +0"];
+    assert_eq!(held_by(&stage), expect);
+    stage.attached.clear();
+    stage.run(10, &["launch"]);
+    assert!(ended(&stage));
+}
+
+#[test]
+fn volumes_of_pods_that_stay_and_what_is_no_volume_of_the_clusters_are_not_waited_for() {
+    let stays = tolerating(web("stays"), TAINT_DISRUPTED, TolerationOperator::Exists);
+    let stays = Pod {
+        volume_claims: vec!["cache".into()],
+        ..stays
+    };
+    let mut stage = leaving(&[stays], |_| {});
+    stage.apply(Object::VolumeClaim(VolumeClaim {
+        key: ObjectKey::new("default", "cache"),
+        volume: "cache".into(),
+        ..VolumeClaim::default()
+    }));
+    attach(&mut stage, "cache");
+    attach(&mut stage, "");
+    stage.run(10, &["launch"]);
+    assert_eq!(stage.count("list_attachments"), 1);
+    assert!(ended(&stage));
+}
+
+#[test]
+fn a_volume_that_never_detaches_is_waited_for_six_minutes_or_until_the_deadline() {
+    for (given, least) in [(None, 350), (Some(100), 90), (Some(1000), 990)] {
+        let mut stage = leaving(&[], |own| {
+            own.pools[0].termination_grace_period = given.map(seconds);
+        });
+        attach(&mut stage, "data");
+        stage.run(least, &["launch"]);
+        assert!(!ended(&stage), "{given:?}");
+        stage.run(25, &["launch"]);
+        assert!(ended(&stage), "{given:?}: {:?}", stage.seen);
+        let told = |own: &Report| matches!(own, Report::DrainForced { .. });
+        assert_eq!(
+            stage.reports.iter().filter(|own| told(own)).count(),
+            1,
+            "{given:?}"
+        );
+    }
+}
+
+#[test]
+fn a_cluster_without_volumes_and_one_that_does_not_show_them_is_not_waited_for() {
+    let mut stage = leaving(&[], |_| {});
+    stage.run(10, &["launch"]);
+    assert!(ended(&stage) && stage.count("list_attachments") == 0);
+    let mut stage = leaving(&[], |_| {});
+    attach(&mut stage, "data");
+    let held = stage.run(8, &["launch", "list_attachments"]);
+    let list = held
+        .iter()
+        .find(|own| own.command.name() == "list_attachments");
+    let (kind, text) = (FailureKind::Denied, "volumeattachments".to_owned());
+    let denied = Answer::Failed { kind, text };
+    stage.event(Event::Answered(list.expect("a list").id, denied));
+    stage.run(5, &["launch"]);
+    assert!(ended(&stage), "{:?}", stage.seen);
+    let said = |own: &Report| {
+        matches!(
+            own,
+            Report::Failed {
+                command: "list_attachments",
+                ..
+            }
+        )
+    };
+    assert!(stage.reports.iter().any(said));
+}
+
+/// The daemon is started anew.
+fn restart(stage: &mut Stage) {
+    let objects = &stage.engine.state().objects;
+    let (nodes, pods) = (&objects.nodes, &objects.pods);
+    let (nodes, pods) = (nodes.values().cloned(), pods.values().cloned());
+    let (nodes, pods): (Vec<Node>, Vec<Pod>) = (nodes.collect(), pods.collect());
+    let cluster = stage.engine.state().cluster.clone();
+    stage.engine = outrigger::engine::Engine::new(8);
+    stage.start(Mode::Manage);
+    stage.event(Event::ConfigChanged(cluster));
+    stage.sync(nodes, pods);
+    stage.seen.clear();
+}
+
+#[test]
+fn a_restart_goes_on_where_a_time_is_written_and_decides_anew_where_none_is() {
+    for (given, goes_on) in [(Some(300), true), (None, false)] {
+        let mut stage = leaving(&[web("a")], |own| {
+            own.pools[0].termination_grace_period = given.map(seconds);
+        });
+        told(&mut stage, 10);
+        let before = deadline(&stage);
+        restart(&mut stage);
+        let all = told(&mut stage, 20);
+        assert_eq!(all.contains(&"evict a".to_owned()), goes_on, "{all:?}");
+        assert_eq!(stage.seen_node().has_disrupted_taint(), goes_on);
+        assert_eq!(deadline(&stage), before, "the same time");
+        stage.run(300, &["launch"]);
+        assert_eq!(ended(&stage), goes_on);
+    }
+}
+
+#[test]
+fn an_instance_that_does_not_end_is_asked_for_again_and_said_ever_more_rarely() {
+    let mut stage = leaving(&[], |_| {});
+    for _ in 0..60 {
+        let held = stage.run(60, &["launch", "terminate"]);
+        for own in held.iter().filter(|own| own.command.name() == "terminate") {
+            let running = outrigger::model::instance::InstanceState::Running;
+            stage.event(Event::Answered(own.id, Answer::Terminating(running)));
+        }
+    }
+    let asked = stage.count("terminate");
+    assert!((20..=80).contains(&asked), "{asked} times in an hour");
+    let said = |own: &&Report| matches!(own, Report::Lingers { .. });
+    assert_eq!(
+        stage.reports.iter().filter(said).count(),
+        2,
+        "after 10 and 30 minutes"
+    );
+    assert_eq!(
+        stage.count("delete_node"),
+        0,
+        "the Node stays as long as its instance"
+    );
+}
+
+fn finalized(own: &mut Cluster) {
+    own.finalizer = true;
+}
+
+/// Somebody deletes the Node, which waits for its finalizers.
+fn delete_node(stage: &mut Stage) {
+    let mut node = stage.seen_node().clone();
+    node.deleting = Some(stage.now);
+    node.version.push('d');
+    stage.apply(Object::Node(Box::new(node)));
+}
+
+#[test]
+fn a_node_has_our_finalizer_only_where_it_is_asked_for() {
+    let mut stage = node_with(&[web("a")], |_| {});
+    assert!(!stage.seen_node().has_finalizer());
+    stage.change(finalized);
+    stage.run(5, &[]);
+    assert_eq!(stage.seen_node().finalizers, [FINALIZER]);
+    let mut node = stage.seen_node().clone();
+    node.finalizers.insert(0, "example.com/other".into());
+    node.version.push('m');
+    stage.apply(Object::Node(Box::new(node)));
+    stage.change(|own| own.finalizer = false);
+    stage.run(5, &[]);
+    assert_eq!(stage.seen_node().finalizers, ["example.com/other"]);
+    let mut stage = Stage::new(Mode::Manage);
+    stage.change(finalized);
+    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.run(10, &[]);
+    stage.apply(Object::Node(Box::new(stage.node(0))));
+    let held = stage.run(2, &["patch_node"]);
+    let Some(Command::PatchNode(patch)) = held.first().map(|own| &own.command) else {
+        panic!("{held:?}")
+    };
+    let closed = |taints: &Vec<outrigger::model::taint::Taint>| {
+        taints.iter().any(|own| own.key == TAINT_UNREGISTERED)
+    };
+    assert_eq!(
+        patch.finalizers.as_deref(),
+        Some(&[FINALIZER.to_owned()][..])
+    );
+    assert!(
+        patch.taints.is_some(),
+        "with the registration: {}",
+        patch.taints.iter().any(closed)
+    );
+}
+
+#[test]
+fn a_deleted_node_with_our_finalizer_is_drained_and_ended_before_it_goes() {
+    let mut stage = node_with(&[web("a")], finalized);
+    delete_node(&mut stage);
+    assert_eq!(told(&mut stage, 5), ["evict a"]);
+    let why = |own: &Report| {
+        matches!(
+            own,
+            Report::Retire {
+                reason: Reason::Deleted,
+                ..
+            }
+        )
+    };
+    assert!(stage.reports.iter().any(why), "{:?}", stage.reports);
+    gone(&mut stage, "a");
+    let held = stage.run(6, &["launch", "terminate"]);
+    assert!(
+        stage.seen_node().has_finalizer(),
+        "as long as the instance runs"
+    );
+    let end = held.iter().find(|own| own.command.name() == "terminate");
+    let end = end.expect("it is drained").clone();
+    stage.seen.clear();
+    let answer = stage.answer(&end.command);
+    stage.event(Event::Answered(end.id, answer));
+    stage.run(40, &["launch"]);
+    let expect = ["patch_node", "delete_node"];
+    assert_eq!(stage.seen[..2], expect, "the API lets it go then");
+}
+
+#[test]
+fn a_node_that_leaves_by_itself_lets_go_of_our_finalizer_when_its_instance_is_gone() {
+    let mut stage = leaving(&[], finalized);
+    stage.run(60, &["launch"]);
+    let expect = [
+        "patch_node",
+        "list_pods_on",
+        "terminate",
+        "patch_node",
+        "delete_node",
+    ];
+    assert_eq!(stage.seen[..5], expect, "{:?}", stage.seen);
+    assert!(stage.engine.state().ledger.claims.is_empty());
+}
+
+#[test]
+fn a_deleted_node_without_our_finalizer_is_let_be_until_it_is_gone() {
+    let mut stage = node_with(&[web("a")], |_| {});
+    delete_node(&mut stage);
+    stage.run(120, &["launch"]);
+    assert_eq!(stage.seen, [""; 0]);
+}

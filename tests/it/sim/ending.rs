@@ -1,0 +1,113 @@
+//! Nodes that somebody deletes, where pods and volumes do not always do as they are told.
+//! It must not know how the engine goes about it.
+
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use outrigger::model::cluster::Cluster;
+use outrigger::model::id::NodeName;
+use outrigger::model::pod::Pod;
+use outrigger::sim::World;
+use outrigger::sim::cluster::store::Attached;
+
+use super::setup::working_day;
+
+/// The working day at noon, in a cluster that has our finalizer, with a node in use and its pods.
+fn noon(seed: u64) -> (World, NodeName, Vec<Pod>) {
+    let mut setup = working_day();
+    let mut config = Cluster::clone(&setup.config);
+    config.finalizer = true;
+    setup.config = Arc::new(config);
+    let start = setup.scenario.start;
+    let mut world = World::new(setup, seed, false);
+    world.run_until(start + SignedDuration::from_hours(12));
+    let (name, pods) = used(&world);
+    (world, name, pods)
+}
+
+fn used(world: &World) -> (NodeName, Vec<Pod>) {
+    let scene = world.scene();
+    let machines = scene.live();
+    let mut nodes = machines.filter_map(|own| scene.cluster.node_of(own.truth().id.as_str()));
+    let pods = |name: &NodeName| {
+        let pods = scene.cluster.store().pods_on(name.as_str());
+        let used = pods.filter(|pod| pod.occupies_node()).cloned();
+        used.collect::<Vec<Pod>>()
+    };
+    let node = nodes.find(|node| node.has_finalizer() && pods(&node.name).len() > 1);
+    let name = node.expect("a node in use").name.clone();
+    let pods = pods(&name);
+    (name, pods)
+}
+
+fn run(world: &mut World, minutes: i64) {
+    let until = world.now() + SignedDuration::from_mins(minutes);
+    world.run_until(until);
+}
+
+fn is_there(world: &World, node: &NodeName) -> bool {
+    world.scene().cluster.store().nodes().contains_key(node)
+}
+
+#[test]
+fn a_node_that_somebody_deletes_goes_when_its_instance_has_ended() {
+    let (mut world, node, _) = noon(7);
+    let instance = world
+        .scene()
+        .cluster
+        .kubelet(node.as_str())
+        .expect("it runs");
+    let instance = instance.instance.clone();
+    world.meddle(|cluster, now| cluster.remove_node(&node, now));
+    assert!(is_there(&world, &node), "it waits for us");
+    run(&mut world, 15);
+    assert!(!is_there(&world, &node));
+    let machine = world.scene().cloud.get(instance.as_str());
+    assert!(machine.is_none_or(|own| !own.truth().state.is_live()));
+    assert_eq!(world.finish(), []);
+}
+
+#[test]
+fn a_pod_that_never_ends_and_a_volume_that_never_detaches_hold_a_node_for_minutes() {
+    let (mut world, node, pods) = noon(8);
+    let volume = |pod: &Pod, stuck: bool| Attached {
+        volume: format!("data-{stuck}"),
+        node: node.clone(),
+        pod: pod.uid.clone(),
+        stuck,
+    };
+    world.meddle(|cluster, now| {
+        cluster.hang(&pods[0].uid);
+        let store = cluster.store_mut();
+        store.attach("stuck", volume(&pods[1], true));
+        store.attach("loose", volume(&pods[1], false));
+        cluster.remove_node(&node, now);
+    });
+    run(&mut world, 6);
+    assert!(
+        is_there(&world, &node),
+        "grace, a minute, and six more for the volume"
+    );
+    run(&mut world, 10);
+    assert!(!is_there(&world, &node));
+    let left = world.scene().cluster.store().attached_to(node.as_str());
+    let left: Vec<&str> = left.iter().map(|own| own.name.as_str()).collect();
+    assert_eq!(left, ["stuck"], "the other was waited for");
+    assert_eq!(world.finish(), []);
+}
+
+#[test]
+fn a_pod_that_ends_but_has_a_finalizer_holds_nothing() {
+    let (mut world, node, pods) = noon(9);
+    world.meddle(|cluster, now| {
+        let store = cluster.store_mut();
+        for pod in &pods {
+            store.change_pod(&pod.key, &pod.uid, now, |own| {
+                own.finalizers = vec!["example.com/wait".to_owned()];
+            });
+        }
+        cluster.remove_node(&node, now);
+    });
+    run(&mut world, 10);
+    assert!(!is_there(&world, &node));
+}
