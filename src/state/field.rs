@@ -124,7 +124,7 @@ impl<'a> Field<'a> {
         let left = |own: &Resident<'a>| {
             let stay = own.nodes.iter().filter(|(name, _)| !nodes.contains(name));
             let nodes: Vec<(&NodeName, u32)> = stay.copied().collect();
-            (!nodes.is_empty()).then(|| Resident { nodes, ..*own })
+            (!nodes.is_empty()).then_some(Resident { nodes, ..*own })
         };
         let mut snapshot = Snapshot {
             rooms: own.rooms.iter().filter(stays).map(opened).collect(),
