@@ -17,4 +17,6 @@ pub mod expiry;
 
 pub mod fewest;
 
+pub mod balance;
+
 pub mod consolidation;

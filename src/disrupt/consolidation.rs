@@ -11,13 +11,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::Timestamp;
 
+use crate::disrupt::balance::Balance;
 use crate::disrupt::budgets::Budgets;
 use crate::disrupt::fewest::{Fewest, is_enough};
 use crate::disrupt::gate::{kept_anyway, not_calm};
 use crate::disrupt::verdict::{Kept, Verdict};
 use crate::model::id::{NodeName, PodKey};
 use crate::model::instance::Price;
-use crate::model::pool::{Consolidation, Reason};
+use crate::model::pool::{Consolidation, Disruption, Reason};
 use crate::solve::weight::{Bought, Size, Weight};
 use crate::solve::{NewClaim, Solution, weigh};
 use crate::state::field::Field;
@@ -67,6 +68,8 @@ struct Trial {
     after: f64,
     /// Nodes with a pod for which there is no place then.
     stuck: BTreeMap<NodeName, PodKey>,
+    /// Whether it is worth what it disrupts.
+    balanced: bool,
 }
 
 impl Trial {
@@ -75,7 +78,8 @@ impl Trial {
     }
 
     fn is_worth_it(&self) -> bool {
-        self.stuck.is_empty() && self.saved() > self.before * SAVED_MIN_PER_MILLE / 1000.0
+        let saves = self.saved() > self.before * SAVED_MIN_PER_MILLE / 1000.0;
+        saves && self.stuck.is_empty() && self.balanced
     }
 
     /// What it saves, and nothing where that is not worth it.
@@ -108,8 +112,17 @@ pub fn consolidate<'a>(
         field,
         now,
         node_price: roster.cluster.scheduling.node_price.usd_per_h(),
+        balance: Balance::new(roster),
     };
-    let (found, idle) = yard.search(leavers, budgets);
+    let weighs = |own: &Leaver<'_>| yard.balance.weighs(own.candidate);
+    let (mut found, mut idle) = yard.search(leavers, budgets);
+    // Where a pool finds the whole not worth it, others may without it.
+    if found.is_none() && idle.iter().any(|(own, _)| weighs(own)) {
+        let (stay, others): (Idle<'_>, Idle<'_>) = idle.into_iter().partition(|own| weighs(&own.0));
+        let others = others.into_iter().map(|(own, _)| own).collect();
+        (found, idle) = yard.search(others, budgets);
+        idle.extend(stay);
+    }
     kept.extend(
         idle.into_iter()
             .map(|(own, verdict)| Kept::new(own.candidate, Reason::Underutilized, verdict)),
@@ -144,6 +157,9 @@ fn leaver<'a>(
     if let Some(verdict) = not_calm(candidate, pool, now) {
         return Err(verdict);
     }
+    if let Some(verdict) = is_needed(candidate, &pool.disruption, now) {
+        return Err(verdict);
+    }
     let name = &candidate.node.name;
     let tenancy = field.tenancies.get(name).ok_or(Verdict::NotInitialized)?;
     if let Some(pod) = &tenancy.stray {
@@ -159,6 +175,20 @@ fn leaver<'a>(
     })
 }
 
+/// What keeps a node that is used too much, or has not been used less for long enough: it may have
+/// been when a pod last came or went. Source: Cluster Autoscaler,
+/// `scale-down-utilization-threshold` and `scale-down-unneeded-time`.
+fn is_needed(candidate: &Candidate<'_>, pool: &Disruption, now: Timestamp) -> Option<Verdict> {
+    if let (Some(used), Some(least)) = (candidate.utilization, pool.utilization_threshold)
+        && used >= least
+    {
+        return Some(Verdict::Utilized { used, least });
+    }
+    let until = candidate.changed?.checked_add(pool.unneeded_for);
+    let until = until.unwrap_or(Timestamp::MAX);
+    (until > now).then_some(Verdict::TooEarly { until })
+}
+
 type Idle<'s> = Vec<(Leaver<'s>, Verdict)>;
 
 /// Where sets of nodes are thought away.
@@ -166,6 +196,7 @@ struct Yard<'f, 'a> {
     field: &'f Field<'a>,
     now: Timestamp,
     node_price: f64,
+    balance: Balance<'f>,
 }
 
 impl<'a> Yard<'_, 'a> {
@@ -202,10 +233,10 @@ impl<'a> Yard<'_, 'a> {
         let stays = |at: &usize| !found.as_ref().is_some_and(|(own, _)| own.contains(at));
         for at in (0..leave.len()).rev().filter(stays) {
             budgets.give_back(leave[at].candidate);
-            idle.push(cheap(leave.remove(at)));
+            idle.push(self.stays(leave.remove(at)));
         }
         idle.extend(later);
-        idle.extend(rest.into_iter().map(cheap));
+        idle.extend(rest.into_iter().map(|own| self.stays(own)));
         (found.map(|(_, trial)| self.made(&leave, trial)), idle)
     }
 
@@ -228,6 +259,16 @@ impl<'a> Yard<'_, 'a> {
             bought = whole.bought;
         }
         (bought, None)
+    }
+
+    /// A node that is left out since nothing or too little is saved by its leaving.
+    fn stays<'s>(&self, own: Leaver<'s>) -> (Leaver<'s>, Verdict) {
+        let price = Price::new(own.price).unwrap_or_default();
+        let verdict = match self.balance.weighs(own.candidate) {
+            true => Verdict::Disruptive { price },
+            false => Verdict::NotCheaper { price },
+        };
+        (own, verdict)
     }
 
     /// What becomes of the pods of these nodes, if they left; `closed` would take none. Where each
@@ -261,7 +302,9 @@ impl<'a> Yard<'_, 'a> {
             let node = pod.node.as_ref().filter(|own| nodes.contains(own))?;
             Some((node.clone(), pod.key.clone()))
         });
+        let candidates = leave.iter().map(|own| own.candidate);
         Trial {
+            balanced: self.balance.approves(candidates, before - after),
             stuck: stuck.collect(),
             bought: weight.bought,
             solution,
@@ -331,10 +374,12 @@ impl<'a> Yard<'_, 'a> {
         let mut known: Option<(usize, Trial)> = None;
         let wasted = |own: &Leaver<'_>| own.waste.max(0.0);
         let is_wasteful = |own: &&Leaver<'_>| own.waste > own.price * SAVED_MIN_PER_MILLE / 1000.0;
-        // If all room that is wasted is filled, what it costs is saved.
+        // If all room that is wasted is filled, what it costs is saved. What is not worth it for
+        // all may still be worth it for those.
+        let is_weighed = |own: &Leaver<'_>| self.balance.weighs(own.candidate);
         let first = match fewest.least() {
-            Some(_) => fewest.at_least(leavers.iter().map(wasted).sum()),
-            None => leavers.iter().filter(is_wasteful).count(),
+            None if !leavers.iter().any(is_weighed) => leavers.iter().filter(is_wasteful).count(),
+            _ => fewest.at_least(leavers.iter().map(wasted).sum()),
         };
         let mut next = Some(first).filter(|count| (1..leavers.len()).contains(count));
         next = next.or_else(|| fewest.next());
@@ -455,11 +500,6 @@ impl<'a> Yard<'_, 'a> {
             placed,
         }
     }
-}
-
-fn cheap(own: Leaver<'_>) -> (Leaver<'_>, Verdict) {
-    let price = Price::new(own.price).unwrap_or_default();
-    (own, Verdict::NotCheaper { price })
 }
 
 #[expect(clippy::cast_precision_loss, reason = "amounts are far below 2^53")]
