@@ -17,7 +17,7 @@ use outrigger::model::labels::{
 use outrigger::model::node::Node;
 use outrigger::model::object::Object;
 use outrigger::model::pod::{Owner, Pod, PodPhase};
-use outrigger::model::pool::{Allowance, Budget};
+use outrigger::model::pool::{Allowance, Budget, Pool};
 use outrigger::plan::{self, Plan};
 use outrigger::solve::{NewClaim, solve};
 use outrigger::state::State;
@@ -100,6 +100,11 @@ impl Fleet {
             }
         }
         fleet
+    }
+
+    /// Changes the pool that all nodes are of.
+    pub fn configure(&mut self, change: impl FnOnce(&mut Pool)) {
+        change(&mut Arc::make_mut(&mut self.cluster).pools[0]);
     }
 
     /// Takes pods away, each by this chance in a hundred.

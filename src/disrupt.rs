@@ -27,4 +27,8 @@ pub mod health;
 
 pub mod change;
 
+pub mod fewest;
+
+pub mod balance;
+
 pub mod consolidation;

@@ -83,7 +83,7 @@ use crate::engine::report::Report;
 use crate::engine::share::Sharing;
 use crate::engine::work::{Attempt, Flight, FlightKind, Group, Hint, Looking, Work};
 use crate::model::buffer::buffer_of;
-use crate::model::cluster::{Mode, PlacementHints};
+use crate::model::cluster::{Cluster, Mode, PlacementHints};
 use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey, TypeName};
 use crate::model::object::{Kind, Object};
 use crate::solve::Why;
@@ -201,20 +201,7 @@ impl Engine {
                 self.pass(now);
                 return;
             }
-            Event::ConfigChanged(cluster) => {
-                self.replace_configuration();
-                self.state.configure(cluster);
-                self.numbers.forget();
-                self.hints_denied = false;
-                if !self.manages() {
-                    let why = "the cluster is only observed now";
-                    self.withdraw(why, |own| !own.is_look(), now);
-                } else if !self.gives_hints() {
-                    let why = "pods are not told of their nodes any more";
-                    self.withdraw(why, |own| matches!(own, Command::Hint { .. }), now);
-                }
-                self.early_configured(now);
-            }
+            Event::ConfigChanged(cluster) => self.configured(cluster, now),
             Event::CatalogChanged(catalog) => self.state.stock(catalog),
             Event::ClassesChanged(classes) => {
                 self.state.supply(classes);
@@ -272,6 +259,22 @@ impl Engine {
         }
         self.happened = true;
         self.wake_at(self.settled(now), "the cluster changed");
+    }
+
+    /// Another configuration is in force.
+    fn configured(&mut self, cluster: Arc<Cluster>, now: Timestamp) {
+        self.replace_configuration();
+        self.state.configure(cluster);
+        self.numbers.forget();
+        self.hints_denied = false;
+        if !self.manages() {
+            let why = "the cluster is only observed now";
+            self.withdraw(why, |own| !own.is_look(), now);
+        } else if !self.gives_hints() {
+            let why = "pods are not told of their nodes any more";
+            self.withdraw(why, |own| matches!(own, Command::Hint { .. }), now);
+        }
+        self.early_configured(now);
     }
 
     /// When a pass is made for what happens now.

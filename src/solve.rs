@@ -69,6 +69,8 @@ mod pin;
 
 mod attempt;
 
+pub mod weight;
+
 mod why;
 
 pub mod cheaper;
@@ -100,6 +102,7 @@ use crate::solve::rooms::Turn;
 use crate::solve::supply::{Row, Shelf};
 use crate::solve::topology::Topology;
 use crate::solve::variety::Variety;
+use crate::solve::weight::Weight;
 use crate::solve::why::Reasons;
 use crate::state::snapshot::{Host, Room, Snapshot};
 
@@ -239,21 +242,23 @@ pub struct Solution {
     pub order: Vec<PodKey>,
 }
 
+impl Solution {
+    /// The same with more pods that have no answer.
+    fn with(mut self, unplaced: Vec<Unplaced>) -> Self {
+        self.unplaced.extend(unplaced);
+        self.unplaced.sort_by(|one, other| one.pod.cmp(&other.pod));
+        self
+    }
+}
+
 /// Times that gangs are left out for want of places for all of them.
 const GANG_ROUNDS_MAX: usize = 8;
 
 /// Places every pending pod of the snapshot. Total: whatever the input, it answers; the same input
 /// in any order gives the same answer.
 pub fn solve(snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
-    let mut unplaced = Vec::new();
-    let mut sound = Vec::new();
-    for pod in &snapshot.pending {
-        match unsound(pod, snapshot) {
-            Some((code, text)) => unplaced.push(alone(pod, code, Miss::told(&text))),
-            None => sound.push(*pod),
-        }
-    }
-    let mut solution = place(&sound, snapshot, now);
+    let (mut sound, mut unplaced) = sound(snapshot);
+    let mut solution = placed(&sound, snapshot, now);
     // All or none: without the gangs that fall short the others may have more room.
     for round in 0..=GANG_ROUNDS_MAX {
         let mut short = gangs::short(snapshot, &sound, &solution);
@@ -278,13 +283,44 @@ pub fn solve(snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
             unplaced.push(own);
             false
         });
-        solution = place(&sound, snapshot, now);
+        solution = placed(&sound, snapshot, now);
     }
-    solution.unplaced.extend(unplaced);
-    solution
-        .unplaced
-        .sort_by(|one, other| one.pod.cmp(&other.pod));
-    solution
+    solution.with(unplaced)
+}
+
+/// What the solution comes to and, where that is wanted, the solution itself, the same that
+/// [`solve`] gives. To know only what it comes to is cheaper.
+pub fn weigh(
+    snapshot: &Snapshot<'_>,
+    now: Timestamp,
+    mut is_wanted: impl FnMut(&Weight) -> bool,
+) -> (Weight, Option<Solution>) {
+    let (sound, unplaced) = sound(snapshot);
+    if sound.iter().any(|pod| pod.gang.is_some()) {
+        let solution = solve(snapshot, now);
+        return (Weight::of(&solution, &snapshot.pending), Some(solution));
+    }
+    let mut weight = Weight::default();
+    let solution = place(&sound, snapshot, now, &mut |problem, packed| {
+        weight = Weight::new(problem, packed);
+        let others = unplaced.iter().map(|own| own.pod.clone());
+        weight.left.extend(others);
+        is_wanted(&weight)
+    });
+    (weight, solution.map(|own| own.with(unplaced)))
+}
+
+/// The pods that can be looked at, and why the others cannot.
+fn sound<'a>(snapshot: &Snapshot<'a>) -> (Vec<&'a Pod>, Vec<Unplaced>) {
+    let mut unplaced = Vec::new();
+    let mut sound = Vec::with_capacity(snapshot.pending.len());
+    for pod in &snapshot.pending {
+        match unsound(pod, snapshot) {
+            Some((code, text)) => unplaced.push(alone(pod, code, Miss::told(&text))),
+            None => sound.push(*pod),
+        }
+    }
+    (sound, unplaced)
 }
 
 fn alone(pod: &Pod, code: Code, miss: Miss) -> Unplaced {
@@ -299,7 +335,17 @@ fn alone(pod: &Pod, code: Code, miss: Miss) -> Unplaced {
     }
 }
 
-fn place(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
+fn placed(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
+    place(pods, snapshot, now, &mut |_, _| true).unwrap_or_default()
+}
+
+/// Places pods, and deals them out if that is wanted when it is known what it comes to.
+fn place(
+    pods: &[&Pod],
+    snapshot: &Snapshot<'_>,
+    now: Timestamp,
+    is_wanted: &mut dyn FnMut(&Problem<'_>, &Packed<'_, '_>) -> bool,
+) -> Option<Solution> {
     let problem = Problem::new(pods, snapshot);
     let mut rooms: Vec<&Room> = snapshot.rooms.iter().collect();
     rooms.sort_by(|one, other| {
@@ -353,6 +399,9 @@ fn place(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
         ..
     } = best;
     let (packed, market) = (packer.packed, packer.market);
+    if !is_wanted(&problem, &packed) {
+        return None;
+    }
     let mut deal = Deal {
         rows: &market.rows,
         scheduling: &snapshot.cluster.scheduling,
@@ -362,7 +411,7 @@ fn place(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
     let mut solution = deal.all(&packed, &rooms, &turns);
     let reasons = Reasons::new(&ground, (&packed, &rooms), snapshot.holds, bound);
     solution.unplaced.extend(deal.unplaced(&packed, reasons));
-    solution
+    Some(solution)
 }
 
 fn keys(pods: &[&Pod]) -> Vec<PodKey> {

@@ -70,6 +70,18 @@ pub enum Verdict {
         /// What the node costs.
         price: Price,
     },
+    /// What its leaving would save is not worth what it would disrupt.
+    Disruptive {
+        /// What the node costs.
+        price: Price,
+    },
+    /// Its pods ask for as much of it as its pool wants nodes to be used at least.
+    Utilized {
+        /// How much of its cpu or memory, in per cent.
+        used: u32,
+        /// How much that is at least.
+        least: u32,
+    },
     /// Its pool has a number of nodes whatever runs on them.
     Static,
     /// Its pool is not configured any more.
@@ -206,6 +218,8 @@ impl Verdict {
             Self::NoPlace { .. } => "no_place",
             Self::Stray { .. } => "stray",
             Self::NotCheaper { .. } => "not_cheaper",
+            Self::Disruptive { .. } => "disruptive",
+            Self::Utilized { .. } => "utilized",
             Self::Static => "static",
             Self::NoPool => "no_pool",
             Self::TooEarly { .. } => "too_early",
@@ -245,10 +259,17 @@ impl fmt::Display for Verdict {
             Self::NoPlace { pod } => write!(f, "there is no place elsewhere for pod {pod}"),
             Self::Stray { pod } => write!(f, "nobody would make pod {pod} anew, or plan for it"),
             Self::NotCheaper { price } => {
-                let price = price.usd_per_h();
+                costs(f, *price)?;
+                f.write_str("its pods elsewhere hardly less")
+            }
+            Self::Disruptive { price } => {
+                costs(f, *price)?;
+                f.write_str("what its leaving would save is not worth it")
+            }
+            Self::Utilized { used, least } => {
                 write!(
                     f,
-                    "it costs {price:.4} $/h, and its pods elsewhere hardly less"
+                    "its pods ask for {used} % of it, and its pool lets nodes be below {least} %"
                 )
             }
             Self::Static => f.write_str("its pool is static"),
@@ -295,6 +316,10 @@ impl fmt::Display for Verdict {
             } => budget(f, *of, *rate, *allowed, *opens),
         }
     }
+}
+
+fn costs(f: &mut fmt::Formatter<'_>, price: Price) -> fmt::Result {
+    write!(f, "it costs {:.4} $/h, and ", price.usd_per_h())
 }
 
 fn paused(

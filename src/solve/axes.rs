@@ -94,6 +94,16 @@ pub(super) fn most<'a>(mut all: impl Iterator<Item = &'a Vec<i64>>) -> Vec<i64> 
     most
 }
 
+/// The same of each of these and all before it; where there is nothing, nothing is added.
+pub(super) fn most_so_far<'a>(all: impl Iterator<Item = Option<&'a Vec<i64>>>) -> Vec<Vec<i64>> {
+    let mut last = Vec::new();
+    let so_far = all.map(|own| {
+        last = most([&last].into_iter().chain(own).filter(|own| !own.is_empty()));
+        last.clone()
+    });
+    so_far.collect()
+}
+
 /// How many times a demand fits into what is free.
 pub(super) fn times(free: &[i64], demand: &[i64]) -> u64 {
     if !fits(free, demand) {
@@ -116,7 +126,7 @@ pub(super) fn take(free: &mut [i64], demand: &[i64], count: u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::{fits, most, times};
+    use super::{fits, most, most_so_far, times};
 
     #[test]
     fn the_most_is_of_each_resource_by_itself() {
@@ -124,6 +134,12 @@ mod tests {
         assert_eq!(most(all.iter()), [4, 9, 3]);
         let none: [Vec<i64>; 0] = [];
         assert!(most(none.iter()).is_empty());
+        let some = [None, Some(&all[0]), None, Some(&all[1])];
+        let so_far = most_so_far(some.into_iter());
+        assert_eq!(
+            so_far,
+            [vec![], vec![1, 9, 3], vec![1, 9, 3], vec![4, 9, 3]]
+        );
     }
 
     #[test]

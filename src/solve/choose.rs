@@ -150,7 +150,7 @@ pub(super) fn cheapest(
     ledger: &Ledger,
 ) -> Option<(usize, f64)> {
     let mut best: [Option<(usize, f64)>; 2] = [None, None];
-    for at in &shelf.by_least {
+    for at in shelf.by_least_for(sum) {
         let shape = &shelf.shapes[*at];
         let least = shape.price(u64::MAX);
         // All that follow cost as much as this or more.
@@ -158,7 +158,7 @@ pub(super) fn cheapest(
         if settled(&best[0]) && (shelf.reservations.is_empty() || settled(&best[1])) {
             break;
         }
-        // Most are too small.
+        // Many are too small.
         if !shape.net.as_deref().is_some_and(|net| fits(net, sum)) {
             continue;
         }

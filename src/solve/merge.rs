@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::solve::choose::sum;
 use crate::solve::draft::{Claim, Draft, Order};
 use crate::solve::fill::{Part, united};
 
@@ -129,15 +130,17 @@ impl Order<'_> {
 
     /// These claims as one, if that costs less and their pods go together.
     fn merged(&self, draft: &Draft, which: &[usize]) -> Option<Claim> {
-        let mut parts: Vec<Part> = Vec::new();
-        let mut ledger = draft.ledger.clone();
-        let mut cost = 0.0;
-        for at in which {
-            let claim = &draft.claims[*at];
-            ledger.release(&self.shelf.shapes[claim.shape].limited);
-            cost += claim.price + self.node_cost;
-            parts.extend(&claim.parts);
+        let claims = || which.iter().map(|at| &draft.claims[*at]);
+        let parts: Vec<Part> = claims().flat_map(|own| &own.parts).copied().collect();
+        let cost: f64 = claims().map(|own| own.price + self.node_cost).sum();
+        // Most would need a type that costs as much, whatever the pods may have.
+        let shapes = &self.shelf.shapes;
+        let first = self.shelf.by_least_for(&sum(self.lots, &parts)).first()?;
+        if shapes[*first].price(u64::MAX)? + self.node_cost >= cost {
+            return None;
         }
+        let mut ledger = draft.ledger.clone();
+        claims().for_each(|own| ledger.release(&shapes[own.shape].limited));
         let merged = self.priced(united(parts), &ledger)?;
         (merged.price + self.node_cost < cost && self.holds(&merged)).then_some(merged)
     }

@@ -8,6 +8,7 @@ use crate::model::cluster::PreferencePolicy;
 use crate::model::id::PodKey;
 use crate::model::labels::Labels;
 use crate::model::pod::Pod;
+use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
 use crate::model::taint::Toleration;
 use crate::solve::agents::{Agents, Company, Port};
@@ -250,25 +251,10 @@ impl<'a> Problem<'a> {
             (&builder.members, &builder.rules),
             |ports| builder.wants.iter().any(|own| clash(own.ports, ports)),
         );
-        let mut classes: BTreeMap<(usize, Vec<i64>, i32), usize> = BTreeMap::new();
-        let mut all: Vec<Class<'a>> = Vec::new();
-        for (pod, (spec, labels)) in sorted.into_iter().zip(keyed) {
-            let kind = builder.kind(spec, signatures[labels]);
-            let demand = axes.demand(&pod.requests, mounts(pod));
-            let key = (kind, demand, pod.priority);
-            let class = *classes.entry(key).or_insert_with_key(|(_, demand, _)| {
-                all.push(class_of(kind, demand.clone(), pod.priority));
-                all.len() - 1
-            });
-            all[class].pods.push(pod);
-        }
-        all.sort_by(|one, other| {
-            let size = |class: &Class<'_>| (class.demand[0], class.demand[1]);
-            let first = |class: &Class<'a>| -> &'a PodKey { &class.pods[0].key };
-            size(other)
-                .cmp(&size(one))
-                .then_with(|| first(one).cmp(first(other)))
-        });
+        let kinds = sorted.into_iter().zip(keyed);
+        let kinds =
+            kinds.map(|(pod, (spec, labels))| (pod, builder.kind(spec, signatures[labels])));
+        let classes = classes(kinds, &axes, snapshot);
         Self {
             axes,
             wants: builder.wants,
@@ -277,7 +263,7 @@ impl<'a> Problem<'a> {
             members: builder.members,
             agents: builder.agents,
             kinds: builder.kinds,
-            classes: all,
+            classes,
         }
     }
 
@@ -494,6 +480,42 @@ impl Builder<'_> {
         }
         known
     }
+}
+
+/// Pods with their kinds, by key, in classes: those that ask for most first.
+fn classes<'a>(
+    pods: impl Iterator<Item = (&'a Pod, usize)>,
+    axes: &Axes,
+    snapshot: &Snapshot<'_>,
+) -> Vec<Class<'a>> {
+    let mut known: BTreeMap<(usize, Vec<i64>, i32), usize> = BTreeMap::new();
+    let mut all: Vec<Class<'a>> = Vec::new();
+    // Most pods are like the one before.
+    let mut last: Option<((usize, i32, &Resources), usize)> = None;
+    for (pod, kind) in pods {
+        let mounts = snapshot.mounts.get(&pod.key);
+        let own = (kind, pod.priority, &pod.requests);
+        if let Some((_, class)) = last.filter(|last| mounts.is_none() && last.0 == own) {
+            all[class].pods.push(pod);
+            continue;
+        }
+        let demand = axes.demand(&pod.requests, mounts);
+        let key = (kind, demand, pod.priority);
+        let class = *known.entry(key).or_insert_with_key(|(_, demand, _)| {
+            all.push(class_of(kind, demand.clone(), pod.priority));
+            all.len() - 1
+        });
+        all[class].pods.push(pod);
+        last = mounts.is_none().then_some((own, class));
+    }
+    all.sort_by(|one, other| {
+        let size = |class: &Class<'_>| (class.demand[0], class.demand[1]);
+        let first = |class: &Class<'a>| -> &'a PodKey { &class.pods[0].key };
+        size(other)
+            .cmp(&size(one))
+            .then_with(|| first(one).cmp(first(other)))
+    });
+    all
 }
 
 fn class_of<'a>(kind: usize, demand: Vec<i64>, priority: i32) -> Class<'a> {

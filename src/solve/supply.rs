@@ -16,7 +16,7 @@ use crate::model::requirement::{Incompatible, Operator, Requirement, Requirement
 use crate::model::reservation::Reservation;
 use crate::model::taint::{Effect, Taint, untolerated};
 use crate::solve::agents::{Agents, Mate};
-use crate::solve::axes::most;
+use crate::solve::axes::{fits, most, most_so_far};
 use crate::solve::board::Pass;
 use crate::solve::crew::{Aboard, Crew, Crews, of_pool, pick};
 use crate::solve::limits::{Limit, RESERVATIONS_MAX, limits};
@@ -76,6 +76,8 @@ pub(super) struct Shelf<'a> {
     pub(super) most: Vec<i64>,
     /// The types that have offers, by the price of the cheapest, then name.
     pub(super) by_least: Vec<usize>,
+    /// For each of these, the most of each resource that it or any before it has for pods.
+    most_by_least: Vec<Vec<i64>>,
     /// The labels that some of these types define.
     keys: BTreeSet<&'a str>,
 }
@@ -176,6 +178,7 @@ impl<'a> Shelf<'a> {
         let mut by_least: Vec<usize> = (0..shapes.len()).collect();
         by_least.retain(|at| !shapes[*at].offers.is_empty());
         by_least.sort_by_key(|at| shapes[*at].offers[0].price);
+        let nets = by_least.iter().map(|at| shapes[*at].net.as_ref());
         Self {
             pool,
             fault,
@@ -183,12 +186,22 @@ impl<'a> Shelf<'a> {
             limits,
             side,
             by_price: by_price(&shapes),
+            most_by_least: most_so_far(nets),
             by_least,
             most: most(shapes.iter().filter_map(|own| own.net.as_ref())),
             keys: keys.collect(),
             reservations,
             shapes,
         }
+    }
+
+    /// The types that have offers, by the price of the cheapest, without the first of them that are
+    /// all too small for so much.
+    pub(super) fn by_least_for(&self, demand: &[i64]) -> &[usize] {
+        let first = self
+            .most_by_least
+            .partition_point(|most| most.is_empty() || !fits(most, demand));
+        &self.by_least[first..]
     }
 
     /// What the labels of a node for these pods must be, or why there can be none. `relaxed` takes

@@ -1,7 +1,7 @@
 //! The view in which nodes can be thought away, to see what that would cost.
 //! It must not know which of them are worth it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::Timestamp;
 
@@ -12,7 +12,7 @@ use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::state::State;
 use crate::state::ledger::Claim;
-use crate::state::snapshot::{Host, Resident, Snapshot};
+use crate::state::snapshot::{Host, Resident, Room, Snapshot, Spare};
 
 /// A snapshot, and what would change in it if nodes that stay left.
 #[derive(Clone, Debug)]
@@ -21,6 +21,8 @@ pub struct Field<'a> {
     pub snapshot: Snapshot<'a>,
     /// What each node would leave behind that takes pods now.
     pub tenancies: BTreeMap<&'a NodeName, Tenancy<'a>>,
+    /// All pods of these, by key, each with the place of its node among them.
+    tenants: Vec<(&'a Pod, usize)>,
 }
 
 /// What a node would leave behind.
@@ -46,43 +48,57 @@ impl State {
         let taken = taken.filter_map(|own| Some((self.node_of(own)?, Some(own))));
         let open = |node: &&Node| node.deleting.is_none() && !node.has_disrupted_taint();
         let claimless = self.claimless_nodes().filter(open).map(|own| (own, None));
-        let tenancies = taken.chain(claimless);
-        let tenancies: BTreeMap<&NodeName, Tenancy<'_>> = tenancies
-            .map(|(node, claim)| (&node.name, self.tenancy(node, claim, now)))
+        let mut own: Vec<(&NodeName, Tenancy<'_>)> = taken
+            .chain(claimless)
+            .map(|(node, claim)| (&node.name, self.tenancy(node, claim)))
             .collect();
-        let tenants: Vec<&Pod> = tenancies
-            .values()
-            .flat_map(|own| own.pods.iter().copied())
-            .collect();
+        own.sort_by_key(|own| own.0);
+        own.dedup_by_key(|own| own.0);
+        let tenants = self.tenants(&mut own, now);
+        let pods: Vec<&Pod> = tenants.iter().map(|(pod, _)| *pod).collect();
         Field {
-            snapshot: self.view(&tenants, now),
-            tenancies,
+            snapshot: self.view(&pods, now),
+            tenancies: own.into_iter().collect(),
+            tenants,
         }
     }
 
-    fn tenancy<'a>(
-        &'a self,
-        node: &'a Node,
-        claim: Option<&'a Claim>,
-        now: Timestamp,
-    ) -> Tenancy<'a> {
+    fn tenancy<'a>(&'a self, node: &'a Node, claim: Option<&'a Claim>) -> Tenancy<'a> {
         let pool = claim.map(|own| own.record.pool.clone());
         let pool = pool.or_else(|| node.pool()).unwrap_or_default();
-        let mut pods: Vec<&Pod> = self.tenants_of(node, now).collect();
-        pods.sort_unstable_by(|one, other| one.key.cmp(&other.key));
-        let all = self.objects.pods_on(node.name.as_str());
-        let mut stays = all.filter(|pod| pod.occupies_node() && pod.deleting.is_none());
-        let stray = stays.find(|pod| {
-            let by_key = pods.binary_search_by(|own| own.key.cmp(&pod.key));
-            by_key.is_err()
-        });
         Tenancy {
-            stray: stray.map(|pod| pod.key.clone()),
-            pods,
+            stray: None,
+            pods: Vec::new(),
             capacity: claim.map_or_else(|| node.capacity.clone(), |own| self.capacity_of(own)),
             price: self.price_in(self.catalog_of(&pool), node, claim),
             pool,
         }
+    }
+
+    /// Fills in what pods these nodes would leave behind. All pods are gone through once: to look
+    /// each up by its node takes far longer.
+    fn tenants<'a>(
+        &'a self,
+        all: &mut [(&'a NodeName, Tenancy<'a>)],
+        now: Timestamp,
+    ) -> Vec<(&'a Pod, usize)> {
+        let names = all.iter().enumerate().map(|(at, own)| (own.0, at));
+        let places: HashMap<&NodeName, usize> = names.collect();
+        let mut tenants = Vec::new();
+        for pod in self.objects.pods.values() {
+            let place = pod.node.as_ref().and_then(|node| places.get(node));
+            let Some(place) = place.copied() else {
+                continue;
+            };
+            let own = &mut all[place].1;
+            if self.is_tenant(pod, now) {
+                own.pods.push(pod);
+                tenants.push((pod, place));
+            } else if pod.occupies_node() && pod.deleting.is_none() {
+                own.stray.get_or_insert_with(|| pod.key.clone());
+            }
+        }
+        tenants
     }
 }
 
@@ -92,29 +108,50 @@ impl<'a> Field<'a> {
     /// answer, which does not depend on who leaves. `closed` take no pods, nor does what is
     /// still starting.
     pub fn without(&self, nodes: &HashSet<&NodeName>, closed: &HashSet<&NodeName>) -> Snapshot<'a> {
-        let mut snapshot = self.snapshot.clone();
-        snapshot.rooms.retain_mut(|room| {
-            let Host::Node(name) = &room.host else {
-                return true;
-            };
-            room.open &= room.initialized && !closed.contains(name);
-            !nodes.contains(name)
-        });
-        for resident in &mut snapshot.residents {
-            resident.nodes.retain(|(name, _)| !nodes.contains(name));
-        }
-        let lives = |own: &Resident<'_>| !own.nodes.is_empty();
-        snapshot.residents.retain(lives);
-        snapshot.pending.retain(|pod| pod.node.is_some());
-        for (_, tenancy) in self
-            .tenancies
-            .iter()
-            .filter(|(name, _)| nodes.contains(*name))
-        {
-            snapshot.pending.extend(&tenancy.pods);
+        let own = &self.snapshot;
+        let stays = |room: &&Room| match &room.host {
+            Host::Node(name) => !nodes.contains(name),
+            Host::Claim(_) => true,
+        };
+        let opened = |room: &Room| {
+            let closed = matches!(&room.host, Host::Node(name)
+                if !room.initialized || closed.contains(name));
+            Room {
+                open: room.open && !closed,
+                ..room.clone()
+            }
+        };
+        let left = |own: &Resident<'a>| {
+            let stay = own.nodes.iter().filter(|(name, _)| !nodes.contains(name));
+            let nodes: Vec<(&NodeName, u32)> = stay.copied().collect();
+            (!nodes.is_empty()).then_some(Resident { nodes, ..*own })
+        };
+        let mut snapshot = Snapshot {
+            rooms: own.rooms.iter().filter(stays).map(opened).collect(),
+            residents: own.residents.iter().filter_map(left).collect(),
+            pending: self.pending_without(nodes),
+            promised: own.promised.clone(),
+            mounts: own.mounts.clone(),
+            namespaces: own.namespaces.clone(),
+            daemon_sets: own.daemon_sets.clone(),
+            usage: own.usage.clone(),
+            gangs: own.gangs.clone(),
+            reservations: own.reservations.clone(),
+            lacking: BTreeMap::new(),
+            spare: Spare {
+                pods: Vec::new(),
+                idle: own.spare.idle.clone(),
+            },
+            ..*own
+        };
+        let leave = self.tenancies.iter();
+        for (_, tenancy) in leave.filter(|(name, _)| nodes.contains(*name)) {
             if let Some(usage) = snapshot.usage.get_mut(&tenancy.pool) {
                 usage.nodes = usage.nodes.saturating_sub(1);
                 usage.capacity.subtract(&tenancy.capacity);
+            }
+            if snapshot.gangs.is_empty() {
+                continue;
             }
             for gang in tenancy.pods.iter().filter_map(|pod| pod.gang_key()) {
                 if let Some(count) = snapshot.gangs.get_mut(&gang) {
@@ -122,10 +159,22 @@ impl<'a> Field<'a> {
                 }
             }
         }
-        let order = |one: &&Pod, other: &&Pod| one.key.cmp(&other.key);
-        snapshot.pending.sort_unstable_by(order);
-        snapshot.lacking.clear();
-        snapshot.spare.pods.clear();
         snapshot
+    }
+
+    /// Pods that have to move already, and those of these nodes, by key.
+    fn pending_without(&self, nodes: &HashSet<&NodeName>) -> Vec<&'a Pod> {
+        let leave = self.tenancies.keys().map(|name| nodes.contains(name));
+        let leave: Vec<bool> = leave.collect();
+        let movers = self.snapshot.pending.iter().copied();
+        let mut pending: Vec<&Pod> = movers.filter(|pod| pod.node.is_some()).collect();
+        let sorted = pending.is_empty();
+        let tenants = self.tenants.iter().filter(|(_, at)| leave[*at]);
+        pending.extend(tenants.map(|(pod, _)| *pod));
+        if !sorted {
+            // Two runs, which a stable sort finds.
+            pending.sort_by(|one, other| one.key.cmp(&other.key));
+        }
+        pending
     }
 }

@@ -47,14 +47,9 @@ impl State {
         pods.filter(move |pod| self.is_mover(pod, now))
     }
 
-    /// The pods of a node that stays that would need another place, if it left on purpose.
-    pub(super) fn tenants_of<'a>(
-        &'a self,
-        node: &'a Node,
-        now: Timestamp,
-    ) -> impl Iterator<Item = &'a Pod> {
-        let pods = self.objects.pods_on(node.name.as_str());
-        pods.filter(move |pod| self.will_return(pod, Notice::Drained, now))
+    /// Whether a pod on a node that stays would need another place, if that left on purpose.
+    pub(super) fn is_tenant(&self, pod: &Pod, now: Timestamp) -> bool {
+        self.will_return(pod, Notice::Drained, now)
     }
 
     /// The claim that a node fulfils.

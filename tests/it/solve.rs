@@ -27,6 +27,8 @@ mod level;
 
 mod reasons;
 
+mod weight;
+
 mod crowd;
 
 mod random;

@@ -2,7 +2,10 @@
 //! It must not know how a move is found.
 
 use fastrand::Rng;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use outrigger::model::instance::Price;
+use outrigger::model::pool::Consolidation;
+use outrigger::plan::{self, Plan, next_due};
 use outrigger_bench::fleet::Fleet;
 use outrigger_bench::workloads::{self, deployments, diverse};
 
@@ -43,4 +46,95 @@ fn a_fleet_with_holes_costs_hardly_more_in_the_end_than_one_planned_afresh() {
             assert!(stages > 0 && after < before, "{what}");
         }
     }
+}
+
+#[test]
+fn hardly_more_nodes_leave_than_it_takes() {
+    let mut fleet = Fleet::standing(200, NOW);
+    fleet.thin_out(&mut Rng::with_seed(1), 30);
+    let (before, afresh) = (fleet.cost(), fleet.afresh());
+    let plan = fleet.plan();
+    let prices = plan.retire.iter().filter_map(|own| own.price);
+    let leaves: f64 = prices.map(Price::usd_per_h).sum();
+    fleet.carry_out(&plan);
+    let (saved, all) = (before - fleet.cost(), before - afresh);
+    assert!(saved >= 0.9 * all, "{saved} of {all} are saved");
+    // What leaves saves its own price at most.
+    assert!(
+        leaves <= 2.0 * saved,
+        "{leaves} $/h leave to save {saved} of {before}"
+    );
+}
+
+/// The share of what all costs that a plan saves, by the share of what disrupts that it takes.
+fn score(fleet: &Fleet, plan: &Plan) -> f64 {
+    let state = fleet.state();
+    let roster = state.roster(NOW);
+    let all: f64 = roster.candidates.iter().map(|own| own.cost).sum();
+    let leaves = roster
+        .candidates
+        .iter()
+        .filter(|own| plan.retire.iter().any(|it| it.node == own.node.name));
+    let disrupted: f64 = leaves.map(|own| own.cost).sum();
+    let mut after = fleet.clone();
+    after.carry_out(plan);
+    (1.0 - after.cost() / fleet.cost()) / (disrupted / all)
+}
+
+#[test]
+fn a_pool_that_weighs_one_against_the_other_takes_what_is_worth_what_it_disrupts() {
+    let mut fleet = Fleet::standing(300, NOW);
+    let greedy = score(&fleet, &fleet.plan());
+    assert!(greedy < 0.5, "{greedy}");
+    fleet.configure(|pool| pool.disruption.consolidation = Consolidation::Balanced);
+    let plan = fleet.plan();
+    let balanced = score(&fleet, &plan);
+    assert!(!plan.retire.is_empty() && balanced >= 0.5, "{balanced}");
+    let codes = plan.kept.iter().map(|own| own.verdict.code());
+    assert_eq!(
+        codes.filter(|code| *code == "disruptive").count(),
+        300 - plan.retire.len()
+    );
+}
+
+#[test]
+fn nodes_that_are_used_as_much_as_their_pool_wants_stay() {
+    let mut fleet = Fleet::standing(100, NOW);
+    fleet.thin_out(&mut Rng::with_seed(1), 30);
+    let state = fleet.state();
+    let roster = state.roster(NOW);
+    let used = |own: &str| {
+        let mut all = roster.candidates.iter();
+        let found = all.find(|it| it.node.name.as_str() == own);
+        found.and_then(|it| it.utilization).expect("it is known")
+    };
+    let names = roster.candidates.iter().map(|own| own.node.name.as_str());
+    let mut sorted: Vec<u32> = names.map(used).collect();
+    sorted.sort_unstable();
+    let median = sorted[50];
+    fleet.configure(|pool| pool.disruption.utilization_threshold = Some(median));
+    let plan = fleet.plan();
+    assert!(!plan.retire.is_empty());
+    let most = plan.retire.iter().map(|own| used(own.node.as_str())).max();
+    assert!(most < Some(median), "{most:?} of {median}");
+    let kept = plan
+        .kept
+        .iter()
+        .filter(|own| own.verdict.code() == "utilized");
+    let least = kept.map(|own| used(own.node.as_str())).min();
+    assert_eq!(least, Some(median));
+}
+
+#[test]
+fn nodes_leave_when_they_were_unneeded_for_as_long_as_their_pool_wants() {
+    let mut fleet = Fleet::standing(50, NOW);
+    let hour = SignedDuration::from_hours(1);
+    fleet.configure(|pool| pool.disruption.unneeded_for = hour);
+    let plan = fleet.plan();
+    assert!(plan.retire.is_empty());
+    let due = next_due(&plan.kept).expect("it is known when");
+    assert_eq!(due, NOW + hour);
+    let state = fleet.state();
+    let plan = plan::consolidate(&state.roster(due), &state.field(due), due);
+    assert!(!plan.retire.is_empty());
 }

@@ -52,6 +52,40 @@ fn the_same_seed_draws_the_same_fleet() {
     assert_ne!(parts(7), parts(8));
 }
 
+/// What is drawn.
+const ALL: [&str; 30] = [
+    "a Deployment",
+    "a StatefulSet",
+    "a Job",
+    "a DaemonSet",
+    "a rollout",
+    "a spread",
+    "a priority",
+    "MinAvailable",
+    "MaxUnavailable",
+    "MinAvailableShare",
+    "MaxUnavailableShare",
+    "no budget of pods",
+    "true",
+    "20m",
+    "3h",
+    "no such thing",
+    "no do-not-disrupt",
+    "a static pool",
+    "a pool whose nodes expire",
+    "a pool with a grace",
+    "a limit",
+    "a weight",
+    "a pool that is never consolidated",
+    "a window",
+    "a reason",
+    "a budget that counts",
+    "a budget in per cent",
+    "a reload",
+    "a shortage",
+    "a hundred nodes",
+];
+
 /// Whatever is to be drawn is drawn by someone.
 #[test]
 fn fleets_are_of_all_kinds() {
@@ -105,39 +139,7 @@ fn fleets_are_of_all_kinds() {
         let nodes = words.filter_map(|own| own.parse::<u32>().ok()).max();
         see("a hundred nodes", nodes.is_some_and(|own| own >= 100));
     }
-    let all = [
-        "a Deployment",
-        "a StatefulSet",
-        "a Job",
-        "a DaemonSet",
-        "a rollout",
-        "a spread",
-        "a priority",
-        "MinAvailable",
-        "MaxUnavailable",
-        "MinAvailableShare",
-        "MaxUnavailableShare",
-        "no budget of pods",
-        "true",
-        "20m",
-        "3h",
-        "no such thing",
-        "no do-not-disrupt",
-        "a static pool",
-        "a pool whose nodes expire",
-        "a pool with a grace",
-        "a limit",
-        "a weight",
-        "a pool that is never consolidated",
-        "a window",
-        "a reason",
-        "a budget that counts",
-        "a budget in per cent",
-        "a reload",
-        "a shortage",
-        "a hundred nodes",
-    ];
-    let missing: Vec<&str> = all.into_iter().filter(|own| !seen.contains(*own)).collect();
+    let missing: Vec<&str> = ALL.into_iter().filter(|own| !seen.contains(*own)).collect();
     assert!(missing.is_empty(), "{missing:?}");
-    assert_eq!(seen.len(), all.len(), "{seen:?}");
+    assert_eq!(seen.len(), ALL.len(), "{seen:?}");
 }

@@ -1,0 +1,75 @@
+//! What a plan comes to, held against the plan.
+//! It must not know how either is found.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use outrigger::model::affinity::Gang;
+use outrigger::model::id::PodKey;
+use outrigger::model::pod::Pod;
+use outrigger::solve::weight::Weight;
+use outrigger::solve::{Solution, solve, weigh};
+use outrigger_bench::workloads::hopeless::hopeless;
+use outrigger_bench::workloads::standing::standing;
+use outrigger_bench::workloads::{Workload, deployments, diverse, fake, kwok};
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+/// Gangs of ten, of which every third asks for more pods than there are.
+fn gangs() -> Vec<Pod> {
+    let mut pods = diverse::plain(200);
+    for (at, pod) in pods.iter_mut().enumerate() {
+        let gang = at / 10;
+        pod.gang = Some(Gang {
+            name: format!("gang-{gang}"),
+            least: Some(if gang % 3 == 0 { 11 } else { 10 }),
+        });
+    }
+    pods
+}
+
+fn check(name: &str, workload: &Workload) {
+    let snapshot = workload.snapshot();
+    let solution = solve(&snapshot, NOW);
+    let (weight, same) = weigh(&snapshot, NOW, |_| true);
+    assert_eq!(same.as_ref(), Some(&solution), "{name}");
+    let mut told = None;
+    let (again, _) = weigh(&snapshot, NOW, |own| {
+        told = Some(own.clone());
+        false
+    });
+    assert_eq!(again, weight, "{name}");
+    assert!(told.is_none_or(|own| own == weight), "{name}");
+    held_against(name, &weight, &solution);
+}
+
+fn held_against(name: &str, weight: &Weight, solution: &Solution) {
+    assert_eq!(weight.bought.len(), solution.claims.len(), "{name}");
+    for (own, claim) in weight.bought.iter().zip(&solution.claims) {
+        let price = claim.offerings[0].1.usd_per_h();
+        assert!((own.price - price).abs() < 1e-9, "{name}: {claim:?}");
+        let pods: u64 = own.pods.iter().map(|(_, count)| count).sum();
+        assert_eq!(pods, claim.pods.len() as u64, "{name}");
+        let sizes = own.pods.iter();
+        let cpu = sizes.map(|((cpu, _), count)| cpu * i64::try_from(*count).expect("few"));
+        assert!(cpu.sum::<i64>() <= claim.requests.cpu_milli, "{name}");
+    }
+    let left: BTreeSet<&PodKey> = weight.left.iter().collect();
+    let unplaced = solution.unplaced.iter().map(|own| &own.pod);
+    assert_eq!(left, unplaced.collect(), "{name}");
+    assert_eq!(left.len(), weight.left.len(), "{name}");
+}
+
+#[test]
+fn what_a_plan_comes_to_is_what_it_is_made_of() {
+    for (name, workload) in [
+        ("two", kwok(deployments::two())),
+        ("diverse", fake(diverse::diverse(300))),
+        ("preferences", fake(diverse::preferences(200))),
+        ("gangs", fake(gangs())),
+        ("hopeless", hopeless()),
+        ("standing", standing()),
+    ] {
+        check(name, &workload);
+    }
+}
