@@ -481,9 +481,16 @@ mod tests {
         for text in bad {
             assert_eq!(Rate::parse(text), None, "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_reason_is_read_as_it_is_written_and_budgets_are_for_those_on_purpose() {
         for reason in Reason::BUDGETED {
             assert_eq!(Reason::parse(reason.as_str()), Some(reason));
+            assert!(reason.is_budgeted());
         }
-        assert_eq!(Reason::parse("interrupted"), None);
+        assert_eq!(Reason::parse("interrupted"), Some(Reason::Interrupted));
+        assert!(!Reason::Interrupted.is_budgeted());
+        assert_eq!(Reason::parse("Empty"), None);
     }
 }

@@ -280,7 +280,7 @@ fn homeless(leaving: &Node, scene: &Scene, now: Timestamp) -> usize {
     let movers = store.pods_on(leaving.name.as_str()).filter(moves);
     let movers = movers.filter_map(|pod| Some(&scene.cluster.owner_of(pod)?.workload));
     let mut movers: Vec<&Workload> = movers.collect();
-    let is_fresh = |pod: &&Pod| pod.created.is_some_and(|at| now < later(at, FRESH));
+    let is_fresh = |pod: &&Pod| pod.started.is_none_or(|at| now < later(at, FRESH));
     let hosts = store.nodes().values();
     let hosts = hosts.filter(|node| node.name != leaving.name && node.ready);
     let hosts = hosts.map(|node| {
