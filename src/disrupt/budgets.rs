@@ -2,6 +2,7 @@
 //! cool-downs, and the budgets of its pool, its cluster and all clusters. All have to agree.
 //! It must not know why a node is to leave, beyond the reason that budgets name.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
@@ -34,6 +35,8 @@ pub struct Budgets<'a> {
     cluster: Counts,
     let_go: BTreeMap<ClaimId, LetGo>,
     gone: BTreeSet<NodeName>,
+    /// When windows open that are shut now, by pool and reason: the nodes of a pool share it.
+    openings: RefCell<BTreeMap<(PoolName, Reason), Option<Timestamp>>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,6 +76,7 @@ impl<'a> Budgets<'a> {
             cluster,
             let_go: roster.let_go.clone(),
             gone: BTreeSet::new(),
+            openings: RefCell::default(),
         }
     }
 
@@ -181,7 +185,10 @@ impl<'a> Budgets<'a> {
         let own = &cluster.disruption;
         let windows = [windows, &own.windows[..]];
         if !windows::is_open(&windows, reason, now) {
-            let opens = windows::next_opening(&windows, reason, now);
+            let key = (pool.clone(), reason);
+            let mut openings = self.openings.borrow_mut();
+            let opens = openings.entry(key);
+            let opens = *opens.or_insert_with(|| windows::next_opening(&windows, reason, now));
             return Some(Verdict::Window { opens });
         }
         let cools = cools_until(&own.cool_down, &self.roster.recent, now);
@@ -314,7 +321,6 @@ fn sooner(back: Timestamp, budget: &Budget, now: Timestamp) -> Timestamp {
 pub fn rate_shut(rate: Rate, gone: &[Timestamp], now: Timestamp) -> Option<Timestamp> {
     let back = |at: &Timestamp| at.checked_add(rate.per).unwrap_or(Timestamp::MAX);
     let mut back: Vec<Timestamp> = gone.iter().map(back).filter(|at| *at > now).collect();
-    back.sort_unstable();
     let excess = back.len().checked_sub(rate.nodes as usize)?;
-    back.get(excess).copied()
+    (excess < back.len()).then(|| *back.select_nth_unstable(excess).1)
 }

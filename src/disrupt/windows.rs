@@ -8,9 +8,9 @@ use jiff::Timestamp;
 
 use crate::model::pool::{Maintenance, Reason, names};
 
-/// Changes looked at for the next opening. Rules that change each minute and never agree within a
-/// week are taken never to agree.
-const CHANGES_MAX: usize = 10_080;
+/// Changes looked at for the next opening: years of weekends. Rules that do not agree within them
+/// are taken never to agree.
+const CHANGES_MAX: usize = 1_000;
 
 /// Whether nodes may begin to leave for this reason at `now`.
 pub fn is_open(sets: &[&[Maintenance]], reason: Reason, now: Timestamp) -> bool {

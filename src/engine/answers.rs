@@ -131,7 +131,7 @@ impl Engine {
             }
             (Step::AskLeave, Answer::Denied { why, view, .. }) => {
                 self.learn_view(view, now);
-                self.withdraw_node(id, why, now);
+                self.postpone_node(id, why, now);
             }
             (Step::Launch, Answer::Launched(instance)) => self.launched(id, instance, now),
             (Step::Launch, Answer::LaunchRefused(refusals)) => {

@@ -80,7 +80,8 @@ impl Engine {
     /// Lets a node go that an earlier life had told pods to leave for good.
     pub(super) fn resume(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
         self.retire(id, reason, now);
-        self.works.entry(id.clone()).or_default().drain.released = true;
+        let drain = &mut self.works.entry(id.clone()).or_default().drain;
+        (drain.released, drain.cleared) = (true, true);
     }
 
     /// The next step of a drain.
@@ -231,6 +232,16 @@ impl Engine {
         self.keep(id, why, now);
     }
 
+    /// Keeps a node that was to leave and may not yet, through no fault of its own.
+    pub(super) fn postpone_node(&mut self, id: &ClaimId, why: String, now: Timestamp) {
+        if let Some(claim) = self.state.ledger.claims.get_mut(id) {
+            let times = claim.withdrawn.map_or(0, |(_, times)| times);
+            let until = now.checked_add(WITHDRAWN_MIN).unwrap_or(now);
+            claim.withdrawn = Some((until, times));
+        }
+        self.keep(id, why, now);
+    }
+
     /// Asks the API server itself for the pods of the node; the watch may lag behind.
     fn confirm(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) {
         let work = self.works.entry(id.clone()).or_default();
@@ -285,6 +296,15 @@ impl Engine {
             return;
         };
         claim.leaving = None;
+        let work = self.works.entry(id.clone()).or_default();
+        let evictions = std::mem::take(&mut work.drain.evictions);
+        let is_told = |own: &Command| match own {
+            Command::Evict { pod, .. } | Command::DeletePod { pod, .. } => {
+                evictions.contains_key(pod)
+            }
+            _ => false,
+        };
+        self.withdraw("its node stays", is_told, now);
         let tainted = self
             .works
             .get(id)

@@ -158,10 +158,11 @@ impl Engine {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return false;
         };
-        if claim.has_to_leave(now) {
+        let (pool, has_to) = (claim.record.pool.clone(), claim.has_to_leave(now));
+        if has_to {
+            self.works.entry(id.clone()).or_default().drain.cleared = true;
             return true;
         }
-        let pool = claim.record.pool.clone();
         let paused = self.state.notes.pause_of(&pool, now);
         if let Some((_, pause)) = paused {
             let why = format!("paused: {}", pause.reason);
@@ -213,16 +214,21 @@ impl Engine {
         let (mut more, mut stay) = (BTreeMap::new(), Vec::new());
         self.count(waiting, &mut more, &mut stay, now);
         for (id, why) in stay {
-            self.withdraw_node(&id, why, now);
+            self.postpone_node(&id, why, now);
         }
-        if more.is_empty() || self.noting.busy || self.noting.stale {
+        if more.is_empty() {
+            return;
+        }
+        if self.noting.busy || self.noting.stale {
+            // What the Lease says then may be no news, and yet is waited for.
+            self.happened = true;
             return;
         }
         let since = self.remembered_since(now);
         let Some(text) = self.state.notes.let_go_text(&more, since) else {
             let why = format!("the cluster's Lease remembers {LET_GO_MAX} nodes already");
             for id in more.keys() {
-                self.withdraw_node(id, why.clone(), now);
+                self.postpone_node(id, why.clone(), now);
             }
             return;
         };

@@ -13,7 +13,7 @@ use outrigger::engine::event::{Event, Interruption};
 use outrigger::engine::report::Report;
 use outrigger::model::affinity::{PodTerm, Spread};
 use outrigger::model::cluster::{Binding, Cluster, Mode, PlacementHints};
-use outrigger::model::fleet::FleetView;
+use outrigger::model::fleet::{FleetView, Muster};
 use outrigger::model::id::{NodeName, ObjectKey};
 use outrigger::model::instance::{Held, Instance, InstanceState, NodeToCome, Offering};
 use outrigger::model::labels::{ARCH, HOSTNAME, Labels};
@@ -55,6 +55,8 @@ struct Stage {
     reports: Vec<Report>,
     /// What is attached to nodes.
     attached: Vec<Attachment>,
+    /// What the fleet was last told.
+    muster: Muster,
 }
 
 impl Stage {
@@ -69,6 +71,7 @@ impl Stage {
             seen: Vec::new(),
             reports: Vec::new(),
             attached: Vec::new(),
+            muster: Muster::default(),
         };
         stage.start(mode);
         stage
@@ -227,6 +230,10 @@ impl Stage {
                 Answer::Terminating(InstanceState::ShuttingDown)
             }
             Command::ListInstances => Answer::Instances(self.instances.values().cloned().collect()),
+            Command::Muster(muster) => {
+                self.muster = Muster::clone(muster);
+                Answer::Done
+            }
             Command::PatchNode(patch) => {
                 self.patch(patch);
                 Answer::Done
@@ -257,7 +264,6 @@ impl Stage {
             }
             Command::Evict { .. }
             | Command::Learn { .. }
-            | Command::Muster(_)
             | Command::Rewatch { .. }
             | Command::Account { .. }
             | Command::HoldDown { .. } => Answer::Done,

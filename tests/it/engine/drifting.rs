@@ -1,21 +1,25 @@
 //! Nodes that have drifted, are broken or have to leave, and what holds all of them, step by step.
 //! It must not know in what a node drifts.
 
+use std::sync::Arc;
+
 use jiff::SignedDuration;
 use outrigger::engine::Engine;
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::claim::Phase;
 use outrigger::model::cluster::{Cluster, Mode};
+use outrigger::model::fleet::FleetView;
 use outrigger::model::hash::change_id;
 use outrigger::model::labels::DO_NOT_DISRUPT;
 use outrigger::model::node::ConditionStatus;
 use outrigger::model::notes::{ACCEPTED, PAUSE};
 use outrigger::model::object::{Kind, Object};
 use outrigger::model::pod::{Owner, Pod};
-use outrigger::model::pool::{Allowance, OnBlocked, Rate};
+use outrigger::model::pool::{Allowance, Budget, OnBlocked, Rate};
 use outrigger::model::requirement::Requirement;
 
+use super::ending::restart;
 use super::{Stage, bound, waiting_pod};
 
 fn web(name: &str) -> Pod {
@@ -250,6 +254,37 @@ fn a_node_that_has_to_leave_heeds_no_pause_no_budget_and_no_rate_and_is_not_kept
         (stage.story(), stage.closed()),
         (leave.map(str::to_owned).to_vec(), 2)
     );
+}
+
+#[test]
+fn a_node_that_has_to_leave_takes_a_place_in_the_fleets_budgets_also_after_a_restart() {
+    let mut stage = running(1);
+    let fleet = |stage: &mut Stage, number| {
+        let budgets = vec![Budget {
+            nodes: Allowance::Nodes(0),
+            rate: None,
+            reasons: Vec::new(),
+            during: None,
+        }];
+        let view = FleetView {
+            number,
+            budgets,
+            ..FleetView::default()
+        };
+        stage.event(Event::FleetChanged(Some(Arc::new(view))));
+    };
+    fleet(&mut stage, 1);
+    stage.change(|own| own.pools[0].expire_hard_after = Some(SignedDuration::from_hours(1)));
+    stage.run(3500, &["launch"]);
+    assert_eq!(stage.muster.leaving.len(), 0, "{:?}", stage.story());
+    stage.run(200, &["launch"]);
+    assert_eq!((stage.closed(), stage.muster.leaving.len()), (1, 1));
+    stage.run(60 * 20, &["launch"]);
+    assert!(stage.count("evict") > 0, "{:?}", stage.seen);
+    restart(&mut stage);
+    fleet(&mut stage, 1);
+    stage.run(20, &["launch"]);
+    assert_eq!((stage.closed(), stage.muster.leaving.len()), (1, 1));
 }
 
 #[test]

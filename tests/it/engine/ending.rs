@@ -739,7 +739,7 @@ fn a_cluster_without_volumes_and_one_that_does_not_show_them_is_not_waited_for()
 }
 
 /// The daemon is started anew.
-fn restart(stage: &mut Stage) {
+pub(super) fn restart(stage: &mut Stage) {
     let objects = &stage.engine.state().objects;
     let (nodes, pods) = (&objects.nodes, &objects.pods);
     let (nodes, pods) = (nodes.values().cloned(), pods.values().cloned());
