@@ -223,21 +223,32 @@ impl Engine {
 
     /// Keeps a node that was to leave and could not, for longer each time.
     pub(super) fn withdraw_node(&mut self, id: &ClaimId, why: String, now: Timestamp) {
-        if let Some(claim) = self.state.ledger.claims.get_mut(id) {
-            let times = claim.withdrawn.map_or(0, |(_, times)| times);
-            let wait = WITHDRAWN_MIN * 2_i32.pow(times.min(WITHDRAWN_DOUBLED_MAX));
-            let until = now.checked_add(wait).unwrap_or(now);
-            claim.withdrawn = Some((until, times.saturating_add(1)));
-        }
-        self.keep(id, why, now);
+        let times = self.times_withdrawn(id);
+        let wait = WITHDRAWN_MIN * 2_i32.pow(times.min(WITHDRAWN_DOUBLED_MAX));
+        self.keep_for(id, why, (wait, times.saturating_add(1)), now);
     }
 
     /// Keeps a node that was to leave and may not yet, through no fault of its own.
     pub(super) fn postpone_node(&mut self, id: &ClaimId, why: String, now: Timestamp) {
+        let times = self.times_withdrawn(id);
+        self.keep_for(id, why, (WITHDRAWN_MIN, times), now);
+    }
+
+    fn times_withdrawn(&self, id: &ClaimId) -> u32 {
+        let claim = self.state.ledger.claims.get(id);
+        let withdrawn = claim.and_then(|own| own.withdrawn);
+        withdrawn.map_or(0, |(_, times)| times)
+    }
+
+    fn keep_for(
+        &mut self,
+        id: &ClaimId,
+        why: String,
+        (wait, times): (SignedDuration, u32),
+        now: Timestamp,
+    ) {
         if let Some(claim) = self.state.ledger.claims.get_mut(id) {
-            let times = claim.withdrawn.map_or(0, |(_, times)| times);
-            let until = now.checked_add(WITHDRAWN_MIN).unwrap_or(now);
-            claim.withdrawn = Some((until, times));
+            claim.withdrawn = Some((now.checked_add(wait).unwrap_or(now), times));
         }
         self.keep(id, why, now);
     }

@@ -158,11 +158,11 @@ impl Engine {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return false;
         };
-        let (pool, has_to) = (claim.record.pool.clone(), claim.has_to_leave(now));
-        if has_to {
+        if claim.has_to_leave(now) {
             self.works.entry(id.clone()).or_default().drain.cleared = true;
             return true;
         }
+        let pool = claim.record.pool.clone();
         let paused = self.state.notes.pause_of(&pool, now);
         if let Some((_, pause)) = paused {
             let why = format!("paused: {}", pause.reason);
