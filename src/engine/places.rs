@@ -7,7 +7,6 @@ use crate::engine::Engine;
 use crate::model::claim::Phase;
 use crate::model::id::{NodeName, PodKey};
 use crate::plan::Plan;
-use crate::state::ledger::Claim;
 use crate::state::snapshot::Host;
 
 /// Pods that were planned onto nodes, with these; claims say themselves whom they are made for.
@@ -37,12 +36,12 @@ impl Engine {
         if claims.peek().is_some() {
             return claims.all(|own| own.phase == Phase::Initialized && own.leaving.is_none());
         }
-        let Some(name) = self.places.0.get(pod) else {
-            return false;
-        };
-        let node = self.state.objects.nodes.get(name);
-        let stays = node.is_some_and(|own| own.ready && !own.has_disrupted_taint());
-        let leaves = |own: &Claim| own.node.as_ref() == Some(name) && own.leaving.is_some();
-        stays && !self.state.ledger.claims.values().any(leaves)
+        let name = self.places.0.get(pod);
+        let node = name.and_then(|name| self.state.objects.nodes.get(name));
+        let open = node.filter(|own| own.ready && !own.has_disrupted_taint());
+        open.is_some_and(|own| {
+            let claim = self.state.claim_of(own);
+            claim.is_none_or(|claim| claim.leaving.is_none())
+        })
     }
 }

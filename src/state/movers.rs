@@ -53,7 +53,7 @@ impl State {
     }
 
     /// The claim that a node fulfils.
-    pub(super) fn claim_of(&self, node: &Node) -> Option<&Claim> {
+    pub fn claim_of(&self, node: &Node) -> Option<&Claim> {
         let id = self.ledger.by_instance(node.instance_id()?)?;
         let claim = self.ledger.claims.get(id)?;
         (claim.node.as_ref() == Some(&node.name)).then_some(claim)
