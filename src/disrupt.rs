@@ -31,4 +31,8 @@ pub mod fewest;
 
 pub mod balance;
 
+pub mod offers;
+
+pub mod swaps;
+
 pub mod consolidation;

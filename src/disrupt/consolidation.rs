@@ -14,10 +14,13 @@ use jiff::Timestamp;
 use crate::disrupt::balance::Balance;
 use crate::disrupt::budgets::Budgets;
 use crate::disrupt::fewest::{Fewest, is_enough};
-use crate::disrupt::gate::{kept_anyway, not_calm};
+use crate::disrupt::gate::{kept_anyway, not_calm, restless};
+use crate::disrupt::offers::{affordable, offers};
+use crate::disrupt::swaps::Swaps;
 use crate::disrupt::verdict::{Kept, Verdict};
 use crate::model::id::{NodeName, PodKey};
-use crate::model::instance::Price;
+use crate::model::instance::{CapacityType, OfferingKey, Price};
+use crate::model::labels::CAPACITY_TYPE;
 use crate::model::pool::{Consolidation, Disruption, Reason};
 use crate::solve::weight::{Bought, Size, Weight};
 use crate::solve::{NewClaim, Solution, weigh};
@@ -113,16 +116,27 @@ pub fn consolidate<'a>(
         now,
         node_price: roster.cluster.scheduling.node_price.usd_per_h(),
         balance: Balance::new(roster),
+        roster,
+        restless: restless(roster, now),
     };
-    let weighs = |own: &Leaver<'_>| yard.balance.weighs(own.candidate);
+    // Where a pool finds the whole not worth it, or nothing may be launched in a node's place,
+    // others may without these.
+    let stays = |(own, verdict): &(Leaver<'_>, Verdict)| {
+        let inflexible = matches!(verdict, Verdict::Inflexible { .. });
+        inflexible || yard.balance.weighs(own.candidate)
+    };
     let (mut found, mut idle) = yard.search(leavers, budgets);
-    // Where a pool finds the whole not worth it, others may without it.
-    if found.is_none() && idle.iter().any(|(own, _)| weighs(own)) {
-        let (stay, others): (Idle<'_>, Idle<'_>) = idle.into_iter().partition(|own| weighs(&own.0));
+    let mut aside: Idle<'_> = Vec::new();
+    for _ in 0..ROUNDS_MAX {
+        if found.is_some() || !idle.iter().any(stays) {
+            break;
+        }
+        let (stay, others): (Idle<'_>, Idle<'_>) = idle.into_iter().partition(stays);
+        aside.extend(stay);
         let others = others.into_iter().map(|(own, _)| own).collect();
         (found, idle) = yard.search(others, budgets);
-        idle.extend(stay);
     }
+    idle.extend(aside);
     kept.extend(
         idle.into_iter()
             .map(|(own, verdict)| Kept::new(own.candidate, Reason::Underutilized, verdict)),
@@ -197,6 +211,9 @@ struct Yard<'f, 'a> {
     now: Timestamp,
     node_price: f64,
     balance: Balance<'f>,
+    roster: &'f Roster<'f>,
+    /// Nodes that take no pods.
+    restless: Vec<&'f NodeName>,
 }
 
 impl<'a> Yard<'_, 'a> {
@@ -225,15 +242,20 @@ impl<'a> Yard<'_, 'a> {
                 Err(verdict) => later.push((own, verdict)),
             }
         }
-        let found = if leave.is_empty() {
-            None
+        let (found, barred) = if leave.is_empty() {
+            Default::default()
         } else {
             self.settle(&leave, &later, trial.filter(|_| later.is_empty()))
         };
         let stays = |at: &usize| !found.as_ref().is_some_and(|(own, _)| own.contains(at));
         for at in (0..leave.len()).rev().filter(stays) {
             budgets.give_back(leave[at].candidate);
-            idle.push(self.stays(leave.remove(at)));
+            let (own, mut verdict) = self.stays(leave.remove(at));
+            if barred.contains(&at) {
+                let price = Price::new(own.price).unwrap_or_default();
+                verdict = Verdict::Inflexible { price };
+            }
+            idle.push((own, verdict));
         }
         idle.extend(later);
         idle.extend(rest.into_iter().map(|own| self.stays(own)));
@@ -280,7 +302,7 @@ impl<'a> Yard<'_, 'a> {
         is_wanted: impl Fn(f64) -> bool,
     ) -> Trial {
         let nodes: HashSet<&NodeName> = leave.iter().map(|own| own.name).collect();
-        let closed: HashSet<&NodeName> = closed.iter().copied().collect();
+        let closed = closed.iter().chain(&self.restless).copied().collect();
         let snapshot = self.field.without(&nodes, &closed);
         let before = leave.iter().map(|own| own.price + self.node_price).sum();
         let cost = |own: &Weight| -> f64 {
@@ -404,13 +426,15 @@ impl<'a> Yard<'_, 'a> {
 
     /// Which of these nodes leave, and the plan for their pods: all but those that leave for
     /// nothing. Those that are to leave later take no pods, so that none moves twice, unless
-    /// nothing is saved then. What is known is the plan for all of them.
+    /// nothing is saved then. What is known is the plan for all of them. Beside that, in whose
+    /// place nothing may be launched.
     fn settle(
         &self,
         leave: &[Leaver<'_>],
         later: &[(Leaver<'_>, Verdict)],
         mut known: Option<Trial>,
-    ) -> Option<(HashSet<usize>, Trial)> {
+    ) -> (Option<(HashSet<usize>, Trial)>, HashSet<usize>) {
+        let mut barred = HashSet::new();
         let later: Vec<&NodeName> = later.iter().map(|(own, _)| own.name).collect();
         let again = (!later.is_empty()).then_some(&[][..]);
         for closed in [Some(&later[..]), again].into_iter().flatten() {
@@ -428,13 +452,20 @@ impl<'a> Yard<'_, 'a> {
                     places.retain(|at| !trial.stuck.contains_key(leave[*at].name));
                     continue;
                 };
-                let vain = self.in_vain(&set, solution);
-                let mut place = 0..;
-                let kept: Vec<usize> = places
-                    .iter()
-                    .copied()
-                    .filter(|_| place.next().is_some_and(|own| !vain.contains(&own)))
-                    .collect();
+                let without = |out: &HashSet<usize>| -> Vec<usize> {
+                    let left = places.iter().enumerate();
+                    let left = left.filter(|(place, _)| !out.contains(place));
+                    left.map(|(_, at)| *at).collect()
+                };
+                let swaps = Swaps::new(self.field, set.iter().map(|own| own.name), solution);
+                let inflexible = self.inflexible(&set, &swaps, &trial);
+                if !inflexible.is_empty() {
+                    barred.extend(inflexible.iter().map(|place| places[*place]));
+                    places = without(&inflexible);
+                    continue;
+                }
+                let vain = self.in_vain(&set, &swaps);
+                let kept = without(&vain);
                 let most = found.as_ref().map_or(0.0, |(_, own)| own.saved());
                 if trial.is_worth_it() && is_enough(trial.saved(), most) {
                     found = Some((places.into_iter().collect(), trial));
@@ -445,59 +476,86 @@ impl<'a> Yard<'_, 'a> {
                 places = kept;
             }
             if found.is_some() {
-                return found;
+                return (found, barred);
             }
         }
-        None
+        (None, barred)
     }
 
     /// Of nodes whose pods go to the same new nodes, directly or through others: those that save
     /// too little together.
-    fn in_vain(&self, leave: &[&Leaver<'_>], solution: &Solution) -> HashSet<usize> {
-        let tenancies = &self.field.tenancies;
-        let mut homes: HashMap<&PodKey, usize> = HashMap::new();
-        for (at, own) in leave.iter().enumerate() {
-            let pods = tenancies.get(own.name).map_or(&[][..], |own| &own.pods);
-            homes.extend(pods.iter().map(|pod| (&pod.key, at)));
-        }
-        let mut groups = Groups::new(leave.len());
-        let mut paid: Vec<(usize, f64)> = Vec::new();
-        for claim in &solution.claims {
-            let mut from = claim.pods.iter().filter_map(|pod| homes.get(pod));
-            let Some(first) = from.next() else { continue };
-            from.for_each(|other| groups.join(*first, *other));
-            paid.push((*first, self.price(claim)));
-        }
+    fn in_vain(&self, leave: &[&Leaver<'_>], swaps: &Swaps<'_>) -> HashSet<usize> {
         let mut sums: HashMap<usize, (f64, f64)> = HashMap::new();
-        for (at, own) in leave.iter().enumerate() {
-            sums.entry(groups.root(at)).or_default().0 += own.price + self.node_price;
+        for (own, part) in leave.iter().zip(&swaps.parts) {
+            sums.entry(*part).or_default().0 += own.price + self.node_price;
         }
-        for (at, price) in paid {
-            sums.entry(groups.root(at)).or_default().1 += price;
+        for (part, claim) in &swaps.claims {
+            let sum = part.and_then(|part| sums.get_mut(&part));
+            sum.into_iter().for_each(|own| own.1 += self.price(claim));
         }
         let saves_little = |at: &usize| {
-            let (before, after) = sums.get(&groups.root(*at)).copied().unwrap_or_default();
+            let (before, after) = sums.get(&swaps.parts[*at]).copied().unwrap_or_default();
             before - after <= before * SAVED_MIN_PER_MILLE / 1000.0
         };
         (0..leave.len()).filter(saves_little).collect()
     }
 
-    fn made(&self, leave: &[Leaver<'_>], trial: Trial) -> Move {
-        let Solution {
-            mut claims, placed, ..
-        } = trial.solution.unwrap_or_default();
-        // Whatever is launched of what a claim may be, the whole costs less than what leaves.
+    /// The same of those in whose place too few types could be launched.
+    fn inflexible(
+        &self,
+        leave: &[&Leaver<'_>],
+        swaps: &Swaps<'_>,
+        trial: &Trial,
+    ) -> HashSet<usize> {
+        let claims = swaps.claims.iter();
+        let barred = claims.filter(|own| self.offers(leave, swaps, own, trial).is_none());
+        let barred: HashSet<usize> = barred.filter_map(|own| own.0).collect();
+        let all = 0..leave.len();
+        all.filter(|at| barred.contains(&swaps.parts[*at]))
+            .collect()
+    }
+
+    /// What may be launched for a claim so that the whole costs less than what leaves, whatever of
+    /// it is; none where that is too little.
+    fn offers(
+        &self,
+        leave: &[&Leaver<'_>],
+        swaps: &Swaps<'_>,
+        (part, claim): &(Option<usize>, &NewClaim),
+        trial: &Trial,
+    ) -> Option<Vec<(OfferingKey, Price)>> {
+        let pool = self.roster.cluster.pool(claim.pool.as_str())?;
+        let catalog = self.roster.catalogs.get(&claim.pool)?;
+        let sole = part.and_then(|part| swaps.sole(part));
+        let spot = sole.is_some_and(|at| {
+            let labels = &leave[at].candidate.node.labels;
+            labels.get(CAPACITY_TYPE).map(String::as_str) == Some(CapacityType::Spot.as_str())
+        });
+        offers(claim, self.most(claim, trial), spot, (pool, catalog))
+    }
+
+    /// What a claim may cost at most.
+    fn most(&self, claim: &NewClaim, trial: &Trial) -> f64 {
         let room = trial.before * (1.0 - SAVED_MIN_PER_MILLE / 1000.0) / trial.after;
-        for claim in &mut claims {
-            let most = self.price(claim) * room - self.node_price;
-            claim
-                .offerings
-                .retain(|(_, price)| price.usd_per_h() <= most);
+        self.price(claim) * room - self.node_price
+    }
+
+    fn made(&self, leave: &[Leaver<'_>], mut trial: Trial) -> Move {
+        let mut solution = trial.solution.take().unwrap_or_default();
+        let all: Vec<&Leaver<'_>> = leave.iter().collect();
+        let swaps = Swaps::new(self.field, all.iter().map(|own| own.name), &solution);
+        let cut = swaps.claims.iter().map(|own| {
+            let left = self.offers(&all, &swaps, own, &trial);
+            left.unwrap_or_else(|| affordable(own.1, self.most(own.1, &trial)))
+        });
+        let cut: Vec<Vec<(OfferingKey, Price)>> = cut.collect();
+        for (claim, offerings) in solution.claims.iter_mut().zip(cut) {
+            claim.offerings = offerings;
         }
         Move {
-            nodes: leave.iter().map(|own| own.name.clone()).collect(),
-            claims,
-            placed,
+            nodes: all.iter().map(|own| own.name.clone()).collect(),
+            claims: solution.claims,
+            placed: solution.placed,
         }
     }
 }
@@ -521,27 +579,5 @@ fn drop_stuck<'s>(
         if let Some(pod) = stuck.get(leavers[at].name) {
             idle.push((leavers.remove(at), Verdict::NoPlace { pod: pod.clone() }));
         }
-    }
-}
-
-/// Sets of numbers that are joined.
-struct Groups(Vec<usize>);
-
-impl Groups {
-    fn new(count: usize) -> Self {
-        Self((0..count).collect())
-    }
-
-    fn root(&mut self, mut at: usize) -> usize {
-        while self.0[at] != at {
-            self.0[at] = self.0[self.0[at]];
-            at = self.0[at];
-        }
-        at
-    }
-
-    fn join(&mut self, one: usize, other: usize) {
-        let (one, other) = (self.root(one), self.root(other));
-        self.0[one.max(other)] = one.min(other);
     }
 }

@@ -4,8 +4,9 @@
 use jiff::Timestamp;
 
 use crate::disrupt::verdict::Verdict;
+use crate::model::id::NodeName;
 use crate::model::pool::{Pool, Reason};
-use crate::state::roster::Candidate;
+use crate::state::roster::{Candidate, Roster};
 
 /// What keeps a node of a pool whatever it would leave for, if anything: for every reason that can
 /// wait at all. What pods say does not count where the node has all its grace period to leave, and
@@ -52,4 +53,16 @@ pub fn not_calm(candidate: &Candidate<'_>, pool: &Pool, now: Timestamp) -> Optio
     let changed = candidate.changed.unwrap_or(Timestamp::MIN);
     let until = changed.checked_add(after).unwrap_or(Timestamp::MAX);
     (until > now).then_some(Verdict::TooEarly { until })
+}
+
+/// Nodes that their pool wants left alone for a while: they take no pods that run elsewhere, as
+/// little as theirs would be moved. Source: spec/disruption.md §1.5.
+pub fn restless<'a>(roster: &'a Roster<'a>, now: Timestamp) -> Vec<&'a NodeName> {
+    let candidates = roster.candidates.iter();
+    let waits = candidates.filter(|own| {
+        let pool = roster.cluster.pool(own.pool.as_str());
+        let verdict = pool.and_then(|pool| not_calm(own, pool, now));
+        matches!(verdict, Some(Verdict::TooEarly { .. }))
+    });
+    waits.map(|own| &own.node.name).collect()
 }

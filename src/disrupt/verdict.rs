@@ -70,6 +70,11 @@ pub enum Verdict {
         /// What the node costs.
         price: Price,
     },
+    /// What its pods need costs less elsewhere, but of too few types for its pool to choose from.
+    Inflexible {
+        /// What the node costs.
+        price: Price,
+    },
     /// What its leaving would save is not worth what it would disrupt.
     Disruptive {
         /// What the node costs.
@@ -218,6 +223,7 @@ impl Verdict {
             Self::NoPlace { .. } => "no_place",
             Self::Stray { .. } => "stray",
             Self::NotCheaper { .. } => "not_cheaper",
+            Self::Inflexible { .. } => "inflexible",
             Self::Disruptive { .. } => "disruptive",
             Self::Utilized { .. } => "utilized",
             Self::Static => "static",
@@ -261,6 +267,10 @@ impl fmt::Display for Verdict {
             Self::NotCheaper { price } => {
                 costs(f, *price)?;
                 f.write_str("its pods elsewhere hardly less")
+            }
+            Self::Inflexible { price } => {
+                costs(f, *price)?;
+                f.write_str("too few types that its pods could have cost less")
             }
             Self::Disruptive { price } => {
                 costs(f, *price)?;

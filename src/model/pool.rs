@@ -290,6 +290,9 @@ pub struct Disruption {
     /// Only nodes of whose cpu and memory less than so many per cent are asked for are
     /// underutilized; none where that does not count.
     pub utilization_threshold: Option<u32>,
+    /// Of how many types, at least, the cheaper node may be that takes a spot node's place, if it
+    /// is spot, too; none takes its place where that is 0.
+    pub spot_to_spot_types: u32,
     /// How long a node must have been underutilized with nothing against its leaving.
     pub unneeded_for: SignedDuration,
     /// What becomes of a node whose pods do not leave it in time.
@@ -443,6 +446,7 @@ impl Pool {
                 safety: Safety::default(),
                 min_age: SignedDuration::ZERO,
                 utilization_threshold: None,
+                spot_to_spot_types: 1,
                 unneeded_for: SignedDuration::ZERO,
                 on_blocked: OnBlocked::default(),
                 drain_timeout: SignedDuration::from_mins(15),

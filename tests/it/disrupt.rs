@@ -6,3 +6,5 @@ mod calm;
 mod consolidation;
 mod emptiness;
 mod scene;
+mod weighing;
+mod yard;

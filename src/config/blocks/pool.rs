@@ -99,6 +99,14 @@ const UTILIZATION_THRESHOLD: Argument = argument(
     "Only nodes of whose cpu and memory pods ask for less than this, in per cent, are \
      underutilized; daemons do not count. If missing, any node may be.",
 );
+const SPOT_TO_SPOT_TYPES: Argument = argument(
+    "spot_to_spot_types",
+    Kind::Whole(0, 60),
+    "1",
+    "Of how many types, at least, the cheaper node may be that takes one spot node's place, where \
+     it is spot, too: the more, the less likely it is taken back. With 15, as in Karpenter, the \
+     cheapest 15 are left to choose from. With 0 no spot node is replaced by another.",
+);
 const UNNEEDED_FOR: Argument = argument(
     "unneeded_for",
     duration(0, LONGEST),
@@ -241,6 +249,7 @@ static DISRUPTION: BlockType = BlockType {
         SAFETY,
         MIN_AGE,
         UTILIZATION_THRESHOLD,
+        SPOT_TO_SPOT_TYPES,
         UNNEEDED_FOR,
         ON_BLOCKED,
         DRAIN_TIMEOUT,
@@ -303,6 +312,7 @@ static DEFAULT_DISRUPTION: BlockType = BlockType {
         SAFETY,
         MIN_AGE,
         UTILIZATION_THRESHOLD,
+        SPOT_TO_SPOT_TYPES,
         UNNEEDED_FOR,
         ON_BLOCKED,
         DRAIN_TIMEOUT,

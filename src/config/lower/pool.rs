@@ -141,10 +141,11 @@ fn one(
 }
 
 /// Arguments that are about consolidation alone.
-const OF_CONSOLIDATION: [&str; 4] = [
+const OF_CONSOLIDATION: [&str; 5] = [
     "consolidation",
     "consolidate_after",
     "utilization_threshold",
+    "spot_to_spot_types",
     "unneeded_for",
 ];
 /// What the pool says of conditions beside what holds by default, or in its place.
@@ -343,6 +344,7 @@ fn disruption(
         _ => Some(Safety::Standard),
     });
     let threshold = inner.find(|section| section.count("utilization_threshold"));
+    let types = inner.find(|section| section.count("spot_to_spot_types"));
     let on_blocked = inner.find(|section| match section.text("on_blocked")? {
         "abort" => Some(OnBlocked::Abort),
         "force" => Some(OnBlocked::Force),
@@ -357,6 +359,7 @@ fn disruption(
         safety: safety.unwrap_or(default.safety),
         min_age: inner.duration("min_age", default.min_age),
         utilization_threshold: threshold.or(default.utilization_threshold),
+        spot_to_spot_types: types.unwrap_or(default.spot_to_spot_types),
         unneeded_for: inner.duration("unneeded_for", default.unneeded_for),
         on_blocked: on_blocked.unwrap_or(default.on_blocked),
         drain_timeout: inner.duration("drain_timeout", default.drain_timeout),

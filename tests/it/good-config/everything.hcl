@@ -170,6 +170,7 @@ pool "general" {
     safety                = "conservative"
     min_age               = "10m"
     utilization_threshold = 50
+    spot_to_spot_types    = 15
     unneeded_for          = "10m"
     on_blocked            = "force"
     budget { nodes = "20%" }

@@ -1,0 +1,88 @@
+//! Which nodes leave for which new ones: those whose pods go to the same, directly or through
+//! others, are swapped together.
+//! It must not know what any of them costs.
+
+use std::collections::HashMap;
+
+use crate::model::id::{NodeName, PodKey};
+use crate::solve::{NewClaim, Solution};
+use crate::state::field::Field;
+
+/// Nodes that leave together, and new ones, as parts that have nothing to do with each other.
+#[derive(Clone, Debug)]
+pub struct Swaps<'s> {
+    /// The part that each node belongs to, in their order.
+    pub parts: Vec<usize>,
+    /// How many nodes there are in each part, by its number.
+    pub counts: HashMap<usize, usize>,
+    /// The new nodes in their order, with their part; none where all their pods are of others.
+    pub claims: Vec<(Option<usize>, &'s NewClaim)>,
+}
+
+impl<'s> Swaps<'s> {
+    /// The parts of these nodes by where their pods go.
+    pub fn new<'n>(
+        field: &Field<'_>,
+        nodes: impl Iterator<Item = &'n NodeName>,
+        solution: &'s Solution,
+    ) -> Self {
+        let mut homes: HashMap<&PodKey, usize> = HashMap::new();
+        let mut count = 0;
+        for (at, name) in nodes.enumerate() {
+            let tenancy = field.tenancies.get(name);
+            let pods = tenancy.map_or(&[][..], |own| &own.pods);
+            homes.extend(pods.iter().map(|pod| (&pod.key, at)));
+            count = at + 1;
+        }
+        let mut groups = Groups::new(count);
+        let mut firsts = Vec::new();
+        for claim in &solution.claims {
+            let mut from = claim.pods.iter().filter_map(|pod| homes.get(pod).copied());
+            let first = from.next();
+            for (first, other) in first.into_iter().cycle().zip(from) {
+                groups.join(first, other);
+            }
+            firsts.push(first);
+        }
+        let parts: Vec<usize> = (0..count).map(|at| groups.root(at)).collect();
+        let mut counts = HashMap::new();
+        for part in &parts {
+            *counts.entry(*part).or_default() += 1;
+        }
+        let claims = firsts.into_iter().zip(&solution.claims);
+        let claims = claims.map(|(first, claim)| (first.map(|at| parts[at]), claim));
+        Self {
+            claims: claims.collect(),
+            parts,
+            counts,
+        }
+    }
+
+    /// The only node of a part, by its place; none of a part of several.
+    pub fn sole(&self, part: usize) -> Option<usize> {
+        // A part has the number of the first of its nodes.
+        (self.counts.get(&part) == Some(&1)).then_some(part)
+    }
+}
+
+/// Sets of numbers that are joined; each has the number of its least.
+struct Groups(Vec<usize>);
+
+impl Groups {
+    fn new(count: usize) -> Self {
+        Self((0..count).collect())
+    }
+
+    fn root(&mut self, mut at: usize) -> usize {
+        while self.0[at] != at {
+            self.0[at] = self.0[self.0[at]];
+            at = self.0[at];
+        }
+        at
+    }
+
+    fn join(&mut self, one: usize, other: usize) {
+        let (one, other) = (self.root(one), self.root(other));
+        self.0[one.max(other)] = one.min(other);
+    }
+}
