@@ -14,6 +14,9 @@ use crate::state::roster::{Candidate, Roster};
 /// all nodes for what costs half as much is just worth it.
 const DISRUPTION_MAX: f64 = 2.0;
 
+/// Sums of prices are exact but for this share.
+const ROUNDING: f64 = 1e-9;
+
 /// What the nodes of each pool cost and disrupt that weighs one against the other.
 #[derive(Clone, Debug, Default)]
 pub struct Balance<'a> {
@@ -76,7 +79,8 @@ impl<'a> Balance<'a> {
             let total = self.totals.get(pool).copied().unwrap_or_default();
             let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
             let saved = share(saved * share(own.price, all.price), total.price);
-            saved > 0.0 && saved * DISRUPTION_MAX >= share(own.disruption, total.disruption)
+            let disruption = share(own.disruption, total.disruption);
+            saved > 0.0 && saved * DISRUPTION_MAX >= disruption * (1.0 - ROUNDING)
         })
     }
 }

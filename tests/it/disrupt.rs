@@ -7,4 +7,5 @@ mod consolidation;
 mod emptiness;
 mod scene;
 mod weighing;
+mod worth;
 mod yard;
