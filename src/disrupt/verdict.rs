@@ -200,6 +200,14 @@ impl Verdict {
         }
     }
 
+    /// Whether it is no fault of the node: others were first, or it is not the time.
+    pub fn is_brake(&self) -> bool {
+        matches!(
+            self,
+            Self::Paused { .. } | Self::Window { .. } | Self::Budget { .. } | Self::Cooling { .. }
+        )
+    }
+
     /// Whether nothing that happens to nodes and pods ends it, which people have to know.
     pub fn is_shut(&self) -> bool {
         match self {

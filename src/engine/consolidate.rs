@@ -44,6 +44,8 @@ pub(super) struct Weighing {
     left: usize,
     /// When something first and last changed since.
     stirred: Option<(Timestamp, Timestamp)>,
+    /// When a budget or a window lets nodes go that wait for that alone.
+    opens: Option<Timestamp>,
 }
 
 impl Weighing {
@@ -69,12 +71,18 @@ impl Weighing {
                 .map_or(Timestamp::MIN, |own| after(own.1, CALM));
         };
         let nodes = i32::try_from(nodes).unwrap_or(i32::MAX);
-        let apart = APART * 2_i32.pow(self.vain.min(APART_DOUBLED_MAX));
-        let apart = apart.saturating_add(APART_EACH.checked_mul(nodes).unwrap_or(REGULARLY));
+        let each = APART_EACH.checked_mul(nodes).unwrap_or(REGULARLY);
+        let apart = |doubled: u32| {
+            let apart = APART * 2_i32.pow(doubled.min(APART_DOUBLED_MAX));
+            after(last, apart.saturating_add(each))
+        };
         let calm = |(first, latest)| after(latest, CALM).min(after(first, CALM_MAX));
-        let stirred = self.stirred.map(calm).map(|at| at.max(after(last, apart)));
+        let stirred = self.stirred.map(|own| calm(own).max(apart(self.vain)));
+        // What is known to come is no guess, however many were in vain.
+        let opens = self.opens.map(|at| at.max(apart(0)));
+        let sooner = stirred.into_iter().chain(opens).min();
         let regularly = after(last, REGULARLY);
-        stirred.map_or(regularly, |at| at.min(regularly))
+        sooner.map_or(regularly, |at| at.min(regularly))
     }
 }
 
@@ -125,8 +133,11 @@ impl Engine {
             return;
         }
         let plan = plan::consolidate(&self.state.roster(now), &self.state.field(now), now);
+        let braked = plan.kept.iter().filter(|own| own.verdict.is_brake());
+        let opens = braked.filter_map(|own| own.verdict.until());
         self.weighing = Weighing {
             last: Some(now),
+            opens: opens.filter(|at| *at > now).min(),
             vain: if plan.retire.is_empty() {
                 self.weighing.vain.saturating_add(1)
             } else {

@@ -43,6 +43,7 @@ mod room;
 mod said;
 mod shared;
 mod stamp;
+mod weighing;
 
 /// An engine with a hand-driven clock and a provider that always says yes.
 struct Stage {

@@ -1,0 +1,256 @@
+//! Nodes whose pods can be had for less, step by step: how they leave, and what stops them.
+//! It must not know which nodes these are.
+
+use jiff::SignedDuration;
+use outrigger::engine::command::{Answer, Command, Issued};
+use outrigger::engine::event::Event;
+use outrigger::engine::report::Report;
+use outrigger::model::cluster::Mode;
+use outrigger::model::id::ObjectKey;
+use outrigger::model::labels::{DO_NOT_DISRUPT, INSTANCE_TYPE, POOL};
+use outrigger::model::object::{Kind, Object};
+use outrigger::model::pdb::{Bound, Pdb};
+use outrigger::model::pod::{Owner, Pod};
+use outrigger::model::pool::{Allowance, Budget, Consolidation};
+use outrigger::model::requirement::Requirement;
+use outrigger::model::selector::Selector;
+use outrigger::model::window::Window;
+
+use super::replacing::{expiring, told};
+use super::{Stage, bound, waiting_pod};
+
+/// A pod of a pool, two of which fit onto one node.
+fn small(name: &str, pool: &str) -> Pod {
+    let mut pod = waiting_pod(name);
+    pod.requests.cpu_milli = 900;
+    pod.node_selector.insert(POOL.into(), pool.into());
+    pod.owner = Some(Owner {
+        kind: "ReplicaSet".into(),
+        name: "web".into(),
+        uid: "web".into(),
+    });
+    pod
+}
+
+/// A stage with so many nodes of each of these pools, on which so many pods are left of two, a
+/// moment ago.
+fn thinned(pools: &[&str], nodes: usize, left: usize) -> Stage {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.change(|own| {
+        let types = Requirement::is_in(["m5.large"]);
+        own.pools[0].requirements.add(INSTANCE_TYPE, types);
+        own.pools[0].expire_after = None;
+        let named = pools.iter().map(|name| {
+            let mut pool = own.pools[0].clone();
+            pool.name = (*name).into();
+            pool
+        });
+        own.pools = named.collect();
+    });
+    stage.sync(vec![], vec![]);
+    for at in 0..pools.len() * nodes {
+        let both = ["a", "b"].map(|kind| small(&format!("{kind}{at}"), pools[at / nodes]));
+        for pod in &both {
+            stage.apply(Object::Pod(Box::new(pod.clone())));
+        }
+        stage.run(10, &[]);
+        stage.apply(Object::Node(Box::new(stage.node(at))));
+        stage.run(3, &[]);
+        for pod in both {
+            stage.apply(bound(pod, &format!("node-{at}")));
+        }
+        stage.run(2, &[]);
+    }
+    stage.run(60, &[]);
+    assert_eq!(stage.launches.len(), pools.len() * nodes);
+    for at in 0..stage.launches.len() {
+        for kind in &["a", "b"][left..] {
+            let key = ObjectKey::new("default", format!("{kind}{at}"));
+            stage.event(Event::Deleted(Kind::Pod, key));
+        }
+    }
+    stage.seen.clear();
+    stage.reports.clear();
+    stage
+}
+
+/// Lets time pass while every pod that is evicted is gone at once.
+fn run(stage: &mut Stage, seconds: i64) {
+    for _ in 0..seconds {
+        for issued in stage.run(1, &["evict"]) {
+            stage.event(Event::Answered(issued.id, Answer::Done));
+            if let Command::Evict { pod, .. } = issued.command {
+                stage.event(Event::Deleted(Kind::Pod, pod));
+            }
+        }
+    }
+}
+
+fn leaving(stage: &Stage) -> usize {
+    let nodes = stage.engine.state().objects.nodes.values();
+    nodes.filter(|own| own.has_disrupted_taint()).count()
+}
+
+#[test]
+fn a_node_whose_pods_fit_elsewhere_leaves_at_once_and_without_another() {
+    let mut stage = thinned(&["general"], 2, 1);
+    stage.run(60, &["evict"]);
+    assert_eq!(told(&stage), ["leaves: underutilized"]);
+    assert_eq!(stage.seen, ["patch_node", "evict"]);
+    let said = stage.reports.iter().find_map(|own| match own {
+        Report::Consolidates {
+            nodes,
+            claims,
+            before,
+            after,
+        } => Some((*nodes, *claims, before.usd_per_h(), after.usd_per_h())),
+        _ => None,
+    });
+    let prices = stage.reports.iter().find_map(|own| match own {
+        Report::Retire { price, .. } => *price,
+        _ => None,
+    });
+    let price = prices.expect("it is known").usd_per_h();
+    assert!(price > 0.0);
+    assert_eq!(said, Some((1, 0, price, 0.0)), "{:?}", stage.reports);
+    let phases = stage.run(60, &["evict"]);
+    assert!(phases.iter().all(|own| own.command.name() == "evict"));
+}
+
+/// The patch that taints a node is carried out.
+fn taint(stage: &mut Stage, held: &[Issued]) -> String {
+    let found = held.iter().find_map(|own| match &own.command {
+        Command::PatchNode(patch) => Some((own.id, patch.clone())),
+        _ => None,
+    });
+    let (id, patch) = found.expect("a node is to be tainted");
+    stage.patch(&patch);
+    stage.event(Event::Answered(id, Answer::Done));
+    patch.node.to_string()
+}
+
+#[test]
+fn a_node_stays_to_which_something_comes_that_must_not_be_disrupted_before_the_first_pod_moves() {
+    for by_budget in [false, true] {
+        let mut stage = thinned(&["general"], 2, 1);
+        let held = stage.run(40, &["patch_node"]);
+        assert_eq!(told(&stage), ["leaves: underutilized"]);
+        let Some(Command::PatchNode(patch)) = held.first().map(|own| &own.command) else {
+            panic!("{held:?}");
+        };
+        let mut late = small("late", "general");
+        if by_budget {
+            stage.apply(Object::Pdb(Pdb {
+                key: ObjectKey::new("default", "all"),
+                selector: Some(Selector::default()),
+                max_unavailable: Some(Bound::Count(0)),
+                ..Pdb::default()
+            }));
+        } else {
+            late.annotations
+                .insert(DO_NOT_DISRUPT.into(), "true".into());
+        }
+        stage.apply(bound(late, patch.node.as_str()));
+        taint(&mut stage, &held);
+        stage.run(20, &["evict"]);
+        let told = told(&stage);
+        assert!(told[1].starts_with("stays: pod default/"), "{told:?}");
+        assert_eq!((stage.count("evict"), leaving(&stage)), (0, 0));
+    }
+}
+
+#[test]
+fn a_pod_that_comes_meanwhile_is_planned_onto_what_is_on_its_way() {
+    let mut stage = expiring();
+    let launch = stage.run(30, &["launch"]);
+    assert_eq!(launch.len(), 1, "{launch:?}");
+    let mut pod = waiting_pod("late");
+    pod.requests.cpu_milli = 100;
+    pod.requests.memory = 100 << 20;
+    stage.apply(Object::Pod(Box::new(pod.clone())));
+    assert_eq!(stage.run(30, &["launch"]).len(), 0);
+    let answer = stage.answer(&launch[0].command);
+    stage.event(Event::Answered(launch[0].id, answer));
+    stage.run(10, &[]);
+    let claims = stage.engine.state().ledger.claims.values();
+    let planned = claims.filter(|own| own.pods.contains(&pod.key));
+    assert_eq!((planned.count(), stage.launches.len()), (1, 2));
+}
+
+/// Budgets of every pool.
+fn budgets(stage: &mut Stage, budget: &Budget) {
+    stage.change(|own| {
+        for pool in &mut own.pools {
+            pool.disruption.budgets = vec![budget.clone()];
+        }
+    });
+}
+
+fn at_once(nodes: u32) -> Budget {
+    Budget {
+        nodes: Allowance::Nodes(nodes),
+        rate: None,
+        reasons: Vec::new(),
+        during: None,
+    }
+}
+
+#[test]
+fn what_a_budget_keeps_leaves_as_soon_as_others_are_gone() {
+    let mut stage = thinned(&["general"], 4, 1);
+    budgets(&mut stage, &at_once(1));
+    let mut most = 0;
+    for _ in 0..200 {
+        run(&mut stage, 1);
+        most = most.max(leaving(&stage));
+    }
+    let nodes = stage.engine.state().objects.nodes.len();
+    assert_eq!(most, 1);
+    assert!(nodes <= 2, "{nodes} nodes for pods of one or two");
+}
+
+/// A window in which nothing leaves closes: that alone is no event.
+#[test]
+fn what_a_budget_keeps_leaves_when_its_window_closes_be_it_empty_or_used_of_one_pool_or_many() {
+    for pools in [&["general"][..]] {
+        for left in [0, 1] {
+            let mut stage = thinned(pools, 2, left);
+            let hour = SignedDuration::from_hours(1);
+            let nine = Window::new("0 8 * * *", hour, "UTC").expect("a window");
+            let shut = Budget {
+                during: Some(nine),
+                ..at_once(0)
+            };
+            budgets(&mut stage, &shut);
+            let over = 3600 - stage.now.as_second().rem_euclid(3600);
+            run(&mut stage, over - 30);
+            assert_eq!(told(&stage), [""; 0], "{pools:?} {left}");
+            run(&mut stage, 60);
+            // Of two nodes that are used one is left.
+            let expect = pools.len() * (2 - left);
+            assert_eq!(
+                told(&stage).len(),
+                expect,
+                "{pools:?} {left}: {:?}",
+                told(&stage)
+            );
+        }
+    }
+}
+
+#[test]
+fn an_empty_node_leaves_before_one_that_is_little_used_where_the_budget_is_one() {
+    for policy in [Consolidation::EmptyOrUnderutilized, Consolidation::Balanced] {
+        let mut stage = thinned(&["general"], 4, 1);
+        stage.change(|own| own.pools[0].disruption.consolidation = policy);
+        budgets(&mut stage, &at_once(1));
+        let key = ObjectKey::new("default", "a3");
+        stage.event(Event::Deleted(Kind::Pod, key));
+        stage.run(60, &["evict"]);
+        assert_eq!(told(&stage)[0], "leaves: empty");
+        let ended = stage.instances.values();
+        let ended = ended.filter(|own| !own.state.is_live());
+        let ended: Vec<&str> = ended.map(|own| own.id.as_str()).collect();
+        assert_eq!(ended, ["i-3"], "{policy:?}");
+    }
+}
