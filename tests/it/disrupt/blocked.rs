@@ -618,3 +618,21 @@ fn what_nobody_can_read_is_told_with_whose_it_is() {
         "no more at once"
     );
 }
+
+#[test]
+fn of_several_pods_the_one_that_asks_for_longest_counts() {
+    for (values, expect) in [
+        (["10m", "30m"], "-"),
+        (["10m", "2h"], "pod_do_not_disrupt_until"),
+        (["2h", "10m"], "pod_do_not_disrupt_until"),
+        (["2h", "true"], "pod_do_not_disrupt_until"),
+    ] {
+        let pods = ["a", "b"].into_iter().zip(values);
+        let pods = pods
+            .map(|(name, value)| annotated(pod(name, "n", "ReplicaSet"), DO_NOT_DISRUPT, value));
+        let scene = Scene::with(pods);
+        for reason in Reason::BUDGETED {
+            assert_eq!(scene.word(reason), expect, "{values:?} {reason:?}");
+        }
+    }
+}

@@ -1,23 +1,28 @@
 //! Nodes that have drifted, are broken or have to leave, and what holds all of them, step by step.
 //! It must not know in what a node drifts.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
 use outrigger::engine::Engine;
+use outrigger::engine::command::{Command, Issued};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::claim::Phase;
 use outrigger::model::cluster::{Cluster, Mode};
 use outrigger::model::fleet::FleetView;
 use outrigger::model::hash::change_id;
-use outrigger::model::labels::DO_NOT_DISRUPT;
+use outrigger::model::id::{ObjectKey, PodKey};
+use outrigger::model::labels::{DO_NOT_DISRUPT, TERMINATION_AT};
 use outrigger::model::node::ConditionStatus;
 use outrigger::model::notes::{ACCEPTED, PAUSE};
 use outrigger::model::object::{Kind, Object};
+use outrigger::model::pdb::{Bound, Pdb};
 use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::{Allowance, Budget, OnBlocked, Rate};
 use outrigger::model::requirement::Requirement;
+use outrigger::model::selector::Selector;
 
 use super::ending::restart;
 use super::{Stage, bound, waiting_pod};
@@ -34,7 +39,13 @@ fn web(name: &str) -> Pod {
 
 /// A stage with so many nodes, each with one pod that needs one of its own, that have settled.
 fn running(nodes: usize) -> Stage {
+    running_with(nodes, |_| {})
+}
+
+/// The same under another configuration.
+fn running_with(nodes: usize, change: impl FnOnce(&mut Cluster)) -> Stage {
     let mut stage = Stage::new(Mode::Manage);
+    stage.change(change);
     stage.change(|own| {
         let types = Requirement::is_in(["m6i.xlarge"]);
         let key = "node.kubernetes.io/instance-type";
@@ -129,6 +140,96 @@ fn a_drifted_node_is_replaced_and_then_ended() {
     stage.join_one(1);
     stage.run(10, &[]);
     assert!(stage.count("evict") > 0, "{:?}", stage.seen);
+}
+
+/// The pods that are told to go.
+fn evicted(held: &[Issued]) -> BTreeSet<PodKey> {
+    let all = held.iter().filter_map(|own| match &own.command {
+        Command::Evict { pod, .. } => Some(pod.clone()),
+        _ => None,
+    });
+    all.collect()
+}
+
+#[test]
+fn of_two_nodes_the_one_whose_successor_is_there_first_is_drained_first() {
+    let mut stage = running(2);
+    stage.drift();
+    stage.run(10, &[]);
+    assert_eq!((stage.launches.len(), stage.closed()), (4, 2));
+    for launch in [3, 2] {
+        let claims = &stage.engine.state().ledger.claims;
+        let pods = claims[&stage.launches[launch].claim.id].pods.clone();
+        stage.join_one(launch);
+        let told = evicted(&stage.run(10, &["evict"]));
+        assert_eq!((told, pods.len()), (pods, 1));
+    }
+}
+
+#[test]
+fn nodes_leave_one_after_another_where_the_budget_is_one_each_for_its_own_successor() {
+    let mut stage = running(2);
+    stage.change(|own| own.pools[0].disruption.budgets[0].nodes = Allowance::Nodes(1));
+    stage.drift();
+    for launch in [2, 3] {
+        stage.run(60, &[]);
+        assert_eq!((stage.launches.len(), stage.closed()), (launch + 1, 1));
+        stage.join_one(launch);
+        for pod in evicted(&stage.run(10, &["evict"])) {
+            let pod = stage.engine.state().objects.pods[&pod].clone();
+            stage.apply(bound(pod, &format!("node-{launch}")));
+        }
+        stage.run(60, &[]);
+    }
+    let left = stage.engine.state().objects.nodes.keys();
+    let left: Vec<&str> = left.map(|own| own.as_str()).collect();
+    assert_eq!(left, ["node-2", "node-3"]);
+}
+
+/// They would not take it.
+#[test]
+fn nothing_is_launched_for_pods_that_stay_though_their_node_leaves_in_the_end() {
+    for by_budget in [false, true] {
+        let grace = SignedDuration::from_mins(10);
+        let mut stage = running_with(1, |own| {
+            own.pools[0].termination_grace_period = Some(grace);
+        });
+        if by_budget {
+            stage.apply(Object::Pdb(Pdb {
+                key: ObjectKey::new("default", "all"),
+                selector: Some(Selector::default()),
+                max_unavailable: Some(Bound::Count(0)),
+                ..Pdb::default()
+            }));
+        } else {
+            let mut pod = web("p0");
+            pod.requests.cpu_milli = 2500;
+            pod.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
+            stage.apply(bound(pod, "node-0"));
+        }
+        stage.drift();
+        stage.run(60, &[]);
+        assert_eq!(stage.story()[1..], ["node-0 leaves: drifted"]);
+        assert_eq!((stage.launches.len(), stage.closed()), (1, 1));
+    }
+}
+
+#[test]
+fn a_time_that_stands_on_a_broken_node_stays_if_it_is_over_sooner() {
+    for minutes in [-30, 60] {
+        let mut stage = running(1);
+        let at = stage.now + SignedDuration::from_mins(minutes);
+        let mut node = stage.seen_node().clone();
+        let note = (TERMINATION_AT.to_owned(), at.to_string());
+        node.annotations.extend([note]);
+        stage.apply(Object::Node(Box::new(node)));
+        stage.turn(0, false);
+        stage.run(30 * 60 + 10, &["terminate"]);
+        assert_eq!(stage.story(), ["node-0 leaves: unhealthy"]);
+        let written = stage.seen_node().deadline().expect("a time");
+        assert_eq!(written == at, minutes < 0, "{written} {at}");
+        assert!(written <= stage.now);
+    }
 }
 
 #[test]

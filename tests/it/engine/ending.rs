@@ -361,6 +361,36 @@ fn what_holds_a_node_is_said_by_pod_and_budget_and_ever_more_rarely() {
     assert!(!ended(&stage), "for ever, where nothing else is said");
 }
 
+/// The scheduler may still bind a pod that it had decided upon before.
+#[test]
+fn a_drain_lasts_five_seconds_though_nothing_is_on_the_node() {
+    let mut stage = leaving(&[], |_| {});
+    let mut tainted = 0;
+    while !ended(&stage) && tainted < 60 {
+        stage.run(1, &["launch"]);
+        tainted += u32::from(stage.count("patch_node") > 0);
+    }
+    assert!((5..=10).contains(&tainted), "{tainted} s");
+}
+
+#[test]
+fn a_pod_that_nobody_makes_anew_is_evicted_and_holds_no_node_afterwards() {
+    let mut stage = leaving(&[waiting_pod("bare")], |_| {});
+    assert_eq!(told(&mut stage, 10), ["evict bare"]);
+    assert!(!ended(&stage));
+    gone(&mut stage, "bare");
+    stage.run(10, &["launch"]);
+    assert!(ended(&stage));
+}
+
+#[test]
+fn without_a_grace_period_no_time_stands_on_a_leaving_node() {
+    let mut stage = leaving(&[web("a")], |_| {});
+    stage.run(60, &["launch", "evict"]);
+    assert!(stage.seen_node().has_disrupted_taint());
+    assert_eq!(deadline(&stage), None);
+}
+
 #[test]
 fn the_time_of_a_leaving_node_is_written_on_it_with_the_taint() {
     let mut stage = leaving(&[web("a")], grace(300));

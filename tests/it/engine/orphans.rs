@@ -6,6 +6,8 @@ use outrigger::model::claim::ClaimRecord;
 use outrigger::model::cluster::Mode;
 use outrigger::model::id::ObjectKey;
 use outrigger::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
+use outrigger::model::labels::{CLAIM, FINALIZER, MANAGED_BY, POOL};
+use outrigger::model::node::Node;
 use outrigger::model::object::{Kind, Object};
 
 use super::{Stage, bound, waiting_pod};
@@ -99,4 +101,30 @@ fn an_instance_follows_a_node_that_somebody_removed() {
     assert_eq!(stage.count("terminate"), 0, "the node may come back");
     listed_again(&mut stage);
     assert_eq!(stage.count("terminate"), 1);
+}
+
+#[test]
+fn a_node_of_ours_without_an_instance_lets_go_of_our_finalizer_and_is_removed() {
+    let mut stage = Stage::new(Mode::Manage);
+    let note = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let node = Node {
+        name: "lost".into(),
+        uid: "lost".to_owned(),
+        version: "1".to_owned(),
+        provider_id: "aws:///us-east-1a/i-lost".to_owned(),
+        labels: [note(MANAGED_BY, "tests"), note(POOL, "general")].into(),
+        annotations: [note(CLAIM, "gone")].into(),
+        finalizers: vec![FINALIZER.to_owned(), "somebody/else".to_owned()],
+        created: Some(stage.now),
+        ..Node::default()
+    };
+    stage.sync(vec![node], vec![]);
+    stage.run(50, &[]);
+    assert_eq!(
+        (stage.count("patch_node"), stage.count("delete_node")),
+        (0, 0)
+    );
+    stage.run(60, &["delete_node"]);
+    assert_eq!(stage.seen_node().finalizers, ["somebody/else"]);
+    assert_eq!(stage.count("delete_node"), 1, "{:?}", stage.seen);
 }
