@@ -14,14 +14,14 @@ use jiff::Timestamp;
 use crate::disrupt::balance::Balance;
 use crate::disrupt::budgets::Budgets;
 use crate::disrupt::fewest::{Fewest, is_enough};
-use crate::disrupt::gate::{kept_anyway, not_calm, restless};
+use crate::disrupt::gate::{is_needed, kept_anyway, not_calm, restless};
 use crate::disrupt::offers::{affordable, offers};
-use crate::disrupt::swaps::Swaps;
+use crate::disrupt::swaps::{Own, Swaps};
 use crate::disrupt::verdict::{Kept, Verdict};
 use crate::model::id::{NodeName, PodKey};
 use crate::model::instance::{CapacityType, OfferingKey, Price};
-use crate::model::labels::CAPACITY_TYPE;
-use crate::model::pool::{Consolidation, Disruption, Reason};
+use crate::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE};
+use crate::model::pool::{Consolidation, Reason};
 use crate::solve::weight::{Bought, Size, Weight};
 use crate::solve::{NewClaim, Solution, weigh};
 use crate::state::field::Field;
@@ -60,6 +60,17 @@ struct Leaver<'a> {
     pods: usize,
     /// What it costs beyond what its pods would cost in a plan afresh.
     waste: f64,
+}
+
+impl Leaver<'_> {
+    fn as_swapped(&self) -> Own<'_> {
+        let labels = &self.candidate.node.labels;
+        Own {
+            instance_type: labels.get(INSTANCE_TYPE).map_or("", String::as_str),
+            price: self.price,
+            cost: self.candidate.cost,
+        }
+    }
 }
 
 /// A set of nodes thought away.
@@ -187,20 +198,6 @@ fn leaver<'a>(
         pods: tenancy.pods.len(),
         waste: price,
     })
-}
-
-/// What keeps a node that is used too much, or has not been used less for long enough: it may have
-/// been when a pod last came or went. Source: Cluster Autoscaler,
-/// `scale-down-utilization-threshold` and `scale-down-unneeded-time`.
-fn is_needed(candidate: &Candidate<'_>, pool: &Disruption, now: Timestamp) -> Option<Verdict> {
-    if let (Some(used), Some(least)) = (candidate.utilization, pool.utilization_threshold)
-        && used >= least
-    {
-        return Some(Verdict::Utilized { used, least });
-    }
-    let until = candidate.changed?.checked_add(pool.unneeded_for);
-    let until = until.unwrap_or(Timestamp::MAX);
-    (until > now).then_some(Verdict::TooEarly { until })
 }
 
 type Idle<'s> = Vec<(Leaver<'s>, Verdict)>;
@@ -464,7 +461,15 @@ impl<'a> Yard<'_, 'a> {
                     places = without(&inflexible);
                     continue;
                 }
-                let vain = self.in_vain(&set, &swaps);
+                let mut vain = self.in_vain(&set, &swaps);
+                if found.is_none() {
+                    let nodes: Vec<Own<'_>> = set.iter().map(|own| own.as_swapped()).collect();
+                    // What is saved by a swap for the like has to be worth it, too.
+                    let least = 1.0 + SAVED_MIN_PER_MILLE / 1000.0;
+                    vain.extend(
+                        swaps.needless(&nodes, |own| (self.price(own) - self.node_price) * least),
+                    );
+                }
                 let kept = without(&vain);
                 let most = found.as_ref().map_or(0.0, |(_, own)| own.saved());
                 if trial.is_worth_it() && is_enough(trial.saved(), most) {

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use crate::disrupt::verdict::Verdict;
 use crate::model::id::NodeName;
-use crate::model::pool::{Pool, Reason};
+use crate::model::pool::{Disruption, Pool, Reason};
 use crate::state::roster::{Candidate, Roster};
 
 /// What keeps a node of a pool whatever it would leave for, if anything: for every reason that can
@@ -65,4 +65,18 @@ pub fn restless<'a>(roster: &'a Roster<'a>, now: Timestamp) -> Vec<&'a NodeName>
         matches!(verdict, Some(Verdict::TooEarly { .. }))
     });
     waits.map(|own| &own.node.name).collect()
+}
+
+/// What keeps a node that is used too much, or has not been used less for long enough: it may have
+/// been when a pod last came or went. Source: Cluster Autoscaler,
+/// `scale-down-utilization-threshold` and `scale-down-unneeded-time`.
+pub fn is_needed(candidate: &Candidate<'_>, pool: &Disruption, now: Timestamp) -> Option<Verdict> {
+    if let (Some(used), Some(least)) = (candidate.utilization, pool.utilization_threshold)
+        && used >= least
+    {
+        return Some(Verdict::Utilized { used, least });
+    }
+    let until = candidate.changed?.checked_add(pool.unneeded_for);
+    let until = until.unwrap_or(Timestamp::MAX);
+    (until > now).then_some(Verdict::TooEarly { until })
 }

@@ -1,12 +1,23 @@
 //! Which nodes leave for which new ones: those whose pods go to the same, directly or through
 //! others, are swapped together.
-//! It must not know what any of them costs.
+//! It must not know how they are found.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::model::id::{NodeName, PodKey};
 use crate::solve::{NewClaim, Solution};
 use crate::state::field::Field;
+
+/// A node that leaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Own<'s> {
+    /// Its instance type.
+    pub instance_type: &'s str,
+    /// What it costs, in $/h.
+    pub price: f64,
+    /// What its leaving disrupts.
+    pub cost: f64,
+}
 
 /// Nodes that leave together, and new ones, as parts that have nothing to do with each other.
 #[derive(Clone, Debug)]
@@ -62,6 +73,33 @@ impl<'s> Swaps<'s> {
     pub fn sole(&self, part: usize) -> Option<usize> {
         // A part has the number of the first of its nodes.
         (self.counts.get(&part) == Some(&1)).then_some(part)
+    }
+
+    /// Nodes that may as well stay, by their place: one like them comes for as much, for pods that
+    /// could go to them. Of many, those whose leaving disrupts most.
+    /// Source: spec/disruption.md §1.9, the filter of same types.
+    pub fn needless(&self, nodes: &[Own<'_>], price: impl Fn(&NewClaim) -> f64) -> HashSet<usize> {
+        let mut alike: HashMap<(usize, &str), Vec<usize>> = HashMap::new();
+        for (at, own) in nodes.iter().enumerate() {
+            let key = (self.parts[at], own.instance_type);
+            alike.entry(key).or_default().push(at);
+        }
+        for all in alike.values_mut() {
+            all.sort_by(|one, other| nodes[*one].cost.total_cmp(&nodes[*other].cost));
+        }
+        let mut needless = HashSet::new();
+        for (part, claim) in &self.claims {
+            let Some(((first, _), part)) = claim.offerings.first().zip(*part) else {
+                continue;
+            };
+            let all = alike.get_mut(&(part, first.instance_type.as_str()));
+            let as_cheap = |at: &&mut Vec<usize>| {
+                let last = at.last();
+                last.is_some_and(|at| nodes[*at].price <= price(claim))
+            };
+            needless.extend(all.filter(as_cheap).and_then(Vec::pop));
+        }
+        needless
     }
 }
 

@@ -212,7 +212,7 @@ fn what_a_budget_keeps_leaves_as_soon_as_others_are_gone() {
 /// A window in which nothing leaves closes: that alone is no event.
 #[test]
 fn what_a_budget_keeps_leaves_when_its_window_closes_be_it_empty_or_used_of_one_pool_or_many() {
-    for pools in [&["general"][..]] {
+    for pools in [&["general"][..], &["general", "others"]] {
         for left in [0, 1] {
             let mut stage = thinned(pools, 2, left);
             let hour = SignedDuration::from_hours(1);
