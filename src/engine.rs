@@ -86,6 +86,7 @@ use crate::model::buffer::buffer_of;
 use crate::model::cluster::{Cluster, Mode, PlacementHints};
 use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey, TypeName};
 use crate::model::object::{Kind, Object};
+use crate::model::pool::Reason;
 use crate::solve::Why;
 use crate::state::State;
 use crate::state::blockers::Misread;
@@ -129,6 +130,8 @@ pub struct Engine {
     misreads: BTreeSet<Misread>,
     observed_pods: BTreeSet<PodKey>,
     observed_leaving: BTreeSet<ClaimId>,
+    /// How many nodes may leave for each reason, as far as they are concerned.
+    eligible: BTreeMap<Reason, usize>,
     orphans: BTreeMap<NodeName, Timestamp>,
     interrupted: BTreeMap<InstanceId, Noticed>,
     /// What pods were told that are still waiting.
@@ -175,6 +178,7 @@ impl Engine {
             misreads: BTreeSet::new(),
             observed_pods: BTreeSet::new(),
             observed_leaving: BTreeSet::new(),
+            eligible: BTreeMap::new(),
             orphans: BTreeMap::new(),
             interrupted: BTreeMap::new(),
             hints: BTreeMap::new(),

@@ -114,6 +114,14 @@ impl Plan {
     pub fn is_empty(&self) -> bool {
         self.launches.is_empty() && self.retire.is_empty() && self.cancel.is_empty()
     }
+
+    /// How many nodes may leave for a reason as far as they are concerned, whether they do or are
+    /// kept for the sake of others, or for now.
+    pub fn eligible(&self, reason: Reason) -> usize {
+        let leave = self.retire.iter().filter(|own| own.reason == reason);
+        let kept = self.kept.iter().filter(|own| own.reason == reason);
+        leave.count() + kept.filter(|own| own.verdict.is_eligible()).count()
+    }
 }
 
 /// Capacity for the numbers of static pools, then for the pods that wait, then for buffers.

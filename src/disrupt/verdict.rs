@@ -208,6 +208,19 @@ impl Verdict {
         )
     }
 
+    /// Whether a node of which this is said might leave: what keeps it is said of others, or came
+    /// out when it was weighed.
+    pub fn is_eligible(&self) -> bool {
+        let weighed = matches!(
+            self,
+            Self::NotCheaper { .. }
+                | Self::Disruptive { .. }
+                | Self::Inflexible { .. }
+                | Self::NoPlace { .. }
+        );
+        weighed || self.is_brake()
+    }
+
     /// Whether nothing that happens to nodes and pods ends it, which people have to know.
     pub fn is_shut(&self) -> bool {
         match self {

@@ -70,6 +70,7 @@ impl Engine {
             self.wake_at(at, "a node is as old as it may be");
         }
         self.tell_shut(&plan);
+        self.tell_eligible(&plan, &[Reason::Empty, Reason::Drifted, Reason::Expired]);
         for claim in plan.cancel {
             self.retire(&claim, Reason::Surplus, now);
         }
@@ -84,13 +85,24 @@ impl Engine {
             if self.manages() {
                 self.retire(&claim, retire.reason, now);
             } else if self.observed_leaving.insert(claim.clone()) {
-                let (node, reason, price) = (Some(retire.node), retire.reason, retire.price);
                 self.report(Report::Retire {
                     claim,
-                    node,
-                    reason,
-                    price,
+                    node: Some(retire.node),
+                    reason: retire.reason,
+                    price: retire.price,
+                    pods: retire.pods,
                 });
+            }
+        }
+    }
+
+    /// Tells how many nodes may leave for each of these reasons.
+    pub(super) fn tell_eligible(&mut self, plan: &Plan, reasons: &[Reason]) {
+        for reason in reasons {
+            let nodes = plan.eligible(*reason);
+            if self.eligible.insert(*reason, nodes).unwrap_or(0) != nodes {
+                let reason = *reason;
+                self.report(Report::Eligible { reason, nodes });
             }
         }
     }

@@ -133,6 +133,7 @@ impl Engine {
             return;
         }
         let plan = plan::consolidate(&self.state.roster(now), &self.state.field(now), now);
+        self.tell_eligible(&plan, &[Reason::Underutilized]);
         let braked = plan.kept.iter().filter(|own| own.verdict.is_brake());
         let opens = braked.filter_map(|own| own.verdict.until());
         self.weighing = Weighing {

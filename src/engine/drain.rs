@@ -52,6 +52,11 @@ impl Engine {
         let registered = self.node_of(claim).is_some_and(open)
             || matches!(claim.phase, Phase::Registered | Phase::Initialized);
         let node = claim.node.clone();
+        let pods = node
+            .as_ref()
+            .map(|own| self.state.objects.pods_on(own.as_str()));
+        let pods = pods.into_iter().flatten();
+        let pods = pods.filter(|pod| pod.is_reschedulable()).count();
         let price = claim
             .instance
             .as_ref()
@@ -62,6 +67,7 @@ impl Engine {
             node,
             reason,
             price,
+            pods,
         });
         if let Some(claim) = self.state.ledger.claims.get_mut(id) {
             claim.leaving = Some(reason);
@@ -69,6 +75,7 @@ impl Engine {
         }
         let work = self.works.entry(id.clone()).or_default();
         (work.drain, work.told_to_end, work.lingers) = Default::default();
+        work.asked = Some(now);
         let next = if registered {
             Phase::Draining
         } else {
@@ -306,7 +313,7 @@ impl Engine {
         let Some(claim) = self.state.ledger.claims.get_mut(id) else {
             return;
         };
-        claim.leaving = None;
+        let reason = claim.leaving.take().unwrap_or(Reason::Empty);
         let work = self.works.entry(id.clone()).or_default();
         let evictions = std::mem::take(&mut work.drain.evictions);
         let is_told = |own: &Command| match own {
@@ -322,6 +329,7 @@ impl Engine {
             .is_some_and(|work| work.drain.tainted.is_some());
         self.report(Report::Kept {
             claim: id.clone(),
+            reason,
             why,
         });
         self.enter(id, Phase::Initialized, now);

@@ -9,6 +9,7 @@ use crate::engine::report::Report;
 use crate::engine::work::FlightKind;
 use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::pod::Pod;
+use crate::model::pool::Reason;
 use crate::state::obstacles::Obstacle;
 
 /// Evictions and deletions of one node under way at once.
@@ -101,12 +102,18 @@ impl Engine {
     /// A pod was told to go, or it was refused. While it is there it is told again, more and more
     /// rarely: what the API server has taken, the watch will show.
     pub(super) fn evicted(&mut self, id: &ClaimId, pod: &PodKey, answer: Answer, now: Timestamp) {
+        let reason = self.state.ledger.claims.get(id).and_then(|own| own.leaving);
         let work = self.works.get_mut(id);
         let Some(own) = work.and_then(|work| work.drain.evictions.get_mut(pod)) else {
             return;
         };
         own.in_flight = false;
         own.retry.evicted(now, &mut self.rng);
+        if answer == Answer::Done && !std::mem::replace(&mut own.taken, true) {
+            let (pod, reason) = (pod.clone(), reason.unwrap_or(Reason::Empty));
+            self.report(Report::Evicted { pod, reason });
+            return;
+        }
         if let Answer::EvictRefused(text) = answer
             && !std::mem::replace(&mut own.told, true)
         {

@@ -9,9 +9,10 @@ use jiff::Timestamp;
 
 use crate::engine::Engine;
 use crate::engine::command::Command;
+use crate::engine::report::Report;
 use crate::engine::work::FlightKind;
 use crate::model::claim::Phase;
-use crate::model::id::TypeName;
+use crate::model::id::{ClaimId, TypeName};
 use crate::state::ledger::Claim;
 
 impl Engine {
@@ -44,6 +45,40 @@ impl Engine {
                 memory,
             };
             self.issue(command, FlightKind::Learn, now);
+        }
+    }
+
+    /// Says, once, of what a node has less than its instance type promises: pods that were planned
+    /// onto it may find no room. Source: spec/disruption.md §3.6.
+    pub(super) fn tell_lacking(&mut self, id: &ClaimId) {
+        let claim = self.state.ledger.claims.get(id);
+        let known = claim.and_then(|own| {
+            let name = &own.instance.as_ref()?.offering.instance_type;
+            let catalog = self.state.catalog_of(&own.record.pool);
+            Some((self.node_of(own)?, catalog.get(name.as_str())?))
+        });
+        let Some((node, promised)) = known else {
+            return;
+        };
+        let (has, promised, name) = (&node.capacity, &promised.capacity, &promised.name);
+        let lacks = |own: &(&'static str, i64, i64)| own.2 * 10 < own.1 * 9;
+        let all = [
+            ("cpu", promised.cpu_milli, has.cpu_milli),
+            ("memory", promised.memory, has.memory),
+            ("pods", promised.pods, has.pods),
+        ];
+        let lacking = all.into_iter().filter(lacks);
+        let lacking = lacking.map(|(resource, promised, found)| Report::Lacking {
+            node: node.name.clone(),
+            instance_type: name.clone(),
+            resource,
+            promised,
+            found,
+        });
+        let lacking: Vec<Report> = lacking.collect();
+        let said = &mut self.works.entry(id.clone()).or_default().said.0;
+        if !lacking.is_empty() && !std::mem::replace(said, true) {
+            self.reports.extend(lacking);
         }
     }
 

@@ -141,13 +141,27 @@ impl Engine {
         };
         (claim.phase, claim.since) = (phase, now);
         let node = claim.node.clone();
+        let (pool, born) = (claim.record.pool.clone(), claim.record.created);
         let work = self.works.entry(id.clone()).or_default();
         work.overdue = None;
+        let asked = work.asked.filter(|_| phase == Phase::Gone);
+        if let Some((node, asked)) = node.clone().zip(asked) {
+            let (took, age) = (now.duration_since(asked), now.duration_since(born));
+            self.report(Report::Ended {
+                node,
+                pool,
+                took,
+                age,
+            });
+        }
         self.report(Report::ClaimPhase {
             claim: id.clone(),
             node,
             phase,
         });
+        if phase == Phase::Initialized {
+            self.tell_lacking(id);
+        }
         // There may be a hundred of them.
         self.wake_at(self.settled(now), "a claim moved on");
     }
@@ -202,6 +216,7 @@ impl Engine {
                 node: None,
                 reason: Reason::TimedOut,
                 price: None,
+                pods: 0,
             });
             self.forget_claim(id);
             return;
@@ -281,7 +296,9 @@ impl Engine {
                 node,
                 reason,
                 price: None,
+                pods: 0,
             });
+            self.works.entry(id.clone()).or_default().asked = Some(now);
         }
         self.enter(id, Phase::Terminating, now);
     }

@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::Engine;
 use crate::engine::command::{Command, NodePatch};
 use crate::engine::deadline::unfinished;
+use crate::engine::report::Report;
 use crate::engine::work::{FlightKind, Step};
 use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, NodeName};
@@ -123,6 +124,12 @@ impl Engine {
             return;
         };
         let patch = self.registration(claim, node, closed, now);
+        let unguarded = !node.is_registered() && !node.has_unregistered_taint();
+        let node = node.name.clone();
+        let said = &mut self.works.entry(id.clone()).or_default().said.1;
+        if unguarded && !std::mem::replace(said, true) {
+            self.report(Report::Unguarded { node });
+        }
         self.step(id, Step::Register, Command::PatchNode(patch), now);
     }
 

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::command::{FailureKind, Refusal};
 use crate::engine::event::Interruption;
 use crate::model::claim::Phase;
-use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey, PoolName};
+use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey, PoolName, TypeName};
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::pool::Reason;
 use crate::solve::Unplaced;
@@ -131,6 +131,16 @@ pub enum Report {
         reason: Reason,
         /// What it cost per hour.
         price: Option<Price>,
+        /// How many of its pods will need another place.
+        pods: usize,
+    },
+    /// So many nodes may leave for a reason, as far as they are concerned: budgets, pauses and
+    /// times may keep them. Said when that changes.
+    Eligible {
+        /// The reason.
+        reason: Reason,
+        /// How many.
+        nodes: usize,
     },
     /// Nodes leave together (in observe mode: would), since their pods can be had for less.
     Consolidates {
@@ -181,6 +191,8 @@ pub enum Report {
     Kept {
         /// The claim.
         claim: ClaimId,
+        /// For which reason it was to leave.
+        reason: Reason,
         /// Why it stays.
         why: String,
     },
@@ -243,6 +255,42 @@ pub enum Report {
         instance: InstanceId,
         /// Since it was first told.
         since: SignedDuration,
+    },
+    /// A pod of a leaving node was told to go, and the API server has taken that.
+    Evicted {
+        /// The pod.
+        pod: PodKey,
+        /// For which reason its node leaves.
+        reason: Reason,
+    },
+    /// A node that was asked to leave is gone, with its instance.
+    Ended {
+        /// The node.
+        node: NodeName,
+        /// Its pool.
+        pool: PoolName,
+        /// How long it took from when it was asked.
+        took: SignedDuration,
+        /// How old its claim has become.
+        age: SignedDuration,
+    },
+    /// A node has less than nine tenths of what its instance type promises.
+    Lacking {
+        /// The node.
+        node: NodeName,
+        /// Its instance type.
+        instance_type: TypeName,
+        /// Of what: `cpu`, `memory` or `pods`.
+        resource: &'static str,
+        /// What is promised.
+        promised: i64,
+        /// What it has.
+        found: i64,
+    },
+    /// A node came without the taint that keeps pods off it until it is registered.
+    Unguarded {
+        /// The node.
+        node: NodeName,
     },
     /// An eviction was refused by a disruption budget; it is tried again. Said once for each pod of
     /// a leaving node.

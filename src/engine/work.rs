@@ -110,6 +110,8 @@ pub(super) struct Eviction {
     pub(super) deletes: bool,
     /// Whether it was said that it is refused.
     pub(super) told: bool,
+    /// Whether it was said that it is taken.
+    pub(super) taken: bool,
 }
 
 /// How far the volumes of a leaving node have come.
@@ -196,6 +198,10 @@ pub(super) struct Work {
     pub(super) early: Early,
     /// The drain, if it leaves.
     pub(super) drain: Drain,
+    /// When it was asked to leave.
+    pub(super) asked: Option<Timestamp>,
+    /// Whether it was said what its node lacks, or that it came unguarded.
+    pub(super) said: (bool, bool),
     /// When its instance was first told to end.
     pub(super) told_to_end: Option<Timestamp>,
     /// When it was said that its instance does not end.

@@ -34,6 +34,7 @@ impl World {
                 node,
                 reason,
                 price,
+                ..
             } => {
                 let node = node.map_or(claim.0, |node| node.0);
                 self.note(Fact::Leaving {

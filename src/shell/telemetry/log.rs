@@ -170,10 +170,15 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             node,
             reason,
             price,
+            pods,
         } => tracing::info!(
             %cluster, %claim, mode, node = name(node.as_ref()), reason = reason.as_str(),
-            usd_per_h = usd(*price), "node asked to leave"
+            usd_per_h = usd(*price), pods, "node asked to leave"
         ),
+        Report::Eligible { reason, nodes } => {
+            let reason = reason.as_str();
+            tracing::debug!(%cluster, reason, nodes, "nodes may leave");
+        }
         Report::Consolidates {
             nodes,
             claims,
@@ -211,7 +216,35 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             %cluster, %claim, node = name(node.as_ref()), %instance, what = what.as_str(),
             ignored, "instance interrupted"
         ),
-        Report::Kept { claim, why } => tracing::info!(%cluster, %claim, why, "node stays"),
+        Report::Kept { claim, reason, why } => {
+            let reason = reason.as_str();
+            tracing::info!(%cluster, %claim, reason, why, "node stays");
+        }
+        Report::Evicted { pod, reason } => {
+            tracing::info!(%cluster, %pod, reason = reason.as_str(), "pod told to go");
+        }
+        Report::Ended {
+            node,
+            pool,
+            took,
+            age,
+        } => {
+            let (took_s, age_s) = (took.as_secs(), age.as_secs());
+            tracing::info!(%cluster, %pool, %node, took_s, age_s, "node ended");
+        }
+        Report::Lacking {
+            node,
+            instance_type,
+            resource,
+            promised,
+            found,
+        } => tracing::warn!(
+            %cluster, %node, %instance_type, resource, promised, found,
+            "node has less than its type promises"
+        ),
+        Report::Unguarded { node } => {
+            tracing::warn!(%cluster, %node, "node came without its taint");
+        }
         Report::Paused { pool, until, why } => {
             let (pool, until) = (
                 pool.as_ref().map(PoolName::as_str),

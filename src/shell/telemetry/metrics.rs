@@ -11,6 +11,7 @@ use crate::config::settings::MetricNames;
 use crate::engine::report::Report;
 use crate::model::claim::Phase;
 use crate::model::id::ClusterName;
+use crate::model::pool::Reason;
 use crate::shell::clock;
 use crate::solve::replicas::Need;
 
@@ -131,12 +132,56 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             }
         }
         Report::ClaimPhase { node, phase, .. } => phase_reached(&name(), node.is_some(), *phase),
-        Report::Retire { reason, .. } if managed => {
+        Report::Retire { reason, pods, .. } if managed => {
+            if *reason == Reason::Empty {
+                decided(&name(), ("delete", *reason, "empty"));
+            }
             let reason = reason.as_str();
             counter!(
                 "karpenter_nodeclaims_disrupted_total", "cluster" => name(), "reason" => reason
             )
             .increment(1);
+            let pods = u64::try_from(*pods).unwrap_or(u64::MAX);
+            counter!(
+                "karpenter_pods_disruption_initiated_total",
+                "cluster" => name(), "reason" => reason
+            )
+            .increment(pods);
+        }
+        Report::Consolidates { nodes, claims, .. } if managed => {
+            let decision = if *claims == 0 { "delete" } else { "replace" };
+            let many = if *nodes == 1 { "single" } else { "multi" };
+            decided(&name(), (decision, Reason::Underutilized, many));
+        }
+        Report::Kept { reason, .. } => {
+            counter!(
+                "karpenter_voluntary_disruption_failed_validations_total",
+                "cluster" => name(), "reason" => reason.as_str()
+            )
+            .increment(1);
+        }
+        Report::Eligible { reason, nodes } => {
+            gauge!(
+                "karpenter_voluntary_disruption_eligible_nodes",
+                "cluster" => name(), "reason" => reason.as_str()
+            )
+            .set(count(*nodes));
+        }
+        Report::Evicted { reason, .. } => {
+            let reason = reason.as_str();
+            counter!("karpenter_pods_drained_total", "cluster" => name(), "reason" => reason)
+                .increment(1);
+        }
+        Report::Ended {
+            pool, took, age, ..
+        } => {
+            for (series, time) in [
+                ("karpenter_nodes_termination_duration_seconds", took),
+                ("karpenter_nodes_lifetime_duration_seconds", age),
+            ] {
+                histogram!(series, "cluster" => name(), "nodepool" => pool.to_string())
+                    .record(time.as_secs_f64());
+            }
         }
         Report::Interrupted { what, .. } => {
             let what = what.as_str();
@@ -183,7 +228,8 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         | Report::Retire { .. }
         | Report::Consolidates { .. }
         | Report::Drifted { .. }
-        | Report::Kept { .. }
+        | Report::Lacking { .. }
+        | Report::Unguarded { .. }
         | Report::Misread(_)
         | Report::Paused { .. }
         | Report::Resumed { .. }
@@ -194,6 +240,17 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         | Report::NotEarly { .. }
         | Report::Stranger { .. } => {}
     }
+}
+
+/// Counts a decision: whether others come in the place of what leaves, why it leaves, and whether
+/// it is one node that does not stand empty, several, or none of them used.
+fn decided(cluster: &str, (decision, reason, what): (&'static str, Reason, &'static str)) {
+    counter!(
+        "karpenter_voluntary_disruption_decisions_total",
+        "cluster" => cluster.to_owned(), "decision" => decision, "reason" => reason.as_str(),
+        "consolidation_type" => what
+    )
+    .increment(1);
 }
 
 /// Shows how much of what shall be there cannot be had.
@@ -278,10 +335,166 @@ pub(crate) fn reloaded(well: bool) {
 mod tests {
     use metrics_exporter_prometheus::PrometheusBuilder;
 
+    use jiff::SignedDuration;
+
     use super::report;
     use crate::engine::command::{FailureKind, Refusal, RefusalKind};
     use crate::engine::report::Report;
-    use crate::model::instance::{CapacityType, OfferingKey};
+    use crate::model::claim::Phase;
+    use crate::model::instance::{CapacityType, OfferingKey, Price};
+    use crate::model::pool::Reason;
+
+    /// What is shown once these were counted, all of one cluster.
+    fn counted(reports: &[Report], managed: bool) -> String {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        metrics::with_local_recorder(&recorder, || {
+            for own in reports {
+                report(&"prod".into(), managed, own);
+            }
+        });
+        recorder.handle().render()
+    }
+
+    fn check(text: &str, lines: &[&str]) {
+        for line in lines {
+            assert!(
+                text.lines().any(|own| own == *line),
+                "{line} is not in\n{text}"
+            );
+        }
+    }
+
+    fn leaves(reason: Reason, pods: usize) -> Report {
+        Report::Retire {
+            claim: "c".into(),
+            node: Some("n".into()),
+            reason,
+            price: None,
+            pods,
+        }
+    }
+
+    fn consolidates(nodes: usize, claims: usize) -> Report {
+        Report::Consolidates {
+            nodes,
+            claims,
+            before: Price::default(),
+            after: Price::default(),
+        }
+    }
+
+    #[test]
+    fn decisions_are_counted_by_what_comes_of_them() {
+        let reports = [
+            leaves(Reason::Empty, 0),
+            leaves(Reason::Empty, 0),
+            consolidates(1, 0),
+            consolidates(1, 1),
+            consolidates(3, 0),
+            consolidates(5, 1),
+            consolidates(2, 2),
+        ];
+        let series = |decision: &str, reason: &str, what: &str, count: u32| {
+            format!(
+                "karpenter_voluntary_disruption_decisions_total{{cluster=\"prod\",\
+                 decision=\"{decision}\",reason=\"{reason}\",\
+                 consolidation_type=\"{what}\"}} {count}"
+            )
+        };
+        let lines = [
+            series("delete", "empty", "empty", 2),
+            series("delete", "underutilized", "single", 1),
+            series("replace", "underutilized", "single", 1),
+            series("delete", "underutilized", "multi", 1),
+            series("replace", "underutilized", "multi", 2),
+        ];
+        let text = counted(&reports, true);
+        check(&text, &lines.each_ref().map(String::as_str));
+        let text = counted(&reports, false);
+        assert_eq!(text, "", "what is merely observed is no decision");
+    }
+
+    #[test]
+    fn nodes_that_leave_are_counted_with_their_pods_and_those_that_stay_after_all() {
+        let stays = |reason| Report::Kept {
+            claim: "c".into(),
+            reason,
+            why: "x".to_owned(),
+        };
+        let evicted = |reason| Report::Evicted {
+            pod: crate::model::id::ObjectKey::new("default", "p"),
+            reason,
+        };
+        let text = counted(
+            &[
+                leaves(Reason::Expired, 3),
+                leaves(Reason::Expired, 4),
+                leaves(Reason::Unhealthy, 1),
+                stays(Reason::Empty),
+                stays(Reason::Underutilized),
+                stays(Reason::Underutilized),
+                evicted(Reason::Drifted),
+                evicted(Reason::Drifted),
+                evicted(Reason::Interrupted),
+            ],
+            true,
+        );
+        let lines = [
+            ("nodeclaims_disrupted_total", "expired", 2),
+            ("nodeclaims_disrupted_total", "unhealthy", 1),
+            ("pods_disruption_initiated_total", "expired", 7),
+            ("pods_disruption_initiated_total", "unhealthy", 1),
+            ("voluntary_disruption_failed_validations_total", "empty", 1),
+            (
+                "voluntary_disruption_failed_validations_total",
+                "underutilized",
+                2,
+            ),
+            ("pods_drained_total", "drifted", 2),
+            ("pods_drained_total", "interrupted", 1),
+        ];
+        let lines = lines.map(|(name, reason, count)| {
+            format!("karpenter_{name}{{cluster=\"prod\",reason=\"{reason}\"}} {count}")
+        });
+        check(&text, &lines.each_ref().map(String::as_str));
+    }
+
+    #[test]
+    fn how_many_nodes_may_leave_is_shown_as_it_is_now() {
+        let all = [(Reason::Empty, 3), (Reason::Drifted, 2), (Reason::Empty, 1)];
+        let text = counted(
+            &all.map(|(reason, nodes)| Report::Eligible { reason, nodes }),
+            true,
+        );
+        let name = "karpenter_voluntary_disruption_eligible_nodes";
+        let lines = [("empty", 1), ("drifted", 2)].map(|(reason, nodes)| {
+            format!("{name}{{cluster=\"prod\",reason=\"{reason}\"}} {nodes}")
+        });
+        check(&text, &lines.each_ref().map(String::as_str));
+    }
+
+    #[test]
+    fn ends_of_nodes_are_counted_with_how_long_they_took_and_how_old_nodes_were() {
+        let gone = Report::ClaimPhase {
+            claim: "c".into(),
+            node: Some("n".into()),
+            phase: Phase::Gone,
+        };
+        let ended = Report::Ended {
+            node: "n".into(),
+            pool: "general".into(),
+            took: SignedDuration::from_secs(90),
+            age: SignedDuration::from_hours(2),
+        };
+        let text = counted(&[gone, ended], true);
+        let of = "cluster=\"prod\",nodepool=\"general\"";
+        let lines = [
+            "karpenter_nodes_terminated_total{cluster=\"prod\"} 1".to_owned(),
+            format!("karpenter_nodes_termination_duration_seconds_sum{{{of}}} 90"),
+            format!("karpenter_nodes_lifetime_duration_seconds_sum{{{of}}} 7200"),
+        ];
+        check(&text, &lines.each_ref().map(String::as_str));
+    }
 
     /// Launches that are refused count by zone and reason, calls that fail by what was to be done.
     #[test]
@@ -315,25 +528,15 @@ mod tests {
             failed("launch", FailureKind::Invalid),
             failed("terminate", FailureKind::Denied),
         ];
-        let recorder = PrometheusBuilder::new().build_recorder();
-        metrics::with_local_recorder(&recorder, || {
-            for own in &reports {
-                report(&"prod".into(), true, own);
-            }
-        });
-        let text = recorder.handle().render();
-        for line in [
+        let text = counted(&reports, true);
+        let lines = [
             "outrigger_ice_total{cluster=\"prod\",zone=\"a\",capacity_type=\"spot\",\
              reason=\"insufficient-capacity\"} 2",
             "outrigger_ice_total{cluster=\"prod\",zone=\"b\",capacity_type=\"spot\",\
              reason=\"limit-exceeded\"} 1",
             "outrigger_failures_total{cluster=\"prod\",command=\"launch\",kind=\"invalid\"} 1",
             "outrigger_failures_total{cluster=\"prod\",command=\"terminate\",kind=\"denied\"} 1",
-        ] {
-            assert!(
-                text.lines().any(|own| own == line),
-                "{line} is not in\n{text}"
-            );
-        }
+        ];
+        check(&text, &lines);
     }
 }

@@ -20,7 +20,7 @@ use outrigger::model::notes::{ACCEPTED, PAUSE};
 use outrigger::model::object::{Kind, Object};
 use outrigger::model::pdb::{Bound, Pdb};
 use outrigger::model::pod::{Owner, Pod};
-use outrigger::model::pool::{Allowance, Budget, OnBlocked, Rate};
+use outrigger::model::pool::{Allowance, Budget, OnBlocked, Rate, Reason};
 use outrigger::model::requirement::Requirement;
 use outrigger::model::selector::Selector;
 
@@ -184,6 +184,20 @@ fn nodes_leave_one_after_another_where_the_budget_is_one_each_for_its_own_succes
     let left = stage.engine.state().objects.nodes.keys();
     let left: Vec<&str> = left.map(|own| own.as_str()).collect();
     assert_eq!(left, ["node-2", "node-3"]);
+}
+
+#[test]
+fn it_is_told_how_many_nodes_have_drifted_and_may_leave() {
+    let mut stage = running(2);
+    stage.change(|own| own.pools[0].disruption.budgets[0].nodes = Allowance::Nodes(0));
+    stage.drift();
+    stage.run(10, &[]);
+    let said = Report::Eligible {
+        reason: Reason::Drifted,
+        nodes: 2,
+    };
+    assert!(stage.reports.contains(&said), "{:?}", stage.reports);
+    assert_eq!(stage.closed(), 0);
 }
 
 /// They would not take it.

@@ -6,9 +6,12 @@ use outrigger::engine::report::Report;
 use outrigger::model::cluster::Mode;
 use outrigger::model::id::ObjectKey;
 use outrigger::model::labels::DO_NOT_DISRUPT;
+use outrigger::model::node::Node;
 use outrigger::model::object::{Kind, Object};
 use outrigger::model::pdb::{Bound, Pdb};
 use outrigger::model::pod::Pod;
+use outrigger::model::pool::Reason;
+use outrigger::model::quantity::Resources;
 use outrigger::model::selector::Selector;
 
 use super::replacing::{expiring, owned_pod, told};
@@ -103,4 +106,110 @@ fn what_nobody_can_read_is_told_once_as_long_as_it_stands() {
         stage.run(60, &[]);
         assert_eq!(times(&stage), expect, "{value}");
     }
+}
+
+/// A stage in which a node comes that its kubelet describes otherwise than its launch does.
+fn came(change: impl FnOnce(&mut Node)) -> Stage {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.sync(vec![], vec![owned_pod()]);
+    stage.run(10, &[]);
+    let mut node = stage.node(0);
+    change(&mut node);
+    stage.apply(Object::Node(Box::new(node)));
+    stage.run(5, &[]);
+    stage.apply(bound(owned_pod(), "node-0"));
+    stage.run(60, &[]);
+    stage
+}
+
+#[test]
+fn a_node_that_has_less_than_its_type_promises_is_told_of_once() {
+    type Change = fn(&mut Resources);
+    let rows: [(&str, Change, &[&str]); 4] = [
+        ("as promised", |_| {}, &[]),
+        ("hardly less", |own| own.memory = own.memory / 100 * 91, &[]),
+        (
+            "less memory",
+            |own| own.memory = own.memory / 100 * 89,
+            &["memory"],
+        ),
+        (
+            "fewer cores and pods",
+            |own| {
+                own.cpu_milli /= 2;
+                own.pods /= 2;
+            },
+            &["cpu", "pods"],
+        ),
+    ];
+    for (what, change, expect) in rows {
+        let mut stage = came(|node| change(&mut node.capacity));
+        // Neither what it is told of again nor a node of somebody else is news.
+        let node = stage.seen_node().clone();
+        stage.apply(Object::Node(Box::new(Node {
+            name: "other".into(),
+            uid: "other".to_owned(),
+            provider_id: "aws:///us-east-1a/i-other".to_owned(),
+            ..node
+        })));
+        stage.run(60, &[]);
+        let told = stage.reports.iter().filter_map(|own| match own {
+            Report::Lacking { node, resource, .. } => Some((node.as_str(), *resource)),
+            _ => None,
+        });
+        let expect = expect.iter().map(|own| ("node-0", *own));
+        assert!(
+            told.clone().eq(expect),
+            "{what}: {:?}",
+            told.collect::<Vec<_>>()
+        );
+    }
+}
+
+#[test]
+fn a_node_that_came_without_its_taint_is_told_of_and_registers_all_the_same() {
+    for (guarded, expect) in [(true, 0), (false, 1)] {
+        let stage = came(|node| node.taints.retain(|_| guarded));
+        let told = |own: &&Report| matches!(own, Report::Unguarded { .. });
+        assert_eq!(stage.reports.iter().filter(told).count(), expect);
+        assert!(stage.seen_node().is_initialized());
+    }
+}
+
+#[test]
+fn an_eviction_that_is_taken_is_said_once_and_the_end_of_the_node_with_its_figures() {
+    let mut stage = expiring();
+    stage.apply(budget(1, 1));
+    let began = stage.now;
+    stage.run(30, &[]);
+    stage.apply(Object::Node(Box::new(stage.node(1))));
+    stage.run(30, &[]);
+    let evicted = stage.reports.iter().filter_map(|own| match own {
+        Report::Evicted { pod, reason } => Some((pod.name.clone(), *reason)),
+        _ => None,
+    });
+    let evicted: Vec<(String, Reason)> = evicted.collect();
+    assert_eq!(evicted, [("a".to_owned(), Reason::Expired)]);
+    let pods = stage.reports.iter().find_map(|own| match own {
+        Report::Retire { pods, .. } => Some(*pods),
+        _ => None,
+    });
+    assert_eq!(pods, Some(1));
+    let born = stage.launches[0].claim.created;
+    stage.event(Event::Deleted(Kind::Pod, owned_pod().key));
+    stage.run(120, &[]);
+    let ended = stage.reports.iter().find_map(|own| match own {
+        Report::Ended {
+            node, took, age, ..
+        } => Some((node.to_string(), *took, *age)),
+        _ => None,
+    });
+    let (node, took, age) = ended.expect("it is gone");
+    assert_eq!(node, "node-0");
+    let most = stage.now.duration_since(began);
+    assert!(took.as_secs() > 30 && took <= most, "{took:#}");
+    assert!(
+        age > took && age <= stage.now.duration_since(born),
+        "{age:#}"
+    );
 }

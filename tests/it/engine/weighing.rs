@@ -11,7 +11,7 @@ use outrigger::model::labels::{DO_NOT_DISRUPT, INSTANCE_TYPE, POOL};
 use outrigger::model::object::{Kind, Object};
 use outrigger::model::pdb::{Bound, Pdb};
 use outrigger::model::pod::{Owner, Pod};
-use outrigger::model::pool::{Allowance, Budget, Consolidation};
+use outrigger::model::pool::{Allowance, Budget, Consolidation, Reason};
 use outrigger::model::requirement::Requirement;
 use outrigger::model::selector::Selector;
 use outrigger::model::window::Window;
@@ -155,6 +155,11 @@ fn a_node_stays_to_which_something_comes_that_must_not_be_disrupted_before_the_f
         stage.run(20, &["evict"]);
         let told = told(&stage);
         assert!(told[1].starts_with("stays: pod default/"), "{told:?}");
+        let reason = stage.reports.iter().find_map(|own| match own {
+            Report::Kept { reason, .. } => Some(*reason),
+            _ => None,
+        });
+        assert_eq!(reason, Some(Reason::Underutilized));
         assert_eq!((stage.count("evict"), leaving(&stage)), (0, 0));
     }
 }
@@ -252,5 +257,26 @@ fn an_empty_node_leaves_before_one_that_is_little_used_where_the_budget_is_one()
         let ended = ended.filter(|own| !own.state.is_live());
         let ended: Vec<&str> = ended.map(|own| own.id.as_str()).collect();
         assert_eq!(ended, ["i-3"], "{policy:?}");
+    }
+}
+
+/// How many nodes may leave for a reason, as last told.
+fn eligible(stage: &Stage, of: Reason) -> usize {
+    let told = stage.reports.iter().rev().find_map(|own| match own {
+        Report::Eligible { reason, nodes } if *reason == of => Some(*nodes),
+        _ => None,
+    });
+    told.unwrap_or(0)
+}
+
+#[test]
+fn it_is_told_how_many_nodes_may_leave_though_budgets_keep_them() {
+    for (left, counts) in [(0, (2, 0)), (1, (0, 2))] {
+        let mut stage = thinned(&["general"], 2, left);
+        budgets(&mut stage, &at_once(0));
+        stage.run(60, &[]);
+        assert_eq!(told(&stage), [""; 0]);
+        let all = [Reason::Empty, Reason::Underutilized].map(|own| eligible(&stage, own));
+        assert_eq!((all[0], all[1]), counts, "{left}");
     }
 }
