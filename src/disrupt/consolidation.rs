@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use crate::disrupt::balance::Balance;
 use crate::disrupt::budgets::Budgets;
 use crate::disrupt::fewest::{Fewest, is_enough};
-use crate::disrupt::gate::{is_needed, kept_anyway, not_calm, restless};
+use crate::disrupt::gate::{closed, is_needed, kept_anyway, not_calm};
 use crate::disrupt::offers::{affordable, offers};
 use crate::disrupt::swaps::{Own, Swaps};
 use crate::disrupt::verdict::{Kept, Verdict};
@@ -47,6 +47,10 @@ const SAVED_MIN_PER_MILLE: f64 = 30.0;
 /// counts for this share of all.
 const EFFORT_MAX: f64 = 1.0;
 const EFFORT_MIN: f64 = 0.125;
+
+/// It is another plan to see whether nodes may stay that others like them replace: of more nodes
+/// that leave, a few such ones hardly matter.
+const ALIKE_MAX: usize = 32;
 
 /// Rounds in which nodes are left out whose leaving saves nothing, or whose pods find no place.
 const ROUNDS_MAX: usize = 4;
@@ -128,7 +132,7 @@ pub fn consolidate<'a>(
         node_price: roster.cluster.scheduling.node_price.usd_per_h(),
         balance: Balance::new(roster),
         roster,
-        restless: restless(roster, now),
+        closed: closed(roster, field, now),
     };
     // Where a pool finds the whole not worth it, or nothing may be launched in a node's place,
     // others may without these.
@@ -210,7 +214,7 @@ struct Yard<'f, 'a> {
     balance: Balance<'f>,
     roster: &'f Roster<'f>,
     /// Nodes that take no pods.
-    restless: Vec<&'f NodeName>,
+    closed: Vec<&'f NodeName>,
 }
 
 impl<'a> Yard<'_, 'a> {
@@ -299,7 +303,7 @@ impl<'a> Yard<'_, 'a> {
         is_wanted: impl Fn(f64) -> bool,
     ) -> Trial {
         let nodes: HashSet<&NodeName> = leave.iter().map(|own| own.name).collect();
-        let closed = closed.iter().chain(&self.restless).copied().collect();
+        let closed = closed.iter().chain(&self.closed).copied().collect();
         let snapshot = self.field.without(&nodes, &closed);
         let before = leave.iter().map(|own| own.price + self.node_price).sum();
         let cost = |own: &Weight| -> f64 {
@@ -462,7 +466,7 @@ impl<'a> Yard<'_, 'a> {
                     continue;
                 }
                 let mut vain = self.in_vain(&set, &swaps);
-                if found.is_none() {
+                if found.is_none() && set.len() <= ALIKE_MAX {
                     let nodes: Vec<Own<'_>> = set.iter().map(|own| own.as_swapped()).collect();
                     // What is saved by a swap for the like has to be worth it, too.
                     let least = 1.0 + SAVED_MIN_PER_MILLE / 1000.0;

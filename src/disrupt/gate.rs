@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use crate::disrupt::verdict::Verdict;
 use crate::model::id::NodeName;
 use crate::model::pool::{Disruption, Pool, Reason};
+use crate::state::field::Field;
 use crate::state::roster::{Candidate, Roster};
 
 /// What keeps a node of a pool whatever it would leave for, if anything: for every reason that can
@@ -55,16 +56,22 @@ pub fn not_calm(candidate: &Candidate<'_>, pool: &Pool, now: Timestamp) -> Optio
     (until > now).then_some(Verdict::TooEarly { until })
 }
 
-/// Nodes that their pool wants left alone for a while: they take no pods that run elsewhere, as
-/// little as theirs would be moved. Source: spec/disruption.md §1.5.
-pub fn restless<'a>(roster: &'a Roster<'a>, now: Timestamp) -> Vec<&'a NodeName> {
+/// Nodes that take no pods that run elsewhere: their pool wants them left alone for a while
+/// (spec/disruption.md §1.5), or a buffer needs their room, which would be made anew and then be
+/// moved into again.
+pub fn closed<'a>(roster: &'a Roster<'a>, field: &Field<'_>, now: Timestamp) -> Vec<&'a NodeName> {
+    // Pods that have to move anyhow may go there: they would be given new nodes instead.
+    if field.snapshot.pending.iter().any(|pod| pod.node.is_some()) {
+        return Vec::new();
+    }
     let candidates = roster.candidates.iter();
     let waits = candidates.filter(|own| {
         let pool = roster.cluster.pool(own.pool.as_str());
         let verdict = pool.and_then(|pool| not_calm(own, pool, now));
         matches!(verdict, Some(Verdict::TooEarly { .. }))
     });
-    waits.map(|own| &own.node.name).collect()
+    let waits = waits.map(|own| &own.node.name);
+    waits.chain(roster.held.keys()).collect()
 }
 
 /// What keeps a node that is used too much, or has not been used less for long enough: it may have

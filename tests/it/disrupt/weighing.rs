@@ -3,16 +3,19 @@
 
 use jiff::SignedDuration;
 use outrigger::model::affinity::{PodTerm, Preferred, Spread};
+use outrigger::model::claim::Phase;
 use outrigger::model::cluster::{MinValuesPolicy, PreferencePolicy};
-use outrigger::model::instance::InstanceType;
+use outrigger::model::instance::{CapacityType, InstanceType};
 use outrigger::model::labels::{
-    CAPACITY_TYPE, DO_NOT_DISRUPT, HOSTNAME, INITIALIZED, INSTANCE_TYPE, POOL, ZONE,
+    CAPACITY_TYPE, DO_NOT_DISRUPT, HOSTNAME, INITIALIZED, INSTANCE_TYPE, POOL, TAINT_DISRUPTED,
+    ZONE,
 };
 use outrigger::model::object::Object;
 use outrigger::model::pdb::{Bound, Pdb};
-use outrigger::model::pool::{Allowance, Consolidation, Pool};
+use outrigger::model::pool::{Allowance, Consolidation, Pool, Reason};
 use outrigger::model::requirement::Requirement;
 use outrigger::model::selector::Selector;
+use outrigger::model::taint::{Effect, Taint};
 
 use super::scene::{NOW, annotated, pdb, pod, pool};
 use super::yard::{ON_DEMAND, Offer, RESERVED, SPOT, Yard, app, buying, code, kind, shown, sizes};
@@ -90,7 +93,7 @@ fn alone(pool: &mut Pool) {
         .add(INSTANCE_TYPE, Requirement::is_in(["s4", "s8"]));
 }
 
-const LEAVING: [Row; 20] = [
+const LEAVING: [Row; 21] = [
     ("its pod fits elsewhere", |_| {}, "n ->"),
     (
         "another pool has no types",
@@ -190,7 +193,7 @@ const LEAVING: [Row; 20] = [
         |it| {
             it.pool(alone);
             it.unlabel("other", INITIALIZED);
-            it.0.claim("other").phase = outrigger::model::claim::Phase::Registered;
+            it.0.claim("other").phase = Phase::Registered;
         },
         "not_cheaper",
     ),
@@ -218,6 +221,14 @@ const LEAVING: [Row; 20] = [
         "n -> s2/a/on-demand",
     ),
     (
+        "a buffer needs the room on the other",
+        |it| {
+            it.pool(alone);
+            drop(it.0.state.held.insert("other".into(), "spare".to_owned()));
+        },
+        "not_cheaper",
+    ),
+    (
         "a pod waits that fits nowhere",
         |it| it.waiting("giant", 100_000),
         "n ->",
@@ -237,8 +248,34 @@ fn a_node_leaves_whose_pods_fit_elsewhere_and_any_other_says_why_not() {
     check(two, &LEAVING);
 }
 
+/// They have their places there, and nothing more is launched for them.
+#[test]
+fn pods_of_a_node_that_leaves_already_may_go_where_others_may_not() {
+    for leaving in [false, true] {
+        let mut yard = two();
+        yard.pool(alone);
+        restless(&mut yard, Some(SignedDuration::from_secs(30)));
+        yard.node("gone", "s4");
+        yard.pod("mover", "gone", 400);
+        if leaving {
+            let claim = yard.0.claim("gone");
+            claim.leaving = Some(Reason::Drifted);
+            claim.phase = Phase::Draining;
+            yard.0.edit("gone", |node| {
+                let taint = Taint::new(TAINT_DISRUPTED, Effect::NoSchedule);
+                node.taints.push(taint);
+            });
+        }
+        let plan = yard.plan();
+        let moved = plan.placed.iter().flat_map(|(_, pods)| pods);
+        let moved = moved.filter(|pod| pod.name == "mover").count();
+        let expect = if leaving { "n ->" } else { "gone ->" };
+        assert_eq!((shown(&plan).as_str(), moved), (expect, 1), "{leaving}");
+    }
+}
+
 /// A node of eight cores for a pod of one.
-fn large(bought: outrigger::model::instance::CapacityType) -> Yard {
+fn large(bought: CapacityType) -> Yard {
     let mut yard = Yard::new(sizes(), vec![buying("general", &[bought])]);
     yard.node_of("n", "general", ("s8", "a", bought));
     yard.pod("p", "n", 1000);

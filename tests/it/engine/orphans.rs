@@ -128,3 +128,30 @@ fn a_node_of_ours_without_an_instance_lets_go_of_our_finalizer_and_is_removed() 
     assert_eq!(stage.seen_node().finalizers, ["somebody/else"]);
     assert_eq!(stage.count("delete_node"), 1, "{:?}", stage.seen);
 }
+
+/// Whoever registers one instance under two names has two Nodes of one machine.
+#[test]
+fn all_nodes_of_an_instance_are_removed_when_it_has_ended() {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.run(10, &[]);
+    let node = stage.node(0);
+    let other = Node {
+        name: "node-0-again".into(),
+        uid: "again".to_owned(),
+        ..node.clone()
+    };
+    for own in [node, other] {
+        stage.apply(Object::Node(Box::new(own)));
+        stage.run(5, &[]);
+    }
+    stage.apply(bound(waiting_pod("a"), "node-0"));
+    stage.run(60, &[]);
+    let left = |stage: &Stage| stage.engine.state().objects.nodes.len();
+    assert_eq!((left(&stage), stage.count("terminate")), (2, 0));
+    stage.event(Event::Deleted(Kind::Pod, waiting_pod("a").key));
+    stage.run(45, &[]);
+    assert_eq!(stage.count("terminate"), 1);
+    stage.run(120, &[]);
+    assert_eq!((left(&stage), stage.count("delete_node")), (0, 2));
+}

@@ -14,6 +14,7 @@ use outrigger::model::window::Window;
 use outrigger::solve::Code;
 use outrigger::solve::replicas::Need;
 
+use super::replacing::owned_pod;
 use super::{Stage, bound, waiting_pod};
 
 /// Room for so many pods like those that wait, one on each node.
@@ -82,6 +83,19 @@ fn room_is_made_once_and_kept_as_long_as_it_is_wanted() {
     stage.change(|cluster| cluster.buffers.clear());
     stage.run(60, &[]);
     assert_eq!(stage.count("terminate"), 1);
+}
+
+/// It would be made anew on another node, and that one's room be used next, and so on for ever.
+#[test]
+fn no_pod_is_moved_into_the_room_that_a_buffer_needs() {
+    let mut stage = stage(Mode::Manage, buffer(1));
+    stage.run(10, &[]);
+    stage.arrive(0);
+    stage.apply(bound(owned_pod(), "node-0"));
+    stage.run(12, &[]);
+    stage.arrive(1);
+    stage.run(3600, &[]);
+    assert_eq!((stage.launches.len(), stage.count("evict")), (2, 0));
 }
 
 #[test]
