@@ -461,7 +461,9 @@ impl<'a> Yard<'_, 'a> {
                 let swaps = Swaps::new(self.field, set.iter().map(|own| own.name), solution);
                 let inflexible = self.inflexible(&set, &swaps, &trial);
                 if !inflexible.is_empty() {
-                    barred.extend(inflexible.iter().map(|place| places[*place]));
+                    let out = places.iter().enumerate();
+                    let out = out.filter(|(place, _)| inflexible.contains(place));
+                    barred.extend(out.map(|(_, at)| *at));
                     places = without(&inflexible);
                     continue;
                 }

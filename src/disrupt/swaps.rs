@@ -2,7 +2,7 @@
 //! others, are swapped together.
 //! It must not know how they are found.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::model::id::{NodeName, PodKey};
 use crate::solve::{NewClaim, Solution};
@@ -79,7 +79,7 @@ impl<'s> Swaps<'s> {
     /// could go to them. Of many, those whose leaving disrupts most.
     /// Source: spec/disruption.md §1.9, the filter of same types.
     pub fn needless(&self, nodes: &[Own<'_>], price: impl Fn(&NewClaim) -> f64) -> HashSet<usize> {
-        let mut alike: HashMap<(usize, &str), Vec<usize>> = HashMap::new();
+        let mut alike: BTreeMap<(usize, &str), Vec<usize>> = BTreeMap::new();
         for (at, own) in nodes.iter().enumerate() {
             let key = (self.parts[at], own.instance_type);
             alike.entry(key).or_default().push(at);

@@ -285,17 +285,14 @@ impl fmt::Display for Verdict {
             Self::Unpriced => f.write_str("nobody knows what it costs"),
             Self::NoPlace { pod } => write!(f, "there is no place elsewhere for pod {pod}"),
             Self::Stray { pod } => write!(f, "nobody would make pod {pod} anew, or plan for it"),
-            Self::NotCheaper { price } => {
-                costs(f, *price)?;
-                f.write_str("its pods elsewhere hardly less")
-            }
-            Self::Inflexible { price } => {
-                costs(f, *price)?;
-                f.write_str("too few types that its pods could have cost less")
-            }
+            Self::NotCheaper { price } => costs(f, *price, "its pods elsewhere hardly less"),
+            Self::Inflexible { price } => costs(
+                f,
+                *price,
+                "too few types that its pods could have cost less",
+            ),
             Self::Disruptive { price } => {
-                costs(f, *price)?;
-                f.write_str("what its leaving would save is not worth it")
+                costs(f, *price, "what its leaving would save is not worth it")
             }
             Self::Utilized { used, least } => {
                 write!(
@@ -349,8 +346,8 @@ impl fmt::Display for Verdict {
     }
 }
 
-fn costs(f: &mut fmt::Formatter<'_>, price: Price) -> fmt::Result {
-    write!(f, "it costs {:.4} $/h, and ", price.usd_per_h())
+fn costs(f: &mut fmt::Formatter<'_>, price: Price, but: &str) -> fmt::Result {
+    write!(f, "it costs {:.4} $/h, and {but}", price.usd_per_h())
 }
 
 fn paused(

@@ -11,6 +11,7 @@ use outrigger::model::labels::{
     ZONE,
 };
 use outrigger::model::object::Object;
+use outrigger::model::overlay::{Overlay, PriceAdjustment};
 use outrigger::model::pdb::{Bound, Pdb};
 use outrigger::model::pool::{Allowance, Consolidation, Pool, Reason};
 use outrigger::model::requirement::Requirement;
@@ -831,5 +832,30 @@ fn a_node_says_why_consolidation_leaves_it_alone() {
         assert_eq!(code(&plan, "n"), expect, "{what}");
         let leaves = plan.retire.iter().any(|own| own.node.as_str() == "n");
         assert_eq!(leaves, expect == "-", "{what}");
+    }
+}
+
+#[test]
+fn prices_count_as_overlays_have_them() {
+    for (of, adjustment, expect) in [
+        ("new", "+1%", "n -> new/a/on-demand"),
+        ("new", "+50%", ""),
+        ("old", "-50%", ""),
+        ("other", "-90%", "n -> other/a/on-demand"),
+    ] {
+        let types = [("old", 0.4), ("new", 0.3), ("other", 0.5)];
+        let types = types.map(|(name, price)| kind(name, 4, &[(ON_DEMAND, "a", price)]));
+        let mut yard = Yard::new(types.into(), vec![buying("general", &[ON_DEMAND])]);
+        let mut overlay = Overlay {
+            name: "ours".to_owned(),
+            price: PriceAdjustment::parse(adjustment).ok(),
+            ..Overlay::default()
+        };
+        let wanted = Requirement::is_in([of]);
+        overlay.requirements.add(INSTANCE_TYPE, wanted);
+        yard.configure(|own| own.overlays = vec![overlay]);
+        yard.node("n", "old");
+        yard.pod("p", "n", 3000);
+        assert_eq!(yard.moves(), expect, "{of} {adjustment}");
     }
 }
