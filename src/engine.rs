@@ -338,6 +338,7 @@ impl Engine {
 
     fn whole_pass(&mut self, now: Timestamp) {
         self.happened = false;
+        self.places.doubt();
         self.state.expire(now);
         self.forget_gone();
         self.give_up_on_flights(now);

@@ -170,6 +170,7 @@ impl Engine {
         for claim in &claims {
             self.retire(claim, Reason::Underutilized, now);
         }
+        self.places.planned_too(&plan);
         self.carry_out(plan, Reason::Underutilized.as_str(), now);
         // Their places are known: nobody has to plan for them again.
         let waiting = self.state.waiting(now);
