@@ -14,6 +14,10 @@ use crate::state::obstacles::Obstacle;
 /// Evictions and deletions of one node under way at once.
 const EVICTIONS_MAX: usize = 16;
 
+/// A pod whose disruption budgets are seen to let nobody go, and that was refused, is asked to go
+/// only so often: what the budgets say changes before our eyes.
+const KEPT_APART: SignedDuration = SignedDuration::from_mins(1);
+
 /// What holds a node is said when it has for this long, as long as Cluster Autoscaler tries to
 /// evict (design/users.md §1, 24).
 const HELD_AFTER: SignedDuration = SignedDuration::from_mins(2);
@@ -63,13 +67,17 @@ impl Engine {
             }
             if grace.is_some() && !std::mem::replace(&mut own.deletes, true) {
                 // It was evicted in vain; that it was refused says nothing of this.
-                own.retry = Default::default();
+                (own.retry, own.refused) = Default::default();
             }
             if own.in_flight || in_flight >= EVICTIONS_MAX {
                 continue;
             }
-            if !own.retry.is_due(now) {
-                wake = [wake, own.retry.next()].into_iter().flatten().min();
+            let kept = own.refused.filter(|_| grace.is_none());
+            let kept = kept.filter(|_| self.state.objects.keep_now(pod));
+            let kept = kept.and_then(|at| at.checked_add(KEPT_APART).ok());
+            let next = kept.max(own.retry.next());
+            if let Some(at) = next.filter(|at| *at > now) {
+                wake = Some(wake.map_or(at, |own| own.min(at)));
                 continue;
             }
             own.in_flight = true;
@@ -107,6 +115,7 @@ impl Engine {
         };
         own.in_flight = false;
         own.retry.evicted(now, &mut self.rng);
+        own.refused = matches!(answer, Answer::EvictRefused(_)).then_some(now);
         if let Answer::EvictRefused(text) = answer
             && !std::mem::replace(&mut own.told, true)
         {

@@ -110,6 +110,8 @@ pub(super) struct Eviction {
     pub(super) deletes: bool,
     /// Whether it was said that it is refused.
     pub(super) told: bool,
+    /// When it was last refused, if it was the last time.
+    pub(super) refused: Option<Timestamp>,
 }
 
 /// How far the volumes of a leaving node have come.
