@@ -24,6 +24,8 @@ mod work;
 
 mod places;
 
+mod churn;
+
 mod look;
 
 mod notes;
@@ -72,6 +74,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::batch::Batch;
 use crate::engine::brake::Brake;
+use crate::engine::churn::Moves;
 use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
 use crate::engine::consolidate::Weighing;
 use crate::engine::event::Event;
@@ -118,6 +121,7 @@ pub struct Engine {
     looking: Looking,
     batch: Batch,
     places: Places,
+    moves: Moves,
     numbers: Numbers,
     wake: Option<(Timestamp, &'static str)>,
     /// Whether anything has happened since the last whole pass.
@@ -166,6 +170,7 @@ impl Engine {
             looking: Looking::default(),
             batch: Batch::default(),
             places: Places::default(),
+            moves: Moves::default(),
             numbers: Numbers::default(),
             wake: None,
             happened: true,

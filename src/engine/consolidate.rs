@@ -167,6 +167,7 @@ impl Engine {
             self.observed_leaving.extend(claims);
             return;
         }
+        self.moves(&plan, now);
         for claim in &claims {
             self.retire(claim, Reason::Underutilized, now);
         }

@@ -305,6 +305,7 @@ impl Engine {
 
     /// Keeps a node that was to leave.
     pub(super) fn keep(&mut self, id: &ClaimId, why: String, now: Timestamp) {
+        self.heed_stay(id, now);
         let Some(claim) = self.state.ledger.claims.get_mut(id) else {
             return;
         };

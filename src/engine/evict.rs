@@ -31,6 +31,8 @@ struct Going {
     uid: String,
     /// Seconds it is given, where its disruption budgets are not asked; else it is evicted.
     grace: Option<u32>,
+    /// Whether it was not told before.
+    is_first: bool,
 }
 
 impl Engine {
@@ -83,12 +85,27 @@ impl Engine {
             own.in_flight = true;
             in_flight += 1;
             drain.forced |= grace.is_some();
+            let is_first = own.retry.next().is_none();
             let (pod, uid) = (pod.key.clone(), pod.uid.clone());
-            due.push(Going { pod, uid, grace });
+            due.push(Going {
+                pod,
+                uid,
+                grace,
+                is_first,
+            });
         }
         let next = next_late(&rest, until, now);
         let holds = !left.is_empty();
-        for Going { pod, uid, grace } in due {
+        for Going {
+            pod,
+            uid,
+            grace,
+            is_first,
+        } in due
+        {
+            if is_first {
+                self.told_to_move(id, &pod, now);
+            }
             let flight = FlightKind::Evict(id.clone(), pod.clone());
             let command = match grace {
                 None => Command::Evict { pod, uid },
