@@ -27,6 +27,8 @@ pub mod health;
 
 pub mod change;
 
+pub mod churn;
+
 pub mod fewest;
 
 pub mod balance;

@@ -24,6 +24,8 @@ mod work;
 
 mod places;
 
+mod churn;
+
 mod look;
 
 mod notes;
@@ -72,6 +74,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::batch::Batch;
 use crate::engine::brake::Brake;
+use crate::engine::churn::Moves;
 use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
 use crate::engine::consolidate::Weighing;
 use crate::engine::event::Event;
@@ -119,6 +122,7 @@ pub struct Engine {
     looking: Looking,
     batch: Batch,
     places: Places,
+    moves: Moves,
     numbers: Numbers,
     wake: Option<(Timestamp, &'static str)>,
     /// Whether anything has happened since the last whole pass.
@@ -169,6 +173,7 @@ impl Engine {
             looking: Looking::default(),
             batch: Batch::default(),
             places: Places::default(),
+            moves: Moves::default(),
             numbers: Numbers::default(),
             wake: None,
             happened: true,
@@ -342,6 +347,7 @@ impl Engine {
 
     fn whole_pass(&mut self, now: Timestamp) {
         self.happened = false;
+        self.places.doubt();
         self.state.expire(now);
         self.forget_gone();
         self.give_up_on_flights(now);

@@ -95,6 +95,9 @@ pub struct State {
     pub declared: Option<Vec<Buffer>>,
     /// Nodes whose room a buffer needs, with the buffer's name, as last planned.
     pub held: BTreeMap<NodeName, String>,
+    /// Pools of which nothing is moved to save something, since that came to nothing, and until
+    /// when.
+    pub resting: BTreeMap<PoolName, Timestamp>,
     /// What another configuration has made due to leave and nobody has accepted yet.
     pub unaccepted: Option<Unaccepted>,
     /// The catalog without what is reserved for node classes; none where nothing is.

@@ -138,21 +138,33 @@ fn read(arguments: &Arguments, colour: bool) -> anyhow::Result<Option<Setup>> {
             bail!("read the scenario\n{}", lines.join("\n"));
         }
     };
-    let config = match load(arguments, name, &scenario) {
-        Ok(config) => config,
-        Err(problems) => {
-            diagnostics::show(&problems, colour);
-            return Ok(None);
+    let mut texts = vec![scenario.config.as_str()];
+    if arguments.config.is_empty() {
+        texts.extend(scenario.reloads.iter().map(|(_, text)| text.as_str()));
+    }
+    let mut clusters = Vec::new();
+    for text in texts {
+        match load(arguments, &name, text) {
+            Ok(config) => clusters.push(chosen(config.clusters, arguments.cluster.as_deref())?),
+            Err(problems) => {
+                diagnostics::show(&problems, colour);
+                return Ok(None);
+            }
         }
+    }
+    let mut clusters = clusters.into_iter();
+    let Some(mut cluster) = clusters.next() else {
+        return Ok(None);
     };
-    let mut cluster = chosen(config.clusters, arguments.cluster.as_deref())?;
     if cluster.mode == Mode::Observe && !arguments.config.is_empty() {
         cluster.mode = Mode::Manage;
         eprintln!("The simulated cluster is managed, though mode is \"observe\": nothing is real.");
     }
     let catalog = read_catalog(&cluster, None)?;
+    let times = scenario.reloads.iter().map(|(at, _)| *at);
+    let reloads = times.zip(clusters.map(Arc::new)).collect();
     let setup = Setup::new(Arc::new(scenario), Arc::new(cluster), &catalog);
-    Ok(Some(setup))
+    Ok(Some(Setup { reloads, ..setup }))
 }
 
 /// Plays one seed with its timeline, or many.
@@ -193,12 +205,12 @@ fn play(
     })
 }
 
-/// The configuration in the scenario, or the one that is named instead.
-fn load(arguments: &Arguments, name: String, scenario: &Scenario) -> Result<Config, Vec<Problem>> {
+/// A configuration of the scenario, or the one that is named instead.
+fn load(arguments: &Arguments, name: &str, text: &str) -> Result<Config, Vec<Problem>> {
     if !arguments.config.is_empty() {
         return files::load(&arguments.variables.wanted(arguments.config.clone()));
     }
-    let inside = SourceFile::new(name, scenario.config.as_str());
+    let inside = SourceFile::new(name, text);
     let dir = arguments
         .scenario
         .as_ref()

@@ -12,7 +12,6 @@ use crate::disrupt::verdict::{Scope, Verdict};
 use crate::disrupt::windows;
 use crate::model::cluster::RemovedPools;
 use crate::model::id::{ClaimId, NodeName, PoolName};
-use crate::model::node::Node;
 use crate::model::notes::LetGo;
 use crate::model::pool::{Allowance, Budget, Maintenance, Rate, Reason, names};
 use crate::state::roster::{Candidate, Roster};
@@ -61,7 +60,7 @@ impl<'a> Budgets<'a> {
             if candidate.initialized.is_some() {
                 let own = pools.entry(candidate.pool.clone()).or_default();
                 own.total += 1;
-                own.disrupted += usize::from(!is_whole(candidate.node));
+                own.disrupted += usize::from(!is_whole(candidate, now));
             }
         }
         let mut cluster = Counts::default();
@@ -124,7 +123,7 @@ impl<'a> Budgets<'a> {
     /// Takes back that a node was let go.
     pub fn give_back(&mut self, candidate: &Candidate<'_>) {
         if self.gone.remove(&candidate.node.name) {
-            let less = usize::from(is_whole(candidate.node));
+            let less = usize::from(is_whole(candidate, self.now));
             let counts = self.pools.entry(candidate.pool.clone()).or_default();
             counts.disrupted -= less;
             self.cluster.disrupted -= less;
@@ -140,7 +139,7 @@ impl<'a> Budgets<'a> {
     /// Takes note of a node that leaves whatever budgets say.
     pub fn let_go(&mut self, candidate: &Candidate<'_>) {
         if self.gone.insert(candidate.node.name.clone()) {
-            let more = usize::from(is_whole(candidate.node));
+            let more = usize::from(is_whole(candidate, self.now));
             let counts = self.pools.entry(candidate.pool.clone()).or_default();
             counts.disrupted += more;
             self.cluster.disrupted += more;
@@ -282,9 +281,13 @@ impl<'a> Budgets<'a> {
     }
 }
 
-/// Whether a node is disrupted by nothing yet.
-fn is_whole(node: &Node) -> bool {
-    node.ready && node.deleting.is_none()
+/// Whether a node is disrupted by nothing yet. One that was to leave and stays is closed until its
+/// taint is gone, or will not come any more.
+fn is_whole(candidate: &Candidate<'_>, now: Timestamp) -> bool {
+    let node = candidate.node;
+    let until = candidate.claim.and_then(|own| own.closing_until);
+    let closed = node.has_disrupted_taint() || until.is_some_and(|until| until > now);
+    node.ready && node.deleting.is_none() && !closed
 }
 
 /// What a node that was let go is remembered by.

@@ -177,6 +177,14 @@ fn leaver<'a>(
     if candidate.pods == 0 {
         return Err(Verdict::Unused);
     }
+    if let Some(until) = roster
+        .resting
+        .get(&candidate.pool)
+        .filter(|own| **own > now)
+    {
+        let (until, after) = (*until, "moves that saved too little");
+        return Err(Verdict::Cooling { until, after });
+    }
     if let Some(buffer) = roster.held.get(&candidate.node.name) {
         return Err(Verdict::Buffer(buffer.clone()));
     }

@@ -189,6 +189,9 @@ impl Engine {
         }
         let news = whole && self.report_unplaced(&plan);
         self.report_round(pending, (news, whole), &plan);
+        if self.manages() {
+            self.heed_losses(&plan, now);
+        }
         if whole {
             self.state.held.clone_from(&plan.held);
             self.places.planned(&plan);

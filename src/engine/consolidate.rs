@@ -179,9 +179,11 @@ impl Engine {
             self.observed_leaving.extend(claims);
             return;
         }
+        self.moves(&plan, now);
         for claim in &claims {
             self.retire(claim, Reason::Underutilized, now);
         }
+        self.places.planned_too(&plan);
         self.carry_out(plan, Reason::Underutilized.as_str(), now);
         // Their places are known: nobody has to plan for them again.
         let waiting = self.state.waiting(now);

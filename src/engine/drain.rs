@@ -9,7 +9,7 @@ use crate::engine::deadline::deadline_annotation;
 use crate::engine::report::Report;
 use crate::engine::work::{FlightKind, Step};
 use crate::model::claim::Phase;
-use crate::model::id::{ClaimId, NodeName};
+use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::labels::{DISRUPTION_REASON, EXCLUDE_BALANCERS, TAINT_DISRUPTED, TERMINATION_AT};
 use crate::model::node::Node;
 use crate::model::object::Kind;
@@ -35,6 +35,10 @@ const PLACES_MAX: SignedDuration = SignedDuration::from_mins(20);
 /// A node that was to leave and could not stays at least this long, twice as long each time.
 const WITHDRAWN_MIN: SignedDuration = SignedDuration::from_mins(1);
 const WITHDRAWN_DOUBLED_MAX: u32 = 6;
+
+/// A taint that was sent is seen on its node after this long at most, if it is to come at all: an
+/// answer takes up to 20 s.
+const TAINT_LAG: SignedDuration = SignedDuration::from_secs(30);
 
 /// A pod that is older than this and that the watch does not show is one it does not know.
 const WATCH_LAG: SignedDuration = SignedDuration::from_secs(5);
@@ -209,12 +213,10 @@ impl Engine {
             return false;
         }
         let until = claim.since.checked_add(PLACES_MAX).unwrap_or(now);
-        let placed = self
-            .state
-            .movers_of(claim, now)
-            .all(|pod| self.has_place(&pod.key));
+        let movers = self.state.movers_of(claim, now);
+        let movers: Vec<PodKey> = movers.map(|pod| pod.key.clone()).collect();
         // A static pool keeps its number.
-        let placed = placed && self.state.has_number(&claim.record.pool);
+        let placed = self.state.has_number(&claim.record.pool) && self.have_places(&movers, now);
         let placed = placed || (has_to && until <= now);
         if placed {
             self.works.entry(id.clone()).or_default().drain.released = true;
@@ -310,11 +312,15 @@ impl Engine {
 
     /// Keeps a node that was to leave.
     pub(super) fn keep(&mut self, id: &ClaimId, why: String, now: Timestamp) {
+        self.heed_stay(id, now);
         let Some(claim) = self.state.ledger.claims.get_mut(id) else {
             return;
         };
         let reason = claim.leaving.take().unwrap_or(Reason::Empty);
         let work = self.works.entry(id.clone()).or_default();
+        let tainted = work.drain.tainted.is_some();
+        claim.closing_until = (tainted || matches!(work.step, Some((_, Step::Taint))))
+            .then(|| now.checked_add(TAINT_LAG).unwrap_or(now));
         let evictions = std::mem::take(&mut work.drain.evictions);
         let is_told = |own: &Command| match own {
             Command::Evict { pod, .. } | Command::DeletePod { pod, .. } => {
@@ -323,10 +329,6 @@ impl Engine {
             _ => false,
         };
         self.withdraw("its node stays", is_told, now);
-        let tainted = self
-            .works
-            .get(id)
-            .is_some_and(|work| work.drain.tainted.is_some());
         self.report(Report::Kept {
             claim: id.clone(),
             reason,

@@ -15,6 +15,10 @@ use crate::state::obstacles::Obstacle;
 /// Evictions and deletions of one node under way at once.
 const EVICTIONS_MAX: usize = 16;
 
+/// A pod whose disruption budgets are seen to let nobody go, and that was refused, is asked to go
+/// only so often: what the budgets say changes before our eyes.
+const KEPT_APART: SignedDuration = SignedDuration::from_mins(1);
+
 /// What holds a node is said when it has for this long, as long as Cluster Autoscaler tries to
 /// evict (design/users.md §1, 24).
 const HELD_AFTER: SignedDuration = SignedDuration::from_mins(2);
@@ -28,6 +32,8 @@ struct Going {
     uid: String,
     /// Seconds it is given, where its disruption budgets are not asked; else it is evicted.
     grace: Option<u32>,
+    /// Whether it was not told before.
+    is_first: bool,
 }
 
 impl Engine {
@@ -64,24 +70,43 @@ impl Engine {
             }
             if grace.is_some() && !std::mem::replace(&mut own.deletes, true) {
                 // It was evicted in vain; that it was refused says nothing of this.
-                own.retry = Default::default();
+                (own.retry, own.refused) = Default::default();
             }
             if own.in_flight || in_flight >= EVICTIONS_MAX {
                 continue;
             }
-            if !own.retry.is_due(now) {
-                wake = [wake, own.retry.next()].into_iter().flatten().min();
+            let kept = own.refused.filter(|_| grace.is_none());
+            let kept = kept.filter(|_| self.state.objects.keep_now(pod));
+            let kept = kept.and_then(|at| at.checked_add(KEPT_APART).ok());
+            let next = kept.max(own.retry.next());
+            if let Some(at) = next.filter(|at| *at > now) {
+                wake = Some(wake.map_or(at, |own| own.min(at)));
                 continue;
             }
             own.in_flight = true;
             in_flight += 1;
             drain.forced |= grace.is_some();
+            let is_first = own.retry.next().is_none();
             let (pod, uid) = (pod.key.clone(), pod.uid.clone());
-            due.push(Going { pod, uid, grace });
+            due.push(Going {
+                pod,
+                uid,
+                grace,
+                is_first,
+            });
         }
         let next = next_late(&rest, until, now);
         let holds = !left.is_empty();
-        for Going { pod, uid, grace } in due {
+        for Going {
+            pod,
+            uid,
+            grace,
+            is_first,
+        } in due
+        {
+            if is_first {
+                self.told_to_move(id, &pod, now);
+            }
             let flight = FlightKind::Evict(id.clone(), pod.clone());
             let command = match grace {
                 None => Command::Evict { pod, uid },
@@ -109,6 +134,7 @@ impl Engine {
         };
         own.in_flight = false;
         own.retry.evicted(now, &mut self.rng);
+        own.refused = matches!(answer, Answer::EvictRefused(_)).then_some(now);
         if answer == Answer::Done && !std::mem::replace(&mut own.taken, true) {
             let (pod, reason) = (pod.clone(), reason.unwrap_or(Reason::Empty));
             self.report(Report::Evicted { pod, reason });

@@ -10,7 +10,7 @@ use crate::engine::report::Report;
 use crate::engine::work::FlightKind;
 use crate::model::claim::Phase;
 use crate::model::cluster::Rebalance;
-use crate::model::id::{ClaimId, InstanceId};
+use crate::model::id::{ClaimId, InstanceId, PodKey};
 use crate::model::instance::OfferingKey;
 use crate::model::pool::Reason;
 use crate::model::reservation::{BLOCK_CLOSES, ReservationKind};
@@ -126,14 +126,19 @@ impl Engine {
     pub(super) fn leave_replaced(&mut self, now: Timestamp) {
         let claims = self.state.ledger.claims.values();
         let going = claims.filter(|own| own.leaving.is_none());
-        let going = going.filter_map(|own| Some((own, own.replaced_since?)));
+        let going = going.filter_map(|own| {
+            let since = own.replaced_since?;
+            let movers = self.state.movers_of(own, now);
+            let movers: Vec<PodKey> = movers.map(|pod| pod.key.clone()).collect();
+            Some((own.record.id.clone(), since, movers))
+        });
+        let going: Vec<_> = going.collect();
         let mut over = Vec::new();
         let mut next: Option<Timestamp> = None;
-        for (claim, since) in going {
+        for (id, since, movers) in going {
             let until = since.checked_add(REPLACED_MAX).unwrap_or(now);
-            let mut movers = self.state.movers_of(claim, now);
-            if until <= now || movers.all(|pod| self.has_place(&pod.key)) {
-                over.push(claim.record.id.clone());
+            if until <= now || self.have_places(&movers, now) {
+                over.push(id);
             } else {
                 next = Some(next.map_or(until, |own| own.min(until)));
             }

@@ -1,47 +1,60 @@
 //! Where the pods of nodes that leave will go: what was planned last, as long as it is still so.
 //! It must not know why a node leaves, nor who waits for these places.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
 
 use crate::engine::Engine;
-use crate::model::claim::Phase;
 use crate::model::id::{NodeName, PodKey};
 use crate::plan::Plan;
 use crate::state::snapshot::Host;
 
-/// Pods that were planned onto nodes, with these; claims say themselves whom they are made for.
+/// Pods that were planned onto nodes, by these; claims say themselves whom they are made for.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Places(BTreeMap<PodKey, NodeName>);
+pub(super) struct Places {
+    planned: BTreeMap<NodeName, Vec<PodKey>>,
+    /// Pods that have a place, once anyone has asked in this pass.
+    housed: Option<BTreeSet<PodKey>>,
+}
 
 impl Places {
     /// All pods that wait have been planned.
     pub(super) fn planned(&mut self, plan: &Plan) {
-        self.0.clear();
+        self.planned.clear();
+        self.planned_too(plan);
+    }
+
+    /// Some pods have been planned beside all others.
+    pub(super) fn planned_too(&mut self, plan: &Plan) {
         for (host, pods) in &plan.placed {
             if let Host::Node(node) = host {
-                self.0
-                    .extend(pods.iter().map(|pod| (pod.clone(), node.clone())));
+                let planned = self.planned.entry(node.clone()).or_default();
+                planned.extend(pods.iter().cloned());
             }
         }
+        self.housed = None;
+    }
+
+    /// The cluster may be another.
+    pub(super) fn doubt(&mut self) {
+        self.housed = None;
     }
 }
 
 impl Engine {
-    /// Whether a pod that will have to move was planned onto a node that is ready, and that stays.
-    /// One that has only just come to a node that leaves has not been planned for at all, nor has
-    /// one whose claim came to nothing.
-    pub(super) fn has_place(&self, pod: &PodKey) -> bool {
-        let claims = self.state.ledger.claims.values();
-        let mut claims = claims.filter(|own| own.pods.contains(pod)).peekable();
-        if claims.peek().is_some() {
-            return claims.all(|own| own.phase == Phase::Initialized && own.leaving.is_none());
+    /// Whether each of these pods, which will have to move, has a place on a node that is ready and
+    /// that stays. One that has only just come to a node that leaves has not been planned for at
+    /// all; one whose claim came to nothing, or whose place another one took, waits again.
+    pub(super) fn have_places(&mut self, pods: &[PodKey], now: Timestamp) -> bool {
+        if pods.is_empty() {
+            return true;
         }
-        let name = self.places.0.get(pod);
-        let node = name.and_then(|name| self.state.objects.nodes.get(name));
-        let open = node.filter(|own| own.ready && !own.has_disrupted_taint());
-        open.is_some_and(|own| {
-            let claim = self.state.claim_of(own);
-            claim.is_none_or(|claim| claim.leaving.is_none())
-        })
+        let (state, planned) = (&self.state, &self.places.planned);
+        let housed = self.places.housed.get_or_insert_with(|| {
+            let pods = state.housed(planned, now).into_iter();
+            pods.cloned().collect()
+        });
+        pods.iter().all(|pod| housed.contains(pod))
     }
 }

@@ -112,6 +112,8 @@ pub(super) struct Eviction {
     pub(super) told: bool,
     /// Whether it was said that it is taken.
     pub(super) taken: bool,
+    /// When it was last refused, if it was the last time.
+    pub(super) refused: Option<Timestamp>,
 }
 
 /// How far the volumes of a leaving node have come.

@@ -92,6 +92,7 @@ pub fn drawn(seed: u64, types: &Arc<Catalog>) -> Setup {
         interruptions: Vec::new(),
         outages: Vec::new(),
         config: String::new(),
+        reloads: Vec::new(),
     };
     let mut reloads = Vec::new();
     let mut last = cluster.clone();

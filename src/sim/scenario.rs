@@ -5,6 +5,8 @@ pub mod read;
 
 pub mod blocks;
 
+pub mod reload;
+
 use std::fmt;
 
 use hcl_edit::Span;
@@ -17,6 +19,7 @@ use crate::sim::scenario::blocks::{
     read_capacity, read_interruption, read_outage, read_scenario, read_workload,
 };
 use crate::sim::scenario::read::Reader;
+use crate::sim::scenario::reload::{reloads, without};
 use crate::sim::workload::Workload;
 
 /// The built-in scenario: a working day.
@@ -143,6 +146,9 @@ pub struct Scenario {
     pub outages: Vec<Outage>,
     /// The blocks of the normal configuration, on the lines where they stood.
     pub config: String,
+    /// What the configuration becomes later, and when, by time: the same with some blocks replaced,
+    /// on the lines where these stand.
+    pub reloads: Vec<(Timestamp, String)>,
 }
 
 impl Scenario {
@@ -168,7 +174,14 @@ impl Scenario {
 }
 
 /// The blocks that are ours; all others are the cluster's configuration.
-const OURS: [&str; 5] = ["scenario", "workload", "capacity", "interruption", "outage"];
+const OURS: [&str; 6] = [
+    "scenario",
+    "workload",
+    "capacity",
+    "interruption",
+    "outage",
+    "reload",
+];
 
 fn assemble(body: &Body, source: &str, reader: &mut Reader<'_>) -> Option<Scenario> {
     let Some(head) = body.get_blocks("scenario").next() else {
@@ -213,35 +226,15 @@ fn assemble(body: &Body, source: &str, reader: &mut Reader<'_>) -> Option<Scenar
             .extend(read.as_ref().map(Outage::shortage));
         scenario.outages.extend(read);
     }
-    scenario.config = without_ours(body, source);
+    let blocks = body.iter().filter_map(Structure::as_block);
+    let (ours, config): (Vec<_>, Vec<_>) =
+        blocks.partition(|block| OURS.contains(&block.ident.as_str()));
+    let ours: Vec<_> = ours.into_iter().filter_map(Span::span).collect();
+    scenario.config = without(source, &ours);
+    scenario.reloads = reloads(body, config, source, scenario.start, reader);
     Some(scenario)
 }
 
 fn start_of(item: &impl Span) -> usize {
     item.span().map_or(0, |span| span.start)
-}
-
-/// The source with our blocks blanked out, so that every other one keeps its line.
-fn without_ours(body: &Body, source: &str) -> String {
-    let mut rest = source.as_bytes().to_vec();
-    for item in body.iter() {
-        let Structure::Block(block) = item else {
-            continue;
-        };
-        if !OURS.contains(&block.ident.as_str()) {
-            continue;
-        }
-        for byte in block
-            .span()
-            .and_then(|span| rest.get_mut(span))
-            .into_iter()
-            .flatten()
-        {
-            if *byte != b'\n' {
-                *byte = b' ';
-            }
-        }
-    }
-    // Whole blocks were blanked, so that no character is cut in two.
-    String::from_utf8_lossy(&rest).into_owned()
 }

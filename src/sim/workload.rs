@@ -52,6 +52,17 @@ pub enum Budget {
     MaxUnavailableShare(u32),
 }
 
+impl Budget {
+    /// Whether no pod may ever be away, however many there are.
+    pub fn never_lets_go(self) -> bool {
+        match self {
+            Self::MinAvailable(_) => false,
+            Self::MinAvailableShare(share) => share >= 100,
+            Self::MaxUnavailable(most) | Self::MaxUnavailableShare(most) => most == 0,
+        }
+    }
+}
+
 /// A change of the number of replicas. For a job: that many more to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {

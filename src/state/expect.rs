@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::claim::Phase;
-use crate::model::id::PodKey;
+use crate::model::id::{NodeName, PodKey};
 use crate::model::pod::Pod;
 use crate::state::State;
 use crate::state::ledger::Claim;
@@ -117,6 +117,49 @@ impl State {
             expected.push((claim, pods));
         }
         expected
+    }
+
+    /// Pods that have a place: those for whom there is room, as all is now, on an initialized node
+    /// that stays, since its claim was made for them or they were planned onto it.
+    pub fn housed<'a>(
+        &'a self,
+        planned: &'a BTreeMap<NodeName, Vec<PodKey>>,
+        now: Timestamp,
+    ) -> Vec<&'a PodKey> {
+        let expected = self.expected_by_claim(now);
+        let mut promised: BTreeMap<&NodeName, Vec<&Pod>> = BTreeMap::new();
+        for (claim, pods) in expected {
+            let node = self.node_of(claim);
+            let node = node.filter(|own| own.ready && claim.phase == Phase::Initialized);
+            promised.extend(node.map(|own| (&own.name, pods)));
+        }
+        let daemons = self.daemons();
+        let mut housed: Vec<&PodKey> = promised.values().flatten().map(|pod| &pod.key).collect();
+        for (name, pods) in planned {
+            let Some(node) = self.objects.nodes.get(name) else {
+                continue;
+            };
+            let claim = self.claim_of(node);
+            let starts = claim.is_some_and(|own| own.phase < Phase::Initialized);
+            if !node.ready || starts || !self.is_open(node, claim) {
+                continue;
+            }
+            let mut free = self.room_of_node(node, claim, &daemons).free;
+            for pod in promised.get(name).into_iter().flatten() {
+                free.subtract(&pod.requests);
+            }
+            for key in pods {
+                let pod = self.objects.pods.get(key);
+                let comes = |own: &&Pod| {
+                    own.is_waiting() || (own.node.as_ref() != Some(name) && self.is_mover(own, now))
+                };
+                if let Some(pod) = pod.filter(comes).filter(|own| own.requests.fit(&free)) {
+                    free.subtract(&pod.requests);
+                    housed.push(key);
+                }
+            }
+        }
+        housed
     }
 
     /// A pod is seen: where it has come to the node that it was planned for, nobody has to look

@@ -41,6 +41,8 @@ pub struct Claim {
     pub replaced_since: Option<Timestamp>,
     /// Until when it does not leave on purpose, since it was to and could not, and how often.
     pub withdrawn: Option<(Timestamp, u32)>,
+    /// Until when its node may yet be closed by what was sent before it was decided that it stays.
+    pub closing_until: Option<Timestamp>,
     /// When its instance was first missing from a listing.
     missing_since: Option<Timestamp>,
     /// Whether a later listing, far enough from the first, lacked it too.
@@ -63,6 +65,7 @@ impl Claim {
             leaving: None,
             replaced_since: None,
             withdrawn: None,
+            closing_until: None,
             missing_since: None,
             missing_confirmed: false,
         }

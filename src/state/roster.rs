@@ -42,6 +42,9 @@ pub struct Roster<'a> {
     pub recent: Recent,
     /// Nodes whose room a buffer needs, with the buffer's name, as last planned.
     pub held: BTreeMap<NodeName, String>,
+    /// Pools of which nothing is moved to save something, since that came to nothing, and until
+    /// when.
+    pub resting: &'a BTreeMap<PoolName, Timestamp>,
     /// Claims of static pools without a Node that are not leaving, and how far they have come.
     pub coming: BTreeMap<PoolName, Vec<(Phase, ClaimId)>>,
     /// What would count for these nodes and cannot be understood; the first hundred things.
@@ -194,6 +197,7 @@ impl State {
             fleet: self.fleet.as_deref(),
             recent,
             held: self.held.clone(),
+            resting: &self.resting,
             coming,
             misreads,
             going,

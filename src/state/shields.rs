@@ -48,6 +48,11 @@ impl Objects {
         Cover::of(budgets.filter(|pdb| pdb.covers(pod)))
     }
 
+    /// Whether budgets keep a pod from being evicted now.
+    pub fn keep_now(&self, pod: &Pod) -> bool {
+        self.cover(pod).is_some_and(|cover| cover.keeps(pod))
+    }
+
     /// Whether budgets will never let a pod go that would have to be evicted.
     pub(super) fn is_kept_for_ever(&self, pod: &Pod, now: Timestamp) -> bool {
         let never = |cover: Cover<'_>| match cover {

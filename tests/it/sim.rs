@@ -14,4 +14,6 @@ mod fleets;
 
 mod random;
 
+mod named;
+
 mod together;

@@ -2,7 +2,6 @@
 //! long they are closed.
 //! It must not know why the engine chose them.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
@@ -19,7 +18,7 @@ use crate::model::quantity::Resources;
 use crate::sim::cluster::filter::{admits, admits_when_empty};
 use crate::sim::invariants::{Checker, Rule, Scene, taints};
 use crate::sim::timers::later;
-use crate::sim::workload::Workload;
+use crate::sim::workload::{Budget, Workload};
 
 /// Reasons for which a node leaves only as far as budgets let it.
 const BUDGETED: [Reason; 4] = [
@@ -268,8 +267,8 @@ struct Host<'a> {
 }
 
 /// How many pods that will be made anew elsewhere find no place on the other nodes as they are now,
-/// in the best of a few ways to place them. What has come to these nodes only just counts for
-/// nothing: nobody could know of it.
+/// in the best of a few ways to place them. No place is sought for what no budget ever lets go, and
+/// what has come to these nodes only just counts for nothing: nobody could know of it.
 fn homeless(leaving: &Node, scene: &Scene, now: Timestamp) -> usize {
     let store = scene.cluster.store();
     let moves = |pod: &&Pod| {
@@ -279,6 +278,7 @@ fn homeless(leaving: &Node, scene: &Scene, now: Timestamp) -> usize {
     };
     let movers = store.pods_on(leaving.name.as_str()).filter(moves);
     let movers = movers.filter_map(|pod| Some(&scene.cluster.owner_of(pod)?.workload));
+    let movers = movers.filter(|own| !own.budget.is_some_and(Budget::never_lets_go));
     let mut movers: Vec<&Workload> = movers.collect();
     let is_fresh = |pod: &&Pod| pod.started.is_none_or(|at| now < later(at, FRESH));
     let hosts = store.nodes().values();
@@ -296,25 +296,49 @@ fn homeless(leaving: &Node, scene: &Scene, now: Timestamp) -> usize {
         let takes = |host: &&Host<'_>| admits_when_empty(own, host.node).is_ok();
         hosts.iter().filter(takes).count()
     };
-    let size = |own: &Workload| (own.requests.cpu_milli, own.requests.memory);
-    movers.sort_by_cached_key(|own| (few(own), Reverse(size(own))));
-    let one = left_over(&movers, &hosts, false);
-    movers.sort_by_key(|own| Reverse((own.requests.memory, own.requests.cpu_milli)));
-    one.min(left_over(&movers, &hosts, true))
+    let orders: [&dyn Fn(&Workload) -> (usize, i64); 3] = [
+        &|own| (few(own), -own.requests.cpu_milli),
+        &|own| (few(own), -own.requests.memory),
+        &|own| (0, -own.requests.memory),
+    ];
+    let mut least = movers.len();
+    for order in orders {
+        movers.sort_by_cached_key(|own| order(own));
+        for choice in [Choice::First, Choice::Fullest, Choice::Alike] {
+            least = least.min(left_over(&movers, &hosts, choice));
+        }
+    }
+    least
 }
 
-/// How many find no place, each put where it fits first, or where least is left.
-fn left_over(movers: &[&Workload], hosts: &[Host<'_>], closest: bool) -> usize {
+/// Which of the hosts that have room takes a pod.
+#[derive(Clone, Copy)]
+enum Choice {
+    First,
+    /// The one with the least cpu left.
+    Fullest,
+    /// The one whose room is most like the pod in how much memory goes with its cpu.
+    Alike,
+}
+
+/// How many find no place, each put where the choice falls.
+fn left_over(movers: &[&Workload], hosts: &[Host<'_>], choice: Choice) -> usize {
     let mut used: Vec<Resources> = hosts.iter().map(|host| host.used.clone()).collect();
     let mut left = 0;
     for workload in movers {
         let fits = |at: &usize| admits(workload, hosts[*at].node, &used[*at]).is_ok();
         let mut places = (0..hosts.len()).filter(fits);
-        let free = |at: &usize| hosts[*at].node.allocatable.cpu_milli - used[*at].cpu_milli;
-        let place = if closest {
-            places.min_by_key(free)
-        } else {
-            places.next()
+        let cpu = |at: &usize| hosts[*at].node.allocatable.cpu_milli - used[*at].cpu_milli;
+        let slope = |cpu: i64, memory: i64| (memory / cpu.max(1)).max(1).ilog2();
+        let own = slope(workload.requests.cpu_milli, workload.requests.memory);
+        let unlike = |at: &usize| {
+            let memory = hosts[*at].node.allocatable.memory - used[*at].memory;
+            slope(cpu(at), memory).abs_diff(own)
+        };
+        let place = match choice {
+            Choice::First => places.next(),
+            Choice::Fullest => places.min_by_key(cpu),
+            Choice::Alike => places.min_by_key(unlike),
         };
         match place {
             Some(at) => {

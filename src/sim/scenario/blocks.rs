@@ -78,6 +78,7 @@ pub fn read_scenario(reader: &mut Reader<'_>, block: &Block) -> Option<Scenario>
         interruptions: Vec::new(),
         outages: Vec::new(),
         config: String::new(),
+        reloads: Vec::new(),
     })
 }
 

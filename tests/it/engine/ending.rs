@@ -303,6 +303,32 @@ fn a_refusal_is_said_once_and_tried_again_more_and_more_rarely() {
 }
 
 #[test]
+fn who_is_seen_to_be_kept_is_told_rarely_and_at_once_when_that_is_over() {
+    let mut labeled = web("a");
+    labeled.labels.insert("app".into(), "web".into());
+    let pdb = |allowed| {
+        let labels = [("app".to_owned(), "web".to_owned())].into();
+        Object::Pdb(Pdb {
+            key: ObjectKey::new("default", "web"),
+            selector: Some(Selector::of_labels(&labels)),
+            disruptions_allowed: allowed,
+            ..Pdb::default()
+        })
+    };
+    let mut stage = leaving(&[labeled], |_| {});
+    stage.apply(pdb(0));
+    let refused = |_: &Command| Answer::EvictRefused("the budget web needs 2".into());
+    told_with(&mut stage, 330, refused);
+    let attempts = stage.count("evict");
+    assert!((5..=8).contains(&attempts), "{attempts} in 330 s");
+    told_with(&mut stage, 30, refused);
+    stage.seen.clear();
+    stage.apply(pdb(1));
+    told_with(&mut stage, 2, refused);
+    assert_eq!(stage.count("evict"), 1);
+}
+
+#[test]
 fn an_eviction_names_the_pod_by_its_uid_and_one_that_is_gone_is_no_failure() {
     for kind in [FailureKind::Gone, FailureKind::Conflict] {
         let mut stage = leaving(&[web("a")], |_| {});

@@ -2,10 +2,11 @@
 //! It must not know what makes them due.
 
 use jiff::SignedDuration;
+use outrigger::disrupt::budgets::Budgets;
 use outrigger::disrupt::expiry::due_at;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::Mode;
-use outrigger::model::id::NodeName;
+use outrigger::model::id::{NodeName, ObjectKey};
 use outrigger::model::labels::DO_NOT_DISRUPT;
 use outrigger::model::node::Node;
 use outrigger::model::object::Object;
@@ -99,4 +100,50 @@ fn a_node_stays_whose_pods_find_no_place_and_is_tried_again_later_each_time() {
     assert_eq!(stage.count("evict"), 0, "{:?}", stage.seen);
     let reasons = [Reason::Expired, Reason::Drifted, Reason::Underutilized];
     assert!(reasons.iter().all(|own| own.waits_for_places()));
+}
+
+/// Its pod would have had room on the new node, which another pod has taken.
+#[test]
+fn a_node_stays_closed_and_full_where_another_takes_its_pods_place() {
+    for (taken, moves) in [(true, false), (false, true)] {
+        let mut stage = expiring();
+        stage.run(30, &[]);
+        if taken {
+            let mut other = owned_pod();
+            other.key = ObjectKey::new("default", "other");
+            other.uid = "other".into();
+            other.requests.cpu_milli = 1900;
+            stage.apply(bound(other, "node-1"));
+        }
+        stage.apply(Object::Node(Box::new(stage.node(1))));
+        stage.run(30, &[]);
+        assert_eq!(stage.count("evict") > 0, moves, "{taken}");
+        assert_eq!(stage.launches.len(), if taken { 3 } else { 2 });
+    }
+}
+
+/// What was sent to close a node comes after it was decided that the node stays: until that is
+/// seen, or cannot be any more, another may not leave in its place.
+#[test]
+fn a_node_that_may_yet_be_closed_counts_for_budgets() {
+    let mut stage = expiring();
+    let budgets = |stage: &Stage| {
+        let roster = stage.engine.state().roster(stage.now);
+        let (total, disrupted) = Budgets::new(&roster, stage.now).counted();
+        assert_eq!(total, 1);
+        disrupted
+    };
+    assert_eq!(budgets(&stage), 0);
+    let held = stage.run(10, &["patch_node"]);
+    assert_eq!(held.len(), 1, "the taint is on its way");
+    assert_eq!(budgets(&stage), 1);
+    let mut pod = owned_pod();
+    pod.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
+    stage.change(|own| own.pools[0].expire_after = None);
+    stage.apply(bound(pod, "node-0"));
+    stage.run(1, &["patch_node"]);
+    println!("{:?}", told(&stage));
+    assert_eq!(budgets(&stage), 1, "it stays, and may be closed");
+    stage.run(60, &["patch_node"]);
+    assert_eq!(budgets(&stage), 0);
 }

@@ -175,6 +175,7 @@ fn a_setup() -> impl Strategy<Value = Setup> {
             settle: SignedDuration::from_mins(90),
             calm: SignedDuration::from_mins(15),
             config: String::new(),
+            reloads: Vec::new(),
         };
         Setup::new(Arc::new(scenario), Arc::new(cluster), &Catalog::shipped())
     })

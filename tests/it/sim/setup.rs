@@ -25,11 +25,17 @@ pub(super) fn working_day() -> Setup {
 
 pub(super) fn day(text: &str) -> Setup {
     let scenario = Scenario::parse(text).expect("a good scenario");
-    let source = SourceFile::new("working-day.hcl", scenario.config.as_str());
-    let config = load(&[source], &Inputs::default());
-    let config = config.unwrap_or_else(|problems| panic!("{}", render_all(&problems)));
-    let cluster = config.clusters.into_iter().next().expect("a cluster");
-    Setup::new(Arc::new(scenario), Arc::new(cluster), &Catalog::shipped())
+    let cluster = |text: &str| {
+        let source = SourceFile::new("scenario.hcl", text);
+        let config = load(&[source], &Inputs::default());
+        let config = config.unwrap_or_else(|problems| panic!("{}", render_all(&problems)));
+        Arc::new(config.clusters.into_iter().next().expect("a cluster"))
+    };
+    let reloads = scenario.reloads.iter();
+    let reloads = reloads.map(|(at, text)| (*at, cluster(text))).collect();
+    let config = cluster(&scenario.config);
+    let setup = Setup::new(Arc::new(scenario), config, &Catalog::shipped());
+    Setup { reloads, ..setup }
 }
 
 /// The same day with so little allowed that the limits of a pool and of the cluster are reached.

@@ -1,0 +1,77 @@
+//! What the configuration becomes in the course of a scenario.
+//! It must not know what stands in it.
+
+use std::ops::Range;
+
+use hcl_edit::Span;
+use hcl_edit::structure::{Block, Body};
+use jiff::Timestamp;
+
+use crate::sim::scenario::read::{Reader, time_of_day};
+
+/// Where something stands in the source.
+type Part = Range<usize>;
+
+/// The source with these parts blanked out, so that every other one keeps its line. They are whole
+/// blocks, or what holds some together, so that no character is cut in two.
+pub fn without(source: &str, parts: &[Part]) -> String {
+    let mut rest = source.as_bytes().to_vec();
+    for part in parts {
+        let part = rest.get_mut(part.clone()).into_iter().flatten();
+        part.filter(|byte| **byte != b'\n')
+            .for_each(|byte| *byte = b' ');
+    }
+    String::from_utf8_lossy(&rest).into_owned()
+}
+
+/// What the configuration becomes, one after another: the blocks of each replace those of the same
+/// name and labels.
+pub fn reloads<'a>(
+    body: &'a Body,
+    config: Vec<&'a Block>,
+    source: &str,
+    start: Timestamp,
+    reader: &mut Reader<'_>,
+) -> Vec<(Timestamp, String)> {
+    let mut all: Vec<(Timestamp, &'a Block)> = Vec::new();
+    for block in body.get_blocks("reload") {
+        let Some(label) = reader.label(block, "a time of day such as \"11:00\"") else {
+            continue;
+        };
+        match time_of_day(label, start) {
+            Some(at) => all.push((at, block)),
+            None => {
+                let text = format!("{label:?} is not a time of day such as \"11:00\"");
+                reader.mistake_in(block, &text);
+            }
+        }
+        for item in block.body.attributes() {
+            reader.mistake_in(item, "a reload has whole blocks of the configuration");
+        }
+    }
+    all.sort_by_key(|(at, _)| *at);
+    let mut now = config;
+    let mut reloads = Vec::new();
+    for (at, block) in all {
+        let new: Vec<&Block> = block.body.blocks().collect();
+        now.retain(|own| !new.iter().any(|other| is_same(own, other)));
+        now.extend(new);
+        let mut kept: Vec<Part> = now.iter().filter_map(|own| own.span()).collect();
+        kept.sort_by_key(|part| part.start);
+        let ends = std::iter::once(0).chain(kept.iter().map(|part| part.end));
+        let starts = kept.iter().map(|part| part.start);
+        let gaps = ends.zip(starts.chain([source.len()]));
+        let gaps: Vec<Part> = gaps.map(|(from, to)| from..to).collect();
+        reloads.push((at, without(source, &gaps)));
+    }
+    reloads
+}
+
+/// Whether blocks have the same name and labels.
+fn is_same(one: &Block, other: &Block) -> bool {
+    let labels = |own: &Block| -> Vec<String> {
+        let labels = own.labels.iter();
+        labels.map(|label| label.as_str().to_owned()).collect()
+    };
+    one.ident.as_str() == other.ident.as_str() && labels(one) == labels(other)
+}
