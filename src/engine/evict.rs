@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::Engine;
 use crate::engine::command::{Answer, Command};
 use crate::engine::report::Report;
-use crate::engine::work::FlightKind;
+use crate::engine::work::{Eviction, FlightKind};
 use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
@@ -75,53 +75,51 @@ impl Engine {
             if own.in_flight || in_flight >= EVICTIONS_MAX {
                 continue;
             }
-            let kept = own.refused.filter(|_| grace.is_none());
-            let kept = kept.filter(|_| self.state.objects.keep_now(pod));
-            let kept = kept.and_then(|at| at.checked_add(KEPT_APART).ok());
-            let next = kept.max(own.retry.next());
-            if let Some(at) = next.filter(|at| *at > now) {
+            let kept = grace.is_none() && self.state.objects.keep_now(pod);
+            if let Some(at) = own.next(kept).filter(|at| *at > now) {
                 wake = Some(wake.map_or(at, |own| own.min(at)));
                 continue;
             }
             own.in_flight = true;
             in_flight += 1;
             drain.forced |= grace.is_some();
-            let is_first = own.retry.next().is_none();
-            let (pod, uid) = (pod.key.clone(), pod.uid.clone());
             due.push(Going {
-                pod,
-                uid,
+                pod: pod.key.clone(),
+                uid: pod.uid.clone(),
                 grace,
-                is_first,
+                is_first: own.retry.next().is_none(),
             });
         }
         let next = next_late(&rest, until, now);
         let holds = !left.is_empty();
-        for Going {
-            pod,
-            uid,
-            grace,
-            is_first,
-        } in due
-        {
-            if is_first {
-                self.told_to_move(id, &pod, now);
-            }
-            let flight = FlightKind::Evict(id.clone(), pod.clone());
-            let command = match grace {
-                None => Command::Evict { pod, uid },
-                Some(grace_seconds) => Command::DeletePod {
-                    pod,
-                    uid,
-                    grace_seconds,
-                },
-            };
-            self.issue(command, flight, now);
-        }
+        due.into_iter()
+            .for_each(|own| self.tell_to_go(id, own, now));
         if let Some(at) = wake.into_iter().chain(next).min() {
             self.wake_at(at, "a pod is to be told to go");
         }
         holds
+    }
+
+    fn tell_to_go(&mut self, id: &ClaimId, going: Going, now: Timestamp) {
+        let Going {
+            pod,
+            uid,
+            grace,
+            is_first,
+        } = going;
+        if is_first {
+            self.told_to_move(id, &pod, now);
+        }
+        let flight = FlightKind::Evict(id.clone(), pod.clone());
+        let command = match grace {
+            None => Command::Evict { pod, uid },
+            Some(grace_seconds) => Command::DeletePod {
+                pod,
+                uid,
+                grace_seconds,
+            },
+        };
+        self.issue(command, flight, now);
     }
 
     /// A pod was told to go, or it was refused. While it is there it is told again, more and more
@@ -197,6 +195,15 @@ impl Engine {
                 more,
             });
         }
+    }
+}
+
+impl Eviction {
+    /// When it may be tried again, if it was tried: rarely while its budgets are seen to keep it.
+    fn next(&self, kept: bool) -> Option<Timestamp> {
+        let refused = self.refused.filter(|_| kept);
+        let kept = refused.and_then(|at| at.checked_add(KEPT_APART).ok());
+        kept.max(self.retry.next())
     }
 }
 

@@ -296,14 +296,13 @@ fn homeless(leaving: &Node, scene: &Scene, now: Timestamp) -> usize {
         let takes = |host: &&Host<'_>| admits_when_empty(own, host.node).is_ok();
         hosts.iter().filter(takes).count()
     };
-    let orders: [&dyn Fn(&Workload) -> (usize, i64); 3] = [
-        &|own| (few(own), -own.requests.cpu_milli),
-        &|own| (few(own), -own.requests.memory),
-        &|own| (0, -own.requests.memory),
-    ];
     let mut least = movers.len();
-    for order in orders {
-        movers.sort_by_cached_key(|own| order(own));
+    for order in 0..3 {
+        movers.sort_by_cached_key(|own| match order {
+            0 => (few(own), -own.requests.cpu_milli),
+            1 => (few(own), -own.requests.memory),
+            _ => (0, -own.requests.memory),
+        });
         for choice in [Choice::First, Choice::Fullest, Choice::Alike] {
             least = least.min(left_over(&movers, &hosts, choice));
         }
