@@ -36,9 +36,14 @@ pub struct Move {
     pub placed: Vec<(Host, Vec<PodKey>)>,
 }
 
-/// Of what nodes cost that leave together, so much must be saved at least, in thousandths: less is
-/// not worth the pods' moving.
-const SAVED_MIN_PER_MILLE: f64 = 30.0;
+/// Of what nodes cost that leave together, so much must be saved at least: less is not worth the
+/// pods' moving. Twice as much for each time that a move has not saved what it was to.
+const SAVED_MIN: f64 = 0.03;
+const SAVED_DOUBLED_MAX: u32 = 4;
+
+/// For each such time so much of what the whole cluster costs must be saved too: pods that nobody
+/// leads to their places fill nodes less well than a plan does.
+const SAVED_OF_ALL: f64 = 0.01;
 
 /// Sets of nodes are tried until so many times as many pods were planned as may move; a small set
 /// counts for this share of all.
@@ -70,6 +75,9 @@ struct Trial {
     stuck: BTreeMap<NodeName, PodKey>,
     /// Whether it is worth what it disrupts.
     balanced: bool,
+    /// Of what leaves, so much has to be saved, and at least this.
+    share: f64,
+    least: f64,
 }
 
 impl Trial {
@@ -78,7 +86,7 @@ impl Trial {
     }
 
     fn is_worth_it(&self) -> bool {
-        let saves = self.saved() > self.before * SAVED_MIN_PER_MILLE / 1000.0;
+        let saves = self.saved() > (self.before * self.share).max(self.least);
         saves && self.stuck.is_empty() && self.balanced
     }
 
@@ -108,11 +116,16 @@ pub fn consolidate<'a>(
             Err(verdict) => kept.push(Kept::new(candidate, Reason::Underutilized, verdict)),
         }
     }
+    let vain = roster.recent.vain.min(SAVED_DOUBLED_MAX);
+    let prices = leavers.iter().map(|own| own.price);
+    let whole: f64 = prices.sum();
     let yard = Yard {
         field,
         now,
         node_price: roster.cluster.scheduling.node_price.usd_per_h(),
         balance: Balance::new(roster),
+        share: SAVED_MIN * f64::from(2_u32.pow(vain)),
+        least: SAVED_OF_ALL * f64::from(vain) * whole,
     };
     let weighs = |own: &Leaver<'_>| yard.balance.weighs(own.candidate);
     let (mut found, mut idle) = yard.search(leavers, budgets);
@@ -197,6 +210,9 @@ struct Yard<'f, 'a> {
     now: Timestamp,
     node_price: f64,
     balance: Balance<'f>,
+    /// Of what leaves, so much has to be saved, and at least this.
+    share: f64,
+    least: f64,
 }
 
 impl<'a> Yard<'_, 'a> {
@@ -310,6 +326,8 @@ impl<'a> Yard<'_, 'a> {
             solution,
             before,
             after,
+            share: self.share,
+            least: self.least,
         }
     }
 
@@ -373,7 +391,7 @@ impl<'a> Yard<'_, 'a> {
         let mut effort = 0.0;
         let mut known: Option<(usize, Trial)> = None;
         let wasted = |own: &Leaver<'_>| own.waste.max(0.0);
-        let is_wasteful = |own: &&Leaver<'_>| own.waste > own.price * SAVED_MIN_PER_MILLE / 1000.0;
+        let is_wasteful = |own: &&Leaver<'_>| own.waste > own.price * self.share;
         // If all room that is wasted is filled, what it costs is saved. What is not worth it for
         // all may still be worth it for those.
         let is_weighed = |own: &Leaver<'_>| self.balance.weighs(own.candidate);
@@ -477,7 +495,7 @@ impl<'a> Yard<'_, 'a> {
         }
         let saves_little = |at: &usize| {
             let (before, after) = sums.get(&groups.root(*at)).copied().unwrap_or_default();
-            before - after <= before * SAVED_MIN_PER_MILLE / 1000.0
+            before - after <= before * self.share
         };
         (0..leave.len()).filter(saves_little).collect()
     }
@@ -487,7 +505,7 @@ impl<'a> Yard<'_, 'a> {
             mut claims, placed, ..
         } = trial.solution.unwrap_or_default();
         // Whatever is launched of what a claim may be, the whole costs less than what leaves.
-        let room = trial.before * (1.0 - SAVED_MIN_PER_MILLE / 1000.0) / trial.after;
+        let room = trial.before * (1.0 - self.share) / trial.after;
         for claim in &mut claims {
             let most = self.price(claim) * room - self.node_price;
             claim

@@ -45,6 +45,7 @@ mod tests {
             launched: Some(at(launched)),
             ended: Some(at(ended)),
             failed: Some(at(failed)),
+            vain: 0,
         };
         let rows = [
             (recent(0, 0, 0), 5, Some((10, "a launch"))),

@@ -204,6 +204,11 @@ impl Verdict {
         }
     }
 
+    /// Whether it would leave, were others not leaving.
+    pub fn is_budget(&self) -> bool {
+        matches!(self, Self::Budget { .. })
+    }
+
     /// The spelling in JSON, logs and metrics.
     pub fn code(&self) -> &'static str {
         match self {

@@ -9,12 +9,15 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::Engine;
 use crate::engine::event::Event;
 use crate::engine::report::Report;
+use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, PodKey};
+use crate::model::instance::Price;
 use crate::model::node::Node;
 use crate::model::object::{Kind, Object};
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::plan::{self, Plan};
+use crate::state::ledger::Claim;
 
 /// Pods that come and go tend to do so together: the cluster is weighed once this long nothing has
 /// changed in it, or at the latest so long after the first change.
@@ -33,6 +36,26 @@ const APART_EACH: SignedDuration = SignedDuration::from_millis(10);
 /// Prices, windows and what is held down change by themselves.
 const REGULARLY: SignedDuration = SignedDuration::from_mins(5);
 
+/// Nodes that were to leave together are waited for, for at most this long: what a move comes to is
+/// not known before.
+const MOVING_MAX: SignedDuration = SignedDuration::from_secs(30);
+
+/// A move has come true that has saved this share of what it was to, with as many pods as then but
+/// for one in so many. One that did not counts for this long.
+const TRUE_SHARE: f64 = 0.5;
+const SAME_PODS: usize = 20;
+const VAIN_MAX: SignedDuration = SignedDuration::from_mins(30);
+
+/// What a move was to come to.
+#[derive(Clone, Copy, Debug)]
+struct Promise {
+    at: Timestamp,
+    /// What the cluster cost before, and what was to be saved of it.
+    before: f64,
+    saved: f64,
+    pods: usize,
+}
+
 /// What has happened since the cluster was last weighed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Weighing {
@@ -44,6 +67,10 @@ pub(super) struct Weighing {
     left: usize,
     /// When something first and last changed since.
     stirred: Option<(Timestamp, Timestamp)>,
+    /// What the last move was to come to.
+    promise: Option<Promise>,
+    /// When a move last did not come true.
+    vainly: Option<Timestamp>,
 }
 
 impl Weighing {
@@ -124,16 +151,25 @@ impl Engine {
         if self.batch.has_new() || self.state.ledger.claims.is_empty() {
             return;
         }
+        if let Some(at) = self.moving_until(now) {
+            self.wake_at(at, "nodes are to have left together");
+            return;
+        }
+        self.judge(now);
         let plan = plan::consolidate(&self.state.roster(now), &self.state.field(now), now);
+        let held = plan.kept.iter();
+        let held = held.filter(|own| own.reason == Reason::Underutilized);
+        let vain = match plan.retire.is_empty() {
+            true if held.clone().any(|own| own.verdict.is_budget()) => self.weighing.vain,
+            true => self.weighing.vain.saturating_add(1),
+            false => 0,
+        };
         self.weighing = Weighing {
             last: Some(now),
-            vain: if plan.retire.is_empty() {
-                self.weighing.vain.saturating_add(1)
-            } else {
-                0
-            },
+            vain,
             left: 0,
             stirred: None,
+            ..self.weighing
         };
         if let Some(due) = plan::next_due(&plan.kept) {
             self.weighing.stir(due.checked_sub(CALM).unwrap_or(now));
@@ -150,13 +186,64 @@ impl Engine {
         {
             return;
         }
+        let before: Price = plan.retire.iter().filter_map(|own| own.price).sum();
+        let after = plan::cost(&plan.launches);
+        self.weighing.promise = self.manages().then(|| Promise {
+            at: now,
+            before: self.cost(),
+            saved: before.usd_per_h() - after.usd_per_h(),
+            pods: self.state.objects.pods.len(),
+        });
         self.report(Report::Consolidates {
             nodes: plan.retire.len(),
             claims: plan.launches.len(),
-            before: plan.retire.iter().filter_map(|own| own.price).sum(),
-            after: plan::cost(&plan.launches),
+            before,
+            after,
         });
         self.begin(plan, now);
+    }
+
+    /// Until when nodes are waited for that leave together and have pods to move.
+    fn moving_until(&self, now: Timestamp) -> Option<Timestamp> {
+        let until = after(self.weighing.promise?.at, MOVING_MAX);
+        let mut claims = self.state.ledger.claims.values();
+        let moves = claims
+            .any(|own| own.leaving == Some(Reason::Underutilized) && own.phase == Phase::Draining);
+        Some(until).filter(|at| moves && *at > now)
+    }
+
+    /// Learns from what the last move has come to: pods may be where nobody meant them to be, and
+    /// nodes be made again for others. Whoever moves them once more then goes round in circles.
+    fn judge(&mut self, now: Timestamp) {
+        let weighing = &mut self.weighing;
+        if weighing.vainly.is_some_and(|at| after(at, VAIN_MAX) <= now) {
+            weighing.vainly = None;
+            self.state.recent.vain = 0;
+        }
+        let Some(own) = weighing.promise.take() else {
+            return;
+        };
+        let pods = self.state.objects.pods.len();
+        if own.pods.abs_diff(pods) * SAME_PODS > own.pods {
+            return;
+        }
+        if own.before - self.cost() < own.saved * TRUE_SHARE {
+            let vain = &mut self.state.recent.vain;
+            *vain = vain.saturating_add(1);
+            self.weighing.vainly = Some(now);
+        }
+    }
+
+    /// What all nodes cost that stay.
+    fn cost(&self) -> f64 {
+        let claims = self.state.ledger.claims.values();
+        let stay = claims.filter(|own| own.leaving.is_none());
+        let price = |own: &Claim| {
+            let instance = own.instance.as_ref()?;
+            let offering = self.state.catalog.offering(&instance.offering)?;
+            Some(offering.price.usd_per_h())
+        };
+        stay.filter_map(price).sum()
     }
 
     /// The nodes are closed, and what comes in their place is made.

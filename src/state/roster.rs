@@ -67,6 +67,8 @@ pub struct Recent {
     pub ended: Option<Timestamp>,
     /// A node was to leave and could not.
     pub failed: Option<Timestamp>,
+    /// How many of the last consolidations have not saved what they were to.
+    pub vain: u32,
 }
 
 /// How many nodes of a cluster are not ready. Those that have not started yet do not count, and

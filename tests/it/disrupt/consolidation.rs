@@ -138,3 +138,25 @@ fn nodes_leave_when_they_were_unneeded_for_as_long_as_their_pool_wants() {
     let plan = plan::consolidate(&state.roster(due), &state.field(due), due);
     assert!(!plan.retire.is_empty());
 }
+
+#[test]
+fn moves_that_were_in_vain_make_the_next_one_save_more() {
+    let fleet = Fleet::standing(100, NOW);
+    let saved = |vain: u32| {
+        let mut state = fleet.state();
+        state.recent.vain = vain;
+        let plan = plan::consolidate(&state.roster(NOW), &state.field(NOW), NOW);
+        let before: Price = plan.retire.iter().filter_map(|own| own.price).sum();
+        let before = before.usd_per_h();
+        (before > 0.0).then(|| 1.0 - plan::cost(&plan.launches).usd_per_h() / before)
+    };
+    let first = saved(0).expect("nodes are larger than they need be");
+    assert!((0.03..0.48).contains(&first), "{first}");
+    for (vain, least) in [(1, 0.06), (2, 0.12), (3, 0.24), (4, 0.48), (9, 0.48)] {
+        let share = saved(vain);
+        assert!(
+            share.is_none_or(|own| own > least),
+            "{share:?} after {vain}"
+        );
+    }
+}
