@@ -22,6 +22,8 @@ pub mod report;
 
 mod work;
 
+mod heirs;
+
 mod places;
 
 mod look;
@@ -75,6 +77,7 @@ use crate::engine::brake::Brake;
 use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
 use crate::engine::consolidate::Weighing;
 use crate::engine::event::Event;
+use crate::engine::heirs::Heirs;
 use crate::engine::notes::{Noting, UNREAD};
 use crate::engine::notices::Noticed;
 use crate::engine::numbers::Numbers;
@@ -118,6 +121,7 @@ pub struct Engine {
     looking: Looking,
     batch: Batch,
     places: Places,
+    heirs: Heirs,
     numbers: Numbers,
     wake: Option<(Timestamp, &'static str)>,
     /// Whether anything has happened since the last whole pass.
@@ -166,6 +170,7 @@ impl Engine {
             looking: Looking::default(),
             batch: Batch::default(),
             places: Places::default(),
+            heirs: Heirs::default(),
             numbers: Numbers::default(),
             wake: None,
             happened: true,
@@ -223,11 +228,15 @@ impl Engine {
                 }
                 if let Object::Pod(pod) = &object {
                     self.state.arrived(pod);
+                    self.succeed(pod, now);
                 }
                 self.state.objects.apply(object, now);
             }
             Event::Deleted(kind, key) => {
                 self.state.views.alive(kind, now);
+                if kind == Kind::Pod {
+                    self.bequeath(&key, now);
+                }
                 self.state.objects.delete(kind, &key, now);
                 if kind == Kind::Node {
                     self.looking.gone_nodes.insert(key.name.into());
@@ -339,7 +348,7 @@ impl Engine {
     fn whole_pass(&mut self, now: Timestamp) {
         self.happened = false;
         self.state.expire(now);
-        self.forget_gone();
+        self.forget_gone(now);
         self.give_up_on_flights(now);
         let before = self.wake.take();
         self.look(now);
@@ -375,12 +384,13 @@ impl Engine {
     }
 
     /// Forgets what is remembered of objects that are gone.
-    fn forget_gone(&mut self) {
+    fn forget_gone(&mut self, now: Timestamp) {
         let (pods, claims) = (&self.state.objects.pods, &self.state.ledger.claims);
         let is_known = |key: &PodKey| pods.contains_key(key) || buffer_of(key).is_some();
         self.observed_pods.retain(is_known);
         self.observed_leaving.retain(|id| claims.contains_key(id));
         self.unbinding.retain(|key, _| pods.contains_key(key));
+        self.heirs.expire(now);
 
         let unknown: BTreeSet<&NodeName> = self.state.objects.unknown_nodes().collect();
         self.looking

@@ -205,7 +205,7 @@ impl Engine {
         let placed = self
             .state
             .movers_of(claim, now)
-            .all(|pod| self.has_place(&pod.key));
+            .all(|pod| self.has_place(&pod.key, now));
         // A static pool keeps its number.
         let placed = placed && self.state.has_number(&claim.record.pool);
         let placed = placed || (has_to && until <= now);

@@ -132,7 +132,7 @@ impl Engine {
         for (claim, since) in going {
             let until = since.checked_add(REPLACED_MAX).unwrap_or(now);
             let mut movers = self.state.movers_of(claim, now);
-            if until <= now || movers.all(|pod| self.has_place(&pod.key)) {
+            if until <= now || movers.all(|pod| self.has_place(&pod.key, now)) {
                 over.push(claim.record.id.clone());
             } else {
                 next = Some(next.map_or(until, |own| own.min(until)));

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
+
 use crate::engine::Engine;
-use crate::model::claim::Phase;
 use crate::model::id::{NodeName, PodKey};
 use crate::plan::Plan;
 use crate::state::snapshot::Host;
@@ -27,14 +28,15 @@ impl Places {
 }
 
 impl Engine {
-    /// Whether a pod that will have to move was planned onto a node that is ready, and that stays.
+    /// Whether a pod that will have to move was planned onto a node that is ready, be it
+    /// held for such pods, and that stays.
     /// One that has only just come to a node that leaves has not been planned for at all, nor has
     /// one whose claim came to nothing.
-    pub(super) fn has_place(&self, pod: &PodKey) -> bool {
+    pub(super) fn has_place(&self, pod: &PodKey, now: Timestamp) -> bool {
         let claims = self.state.ledger.claims.values();
         let mut claims = claims.filter(|own| own.pods.contains(pod)).peekable();
         if claims.peek().is_some() {
-            return claims.all(|own| own.phase == Phase::Initialized && own.leaving.is_none());
+            return claims.all(|own| self.is_prepared(own, now) && own.leaving.is_none());
         }
         let name = self.places.0.get(pod);
         let node = name.and_then(|name| self.state.objects.nodes.get(name));
