@@ -22,6 +22,8 @@ pub mod report;
 
 mod work;
 
+mod heirs;
+
 mod places;
 
 mod churn;
@@ -78,6 +80,7 @@ use crate::engine::churn::Moves;
 use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
 use crate::engine::consolidate::Weighing;
 use crate::engine::event::Event;
+use crate::engine::heirs::Heirs;
 use crate::engine::notes::{Noting, UNREAD};
 use crate::engine::notices::Noticed;
 use crate::engine::numbers::Numbers;
@@ -123,6 +126,7 @@ pub struct Engine {
     batch: Batch,
     places: Places,
     moves: Moves,
+    heirs: Heirs,
     numbers: Numbers,
     wake: Option<(Timestamp, &'static str)>,
     /// Whether anything has happened since the last whole pass.
@@ -174,6 +178,7 @@ impl Engine {
             batch: Batch::default(),
             places: Places::default(),
             moves: Moves::default(),
+            heirs: Heirs::default(),
             numbers: Numbers::default(),
             wake: None,
             happened: true,
@@ -232,11 +237,15 @@ impl Engine {
                 }
                 if let Object::Pod(pod) = &object {
                     self.state.arrived(pod);
+                    self.succeed(pod, now);
                 }
                 self.state.objects.apply(object, now);
             }
             Event::Deleted(kind, key) => {
                 self.state.views.alive(kind, now);
+                if kind == Kind::Pod {
+                    self.bequeath(&key, now);
+                }
                 self.state.objects.delete(kind, &key, now);
                 if kind == Kind::Node {
                     self.looking.gone_nodes.insert(key.name.into());
@@ -349,7 +358,7 @@ impl Engine {
         self.happened = false;
         self.places.doubt();
         self.state.expire(now);
-        self.forget_gone();
+        self.forget_gone(now);
         self.give_up_on_flights(now);
         let before = self.wake.take();
         self.look(now);
@@ -385,12 +394,13 @@ impl Engine {
     }
 
     /// Forgets what is remembered of objects that are gone.
-    fn forget_gone(&mut self) {
+    fn forget_gone(&mut self, now: Timestamp) {
         let (pods, claims) = (&self.state.objects.pods, &self.state.ledger.claims);
         let is_known = |key: &PodKey| pods.contains_key(key) || buffer_of(key).is_some();
         self.observed_pods.retain(is_known);
         self.observed_leaving.retain(|id| claims.contains_key(id));
         self.unbinding.retain(|key, _| pods.contains_key(key));
+        self.heirs.expire(now);
 
         let unknown: BTreeSet<&NodeName> = self.state.objects.unknown_nodes().collect();
         self.looking

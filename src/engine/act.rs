@@ -78,6 +78,10 @@ impl Engine {
             let Some(claim) = retire.claim else {
                 continue;
             };
+            if retire.reason == Reason::Empty && self.heirs.awaits(&claim, now) {
+                self.look_at_held(now);
+                continue;
+            }
             if let Some(why) = retire.cause.filter(|_| is_news(self, &claim)) {
                 let node = retire.node.clone();
                 self.report(Report::Drifted { node, why });
@@ -181,6 +185,8 @@ impl Engine {
         let pending = snapshot.pending.len();
         let mut plan = plan::provision(&snapshot, now);
         if self.keep_needed(&plan, now) {
+            // The others have no place before they are planned anew.
+            self.batch.try_again(now);
             self.wake_at(now, "pods keep their nodes");
             return;
         }

@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::Engine;
 use crate::engine::event::Event;
 use crate::engine::report::Report;
+use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, PodKey};
 use crate::model::node::Node;
 use crate::model::object::{Kind, Object};
@@ -33,6 +34,10 @@ const APART_EACH: SignedDuration = SignedDuration::from_millis(10);
 /// Prices, windows and what is held down change by themselves.
 const REGULARLY: SignedDuration = SignedDuration::from_mins(5);
 
+/// Nodes that were to leave together are waited for, for at most this long: what a move comes to is
+/// not known before.
+const MOVING_MAX: SignedDuration = SignedDuration::from_secs(30);
+
 /// What has happened since the cluster was last weighed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Weighing {
@@ -46,6 +51,8 @@ pub(super) struct Weighing {
     stirred: Option<(Timestamp, Timestamp)>,
     /// When a budget or a window lets nodes go that wait for that alone.
     opens: Option<Timestamp>,
+    /// When nodes last began to leave together.
+    moved: Option<Timestamp>,
 }
 
 impl Weighing {
@@ -132,6 +139,10 @@ impl Engine {
         if self.batch.has_new() || self.state.ledger.claims.is_empty() {
             return;
         }
+        if let Some(at) = self.moving_until(now) {
+            self.wake_at(at, "nodes are to have left together");
+            return;
+        }
         let plan = plan::consolidate(&self.state.roster(now), &self.state.field(now), now);
         self.tell_eligible(&plan, &[Reason::Underutilized]);
         let braked = plan.kept.iter().filter(|own| own.verdict.is_brake());
@@ -146,6 +157,7 @@ impl Engine {
             },
             left: 0,
             stirred: None,
+            ..self.weighing
         };
         if let Some(due) = plan::next_due(&plan.kept) {
             self.weighing.stir(due.checked_sub(CALM).unwrap_or(now));
@@ -162,6 +174,7 @@ impl Engine {
         {
             return;
         }
+        self.weighing.moved = Some(now);
         self.report(Report::Consolidates {
             nodes: plan.retire.len(),
             claims: plan.launches.len(),
@@ -169,6 +182,15 @@ impl Engine {
             after: plan::cost(&plan.launches),
         });
         self.begin(plan, now);
+    }
+
+    /// Until when nodes are waited for that leave together and have pods to move.
+    fn moving_until(&self, now: Timestamp) -> Option<Timestamp> {
+        let until = after(self.weighing.moved?, MOVING_MAX);
+        let mut claims = self.state.ledger.claims.values();
+        let moves = claims
+            .any(|own| own.leaving == Some(Reason::Underutilized) && own.phase == Phase::Draining);
+        Some(until).filter(|at| moves && *at > now)
     }
 
     /// The nodes are closed, and what comes in their place is made.

@@ -136,7 +136,8 @@ impl Engine {
             // Those that will lose their place elsewhere have one as yet.
             let pods: Vec<&Pod> = pods.into_iter().filter(|pod| pod.is_waiting()).collect();
             let node = self.node_of(claim);
-            let well = node.filter(|node| node.ready);
+            // Pods that are to come wait for the others that come there.
+            let well = node.filter(|node| node.ready && !self.is_held(claim, now));
             let needs = well.map_or(Vec::new(), |node| self.needs(&pods, &node.name, now));
             let closed =
                 claim.phase < Phase::Initialized && node.is_none_or(Node::has_unregistered_taint);
@@ -341,7 +342,8 @@ impl Engine {
         let Some((claim, node)) = claim.and_then(|own| Some((own, self.node_of(own)?))) else {
             return false;
         };
-        if !self.wants_hints(claim) {
+        let held = self.is_held(claim, now);
+        if !held && !self.wants_hints(claim) {
             return true;
         }
         if !node.ready {
@@ -351,6 +353,10 @@ impl Engine {
                 self.wake_at(latest, "a node is to be opened");
             }
             return latest <= now;
+        }
+        if held {
+            self.look_at_held(now);
+            return false;
         }
         let group = self.groups.get(claim.record.command_id.as_str());
         if let Some(at) = group.and_then(|own| own.until(now)) {

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use crate::engine::Engine;
 use crate::model::id::{NodeName, PodKey};
 use crate::plan::Plan;
+use crate::state::ledger::Claim;
 use crate::state::snapshot::Host;
 
 /// Pods that were planned onto nodes, by these; claims say themselves whom they are made for.
@@ -43,18 +44,19 @@ impl Places {
 }
 
 impl Engine {
-    /// Whether each of these pods, which will have to move, has a place on a node that is ready and
-    /// that stays. One that has only just come to a node that leaves has not been planned for at
+    /// Whether each of these pods, which will have to move, has a place on a node that is ready, be
+    /// it held for such pods, and that stays. One that has only just come to a node that leaves has not been planned for at
     /// all; one whose claim came to nothing, or whose place another one took, waits again.
     pub(super) fn have_places(&mut self, pods: &[PodKey], now: Timestamp) -> bool {
         if pods.is_empty() {
             return true;
         }
-        let (state, planned) = (&self.state, &self.places.planned);
-        let housed = self.places.housed.get_or_insert_with(|| {
-            let pods = state.housed(planned, now).into_iter();
-            pods.cloned().collect()
-        });
-        pods.iter().all(|pod| housed.contains(pod))
+        if self.places.housed.is_none() {
+            let is_prepared = |own: &Claim| self.is_prepared(own, now);
+            let housed = self.state.housed(&self.places.planned, is_prepared, now);
+            self.places.housed = Some(housed.into_iter().cloned().collect());
+        }
+        let housed = self.places.housed.as_ref();
+        housed.is_some_and(|housed| pods.iter().all(|pod| housed.contains(pod)))
     }
 }

@@ -58,8 +58,10 @@ impl Engine {
             let ready = fresh.is_some_and(|node| node.ready);
             let unplaced = self.awaits_partition(claim);
             // What is ready at once is registered and opened at once.
-            let closed = self.wants_hints(claim) && (!ready || !self.may_open(id, now));
-            let waits = unplaced || (ready && closed);
+            let held = self.is_held(claim, now);
+            let shut = held || self.wants_hints(claim);
+            let closed = shut && (!ready || !self.may_open(id, now));
+            let waits = unplaced || (ready && closed && !held);
             self.wake_at(deadline, "a registration is overdue");
             if !waits {
                 self.send_registration(id, closed, now);
@@ -298,7 +300,7 @@ impl Engine {
 
     /// Whether a node may be called initialized: ready, without the taints that go by themselves,
     /// and with every extended resource that its pods ask for. Source: spec/disruption.md §3.7.
-    fn has_started(&self, claim: &Claim, node: &Node, taints: &[Taint]) -> bool {
+    pub(super) fn has_started(&self, claim: &Claim, node: &Node, taints: &[Taint]) -> bool {
         let starts = |taint: &Taint| claim.record.startup_taints.iter().any(|s| s.matches(taint));
         let pods = claim.pods.iter();
         let mut pods = pods.filter_map(|key| self.state.objects.pods.get(key));

@@ -119,18 +119,19 @@ impl State {
         expected
     }
 
-    /// Pods that have a place: those for whom there is room, as all is now, on an initialized node
-    /// that stays, since its claim was made for them or they were planned onto it.
+    /// Pods that have a place: those for whom there is room, as all is now, on a node that stays and
+    /// is open, or ready to be, since its claim was made for them or they were planned onto it.
     pub fn housed<'a>(
         &'a self,
         planned: &'a BTreeMap<NodeName, Vec<PodKey>>,
+        is_prepared: impl Fn(&Claim) -> bool,
         now: Timestamp,
     ) -> Vec<&'a PodKey> {
         let expected = self.expected_by_claim(now);
         let mut promised: BTreeMap<&NodeName, Vec<&Pod>> = BTreeMap::new();
         for (claim, pods) in expected {
             let node = self.node_of(claim);
-            let node = node.filter(|own| own.ready && claim.phase == Phase::Initialized);
+            let node = node.filter(|own| own.ready && is_prepared(claim));
             promised.extend(node.map(|own| (&own.name, pods)));
         }
         let daemons = self.daemons();

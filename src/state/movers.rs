@@ -28,7 +28,7 @@ impl State {
     }
 
     /// Whether a pod is one of these. In an offline plan there are no claims that could ask.
-    pub(super) fn is_mover(&self, pod: &Pod, now: Timestamp) -> bool {
+    pub fn is_mover(&self, pod: &Pod, now: Timestamp) -> bool {
         let name = pod.node.as_ref();
         let node = name.and_then(|name| self.objects.nodes.get(name));
         let claim = node.and_then(|node| self.claim_of(node));

@@ -3,11 +3,12 @@
 
 use outrigger::model::id::ObjectKey;
 use outrigger::model::labels::ARCH;
-use outrigger::model::pod::DaemonSet;
+use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger_bench::bound::{Bound, bound, bound_of};
 use outrigger_bench::catalogs::MIB;
 use outrigger_bench::greedy::greedy;
 use outrigger_bench::supply::{Demand, Market, Supply};
+use outrigger_bench::workloads::deployments::Deployment;
 use outrigger_bench::workloads::{self, Workload, deployments, diverse, pods};
 use proptest::{prop_assert, proptest};
 
@@ -79,8 +80,20 @@ fn bounds_are_what_a_hand_works_out() {
     }
 }
 
+/// What is left of Deployments that are scaled down.
+fn left(all: Vec<Deployment>, replicas: impl Fn(&Deployment) -> usize) -> Vec<Pod> {
+    let pods = |own: Deployment| {
+        (0..replicas(&own))
+            .map(|at| own.pod(at))
+            .collect::<Vec<_>>()
+    };
+    all.into_iter().flat_map(pods).collect()
+}
+
 #[test]
 fn bounds_are_those_that_were_published() {
+    let two = |replicas| left(deployments::small_and_large().to_vec(), |_| replicas);
+    let fewer = |own: &Deployment| if own.replicas == 35 { 25 } else { 20 };
     let plain = || diverse::plain(5_000);
     // The sizes of plain pods are drawn: of forty draws the bounds lie between 127.6 and 133.0.
     let cases = [
@@ -89,6 +102,13 @@ fn bounds_are_those_that_were_published() {
         (workloads::ec2_cmr(deployments::thirty()), 121.4, 0.05),
         (workloads::kwok(deployments::thirty()), 66.2, 0.06),
         (workloads::kwok(deployments::two()), 71.7, 0.05),
+        (workloads::kwok(two(350)), 50.2, 0.05),
+        (workloads::kwok(two(300)), 43.0, 0.05),
+        (
+            workloads::kwok(left(deployments::of_all_sizes(), fewer)),
+            46.2,
+            0.06,
+        ),
     ];
     for (workload, usd_per_h, tolerance) in cases {
         let got = bound_of_all(&workload);

@@ -25,6 +25,7 @@ use outrigger::model::pool::{Allowance, Limits, Pool};
 use outrigger::model::selector::Selector;
 
 mod classes;
+mod consolidating;
 mod drifting;
 mod early;
 mod ending;

@@ -15,6 +15,10 @@ mod oracle;
 
 mod scale_out;
 
+mod audit;
+
+mod scale_down;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -41,7 +41,8 @@ const WATCH_SECONDS: u32 = 30;
 const TICK: Duration = Duration::from_secs(5);
 /// A broken watch is tried again after at most this long: nothing is decided meanwhile.
 const RETRY_MAX: Duration = Duration::from_secs(10);
-/// Without any sign of life for this long the connection is given up: twice `WATCH_SECONDS`.
+/// Without any sign of life for this long a kind is listed anew: twice `WATCH_SECONDS`. Where that
+/// has no answer either, the engine believes nothing of it any more soon after.
 const SILENCE_TICKS: u32 = 12;
 
 /// The watches of one cluster. They end when this is dropped.
@@ -155,6 +156,9 @@ struct Source {
 enum Over {
     /// In words, for the log.
     Broke(String),
+    /// Nothing was heard for long, in words: API servers send no bookmarks of a kind of which
+    /// nothing has changed since they started, unless their store tells them how far it is.
+    Silent(String),
     /// Nobody listens any more.
     Unheard,
 }
@@ -210,7 +214,19 @@ where
                 continue;
             }
         };
-        let Over::Broke(why) = over else { return };
+        let why = match over {
+            Over::Broke(why) => why,
+            Over::Silent(why) => {
+                tracing::debug!(
+                    cluster = source.cluster,
+                    kind = T::PLURAL,
+                    why,
+                    "listed anew"
+                );
+                continue;
+            }
+            Over::Unheard => return,
+        };
         if health.well {
             backoff.reset();
         }
@@ -257,10 +273,8 @@ where
             let count = pulses.count(T::NOUN);
             silent = if count == pulse { silent + 1 } else { 0 };
             if silent > SILENCE_TICKS {
-                return Ok(Over::Broke(format!(
-                    "no sign of life for {:?}",
-                    TICK * silent
-                )));
+                let silence = TICK * silent;
+                return Ok(Over::Silent(format!("no sign of life for {silence:?}")));
             }
             if count != pulse {
                 pulse = count;

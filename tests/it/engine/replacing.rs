@@ -7,11 +7,13 @@ use outrigger::disrupt::expiry::due_at;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::Mode;
 use outrigger::model::id::{NodeName, ObjectKey};
-use outrigger::model::labels::DO_NOT_DISRUPT;
+use outrigger::model::labels::{DO_NOT_DISRUPT, TAINT_DISRUPTED};
 use outrigger::model::node::Node;
 use outrigger::model::object::Object;
 use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::Reason;
+use outrigger::model::taint::{Effect, Taint};
+use outrigger::state::State;
 
 use super::{Stage, bound, waiting_pod};
 
@@ -126,24 +128,25 @@ fn a_node_stays_closed_and_full_where_another_takes_its_pods_place() {
 /// seen, or cannot be any more, another may not leave in its place.
 #[test]
 fn a_node_that_may_yet_be_closed_counts_for_budgets() {
-    let mut stage = expiring();
-    let budgets = |stage: &Stage| {
-        let roster = stage.engine.state().roster(stage.now);
-        let (total, disrupted) = Budgets::new(&roster, stage.now).counted();
-        assert_eq!(total, 1);
-        disrupted
+    let stage = expiring();
+    let counted = |change: &dyn Fn(&mut State), at: i64| {
+        let mut state = stage.engine.state().clone();
+        change(&mut state);
+        let now = stage.now + SignedDuration::from_secs(at);
+        let roster = state.roster(now);
+        Budgets::new(&roster, now).counted()
     };
-    assert_eq!(budgets(&stage), 0);
-    let held = stage.run(10, &["patch_node"]);
-    assert_eq!(held.len(), 1, "the taint is on its way");
-    assert_eq!(budgets(&stage), 1);
-    let mut pod = owned_pod();
-    pod.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
-    stage.change(|own| own.pools[0].expire_after = None);
-    stage.apply(bound(pod, "node-0"));
-    stage.run(1, &["patch_node"]);
-    println!("{:?}", told(&stage));
-    assert_eq!(budgets(&stage), 1, "it stays, and may be closed");
-    stage.run(60, &["patch_node"]);
-    assert_eq!(budgets(&stage), 0);
+    let until = stage.now + SignedDuration::from_secs(30);
+    let sent = |state: &mut State| {
+        let claims = state.ledger.claims.values_mut();
+        claims.for_each(|own| own.closing_until = Some(until));
+    };
+    let closed = |state: &mut State| {
+        let node = state.objects.nodes.values_mut().next().expect("a node");
+        node.taints = vec![Taint::new(TAINT_DISRUPTED, Effect::NoSchedule)];
+    };
+    assert_eq!(counted(&|_| {}, 0), (1, 0));
+    assert_eq!(counted(&sent, 0), (1, 1));
+    assert_eq!(counted(&sent, 31), (1, 0));
+    assert_eq!(counted(&closed, 31), (1, 1));
 }

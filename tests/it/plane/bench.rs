@@ -93,6 +93,19 @@ impl Setup {
         own
     }
 
+    /// The same for one cluster that may become any cheaper one at once, within a budget of nodes.
+    pub(crate) fn scaling_down(kubeconfig: &Path, cloud: u16, budget: &str) -> Self {
+        let own = Self::new(&[("bench", kubeconfig)], Some(cloud));
+        let file = own.path().join("outrigger.hcl");
+        let text = fs::read_to_string(&file).expect("it was written");
+        let text = text
+            .replace("\"empty\"", "\"empty_or_underutilized\"")
+            .replace("consolidate_after = \"5s\"", "consolidate_after = \"0s\"")
+            .replace("nodes = \"100%\"", &format!("nodes = {budget}"));
+        fs::write(file, text).expect("the configuration is written");
+        own
+    }
+
     /// The same for one cluster whose instances are made by the reference program.
     pub(crate) fn with_program(kubeconfig: &Path, more: &[&str]) -> Self {
         Self::made_by(&[("bench", kubeconfig)], true, |types, dir| {

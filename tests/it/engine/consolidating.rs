@@ -1,0 +1,222 @@
+//! Nodes that leave since their pods can be had for less: where those pods end up, and what is
+//! learned where that was not as planned. It must not know how a cheaper plan is found.
+
+use jiff::SignedDuration;
+use outrigger::engine::command::{Answer, Command, Refusal, RefusalKind};
+use outrigger::engine::event::Event;
+use outrigger::engine::report::Report;
+use outrigger::model::cluster::{Mode, PlacementHints};
+use outrigger::model::id::PodKey;
+use outrigger::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE};
+use outrigger::model::object::{Kind, Object};
+use outrigger::model::pod::{Owner, Pod};
+use outrigger::model::pool::{Consolidation, Pool};
+use outrigger::model::requirement::Requirement;
+
+use super::{Stage, bound, waiting_pod};
+
+fn owned(name: &str) -> Pod {
+    Pod {
+        owner: Some(Owner {
+            kind: "ReplicaSet".into(),
+            name: "web".into(),
+            uid: "web".into(),
+        }),
+        ..waiting_pod(name)
+    }
+}
+
+fn sell(pool: &mut Pool, types: &[&str]) {
+    let types = Requirement::is_in(types.iter().copied());
+    pool.requirements.add(INSTANCE_TYPE, types);
+}
+
+/// A stage with a node of 32 cores on which these pods run, and others have run a moment ago.
+fn too_large(names: &[&str]) -> Stage {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.change(|own| {
+        let pool = &mut own.pools[0];
+        pool.disruption.consolidation = Consolidation::EmptyOrUnderutilized;
+        pool.disruption.consolidate_after = Some(SignedDuration::ZERO);
+        let bought = Requirement::is_in(["on-demand"]);
+        pool.requirements.add(CAPACITY_TYPE, bought);
+    });
+    let pods = names.iter().map(|name| owned(name));
+    let others = (0..28).map(|at| owned(&format!("other-{at}")));
+    let all: Vec<Pod> = pods.chain(others).collect();
+    stage.change(|own| sell(&mut own.pools[0], &["m5.8xlarge", "m5.xlarge"]));
+    stage.sync(vec![], all.clone());
+    stage.run(10, &[]);
+    assert_eq!(stage.launches.len(), 1, "all on one node");
+    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.run(2, &[]);
+    for pod in all.clone() {
+        stage.apply(bound(pod, "node-0"));
+    }
+    stage.run(60, &[]);
+    for pod in &all[names.len()..] {
+        stage.event(Event::Deleted(Kind::Pod, pod.key.clone()));
+    }
+    stage
+}
+
+/// The same with a smaller node on its way for them, which has registered.
+fn shrinking(names: &[&str]) -> Stage {
+    let mut stage = too_large(names);
+    stage.run(20, &[]);
+    assert_eq!(stage.launches.len(), 2, "a smaller one comes");
+    stage.seen.clear();
+    stage.apply(Object::Node(Box::new(stage.node(1))));
+    stage.run(2, &["evict"]);
+    stage
+}
+
+fn is_closed(stage: &Stage) -> bool {
+    let nodes = &stage.engine.state().objects.nodes;
+    nodes["node-1"].has_unregistered_taint()
+}
+
+fn key(name: &str) -> PodKey {
+    waiting_pod(name).key
+}
+
+/// Has the API end a pod, and its controller make another, as a moment ago.
+fn replace(stage: &mut Stage, old: &str, new: &str) {
+    let mut pod = stage.engine.state().objects.pods[&key(old)].clone();
+    pod.deleting = Some(stage.now);
+    stage.apply(Object::Pod(Box::new(pod)));
+    let mut heir = owned(new);
+    heir.created = Some(stage.now);
+    stage.apply(Object::Pod(Box::new(heir)));
+    stage.event(Event::Deleted(Kind::Pod, key(old)));
+}
+
+fn told(stage: &Stage, pod: &str) -> Option<String> {
+    let pod = &stage.engine.state().objects.pods[&key(pod)];
+    pod.nominated_node.as_ref().map(ToString::to_string)
+}
+
+#[test]
+fn a_node_made_for_pods_elsewhere_opens_when_their_heirs_have_been_told_of_it() {
+    let mut stage = shrinking(&["a", "b"]);
+    assert_eq!((stage.count("evict"), is_closed(&stage)), (2, true));
+    replace(&mut stage, "a", "c");
+    stage.run(1, &["evict"]);
+    // Another is still to come.
+    assert_eq!((told(&stage, "c"), is_closed(&stage)), (None, true));
+    replace(&mut stage, "b", "d");
+    stage.run(1, &["evict"]);
+    for heir in ["c", "d"] {
+        assert_eq!(told(&stage, heir).as_deref(), Some("node-1"), "{heir}");
+    }
+    assert!(!is_closed(&stage));
+    assert_eq!(stage.launches.len(), 2, "nobody else is planned for");
+}
+
+/// One of two pods is not let go by its disruption budget.
+#[test]
+fn nobody_waits_long_for_those_that_are_to_come() {
+    let mut stage = shrinking(&["a", "b"]);
+    replace(&mut stage, "a", "c");
+    stage.run(4, &["evict"]);
+    assert!(is_closed(&stage));
+    stage.run(3, &["evict"]);
+    assert_eq!(told(&stage, "c").as_deref(), Some("node-1"));
+    assert!(!is_closed(&stage));
+}
+
+/// The pods that are evicted never come again, or their budget never lets them go.
+#[test]
+fn a_node_that_nobody_comes_to_opens_all_the_same() {
+    let mut stage = shrinking(&["a", "b"]);
+    stage.run(7, &["evict"]);
+    assert!(is_closed(&stage));
+    stage.run(5, &["evict"]);
+    assert!(!is_closed(&stage));
+}
+
+#[test]
+fn without_hints_nodes_made_for_pods_elsewhere_open_before_these_leave() {
+    let mut stage = shrinking(&["a"]);
+    assert!(is_closed(&stage));
+    stage.change(|own| own.placement_hints = PlacementHints::Off);
+    stage.run(2, &["evict"]);
+    assert!(!is_closed(&stage));
+}
+
+fn consolidations(stage: &Stage) -> usize {
+    let all = stage.reports.iter();
+    all.filter(|own| matches!(own, Report::Consolidates { .. }))
+        .count()
+}
+
+/// In place of a pod that moves comes one that fits no node but a large one: nothing is saved.
+#[test]
+fn a_pool_rests_whose_moves_save_nothing() {
+    let mut stage = shrinking(&["a"]);
+    assert_eq!(consolidations(&stage), 1);
+    let resting = |stage: &Stage| {
+        let resting = stage.engine.state().resting.values();
+        resting.filter(|until| **until > stage.now).count()
+    };
+    assert_eq!(resting(&stage), 0);
+    let mut large = owned("large");
+    large.requests.cpu_milli = 20_000;
+    stage.event(Event::Deleted(Kind::Pod, key("a")));
+    stage.apply(Object::Pod(Box::new(large.clone())));
+    stage.run(3, &[]);
+    assert_eq!(stage.launches.len(), 3);
+    assert_eq!(resting(&stage), 1);
+    let shut = |own: &Report| matches!(own, Report::Shut { .. });
+    assert!(stage.reports.iter().any(shut), "it is said");
+    large.requests.cpu_milli = 100;
+    stage.apply(Object::Node(Box::new(stage.node(2))));
+    stage.run(2, &[]);
+    stage.apply(bound(large, "node-2"));
+    stage.run(480, &[]);
+    assert_eq!((resting(&stage), consolidations(&stage)), (1, 1));
+    stage.run(480, &[]);
+    assert_eq!((resting(&stage), consolidations(&stage)), (0, 2));
+}
+
+/// The smaller node is not to be had, so that the large one stays after all.
+#[test]
+fn pods_that_wait_are_planned_as_soon_as_a_node_stays_for_others() {
+    let mut stage = too_large(&["a"]);
+    let held = stage.run(20, &["launch"]);
+    let Command::Launch(launch) = &held[0].command else {
+        panic!("a launch")
+    };
+    let refused = launch.offerings.iter().map(|own| Refusal {
+        offering: own.clone(),
+        kind: RefusalKind::InsufficientCapacity,
+    });
+    let answer = Answer::LaunchRefused(refused.collect());
+    stage.event(Event::Answered(held[0].id, answer));
+    let mut large = owned("large");
+    large.requests.cpu_milli = 31_000;
+    stage.apply(Object::Pod(Box::new(large)));
+    stage.run(3, &[]);
+    let stays = |own: &Report| matches!(own, Report::Kept { .. });
+    assert!(stage.reports.iter().any(stays));
+    assert_eq!(stage.launches.len(), 2, "the large pod gets a node at once");
+}
+
+/// A controller that is busy makes the other pod seconds later.
+#[test]
+fn a_node_that_pods_are_about_to_be_made_anew_for_is_not_empty() {
+    let mut stage = shrinking(&["a"]);
+    stage.event(Event::Deleted(Kind::Pod, key("a")));
+    stage.run(8, &[]);
+    let mut heir = owned("c");
+    heir.created = Some(stage.now);
+    stage.apply(Object::Pod(Box::new(heir)));
+    stage.run(2, &[]);
+    assert_eq!(told(&stage, "c").as_deref(), Some("node-1"));
+    assert_eq!(stage.launches.len(), 2);
+    let leaves = |own: &Report| {
+        matches!(own, Report::Retire { node: Some(node), .. }
+        if node.as_str() == "node-1")
+    };
+    assert!(!stage.reports.iter().any(leaves));
+}

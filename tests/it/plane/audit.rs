@@ -1,0 +1,167 @@
+//! What the API server's audit log says of nodes that leave: how many at once, change by change.
+//! It must not know why they leave, nor how many the daemon thought it might let go.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use outrigger::model::labels::{INITIALIZED, TAINT_DISRUPTED};
+use serde_json::Value;
+
+use super::Plane;
+
+/// How many nodes may be leaving at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Allowed {
+    Nodes(usize),
+    Percent(usize),
+}
+
+impl Allowed {
+    /// The same as the configuration has it.
+    pub(super) fn text(self) -> String {
+        match self {
+            Self::Nodes(count) => count.to_string(),
+            Self::Percent(share) => format!("\"{share}%\""),
+        }
+    }
+
+    /// Of so many nodes; shares are rounded up, as Karpenter's are.
+    fn of(self, nodes: usize) -> usize {
+        match self {
+            Self::Nodes(count) => count,
+            Self::Percent(share) => (nodes * share).div_ceil(100),
+        }
+    }
+}
+
+/// What the log comes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Audited {
+    /// The most nodes that were leaving at once.
+    pub(super) most: usize,
+    /// How many began to leave, and how many of them stayed after all.
+    pub(super) began: usize,
+    pub(super) stayed: usize,
+    /// How many were removed.
+    pub(super) removed: usize,
+    /// Changes after which more were leaving than are allowed of the nodes there were.
+    pub(super) above: usize,
+}
+
+/// One change of a Node, as an event of the log says.
+struct Change {
+    at: String,
+    node: String,
+    removed: bool,
+    /// Whether it is initialized and whether it is leaving, as far as the event says so.
+    initialized: Option<bool>,
+    leaves: Option<bool>,
+}
+
+impl Change {
+    fn of(event: &Value) -> Option<Self> {
+        let code = event["responseStatus"]["code"].as_u64()?;
+        let text = |value: &Value| Some(value.as_str()?.to_owned());
+        let object = &event["responseObject"];
+        // Who wants no answer but the metadata is told nothing else of what there is.
+        let whole = object["spec"].is_object();
+        let spec = if whole {
+            object
+        } else {
+            &event["requestObject"]
+        };
+        let taints = spec["spec"]["taints"].as_array();
+        let leaves = |own: &Vec<Value>| own.iter().any(|own| own["key"] == TAINT_DISRUPTED);
+        let meta = &object["metadata"];
+        (code < 300).then_some(Self {
+            at: text(&event["stageTimestamp"])?,
+            node: text(&event["objectRef"]["name"]).or(text(&object["metadata"]["name"]))?,
+            removed: event["verb"] == "delete",
+            initialized: meta
+                .is_object()
+                .then(|| meta["labels"][INITIALIZED] == "true"),
+            leaves: taints.map(leaves).or(whole.then_some(false)),
+        })
+    }
+}
+
+/// Goes through the log of a plane that was started with `--audit`.
+pub(super) fn audited(plane: &Plane, allowed: Allowed) -> Audited {
+    let log = plane.logs_dir().join("audit.log");
+    replayed(&fs::read_to_string(log).expect("the audit log"), allowed)
+}
+
+fn replayed(log: &str, allowed: Allowed) -> Audited {
+    let events = log.lines().map(serde_json::from_str::<Value>);
+    let mut changes: Vec<Change> = events
+        // The last line may be half written.
+        .filter_map(|event| Change::of(&event.ok()?))
+        .collect();
+    changes.sort_by(|one, other| one.at.cmp(&other.at));
+    let mut all = Audited::default();
+    let mut nodes: BTreeMap<String, (bool, bool)> = BTreeMap::new();
+    for change in changes {
+        if change.removed {
+            all.removed += usize::from(nodes.remove(&change.node).is_some());
+        } else {
+            let own = nodes.entry(change.node).or_default();
+            let was = own.1;
+            own.0 = change.initialized.unwrap_or(own.0);
+            own.1 = change.leaves.unwrap_or(own.1);
+            all.began += usize::from(own.1 && !was);
+            all.stayed += usize::from(was && !own.1);
+        }
+        let count = nodes.values().filter(|own| own.0 || own.1).count();
+        let leaving = nodes.values().filter(|own| own.1).count();
+        all.most = all.most.max(leaving);
+        all.above += usize::from(leaving > allowed.of(count));
+    }
+    all
+}
+
+#[test]
+fn what_is_above_a_budget_is_found() {
+    let event = |second: u32, verb: &str, node: &str, leaves: bool| {
+        let taints = match leaves {
+            true => serde_json::json!([{"key": TAINT_DISRUPTED, "effect": "NoSchedule"}]),
+            false => serde_json::json!([]),
+        };
+        let labels = serde_json::json!({INITIALIZED: "true"});
+        let own = serde_json::json!({"metadata": {"labels": labels}, "spec": {"taints": taints}});
+        // As one is told who asks for the metadata alone.
+        let short = serde_json::json!({"metadata": {"labels": labels}});
+        let event = serde_json::json!({
+            "stageTimestamp": format!("2026-01-01T00:00:{second:02}.000000Z"),
+            "verb": verb,
+            "objectRef": {"name": node},
+            "responseStatus": {"code": 200},
+            "requestObject": own,
+            "responseObject": if verb == "patch" { &short } else { &own },
+        });
+        event.to_string() + "\n"
+    };
+    let log = [
+        event(0, "create", "a", false),
+        event(1, "create", "b", false),
+        event(2, "create", "c", false),
+        event(3, "patch", "a", true),
+        // Written down in another order than done.
+        event(5, "patch", "b", true),
+        event(4, "delete", "a", false),
+        event(6, "patch", "c", true),
+        event(7, "patch", "c", false),
+    ]
+    .concat();
+    let expect = |above| Audited {
+        most: 2,
+        began: 3,
+        stayed: 1,
+        removed: 1,
+        above,
+    };
+    let of = |allowed| replayed(&(log.clone() + "{\"half"), allowed);
+    assert_eq!(of(Allowed::Nodes(1)), expect(1));
+    assert_eq!(of(Allowed::Nodes(2)), expect(0));
+    assert_eq!(of(Allowed::Percent(50)), expect(1));
+    assert_eq!(of(Allowed::Percent(51)), expect(0));
+}

@@ -1,0 +1,361 @@
+//! What becomes of a cluster whose Deployments are scaled down, against a real control plane: how
+//! soon it is as cheap as it gets, at what effort, and what a daemon that is killed makes of it.
+//! It must not know how the daemon finds out which nodes may leave.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Client;
+use outrigger_bench::workloads::deployments::{Deployment, of_all_sizes, small_and_large};
+
+use super::Plane;
+use super::audit::{Allowed, audited};
+use super::bench::{
+    Process, Setup, World, client, deploy_like, free_port, instances, is_campaign, scale,
+    until_bound,
+};
+use super::cases::{clock, ready, scatter};
+
+/// A cluster in which nothing has changed for this long has settled: longer than any wait of the
+/// daemon but those after something failed.
+const STILL: Duration = Duration::from_secs(20);
+
+/// How often the cluster is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Deployments, each with the number of its pods after the scale-down.
+type Sizes = Vec<(Deployment, usize)>;
+
+/// 500 small and 500 large pods that may be anywhere, of which 350 each stay.
+fn anywhere() -> Sizes {
+    let free = |own: Deployment| Deployment {
+        spread: Vec::new(),
+        ..own
+    };
+    small_and_large().map(|own| (free(own), 350)).to_vec()
+}
+
+/// The same spread over hosts, of which 300 each stay.
+fn over_hosts() -> Sizes {
+    small_and_large().map(|own| (own, 300)).to_vec()
+}
+
+/// Thirty deployments of all sizes: a thousand pods, of which 700 stay.
+fn thirty() -> Sizes {
+    let all = of_all_sizes().into_iter();
+    let left = |own: &Deployment| if own.replicas == 35 { 25 } else { 20 };
+    all.map(|own| (left(&own), own))
+        .map(|(left, own)| (own, left))
+        .collect()
+}
+
+/// Every size cut down to one in so many, where this is no campaign.
+fn cut(mut all: Sizes, divisor: usize) -> Sizes {
+    if !is_campaign() {
+        for (own, left) in &mut all {
+            own.replicas = own.replicas.div_ceil(divisor);
+            *left = left.div_ceil(divisor);
+        }
+    }
+    all
+}
+
+fn pods_of(all: &Sizes) -> (usize, usize) {
+    let before = all.iter().map(|(own, _)| own.replicas);
+    (before.sum(), all.iter().map(|(_, left)| left).sum())
+}
+
+/// What a node or a pod is, as far as it matters whether anything moves.
+type Seen = BTreeMap<String, (String, bool)>;
+
+fn seen(world: &World) -> Seen {
+    let of_node = |own: &Node| {
+        let taints = own.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+        let taints = taints.map_or(0, Vec::len).to_string();
+        let name = own.metadata.name.clone().unwrap_or_default();
+        (name, (taints, own.metadata.deletion_timestamp.is_some()))
+    };
+    let of_pod = |own: &Pod| {
+        let node = own.spec.as_ref().and_then(|spec| spec.node_name.clone());
+        let phase = own.status.as_ref().and_then(|status| status.phase.clone());
+        let place = format!("{node:?} {phase:?}");
+        let name = own.metadata.name.clone().unwrap_or_default();
+        (name, (place, own.metadata.deletion_timestamp.is_some()))
+    };
+    let nodes = world.nodes.iter().map(of_node);
+    nodes.chain(world.pods.iter().map(of_pod)).collect()
+}
+
+fn running(world: &World) -> usize {
+    let runs = |own: &&Pod| {
+        let phase = own.status.as_ref().and_then(|status| status.phase.as_ref());
+        phase.is_some_and(|own| own == "Running") && own.metadata.deletion_timestamp.is_none()
+    };
+    world.pods.iter().filter(runs).count()
+}
+
+/// Waits until nothing has changed for a while. Says when the last change was, and how it ended.
+async fn settled(api: &Client, setup: &Setup, still: Duration, most: Duration) -> (f64, World) {
+    let start = clock();
+    let (mut last, mut before, mut told) = (start.elapsed(), Seen::new(), (0, 0));
+    loop {
+        let world = World::read(api).await;
+        let (at, now) = (start.elapsed(), seen(&world));
+        if now != before {
+            (last, before) = (at, now);
+        }
+        let counts = (world.nodes.len(), world.tainted_nodes());
+        if is_campaign() && counts != std::mem::replace(&mut told, counts) {
+            println!(
+                "  {:6.1} s: {} nodes for {:.2} $/h, {} of them leaving; {} pods, {} run",
+                at.as_secs_f64(),
+                counts.0,
+                world.cost(),
+                counts.1,
+                world.pods.len(),
+                running(&world),
+            );
+        }
+        if at - last >= still && counts.1 == 0 {
+            return (last.as_secs_f64(), world);
+        }
+        assert!(
+            at < most,
+            "still moving after {:.0} s\n{}",
+            at.as_secs_f64(),
+            setup.tail()
+        );
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Every pod runs, and nothing is left of what was done meanwhile.
+fn all_run(world: &World, pods: usize, setup: &Setup) {
+    assert_eq!(running(world), pods, "pods that run\n{}", setup.tail());
+    assert_eq!(world.tainted_nodes(), 0, "a taint is left behind");
+    assert_eq!(world.empty_nodes(), 0, "an empty node is left behind");
+}
+
+/// What came of a scale-down.
+#[derive(Debug)]
+struct Outcome {
+    seconds: f64,
+    nodes: usize,
+    usd_per_h: f64,
+    cpu_seconds: f64,
+    before: f64,
+}
+
+/// A cluster with its daemon, and all pods bound.
+struct Bench {
+    plane: Plane,
+    setup: Setup,
+    api: Client,
+    port: u16,
+    _cloud: Process,
+    daemon: Process,
+    still: Duration,
+}
+
+impl Bench {
+    /// Deploys all of them at once and waits until all is done; none where there is no plane.
+    async fn scaled_out(test: &str, all: &Sizes, budget: Allowed) -> Option<Self> {
+        let plane = Plane::start_or_skip_with(test, &["--audit"])?;
+        let port = free_port();
+        let setup = Setup::scaling_down(plane.kubeconfig(), port, &budget.text());
+        let own = Self {
+            _cloud: setup.cloud(port),
+            daemon: setup.daemon(),
+            api: client(plane.kubeconfig()).await,
+            still: if is_campaign() { STILL } else { STILL * 2 / 5 },
+            plane,
+            setup,
+            port,
+        };
+        ready(&own.api).await;
+        for (deployment, _) in all {
+            deploy_like(&own.api, deployment, deployment.replicas).await;
+        }
+        until_bound(&own.api, &own.setup, 300, pods_of(all).0).await;
+        if is_campaign() {
+            let (_, world) = own.settled().await;
+            all_run(&world, pods_of(all).0, &own.setup);
+        }
+        Some(own)
+    }
+
+    async fn settled(&self) -> (f64, World) {
+        settled(&self.api, &self.setup, self.still, Duration::from_secs(900)).await
+    }
+
+    async fn scale(&self, all: &Sizes, replicas: impl Fn(&(Deployment, usize)) -> usize) {
+        for own in all {
+            scale(&self.api, &own.0.name, replicas(own)).await;
+        }
+    }
+
+    /// Scales all of them down, and waits until all is done.
+    async fn scaled_down(&self, all: &Sizes) -> Outcome {
+        let before = World::read(&self.api).await.cost();
+        let (cpu, _) = self.daemon.figures();
+        self.scale(all, |own| own.1).await;
+        let (seconds, world) = self.settled().await;
+        let outcome = Outcome {
+            seconds,
+            nodes: world.nodes.len(),
+            usd_per_h: world.cost(),
+            cpu_seconds: self.daemon.figures().0 - cpu,
+            before,
+        };
+        println!(
+            "{:?} pods: settled after {:.1} s on {} nodes for {:.2} $/h, {before:.2} before; \
+             daemon {:.2} s of cpu",
+            pods_of(all),
+            outcome.seconds,
+            outcome.nodes,
+            outcome.usd_per_h,
+            outcome.cpu_seconds,
+        );
+        if is_campaign() {
+            println!("{}", self.setup.told("INFO consolidat").join("\n"));
+        }
+        all_run(&world, pods_of(all).1, &self.setup);
+        outcome
+    }
+}
+
+/// Scales out and down again. Says what came of it in a campaign; else it is only seen that nodes
+/// left which the pods did not need.
+async fn saves(test: &str, all: Sizes, budget: Allowed) -> Option<Outcome> {
+    let bench = Bench::scaled_out(test, &all, budget).await?;
+    let outcome = bench.scaled_down(&all).await;
+    let audited = audited(&bench.plane, budget);
+    println!("{audited:?} of {budget:?}");
+    assert_eq!(audited.above, 0, "above the budget: {audited:?}");
+    assert!(audited.removed > 0, "{audited:?}");
+    assert!(outcome.usd_per_h < 0.9 * outcome.before, "{outcome:?}");
+    is_campaign().then_some(outcome)
+}
+
+const ALL: Allowed = Allowed::Percent(100);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_may_be_anywhere_are_moved_together() {
+    let name = "plane::scale_down::pods_that_may_be_anywhere_are_moved_together";
+    if let Some(outcome) = saves(name, cut(anywhere(), 12), ALL).await {
+        // Karpenter 1.14 on two cores: 91 s, 8 to 9 nodes, 52.1 $/h, 5 s of CPU.
+        assert!(outcome.seconds <= 45.0, "more than half the rival's time");
+        assert!(outcome.usd_per_h <= 1.05 * 50.2, "5 % above the bound");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thirty_deployments_shrink_within_two_minutes() {
+    let name = "plane::scale_down::thirty_deployments_shrink_within_two_minutes";
+    if let Some(outcome) = saves(name, cut(thirty(), 10), ALL).await {
+        // Karpenter 1.14 on two cores: moving after 480 s, 43 nodes, 50.6 $/h, 44 s of CPU.
+        assert!(outcome.seconds <= 120.0, "too slow");
+        assert!(outcome.usd_per_h <= 1.08 * 46.2, "8 % above the bound");
+        assert!(outcome.cpu_seconds <= 4.4, "a tenth of the rival's CPU");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_spread_over_hosts_stay_spread_on_fewer() {
+    let name = "plane::scale_down::pods_spread_over_hosts_stay_spread_on_fewer";
+    if let Some(outcome) = saves(name, cut(over_hosts(), 12), ALL).await {
+        // Karpenter 1.14 on two cores: 72 s, 300 nodes, 70.3 $/h, 56 s of CPU.
+        assert!(outcome.seconds <= 36.0, "more than half the rival's time");
+        assert!(outcome.usd_per_h <= 70.3, "dearer than the rival");
+        assert!(outcome.cpu_seconds <= 5.6, "a tenth of the rival's CPU");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_share_of_the_nodes_leaves_at_once_and_no_more() {
+    let name = "plane::scale_down::a_share_of_the_nodes_leaves_at_once_and_no_more";
+    saves(name, cut(anywhere(), 12), Allowed::Percent(10)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_nodes_leave_at_once_and_no_more() {
+    let name = "plane::scale_down::three_nodes_leave_at_once_and_no_more";
+    saves(name, cut(anywhere(), 12), Allowed::Nodes(3)).await;
+}
+
+/// Kills the daemon at random moments while the cluster shrinks, and again as often as it has to
+/// shrink anew for so many kills; it must end as it does without.
+async fn survives(test: &str, all: Sizes, budget: Allowed, kills: u64) {
+    let Some(mut bench) = Bench::scaled_out(test, &all, budget).await else {
+        return;
+    };
+    let before = World::read(&bench.api).await.cost();
+    let mut calm = None;
+    if is_campaign() {
+        calm = Some(bench.scaled_down(&all).await);
+    }
+    let (mut kill, mut rounds) = (0, 0);
+    let mut world = World::read(&bench.api).await;
+    while kill < kills {
+        rounds += 1;
+        if calm.is_some() {
+            bench.scale(&all, |own| own.0.replicas).await;
+            until_bound(&bench.api, &bench.setup, 300, pods_of(&all).0).await;
+            bench.settled().await;
+        }
+        bench.scale(&all, |own| own.1).await;
+        let start = clock();
+        let (mut last, mut before) = (start.elapsed(), Seen::new());
+        // A daemon decides nothing in its first five seconds.
+        while kill < kills && start.elapsed() - last < 2 * STILL {
+            tokio::time::sleep(Duration::from_millis(500 + scatter(kill) % 13_500)).await;
+            bench.daemon.kill();
+            bench.daemon = bench.setup.daemon();
+            kill += 1;
+            let now = seen(&World::read(&bench.api).await);
+            if now != before {
+                (last, before) = (start.elapsed(), now);
+            }
+        }
+        (_, world) = bench.settled().await;
+        all_run(&world, pods_of(&all).1, &bench.setup);
+    }
+    let audited = audited(&bench.plane, budget);
+    println!(
+        "{kills} kills in {rounds} rounds: {} nodes for {:.2} $/h, {before:.2} before; without a \
+         kill {calm:?}; {audited:?} of {budget:?}",
+        world.nodes.len(),
+        world.cost(),
+    );
+    assert_eq!(audited.above, 0, "above the budget: {audited:?}");
+    let most = calm.map_or(0.9 * before, |own| 1.05 * own.usd_per_h);
+    assert!(world.cost() <= most, "dearer than {most:.2} $/h");
+    let live = |own: &serde_json::Value| {
+        !matches!(own["state"].as_str(), Some("shutting-down" | "terminated"))
+    };
+    let left = instances(bench.port)
+        .await
+        .iter()
+        .filter(|own| live(own))
+        .count();
+    assert_eq!(left, world.nodes.len(), "instances that are nobody's");
+}
+
+/// So many kills in a campaign, or one.
+fn kills() -> u64 {
+    if is_campaign() { 100 } else { 1 }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_is_killed_while_nodes_leave_ends_where_it_would_have() {
+    let name =
+        "plane::scale_down::a_daemon_that_is_killed_while_nodes_leave_ends_where_it_would_have";
+    survives(name, cut(thirty(), 20), ALL, kills()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn budgets_hold_while_a_daemon_is_killed() {
+    let name = "plane::scale_down::budgets_hold_while_a_daemon_is_killed";
+    survives(name, cut(thirty(), 20), Allowed::Percent(10), kills()).await;
+}
