@@ -14,13 +14,13 @@ use jiff::Timestamp;
 use crate::disrupt::balance::Balance;
 use crate::disrupt::budgets::Budgets;
 use crate::disrupt::fewest::{Fewest, is_enough};
-use crate::disrupt::gate::{closed, is_needed, kept_anyway, not_calm};
+use crate::disrupt::gate::{closed, is_needed, kept_anyway, not_calm, rests};
 use crate::disrupt::offers::{affordable, offers};
 use crate::disrupt::swaps::{Own, Swaps};
 use crate::disrupt::verdict::{Kept, Verdict};
 use crate::model::id::{NodeName, PodKey};
 use crate::model::instance::{CapacityType, OfferingKey, Price};
-use crate::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE};
+use crate::model::labels::CAPACITY_TYPE;
 use crate::model::pool::{Consolidation, Reason};
 use crate::solve::weight::{Bought, Size, Weight};
 use crate::solve::{NewClaim, Solution, weigh};
@@ -64,17 +64,6 @@ struct Leaver<'a> {
     pods: usize,
     /// What it costs beyond what its pods would cost in a plan afresh.
     waste: f64,
-}
-
-impl Leaver<'_> {
-    fn as_swapped(&self) -> Own<'_> {
-        let labels = &self.candidate.node.labels;
-        Own {
-            instance_type: labels.get(INSTANCE_TYPE).map_or("", String::as_str),
-            price: self.price,
-            cost: self.candidate.cost,
-        }
-    }
 }
 
 /// A set of nodes thought away.
@@ -177,13 +166,8 @@ fn leaver<'a>(
     if candidate.pods == 0 {
         return Err(Verdict::Unused);
     }
-    if let Some(until) = roster
-        .resting
-        .get(&candidate.pool)
-        .filter(|own| **own > now)
-    {
-        let (until, after) = (*until, "moves that saved too little");
-        return Err(Verdict::Cooling { until, after });
+    if let Some(verdict) = rests(candidate, roster, now) {
+        return Err(verdict);
     }
     if let Some(buffer) = roster.held.get(&candidate.node.name) {
         return Err(Verdict::Buffer(buffer.clone()));
@@ -477,7 +461,10 @@ impl<'a> Yard<'_, 'a> {
                 }
                 let mut vain = self.in_vain(&set, &swaps);
                 if found.is_none() && set.len() <= ALIKE_MAX {
-                    let nodes: Vec<Own<'_>> = set.iter().map(|own| own.as_swapped()).collect();
+                    let nodes: Vec<Own<'_>> = set
+                        .iter()
+                        .map(|own| Own::of(own.candidate, own.price))
+                        .collect();
                     // What is saved by a swap for the like has to be worth it, too.
                     let least = 1.0 + SAVED_MIN_PER_MILLE / 1000.0;
                     vain.extend(

@@ -87,3 +87,11 @@ pub fn is_needed(candidate: &Candidate<'_>, pool: &Disruption, now: Timestamp) -
     let until = until.unwrap_or(Timestamp::MAX);
     (until > now).then_some(Verdict::TooEarly { until })
 }
+
+/// What keeps a node whose pool rests since its last moves saved too little.
+pub fn rests(candidate: &Candidate<'_>, roster: &Roster<'_>, now: Timestamp) -> Option<Verdict> {
+    let until = roster.resting.get(&candidate.pool).copied();
+    let until = until.filter(|until| *until > now)?;
+    let after = "moves that saved too little";
+    Some(Verdict::Cooling { until, after })
+}

@@ -5,8 +5,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::model::id::{NodeName, PodKey};
+use crate::model::labels::INSTANCE_TYPE;
 use crate::solve::{NewClaim, Solution};
 use crate::state::field::Field;
+use crate::state::roster::Candidate;
 
 /// A node that leaves.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +19,18 @@ pub struct Own<'s> {
     pub price: f64,
     /// What its leaving disrupts.
     pub cost: f64,
+}
+
+impl<'s> Own<'s> {
+    /// A candidate that costs so much.
+    pub fn of(candidate: &'s Candidate<'_>, price: f64) -> Self {
+        let instance_type = candidate.node.labels.get(INSTANCE_TYPE);
+        Self {
+            instance_type: instance_type.map_or("", String::as_str),
+            price,
+            cost: candidate.cost,
+        }
+    }
 }
 
 /// Nodes that leave together, and new ones, as parts that have nothing to do with each other.

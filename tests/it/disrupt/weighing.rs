@@ -790,7 +790,6 @@ fn what_is_reserved_is_used_and_cheaper_types_of_it_first() {
 /// What keeps a node of which that is all that is known, by its labels alone.
 #[test]
 fn a_node_says_why_consolidation_leaves_it_alone() {
-    type Row = (&'static str, fn(&mut Yard), &'static str);
     let rows: [Row; 9] = [
         ("its pool may consolidate it", |_| {}, "-"),
         (

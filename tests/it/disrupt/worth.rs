@@ -269,8 +269,8 @@ fn is_close((one, other): (f64, f64), expect: (f64, f64)) -> bool {
 
 #[test]
 fn what_is_saved_is_what_leaves_less_what_comes() {
-    type Row = (&'static str, fn(&mut Yard), (f64, f64));
-    let rows: [Row; 6] = [
+    type Change = fn(&mut Yard);
+    let rows: [(&str, Change, (f64, f64)); 6] = [
         ("spot is sold, and the pool buys none", |_| {}, (0.8, 0.2)),
         (
             "the pool buys either",
