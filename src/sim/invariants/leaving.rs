@@ -9,7 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::command::{Command, NodePatch};
 use crate::engine::event::Event;
 use crate::model::id::{NodeName, PodKey, PoolName};
-use crate::model::labels::{DISRUPTION_REASON, DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS};
+use crate::model::labels::{
+    DISRUPTION_REASON, DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, REGISTERED, TAINT_UNREGISTERED,
+};
 use crate::model::node::Node;
 use crate::model::object::{Kind, Object};
 use crate::model::pod::Pod;
@@ -283,7 +285,15 @@ fn homeless(leaving: &Node, scene: &Scene, now: Timestamp) -> usize {
     let is_fresh = |pod: &&Pod| pod.started.is_none_or(|at| now < later(at, FRESH));
     let hosts = store.nodes().values();
     let hosts = hosts.filter(|node| node.name != leaving.name && node.ready);
-    let hosts = hosts.map(|node| {
+    // One that is registered opens when those have left their nodes whom it was made for.
+    let opened = hosts.cloned().map(|mut node| {
+        if node.labels.contains_key(REGISTERED) {
+            node.taints.retain(|own| own.key != TAINT_UNREGISTERED);
+        }
+        node
+    });
+    let opened: Vec<Node> = opened.collect();
+    let hosts = opened.iter().map(|node| {
         let mut used = Resources::default();
         let settled = store.pods_on(node.name.as_str());
         for pod in settled.filter(|pod| !pod.is_terminal() && !is_fresh(pod)) {
