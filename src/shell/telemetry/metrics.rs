@@ -227,7 +227,6 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         | Report::ClaimPlanned { .. }
         | Report::Retire { .. }
         | Report::Consolidates { .. }
-        | Report::Consolidates { .. }
         | Report::Drifted { .. }
         | Report::Lacking { .. }
         | Report::Unguarded { .. }
