@@ -119,8 +119,8 @@ impl State {
         expected
     }
 
-    /// Pods that have a place: those for whom there is room, as all is now, on a node that stays and
-    /// is open, or ready to be, since its claim was made for them or they were planned onto it.
+    /// Pods that have a place: those for whom there is room, as all is now, on a node that stays
+    /// and is open, or ready to be, since its claim was made for them or they were planned onto it.
     pub fn housed<'a>(
         &'a self,
         planned: &'a BTreeMap<NodeName, Vec<PodKey>>,
