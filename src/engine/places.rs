@@ -46,8 +46,8 @@ impl Places {
 impl Engine {
     /// Whether each of these pods, which will have to move, has a place on a node that is ready, be
     /// it held for such pods, and that stays. One that has only just come to a node that leaves has
-    /// not been planned for at all; one whose claim came to nothing, or whose place another one took,
-    /// waits again.
+    /// not been planned for at all; one whose claim came to nothing, or whose place another one
+    /// took, waits again.
     pub(super) fn have_places(&mut self, pods: &[PodKey], now: Timestamp) -> bool {
         if pods.is_empty() {
             return true;
