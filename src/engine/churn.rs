@@ -9,6 +9,7 @@ use crate::disrupt::churn::Churn;
 use crate::engine::Engine;
 use crate::engine::report::Report;
 use crate::model::id::{ClaimId, PodKey, PoolName};
+use crate::model::instance::Price;
 use crate::model::pool::Reason;
 use crate::plan::{self, Plan};
 
@@ -36,8 +37,7 @@ pub(super) struct Moves {
 impl Engine {
     /// Nodes begin to leave so that something is saved: each pool's share is what its nodes cost.
     pub(super) fn moves(&mut self, plan: &Plan, now: Timestamp) {
-        let cost = |own: Option<f64>| own.unwrap_or_default();
-        let price = |own: &plan::Retire| cost(own.price.map(|price| price.usd_per_h()));
+        let price = |own: &plan::Retire| own.price.map_or(0.0, Price::usd_per_h);
         let before: f64 = plan.retire.iter().map(price).sum();
         let after = plan::cost(&plan.launches).usd_per_h();
         let share = if before > 0.0 {
@@ -113,9 +113,8 @@ impl Engine {
         let Some(claim) = claim.filter(|own| own.leaving == Some(Reason::Underutilized)) else {
             return;
         };
-        let offering = claim.instance.as_ref().map(|own| &own.offering);
-        let offering = offering.and_then(|own| self.state.catalog.offering(own));
-        let costs = offering.map_or(0.0, |own| own.price.usd_per_h());
+        let price = self.state.price_of_instance(claim);
+        let costs = price.map_or(0.0, Price::usd_per_h);
         let churn = self.moves.pools.entry(claim.record.pool.clone());
         churn.or_default().lost(costs);
         self.rest(now);

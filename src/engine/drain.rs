@@ -61,11 +61,7 @@ impl Engine {
             .map(|own| self.state.objects.pods_on(own.as_str()));
         let pods = pods.into_iter().flatten();
         let pods = pods.filter(|pod| pod.is_reschedulable()).count();
-        let price = claim
-            .instance
-            .as_ref()
-            .and_then(|own| self.state.catalog.offering(&own.offering))
-            .map(|offering| offering.price);
+        let price = self.state.price_of_instance(claim);
         self.report(Report::Retire {
             claim: id.clone(),
             node,

@@ -238,6 +238,12 @@ impl State {
             .fold(0.0, |sum, price| sum + price)
     }
 
+    /// What a claim's instance costs, if there is one and the catalog knows it.
+    pub fn price_of_instance(&self, claim: &Claim) -> Option<Price> {
+        let offering = self.catalog.offering(offering_of(claim)?);
+        offering.map(|own| own.price)
+    }
+
     /// What a node costs, by its instance or else by its labels.
     pub fn price_of(&self, node: &Node, claim: Option<&Claim>) -> Option<Price> {
         self.price_in(&self.catalog, node, claim)
