@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::Engine;
 use crate::engine::command::{Answer, Command};
 use crate::engine::report::Report;
-use crate::engine::work::{Eviction, FlightKind};
+use crate::engine::work::FlightKind;
 use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
@@ -75,8 +75,10 @@ impl Engine {
             if own.in_flight || in_flight >= EVICTIONS_MAX {
                 continue;
             }
-            let kept = grace.is_none() && self.state.objects.keep_now(pod);
-            if let Some(at) = own.next(kept).filter(|at| *at > now) {
+            let refused = own.refused.filter(|_| grace.is_none());
+            let kept = refused.filter(|_| self.state.objects.keep_now(pod));
+            let kept = kept.and_then(|at| at.checked_add(KEPT_APART).ok());
+            if let Some(at) = kept.max(own.retry.next()).filter(|at| *at > now) {
                 wake = Some(wake.map_or(at, |own| own.min(at)));
                 continue;
             }
@@ -195,15 +197,6 @@ impl Engine {
                 more,
             });
         }
-    }
-}
-
-impl Eviction {
-    /// When it may be tried again, if it was tried: rarely while its budgets are seen to keep it.
-    fn next(&self, kept: bool) -> Option<Timestamp> {
-        let refused = self.refused.filter(|_| kept);
-        let kept = refused.and_then(|at| at.checked_add(KEPT_APART).ok());
-        kept.max(self.retry.next())
     }
 }
 
