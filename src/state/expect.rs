@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::claim::Phase;
 use crate::model::id::{NodeName, PodKey};
 use crate::model::pod::Pod;
+use crate::model::quantity::Resources;
 use crate::state::State;
 use crate::state::ledger::Claim;
 use crate::state::snapshot::Host;
@@ -106,13 +107,7 @@ impl State {
             }
             if let Some(node) = node.filter(|_| claim.phase == Phase::Initialized) {
                 let mut free = self.room_of_node(node, Some(claim), &daemons).free;
-                pods.retain(|pod| {
-                    let fits = pod.requests.fit(&free);
-                    if fits {
-                        free.subtract(&pod.requests);
-                    }
-                    fits
-                });
+                pods.retain(|pod| takes(&mut free, pod));
             }
             expected.push((claim, pods));
         }
@@ -154,8 +149,7 @@ impl State {
                 let comes = |own: &&Pod| {
                     own.is_waiting() || (own.node.as_ref() != Some(name) && self.is_mover(own, now))
                 };
-                if let Some(pod) = pod.filter(comes).filter(|own| own.requests.fit(&free)) {
-                    free.subtract(&pod.requests);
+                if pod.filter(comes).is_some_and(|own| takes(&mut free, own)) {
                     housed.push(key);
                 }
             }
@@ -203,6 +197,15 @@ impl State {
         let over = ready.filter_map(|claim| claim.since.checked_add(NOMINATED).ok());
         over.filter(|at| *at > now).min()
     }
+}
+
+/// Whether a pod fits into what is free; then it has it.
+fn takes(free: &mut Resources, pod: &Pod) -> bool {
+    let fits = pod.requests.fit(free);
+    if fits {
+        free.subtract(&pod.requests);
+    }
+    fits
 }
 
 /// Whether the time is over in which pods that wait are expected on a claim's node.
