@@ -76,7 +76,7 @@ impl Engine {
             found,
         });
         let lacking: Vec<Report> = lacking.collect();
-        let said = &mut self.works.entry(id.clone()).or_default().said.0;
+        let said = &mut self.works.entry(id.clone()).or_default().told_lacking;
         if !lacking.is_empty() && !std::mem::replace(said, true) {
             self.reports.extend(lacking);
         }

@@ -128,7 +128,7 @@ impl Engine {
         let patch = self.registration(claim, node, closed, now);
         let unguarded = !node.is_registered() && !node.has_unregistered_taint();
         let node = node.name.clone();
-        let said = &mut self.works.entry(id.clone()).or_default().said.1;
+        let said = &mut self.works.entry(id.clone()).or_default().told_unguarded;
         if unguarded && !std::mem::replace(said, true) {
             self.report(Report::Unguarded { node });
         }

@@ -202,8 +202,10 @@ pub(super) struct Work {
     pub(super) drain: Drain,
     /// When it was asked to leave.
     pub(super) asked: Option<Timestamp>,
-    /// Whether it was said what its node lacks, or that it came unguarded.
-    pub(super) said: (bool, bool),
+    /// Whether it was said what its node lacks.
+    pub(super) told_lacking: bool,
+    /// Whether it was said that its node came unguarded.
+    pub(super) told_unguarded: bool,
     /// When its instance was first told to end.
     pub(super) told_to_end: Option<Timestamp>,
     /// When it was said that its instance does not end.
