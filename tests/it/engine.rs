@@ -411,6 +411,23 @@ fn waiting_pod(name: &str) -> Pod {
     pod
 }
 
+/// The same, of a ReplicaSet that makes it anew when it is deleted.
+fn owned_pod(name: &str) -> Pod {
+    replicated(waiting_pod(name))
+}
+
+fn replicated(pod: Pod) -> Pod {
+    let owner = Owner {
+        kind: "ReplicaSet".into(),
+        name: "web".into(),
+        uid: "web".into(),
+    };
+    Pod {
+        owner: Some(owner),
+        ..pod
+    }
+}
+
 fn bound(mut pod: Pod, node: &str) -> Object {
     pod.node = Some(node.into());
     pod.unschedulable = false;

@@ -9,22 +9,11 @@ use outrigger::model::cluster::{Mode, PlacementHints};
 use outrigger::model::id::PodKey;
 use outrigger::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE};
 use outrigger::model::object::{Kind, Object};
-use outrigger::model::pod::{Owner, Pod};
+use outrigger::model::pod::Pod;
 use outrigger::model::pool::{Consolidation, Pool};
 use outrigger::model::requirement::Requirement;
 
-use super::{Stage, bound, waiting_pod};
-
-fn owned(name: &str) -> Pod {
-    Pod {
-        owner: Some(Owner {
-            kind: "ReplicaSet".into(),
-            name: "web".into(),
-            uid: "web".into(),
-        }),
-        ..waiting_pod(name)
-    }
-}
+use super::{Stage, bound, owned_pod, waiting_pod};
 
 fn sell(pool: &mut Pool, types: &[&str]) {
     let types = Requirement::is_in(types.iter().copied());
@@ -41,8 +30,8 @@ fn too_large(names: &[&str]) -> Stage {
         let bought = Requirement::is_in(["on-demand"]);
         pool.requirements.add(CAPACITY_TYPE, bought);
     });
-    let pods = names.iter().map(|name| owned(name));
-    let others = (0..28).map(|at| owned(&format!("other-{at}")));
+    let pods = names.iter().map(|name| owned_pod(name));
+    let others = (0..28).map(|at| owned_pod(&format!("other-{at}")));
     let all: Vec<Pod> = pods.chain(others).collect();
     stage.change(|own| sell(&mut own.pools[0], &["m5.8xlarge", "m5.xlarge"]));
     stage.sync(vec![], all.clone());
@@ -85,7 +74,7 @@ fn replace(stage: &mut Stage, old: &str, new: &str) {
     let mut pod = stage.engine.state().objects.pods[&key(old)].clone();
     pod.deleting = Some(stage.now);
     stage.apply(Object::Pod(Box::new(pod)));
-    let mut heir = owned(new);
+    let mut heir = owned_pod(new);
     heir.created = Some(stage.now);
     stage.apply(Object::Pod(Box::new(heir)));
     stage.event(Event::Deleted(Kind::Pod, key(old)));
@@ -160,7 +149,7 @@ fn a_pool_rests_whose_moves_save_nothing() {
         resting.filter(|until| **until > stage.now).count()
     };
     assert_eq!(resting(&stage), 0);
-    let mut large = owned("large");
+    let mut large = owned_pod("large");
     large.requests.cpu_milli = 20_000;
     stage.event(Event::Deleted(Kind::Pod, key("a")));
     stage.apply(Object::Pod(Box::new(large.clone())));
@@ -193,7 +182,7 @@ fn pods_that_wait_are_planned_as_soon_as_a_node_stays_for_others() {
     });
     let answer = Answer::LaunchRefused(refused.collect());
     stage.event(Event::Answered(held[0].id, answer));
-    let mut large = owned("large");
+    let mut large = owned_pod("large");
     large.requests.cpu_milli = 31_000;
     stage.apply(Object::Pod(Box::new(large)));
     stage.run(3, &[]);
@@ -208,7 +197,7 @@ fn a_node_that_pods_are_about_to_be_made_anew_for_is_not_empty() {
     let mut stage = shrinking(&["a"]);
     stage.event(Event::Deleted(Kind::Pod, key("a")));
     stage.run(8, &[]);
-    let mut heir = owned("c");
+    let mut heir = owned_pod("c");
     heir.created = Some(stage.now);
     stage.apply(Object::Pod(Box::new(heir)));
     stage.run(2, &[]);

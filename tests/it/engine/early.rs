@@ -13,10 +13,10 @@ use outrigger::model::labels::{
 };
 use outrigger::model::node::Node;
 use outrigger::model::object::{Kind, Object};
-use outrigger::model::pod::{Owner, Pod};
+use outrigger::model::pod::Pod;
 use outrigger::model::taint::{Effect, Taint};
 
-use super::{Stage, waiting_pod};
+use super::{Stage, replicated, waiting_pod};
 
 /// A pod that waits, so small that several share a node.
 fn small(name: &str) -> Pod {
@@ -27,14 +27,7 @@ fn small(name: &str) -> Pod {
 
 /// The same, made anew when it is deleted.
 fn owned(name: &str) -> Pod {
-    Pod {
-        owner: Some(Owner {
-            kind: "ReplicaSet".into(),
-            name: "web".into(),
-            uid: "web".into(),
-        }),
-        ..small(name)
-    }
+    replicated(small(name))
 }
 
 /// The same, too large for the nodes of the others.

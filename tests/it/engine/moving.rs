@@ -12,23 +12,11 @@ use outrigger::model::labels::{
     DISRUPTION_REASON, EXCLUDE_BALANCERS, INSTANCE_TYPE, TAINT_DISRUPTED,
 };
 use outrigger::model::object::{Kind, Object};
-use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::Reason;
 use outrigger::model::requirement::Requirement;
 use outrigger::model::taint::{Effect, Taint};
 
-use super::{Stage, bound, waiting_pod};
-
-fn owned(name: &str) -> Pod {
-    Pod {
-        owner: Some(Owner {
-            kind: "ReplicaSet".into(),
-            name: "web".into(),
-            uid: "web".into(),
-        }),
-        ..waiting_pod(name)
-    }
-}
+use super::{Stage, bound, owned_pod, waiting_pod};
 
 fn retired(stage: &Stage) -> Vec<(String, Reason)> {
     let all = stage.reports.iter().filter_map(|own| match own {
@@ -50,12 +38,12 @@ fn expiring(pods: &[&str]) -> Stage {
         let types = Requirement::is_in(["m5.large", "m5.xlarge"]);
         pool.requirements.add(INSTANCE_TYPE, types);
     });
-    stage.sync(vec![], pods.iter().map(|name| owned(name)).collect());
+    stage.sync(vec![], pods.iter().map(|name| owned_pod(name)).collect());
     stage.run(10, &[]);
     stage.apply(Object::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
     for name in pods {
-        stage.apply(bound(owned(name), "node-0"));
+        stage.apply(bound(owned_pod(name), "node-0"));
     }
     let due = due_at(&stage.launches[0].claim).expect("it expires");
     let wait = due.duration_since(stage.now).as_secs();

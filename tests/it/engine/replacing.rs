@@ -10,33 +10,22 @@ use outrigger::model::id::{NodeName, ObjectKey};
 use outrigger::model::labels::{DO_NOT_DISRUPT, TAINT_DISRUPTED};
 use outrigger::model::node::Node;
 use outrigger::model::object::Object;
-use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::Reason;
 use outrigger::model::taint::{Effect, Taint};
 use outrigger::state::State;
 
-use super::{Stage, bound, waiting_pod};
-
-pub(super) fn owned_pod() -> Pod {
-    let mut pod = waiting_pod("a");
-    pod.owner = Some(Owner {
-        kind: "ReplicaSet".into(),
-        name: "web".into(),
-        uid: "web".into(),
-    });
-    pod
-}
+use super::{Stage, bound, owned_pod};
 
 /// A stage with one node and one pod on it, at the moment when the node has become too old.
 pub(super) fn expiring() -> Stage {
     let mut stage = Stage::new(Mode::Manage);
     let hour = SignedDuration::from_hours(1);
     stage.change(|own| own.pools[0].expire_after = Some(hour));
-    stage.sync(vec![], vec![owned_pod()]);
+    stage.sync(vec![], vec![owned_pod("a")]);
     stage.run(10, &[]);
     stage.apply(Object::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
-    stage.apply(bound(owned_pod(), "node-0"));
+    stage.apply(bound(owned_pod("a"), "node-0"));
     stage.run(40, &[]);
     let due = due_at(&stage.launches[0].claim).expect("it expires");
     let wait = due.duration_since(stage.now).as_secs();
@@ -77,7 +66,7 @@ fn an_old_node_is_closed_and_replaced_before_its_pods_move() {
 fn a_node_stays_where_something_has_come_that_must_not_be_disrupted() {
     let mut stage = expiring();
     stage.run(30, &[]);
-    let mut pod = owned_pod();
+    let mut pod = owned_pod("a");
     pod.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
     stage.apply(bound(pod, "node-0"));
     stage.apply(Object::Node(Box::new(stage.node(1))));
@@ -111,7 +100,7 @@ fn a_node_stays_closed_and_full_where_another_takes_its_pods_place() {
         let mut stage = expiring();
         stage.run(30, &[]);
         if taken {
-            let mut other = owned_pod();
+            let mut other = owned_pod("a");
             other.key = ObjectKey::new("default", "other");
             other.uid = "other".into();
             other.requests.cpu_milli = 1900;

@@ -14,8 +14,7 @@ use outrigger::model::window::Window;
 use outrigger::solve::Code;
 use outrigger::solve::replicas::Need;
 
-use super::replacing::owned_pod;
-use super::{Stage, bound, waiting_pod};
+use super::{Stage, bound, owned_pod, waiting_pod};
 
 /// Room for so many pods like those that wait, one on each node.
 fn buffer(replicas: u32) -> Buffer {
@@ -91,7 +90,7 @@ fn no_pod_is_moved_into_the_room_that_a_buffer_needs() {
     let mut stage = stage(Mode::Manage, buffer(1));
     stage.run(10, &[]);
     stage.arrive(0);
-    stage.apply(bound(owned_pod(), "node-0"));
+    stage.apply(bound(owned_pod("a"), "node-0"));
     stage.run(12, &[]);
     stage.arrive(1);
     stage.run(3600, &[]);

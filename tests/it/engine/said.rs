@@ -14,8 +14,8 @@ use outrigger::model::pool::Reason;
 use outrigger::model::quantity::Resources;
 use outrigger::model::selector::Selector;
 
-use super::replacing::{expiring, owned_pod, told};
-use super::{Stage, bound};
+use super::replacing::{expiring, told};
+use super::{Stage, bound, owned_pod};
 
 /// A budget of all pods, of which so many may go now and so many may ever be away.
 fn budget(disruptions_allowed: i64, max_unavailable: i64) -> Object {
@@ -55,7 +55,7 @@ fn a_budget_that_never_allows_anything_does() {
 /// A stage with one node and this pod on it.
 fn used(pod: &Pod) -> Stage {
     let mut stage = Stage::new(Mode::Manage);
-    stage.sync(vec![], vec![owned_pod()]);
+    stage.sync(vec![], vec![owned_pod("a")]);
     stage.run(10, &[]);
     stage.apply(Object::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
@@ -67,8 +67,8 @@ fn used(pod: &Pod) -> Stage {
 
 #[test]
 fn a_node_is_empty_while_its_last_pod_is_on_its_way_out_and_ends_after_it() {
-    let mut stage = used(&owned_pod());
-    let mut pod = owned_pod();
+    let mut stage = used(&owned_pod("a"));
+    let mut pod = owned_pod("a");
     pod.deleting = Some(stage.now);
     stage.apply(bound(pod.clone(), "node-0"));
     stage.run(50, &[]);
@@ -81,7 +81,7 @@ fn a_node_is_empty_while_its_last_pod_is_on_its_way_out_and_ends_after_it() {
 
 #[test]
 fn a_node_is_empty_whose_pods_are_worth_nothing_and_they_are_evicted() {
-    let mut pod = owned_pod();
+    let mut pod = owned_pod("a");
     pod.priority = -(1 << 26);
     let mut stage = used(&pod);
     stage.run(60, &["evict"]);
@@ -93,13 +93,13 @@ fn a_node_is_empty_whose_pods_are_worth_nothing_and_they_are_evicted() {
 
 #[test]
 fn what_nobody_can_read_is_told_once_as_long_as_it_stands() {
-    let mut stage = used(&owned_pod());
+    let mut stage = used(&owned_pod("a"));
     let times = |stage: &Stage| {
         let misread = |own: &&Report| matches!(own, Report::Misread(_));
         stage.reports.iter().filter(misread).count()
     };
     for (value, expect) in [("true", 0), ("soon", 1), ("1h", 1), ("soon", 2)] {
-        let mut pod = owned_pod();
+        let mut pod = owned_pod("a");
         let said = (DO_NOT_DISRUPT.to_owned(), value.to_owned());
         pod.annotations = [said].into();
         stage.apply(bound(pod, "node-0"));
@@ -111,13 +111,13 @@ fn what_nobody_can_read_is_told_once_as_long_as_it_stands() {
 /// A stage in which a node comes that its kubelet describes otherwise than its launch does.
 fn came(change: impl FnOnce(&mut Node)) -> Stage {
     let mut stage = Stage::new(Mode::Manage);
-    stage.sync(vec![], vec![owned_pod()]);
+    stage.sync(vec![], vec![owned_pod("a")]);
     stage.run(10, &[]);
     let mut node = stage.node(0);
     change(&mut node);
     stage.apply(Object::Node(Box::new(node)));
     stage.run(5, &[]);
-    stage.apply(bound(owned_pod(), "node-0"));
+    stage.apply(bound(owned_pod("a"), "node-0"));
     stage.run(60, &[]);
     stage
 }
@@ -196,7 +196,7 @@ fn an_eviction_that_is_taken_is_said_once_and_the_end_of_the_node_with_its_figur
     });
     assert_eq!(pods, Some(1));
     let born = stage.launches[0].claim.created;
-    stage.event(Event::Deleted(Kind::Pod, owned_pod().key));
+    stage.event(Event::Deleted(Kind::Pod, owned_pod("a").key));
     stage.run(120, &[]);
     let ended = stage.reports.iter().find_map(|own| match own {
         Report::Ended {
