@@ -244,7 +244,7 @@ impl Engine {
             Event::Deleted(kind, key) => {
                 self.state.views.alive(kind, now);
                 if kind == Kind::Pod {
-                    self.bequeath(&key, now);
+                    self.gone(&key, now);
                 }
                 self.state.objects.delete(kind, &key, now);
                 if kind == Kind::Node {
@@ -401,6 +401,7 @@ impl Engine {
         self.observed_leaving.retain(|id| claims.contains_key(id));
         self.unbinding.retain(|key, _| pods.contains_key(key));
         self.heirs.expire(now);
+        self.moves.retain(|id| claims.contains_key(id));
 
         let unknown: BTreeSet<&NodeName> = self.state.objects.unknown_nodes().collect();
         self.looking

@@ -95,6 +95,9 @@ pub struct Plan {
     pub unplaced: Vec<Unplaced>,
     /// Nodes that shall leave.
     pub retire: Vec<Retire>,
+    /// What nodes save that leave since their pods can be had for less, overlays and the price of
+    /// a node counted.
+    pub saves: Price,
     /// Claims of static pools that need no node any more; none of them has one.
     pub cancel: Vec<ClaimId>,
     /// Nodes that stay, and why.
@@ -231,6 +234,7 @@ pub fn consolidate(roster: &Roster<'_>, field: &Field<'_>, now: Timestamp) -> Pl
         retire: leaving.map(retire).collect(),
         launches: found.claims,
         placed: found.placed,
+        saves: Price::new(found.saves).unwrap_or_default(),
         kept,
         ..Plan::default()
     };

@@ -42,6 +42,11 @@ impl Churn {
         self.last = Some(now);
     }
 
+    /// A node stays after all that was to save so much, in $/h.
+    pub fn stays(&mut self, saves: f64) {
+        self.saved = (self.saved - saves).max(0.0);
+    }
+
     /// A node was made for pods that had been moved, which costs so much, in $/h.
     pub fn lost(&mut self, costs: f64) {
         self.lost += costs;
@@ -55,7 +60,7 @@ impl Churn {
     }
 
     fn is_vain(&self) -> bool {
-        self.lost > self.saved * LOST_MAX
+        self.lost > 0.0 && self.lost > self.saved * LOST_MAX
     }
 
     /// What the last moves were to save, and what was lost of it, in $/h.
@@ -93,6 +98,20 @@ mod tests {
         churn.moved(1.0, at(now + 10));
         churn.lost(0.6);
         assert_eq!(churn.rests_until(), Some(at(now + 20)));
+    }
+
+    #[test]
+    fn nodes_that_stay_save_nothing_and_lose_nothing() {
+        let mut churn = Churn::default();
+        churn.moved(1.0, at(0));
+        churn.stays(1.0);
+        assert_eq!(churn.rests_until(), None);
+        churn.moved(1.0, at(1));
+        churn.moved(1.0, at(1));
+        churn.stays(1.0);
+        churn.lost(0.6);
+        assert_eq!(churn.figures(), (1.0, 0.6));
+        assert_eq!(churn.rests_until(), Some(at(11)));
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub struct Move {
     pub claims: Vec<NewClaim>,
     /// Pods that nodes take which are there.
     pub placed: Vec<(Host, Vec<PodKey>)>,
+    /// What that saves, in $/h.
+    pub saves: f64,
 }
 
 /// Of what nodes cost that leave together, so much must be saved at least, in thousandths: less is
@@ -562,6 +564,7 @@ impl<'a> Yard<'_, 'a> {
             nodes: all.iter().map(|own| own.name.clone()).collect(),
             claims: solution.claims,
             placed: solution.placed,
+            saves: trial.saved(),
         }
     }
 }

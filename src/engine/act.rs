@@ -78,8 +78,9 @@ impl Engine {
             let Some(claim) = retire.claim else {
                 continue;
             };
-            if retire.reason == Reason::Empty && self.heirs.awaits(&claim, now) {
-                self.look_at_held(now);
+            let needed = self.heirs.needed_until(&claim, now);
+            if let Some(until) = needed.filter(|_| retire.reason == Reason::Empty) {
+                self.wake_at(until, "pods are to come to an empty node");
                 continue;
             }
             if let Some(why) = retire.cause.filter(|_| is_news(self, &claim)) {
@@ -173,12 +174,7 @@ impl Engine {
         }
         let whole = pods.or(room).is_some_and(|at| at <= now);
         let mut snapshot = self.state.snapshot(now);
-        if whole {
-            let waited = self.batch.planned(now);
-            if !waited.is_empty() {
-                self.reports.push_back(Report::Decided(waited));
-            }
-        } else {
+        if !whole {
             snapshot.pending.clear();
             snapshot.spare.pods.clear();
         }
@@ -189,6 +185,14 @@ impl Engine {
             self.batch.try_again(now);
             self.wake_at(now, "pods keep their nodes");
             return;
+        }
+        let waited = if whole {
+            self.batch.planned(now)
+        } else {
+            Vec::new()
+        };
+        if !waited.is_empty() {
+            self.reports.push_back(Report::Decided(waited));
         }
         if !self.manages() && !self.numbers.is_news(&lacking) {
             plan.launches.retain(|own| !own.pods.is_empty());

@@ -3,121 +3,84 @@
 
 use std::collections::BTreeMap;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use crate::disrupt::churn::Churn;
 use crate::engine::Engine;
 use crate::engine::report::Report;
-use crate::model::id::{ClaimId, PodKey, PoolName};
+use crate::model::id::{ClaimId, PoolName};
 use crate::model::instance::Price;
 use crate::model::pool::Reason;
 use crate::plan::{self, Plan};
 
-/// So long after the last pod of an owner was told to move, pods of this owner that wait are taken
-/// for those that come in their place.
-const RETURNS: SignedDuration = SignedDuration::from_mins(5);
-
-/// Pods of one owner that were told to move.
-#[derive(Clone, Debug)]
-struct Moved {
-    /// The pool of the node that they were on.
-    pool: PoolName,
-    /// How many have not been seen to wait since.
-    pods: usize,
-    last: Timestamp,
-}
-
-/// What came of moves, by pool; pods that were moved lately, by the UID of their owner.
+/// What came of moves, by pool.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Moves {
     pools: BTreeMap<PoolName, Churn>,
-    moved: BTreeMap<String, Moved>,
+    /// What is to be saved by each node that leaves, in $/h, and the pool that counts it.
+    shares: BTreeMap<ClaimId, (PoolName, f64)>,
+}
+
+impl Moves {
+    /// Forgets nodes that are gone.
+    pub(super) fn retain(&mut self, is_known: impl Fn(&ClaimId) -> bool) {
+        self.shares.retain(|id, _| is_known(id));
+    }
 }
 
 impl Engine {
-    /// Nodes begin to leave so that something is saved: each pool's share is what its nodes cost.
-    pub(super) fn moves(&mut self, plan: &Plan, now: Timestamp) {
+    /// Nodes begin to leave so that something is saved: each one's share is what it costs.
+    pub(super) fn begin_moves(&mut self, plan: &Plan, now: Timestamp) {
         let price = |own: &plan::Retire| own.price.map_or(0.0, Price::usd_per_h);
         let before: f64 = plan.retire.iter().map(price).sum();
-        let after = plan::cost(&plan.launches).usd_per_h();
-        let share = if before > 0.0 {
-            1.0 - after / before
-        } else {
-            0.0
-        };
-        let mut pools: BTreeMap<&PoolName, f64> = BTreeMap::new();
         for own in &plan.retire {
-            *pools.entry(&own.pool).or_insert(0.0) += price(own) * share;
-        }
-        for (pool, saves) in pools {
-            let churn = self.moves.pools.entry(pool.clone()).or_default();
+            let Some(id) = own.claim.as_ref().filter(|_| before > 0.0) else {
+                continue;
+            };
+            let saves = plan.saves.usd_per_h() * price(own) / before;
+            let share = (own.pool.clone(), saves);
+            self.moves.shares.insert(id.clone(), share);
+            let churn = self.moves.pools.entry(own.pool.clone()).or_default();
             churn.moved(saves, now);
         }
     }
 
-    /// A pod was told to leave its node.
-    pub(super) fn told_to_move(&mut self, id: &ClaimId, pod: &PodKey, now: Timestamp) {
-        let claim = self.state.ledger.claims.get(id);
-        let claim = claim.filter(|own| own.leaving == Some(Reason::Underutilized));
-        let pod = self.state.objects.pods.get(pod);
-        let owner = pod.and_then(|own| own.owner.as_ref());
-        let Some((claim, owner)) = claim.zip(owner) else {
-            return;
-        };
-        let pool = claim.record.pool.clone();
-        let own = self.moves.moved.entry(owner.uid.clone());
-        let own = own.or_insert(Moved {
-            pool: pool.clone(),
-            pods: 0,
-            last: now,
-        });
-        own.pods += 1;
-        (own.pool, own.last) = (pool, now);
-    }
-
-    /// Nodes are about to be made for pods that wait: what they cost for pods that were moved was
-    /// not saved.
+    /// Nodes are about to be made for pods that wait: what they cost for pods that came in place of
+    /// others that were moved was not saved.
     pub(super) fn heed_losses(&mut self, plan: &Plan, now: Timestamp) {
-        let fresh = |own: &Moved| now.duration_since(own.last) < RETURNS && own.pods > 0;
-        self.moves.moved.retain(|_, own| fresh(own));
-        if self.moves.moved.is_empty() {
-            return;
-        }
-        let mut lost: BTreeMap<PoolName, f64> = BTreeMap::new();
+        let node_price = self.state.cluster.scheduling.node_price.usd_per_h();
+        let mut lost = false;
         for launch in &plan.launches {
             let Some((_, price)) = launch.offerings.first() else {
                 continue;
             };
             #[expect(clippy::cast_precision_loss, reason = "a node takes some hundred pods")]
-            let each = price.usd_per_h() / launch.pods.len().max(1) as f64;
-            for key in &launch.pods {
-                let pod = self.state.objects.pods.get(key);
-                let owner = pod.and_then(|own| own.owner.as_ref());
-                let moved = owner.and_then(|own| self.moves.moved.get_mut(&own.uid));
-                if let Some(own) = moved.filter(|own| own.pods > 0) {
-                    own.pods -= 1;
-                    *lost.entry(own.pool.clone()).or_insert(0.0) += each;
-                }
+            let each = (price.usd_per_h() + node_price) / launch.pods.len().max(1) as f64;
+            for pool in launch.pods.iter().filter_map(|pod| self.heirs.settle(pod)) {
+                let churn = self.moves.pools.entry(pool).or_default();
+                churn.lost(each);
+                lost = true;
             }
         }
-        for (pool, costs) in lost {
-            let churn = self.moves.pools.entry(pool).or_default();
-            churn.lost(costs);
+        if lost {
+            self.rest(now);
         }
-        self.rest(now);
     }
 
-    /// A node that was to leave stays: what it costs is not saved.
+    /// A node that was to leave stays, and saves nothing. Where no pod of it has moved, nothing is
+    /// lost.
     pub(super) fn heed_stay(&mut self, id: &ClaimId, now: Timestamp) {
-        let claim = self.state.ledger.claims.get(id);
-        let Some(claim) = claim.filter(|own| own.leaving == Some(Reason::Underutilized)) else {
+        let Some((pool, saves)) = self.moves.shares.remove(id) else {
             return;
         };
-        let price = self.state.price_of_instance(claim);
-        let costs = price.map_or(0.0, Price::usd_per_h);
-        let churn = self.moves.pools.entry(claim.record.pool.clone());
-        churn.or_default().lost(costs);
-        self.rest(now);
+        let released = self.works.get(id).is_some_and(|own| own.drain.released);
+        let churn = self.moves.pools.entry(pool).or_default();
+        if released {
+            churn.lost(saves);
+            self.rest(now);
+        } else {
+            churn.stays(saves);
+        }
     }
 
     /// Takes note of pools that rest, and tells of it.

@@ -58,7 +58,7 @@ pub(super) struct Weighing {
 impl Weighing {
     /// Something changed that may make another cluster cheaper.
     fn stir(&mut self, now: Timestamp) {
-        let first = self.stirred.map_or(now, |(first, _)| first);
+        let first = self.stirred.map_or(now, |(first, _)| first.min(now));
         self.stirred = Some((first, now));
     }
 
@@ -72,10 +72,9 @@ impl Weighing {
 
     /// When the cluster is to be weighed next.
     fn due(&self, nodes: usize) -> Timestamp {
+        let calm = |(first, latest)| after(latest, CALM).min(after(first, CALM_MAX));
         let Some(last) = self.last else {
-            return self
-                .stirred
-                .map_or(Timestamp::MIN, |own| after(own.1, CALM));
+            return self.stirred.map_or(Timestamp::MIN, calm);
         };
         let nodes = i32::try_from(nodes).unwrap_or(i32::MAX);
         let each = APART_EACH.checked_mul(nodes).unwrap_or(REGULARLY);
@@ -83,7 +82,6 @@ impl Weighing {
             let apart = APART * 2_i32.pow(doubled.min(APART_DOUBLED_MAX));
             after(last, apart.saturating_add(each))
         };
-        let calm = |(first, latest)| after(latest, CALM).min(after(first, CALM_MAX));
         let stirred = self.stirred.map(|own| calm(own).max(apart(self.vain)));
         // What is known to come is no guess, however many were in vain.
         let opens = self.opens.map(|at| at.max(apart(0)));
@@ -136,7 +134,9 @@ impl Engine {
             self.wake_at(due, "the cluster is to be weighed");
             return;
         }
-        if self.batch.has_new() || self.state.ledger.claims.is_empty() {
+        let planned = self.batch.due(&self.state.cluster.batching);
+        let waits = self.batch.has_new() || planned.is_some_and(|at| at <= now);
+        if waits || self.state.ledger.claims.is_empty() {
             return;
         }
         if let Some(at) = self.moving_until(now) {
@@ -201,7 +201,7 @@ impl Engine {
             self.observed_leaving.extend(claims);
             return;
         }
-        self.moves(&plan, now);
+        self.begin_moves(&plan, now);
         for claim in &claims {
             self.retire(claim, Reason::Underutilized, now);
         }

@@ -32,8 +32,6 @@ struct Going {
     uid: String,
     /// Seconds it is given, where its disruption budgets are not asked; else it is evicted.
     grace: Option<u32>,
-    /// Whether it was not told before.
-    is_first: bool,
 }
 
 impl Engine {
@@ -89,7 +87,6 @@ impl Engine {
                 pod: pod.key.clone(),
                 uid: pod.uid.clone(),
                 grace,
-                is_first: own.retry.next().is_none(),
             });
         }
         let next = next_late(&rest, until, now);
@@ -103,15 +100,7 @@ impl Engine {
     }
 
     fn tell_to_go(&mut self, id: &ClaimId, going: Going, now: Timestamp) {
-        let Going {
-            pod,
-            uid,
-            grace,
-            is_first,
-        } = going;
-        if is_first {
-            self.told_to_move(id, &pod, now);
-        }
+        let Going { pod, uid, grace } = going;
         let flight = FlightKind::Evict(id.clone(), pod.clone());
         let command = match grace {
             None => Command::Evict { pod, uid },

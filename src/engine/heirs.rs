@@ -14,11 +14,10 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::Engine;
 use crate::model::claim::Phase;
 use crate::model::cluster::Binding;
-use crate::model::id::{ClaimId, PodKey};
+use crate::model::id::{ClaimId, PodKey, PoolName};
 use crate::model::labels::TAINT_UNREGISTERED;
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
-use crate::model::quantity::Resources;
 use crate::model::taint::Taint;
 use crate::state::ledger::Claim;
 
@@ -36,52 +35,130 @@ const WAITS_MAX: SignedDuration = SignedDuration::from_secs(5);
 /// A controller makes a pod anew within this, even one busy with hundreds, or it makes none.
 const HEIR_MAX: SignedDuration = SignedDuration::from_secs(10);
 
+/// So long after a pod has left, one that its owner makes is taken for its heir.
+const RETURNS: SignedDuration = SignedDuration::from_mins(5);
+
 /// How often a node that is held is looked at.
 const LOOK: SignedDuration = SignedDuration::from_millis(500);
 
-/// A controller keeps the names of its pods: their places are theirs.
-const KEEPS_NAMES: &str = "StatefulSet";
-
-/// A place that a pod has left behind.
+/// A pod that has left its node since something is saved by that, or its place.
 #[derive(Clone, Debug)]
-struct Vacancy {
-    claim: ClaimId,
-    requests: Resources,
-    since: Timestamp,
+struct Departed {
+    pod: Pod,
+    /// The pool of its node.
+    pool: PoolName,
+    /// When it left.
+    at: Timestamp,
+    /// The claim that was made for it.
+    place: Option<ClaimId>,
 }
 
-/// Places left behind, by the namespace and the UID of the pods' controller; one for each pod that
-/// has left in the last seconds.
+/// Those who are still to come for a claim's node.
+#[derive(Clone, Copy, Debug)]
+struct Awaited {
+    count: usize,
+    /// Until when others wait for them.
+    held: Timestamp,
+    /// Until when the node is needed: some owners make a pod anew only when the other has ended.
+    needed: Timestamp,
+}
+
+/// Pods that have left lately, by the UID of their owner, those that have come in their place and
+/// have none yet, and whose nodes these are.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Heirs(BTreeMap<(String, String), Vec<Vacancy>>);
+pub(super) struct Heirs {
+    departed: BTreeMap<String, Vec<Departed>>,
+    heirs: BTreeMap<PodKey, Departed>,
+    awaited: BTreeMap<ClaimId, Awaited>,
+}
 
 impl Heirs {
-    /// Whether somebody is still to come for a claim's node.
-    pub(super) fn awaits(&self, claim: &ClaimId, now: Timestamp) -> bool {
-        let all = self.0.values().flatten();
-        let mut own = all.filter(|own| own.claim == *claim);
-        own.any(|own| now.duration_since(own.since) < HEIR_MAX)
+    /// Whether somebody is still to come for a claim's node, so that others wait.
+    fn is_awaited(&self, claim: &ClaimId, now: Timestamp) -> bool {
+        let own = self.awaited.get(claim);
+        own.is_some_and(|own| own.count > 0 && now < own.held)
     }
 
-    /// A place for a pod that has come in place of another and asks for as much.
-    fn take(&mut self, pod: &Pod) -> Option<Vacancy> {
-        let all = self.0.get_mut(&controller(pod)?)?;
-        let at = all.iter().position(|own| own.requests == pod.requests)?;
-        Some(all.swap_remove(at))
+    /// Until when a claim's node is needed by somebody who is still to come.
+    pub(super) fn needed_until(&self, claim: &ClaimId, now: Timestamp) -> Option<Timestamp> {
+        let own = self.awaited.get(claim).filter(|own| own.count > 0);
+        own.map(|own| own.needed).filter(|until| now < *until)
     }
 
-    /// Forgets places that nobody came for.
+    fn depart(&mut self, own: Departed, owner: String) {
+        if let Some(claim) = &own.place {
+            let until = |from: Timestamp| from.checked_add(HEIR_MAX).unwrap_or(from);
+            let (held, gone) = (until(own.at), own.pod.gone_by.unwrap_or(own.at));
+            let awaited = self.awaited.entry(claim.clone()).or_insert(Awaited {
+                count: 0,
+                held,
+                needed: held,
+            });
+            awaited.count += 1;
+            (awaited.held, awaited.needed) = (held, awaited.needed.max(until(gone)));
+        }
+        self.departed.entry(owner).or_default().push(own);
+    }
+
+    /// A pod is seen for the first time: it may have come in place of another. It has that one's
+    /// place if it is like it.
+    fn come(&mut self, pod: &Pod, now: Timestamp) {
+        let owner = pod.owner.as_ref();
+        let Some(all) = owner.and_then(|own| self.departed.get_mut(&own.uid)) else {
+            return;
+        };
+        let same = all.iter().position(|own| own.pod.key == pod.key);
+        let like = || all.iter().position(|own| is_alike(&own.pod, pod));
+        let Some(at) = same.or_else(like).or(all.len().checked_sub(1)) else {
+            return;
+        };
+        let own = all.swap_remove(at);
+        let gone = own.pod.gone_by.map_or(own.at, |by| by.max(own.at));
+        let is_late = now.duration_since(gone) >= HEIR_MAX;
+        let is_alike = is_alike(&own.pod, pod);
+        self.heirs.insert(pod.key.clone(), own);
+        if is_late || !is_alike {
+            self.place(&pod.key);
+        }
+    }
+
+    /// The claim that was made for the pod in whose place this one has come, and that pod: once.
+    fn place(&mut self, pod: &PodKey) -> Option<(ClaimId, PodKey)> {
+        let heir = self.heirs.get_mut(pod)?;
+        let claim = heir.place.take()?;
+        if let Some(awaited) = self.awaited.get_mut(&claim) {
+            awaited.count = awaited.count.saturating_sub(1);
+        }
+        Some((claim, heir.pod.key.clone()))
+    }
+
+    /// Nothing is to be done for a pod any more. The pool of the node on which that one was in
+    /// whose place it had come.
+    pub(super) fn settle(&mut self, pod: &PodKey) -> Option<PoolName> {
+        self.place(pod);
+        self.heirs.remove(pod).map(|own| own.pool)
+    }
+
+    /// Forgets what is long ago.
     pub(super) fn expire(&mut self, now: Timestamp) {
-        self.0.retain(|_, all| {
-            all.retain(|own| now.duration_since(own.since) < HEIR_MAX);
+        let fresh = |own: &Departed| now.duration_since(own.at) < RETURNS;
+        self.departed.retain(|_, all| {
+            all.retain(fresh);
             !all.is_empty()
         });
+        self.heirs.retain(|_, own| fresh(own));
+        self.awaited
+            .retain(|_, own| own.count > 0 && now < own.needed);
     }
 }
 
-fn controller(pod: &Pod) -> Option<(String, String)> {
-    let owner = pod.owner.as_ref().filter(|own| own.kind != KEEPS_NAMES)?;
-    Some((pod.key.namespace.clone(), owner.uid.clone()))
+/// Whether a pod can be where the other one was to be, as far as that depends on itself.
+fn is_alike(one: &Pod, other: &Pod) -> bool {
+    one.requests == other.requests
+        && one.node_selector == other.node_selector
+        && one.node_affinity == other.node_affinity
+        && one.tolerations == other.tolerations
+        && one.volume_claims == other.volume_claims
 }
 
 /// Whether a claim was planned for pods that have to leave other nodes.
@@ -92,41 +169,62 @@ fn is_for_movers(claim: &Claim) -> bool {
 impl Engine {
     /// A pod is about to be seen: it may be going, or have come for one that is.
     pub(super) fn succeed(&mut self, pod: &Pod, now: Timestamp) {
-        match self.state.objects.pods.get(&pod.key) {
-            None if pod.is_waiting() => {
-                let Some(vacancy) = self.heirs.take(pod) else {
-                    return;
-                };
-                let claim = self.state.ledger.claims.get_mut(&vacancy.claim);
-                if let Some(claim) = claim.filter(|own| own.takes_pods()) {
-                    claim.pods.insert(pod.key.clone());
-                }
-            }
-            Some(known) if known.deleting.is_none() && pod.deleting.is_some() => {
-                self.bequeath(&pod.key, now);
-            }
-            _ => {}
+        let known = self.state.objects.pods.get(&pod.key);
+        if pod.deleting.is_some() {
+            self.bequeath(pod, now);
+            return;
+        }
+        if known.is_none_or(|own| own.uid != pod.uid) {
+            self.heirs.come(pod, now);
+        }
+        if pod.node.is_some() {
+            self.heirs.settle(&pod.key);
+        }
+        let place = pod.is_waiting().then(|| self.heirs.place(&pod.key));
+        let Some((claim, was)) = place.flatten() else {
+            return;
+        };
+        let claim = self.state.ledger.claims.get_mut(&claim);
+        if let Some(claim) = claim.filter(|own| own.takes_pods()) {
+            claim.pods.remove(&was);
+            claim.pods.insert(pod.key.clone());
         }
     }
 
-    /// A pod goes, and its place is another's.
-    pub(super) fn bequeath(&mut self, pod: &PodKey, now: Timestamp) {
+    /// A pod is gone.
+    pub(super) fn gone(&mut self, pod: &PodKey, now: Timestamp) {
         let known = self.state.objects.pods.get(pod);
-        let Some((key, known)) = known.and_then(|own| Some((controller(own)?, own))) else {
+        if let Some(known) = known.cloned() {
+            self.bequeath(&known, now);
+        }
+    }
+
+    /// A pod goes, and its place is another's. What is known of it is what it was until now.
+    fn bequeath(&mut self, pod: &Pod, now: Timestamp) {
+        self.heirs.settle(&pod.key);
+        let known = self.state.objects.pods.get(&pod.key);
+        let known = known.filter(|own| own.deleting.is_none());
+        let Some((owner, known)) = known.and_then(|own| Some((own.owner.as_ref()?, own))) else {
             return;
         };
-        let (from, requests) = (known.node.clone(), known.requests.clone());
-        let claims = self.state.ledger.claims.iter_mut();
-        let mut made_for = claims.filter(|(_, own)| is_for_movers(own) && own.takes_pods());
-        let own = made_for.find(|(_, own)| own.pods.contains(pod) && own.node != from);
-        if let Some((id, claim)) = own {
-            claim.pods.remove(pod);
-            self.heirs.0.entry(key).or_default().push(Vacancy {
-                claim: id.clone(),
-                requests,
-                since: now,
-            });
-        }
+        let owner = owner.uid.clone();
+        let node = known.node.as_ref();
+        let node = node.and_then(|name| self.state.objects.nodes.get(name));
+        let from = node.and_then(|own| self.state.claim_of(own));
+        let Some(from) = from.filter(|own| own.leaving == Some(Reason::Underutilized)) else {
+            return;
+        };
+        let mut claims = self.state.ledger.claims.iter();
+        let place = claims.find(|(_, own)| {
+            is_for_movers(own) && own.takes_pods() && own.pods.contains(&known.key)
+        });
+        let departed = Departed {
+            pool: from.record.pool.clone(),
+            at: now,
+            place: place.map(|(id, _)| id.clone()),
+            pod: pod.clone(),
+        };
+        self.heirs.depart(departed, owner);
     }
 
     /// Whether a node is kept closed for pods that still have to leave their own, or have just
@@ -158,7 +256,7 @@ impl Engine {
             }
             leaves = true;
         }
-        leaves || self.heirs.awaits(&claim.record.id, now)
+        leaves || self.heirs.is_awaited(&claim.record.id, now)
     }
 
     /// Whether a claim's node is open, or would be if it were not held: pods may leave for it.

@@ -69,14 +69,21 @@ fn key(name: &str) -> PodKey {
     waiting_pod(name).key
 }
 
+/// A pod is made, and the scheduler finds no place for it.
+fn comes(stage: &mut Stage, mut pod: Pod) {
+    pod.created = Some(stage.now);
+    pod.unschedulable = false;
+    stage.apply(Object::Pod(Box::new(pod.clone())));
+    pod.unschedulable = true;
+    stage.apply(Object::Pod(Box::new(pod)));
+}
+
 /// Has the API end a pod, and its controller make another, as a moment ago.
 fn replace(stage: &mut Stage, old: &str, new: &str) {
     let mut pod = stage.engine.state().objects.pods[&key(old)].clone();
     pod.deleting = Some(stage.now);
     stage.apply(Object::Pod(Box::new(pod)));
-    let mut heir = owned_pod(new);
-    heir.created = Some(stage.now);
-    stage.apply(Object::Pod(Box::new(heir)));
+    comes(stage, owned_pod(new));
     stage.event(Event::Deleted(Kind::Pod, key(old)));
 }
 
@@ -139,20 +146,21 @@ fn consolidations(stage: &Stage) -> usize {
         .count()
 }
 
+fn resting(stage: &Stage) -> usize {
+    let resting = stage.engine.state().resting.values();
+    resting.filter(|until| **until > stage.now).count()
+}
+
 /// In place of a pod that moves comes one that fits no node but a large one: nothing is saved.
 #[test]
 fn a_pool_rests_whose_moves_save_nothing() {
     let mut stage = shrinking(&["a"]);
     assert_eq!(consolidations(&stage), 1);
-    let resting = |stage: &Stage| {
-        let resting = stage.engine.state().resting.values();
-        resting.filter(|until| **until > stage.now).count()
-    };
     assert_eq!(resting(&stage), 0);
     let mut large = owned_pod("large");
     large.requests.cpu_milli = 20_000;
     stage.event(Event::Deleted(Kind::Pod, key("a")));
-    stage.apply(Object::Pod(Box::new(large.clone())));
+    comes(&mut stage, large.clone());
     stage.run(3, &[]);
     assert_eq!(stage.launches.len(), 3);
     assert_eq!(resting(&stage), 1);
@@ -189,6 +197,7 @@ fn pods_that_wait_are_planned_as_soon_as_a_node_stays_for_others() {
     let stays = |own: &Report| matches!(own, Report::Kept { .. });
     assert!(stage.reports.iter().any(stays));
     assert_eq!(stage.launches.len(), 2, "the large pod gets a node at once");
+    assert_eq!(resting(&stage), 0, "nobody has moved");
 }
 
 /// A controller that is busy makes the other pod seconds later.
@@ -197,9 +206,7 @@ fn a_node_that_pods_are_about_to_be_made_anew_for_is_not_empty() {
     let mut stage = shrinking(&["a"]);
     stage.event(Event::Deleted(Kind::Pod, key("a")));
     stage.run(8, &[]);
-    let mut heir = owned_pod("c");
-    heir.created = Some(stage.now);
-    stage.apply(Object::Pod(Box::new(heir)));
+    comes(&mut stage, owned_pod("c"));
     stage.run(2, &[]);
     assert_eq!(told(&stage, "c").as_deref(), Some("node-1"));
     assert_eq!(stage.launches.len(), 2);
