@@ -22,6 +22,8 @@ pub mod report;
 
 mod work;
 
+mod waves;
+
 mod heirs;
 
 mod places;
@@ -87,6 +89,7 @@ use crate::engine::numbers::Numbers;
 use crate::engine::places::Places;
 use crate::engine::report::Report;
 use crate::engine::share::Sharing;
+use crate::engine::waves::Waves;
 use crate::engine::work::{Attempt, Flight, FlightKind, Group, Hint, Looking, Work};
 use crate::model::buffer::buffer_of;
 use crate::model::cluster::{Cluster, Mode, PlacementHints};
@@ -127,6 +130,7 @@ pub struct Engine {
     places: Places,
     moves: Moves,
     heirs: Heirs,
+    waves: Waves,
     numbers: Numbers,
     wake: Option<(Timestamp, &'static str)>,
     /// Whether anything has happened since the last whole pass.
@@ -179,6 +183,7 @@ impl Engine {
             places: Places::default(),
             moves: Moves::default(),
             heirs: Heirs::default(),
+            waves: Waves::default(),
             numbers: Numbers::default(),
             wake: None,
             happened: true,
@@ -371,6 +376,7 @@ impl Engine {
             if self.is_ready() {
                 self.tell_pods(now);
             }
+            self.surge(now);
             self.advance_claims(now);
         }
         if self.is_ready() {

@@ -190,6 +190,12 @@ impl Engine {
         let mut claims = self.state.ledger.claims.values();
         let moves = claims
             .any(|own| own.leaving == Some(Reason::Underutilized) && own.phase == Phase::Draining);
+        let again = after(now, CALM);
+        let until = if self.waves.are_left() {
+            until.max(again)
+        } else {
+            until
+        };
         Some(until).filter(|at| moves && *at > now)
     }
 

@@ -53,7 +53,8 @@ impl Engine {
         // The next have their turn when those before them are gone, not when they are told to go.
         let turn = rest.iter().map(|pod| pod.turn()).min();
         let evicted = rest.iter().filter(|pod| {
-            Some(pod.turn()) == turn && pod.deleting.is_none() && !pod.is_protected(now)
+            let is_due = Some(pod.turn()) == turn && !self.waves.is_later(&pod.key);
+            is_due && pod.deleting.is_none() && !pod.is_protected(now)
         });
         let given = |pod: &&Pod| Some(grace_of(pod, until.unwrap_or(now), now));
         let late = late.iter().map(|pod| (*pod, given(pod)));

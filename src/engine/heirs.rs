@@ -25,7 +25,7 @@ use crate::state::ledger::Claim;
 /// nodes may have to wait for other machines that boot.
 const HELD_MAX: SignedDuration = SignedDuration::from_mins(2);
 
-/// Once they are told to leave, for at most this long: a disruption budget may let them go one by
+/// Once they may leave, for at most this long: a disruption budget may let them go one by
 /// one, each when the one before runs again.
 const LEAVING_MAX: SignedDuration = SignedDuration::from_secs(10);
 
@@ -236,6 +236,8 @@ impl Engine {
         if !is_for_movers(claim) || !is_told || !is_young || claim.phase >= Phase::Initialized {
             return false;
         }
+        let since = self.waves.since(&claim.record.id);
+        let over = since.is_some_and(|at| !lasts(at, LEAVING_MAX));
         let pods = claim.pods.iter();
         let pods = pods.filter_map(|key| self.state.objects.pods.get(key));
         let mut leaves = false;
@@ -243,18 +245,10 @@ impl Engine {
             if pod.is_waiting() && pod.created.is_some_and(|at| !lasts(at, WAITS_MAX)) {
                 return false;
             }
-            if pod.is_waiting() || !self.state.is_mover(pod, now) {
-                continue;
-            }
-            let node = pod.node.as_ref();
-            let node = node.and_then(|name| self.state.objects.nodes.get(name));
-            let from = node.and_then(|own| self.state.claim_of(own));
-            let work = from.and_then(|own| self.works.get(&own.record.id));
-            let began = work.and_then(|own| own.drain.began);
-            if began.is_some_and(|at| !lasts(at, LEAVING_MAX)) {
-                return false;
-            }
-            leaves = true;
+            leaves |= !pod.is_waiting() && self.state.is_mover(pod, now);
+        }
+        if leaves && over {
+            return false;
         }
         leaves || self.heirs.is_awaited(&claim.record.id, now)
     }

@@ -1,0 +1,115 @@
+//! Pods that leave for nodes made for them go in waves: all that go to one new node at once, and
+//! to few nodes at a time.
+//! It must not know why nodes leave, nor how a pod is told to go.
+//!
+//! Between its end and the opening of its new node a pod waits. If all pods of a large move went
+//! at once, all would wait until the last of them is made anew, and nodes that open meanwhile
+//! would take those that belong elsewhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::engine::Engine;
+use crate::model::claim::Phase;
+use crate::model::id::{ClaimId, PodKey};
+use crate::model::pod::Pod;
+use crate::state::ledger::Claim;
+
+/// So many pods go together, if more go in all; and at most so many waves are made of all.
+const PODS_MIN: usize = 150;
+const WAVES_MAX: usize = 16;
+
+/// A new node that is ready waits this long for all of its pods to be free to leave: those on some
+/// nodes have other places that are not ready yet.
+const FREE_MAX: SignedDuration = SignedDuration::from_secs(30);
+
+/// New nodes whose pods may leave.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Waves {
+    /// Since when, of each that is still closed.
+    begun: BTreeMap<ClaimId, Timestamp>,
+    /// Pods whose wave is still to come.
+    later: BTreeSet<PodKey>,
+}
+
+impl Waves {
+    /// Since when the pods of a new node may leave.
+    pub(super) fn since(&self, claim: &ClaimId) -> Option<Timestamp> {
+        self.begun.get(claim).copied()
+    }
+
+    /// Whether a pod stays for now since its wave is still to come.
+    pub(super) fn is_later(&self, pod: &PodKey) -> bool {
+        self.later.contains(pod)
+    }
+
+    /// Whether more are to come.
+    pub(super) fn are_left(&self) -> bool {
+        !self.later.is_empty()
+    }
+}
+
+impl Engine {
+    /// Lets the next wave go once that before is over.
+    pub(super) fn surge(&mut self, now: Timestamp) {
+        let claims = &self.state.ledger.claims;
+        let begun = &mut self.waves.begun;
+        begun.retain(|id, _| claims.get(id).is_some_and(is_closed_yet));
+        let held = self.held_ones(now);
+        let begun = |id: &ClaimId| self.waves.begun.contains_key(id);
+        let (under_way, next): (Vec<_>, Vec<_>) = held.into_iter().partition(|own| begun(&own.0));
+        let all: usize = next.iter().map(|own| own.1.len()).sum();
+        let most = PODS_MIN.max(all.div_ceil(WAVES_MAX));
+        let mut room = if under_way.is_empty() { most } else { 0 };
+        self.waves.later.clear();
+        for (id, pods, free) in next {
+            if free && room > 0 {
+                room = room.saturating_sub(pods.len());
+                self.waves.begun.insert(id, now);
+            } else {
+                self.waves.later.extend(pods);
+            }
+        }
+    }
+
+    /// New nodes that are kept closed for pods which are elsewhere still, each with these pods and
+    /// whether all of them are free to leave.
+    fn held_ones(&self, now: Timestamp) -> Vec<(ClaimId, Vec<PodKey>, bool)> {
+        let claims = self.state.ledger.claims.iter();
+        let held = claims.filter(|(_, own)| is_closed_yet(own) && self.is_held(own, now));
+        held.map(|(id, own)| {
+            let pods = own
+                .pods
+                .iter()
+                .filter_map(|key| self.state.objects.pods.get(key));
+            let movers = pods.filter(|pod| self.state.is_mover(pod, now));
+            let (mut keys, mut free) = (Vec::new(), true);
+            for pod in movers {
+                free &= self.is_free(pod);
+                keys.push(pod.key.clone());
+            }
+            let late = now.duration_since(own.since) >= FREE_MAX;
+            (
+                id.clone(),
+                keys,
+                self.is_prepared(own, now) && (free || late),
+            )
+        })
+        .collect()
+    }
+
+    /// Whether all is ready for a pod to leave its node.
+    fn is_free(&self, pod: &Pod) -> bool {
+        let node = pod.node.as_ref();
+        let node = node.and_then(|name| self.state.objects.nodes.get(name));
+        let claim = node.and_then(|own| self.state.claim_of(own));
+        let work = claim.and_then(|own| self.works.get(&own.record.id));
+        work.is_some_and(|own| own.drain.released)
+    }
+}
+
+/// Whether pods may be planned onto a node that is not open yet.
+fn is_closed_yet(claim: &Claim) -> bool {
+    claim.phase < Phase::Initialized && claim.takes_pods()
+}
