@@ -37,4 +37,6 @@ pub mod offers;
 
 pub mod swaps;
 
+pub mod zones;
+
 pub mod consolidation;

@@ -44,7 +44,7 @@ pub mod obstacles;
 pub mod standing;
 
 #[cfg(test)]
-mod samples;
+pub(crate) mod samples;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -18,6 +18,7 @@ use crate::disrupt::gate::{closed, is_needed, kept_anyway, not_calm, rests};
 use crate::disrupt::offers::{affordable, offers};
 use crate::disrupt::swaps::{Own, Swaps};
 use crate::disrupt::verdict::{Kept, Verdict};
+use crate::disrupt::zones::stay_in_zones;
 use crate::model::id::{NodeName, PodKey};
 use crate::model::instance::{CapacityType, OfferingKey, Price};
 use crate::model::labels::CAPACITY_TYPE;
@@ -304,9 +305,12 @@ impl<'a> Yard<'_, 'a> {
             let each = own.bought.iter().map(|own| own.price + self.node_price);
             each.sum()
         };
-        let (weight, solution) = weigh(&snapshot, self.now, |own| {
+        let (weight, mut solution) = weigh(&snapshot, self.now, |own| {
             own.left.is_empty() && is_wanted(before - cost(own))
         });
+        if let Some(solution) = &mut solution {
+            stay_in_zones(solution, &snapshot.pending, self.field);
+        }
         let after = match &solution {
             Some(solution) => solution.claims.iter().map(|own| self.price(own)).sum(),
             None => cost(&weight),

@@ -13,12 +13,17 @@ use crate::model::instance::Price;
 use crate::model::pool::Reason;
 use crate::plan::{self, Plan};
 
+/// A pool rests no longer once one of so many of its pods has left.
+const LEFT_MANY: usize = 10;
+
 /// What came of moves, by pool.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Moves {
     pools: BTreeMap<PoolName, Churn>,
     /// What is to be saved by each node that leaves, in $/h, and the pool that counts it.
     shares: BTreeMap<ClaimId, (PoolName, f64)>,
+    /// Of pools that rest, the most pods that were on their nodes at any weighing since.
+    pods: BTreeMap<PoolName, usize>,
 }
 
 impl Moves {
@@ -80,6 +85,27 @@ impl Engine {
             self.rest(now);
         } else {
             churn.stays(saves);
+        }
+    }
+
+    /// Pools of which many pods have left for good rest no more: there is something else to save.
+    pub(super) fn wake_rested(&mut self, now: Timestamp) {
+        self.state.resting.retain(|_, until| *until > now);
+        let resting = &self.state.resting;
+        self.moves.pods.retain(|pool, _| resting.contains_key(pool));
+        let resting: Vec<PoolName> = resting.keys().cloned().collect();
+        for pool in resting {
+            let claims = self.state.ledger.claims.values();
+            let nodes = claims.filter(|own| own.record.pool == pool);
+            let nodes = nodes.filter_map(|own| own.node.as_ref());
+            let pods = nodes.flat_map(|own| self.state.objects.pods_on(own.as_str()));
+            let pods = pods.filter(|own| own.is_reschedulable()).count();
+            let most = self.moves.pods.entry(pool.clone()).or_insert(pods);
+            *most = pods.max(*most);
+            if (*most - pods) * LEFT_MANY >= *most && *most > 0 {
+                self.moves.pools.remove(&pool);
+                self.state.resting.remove(&pool);
+            }
         }
     }
 

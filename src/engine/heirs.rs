@@ -108,16 +108,16 @@ impl Heirs {
             return;
         };
         let same = all.iter().position(|own| own.pod.key == pod.key);
-        let like = || all.iter().position(|own| is_alike(&own.pod, pod));
+        let like = || all.iter().position(|own| own.pod.is_like(pod));
         let Some(at) = same.or_else(like).or(all.len().checked_sub(1)) else {
             return;
         };
         let own = all.swap_remove(at);
         let gone = own.pod.gone_by.map_or(own.at, |by| by.max(own.at));
         let is_late = now.duration_since(gone) >= HEIR_MAX;
-        let is_alike = is_alike(&own.pod, pod);
+        let is_like = own.pod.is_like(pod);
         self.heirs.insert(pod.key.clone(), own);
-        if is_late || !is_alike {
+        if is_late || !is_like {
             self.place(&pod.key);
         }
     }
@@ -150,15 +150,6 @@ impl Heirs {
         self.awaited
             .retain(|_, own| own.count > 0 && now < own.needed);
     }
-}
-
-/// Whether a pod can be where the other one was to be, as far as that depends on itself.
-fn is_alike(one: &Pod, other: &Pod) -> bool {
-    one.requests == other.requests
-        && one.node_selector == other.node_selector
-        && one.node_affinity == other.node_affinity
-        && one.tolerations == other.tolerations
-        && one.volume_claims == other.volume_claims
 }
 
 /// Whether a claim was planned for pods that have to leave other nodes.

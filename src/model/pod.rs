@@ -129,6 +129,17 @@ impl Pod {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
 
+    /// Whether it can be where the other can be, as far as that is for the two of them to say.
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.requests == other.requests
+            && self.labels == other.labels
+            && self.node_selector == other.node_selector
+            && self.node_affinity == other.node_affinity
+            && self.tolerations == other.tolerations
+            && self.volume_claims == other.volume_claims
+            && self.host_ports == other.host_ports
+    }
+
     /// Whether a DaemonSet controls it: it comes and goes with its node.
     pub fn is_daemon(&self) -> bool {
         self.owner

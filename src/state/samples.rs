@@ -13,10 +13,10 @@ use crate::model::pod::{Pod, PodPhase};
 use crate::model::quantity::Resources;
 use crate::state::ledger::Claim;
 
-pub(super) const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+pub(crate) const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
 /// A running pod of 100 milli-cpu.
-pub(super) fn pod(namespace: &str, name: &str, node: &str) -> Pod {
+pub(crate) fn pod(namespace: &str, name: &str, node: &str) -> Pod {
     Pod {
         key: ObjectKey::new(namespace, name),
         node: Some(node.into()),
@@ -31,7 +31,7 @@ pub(super) fn pod(namespace: &str, name: &str, node: &str) -> Pod {
 }
 
 /// A pod of 100 milli-cpu that waits.
-pub(super) fn waiting(namespace: &str, name: &str) -> Pod {
+pub(crate) fn waiting(namespace: &str, name: &str) -> Pod {
     Pod {
         node: None,
         phase: PodPhase::Pending,
@@ -41,7 +41,7 @@ pub(super) fn waiting(namespace: &str, name: &str) -> Pod {
 }
 
 /// A node of 1000 milli-cpu and 10 pods that has started, of the instance `i-` and its name.
-pub(super) fn node(name: &str) -> Object {
+pub(crate) fn node(name: &str) -> Object {
     let ready = [REGISTERED, INITIALIZED].map(|key| (key.to_owned(), "true".to_owned()));
     Object::Node(Box::new(Node {
         name: name.into(),
@@ -57,7 +57,7 @@ pub(super) fn node(name: &str) -> Object {
 }
 
 /// A claim of the pool `general`; with a node, it has an instance, too.
-pub(super) fn claim(id: &str, node: Option<&str>, phase: Phase) -> Claim {
+pub(crate) fn claim(id: &str, node: Option<&str>, phase: Phase) -> Claim {
     let record = ClaimRecord {
         id: id.into(),
         installation: "tests".into(),

@@ -21,7 +21,7 @@ use crate::state::holds::Holds;
 use crate::state::selectors::Selectors;
 
 /// What can carry a pod: a node, or a claim whose node is still to come.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Host {
     /// A Node object.
     Node(NodeName),

@@ -1,0 +1,170 @@
+//! Which of the pods that are alike go where: those that can stay in their zone do.
+//! It must not know how places are found.
+//!
+//! To a plan they are one like the other. To a scheduler that spreads them over zones they are not
+//! while they move: where one has left a zone, the next has to come to that zone.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::model::id::{NodeName, PodKey};
+use crate::model::labels::ZONE;
+use crate::model::pod::Pod;
+use crate::model::requirement::Requirements;
+use crate::solve::{NewClaim, Solution};
+use crate::state::field::Field;
+use crate::state::snapshot::Host;
+
+/// Has pods of one owner that are alike swap their places, so that as few as possible leave their
+/// zone.
+pub fn stay_in_zones(solution: &mut Solution, pods: &[&Pod], field: &Field<'_>) {
+    let rooms = field.snapshot.rooms.iter();
+    let zones: HashMap<&Host, &str> = rooms
+        .filter_map(|room| Some((&room.host, sole_zone(&room.labels)?)))
+        .collect();
+    let of_node = |name: &NodeName| zones.get(&Host::Node(name.clone())).copied();
+    let mut owned: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
+    for pod in pods {
+        let owner = pod.owner.as_ref();
+        let owner = owner.filter(|_| pod.node.is_some());
+        owner
+            .into_iter()
+            .for_each(|own| owned.entry(own.uid.as_str()).or_default().push(pod));
+    }
+    // Of each pod, the first that is like it stands for all.
+    let mut kinds: HashMap<&PodKey, (&Pod, Option<&str>)> = HashMap::new();
+    for all in owned.values() {
+        let mut firsts: Vec<&Pod> = Vec::new();
+        for pod in all {
+            let first = firsts.iter().copied().find(|own| own.is_like(pod));
+            let first = first.unwrap_or_else(|| {
+                firsts.push(pod);
+                pod
+            });
+            let zone = pod.node.as_ref().and_then(of_node);
+            kinds.insert(&pod.key, (first, zone));
+        }
+    }
+    let claims = solution.claims.iter_mut().map(|own| {
+        let zone = zone_of(own);
+        (zone, &mut own.pods)
+    });
+    let hosts = solution.placed.iter_mut();
+    let hosts = hosts.map(|(host, pods)| (zones.get(host).map(|own| (*own).to_owned()), pods));
+    let (zones, mut places): (Vec<Option<String>>, Vec<&mut Vec<PodKey>>) =
+        claims.chain(hosts).unzip();
+    // Of each kind, who comes from which zone and who has been promised which place.
+    let mut from: BTreeMap<(&PodKey, &str), Vec<PodKey>> = BTreeMap::new();
+    let mut moved: Vec<(usize, usize, &PodKey)> = Vec::new();
+    for (at, pods) in places.iter().enumerate() {
+        for (nth, key) in pods.iter().enumerate() {
+            if let Some((first, zone)) = kinds.get(key) {
+                let own = from.entry((&first.key, zone.unwrap_or(""))).or_default();
+                own.push(key.clone());
+                moved.push((at, nth, &first.key));
+            }
+        }
+    }
+    from.values_mut().for_each(|all| all.reverse());
+    let mut left = Vec::new();
+    for (at, nth, first) in moved {
+        let zone = zones[at].as_deref().unwrap_or("");
+        match from.get_mut(&(first, zone)).and_then(Vec::pop) {
+            Some(pod) => places[at][nth] = pod,
+            None => left.push((at, nth, first)),
+        }
+    }
+    let mut others: BTreeMap<&PodKey, Vec<PodKey>> = BTreeMap::new();
+    for ((first, _), all) in from {
+        others.entry(first).or_default().extend(all);
+    }
+    for (at, nth, first) in left {
+        if let Some(pod) = others.get_mut(first).and_then(Vec::pop) {
+            places[at][nth] = pod;
+        }
+    }
+    solution.claims.iter_mut().for_each(|own| own.pods.sort());
+    solution.placed.iter_mut().for_each(|own| own.1.sort());
+}
+
+fn sole_zone(labels: &Requirements) -> Option<&str> {
+    let mut values = labels.get(ZONE)?.values()?.iter();
+    let first = values.next()?;
+    values.next().is_none().then_some(first.as_str())
+}
+
+/// The zone that a new node will be in, if there is but one.
+fn zone_of(claim: &NewClaim) -> Option<String> {
+    let mut zones = claim.offerings.iter().map(|(own, _)| own.zone.as_str());
+    let first = zones.next()?;
+    zones.all(|own| own == first).then(|| first.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::stay_in_zones;
+    use crate::model::id::{ObjectKey, PodKey};
+    use crate::model::labels::ZONE;
+    use crate::model::object::Object;
+    use crate::model::pod::{Owner, Pod};
+    use crate::solve::Solution;
+    use crate::state::State;
+    use crate::state::samples::{NOW, node, pod};
+    use crate::state::snapshot::Host;
+
+    fn owned(name: &str, on: &str, cpu: i64) -> Pod {
+        let mut pod = pod("default", name, on);
+        pod.owner = Some(Owner {
+            kind: "ReplicaSet".into(),
+            name: "web".into(),
+            uid: "web".into(),
+        });
+        pod.requests.cpu_milli = cpu;
+        pod
+    }
+
+    fn key(name: &str) -> PodKey {
+        ObjectKey::new("default", name)
+    }
+
+    #[test]
+    fn pods_that_are_alike_stay_in_their_zones() {
+        let mut state = State::default();
+        for (name, zone) in [("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b")] {
+            let Object::Node(mut own) = node(name) else {
+                panic!("a node")
+            };
+            own.labels.insert(ZONE.into(), zone.into());
+            state.objects.apply(Object::Node(own), NOW);
+        }
+        let pods = [
+            owned("p", "a1", 100),
+            owned("q", "b1", 100),
+            owned("r", "b1", 100),
+            owned("large", "a1", 900),
+        ];
+        for pod in &pods {
+            state
+                .objects
+                .apply(pod.clone().into(), Timestamp::UNIX_EPOCH);
+        }
+        let field = state.field(NOW);
+        let pods: Vec<&Pod> = pods.iter().collect();
+        let host = |name: &str| Host::Node(name.into());
+        let mut solution = Solution {
+            placed: vec![
+                (host("a2"), vec![key("q"), key("r")]),
+                (host("b2"), vec![key("large"), key("p")]),
+            ],
+            ..Solution::default()
+        };
+        stay_in_zones(&mut solution, &pods, &field);
+        // Two of three are to be in zone a, and one is there already; the large one is like none.
+        let expect = vec![
+            (host("a2"), vec![key("p"), key("r")]),
+            (host("b2"), vec![key("large"), key("q")]),
+        ];
+        assert_eq!(solution.placed, expect);
+    }
+}
