@@ -39,4 +39,6 @@ pub mod swaps;
 
 pub mod zones;
 
+pub mod trial;
+
 pub mod consolidation;

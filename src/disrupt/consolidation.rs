@@ -17,6 +17,7 @@ use crate::disrupt::fewest::{Fewest, is_enough};
 use crate::disrupt::gate::{closed, is_needed, kept_anyway, not_calm, rests};
 use crate::disrupt::offers::{affordable, offers};
 use crate::disrupt::swaps::{Own, Swaps};
+use crate::disrupt::trial::{SAVED_MIN, Trial};
 use crate::disrupt::verdict::{Kept, Verdict};
 use crate::disrupt::zones::stay_in_zones;
 use crate::model::id::{NodeName, PodKey};
@@ -24,7 +25,7 @@ use crate::model::instance::{CapacityType, OfferingKey, Price};
 use crate::model::labels::CAPACITY_TYPE;
 use crate::model::pool::{Consolidation, Reason};
 use crate::solve::weight::{Bought, Size, Weight};
-use crate::solve::{NewClaim, Solution, weigh};
+use crate::solve::{NewClaim, weigh};
 use crate::state::field::Field;
 use crate::state::roster::{Candidate, Roster};
 use crate::state::snapshot::Host;
@@ -42,9 +43,8 @@ pub struct Move {
     pub saves: f64,
 }
 
-/// Of what nodes cost that leave together, so much must be saved at least, in thousandths: less is
-/// not worth the pods' moving.
-const SAVED_MIN_PER_MILLE: f64 = 30.0;
+/// Whatever is launched in their place costs less than they do by this share at least.
+const CHEAPER_MIN: f64 = 0.03;
 
 /// Sets of nodes are tried until so many times as many pods were planned as may move; a small set
 /// counts for this share of all.
@@ -67,39 +67,6 @@ struct Leaver<'a> {
     pods: usize,
     /// What it costs beyond what its pods would cost in a plan afresh.
     waste: f64,
-}
-
-/// A set of nodes thought away.
-struct Trial {
-    bought: Vec<Bought>,
-    /// Where it goes, if that was asked for.
-    solution: Option<Solution>,
-    before: f64,
-    after: f64,
-    /// Nodes with a pod for which there is no place then.
-    stuck: BTreeMap<NodeName, PodKey>,
-    /// Whether it is worth what it disrupts.
-    balanced: bool,
-}
-
-impl Trial {
-    fn saved(&self) -> f64 {
-        self.before - self.after
-    }
-
-    fn is_worth_it(&self) -> bool {
-        let saves = self.saved() > self.before * SAVED_MIN_PER_MILLE / 1000.0;
-        saves && self.stuck.is_empty() && self.balanced
-    }
-
-    /// What it saves, and nothing where that is not worth it.
-    fn worth(&self) -> f64 {
-        if self.is_worth_it() {
-            self.saved()
-        } else {
-            0.0
-        }
-    }
 }
 
 /// The nodes that may leave now since their pods can be had for less, and why the others stay.
@@ -394,7 +361,7 @@ impl<'a> Yard<'_, 'a> {
         let mut effort = 0.0;
         let mut known: Option<(usize, Trial)> = None;
         let wasted = |own: &Leaver<'_>| own.waste.max(0.0);
-        let is_wasteful = |own: &&Leaver<'_>| own.waste > own.price * SAVED_MIN_PER_MILLE / 1000.0;
+        let is_wasteful = |own: &&Leaver<'_>| own.waste > own.price * SAVED_MIN;
         // If all room that is wasted is filled, what it costs is saved. What is not worth it for
         // all may still be worth it for those.
         let is_weighed = |own: &Leaver<'_>| self.balance.weighs(own.candidate);
@@ -472,7 +439,7 @@ impl<'a> Yard<'_, 'a> {
                         .map(|own| Own::of(own.candidate, own.price))
                         .collect();
                     // What is saved by a swap for the like has to be worth it, too.
-                    let least = 1.0 + SAVED_MIN_PER_MILLE / 1000.0;
+                    let least = 1.0 + SAVED_MIN;
                     vain.extend(
                         swaps.needless(&nodes, |own| (self.price(own) - self.node_price) * least),
                     );
@@ -507,7 +474,7 @@ impl<'a> Yard<'_, 'a> {
         }
         let saves_little = |at: &usize| {
             let (before, after) = sums.get(&swaps.parts[*at]).copied().unwrap_or_default();
-            before - after <= before * SAVED_MIN_PER_MILLE / 1000.0
+            before - after <= before * SAVED_MIN
         };
         (0..leave.len()).filter(saves_little).collect()
     }
@@ -548,7 +515,7 @@ impl<'a> Yard<'_, 'a> {
 
     /// What a claim may cost at most.
     fn most(&self, claim: &NewClaim, trial: &Trial) -> f64 {
-        let room = trial.before * (1.0 - SAVED_MIN_PER_MILLE / 1000.0) / trial.after;
+        let room = trial.before * (1.0 - CHEAPER_MIN) / trial.after;
         self.price(claim) * room - self.node_price
     }
 
