@@ -90,7 +90,7 @@ use crate::engine::places::Places;
 use crate::engine::report::Report;
 use crate::engine::share::Sharing;
 use crate::engine::waves::Waves;
-use crate::engine::work::{Attempt, Flight, FlightKind, Group, Hint, Looking, Work};
+use crate::engine::work::{Attempt, Flight, FlightKind, Group, GroupKey, Hint, Looking, Work};
 use crate::model::buffer::buffer_of;
 use crate::model::cluster::{Cluster, Mode, PlacementHints};
 use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey, TypeName};
@@ -150,8 +150,8 @@ pub struct Engine {
     hints: BTreeMap<PodKey, Hint>,
     /// The least memory that the provider has been told of, by instance type and image.
     learned: BTreeMap<(TypeName, String), i64>,
-    /// Nodes that are still closed, by the plan they are of.
-    groups: BTreeMap<String, Group>,
+    /// Nodes that are still closed, by what they open with.
+    groups: BTreeMap<GroupKey, Group>,
     /// Whether we may not name nodes to pods: then it is not tried again before the next
     /// configuration.
     hints_denied: bool,

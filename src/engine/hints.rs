@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::command::{Answer, Command, FailureKind};
-use crate::engine::work::{FlightKind, Group, Hint};
+use crate::engine::work::{FlightKind, Group, GroupKey, Hint};
 use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::labels::Labels;
@@ -125,10 +125,16 @@ impl Engine {
         }
     }
 
+    /// The nodes that one opens with: those of its plan, and of its wave.
+    fn group_of(&self, claim: &Claim) -> GroupKey {
+        let id = claim.record.command_id.clone();
+        (id, self.waves.since(&claim.record.id))
+    }
+
     /// Nodes that are still closed, pods to be told, and those that were told what is planned no
     /// more.
-    fn to_tell(&self, now: Timestamp) -> (BTreeMap<String, Group>, News) {
-        let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+    fn to_tell(&self, now: Timestamp) -> (BTreeMap<GroupKey, Group>, News) {
+        let mut groups: BTreeMap<GroupKey, Group> = BTreeMap::new();
         let mut wanted: HashSet<&PodKey> = HashSet::new();
         let mut ready = Vec::new();
         for (claim, pods) in self.state.expected_by_claim(now) {
@@ -142,9 +148,9 @@ impl Engine {
             let closed =
                 claim.phase < Phase::Initialized && node.is_none_or(Node::has_unregistered_taint);
             if closed {
-                let name = claim.record.command_id.as_str();
-                let known = self.groups.get(name);
-                let group = groups.entry(name.to_owned()).or_insert_with(|| Group {
+                let key = self.group_of(claim);
+                let known = self.groups.get(&key);
+                let group = groups.entry(key).or_insert_with(|| Group {
                     since: known.and_then(|own| own.since),
                     told: known.and_then(|own| own.told),
                     ..Group::default()
@@ -166,7 +172,7 @@ impl Engine {
         }
         let mut news = News::default();
         for (claim, node, closed, needs) in ready {
-            let group = groups.get(&claim.record.command_id).filter(|_| closed);
+            let group = groups.get(&self.group_of(claim)).filter(|_| closed);
             // While others are told, the scheduler may look at a pod once more.
             let again = group.is_none_or(|own| !own.is_telling(now));
             for (pod, need) in needs {
@@ -358,7 +364,7 @@ impl Engine {
             self.look_at_held(now);
             return false;
         }
-        let group = self.groups.get(claim.record.command_id.as_str());
+        let group = self.groups.get(&self.group_of(claim));
         if let Some(at) = group.and_then(|own| own.until(now)) {
             self.wake_at(at, "nodes of one plan open together");
             return false;

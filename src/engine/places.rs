@@ -37,6 +37,11 @@ impl Places {
         self.housed = None;
     }
 
+    /// Pods that were planned onto nodes which are there.
+    pub(super) fn on_nodes(&self) -> impl Iterator<Item = &PodKey> {
+        self.planned.values().flatten()
+    }
+
     /// The cluster may be another.
     pub(super) fn doubt(&mut self) {
         self.housed = None;

@@ -13,7 +13,6 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::Engine;
 use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, PodKey};
-use crate::model::pod::Pod;
 use crate::state::ledger::Claim;
 
 /// So many pods go together, if more go in all; and at most so many waves are made of all.
@@ -78,30 +77,35 @@ impl Engine {
     fn held_ones(&self, now: Timestamp) -> Vec<(ClaimId, Vec<PodKey>, bool)> {
         let claims = self.state.ledger.claims.iter();
         let held = claims.filter(|(_, own)| is_closed_yet(own) && self.is_held(own, now));
-        held.map(|(id, own)| {
-            let pods = own
-                .pods
-                .iter()
-                .filter_map(|key| self.state.objects.pods.get(key));
-            let movers = pods.filter(|pod| self.state.is_mover(pod, now));
-            let (mut keys, mut free) = (Vec::new(), true);
-            for pod in movers {
-                free &= self.is_free(pod);
-                keys.push(pod.key.clone());
-            }
+        let held: Vec<(&ClaimId, &Claim)> = held.collect();
+        if held.is_empty() {
+            return Vec::new();
+        }
+        // Those for whom there is room already go first: others would take it.
+        let pods = &self.state.objects.pods;
+        let moves = |key: &&PodKey| {
+            pods.get(key)
+                .is_some_and(|pod| self.state.is_mover(pod, now))
+        };
+        let none_first = !self.places.on_nodes().any(|key| moves(&key));
+        let ready = |(id, own): (&ClaimId, &Claim)| {
+            let movers = own.pods.iter().filter(moves);
+            let movers: Vec<PodKey> = movers.cloned().collect();
+            let free = none_first && movers.iter().all(|key| self.is_free(key));
             let late = now.duration_since(own.since) >= FREE_MAX;
             (
                 id.clone(),
-                keys,
+                movers,
                 self.is_prepared(own, now) && (free || late),
             )
-        })
-        .collect()
+        };
+        held.into_iter().map(ready).collect()
     }
 
     /// Whether all is ready for a pod to leave its node.
-    fn is_free(&self, pod: &Pod) -> bool {
-        let node = pod.node.as_ref();
+    fn is_free(&self, pod: &PodKey) -> bool {
+        let pod = self.state.objects.pods.get(pod);
+        let node = pod.and_then(|own| own.node.as_ref());
         let node = node.and_then(|name| self.state.objects.nodes.get(name));
         let claim = node.and_then(|own| self.state.claim_of(own));
         let work = claim.and_then(|own| self.works.get(&own.record.id));

@@ -241,6 +241,9 @@ pub(super) struct Hint {
     pub(super) refused: Option<(Timestamp, u32)>,
 }
 
+/// What nodes that open together have in common: their plan, and when their wave began.
+pub(super) type GroupKey = (String, Option<Timestamp>);
+
 /// The nodes of one plan that are still closed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Group {
