@@ -98,6 +98,8 @@ pub struct State {
     /// Pools of which nothing is moved to save something, since that came to nothing, and until
     /// when.
     pub resting: BTreeMap<PoolName, Timestamp>,
+    /// Nodes that were only just made to save something, and until when they are left alone.
+    pub fresh: BTreeMap<NodeName, Timestamp>,
     /// What another configuration has made due to leave and nobody has accepted yet.
     pub unaccepted: Option<Unaccepted>,
     /// The catalog without what is reserved for node classes; none where nothing is.

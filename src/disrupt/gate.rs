@@ -88,10 +88,14 @@ pub fn is_needed(candidate: &Candidate<'_>, pool: &Disruption, now: Timestamp) -
     (until > now).then_some(Verdict::TooEarly { until })
 }
 
-/// What keeps a node whose pool rests since its last moves saved too little.
+/// What keeps a node that was only just made to save something, or whose pool rests since its last
+/// moves saved too little.
 pub fn rests(candidate: &Candidate<'_>, roster: &Roster<'_>, now: Timestamp) -> Option<Verdict> {
-    let until = roster.resting.get(&candidate.pool).copied();
-    let until = until.filter(|until| *until > now)?;
-    let after = "moves that saved too little";
+    let fresh = roster.fresh.get(&candidate.node.name);
+    let fresh = fresh.map(|until| (*until, "it was made for less"));
+    let pool = roster.resting.get(&candidate.pool);
+    let pool = pool.map(|until| (*until, "moves that saved too little"));
+    let all = fresh.into_iter().chain(pool);
+    let (until, after) = all.filter(|(until, _)| *until > now).max()?;
     Some(Verdict::Cooling { until, after })
 }

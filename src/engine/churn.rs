@@ -3,17 +3,23 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::disrupt::churn::Churn;
 use crate::engine::Engine;
+use crate::engine::heirs::is_for_movers;
 use crate::engine::report::Report;
+use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, PoolName};
 use crate::model::instance::Price;
 use crate::model::pool::Reason;
 use crate::plan::{self, Plan};
+use crate::state::ledger::Claim;
 
-/// A pool rests no longer once one of so many of its pods has left.
+/// A node that was made to save something stays this long: pods are not moved twice for one thing.
+const FRESH: SignedDuration = SignedDuration::from_mins(10);
+
+/// Nobody rests any longer once one pod of so many has left.
 const LEFT_MANY: usize = 10;
 
 /// What came of moves, by pool.
@@ -22,8 +28,9 @@ pub(super) struct Moves {
     pools: BTreeMap<PoolName, Churn>,
     /// What is to be saved by each node that leaves, in $/h, and the pool that counts it.
     shares: BTreeMap<ClaimId, (PoolName, f64)>,
-    /// Of pools that rest, the most pods that were on their nodes at any weighing since.
-    pods: BTreeMap<PoolName, usize>,
+    /// Of pools and of nodes that rest, the most pods that were there at any weighing since.
+    in_pools: BTreeMap<PoolName, usize>,
+    on_nodes: BTreeMap<ClaimId, usize>,
 }
 
 impl Moves {
@@ -88,25 +95,48 @@ impl Engine {
         }
     }
 
-    /// Pools of which many pods have left for good rest no more: there is something else to save.
-    pub(super) fn wake_rested(&mut self, now: Timestamp) {
+    /// Says which pools and nodes rest now. One that many pods have left rests no more: there is
+    /// something else to save.
+    pub(super) fn heed_rests(&mut self, now: Timestamp) {
         self.state.resting.retain(|_, until| *until > now);
-        let resting = &self.state.resting;
-        self.moves.pods.retain(|pool, _| resting.contains_key(pool));
-        let resting: Vec<PoolName> = resting.keys().cloned().collect();
-        for pool in resting {
-            let claims = self.state.ledger.claims.values();
-            let nodes = claims.filter(|own| own.record.pool == pool);
-            let nodes = nodes.filter_map(|own| own.node.as_ref());
-            let pods = nodes.flat_map(|own| self.state.objects.pods_on(own.as_str()));
+        self.state.fresh.clear();
+        let (mut pools, mut nodes) = (BTreeMap::new(), BTreeMap::new());
+        for (id, claim) in &self.state.ledger.claims {
+            let pool = &claim.record.pool;
+            let rests = self.state.resting.contains_key(pool);
+            let until = fresh_until(claim).filter(|until| *until > now);
+            let Some(node) = claim.node.as_ref().filter(|_| rests || until.is_some()) else {
+                continue;
+            };
+            let pods = self.state.objects.pods_on(node.as_str());
             let pods = pods.filter(|own| own.is_reschedulable()).count();
-            let most = self.moves.pods.entry(pool.clone()).or_insert(pods);
-            *most = pods.max(*most);
-            if (*most - pods) * LEFT_MANY >= *most && *most > 0 {
-                self.moves.pools.remove(&pool);
-                self.state.resting.remove(&pool);
+            if rests {
+                *pools.entry(pool.clone()).or_insert(0) += pods;
+            }
+            let Some(until) = until else {
+                continue;
+            };
+            let most = self
+                .moves
+                .on_nodes
+                .get(id)
+                .map_or(pods, |own| pods.max(*own));
+            nodes.insert(id.clone(), most);
+            if !have_left(pods, most) {
+                self.state.fresh.insert(node.clone(), until);
             }
         }
+        self.moves.on_nodes = nodes;
+        for (pool, pods) in &mut pools {
+            let before = self.moves.in_pools.get(pool).copied().unwrap_or_default();
+            let most = before.max(*pods);
+            if have_left(*pods, most) {
+                self.moves.pools.remove(pool);
+                self.state.resting.remove(pool);
+            }
+            *pods = most;
+        }
+        self.moves.in_pools = pools;
     }
 
     /// Takes note of pools that rest, and tells of it.
@@ -128,4 +158,14 @@ impl Engine {
             }
         }
     }
+}
+
+/// Until when a node stays because it was only just made to save something.
+fn fresh_until(claim: &Claim) -> Option<Timestamp> {
+    let own = Some(claim).filter(|own| is_for_movers(own) && own.phase == Phase::Initialized);
+    own?.record.created.checked_add(FRESH).ok()
+}
+
+fn have_left(pods: usize, most: usize) -> bool {
+    (most - pods) * LEFT_MANY >= most && most > 0
 }

@@ -143,7 +143,7 @@ impl Engine {
             self.wake_at(at, "nodes are to have left together");
             return;
         }
-        self.wake_rested(now);
+        self.heed_rests(now);
         let plan = plan::consolidate(&self.state.roster(now), &self.state.field(now), now);
         self.tell_eligible(&plan, &[Reason::Underutilized]);
         let braked = plan.kept.iter().filter(|own| own.verdict.is_brake());

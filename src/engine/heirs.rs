@@ -153,7 +153,7 @@ impl Heirs {
 }
 
 /// Whether a claim was planned for pods that have to leave other nodes.
-fn is_for_movers(claim: &Claim) -> bool {
+pub(super) fn is_for_movers(claim: &Claim) -> bool {
     claim.record.reason == Reason::Underutilized.as_str()
 }
 

@@ -45,6 +45,8 @@ pub struct Roster<'a> {
     /// Pools of which nothing is moved to save something, since that came to nothing, and until
     /// when.
     pub resting: &'a BTreeMap<PoolName, Timestamp>,
+    /// Nodes that were only just made to save something, and until when they are left alone.
+    pub fresh: &'a BTreeMap<NodeName, Timestamp>,
     /// Claims of static pools without a Node that are not leaving, and how far they have come.
     pub coming: BTreeMap<PoolName, Vec<(Phase, ClaimId)>>,
     /// What would count for these nodes and cannot be understood; the first hundred things.
@@ -198,6 +200,7 @@ impl State {
             recent,
             held: self.held.clone(),
             resting: &self.resting,
+            fresh: &self.fresh,
             coming,
             misreads,
             going,
