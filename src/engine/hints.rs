@@ -14,7 +14,7 @@ use crate::engine::command::{Answer, Command, FailureKind};
 use crate::engine::work::{FlightKind, Group, GroupKey, Hint};
 use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, NodeName, PodKey};
-use crate::model::labels::Labels;
+use crate::model::labels::{HOSTNAME, Labels};
 use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::state::ledger::Claim;
@@ -41,7 +41,8 @@ const SHOWN_MAX: SignedDuration = SignedDuration::from_secs(1);
 const TELLS_MAX: u32 = 10;
 
 /// A pod that the scheduler has refused so often since its node is open, and for so long, gets
-/// another place: others of its kind may be where it could not have gone any more.
+/// another place: others of its kind may be where it could not have gone any more. Not one that is
+/// spread over hosts: one host more would keep all others of its kind from theirs.
 const REFUSALS_MAX: u32 = 3;
 const REFUSED_MAX: SignedDuration = SignedDuration::from_secs(2);
 
@@ -180,7 +181,7 @@ impl Engine {
                 let refused = self
                     .hints
                     .get(&key)
-                    .filter(|own| !closed && own.node == node.name);
+                    .filter(|own| !closed && own.node == node.name && !over_hosts(pod));
                 let since = refused.and_then(Hint::refused_since);
                 let over = since.and_then(|at| at.checked_add(REFUSED_MAX).ok());
                 if over.is_some_and(|at| at <= now) {
@@ -384,6 +385,12 @@ impl Engine {
         }
         latest.is_none()
     }
+}
+
+/// Whether a pod has to be spread over hosts.
+fn over_hosts(pod: &Pod) -> bool {
+    let mut hard = pod.spread.iter().filter(|own| own.is_hard);
+    hard.any(|own| own.topology_key == HOSTNAME)
 }
 
 /// How many pods like this one, itself included, may be told of one node, if it is spread.
