@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
+
 use crate::catalog::Catalog;
 use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::instance::{InstanceType, OfferingKey};
@@ -26,6 +28,17 @@ use crate::state::volumes::attachable_left;
 /// The DaemonSets, each with the labels its nodes must have: any one of these.
 pub(super) type Daemons<'a> = Vec<(&'a DaemonSet, Vec<Requirements>)>;
 
+/// A node that leaves is taken for gone this long: if it has not gone by then, it may stay for
+/// hours.
+const GOING: SignedDuration = SignedDuration::from_mins(5);
+
+/// Whether a node leaves and will be gone before long. To a scheduler that spreads pods over hosts
+/// it is an empty one until then, so that no other may have more than a few: for that nobody makes
+/// a node for each pod.
+fn is_going(claim: &Claim, now: Timestamp) -> bool {
+    claim.leaving.is_some() && now.duration_since(claim.since) < GOING
+}
+
 impl State {
     /// All rooms, less what is expected on them: initialized ones first, then by host. Of volumes
     /// only those are counted that these pods bring more of.
@@ -33,6 +46,7 @@ impl State {
         &self,
         expected: &BTreeMap<Host, Vec<&Pod>>,
         mounts: &BTreeMap<&PodKey, Mounts>,
+        now: Timestamp,
     ) -> Vec<Room> {
         let daemons = self.daemons();
         let brought: BTreeSet<&str> = mounts
@@ -54,7 +68,9 @@ impl State {
         }
         for node in self.objects.nodes.values() {
             let claim = claim_of.get(&node.name).copied();
-            rooms.push(self.room_of_node(node, claim, &daemons));
+            if !claim.is_some_and(|own| is_going(own, now)) {
+                rooms.push(self.room_of_node(node, claim, &daemons));
+            }
         }
         for room in &mut rooms {
             for pod in expected.get(&room.host).into_iter().flatten() {
@@ -385,6 +401,8 @@ fn claim_labels(pool: &Pool, offerings: &[OfferingKey], types: &[&InstanceType])
 mod tests {
     use std::sync::Arc;
 
+    use jiff::SignedDuration;
+
     use crate::model::claim::Phase;
     use crate::model::cluster::Cluster;
     use crate::model::id::ObjectKey;
@@ -397,7 +415,7 @@ mod tests {
     use crate::model::taint::{Effect, Taint};
     use crate::state::State;
     use crate::state::ledger::Claim;
-    use crate::state::rooms::daemons_of;
+    use crate::state::rooms::{GOING, daemons_of};
     use crate::state::samples::{NOW, claim, node, pod, waiting};
     use crate::state::snapshot::{Host, Room};
 
@@ -442,6 +460,7 @@ mod tests {
         let leaving = || {
             let mut own = claim("c", Some("n"), Phase::Draining);
             own.leaving = Some(Reason::Expired);
+            own.since = NOW - GOING;
             Some(own)
         };
         let cases: [(&str, Object, Option<Claim>, bool); 10] = [
@@ -462,7 +481,7 @@ mod tests {
                 false,
             ),
             ("disrupted", tainted("karpenter.sh/disrupted"), None, false),
-            ("draining", node("n"), leaving(), false),
+            ("draining for long", node("n"), leaving(), false),
             ("ending", node("n"), in_phase(Phase::Terminating), false),
             ("gone", node("n"), in_phase(Phase::Gone), false),
         ];
@@ -480,6 +499,20 @@ mod tests {
             assert_eq!(room.free.cpu_milli, 900, "{name}");
             let residents = state.snapshot(NOW).residents.len();
             assert_eq!(residents, 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_will_be_gone_before_long_is_taken_for_gone() {
+        for (minutes, rooms) in [(0, 0), (4, 0), (5, 1)] {
+            let mut state = state();
+            let mut own = claim("c", Some("n"), Phase::Draining);
+            own.leaving = Some(Reason::Underutilized);
+            own.since = NOW - SignedDuration::from_mins(minutes);
+            state.ledger.insert(own);
+            state.objects.apply(node("n"), NOW);
+            let snapshot = state.snapshot(NOW);
+            assert_eq!(snapshot.rooms.len(), rooms, "{minutes}");
         }
     }
 

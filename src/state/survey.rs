@@ -57,7 +57,7 @@ impl State {
             overlaid: &self.overlaid,
             holds: &self.holds,
             fleet: self.fleet.as_deref(),
-            rooms: self.rooms(&expected, &mounts),
+            rooms: self.rooms(&expected, &mounts, now),
             residents: self.objects.census().residents(&movers),
             mounts,
             namespaces: namespaces
