@@ -515,8 +515,13 @@ impl<'a> Yard<'_, 'a> {
 
     /// What a claim may cost at most.
     fn most(&self, claim: &NewClaim, trial: &Trial) -> f64 {
-        let room = trial.before * (1.0 - CHEAPER_MIN) / trial.after;
-        self.price(claim) * room - self.node_price
+        let most = trial.before * (1.0 - CHEAPER_MIN);
+        // Where all that comes is free, nothing says what each may cost.
+        let share = match trial.after > 0.0 {
+            true => self.price(claim) / trial.after,
+            false => 1.0,
+        };
+        most * share - self.node_price
     }
 
     fn made(&self, leave: &[Leaver<'_>], mut trial: Trial) -> Move {

@@ -186,13 +186,8 @@ impl Engine {
             self.wake_at(now, "pods keep their nodes");
             return;
         }
-        let waited = if whole {
-            self.batch.planned(now)
-        } else {
-            Vec::new()
-        };
-        if !waited.is_empty() {
-            self.reports.push_back(Report::Decided(waited));
+        if whole {
+            self.tell_decided(now);
         }
         if !self.manages() && !self.numbers.is_news(&lacking) {
             plan.launches.retain(|own| !own.pods.is_empty());
@@ -217,6 +212,14 @@ impl Engine {
                 next,
                 "pods still wait, or room and nodes are to be looked after",
             );
+        }
+    }
+
+    /// All pods that wait have been planned.
+    fn tell_decided(&mut self, now: Timestamp) {
+        let waited = self.batch.planned(now);
+        if !waited.is_empty() {
+            self.report(Report::Decided(waited));
         }
     }
 

@@ -118,7 +118,9 @@ impl Engine {
                 self.weighing.left(objects.pods.len());
                 true
             }
-            Event::Applied(Object::Pdb(_)) | Event::Deleted(Kind::Node | Kind::Pdb, _) => true,
+            Event::Applied(Object::Pdb(_))
+            | Event::Deleted(Kind::Node | Kind::Pdb, _)
+            | Event::Reset(Kind::Pod | Kind::Node | Kind::Pdb, _) => true,
             _ => false,
         };
         if stirs {

@@ -208,6 +208,13 @@ impl Engine {
             self.withdraw_node(id, blocker.to_string(), now);
             return false;
         }
+        // Before its taint was there, any pod may have come.
+        let stray = self.state.stray_of(claim, now);
+        if let Some(stray) = stray.filter(|_| reason == Reason::Underutilized) {
+            let why = format!("nobody would make pod {stray} anew, which has come to it");
+            self.withdraw_node(id, why, now);
+            return false;
+        }
         let until = claim.since.checked_add(PLACES_MAX).unwrap_or(now);
         let movers = self.state.movers_of(claim, now);
         let movers: Vec<PodKey> = movers.map(|pod| pod.key.clone()).collect();

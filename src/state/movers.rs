@@ -3,6 +3,7 @@
 
 use jiff::Timestamp;
 
+use crate::model::id::PodKey;
 use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
@@ -45,6 +46,15 @@ impl State {
         let name = claim.node.as_ref().map_or("", |node| node.as_str());
         let pods = self.objects.pods_on(name);
         pods.filter(move |pod| self.is_mover(pod, now))
+    }
+
+    /// A pod on one claim's node that would be lost with it, and that nobody would make anew.
+    pub fn stray_of(&self, claim: &Claim, now: Timestamp) -> Option<&PodKey> {
+        let name = claim.node.as_ref().map_or("", |node| node.as_str());
+        let mut pods = self.objects.pods_on(name);
+        let lost = |pod: &&Pod| pod.occupies_node() && pod.deleting.is_none();
+        let stray = pods.find(|pod| lost(pod) && !self.is_mover(pod, now))?;
+        Some(&stray.key)
     }
 
     /// Whether a pod on a node that stays would need another place, if that left on purpose.

@@ -216,3 +216,18 @@ fn a_node_that_pods_are_about_to_be_made_anew_for_is_not_empty() {
     };
     assert!(!stage.reports.iter().any(leaves));
 }
+
+/// Between the weighing and the taint the scheduler may still bind whatever it likes.
+#[test]
+fn a_node_stays_that_a_pod_has_come_to_which_nobody_would_make_anew() {
+    let mut stage = too_large(&["a"]);
+    stage.run(20, &[]);
+    stage.seen.clear();
+    stage.apply(bound(waiting_pod("bare"), "node-0"));
+    stage.apply(Object::Node(Box::new(stage.node(1))));
+    stage.run(4, &["evict"]);
+    assert_eq!(stage.count("evict"), 0);
+    let stays =
+        |own: &Report| matches!(own, Report::Kept { why, .. } if why.contains("default/bare"));
+    assert!(stage.reports.iter().any(stays));
+}
