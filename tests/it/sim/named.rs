@@ -11,6 +11,9 @@ use outrigger::sim::timeline::{Fact, Line};
 
 use super::setup::day;
 
+/// Where they are shipped.
+const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/scenarios");
+
 /// A timeline that is longer than this is read by nobody.
 const LINES_MAX: usize = 60;
 
@@ -52,7 +55,9 @@ fn timeline(lines: &[Line], minutes: i64) -> String {
     text
 }
 
-fn play(path: &Path) {
+/// Plays a scenario that is shipped.
+fn play(name: &str) {
+    let path = Path::new(SCENARIOS).join(format!("{name}.hcl"));
     let text = std::fs::read_to_string(path).expect("a file");
     let setup = day(&text);
     let mut world = World::new(setup, 1, false);
@@ -67,15 +72,48 @@ fn play(path: &Path) {
     assert!(rows <= LINES_MAX, "{rows} lines: {told}");
     told.push_str(&format!("\n{summary}\n"));
     let violations = world.finish().to_vec();
-    insta::assert_snapshot!("timeline", told);
+    insta::assert_snapshot!(name, told);
     assert!(violations.is_empty(), "{violations:#?}");
 }
 
 #[test]
-fn named_scenarios_go_as_told() {
-    insta::glob!("../../../config/scenarios", "*.hcl", |path| {
-        if !path.ends_with("working-day.hcl") {
-            play(path);
-        }
-    });
+fn a_new_template_is_rolled_out() {
+    play("drift-rollout");
+}
+
+#[test]
+fn a_window_is_where_it_was_when_clocks_change() {
+    play("dst-window");
+}
+
+#[test]
+fn nodes_that_are_due_in_the_same_minute_leave_within_their_budget() {
+    play("expiry-herd");
+}
+
+#[test]
+fn a_budget_that_lets_nobody_go_holds_its_node_and_no_other() {
+    play("pdb-deadlock");
+}
+
+#[test]
+fn two_fifths_of_a_fleet_are_taken_back_within_two_minutes() {
+    play("spot-storm");
+}
+
+#[test]
+fn a_zone_is_lost() {
+    play("zone-loss");
+}
+
+/// The first scenario that a user sees has a test of its own.
+#[test]
+fn every_scenario_is_played() {
+    let own = include_str!("named.rs");
+    for entry in std::fs::read_dir(SCENARIOS).expect("scenarios") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_stem().expect("a name").to_string_lossy();
+        let played = own.contains(&format!("play(\"{name}\");"));
+        assert!(played || name == "working-day", "{name}");
+    }
 }
