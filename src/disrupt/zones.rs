@@ -18,10 +18,13 @@ use crate::state::snapshot::Host;
 /// zone.
 pub fn stay_in_zones(solution: &mut Solution, pods: &[&Pod], field: &Field<'_>) {
     let rooms = field.snapshot.rooms.iter();
-    let zones: HashMap<&Host, &str> = rooms
-        .filter_map(|room| Some((&room.host, sole_zone(&room.labels)?)))
-        .collect();
-    let of_node = |name: &NodeName| zones.get(&Host::Node(name.clone())).copied();
+    let zones = rooms.filter_map(|room| Some((&room.host, sole_zone(&room.labels)?)));
+    let of_nodes = zones.clone().filter_map(|(host, zone)| match host {
+        Host::Node(name) => Some((name, zone)),
+        Host::Claim(_) => None,
+    });
+    let of_nodes: HashMap<&NodeName, &str> = of_nodes.collect();
+    let zones: HashMap<&Host, &str> = zones.collect();
     let mut owned: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
     for pod in pods {
         let owner = pod.owner.as_ref();
@@ -31,7 +34,7 @@ pub fn stay_in_zones(solution: &mut Solution, pods: &[&Pod], field: &Field<'_>) 
             .for_each(|own| owned.entry(own.uid.as_str()).or_default().push(pod));
     }
     // Of each pod, the first that is like it stands for all.
-    let mut kinds: HashMap<&PodKey, (&Pod, Option<&str>)> = HashMap::new();
+    let mut kinds: HashMap<&PodKey, (&PodKey, &str)> = HashMap::new();
     for all in owned.values() {
         let mut firsts: Vec<&Pod> = Vec::new();
         for pod in all {
@@ -40,8 +43,8 @@ pub fn stay_in_zones(solution: &mut Solution, pods: &[&Pod], field: &Field<'_>) 
                 firsts.push(pod);
                 pod
             });
-            let zone = pod.node.as_ref().and_then(of_node);
-            kinds.insert(&pod.key, (first, zone));
+            let zone = pod.node.as_ref().and_then(|name| of_nodes.get(name));
+            kinds.insert(&pod.key, (&first.key, zone.copied().unwrap_or_default()));
         }
     }
     let claims = solution.claims.iter_mut().map(|own| {
@@ -57,10 +60,9 @@ pub fn stay_in_zones(solution: &mut Solution, pods: &[&Pod], field: &Field<'_>) 
     let mut moved: Vec<(usize, usize, &PodKey)> = Vec::new();
     for (at, pods) in places.iter().enumerate() {
         for (nth, key) in pods.iter().enumerate() {
-            if let Some((first, zone)) = kinds.get(key) {
-                let own = from.entry((&first.key, zone.unwrap_or(""))).or_default();
-                own.push(key.clone());
-                moved.push((at, nth, &first.key));
+            if let Some((first, zone)) = kinds.get(key).copied() {
+                from.entry((first, zone)).or_default().push(key.clone());
+                moved.push((at, nth, first));
             }
         }
     }
