@@ -60,7 +60,7 @@ impl Churn {
     }
 
     fn is_vain(&self) -> bool {
-        self.lost > 0.0 && self.lost > self.saved * LOST_MAX
+        self.lost > self.saved * LOST_MAX
     }
 
     /// What the last moves were to save, and what was lost of it, in $/h.
