@@ -185,6 +185,8 @@ impl Engine {
     /// A pod is gone.
     pub(super) fn gone(&mut self, pod: &PodKey, now: Timestamp) {
         let known = self.state.objects.pods.get(pod);
+        // Most were seen to go before.
+        let known = known.filter(|own| own.deleting.is_none());
         if let Some(known) = known.cloned() {
             self.bequeath(&known, now);
         }
@@ -199,9 +201,7 @@ impl Engine {
             return;
         };
         let owner = owner.uid.clone();
-        let node = known.node.as_ref();
-        let node = node.and_then(|name| self.state.objects.nodes.get(name));
-        let from = node.and_then(|own| self.state.claim_of(own));
+        let from = self.state.claim_under(known);
         let Some(from) = from.filter(|own| own.leaving == Some(Reason::Underutilized)) else {
             return;
         };
@@ -238,10 +238,11 @@ impl Engine {
             }
             leaves |= !pod.is_waiting() && self.state.is_mover(pod, now);
         }
-        if leaves && over {
-            return false;
+        if leaves {
+            !over
+        } else {
+            self.heirs.is_awaited(&claim.record.id, now)
         }
-        leaves || self.heirs.is_awaited(&claim.record.id, now)
     }
 
     /// Whether a claim's node is open, or would be if it were not held: pods may leave for it.

@@ -105,9 +105,7 @@ impl Engine {
     /// Whether all is ready for a pod to leave its node.
     fn is_free(&self, pod: &PodKey) -> bool {
         let pod = self.state.objects.pods.get(pod);
-        let node = pod.and_then(|own| own.node.as_ref());
-        let node = node.and_then(|name| self.state.objects.nodes.get(name));
-        let claim = node.and_then(|own| self.state.claim_of(own));
+        let claim = pod.and_then(|own| self.state.claim_under(own));
         let work = claim.and_then(|own| self.works.get(&own.record.id));
         work.is_some_and(|own| own.drain.released)
     }

@@ -160,9 +160,7 @@ impl State {
     /// A pod is seen: where it has come to the node that it was planned for, nobody has to look
     /// after it any more.
     pub fn arrived(&mut self, pod: &Pod) {
-        let name = pod.node.as_ref();
-        let node = name.and_then(|name| self.objects.nodes.get(name));
-        let claim = node.and_then(|node| self.claim_of(node));
+        let claim = self.claim_under(pod);
         let waits = |own: &&Claim| own.phase == Phase::Initialized && own.pods.contains(&pod.key);
         let id = claim.filter(waits).map(|own| own.record.id.clone());
         if let Some(claim) = id.and_then(|id| self.ledger.claims.get_mut(&id)) {

@@ -30,10 +30,7 @@ impl State {
 
     /// Whether a pod is one of these. In an offline plan there are no claims that could ask.
     pub fn is_mover(&self, pod: &Pod, now: Timestamp) -> bool {
-        let name = pod.node.as_ref();
-        let node = name.and_then(|name| self.objects.nodes.get(name));
-        let claim = node.and_then(|node| self.claim_of(node));
-        let notice = claim.and_then(notice);
+        let notice = self.claim_under(pod).and_then(notice);
         notice.is_some_and(|notice| self.will_return(pod, notice, now))
     }
 
@@ -60,6 +57,12 @@ impl State {
     /// Whether a pod on a node that stays would need another place, if that left on purpose.
     pub(super) fn is_tenant(&self, pod: &Pod, now: Timestamp) -> bool {
         self.will_return(pod, Notice::Drained, now)
+    }
+
+    /// The claim of the node that a pod is on.
+    pub fn claim_under(&self, pod: &Pod) -> Option<&Claim> {
+        let node = self.objects.nodes.get(pod.node.as_ref()?)?;
+        self.claim_of(node)
     }
 
     /// The claim that a node fulfils.
