@@ -272,12 +272,9 @@ impl<'a> Yard<'_, 'a> {
             let each = own.bought.iter().map(|own| own.price + self.node_price);
             each.sum()
         };
-        let (weight, mut solution) = weigh(&snapshot, self.now, |own| {
+        let (weight, solution) = weigh(&snapshot, self.now, |own| {
             own.left.is_empty() && is_wanted(before - cost(own))
         });
-        if let Some(solution) = &mut solution {
-            stay_in_zones(solution, &snapshot.pending, self.field);
-        }
         let after = match &solution {
             Some(solution) => solution.claims.iter().map(|own| self.price(own)).sum(),
             None => cost(&weight),
@@ -412,7 +409,11 @@ impl<'a> Yard<'_, 'a> {
                     break;
                 }
                 let again = || self.think_away(&set, closed, |_| true);
-                let trial = known.take().unwrap_or_else(again);
+                let mut trial = known.take().unwrap_or_else(again);
+                if let Some(solution) = &mut trial.solution {
+                    let nodes = set.iter().map(|own| own.name).collect();
+                    stay_in_zones(solution, &self.field.pending_without(&nodes), self.field);
+                }
                 let Some(solution) = trial.solution.as_ref().filter(|_| trial.stuck.is_empty())
                 else {
                     places.retain(|at| !trial.stuck.contains_key(leave[*at].name));

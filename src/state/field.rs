@@ -163,7 +163,7 @@ impl<'a> Field<'a> {
     }
 
     /// Pods that have to move already, and those of these nodes, by key.
-    fn pending_without(&self, nodes: &HashSet<&NodeName>) -> Vec<&'a Pod> {
+    pub fn pending_without(&self, nodes: &HashSet<&NodeName>) -> Vec<&'a Pod> {
         let leave = self.tenancies.keys().map(|name| nodes.contains(name));
         let leave: Vec<bool> = leave.collect();
         let movers = self.snapshot.pending.iter().copied();
