@@ -164,7 +164,9 @@ impl State {
         for claim in self.ledger.claims.values() {
             let pool = || claim.record.pool.clone();
             let begun = |node: &Node| node.is_initialized();
-            if claim.leaving.is_some() && self.node_of(claim).is_some_and(begun) {
+            // After a restart, nothing is known of why an instance is ending.
+            let leaves = claim.leaving.is_some() || claim.phase > Phase::Initialized;
+            if leaves && self.node_of(claim).is_some_and(begun) {
                 *leaving.entry(pool()).or_insert(0) += 1;
             }
             if let Some(reason) = claim.leaving.filter(|own| own.is_budgeted()) {
