@@ -113,7 +113,7 @@ const IDLE: SignedDuration = SignedDuration::from_secs(30);
 
 /// Where nothing has changed and nothing is due, all is looked at this often all the same, so that
 /// nothing depends on a single timer.
-const WHOLE: SignedDuration = SignedDuration::from_mins(2);
+const WHOLE: SignedDuration = SignedDuration::from_mins(10);
 
 /// One cluster's engine. It is told what happened and when; it says what to do and when to wake it.
 #[derive(Debug)]
@@ -377,6 +377,7 @@ impl Engine {
                 self.tell_pods(now);
             }
             self.surge(now);
+            self.heed_losses_since(now);
             self.advance_claims(now);
         }
         if self.is_ready() {

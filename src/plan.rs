@@ -18,7 +18,7 @@ pub mod explain;
 pub mod node;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use jiff::Timestamp;
 
@@ -116,6 +116,14 @@ impl Plan {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.launches.is_empty() && self.retire.is_empty() && self.cancel.is_empty()
+    }
+
+    /// The pods that have a place in it.
+    pub fn pods(&self) -> HashSet<&PodKey> {
+        let placed = self.placed.iter().flat_map(|(_, pods)| pods);
+        placed
+            .chain(self.launches.iter().flat_map(|own| &own.pods))
+            .collect()
     }
 
     /// How many nodes may leave for a reason as far as they are concerned, whether they do or are

@@ -136,6 +136,32 @@ impl<'a> Budgets<'a> {
         }
     }
 
+    /// Whether more nodes of a pool are disrupted by now than may be at once, one among them that
+    /// leaves and bears no taint yet: others were lost since it was let go.
+    pub fn overrun(&self, pool: &PoolName, reason: Reason) -> Option<Verdict> {
+        let (budgets, _) = self.rules(pool)?;
+        let own = self.pools.get(pool).copied().unwrap_or_default();
+        let cluster = &self.roster.cluster.disruption.budgets;
+        let budgets = budgets.iter().map(|budget| (Scope::Pool, budget, own));
+        let cluster = cluster.iter().map(|it| (Scope::Cluster, it, self.cluster));
+        let mut all = budgets.chain(cluster).map(|(of, budget, counts)| {
+            let disrupted = counts.disrupted.saturating_sub(1);
+            let others = Counts {
+                disrupted,
+                ..counts
+            };
+            count_shut(budget, (of, others), reason, self.now)
+        });
+        all.find_map(|shut| shut.map(|(_, verdict)| verdict))
+    }
+
+    /// Takes note of a node that was to leave and stays.
+    pub fn spare(&mut self, pool: &PoolName) {
+        let own = self.pools.entry(pool.clone()).or_default();
+        own.disrupted = own.disrupted.saturating_sub(1);
+        self.cluster.disrupted = self.cluster.disrupted.saturating_sub(1);
+    }
+
     /// Takes note of a node that leaves whatever budgets say.
     pub fn let_go(&mut self, candidate: &Candidate<'_>) {
         if self.gone.insert(candidate.node.name.clone()) {

@@ -272,6 +272,10 @@ impl Engine {
 
     pub(super) fn carry_out(&mut self, plan: Plan, reason: &str, now: Timestamp) {
         let until = now.checked_add(NOMINATED).unwrap_or(now);
+        // Nothing is expected any more of places that they had in earlier plans.
+        let anew = plan.pods();
+        let claims = self.state.ledger.claims.values_mut();
+        claims.for_each(|own| own.pods.retain(|pod| !anew.contains(pod)));
         for (host, pods) in plan.placed {
             match host {
                 Host::Node(node) => {

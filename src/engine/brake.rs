@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::disrupt::budgets::Budgets;
 use crate::disrupt::change::due;
 use crate::engine::Engine;
 use crate::engine::report::Report;
+use crate::engine::work::Work;
 use crate::model::claim::Phase;
 use crate::model::cluster::Cluster;
 use crate::model::hash::change_id;
-use crate::model::id::{ClaimId, NodeName};
+use crate::model::id::{ClaimId, NodeName, PoolName};
 use crate::model::pool::Reason;
 use crate::state::roster::{Health, Roster, Unaccepted};
 
@@ -93,6 +95,37 @@ impl Engine {
     fn unhold(&mut self, hold: Unaccepted) {
         let nodes = hold.nodes.len();
         self.report(Report::Unheld { id: hold.id, nodes });
+    }
+
+    /// Keeps nodes that were let go and bear no taint yet, where others were lost meanwhile so that
+    /// they are too many now. What is on its way was weighed when it was sent.
+    pub(super) fn heed_losses_since(&mut self, now: Timestamp) {
+        let is_open = |id: &ClaimId| {
+            let work = self.works.get(id);
+            let closes = |own: &Work| own.drain.tainted.is_some() || own.step.is_some();
+            !work.is_some_and(|own| own.drain.released || closes(own))
+        };
+        let leaving = self.state.ledger.claims.iter().filter_map(|(id, own)| {
+            let reason = own.leaving.filter(|reason| reason.is_budgeted())?;
+            let waits = own.phase == Phase::Draining && is_open(id) && !own.has_to_leave(now);
+            waits.then(|| (id.clone(), own.record.pool.clone(), reason))
+        });
+        let leaving: Vec<(ClaimId, PoolName, Reason)> = leaving.collect();
+        if leaving.is_empty() {
+            return;
+        }
+        let roster = self.state.roster(now);
+        let mut budgets = Budgets::new(&roster, now);
+        let mut back = Vec::new();
+        for (id, pool, reason) in leaving {
+            if let Some(verdict) = budgets.overrun(&pool, reason) {
+                budgets.spare(&pool);
+                back.push((id, verdict.to_string()));
+            }
+        }
+        for (id, why) in back {
+            self.postpone_node(&id, why, now);
+        }
     }
 
     /// Tells once that nothing leaves on purpose, and once that it does again. What has closed its

@@ -31,8 +31,9 @@ const APART_DOUBLED_MAX: u32 = 6;
 const LEFT_MANY: usize = 50;
 const APART_EACH: SignedDuration = SignedDuration::from_millis(10);
 
-/// Prices, windows and what is held down change by themselves.
-const REGULARLY: SignedDuration = SignedDuration::from_mins(5);
+/// What is held down comes back by itself, and nodes are nominated no longer: no more than that is
+/// found out only so often.
+const REGULARLY: SignedDuration = SignedDuration::from_mins(15);
 
 /// Nodes that were to leave together are waited for, for at most this long: what a move comes to is
 /// not known before.
@@ -120,7 +121,13 @@ impl Engine {
             }
             Event::Applied(Object::Pdb(_))
             | Event::Deleted(Kind::Node | Kind::Pdb, _)
-            | Event::Reset(Kind::Pod | Kind::Node | Kind::Pdb, _) => true,
+            | Event::Reset(Kind::Pod | Kind::Node | Kind::Pdb, _)
+            | Event::ConfigChanged(_)
+            | Event::CatalogChanged(_)
+            | Event::ClassesChanged(_)
+            | Event::BuffersChanged(_)
+            | Event::FleetChanged(_)
+            | Event::HeldDown(..) => true,
             _ => false,
         };
         if stirs {

@@ -40,6 +40,12 @@ const WITHDRAWN_DOUBLED_MAX: u32 = 6;
 /// answer takes up to 20 s.
 const TAINT_LAG: SignedDuration = SignedDuration::from_secs(30);
 
+/// What the API server said of the pods of a node is as good as new for so long.
+const CHECKED_MAX: SignedDuration = SignedDuration::from_secs(10);
+
+/// After the watch has been found not to show all pods, it has this long to be read anew.
+const REWATCHED: SignedDuration = SignedDuration::from_secs(30);
+
 /// A pod that is older than this and that the watch does not show is one it does not know.
 const WATCH_LAG: SignedDuration = SignedDuration::from_secs(5);
 
@@ -88,7 +94,7 @@ impl Engine {
     pub(super) fn resume(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
         self.retire(id, reason, now);
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
-        (drain.released, drain.cleared) = (true, true);
+        (drain.released, drain.cleared, drain.moved) = (true, true, true);
     }
 
     /// The next step of a drain.
@@ -186,11 +192,12 @@ impl Engine {
     }
 
     /// Whether the pods of a leaving node may be moved: at once, or when each of them has a place
-    /// elsewhere. Until then nothing is lost: the node stays if they find none, or if meanwhile
-    /// something has come that must not be disrupted.
+    /// elsewhere. Until the first of them is told to go, nothing is lost: the node stays if they
+    /// find none, or if meanwhile something has come that must not be disrupted.
     fn is_released(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) -> bool {
-        let released = self.works.get(id).is_some_and(|own| own.drain.released);
-        if released || !reason.waits_for_places() {
+        let drain = self.works.get(id).map(|own| &own.drain);
+        let (moved, released) = drain.map_or((false, false), |own| (own.moved, own.released));
+        if moved || !reason.waits_for_places() {
             return true;
         }
         let Some(claim) = self.state.ledger.claims.get(id) else {
@@ -222,7 +229,11 @@ impl Engine {
         let placed = self.state.has_number(&claim.record.pool) && self.have_places(&movers, now);
         let placed = placed || (has_to && until <= now);
         if placed {
-            self.works.entry(id.clone()).or_default().drain.released = true;
+            return self.is_checked(id, now);
+        }
+        if released {
+            let why = "its pods have no place elsewhere any more".to_owned();
+            self.postpone_node(id, why, now);
         } else if until <= now {
             let why = format!("its pods have found no place elsewhere within {PLACES_MAX:#}");
             self.state.recent.failed = Some(now);
@@ -230,7 +241,26 @@ impl Engine {
         } else {
             self.wake_at(until, "the pods of a node are to have a place elsewhere");
         }
-        placed
+        false
+    }
+
+    /// Whether all pods of a node are known, of which each has a place: the API server itself is
+    /// asked, since a listing of the watch may have lacked some. From then on they may be moved.
+    fn is_checked(&mut self, id: &ClaimId, now: Timestamp) -> bool {
+        let claim = self.state.ledger.claims.get(id);
+        let Some(name) = claim.and_then(|own| own.node.clone()) else {
+            return false;
+        };
+        let drain = &mut self.works.entry(id.clone()).or_default().drain;
+        let until = drain
+            .checked
+            .and_then(|at| at.checked_add(CHECKED_MAX).ok());
+        drain.released |= until.is_some_and(|at| at > now);
+        let released = drain.released;
+        if !released {
+            self.confirm(id, &name, now);
+        }
+        released
     }
 
     /// Keeps a node that was to leave and could not, for longer each time.
@@ -286,22 +316,28 @@ impl Engine {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return;
         };
-        let empty = claim.leaving.unwrap_or(Reason::Empty) == Reason::Empty;
+        let reason = claim.leaving.unwrap_or(Reason::Empty);
+        let empty = reason == Reason::Empty;
         let come = pods.iter().filter(|pod| pod.holds_node()).count();
         let held = pods.iter().any(|pod| pod.holds_drain(now));
         let old = |pod: &&Pod| {
             let known = pod.created.and_then(|at| at.checked_add(WATCH_LAG).ok());
             known.is_some_and(|at| at < now)
         };
-        let unseen = pods
-            .iter()
-            .filter(old)
-            .any(|pod| !self.state.objects.has(Kind::Pod, &pod.key));
+        let is_unseen = |pod: &&Pod| !self.state.objects.has(Kind::Pod, &pod.key);
+        let shows_all = !pods.iter().any(|pod| is_unseen(&pod));
+        let unseen = pods.iter().filter(is_unseen).any(|pod| old(&pod));
         let Some(work) = self.works.get_mut(id) else {
             return;
         };
         work.retry = Default::default();
-        if empty && come > 0 {
+        work.drain.checked = shows_all.then_some(now);
+        if unseen {
+            work.drain.next_list = now.checked_add(REWATCHED).ok();
+        }
+        if reason.waits_for_places() && !work.drain.released {
+            // Nothing has left it yet.
+        } else if empty && come > 0 {
             self.keep(id, format!("{come} pods have come to it"), now);
         } else if !held {
             work.drain.confirmed = Some(now);

@@ -90,6 +90,7 @@ impl Engine {
                 grace,
             });
         }
+        drain.moved |= !due.is_empty();
         let next = next_late(&rest, until, now);
         let holds = !left.is_empty();
         due.into_iter()

@@ -28,6 +28,9 @@ impl Places {
 
     /// Some pods have been planned beside all others.
     pub(super) fn planned_too(&mut self, plan: &Plan) {
+        let anew = plan.pods();
+        let before = self.planned.values_mut();
+        before.for_each(|own| own.retain(|pod| !anew.contains(pod)));
         for (host, pods) in &plan.placed {
             if let Host::Node(node) = host {
                 let planned = self.planned.entry(node.clone()).or_default();

@@ -76,8 +76,12 @@ pub(super) struct Drain {
     pub(super) cleared: bool,
     /// When the taint was confirmed.
     pub(super) tainted: Option<Timestamp>,
+    /// When the API server itself last said that its pods are those that the watch shows.
+    pub(super) checked: Option<Timestamp>,
     /// Whether its pods had a place elsewhere, each, where it waits for that: they may be moved.
     pub(super) released: bool,
+    /// Whether any was told to go, in an earlier life perhaps: its place is asked for no more.
+    pub(super) moved: bool,
     /// Since when its pods are moved, or may be.
     pub(super) began: Option<Timestamp>,
     /// When the node ends whatever is left on it. It only ever comes nearer, and nothing is forced

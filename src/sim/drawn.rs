@@ -44,8 +44,9 @@ const CPU_COUNTS: [&str; 3] = ["2", "4", "8"];
 const FIXED_TYPE: &str = "m6i.4xlarge";
 const MIB: i64 = 1 << 20;
 
-/// What a node of such a fleet offers, roughly: thousandths of a core.
+/// What a node of such a fleet offers, roughly: thousandths of a core, and memory.
 const NODE_CPU: i64 = 6000;
+const NODE_MIB: i64 = 24_000;
 
 /// The types of a catalog that fleets may use: the others would change nothing and take their time
 /// at every plan.
@@ -63,12 +64,13 @@ pub fn types_of(catalog: &Catalog) -> Arc<Catalog> {
     Arc::new(Catalog::new(catalog.types().filter(fits).cloned()))
 }
 
-/// The fleet of a seed, of these types. Most are small, one in fifty has up to 200 nodes.
+/// The fleet of a seed, of these types. Most are small: one in twenty has 20 nodes or more, one in
+/// 200 has up to 200.
 pub fn drawn(seed: u64, types: &Arc<Catalog>) -> Setup {
     let mut rng = stream(seed, "drawn/size");
-    let nodes = match rng.u32(0..100) {
-        0..2 => rng.i64(100..=200),
-        2..20 => rng.i64(20..=50),
+    let nodes = match rng.u32(0..200) {
+        0 => rng.i64(100..=200),
+        1..10 => rng.i64(20..=100),
         _ => rng.i64(2..=15),
     };
     let pools = draw_pools(&mut stream(seed, "drawn/pools"), nodes);
@@ -291,8 +293,10 @@ fn draw_workload(rng: &mut Rng, name: &str, share: i64, apart: bool) -> Workload
     };
     let mut workload = Workload::new(name, owns);
     let cpu = one(rng, &[150i64, 250, 500, 500, 1000, 1000, 2000, 3000]);
-    workload.requests = amounts(cpu, one(rng, &[128i64, 512, 1024, 3000, 6000]));
-    let most = u32::try_from((share / cpu).clamp(1, 150)).unwrap_or(1);
+    let mib = one(rng, &[128i64, 512, 1024, 3000, 6000]);
+    workload.requests = amounts(cpu, mib);
+    let most = (share / cpu).min(share * NODE_MIB / NODE_CPU / mib);
+    let most = u32::try_from(most.clamp(1, 150)).unwrap_or(1);
     draw_steps(rng, &mut workload, most);
     workload.priority = one(rng, &[0, 0, 0, 100, 1000]);
     workload.grace = SignedDuration::from_secs(one(rng, &[1, 5, 30, 90]));

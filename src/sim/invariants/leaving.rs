@@ -37,6 +37,9 @@ const FLIGHT_MAX: SignedDuration = SignedDuration::from_secs(30);
 /// decision.
 const FRESH: SignedDuration = SignedDuration::from_secs(20);
 
+/// Where the usual ways leave pods without a place, so many steps are spent on finding places.
+const STEPS_MAX: usize = 200_000;
+
 /// Longest time in which nothing is done about a node that is closed since it is to leave: its pods
 /// may wait 20 min for places, and the daemon may be away or blind for several minutes.
 const IDLE_MAX: SignedDuration = SignedDuration::from_mins(60);
@@ -55,6 +58,9 @@ struct Told {
 #[derive(Clone, Debug, Default)]
 pub struct Leaving {
     told: BTreeMap<NodeName, Told>,
+    /// Pods that it was told of, and those of them that a listing has lacked since.
+    pods: BTreeSet<PodKey>,
+    hidden: BTreeSet<PodKey>,
     /// Taints on their way, with when they were sent off.
     sent: BTreeMap<NodeName, Timestamp>,
     /// UIDs of the nodes of which pods were evicted.
@@ -82,11 +88,28 @@ impl Leaving {
             Event::Deleted(Kind::Node, key) => {
                 self.told.remove(key.name.as_str());
             }
+            Event::Reset(Kind::Pod, objects) => {
+                let shown = objects.iter().filter_map(|own| match own {
+                    Object::Pod(pod) => Some(pod.key.clone()),
+                    _ => None,
+                });
+                let before = std::mem::replace(&mut self.pods, shown.collect());
+                self.hidden.extend(before);
+                self.hidden.retain(|own| !self.pods.contains(own));
+            }
+            Event::Deleted(Kind::Pod, key) => {
+                self.pods.remove(key);
+                self.hidden.remove(key);
+            }
             _ => {}
         }
     }
 
     fn shown(&mut self, object: &Object, now: Timestamp) {
+        if let Object::Pod(pod) = object {
+            self.hidden.remove(&pod.key);
+            self.pods.insert(pod.key.clone());
+        }
         let Object::Node(node) = object else { return };
         let before = self.told.get(&node.name);
         let same = before.filter(|own| own.ready == node.ready);
@@ -216,7 +239,7 @@ impl Checker {
         if !waits || !self.leaving.released.insert(node.uid.clone()) {
             return;
         }
-        let lost = homeless(node, scene, now);
+        let lost = homeless(node, scene, &self.leaving.hidden, now);
         if lost > 0 {
             let text = format!("evict from {}: {lost} of its pods have no place", node.name);
             self.fault(Rule::Homeless, now, text);
@@ -253,6 +276,7 @@ impl Checker {
             if node.has_disrupted_taint()
                 && lives
                 && idle
+                && !is_held(node, scene, now)
                 && self.leaving.forgotten.insert(node.uid.clone())
             {
                 let text = format!("nothing is done about {}, which is tainted", node.name);
@@ -262,6 +286,13 @@ impl Checker {
     }
 }
 
+/// Whether a node has to go, and a pod on it may hold it up for as long as it likes.
+pub(super) fn is_held(node: &Node, scene: &Scene, now: Timestamp) -> bool {
+    let mut pods = scene.cluster.store().pods_on(node.name.as_str());
+    let stays = reason_of(node.annotations.get(DISRUPTION_REASON)).is_some();
+    !stays && pods.any(|pod| is_protected(pod, now))
+}
+
 /// A node that may take pods, with what is used of it.
 struct Host<'a> {
     node: &'a Node,
@@ -269,9 +300,10 @@ struct Host<'a> {
 }
 
 /// How many pods that will be made anew elsewhere find no place on the other nodes as they are now,
-/// in the best of a few ways to place them. No place is sought for what no budget ever lets go, and
-/// what has come to these nodes only just counts for nothing: nobody could know of it.
-fn homeless(leaving: &Node, scene: &Scene, now: Timestamp) -> usize {
+/// in the best of a few ways to place them, or of all. No place is sought for what no budget ever
+/// lets go, and what has come to these nodes only just, or is hidden, counts for nothing: nobody
+/// could know of it.
+fn homeless(leaving: &Node, scene: &Scene, hidden: &BTreeSet<PodKey>, now: Timestamp) -> usize {
     let store = scene.cluster.store();
     let moves = |pod: &&Pod| {
         let owner = pod.owner.as_ref().map_or("", |own| own.kind.as_str());
@@ -282,7 +314,9 @@ fn homeless(leaving: &Node, scene: &Scene, now: Timestamp) -> usize {
     let movers = movers.filter_map(|pod| Some(&scene.cluster.owner_of(pod)?.workload));
     let movers = movers.filter(|own| !own.budget.is_some_and(Budget::never_lets_go));
     let mut movers: Vec<&Workload> = movers.collect();
-    let is_fresh = |pod: &&Pod| pod.started.is_none_or(|at| now < later(at, FRESH));
+    let is_news = |pod: &&Pod| {
+        hidden.contains(&pod.key) || pod.started.is_none_or(|at| now < later(at, FRESH))
+    };
     let hosts = store.nodes().values();
     let hosts = hosts.filter(|node| node.name != leaving.name && node.ready);
     // One that is registered opens when those have left their nodes whom it was made for.
@@ -296,7 +330,7 @@ fn homeless(leaving: &Node, scene: &Scene, now: Timestamp) -> usize {
     let hosts = opened.iter().map(|node| {
         let mut used = Resources::default();
         let settled = store.pods_on(node.name.as_str());
-        for pod in settled.filter(|pod| !pod.is_terminal() && !is_fresh(pod)) {
+        for pod in settled.filter(|pod| !pod.is_terminal() && !is_news(pod)) {
             used.add(&pod.requests);
         }
         Host { node, used }
@@ -306,6 +340,7 @@ fn homeless(leaving: &Node, scene: &Scene, now: Timestamp) -> usize {
         let takes = |host: &&Host<'_>| admits_when_empty(own, host.node).is_ok();
         hosts.iter().filter(takes).count()
     };
+    let used: Vec<Resources> = hosts.iter().map(|host| host.used.clone()).collect();
     let mut least = movers.len();
     for order in 0..3 {
         movers.sort_by_cached_key(|own| match order {
@@ -314,10 +349,50 @@ fn homeless(leaving: &Node, scene: &Scene, now: Timestamp) -> usize {
             _ => (0, -own.requests.memory),
         });
         for choice in [Choice::First, Choice::Fullest, Choice::Alike] {
-            least = least.min(left_over(&movers, &hosts, choice));
+            least = least.min(left_over(&movers, &hosts, &used, choice));
         }
     }
+    movers.sort_by_cached_key(|own| (few(own), -own.requests.cpu_milli, own.name.clone()));
+    if least > 0 && all_fit(&movers, &hosts, &mut used.clone(), (0, &mut { STEPS_MAX })) {
+        return 0;
+    }
     least
+}
+
+/// Whether there is a place for all of them at once, as far as that can be said in so many steps.
+/// Those that are alike come one after another, each on the host of the one before or a later one.
+fn all_fit(
+    movers: &[&Workload],
+    hosts: &[Host<'_>],
+    used: &mut [Resources],
+    (from, steps): (usize, &mut usize),
+) -> bool {
+    let Some((workload, rest)) = movers.split_first() else {
+        return true;
+    };
+    let is_alike = |own: &&Workload| own.name == workload.name;
+    if rest.iter().all(is_alike) {
+        return left_over(movers, hosts, used, Choice::First) == 0;
+    }
+    let next_is_alike = rest.first().is_some_and(is_alike);
+    for at in from..hosts.len() {
+        if *steps == 0 {
+            return false;
+        }
+        *steps -= 1;
+        if admits(workload, hosts[at].node, &used[at]).is_err() {
+            continue;
+        }
+        let before = used[at].clone();
+        used[at].add(&workload.requests);
+        used[at].pods += 1;
+        let next = if next_is_alike { at } else { 0 };
+        if all_fit(rest, hosts, used, (next, steps)) {
+            return true;
+        }
+        used[at] = before;
+    }
+    false
 }
 
 /// Which of the hosts that have room takes a pod.
@@ -331,8 +406,13 @@ enum Choice {
 }
 
 /// How many find no place, each put where the choice falls.
-fn left_over(movers: &[&Workload], hosts: &[Host<'_>], choice: Choice) -> usize {
-    let mut used: Vec<Resources> = hosts.iter().map(|host| host.used.clone()).collect();
+fn left_over(
+    movers: &[&Workload],
+    hosts: &[Host<'_>],
+    used: &[Resources],
+    choice: Choice,
+) -> usize {
+    let mut used = used.to_vec();
     let mut left = 0;
     for workload in movers {
         let fits = |at: &usize| admits(workload, hosts[*at].node, &used[*at]).is_ok();

@@ -96,7 +96,7 @@ fn a_node_whose_pods_fit_elsewhere_leaves_at_once_and_without_another() {
     let mut stage = thinned(&["general"], 2, 1);
     stage.run(60, &["evict"]);
     assert_eq!(told(&stage), ["leaves: underutilized"]);
-    assert_eq!(stage.seen, ["patch_node", "evict"]);
+    assert_eq!(stage.seen, ["patch_node", "list_pods_on", "evict"]);
     let said = stage.reports.iter().find_map(|own| match own {
         Report::Consolidates {
             nodes,
