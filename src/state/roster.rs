@@ -13,7 +13,7 @@ use crate::model::eviction::COST_OF_ONE;
 use crate::model::fleet::FleetView;
 use crate::model::id::{ClaimId, NodeName, PoolName};
 use crate::model::instance::Price;
-use crate::model::labels::{INITIALIZED_AT, POOL};
+use crate::model::labels::{INITIALIZED_AT, MANAGED_BY, POOL};
 use crate::model::node::Node;
 use crate::model::notes::{LetGo, Notes};
 use crate::model::pool::Reason;
@@ -164,9 +164,7 @@ impl State {
         for claim in self.ledger.claims.values() {
             let pool = || claim.record.pool.clone();
             let begun = |node: &Node| node.is_initialized();
-            // After a restart, nothing is known of why an instance is ending.
-            let leaves = claim.leaving.is_some() || claim.phase > Phase::Initialized;
-            if leaves && self.node_of(claim).is_some_and(begun) {
+            if claim.leaving.is_some() && self.node_of(claim).is_some_and(begun) {
                 *leaving.entry(pool()).or_insert(0) += 1;
             }
             if let Some(reason) = claim.leaving.filter(|own| own.is_budgeted()) {
@@ -189,6 +187,9 @@ impl State {
                 let one = (claim.phase, claim.record.id.clone());
                 coming.entry(pool()).or_default().push(one);
             }
+        }
+        for pool in self.lone_nodes().filter_map(Node::pool) {
+            *leaving.entry(pool).or_insert(0) += 1;
         }
         let candidates = self.candidates(now);
         let misreads = self.misreads(candidates.iter().map(|own| own.node));
@@ -216,6 +217,22 @@ impl State {
             health: self.health(),
             unaccepted: self.unaccepted.as_ref(),
         }
+    }
+
+    /// Nodes that were made here whose instances were ending already when we started: they are left
+    /// for as long as their Node objects are.
+    fn lone_nodes(&self) -> impl Iterator<Item = &Node> {
+        let installation = &self.cluster.installation;
+        let ours = move |node: &&Node| {
+            let made = node.labels.get(MANAGED_BY) == Some(installation);
+            let is_known = |id| self.ledger.by_instance(id).is_some();
+            made && node.is_initialized() && !node.instance_id().is_some_and(is_known)
+        };
+        self.objects
+            .nodes
+            .values()
+            .filter(|_| !self.offline)
+            .filter(ours)
     }
 
     /// Nodes of nobody's pool count from the first on: nothing says when they are initialized.
