@@ -64,13 +64,13 @@ pub fn types_of(catalog: &Catalog) -> Arc<Catalog> {
     Arc::new(Catalog::new(catalog.types().filter(fits).cloned()))
 }
 
-/// The fleet of a seed, of these types. Most are small: one in twenty has 20 nodes or more, one in
-/// 200 has up to 200.
+/// The fleet of a seed, of these types. Most are small, since that shows as much in less time: one
+/// in thirty has 20 nodes or more, one in 1,000 has up to 200.
 pub fn drawn(seed: u64, types: &Arc<Catalog>) -> Setup {
     let mut rng = stream(seed, "drawn/size");
-    let nodes = match rng.u32(0..200) {
+    let nodes = match rng.u32(0..1000) {
         0 => rng.i64(100..=200),
-        1..10 => rng.i64(20..=100),
+        1..33 => rng.i64(20..=60),
         _ => rng.i64(2..=15),
     };
     let pools = draw_pools(&mut stream(seed, "drawn/pools"), nodes);
@@ -136,8 +136,9 @@ fn some<'a>(rng: &mut Rng, of: &[&'a str], count: usize) -> Vec<&'a str> {
 fn draw_pools(rng: &mut Rng, nodes: i64) -> Vec<Pool> {
     let mut pools = Vec::new();
     for number in 0..rng.usize(1..=3) {
-        let mut pool = draw_pool(rng, &format!("pool-{number}"));
-        // The first takes whatever others do not.
+        // The first takes whatever others do not, and in every zone: where pods are spread, a node
+        // of another pool in a zone of its own would hold them up.
+        let mut pool = draw_pool(rng, &format!("pool-{number}"), number == 0);
         let families = if number == 0 {
             FAMILIES.to_vec()
         } else {
@@ -159,7 +160,7 @@ fn draw_pools(rng: &mut Rng, nodes: i64) -> Vec<Pool> {
         pools.push(pool);
     }
     if happens(rng, 400) {
-        let mut apart = draw_pool(rng, "apart");
+        let mut apart = draw_pool(rng, "apart", false);
         require(&mut apart, FAMILY, &FAMILIES);
         require(&mut apart, CAPACITY_TYPE, &["spot", "on-demand"]);
         apart.labels.insert("team".to_owned(), "apart".to_owned());
@@ -167,7 +168,7 @@ fn draw_pools(rng: &mut Rng, nodes: i64) -> Vec<Pool> {
         pools.push(apart);
     }
     if happens(rng, 200) {
-        let mut fixed = draw_pool(rng, "static");
+        let mut fixed = draw_pool(rng, "static", false);
         require(&mut fixed, FAMILY, &["m6i"]);
         require(&mut fixed, CAPACITY_TYPE, &["on-demand"]);
         fixed.replicas = Some(rng.u32(1..=4));
@@ -178,12 +179,12 @@ fn draw_pools(rng: &mut Rng, nodes: i64) -> Vec<Pool> {
 }
 
 /// A pool with everything but what tells it from others.
-fn draw_pool(rng: &mut Rng, name: &str) -> Pool {
+fn draw_pool(rng: &mut Rng, name: &str, is_everywhere: bool) -> Pool {
     let secs = SignedDuration::from_secs;
     let hours = SignedDuration::from_hours;
     let mut pool = Pool::new(name);
     require(&mut pool, CPUS, &CPU_COUNTS);
-    let count = rng.usize(2..=3);
+    let count = if is_everywhere { 3 } else { rng.usize(2..=3) };
     require(&mut pool, ZONE, &some(rng, &ZONES, count));
     pool.expire_after = happens(rng, 600).then(|| hours(rng.i64(3..=24)));
     let grace = [None, None, Some(secs(600)), Some(hours(1))];

@@ -235,7 +235,11 @@ impl Checker {
     /// The first pod of a node is about to be evicted: each has somewhere to go.
     fn releasing(&mut self, node: &Node, scene: &Scene, now: Timestamp) {
         let reason = reason_of(node.annotations.get(DISRUPTION_REASON));
-        let waits = reason.is_some_and(Reason::waits_for_places) && node.has_disrupted_taint();
+        let machine = scene.our_machine(node);
+        let is_reclaimed = machine.is_some_and(|own| own.reclaimed.is_some());
+        let waits = reason.is_some_and(Reason::waits_for_places)
+            && node.has_disrupted_taint()
+            && !is_reclaimed;
         if !waits || !self.leaving.released.insert(node.uid.clone()) {
             return;
         }
