@@ -91,7 +91,7 @@ const ALL: [&str; 30] = [
 fn fleets_are_of_all_kinds() {
     let types = types_of(&Catalog::shipped());
     let mut seen = BTreeSet::new();
-    for seed in 0..100 {
+    for seed in 0..2000 {
         let setup = drawn(seed, &types);
         let mut see = |what: &str, is: bool| is.then(|| seen.insert(what.to_owned()));
         for own in &setup.scenario.workloads {
