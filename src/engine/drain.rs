@@ -227,15 +227,19 @@ impl Engine {
         let movers: Vec<PodKey> = movers.map(|pod| pod.key.clone()).collect();
         // A static pool keeps its number.
         let placed = self.state.has_number(&claim.record.pool) && self.have_places(&movers, now);
-        let placed = placed || (has_to && until <= now);
-        if placed {
-            return self.is_checked(id, now);
+        let is_late = until <= now;
+        if (placed && self.is_checked(id, now)) || (has_to && is_late) {
+            self.works.entry(id.clone()).or_default().drain.released = true;
+            return true;
         }
         if released {
             let why = "its pods have no place elsewhere any more".to_owned();
             self.postpone_node(id, why, now);
-        } else if until <= now {
-            let why = format!("its pods have found no place elsewhere within {PLACES_MAX:#}");
+        } else if is_late {
+            let why = match placed {
+                true => "the watch does not show all of its pods".to_owned(),
+                false => format!("its pods have found no place elsewhere within {PLACES_MAX:#}"),
+            };
             self.state.recent.failed = Some(now);
             self.withdraw_node(id, why, now);
         } else {
@@ -245,22 +249,18 @@ impl Engine {
     }
 
     /// Whether all pods of a node are known, of which each has a place: the API server itself is
-    /// asked, since a listing of the watch may have lacked some. From then on they may be moved.
+    /// asked once, since a listing of the watch may have lacked some.
     fn is_checked(&mut self, id: &ClaimId, now: Timestamp) -> bool {
-        let claim = self.state.ledger.claims.get(id);
-        let Some(name) = claim.and_then(|own| own.node.clone()) else {
-            return false;
-        };
-        let drain = &mut self.works.entry(id.clone()).or_default().drain;
-        let until = drain
-            .checked
-            .and_then(|at| at.checked_add(CHECKED_MAX).ok());
-        drain.released |= until.is_some_and(|at| at > now);
-        let released = drain.released;
-        if !released {
+        let node = self.state.ledger.claims.get(id);
+        let node = node.and_then(|own| own.node.clone());
+        let drain = self.works.get(id).map(|own| &own.drain);
+        let until = drain.and_then(|own| own.checked?.checked_add(CHECKED_MAX).ok());
+        let fresh = until.is_some_and(|at| at > now);
+        let checked = fresh || drain.is_some_and(|own| own.released);
+        if let Some(name) = node.filter(|_| !checked) {
             self.confirm(id, &name, now);
         }
-        released
+        checked
     }
 
     /// Keeps a node that was to leave and could not, for longer each time.

@@ -252,11 +252,8 @@ impl Checker {
             return;
         };
         if !scene.is_ours(machine.truth()) {
-            self.fault(
-                Rule::Foreign,
-                now,
-                format!("terminate {instance}, which is not ours"),
-            );
+            let text = format!("terminate {instance}, which is not ours");
+            self.fault(Rule::Foreign, now, text);
             return;
         }
         // In its last moments there is nothing left to wait for.
@@ -582,8 +579,10 @@ fn voluntary(command: &Command, scene: &Scene) -> Option<String> {
             let helpless = patch.annotations.contains(&interrupted);
             (!helpless && reclaimed(&patch.node).is_none()).then(|| format!("taint {}", patch.node))
         }
-        Command::Evict { pod, .. } => {
-            let node = scene.cluster.store().pods().get(pod)?.node.as_ref()?;
+        Command::Evict { pod, uid } => {
+            // Of one that is gone, nothing comes.
+            let pods = scene.cluster.store().pods();
+            let node = pods.get(pod).filter(|own| own.uid == *uid)?.node.as_ref()?;
             reclaimed(node).is_none().then(|| format!("evict {pod}"))
         }
         Command::Terminate { instance, .. } => {
