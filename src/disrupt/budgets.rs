@@ -140,19 +140,13 @@ impl<'a> Budgets<'a> {
     /// leaves and bears no taint yet: others were lost since it was let go.
     pub fn overrun(&self, pool: &PoolName, reason: Reason) -> Option<Verdict> {
         let (budgets, _) = self.rules(pool)?;
-        let own = self.pools.get(pool).copied().unwrap_or_default();
-        let cluster = &self.roster.cluster.disruption.budgets;
-        let budgets = budgets.iter().map(|budget| (Scope::Pool, budget, own));
-        let cluster = cluster.iter().map(|it| (Scope::Cluster, it, self.cluster));
-        let mut all = budgets.chain(cluster).map(|(of, budget, counts)| {
-            let disrupted = counts.disrupted.saturating_sub(1);
-            let others = Counts {
-                disrupted,
-                ..counts
-            };
-            count_shut(budget, (of, others), reason, self.now)
-        });
-        all.find_map(|shut| shut.map(|(_, verdict)| verdict))
+        self.levels(budgets, pool).into_iter().find_map(|level| {
+            let (of, budgets, mut others) = level;
+            others.disrupted = others.disrupted.saturating_sub(1);
+            let mut shut = budgets.iter();
+            let shut = shut.find_map(|own| count_shut(own, (of, others), reason, self.now));
+            shut.map(|(_, verdict)| verdict)
+        })
     }
 
     /// Takes note of a node that was to leave and stays.
@@ -221,21 +215,26 @@ impl<'a> Budgets<'a> {
         cools.map(|(until, after)| Verdict::Cooling { until, after })
     }
 
+    /// The budgets of a pool and of its cluster, with what counts for each.
+    fn levels(&self, budgets: &'a [Budget], pool: &PoolName) -> [(Scope, &'a [Budget], Counts); 2] {
+        let own = self.pools.get(pool).copied().unwrap_or_default();
+        let cluster = &self.roster.cluster.disruption.budgets[..];
+        [
+            (Scope::Pool, budgets, own),
+            (Scope::Cluster, cluster, self.cluster),
+        ]
+    }
+
     /// The tightest budget that is used up, if any is; `at_once` says whether numbers at once
     /// count, beside rates.
     fn shut_by_budget(
         &self,
-        budgets: &[Budget],
+        budgets: &'a [Budget],
         who: (&ClaimId, &PoolName),
         reason: Reason,
         at_once: bool,
     ) -> Option<Verdict> {
-        let own = self.pools.get(who.1).copied().unwrap_or_default();
-        let cluster = &self.roster.cluster.disruption.budgets[..];
-        let mut levels = vec![
-            (Scope::Pool, budgets, own),
-            (Scope::Cluster, cluster, self.cluster),
-        ];
+        let mut levels = Vec::from(self.levels(budgets, who.1));
         if let Some(fleet) = self.roster.fleet {
             let all = Counts {
                 total: self.cluster.total + fleet.others.nodes,

@@ -325,14 +325,14 @@ impl Engine {
             known.is_some_and(|at| at < now)
         };
         let is_unseen = |pod: &&Pod| !self.state.objects.has(Kind::Pod, &pod.key);
-        let shows_all = !pods.iter().any(|pod| is_unseen(&pod));
-        let unseen = pods.iter().filter(is_unseen).any(|pod| old(&pod));
+        let unseen: Vec<&Pod> = pods.iter().filter(is_unseen).collect();
+        let is_blind = unseen.iter().any(old);
         let Some(work) = self.works.get_mut(id) else {
             return;
         };
         work.retry = Default::default();
-        work.drain.checked = shows_all.then_some(now);
-        if unseen {
+        work.drain.checked = unseen.is_empty().then_some(now);
+        if is_blind {
             work.drain.next_list = now.checked_add(REWATCHED).ok();
         }
         if reason.waits_for_places() && !work.drain.released {
@@ -342,7 +342,7 @@ impl Engine {
         } else if !held {
             work.drain.confirmed = Some(now);
         }
-        if unseen {
+        if is_blind {
             self.state.views.doubt(Kind::Pod);
             let rewatch = Command::Rewatch { kind: Kind::Pod };
             self.issue(rewatch, FlightKind::Rewatch, now);

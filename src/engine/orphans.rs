@@ -10,7 +10,7 @@ use crate::engine::command::Command;
 use crate::engine::lifecycle::released;
 use crate::engine::work::FlightKind;
 use crate::model::id::NodeName;
-use crate::model::labels::{CLAIM, MANAGED_BY};
+use crate::model::labels::CLAIM;
 use crate::model::node::Node;
 
 /// A Node of ours whose instance is unknown is removed after this long, once it is not ready.
@@ -19,17 +19,8 @@ const ORPHAN_AGE: SignedDuration = SignedDuration::from_secs(60);
 impl Engine {
     /// Removes Nodes of ours that no claim knows and whose kubelet is silent.
     pub(super) fn collect_orphans(&mut self, now: Timestamp) {
-        let claimed = |node: &Node| {
-            node.instance_id()
-                .is_some_and(|own| self.state.ledger.by_instance(own).is_some())
-        };
-        let installation = self.state.cluster.installation.as_str();
-        let ours = |node: &Node| {
-            node.labels
-                .get(MANAGED_BY)
-                .is_some_and(|own| own == installation)
-                && node.annotations.contains_key(CLAIM)
-        };
+        let ours =
+            |node: &Node| self.state.is_made_here(node) && node.annotations.contains_key(CLAIM);
         let ended = |node: &Node| {
             node.instance_id()
                 .is_some_and(|own| self.state.ledger.has_ended(own))
@@ -44,7 +35,7 @@ impl Engine {
             .nodes
             .values()
             .filter(|node| {
-                let lost = !claimed(node) && !runs(node);
+                let lost = !self.state.is_claimed(node) && !runs(node);
                 (lost && (ended(node) || (ours(node) && !node.ready))) || self.is_misnamed(node)
             })
             .map(|node| {

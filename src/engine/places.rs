@@ -23,7 +23,7 @@ impl Places {
     /// All pods that wait have been planned.
     pub(super) fn planned(&mut self, plan: &Plan) {
         self.planned.clear();
-        self.planned_too(plan);
+        self.add(plan);
     }
 
     /// Some pods have been planned beside all others.
@@ -31,6 +31,10 @@ impl Places {
         let anew = plan.pods();
         let before = self.planned.values_mut();
         before.for_each(|own| own.retain(|pod| !anew.contains(pod)));
+        self.add(plan);
+    }
+
+    fn add(&mut self, plan: &Plan) {
         for (host, pods) in &plan.placed {
             if let Host::Node(node) = host {
                 let planned = self.planned.entry(node.clone()).or_default();

@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 
 use crate::model::id::PodKey;
+use crate::model::labels::MANAGED_BY;
 use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
@@ -63,6 +64,18 @@ impl State {
     pub fn claim_under(&self, pod: &Pod) -> Option<&Claim> {
         let node = self.objects.nodes.get(pod.node.as_ref()?)?;
         self.claim_of(node)
+    }
+
+    /// Whether the instance of a node is one of our claims'.
+    pub fn is_claimed(&self, node: &Node) -> bool {
+        let id = node.instance_id();
+        id.is_some_and(|id| self.ledger.by_instance(id).is_some())
+    }
+
+    /// Whether a node says that this installation has made it.
+    pub fn is_made_here(&self, node: &Node) -> bool {
+        let installation = &self.cluster.installation;
+        !installation.is_empty() && node.labels.get(MANAGED_BY) == Some(installation)
     }
 
     /// The claim that a node fulfils.

@@ -13,7 +13,7 @@ use crate::model::eviction::COST_OF_ONE;
 use crate::model::fleet::FleetView;
 use crate::model::id::{ClaimId, NodeName, PoolName};
 use crate::model::instance::Price;
-use crate::model::labels::{INITIALIZED_AT, MANAGED_BY, POOL};
+use crate::model::labels::{INITIALIZED_AT, POOL};
 use crate::model::node::Node;
 use crate::model::notes::{LetGo, Notes};
 use crate::model::pool::Reason;
@@ -222,17 +222,10 @@ impl State {
     /// Nodes that were made here whose instances were ending already when we started: they are left
     /// for as long as their Node objects are.
     fn lone_nodes(&self) -> impl Iterator<Item = &Node> {
-        let installation = &self.cluster.installation;
-        let ours = move |node: &&Node| {
-            let made = node.labels.get(MANAGED_BY) == Some(installation);
-            let is_known = |id| self.ledger.by_instance(id).is_some();
-            made && node.is_initialized() && !node.instance_id().is_some_and(is_known)
-        };
-        self.objects
-            .nodes
-            .values()
-            .filter(|_| !self.offline)
-            .filter(ours)
+        let nodes = self.objects.nodes.values().filter(|_| !self.offline);
+        nodes.filter(|node| {
+            self.is_made_here(node) && node.is_initialized() && !self.is_claimed(node)
+        })
     }
 
     /// Nodes of nobody's pool count from the first on: nothing says when they are initialized.

@@ -216,9 +216,8 @@ impl State {
     /// Offline, nodes of our pools stand for their claims, and those that we have made for pools
     /// that are gone.
     pub(super) fn claimless_nodes(&self) -> impl Iterator<Item = &Node> {
-        let installation = Some(&self.cluster.installation).filter(|own| !own.is_empty());
-        let ours = move |node: &&Node| {
-            let made = installation.is_some() && node.labels.get(MANAGED_BY) == installation;
+        let ours = |node: &&Node| {
+            let made = self.is_made_here(node);
             let of = |pool: &str| made || self.cluster.pool(pool).is_some();
             self.offline && node.labels.get(POOL).is_some_and(|pool| of(pool))
         };
