@@ -137,7 +137,9 @@ pub struct Engine {
     happened: bool,
     /// When the next whole pass is due, if nothing happens before.
     whole_due: Option<Timestamp>,
+    /// When nodes may be swept again, and when they are, where something has happened since.
     next_sweep: Option<Timestamp>,
+    sweep_due: Option<Timestamp>,
     told: BTreeMap<PodKey, Arc<[Why]>>,
     misreads: BTreeSet<Misread>,
     observed_pods: BTreeSet<PodKey>,
@@ -189,6 +191,7 @@ impl Engine {
             happened: true,
             whole_due: None,
             next_sweep: None,
+            sweep_due: None,
             told: BTreeMap::new(),
             misreads: BTreeSet::new(),
             observed_pods: BTreeSet::new(),
@@ -266,8 +269,11 @@ impl Engine {
                 let listing = matches!(answer, Answer::Instances(_));
                 let notes = matches!(answer, Answer::Lease(_)).then(|| self.state.notes.clone());
                 self.answered(id, answer, now);
-                if self.is_ready() && notes.is_some_and(|own| own.says_as(&self.state.notes)) {
-                    return;
+                if let Some(known) = notes {
+                    if self.is_ready() && known.says_as(&self.state.notes) {
+                        return;
+                    }
+                    self.weighing.stir(now);
                 }
                 // Most listings say what is known.
                 if listing && !self.looking.listing_news && self.is_ready() {
@@ -346,12 +352,13 @@ impl Engine {
     fn pass(&mut self, now: Timestamp) {
         self.wake = None;
         let still = !self.happened && self.flights.is_empty() && self.is_ready();
-        if still && self.whole_due.is_some_and(|due| now < due) {
+        if still && self.sweep_alone(now) {
             self.look(now);
             self.read_notes(now);
             if self.is_ready() {
                 let due = self.whole_due.unwrap_or(now);
                 self.wake_at(due, "something is due");
+                self.wake_for_sweep();
                 self.wake_at(now.checked_add(IDLE).unwrap_or(now), "a regular look");
                 return;
             }
@@ -359,8 +366,31 @@ impl Engine {
         self.whole_pass(now);
     }
 
+    /// Where nothing but a sweep may be due, nothing else is looked at unless something comes of
+    /// it. Returns whether that is all there is to do.
+    fn sweep_alone(&mut self, now: Timestamp) -> bool {
+        let Some(due) = self.whole_due.filter(|due| now < *due) else {
+            return false;
+        };
+        let told = self.reports.len();
+        if self.sweep_due.is_some_and(|at| at <= now) {
+            self.sweep(now);
+        }
+        let woken = self.wake.take().map_or(due, |(at, _)| at.min(due));
+        self.whole_due = Some(woken);
+        self.reports.len() == told && self.commands.is_empty() && now < woken
+    }
+
+    /// A sweep is nothing that all has to be looked at for.
+    fn wake_for_sweep(&mut self) {
+        if let Some(at) = self.sweep_due {
+            self.wake_at(at, "a sweep is due");
+        }
+    }
+
     fn whole_pass(&mut self, now: Timestamp) {
         self.happened = false;
+        self.sweep_due = None;
         self.places.doubt();
         self.state.expire(now);
         self.forget_gone(now);
@@ -394,6 +424,7 @@ impl Engine {
         self.account(now);
         self.wake_at(now.checked_add(WHOLE).unwrap_or(now), "all is looked at");
         self.whole_due = self.wake.map(|(at, _)| at);
+        self.wake_for_sweep();
         if let Some((at, why)) = looked {
             self.wake_at(at, why);
         }

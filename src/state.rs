@@ -203,6 +203,14 @@ impl State {
         self.nominated.get(node).copied()
     }
 
+    /// When something is next held down no longer, or a node is free of pods that were expected.
+    pub fn next_back(&self, now: Timestamp) -> Option<Timestamp> {
+        let nominated = self.nominated.values().copied();
+        let expected = nominated.filter(|until| *until > now).min();
+        let back = [self.holds.next_end(now), expected, self.next_release(now)];
+        back.into_iter().flatten().min()
+    }
+
     /// Forgets what is over or belongs to nodes that are gone.
     pub fn expire(&mut self, now: Timestamp) {
         self.holds.expire(now);

@@ -33,16 +33,15 @@ const CLAIM_ID_LENGTH: usize = 13;
 impl Engine {
     /// Retires nodes that are due.
     pub(super) fn sweep(&mut self, now: Timestamp) {
-        if let Some(at) = self.next_sweep.filter(|at| *at > now) {
-            if !self.state.ledger.claims.is_empty() {
-                self.wake_at(at, "a sweep is due");
-            }
-            return;
-        }
-        self.next_sweep = now.checked_add(SWEEP_APART).ok();
+        self.sweep_due = None;
         if self.state.ledger.claims.is_empty() {
             return;
         }
+        if self.next_sweep.is_some_and(|at| at > now) {
+            self.sweep_due = self.next_sweep;
+            return;
+        }
+        self.next_sweep = now.checked_add(SWEEP_APART).ok();
         self.weigh_change(now);
         let roster = self.state.roster(now);
         let mut plan = plan::sweep(&roster, now);

@@ -31,9 +31,9 @@ const APART_DOUBLED_MAX: u32 = 6;
 const LEFT_MANY: usize = 50;
 const APART_EACH: SignedDuration = SignedDuration::from_millis(10);
 
-/// What is held down comes back by itself, and nodes are nominated no longer: no more than that is
-/// found out only so often.
-const REGULARLY: SignedDuration = SignedDuration::from_mins(15);
+/// Whatever makes another cluster cheaper is heard of, or known to come. Should anything be missed,
+/// it is found out so often.
+const REGULARLY: SignedDuration = SignedDuration::from_hours(1);
 
 /// Nodes that were to leave together are waited for, for at most this long: what a move comes to is
 /// not known before.
@@ -50,7 +50,8 @@ pub(super) struct Weighing {
     left: usize,
     /// When something first and last changed since.
     stirred: Option<(Timestamp, Timestamp)>,
-    /// When a budget or a window lets nodes go that wait for that alone.
+    /// When a budget or a window lets nodes go that wait for that alone, or something comes back
+    /// that is held down.
     opens: Option<Timestamp>,
     /// When nodes last began to leave together.
     moved: Option<Timestamp>,
@@ -58,7 +59,7 @@ pub(super) struct Weighing {
 
 impl Weighing {
     /// Something changed that may make another cluster cheaper.
-    fn stir(&mut self, now: Timestamp) {
+    pub(super) fn stir(&mut self, now: Timestamp) {
         let first = self.stirred.map_or(now, |(first, _)| first.min(now));
         self.stirred = Some((first, now));
     }
@@ -98,20 +99,27 @@ fn after(at: Timestamp, wait: SignedDuration) -> Timestamp {
 
 impl Engine {
     /// Takes note of what may make another cluster cheaper. Pods change often, and hardly ever in
-    /// where they are.
+    /// where they are or in what people say of them.
     pub(super) fn stirred(&mut self, event: &Event, now: Timestamp) {
         let objects = &self.state.objects;
         let stirs = match event {
             Event::Applied(Object::Pod(pod)) => {
-                let place =
-                    |pod: &Pod| (pod.node.clone(), pod.is_terminal(), pod.deleting.is_some());
-                objects.pods.get(&pod.key).map(place) != Some(place(pod))
+                let place = |pod: &Pod| (pod.is_terminal(), pod.deleting.is_some());
+                let same = |known: &Pod| {
+                    known.node == pod.node
+                        && place(known) == place(pod)
+                        && known.labels == pod.labels
+                        && known.annotations == pod.annotations
+                        && known.requests == pod.requests
+                };
+                !objects.pods.get(&pod.key).is_some_and(same)
             }
             Event::Applied(Object::Node(node)) => {
                 let same = |known: &Node| {
                     known.taints == node.taints
                         && known.labels == node.labels
                         && known.annotations == node.annotations
+                        && known.allocatable == node.allocatable
                 };
                 !objects.nodes.get(&node.name).is_some_and(same)
             }
@@ -157,6 +165,7 @@ impl Engine {
         self.tell_eligible(&plan, &[Reason::Underutilized]);
         let braked = plan.kept.iter().filter(|own| own.verdict.is_brake());
         let opens = braked.filter_map(|own| own.verdict.until());
+        let opens = opens.chain(self.state.next_back(now));
         self.weighing = Weighing {
             last: Some(now),
             opens: opens.filter(|at| *at > now).min(),

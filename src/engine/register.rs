@@ -368,13 +368,14 @@ impl Engine {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return true;
         };
-        let present = self.node_of(claim).is_some();
-        let bound = claim.node.clone().filter(|name| self.has_pods(name));
-        let work = self.works.entry(id.clone()).or_default();
-        if present {
-            (work.node_missed, work.overdue) = (None, None);
+        if self.node_of(claim).is_some() {
+            if let Some(work) = self.works.get_mut(id) {
+                (work.node_missed, work.overdue) = (None, None);
+            }
             return false;
         }
+        let bound = claim.node.clone().filter(|name| self.has_pods(name));
+        let work = self.works.entry(id.clone()).or_default();
         let since = *work.node_missed.get_or_insert(now);
         let due = self.deadline(since, NODE_MISSED_MAX);
         if due > now {

@@ -34,19 +34,25 @@ const TAGGED_MAX: usize = 100;
 struct Stamp {
     pool_hash: String,
     node_class_hash: String,
-    /// All that is written on instances.
-    tags: Labels,
 }
 
 impl Stamp {
-    fn of(cluster: &Cluster, pool: &Pool, record: &ClaimRecord) -> Self {
+    fn of(cluster: &Cluster, pool: &Pool) -> Self {
         let (pool_hash, node_class_hash) = hashes_in(cluster, pool);
+        Self {
+            pool_hash,
+            node_class_hash,
+        }
+    }
+
+    /// All that is written on instances.
+    fn tags(&self, cluster: &Cluster, pool: &Pool, record: &ClaimRecord) -> Labels {
         let record = ClaimRecord {
             expire_after: pool.expire_after,
             expire_hard_after: pool.expire_hard_after,
             termination_grace_period: pool.termination_grace_period,
-            pool_hash: pool_hash.clone(),
-            node_class_hash: node_class_hash.clone(),
+            pool_hash: self.pool_hash.clone(),
+            node_class_hash: self.node_class_hash.clone(),
             ..record.clone()
         };
         let mut tags = cluster.tags_of(pool.node_class.as_ref());
@@ -55,11 +61,7 @@ impl Stamp {
         tags.extend(own.filter(|(key, _)| stamped.contains(&key.as_str())));
         // Where it is never, a launch says nothing; an instance may have to be told.
         tags.insert(TAG_EXPIRE_HARD.to_owned(), seconds(pool.expire_hard_after));
-        Self {
-            pool_hash,
-            node_class_hash,
-            tags,
-        }
+        tags
     }
 
     /// Whether a claim may be brought in line, and is not.
@@ -98,7 +100,7 @@ impl Engine {
             let Some(pool) = pool.filter(|_| stays && self.may_stamp(id, now)) else {
                 continue;
             };
-            let new = || Stamp::of(&self.state.cluster, pool, &claim.record);
+            let new = || Stamp::of(&self.state.cluster, pool);
             let stamp = stamps.entry(&pool.name).or_insert_with(new);
             if !stamp.is_due(&claim.record) {
                 continue;
@@ -108,8 +110,9 @@ impl Engine {
                 continue;
             };
             if stamp.is_on(node) {
+                let own = stamp.tags(&self.state.cluster, pool, &claim.record);
                 let one = (id.clone(), instance.id.clone());
-                tags.entry(stamp.tags.clone()).or_default().push(one);
+                tags.entry(own).or_default().push(one);
             } else {
                 patches.push((id.clone(), patch(claim, node, pool, stamp)));
             }

@@ -2,6 +2,7 @@
 //! It must not know how either is fetched.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -280,8 +281,8 @@ pub struct Instance {
     pub state: InstanceState,
     /// When it was launched.
     pub launched: Timestamp,
-    /// Its tags, as given by the launch call.
-    pub tags: Labels,
+    /// Its tags, as given by the launch call. Shared: each listing tells all of them again.
+    pub tags: Arc<Labels>,
     /// The Node it will register; none where that is not known.
     pub node: Option<Box<NodeToCome>>,
     /// What EC2 alone tells of it; none of other providers. Few are read, so the others stay small.

@@ -114,8 +114,9 @@ impl Node {
 
     /// The instance id its provider id ends in: `aws:///us-east-1a/i-0123` gives `i-0123`.
     pub fn instance_id(&self) -> Option<&str> {
-        let id = self.provider_id.rsplit('/').next().unwrap_or_default();
-        (!id.is_empty() && self.provider_id.contains("://")).then_some(id)
+        let mut windows = self.provider_id.as_bytes().windows(3);
+        let (_, id) = self.provider_id.rsplit_once('/')?;
+        (!id.is_empty() && windows.any(|own| own == b"://")).then_some(id)
     }
 
     /// Whether it bears the label `karpenter.sh/registered=true`.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -202,7 +203,7 @@ impl From<Instance> for InstanceBody {
             offering: instance.offering.into(),
             state: state_name(instance.state),
             launched: instance.launched,
-            tags: instance.tags,
+            tags: Arc::unwrap_or_clone(instance.tags),
             node: instance.node.map(|own| NodeBody {
                 name: own.name.0,
                 provider_id: own.provider_id,
@@ -220,7 +221,7 @@ impl TryFrom<InstanceBody> for Instance {
             offering: body.offering.try_into()?,
             state: state(&body.state)?,
             launched: body.launched,
-            tags: body.tags,
+            tags: body.tags.into(),
             node: body.node.map(|own| {
                 Box::new(NodeToCome {
                     name: NodeName(own.name),
@@ -339,6 +340,8 @@ impl TryFrom<AnswerBody> for Answer {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use jiff::Timestamp;
 
     use super::{AnswerBody, FAILURES, STATES};
@@ -365,7 +368,7 @@ mod tests {
                 offering: offering.clone(),
                 state,
                 launched: Timestamp::UNIX_EPOCH,
-                tags: [("a".to_owned(), "b".to_owned())].into(),
+                tags: Arc::new([("a".to_owned(), "b".to_owned())].into()),
                 node: Some(Box::new(NodeToCome {
                     name: "n".into(),
                     provider_id: "cloud:///i-1".into(),

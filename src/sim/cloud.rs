@@ -210,7 +210,7 @@ impl Cloud {
             offering,
             state: InstanceState::Pending,
             launched: now,
-            tags: launch.tags.clone(),
+            tags: launch.tags.clone().into(),
             node: self.settings.names_nodes.then(|| Box::new(node)),
             facts: None,
         };

@@ -287,10 +287,14 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
         }
         let before = self.packed.clone();
         let mut best: Option<((u64, f64), Packed<'p, 'a>, Vec<Waiting>)> = None;
+        let mut tried: Vec<Vec<Vec<usize>>> = Vec::new();
         for first in std::iter::once(None).chain(tier.map(Some)) {
             let mut ranked = ranked.clone();
             for pools in &mut ranked {
                 pools.sort_by_key(|pool| Some(*pool) != first);
+            }
+            if tried.contains(&ranked) {
+                continue;
             }
             self.packed.clone_from(&before);
             let mut trial = waiting.clone();
@@ -303,6 +307,7 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
             if best.as_ref().is_none_or(|(known, ..)| better(known)) {
                 best = Some(((left, cost), self.packed.clone(), trial));
             }
+            tried.push(ranked);
         }
         if let Some((_, packed, trial)) = best {
             (self.packed, *waiting) = (packed, trial);

@@ -2,7 +2,7 @@
 //! most of its price.
 //! It must not know what becomes of the claims once they are packed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::solve::choose::Ledger;
 use crate::solve::draft::{Claim, Draft, Order};
@@ -52,9 +52,59 @@ struct Candidate {
     parts: Vec<Part>,
 }
 
+/// What went into a host, and the steps it took to find out.
+#[derive(Default)]
+struct Fill {
+    parts: Vec<Part>,
+    steps: u64,
+}
+
+/// How hosts were filled by earlier drafts: the first hosts of all are filled from the same pods.
+#[derive(Default)]
+struct Fills {
+    /// What was left, by lot, and an ordinal for it.
+    states: BTreeMap<Vec<u64>, usize>,
+    /// By that, the row and the shape: what went into a host, the largest first.
+    by_size: HashMap<(usize, usize, usize), Fill>,
+    /// The same by what pods are worth.
+    by_worth: HashMap<(usize, usize, usize), Fill>,
+    /// Whether no draft will follow that asks for them.
+    is_last: bool,
+}
+
+impl Fills {
+    fn state(&mut self, left: &[u64]) -> usize {
+        if self.is_last {
+            return 0;
+        }
+        let next = self.states.len();
+        match self.states.get(left) {
+            Some(own) => *own,
+            None => *self.states.entry(left.to_vec()).or_insert(next),
+        }
+    }
+
+    fn of(&mut self, way: Way) -> &mut HashMap<(usize, usize, usize), Fill> {
+        match way {
+            Way::Largest => &mut self.by_size,
+            Way::Worth => &mut self.by_worth,
+        }
+    }
+
+    /// A draft of so many steps is not made again: nothing is kept for others.
+    fn count(&mut self, steps: u64) {
+        if self.is_last || steps > AGAIN_MAX {
+            *self = Self {
+                is_last: true,
+                ..Self::default()
+            };
+        }
+    }
+}
+
 impl Order<'_> {
     /// Packs everything, in the better of these ways for each node, within so many steps.
-    pub(super) fn draft(&self, ways: &[Way], ledger: &Ledger, steps_max: u64) -> Draft {
+    fn draft(&self, ways: &[Way], ledger: &Ledger, steps_max: u64, fills: &mut Fills) -> Draft {
         let mut draft = Draft {
             claims: Vec::new(),
             left: self.stock.to_vec(),
@@ -78,7 +128,9 @@ impl Order<'_> {
                 .copied()
                 .collect();
             let mut packing = Packing::new(self, &dealt, &draft.ledger);
-            packing.pack_all(ways, &mut draft, steps_max);
+            let mut own = Fills::default();
+            let fills = if groups == 1 { &mut *fills } else { &mut own };
+            packing.pack_all(ways, &mut draft, steps_max, fills);
         }
         self.merge(&mut draft);
         self.refit(&mut draft);
@@ -138,7 +190,7 @@ impl<'p, 'o> Packing<'p, 'o> {
     }
 
     /// Packs row after row, those of most worth first and some of them together.
-    fn pack_all(&mut self, ways: &[Way], draft: &mut Draft, steps_max: u64) {
+    fn pack_all(&mut self, ways: &[Way], draft: &mut Draft, steps_max: u64, fills: &mut Fills) {
         let mut lanes: BTreeMap<usize, f64> = BTreeMap::new();
         for lot in &self.waiting {
             #[expect(clippy::cast_precision_loss, reason = "only for an order")]
@@ -150,7 +202,7 @@ impl<'p, 'o> Packing<'p, 'o> {
         for some in lanes.chunks(LANES_MAX) {
             let candidates = some.iter().flat_map(|(lane, _)| self.candidates(*lane));
             let candidates: Vec<Candidate> = candidates.collect();
-            self.pack(candidates, ways, draft, steps_max);
+            self.pack(candidates, ways, draft, (steps_max, fills));
         }
     }
 
@@ -243,9 +295,10 @@ impl<'p, 'o> Packing<'p, 'o> {
         mut candidates: Vec<Candidate>,
         ways: &[Way],
         draft: &mut Draft,
-        steps_max: u64,
+        (steps_max, fills): (u64, &mut Fills),
     ) {
         let mut commits = 0;
+        let mut state = fills.state(&draft.left);
         let twins = self.twins(draft.left.len());
         let mut queues = self.queues(twins.lots.clone(), (&draft.left, &twins));
         let mut most = self.most(&draft.left, &queues);
@@ -265,6 +318,7 @@ impl<'p, 'o> Packing<'p, 'o> {
             if best.seen == commits {
                 self.commit(best, &twins, draft);
                 commits += 1;
+                state = fills.state(&draft.left);
                 queues = self.queues(queues.order, (&draft.left, &twins));
                 most = self.most(&draft.left, &queues);
             } else if let Some(bound) = Some(self.bound(best, &most)).filter(|it| *it < best.score)
@@ -274,14 +328,21 @@ impl<'p, 'o> Packing<'p, 'o> {
                 draft.cut_short = true;
                 return;
             } else {
-                self.weigh(best, ways, &queues, draft);
+                self.weigh(best, ways, (&queues, state), draft, fills);
                 best.seen = commits;
             }
         }
     }
 
     /// Works out the best that can be made of a candidate.
-    fn weigh(&self, candidate: &mut Candidate, ways: &[Way], queues: &Queues, draft: &mut Draft) {
+    fn weigh(
+        &self,
+        candidate: &mut Candidate,
+        ways: &[Way],
+        (queues, state): (&Queues, usize),
+        draft: &mut Draft,
+        fills: &mut Fills,
+    ) {
         candidate.score = 0.0;
         let shape = &self.order.shelf.shapes[candidate.shape];
         if draft.ledger.copies(&shape.limited) == 0 {
@@ -289,19 +350,27 @@ impl<'p, 'o> Packing<'p, 'o> {
         }
         let mask = self.order.rows[candidate.lane].masks[candidate.shape];
         for way in ways {
-            let Some(mut bin) = self.order.bin(candidate.shape, mask, shape.cheapest(mask)) else {
-                return;
-            };
-            let waiting = (queues, &draft.left[..], &self.worth[..]);
-            let lots = self.order.lots;
-            let parts = self.order.with_terms(candidate.shape, |terms| {
-                bin.fill(*way, (lots, terms), waiting, &mut draft.steps)
+            let key = (state, candidate.lane, candidate.shape);
+            let fill = fills.of(*way).entry(key).or_insert_with(|| {
+                let good = shape.cheapest(mask);
+                let Some(mut bin) = self.order.bin(candidate.shape, mask, good) else {
+                    return Fill::default();
+                };
+                let waiting = (queues, &draft.left[..], &self.worth[..]);
+                let mut steps = 0;
+                let parts = self.order.with_terms(candidate.shape, |terms| {
+                    bin.fill(*way, (self.order.lots, terms), waiting, &mut steps)
+                });
+                Fill { parts, steps }
             });
-            let score = self.worth_of(&parts) / (candidate.price + self.order.node_cost);
+            draft.steps += fill.steps;
+            let score = self.worth_of(&fill.parts) / (candidate.price + self.order.node_cost);
             if score > candidate.score {
-                (candidate.score, candidate.parts) = (score, parts);
+                candidate.score = score;
+                candidate.parts.clone_from(&fill.parts);
             }
         }
+        fills.count(draft.steps);
     }
 
     fn worth_of(&self, parts: &[Part]) -> f64 {
@@ -463,12 +532,16 @@ pub(super) fn best_draft(order: &Order<'_>, ledger: &Ledger) -> Draft {
         (&[Way::Worth, Way::Largest], few),
     ];
     let mut drafts: Vec<Draft> = Vec::new();
+    let mut fills = Fills::default();
     for (ways, node_cost) in tries {
+        if node_cost != order.node_price {
+            fills.by_worth.clear();
+        }
         let order = Order {
             node_cost,
             ..*order
         };
-        let draft = order.draft(ways, ledger, STEPS_MAX);
+        let draft = order.draft(ways, ledger, STEPS_MAX, &mut fills);
         let last = draft.steps > AGAIN_MAX || draft.claims.is_empty();
         if drafts.is_empty() || !draft.cut_short {
             drafts.push(draft);

@@ -135,6 +135,14 @@ impl Holds {
         all.into_iter().flatten().map(|hold| hold.until).max()
     }
 
+    /// When something is next held down no longer.
+    pub fn next_end(&self, now: Timestamp) -> Option<Timestamp> {
+        let of_classes = self.by_class.values().flat_map(BTreeMap::values);
+        let of_all = self.general.values().chain(self.ways.values());
+        let ends = of_all.chain(of_classes).map(|hold| hold.until);
+        ends.filter(|until| *until > now).min()
+    }
+
     /// Forgets what was held down so long ago that it does not matter any more.
     pub fn expire(&mut self, now: Timestamp) {
         self.general.retain(|_, hold| hold.is_known(now));

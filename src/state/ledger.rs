@@ -2,6 +2,7 @@
 //! It must not know what is to be done about a claim.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -12,6 +13,9 @@ use crate::model::instance::{Instance, InstanceState, OfferingKey};
 use crate::model::labels::Labels;
 use crate::model::pool::Reason;
 use crate::model::reservation::Reservation;
+
+/// Instances that a listing shows, by id, and whether each is live.
+type Shown = Arc<[(InstanceId, bool)]>;
 
 /// One promised node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,7 +151,7 @@ pub struct Ledger {
     /// Claims by id.
     pub claims: BTreeMap<ClaimId, Claim>,
     by_instance: BTreeMap<InstanceId, ClaimId>,
-    last_listing: Option<(Timestamp, Vec<(InstanceId, bool)>)>,
+    last_listing: Option<(Timestamp, Shown)>,
     agreed: bool,
     doubted: Option<(Timestamp, Vec<ClaimId>)>,
     strangers: BTreeSet<InstanceId>,
@@ -167,10 +171,8 @@ impl Ledger {
 
     /// Whether the last listing showed this instance as live, a claim's or not.
     pub fn is_listed_live(&self, instance: &str) -> bool {
-        let listed = self.last_listing.iter().flat_map(|(_, all)| all);
-        listed
-            .clone()
-            .any(|(id, live)| *live && id.as_str() == instance)
+        let mut listed = self.last_listing.iter().flat_map(|(_, all)| &all[..]);
+        listed.any(|(id, live)| *live && id.as_str() == instance)
     }
 
     /// Whether two listings at least `LISTING_APART` apart have agreed since the start.
@@ -243,23 +245,34 @@ impl Ledger {
         now: Timestamp,
     ) -> Listed {
         let mut outcome = Listed::default();
-        let mut fingerprint: Vec<(InstanceId, bool)> = instances
-            .iter()
-            .map(|i| (i.id.clone(), i.state.is_live()))
-            .collect();
-        fingerprint.sort();
-        let same = |(_, last): &(Timestamp, _)| *last == fingerprint;
-        outcome.news = !self.agreed || !self.last_listing.as_ref().is_some_and(same);
+        let listed = instances.iter();
+        let mut listed: Vec<(&InstanceId, bool)> =
+            listed.map(|own| (&own.id, own.state.is_live())).collect();
+        listed.sort_unstable();
+        let last = self.last_listing.as_ref().map(|(_, last)| last);
+        let same = last.filter(|last| {
+            last.iter()
+                .map(|(id, live)| (id, *live))
+                .eq(listed.iter().copied())
+        });
+        outcome.news = !self.agreed || same.is_none();
+        let anew = || {
+            listed
+                .iter()
+                .map(|(id, live)| ((*id).clone(), *live))
+                .collect()
+        };
+        let fingerprint: Shown = same.cloned().unwrap_or_else(anew);
         self.ended.clear();
-        let seen: BTreeSet<InstanceId> = instances.iter().map(|i| i.id.clone()).collect();
-        self.strangers.retain(|own| seen.contains(own));
+        let seen = |id: &InstanceId| fingerprint.binary_search_by(|own| own.0.cmp(id)).is_ok();
+        self.strangers.retain(seen);
         for instance in instances {
             if !self.is_known(&instance) {
                 self.take_instance(instance, cluster, now, &mut outcome);
             }
         }
         outcome.news |= self.mark_missing(&seen, now, &mut outcome);
-        self.settle(fingerprint, now);
+        self.settle(&fingerprint, now);
         outcome
     }
 
@@ -338,7 +351,7 @@ impl Ledger {
     /// is lacking.
     fn mark_missing(
         &mut self,
-        seen: &BTreeSet<InstanceId>,
+        seen: &impl Fn(&InstanceId) -> bool,
         now: Timestamp,
         outcome: &mut Listed,
     ) -> bool {
@@ -354,7 +367,7 @@ impl Ledger {
             if claim
                 .instance
                 .as_ref()
-                .is_some_and(|instance| !seen.contains(&instance.id))
+                .is_some_and(|instance| !seen(&instance.id))
             {
                 missing.push(claim);
             }
@@ -387,16 +400,16 @@ impl Ledger {
         lacking
     }
 
-    fn settle(&mut self, fingerprint: Vec<(InstanceId, bool)>, now: Timestamp) {
+    fn settle(&mut self, fingerprint: &Shown, now: Timestamp) {
         match &self.last_listing {
             // Too close to tell: the earlier one stays the one to compare with.
-            Some((at, last)) if now.duration_since(*at) < LISTING_APART && *last == fingerprint => {
+            Some((at, last)) if now.duration_since(*at) < LISTING_APART && last == fingerprint => {
                 return;
             }
             Some((at, _)) if now.duration_since(*at) < LISTING_APART => {}
-            Some((_, last)) => self.agreed |= *last == fingerprint,
+            Some((_, last)) => self.agreed |= last == fingerprint,
             None => {}
         }
-        self.last_listing = Some((now, fingerprint));
+        self.last_listing = Some((now, fingerprint.clone()));
     }
 }

@@ -86,7 +86,7 @@ pub(crate) fn claim(id: &str, node: Option<&str>, phase: Phase) -> Claim {
         },
         state: InstanceState::Running,
         launched: NOW,
-        tags: Labels::new(),
+        tags: Default::default(),
         node: None,
         facts: None,
     });

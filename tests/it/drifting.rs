@@ -153,7 +153,7 @@ impl Fleet {
             },
             state: InstanceState::Running,
             launched: START,
-            tags: [].into(),
+            tags: Default::default(),
             node: None,
             facts: None,
         });

@@ -215,7 +215,7 @@ impl Stage {
                     offering,
                     state: InstanceState::Running,
                     launched: self.now,
-                    tags: launch.tags.clone(),
+                    tags: launch.tags.clone().into(),
                     node: early.then(|| Box::new(node)),
                     facts: None,
                 };
@@ -260,7 +260,7 @@ impl Stage {
             Command::Tag { instances, tags } => {
                 for id in instances {
                     let own = self.instances.get_mut(id.as_str()).expect("known");
-                    own.tags.extend(tags.clone());
+                    Arc::make_mut(&mut own.tags).extend(tags.clone());
                 }
                 Answer::Done
             }

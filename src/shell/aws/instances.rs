@@ -182,7 +182,7 @@ fn instance(own: &Listed) -> Option<Instance> {
             .launch_time()
             .and_then(time)
             .unwrap_or(Timestamp::UNIX_EPOCH),
-        tags: labels(own.tags()),
+        tags: labels(own.tags()).into(),
         node: node.map(Box::new),
         facts: Some(Box::new(facts(own))),
     })

@@ -185,7 +185,7 @@ fn launched(
         },
         state: InstanceState::Pending,
         launched: clock::now(),
-        tags: request.tags.clone(),
+        tags: request.tags.clone().into(),
         node: None,
         facts: None,
     };

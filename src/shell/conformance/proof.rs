@@ -169,7 +169,10 @@ impl Bent {
         };
         match all.expect("it lists") {
             Answer::Instances(mut all) if self.bend == Bend::CutsTags => {
-                for value in all.iter_mut().flat_map(|own| own.tags.values_mut()) {
+                for value in all
+                    .iter_mut()
+                    .flat_map(|own| Arc::make_mut(&mut own.tags).values_mut())
+                {
                     *value = value.chars().take(255).collect();
                 }
                 Answer::Instances(all)

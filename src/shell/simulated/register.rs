@@ -139,7 +139,7 @@ mod tests {
             },
             state: InstanceState::Running,
             launched: Timestamp::UNIX_EPOCH,
-            tags: Labels::default(),
+            tags: Default::default(),
             node: None,
             facts: None,
         };

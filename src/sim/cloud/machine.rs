@@ -1,6 +1,8 @@
 //! One instance: what it is, and what listings show of it by when.
 //! It must not know why its state changes.
 
+use std::sync::Arc;
+
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::instance::{Instance, InstanceState};
@@ -74,7 +76,7 @@ impl Machine {
     /// Puts tags on it.
     pub fn tag(&mut self, tags: &Labels) {
         let tags = tags.iter().map(|(key, value)| (key.clone(), value.clone()));
-        self.instance.tags.extend(tags);
+        Arc::make_mut(&mut self.instance.tags).extend(tags);
     }
 
     /// For how long it has cost money by `now`.

@@ -1,8 +1,6 @@
 //! In what instances are not what their node class would make (spec/aws.md §1.2, §12.9).
 //! It must not know what is done about it.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use outrigger::catalog::class::ClassCatalog;
 use outrigger::disrupt::drift::{Drift, drift};
@@ -31,7 +29,7 @@ fn instance() -> Instance {
         },
         state: InstanceState::Running,
         launched: Timestamp::UNIX_EPOCH,
-        tags: BTreeMap::new(),
+        tags: Default::default(),
         node: None,
         facts: Some(Box::new(InstanceFacts {
             image: Some("s".into()),

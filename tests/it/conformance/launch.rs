@@ -109,7 +109,7 @@ impl Stage {
                     offering: launch.offerings[0].clone(),
                     state: InstanceState::Running,
                     launched: self.now,
-                    tags: launch.tags.clone(),
+                    tags: launch.tags.clone().into(),
                     node: None,
                     facts: None,
                 };

@@ -383,7 +383,7 @@ impl World {
             offering: key,
             state: InstanceState::Running,
             launched: self.now,
-            tags: claim.record.tags(),
+            tags: claim.record.tags().into(),
             node: None,
             facts: None,
         });

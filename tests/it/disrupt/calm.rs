@@ -10,7 +10,7 @@ use outrigger::model::claim::{ClaimRecord, Phase};
 use outrigger::model::cluster::{Cluster, RemovedPools};
 use outrigger::model::id::ObjectKey;
 use outrigger::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
-use outrigger::model::labels::{DO_NOT_DISRUPT, INITIALIZED, Labels, POOL, REGISTERED};
+use outrigger::model::labels::{DO_NOT_DISRUPT, INITIALIZED, POOL, REGISTERED};
 use outrigger::model::node::Node;
 use outrigger::model::object::{Kind, Object};
 use outrigger::model::pod::{Owner, Pod, PodPhase};
@@ -149,7 +149,7 @@ fn claim(node: &str, pool: &str) -> Claim {
         },
         state: InstanceState::Running,
         launched: START,
-        tags: Labels::new(),
+        tags: Default::default(),
         node: None,
         facts: None,
     });

@@ -140,7 +140,7 @@ impl Scene {
             },
             state: InstanceState::Running,
             launched: earlier(),
-            tags: Labels::new(),
+            tags: Default::default(),
             node: None,
             facts: None,
         });

@@ -44,7 +44,7 @@ fn there(stage: &mut Stage, id: &str, (installation, cluster): (&str, &str)) {
         },
         state: InstanceState::Running,
         launched: stage.now,
-        tags,
+        tags: tags.into(),
         facts: None,
         node: None,
     };

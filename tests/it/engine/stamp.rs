@@ -2,6 +2,8 @@
 //! tells the provider of them.
 //! It must not know what only a new instance can change, but that it leaves that alone.
 
+use std::sync::Arc;
+
 use outrigger::engine::Engine;
 use outrigger::engine::command::{Answer, Command, FailureKind, Issued};
 use outrigger::engine::event::Event;
@@ -131,7 +133,7 @@ fn hashes_of_another_version_are_written_anew() {
     }
     for instance in stage.instances.values_mut() {
         for key in TAGS {
-            instance.tags.insert(key.into(), "v1:0".into());
+            Arc::make_mut(&mut instance.tags).insert(key.into(), "v1:0".into());
         }
     }
     stage.engine = Engine::new(8);
