@@ -18,8 +18,9 @@ pub mod explain;
 pub mod node;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
+use foldhash::HashSet;
 use jiff::Timestamp;
 
 use crate::disrupt::budgets::Budgets;

@@ -7,8 +7,9 @@
 //! leaves for nothing stays. Why so, and not one node after another:
 //! docs/decisions/027-consolidation.md.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 
+use foldhash::{HashMap, HashSet};
 use jiff::Timestamp;
 
 use crate::disrupt::balance::Balance;
@@ -397,7 +398,7 @@ impl<'a> Yard<'_, 'a> {
         later: &[(Leaver<'_>, Verdict)],
         mut known: Option<Trial>,
     ) -> (Option<(HashSet<usize>, Trial)>, HashSet<usize>) {
-        let mut barred = HashSet::new();
+        let mut barred = HashSet::default();
         let later: Vec<&NodeName> = later.iter().map(|(own, _)| own.name).collect();
         let again = (!later.is_empty()).then_some(&[][..]);
         for closed in [Some(&later[..]), again].into_iter().flatten() {
@@ -465,7 +466,7 @@ impl<'a> Yard<'_, 'a> {
     /// Of nodes whose pods go to the same new nodes, directly or through others: those that save
     /// too little together.
     fn in_vain(&self, leave: &[&Leaver<'_>], swaps: &Swaps<'_>) -> HashSet<usize> {
-        let mut sums: HashMap<usize, (f64, f64)> = HashMap::new();
+        let mut sums: HashMap<usize, (f64, f64)> = HashMap::default();
         for (own, part) in leave.iter().zip(&swaps.parts) {
             sums.entry(*part).or_default().0 += own.price + self.node_price;
         }

@@ -2,7 +2,9 @@
 //! others, are swapped together.
 //! It must not know how they are found.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
+
+use foldhash::{HashMap, HashSet};
 
 use crate::model::id::{NodeName, PodKey};
 use crate::model::labels::INSTANCE_TYPE;
@@ -51,7 +53,7 @@ impl<'s> Swaps<'s> {
         nodes: impl Iterator<Item = &'n NodeName>,
         solution: &'s Solution,
     ) -> Self {
-        let mut homes: HashMap<&PodKey, usize> = HashMap::new();
+        let mut homes: HashMap<&PodKey, usize> = HashMap::default();
         let mut count = 0;
         for (at, name) in nodes.enumerate() {
             let tenancy = field.tenancies.get(name);
@@ -70,7 +72,7 @@ impl<'s> Swaps<'s> {
             firsts.push(first);
         }
         let parts: Vec<usize> = (0..count).map(|at| groups.root(at)).collect();
-        let mut counts = HashMap::new();
+        let mut counts = HashMap::default();
         for part in &parts {
             *counts.entry(*part).or_default() += 1;
         }
@@ -101,7 +103,7 @@ impl<'s> Swaps<'s> {
         for all in alike.values_mut() {
             all.sort_by(|one, other| nodes[*one].cost.total_cmp(&nodes[*other].cost));
         }
-        let mut needless = HashSet::new();
+        let mut needless = HashSet::default();
         for (part, claim) in &self.claims {
             let Some(((first, _), part)) = claim.offerings.first().zip(*part) else {
                 continue;

@@ -4,7 +4,9 @@
 //! To a plan they are one like the other. To a scheduler that spreads them over zones they are not
 //! while they move: where one has left a zone, the next has to come to that zone.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+
+use foldhash::HashMap;
 
 use crate::model::id::{NodeName, PodKey};
 use crate::model::labels::ZONE;
@@ -34,7 +36,7 @@ pub fn stay_in_zones(solution: &mut Solution, pods: &[&Pod], field: &Field<'_>) 
             .for_each(|own| owned.entry(own.uid.as_str()).or_default().push(pod));
     }
     // Of each pod, the first that is like it stands for all.
-    let mut kinds: HashMap<&PodKey, (&PodKey, &str)> = HashMap::new();
+    let mut kinds: HashMap<&PodKey, (&PodKey, &str)> = HashMap::default();
     for all in owned.values() {
         let mut firsts: Vec<&Pod> = Vec::new();
         for pod in all {
@@ -58,10 +60,11 @@ pub fn stay_in_zones(solution: &mut Solution, pods: &[&Pod], field: &Field<'_>) 
     // Of each kind, who comes from which zone and who has been promised which place.
     let mut from: BTreeMap<(&PodKey, &str), Vec<PodKey>> = BTreeMap::new();
     let mut moved: Vec<(usize, usize, &PodKey)> = Vec::new();
-    for (at, pods) in places.iter().enumerate() {
-        for (nth, key) in pods.iter().enumerate() {
+    for (at, pods) in places.iter_mut().enumerate() {
+        for (nth, key) in pods.iter_mut().enumerate() {
             if let Some((first, zone)) = kinds.get(key).copied() {
-                from.entry((first, zone)).or_default().push(key.clone());
+                let own = std::mem::take(key);
+                from.entry((first, zone)).or_default().push(own);
                 moved.push((at, nth, first));
             }
         }

@@ -2,7 +2,9 @@
 //! most of its price.
 //! It must not know what becomes of the claims once they are packed.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+
+use foldhash::HashMap;
 
 use crate::solve::choose::Ledger;
 use crate::solve::draft::{Claim, Draft, Order};

@@ -1,7 +1,7 @@
 //! What a packing buys and for which pods, as far as that can be said without dealing pods out.
 //! It must not know which pod goes where.
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use crate::model::id::PodKey;
 use crate::model::pod::Pod;

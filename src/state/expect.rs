@@ -1,8 +1,9 @@
 //! Which waiting pods which hosts are expected to take, and for how long.
 //! It must not know why a pod was planned onto a host.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
+use foldhash::HashSet;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::claim::Phase;

@@ -1,8 +1,9 @@
 //! The view in which nodes can be thought away, to see what that would cost.
 //! It must not know which of them are worth it.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 
+use foldhash::{HashMap, HashSet};
 use jiff::Timestamp;
 
 use crate::model::id::{NodeName, PodKey, PoolName};
