@@ -575,12 +575,8 @@ pub(crate) async fn until(
     what: &str,
     wanted: impl Fn(&World) -> bool,
 ) -> World {
-    for _ in 0..seconds * 10 {
-        let world = World::read(client).await;
-        if wanted(&world) {
-            return world;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+    if let Some(world) = within(client, seconds, wanted).await {
+        return world;
     }
     let world = World::read(client).await;
     panic!(
@@ -592,6 +588,22 @@ pub(crate) async fn until(
         world.tainted_nodes(),
         setup.tail()
     )
+}
+
+/// The world as wanted, if it comes to be so within these seconds.
+pub(crate) async fn within(
+    client: &Client,
+    seconds: usize,
+    wanted: impl Fn(&World) -> bool,
+) -> Option<World> {
+    for _ in 0..seconds * 10 {
+        let world = World::read(client).await;
+        if wanted(&world) {
+            return Some(world);
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    None
 }
 
 /// Waits until so many pods are bound. Of these it reads the metadata only: what watches a race on

@@ -13,7 +13,7 @@ use tokio::task::AbortHandle;
 
 use super::Plane;
 use super::bench::{
-    Setup, World, client, deploy, end_instance, free_port, instances, plane, scale, until,
+    Setup, World, client, deploy, end_instance, free_port, instances, plane, scale, until, within,
 };
 use super::cases::{deploy_both, ready, size};
 
@@ -93,6 +93,9 @@ fn has_come(node: &Node) -> bool {
     info.is_some_and(|own| !own.kubelet_version.is_empty())
 }
 
+/// kwok may miss a pod when it starts while two cores are busy; a kubelet asks for its own.
+const KWOK_STARTS_MAX: usize = 3;
+
 /// Waits until so many pods are bound to nodes whose kubelets have all come, and then until they
 /// run, which kwok sees to.
 async fn until_running((plane, api, setup): (&Plane, &kube::Client, &Setup), pods: usize) -> World {
@@ -104,11 +107,17 @@ async fn until_running((plane, api, setup): (&Plane, &kube::Client, &Setup), pod
         came && world.bound() == pods && world.pods.len() == pods && world.empty_nodes() == 0
     })
     .await;
-    plane.restart_kwok().expect("kwok starts");
-    until(api, setup, 90, "all pods run", |world| {
+    let all_run = |world: &World| {
         running(world) == pods && world.pods.len() == pods && world.tainted_nodes() == 0
-    })
-    .await
+    };
+    for _ in 1..KWOK_STARTS_MAX {
+        plane.restart_kwok().expect("kwok starts");
+        if let Some(world) = within(api, 30, all_run).await {
+            return world;
+        }
+    }
+    plane.restart_kwok().expect("kwok starts");
+    until(api, setup, 90, "all pods run", all_run).await
 }
 
 fn is_awaited(node: &Node) -> bool {
