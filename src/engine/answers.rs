@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use crate::engine::Engine;
 use crate::engine::command::{Answer, CommandId, FailureKind};
 use crate::engine::report::Report;
-use crate::engine::work::{ANSWER_MAX, Flight, FlightKind, Step};
+use crate::engine::work::{ANSWER_MAX, FlightKind, Step};
 use crate::model::claim::Phase;
 use crate::model::hash::hashes_in;
 use crate::model::id::{ClaimId, NodeClassName};
@@ -60,16 +60,14 @@ impl Engine {
         }
     }
 
-    /// Commands whose answers were lost.
-    pub(super) fn late_flights(&self, now: Timestamp) -> impl Iterator<Item = CommandId> {
-        let is_late = move |flight: &Flight| now.duration_since(flight.since) > ANSWER_MAX;
-        let late = self.flights.iter().filter(move |(_, own)| is_late(own));
-        late.map(|(id, _)| *id)
-    }
-
     /// Commands whose answers were lost have failed with an unknown outcome.
     pub(super) fn give_up_on_flights(&mut self, now: Timestamp) {
-        let late: Vec<CommandId> = self.late_flights(now).collect();
+        let late: Vec<CommandId> = self
+            .flights
+            .iter()
+            .filter(|(_, flight)| now.duration_since(flight.since) > ANSWER_MAX)
+            .map(|(id, _)| *id)
+            .collect();
         // What nobody has taken by now must not be done later, when it is decided otherwise.
         self.commands.retain(|own| !late.contains(&own.id));
         for id in late {
