@@ -68,8 +68,7 @@ impl State {
 
     /// Whether the instance of a node is one of our claims'.
     pub fn is_claimed(&self, node: &Node) -> bool {
-        let id = node.instance_id();
-        id.is_some_and(|id| self.ledger.by_instance(id).is_some())
+        self.claim_of(node).is_some()
     }
 
     /// Whether a node says that this installation has made it.
