@@ -244,8 +244,8 @@ impl Engine {
                     return;
                 }
                 if let Object::Pod(pod) = &object {
-                    self.state.arrived(pod);
                     self.succeed(pod, now);
+                    self.state.arrived(pod);
                 }
                 self.state.objects.apply(object, now);
             }

@@ -58,7 +58,7 @@ impl Engine {
     }
 
     /// Nodes are about to be made for pods that wait: what they cost for pods that came in place of
-    /// others that were moved was not saved.
+    /// others that were moved, or whose places such have taken, was not saved.
     pub(super) fn heed_losses(&mut self, plan: &Plan, now: Timestamp) {
         let node_price = self.state.cluster.scheduling.node_price.usd_per_h();
         let mut lost = false;
@@ -68,7 +68,11 @@ impl Engine {
             };
             #[expect(clippy::cast_precision_loss, reason = "a node takes some hundred pods")]
             let each = (price.usd_per_h() + node_price) / launch.pods.len().max(1) as f64;
-            for pool in launch.pods.iter().filter_map(|pod| self.heirs.settle(pod)) {
+            for pool in launch
+                .pods
+                .iter()
+                .filter_map(|pod| self.heirs.to_blame(pod))
+            {
                 let churn = self.moves.pools.entry(pool).or_default();
                 churn.lost(each);
                 lost = true;

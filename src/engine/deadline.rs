@@ -10,6 +10,7 @@ use crate::model::id::ClaimId;
 use crate::model::labels::{DISRUPTION_REASON, TERMINATION_AT};
 use crate::model::node::Node;
 use crate::model::pool::{OnBlocked, Reason};
+use crate::state::ledger::Claim;
 use crate::state::obstacles::Obstacle;
 
 /// Pods that are told to go whatever their budgets say have their own grace, up to this: the node
@@ -86,7 +87,8 @@ impl Engine {
         };
         let stays = reason.is_voluntary() && !work.drain.forced && !claim.has_to_leave(now);
         let may = match policy {
-            OnBlocked::Wait => false,
+            // Without a time of its own it would wait for ever, and others with it.
+            OnBlocked::Wait => stays && work.drain.deadline.is_none() && self.is_stuck(claim, now),
             OnBlocked::Abort => stays,
             OnBlocked::Force => !work.drain.forces,
         };
@@ -105,6 +107,13 @@ impl Engine {
             }
             _ => self.abort(id, timeout, now),
         }
+    }
+
+    /// Whether a pod stays on a claim's node until somebody changes what keeps it.
+    fn is_stuck(&self, claim: &Claim, now: Timestamp) -> bool {
+        let name = claim.node.as_ref().map_or("", |own| own.as_str());
+        let mut pods = self.state.objects.pods_on(name);
+        pods.any(|pod| self.state.objects.is_stuck(pod, now))
     }
 
     /// From here on its pods are told to go whatever their budgets say.

@@ -70,6 +70,9 @@ pub(super) struct Heirs {
     departed: BTreeMap<String, Vec<Departed>>,
     heirs: BTreeMap<PodKey, Departed>,
     awaited: BTreeMap<ClaimId, Awaited>,
+    /// Pods whose place an heir has taken, the pool of the node that this one's had been on, and
+    /// when.
+    ousted: BTreeMap<PodKey, (PoolName, Timestamp)>,
 }
 
 impl Heirs {
@@ -139,6 +142,13 @@ impl Heirs {
         self.heirs.remove(pod).map(|own| own.pool)
     }
 
+    /// A node has to be made for a pod. The pool whose moves are to blame: it has come in place of
+    /// one that was moved, or such a one has taken its place.
+    pub(super) fn to_blame(&mut self, pod: &PodKey) -> Option<PoolName> {
+        let ousted = self.ousted.remove(pod).map(|(pool, _)| pool);
+        self.settle(pod).or(ousted)
+    }
+
     /// Forgets what is long ago.
     pub(super) fn expire(&mut self, now: Timestamp) {
         let fresh = |own: &Departed| now.duration_since(own.at) < RETURNS;
@@ -147,6 +157,8 @@ impl Heirs {
             !all.is_empty()
         });
         self.heirs.retain(|_, own| fresh(own));
+        self.ousted
+            .retain(|_, (_, at)| now.duration_since(*at) < RETURNS);
         self.awaited
             .retain(|_, own| own.count > 0 && now < own.needed);
     }
@@ -168,8 +180,10 @@ impl Engine {
         if known.is_none_or(|own| own.uid != pod.uid) {
             self.heirs.come(pod, now);
         }
-        if pod.node.is_some() {
-            self.heirs.settle(&pod.key);
+        if pod.node.is_some()
+            && let Some(pool) = self.heirs.settle(&pod.key)
+        {
+            self.oust(pod, &pool, now);
         }
         let place = pod.is_waiting().then(|| self.heirs.place(&pod.key));
         let Some((claim, was)) = place.flatten() else {
@@ -180,6 +194,18 @@ impl Engine {
             claim.pods.remove(&was);
             claim.pods.insert(pod.key.clone());
         }
+    }
+
+    /// A pod of a node that left to save something is bound anew: where it was not expected, those
+    /// that are may find no room.
+    fn oust(&mut self, pod: &Pod, pool: &PoolName, now: Timestamp) {
+        let claim = self.state.claim_under(pod);
+        let Some(claim) = claim.filter(|own| !own.pods.contains(&pod.key)) else {
+            return;
+        };
+        let ousted = claim.pods.iter().cloned();
+        let ousted = ousted.map(|key| (key, (pool.clone(), now)));
+        self.heirs.ousted.extend(ousted);
     }
 
     /// A pod is gone.

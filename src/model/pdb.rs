@@ -71,6 +71,13 @@ impl Pdb {
         ) || self.min_available == Some(Bound::Percent(100))
     }
 
+    /// Whether it lets no pod go before it is changed or its pods are more: all that there are have
+    /// to stay, or it [blocks for ever](Self::blocks_for_ever).
+    pub fn wants_all(&self) -> bool {
+        let counted = self.expected_pods > 0 && self.desired_healthy >= self.expected_pods;
+        counted || self.blocks_for_ever()
+    }
+
     /// Whether it lets no pod go now but such as are not ready.
     pub fn is_shut(&self) -> bool {
         self.disruptions_allowed <= 0 || self.blocks_for_ever()

@@ -266,7 +266,9 @@ pub enum Safety {
 /// What becomes of a node whose pods do not leave it in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum OnBlocked {
-    /// They are waited for, for as long as the termination grace period allows.
+    /// They are waited for, for as long as the termination grace period allows. Without one, what
+    /// nothing but we wants to leave stays if a pod on it asks to stay for ever, or its disruption
+    /// budget wants all of its pods.
     #[default]
     Wait,
     /// The node stays, if nothing but we wants it to leave and no pod was told to go whatever its

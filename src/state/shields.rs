@@ -55,11 +55,22 @@ impl Objects {
 
     /// Whether budgets will never let a pod go that would have to be evicted.
     pub(super) fn is_kept_for_ever(&self, pod: &Pod, now: Timestamp) -> bool {
-        let never = |cover: Cover<'_>| match cover {
-            Cover::One(pdb) => pdb.blocks_for_ever() && pdb.keeps(pod),
+        pod.is_evictable(now) && self.keeps_while(pod, Pdb::blocks_for_ever)
+    }
+
+    /// Whether a pod that is to go stays until somebody changes what it says, its budgets, or how
+    /// many pods there are.
+    pub fn is_stuck(&self, pod: &Pod, now: Timestamp) -> bool {
+        let asks = || pod.protection(now).is_some_and(|own| own.lasts.is_none());
+        let stays = || asks() || self.keeps_while(pod, Pdb::wants_all);
+        pod.is_active() && pod.holds_drain(now) && stays()
+    }
+
+    fn keeps_while(&self, pod: &Pod, lasts: impl Fn(&Pdb) -> bool) -> bool {
+        self.cover(pod).is_some_and(|cover| match cover {
+            Cover::One(pdb) => lasts(pdb) && pdb.keeps(pod),
             Cover::Many(..) => true,
-        };
-        pod.is_evictable(now) && self.cover(pod).is_some_and(never)
+        })
     }
 }
 

@@ -118,7 +118,8 @@ const ON_BLOCKED: Argument = argument(
     Kind::OneOf(&["wait", "abort", "force"]),
     "\"wait\"",
     "What becomes of a node whose pods have not left it after `drain_timeout`: they are waited \
-     for, as long as `termination_grace_period` allows; the node stays, if nothing but \
+     for, as long as `termination_grace_period` allows, and without one until it is plain that \
+     nobody lets them go; the node stays, if nothing but \
      consolidation, drift, age or its number wanted it to leave; or they are deleted whatever \
      their disruption budgets say, each with its own grace, ten minutes at most.",
 );
@@ -126,8 +127,7 @@ const DRAIN_TIMEOUT: Argument = argument(
     "drain_timeout",
     duration(10 * SECOND, LONGEST),
     "\"15m\"",
-    "How long the pods of a leaving node may take before that, from when they are told to go. \
-     Counts with `on_blocked` `abort` or `force`.",
+    "How long the pods of a leaving node may take before that, from when they are told to go.",
 );
 
 pub(super) static POOL: BlockType = BlockType {

@@ -176,6 +176,28 @@ fn a_pool_rests_whose_moves_save_nothing() {
     assert_eq!((resting(&stage), consolidations(&stage)), (0, 2));
 }
 
+/// The pod in whose place another was moved fits a node that is kept for somebody else, and the
+/// scheduler sees no difference.
+#[test]
+fn a_pool_rests_whose_pods_take_the_places_of_others() {
+    let mut stage = shrinking(&["a"]);
+    let mut large = owned_pod("large");
+    large.owner = None;
+    large.requests.cpu_milli = 31_000;
+    comes(&mut stage, large);
+    stage.run(3, &["evict"]);
+    assert_eq!(stage.launches.len(), 3, "a node for the large one");
+    stage.apply(Object::Node(Box::new(stage.node(2))));
+    stage.run(2, &["evict"]);
+    stage.event(Event::Deleted(Kind::Pod, key("a")));
+    let mut heir = owned_pod("heir");
+    heir.requests.cpu_milli = 2_000;
+    stage.apply(bound(heir, "node-2"));
+    stage.run(120, &["evict"]);
+    assert_eq!(stage.launches.len(), 4, "it needs another");
+    assert_eq!(resting(&stage), 1);
+}
+
 /// The smaller node is not to be had, so that the large one stays after all.
 #[test]
 fn pods_that_wait_are_planned_as_soon_as_a_node_stays_for_others() {

@@ -625,6 +625,46 @@ fn a_node_stays_where_its_pool_says_so_and_its_pods_have_not_left_it_in_time() {
     );
 }
 
+/// A disruption budget that wants so many of so many pods.
+fn budget(name: &str, desired: i64, expected: i64) -> Object {
+    Object::Pdb(Pdb {
+        key: ObjectKey::new("default", name),
+        selector: Some(Selector::default()),
+        desired_healthy: desired,
+        expected_pods: expected,
+        ..Pdb::default()
+    })
+}
+
+/// Nothing is waited for that nobody will ever let go, unless there is a time at which it ends.
+#[test]
+fn a_node_stays_whose_pods_stay_until_somebody_changes_what_keeps_them() {
+    let all = || vec![budget("all", 3, 3)];
+    let asks = || bound(protected(web("a")), "node-0");
+    let cases = [
+        (all(), None, 1),
+        (vec![budget("none", 0, 3), budget("other", 0, 3)], None, 1),
+        (vec![asks()], None, 1),
+        (vec![budget("most", 2, 3)], None, 0),
+        (vec![budget("new", 0, 0)], None, 0),
+        (all(), Some(3000), 0),
+    ];
+    for (at, (objects, time, expect)) in cases.into_iter().enumerate() {
+        let mut stage = expired(web("a"), |own| {
+            on_blocked(OnBlocked::Wait)(own);
+            own.pools[0].termination_grace_period = time.map(seconds);
+        });
+        for object in objects {
+            stage.apply(object);
+        }
+        let refused = |_: &Command| Answer::EvictRefused("no".into());
+        told_with(&mut stage, 290, refused);
+        assert_eq!(kept(&stage), [""; 0], "case {at}");
+        told_with(&mut stage, 30, refused);
+        assert_eq!(kept(&stage).len(), expect, "case {at}");
+    }
+}
+
 #[test]
 fn a_node_that_stays_is_untainted_again_until_it_is() {
     let mut stage = expired(web("a"), |own| {
