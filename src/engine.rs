@@ -351,7 +351,7 @@ impl Engine {
 
     fn pass(&mut self, now: Timestamp) {
         self.wake = None;
-        let still = !self.happened && self.flights.is_empty() && self.is_ready();
+        let still = !self.happened && !self.awaits_acts(now) && self.is_ready();
         if still && self.sweep_alone(now) {
             self.look(now);
             self.read_notes(now);

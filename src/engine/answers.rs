@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use crate::engine::Engine;
 use crate::engine::command::{Answer, CommandId, FailureKind};
 use crate::engine::report::Report;
-use crate::engine::work::{ANSWER_MAX, FlightKind, Step};
+use crate::engine::work::{ANSWER_MAX, Flight, FlightKind, Step};
 use crate::model::claim::Phase;
 use crate::model::hash::hashes_in;
 use crate::model::id::{ClaimId, NodeClassName};
@@ -60,12 +60,21 @@ impl Engine {
         }
     }
 
+    /// Whether an answer is to come that changes what is done next, or should be there by now. What
+    /// is read again and again changes nothing before it is there.
+    pub(super) fn awaits_acts(&self, now: Timestamp) -> bool {
+        let is_regular = |own: &Flight| {
+            matches!(own.kind, FlightKind::Listing | FlightKind::ReadLease) && !own.is_late(now)
+        };
+        !self.flights.values().all(is_regular)
+    }
+
     /// Commands whose answers were lost have failed with an unknown outcome.
     pub(super) fn give_up_on_flights(&mut self, now: Timestamp) {
         let late: Vec<CommandId> = self
             .flights
             .iter()
-            .filter(|(_, flight)| now.duration_since(flight.since) > ANSWER_MAX)
+            .filter(|(_, flight)| flight.is_late(now))
             .map(|(id, _)| *id)
             .collect();
         // What nobody has taken by now must not be done later, when it is decided otherwise.

@@ -34,6 +34,11 @@ const LINGERS_AFTER: SignedDuration = SignedDuration::from_mins(10);
 impl Engine {
     /// Links nodes to claims by instance id.
     pub(super) fn join_nodes(&mut self, now: Timestamp) {
+        let is_joined = |own: &Claim| self.node_of(own).is_some_and(|node| !node.is_awaited());
+        let mut claims = self.state.ledger.claims.values();
+        if claims.all(|own| own.instance.is_none() || is_joined(own)) {
+            return;
+        }
         let mut found: Vec<(ClaimId, NodeName)> = Vec::new();
         for node in self.state.objects.nodes.values() {
             let owner = node.instance_id();

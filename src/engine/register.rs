@@ -401,18 +401,21 @@ impl Engine {
 /// and is in no reservation any more. Source: spec/aws.md §5.11 and §10, 88.
 fn demotion(claim: &Claim, node: &Node) -> Option<NodePatch> {
     let bought = claim.instance.as_ref()?.offering.capacity_type;
+    if bought != CapacityType::OnDemand {
+        return None;
+    }
     let said = node.labels.get(CAPACITY_TYPE).map(String::as_str);
-    let is_named = OF_RESERVATIONS
-        .iter()
-        .any(|key| node.labels.contains_key(*key));
-    let is_reserved = said == Some(CapacityType::Reserved.as_str()) || is_named;
-    let over = is_reserved && bought == CapacityType::OnDemand;
-    let says = (CAPACITY_TYPE.to_owned(), Some(bought.as_str().to_owned()));
-    let gone = OF_RESERVATIONS.map(|key| (key.to_owned(), None));
-    over.then(|| NodePatch {
-        node: node.name.clone(),
-        version: node.version.clone(),
-        labels: [says].into_iter().chain(gone).collect(),
-        ..NodePatch::default()
+    let mut keys = OF_RESERVATIONS.iter();
+    let is_reserved = said == Some(CapacityType::Reserved.as_str())
+        || keys.any(|key| node.labels.contains_key(*key));
+    is_reserved.then(|| {
+        let says = (CAPACITY_TYPE.to_owned(), Some(bought.as_str().to_owned()));
+        let gone = OF_RESERVATIONS.map(|key| (key.to_owned(), None));
+        NodePatch {
+            node: node.name.clone(),
+            version: node.version.clone(),
+            labels: [says].into_iter().chain(gone).collect(),
+            ..NodePatch::default()
+        }
     })
 }

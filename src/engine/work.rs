@@ -65,6 +65,13 @@ pub(super) struct Flight {
     pub(super) since: Timestamp,
 }
 
+impl Flight {
+    /// Whether its answer should have come by now.
+    pub(super) fn is_late(&self, now: Timestamp) -> bool {
+        now.duration_since(self.since) > ANSWER_MAX
+    }
+}
+
 /// How far a drain has come.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Drain {

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use foldhash::HashSet;
 use jiff::Timestamp;
 
 use crate::catalog::Catalog;
@@ -150,6 +151,9 @@ impl Candidate<'_> {
     }
 }
 
+/// A claim and the node that fulfils it.
+type Owned<'a> = (&'a Claim, Option<&'a Node>);
+
 impl State {
     /// Who might leave now.
     pub fn roster(&self, now: Timestamp) -> Roster<'_> {
@@ -161,10 +165,11 @@ impl State {
         recent.failed = recent.failed.max(self.started);
         let mut going = Vec::new();
         let mut coming: BTreeMap<PoolName, Vec<_>> = BTreeMap::new();
-        for claim in self.ledger.claims.values() {
+        let claims = self.ledger.claims.values();
+        let claims: Vec<Owned<'_>> = claims.map(|own| (own, self.node_of(own))).collect();
+        for (claim, node) in &claims {
             let pool = || claim.record.pool.clone();
-            let begun = |node: &Node| node.is_initialized();
-            if claim.leaving.is_some() && self.node_of(claim).is_some_and(begun) {
+            if claim.leaving.is_some() && node.is_some_and(Node::is_initialized) {
                 *leaving.entry(pool()).or_insert(0) += 1;
             }
             if let Some(reason) = claim.leaving.filter(|own| own.is_budgeted()) {
@@ -179,19 +184,19 @@ impl State {
             }
             let launched = claim.instance.as_ref().map(|own| own.launched);
             recent.launched = recent.launched.max(launched);
-            let gone = claim.leaving.zip(self.node_of(claim));
+            let gone = claim.leaving.zip(*node);
             going.extend(gone.map(|(reason, node)| (&claim.record.pool, node, reason)));
             let own = self.cluster.pool(claim.record.pool.as_str());
             let fixed = own.is_some_and(|pool| pool.replicas.is_some());
-            if fixed && claim.takes_pods() && self.node_of(claim).is_none() {
+            if fixed && claim.takes_pods() && node.is_none() {
                 let one = (claim.phase, claim.record.id.clone());
                 coming.entry(pool()).or_default().push(one);
             }
         }
-        for pool in self.lone_nodes().filter_map(Node::pool) {
+        for pool in self.lone_nodes(&claims).filter_map(Node::pool) {
             *leaving.entry(pool).or_insert(0) += 1;
         }
-        let candidates = self.candidates(now);
+        let candidates = self.candidates(&claims, now);
         let misreads = self.misreads(candidates.iter().map(|own| own.node));
         Roster {
             cluster: &self.cluster,
@@ -221,10 +226,12 @@ impl State {
 
     /// Nodes that were made here whose instances were ending already when we started: they are left
     /// for as long as their Node objects are.
-    fn lone_nodes(&self) -> impl Iterator<Item = &Node> {
+    fn lone_nodes(&self, claims: &[Owned<'_>]) -> impl Iterator<Item = &Node> {
+        let claimed = claims.iter().filter_map(|(_, node)| Some(&(*node)?.name));
+        let claimed: HashSet<&NodeName> = claimed.collect();
         let nodes = self.objects.nodes.values().filter(|_| !self.offline);
-        nodes.filter(|node| {
-            self.is_made_here(node) && node.is_initialized() && !self.is_claimed(node)
+        nodes.filter(move |node| {
+            !claimed.contains(&node.name) && self.is_made_here(node) && node.is_initialized()
         })
     }
 
@@ -240,17 +247,15 @@ impl State {
         health
     }
 
-    fn candidates(&self, now: Timestamp) -> Vec<Candidate<'_>> {
+    fn candidates<'a>(&'a self, claims: &[Owned<'a>], now: Timestamp) -> Vec<Candidate<'a>> {
         let shields = Shields::new(&self.objects);
-        let mut all: Vec<Candidate<'_>> = self
-            .ledger
-            .claims
-            .values()
-            .filter(|claim| claim.leaving.is_none() && claim.phase <= Phase::Initialized)
+        let mut all: Vec<Candidate<'_>> = claims
+            .iter()
+            .filter(|(claim, _)| claim.leaving.is_none() && claim.phase <= Phase::Initialized)
             // What waits for another in its place leaves then, and counts for nothing now: else a
             // static pool would end the other.
-            .filter(|claim| claim.replaced_since.is_none())
-            .filter_map(|claim| Some((self.node_of(claim)?, Some(claim))))
+            .filter(|(claim, _)| claim.replaced_since.is_none())
+            .filter_map(|(claim, node)| Some(((*node)?, Some(*claim))))
             .chain(self.claimless_nodes().map(|node| (node, None)))
             .map(|(node, claim)| self.candidate(node, claim, &shields, now))
             .collect();

@@ -217,11 +217,11 @@ impl State {
     /// that are gone.
     pub(super) fn claimless_nodes(&self) -> impl Iterator<Item = &Node> {
         let ours = |node: &&Node| {
-            let made = self.is_made_here(node);
-            let of = |pool: &str| made || self.cluster.pool(pool).is_some();
-            self.offline && node.labels.get(POOL).is_some_and(|pool| of(pool))
+            let of = |pool: &str| self.is_made_here(node) || self.cluster.pool(pool).is_some();
+            node.labels.get(POOL).is_some_and(|pool| of(pool))
         };
-        self.objects.nodes.values().filter(ours)
+        let nodes = self.offline.then(|| self.objects.nodes.values());
+        nodes.into_iter().flatten().filter(ours)
     }
 
     /// What all nodes cost whose offerings the catalog knows, in US dollars per hour.
@@ -264,8 +264,11 @@ impl State {
                 reservation: label(RESERVATION_ID).map(|id| Box::new(id.into())),
             })
         };
-        let key = claim.and_then(offering_of).cloned().or_else(from_labels)?;
-        catalog.offering(&key).map(|offering| offering.price)
+        let offering = match claim.and_then(offering_of) {
+            Some(key) => catalog.offering(key),
+            None => catalog.offering(&from_labels()?),
+        };
+        offering.map(|own| own.price)
     }
 }
 
