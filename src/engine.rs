@@ -296,6 +296,8 @@ impl Engine {
         self.state.configure(cluster);
         self.numbers.forget();
         self.hints_denied = false;
+        self.moves.begin_anew();
+        self.state.resting.clear();
         if !self.manages() {
             let why = "the cluster is only observed now";
             self.withdraw(why, |own| !own.is_look(), now);
@@ -527,6 +529,7 @@ impl Engine {
         if self.state.views.listed(kind, known, count, now) && probed {
             self.looking.doubts.insert(kind, vanished);
         } else {
+            self.looking.probing.remove(&kind);
             self.state.views.believe(kind);
         }
         *self.looking.resets.entry(kind).or_insert(0) += 1;

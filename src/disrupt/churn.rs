@@ -10,9 +10,13 @@ use jiff::{SignedDuration, Timestamp};
 /// Moves that follow each other within this time are judged together.
 const TOGETHER: SignedDuration = SignedDuration::from_mins(10);
 
-/// How long a pool rests at first, counted from its last move, and how often that is doubled.
-const REST: SignedDuration = SignedDuration::from_mins(10);
-const DOUBLED_MAX: u32 = 7;
+/// How long a pool rests, counted from its last move, when moves were not worth it once, twice in a
+/// row, or more often: then it takes another cluster to make them so.
+const RESTS: [SignedDuration; 3] = [
+    SignedDuration::from_mins(10),
+    SignedDuration::from_hours(1),
+    SignedDuration::from_hours(7 * 24),
+];
 
 /// Of what was to be saved, more than so much may not be lost again.
 const LOST_MAX: f64 = 0.5;
@@ -27,7 +31,7 @@ pub struct Churn {
     first: Option<Timestamp>,
     last: Option<Timestamp>,
     /// How many times in a row they have not been worth it.
-    vain: u32,
+    vain: usize,
 }
 
 impl Churn {
@@ -55,7 +59,7 @@ impl Churn {
     /// Until when the pool rests, if the last moves were not worth it.
     pub fn rests_until(&self) -> Option<Timestamp> {
         let last = self.last.filter(|_| self.is_vain())?;
-        let rest = REST * 2_i32.pow(self.vain.min(DOUBLED_MAX));
+        let rest = RESTS[self.vain.min(RESTS.len() - 1)];
         Some(last.checked_add(rest).unwrap_or(Timestamp::MAX))
     }
 
@@ -80,11 +84,11 @@ mod tests {
     }
 
     #[test]
-    fn moves_in_vain_are_made_more_and_more_rarely() {
+    fn moves_in_vain_are_made_twice_more_and_then_hardly_ever() {
         let mut churn = Churn::default();
         assert_eq!(churn.rests_until(), None);
         let mut now = 0;
-        for rest in [10, 20, 40, 80, 160, 320, 640, 1280, 1280] {
+        for rest in [10, 60, 10_080, 10_080] {
             churn.moved(1.0, at(now));
             assert_eq!(churn.rests_until(), None, "nothing is lost yet");
             churn.lost(0.6);
@@ -97,7 +101,11 @@ mod tests {
         assert_eq!(churn.rests_until(), None);
         churn.moved(1.0, at(now + 10));
         churn.lost(0.6);
-        assert_eq!(churn.rests_until(), Some(at(now + 20)));
+        assert_eq!(
+            churn.rests_until(),
+            Some(at(now + 20)),
+            "for ten minutes again"
+        );
     }
 
     #[test]

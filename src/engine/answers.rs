@@ -53,7 +53,7 @@ impl Engine {
             FlightKind::ReadLease => self.lease_read(answer, now),
             FlightKind::NoteLetGo(claims) => self.let_go_noted(&claims, answer, now),
             FlightKind::Tag(claims, tags) => self.tagged(&claims, &tags, &answer, now),
-            FlightKind::Rewatch
+            FlightKind::Rewatch(_)
             | FlightKind::Orphan(_)
             | FlightKind::Learn
             | FlightKind::HoldDown => {}

@@ -34,6 +34,12 @@ pub(super) struct Moves {
 }
 
 impl Moves {
+    /// What moves came to under an earlier configuration says nothing of this one.
+    pub(super) fn begin_anew(&mut self) {
+        self.pools.clear();
+        self.in_pools.clear();
+    }
+
     /// Forgets nodes that are gone.
     pub(super) fn retain(&mut self, is_known: impl Fn(&ClaimId) -> bool) {
         self.shares.retain(|id, _| is_known(id));

@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::engine::command::{Command, NodePatch};
 use crate::engine::deadline::deadline_annotation;
 use crate::engine::report::Report;
-use crate::engine::work::{FlightKind, Step};
+use crate::engine::work::Step;
 use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::labels::{DISRUPTION_REASON, EXCLUDE_BALANCERS, TAINT_DISRUPTED, TERMINATION_AT};
@@ -344,8 +344,6 @@ impl Engine {
         }
         if is_blind {
             self.state.views.doubt(Kind::Pod);
-            let rewatch = Command::Rewatch { kind: Kind::Pod };
-            self.issue(rewatch, FlightKind::Rewatch, now);
         }
     }
 

@@ -34,6 +34,7 @@ impl Engine {
         self.list_instances(now);
         self.doubt_unknown_nodes(now);
         self.probe(now);
+        self.watch_anew(now);
         let fault = self.fault(now);
         match fault {
             Some(why) => {
@@ -179,6 +180,26 @@ impl Engine {
         }
     }
 
+    /// Has a watch start anew that shows less than there is, again and again until a listing comes
+    /// in: whether that was heard nobody knows before.
+    fn watch_anew(&mut self, now: Timestamp) {
+        for kind in [Kind::Pod, Kind::Node] {
+            let mut flights = self.flights.values();
+            let is_asked = flights.any(|flight| flight.kind == FlightKind::Rewatch(kind));
+            let is_probed = self.looking.doubts.contains_key(&kind);
+            if is_asked || is_probed || !self.state.views.is_doubted(kind) {
+                continue;
+            }
+            let retry = self.looking.probing.entry(kind).or_default();
+            if let Some(at) = retry.next().filter(|at| *at > now) {
+                self.wake_at(at, "a doubted watch is to start anew");
+                continue;
+            }
+            retry.failed(now, &mut self.rng);
+            self.issue(Command::Rewatch { kind }, FlightKind::Rewatch(kind), now);
+        }
+    }
+
     /// What the listing lacked does exist (the watch starts anew), or does not (it is believed).
     pub(super) fn probed(&mut self, kind: Kind, alive: Option<usize>, now: Timestamp) {
         match alive {
@@ -193,7 +214,7 @@ impl Engine {
             }
             Some(_) => {
                 self.state.views.doubt(kind);
-                self.issue(Command::Rewatch { kind }, FlightKind::Rewatch, now);
+                self.issue(Command::Rewatch { kind }, FlightKind::Rewatch(kind), now);
                 self.looking
                     .probing
                     .entry(kind)

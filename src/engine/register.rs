@@ -111,7 +111,7 @@ impl Engine {
         }
         work.overdue = Some((now, resets));
         let rewatch = Command::Rewatch { kind: Kind::Node };
-        self.issue(rewatch, FlightKind::Rewatch, now);
+        self.issue(rewatch, FlightKind::Rewatch(Kind::Node), now);
         self.wake_at(
             now.checked_add(LOOK_AGAIN).unwrap_or(now),
             "nodes are to be listed once more",

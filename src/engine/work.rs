@@ -30,7 +30,7 @@ pub(super) enum FlightKind {
     /// Asking whether objects that a listing lacks exist.
     Probe(Kind),
     /// Asking for a listing of a kind.
-    Rewatch,
+    Rewatch(Kind),
     /// Naming a node to a pod.
     Hint(PodKey),
     /// Taking back what a pod was told.

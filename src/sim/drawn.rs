@@ -32,6 +32,10 @@ const LASTS: SignedDuration = SignedDuration::from_hours(48);
 /// later.
 const SETTLE: SignedDuration = SignedDuration::from_hours(4);
 
+/// Where pods ask to be left alone for a time, each that is moved begins it anew: such fleets come
+/// to rest in so many rounds of it.
+const ROUNDS: i32 = 4;
+
 /// Then nothing may happen for a day.
 const CALM: SignedDuration = SignedDuration::from_hours(24);
 
@@ -81,15 +85,21 @@ pub fn drawn(seed: u64, types: &Arc<Catalog>) -> Setup {
         pools,
         ..Cluster::default()
     };
+    let workloads = draw_workloads(&mut stream(seed, "drawn/workloads"), &cluster, nodes);
+    let asked = workloads
+        .iter()
+        .filter_map(|own| own.do_not_disrupt.as_ref());
+    let asked = asked.filter_map(|lasts| lasts.parse::<SignedDuration>().ok());
+    let longest = asked.max().unwrap_or_default();
     let scenario = Scenario {
         title: format!("a fleet of about {nodes} nodes"),
         start: START,
         end: later(START, LASTS),
-        settle: SETTLE,
+        settle: SETTLE + longest * ROUNDS,
         calm: CALM,
         boot: SignedDuration::from_secs(rng.i64(20..=90)),
         fixed_type: FIXED_TYPE.into(),
-        workloads: draw_workloads(&mut stream(seed, "drawn/workloads"), &cluster, nodes),
+        workloads,
         shortages: draw_shortages(&mut stream(seed, "drawn/shortages")),
         interruptions: Vec::new(),
         outages: Vec::new(),

@@ -3,13 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::event::Event;
 use crate::model::id::NodeName;
 use crate::model::node::Node;
 use crate::model::object::{Kind, Object};
 use crate::model::pod::Pod;
+
+/// A taint that was taken away is put back within this, once that is known.
+const PUT_BACK_MAX: SignedDuration = SignedDuration::from_secs(10);
 
 /// One node's taint was taken away.
 #[derive(Clone, Debug)]
@@ -64,6 +67,12 @@ impl Meddlers {
     pub fn is_untold(&self, node: &NodeName, sent: Timestamp) -> bool {
         let own = self.nodes.get(node);
         own.is_some_and(|own| own.told.is_none_or(|told| sent <= told))
+    }
+
+    /// Whether the daemon has just been told: it puts the taint back, and nothing more leaves.
+    pub fn is_just_told(&self, node: &NodeName, now: Timestamp) -> bool {
+        let told = self.nodes.get(node).and_then(|own| own.told);
+        told.is_some_and(|at| now.duration_since(at) < PUT_BACK_MAX)
     }
 
     /// Whether a pod can be on this node for no other reason than that.

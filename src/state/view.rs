@@ -62,6 +62,11 @@ impl Views {
         self.kinds.entry(kind).or_default().doubted = true;
     }
 
+    /// Whether the watch shows less than there is, or may.
+    pub fn is_doubted(&self, kind: Kind) -> bool {
+        self.kinds.get(&kind).is_some_and(|own| own.doubted)
+    }
+
     /// Why nothing voluntary may be done now; none when every watch of these kinds is whole.
     ///
     /// A watch that gave no sign of life for longer than `age_max` is stale.

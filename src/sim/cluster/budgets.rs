@@ -9,19 +9,36 @@ use crate::sim::cluster::SimCluster;
 use crate::sim::cluster::owners::is_healthy;
 use crate::sim::workload::Budget;
 
+/// The pods of a workload that has a budget.
+struct Count {
+    /// How many there are to be.
+    desired: i64,
+    /// How many are healthy and not on their way out.
+    healthy: i64,
+    /// How many have to be.
+    least: i64,
+}
+
+impl Count {
+    /// How many may be disrupted now.
+    fn allowed(&self) -> i64 {
+        (self.healthy - self.least).max(0)
+    }
+}
+
 impl SimCluster {
     pub(super) fn refresh_budgets(&mut self) {
         for owner in std::mem::take(&mut self.unbalanced) {
-            let Some((allowed, owned)) = self.allowance(owner).zip(self.owned.get(owner)) else {
+            let Some((count, owned)) = self.count(owner).zip(self.owned.get(owner)) else {
                 continue;
             };
             let name = owned.workload.name.clone();
             let labels = [("app".to_owned(), name)].into();
-            let count = |own: u32| Some(Bound::Count(own.into()));
+            let number = |own: u32| Some(Bound::Count(own.into()));
             let share = |own: u32| Some(Bound::Percent(own));
             let (min_available, max_unavailable) = match owned.workload.budget {
-                Some(Budget::MinAvailable(least)) => (count(least), None),
-                Some(Budget::MaxUnavailable(most)) => (None, count(most)),
+                Some(Budget::MinAvailable(least)) => (number(least), None),
+                Some(Budget::MaxUnavailable(most)) => (None, number(most)),
                 Some(Budget::MinAvailableShare(least)) => (share(least), None),
                 Some(Budget::MaxUnavailableShare(most)) => (None, share(most)),
                 None => (None, None),
@@ -31,7 +48,10 @@ impl SimCluster {
                 selector: Some(Selector::of_labels(&labels)),
                 min_available,
                 max_unavailable,
-                disruptions_allowed: allowed,
+                disruptions_allowed: count.allowed(),
+                expected_pods: count.desired,
+                current_healthy: count.healthy,
+                desired_healthy: count.least,
                 ..Pdb::default()
             });
         }
@@ -60,6 +80,10 @@ impl SimCluster {
 
     /// How many pods of a workload may be disrupted now; none where it has no budget.
     pub(super) fn allowance(&self, owner: usize) -> Option<i64> {
+        Some(self.count(owner)?.allowed())
+    }
+
+    fn count(&self, owner: usize) -> Option<Count> {
         let owned = self.owned.get(owner)?;
         let budget = owned.workload.budget?;
         let healthy = self
@@ -76,6 +100,10 @@ impl SimCluster {
             Budget::MinAvailableShare(least) => share(least),
             Budget::MaxUnavailableShare(most) => desired - share(most),
         };
-        Some((healthy - least.max(0)).max(0))
+        Some(Count {
+            desired,
+            healthy,
+            least: least.max(0),
+        })
     }
 }

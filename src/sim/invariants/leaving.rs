@@ -210,7 +210,8 @@ impl Checker {
         let mut annotations = patch.annotations.iter();
         let reason = annotations.find(|(key, _)| key == DISRUPTION_REASON);
         let reason = reason_of(reason.and_then(|(_, value)| value.as_ref()));
-        let reason = reason.filter(|own| BUDGETED.contains(own) && !node.has_disrupted_taint());
+        let again = node.has_disrupted_taint() || self.meddlers.is_just_told(&node.name, now);
+        let reason = reason.filter(|own| BUDGETED.contains(own) && !again);
         let pool = node
             .pool()
             .and_then(|name| scene.config.pool(name.as_str()));

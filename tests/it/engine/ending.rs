@@ -15,7 +15,7 @@ use outrigger::model::pdb::Pdb;
 use outrigger::model::pod::{Owner, Pod, PodPhase};
 use outrigger::model::pool::{OnBlocked, Reason};
 use outrigger::model::selector::Selector;
-use outrigger::model::taint::{Effect, Toleration, TolerationOperator};
+use outrigger::model::taint::{Effect, Taint, Toleration, TolerationOperator};
 
 use super::{Stage, bound, waiting_pod};
 
@@ -663,6 +663,58 @@ fn a_node_stays_whose_pods_stay_until_somebody_changes_what_keeps_them() {
         told_with(&mut stage, 30, refused);
         assert_eq!(kept(&stage).len(), expect, "case {at}");
     }
+}
+
+/// Its kubelet runs nothing, so that no budget would ever let its pods go.
+#[test]
+fn a_node_that_never_came_to_be_and_is_not_ready_has_no_time_to_leave() {
+    for (ready, expect) in [(false, true), (true, false)] {
+        let mut stage = Stage::new(Mode::Manage);
+        let agent = Taint::new("example.com/agent", Effect::NoSchedule);
+        stage.change(|own| own.pools[0].startup_taints.push(agent.clone()));
+        stage.sync(vec![], vec![web("a")]);
+        stage.run(10, &[]);
+        let mut node = stage.node(0);
+        node.ready = ready;
+        node.taints.push(agent);
+        stage.apply(Object::Node(Box::new(node)));
+        stage.run(2, &[]);
+        stage.apply(bound(web("a"), "node-0"));
+        stage.apply(budget("all", 3, 3));
+        let refused = |_: &Command| Answer::EvictRefused("no".into());
+        told_with(&mut stage, 20 * 60, refused);
+        assert_eq!(ended(&stage), expect, "ready: {ready}");
+        assert!(expect || old_node(&stage).has_disrupted_taint());
+    }
+}
+
+/// The API server tells of a pod that the watch lacks; whether the watch heard that it is to start
+/// anew, only a listing says.
+#[test]
+fn a_watch_that_lacks_pods_is_told_to_start_anew_until_a_listing_comes() {
+    let mut stage = leaving(&[web("a")], |_| {});
+    stage.run(3, &["launch", "evict"]);
+    gone(&mut stage, "a");
+    let held = stage.run(15, &["launch", "list_pods_on"]);
+    let lists = |own: &&Issued| matches!(own.command, Command::ListPodsOn { .. });
+    let list = held.iter().find(lists).expect("it is confirmed");
+    let hidden = Pod {
+        node: Some("node-0".into()),
+        created: Some(stage.now - seconds(60)),
+        ..web("hidden")
+    };
+    stage.event(Event::Answered(list.id, Answer::Pods(vec![hidden])));
+    for time in 0..3 {
+        let held = stage.run(30, &["launch", "rewatch"]);
+        assert!(!stage.engine.is_ready(), "{time}");
+        let anew = |own: &&Issued| matches!(own.command, Command::Rewatch { .. });
+        let asked = held.iter().find(anew).expect("it is to start anew");
+        let (kind, text) = (FailureKind::Unknown, "no answer".to_owned());
+        stage.event(Event::Answered(asked.id, Answer::Failed { kind, text }));
+    }
+    stage.event(Event::Reset(Kind::Pod, Vec::new()));
+    stage.run(10, &["launch"]);
+    assert!(stage.engine.is_ready());
 }
 
 #[test]
