@@ -12,6 +12,10 @@ use jiff::Timestamp;
 use outrigger::plan;
 use outrigger_bench::fleet::Fleet;
 
+/// As the daemon has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The moment of every plan.
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 /// Plans that are timed.

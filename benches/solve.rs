@@ -17,6 +17,10 @@ use jiff::Timestamp;
 use outrigger::solve::solve;
 use outrigger_bench::workloads::{RECIPES, Recipe};
 
+/// As the daemon has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The moment of every plan.
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
