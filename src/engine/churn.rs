@@ -74,11 +74,7 @@ impl Engine {
             };
             #[expect(clippy::cast_precision_loss, reason = "a node takes some hundred pods")]
             let each = (price.usd_per_h() + node_price) / launch.pods.len().max(1) as f64;
-            for pool in launch
-                .pods
-                .iter()
-                .filter_map(|pod| self.heirs.to_blame(pod))
-            {
+            for pool in launch.pods.iter().filter_map(|pod| self.heirs.blame(pod)) {
                 let churn = self.moves.pools.entry(pool).or_default();
                 churn.lost(each);
                 lost = true;

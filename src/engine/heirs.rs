@@ -144,7 +144,7 @@ impl Heirs {
 
     /// A node has to be made for a pod. The pool whose moves are to blame: it has come in place of
     /// one that was moved, or such a one has taken its place.
-    pub(super) fn to_blame(&mut self, pod: &PodKey) -> Option<PoolName> {
+    pub(super) fn blame(&mut self, pod: &PodKey) -> Option<PoolName> {
         let ousted = self.ousted.remove(pod).map(|(pool, _)| pool);
         self.settle(pod).or(ousted)
     }
