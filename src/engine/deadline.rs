@@ -31,17 +31,12 @@ impl Engine {
         let grace = claim.record.termination_grace_period;
         let written = node.deadline();
         // What fails has no time, nor has what never came to be: its pods do not run.
-        let fails = match reason {
-            Reason::Unhealthy => true,
-            Reason::TimedOut => !node.ready,
-            _ => false,
-        };
+        let fails = reason == Reason::Unhealthy || reason == Reason::TimedOut && !node.ready;
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
         let given = grace.filter(|_| drain.began.is_none());
         let given = given.and_then(|grace| now.checked_add(grace).ok());
-        let fails = fails.then_some(now);
         drain.began.get_or_insert(now);
-        let all = [drain.deadline, written, given, fails];
+        let all = [drain.deadline, written, given, fails.then_some(now)];
         drain.deadline = all.into_iter().flatten().min();
     }
 
