@@ -259,10 +259,12 @@ impl Engine {
                     self.looking.gone_nodes.insert(key.name.into());
                 }
             }
-            // A sign of life changes nothing that a pass could act on.
             Event::WatchAlive(kind) => {
                 self.state.views.alive(kind, now);
-                return;
+                // Else it changes nothing that a pass could act on.
+                if !std::mem::take(&mut self.looking.awaits_sign) {
+                    return;
+                }
             }
             Event::WatchLost(kind) => self.state.views.lost(kind),
             Event::Answered(id, answer) => {

@@ -120,7 +120,7 @@ enum Due {
     Happen(Mishap),
     WatchBack(Kind, Option<Cut>, Timestamp),
     Start,
-    Bookmarks,
+    Bookmarks { of_places: bool },
     Shortage(usize, bool),
     Interrupt(Taken, SignedDuration),
     Interrupted,
@@ -142,9 +142,10 @@ struct Tally {
     restarts: u32,
 }
 
-/// Bookmarks come this often: the shell looks for signs of life three times a minute, API servers
-/// give one once a minute.
-const BOOKMARKS: SignedDuration = SignedDuration::from_secs(40);
+/// Bookmarks come this often, as the shell has the API server send them, and looks for them: those
+/// of pods and nodes, and the rest.
+const BOOKMARKS: (SignedDuration, SignedDuration) =
+    (SignedDuration::from_secs(12), SignedDuration::from_secs(36));
 
 /// An engine that is woken this often within one moment never comes to rest.
 const SPINS_MAX: u32 = 1000;
@@ -237,7 +238,10 @@ impl World {
     fn foresee(&mut self, scenario: &Scenario) {
         self.timers.at(scenario.start, Due::Start);
         self.timers.at(scenario.start, Due::Sample);
-        self.timers.after(scenario.start, BOOKMARKS, Due::Bookmarks);
+        for (every, of_places) in [(BOOKMARKS.0, true), (BOOKMARKS.1, false)] {
+            let due = Due::Bookmarks { of_places };
+            self.timers.after(scenario.start, every, due);
+        }
         for (index, shortage) in scenario.shortages.iter().enumerate() {
             self.timers.at(shortage.from, Due::Shortage(index, true));
             if let Some(until) = shortage.until {
@@ -382,14 +386,7 @@ impl World {
             Due::Happen(mishap) => self.go_wrong(mishap),
             Due::WatchBack(kind, cut, since) => self.watch_back(kind, cut, since),
             Due::Start => self.start_daemon(),
-            Due::Bookmarks => {
-                for kind in self.setup.config.kinds() {
-                    let event = Event::WatchAlive(*kind);
-                    self.watches
-                        .tell(*kind, event, self.now, SignedDuration::ZERO);
-                }
-                self.timers.after(self.now, BOOKMARKS, Due::Bookmarks);
-            }
+            Due::Bookmarks { of_places } => self.bookmarks(of_places),
             Due::Shortage(index, begins) => self.shortage(index, begins),
             Due::Interrupt(count, within) => self.storm(count, within),
             Due::Interrupted => self.take_back(1),
@@ -405,6 +402,19 @@ impl World {
                 }
             }
         }
+    }
+
+    /// The watches of pods and nodes, or those of the rest, give a sign of life.
+    fn bookmarks(&mut self, of_places: bool) {
+        let kinds = self.setup.config.kinds().iter();
+        for kind in kinds.filter(|own| matches!(own, Kind::Pod | Kind::Node) == of_places) {
+            let event = Event::WatchAlive(*kind);
+            self.watches
+                .tell(*kind, event, self.now, SignedDuration::ZERO);
+        }
+        let every = if of_places { BOOKMARKS.0 } else { BOOKMARKS.1 };
+        let again = Due::Bookmarks { of_places };
+        self.timers.after(self.now, every, again);
     }
 
     /// Starts the daemon, or starts it anew: it knows nothing and hears everything.

@@ -228,7 +228,8 @@ impl Engine {
         // A static pool keeps its number.
         let placed = self.state.has_number(&claim.record.pool) && self.have_places(&movers, now);
         let is_late = until <= now;
-        if (placed && self.is_checked(id, now)) || (has_to && is_late) {
+        let seen = placed && self.sees_places(now);
+        if (seen && self.is_checked(id, now)) || (has_to && is_late) {
             self.works.entry(id.clone()).or_default().drain.released = true;
             return true;
         }

@@ -28,6 +28,10 @@ const PROBES_MAX: usize = 8;
 /// Pods bound to nodes we do not know are normal for a moment: two watches are not in step.
 const UNKNOWN_MAX: SignedDuration = SignedDuration::from_secs(3);
 
+/// Places are counted on only while the watches of pods and nodes gave a sign of life within this:
+/// the shell has them do so every 10 s or so, and looks for it every 2 s.
+const RECENT_MAX: SignedDuration = SignedDuration::from_secs(15);
+
 impl Engine {
     /// Freezes, thaws, and asks for what is missing.
     pub(super) fn look(&mut self, now: Timestamp) {
@@ -153,6 +157,17 @@ impl Engine {
         } else {
             self.looking.doubts.entry(Kind::Node).or_insert(unknown);
         }
+    }
+
+    /// Whether the view is recent enough to tell pods to go because others left them room: a watch
+    /// that has stalled without a word is believed for longer in all that costs nobody anything.
+    /// Where it is not, the next sign of life makes a pass.
+    pub(super) fn sees_places(&mut self, now: Timestamp) -> bool {
+        let views = &self.state.views;
+        let is_recent = |kind| views.is_recent(kind, now, RECENT_MAX);
+        let recent = is_recent(Kind::Pod) && is_recent(Kind::Node);
+        self.looking.awaits_sign |= !recent;
+        recent
     }
 
     fn probe(&mut self, now: Timestamp) {

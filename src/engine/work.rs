@@ -337,6 +337,8 @@ pub(super) struct Looking {
     pub(super) resets: BTreeMap<Kind, u64>,
     /// Nodes that are known to be gone although pods may still be bound to them.
     pub(super) gone_nodes: BTreeSet<NodeName>,
+    /// Whether something waits for a watch to give a sign of life.
+    pub(super) awaits_sign: bool,
     /// Since when pods have been bound to nodes we do not know.
     pub(super) unknown_since: Option<Timestamp>,
 }

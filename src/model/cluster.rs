@@ -63,9 +63,9 @@ pub struct Api {
 }
 
 impl Api {
-    /// How long a watch may be silent. API servers send bookmarks about once a minute and the shell
-    /// looks for signs of life three times as often; where there is no watch, lists come as often
-    /// as is said, and take their time.
+    /// How long a watch may be silent. The shell has each give a sign of life twice a minute or
+    /// more often, and lists anew after a minute without; where there is no watch, lists come as
+    /// often as is said, and take their time.
     pub fn silence_max(&self) -> SignedDuration {
         let polled = self.poll.map(|poll| poll + SignedDuration::from_secs(30));
         polled.map_or(self.view_max_age, |least| self.view_max_age.max(least))

@@ -106,7 +106,7 @@ impl State {
             if pods.is_empty() || node.is_some_and(|node| !self.is_open(node, Some(claim))) {
                 continue;
             }
-            if let Some(node) = node.filter(|_| claim.phase == Phase::Initialized) {
+            if let Some(node) = node.filter(|_| claim.phase >= Phase::Registered) {
                 let mut free = self.room_of_node(node, Some(claim), &daemons).free;
                 pods.retain(|pod| takes(&mut free, pod));
             }
@@ -343,6 +343,33 @@ mod tests {
             let snapshot = state.snapshot(NOW);
             assert_eq!(snapshot.promised.len(), promised, "{name}");
             assert_eq!(names(&snapshot.pending), pending, "{name}");
+        }
+    }
+
+    /// More than it holds may have been planned for it while a listing lacked some of them.
+    #[test]
+    fn no_more_are_expected_on_a_node_than_it_holds() {
+        for (phase, expected) in [(Phase::Registered, 10), (Phase::Initialized, 10)] {
+            let names: Vec<String> = (10..22).map(|number| format!("p{number}")).collect();
+            let mut state = with(names.iter().map(|own| waiting("default", own)).collect());
+            let mut own = claim("c", Some("n"), phase);
+            own.since = NOW;
+            own.pods = names
+                .iter()
+                .map(|own| ObjectKey::new("default", own))
+                .collect();
+            state.ledger.insert(own);
+            state.objects.apply(node("n"), NOW);
+            let found = state
+                .expected_by_claim(NOW)
+                .iter()
+                .map(|(_, own)| own.len())
+                .sum();
+            assert_eq!(
+                (expected, 12 - expected),
+                (found, state.waiting(NOW).len()),
+                "{phase:?}"
+            );
         }
     }
 

@@ -67,6 +67,12 @@ impl Views {
         self.kinds.get(&kind).is_some_and(|own| own.doubted)
     }
 
+    /// Whether the watch gave a sign of life within so long.
+    pub fn is_recent(&self, kind: Kind, now: Timestamp, within: SignedDuration) -> bool {
+        let seen = self.kinds.get(&kind).and_then(|own| own.seen);
+        seen.is_some_and(|at| now.duration_since(at) <= within)
+    }
+
     /// Why nothing voluntary may be done now; none when every watch of these kinds is whole.
     ///
     /// A watch that gave no sign of life for longer than `age_max` is stale.

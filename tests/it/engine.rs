@@ -59,6 +59,8 @@ struct Stage {
     attached: Vec<Attachment>,
     /// What the fleet was last told.
     muster: Muster,
+    /// The watch of these gives no sign of life.
+    silent: Option<Kind>,
 }
 
 impl Stage {
@@ -74,6 +76,7 @@ impl Stage {
             reports: Vec::new(),
             attached: Vec::new(),
             muster: Muster::default(),
+            silent: None,
         };
         stage.start(mode);
         stage
@@ -183,7 +186,10 @@ impl Stage {
     /// Has the engine make a pass.
     fn wake(&mut self, at: Timestamp) {
         self.now = at;
-        for kind in Kind::ALL {
+        for kind in Kind::ALL
+            .into_iter()
+            .filter(|own| Some(*own) != self.silent)
+        {
             self.engine.handle(Event::WatchAlive(kind), self.now);
         }
         self.engine.handle(Event::Timeout, self.now);

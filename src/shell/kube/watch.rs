@@ -3,9 +3,9 @@
 //!
 //! Listing, bookmarks, expired versions and ordinary reconnections are left to kube's watcher. On
 //! an error it is dropped and begun anew with a full listing, because the engine does not believe
-//! a broken watch before its next listing. Signs of life: each watch is asked to end after
-//! `WATCH_SECONDS` and the API server sends a bookmark before it does so, which `Pulses` counts on
-//! the very connection that is watched; a `WatchAlive` follows within `TICK`. A watch that is
+//! a broken watch before its next listing. Signs of life: each watch is asked to end soon
+//! (`watch_seconds`) and the API server sends a bookmark before it does so, which `Pulses` counts
+//! on the very connection that is watched; a `WatchAlive` follows within `TICK`. A watch that is
 //! answered and then delivers nothing gives no sign of life. `Pulses` also spaces the starts of
 //! watches that end without having delivered anything.
 
@@ -37,13 +37,16 @@ use crate::shell::text;
 
 /// A watch is renewed this often, which is also how often a quiet one gives a sign of life.
 const WATCH_SECONDS: u32 = 30;
+/// Those that tell whether pods still have a place: the engine moves none upon a view in which
+/// either has been silent for longer than this and a `TICK`.
+const WATCH_SECONDS_OF_PLACES: u32 = 10;
 /// How often signs of life are looked for.
-const TICK: Duration = Duration::from_secs(5);
+const TICK: Duration = Duration::from_secs(2);
 /// A broken watch is tried again after at most this long: nothing is decided meanwhile.
 const RETRY_MAX: Duration = Duration::from_secs(10);
 /// Without any sign of life for this long a kind is listed anew: twice `WATCH_SECONDS`. Where that
 /// has no answer either, the engine believes nothing of it any more soon after.
-const SILENCE_TICKS: u32 = 12;
+const SILENCE_TICKS: u32 = 30;
 
 /// The watches of one cluster. They end when this is dropped.
 pub(crate) struct Watches {
@@ -139,6 +142,14 @@ pub(crate) fn start(
     ));
     watches._tasks = tasks;
     watches
+}
+
+/// How long a watch lasts. A list that is streamed has to come within that.
+fn watch_seconds(kind: Kind, streamed: bool) -> u32 {
+    match kind {
+        Kind::Pod | Kind::Node if !streamed => WATCH_SECONDS_OF_PLACES,
+        _ => WATCH_SECONDS,
+    }
 }
 
 struct Source {
@@ -256,7 +267,7 @@ where
 {
     let api = Api::<Seen<T>>::all(source.connection.client.clone());
     let paged = watcher::Config::default()
-        .timeout(WATCH_SECONDS)
+        .timeout(watch_seconds(T::NOUN, source.streamed))
         .page_size(PAGE);
     let config = if source.streamed {
         paged.streaming_lists()

@@ -572,8 +572,8 @@ fn a_deadline_that_cannot_be_read_is_none_and_is_written_over() {
     assert!(left > seconds(290), "{left}");
 }
 
-/// A node that is too old, and whose pods have a place elsewhere.
-fn expired(pod: Pod, change: impl FnOnce(&mut Cluster)) -> Stage {
+/// A node that is too old, and another that is on its way for its pod.
+fn aged(pod: Pod, change: impl FnOnce(&mut Cluster)) -> Stage {
     let mut stage = node_with(&[pod], |own| {
         own.pools[0].expire_after = Some(SignedDuration::from_hours(1));
         change(own);
@@ -586,6 +586,12 @@ fn expired(pod: Pod, change: impl FnOnce(&mut Cluster)) -> Stage {
     }
     assert_eq!(stage.count("evict"), 0, "not before there is a place");
     assert_eq!(deadline(&stage), None, "its time has not begun");
+    stage
+}
+
+/// A node that is too old, and whose pods have a place elsewhere.
+fn expired(pod: Pod, change: impl FnOnce(&mut Cluster)) -> Stage {
+    let mut stage = aged(pod, change);
     stage.apply(Object::Node(Box::new(stage.node(1))));
     stage.run(1, &["evict"]);
     stage
@@ -715,6 +721,22 @@ fn a_watch_that_lacks_pods_is_told_to_start_anew_until_a_listing_comes() {
     stage.event(Event::Reset(Kind::Pod, Vec::new()));
     stage.run(10, &["launch"]);
     assert!(stage.engine.is_ready());
+}
+
+/// What a silent watch shows may be over: nobody moves because of it, long before it is believed no
+/// more.
+#[test]
+fn nobody_is_moved_to_a_place_that_a_watch_showed_which_is_silent_since() {
+    let mut stage = aged(web("a"), |_| {});
+    stage.silent = Some(Kind::Pod);
+    stage.run(20, &["launch"]);
+    stage.apply(Object::Node(Box::new(stage.node(1))));
+    stage.run(30, &["launch"]);
+    assert_eq!(stage.count("evict"), 0);
+    assert!(stage.engine.is_ready());
+    stage.silent = None;
+    stage.event(Event::WatchAlive(Kind::Pod));
+    assert_eq!(told(&mut stage, 3), ["evict a"]);
 }
 
 #[test]
