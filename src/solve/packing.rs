@@ -424,7 +424,8 @@ impl<'p, 'o> Packing<'p, 'o> {
         order.with_terms(candidate.shape, |terms| {
             let mut wanted: Vec<(usize, u64)> = Vec::new();
             for (lot, count) in &candidate.parts {
-                match wanted.last_mut().filter(|(own, _)| *own == twins.of[*lot]) {
+                // Other lots may stand between twins.
+                match wanted.iter_mut().find(|(own, _)| *own == twins.of[*lot]) {
                     Some((_, own)) => *own += count,
                     None => wanted.push((twins.of[*lot], *count)),
                 }

@@ -41,8 +41,9 @@ const FRESH: SignedDuration = SignedDuration::from_secs(20);
 const STEPS_MAX: usize = 200_000;
 
 /// Longest time in which nothing is done about a node that is closed since it is to leave: its pods
-/// may wait 20 min for places, and the daemon may be away or blind for several minutes.
-const IDLE_MAX: SignedDuration = SignedDuration::from_mins(60);
+/// may wait 20 min for places, or ask to stay for as long as the hour that its node has at most,
+/// and the daemon may be away or blind for several minutes.
+const IDLE_MAX: SignedDuration = SignedDuration::from_mins(75);
 
 /// A node as the daemon was told of it.
 #[derive(Clone, Debug)]

@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 
 use outrigger::model::affinity::Spread;
 use outrigger::model::cluster::PreferencePolicy;
-use outrigger::model::labels::{HOSTNAME, Labels};
+use outrigger::model::labels::{HOSTNAME, Labels, ZONE};
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::Limits;
+use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::selector::Selector;
 use outrigger::model::taint::Effect;
 use outrigger::solve::{NewClaim, Solution};
 use proptest::prelude::{ProptestConfig, Strategy, any};
+use proptest::sample::select;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use proptest::{prop_assert, prop_assert_eq, proptest};
+use proptest::{collection, prop_assert, prop_assert_eq, proptest};
 
 use super::check::{check, check_in};
 use super::left::Complete;
@@ -21,7 +23,7 @@ use super::naive::naive;
 use super::parts::{ALL, OFF, Part, TOGETHER, without};
 use super::random::{a_crowded_world, a_world};
 use super::rules::{selects, written_out};
-use super::world::World;
+use super::world::{GIB, World, app, pods, spread, term, world};
 
 proptest! {
     #[test]
@@ -96,6 +98,55 @@ proptest! {
         world.rooms.clear();
         let again = world.solve();
         prop_assert_eq!(again.unplaced, solution.unplaced);
+    }
+}
+
+/// A rule about pods of one app on a host.
+#[derive(Clone, Copy, Debug)]
+enum Shares {
+    Freely,
+    Spread(u32),
+    Apart,
+}
+
+fn a_few_alike() -> impl Strategy<Value = (Shares, bool, usize)> {
+    let shares = select(vec![
+        Shares::Freely,
+        Shares::Spread(1),
+        Shares::Spread(2),
+        Shares::Apart,
+    ]);
+    (shares, any::<bool>(), 1..12_usize)
+}
+
+proptest! {
+    /// Pods of one size stand in for each other on nodes that are alike, whoever else is between
+    /// them in the order of all.
+    #[test]
+    fn pods_of_one_size_that_share_hosts_otherwise_are_each_planned_once(
+        all in collection::vec(a_few_alike(), 2..6),
+    ) {
+        let mut world = world();
+        for (at, (shares, elsewhere, count)) in all.into_iter().enumerate() {
+            let name = format!("w{at}");
+            let own = app(&name);
+            for mut pod in pods(&format!("{name}-"), count, 250, GIB / 8) {
+                pod.labels.insert("app".to_owned(), name.clone());
+                match shares {
+                    Shares::Freely => {}
+                    Shares::Spread(skew) => pod.spread.push(spread(own.clone(), HOSTNAME, skew)),
+                    Shares::Apart => pod.anti_affinity.push(term(own.clone(), HOSTNAME)),
+                }
+                if elsewhere {
+                    let zones = Requirement::is_in(["a", "b"]);
+                    pod.node_affinity = vec![Requirements::from_iter([(ZONE, zones)])];
+                }
+                world.pods.push(pod);
+            }
+        }
+        let solution = world.solve();
+        let checked = check(&world, &solution);
+        prop_assert!(checked.is_ok(), "{:?}\n{:#?}", checked, solution);
     }
 }
 
