@@ -254,16 +254,16 @@ fn a_closed_node_is_not_forgotten() {
     checker.issued(&patch, None, &scene, now);
     checker.arriving(&patch, &scene, (now, now));
     scene.cluster.carry_out(&patch, now);
-    checker.forgotten(&scene, minutes(59));
+    checker.forgotten(&scene, minutes(74));
     assert_eq!(broken(&checker, Rule::Tainted), 0);
     let mut busy = checker.clone();
     let list = Command::ListPodsOn { node: node.name };
     busy.issued(&list, None, &scene, minutes(30));
     for (checker, faults) in [(&mut checker, 1), (&mut busy, 0)] {
-        checker.forgotten(&scene, minutes(61));
-        checker.forgotten(&scene, minutes(62));
+        checker.forgotten(&scene, minutes(76));
+        checker.forgotten(&scene, minutes(77));
         assert_eq!(broken(checker, Rule::Tainted), faults);
-        checker.settled(&scene, 0, minutes(63));
+        checker.settled(&scene, 0, minutes(78));
         assert_eq!(broken(checker, Rule::Tainted), faults + 1);
     }
 }
