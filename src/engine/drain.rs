@@ -233,7 +233,7 @@ impl Engine {
             self.works.entry(id.clone()).or_default().drain.released = true;
             return true;
         }
-        if released {
+        if released && !placed {
             let why = "its pods have no place elsewhere any more".to_owned();
             self.postpone_node(id, why, now);
         } else if is_late {
