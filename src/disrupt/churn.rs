@@ -19,7 +19,7 @@ const RESTS: [SignedDuration; 3] = [
 ];
 
 /// Of what was to be saved, more than so much may not be lost again.
-const LOST_MAX: f64 = 0.5;
+pub const LOST_MAX: f64 = 0.5;
 
 /// What has come of the last moves of one pool's nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -11,7 +11,7 @@ use crate::engine::report::Report;
 use crate::model::buffer::buffer_of;
 use crate::model::claim::{ClaimRecord, Phase};
 use crate::model::hash::hashes_in;
-use crate::model::id::{ClaimId, PodKey};
+use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::pool::Reason;
 use crate::plan::{self, Plan};
@@ -278,14 +278,7 @@ impl Engine {
         for (host, pods) in plan.placed {
             match host {
                 Host::Node(node) => {
-                    // A node that is still closed is as good as a claim: its pods are told of it.
-                    let mut claims = self.state.ledger.claims.values_mut();
-                    let closed = claims.find(|own| {
-                        own.node.as_ref() == Some(&node) && own.phase < Phase::Initialized
-                    });
-                    if let Some(claim) = closed {
-                        claim.pods.extend(pods);
-                    }
+                    self.promise(&node, pods, now);
                     self.state.nominate(node, until);
                 }
                 Host::Claim(id) => {
@@ -300,6 +293,23 @@ impl Engine {
             self.plan_claim(launch, (reason, &command_id), now);
         }
         self.wake_at(now, "claims are planned");
+    }
+
+    /// Pods have been planned onto a node. While it is closed it is as good as a claim: all of them
+    /// are told of it. Once it is open, only those have a claim to it that are still elsewhere: the
+    /// others come at once or not at all, and these are not to be planned anew time and again.
+    fn promise(&mut self, node: &NodeName, pods: Vec<PodKey>, now: Timestamp) {
+        let moves = |key: &PodKey| {
+            let pod = self.state.objects.pods.get(key);
+            pod.is_some_and(|own| self.state.is_mover(own, now))
+        };
+        let movers: Vec<PodKey> = pods.iter().filter(|key| moves(key)).cloned().collect();
+        let mut claims = self.state.ledger.claims.values_mut();
+        let Some(claim) = claims.find(|own| own.node.as_ref() == Some(node)) else {
+            return;
+        };
+        let closed = claim.phase < Phase::Initialized;
+        claim.pods.extend(if closed { pods } else { movers });
     }
 
     fn plan_claim(

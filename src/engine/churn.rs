@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::disrupt::churn::Churn;
+use crate::disrupt::churn::{Churn, LOST_MAX};
 use crate::engine::Engine;
 use crate::engine::heirs::is_for_movers;
 use crate::engine::report::Report;
@@ -14,6 +14,7 @@ use crate::model::id::{ClaimId, PoolName};
 use crate::model::instance::Price;
 use crate::model::pool::Reason;
 use crate::plan::{self, Plan};
+use crate::solve::NewClaim;
 use crate::state::ledger::Claim;
 
 /// A node that was made to save something stays this long: pods are not moved twice for one thing.
@@ -66,14 +67,9 @@ impl Engine {
     /// Nodes are about to be made for pods that wait: what they cost for pods that came in place of
     /// others that were moved, or whose places such have taken, was not saved.
     pub(super) fn heed_losses(&mut self, plan: &Plan, now: Timestamp) {
-        let node_price = self.state.cluster.scheduling.node_price.usd_per_h();
         let mut lost = false;
         for launch in &plan.launches {
-            let Some((_, price)) = launch.offerings.first() else {
-                continue;
-            };
-            #[expect(clippy::cast_precision_loss, reason = "a node takes some hundred pods")]
-            let each = (price.usd_per_h() + node_price) / launch.pods.len().max(1) as f64;
+            let each = self.costs_each(launch);
             for pool in launch.pods.iter().filter_map(|pod| self.heirs.blame(pod)) {
                 let churn = self.moves.pools.entry(pool).or_default();
                 churn.lost(each);
@@ -82,6 +78,33 @@ impl Engine {
         }
         if lost {
             self.rest(now);
+        }
+    }
+
+    /// What is paid for each pod of a node that is to be made, in $/h.
+    pub(super) fn costs_each(&self, launch: &NewClaim) -> f64 {
+        let Some((_, price)) = launch.offerings.first() else {
+            return 0.0;
+        };
+        let node_price = self.state.cluster.scheduling.node_price;
+        #[expect(clippy::cast_precision_loss, reason = "a node takes some hundred pods")]
+        let pods = launch.pods.len().max(1) as f64;
+        (price.usd_per_h() + node_price.usd_per_h()) / pods
+    }
+
+    /// What may be paid for pods of a node that leaves, for whom another was to be found, in $/h.
+    /// More, and it is better to stay.
+    pub(super) fn may_cost(&self, id: &ClaimId) -> f64 {
+        let share = self.moves.shares.get(id);
+        share.map_or(0.0, |(_, saves)| saves * LOST_MAX)
+    }
+
+    /// So much of what a node's leaving saves is paid for some of its pods.
+    pub(super) fn saves_less(&mut self, id: &ClaimId, cost: f64) {
+        if let Some((pool, saves)) = self.moves.shares.get_mut(id) {
+            *saves -= cost;
+            let churn = self.moves.pools.entry(pool.clone()).or_default();
+            churn.stays(cost);
         }
     }
 

@@ -2,7 +2,7 @@
 //! less begin to leave.
 //! It must not know which these are.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -240,11 +240,15 @@ impl Engine {
     }
 
     /// Keeps nodes that were to leave since their pods fit elsewhere, where a plan has no place for
-    /// them but on yet another node. Returns whether there are any: then the plan is void.
+    /// some of them but on yet another node that costs too much of what is saved. Returns whether
+    /// there are any: then the plan is void.
     pub(super) fn keep_needed(&mut self, plan: &Plan, now: Timestamp) -> bool {
-        let launched = plan.launches.iter().flat_map(|own| &own.pods);
-        let unplaced = plan.unplaced.iter().map(|own| &own.pod);
-        let homeless: BTreeSet<&PodKey> = launched.chain(unplaced).collect();
+        let unplaced = plan.unplaced.iter().map(|own| (&own.pod, f64::INFINITY));
+        let launched = plan.launches.iter().flat_map(|own| {
+            let each = self.costs_each(own);
+            own.pods.iter().map(move |pod| (pod, each))
+        });
+        let homeless: BTreeMap<&PodKey, f64> = launched.chain(unplaced).collect();
         if homeless.is_empty() {
             return false;
         }
@@ -252,17 +256,28 @@ impl Engine {
         let waits = |id: &ClaimId| !self.works.get(id).is_some_and(|own| own.drain.released);
         let leaving =
             claims.filter(|(id, own)| own.leaving == Some(Reason::Underutilized) && waits(id));
-        let needed = leaving.filter(|(_, own)| {
-            let mut movers = self.state.movers_of(own, now);
-            movers.any(|pod| homeless.contains(&pod.key))
-        });
-        let needed: Vec<ClaimId> = needed.map(|(id, _)| id.clone()).collect();
+        let mut needed: Vec<ClaimId> = Vec::new();
+        let mut costs: Vec<(ClaimId, f64)> = Vec::new();
+        for (id, own) in leaving {
+            let movers = self.state.movers_of(own, now);
+            let cost: f64 = movers.filter_map(|pod| homeless.get(&pod.key)).sum();
+            if cost > self.may_cost(id) {
+                needed.push(id.clone());
+            } else if cost > 0.0 {
+                costs.push((id.clone(), cost));
+            }
+        }
         for id in &needed {
             self.withdraw_node(
                 id,
                 "its pods have no place elsewhere any more".to_owned(),
                 now,
             );
+        }
+        if needed.is_empty() {
+            for (id, cost) in costs {
+                self.saves_less(&id, cost);
+            }
         }
         !needed.is_empty()
     }

@@ -228,20 +228,26 @@ impl Engine {
         };
         let owner = owner.uid.clone();
         let from = self.state.claim_under(known);
-        let Some(from) = from.filter(|own| own.leaving == Some(Reason::Underutilized)) else {
+        let Some(from) = from.filter(|own| own.leaving.is_some()) else {
             return;
         };
-        let mut claims = self.state.ledger.claims.iter();
-        let place = claims.find(|(_, own)| {
-            is_for_movers(own) && own.takes_pods() && own.pods.contains(&known.key)
-        });
-        let departed = Departed {
-            pool: from.record.pool.clone(),
-            at: now,
-            place: place.map(|(id, _)| id.clone()),
-            pod: pod.clone(),
-        };
-        self.heirs.depart(departed, owner);
+        if from.leaving == Some(Reason::Underutilized) {
+            let mut claims = self.state.ledger.claims.iter();
+            let place = claims.find(|(_, own)| {
+                is_for_movers(own) && own.takes_pods() && own.pods.contains(&known.key)
+            });
+            let departed = Departed {
+                pool: from.record.pool.clone(),
+                at: now,
+                place: place.map(|(id, _)| id.clone()),
+                pod: pod.clone(),
+            };
+            self.heirs.depart(departed, owner);
+        }
+        // Who comes for it where its node is open already comes at once, or elsewhere.
+        let claims = self.state.ledger.claims.values_mut();
+        let open = claims.filter(|own| own.phase == Phase::Initialized);
+        open.for_each(|own| _ = own.pods.remove(&pod.key));
     }
 
     /// Whether a node is kept closed for pods that still have to leave their own, or have just

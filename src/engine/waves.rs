@@ -23,10 +23,19 @@ const WAVES_MAX: usize = 16;
 /// nodes have other places that are not ready yet.
 const FREE_MAX: SignedDuration = SignedDuration::from_secs(30);
 
+/// Those for whom there is room already are waited for so long, if the others of their node are not
+/// free to leave it yet.
+const FIRST_MAX: SignedDuration = SignedDuration::from_secs(15);
+
+/// A wave is over when all have come to its new nodes, or so long after these have opened, or after
+/// it began if they do not: one that begins before takes places of the others, which wait as well.
+const SETTLES_MAX: SignedDuration = SignedDuration::from_secs(5);
+const WAVE_MAX: SignedDuration = SignedDuration::from_secs(30);
+
 /// New nodes whose pods may leave.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waves {
-    /// Since when, of each that is still closed.
+    /// Since when, of each whose wave is not over.
     begun: BTreeMap<ClaimId, Timestamp>,
     /// Pods whose wave is still to come.
     later: BTreeSet<PodKey>,
@@ -52,15 +61,26 @@ impl Waves {
 impl Engine {
     /// Lets the next wave go once that before is over.
     pub(super) fn surge(&mut self, now: Timestamp) {
-        let claims = &self.state.ledger.claims;
-        let begun = &mut self.waves.begun;
-        begun.retain(|id, _| claims.get(id).is_some_and(is_closed_yet));
         let held = self.held_ones(now);
-        let begun = |id: &ClaimId| self.waves.begun.contains_key(id);
-        let (under_way, next): (Vec<_>, Vec<_>) = held.into_iter().partition(|own| begun(&own.0));
+        let is_held = |id: &ClaimId| held.iter().any(|own| own.0 == *id);
+        let state = &self.state;
+        self.waves.begun.retain(|id, at| {
+            let claim = state.ledger.claims.get(id).filter(|own| own.takes_pods());
+            claim.is_some_and(|own| {
+                let lasts = |since: Timestamp, most| now.duration_since(since) < most;
+                if is_closed_yet(own) {
+                    is_held(id) || lasts(*at, WAVE_MAX)
+                } else {
+                    lasts(own.since, SETTLES_MAX) && state.pods_of(own).next().is_some()
+                }
+            })
+        });
+        let is_over = self.waves.begun.is_empty();
+        let begun = |own: &(ClaimId, Vec<PodKey>, bool)| self.waves.begun.contains_key(&own.0);
+        let next: Vec<_> = held.into_iter().filter(|own| !begun(own)).collect();
         let all: usize = next.iter().map(|own| own.1.len()).sum();
         let most = PODS_MIN.max(all.div_ceil(WAVES_MAX));
-        let mut room = if under_way.is_empty() { most } else { 0 };
+        let mut room = if is_over { most } else { 0 };
         self.waves.later.clear();
         for (id, pods, free) in next {
             if free && room > 0 {
@@ -69,6 +89,9 @@ impl Engine {
             } else {
                 self.waves.later.extend(pods);
             }
+        }
+        if self.waves.are_left() {
+            self.look_at_held(now);
         }
     }
 
@@ -87,7 +110,12 @@ impl Engine {
             pods.get(key)
                 .is_some_and(|pod| self.state.is_mover(pod, now))
         };
-        let none_first = !self.places.on_nodes().any(|key| moves(&key));
+        let open = self.state.ledger.claims.values();
+        let open = open.filter(|own| own.phase == Phase::Initialized && own.takes_pods());
+        let open = open.flat_map(|own| &own.pods);
+        let goes_first =
+            |key: &PodKey| moves(&key) && (self.is_free(key) || !self.is_tied(key, now));
+        let none_first = !self.places.on_nodes().chain(open).any(goes_first);
         let ready = |(id, own): (&ClaimId, &Claim)| {
             let movers = own.pods.iter().filter(moves);
             let movers: Vec<PodKey> = movers.cloned().collect();
@@ -100,6 +128,13 @@ impl Engine {
             )
         };
         held.into_iter().map(ready).collect()
+    }
+
+    /// Whether a pod's node has been leaving for so long that nobody waits for it to begin.
+    fn is_tied(&self, pod: &PodKey, now: Timestamp) -> bool {
+        let pod = self.state.objects.pods.get(pod);
+        let claim = pod.and_then(|own| self.state.claim_under(own));
+        claim.is_none_or(|own| now.duration_since(own.since) >= FIRST_MAX)
     }
 
     /// Whether all is ready for a pod to leave its node.

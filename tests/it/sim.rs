@@ -16,4 +16,6 @@ mod random;
 
 mod named;
 
+mod shrink;
+
 mod together;

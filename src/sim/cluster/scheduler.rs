@@ -15,6 +15,9 @@ use crate::sim::cluster::{SimCluster, Todo, Waiter};
 use crate::sim::timeline::Fact;
 use crate::sim::workload::Workload;
 
+/// What pods ask for that are told of a node, and how important they are.
+type Promised = BTreeMap<NodeName, BTreeMap<PodKey, (i32, Resources)>>;
+
 impl SimCluster {
     pub(super) fn ask_schedule(&mut self, now: Timestamp) {
         if self.scheduling || self.waiting.is_empty() {
@@ -31,6 +34,7 @@ impl SimCluster {
         let mut bound: BTreeMap<NodeName, Vec<Waiter>> = BTreeMap::new();
         let mut hopeless = BTreeSet::new();
         let mut fresh = 0;
+        let mut promised = self.promised();
         for (rank, (pod, uid)) in std::mem::take(&mut self.waiting) {
             let Some(it) = self.store.pods().get(&pod).filter(|it| awaits(it, &uid)) else {
                 continue;
@@ -43,10 +47,14 @@ impl SimCluster {
             let choice = if hopeless.contains(&owner) {
                 None
             } else {
-                self.choose(owner, it)
+                self.choose(owner, it, &promised)
             };
             if let Some(node) = choice {
                 let requests = it.requests.clone();
+                let told = it.nominated_node.as_ref();
+                if let Some(all) = told.and_then(|name| promised.get_mut(name)) {
+                    all.remove(&pod);
+                }
                 self.store.reserve(&node, &requests);
                 self.assumed.insert(pod.clone(), node.clone());
                 bound
@@ -86,7 +94,24 @@ impl SimCluster {
             .count()
     }
 
-    fn choose(&self, owner: usize, pod: &Pod) -> Option<NodeName> {
+    /// Pods that wait and have been told of their nodes, by these. Whoever is no more important
+    /// finds their room taken. Source: Kubernetes documentation, nominated node names.
+    fn promised(&self) -> Promised {
+        let mut promised = Promised::new();
+        for (pod, uid) in self.waiting.values() {
+            let known = self.store.pods().get(pod).filter(|own| awaits(own, uid));
+            if let Some((node, own)) =
+                known.and_then(|own| Some((own.nominated_node.as_ref()?, own)))
+            {
+                let own = (own.priority, own.requests.clone());
+                let all = promised.entry(node.clone()).or_default();
+                all.insert(pod.clone(), own);
+            }
+        }
+        promised
+    }
+
+    fn choose(&self, owner: usize, pod: &Pod, promised: &Promised) -> Option<NodeName> {
         let workload = &self.owned.get(owner)?.workload;
         if let Some(target) = self.targets.get(&pod.key) {
             let node = self.store.nodes().get(target)?;
@@ -95,7 +120,17 @@ impl SimCluster {
         }
         let zones = self.zones_of(workload);
         let takes = |node: &Node, used: &Resources| -> Result<(), Unfit> {
-            admits(workload, node, used)?;
+            let others = promised.get(&node.name).into_iter().flatten();
+            let mut others = others.filter(|(key, own)| **key != pod.key && own.0 >= pod.priority);
+            match others.next() {
+                None => admits(workload, node, used)?,
+                Some((_, first)) => {
+                    let mut taken = used.clone();
+                    taken.add(&first.1);
+                    others.for_each(|(_, own)| taken.add(&own.1));
+                    admits(workload, node, &taken)?;
+                }
+            }
             keeps_skew(workload, node, &zones)
         };
         let named = pod.nominated_node.as_ref();

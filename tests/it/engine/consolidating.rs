@@ -222,6 +222,24 @@ fn pods_that_wait_are_planned_as_soon_as_a_node_stays_for_others() {
     assert_eq!(resting(&stage), 0, "nobody has moved");
 }
 
+/// Whoever tolerates everything has come to the smaller node first, and leaves no room there.
+#[test]
+fn a_node_leaves_although_a_place_is_lost_if_another_costs_little() {
+    let mut stage = too_large(&["a"]);
+    stage.run(20, &[]);
+    let mut large = owned_pod("large");
+    large.requests.cpu_milli = 3500;
+    stage.apply(bound(large, "node-1"));
+    stage.apply(Object::Node(Box::new(stage.node(1))));
+    stage.run(15, &["evict"]);
+    assert_eq!(stage.launches.len(), 3, "one for the pod that is left over");
+    let stays = |own: &Report| matches!(own, Report::Kept { .. });
+    assert!(!stage.reports.iter().any(stays), "{:?}", stage.reports);
+    stage.apply(Object::Node(Box::new(stage.node(2))));
+    stage.run(15, &["evict"]);
+    assert_eq!(stage.count("evict"), 1, "and goes there");
+}
+
 /// A controller that is busy makes the other pod seconds later.
 #[test]
 fn a_node_that_pods_are_about_to_be_made_anew_for_is_not_empty() {

@@ -117,6 +117,24 @@ fn a_node_whose_pods_fit_elsewhere_leaves_at_once_and_without_another() {
     assert!(phases.iter().all(|own| own.command.name() == "evict"));
 }
 
+/// A larger pod comes that wants the very room, while the API is still asked what is on the node.
+#[test]
+fn pods_that_are_to_move_keep_the_room_they_were_promised() {
+    let mut stage = thinned(&["general"], 2, 1);
+    let held = stage.run(40, &["list_pods_on"]);
+    assert_eq!((held.len(), leaving(&stage)), (1, 1));
+    let mut larger = waiting_pod("larger");
+    larger.requests.cpu_milli = 1000;
+    stage.apply(Object::Pod(Box::new(larger)));
+    stage.run(11, &["list_pods_on"]);
+    assert_eq!(stage.launches.len(), 3, "the other gets a node of its own");
+    assert_eq!(
+        (told(&stage).len(), leaving(&stage)),
+        (1, 1),
+        "and it leaves"
+    );
+}
+
 /// The patch that taints a node is carried out.
 fn taint(stage: &mut Stage, held: &[Issued]) -> String {
     let found = held.iter().find_map(|own| match &own.command {

@@ -1,0 +1,122 @@
+//! What comes of a large move: thirty Deployments are scaled down at once, and hundreds of pods of
+//! all sizes have to come where they were planned, or near enough.
+//! It must not know how they are led there.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use outrigger::model::labels::INSTANCE_TYPE;
+use outrigger::sim::World;
+use outrigger::sim::timeline::Fact;
+use outrigger_bench::catalogs::kwok;
+use outrigger_bench::fleet::Fleet;
+use outrigger_bench::workloads;
+use outrigger_bench::workloads::deployments::{of_all_sizes, thirty};
+
+use super::setup::day;
+
+const CONFIG: &str = r#"
+scenario {
+  start    = "2026-03-03T00:00:00Z"
+  duration = "30m"
+  boot     = "2s"
+}
+
+outrigger {
+  installation = "simulation"
+}
+
+cluster "demo" {
+  mode = "manage"
+  simulated {}
+}
+
+pool "general" {
+  require "karpenter.sh/capacity-type" { in = ["on-demand"] }
+  require "kubernetes.io/arch" { in = ["amd64"] }
+  disruption {
+    consolidation     = "empty_or_underutilized"
+    consolidate_after = "0s"
+    budget { nodes = "100%" }
+  }
+}
+"#;
+
+/// When there are fewer pods.
+const SHRINKS: SignedDuration = SignedDuration::from_mins(20);
+
+/// How many of a deployment's replicas stay.
+fn left(replicas: usize) -> usize {
+    if replicas == 35 { 25 } else { 20 }
+}
+
+fn scenario() -> String {
+    let mut text = CONFIG.to_owned();
+    for own in of_all_sizes() {
+        let (name, replicas, left) = (own.name, own.replicas, left(own.replicas));
+        let (cpu, memory) = (own.cpu_milli, own.memory >> 20);
+        let written = writeln!(
+            text,
+            "workload \"{name}\" {{\n  \
+             requests = {{ cpu = \"{cpu}m\", memory = \"{memory}Mi\" }}\n  \
+             grace = \"1s\"\n  max_skew = 1\n  replicas = {replicas}\n  \
+             at \"00:20\" {{ replicas = {left} }}\n}}"
+        );
+        written.expect("a string takes all");
+    }
+    text
+}
+
+/// What a plan afresh for the pods that stay costs, in $/h.
+fn afresh() -> f64 {
+    let mut fleet = Fleet::planned(workloads::kwok(thirty()), Timestamp::UNIX_EPOCH);
+    let deployments = of_all_sizes();
+    fleet.scale(|owner| {
+        let own = deployments.iter().find(|own| own.name == owner);
+        left(own.expect("a deployment").replicas)
+    });
+    fleet.afresh()
+}
+
+/// What all nodes cost, in $/h.
+fn cost(world: &World) -> f64 {
+    let scene = world.scene();
+    let price = |name: &String| {
+        let offerings = &scene.catalog.get(name).expect("a type").offerings;
+        let dearest = offerings.iter().map(|own| own.price.usd_per_h());
+        dearest.fold(0.0, f64::max)
+    };
+    let nodes = scene.cluster.store().nodes().values();
+    let types = nodes.filter_map(|node| node.labels.get(INSTANCE_TYPE));
+    types.map(price).sum()
+}
+
+#[test]
+fn what_hundreds_of_pods_move_for_is_saved_and_then_all_is_calm() {
+    let afresh = afresh();
+    for seed in [2, 4] {
+        let mut setup = day(&scenario());
+        setup.catalog = Arc::new(kwok());
+        let shrinks = setup.scenario.start + SHRINKS;
+        let mut world = World::new(setup, seed, false);
+        world.run_until(shrinks);
+        world.take_lines();
+        world.run_until(shrinks + SignedDuration::from_mins(3));
+        let (lines, then) = (world.take_lines(), cost(&world));
+        world.run_until(shrinks + SignedDuration::from_mins(8));
+        let later = world.take_lines();
+        let moves = |fact: &Fact| matches!(fact, Fact::Leaving { .. } | Fact::Launched { .. });
+        let later: Vec<_> = later.iter().filter(|own| moves(&own.fact)).collect();
+        let told = format!("seed {seed}: {then:.2} $/h, afresh {afresh:.2}: {later:#?}");
+        assert!(then <= 1.08 * afresh, "{told}");
+        assert!(later.is_empty(), "{told}");
+        let bound = lines.iter().filter_map(|own| match own.fact {
+            Fact::Bound { pods, .. } => Some(pods),
+            _ => None,
+        });
+        let bound: usize = bound.sum();
+        assert!((100..1000).contains(&bound), "{bound} pods came: {told}");
+        assert!(world.violations().is_empty(), "{:?}", world.violations());
+    }
+}
