@@ -210,11 +210,9 @@ impl Engine {
         let moves = claims
             .any(|own| own.leaving == Some(Reason::Underutilized) && own.phase == Phase::Draining);
         let again = after(now, CALM);
-        let until = if self.waves.are_left() {
-            until.max(again)
-        } else {
-            until
-        };
+        if self.waves.are_under_way() {
+            return Some(until.max(again));
+        }
         Some(until).filter(|at| moves && *at > now)
     }
 

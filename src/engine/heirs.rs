@@ -254,9 +254,7 @@ impl Engine {
     /// left it.
     pub(super) fn is_held(&self, claim: &Claim, now: Timestamp) -> bool {
         let lasts = |since: Timestamp, most| now.duration_since(since) < most;
-        let is_told = self.gives_hints() && self.state.cluster.binding != Binding::Early;
-        let is_young = claim.phase < Phase::Registered || lasts(claim.since, HELD_MAX);
-        if !is_for_movers(claim) || !is_told || !is_young || claim.phase >= Phase::Initialized {
+        if !self.may_be_held(claim, now) {
             return false;
         }
         let since = self.waves.since(&claim.record.id);
@@ -277,7 +275,16 @@ impl Engine {
         }
     }
 
-    /// Whether a claim's node is open, or would be if it were not held: pods may leave for it.
+    /// Whether a node is one that is kept closed for pods that have to leave others.
+    fn may_be_held(&self, claim: &Claim, now: Timestamp) -> bool {
+        let is_told = self.gives_hints() && self.state.cluster.binding != Binding::Early;
+        let is_young =
+            claim.phase < Phase::Registered || now.duration_since(claim.since) < HELD_MAX;
+        is_for_movers(claim) && is_told && is_young && claim.phase < Phase::Initialized
+    }
+
+    /// Whether a claim's node is open, or would be if it were not held, or is about to be since it
+    /// is held no more: pods may leave for it.
     pub(super) fn is_prepared(&self, claim: &Claim, now: Timestamp) -> bool {
         if claim.phase == Phase::Initialized {
             return true;
@@ -287,7 +294,7 @@ impl Engine {
             let mut taints = node.taints.clone();
             taints.retain(|own: &Taint| own.key != TAINT_UNREGISTERED);
             claim.phase == Phase::Registered
-                && self.is_held(claim, now)
+                && self.may_be_held(claim, now)
                 && self.has_started(claim, node, &taints)
         })
     }

@@ -52,6 +52,11 @@ impl Waves {
         self.later.contains(pod)
     }
 
+    /// Whether some are to come, or have to come where they were let go for.
+    pub(super) fn are_under_way(&self) -> bool {
+        self.are_left() || !self.begun.is_empty()
+    }
+
     /// Whether more are to come.
     pub(super) fn are_left(&self) -> bool {
         !self.later.is_empty()
@@ -96,10 +101,13 @@ impl Engine {
     }
 
     /// New nodes that are kept closed for pods which are elsewhere still, each with these pods and
-    /// whether all of them are free to leave.
+    /// whether they may leave now. For one that is about to open since others have waited for too
+    /// long, nobody leaves before it has.
     fn held_ones(&self, now: Timestamp) -> Vec<(ClaimId, Vec<PodKey>, bool)> {
         let claims = self.state.ledger.claims.iter();
-        let held = claims.filter(|(_, own)| is_closed_yet(own) && self.is_held(own, now));
+        let held = claims.filter(|(_, own)| {
+            is_closed_yet(own) && (self.is_held(own, now) || self.is_prepared(own, now))
+        });
         let held: Vec<(&ClaimId, &Claim)> = held.collect();
         if held.is_empty() {
             return Vec::new();
@@ -124,7 +132,7 @@ impl Engine {
             (
                 id.clone(),
                 movers,
-                self.is_prepared(own, now) && (free || late),
+                self.is_prepared(own, now) && self.is_held(own, now) && (free || late),
             )
         };
         held.into_iter().map(ready).collect()
