@@ -18,7 +18,7 @@ use crate::model::pool::Reason;
 use crate::plan::{self, Plan};
 
 /// Pods that come and go tend to do so together: the cluster is weighed once this long nothing has
-/// changed in it, or at the latest so long after the first change.
+/// changed in it, or at the latest so long after it could have been.
 const CALM: SignedDuration = SignedDuration::from_secs(2);
 const CALM_MAX: SignedDuration = SignedDuration::from_secs(30);
 
@@ -72,11 +72,16 @@ impl Weighing {
         }
     }
 
-    /// When the cluster is to be weighed next.
+    /// When the cluster is to be weighed next. While it changes it is so only a while after it could
+    /// have been: half of a change looks like a fleet to be mended.
     fn due(&self, nodes: usize) -> Timestamp {
-        let calm = |(first, latest)| after(latest, CALM).min(after(first, CALM_MAX));
+        let calm = |from: Timestamp| match self.stirred {
+            Some((_, latest)) => from.max(after(latest, CALM).min(after(from, CALM_MAX))),
+            None => from,
+        };
+        let first = self.stirred.map(|own| own.0);
         let Some(last) = self.last else {
-            return self.stirred.map_or(Timestamp::MIN, calm);
+            return first.map_or(Timestamp::MIN, calm);
         };
         let nodes = i32::try_from(nodes).unwrap_or(i32::MAX);
         let each = APART_EACH.checked_mul(nodes).unwrap_or(REGULARLY);
@@ -84,9 +89,9 @@ impl Weighing {
             let apart = APART * 2_i32.pow(doubled.min(APART_DOUBLED_MAX));
             after(last, apart.saturating_add(each))
         };
-        let stirred = self.stirred.map(|own| calm(own).max(apart(self.vain)));
+        let stirred = first.map(|at| calm(at.max(apart(self.vain))));
         // What is known to come is no guess, however many were in vain.
-        let opens = self.opens.map(|at| at.max(apart(0)));
+        let opens = self.opens.map(|at| calm(at.max(apart(0))));
         let sooner = stirred.into_iter().chain(opens).min();
         let regularly = after(last, REGULARLY);
         sooner.map_or(regularly, |at| at.min(regularly))
