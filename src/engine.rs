@@ -104,7 +104,8 @@ use crate::state::blockers::Misread;
 /// their nodes, are not worth a thousand passes.
 const SETTLE: SignedDuration = SignedDuration::from_millis(100);
 
-/// Longer for each pod that waits, which a pass looks at several times, up to a bound.
+/// Longer for each pod that waits, be it to leave, which a pass looks at several times, up to a
+/// bound.
 const SETTLE_EACH: SignedDuration = SignedDuration::from_micros(200);
 const SETTLE_MAX: SignedDuration = SignedDuration::from_millis(500);
 
@@ -312,8 +313,9 @@ impl Engine {
 
     /// When a pass is made for what happens now.
     fn settled(&self, now: Timestamp) -> Timestamp {
-        let waiting = i32::try_from(self.state.objects.waiting().len()).unwrap_or(i32::MAX);
-        let each = SETTLE_EACH.checked_mul(waiting).unwrap_or(SETTLE_MAX);
+        let pods = self.state.objects.waiting().len() + self.waves.count_later();
+        let pods = i32::try_from(pods).unwrap_or(i32::MAX);
+        let each = SETTLE_EACH.checked_mul(pods).unwrap_or(SETTLE_MAX);
         let settle = SETTLE.checked_add(each).unwrap_or(SETTLE_MAX);
         now.checked_add(settle.min(SETTLE_MAX)).unwrap_or(now)
     }

@@ -72,8 +72,8 @@ impl Weighing {
         }
     }
 
-    /// When the cluster is to be weighed next. While it changes it is so only a while after it could
-    /// have been: half of a change looks like a fleet to be mended.
+    /// When the cluster is to be weighed next. While it changes it is so only a while after it
+    /// could have been: half of a change looks like a fleet to be mended.
     fn due(&self, nodes: usize) -> Timestamp {
         let calm = |from: Timestamp| match self.stirred {
             Some((_, latest)) => from.max(after(latest, CALM).min(after(from, CALM_MAX))),

@@ -58,8 +58,13 @@ impl Waves {
     }
 
     /// Whether more are to come.
-    pub(super) fn are_left(&self) -> bool {
-        !self.later.is_empty()
+    fn are_left(&self) -> bool {
+        self.count_later() > 0
+    }
+
+    /// How many pods stay for now since their wave is still to come.
+    pub(super) fn count_later(&self) -> usize {
+        self.later.len()
     }
 }
 
