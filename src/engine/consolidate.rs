@@ -210,14 +210,13 @@ impl Engine {
 
     /// Until when nodes are waited for that leave together and have pods to move.
     fn moving_until(&self, now: Timestamp) -> Option<Timestamp> {
+        if self.waves.are_under_way() {
+            return Some(after(now, CALM));
+        }
         let until = after(self.weighing.moved?, MOVING_MAX);
         let mut claims = self.state.ledger.claims.values();
         let moves = claims
             .any(|own| own.leaving == Some(Reason::Underutilized) && own.phase == Phase::Draining);
-        let again = after(now, CALM);
-        if self.waves.are_under_way() {
-            return Some(until.max(again));
-        }
         Some(until).filter(|at| moves && *at > now)
     }
 

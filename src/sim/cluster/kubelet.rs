@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use crate::model::id::{InstanceId, NodeName, PodKey};
 use crate::model::instance::{Instance, InstanceType};
-use crate::model::labels::{ARCH, HOSTNAME, INSTANCE_TYPE, Labels, OS, ZONE};
+use crate::model::labels::{ARCH, DO_NOT_SYNC_TAINTS, HOSTNAME, INSTANCE_TYPE, Labels, OS, ZONE};
 use crate::model::node::{ConditionStatus, Node};
 use crate::model::pod::PodPhase;
 use crate::model::taint::{Effect, Taint, UNREACHABLE};
@@ -76,6 +76,8 @@ impl SimCluster {
             instance.offering.instance_type.0.clone(),
         );
         labels.insert(ZONE.to_owned(), instance.offering.zone.0.clone());
+        // As our user data have it: the kubelet brings all taints itself.
+        labels.insert(DO_NOT_SYNC_TAINTS.to_owned(), "true".to_owned());
         let mut taints = boot.taints.to_vec();
         taints.push(Taint::new(NOT_READY, Effect::NoSchedule));
         let node = Node {
