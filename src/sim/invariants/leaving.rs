@@ -64,8 +64,8 @@ pub struct Leaving {
     hidden: BTreeSet<PodKey>,
     /// Taints on their way, with when they were sent off.
     sent: BTreeMap<NodeName, Timestamp>,
-    /// UIDs of the nodes of which pods were evicted.
-    released: BTreeSet<String>,
+    /// UIDs of the nodes of which pods were evicted, with when that began.
+    released: BTreeMap<String, Timestamp>,
     /// When something was last done about a node.
     touched: BTreeMap<NodeName, Timestamp>,
     /// UIDs of the nodes that were found to be closed and forgotten.
@@ -242,9 +242,11 @@ impl Checker {
         let waits = reason.is_some_and(Reason::waits_for_places)
             && node.has_disrupted_taint()
             && !is_reclaimed;
-        if !waits || !self.leaving.released.insert(node.uid.clone()) {
+        let begun = &mut self.leaving.released;
+        if !waits || begun.contains_key(&node.uid) {
             return;
         }
+        begun.insert(node.uid.clone(), now);
         let lost = homeless(node, scene, &self.leaving.hidden, now);
         if lost > 0 {
             let text = format!("evict from {}: {lost} of its pods have no place", node.name);
@@ -283,12 +285,23 @@ impl Checker {
                 && lives
                 && idle
                 && !is_held(node, scene, now)
+                && !self.came_late(node, scene, now)
                 && self.leaving.forgotten.insert(node.uid.clone())
             {
                 let text = format!("nothing is done about {}, which is tainted", node.name);
                 self.fault(Rule::Tainted, now, text);
             }
         }
+    }
+
+    /// Whether a pod that must not be disrupted was made after others had been told to leave its
+    /// node: somebody had taken the taint away, and now it may stay for as long as it likes.
+    fn came_late(&self, node: &Node, scene: &Scene, now: Timestamp) -> bool {
+        let begun = self.leaving.released.get(&node.uid);
+        let mut pods = scene.cluster.store().pods_on(node.name.as_str());
+        begun.is_some_and(|at| {
+            pods.any(|pod| pod.created.is_some_and(|own| *at < own) && is_protected(pod, now))
+        })
     }
 }
 
