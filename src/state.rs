@@ -13,6 +13,8 @@ mod load;
 
 mod stake;
 
+pub mod keyed;
+
 pub mod objects;
 
 mod shields;

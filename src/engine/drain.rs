@@ -216,8 +216,8 @@ impl Engine {
             return false;
         }
         // Before its taint was there, any pod may have come.
-        let stray = self.state.stray_of(claim, now);
-        if let Some(stray) = stray.filter(|_| reason == Reason::Underutilized) {
+        let chosen = Some(claim).filter(|_| reason == Reason::Underutilized);
+        if let Some(stray) = chosen.and_then(|own| self.state.stray_of(own, now)) {
             let why = format!("nobody would make pod {stray} anew, which has come to it");
             self.withdraw_node(id, why, now);
             return false;

@@ -109,19 +109,19 @@ impl Engine {
     /// whether they may leave now. For one that is about to open since others have waited for too
     /// long, nobody leaves before it has.
     fn held_ones(&self, now: Timestamp) -> Vec<(ClaimId, Vec<PodKey>, bool)> {
-        let claims = self.state.ledger.claims.iter();
-        let held = claims.filter(|(_, own)| {
-            is_closed_yet(own) && (self.is_held(own, now) || self.is_prepared(own, now))
+        let claims = self.state.ledger.claims.values();
+        let kept = claims.filter(|own| is_closed_yet(own)).map(|own| {
+            let (held, prepared) = (self.is_held(own, now), self.is_prepared(own, now));
+            (own, held, prepared)
         });
-        let held: Vec<(&ClaimId, &Claim)> = held.collect();
-        if held.is_empty() {
+        let kept: Vec<(&Claim, bool, bool)> = kept.filter(|own| own.1 || own.2).collect();
+        if kept.is_empty() {
             return Vec::new();
         }
         // Those for whom there is room already go first: others would take it.
-        let pods = &self.state.objects.pods;
         let moves = |key: &&PodKey| {
-            pods.get(key)
-                .is_some_and(|pod| self.state.is_mover(pod, now))
+            let pod = self.state.objects.pods.get(*key);
+            pod.is_some_and(|pod| self.state.is_mover(pod, now))
         };
         let open = self.state.ledger.claims.values();
         let open = open.filter(|own| own.phase == Phase::Initialized && own.takes_pods());
@@ -129,18 +129,14 @@ impl Engine {
         let goes_first =
             |key: &PodKey| moves(&key) && (self.is_free(key) || !self.is_tied(key, now));
         let none_first = !self.places.on_nodes().chain(open).any(goes_first);
-        let ready = |(id, own): (&ClaimId, &Claim)| {
-            let movers = own.pods.iter().filter(moves);
-            let movers: Vec<PodKey> = movers.cloned().collect();
-            let free = none_first && movers.iter().all(|key| self.is_free(key));
+        let ready = |(own, held, prepared): (&Claim, bool, bool)| {
+            let movers: Vec<PodKey> = own.pods.iter().filter(moves).cloned().collect();
             let late = now.duration_since(own.since) >= FREE_MAX;
-            (
-                id.clone(),
-                movers,
-                self.is_prepared(own, now) && self.is_held(own, now) && (free || late),
-            )
+            let free = || none_first && movers.iter().all(|key| self.is_free(key));
+            let may_leave = held && prepared && (late || free());
+            (own.record.id.clone(), movers, may_leave)
         };
-        held.into_iter().map(ready).collect()
+        kept.into_iter().map(ready).collect()
     }
 
     /// Whether a pod's node has been leaving for so long that nobody waits for it to begin.

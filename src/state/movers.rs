@@ -31,8 +31,8 @@ impl State {
 
     /// Whether a pod is one of these. In an offline plan there are no claims that could ask.
     pub fn is_mover(&self, pod: &Pod, now: Timestamp) -> bool {
-        let notice = self.claim_under(pod).and_then(notice);
-        notice.is_some_and(|notice| self.will_return(pod, notice, now))
+        let claim = self.claim_under(pod);
+        claim.is_some_and(|own| self.moves_from(own, pod, now))
     }
 
     /// Those of one claim's node.
@@ -41,18 +41,25 @@ impl State {
         claim: &'a Claim,
         now: Timestamp,
     ) -> impl Iterator<Item = &'a Pod> {
-        let name = claim.node.as_ref().map_or("", |node| node.as_str());
-        let pods = self.objects.pods_on(name);
-        pods.filter(move |pod| self.is_mover(pod, now))
+        let pods = self.pods_under(claim);
+        pods.filter(move |pod| self.moves_from(claim, pod, now))
     }
 
     /// A pod on one claim's node that would be lost with it, and that nobody would make anew.
     pub fn stray_of(&self, claim: &Claim, now: Timestamp) -> Option<&PodKey> {
-        let name = claim.node.as_ref().map_or("", |node| node.as_str());
-        let mut pods = self.objects.pods_on(name);
         let lost = |pod: &&Pod| pod.occupies_node() && pod.deleting.is_none();
-        let stray = pods.find(|pod| lost(pod) && !self.is_mover(pod, now))?;
+        let mut pods = self.pods_under(claim).filter(lost);
+        let stray = pods.find(|pod| !self.moves_from(claim, pod, now))?;
         Some(&stray.key)
+    }
+
+    fn moves_from(&self, claim: &Claim, pod: &Pod, now: Timestamp) -> bool {
+        notice(claim).is_some_and(|notice| self.will_return(pod, notice, now))
+    }
+
+    fn pods_under(&self, claim: &Claim) -> impl Iterator<Item = &Pod> {
+        let node = self.node_of(claim).map_or("", |node| node.name.as_str());
+        self.objects.pods_on(node)
     }
 
     /// Whether a pod on a node that stays would need another place, if that left on purpose.

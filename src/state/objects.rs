@@ -14,6 +14,7 @@ use crate::model::pdb::Pdb;
 use crate::model::pod::{DaemonSet, Pod};
 use crate::model::requirement::{Requirement, Requirements};
 use crate::state::census::Census;
+use crate::state::keyed::Keyed;
 use crate::state::load::Load;
 use crate::state::selectors::Selectors;
 use crate::state::stake::Stake;
@@ -22,9 +23,9 @@ use crate::state::stake::Stake;
 #[derive(Clone, Debug, Default)]
 pub struct Objects {
     /// Pods.
-    pub pods: BTreeMap<PodKey, Pod>,
+    pub pods: Keyed<PodKey, Pod>,
     /// Nodes.
-    pub nodes: BTreeMap<NodeName, Node>,
+    pub nodes: Keyed<NodeName, Node>,
     /// DaemonSets.
     pub daemon_sets: BTreeMap<ObjectKey, DaemonSet>,
     /// PodDisruptionBudgets.

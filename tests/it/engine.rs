@@ -570,9 +570,9 @@ fn pods_that_were_bereft_are_told_again_before_the_nodes_of_their_plan_open() {
     stage.run(10, &[]);
     stage.apply(Object::Node(Box::new(stage.node(0))));
     stage.run(1, &[]);
-    let mut pods = stage.engine.state().objects.pods.values();
-    let told = pods.find(|pod| pod.nominated_node.is_some()).cloned();
-    let told = told.expect("one was told");
+    let pods = &stage.engine.state().objects.pods;
+    let told = pods.values().find(|pod| pod.nominated_node.is_some());
+    let told = told.cloned().expect("one was told");
     stage.nominate(&told.key, None);
     stage.apply(Object::Node(Box::new(stage.node(1))));
     // The other is told first, then this one again.

@@ -131,8 +131,9 @@ fn a_node_that_may_yet_be_closed_counts_for_budgets() {
         claims.for_each(|own| own.closing_until = Some(until));
     };
     let closed = |state: &mut State| {
-        let node = state.objects.nodes.values_mut().next().expect("a node");
+        let mut node = state.objects.nodes.values().next().expect("a node").clone();
         node.taints = vec![Taint::new(TAINT_DISRUPTED, Effect::NoSchedule)];
+        state.objects.nodes.insert(node.name.clone(), node);
     };
     assert_eq!(counted(&|_| {}, 0), (1, 0));
     assert_eq!(counted(&sent, 0), (1, 1));

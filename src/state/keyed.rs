@@ -1,0 +1,131 @@
+//! Objects that are looked up far more often than they are walked: found by hash, walked in the
+//! order of their keys.
+//! It must not know what they are.
+//!
+//! A pass looks thousands of pods up, by keys that differ only in their last letters, so that each
+//! step of a search in a tree compares most of them.
+
+use std::borrow::Borrow;
+use std::collections::BTreeSet;
+use std::hash::Hash;
+use std::ops::Index;
+
+use foldhash::HashMap;
+
+/// Values by key.
+#[derive(Clone, Debug)]
+pub struct Keyed<K, V> {
+    found: HashMap<K, V>,
+    order: BTreeSet<K>,
+}
+
+impl<K, V> Default for Keyed<K, V> {
+    fn default() -> Self {
+        Self {
+            found: HashMap::default(),
+            order: BTreeSet::new(),
+        }
+    }
+}
+
+impl<K: Clone + Hash + Ord, V> Keyed<K, V> {
+    /// Puts a value in, in place of an earlier one of its key, which is returned.
+    pub fn insert(&mut self, key: K, value: V) -> Option<V> {
+        let before = self.found.insert(key.clone(), value);
+        if before.is_none() {
+            self.order.insert(key);
+        }
+        before
+    }
+
+    /// Takes a value out.
+    pub fn remove<Q: Hash + Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+    {
+        let before = self.found.remove(key)?;
+        self.order.remove(key);
+        Some(before)
+    }
+
+    /// The value of a key.
+    pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        self.found.get(key)
+    }
+
+    /// Whether there is a value of this key.
+    pub fn contains_key<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        self.found.contains_key(key)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// The keys, in order.
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.order.iter()
+    }
+
+    /// All, in the order of their keys.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        let all = self.order.iter();
+        all.filter_map(|key| Some((key, self.found.get(key)?)))
+    }
+
+    /// The values, in the order of their keys.
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.iter().map(|(_, value)| value)
+    }
+}
+
+impl<K: Borrow<Q> + Clone + Hash + Ord, Q: Hash + Eq + ?Sized, V> Index<&Q> for Keyed<K, V> {
+    type Output = V;
+
+    fn index(&self, key: &Q) -> &V {
+        &self.found[key]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::collection;
+    use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
+
+    use super::Keyed;
+
+    proptest! {
+        #[test]
+        fn it_is_a_map(steps in collection::vec((any::<bool>(), 0u8..8, any::<u8>()), 0..60)) {
+            let (mut keyed, mut map) = (Keyed::default(), BTreeMap::new());
+            for (comes, key, value) in steps {
+                if comes {
+                    prop_assert_eq!(keyed.insert(key, value), map.insert(key, value));
+                } else {
+                    prop_assert_eq!(keyed.remove(&key), map.remove(&key));
+                }
+                prop_assert_eq!(keyed.get(&key), map.get(&key));
+                prop_assert_eq!(keyed.contains_key(&key), map.contains_key(&key));
+                prop_assert_eq!(keyed.len(), map.len());
+                prop_assert_eq!(keyed.is_empty(), map.is_empty());
+                prop_assert!(keyed.iter().eq(map.iter()));
+                prop_assert!(keyed.keys().eq(map.keys()));
+                prop_assert!(keyed.values().eq(map.values()));
+            }
+        }
+    }
+}
