@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::duration::parse_go;
 use crate::model::labels::{
     DELETION_COST, DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, Labels, SAFE_LOCAL_VOLUMES, SAFE_TO_EVICT,
-    TAINT_DISRUPTED,
+    SCALE_DOWN_DISABLED, TAINT_DISRUPTED,
 };
 use crate::model::pod::Pod;
 use crate::model::taint::{Effect, Taint};
@@ -188,7 +188,7 @@ impl Pod {
 /// What a node says about leaving that cannot be understood: unlike pods, nodes are protected for
 /// ever or not at all.
 pub fn misreads_of_node(annotations: &Labels) -> impl Iterator<Item = String> {
-    let values = PROTECTING.into_iter();
+    let values = PROTECTING.into_iter().chain([SCALE_DOWN_DISABLED]);
     let values = values.filter_map(|key| Some((key, annotations.get(key)?.as_str())));
     let odd = values.filter(|(_, value)| !matches!(*value, "true" | "false"));
     odd.map(|(key, value)| {
@@ -204,10 +204,11 @@ pub fn misreads_of_node(annotations: &Labels) -> impl Iterator<Item = String> {
 mod tests {
     use jiff::{SignedDuration, Timestamp};
 
-    use super::{COST_OF_ONE, Risk};
+    use super::{COST_OF_ONE, Risk, misreads_of_node};
     use crate::model::id::ObjectKey;
     use crate::model::labels::{
         DELETION_COST, DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, SAFE_LOCAL_VOLUMES, SAFE_TO_EVICT,
+        SCALE_DOWN_DISABLED,
     };
     use crate::model::pod::{Owner, Pod, PodPhase};
 
@@ -321,6 +322,17 @@ mod tests {
             let told: Vec<String> = says(owned("Job"), pairs).misreads().collect();
             assert_eq!(told.len(), expect, "{told:?}");
         }
+        let node = |key: &str, value: &str| {
+            let own = [(key.to_owned(), value.to_owned())].into();
+            misreads_of_node(&own).count()
+        };
+        assert_eq!(node(SCALE_DOWN_DISABLED, "true"), 0);
+        assert_eq!(node(SCALE_DOWN_DISABLED, "yes"), 1);
+        assert_eq!(
+            node(DO_NOT_DISRUPT, "1h"),
+            1,
+            "a node is protected for ever or not at all"
+        );
         let long = format!("\u{1b}[2J{}", "x".repeat(1000));
         let told: Vec<String> = says(owned("Job"), &[(DO_NOT_DISRUPT, &long)])
             .misreads()

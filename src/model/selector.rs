@@ -43,6 +43,17 @@ impl Selector {
         &self.expressions
     }
 
+    /// Whether its expressions contradict each other, so that it selects nothing.
+    pub fn is_impossible(&self) -> bool {
+        // Those on one key stand side by side.
+        let mut expressions = self.expressions.chunk_by(|a, b| a.0 == b.0);
+        expressions.any(|of_key| {
+            let mut all = of_key.iter().map(|own| &own.1);
+            let first = all.next().cloned();
+            first.is_some_and(|own| all.fold(own, |a, b| a.intersection(b)).is_impossible())
+        })
+    }
+
     /// Whether these labels are selected.
     pub fn matches(&self, labels: &Labels) -> bool {
         let holds = |(key, wanted): &(String, Requirement)| match labels.get(key) {
@@ -89,6 +100,32 @@ mod tests {
         ];
         for (selector, expect) in cases {
             assert_eq!(selector.matches(&labels), expect, "{selector:?}");
+            assert!(!expect || !selector.is_impossible(), "{selector:?}");
+        }
+    }
+
+    #[test]
+    fn what_contradicts_itself_selects_nothing() {
+        let of = |list: &[Requirement]| {
+            let app = |own: &Requirement| ("app".to_owned(), own.clone());
+            let tier = ("tier".to_owned(), Requirement::exists());
+            Selector::new(list.iter().map(app).chain([tier]))
+        };
+        let (a, b) = (Requirement::is_in(["a"]), Requirement::is_in(["b"]));
+        let (exists, absent) = (Requirement::exists(), Requirement::does_not_exist());
+        let not_a = Requirement::not_in(["a"]);
+        let cases = [
+            (of(&[]), false),
+            (of(std::slice::from_ref(&a)), false),
+            (of(&[a.clone(), not_a.clone()]), true),
+            (of(&[a.clone(), b.clone()]), true),
+            (of(&[b.clone(), not_a.clone(), exists.clone()]), false),
+            (of(&[b, absent.clone()]), true),
+            (of(&[exists, absent.clone()]), true),
+            (of(&[absent, not_a]), false),
+        ];
+        for (selector, expect) in cases {
+            assert_eq!(selector.is_impossible(), expect, "{selector:?}");
         }
     }
 }

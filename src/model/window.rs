@@ -53,6 +53,14 @@ const DURATION_MAX: SignedDuration = SignedDuration::from_hours(744);
 /// minute for half a day.
 const CHANGES_MAX: usize = 1440;
 
+/// Whether a part of a field is one that every cron knows: some give `L`, `W`, `#`, `?` and `+`
+/// meanings of their own, and whoever reads the line as another tool does would be misled.
+fn is_posix(part: &str) -> bool {
+    let is_number = !part.is_empty() && part.bytes().all(|own| own.is_ascii_digit());
+    let is_name = part.len() == 3 && part.bytes().all(|own| own.is_ascii_alphabetic());
+    part == "*" || is_number || is_name
+}
+
 impl Window {
     /// A window that opens by a cron expression (five fields or `@daily` and the like), lasts
     /// `duration`, and reads the clock of `zone` (an IANA name).
@@ -74,6 +82,13 @@ impl Window {
             return Err(bad(
                 "wants minute, hour, day of month, month, day of week".into()
             ));
+        }
+        let odd = |field: &&str| !field.split([',', '-', '/']).all(is_posix);
+        let mut fields = expression.split_whitespace();
+        if let Some(odd) = fields.find(|own| !own.starts_with('@') && odd(own)) {
+            return Err(bad(format!(
+                "{odd:?} is not made of numbers, names, `*`, `,`, `-` and `/`"
+            )));
         }
         let cron = Cron::from_str(expression).map_err(|error| bad(error.to_string()))?;
         let expression = expression.to_owned();
@@ -220,6 +235,40 @@ mod tests {
     fn day_of_month_and_day_of_week_are_alternatives() {
         check("0 9 1 * mon", 1, "UTC", "2026-12-01T09:00:00Z", true);
         check("0 9 1 * mon", 1, "UTC", "2026-11-23T09:00:00Z", true);
+        check("0 9 1 * mon", 1, "UTC", "2026-11-24T09:00:00Z", false);
+        // Where one of them is any day, the other decides.
+        check("0 9 1 * *", 1, "UTC", "2026-11-23T09:00:00Z", false);
+        check("0 9 * * mon", 1, "UTC", "2026-12-01T09:00:00Z", false);
+        check("0 9 * * 7", 1, "UTC", "2026-11-22T09:00:00Z", true);
+    }
+
+    #[test]
+    fn what_only_some_crons_know_is_refused() {
+        let odd = [
+            "0 9 L * *",
+            "0 9 15W * *",
+            "0 9 * * fri#2",
+            "0 9 * * friL",
+            "0 9 1 * +mon",
+            "0 9 ? * mon",
+            "0 9 H * *",
+            "0 9 1,,2 * *",
+            "0 9 -1 * *",
+            "0 9 * * monday",
+            "0 0 9 * * *",
+        ];
+        for expression in odd {
+            let window = Window::new(expression, SignedDuration::from_hours(1), "UTC");
+            assert!(window.is_err(), "{expression}");
+        }
+        for expression in [
+            "*/5 0-6,22 1,15 jan-mar MON-FRI",
+            "0 0 1-10/3 * sun",
+            "@weekly",
+        ] {
+            let window = Window::new(expression, SignedDuration::from_hours(1), "UTC");
+            assert!(window.is_ok(), "{expression} {window:?}");
+        }
     }
 
     #[test]

@@ -286,7 +286,13 @@ impl State {
             told.map(|why| Misread::new(format!("disruption budget {}", pdb.key), why.clone()))
         });
         let nodes = nodes.flat_map(|node| self.misreads_on(node));
-        pdbs.chain(nodes).take(MISREADS_MAX).collect()
+        let mut all = pdbs.chain(nodes);
+        let mut told: BTreeSet<Misread> = all.by_ref().take(MISREADS_MAX).collect();
+        if all.next().is_some() {
+            let why = format!("says more than {MISREADS_MAX} things like these");
+            told.insert(Misread::new("the cluster".to_owned(), why));
+        }
+        told
     }
 
     /// What one node and its pods say that cannot be understood.

@@ -17,6 +17,9 @@ pub(super) fn pdb(read: PodDisruptionBudget) -> Pdb {
     let selector = spec.selector.map(|own| {
         let (selector, fault) = selector::protecting(&own);
         defects.extend(fault.map(|why| format!("its selector: {why}; it covers more for it")));
+        if selector.is_impossible() {
+            defects.push("its selector contradicts itself: it covers no pod".to_owned());
+        }
         selector
     });
     let min_available = bound("minAvailable", spec.min_available.as_ref(), &mut defects);
@@ -134,8 +137,8 @@ mod tests {
             (r#"{"selector": null}"#.to_owned(), [false, false], 0),
             (r#"{"selector": {}}"#.to_owned(), [true, true], 0),
             (expression("In", r#""w""#), [true, false], 0),
-            (expression("In", r#""x""#), [false, false], 0),
-            (expression("NotIn", r#""w""#), [false, false], 0),
+            (expression("In", r#""x""#), [false, false], 1),
+            (expression("NotIn", r#""w""#), [false, false], 1),
             (expression("In", ""), [true, false], 1),
             (expression("Near", r#""x""#), [true, false], 1),
         ];
