@@ -147,7 +147,7 @@ pub struct Engine {
     observed_leaving: BTreeSet<ClaimId>,
     /// How many nodes may leave for each reason, as far as they are concerned.
     eligible: BTreeMap<Reason, usize>,
-    orphans: BTreeMap<NodeName, Timestamp>,
+    orphans: BTreeMap<NodeName, orphans::Orphan>,
     interrupted: BTreeMap<InstanceId, Noticed>,
     /// What pods were told that are still waiting.
     hints: BTreeMap<PodKey, Hint>,
@@ -295,6 +295,7 @@ impl Engine {
 
     /// Another configuration is in force.
     fn configured(&mut self, cluster: Arc<Cluster>, now: Timestamp) {
+        let managed = self.manages();
         self.replace_configuration();
         self.state.configure(cluster);
         self.numbers.forget();
@@ -304,6 +305,12 @@ impl Engine {
         if !self.manages() {
             let why = "the cluster is only observed now";
             self.withdraw(why, |own| !own.is_look(), now);
+            let leaving = self.state.ledger.claims.values();
+            let nodes = leaving.filter_map(|own| self.state.node_of(own));
+            let nodes = nodes.filter(|own| own.has_disrupted_taint()).count();
+            if nodes > 0 && managed {
+                self.report(Report::LeftClosed { nodes });
+            }
         } else if !self.gives_hints() {
             let why = "pods are not told of their nodes any more";
             self.withdraw(why, |own| matches!(own, Command::Hint { .. }), now);

@@ -3,23 +3,50 @@
 
 use std::collections::BTreeSet;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::disrupt::drifted::Models;
+use crate::disrupt::expiry::due_at;
 use crate::disrupt::surplus::surplus;
+use crate::model::claim::ClaimRecord;
+use crate::model::cluster::Cluster;
 use crate::model::id::NodeName;
-use crate::state::roster::Roster;
+use crate::state::roster::{Candidate, Roster};
 
-/// Nodes that drift by what the configuration says, whose pool it does not name, or that are more
-/// than it wants. What the provider finds for it does not count.
+/// Nodes that are to become too old within this time are as good as too old: otherwise whoever
+/// reloads a few minutes earlier is not held.
+const SOON: SignedDuration = SignedDuration::from_hours(1);
+
+/// Nodes that drift by what the configuration says, whose pool it does not name, that are more
+/// than it wants, or that are too old by it and were not by what they have been told. What the
+/// provider finds for it does not count.
 pub fn due<'a>(roster: &'a Roster<'a>, now: Timestamp) -> BTreeSet<NodeName> {
     let models = Models::new(roster);
     let candidates = roster.candidates.iter();
-    let drifted = candidates.filter(|own| {
+    let changed = candidates.filter(|own| {
         let cause = models.cause(own, now);
-        cause.is_some_and(|own| own.is_configured())
+        cause.is_some_and(|own| own.is_configured()) || ages(own, roster.cluster, now)
     });
     let (surplus, _) = surplus(roster);
-    let all = drifted.chain(surplus);
+    let all = changed.chain(surplus);
     all.map(|own| own.node.name.clone()).collect()
+}
+
+/// Whether a node is too old by what its pool says, and not by what stands in its tags.
+fn ages(candidate: &Candidate<'_>, cluster: &Cluster, now: Timestamp) -> bool {
+    let Some(told) = candidate.claim.map(|own| &own.record) else {
+        return false;
+    };
+    let Some(pool) = cluster.pool(told.pool.as_str()) else {
+        return false;
+    };
+    let wanted = ClaimRecord {
+        expire_after: pool.expire_after,
+        expire_hard_after: pool.expire_hard_after,
+        ..told.clone()
+    };
+    let soon = now.checked_add(SOON).unwrap_or(now);
+    let is_old =
+        |own: &ClaimRecord| own.is_overdue(soon) || due_at(own).is_some_and(|at| at <= soon);
+    is_old(&wanted) && !is_old(told)
 }

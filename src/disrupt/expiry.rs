@@ -31,6 +31,13 @@ pub fn due_of(candidate: &Candidate<'_>, pool: &Pool) -> Option<Timestamp> {
     due(id?, candidate.born?, pool.expire_after?)
 }
 
+/// Whether a node of which only the Node is known is as old as it may be at all by its pool.
+fn is_overdue(candidate: &Candidate<'_>, pool: &Pool, now: Timestamp) -> bool {
+    let hard = candidate.born.zip(pool.expire_hard_after);
+    hard.and_then(|(born, after)| born.checked_add(after).ok())
+        .is_some_and(|at| at <= now)
+}
+
 fn due(id: &str, born: Timestamp, after: SignedDuration) -> Option<Timestamp> {
     let whole = u64::try_from(after.as_secs()).unwrap_or(0);
     let sooner = spread(id, whole * SOONER_PER_CENT / 100);
@@ -48,10 +55,13 @@ pub fn expired<'a>(
     let candidates = roster.candidates.iter();
     let candidates = candidates.filter(|own| !budgets.has_let_go(own));
     let due = candidates.filter_map(|own| {
-        let record = &own.claim?.record;
-        let soft = !record.is_overdue(now);
-        let is_due = !soft || due_at(record).is_some_and(|at| at <= now);
-        is_due.then_some((soft, record.created, own))
+        let pool = roster.cluster.pool(own.pool.as_str());
+        let (hard, at) = match own.claim.map(|own| &own.record) {
+            Some(record) => (record.is_overdue(now), due_at(record)),
+            None => (is_overdue(own, pool?, now), due_of(own, pool?)),
+        };
+        let is_due = hard || at.is_some_and(|at| at <= now);
+        is_due.then_some((!hard, own.born, own))
     });
     let mut due: Vec<_> = due.collect();
     due.sort_by_key(|(soft, at, own)| (*soft, *at, &own.node.name));

@@ -230,6 +230,18 @@ impl Verdict {
         }
     }
 
+    /// Whether people have to know that a node of which this is said stays, where it is looked at
+    /// for this reason: it [is shut](Self::is_shut) or, where the node is due to leave, it is held
+    /// by what is not over by itself.
+    pub fn is_told(&self, reason: Reason) -> bool {
+        let holds = match self {
+            Self::Blocked(why) => why.until().is_none() && !why.is_passing(),
+            Self::Broken { .. } | Self::Repairing { .. } | Self::Limits => true,
+            _ => false,
+        };
+        self.is_shut() || holds && !reason.is_consolidation()
+    }
+
     /// The spelling in JSON, logs and metrics.
     pub fn code(&self) -> &'static str {
         match self {

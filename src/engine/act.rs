@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::disrupt::expiry;
+use crate::disrupt::verdict::{Kept, Verdict};
 use crate::engine::Engine;
 use crate::engine::report::Report;
 use crate::model::buffer::buffer_of;
@@ -68,7 +69,7 @@ impl Engine {
         if let Some(at) = self.next_age(now) {
             self.wake_at(at, "a node is as old as it may be");
         }
-        self.tell_shut(&plan);
+        self.tell_shut(&plan, false);
         self.tell_eligible(&plan, &[Reason::Empty, Reason::Drifted, Reason::Expired]);
         for claim in plan.cancel {
             self.retire(&claim, Reason::Surplus, now);
@@ -118,18 +119,23 @@ impl Engine {
         aged.filter(|at| *at > now).min()
     }
 
-    /// Tells of nodes that are due to leave, and stay until it is time or somebody lets them.
-    fn tell_shut(&mut self, plan: &Plan) {
+    /// Tells of nodes that are due to leave, or would for less, and stay until it is time or
+    /// somebody lets them: once for each pool, reason and kind of verdict.
+    pub(super) fn tell_shut(&mut self, plan: &Plan, is_weighed: bool) {
         let mut shut = BTreeMap::new();
-        for kept in plan.kept.iter().filter(|own| own.verdict.is_shut()) {
+        let told = |own: &&Kept| own.verdict.is_told(own.reason);
+        for kept in plan.kept.iter().filter(told) {
             let node = self.state.objects.nodes.get(&kept.node);
             let Some(pool) = node.and_then(|node| node.pool()) else {
                 continue;
             };
             let key = (pool, kept.reason, kept.verdict.code());
-            shut.entry(key).or_insert_with(|| kept.verdict.to_string());
+            shut.entry(key).or_insert_with(|| match kept.verdict {
+                Verdict::Blocked(_) => format!("node {}: {}", kept.node, kept.verdict),
+                _ => kept.verdict.to_string(),
+            });
         }
-        for (pool, reason, why) in self.noting.news(shut) {
+        for (pool, reason, why) in self.noting.news(shut, is_weighed) {
             self.report(Report::Shut { pool, reason, why });
         }
     }

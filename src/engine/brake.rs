@@ -40,6 +40,11 @@ impl Engine {
         self.brake.changed = true;
     }
 
+    /// Whether what is due by the configuration has yet to be weighed.
+    pub(super) fn is_unweighed(&self) -> bool {
+        self.brake.changed
+    }
+
     /// The Lease may name a configuration that somebody has accepted, be it one that has yet to
     /// come.
     pub(super) fn heed_accepted(&mut self) {

@@ -53,6 +53,10 @@ pub(super) struct Weighing {
     /// When a budget or a window lets nodes go that wait for that alone, or something comes back
     /// that is held down.
     opens: Option<Timestamp>,
+    /// When another node may be weighed for the first time, or again.
+    ripens: Option<Timestamp>,
+    /// When it was last put off since nodes were to have left together.
+    waited: Option<Timestamp>,
     /// When nodes last began to leave together.
     moved: Option<Timestamp>,
 }
@@ -75,9 +79,13 @@ impl Weighing {
     /// When the cluster is to be weighed next. While it changes it is so only a while after it
     /// could have been: half of a change looks like a fleet to be mended.
     fn due(&self, nodes: usize) -> Timestamp {
-        let calm = |from: Timestamp| match self.stirred {
-            Some((_, latest)) => from.max(after(latest, CALM).min(after(from, CALM_MAX))),
-            None => from,
+        let calm = |from: Timestamp| {
+            // The last of those who have moved are only just there.
+            let from = self.waited.map_or(from, |at| from.max(after(at, CALM)));
+            match self.stirred {
+                Some((_, latest)) => from.max(after(latest, CALM).min(after(from, CALM_MAX))),
+                None => from,
+            }
         };
         let first = self.stirred.map(|own| own.0);
         let Some(last) = self.last else {
@@ -92,7 +100,8 @@ impl Weighing {
         let stirred = first.map(|at| calm(at.max(apart(self.vain))));
         // What is known to come is no guess, however many were in vain.
         let opens = self.opens.map(|at| calm(at.max(apart(0))));
-        let sooner = stirred.into_iter().chain(opens).min();
+        let ripens = self.ripens.map(|at| calm(at.max(apart(self.vain))));
+        let sooner = stirred.into_iter().chain(opens).chain(ripens).min();
         let regularly = after(last, REGULARLY);
         sooner.map_or(regularly, |at| at.min(regularly))
     }
@@ -162,11 +171,13 @@ impl Engine {
             return;
         }
         if let Some(at) = self.moving_until(now) {
+            self.weighing.waited = Some(now);
             self.wake_at(at, "nodes are to have left together");
             return;
         }
         self.heed_rests(now);
         let plan = plan::consolidate(&self.state.roster(now), &self.state.field(now), now);
+        self.tell_shut(&plan, true);
         self.tell_eligible(&plan, &[Reason::Underutilized]);
         let braked = plan.kept.iter().filter(|own| own.verdict.is_brake());
         let opens = braked.filter_map(|own| own.verdict.until());
@@ -181,11 +192,10 @@ impl Engine {
             },
             left: 0,
             stirred: None,
+            ripens: plan::next_due(&plan.kept).filter(|at| *at > now),
+            waited: None,
             ..self.weighing
         };
-        if let Some(due) = plan::next_due(&plan.kept) {
-            self.weighing.stir(due.checked_sub(CALM).unwrap_or(now));
-        }
         let again = self.weighing.due(self.state.objects.nodes.len());
         self.wake_at(again, "the cluster is to be weighed");
         if plan.retire.is_empty() {
@@ -282,5 +292,58 @@ impl Engine {
             }
         }
         !needed.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::{SignedDuration, Timestamp};
+
+    use super::Weighing;
+
+    const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+    fn at(seconds: i64) -> Timestamp {
+        NOW + SignedDuration::from_secs(seconds)
+    }
+
+    /// Seconds after the last weighing when the next is due, of a cluster without nodes.
+    fn check(change: impl FnOnce(&mut Weighing), expect: i64) {
+        let mut own = Weighing {
+            last: Some(NOW),
+            ..Weighing::default()
+        };
+        change(&mut own);
+        let due = own.due(0).duration_since(NOW).as_secs();
+        assert_eq!(due, expect, "{own:?}");
+    }
+
+    #[test]
+    fn a_cluster_is_weighed_when_it_is_still_and_not_too_often() {
+        let stir = |own: &mut Weighing, all: &[i64]| all.iter().for_each(|it| own.stir(at(*it)));
+        check(|_| {}, 3600);
+        check(|own| stir(own, &[1]), 5);
+        check(|own| stir(own, &[1, 4]), 6);
+        check(|own| stir(own, &[100]), 102);
+        check(|own| stir(own, &(1..100).collect::<Vec<_>>()), 35);
+        let vain = |own: &mut Weighing| own.vain = 3;
+        check(|own| (vain(own), stir(own, &[1])).1, 40);
+        // What is known to come is no guess.
+        let opens = |own: &mut Weighing, it| own.opens = Some(at(it));
+        check(|own| (vain(own), opens(own, 7)).1, 7);
+        check(|own| (opens(own, 100), stir(own, &[99])).1, 101);
+        // Nothing changes meanwhile, so that nobody waits for it.
+        let ripens = |own: &mut Weighing, it| own.ripens = Some(at(it));
+        check(|own| (opens(own, 100), ripens(own, 1000)).1, 100);
+        check(|own| (vain(own), ripens(own, 7)).1, 40);
+        // It was put off until then: who was waited for has only just come.
+        let waited = |own: &mut Weighing, it| own.waited = Some(at(it));
+        check(|own| (stir(own, &[1, 70]), waited(own, 70)).1, 72);
+        check(|own| (stir(own, &[1, 71]), waited(own, 70)).1, 73);
+        // Before the first weighing only stillness counts.
+        let mut new = Weighing::default();
+        assert_eq!(new.due(0), Timestamp::MIN);
+        new.stir(NOW);
+        assert_eq!(new.due(0), at(2));
     }
 }

@@ -126,7 +126,7 @@ impl Engine {
         if tainted.is_none() && !released && !self.is_cleared(id, reason, now) {
             return;
         }
-        if released || !reason.waits_for_places() {
+        if (released && !self.waits_for_wave(id, now)) || !reason.waits_for_places() {
             self.start_time(id, reason, now);
         }
         let Some(tainted) = tainted else {
@@ -140,9 +140,11 @@ impl Engine {
         if !self.is_released(id, reason, now) {
             return;
         }
-        self.start_time(id, reason, now);
-        if self.writes_deadline(id, now) {
-            return;
+        if !self.waits_for_wave(id, now) {
+            self.start_time(id, reason, now);
+            if self.writes_deadline(id, now) {
+                return;
+            }
         }
         let confirmed = self.works.get(id).and_then(|own| own.drain.confirmed);
         if self.is_over(id, now) {
@@ -197,7 +199,7 @@ impl Engine {
     fn is_released(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) -> bool {
         let drain = self.works.get(id).map(|own| &own.drain);
         let (moved, released) = drain.map_or((false, false), |own| (own.moved, own.released));
-        if moved || !reason.waits_for_places() {
+        if moved || !(reason.waits_for_places() || reason == Reason::Empty) {
             return true;
         }
         let Some(claim) = self.state.ledger.claims.get(id) else {
@@ -214,6 +216,9 @@ impl Engine {
             self.state.recent.failed = Some(now);
             self.withdraw_node(id, blocker.to_string(), now);
             return false;
+        }
+        if reason == Reason::Empty {
+            return true;
         }
         // Before its taint was there, any pod may have come.
         let chosen = Some(claim).filter(|_| reason == Reason::Underutilized);

@@ -275,27 +275,33 @@ impl Engine {
         }
     }
 
-    /// Whether a node is one that is kept closed for pods that have to leave others.
+    /// Whether a node is kept closed for pods that have to leave others, if there are any.
     fn may_be_held(&self, claim: &Claim, now: Timestamp) -> bool {
-        let is_told = self.gives_hints() && self.state.cluster.binding != Binding::Early;
         let is_young =
             claim.phase < Phase::Registered || now.duration_since(claim.since) < HELD_MAX;
-        is_for_movers(claim) && is_told && is_young && claim.phase < Phase::Initialized
+        is_young && self.opens_late(claim)
+    }
+
+    /// Whether a node is one that does not open before those have come that it was made for.
+    fn opens_late(&self, claim: &Claim) -> bool {
+        let is_told = self.gives_hints() && self.state.cluster.binding != Binding::Early;
+        claim.phase < Phase::Initialized && is_told && is_for_movers(claim)
     }
 
     /// Whether a claim's node is open, or would be if it were not held, or is about to be since it
-    /// is held no more: pods may leave for it.
-    pub(super) fn is_prepared(&self, claim: &Claim, now: Timestamp) -> bool {
+    /// is held no more, for however long: pods may leave for it.
+    pub(super) fn is_prepared(&self, claim: &Claim) -> bool {
         if claim.phase == Phase::Initialized {
             return true;
+        }
+        if claim.phase != Phase::Registered || !self.opens_late(claim) {
+            return false;
         }
         let node = self.state.node_of(claim);
         node.is_some_and(|node| {
             let mut taints = node.taints.clone();
             taints.retain(|own: &Taint| own.key != TAINT_UNREGISTERED);
-            claim.phase == Phase::Registered
-                && self.may_be_held(claim, now)
-                && self.has_started(claim, node, &taints)
+            self.has_started(claim, node, &taints)
         })
     }
 

@@ -52,9 +52,12 @@ impl Noting {
     pub(super) fn news(
         &mut self,
         shut: BTreeMap<(PoolName, Reason, &'static str), String>,
+        is_weighed: bool,
     ) -> Vec<(PoolName, Reason, String)> {
-        let known = std::mem::take(&mut self.shut);
-        self.shut = shut.keys().cloned().collect();
+        let known = self.shut.clone();
+        self.shut
+            .retain(|own| (own.1 == Reason::Underutilized) != is_weighed);
+        self.shut.extend(shut.keys().cloned());
         let new = shut.into_iter().filter(|(key, _)| !known.contains(key));
         new.map(|((pool, reason, _), why)| (pool, reason, why))
             .collect()
@@ -194,11 +197,15 @@ impl Engine {
         own.chain(&cluster.disruption.budgets).chain(fleet)
     }
 
-    /// Since when nodes that were let go are remembered: none counts for longer.
+    /// Since when nodes that were let go are remembered: none counts for longer. Rates of the
+    /// cluster and of the fleet count nodes of pools that are not configured any more, too.
     fn remembered_since(&self, now: Timestamp) -> Timestamp {
-        let pools = self.state.cluster.pools.iter();
-        let budgets = pools.flat_map(|own| self.rated(&own.name));
-        let longest = budgets.filter_map(|own| Some(own.rate?.per)).max();
+        let cluster = &self.state.cluster;
+        let pools = cluster.pools.iter().map(|own| &own.disruption.budgets);
+        let fleet = self.state.fleet.iter().map(|own| &own.budgets);
+        let budgets = pools.chain(fleet).chain([&cluster.disruption.budgets]);
+        let rates = budgets.flatten().filter_map(|own| own.rate);
+        let longest = rates.map(|own| own.per).max();
         let since = longest.and_then(|own| now.checked_sub(own).ok());
         since.unwrap_or(now)
     }

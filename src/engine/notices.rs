@@ -90,7 +90,13 @@ impl Engine {
             if let Some(own) = self.interrupted.get_mut(&instance) {
                 own.heeded = true;
             }
-            if own.what == Interruption::Rebalance && self.replaces_first(&id, ignored, now) {
+            let waits = match own.what {
+                Interruption::Rebalance => self.replaces_on_advice(),
+                // It is announced days ahead: nobody has to be without a place for it.
+                Interruption::Maintenance => true,
+                _ => false,
+            };
+            if self.replaces_first(&id, waits, now) {
                 continue;
             }
             if !ignored {
@@ -105,16 +111,20 @@ impl Engine {
         });
     }
 
-    /// Whether a node that may be taken back stays until others have taken its place: its pods are
-    /// planned for meanwhile as if it were leaving, and nothing else is planned for it.
-    fn replaces_first(&mut self, id: &ClaimId, ignored: bool, now: Timestamp) -> bool {
+    fn replaces_on_advice(&self) -> bool {
         let policy = self.state.cluster.interruption.as_ref();
-        let first = policy.is_some_and(|own| own.rebalance == Rebalance::ReplaceFirst);
+        policy.is_some_and(|own| own.rebalance == Rebalance::ReplaceFirst)
+    }
+
+    /// Whether a node that will be taken back, and not at once, stays until others have taken its
+    /// place: its pods are planned for meanwhile as if it were leaving, and nothing else is planned
+    /// for it.
+    fn replaces_first(&mut self, id: &ClaimId, waits: bool, now: Timestamp) -> bool {
         let Some(claim) = self.state.ledger.claims.get_mut(id) else {
             return false;
         };
         let runs = matches!(claim.phase, Phase::Registered | Phase::Initialized);
-        if ignored || !first || !runs || claim.leaving.is_some() {
+        if !waits || !runs || claim.leaving.is_some() {
             claim.replaced_since = None;
             return false;
         }

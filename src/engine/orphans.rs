@@ -8,10 +8,20 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::Engine;
 use crate::engine::command::Command;
 use crate::engine::lifecycle::released;
+use crate::engine::report::Report;
 use crate::engine::work::FlightKind;
 use crate::model::id::NodeName;
 use crate::model::labels::CLAIM;
 use crate::model::node::Node;
+
+/// A Node without an instance.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Orphan {
+    /// Since when it is seen to have none.
+    since: Timestamp,
+    /// Whether it was said that it goes.
+    is_told: bool,
+}
 
 /// A Node of ours whose instance is unknown is removed after this long, once it is not ready.
 const ORPHAN_AGE: SignedDuration = SignedDuration::from_secs(60);
@@ -45,7 +55,11 @@ impl Engine {
             .collect();
         self.orphans.retain(|name, _| orphans.contains_key(name));
         for (node, (uid, for_sure)) in orphans {
-            let since = *self.orphans.entry(node.clone()).or_insert(now);
+            let new = Orphan {
+                since: now,
+                is_told: false,
+            };
+            let since = self.orphans.entry(node.clone()).or_insert(new).since;
             let age = if for_sure {
                 SignedDuration::ZERO
             } else {
@@ -54,7 +68,13 @@ impl Engine {
             let due = self.deadline(since, age);
             if due > now {
                 self.wake_at(due, "a node has no instance");
-            } else if self.manages()
+                continue;
+            }
+            let orphan = self.orphans.get_mut(&node);
+            if orphan.is_some_and(|own| !std::mem::replace(&mut own.is_told, true)) {
+                self.report(Report::Orphan { node: node.clone() });
+            }
+            if self.manages()
                 && !self.is_removing(&node)
                 && !(for_sure && self.unbind_pods(&node, now))
             {

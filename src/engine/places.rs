@@ -65,7 +65,7 @@ impl Engine {
             return true;
         }
         if self.places.housed.is_none() {
-            let is_prepared = |own: &Claim| self.is_prepared(own, now);
+            let is_prepared = |own: &Claim| self.is_prepared(own);
             let housed = self.state.housed(&self.places.planned, is_prepared, now);
             self.places.housed = Some(housed.into_iter().cloned().collect());
         }

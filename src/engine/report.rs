@@ -300,6 +300,16 @@ pub enum Report {
         /// In the API server's words.
         text: String,
     },
+    /// A Node of ours has no instance, and goes: said once.
+    Orphan {
+        /// The node.
+        node: NodeName,
+    },
+    /// Nodes stay closed to pods, since the cluster is only observed from here on.
+    LeftClosed {
+        /// How many.
+        nodes: usize,
+    },
     /// What somebody wrote cannot be understood and counts for nothing; told once as long as it
     /// stands.
     Misread(Misread),

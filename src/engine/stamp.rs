@@ -88,7 +88,7 @@ impl Engine {
     /// First the Node gets what its pool says, then the instance its tags: the hashes there are
     /// what counts, so that whatever is interrupted is done again.
     pub(super) fn stamp(&mut self, now: Timestamp) {
-        if !self.manages() {
+        if !self.manages() || self.is_unweighed() {
             return;
         }
         let mut stamps: BTreeMap<&PoolName, Stamp> = BTreeMap::new();
@@ -106,6 +106,10 @@ impl Engine {
                 continue;
             }
             let node = self.node_of(claim).filter(|own| !self.is_stale(id, own));
+            // What is held goes by what it was told before, its age above all.
+            let unaccepted = self.state.unaccepted.as_ref();
+            let is_held = |own: &&Node| unaccepted.is_some_and(|all| all.nodes.contains(&own.name));
+            let node = node.filter(|own| !is_held(own));
             let (Some(node), Some(instance)) = (node, &claim.instance) else {
                 continue;
             };
@@ -207,7 +211,9 @@ fn patch(claim: &Claim, node: &Node, pool: &Pool, stamp: &Stamp) -> NodePatch {
         .iter()
         .filter(|own| own.effect != Effect::NoExecute)
     {
-        if !taints.iter().any(|own| own.matches(wanted)) {
+        if !taints.contains(wanted) {
+            // One of the same key and effect has another value by now.
+            taints.retain(|own| !own.matches(wanted));
             taints.push(wanted.clone());
         }
     }

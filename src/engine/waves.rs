@@ -32,6 +32,15 @@ const FIRST_MAX: SignedDuration = SignedDuration::from_secs(15);
 const SETTLES_MAX: SignedDuration = SignedDuration::from_secs(5);
 const WAVE_MAX: SignedDuration = SignedDuration::from_secs(30);
 
+/// A new node that is closed to all but those who are to come for pods that have yet to leave.
+struct Shut {
+    id: ClaimId,
+    /// These pods, as far as they can wait.
+    movers: Vec<PodKey>,
+    /// Whether they may leave now.
+    may_leave: bool,
+}
+
 /// New nodes whose pods may leave.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waves {
@@ -71,33 +80,39 @@ impl Waves {
 impl Engine {
     /// Lets the next wave go once that before is over.
     pub(super) fn surge(&mut self, now: Timestamp) {
-        let held = self.held_ones(now);
-        let is_held = |id: &ClaimId| held.iter().any(|own| own.0 == *id);
+        let shut = self.shut_ones(now);
+        let is_shut = |id: &ClaimId| shut.iter().any(|own| own.id == *id);
+        let lasts = |since: Timestamp, most| now.duration_since(since) < most;
         let state = &self.state;
+        let mut is_over = true;
         self.waves.begun.retain(|id, at| {
             let claim = state.ledger.claims.get(id).filter(|own| own.takes_pods());
-            claim.is_some_and(|own| {
-                let lasts = |since: Timestamp, most| now.duration_since(since) < most;
-                if is_closed_yet(own) {
-                    is_held(id) || lasts(*at, WAVE_MAX)
-                } else {
-                    lasts(own.since, SETTLES_MAX) && state.pods_of(own).next().is_some()
-                }
-            })
+            let Some(claim) = claim else {
+                return false;
+            };
+            if is_closed_yet(claim) {
+                let waits = lasts(*at, WAVE_MAX);
+                is_over &= !waits;
+                // Since when it is must not be forgotten: it would be held from now on.
+                return waits || is_shut(id);
+            }
+            let comes = lasts(claim.since, SETTLES_MAX) && state.pods_of(claim).next().is_some();
+            is_over &= !comes;
+            comes
         });
-        let is_over = self.waves.begun.is_empty();
-        let begun = |own: &(ClaimId, Vec<PodKey>, bool)| self.waves.begun.contains_key(&own.0);
-        let next: Vec<_> = held.into_iter().filter(|own| !begun(own)).collect();
-        let all: usize = next.iter().map(|own| own.1.len()).sum();
+        let next = shut.iter();
+        let next = next.filter(|own| !self.waves.begun.contains_key(&own.id));
+        let next: Vec<&Shut> = next.collect();
+        let all: usize = next.iter().map(|own| own.movers.len()).sum();
         let most = PODS_MIN.max(all.div_ceil(WAVES_MAX));
         let mut room = if is_over { most } else { 0 };
         self.waves.later.clear();
-        for (id, pods, free) in next {
-            if free && room > 0 {
-                room = room.saturating_sub(pods.len());
-                self.waves.begun.insert(id, now);
+        for own in next {
+            if own.may_leave && room > 0 {
+                room = room.saturating_sub(own.movers.len());
+                self.waves.begun.insert(own.id.clone(), now);
             } else {
-                self.waves.later.extend(pods);
+                self.waves.later.extend(own.movers.iter().cloned());
             }
         }
         if self.waves.are_left() {
@@ -105,38 +120,68 @@ impl Engine {
         }
     }
 
-    /// New nodes that are kept closed for pods which are elsewhere still, each with these pods and
-    /// whether they may leave now. For one that is about to open since others have waited for too
-    /// long, nobody leaves before it has.
-    fn held_ones(&self, now: Timestamp) -> Vec<(ClaimId, Vec<PodKey>, bool)> {
+    /// New nodes that are kept closed for pods which are elsewhere still, those that registered
+    /// first before the others. From one that is about to open since others have waited for too
+    /// long nobody is told to go before it has. Pods whose node goes whether they have left it or
+    /// not wait for no wave.
+    fn shut_ones(&self, now: Timestamp) -> Vec<Shut> {
         let claims = self.state.ledger.claims.values();
-        let kept = claims.filter(|own| is_closed_yet(own)).map(|own| {
-            let (held, prepared) = (self.is_held(own, now), self.is_prepared(own, now));
+        let closed = claims.filter(|own| is_closed_yet(own)).map(|own| {
+            let (held, prepared) = (self.is_held(own, now), self.is_prepared(own));
             (own, held, prepared)
         });
-        let kept: Vec<(&Claim, bool, bool)> = kept.filter(|own| own.1 || own.2).collect();
-        if kept.is_empty() {
+        let mut shut: Vec<(&Claim, bool, bool)> = closed.filter(|own| own.1 || own.2).collect();
+        if shut.is_empty() {
             return Vec::new();
         }
+        shut.sort_by_key(|(own, ..)| (own.since, &own.record.id));
         // Those for whom there is room already go first: others would take it.
-        let moves = |key: &&PodKey| {
-            let pod = self.state.objects.pods.get(*key);
-            pod.is_some_and(|pod| self.state.is_mover(pod, now))
-        };
+        let moves = |key: &&PodKey| self.can_wait(key, now);
         let open = self.state.ledger.claims.values();
         let open = open.filter(|own| own.phase == Phase::Initialized && own.takes_pods());
         let open = open.flat_map(|own| &own.pods);
         let goes_first =
             |key: &PodKey| moves(&key) && (self.is_free(key) || !self.is_tied(key, now));
         let none_first = !self.places.on_nodes().chain(open).any(goes_first);
-        let ready = |(own, held, prepared): (&Claim, bool, bool)| {
+        let of = |(own, held, prepared): (&Claim, bool, bool)| {
             let movers: Vec<PodKey> = own.pods.iter().filter(moves).cloned().collect();
             let late = now.duration_since(own.since) >= FREE_MAX;
             let free = || none_first && movers.iter().all(|key| self.is_free(key));
             let may_leave = held && prepared && (late || free());
-            (own.record.id.clone(), movers, may_leave)
+            Shut {
+                id: own.record.id.clone(),
+                movers,
+                may_leave,
+            }
         };
-        kept.into_iter().map(ready).collect()
+        shut.into_iter().map(of).collect()
+    }
+
+    /// Whether a pod is about to leave its node for a reason that can wait until its wave comes.
+    fn can_wait(&self, pod: &PodKey, now: Timestamp) -> bool {
+        let pod = self.state.objects.pods.get(pod);
+        pod.is_some_and(|pod| {
+            let claim = self.state.claim_under(pod);
+            let reason = claim.and_then(|own| own.leaving);
+            let goes_anyway = reason.is_some_and(|own| !own.waits_for_places());
+            !goes_anyway && self.state.is_mover(pod, now)
+        })
+    }
+
+    /// Whether none of a leaving node's pods may be told to go yet, since their waves are still to
+    /// come: the node's own time does not run meanwhile.
+    pub(super) fn waits_for_wave(&self, id: &ClaimId, now: Timestamp) -> bool {
+        let moved = self.works.get(id).is_some_and(|own| own.drain.moved);
+        let claim = self.state.ledger.claims.get(id).filter(|_| !moved);
+        let node = claim.and_then(|own| own.node.as_ref());
+        let pods = node.map(|own| self.state.objects.pods_on(own.as_str()));
+        let mut pods = pods.into_iter().flatten();
+        let mut waits = false;
+        pods.all(|pod| {
+            let later = self.waves.is_later(&pod.key);
+            waits |= later;
+            later || !pod.holds_drain(now)
+        }) && waits
     }
 
     /// Whether a pod's node has been leaving for so long that nobody waits for it to begin.

@@ -287,7 +287,7 @@ pub fn node_class_hash(class: Option<&NodeClass>) -> String {
 }
 
 /// What a configuration of a cluster wants its nodes to be, in short: that of which
-/// [`Change::Drifted`] or a smaller number comes, and no more.
+/// [`Change::Drifted`], a smaller number or another age comes, and no more.
 pub fn change_id(cluster: &Cluster) -> String {
     let mut text = Text::default();
     text.put("cluster", &cluster.name.as_str());
@@ -299,6 +299,7 @@ pub fn change_id(cluster: &Cluster) -> String {
             fixed(&class),
             &pool.requirements,
             pool.replicas,
+            [pool.expire_after, pool.expire_hard_after].map(|own| own.map(|own| own.as_secs())),
         );
         let _ = writeln!(text.0, "{}={wants:?}", pool.name);
     }

@@ -295,7 +295,7 @@ pub struct Disruption {
     /// Of how many types, at least, the cheaper node may be that takes a spot node's place, if it
     /// is spot, too; none takes its place where that is 0.
     pub spot_to_spot_types: u32,
-    /// How long a node must have been underutilized with nothing against its leaving.
+    /// How long no pod must have come to a node or left it before it leaves as underutilized.
     pub unneeded_for: SignedDuration,
     /// What becomes of a node whose pods do not leave it in time.
     pub on_blocked: OnBlocked,

@@ -16,7 +16,7 @@ use outrigger::model::cluster::{Binding, Cluster, Mode, PlacementHints};
 use outrigger::model::fleet::{FleetView, Muster};
 use outrigger::model::id::{NodeName, ObjectKey};
 use outrigger::model::instance::{Held, Instance, InstanceState, NodeToCome, Offering};
-use outrigger::model::labels::{ARCH, HOSTNAME, Labels};
+use outrigger::model::labels::{ARCH, DO_NOT_DISRUPT, HOSTNAME, Labels};
 use outrigger::model::node::Node;
 use outrigger::model::notes::Lease;
 use outrigger::model::object::{Attachment, Kind, Object};
@@ -782,6 +782,25 @@ fn a_pod_that_comes_while_its_node_is_tainted_keeps_the_node() {
     assert_eq!(stage.count("terminate"), 0);
     let node = stage.seen_node();
     assert!(!node.has_disrupted_taint(), "the taint is taken away again");
+}
+
+#[test]
+fn an_empty_node_that_is_annotated_while_it_is_closed_stays() {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.run(10, &[]);
+    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.event(Event::Deleted(Kind::Pod, waiting_pod("a").key));
+    stage.run(60, &["list_pods_on"]);
+    let mut node = stage.seen_node().clone();
+    assert!(node.has_disrupted_taint());
+    let keeps = (DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+    node.annotations.extend([keeps]);
+    node.version.push('!');
+    stage.apply(Object::Node(Box::new(node)));
+    stage.run(600, &[]);
+    assert_eq!(stage.count("terminate"), 0, "{:?}", stage.seen);
+    assert!(!stage.seen_node().has_disrupted_taint());
 }
 
 #[test]

@@ -111,7 +111,7 @@ const UNNEEDED_FOR: Argument = argument(
     "unneeded_for",
     duration(0, LONGEST),
     "\"0s\"",
-    "How long a node must have been underutilized, with nothing against its leaving.",
+    "How long no pod must have come to a node or left it before it leaves as underutilized.",
 );
 const ON_BLOCKED: Argument = argument(
     "on_blocked",

@@ -292,6 +292,16 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         Report::EvictRefused { pod, text } => {
             tracing::info!(%cluster, %pod, text, "eviction refused for now");
         }
+        Report::Orphan { node } => {
+            tracing::info!(%cluster, %node, "node without an instance: its object goes");
+        }
+        Report::LeftClosed { nodes } => {
+            tracing::warn!(
+                %cluster, nodes,
+                "the cluster is only observed now, and nodes that were leaving stay closed: \
+                 `outrigger release` opens them"
+            );
+        }
         Report::Misread(Misread { of, why }) => {
             tracing::warn!(%cluster, of, why, "not understood");
         }

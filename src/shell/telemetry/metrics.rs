@@ -231,6 +231,8 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         | Report::Lacking { .. }
         | Report::Unguarded { .. }
         | Report::Misread(_)
+        | Report::Orphan { .. }
+        | Report::LeftClosed { .. }
         | Report::Paused { .. }
         | Report::Resumed { .. }
         | Report::Shut { .. }

@@ -3,14 +3,14 @@
 
 use jiff::SignedDuration;
 use outrigger::engine::command::{Answer, Command, Refusal, RefusalKind};
-use outrigger::engine::event::Event;
+use outrigger::engine::event::{Event, Interruption};
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::{Mode, PlacementHints};
 use outrigger::model::id::PodKey;
 use outrigger::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE};
 use outrigger::model::object::{Kind, Object};
 use outrigger::model::pod::Pod;
-use outrigger::model::pool::{Consolidation, Pool};
+use outrigger::model::pool::{Allowance, Consolidation, Pool, Reason};
 use outrigger::model::requirement::Requirement;
 
 use super::{Stage, bound, owned_pod, waiting_pod};
@@ -270,4 +270,35 @@ fn a_node_stays_that_a_pod_has_come_to_which_nobody_would_make_anew() {
     let stays =
         |own: &Report| matches!(own, Report::Kept { why, .. } if why.contains("default/bare"));
     assert!(stage.reports.iter().any(stays));
+}
+
+/// The node that was made for them is not ready yet, and theirs is taken back meanwhile.
+#[test]
+fn pods_whose_node_goes_anyway_wait_for_no_wave() {
+    let mut stage = too_large(&["a"]);
+    stage.run(20, &[]);
+    let mut node = stage.node(1);
+    node.ready = false;
+    stage.apply(Object::Node(Box::new(node)));
+    stage.run(5, &["evict"]);
+    assert_eq!(stage.count("evict"), 0, "there is no place yet");
+    let spot = Interruption::Spot;
+    stage.event(Event::Interrupted("i-0".into(), spot, stage.now));
+    stage.run(5, &["evict"]);
+    assert_eq!(stage.count("evict"), 1, "{:?}", stage.seen);
+}
+
+#[test]
+fn that_budgets_let_no_node_go_for_less_is_told_once() {
+    let mut stage = too_large(&["a"]);
+    stage.change(|own| own.pools[0].disruption.budgets[0].nodes = Allowance::Nodes(0));
+    stage.reports.clear();
+    stage.run(3 * 3600, &[]);
+    assert_eq!(stage.launches.len(), 1, "nothing moves");
+    let shut = stage.reports.iter().filter_map(|own| match own {
+        Report::Shut { reason, why, .. } => Some((*reason, why.as_str())),
+        _ => None,
+    });
+    let why = "the budgets of its pool allow 0 nodes to leave at once now";
+    assert_eq!(shut.collect::<Vec<_>>(), [(Reason::Underutilized, why)]);
 }

@@ -594,3 +594,70 @@ fn nodes_of_a_pool_that_is_gone_leave_one_after_another() {
     stage.run(120, &[]);
     assert_eq!(stage.count("terminate"), 3, "{:?}", stage.seen);
 }
+
+/// Whoever shortens the age of nodes makes them leave, be it that nothing about them changes.
+#[test]
+fn a_reload_by_which_too_many_nodes_are_too_old_waits_until_it_is_accepted() {
+    for hard in [false, true] {
+        let mut stage = running(3);
+        let most = |own: &mut Cluster| own.brakes.max_retired = Some(Allowance::Percent(20));
+        stage.change(most);
+        stage.run(3 * 3600, &["launch"]);
+        stage.change(|own| {
+            let pool = &mut own.pools[0];
+            let age = Some(SignedDuration::from_hours(3));
+            if hard {
+                pool.expire_hard_after = age;
+            } else {
+                (pool.expire_after, pool.disruption.budgets[0].nodes) =
+                    (age, Allowance::Percent(100));
+            }
+        });
+        stage.run(600, &["launch"]);
+        assert_eq!(stage.story(), ["3 of 3 are held"], "{hard}");
+        // Its tags are what a host that starts knows of before.
+        restart(&mut stage);
+        stage.run(600, &["launch"]);
+        assert_eq!(stage.closed(), 0, "{hard} {:?}", stage.story());
+        let id = stage.held().expect("held still");
+        stage.annotate(ACCEPTED, Some(&id));
+        stage.run(600, &["launch"]);
+        assert_eq!(stage.closed(), 3, "{hard} {:?}", stage.story());
+    }
+}
+
+#[test]
+fn a_node_that_is_due_to_leave_and_is_kept_for_good_is_told_of_once() {
+    let mut stage = running(1);
+    let mut pod = web("p0");
+    pod.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
+    stage.apply(bound(pod, "node-0"));
+    stage.drift();
+    stage.run(3600, &[]);
+    let shut = stage.reports.iter().filter_map(|own| match own {
+        Report::Shut { reason, why, .. } => Some(format!("{}: {why}", reason.as_str())),
+        _ => None,
+    });
+    let why = "drifted: node node-0: pod default/p0 is annotated karpenter.sh/do-not-disrupt=true";
+    assert_eq!(shut.collect::<Vec<_>>(), [why]);
+}
+
+#[test]
+fn what_stays_closed_when_a_cluster_is_only_observed_is_told() {
+    let mut stage = running(1);
+    stage.drift();
+    stage.run(30, &["launch"]);
+    assert_eq!(stage.closed(), 1);
+    let told = |stage: &Stage| {
+        let told = stage.reports.iter().filter_map(|own| match own {
+            Report::LeftClosed { nodes } => Some(*nodes),
+            _ => None,
+        });
+        told.collect::<Vec<_>>()
+    };
+    stage.change(|own| own.mode = Mode::Observe);
+    stage.run(60, &[]);
+    assert_eq!(told(&stage), [1]);
+    stage.change(|own| own.pools[0].weight = 3);
+    assert_eq!(told(&stage), [1], "once");
+}

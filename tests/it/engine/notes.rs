@@ -461,3 +461,15 @@ fn a_command_for_the_lease_is_a_look_only_where_it_reads() {
     assert!(Command::ReadLease.is_look());
     assert!(!Command::PatchLease(Default::default()).is_look());
 }
+
+/// Nodes of a pool that is gone leave one by one, and the cluster's rate counts them all the same.
+#[test]
+fn a_rate_of_the_cluster_holds_although_no_pool_is_left() {
+    let mut stage = four(|own| own.disruption.budgets = vec![rate("2/h")]);
+    stage.change(|own| own.pools.clear());
+    stage.run(55 * MINUTE, &[]);
+    assert_eq!((stage.count("terminate"), open(&stage)), (2, 2));
+    assert_eq!(noted(&stage), 2);
+    stage.run(55 * MINUTE, &[]);
+    assert_eq!((stage.count("terminate"), open(&stage)), (4, 0));
+}

@@ -434,15 +434,18 @@ fn a_launch_of_a_class_that_is_another_by_now_is_planned_anew() {
 
 /// A stage whose one node may be taken back, with a pod that will be made anew elsewhere.
 fn advised() -> Stage {
-    advised_in(|_| {})
+    advised_in(Interruption::Rebalance, |_| {})
 }
 
-/// The same in a pool that was changed so.
-fn advised_in(change: impl Fn(&mut Pool)) -> Stage {
+/// The same of another notice, and in a pool that was changed so.
+fn advised_in(advice: Interruption, change: impl Fn(&mut Pool)) -> Stage {
     let mut stage = Stage::new(Mode::Manage);
     stage.change(|own| change(&mut own.pools[0]));
     let queue = "q".to_owned();
-    let rebalance = Rebalance::ReplaceFirst;
+    let rebalance = match advice {
+        Interruption::Rebalance => Rebalance::ReplaceFirst,
+        _ => Rebalance::Ignore,
+    };
     stage.change(|own| own.interruption = Some(Queue { queue, rebalance }));
     let mut pod = waiting_pod("a");
     pod.owner = Some(Owner {
@@ -458,14 +461,23 @@ fn advised_in(change: impl Fn(&mut Pool)) -> Stage {
     stage.run(40, &[]);
     stage.seen.clear();
     stage.reports.clear();
-    let advice = Interruption::Rebalance;
     stage.event(Event::Interrupted("i-0".into(), advice, stage.now));
     stage
 }
 
 #[test]
 fn a_node_that_may_be_taken_back_leaves_once_another_is_there() {
-    let mut stage = advised();
+    leaves_once_replaced(Interruption::Rebalance);
+}
+
+/// A maintenance is announced days ahead, whatever is done upon advice.
+#[test]
+fn a_node_whose_host_is_maintained_leaves_once_another_is_there() {
+    leaves_once_replaced(Interruption::Maintenance);
+}
+
+fn leaves_once_replaced(advice: Interruption) {
+    let mut stage = advised_in(advice, |_| {});
     stage.run(120, &[]);
     assert_eq!(
         stage.seen,
@@ -492,7 +504,7 @@ fn a_node_that_may_be_taken_back_leaves_once_another_is_there() {
 /// A static pool has one more for a while, and does not end it for that.
 #[test]
 fn a_node_of_a_static_pool_is_replaced_once() {
-    let mut stage = advised_in(|pool| pool.replicas = Some(1));
+    let mut stage = advised_in(Interruption::Rebalance, |pool| pool.replicas = Some(1));
     stage.run(200, &[]);
     assert_eq!(stage.count("launch"), 1, "{:?}", stage.seen);
     assert_eq!(stage.count("terminate"), 0, "{:?}", stage.seen);

@@ -2,6 +2,7 @@
 //! It must not know how instances are listed.
 
 use outrigger::engine::event::Event;
+use outrigger::engine::report::Report;
 use outrigger::model::claim::ClaimRecord;
 use outrigger::model::cluster::Mode;
 use outrigger::model::id::ObjectKey;
@@ -127,6 +128,8 @@ fn a_node_of_ours_without_an_instance_lets_go_of_our_finalizer_and_is_removed() 
     stage.run(60, &["delete_node"]);
     assert_eq!(stage.seen_node().finalizers, ["somebody/else"]);
     assert_eq!(stage.count("delete_node"), 1, "{:?}", stage.seen);
+    let told = |own: &&Report| matches!(own, Report::Orphan { node } if node.as_str() == "lost");
+    assert_eq!(stage.reports.iter().filter(told).count(), 1, "said once");
 }
 
 /// Whoever registers one instance under two names has two Nodes of one machine.

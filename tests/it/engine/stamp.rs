@@ -61,6 +61,23 @@ fn fail(stage: &mut Stage, issued: &Issued, kind: FailureKind) {
 }
 
 #[test]
+fn a_taint_of_another_value_takes_the_place_of_the_one_before() {
+    let mut stage = settled();
+    let taint = |value: &str| Taint {
+        value: value.to_owned(),
+        ..Taint::new("dedicated", Effect::NoSchedule)
+    };
+    for value in ["a", "b"] {
+        stage.change(|own| own.pools[0].taints = vec![taint(value)]);
+        stage.run(60, &[]);
+        for node in stage.engine.state().objects.nodes.values() {
+            let own = node.taints.iter().filter(|own| own.key == "dedicated");
+            assert_eq!(own.collect::<Vec<_>>(), [&taint(value)], "{}", node.name);
+        }
+    }
+}
+
+#[test]
 fn what_can_be_changed_in_place_is_and_is_stamped() {
     let mut stage = settled();
     stage.run(60, &[]);
