@@ -11,7 +11,7 @@ use crate::catalog::Catalog;
 use crate::model::cluster::{Cluster, Mode};
 use crate::model::instance::InstanceType;
 use crate::model::labels::{ARCH, CAPACITY_TYPE, ZONE};
-use crate::model::pool::{self, Allowance, Consolidation, Pool, Reason};
+use crate::model::pool::{self, Allowance, Consolidation, OnBlocked, Pool, Rate, Reason, Safety};
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Operator, Requirement};
 use crate::model::taint::{Effect, Taint, Toleration, TolerationOperator};
@@ -78,13 +78,19 @@ pub fn drawn(seed: u64, types: &Arc<Catalog>) -> Setup {
         _ => rng.i64(2..=15),
     };
     let pools = draw_pools(&mut stream(seed, "drawn/pools"), nodes);
-    let cluster = Cluster {
+    let mut cluster = Cluster {
         installation: "simulation".to_owned(),
         name: "drawn".into(),
         mode: Mode::Manage,
         pools,
         ..Cluster::default()
     };
+    for pool in &mut cluster.pools {
+        draw_rules(
+            &mut stream(seed, &format!("drawn/rules/{}", pool.name)),
+            pool,
+        );
+    }
     let workloads = draw_workloads(&mut stream(seed, "drawn/workloads"), &cluster, nodes);
     let asked = workloads
         .iter()
@@ -218,6 +224,40 @@ fn draw_pool(rng: &mut Rng, name: &str, is_everywhere: bool) -> Pool {
         pool.startup_taints = vec![Taint::new("example.com/agent", Effect::NoSchedule)];
     }
     pool
+}
+
+/// What only some pools say about how their nodes leave.
+fn draw_rules(rng: &mut Rng, pool: &mut Pool) {
+    let hours = SignedDuration::from_hours;
+    let mins = SignedDuration::from_mins;
+    if happens(rng, 100) {
+        let text = one(rng, &["2/h", "5/h", "40/d"]);
+        pool.disruption.budgets.push(pool::Budget {
+            nodes: Allowance::Percent(100),
+            reasons: Vec::new(),
+            during: None,
+            rate: Rate::parse(text),
+        });
+    }
+    if happens(rng, 100) {
+        // Without a time of its own such a node waits for its pods, be it for ever.
+        pool.termination_grace_period.get_or_insert(hours(1));
+        pool.expire_hard_after = Some(hours(rng.i64(6..=40)));
+    }
+    if happens(rng, 150) {
+        pool.disruption.on_blocked = one(rng, &[OnBlocked::Abort, OnBlocked::Force]);
+        pool.disruption.drain_timeout = mins(rng.i64(10..=90));
+    }
+    if happens(rng, 100) {
+        pool.disruption.min_age = mins(rng.i64(5..=120));
+    }
+    if happens(rng, 100) {
+        pool.disruption.unneeded_for = mins(rng.i64(1..=30));
+        pool.disruption.utilization_threshold = Some(rng.u32(30..=80));
+    }
+    if happens(rng, 50) {
+        pool.disruption.safety = Safety::Conservative;
+    }
 }
 
 fn require(pool: &mut Pool, key: &str, values: &[&str]) {
@@ -411,7 +451,7 @@ fn change(rng: &mut Rng, cluster: &mut Cluster) {
 /// Nothing becomes due by itself any more, and budgets let go what has to.
 fn calm_down(cluster: &mut Cluster) {
     for pool in &mut cluster.pools {
-        pool.expire_after = None;
+        (pool.expire_after, pool.expire_hard_after) = (None, None);
         pool.disruption.budgets = Pool::new("").disruption.budgets;
     }
 }

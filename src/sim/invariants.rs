@@ -336,6 +336,7 @@ impl Checker {
         let untaints = patch.taints.is_some() && !taints(patch);
         if node.version == patch.version && untaints {
             self.tainted.remove(&node.name);
+            self.leaving.stays(&node.uid);
         }
     }
 

@@ -69,6 +69,11 @@ impl Meddlers {
         own.is_some_and(|own| own.told.is_none_or(|told| sent <= told))
     }
 
+    /// Whether somebody took the taint of a node away.
+    pub fn have_untainted(&self, node: &NodeName) -> bool {
+        self.nodes.contains_key(node)
+    }
+
     /// Whether the daemon has just been told: it puts the taint back, and nothing more leaves.
     pub fn is_just_told(&self, node: &NodeName, now: Timestamp) -> bool {
         let told = self.nodes.get(node).and_then(|own| own.told);

@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::command::{Command, NodePatch};
 use crate::engine::event::Event;
+use crate::model::claim::ClaimRecord;
 use crate::model::id::{NodeName, PodKey, PoolName};
 use crate::model::labels::{
     DISRUPTION_REASON, DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, REGISTERED, TAINT_UNREGISTERED,
@@ -15,7 +16,7 @@ use crate::model::labels::{
 use crate::model::node::Node;
 use crate::model::object::{Kind, Object};
 use crate::model::pod::Pod;
-use crate::model::pool::Reason;
+use crate::model::pool::{Pool, Rate, Reason, names};
 use crate::model::quantity::Resources;
 use crate::sim::cluster::filter::{admits, admits_when_empty};
 use crate::sim::invariants::{Checker, Rule, Scene, taints};
@@ -45,6 +46,13 @@ const STEPS_MAX: usize = 200_000;
 /// and the daemon may be away or blind for several minutes.
 const IDLE_MAX: SignedDuration = SignedDuration::from_mins(75);
 
+/// So long after it was written down that a node is let go it may be closed: the answer may be
+/// lost, and the daemon be away.
+const RATE_LAG: SignedDuration = SignedDuration::from_mins(20);
+
+/// No rate counts for longer.
+const RATED_MAX: SignedDuration = SignedDuration::from_hours(24);
+
 /// A node as the daemon was told of it.
 #[derive(Clone, Debug)]
 struct Told {
@@ -70,6 +78,8 @@ pub struct Leaving {
     touched: BTreeMap<NodeName, Timestamp>,
     /// UIDs of the nodes that were found to be closed and forgotten.
     forgotten: BTreeSet<String>,
+    /// UIDs of the nodes that were let go, with when, why and of which pool.
+    let_go: BTreeMap<String, (Timestamp, Reason, PoolName)>,
 }
 
 impl Leaving {
@@ -123,6 +133,11 @@ impl Leaving {
         self.told.insert(node.name.clone(), told);
     }
 
+    /// A node was opened again: if it is closed once more, all begins anew.
+    pub(super) fn stays(&mut self, uid: &str) {
+        self.released.remove(uid);
+    }
+
     /// A taint has arrived, or will not.
     pub(super) fn landed(&mut self, node: &NodeName) {
         self.sent.remove(node);
@@ -158,6 +173,33 @@ impl Leaving {
         }
         (total, disrupted)
     }
+
+    /// By which rate of a pool too many nodes were let go, and how many. What was written down may
+    /// take a while to be carried out: the first of them are seen late.
+    fn above_rates(&self, reason: Reason, pool: &Pool, now: Timestamp) -> Option<(usize, Rate)> {
+        let budgets = pool.disruption.budgets.iter();
+        let mut rates =
+            budgets.filter_map(|own| Some((own.rate_for(reason)?, own.reasons.as_slice())));
+        rates.find_map(|(rate, reasons)| {
+            let counts = |(at, of, name): &&(Timestamp, Reason, PoolName)| {
+                let fresh = now.duration_since(*at) < rate.per - RATE_LAG;
+                fresh && names(reasons, *of) && *name == pool.name
+            };
+            let found = self.let_go.values().filter(counts).count();
+            (found > rate.nodes as usize).then_some((found, rate))
+        })
+    }
+}
+
+/// Whether a node is as old as its pool lets it become at all: no budget keeps it.
+fn is_overdue(node: &Node, scene: &Scene, now: Timestamp) -> bool {
+    let machine = scene.our_machine(node);
+    let config = &scene.config;
+    let record = machine.map(|own| {
+        let tags = &own.truth().tags;
+        ClaimRecord::from_tags(tags, &config.installation, &config.name)
+    });
+    record.is_some_and(|own| own.is_ok_and(|own| own.is_overdue(now)))
 }
 
 /// The reason that a node bears for its leaving.
@@ -216,7 +258,21 @@ impl Checker {
         let pool = node
             .pool()
             .and_then(|name| scene.config.pool(name.as_str()));
+        let has_to = reason == Some(Reason::Expired) && is_overdue(node, scene, now);
         if let Some((reason, pool)) = reason.zip(pool) {
+            self.rated(&node.uid, reason, pool, now);
+        }
+        if let Some((reason, pool)) = reason.zip(pool).filter(|_| !has_to) {
+            let over = self.leaving.above_rates(reason, pool, now);
+            if let Some((found, rate)) = over {
+                let text = format!(
+                    "taint {} ({}): {found} nodes of pool {} left at {rate}",
+                    node.name,
+                    reason.as_str(),
+                    pool.name
+                );
+                self.fault(Rule::Budget, now, text);
+            }
             let (total, disrupted) = self.leaving.counted(&node.name, &pool.name, scene, now);
             let budgets = pool.disruption.budgets.iter();
             let allowed = budgets.filter_map(|own| own.allowed(reason, total, now));
@@ -234,14 +290,27 @@ impl Checker {
         self.leaving.sent.insert(node.name.clone(), now);
     }
 
+    /// A node is let go: rates count it from when it first was within their time.
+    fn rated(&mut self, uid: &str, reason: Reason, pool: &Pool, now: Timestamp) {
+        let own = (now, reason, pool.name.clone());
+        let known = self.leaving.let_go.entry(uid.to_owned());
+        let known = known.or_insert_with(|| own.clone());
+        if now.duration_since(known.0) > RATED_MAX {
+            *known = own;
+        }
+    }
+
     /// The first pod of a node is about to be evicted: each has somewhere to go.
     fn releasing(&mut self, node: &Node, scene: &Scene, now: Timestamp) {
         let reason = reason_of(node.annotations.get(DISRUPTION_REASON));
         let machine = scene.our_machine(node);
         let is_reclaimed = machine.is_some_and(|own| own.reclaimed.is_some());
+        // Whoever has to leave for its age waits for places, but not for ever.
+        let has_to = reason == Some(Reason::Expired) && is_overdue(node, scene, now);
         let waits = reason.is_some_and(Reason::waits_for_places)
             && node.has_disrupted_taint()
-            && !is_reclaimed;
+            && !is_reclaimed
+            && !has_to;
         let begun = &mut self.leaving.released;
         if !waits || begun.contains_key(&node.uid) {
             return;
@@ -298,7 +367,10 @@ impl Checker {
     /// node: somebody had taken the taint away, and now it may stay for as long as it likes.
     fn came_late(&self, node: &Node, scene: &Scene, now: Timestamp) -> bool {
         let begun = self.leaving.released.get(&node.uid);
-        let mut pods = scene.cluster.store().pods_on(node.name.as_str());
+        let has_time = node.deadline().is_none_or(|at| now < at);
+        let begun = begun.filter(|_| has_time && self.meddlers.have_untainted(&node.name));
+        let pods = scene.cluster.store().pods_on(node.name.as_str());
+        let mut pods = pods.filter(|pod| pod.holds_drain(now));
         begun.is_some_and(|at| {
             pods.any(|pod| pod.created.is_some_and(|own| *at < own) && is_protected(pod, now))
         })

@@ -11,7 +11,7 @@ use outrigger::model::labels::{DISRUPTION_REASON, DO_NOT_DISRUPT, TAINT_DISRUPTE
 use outrigger::model::node::Node;
 use outrigger::model::object::{Kind, Object};
 use outrigger::model::pod::Pod;
-use outrigger::model::pool::{Allowance, Budget, Reason};
+use outrigger::model::pool::{Allowance, Budget, Rate, Reason};
 use outrigger::model::taint::{Effect, Taint};
 use outrigger::model::window::Window;
 use outrigger::sim::World;
@@ -144,6 +144,36 @@ fn no_more_nodes_are_closed_than_budgets_allow() {
                 "{budgets:?} {told:?}"
             );
         }
+    }
+}
+
+#[test]
+fn no_more_nodes_leave_within_its_time_than_a_rate_lets_go() {
+    let (mut scene, now) = morning();
+    let nodes = used(&scene);
+    let minutes = |count| now + SignedDuration::from_mins(count);
+    for (rate, apart, faults) in [
+        ("1/h", 30, 1),
+        ("2/h", 30, 0),
+        ("1/h", 70, 0),
+        ("1/d", 70, 1),
+    ] {
+        let mut config = (*scene.config).clone();
+        let mut pools = config.pools.iter_mut();
+        let own = pools.find(|own| own.name.as_str() == "general");
+        own.expect("a pool").disruption.budgets = vec![Budget {
+            nodes: Allowance::Percent(100),
+            rate: Rate::parse(rate),
+            reasons: Vec::new(),
+            during: None,
+        }];
+        scene.config = Arc::new(config);
+        let mut checker = Checker::default();
+        for (node, at) in [(0, 0), (0, 1), (1, apart)] {
+            let patch = closes(&nodes[node].0, Reason::Drifted);
+            checker.issued(&patch, None, &scene, minutes(at));
+        }
+        assert_eq!(broken(&checker, Rule::Budget), faults, "{rate} {apart}");
     }
 }
 
