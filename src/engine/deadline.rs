@@ -139,8 +139,13 @@ impl Engine {
     fn abort(&mut self, id: &ClaimId, timeout: SignedDuration, now: Timestamp) -> bool {
         let mut held = self.obstacles(id, now);
         held.retain(|own| !matches!(own, Obstacle::Ending { .. } | Obstacle::Volume(_)));
+        let drain = &mut self.works.entry(id.clone()).or_default().drain;
+        drain.aborts = !held.is_empty();
         if held.is_empty() {
             return false;
+        }
+        if drain.evictions.values().any(|own| own.in_flight) {
+            return true;
         }
         let told: Vec<String> = held
             .iter()

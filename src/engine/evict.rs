@@ -71,7 +71,7 @@ impl Engine {
                 // It was evicted in vain; that it was refused says nothing of this.
                 (own.retry, own.refused) = Default::default();
             }
-            if own.in_flight || in_flight >= EVICTIONS_MAX {
+            if own.in_flight || in_flight >= EVICTIONS_MAX || drain.aborts {
                 continue;
             }
             let refused = own.refused.filter(|_| grace.is_none());

@@ -98,6 +98,9 @@ pub(super) struct Drain {
     pub(super) forces: bool,
     /// Whether any was: from then on the node cannot stay.
     pub(super) forced: bool,
+    /// Whether it is to stay, once nobody is being told to go any more: whoever hears of it after
+    /// the node has opened again would go for nothing.
+    pub(super) aborts: bool,
     /// When the API server itself has said, after the taint, that no pod is left.
     pub(super) confirmed: Option<Timestamp>,
     /// Pods whose eviction is under way or waits for another attempt.

@@ -259,10 +259,8 @@ impl Checker {
             .pool()
             .and_then(|name| scene.config.pool(name.as_str()));
         let has_to = reason == Some(Reason::Expired) && is_overdue(node, scene, now);
-        if let Some((reason, pool)) = reason.zip(pool) {
-            self.rated(&node.uid, reason, pool, now);
-        }
         if let Some((reason, pool)) = reason.zip(pool).filter(|_| !has_to) {
+            self.rated(&node.uid, reason, pool, now);
             let over = self.leaving.above_rates(reason, pool, now);
             if let Some((found, rate)) = over {
                 let text = format!(

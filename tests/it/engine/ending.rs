@@ -631,6 +631,23 @@ fn a_node_stays_where_its_pool_says_so_and_its_pods_have_not_left_it_in_time() {
     );
 }
 
+/// An eviction may come to the API server after the node has opened again.
+#[test]
+fn a_node_opens_again_only_when_nobody_is_being_told_to_go_any_more() {
+    let mut stage = expired(web("a"), on_blocked(OnBlocked::Abort));
+    let refused = |_: &Command| Answer::EvictRefused("no".into());
+    told_with(&mut stage, 280, refused);
+    let held = stage.run(60, &["evict"]);
+    assert_eq!(held.len(), 1, "asked once more, and then no more");
+    assert!(old_node(&stage).has_disrupted_taint());
+    assert_eq!(kept(&stage), [""; 0]);
+    let no = Answer::EvictRefused("no".into());
+    stage.event(Event::Answered(held[0].id, no));
+    stage.run(5, &["evict"]);
+    assert_eq!(kept(&stage).len(), 1);
+    assert!(!old_node(&stage).has_disrupted_taint());
+}
+
 /// A disruption budget that wants so many of so many pods.
 fn budget(name: &str, desired: i64, expected: i64) -> Object {
     Object::Pdb(Pdb {
@@ -748,7 +765,17 @@ fn a_node_that_stays_is_untainted_again_until_it_is() {
     let refused = |_: &Command| Answer::EvictRefused("no".into());
     told_with(&mut stage, 290, refused);
     assert!(old_node(&stage).deadline().is_some());
-    let held = stage.run(30, &["launch", "evict", "patch_node"]);
+    let mut held = Vec::new();
+    for _ in 0..30 {
+        for issued in stage.run(1, &["launch", "evict", "patch_node"]) {
+            if matches!(issued.command, Command::Evict { .. }) {
+                let answer = refused(&issued.command);
+                stage.event(Event::Answered(issued.id, answer));
+            } else {
+                held.push(issued);
+            }
+        }
+    }
     assert_eq!(kept(&stage).len(), 1);
     let patch = held.iter().find(|own| own.command.name() == "patch_node");
     let (kind, text) = (FailureKind::Conflict, "it has changed".to_owned());
