@@ -32,8 +32,8 @@ const LASTS: SignedDuration = SignedDuration::from_hours(48);
 /// later.
 const SETTLE: SignedDuration = SignedDuration::from_hours(4);
 
-/// Where pods ask to be left alone for a time, each that is moved begins it anew: such fleets come
-/// to rest in so many rounds of it.
+/// Where pods ask to be left alone for a time, or pools want it for new nodes, each that is moved
+/// begins it anew: such fleets come to rest in so many rounds of it.
 const ROUNDS: i32 = 4;
 
 /// Then nothing may happen for a day.
@@ -96,7 +96,9 @@ pub fn drawn(seed: u64, types: &Arc<Catalog>) -> Setup {
         .iter()
         .filter_map(|own| own.do_not_disrupt.as_ref());
     let asked = asked.filter_map(|lasts| lasts.parse::<SignedDuration>().ok());
-    let longest = asked.max().unwrap_or_default();
+    let pools = cluster.pools.iter();
+    let young = pools.map(|own| own.disruption.min_age.max(own.disruption.unneeded_for));
+    let longest = asked.chain(young).max().unwrap_or_default();
     let scenario = Scenario {
         title: format!("a fleet of about {nodes} nodes"),
         start: START,
