@@ -64,14 +64,27 @@ pub fn closed<'a>(roster: &'a Roster<'a>, field: &Field<'_>, now: Timestamp) -> 
     if field.snapshot.pending.iter().any(|pod| pod.node.is_some()) {
         return Vec::new();
     }
-    let candidates = roster.candidates.iter();
-    let waits = candidates.filter(|own| {
-        let pool = roster.cluster.pool(own.pool.as_str());
-        let verdict = pool.and_then(|pool| not_calm(own, pool, now));
-        matches!(verdict, Some(Verdict::TooEarly { .. }))
-    });
-    let waits = waits.map(|own| &own.node.name);
+    let waits = left_alone(roster, now).map(|(own, _)| own);
     waits.chain(roster.held.keys()).collect()
+}
+
+/// When the next node takes pods that run elsewhere which its pool wants left alone until then: it
+/// may be kept itself for quite another reason.
+pub fn opens(roster: &Roster<'_>, now: Timestamp) -> Option<Timestamp> {
+    left_alone(roster, now).map(|(_, until)| until).min()
+}
+
+fn left_alone<'a>(
+    roster: &'a Roster<'a>,
+    now: Timestamp,
+) -> impl Iterator<Item = (&'a NodeName, Timestamp)> {
+    roster.candidates.iter().filter_map(move |own| {
+        let pool = roster.cluster.pool(own.pool.as_str())?;
+        match not_calm(own, pool, now)? {
+            Verdict::TooEarly { until } => Some((&own.node.name, until)),
+            _ => None,
+        }
+    })
 }
 
 /// What keeps a node that is used too much, or has not been used less for long enough: it may have

@@ -53,7 +53,7 @@ pub(super) struct Weighing {
     /// When a budget or a window lets nodes go that wait for that alone, or something comes back
     /// that is held down.
     opens: Option<Timestamp>,
-    /// When another node may be weighed for the first time, or again.
+    /// When another node may be weighed for the first time, or again, or takes pods of others.
     ripens: Option<Timestamp>,
     /// When it was last put off since nodes were to have left together.
     waited: Option<Timestamp>,
@@ -182,6 +182,7 @@ impl Engine {
         let braked = plan.kept.iter().filter(|own| own.verdict.is_brake());
         let opens = braked.filter_map(|own| own.verdict.until());
         let opens = opens.chain(self.state.next_back(now));
+        let ripens = plan::next_due(&plan.kept).into_iter().chain(plan.opens);
         self.weighing = Weighing {
             last: Some(now),
             opens: opens.filter(|at| *at > now).min(),
@@ -192,7 +193,7 @@ impl Engine {
             },
             left: 0,
             stirred: None,
-            ripens: plan::next_due(&plan.kept).filter(|at| *at > now),
+            ripens: ripens.filter(|at| *at > now).min(),
             waited: None,
             ..self.weighing
         };

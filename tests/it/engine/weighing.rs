@@ -117,6 +117,27 @@ fn a_node_whose_pods_fit_elsewhere_leaves_at_once_and_without_another() {
     assert!(phases.iter().all(|own| own.command.name() == "evict"));
 }
 
+/// What keeps that node itself is something else, so that nobody looks when it could leave.
+#[test]
+fn a_node_leaves_once_another_takes_pods_that_was_left_alone_until_then() {
+    let mut stage = thinned(&["lean", "kept"], 1, 1);
+    let mut anywhere = small("a0", "lean");
+    anywhere.node_selector.clear();
+    stage.apply(bound(anywhere, "node-0"));
+    stage.change(|own| {
+        own.pools[0].disruption.consolidate_after = Some(SignedDuration::ZERO);
+        let kept = &mut own.pools[1].disruption;
+        kept.consolidation = Consolidation::Empty;
+        kept.consolidate_after = Some(SignedDuration::from_mins(30));
+    });
+    stage.run(29 * 60, &["evict"]);
+    assert!(told(&stage).is_empty(), "{:?}", told(&stage));
+    stage.run(2 * 60, &["evict"]);
+    assert_eq!(told(&stage), ["leaves: underutilized"]);
+    let nodes = &stage.engine.state().objects.nodes;
+    assert!(nodes["node-0"].has_disrupted_taint());
+}
+
 /// A larger pod comes that wants the very room, while the API is still asked what is on the node.
 #[test]
 fn pods_that_are_to_move_keep_the_room_they_were_promised() {
