@@ -28,6 +28,9 @@ const LIST_APART: SignedDuration = SignedDuration::from_secs(2);
 /// Value of the label that takes a leaving node off load balancers, as Karpenter writes it.
 const EXCLUDED_BY: &str = "karpenter";
 
+/// What somebody takes off a leaving node again and again is written again so often.
+const MARK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
+
 /// Pods of a node that leaves on purpose may wait this long for places: launches and registrations
 /// take a few minutes.
 const PLACES_MAX: SignedDuration = SignedDuration::from_mins(20);
@@ -137,6 +140,9 @@ impl Engine {
             }
             return;
         };
+        if !stale && self.marks_again(id, &node, reason, now) {
+            return;
+        }
         if !self.is_released(id, reason, now) {
             return;
         }
@@ -157,6 +163,25 @@ impl Engine {
             return;
         }
         self.empty(id, (&name, reason), tainted, now);
+    }
+
+    /// Writes again what stands beside the taint and somebody has taken away: without the label,
+    /// load balancers send new connections to a node that leaves. Not at once each time: whoever
+    /// takes it away may do so for ever.
+    fn marks_again(&mut self, id: &ClaimId, node: &Node, reason: Reason, now: Timestamp) -> bool {
+        let patch = NodePatch {
+            taints: None,
+            ..taint_patch(node, reason, None)
+        };
+        let lost = !patch.labels.is_empty() || !node.annotations.contains_key(DISRUPTION_REASON);
+        let drain = &mut self.works.entry(id.clone()).or_default().drain;
+        let again = drain.marked.is_none_or(|at| at + MARK_AGAIN <= now);
+        if !lost || !again {
+            return false;
+        }
+        drain.marked = Some(now);
+        self.step(id, Step::Mark, Command::PatchNode(patch), now);
+        true
     }
 
     /// Moves what is on a node and, when nothing is left, has that confirmed.

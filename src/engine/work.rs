@@ -83,6 +83,8 @@ pub(super) struct Drain {
     pub(super) cleared: bool,
     /// When the taint was confirmed.
     pub(super) tainted: Option<Timestamp>,
+    /// When what stands beside the taint was last written again.
+    pub(super) marked: Option<Timestamp>,
     /// When the API server itself last said that its pods are those that the watch shows.
     pub(super) checked: Option<Timestamp>,
     /// Whether its pods had a place elsewhere, each, where it waits for that: they may be moved.
@@ -286,6 +288,7 @@ pub(super) enum Step {
     Demote,
     Stamp,
     Taint,
+    Mark,
     Deadline,
     Untaint,
     ListPods,
@@ -305,6 +308,7 @@ impl Step {
                 | Self::Initialize
                 | Self::Demote
                 | Self::Stamp
+                | Self::Mark
                 | Self::Deadline
                 | Self::Untaint
                 | Self::Finalizer

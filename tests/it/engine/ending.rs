@@ -1,14 +1,18 @@
 //! How a node is ended: who is told to go and when, how long that may take, and what is said of it.
 //! It must not know why a node leaves, beyond what its time depends on.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 use outrigger::engine::command::{Answer, Command, FailureKind, Issued};
 use outrigger::engine::event::{Event, Interruption};
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::{Cluster, Mode};
 use outrigger::model::id::ObjectKey;
-use outrigger::model::labels::{DO_NOT_DISRUPT, EXCLUDE_BALANCERS, FINALIZER, TAINT_DISRUPTED};
-use outrigger::model::labels::{TAINT_UNREGISTERED, TERMINATION_AT};
+use outrigger::model::labels::{
+    DISRUPTION_REASON, DO_NOT_DISRUPT, EXCLUDE_BALANCERS, FINALIZER, TAINT_DISRUPTED,
+    TAINT_UNREGISTERED, TERMINATION_AT,
+};
 use outrigger::model::node::Node;
 use outrigger::model::object::{Attachment, Kind, Object, Volume, VolumeClaim};
 use outrigger::model::pdb::Pdb;
@@ -556,6 +560,36 @@ fn a_deadline_comes_nearer_and_is_written_again_where_somebody_takes_it_away() {
     interrupt(&mut stage, Interruption::Failed);
     told(&mut stage, 3);
     assert!(ended(&stage), "what fails has no time");
+}
+
+#[test]
+fn what_stands_beside_the_taint_is_written_again_but_not_for_ever_at_once() {
+    let mut stage = leaving(&[web("a")], |_| {});
+    told(&mut stage, 5);
+    let marks = |stage: &Stage| {
+        let node = stage.seen_node();
+        [&node.labels, &node.annotations].map(BTreeMap::len)
+    };
+    let all = marks(&stage);
+    let take = |stage: &mut Stage, key: &str| {
+        let mut node = stage.seen_node().clone();
+        node.labels.remove(key);
+        node.annotations.remove(key);
+        node.version.push('m');
+        stage.apply(Object::Node(Box::new(node)));
+    };
+    for (at, key) in [EXCLUDE_BALANCERS, DISRUPTION_REASON].iter().enumerate() {
+        take(&mut stage, key);
+        assert_ne!(marks(&stage), all);
+        told(&mut stage, if at == 0 { 2 } else { 20 });
+        let patches = stage.count("patch_node");
+        assert_eq!(marks(&stage) == all, at == 0, "{key}: {patches}");
+        told(&mut stage, 5);
+        assert_eq!(marks(&stage), all, "{key}");
+    }
+    gone(&mut stage, "a");
+    told(&mut stage, 10);
+    assert!(ended(&stage));
 }
 
 #[test]
