@@ -235,7 +235,8 @@ impl World {
 }
 
 /// Leaves objects out of a listing. Only what the watch had shown before it broke at `since` may be
-/// left out on a large scale: the lack of anything else could not be noticed by anyone.
+/// left out on a large scale, and only where that is much of all there is: the lack of anything
+/// else could not be noticed by anyone.
 pub(super) fn cut_off(
     objects: &mut Vec<Object>,
     cut: Cut,
@@ -257,7 +258,8 @@ pub(super) fn cut_off(
         Cut::Mild => old / 12,
         Cut::Severe => (old * picks.usize(50..=90)).div_ceil(100),
     };
-    if cut == Cut::Severe && lacking < FEWEST {
+    let is_much = old * 5 > objects.len() * 2;
+    if cut == Cut::Severe && (lacking < FEWEST || !is_much) {
         return Listing::Whole;
     }
     let mut order: Vec<usize> = (0..objects.len())
