@@ -9,6 +9,8 @@ mod run;
 
 mod validate;
 
+mod fmt;
+
 mod plan;
 
 mod explain;
@@ -58,6 +60,8 @@ enum Verb {
     Run(run::Arguments),
     /// Check a configuration; nothing is contacted
     Validate(validate::Arguments),
+    /// Write files of configuration in their canonical form, as Terraform's `fmt` does
+    Fmt(fmt::Arguments),
     /// Show what would be done about a cluster whose state is in a file
     Plan(plan::Arguments),
     /// Explain why a pod of such a cluster has its place, or none
@@ -99,6 +103,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let end = match line.verb {
         Verb::Run(arguments) => run::execute(&arguments, colour),
         Verb::Validate(arguments) => validate::execute(&arguments, colour),
+        Verb::Fmt(arguments) => fmt::execute(&arguments, colour),
         Verb::Plan(arguments) => plan::execute(&arguments, colour),
         Verb::Explain(arguments) => explain::execute(&arguments, colour),
         Verb::Pause(arguments) => pause::execute(&arguments, colour),

@@ -37,6 +37,8 @@ mod report;
 
 mod slips;
 
+pub mod format;
+
 mod names;
 
 mod convert;

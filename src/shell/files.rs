@@ -24,7 +24,7 @@ const AUTO_VARIABLES: &str = ".auto.vars.hcl";
 const CREDENTIALS: (&str, &str) = ("CREDENTIALS_DIRECTORY", "secrets_");
 
 /// A configuration is written by people; what is longer is something else.
-const FILE_BYTES: u64 = 16 << 20;
+pub(crate) const FILE_BYTES: u64 = 16 << 20;
 
 /// Whoever can write a configuration can launch instances with it.
 const WRITABLE_BY_ALL: u32 = 0o002;
@@ -69,7 +69,8 @@ impl FilesError {
         }
     }
 
-    fn problem(&self) -> Problem {
+    /// The same as a problem of the configuration.
+    pub(crate) fn problem(&self) -> Problem {
         Problem::error(ProblemCode::Unreadable, sentence(&text::chain(self))).help(self.help())
     }
 }
@@ -235,6 +236,27 @@ fn list(directory: &Path) -> Result<Vec<PathBuf>, FilesError> {
     }
     paths.sort();
     Ok(paths)
+}
+
+/// Files in native HCL: a file as it is named, of a directory every `*.hcl` by name, and of those in
+/// it as well where that is asked for. Links to directories are not followed: they may go round.
+pub(crate) fn native_sources(path: &Path, recursive: bool) -> Result<Vec<PathBuf>, FilesError> {
+    if !is_directory(path)? {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut found = list(path)?;
+    found.retain(|path| path.extension().is_some_and(|end| end == "hcl"));
+    if recursive {
+        let mut within = entries(path)?;
+        within.sort();
+        for (name, path) in within {
+            let about = fs::symlink_metadata(&path).map_err(fault(&path))?;
+            if about.is_dir() && !name.starts_with('.') {
+                found.extend(native_sources(&path, recursive)?);
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// Whether a file of this name is configuration, and not what an editor leaves beside it.

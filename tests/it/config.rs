@@ -9,6 +9,8 @@ use insta::{assert_snapshot, glob, with_settings};
 use outrigger::config::problem::{Problem, render_all};
 use outrigger::config::{Config, Input, Inputs, SourceFile, load};
 
+mod formatting;
+
 mod functions;
 
 mod node_classes;

@@ -135,6 +135,56 @@ fn validate_reports_all_problems_of_all_files_as_json() {
 }
 
 #[test]
+fn fmt_writes_checks_shows_and_reads_as_terraforms_does() {
+    let config = Config::new("a={}\n");
+    let nested = config.0.path().join("more");
+    fs::create_dir(&nested).expect("a directory");
+    fs::write(nested.join("b.hcl"), "b  = 1\n").expect("written");
+    fs::write(config.0.path().join("c.hcl.json"), "{}").expect("written");
+    let text = |path: &Path| fs::read_to_string(path).expect("text");
+    let main = config.0.path().join("main.hcl");
+    let fmt = |more: &[&str], stdin: &str, expect: i32| {
+        let output = run(&[&["fmt"], more].concat(), stdin);
+        let (out, errors) = (&output.stdout, &output.stderr);
+        let said = String::from_utf8_lossy(out).into_owned();
+        let errors = String::from_utf8_lossy(errors).into_owned();
+        assert_eq!(
+            output.status.code(),
+            Some(expect),
+            "{more:?}: {said}{errors}"
+        );
+        (said, errors)
+    };
+    let (path, name) = (config.path(), main.display().to_string());
+    let diff = format!("--- old/{name}\n+++ new/{name}\n@@ -1 +1 @@\n-a={{}}\n+a = {{}}\n");
+    let both = format!("{name}\n{diff}");
+    assert_eq!(fmt(&["-check", "-diff", path], "", 3).0, both);
+    assert_eq!(fmt(&["-list=false", "-write=false", path], "", 0).0, "");
+    assert_eq!(text(&main), "a={}\n", "nothing was to be written");
+    let link = config.0.path().join("link.hcl");
+    std::os::unix::fs::symlink(&main, &link).expect("a link");
+    assert_eq!(fmt(&[path], "", 0).0, format!("{}\n", link.display()));
+    assert_eq!(text(&main), "a = {}\n");
+    assert!(link.is_symlink(), "and stays one");
+    assert_eq!(fmt(&["-check", path], "", 0).0, "");
+    let inner = nested.join("b.hcl");
+    let listed = format!("{}\n", inner.display());
+    assert_eq!(fmt(&["-recursive", path], "", 0).0, listed);
+    assert_eq!(text(&inner), "b = 1\n");
+    assert_eq!(fmt(&["-"], "a   =   1\n", 0).0, "a = 1\n");
+    assert_eq!(fmt(&["-check", "-"], "a   =   1\n", 3).0, "");
+    let (_, errors) = fmt(&["-"], "a = = 1\n", 2);
+    assert!(errors.contains("<stdin>"), "{errors}");
+    fs::write(&main, "a = {\n").expect("written");
+    let (_, errors) = fmt(&[path, "/nowhere"], "", 2);
+    assert!(
+        errors.contains("main.hcl") && errors.contains("/nowhere"),
+        "{errors}"
+    );
+    assert_eq!(text(&main), "a = {\n", "what is no HCL stays as it is");
+}
+
+#[test]
 fn a_reload_keeps_the_old_configuration_or_takes_the_new_one_whole() {
     let api = Api::start(Manner::Well, Vec::new());
     let one = format!("{LISTEN}{}", cluster("one", api.kubeconfig()));

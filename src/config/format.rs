@@ -1,0 +1,313 @@
+//! The canonical form of a text in HCL: what `terraform fmt` makes of it, byte for byte.
+//! It must not know which blocks and arguments there are, but for what Terraform knows of them.
+//!
+//! Only blanks change, and a few spellings: labels are quoted, `"${x}"` is `x`, and the type of a
+//! variable is no text. Behaviour: `terraform fmt` 1.11, which the tests ask.
+
+mod spaces;
+
+mod tokens;
+
+use std::iter::Peekable;
+use std::vec::IntoIter;
+
+use unicode_segmentation::UnicodeSegmentation;
+
+use crate::config::format::spaces::is_apart;
+use crate::config::format::tokens::{Kind, Token, tokens};
+use crate::config::problem::Problem;
+use crate::config::report::Reporter;
+use crate::config::source::{SourceFile, Sources};
+use crate::config::{native, slips};
+
+/// Blanks by which each level of brackets is indented.
+const INDENT: usize = 2;
+
+/// The canonical form of a file.
+///
+/// # Errors
+///
+/// What is no HCL, with its place and a fix.
+pub fn format(file: &SourceFile) -> Result<String, Vec<Problem>> {
+    let text = checked(file)?;
+    let mut respelled = Vec::new();
+    let mut rest = tokens(&text).into_iter().peekable();
+    body(&mut rest, &mut respelled, Place::File);
+    // What no body takes is no HCL, and stays.
+    respelled.extend(rest);
+    Ok(laid_out(respelled))
+}
+
+/// The text of a file, if it is HCL.
+fn checked(file: &SourceFile) -> Result<String, Vec<Problem>> {
+    let mut sources = Sources::default();
+    let index = sources.add(file);
+    let text = sources.text(index).to_owned();
+    if let Err(error) = native::parse(&text, index) {
+        let reporter = Reporter::new(sources);
+        let offset = error.location().offset();
+        reporter.add(slips::explain(&text, index, offset, error.message()));
+        return Err(reporter.into_problems());
+    }
+    Ok(text)
+}
+
+/// Where a body stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    File,
+    Variable,
+    Block,
+}
+
+type Rest = Peekable<IntoIter<Token>>;
+
+/// Takes the arguments and blocks of a body, up to the brace that ends it.
+fn body(rest: &mut Rest, out: &mut Vec<Token>, place: Place) {
+    while let Some(token) = rest.next_if(|own| own.kind != Kind::Close('}')) {
+        let is_name = token.kind == Kind::Ident;
+        let name = token.text.clone();
+        out.push(token);
+        if !is_name {
+            continue;
+        }
+        if let Some(equal) = rest.next_if(|own| own.kind == Kind::Equal) {
+            out.push(equal);
+            let mut value = expression(rest);
+            let is_said = |own: &&Token| own.kind == Kind::Comment;
+            let before = value.iter().take_while(is_said).count();
+            out.extend(value.drain(..before));
+            let after = value.iter().rev().take_while(is_said).count();
+            let after = value.split_off(value.len() - after);
+            out.extend(match place {
+                Place::Variable if name == "type" => type_of(value),
+                _ => unwrapped(value),
+            });
+            out.extend(after);
+            continue;
+        }
+        labels(rest, out);
+        let Some(brace) = rest.next_if(|own| own.kind == Kind::Open('{')) else {
+            continue;
+        };
+        out.push(brace);
+        let inner = match place {
+            Place::File if name == "variable" => Place::Variable,
+            _ => Place::Block,
+        };
+        body(rest, out, inner);
+        out.extend(rest.next_if(|own| own.kind == Kind::Close('}')));
+    }
+}
+
+/// The labels of a block, each in quotes, without comments among them.
+fn labels(rest: &mut Rest, out: &mut Vec<Token>) {
+    let mut own = Vec::new();
+    while let Some(token) = rest.next_if(|own| {
+        let quoted = [Kind::Quote, Kind::Text, Kind::Unquote];
+        own.kind == Kind::Ident || quoted.contains(&own.kind) || own.kind == Kind::Comment
+    }) {
+        match token.kind {
+            Kind::Ident => own.extend([
+                Token::new(Kind::Quote, "\""),
+                Token::new(Kind::Text, token.text),
+                Token::new(Kind::Unquote, "\""),
+            ]),
+            Kind::Comment => {}
+            _ => own.push(token),
+        }
+    }
+    out.extend(own);
+}
+
+/// The tokens of a value, up to the end of its line or of the block that it stands in.
+fn expression(rest: &mut Rest) -> Vec<Token> {
+    let mut own: Vec<Token> = Vec::new();
+    let mut depth = 0;
+    while let Some(token) =
+        rest.next_if(|next| depth > 0 || !next.ends_line() && next.kind != Kind::Close('}'))
+    {
+        depth += token.opens();
+        own.push(token);
+    }
+    own
+}
+
+/// A text that is nothing but one value is that value, in parentheses where it has several lines.
+fn unwrapped(value: Vec<Token>) -> Vec<Token> {
+    let [quote, interp, inner @ .., end, unquote] = value.as_slice() else {
+        return value;
+    };
+    let kinds = [quote.kind, interp.kind, end.kind, unquote.kind];
+    let plain = interp.text == "${" && end.text == "}";
+    let wrapped = kinds == [Kind::Quote, Kind::Interp, Kind::InterpEnd, Kind::Unquote];
+    if !wrapped || !plain || inner.is_empty() {
+        return value;
+    }
+    let mut quotes = 0;
+    for token in inner {
+        match token.kind {
+            Kind::Quote => quotes += 1,
+            Kind::Unquote => quotes -= 1,
+            // There is more than one value.
+            Kind::Interp | Kind::InterpEnd if quotes == 0 => return value,
+            _ => {}
+        }
+    }
+    let is_break = |own: &&Token| own.kind == Kind::Newline;
+    let before = inner.iter().take_while(is_break).count();
+    let after = inner.iter().rev().take_while(is_break).count();
+    let inner = inner.get(before..inner.len() - after).unwrap_or_default();
+    let in_parentheses = inner.first().is_some_and(|own| own.kind == Kind::Open('('))
+        && inner.last().is_some_and(|own| own.kind == Kind::Close(')'));
+    if inner.iter().any(|own| is_break(&own)) && !in_parentheses {
+        let open = Token::new(Kind::Open('('), "(");
+        let close = Token::new(Kind::Close(')'), ")");
+        return [&[open], inner, &[close]].concat();
+    }
+    inner.to_vec()
+}
+
+/// The type of a variable: no text, and of what a collection is.
+fn type_of(value: Vec<Token>) -> Vec<Token> {
+    let name = |text: &str| Token::new(Kind::Ident, text);
+    let of = |kind: &str, inner: &str| {
+        let open = Token::new(Kind::Open('('), "(");
+        vec![
+            name(kind),
+            open,
+            name(inner),
+            Token::new(Kind::Close(')'), ")"),
+        ]
+    };
+    match value.as_slice() {
+        [own] if own.kind == Kind::Ident && ["list", "map", "set"].contains(&&*own.text) => {
+            of(&own.text, "any")
+        }
+        [quote, own, _] if quote.kind == Kind::Quote => match own.text.as_str() {
+            "string" => vec![name("string")],
+            "list" | "map" => of(&own.text, "string"),
+            _ => value,
+        },
+        _ => value,
+    }
+}
+
+/// One line: what it begins with, what is assigned to that, and what is said of both. The last two
+/// are aligned with those of the lines beside it.
+struct Line {
+    /// Where in the tokens it begins, its assignment, its comment, and where it ends.
+    bounds: [usize; 4],
+}
+
+impl Line {
+    fn new(all: &[Token], begins: usize, ends: usize) -> Self {
+        let line = &all[begins..ends];
+        let comment = match line {
+            [_, .., last] if last.kind == Kind::Comment => ends - 1,
+            _ => ends,
+        };
+        let lead = &all[begins..comment];
+        let equal = lead.iter().skip(1).position(|own| own.kind == Kind::Equal);
+        let assign = equal.map(|at| begins + at + 1);
+        // A value that goes on in the next line is aligned with nothing.
+        let whole = |from: &usize| all[*from..comment].iter().map(Token::opens).sum::<i32>() == 0;
+        let assign = assign.filter(whole).unwrap_or(comment);
+        Self {
+            bounds: [begins, assign, comment, ends],
+        }
+    }
+
+    /// Its first, second or third part.
+    fn part<'a>(&self, number: usize, all: &'a mut [Token]) -> &'a mut [Token] {
+        &mut all[self.bounds[number]..self.bounds[number + 1]]
+    }
+}
+
+fn laid_out(mut all: Vec<Token>) -> String {
+    let mut lines = Vec::new();
+    let mut begins = 0;
+    for at in 0..all.len() {
+        if all[at].ends_line() || at + 1 == all.len() {
+            lines.push(Line::new(&all, begins, at + 1));
+            begins = at + 1;
+        }
+    }
+    indent(&lines, &mut all);
+    for line in &lines {
+        for number in [0, 1] {
+            space(line.part(number, &mut all));
+        }
+    }
+    for number in [1, 2] {
+        align(&lines, number, &mut all);
+    }
+    let mut text = String::new();
+    for token in &all {
+        text.extend(std::iter::repeat_n(' ', token.blanks));
+        text.push_str(&token.text);
+    }
+    text
+}
+
+/// Each line is indented by the lines that are open: brackets of one line count once.
+fn indent(lines: &[Line], all: &mut [Token]) {
+    let mut open: Vec<i32> = Vec::new();
+    for line in lines {
+        let [begins, assign, comment, _] = line.bounds;
+        if all[begins].kind == Kind::Newline {
+            continue;
+        }
+        // What a heredoc holds is no structure of the file.
+        let lead = all[begins..assign].iter();
+        let counted = lead.take_while(|own| own.kind != Kind::Heredoc);
+        let mut net: i32 = counted.map(Token::opens).sum();
+        net += all[assign..comment].iter().map(Token::opens).sum::<i32>();
+        let level = open.len();
+        if net > 0 {
+            open.push(net);
+        }
+        while net < 0
+            && let Some(last) = open.last_mut()
+        {
+            *last += net;
+            net = (*last).min(0);
+            if *last <= 0 {
+                open.pop();
+            }
+        }
+        all[begins].blanks = INDENT * level.min(open.len());
+    }
+}
+
+/// Blanks between the tokens of a part of a line.
+fn space(part: &mut [Token]) {
+    for at in 1..part.len() {
+        let before = at.checked_sub(2).map(|at| &part[at]);
+        part[at].blanks = usize::from(is_apart(before, &part[at - 1], &part[at]));
+    }
+}
+
+/// Parts of lines that follow each other begin in one column.
+fn align(lines: &[Line], number: usize, all: &mut [Token]) {
+    let has = |line: &Line| line.bounds[number] < line.bounds[number + 1];
+    for chain in lines.chunk_by(|one, other| has(one) == has(other)) {
+        if !chain.first().is_some_and(has) {
+            continue;
+        }
+        let widths = chain
+            .iter()
+            .map(|line| width(&all[line.bounds[0]..line.bounds[number]]));
+        let widths: Vec<usize> = widths.collect();
+        let widest = widths.iter().copied().max().unwrap_or_default();
+        for (line, width) in chain.iter().zip(widths) {
+            line.part(number, all)[0].blanks = widest - width + 1;
+        }
+    }
+}
+
+/// How many columns tokens take, with the blanks before them.
+fn width(tokens: &[Token]) -> usize {
+    let columns = |own: &Token| own.blanks + own.text.graphemes(true).count();
+    tokens.iter().map(columns).sum()
+}

@@ -1,0 +1,315 @@
+//! Cuts a text in HCL into tokens, each with all its bytes: whatever is not among them is blanks.
+//! It must not know which tokens may follow each other.
+
+use std::str::Chars;
+
+/// What a token is, as far as its blanks depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Newline,
+    /// A comment; one that runs to the end of the line has its line break.
+    Comment,
+    Ident,
+    Number,
+    /// `{`, `[` or `(`.
+    Open(char),
+    /// `}`, `]` or `)`.
+    Close(char),
+    /// The quote before a text, and the one after it.
+    Quote,
+    Unquote,
+    /// The first and the last line of a heredoc.
+    Heredoc,
+    HeredocEnd,
+    /// Text between quotes or lines of a heredoc.
+    Text,
+    /// `${` or `%{`, and what ends it.
+    Interp,
+    InterpEnd,
+    Equal,
+    Dot,
+    Comma,
+    Ellipsis,
+    DoubleColon,
+    Bang,
+    Minus,
+    /// `:`, `?`, and every other operator: after it something begins.
+    Operator,
+    /// `=>`, after which a minus may stand that is taken for a subtraction, and whatever is none
+    /// of these.
+    Other,
+}
+
+/// One token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Token {
+    pub(super) kind: Kind,
+    pub(super) text: String,
+    /// Blanks before it.
+    pub(super) blanks: usize,
+}
+
+impl Token {
+    pub(super) fn new(kind: Kind, text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self {
+            kind,
+            text,
+            blanks: 0,
+        }
+    }
+
+    /// Whether a line ends with it.
+    pub(super) fn ends_line(&self) -> bool {
+        self.kind == Kind::Newline || self.kind == Kind::Comment && self.text.ends_with('\n')
+    }
+
+    /// How many brackets are open after it beyond those before.
+    pub(super) fn opens(&self) -> i32 {
+        match self.kind {
+            Kind::Open(_) | Kind::Interp => 1,
+            Kind::Close(_) | Kind::InterpEnd => -1,
+            _ => 0,
+        }
+    }
+}
+
+/// Where the scanner stands: in a template, or in an expression within so many braces.
+#[derive(Clone, Debug)]
+enum Mode {
+    Expression {
+        braces: usize,
+    },
+    Quoted,
+    /// Lines up to this word.
+    Lines {
+        end: String,
+    },
+}
+
+/// The tokens of a text. What is no HCL comes out as some token all the same.
+pub(super) fn tokens(text: &str) -> Vec<Token> {
+    let mut scanner = Scanner {
+        rest: text,
+        modes: vec![Mode::Expression { braces: 0 }],
+        tokens: Vec::new(),
+    };
+    while !scanner.rest.is_empty() {
+        match scanner.modes.last().cloned() {
+            Some(Mode::Quoted) => scanner.quoted(),
+            Some(Mode::Lines { end }) => scanner.lines(&end),
+            _ => scanner.expression(),
+        }
+    }
+    scanner.tokens
+}
+
+struct Scanner<'a> {
+    rest: &'a str,
+    modes: Vec<Mode>,
+    tokens: Vec<Token>,
+}
+
+impl Scanner<'_> {
+    /// The next bytes become a token.
+    fn take(&mut self, kind: Kind, bytes: usize) {
+        let (text, rest) = self.rest.split_at(bytes);
+        self.rest = rest;
+        if !text.is_empty() {
+            self.tokens.push(Token::new(kind, text));
+        }
+    }
+
+    fn expression(&mut self) {
+        self.rest = self.rest.trim_start_matches([' ', '\t']);
+        let rest = self.rest;
+        let mut chars = rest.chars();
+        let Some(first) = chars.next() else {
+            return;
+        };
+        let line = || rest.find('\n').map_or(rest.len(), |at| at + 1);
+        let is_inside = self.modes.len() > 1;
+        let braces = match self.modes.last_mut() {
+            Some(Mode::Expression { braces }) => braces,
+            _ => return,
+        };
+        match first {
+            '\n' => self.take(Kind::Newline, 1),
+            '\r' if rest.starts_with("\r\n") => self.take(Kind::Newline, 2),
+            '#' => self.take(Kind::Comment, line()),
+            '/' if rest.starts_with("//") => self.take(Kind::Comment, line()),
+            '/' if rest.starts_with("/*") => {
+                let end = rest.find("*/").map_or(rest.len(), |at| at + 2);
+                self.take(Kind::Comment, end);
+            }
+            '"' => {
+                self.take(Kind::Quote, 1);
+                self.modes.push(Mode::Quoted);
+            }
+            '<' if rest.starts_with("<<") => self.heredoc(),
+            '{' => {
+                *braces += 1;
+                self.take(Kind::Open(first), 1);
+            }
+            '}' if *braces > 0 || !is_inside => {
+                *braces = braces.saturating_sub(1);
+                self.take(Kind::Close(first), 1);
+            }
+            '}' => {
+                self.modes.pop();
+                self.take(Kind::InterpEnd, 1);
+            }
+            '~' if rest.starts_with("~}") && is_inside => {
+                self.modes.pop();
+                self.take(Kind::InterpEnd, 2);
+            }
+            '[' | '(' => self.take(Kind::Open(first), 1),
+            ']' | ')' => self.take(Kind::Close(first), 1),
+            _ if is_name(first) => {
+                let end = rest.find(|own| !is_in_name(own)).unwrap_or(rest.len());
+                self.take(Kind::Ident, end);
+            }
+            _ if first.is_ascii_digit() => self.take(Kind::Number, number(rest)),
+            _ => {
+                let (kind, bytes) = operator(rest);
+                self.take(kind, bytes);
+            }
+        }
+    }
+
+    fn heredoc(&mut self) {
+        let (line, _) = self.rest.split_once('\n').unwrap_or((self.rest, ""));
+        let word = line.trim_start_matches("<<").trim_start_matches('-');
+        let word = word.trim_end_matches('\r');
+        let all = line.len() + 1;
+        if word.is_empty() || !word.chars().all(is_in_name) || all > self.rest.len() {
+            return self.take(Kind::Other, 2);
+        }
+        let end = word.to_owned();
+        self.take(Kind::Heredoc, all);
+        self.modes.push(Mode::Lines { end });
+    }
+
+    /// Text up to the end of the quotes or to what is put in.
+    fn quoted(&mut self) {
+        let mut at = 0;
+        while let Some(next) = self.rest[at..].chars().next() {
+            let rest = &self.rest[at..];
+            match next {
+                '\\' => at += 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
+                '"' => {
+                    self.take(Kind::Text, at);
+                    self.modes.pop();
+                    return self.take(Kind::Unquote, 1);
+                }
+                _ if is_escape(rest) => at += 3,
+                _ if interp(rest).is_some() => return self.put_in(at),
+                _ => at += next.len_utf8(),
+            }
+        }
+        self.take(Kind::Text, at);
+    }
+
+    /// Lines up to the last one or to what is put in.
+    fn lines(&mut self, end: &str) {
+        let mut at = 0;
+        let mut begins = self.tokens.last().is_some_and(|own| {
+            own.kind == Kind::Heredoc || own.kind == Kind::Text && own.text.ends_with('\n')
+        });
+        while let Some(next) = self.rest[at..].chars().next() {
+            let rest = &self.rest[at..];
+            if begins {
+                let line = rest.split('\n').next().unwrap_or_default();
+                if line.trim() == end {
+                    self.take(Kind::Text, at);
+                    self.modes.pop();
+                    return self.take(Kind::HeredocEnd, line.trim_end().len());
+                }
+            }
+            begins = next == '\n';
+            match next {
+                _ if is_escape(rest) => at += 3,
+                _ if interp(rest).is_some() => return self.put_in(at),
+                _ => at += next.len_utf8(),
+            }
+        }
+        self.take(Kind::Text, at);
+    }
+
+    fn put_in(&mut self, at: usize) {
+        self.take(Kind::Text, at);
+        let bytes = interp(self.rest).unwrap_or(2);
+        self.take(Kind::Interp, bytes);
+        self.modes.push(Mode::Expression { braces: 0 });
+    }
+}
+
+/// Whether a text begins with an escaped `${` or `%{`.
+fn is_escape(text: &str) -> bool {
+    text.starts_with("$${") || text.starts_with("%%{")
+}
+
+/// How long the beginning of something put in is, if a text begins with one.
+fn interp(text: &str) -> Option<usize> {
+    let begins = text.starts_with("${") || text.starts_with("%{");
+    begins.then(|| 2 + usize::from(text[2..].starts_with('~')))
+}
+
+fn is_name(own: char) -> bool {
+    own.is_alphabetic() || own == '_'
+}
+
+fn is_in_name(own: char) -> bool {
+    own.is_alphanumeric() || own == '_' || own == '-'
+}
+
+/// How long the number is that a text begins with.
+fn number(text: &str) -> usize {
+    let digits = |from: usize| {
+        let rest = &text[from..];
+        rest.find(|own: char| !own.is_ascii_digit())
+            .map_or(text.len(), |end| from + end)
+    };
+    let mut end = digits(0);
+    if text[end..].starts_with('.') && digits(end + 1) > end + 1 {
+        end = digits(end + 1);
+    }
+    let mut after: Chars<'_> = text[end..].chars();
+    if matches!(after.next(), Some('e' | 'E')) {
+        let sign = usize::from(matches!(after.next(), Some('+' | '-')));
+        let exponent = digits(end + 1 + sign);
+        if exponent > end + 1 + sign {
+            end = exponent;
+        }
+    }
+    end
+}
+
+/// The operator that a text begins with.
+fn operator(text: &str) -> (Kind, usize) {
+    const LONG: [(&str, Kind); 9] = [
+        ("...", Kind::Ellipsis),
+        ("::", Kind::DoubleColon),
+        ("=>", Kind::Other),
+        ("==", Kind::Operator),
+        ("!=", Kind::Operator),
+        ("<=", Kind::Operator),
+        (">=", Kind::Operator),
+        ("&&", Kind::Operator),
+        ("||", Kind::Operator),
+    ];
+    if let Some((long, kind)) = LONG.iter().find(|(long, _)| text.starts_with(long)) {
+        return (*kind, long.len());
+    }
+    let first = text.chars().next().unwrap_or_default();
+    let kind = match first {
+        '=' => Kind::Equal,
+        '.' => Kind::Dot,
+        ',' => Kind::Comma,
+        '!' => Kind::Bang,
+        '-' => Kind::Minus,
+        ':' | '?' | '+' | '*' | '/' | '%' | '<' | '>' => Kind::Operator,
+        _ => Kind::Other,
+    };
+    (kind, first.len_utf8())
+}
