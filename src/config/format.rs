@@ -4,9 +4,9 @@
 //! Only blanks change, and a few spellings: labels are quoted, `"${x}"` is `x`, and the type of a
 //! variable is no text. Behaviour: `terraform fmt` 1.11, which the tests ask.
 
-mod spaces;
-
 mod tokens;
+
+mod spaces;
 
 use std::iter::Peekable;
 use std::vec::IntoIter;

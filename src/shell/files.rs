@@ -238,8 +238,8 @@ fn list(directory: &Path) -> Result<Vec<PathBuf>, FilesError> {
     Ok(paths)
 }
 
-/// Files in native HCL: a file as it is named, of a directory every `*.hcl` by name, and of those in
-/// it as well where that is asked for. Links to directories are not followed: they may go round.
+/// Files in native HCL: a file as it is named, of a directory every `*.hcl` by name, and of those
+/// in it as well where that is asked for. Links to directories are not followed: they may go round.
 pub(crate) fn native_sources(path: &Path, recursive: bool) -> Result<Vec<PathBuf>, FilesError> {
     if !is_directory(path)? {
         return Ok(vec![path.to_owned()]);
