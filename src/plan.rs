@@ -28,7 +28,7 @@ use crate::disrupt::consolidation;
 use crate::disrupt::drifted::drifted;
 use crate::disrupt::emptiness::empty_nodes;
 use crate::disrupt::expiry::expired;
-use crate::disrupt::gate::opens;
+use crate::disrupt::gate::takes_again;
 use crate::disrupt::health::ailing;
 use crate::disrupt::repair::broken;
 use crate::disrupt::surplus::surplus;
@@ -105,7 +105,7 @@ pub struct Plan {
     /// Nodes that stay, and why.
     pub kept: Vec<Kept>,
     /// When a node next takes pods of others that is left alone until then.
-    pub opens: Option<Timestamp>,
+    pub takes_again: Option<Timestamp>,
     /// What shall be there whatever pods ask for, and cannot be had.
     pub short: Vec<Short>,
     /// Nodes whose room a buffer needs, with the buffer's name.
@@ -248,7 +248,7 @@ pub fn consolidate(roster: &Roster<'_>, field: &Field<'_>, now: Timestamp) -> Pl
         placed: found.placed,
         saves: Price::new(found.saves).unwrap_or_default(),
         kept,
-        opens: opens(roster, now),
+        takes_again: takes_again(roster, now),
         ..Plan::default()
     };
     listed(plan, &field.snapshot)

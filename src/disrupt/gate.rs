@@ -70,7 +70,7 @@ pub fn closed<'a>(roster: &'a Roster<'a>, field: &Field<'_>, now: Timestamp) -> 
 
 /// When the next node takes pods that run elsewhere which its pool wants left alone until then: it
 /// may be kept itself for quite another reason.
-pub fn opens(roster: &Roster<'_>, now: Timestamp) -> Option<Timestamp> {
+pub fn takes_again(roster: &Roster<'_>, now: Timestamp) -> Option<Timestamp> {
     left_alone(roster, now).map(|(_, until)| until).min()
 }
 

@@ -171,6 +171,15 @@ impl Engine {
             (Step::ListAttachments, Answer::Failed { kind, .. }) => {
                 self.attachments_unknown(id, kind, now);
             }
+            (Step::Mark, Answer::Done) => {
+                if let Some(work) = self.works.get_mut(id) {
+                    work.drain.marked = Some(now);
+                    // Who takes it away again while it is written leaves the Node as it was: no
+                    // other version is to come.
+                    work.patched = None;
+                }
+                self.succeeded(id);
+            }
             (Step::Taint, Answer::Done) => {
                 if let Some(work) = self.works.get_mut(id) {
                     work.drain.tainted = Some(now);

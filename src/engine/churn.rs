@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::engine::heirs::is_for_movers;
 use crate::engine::report::Report;
 use crate::model::claim::Phase;
-use crate::model::id::{ClaimId, PoolName};
+use crate::model::id::{ClaimId, PodKey, PoolName};
 use crate::model::instance::Price;
 use crate::model::pool::Reason;
 use crate::plan::{self, Plan};
@@ -70,7 +70,11 @@ impl Engine {
         let mut lost = false;
         for launch in &plan.launches {
             let each = self.costs_each(launch);
-            for pool in launch.pods.iter().filter_map(|pod| self.heirs.blame(pod)) {
+            for pod in &launch.pods {
+                let moved = self.heirs.blame(pod).or_else(|| self.goes_to_save(pod));
+                let Some(pool) = moved else {
+                    continue;
+                };
                 let churn = self.moves.pools.entry(pool).or_default();
                 churn.lost(each);
                 lost = true;
@@ -79,6 +83,17 @@ impl Engine {
         if lost {
             self.rest(now);
         }
+    }
+
+    /// The pool of a node that leaves to save something, of which a pod was told to go: it is
+    /// planned for before it has gone, where its place is another's by now.
+    fn goes_to_save(&self, pod: &PodKey) -> Option<PoolName> {
+        let pod = self.state.objects.pods.get(pod);
+        let claim = self
+            .state
+            .claim_under(pod.filter(|own| own.deleting.is_some())?)?;
+        let moves = claim.leaving == Some(Reason::Underutilized);
+        moves.then(|| claim.record.pool.clone())
     }
 
     /// What is paid for each pod of a node that is to be made, in $/h.

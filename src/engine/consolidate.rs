@@ -182,7 +182,9 @@ impl Engine {
         let braked = plan.kept.iter().filter(|own| own.verdict.is_brake());
         let opens = braked.filter_map(|own| own.verdict.until());
         let opens = opens.chain(self.state.next_back(now));
-        let ripens = plan::next_due(&plan.kept).into_iter().chain(plan.opens);
+        let ripens = plan::next_due(&plan.kept)
+            .into_iter()
+            .chain(plan.takes_again);
         self.weighing = Weighing {
             last: Some(now),
             opens: opens.filter(|at| *at > now).min(),

@@ -174,12 +174,14 @@ impl Engine {
             ..taint_patch(node, reason, None)
         };
         let lost = !patch.labels.is_empty() || !node.annotations.contains_key(DISRUPTION_REASON);
-        let drain = &mut self.works.entry(id.clone()).or_default().drain;
-        let again = drain.marked.is_none_or(|at| at + MARK_AGAIN <= now);
-        if !lost || !again {
+        if !lost {
             return false;
         }
-        drain.marked = Some(now);
+        let marked = self.works.get(id).and_then(|own| own.drain.marked);
+        if let Some(at) = marked.map(|at| at + MARK_AGAIN).filter(|at| *at > now) {
+            self.wake_at(at, "what stands beside a taint is to be written again");
+            return false;
+        }
         self.step(id, Step::Mark, Command::PatchNode(patch), now);
         true
     }
@@ -233,7 +235,7 @@ impl Engine {
         let Some(node) = self.node_of(claim) else {
             return false;
         };
-        let graceful = claim.record.termination_grace_period.is_some() && reason.is_eventual();
+        let graceful = self.state.is_graceful(claim) && reason.is_eventual();
         let stands = |own: &Blocker| !(own.is_passing() || graceful && own.yields_to_grace());
         let has_to = claim.has_to_leave(now);
         let blocker = self.state.blockers(node, Some(claim), now).find(stands);

@@ -308,7 +308,6 @@ impl Step {
                 | Self::Initialize
                 | Self::Demote
                 | Self::Stamp
-                | Self::Mark
                 | Self::Deadline
                 | Self::Untaint
                 | Self::Finalizer

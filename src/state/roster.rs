@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use foldhash::HashSet;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::Catalog;
 use crate::catalog::class::Classes;
@@ -17,7 +17,7 @@ use crate::model::instance::Price;
 use crate::model::labels::{INITIALIZED_AT, POOL};
 use crate::model::node::Node;
 use crate::model::notes::{LetGo, Notes};
-use crate::model::pool::Reason;
+use crate::model::pool::{OnBlocked, Reason};
 use crate::state::State;
 use crate::state::blockers::{Blocker, Misread};
 use crate::state::ledger::Claim;
@@ -129,6 +129,8 @@ pub struct Candidate<'a> {
     pub utilization: Option<u32>,
     /// Whether pods are expected on it.
     pub nominated: bool,
+    /// Whether it has all of a termination grace period to leave, once it does.
+    pub graceful: bool,
     /// What it or one of its pods says against it: the first of all that is said, and what is said
     /// of the node itself comes before what its pods say.
     pub blocker: Option<Blocker>,
@@ -146,8 +148,7 @@ impl Candidate<'_> {
 
     /// Whether it would leave for this reason within a termination grace period.
     fn has_grace_for(&self, reason: Reason) -> bool {
-        let record = self.claim.map(|claim| &claim.record);
-        reason.is_eventual() && record.is_some_and(|own| own.termination_grace_period.is_some())
+        reason.is_eventual() && self.graceful
     }
 }
 
@@ -155,6 +156,19 @@ impl Candidate<'_> {
 type Owned<'a> = (&'a Claim, Option<&'a Node>);
 
 impl State {
+    /// Whether a claim's node has all of its termination grace period to leave. Not where its pool
+    /// has it stay again before: whoever stays on it would outlast every attempt.
+    pub fn is_graceful(&self, claim: &Claim) -> bool {
+        let pool = self.cluster.pool(claim.record.pool.as_str());
+        let aborts = |grace: SignedDuration| {
+            let disruption = pool.map(|own| &own.disruption);
+            disruption
+                .is_some_and(|own| own.on_blocked == OnBlocked::Abort && own.drain_timeout < grace)
+        };
+        let grace = claim.record.termination_grace_period;
+        grace.is_some_and(|grace| !aborts(grace))
+    }
+
     /// Who might leave now.
     pub fn roster(&self, now: Timestamp) -> Roster<'_> {
         let mut leaving = BTreeMap::new();
@@ -308,6 +322,7 @@ impl State {
             cost: 1.0 + stake.cost() as f64 / COST_OF_ONE as f64,
             utilization: stake.utilization(&node.allocatable),
             nominated: promised || nominated.is_some_and(|until| until > now),
+            graceful: claim.is_some_and(|own| self.is_graceful(own)),
             blocker: self.first_blocker(node, claim, shields, now),
             price: self.price_of(node, claim),
         }

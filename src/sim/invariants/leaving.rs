@@ -78,7 +78,8 @@ pub struct Leaving {
     touched: BTreeMap<NodeName, Timestamp>,
     /// UIDs of the nodes that were found to be closed and forgotten.
     forgotten: BTreeSet<String>,
-    /// UIDs of the nodes that were let go, with when, why and of which pool.
+    /// Provider IDs of the nodes that were let go, with when, why and of which pool: whose Node is
+    /// deleted and made anew leaves but once.
     let_go: BTreeMap<String, (Timestamp, Reason, PoolName)>,
 }
 
@@ -260,7 +261,7 @@ impl Checker {
             .and_then(|name| scene.config.pool(name.as_str()));
         let has_to = reason == Some(Reason::Expired) && is_overdue(node, scene, now);
         if let Some((reason, pool)) = reason.zip(pool).filter(|_| !has_to) {
-            self.rated(&node.uid, reason, pool, now);
+            self.rated(&node.provider_id, reason, pool, now);
             let over = self.leaving.above_rates(reason, pool, now);
             if let Some((found, rate)) = over {
                 let text = format!(
@@ -289,9 +290,9 @@ impl Checker {
     }
 
     /// A node is let go: rates count it from when it first was within their time.
-    fn rated(&mut self, uid: &str, reason: Reason, pool: &Pool, now: Timestamp) {
+    fn rated(&mut self, provider_id: &str, reason: Reason, pool: &Pool, now: Timestamp) {
         let own = (now, reason, pool.name.clone());
-        let known = self.leaving.let_go.entry(uid.to_owned());
+        let known = self.leaving.let_go.entry(provider_id.to_owned());
         let known = known.or_insert_with(|| own.clone());
         if now.duration_since(known.0) > RATED_MAX {
             *known = own;

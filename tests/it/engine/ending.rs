@@ -666,6 +666,23 @@ fn a_node_stays_where_its_pool_says_so_and_its_pods_have_not_left_it_in_time() {
 }
 
 /// An eviction may come to the API server after the node has opened again.
+/// Its grace period would see to them, but it stays again before that is over: each attempt would
+/// be as vain as the one before.
+#[test]
+fn who_must_not_be_disrupted_keeps_a_node_that_stays_again_before_its_time_is_up() {
+    for (policy, leaves) in [(OnBlocked::Abort, false), (OnBlocked::Wait, true)] {
+        let mut stage = node_with(&[protected(web("a"))], |own| {
+            own.pools[0].expire_after = Some(SignedDuration::from_hours(1));
+            grace(3600)(own);
+            on_blocked(policy)(own);
+        });
+        stage.run(4 * 3600, &["evict"]);
+        assert_eq!(ended(&stage), leaves, "{policy:?}");
+        assert_eq!(stage.count("patch_node") > 0, leaves, "nor is it closed");
+        assert!(leaves || stage.launches.len() == 1, "nor another made");
+    }
+}
+
 #[test]
 fn a_node_opens_again_only_when_nobody_is_being_told_to_go_any_more() {
     let mut stage = expired(web("a"), on_blocked(OnBlocked::Abort));
