@@ -1,20 +1,22 @@
-//! `outrigger fmt`: files of configuration in their canonical form, as `terraform fmt` has them.
+//! `outrigger fmt`: files of configuration in their canonical form, with `terraform fmt`'s options.
 //! It must not know what that form is.
 
+use std::fmt::Write as _;
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args};
 use similar::TextDiff;
-use tempfile::NamedTempFile;
 
 use super::diagnostics;
 use crate::config::SourceFile;
 use crate::config::format::format;
-use crate::shell::files::{self, FILE_BYTES};
+use crate::config::problem::Problem;
+use crate::shell::files::{self, FILE_BYTES, FilesError};
 
 /// Something would be changed, with `--check`; something cannot be read, or is no HCL. The numbers
 /// are Terraform's.
@@ -27,13 +29,34 @@ pub(crate) struct Arguments {
     #[arg(value_name = "PATH", default_value = ".")]
     paths: Vec<PathBuf>,
     /// Write nothing, and end with 3 where something would be changed
-    #[arg(long)]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        default_value = "false",
+        default_missing_value = "true"
+    )]
+    #[arg(num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    #[arg(value_parser = BoolishValueParser::new())]
     check: bool,
     /// Show what changes
-    #[arg(long)]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        default_value = "false",
+        default_missing_value = "true"
+    )]
+    #[arg(num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    #[arg(value_parser = BoolishValueParser::new())]
     diff: bool,
     /// Directories within directories as well
-    #[arg(long)]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        default_value = "false",
+        default_missing_value = "true"
+    )]
+    #[arg(num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    #[arg(value_parser = BoolishValueParser::new())]
     recursive: bool,
     /// Name the files that change
     #[arg(
@@ -43,6 +66,7 @@ pub(crate) struct Arguments {
         default_missing_value = "true"
     )]
     #[arg(num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    #[arg(value_parser = BoolishValueParser::new())]
     list: bool,
     /// Write the files
     #[arg(
@@ -52,116 +76,109 @@ pub(crate) struct Arguments {
         default_missing_value = "true"
     )]
     #[arg(num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    #[arg(value_parser = BoolishValueParser::new())]
     write: bool,
 }
 
 pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
-    let mut done = Done::default();
-    let stdin = Path::new("-");
-    if arguments.paths.iter().any(|path| path == stdin) {
-        if arguments.paths.len() > 1 {
-            bail!("name either files or -, which is standard input");
-        }
-        done.take(arguments, None, &read_stdin()?, colour)?;
-        return Ok(done.code(arguments));
+    let stdin = arguments.paths.iter().any(|path| path == Path::new("-"));
+    if stdin && arguments.paths.len() > 1 {
+        bail!("name either files or -, which is standard input");
     }
-    for path in &arguments.paths {
-        let found = match files::native_sources(path, arguments.recursive) {
-            Ok(found) => found,
-            Err(fault) => {
-                done.broke(&[fault.problem()], colour);
-                continue;
-            }
-        };
-        for path in found {
-            match files::read_limited(&path) {
-                Ok(text) => done.take(arguments, Some(&path), &text, colour)?,
-                Err(fault) => done.broke(&[fault.problem()], colour),
+    let mut run = Run {
+        list: (arguments.list || arguments.check) && !stdin,
+        write: arguments.write && !arguments.check && !stdin,
+        diff: arguments.diff,
+        colour,
+        said: String::new(),
+        changes: false,
+        broken: false,
+    };
+    if stdin {
+        run.take(None, &read_stdin()?)?;
+    } else {
+        for path in &arguments.paths {
+            let (found, faults) = files::native_sources(path, arguments.recursive);
+            faults
+                .iter()
+                .for_each(|fault| run.broke(&[fault.problem()]));
+            for path in found {
+                match files::read_limited(&path) {
+                    Ok(text) => run.take(Some(&path), &text)?,
+                    Err(fault) => run.broke(&[fault.problem()]),
+                }
             }
         }
     }
-    Ok(done.code(arguments))
+    // Only now: nobody may listen any more, and the files are written all the same.
+    if !arguments.check || (arguments.list && !stdin) {
+        io::stdout().write_all(run.said.as_bytes())?;
+    }
+    Ok(match run {
+        Run { broken: true, .. } => ExitCode::from(BROKEN),
+        Run { changes: true, .. } if arguments.check => ExitCode::from(CHANGES),
+        _ => ExitCode::SUCCESS,
+    })
 }
 
-/// What has become of the files so far.
-#[derive(Debug, Default)]
-struct Done {
+/// What is done with each file, and what has become of them so far.
+struct Run {
+    list: bool,
+    write: bool,
+    diff: bool,
+    colour: bool,
+    said: String,
     changes: bool,
     broken: bool,
 }
 
-impl Done {
-    fn broke(&mut self, problems: &[crate::config::problem::Problem], colour: bool) {
+impl Run {
+    fn broke(&mut self, problems: &[Problem]) {
         self.broken = true;
-        diagnostics::show(problems, colour);
+        diagnostics::show(problems, self.colour);
     }
 
-    /// One text, of a file or of standard input, which is answered on standard output.
-    fn take(
-        &mut self,
-        arguments: &Arguments,
-        path: Option<&Path>,
-        text: &str,
-        colour: bool,
-    ) -> anyhow::Result<()> {
-        let name = path.map_or("<stdin>".into(), |path| path.display().to_string());
+    /// One text, of a file or of standard input.
+    fn take(&mut self, path: Option<&Path>, text: &str) -> anyhow::Result<()> {
+        let name = path.map(|path| path.strip_prefix(".").unwrap_or(path));
+        let name = name.map_or("<stdin>".into(), |path| path.display().to_string());
         let formatted = match format(&SourceFile::new(&*name, text)) {
             Ok(formatted) => formatted,
             Err(problems) => {
-                self.broke(&problems, colour);
+                self.broke(&problems);
                 return Ok(());
             }
         };
-        let changes = formatted != text;
-        self.changes |= changes;
-        let mut out = io::stdout().lock();
-        if changes && arguments.list && path.is_some() {
-            writeln!(out, "{name}")?;
-        }
-        if changes && arguments.diff {
-            let diff = TextDiff::from_lines(text, &formatted);
-            let (old, new) = (format!("old/{name}"), format!("new/{name}"));
-            write!(out, "{}", diff.unified_diff().header(&old, &new))?;
-        }
-        match path {
-            _ if arguments.check || !arguments.write => {}
-            Some(path) if changes => {
-                replace(path, &formatted).with_context(|| format!("write {name}"))?;
+        if formatted != text {
+            self.changes = true;
+            if self.list {
+                writeln!(self.said, "{name}")?;
             }
-            Some(_) => {}
-            None if arguments.diff => {}
-            None => out.write_all(formatted.as_bytes())?,
+            // In place, as Terraform does: owner, mode and links stay what they are.
+            if let Some(path) = path.filter(|_| self.write)
+                && let Err(source) = fs::write(path, &formatted)
+            {
+                let path = path.to_owned();
+                self.broke(&[FilesError::Write { path, source }.problem()]);
+            }
+            if self.diff {
+                let diff = TextDiff::from_lines(text, &formatted);
+                let (old, new) = (format!("old/{name}"), format!("new/{name}"));
+                write!(self.said, "{}", diff.unified_diff().header(&old, &new))?;
+            }
+        }
+        if !self.list && !self.write && !self.diff {
+            self.said.push_str(&formatted);
         }
         Ok(())
     }
-
-    fn code(&self, arguments: &Arguments) -> ExitCode {
-        match self {
-            Self { broken: true, .. } => ExitCode::from(BROKEN),
-            Self { changes: true, .. } if arguments.check => ExitCode::from(CHANGES),
-            _ => ExitCode::SUCCESS,
-        }
-    }
-}
-
-/// The text takes the file's place whole or not at all; a link stays one.
-fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
-    let path = fs::canonicalize(path)?;
-    let folder = path.parent().context("it has no folder")?;
-    let mut file = NamedTempFile::new_in(folder)?;
-    file.write_all(text.as_bytes())?;
-    file.as_file()
-        .set_permissions(fs::metadata(&path)?.permissions())?;
-    file.persist(&path)?;
-    Ok(())
 }
 
 fn read_stdin() -> anyhow::Result<String> {
     let mut text = String::new();
     let mut limited = io::stdin().lock().take(FILE_BYTES + 1);
-    limited
-        .read_to_string(&mut text)
-        .context("read standard input")?;
+    let read = limited.read_to_string(&mut text);
+    read.context("read standard input")?;
     if limited.limit() == 0 {
         bail!("standard input has more than {FILE_BYTES} bytes");
     }

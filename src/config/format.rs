@@ -1,4 +1,4 @@
-//! The canonical form of a text in HCL: what `terraform fmt` makes of it, byte for byte.
+//! The canonical form of a text in HCL: what `terraform fmt` makes of it.
 //! It must not know which blocks and arguments there are, but for what Terraform knows of them.
 //!
 //! Only blanks change, and a few spellings: labels are quoted, `"${x}"` is `x`, and the type of a
@@ -15,7 +15,7 @@ use unicode_segmentation::UnicodeSegmentation;
 
 use crate::config::format::spaces::is_apart;
 use crate::config::format::tokens::{Kind, Token, tokens};
-use crate::config::problem::Problem;
+use crate::config::problem::{Problem, ProblemCode};
 use crate::config::report::Reporter;
 use crate::config::source::{SourceFile, Sources};
 use crate::config::{native, slips};
@@ -35,7 +35,16 @@ pub fn format(file: &SourceFile) -> Result<String, Vec<Problem>> {
     body(&mut rest, &mut respelled, Place::File);
     // What no body takes is no HCL, and stays.
     respelled.extend(rest);
-    Ok(laid_out(respelled))
+    let formatted = laid_out(respelled.clone());
+    // A file is somebody's work: whatever comes of it must say the same.
+    let again = tokens(&formatted);
+    let same = |(one, other): (&Token, &Token)| one.text == other.text;
+    if again.len() != respelled.len() || !again.iter().zip(&respelled).all(same) {
+        let detail =
+            "This file cannot be laid out without changing what it says, and stays as it is.";
+        return Err(vec![Problem::error(ProblemCode::Syntax, detail.to_owned())]);
+    }
+    checked(&SourceFile::new(&*file.name, formatted))
 }
 
 /// The text of a file, if it is HCL.
@@ -71,6 +80,13 @@ fn body(rest: &mut Rest, out: &mut Vec<Token>, place: Place) {
         if !is_name {
             continue;
         }
+        let mut said = Vec::new();
+        while let Some(comment) = rest.next_if(|own| own.kind == Kind::Comment) {
+            said.push(comment);
+        }
+        if rest.peek().is_some_and(|own| own.kind == Kind::Equal) {
+            out.append(&mut said);
+        }
         if let Some(equal) = rest.next_if(|own| own.kind == Kind::Equal) {
             out.push(equal);
             let mut value = expression(rest);
@@ -86,7 +102,7 @@ fn body(rest: &mut Rest, out: &mut Vec<Token>, place: Place) {
             out.extend(after);
             continue;
         }
-        labels(rest, out);
+        labels(rest, said, out);
         let Some(brace) = rest.next_if(|own| own.kind == Kind::Open('{')) else {
             continue;
         };
@@ -100,24 +116,27 @@ fn body(rest: &mut Rest, out: &mut Vec<Token>, place: Place) {
     }
 }
 
-/// The labels of a block, each in quotes, without comments among them.
-fn labels(rest: &mut Rest, out: &mut Vec<Token>) {
-    let mut own = Vec::new();
+/// The labels of a block, each in quotes. What is said among them, or was before, is lost as it is
+/// with Terraform; what is said after them stays.
+fn labels(rest: &mut Rest, mut said: Vec<Token>, out: &mut Vec<Token>) {
+    let quoted = [Kind::Quote, Kind::Text, Kind::Unquote];
     while let Some(token) = rest.next_if(|own| {
-        let quoted = [Kind::Quote, Kind::Text, Kind::Unquote];
-        own.kind == Kind::Ident || quoted.contains(&own.kind) || own.kind == Kind::Comment
+        [Kind::Ident, Kind::Comment].contains(&own.kind) || quoted.contains(&own.kind)
     }) {
-        match token.kind {
-            Kind::Ident => own.extend([
-                Token::new(Kind::Quote, "\""),
-                Token::new(Kind::Text, token.text),
-                Token::new(Kind::Unquote, "\""),
-            ]),
-            Kind::Comment => {}
-            _ => own.push(token),
+        if token.kind == Kind::Comment {
+            said.push(token);
+            continue;
+        }
+        said.clear();
+        if token.kind == Kind::Ident {
+            out.push(Token::new(Kind::Quote, "\""));
+            out.push(Token::new(Kind::Text, token.text));
+            out.push(Token::new(Kind::Unquote, "\""));
+        } else {
+            out.push(token);
         }
     }
-    out.extend(own);
+    out.append(&mut said);
 }
 
 /// The tokens of a value, up to the end of its line or of the block that it stands in.
@@ -139,9 +158,8 @@ fn unwrapped(value: Vec<Token>) -> Vec<Token> {
         return value;
     };
     let kinds = [quote.kind, interp.kind, end.kind, unquote.kind];
-    let plain = interp.text == "${" && end.text == "}";
     let wrapped = kinds == [Kind::Quote, Kind::Interp, Kind::InterpEnd, Kind::Unquote];
-    if !wrapped || !plain || inner.is_empty() {
+    if !wrapped || !interp.text.starts_with('$') || inner.is_empty() {
         return value;
     }
     let mut quotes = 0;

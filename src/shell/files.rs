@@ -38,6 +38,14 @@ pub(crate) enum FilesError {
         #[source]
         source: io::Error,
     },
+    #[error("write {}", path.display())]
+    Write {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("lay out {}: it ends neither in .hcl nor in .tf or .tfvars", path.display())]
+    NotNative { path: PathBuf },
     #[error("read {}: it is not UTF-8 text", path.display())]
     NotText { path: PathBuf },
     #[error("read {}: it has more than {FILE_BYTES} bytes", path.display())]
@@ -61,6 +69,8 @@ impl FilesError {
                 }
                 _ => "see that it can be read with cat".to_owned(),
             },
+            Self::Write { .. } => "let whoever runs this write it".to_owned(),
+            Self::NotNative { .. } => "name files in HCL, or their directory".to_owned(),
             Self::NotText { .. } => "save it as UTF-8".to_owned(),
             Self::TooLong { .. } => "name a configuration; this is hardly one".to_owned(),
             Self::NotRegular { .. } => "name a file with its text in it, no pipe or device".into(),
@@ -239,24 +249,50 @@ fn list(directory: &Path) -> Result<Vec<PathBuf>, FilesError> {
 }
 
 /// Files in native HCL: a file as it is named, of a directory every `*.hcl` by name, and of those
-/// in it as well where that is asked for. Links to directories are not followed: they may go round.
-pub(crate) fn native_sources(path: &Path, recursive: bool) -> Result<Vec<PathBuf>, FilesError> {
-    if !is_directory(path)? {
-        return Ok(vec![path.to_owned()]);
+/// in it as well where that is asked for; and what cannot be looked at, or is no such file. Links
+/// to directories are not followed: they may go round.
+pub(crate) fn native_sources(path: &Path, recursive: bool) -> (Vec<PathBuf>, Vec<FilesError>) {
+    let (mut found, mut faults) = (Vec::new(), Vec::new());
+    if let Err(fault) = find_native(path, recursive, &mut found, &mut faults) {
+        faults.push(fault);
     }
-    let mut found = list(path)?;
-    found.retain(|path| path.extension().is_some_and(|end| end == "hcl"));
+    (found, faults)
+}
+
+fn find_native(
+    path: &Path,
+    recursive: bool,
+    found: &mut Vec<PathBuf>,
+    faults: &mut Vec<FilesError>,
+) -> Result<(), FilesError> {
+    let ends = |path: &Path, all: &[&str]| {
+        let end = path.extension().unwrap_or_default();
+        all.iter().any(|own| end == *own)
+    };
+    if !is_directory(path)? {
+        if !ends(path, &["hcl", "tf", "tfvars"]) {
+            let path = path.to_owned();
+            return Err(FilesError::NotNative { path });
+        }
+        found.push(path.to_owned());
+        return Ok(());
+    }
+    let files = list(path)?;
+    found.extend(files.into_iter().filter(|path| ends(path, &["hcl"])));
     if recursive {
         let mut within = entries(path)?;
         within.sort();
         for (name, path) in within {
-            let about = fs::symlink_metadata(&path).map_err(fault(&path))?;
-            if about.is_dir() && !name.starts_with('.') {
-                found.extend(native_sources(&path, recursive)?);
+            let is_folder = fs::symlink_metadata(&path).is_ok_and(|about| about.is_dir());
+            if is_folder
+                && !name.starts_with('.')
+                && let Err(fault) = find_native(&path, recursive, found, faults)
+            {
+                faults.push(fault);
             }
         }
     }
-    Ok(found)
+    Ok(())
 }
 
 /// Whether a file of this name is configuration, and not what an editor leaves beside it.

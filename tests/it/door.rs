@@ -159,7 +159,9 @@ fn fmt_writes_checks_shows_and_reads_as_terraforms_does() {
     let diff = format!("--- old/{name}\n+++ new/{name}\n@@ -1 +1 @@\n-a={{}}\n+a = {{}}\n");
     let both = format!("{name}\n{diff}");
     assert_eq!(fmt(&["-check", "-diff", path], "", 3).0, both);
-    assert_eq!(fmt(&["-list=false", "-write=false", path], "", 0).0, "");
+    let quiet = ["-list=false", "-write=false", path];
+    assert_eq!(fmt(&quiet, "", 0).0, "a = {}\n");
+    assert_eq!(fmt(&["-check=true", "-diff", "-list=0", path], "", 3).0, "");
     assert_eq!(text(&main), "a={}\n", "nothing was to be written");
     let link = config.0.path().join("link.hcl");
     std::os::unix::fs::symlink(&main, &link).expect("a link");
@@ -182,6 +184,11 @@ fn fmt_writes_checks_shows_and_reads_as_terraforms_does() {
         "{errors}"
     );
     assert_eq!(text(&main), "a = {\n", "what is no HCL stays as it is");
+    let other = config.0.path().join("x.env");
+    fs::write(&other, "A=b\n").expect("written");
+    let (_, errors) = fmt(&[&other.display().to_string()], "", 2);
+    assert!(errors.contains("x.env"), "{errors}");
+    assert_eq!(text(&other), "A=b\n", "nor is another's file touched");
 }
 
 #[test]

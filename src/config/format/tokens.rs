@@ -139,7 +139,7 @@ impl Scanner<'_> {
             '#' => self.take(Kind::Comment, line()),
             '/' if rest.starts_with("//") => self.take(Kind::Comment, line()),
             '/' if rest.starts_with("/*") => {
-                let end = rest.find("*/").map_or(rest.len(), |at| at + 2);
+                let end = rest[2..].find("*/").map_or(rest.len(), |at| at + 4);
                 self.take(Kind::Comment, end);
             }
             '"' => {
@@ -223,7 +223,7 @@ impl Scanner<'_> {
                 if line.trim() == end {
                     self.take(Kind::Text, at);
                     self.modes.pop();
-                    return self.take(Kind::HeredocEnd, line.trim_end().len());
+                    return self.take(Kind::HeredocEnd, line.trim_end_matches('\r').len());
                 }
             }
             begins = next == '\n';
@@ -256,11 +256,11 @@ fn interp(text: &str) -> Option<usize> {
 }
 
 fn is_name(own: char) -> bool {
-    own.is_alphabetic() || own == '_'
+    unicode_ident::is_xid_start(own) || own == '_'
 }
 
 fn is_in_name(own: char) -> bool {
-    own.is_alphanumeric() || own == '_' || own == '-'
+    unicode_ident::is_xid_continue(own) || own == '-'
 }
 
 /// How long the number is that a text begins with.
