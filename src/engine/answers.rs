@@ -171,15 +171,7 @@ impl Engine {
             (Step::ListAttachments, Answer::Failed { kind, .. }) => {
                 self.attachments_unknown(id, kind, now);
             }
-            (Step::Mark, Answer::Done) => {
-                if let Some(work) = self.works.get_mut(id) {
-                    work.drain.marked = Some(now);
-                    // Who takes it away again while it is written leaves the Node as it was: no
-                    // other version is to come.
-                    work.patched = None;
-                }
-                self.succeeded(id);
-            }
+            (Step::Mark, Answer::Done) => self.marked(id, now),
             (Step::Taint, Answer::Done) => {
                 if let Some(work) = self.works.get_mut(id) {
                     work.drain.tainted = Some(now);
@@ -256,7 +248,7 @@ impl Engine {
         claim.and_then(|claim| claim.record.node_class.clone())
     }
 
-    fn succeeded(&mut self, id: &ClaimId) {
+    pub(super) fn succeeded(&mut self, id: &ClaimId) {
         if let Some(work) = self.works.get_mut(id) {
             work.retry = Default::default();
             // What was needed for the step that is done is not kept for the life of a node.

@@ -186,6 +186,16 @@ impl Engine {
         true
     }
 
+    /// That was written. Who takes it away while it is leaves the Node as it was, so that no other
+    /// version is to come.
+    pub(super) fn marked(&mut self, id: &ClaimId, now: Timestamp) {
+        if let Some(work) = self.works.get_mut(id) {
+            work.drain.marked = Some(now);
+            work.patched = None;
+        }
+        self.succeeded(id);
+    }
+
     /// Moves what is on a node and, when nothing is left, has that confirmed.
     fn empty(
         &mut self,
