@@ -133,9 +133,7 @@ impl Engine {
                 self.denied(id, (why, used_up, view), now);
             }
             (Step::AskLeave, Answer::Granted) => {
-                if let Some(work) = self.works.get_mut(id) {
-                    work.drain.granted = true;
-                }
+                self.works.entry(id.clone()).or_default().drain.granted = true;
                 self.succeeded(id);
             }
             (Step::AskLeave, Answer::Denied { why, view, .. }) => {
