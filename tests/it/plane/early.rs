@@ -178,8 +178,19 @@ async fn planned_pods_are_bound_within_a_second_of_the_launch() {
     deploy_both(&api).await;
     let pods = 2 * size();
     until_running((&plane, &api, &setup), pods).await;
-    let seen = watching.seen.lock().unwrap_or_else(PoisonError::into_inner);
     let claims = claims(&setup);
+    // Our own watch may be a moment behind the listing that showed them all.
+    let all_came = || {
+        let seen = watching.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        claims.values().all(|(own, ..)| seen.came.contains_key(own))
+    };
+    for _ in 0..100 {
+        if all_came() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let seen = watching.seen.lock().unwrap_or_else(PoisonError::into_inner);
     let (mut planned, mut last) = (0, Vec::new());
     for (claim, (instance, launched, pods)) in &claims {
         let came = seen.came[instance];
