@@ -9,6 +9,7 @@ mod tokens;
 mod spaces;
 
 use std::iter::Peekable;
+use std::slice::from_ref;
 use std::vec::IntoIter;
 
 use unicode_segmentation::UnicodeSegmentation;
@@ -18,7 +19,7 @@ use crate::config::format::tokens::{Kind, Token, tokens};
 use crate::config::problem::{Problem, ProblemCode};
 use crate::config::report::Reporter;
 use crate::config::source::{SourceFile, Sources};
-use crate::config::{native, slips};
+use crate::config::{blocks, parse_all};
 
 /// Blanks by which each level of brackets is indented.
 const INDENT: usize = 2;
@@ -35,7 +36,7 @@ pub fn format(file: &SourceFile) -> Result<String, Vec<Problem>> {
     body(&mut rest, &mut respelled, Place::File);
     // What no body takes is no HCL, and stays.
     respelled.extend(rest);
-    let formatted = laid_out(respelled.clone());
+    let formatted = laid_out(&mut respelled);
     // A file is somebody's work: whatever comes of it must say the same.
     let again = tokens(&formatted);
     let same = |(one, other): (&Token, &Token)| one.text == other.text;
@@ -50,15 +51,13 @@ pub fn format(file: &SourceFile) -> Result<String, Vec<Problem>> {
 /// The text of a file, if it is HCL.
 fn checked(file: &SourceFile) -> Result<String, Vec<Problem>> {
     let mut sources = Sources::default();
-    let index = sources.add(file);
-    let text = sources.text(index).to_owned();
-    if let Err(error) = native::parse(&text, index) {
-        let reporter = Reporter::new(sources);
-        let offset = error.location().offset();
-        reporter.add(slips::explain(&text, index, offset, error.message()));
-        return Err(reporter.into_problems());
+    let (_, findings) = parse_all(&mut sources, from_ref(file), blocks::root());
+    if findings.is_empty() {
+        return Ok(sources.text(0).to_owned());
     }
-    Ok(text)
+    let reporter = Reporter::new(sources);
+    findings.into_iter().for_each(|own| reporter.add(own));
+    Err(reporter.into_problems())
 }
 
 /// Where a body stands.
@@ -242,26 +241,26 @@ impl Line {
     }
 }
 
-fn laid_out(mut all: Vec<Token>) -> String {
+fn laid_out(all: &mut [Token]) -> String {
     let mut lines = Vec::new();
     let mut begins = 0;
     for at in 0..all.len() {
         if all[at].ends_line() || at + 1 == all.len() {
-            lines.push(Line::new(&all, begins, at + 1));
+            lines.push(Line::new(all, begins, at + 1));
             begins = at + 1;
         }
     }
-    indent(&lines, &mut all);
+    indent(&lines, all);
     for line in &lines {
         for number in [0, 1] {
-            space(line.part(number, &mut all));
+            space(line.part(number, all));
         }
     }
     for number in [1, 2] {
-        align(&lines, number, &mut all);
+        align(&lines, number, all);
     }
     let mut text = String::new();
-    for token in &all {
+    for token in all {
         text.extend(std::iter::repeat_n(' ', token.blanks));
         text.push_str(&token.text);
     }

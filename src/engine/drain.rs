@@ -169,12 +169,8 @@ impl Engine {
     /// load balancers send new connections to a node that leaves. Not at once each time: whoever
     /// takes it away may do so for ever.
     fn marks_again(&mut self, id: &ClaimId, node: &Node, reason: Reason, now: Timestamp) -> bool {
-        let patch = NodePatch {
-            taints: None,
-            ..taint_patch(node, reason, None)
-        };
-        let lost = !patch.labels.is_empty() || !node.annotations.contains_key(DISRUPTION_REASON);
-        if !lost {
+        let labelled = node.labels.contains_key(EXCLUDE_BALANCERS);
+        if labelled && node.annotations.contains_key(DISRUPTION_REASON) {
             return false;
         }
         let marked = self.works.get(id).and_then(|own| own.drain.marked);
@@ -182,6 +178,10 @@ impl Engine {
             self.wake_at(at, "what stands beside a taint is to be written again");
             return false;
         }
+        let patch = NodePatch {
+            taints: None,
+            ..taint_patch(node, reason, None)
+        };
         self.step(id, Step::Mark, Command::PatchNode(patch), now);
         true
     }
