@@ -52,16 +52,20 @@ impl Engine {
             .partition(|pod| until.is_some_and(|at| is_late(pod, at, forces, now)));
         // The next have their turn when those before them are gone, not when they are told to go.
         let turn = rest.iter().map(|pod| pod.turn()).min();
-        let evicted = rest.iter().filter(|pod| {
+        let due = rest.iter().filter(|pod| {
             let is_due = Some(pod.turn()) == turn && !self.waves.is_later(&pod.key);
-            is_due && pod.deleting.is_none() && !pod.is_protected(now)
+            is_due && pod.deleting.is_none()
         });
+        let (spared, evicted): (Vec<&Pod>, Vec<&Pod>) =
+            due.copied().partition(|pod| pod.is_protected(now));
+        let spared = spared.iter().filter_map(|pod| pod.protected_until(now));
+        let spared = spared.min();
         let given = |pod: &&Pod| Some(grace_of(pod, until.unwrap_or(now), now));
         let late = late.iter().map(|pod| (*pod, given(pod)));
         let mut in_flight = drain.evictions.values().filter(|own| own.in_flight).count();
         let mut due = Vec::new();
         let mut wake: Option<Timestamp> = None;
-        for (pod, grace) in late.chain(evicted.map(|pod| (*pod, None))) {
+        for (pod, grace) in late.chain(evicted.iter().map(|pod| (*pod, None))) {
             let own = drain.evictions.entry(pod.key.clone()).or_default();
             if own.uid != pod.uid {
                 *own = Default::default();
@@ -95,7 +99,7 @@ impl Engine {
         let holds = !left.is_empty();
         due.into_iter()
             .for_each(|own| self.tell_to_go(id, own, now));
-        if let Some(at) = wake.into_iter().chain(next).min() {
+        if let Some(at) = wake.into_iter().chain(next).chain(spared).min() {
             self.wake_at(at, "a pod is to be told to go");
         }
         holds

@@ -398,11 +398,17 @@ impl Engine {
     }
 
     /// Whether pods may run on the node of a claim. What the watch has yet to show of a node that
-    /// we have opened counts; and while the view is not whole, the kubelet of one that pods were
-    /// bound to may have come.
+    /// we have opened counts; while the view is not whole, the kubelet of one that pods were bound
+    /// to may have come; and where a Node was deleted and its kubelet made it anew, they are on it
+    /// still.
     pub(super) fn may_run_pods(&self, id: &ClaimId, node: &Node, now: Timestamp) -> bool {
         let whole = || self.is_ready() && self.fault(now).is_none();
-        node.may_run_pods() || self.is_stale(id, node) || (node.is_awaited() && !whole())
+        node.may_run_pods()
+            || self.is_stale(id, node)
+            || match node.is_awaited() {
+                true => !whole(),
+                false => self.has_pods(&node.name),
+            }
     }
 
     /// Whether an instance may be ended now: nothing was ever let onto its node, or the drain was

@@ -391,7 +391,7 @@ impl Engine {
     }
 
     /// Whether pods are bound to a node that have not ended, daemons and mirrors aside.
-    fn has_pods(&self, node: &NodeName) -> bool {
+    pub(super) fn has_pods(&self, node: &NodeName) -> bool {
         let mut pods = self.state.objects.pods_on(node.as_str());
         pods.any(Pod::occupies_node)
     }

@@ -124,6 +124,12 @@ impl Pod {
         self.protection(now).is_some()
     }
 
+    /// When what it asks for now ends by itself; none for ever, or until it has started.
+    pub fn protected_until(&self, now: Timestamp) -> Option<Timestamp> {
+        let lasts = self.protection(now)?.lasts?;
+        self.started?.checked_add(lasts).ok()
+    }
+
     /// Whether it asks at times not to be disrupted, whatever time it is.
     pub fn may_be_protected(&self) -> bool {
         self.is_active() && self.protections().next().is_some()

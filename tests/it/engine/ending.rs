@@ -391,6 +391,35 @@ fn what_holds_a_node_is_said_by_pod_and_budget_and_ever_more_rarely() {
     assert!(!ended(&stage), "for ever, where nothing else is said");
 }
 
+#[test]
+fn a_pod_that_asks_to_stay_for_a_while_is_told_to_go_when_that_is_over() {
+    let mut stage = leaving(&[web("shy")], |_| {});
+    let key = ObjectKey::new("default", "shy");
+    let mut shy = stage.engine.state().objects.pods[&key].clone();
+    shy.annotations.insert(DO_NOT_DISRUPT.into(), "10m".into());
+    shy.started = Some(stage.now);
+    stage.apply(Object::Pod(Box::new(shy)));
+    assert_eq!(told(&mut stage, 595), [""; 0]);
+    assert_eq!(told(&mut stage, 10), ["evict shy"]);
+}
+
+/// Its kubelet makes a Node anew that somebody deleted, and what ran on it still does.
+#[test]
+fn a_node_that_was_deleted_and_made_anew_is_drained_like_any_other() {
+    let mut stage = node_with(&[web("stays")], |_| {});
+    stage.event(Event::Deleted(Kind::Node, ObjectKey::new("", "node-0")));
+    stage.run(2, &["launch"]);
+    let mut anew = stage.node(0);
+    (anew.uid, anew.version) = ("anew".into(), "100".into());
+    let taint = Taint::new(TAINT_UNREGISTERED, Effect::NoExecute);
+    anew.taints = vec![taint];
+    anew.labels.clear();
+    stage.apply(Object::Node(Box::new(anew)));
+    interrupt(&mut stage, Interruption::Spot);
+    assert_eq!(told(&mut stage, 10), ["evict stays"]);
+    assert!(!ended(&stage), "before it is gone");
+}
+
 /// The scheduler may still bind a pod that it had decided upon before.
 #[test]
 fn a_drain_lasts_five_seconds_though_nothing_is_on_the_node() {
