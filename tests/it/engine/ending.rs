@@ -399,8 +399,8 @@ fn a_pod_that_asks_to_stay_for_a_while_is_told_to_go_when_that_is_over() {
     shy.annotations.insert(DO_NOT_DISRUPT.into(), "10m".into());
     shy.started = Some(stage.now);
     stage.apply(Object::Pod(Box::new(shy)));
-    assert_eq!(told(&mut stage, 595), [""; 0]);
-    assert_eq!(told(&mut stage, 10), ["evict shy"]);
+    assert_eq!(told(&mut stage, 599), [""; 0]);
+    assert_eq!(told(&mut stage, 2), ["evict shy"]);
 }
 
 /// Its kubelet makes a Node anew that somebody deleted, and what ran on it still does.
@@ -415,7 +415,13 @@ fn a_node_that_was_deleted_and_made_anew_is_drained_like_any_other() {
     anew.taints = vec![taint];
     anew.labels.clear();
     stage.apply(Object::Node(Box::new(anew)));
+    // Before it is registered again.
+    let held = stage.run(2, &["launch", "patch_node"]);
     interrupt(&mut stage, Interruption::Spot);
+    for Issued { id, .. } in held {
+        let (kind, text) = (FailureKind::Conflict, String::new());
+        stage.event(Event::Answered(id, Answer::Failed { kind, text }));
+    }
     assert_eq!(told(&mut stage, 10), ["evict stays"]);
     assert!(!ended(&stage), "before it is gone");
 }
