@@ -136,6 +136,7 @@ impl Engine {
             if !stale {
                 let deadline = self.works.get(id).and_then(|own| own.drain.deadline);
                 let patch = taint_patch(&node, reason, deadline);
+                self.works.entry(id.clone()).or_default().drain.sent = Some(now);
                 self.step(id, Step::Taint, Command::PatchNode(patch), now);
             }
             return;
@@ -399,8 +400,9 @@ impl Engine {
         let reason = claim.leaving.take().unwrap_or(Reason::Empty);
         let work = self.works.entry(id.clone()).or_default();
         let tainted = work.drain.tainted.is_some();
-        claim.closing_until = (tainted || matches!(work.step, Some((_, Step::Taint))))
-            .then(|| now.checked_add(TAINT_LAG).unwrap_or(now));
+        // One that nobody has answered may still be on its way.
+        let closed = if tainted { Some(now) } else { work.drain.sent };
+        claim.closing_until = closed.and_then(|at| at.checked_add(TAINT_LAG).ok());
         let evictions = std::mem::take(&mut work.drain.evictions);
         let is_told = |own: &Command| match own {
             Command::Evict { pod, .. } | Command::DeletePod { pod, .. } => {

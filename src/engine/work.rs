@@ -81,6 +81,8 @@ pub(super) struct Drain {
     pub(super) to_note: bool,
     /// Whether the node may be closed: it was written down, or need not be.
     pub(super) cleared: bool,
+    /// When the taint was last sent off.
+    pub(super) sent: Option<Timestamp>,
     /// When the taint was confirmed.
     pub(super) tainted: Option<Timestamp>,
     /// When what stands beside the taint was last written again.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use outrigger::engine::Engine;
-use outrigger::engine::command::{Command, Issued};
+use outrigger::engine::command::{Answer, Command, FailureKind, Issued};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::claim::Phase;
@@ -184,6 +184,37 @@ fn nodes_leave_one_after_another_where_the_budget_is_one_each_for_its_own_succes
     let left = stage.engine.state().objects.nodes.keys();
     let left: Vec<&str> = left.map(|own| own.as_str()).collect();
     assert_eq!(left, ["node-2", "node-3"]);
+}
+
+/// Its taint may be on its way still.
+#[test]
+fn a_node_that_stays_counts_as_closed_while_nobody_has_answered_its_taint() {
+    let mut stage = running(2);
+    let allow = |stage: &mut Stage, nodes| {
+        stage.change(|own| own.pools[0].disruption.budgets[0].nodes = Allowance::Nodes(nodes));
+    };
+    allow(&mut stage, 1);
+    stage.drift();
+    let held = stage.run(18, &["launch", "patch_node"]);
+    allow(&mut stage, 0);
+    for Issued { id, command } in held {
+        if matches!(command, Command::PatchNode(_)) {
+            let (kind, text) = (FailureKind::Unknown, String::new());
+            stage.event(Event::Answered(id, Answer::Failed { kind, text }));
+        }
+    }
+    stage.run(2, &["launch"]);
+    assert!(
+        stage.story()[2].starts_with("stays: "),
+        "{:?}",
+        stage.story()
+    );
+    allow(&mut stage, 1);
+    stage.seen.clear();
+    stage.run(8, &["launch"]);
+    assert_eq!(stage.count("patch_node"), 0, "{:?}", stage.story());
+    stage.run(60, &["launch"]);
+    assert_eq!(stage.count("patch_node"), 1, "{:?}", stage.story());
 }
 
 #[test]
