@@ -39,4 +39,6 @@ pub(crate) mod drivers;
 
 pub(crate) mod admin;
 
+pub(crate) mod notify;
+
 pub(crate) mod supervisor;

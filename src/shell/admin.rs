@@ -8,11 +8,12 @@ use axum::extract::{RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use listenfd::ListenFd;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::shell::driver::{self, Status};
+use crate::shell::driver::{Clusters, Standing};
 use crate::shell::telemetry::metrics::Counted;
 
 /// Why nothing is served.
@@ -23,24 +24,37 @@ pub(crate) struct AdminError(String, #[source] io::Error);
 /// What is told of a cluster where we lack a right that is not vital.
 const NO_HINTS: &str = "pods are not told of their nodes: to patch pods/status is forbidden";
 
-/// The clusters that are driven, and how each is doing.
-pub(crate) type Clusters = Vec<driver::Shown>;
-
 #[derive(Clone)]
 struct Shown {
     clusters: watch::Receiver<Clusters>,
     metrics: Counted,
 }
 
-/// Serves from here on, until the process ends.
+/// The socket that the service manager holds for us, if it does: `outrigger.socket`.
+fn handed() -> Result<Option<TcpListener>, AdminError> {
+    let take = || {
+        let Some(listener) = ListenFd::from_env().take_tcp_listener(0)? else {
+            return Ok(None);
+        };
+        listener.set_nonblocking(true)?;
+        TcpListener::from_std(listener).map(Some)
+    };
+    take().map_err(|it| AdminError("the socket of the service manager".to_owned(), it))
+}
+
+/// Serves from here on, until the process ends; at the address unless the service manager has a
+/// socket for us.
 pub(crate) async fn start(
     address: &str,
     clusters: watch::Receiver<Clusters>,
     metrics: Counted,
 ) -> Result<(), AdminError> {
-    let listener = TcpListener::bind(address)
-        .await
-        .map_err(|it| AdminError(address.to_owned(), it))?;
+    let listener = match handed()? {
+        Some(listener) => listener,
+        None => TcpListener::bind(address)
+            .await
+            .map_err(|it| AdminError(address.to_owned(), it))?,
+    };
     let address = listener
         .local_addr()
         .map_or(address.to_owned(), |it| it.to_string());
@@ -66,16 +80,15 @@ async fn readyz(State(shown): State<Shown>, RawQuery(query): RawQuery) -> impl I
     let mut text = String::new();
     let mut all = !clusters.is_empty();
     for cluster in &clusters {
-        let (fine, state) = match cluster.status() {
-            Some(Status { ready: true, .. }) => (true, "ready"),
-            Some(Status { degraded: true, .. }) => (true, "degraded"),
-            Some(_) => (false, "not ready"),
-            None => (false, "ended"),
-        };
-        all &= fine;
+        let standing = cluster.standing();
+        all &= standing.is_settled();
         if verbose {
-            text.push_str(&format!("cluster {}: {state}\n", cluster.name));
-            if cluster.status().is_some_and(|status| status.lacks_hints) {
+            text.push_str(&format!(
+                "cluster {}: {}\n",
+                cluster.name,
+                standing.as_str()
+            ));
+            if standing != Standing::Ended && cluster.lacks_hints() {
                 text.push_str(&format!("cluster {}: {NO_HINTS}\n", cluster.name));
             }
         }

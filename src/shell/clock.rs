@@ -3,6 +3,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -39,6 +40,38 @@ pub(crate) fn unguessable(bytes: &mut [u8]) -> Result<(), String> {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     let filled = provider.secure_random.fill(bytes);
     filled.map_err(|_| "the operating system gives no random bytes".to_owned())
+}
+
+/// When something last went round, as other threads see it.
+#[derive(Debug)]
+pub(crate) struct Beat {
+    since: Stopwatch,
+    millis: AtomicU64,
+}
+
+impl Beat {
+    /// It just did.
+    pub(crate) fn start() -> Self {
+        Self {
+            since: Stopwatch::start(),
+            millis: AtomicU64::new(0),
+        }
+    }
+
+    /// It goes round.
+    pub(crate) fn beat(&self) {
+        self.millis.store(self.millis(), Ordering::Relaxed);
+    }
+
+    /// How long ago it last did.
+    pub(crate) fn age(&self) -> Duration {
+        let last = self.millis.load(Ordering::Relaxed);
+        Duration::from_millis(self.millis().saturating_sub(last))
+    }
+
+    fn millis(&self) -> u64 {
+        u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
 }
 
 /// Measures a span of time, for people.

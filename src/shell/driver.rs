@@ -19,7 +19,7 @@ use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
 use crate::engine::event::Event;
 use crate::model::cluster::{Cluster, Mode};
 use crate::model::id::ClusterName;
-use crate::shell::clock::{self, Stopwatch};
+use crate::shell::clock::{self, Beat, Stopwatch};
 use crate::shell::fleet::{self, Seat};
 use crate::shell::kube::act;
 use crate::shell::kube::client::Connection;
@@ -55,30 +55,73 @@ pub(crate) struct Parts {
     pub(crate) provider: Arc<dyn Provider>,
 }
 
-/// How a cluster is doing, for `/readyz`.
+/// How a cluster is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Status {
+struct Status {
     /// Whether decisions are made.
-    pub(crate) ready: bool,
+    ready: bool,
     /// Whether it has not been ready for so long that nobody should wait for it.
-    pub(crate) degraded: bool,
+    degraded: bool,
     /// Whether pods were to be told of their nodes and we have no right to.
-    pub(crate) lacks_hints: bool,
+    lacks_hints: bool,
 }
+
+/// The same in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Ready,
+    Degraded,
+    Unready,
+    Ended,
+}
+
+impl Standing {
+    /// Whether there is nothing to wait for.
+    pub(crate) fn is_settled(self) -> bool {
+        matches!(self, Self::Ready | Self::Degraded)
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Degraded => "degraded",
+            Self::Unready => "not ready",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+/// The clusters that are driven, and how each is doing.
+pub(crate) type Clusters = Vec<Shown>;
 
 /// What is shown of a cluster that is being driven.
 #[derive(Clone)]
 pub(crate) struct Shown {
     pub(crate) name: ClusterName,
+    beat: Arc<Beat>,
     status: watch::Receiver<Status>,
     events: mpsc::Sender<Event>,
 }
 
 impl Shown {
-    /// How it is doing; none when its engine has ended.
-    pub(crate) fn status(&self) -> Option<Status> {
-        self.status.has_changed().ok()?;
-        Some(*self.status.borrow())
+    /// How it is doing.
+    pub(crate) fn standing(&self) -> Standing {
+        match (self.status.has_changed(), *self.status.borrow()) {
+            (Err(_), _) => Standing::Ended,
+            (Ok(_), Status { ready: true, .. }) => Standing::Ready,
+            (Ok(_), Status { degraded: true, .. }) => Standing::Degraded,
+            (Ok(_), _) => Standing::Unready,
+        }
+    }
+
+    /// Whether pods were to be told of their nodes and we have no right to.
+    pub(crate) fn lacks_hints(&self) -> bool {
+        self.status.borrow().lacks_hints
+    }
+
+    /// For how long its engine has not gone round.
+    pub(crate) fn idle_for(&self) -> Duration {
+        self.beat.age()
     }
 
     /// Tells the engine that its alarm may be due. A lost or doubled reminder is harmless.
@@ -90,6 +133,7 @@ impl Shown {
 /// A cluster that is being driven.
 pub(crate) struct Driver {
     name: ClusterName,
+    beat: Arc<Beat>,
     status: watch::Receiver<Status>,
     events: mpsc::Sender<Event>,
     stop: watch::Sender<bool>,
@@ -104,6 +148,7 @@ impl Driver {
         let (status, shown) = watch::channel(Status::default());
         let (end, ended) = watch::channel(());
         let name = parts.cluster.name.clone();
+        let beat = Arc::new(Beat::start());
         let watches = watching::start(&parts.cluster, &parts.connection, &events);
         let runtime = Handle::current();
         let course = Course {
@@ -114,6 +159,7 @@ impl Driver {
                 provider: parts.provider,
                 watches,
             }),
+            beat: beat.clone(),
             inbox,
             seat,
             stopping,
@@ -135,6 +181,7 @@ impl Driver {
             })?;
         Ok(Self {
             name,
+            beat,
             status: shown,
             events,
             stop,
@@ -156,6 +203,7 @@ impl Driver {
     pub(crate) fn shown(&self) -> Shown {
         Shown {
             name: self.name.clone(),
+            beat: self.beat.clone(),
             status: self.status.clone(),
             events: self.events.clone(),
         }
@@ -240,6 +288,7 @@ impl Hands {
 struct Course {
     engine: Engine,
     hands: Arc<Hands>,
+    beat: Arc<Beat>,
     inbox: mpsc::Receiver<Event>,
     /// Its place among the engines that share with each other.
     seat: Seat,
@@ -263,6 +312,7 @@ impl Course {
         self.take(Event::FleetChanged(view));
         let hands = self.hands.clone();
         loop {
+            self.beat.beat();
             self.ring();
             self.give_out();
             self.show();

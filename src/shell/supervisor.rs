@@ -12,11 +12,13 @@ use crate::config::settings::{DEFAULT_LISTEN, Telemetry};
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetLimits;
 use crate::model::id::ClusterName;
-use crate::shell::admin::{self, AdminError, Clusters};
+use crate::shell::admin::{self, AdminError};
 #[cfg(feature = "aws")]
 use crate::shell::aws::keeper::Keepers;
 use crate::shell::cron::{Cron, CronError};
+use crate::shell::driver::Clusters;
 use crate::shell::drivers::{ApplyError, Drivers, PrepareError};
+use crate::shell::notify::Manager;
 use crate::shell::telemetry::log::Level;
 use crate::shell::telemetry::metrics::{self, Counted, MetricsError};
 use crate::shell::text;
@@ -78,6 +80,8 @@ pub(crate) async fn run(
         return Err(error.into());
     }
     show.send_replace(drivers.shown());
+    let manager = Manager::default();
+    tokio::spawn(manager.clone().watch_over(show.subscribe()));
     let cron = remind(&show, counted).await?;
     #[cfg(feature = "aws")]
     refresh(&cron, drivers.keepers()).await?;
@@ -90,14 +94,17 @@ pub(crate) async fn run(
             }
             _ = hangup.recv() => {}
         }
+        manager.reloading();
         let wanted = reload();
-        let well = tokio::select! {
-            well = reloaded(&mut drivers, wanted, &telemetry, &level) => well,
+        let read = tokio::select! {
+            read = reloaded(&mut drivers, wanted, &telemetry, &level) => read,
             () = stop.called() => break Ok(()),
         };
-        metrics::reloaded(well);
+        metrics::reloaded(read.is_ok());
         show.send_replace(drivers.shown());
+        manager.reloaded(read.err());
     };
+    manager.stopping();
     cron.stop().await;
     drivers.stop().await;
     tracing::info!("stopped");
@@ -145,16 +152,16 @@ async fn serve(
     Ok(())
 }
 
-/// Puts what was read into force; whether all of it is.
+/// Puts what was read into force, or says why not all of it is.
 async fn reloaded(
     drivers: &mut Drivers,
     read: Result<Wanted, String>,
     started: &Telemetry,
     level: &Level,
-) -> bool {
+) -> Result<(), String> {
     let kept = |why: String| {
         tracing::error!(why, "configuration not reloaded: the one in force stays");
-        false
+        Err(why)
     };
     let wanted = match read {
         Ok(wanted) => wanted,
@@ -167,7 +174,7 @@ async fn reloaded(
     if let Err(error) = drivers.apply(prepared, wanted.fleet).await {
         let why = text::chain(&error);
         tracing::error!(why, "configuration reloaded only in part");
-        return false;
+        return Err(why);
     }
     let new = wanted.telemetry;
     level.set(new.log_level);
@@ -181,7 +188,7 @@ async fn reloaded(
         }
     }
     tracing::info!(clusters = drivers.len(), "configuration reloaded");
-    true
+    Ok(())
 }
 
 /// Reminds every engine of the time, and keeps the metrics small.

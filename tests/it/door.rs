@@ -20,6 +20,8 @@ mod process;
 
 mod program;
 
+mod service;
+
 /// A directory of configuration.
 struct Config(TempDir);
 

@@ -38,7 +38,8 @@ pub(crate) fn run(arguments: &[&str], stdin: &str) -> Output {
     child.wait_with_output().expect("it ends")
 }
 
-fn command(arguments: &[&str]) -> Command {
+/// The binary with these arguments, and nothing of the caller's that would change what it does.
+pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_outrigger"));
     command.args(arguments).env_remove("OUTRIGGER_CONFIG");
     command.env_remove("RUST_LOG");
@@ -54,10 +55,16 @@ pub(crate) struct Process {
 impl Process {
     /// Starts the binary; stdout and stderr go to `log`.
     pub(crate) fn start(arguments: &[&str], log: &Path) -> Self {
+        let mut command = command(arguments);
+        command.stdin(Stdio::null());
+        Self::spawn(command, log)
+    }
+
+    /// Starts a command in the same way.
+    pub(crate) fn spawn(mut command: Command, log: &Path) -> Self {
         let out = File::create(log).expect("a log");
         let err = out.try_clone().expect("a second handle");
-        let child = command(arguments)
-            .stdin(Stdio::null())
+        let child = command
             .stdout(out)
             .stderr(err)
             .spawn()
