@@ -203,7 +203,7 @@ variable "clusters" {
   # They stand in a text of HCL: none may end its quotation or begin an expression.
   validation {
     condition     = !can(regex("[$%]\\{|\\\\[^\"u]", jsonencode(var.clusters)))
-    error_message = "No value of a cluster has a backslash, a line break, `$${` or `%%{` in it."
+    error_message = "No value of a cluster has a backslash, a line break or a template in it."
   }
 }
 
