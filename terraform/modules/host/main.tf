@@ -13,7 +13,6 @@ locals {
 }
 
 resource "aws_security_group" "this" {
-  #checkov:skip=CKV2_AWS_5:the launch template has it
   region      = var.region
   name_prefix = "${var.name}-"
   description = "Outrigger: nothing in, HTTPS out"

@@ -42,8 +42,6 @@ resource "aws_iam_role" "this" {
 }
 
 resource "aws_iam_policy" "region" {
-  #checkov:skip=CKV_AWS_355:what is granted on everything only reads, and knows no resources
-  #checkov:skip=CKV_AWS_290:what changes anything is scoped by tags of the installation
   for_each = module.render
 
   name        = "${var.name}-${each.key}"

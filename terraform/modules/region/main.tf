@@ -19,7 +19,6 @@ module "render" {
 }
 
 resource "aws_sqs_queue" "this" {
-  #checkov:skip=CKV2_AWS_73:a message is the id of an instance; kms_key_id takes a key where one is demanded
   region = var.region
   name   = var.name
   # What nobody has read for so long is no news: the instance has been listed meanwhile.
