@@ -191,6 +191,21 @@ def sources(calls, root):
         yield f"the kind {name} is watched or in calls.tsv, but not both"
 
 
+def events(case, root):
+    """Events that are sent and not understood, or the other way round."""
+    text = (pathlib.Path(root) / "ec2/notice.rs").read_text().split("#[cfg(test)]")[0]
+    known = set(re.findall(r'\("0", "([a-z0-9.]+)", "([^"]+)"\)', text))
+    sent = [json.loads(own) for own in case["event_patterns"].values()]
+    kinds = {(own["source"][0], own["detail-type"][0]) for own in sent}
+    for kind in sorted(kinds ^ known):
+        yield f"the event {kind} is sent or understood, but not both"
+    for own in sent:
+        for values in own.get("detail", {}).values():
+            for value in values:
+                if f'"{value}"' not in text:
+                    yield f"of {own['detail-type'][0]} {value!r} is sent, and not understood"
+
+
 def rows(text, title):
     """The rows of the table under a title; what stands in backquotes without them."""
     part = re.search(rf"^#+ {re.escape(title)}$(.*?)(?=^#|\Z)", text, re.MULTILINE | re.DOTALL)
@@ -251,6 +266,7 @@ def main(rendered, table, document, root):
             if not own["apiVersion"].startswith("flowcontrol.apiserver.k8s.io/"):
                 wrong.append(f"{name}: no FlowSchema")
     wrong += sources(calls, root)
+    wrong += events(cases["everything"], root)
     text = pathlib.Path(document).read_text() if pathlib.Path(document).exists() else ""
     wrong += security(text, cases["everything"], calls, document)
     once = list(dict.fromkeys(wrong))
