@@ -1,5 +1,6 @@
-"""Holds the documents that the module render makes to what judges them: policies to the actions that
-AWS has, rights in a cluster to the calls of the daemon, both to what docs/SECURITY.md says of them.
+"""Holds the documents that the module render makes to what judges them: policies to the actions
+that AWS has, rights in a cluster to the calls of the daemon, event patterns to the events that it
+understands, policies and rights to what docs/SECURITY.md says of them.
 
     documents.py RENDERED.json CALLS.tsv SECURITY.md SOURCES
 

@@ -53,11 +53,12 @@ module "region" {
   installation = var.installation
 }
 
+# By its id, which is its name, but not known before it is there: only then can it be looked at.
 module "cluster" {
   source = "../../modules/cluster"
 
   installation    = var.installation
-  cluster_name    = aws_eks_cluster.this.name
+  cluster_name    = aws_eks_cluster.this.id
   mode            = "manage"
   daemon_role_arn = module.iam.role_arn
   queue_name      = module.region.queue_name

@@ -88,7 +88,7 @@ variable "package_sha256" {
   default     = null
 
   validation {
-    condition     = can(regex("^[0-9a-f]{64}$", coalesce(var.package_sha256, join("", [for _ in range(64) : "0"]))))
+    condition     = var.package_sha256 == null ? true : can(regex("^[0-9a-f]{64}$", var.package_sha256))
     error_message = "A checksum has 64 hexadecimal digits."
   }
 }
