@@ -15,28 +15,31 @@ variable "partition" {
 }
 
 variable "region" {
-  description = "Region of the instances."
+  description = "Region of the instances and of the queue; `policy` and `queue_policy` need it."
   type        = string
+  default     = ""
+
+  validation {
+    condition     = can(regex("^([a-z]{2}(-[a-z]+)+-[0-9]+)?$", var.region))
+    error_message = "A region is called like `eu-central-1`."
+  }
 }
 
 variable "account_id" {
-  description = "Account of the instances."
+  description = "Account of the instances and of the queue; `policy` and `queue_policy` need it."
   type        = string
+  default     = ""
 
   validation {
-    condition     = can(regex("^[0-9]{12}$", var.account_id))
+    condition     = can(regex("^([0-9]{12})?$", var.account_id))
     error_message = "An account id has twelve digits."
   }
 }
 
 variable "node_role_arns" {
-  description = "Roles that nodes may be given."
+  description = "Roles that nodes may be given; `policy` needs at least one."
   type        = list(string)
-
-  validation {
-    condition     = length(var.node_role_arns) > 0
-    error_message = "Nodes have a role: name at least one."
-  }
+  default     = []
 }
 
 variable "manage_instance_profiles" {
@@ -61,4 +64,151 @@ variable "ssm_parameter_arns" {
   description = "SSM parameters beyond those of AWS: image ids and join tokens that node classes name."
   type        = list(string)
   default     = []
+}
+
+variable "mode" {
+  description = "What the daemon may do in the cluster: `observe`, read, or `manage`, change as well."
+  type        = string
+  default     = "observe"
+
+  validation {
+    condition     = contains(["observe", "manage"], var.mode)
+    error_message = "The mode is `observe` or `manage`."
+  }
+}
+
+variable "group" {
+  description = "Group that the rights in the cluster are bound to."
+  type        = string
+  default     = "outrigger"
+
+  validation {
+    condition     = can(regex("^[^:]+$", var.group)) && !can(regex("^system", var.group))
+    error_message = "The group is one of your own: Kubernetes keeps those that begin with `system:`."
+  }
+}
+
+variable "user" {
+  description = "User that the daemon is to the API server, whose requests the FlowSchemas rank."
+  type        = string
+  default     = "outrigger"
+
+  validation {
+    condition     = length(var.user) > 0 && var.user != "*"
+    error_message = "The user is the daemon alone."
+  }
+}
+
+variable "placement_hints" {
+  description = "Right to tell waiting pods of their node, for `placement_hints` of the cluster."
+  type        = bool
+  default     = true
+}
+
+variable "early_binding" {
+  description = "Rights to make nodes, bind pods and delete them, for `binding = \"early\"` of the cluster."
+  type        = bool
+  default     = false
+}
+
+variable "forced_ends" {
+  description = "Right to delete pods, for pools with `termination_grace_period` or `on_blocked = \"force\"`."
+  type        = bool
+  default     = false
+}
+
+variable "capacity_buffers" {
+  description = "Right to read CapacityBuffers and the PodTemplates that they name."
+  type        = bool
+  default     = true
+}
+
+variable "default_spread" {
+  description = "Right to read what selects pods, for `default_spread` of the `scheduler` block."
+  type        = bool
+  default     = false
+}
+
+variable "bootstrap_tokens" {
+  description = "Right to make Secrets in kube-system, for `mint` of `bootstrap` blocks: not for EKS."
+  type        = bool
+  default     = false
+}
+
+variable "simulated_nodes" {
+  description = "Rights of a kubelet, for clusters with a `simulated` block: not for EC2."
+  type        = bool
+  default     = false
+}
+
+variable "queue_name" {
+  description = "Name of the queue, with which the names of its rules begin."
+  type        = string
+  default     = "outrigger"
+
+  validation {
+    condition     = can(regex("^[-A-Za-z0-9_]{1,80}$", var.queue_name))
+    error_message = "A queue has a name of letters, digits, hyphens and underscores, 80 at most."
+  }
+}
+
+variable "assume_role_arns" {
+  description = "Roles of other accounts that the daemon may assume: `role_arn` of clusters."
+  type        = list(string)
+  default     = []
+}
+
+variable "trusted_role_arns" {
+  description = "Roles that may assume the daemon's role of another account."
+  type        = list(string)
+  default     = []
+}
+
+variable "clusters" {
+  description = "Clusters of the configuration, by name: EKS clusters, unless they have a `kubeconfig`."
+  type = map(object({
+    region           = string
+    mode             = optional(string, "observe")
+    eks_name         = optional(string)
+    endpoint         = optional(string)
+    ca_data          = optional(string)
+    service_cidr     = optional(string)
+    kubeconfig       = optional(map(string))
+    role_arn         = optional(string)
+    queue            = optional(string)
+    tags             = optional(map(string), {})
+    instance_profile = optional(string)
+    role             = optional(string)
+  }))
+  default = {}
+
+  validation {
+    condition = alltrue([
+      for name in keys(var.clusters) : can(regex("^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$", name))
+    ])
+    error_message = "A cluster is called as Kubernetes takes it for a label's value."
+  }
+  validation {
+    condition     = alltrue([for own in values(var.clusters) : contains(["observe", "manage"], own.mode)])
+    error_message = "The mode of a cluster is `observe` or `manage`."
+  }
+  validation {
+    condition = alltrue(flatten([
+      for own in values(var.clusters) : [
+        for key in keys(coalesce(own.kubeconfig, { path = "" })) : contains(["path", "context"], key)
+      ]
+    ]))
+    error_message = "A kubeconfig has a `path` and a `context`."
+  }
+  # They stand in a text of HCL: none may end its quotation or begin an expression.
+  validation {
+    condition     = !can(regex("[$%]\\{|\\\\[^\"u]", jsonencode(var.clusters)))
+    error_message = "No value of a cluster has a backslash, a line break or a template in it."
+  }
+}
+
+variable "cluster_blocks" {
+  description = "Whether `configuration` has `cluster` blocks; false leaves them to a file of yours, with `for_each = local.clusters`."
+  type        = bool
+  default     = true
 }

@@ -49,3 +49,13 @@ run "nobody" {
 
   expect_failures = [var.installation]
 }
+
+run "no_account" {
+  command = plan
+
+  variables {
+    account_id = "1234"
+  }
+
+  expect_failures = [var.account_id]
+}

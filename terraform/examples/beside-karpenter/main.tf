@@ -1,0 +1,65 @@
+# A cluster in which Karpenter goes on working: Outrigger only reads and plans, with Karpenter's role of
+# nodes, until its plans have been compared.
+
+provider "aws" {
+  region = var.region
+}
+
+module "region" {
+  source = "../../modules/region"
+
+  installation = var.installation
+}
+
+module "cluster" {
+  source = "../../modules/cluster"
+
+  installation             = var.installation
+  cluster_name             = var.cluster_name
+  mode                     = "observe"
+  daemon_role_arn          = module.iam.role_arn
+  create_node_role         = false
+  node_role_arn            = var.karpenter_node_role_arn
+  create_node_access_entry = false
+  discovery_tags           = { "karpenter.sh/discovery" = var.cluster_name }
+}
+
+# Karpenter has a queue of its own and deletes from it what it does not know; this one is ready for when
+# Outrigger takes over.
+module "iam" {
+  source = "../../modules/iam"
+
+  installation = var.installation
+  regions = {
+    (var.region) = {
+      node_role_arns   = [module.cluster.node_role_arn]
+      queue_arns       = [module.region.queue_arn]
+      eks_cluster_arns = [module.cluster.cluster_arn]
+    }
+  }
+}
+
+locals {
+  clusters = { (var.cluster_name) = module.cluster.outrigger }
+}
+
+module "configuration" {
+  source = "../../modules/render"
+
+  installation = var.installation
+  clusters     = local.clusters
+}
+
+module "host" {
+  source = "../../modules/host"
+
+  vpc_id                = var.vpc_id
+  subnet_ids            = var.subnet_ids
+  instance_profile_name = module.iam.instance_profile_name
+  package               = var.package
+  package_sha256        = var.package_sha256
+  configuration = {
+    "terraform.hcl" = module.configuration.configuration
+    "pools.hcl"     = file("${path.module}/pools.hcl")
+  }
+}

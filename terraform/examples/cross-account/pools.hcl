@@ -1,0 +1,17 @@
+# What is the same wherever it runs: Terraform only copies it.
+
+node_class "general" {
+  for_each         = local.clusters
+  clusters         = [each.key]
+  instance_profile = each.value.instance_profile
+  ami { alias = "al2023@latest" }
+  subnet { tags = { "karpenter.sh/discovery" = each.key } }
+  security_group { tags = { "karpenter.sh/discovery" = each.key } }
+}
+
+pool "general" {
+  node_class = node_class.general
+  limits     = { nodes = 100 }
+  require "karpenter.sh/capacity-type" { in = ["spot", "on-demand"] }
+  require "karpenter.k8s.aws/instance-category" { in = ["c", "m", "r"] }
+}

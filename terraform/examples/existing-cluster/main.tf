@@ -1,0 +1,66 @@
+# A cluster that has nodes already: its role of nodes, instance profile and access entry are used, not
+# made.
+
+provider "aws" {
+  region = var.region
+}
+
+module "region" {
+  source = "../../modules/region"
+
+  installation = var.installation
+}
+
+module "cluster" {
+  source = "../../modules/cluster"
+
+  installation             = var.installation
+  cluster_name             = var.cluster_name
+  mode                     = var.mode
+  daemon_role_arn          = module.iam.role_arn
+  queue_name               = module.region.queue_name
+  create_node_role         = false
+  node_role_arn            = var.node_role_arn
+  create_instance_profile  = false
+  instance_profile_name    = var.instance_profile_name
+  create_node_access_entry = false
+  discovery_tags           = { "karpenter.sh/discovery" = var.cluster_name }
+}
+
+module "iam" {
+  source = "../../modules/iam"
+
+  installation = var.installation
+  regions = {
+    (var.region) = {
+      node_role_arns   = [module.cluster.node_role_arn]
+      queue_arns       = [module.region.queue_arn]
+      eks_cluster_arns = [module.cluster.cluster_arn]
+    }
+  }
+}
+
+locals {
+  clusters = { (var.cluster_name) = module.cluster.outrigger }
+}
+
+module "configuration" {
+  source = "../../modules/render"
+
+  installation = var.installation
+  clusters     = local.clusters
+}
+
+module "host" {
+  source = "../../modules/host"
+
+  vpc_id                = var.vpc_id
+  subnet_ids            = var.subnet_ids
+  instance_profile_name = module.iam.instance_profile_name
+  package               = var.package
+  package_sha256        = var.package_sha256
+  configuration = {
+    "terraform.hcl" = module.configuration.configuration
+    "pools.hcl"     = file("${path.module}/pools.hcl")
+  }
+}

@@ -1,0 +1,45 @@
+variable "installation" {
+  description = "Name of the installation, the same on all its hosts."
+  type        = string
+  default     = "platform"
+}
+
+variable "region" {
+  description = "Region of the host."
+  type        = string
+  default     = "eu-central-1"
+}
+
+variable "clusters" {
+  description = "EKS clusters, by name: region, and whether they are managed or only observed."
+  type = map(object({
+    region = string
+    mode   = optional(string, "observe")
+  }))
+  default = {
+    prod-eu = { region = "eu-central-1", mode = "manage" }
+    prod-us = { region = "us-west-2", mode = "manage" }
+    lab     = { region = "eu-central-1" }
+  }
+}
+
+variable "vpc_id" {
+  description = "VPC of the host."
+  type        = string
+}
+
+variable "subnet_ids" {
+  description = "Private subnets of the host, with a way to AWS and to the APIs of the clusters."
+  type        = list(string)
+}
+
+variable "package" {
+  description = "The package of Outrigger: an `https://` or `s3://` URL, or a path in the image."
+  type        = string
+}
+
+variable "package_sha256" {
+  description = "Checksum of the package; needed where it is fetched."
+  type        = string
+  default     = null
+}

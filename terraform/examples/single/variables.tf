@@ -1,0 +1,44 @@
+variable "installation" {
+  description = "Name of the installation, the same on all its hosts."
+  type        = string
+  default     = "platform"
+}
+
+variable "region" {
+  description = "Region of the host."
+  type        = string
+  default     = "eu-central-1"
+}
+
+variable "cluster_name" {
+  description = "Name of the cluster."
+  type        = string
+  default     = "prod"
+}
+
+variable "kubernetes_version" {
+  description = "Version of Kubernetes."
+  type        = string
+  default     = "1.34"
+}
+
+variable "vpc_id" {
+  description = "VPC of the host."
+  type        = string
+}
+
+variable "subnet_ids" {
+  description = "Private subnets of the host, with a way to AWS and to the APIs of the clusters."
+  type        = list(string)
+}
+
+variable "package" {
+  description = "The package of Outrigger: an `https://` or `s3://` URL, or a path in the image."
+  type        = string
+}
+
+variable "package_sha256" {
+  description = "Checksum of the package; needed where it is fetched."
+  type        = string
+  default     = null
+}

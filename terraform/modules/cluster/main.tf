@@ -1,0 +1,148 @@
+# What one EKS cluster needs: a role for its nodes, and the two that may come in, nodes and daemon.
+
+data "aws_partition" "current" {}
+
+data "aws_eks_cluster" "this" {
+  region = var.region
+  name   = var.cluster_name
+}
+
+data "aws_region" "current" {
+  region = var.region
+}
+
+locals {
+  name      = coalesce(var.name, var.cluster_name)
+  node_name = coalesce(var.node_role_name, "outrigger-node-${var.cluster_name}")
+  policies  = "arn:${data.aws_partition.current.partition}:iam::aws:policy"
+
+  node_role_arn = var.create_node_role ? one(aws_iam_role.node[*].arn) : var.node_role_arn
+  # The role alone, for who gives the ARN of one that is there.
+  node_role = var.create_node_role ? one(aws_iam_role.node[*].name) : one(regex("([^/]+)$", var.node_role_arn))
+  instance_profile = (
+    var.create_instance_profile ? one(aws_iam_instance_profile.node[*].name) : var.instance_profile_name
+  )
+
+  # Access entries, which take the place of the ConfigMap aws-auth, are there in these modes only.
+  entries = contains(["API", "API_AND_CONFIG_MAP"], try(data.aws_eks_cluster.this.access_config[0].authentication_mode, ""))
+}
+
+module "render" {
+  source = "../render"
+
+  installation     = var.installation
+  mode             = var.mode
+  group            = var.group
+  user             = var.user
+  placement_hints  = var.placement_hints
+  early_binding    = var.early_binding
+  forced_ends      = var.forced_ends
+  capacity_buffers = var.capacity_buffers
+  default_spread   = var.default_spread
+}
+
+resource "aws_iam_role" "node" {
+  count = var.create_node_role ? 1 : 0
+
+  name                 = local.node_name
+  path                 = var.path
+  description          = "Nodes of ${var.cluster_name} that Outrigger launches"
+  assume_role_policy   = module.render.host_trust
+  permissions_boundary = var.permissions_boundary
+  tags                 = var.tags
+}
+
+resource "aws_iam_role_policy_attachment" "node" {
+  for_each = var.create_node_role ? merge(
+    {
+      worker = "${local.policies}/AmazonEKSWorkerNodePolicy"
+      images = "${local.policies}/AmazonEC2ContainerRegistryPullOnly"
+    },
+    var.attach_cni_policy ? { cni = "${local.policies}/AmazonEKS_CNI_Policy" } : {},
+    var.node_role_policies,
+  ) : {}
+
+  role       = one(aws_iam_role.node[*].name)
+  policy_arn = each.value
+}
+
+# Made here, the daemon needs no rights to make any.
+resource "aws_iam_instance_profile" "node" {
+  count = var.create_instance_profile ? 1 : 0
+
+  name = local.node_name
+  path = var.path
+  role = local.node_role
+  tags = var.tags
+}
+
+resource "aws_eks_access_entry" "node" {
+  count = var.create_node_access_entry ? 1 : 0
+
+  region        = var.region
+  cluster_name  = var.cluster_name
+  principal_arn = local.node_role_arn
+  type          = var.node_access_entry_type
+  tags          = var.tags
+
+  lifecycle {
+    precondition {
+      condition     = local.entries
+      error_message = "The cluster knows no access entries: its authentication mode has to be API or API_AND_CONFIG_MAP."
+    }
+  }
+}
+
+# Named, since FlowSchemas and audit logs go by the user; it has the rights of its group and no others.
+resource "aws_eks_access_entry" "daemon" {
+  count = var.create_daemon_access_entry ? 1 : 0
+
+  region            = var.region
+  cluster_name      = var.cluster_name
+  principal_arn     = var.daemon_role_arn
+  type              = "STANDARD"
+  user_name         = var.user
+  kubernetes_groups = [var.group]
+  tags              = var.tags
+
+  lifecycle {
+    precondition {
+      condition     = local.entries
+      error_message = "The cluster knows no access entries: its authentication mode has to be API or API_AND_CONFIG_MAP."
+    }
+  }
+}
+
+check "subnets" {
+  data "aws_subnets" "discovered" {
+    region = var.region
+    tags   = var.discovery_tags
+
+    filter {
+      name   = "vpc-id"
+      values = [data.aws_eks_cluster.this.vpc_config[0].vpc_id]
+    }
+  }
+
+  assert {
+    condition     = length(var.discovery_tags) == 0 || length(data.aws_subnets.discovered.ids) > 0
+    error_message = "No subnet of the cluster's VPC has the tags that node classes look for."
+  }
+}
+
+check "security_groups" {
+  data "aws_security_groups" "discovered" {
+    region = var.region
+    tags   = var.discovery_tags
+
+    filter {
+      name   = "vpc-id"
+      values = [data.aws_eks_cluster.this.vpc_config[0].vpc_id]
+    }
+  }
+
+  assert {
+    condition     = length(var.discovery_tags) == 0 || length(data.aws_security_groups.discovered.ids) > 0
+    error_message = "No security group of the cluster's VPC has the tags that node classes look for."
+  }
+}

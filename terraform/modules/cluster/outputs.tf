@@ -1,0 +1,46 @@
+output "name" {
+  description = "Name of the cluster to Outrigger."
+  value       = local.name
+}
+
+output "outrigger" {
+  description = "What the configuration says of the cluster: an element of `clusters` of the module render."
+  value = {
+    region           = data.aws_region.current.region
+    mode             = var.mode
+    eks_name         = var.cluster_name
+    endpoint         = data.aws_eks_cluster.this.endpoint
+    ca_data          = data.aws_eks_cluster.this.certificate_authority[0].data
+    service_cidr     = try(data.aws_eks_cluster.this.kubernetes_network_config[0].service_ipv4_cidr, null)
+    role_arn         = var.assume_role ? var.daemon_role_arn : null
+    queue            = var.queue_name
+    tags             = var.tags
+    instance_profile = local.instance_profile
+    role             = local.node_role
+  }
+}
+
+output "cluster_arn" {
+  description = "ARN of the cluster, for the policy of the daemon."
+  value       = data.aws_eks_cluster.this.arn
+}
+
+output "cluster_security_group_id" {
+  description = "Security group of the cluster's API, which the host has to be let in by."
+  value       = data.aws_eks_cluster.this.vpc_config[0].cluster_security_group_id
+}
+
+output "node_role_arn" {
+  description = "ARN of the role of the nodes, for the policy of the daemon."
+  value       = local.node_role_arn
+}
+
+output "instance_profile_name" {
+  description = "Instance profile of the nodes, for node classes."
+  value       = local.instance_profile
+}
+
+output "manifests" {
+  description = "What the cluster has to be given by an administrator, as YAML: `terraform output -raw … | kubectl apply -f -`."
+  value       = join("---\n", [module.render.rbac, module.render.flow_schemas])
+}

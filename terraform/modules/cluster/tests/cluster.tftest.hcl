@@ -1,0 +1,63 @@
+# Needs Terraform 1.7 and the provider's schema, but no account.
+
+mock_provider "aws" {
+  mock_data "aws_partition" {
+    defaults = { partition = "aws" }
+  }
+  mock_data "aws_region" {
+    defaults = { region = "eu-central-1" }
+  }
+  mock_data "aws_eks_cluster" {
+    defaults = {
+      arn                       = "arn:aws:eks:eu-central-1:123456789012:cluster/prod"
+      endpoint                  = "https://prod.example"
+      access_config             = [{ authentication_mode = "API" }]
+      certificate_authority     = [{ data = "Cg==" }]
+      kubernetes_network_config = [{ service_ipv4_cidr = "10.100.0.0/16" }]
+      vpc_config                = [{ vpc_id = "vpc-1", cluster_security_group_id = "sg-1" }]
+    }
+  }
+}
+
+variables {
+  installation    = "platform"
+  cluster_name    = "prod"
+  daemon_role_arn = "arn:aws:iam::123456789012:role/outrigger"
+}
+
+run "made" {
+  command = plan
+
+  assert {
+    condition = (
+      aws_eks_access_entry.daemon[0].user_name == "outrigger" &&
+      aws_eks_access_entry.daemon[0].kubernetes_groups == toset(["outrigger"])
+    )
+    error_message = "The daemon is one user, with the rights of one group."
+  }
+  assert {
+    condition     = toset(keys(aws_iam_role_policy_attachment.node)) == toset(["worker", "images", "cni"])
+    error_message = "Nodes have what every node needs."
+  }
+  assert {
+    condition     = output.outrigger.role_arn == null && output.outrigger.mode == "observe"
+    error_message = "A cluster is observed until it is said otherwise."
+  }
+}
+
+run "there" {
+  command = plan
+
+  variables {
+    create_node_role         = false
+    node_role_arn            = "arn:aws:iam::123456789012:role/path/node"
+    create_instance_profile  = false
+    instance_profile_name    = "node"
+    create_node_access_entry = false
+  }
+
+  assert {
+    condition     = output.outrigger.role == "node" && length(aws_eks_access_entry.node) == 0
+    error_message = "What is there is named, not made."
+  }
+}

@@ -1,0 +1,58 @@
+# Needs Terraform 1.7 and the provider's schema, but no account.
+
+mock_provider "aws" {}
+
+variables {
+  vpc_id                = "vpc-1"
+  subnet_ids            = ["subnet-1"]
+  instance_profile_name = "outrigger"
+  package               = "https://packages.example/outrigger.rpm"
+  package_sha256        = "0000000000000000000000000000000000000000000000000000000000000000"
+  configuration         = { "outrigger.hcl" = "outrigger {}\n" }
+}
+
+run "closed" {
+  command = plan
+
+  assert {
+    condition = (
+      aws_launch_template.this.metadata_options[0].http_tokens == "required" &&
+      aws_launch_template.this.metadata_options[0].http_put_response_hop_limit == 1
+    )
+    error_message = "Only the host itself gets at its role."
+  }
+  assert {
+    condition     = length(aws_vpc_security_group_ingress_rule.cluster) == 0
+    error_message = "Nobody is let in."
+  }
+}
+
+run "no_checksum" {
+  command = plan
+
+  variables {
+    package_sha256 = null
+  }
+
+  expect_failures = [aws_launch_template.this]
+}
+
+run "no_package" {
+  command = plan
+
+  variables {
+    package = "outrigger.rpm"
+  }
+
+  expect_failures = [var.package]
+}
+
+run "no_hcl" {
+  command = plan
+
+  variables {
+    configuration = { "../passwd" = "" }
+  }
+
+  expect_failures = [var.configuration]
+}

@@ -1,0 +1,84 @@
+# The role of the daemon in one account: that of its host, or one that it assumes from another account.
+
+data "aws_caller_identity" "current" {}
+
+data "aws_partition" "current" {}
+
+locals {
+  on_host = length(var.trusted_role_arns) == 0
+}
+
+# One policy for a region: a managed policy takes no more characters than that of one region has room in.
+module "render" {
+  source   = "../render"
+  for_each = var.regions
+
+  installation             = var.installation
+  partition                = data.aws_partition.current.partition
+  region                   = each.key
+  account_id               = data.aws_caller_identity.current.account_id
+  node_role_arns           = each.value.node_role_arns
+  queue_arns               = each.value.queue_arns
+  eks_cluster_arns         = each.value.eks_cluster_arns
+  ssm_parameter_arns       = each.value.ssm_parameter_arns
+  manage_instance_profiles = var.manage_instance_profiles
+}
+
+module "trust" {
+  source = "../render"
+
+  installation      = var.installation
+  assume_role_arns  = var.assume_role_arns
+  trusted_role_arns = var.trusted_role_arns
+}
+
+resource "aws_iam_role" "this" {
+  name                 = var.name
+  path                 = var.path
+  description          = "Outrigger, installation ${var.installation}"
+  assume_role_policy   = local.on_host ? module.trust.host_trust : module.trust.spoke_trust
+  permissions_boundary = var.permissions_boundary
+  tags                 = var.tags
+}
+
+resource "aws_iam_policy" "region" {
+  for_each = module.render
+
+  name        = "${var.name}-${each.key}"
+  path        = var.path
+  description = "What Outrigger may do in ${each.key}"
+  policy      = each.value.policy
+  tags        = var.tags
+}
+
+resource "aws_iam_role_policy_attachment" "region" {
+  for_each = aws_iam_policy.region
+
+  role       = aws_iam_role.this.name
+  policy_arn = each.value.arn
+}
+
+resource "aws_iam_role_policy" "assume" {
+  count = length(var.assume_role_arns) > 0 ? 1 : 0
+
+  name   = "assume"
+  role   = aws_iam_role.this.name
+  policy = module.trust.assume_policy
+}
+
+# Nobody reaches the host from outside: Session Manager is the way in.
+resource "aws_iam_role_policy_attachment" "session_manager" {
+  count = local.on_host && var.session_manager ? 1 : 0
+
+  role       = aws_iam_role.this.name
+  policy_arn = "arn:${data.aws_partition.current.partition}:iam::aws:policy/AmazonSSMManagedInstanceCore"
+}
+
+resource "aws_iam_instance_profile" "this" {
+  count = local.on_host ? 1 : 0
+
+  name = var.name
+  path = var.path
+  role = aws_iam_role.this.name
+  tags = var.tags
+}

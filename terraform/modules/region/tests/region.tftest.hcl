@@ -1,0 +1,30 @@
+# Needs Terraform 1.7 and the provider's schema, but no account.
+
+mock_provider "aws" {
+  mock_data "aws_caller_identity" {
+    defaults = { account_id = "123456789012" }
+  }
+  mock_data "aws_partition" {
+    defaults = { partition = "aws" }
+  }
+  mock_data "aws_region" {
+    defaults = { region = "eu-central-1" }
+  }
+}
+
+variables {
+  installation = "platform"
+}
+
+run "queue" {
+  command = plan
+
+  assert {
+    condition     = aws_sqs_queue.this.message_retention_seconds == 300 && aws_sqs_queue.this.sqs_managed_sse_enabled
+    error_message = "Messages are encrypted, and kept for five minutes."
+  }
+  assert {
+    condition     = length(aws_cloudwatch_event_rule.this) == 5 && length(aws_cloudwatch_event_target.this) == 5
+    error_message = "Every kind of event has a rule, and every rule a target."
+  }
+}

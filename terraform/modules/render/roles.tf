@@ -1,0 +1,33 @@
+# Who may become whom: the host takes its role from EC2, and the roles of other accounts from that.
+
+locals {
+  host_trust = {
+    Version = "2012-10-17"
+    Statement = [{
+      Sid       = "AllowInstances"
+      Effect    = "Allow"
+      Principal = { Service = ["ec2.amazonaws.com"] }
+      Action    = ["sts:AssumeRole"]
+    }]
+  }
+
+  spoke_trust = {
+    Version = "2012-10-17"
+    Statement = [{
+      Sid       = "AllowDaemon"
+      Effect    = "Allow"
+      Principal = { AWS = var.trusted_role_arns }
+      Action    = ["sts:AssumeRole"]
+    }]
+  }
+
+  assume = {
+    Version = "2012-10-17"
+    Statement = [{
+      Sid      = "AllowRolesOfOtherAccounts"
+      Effect   = "Allow"
+      Action   = ["sts:AssumeRole"]
+      Resource = var.assume_role_arns
+    }]
+  }
+}

@@ -1,0 +1,157 @@
+variables {
+  installation = "platform"
+}
+
+run "observe" {
+  command = plan
+
+  assert {
+    condition = alltrue([
+      for own in [for text in split("---\n", output.rbac) : yamldecode(text)] : alltrue([
+        for rule in own.rules : alltrue([for verb in rule.verbs : contains(["get", "list", "watch"], verb)])
+      ]) if contains(["ClusterRole", "Role"], own.kind) && own.metadata.name != "outrigger-manage"
+    ])
+    error_message = "Who observes only reads."
+  }
+  assert {
+    condition = alltrue([
+      for own in [for text in split("---\n", output.rbac) : yamldecode(text)] : length(own.subjects) == 0
+      if own.kind == "ClusterRoleBinding" && own.metadata.name == "outrigger-manage"
+    ])
+    error_message = "The rights to change anything are given to nobody."
+  }
+}
+
+run "manage" {
+  command = plan
+
+  variables {
+    mode  = "manage"
+    group = "autoscalers"
+  }
+
+  assert {
+    condition = alltrue([
+      for own in [for text in split("---\n", output.rbac) : yamldecode(text)] :
+      own.subjects == [{ apiGroup = "rbac.authorization.k8s.io", kind = "Group", name = "autoscalers" }]
+      if can(own.subjects)
+    ])
+    error_message = "Every role is bound to the group."
+  }
+  assert {
+    condition = toset(flatten([
+      for own in [for text in split("---\n", output.rbac) : yamldecode(text)] : [
+        for rule in own.rules : [
+          for resource in rule.resources : [for verb in rule.verbs : "${verb} ${resource}"]
+        ]
+      ] if own.kind == "ClusterRole" && own.metadata.name == "outrigger-manage"
+      ])) == toset([
+      "patch nodes", "delete nodes", "create pods/eviction", "list volumeattachments", "patch pods/status",
+    ])
+    error_message = "No right is given that the defaults of the daemon have no use for."
+  }
+  assert {
+    condition = alltrue(flatten([
+      for own in [for text in split("---\n", output.rbac) : yamldecode(text)] : [
+        for rule in own.rules : can(rule.resourceNames) || rule.verbs == ["create"]
+      ] if own.kind == "Role"
+    ]))
+    error_message = "In kube-system each right is for one name, but to create."
+  }
+  assert {
+    condition     = !strcontains(output.rbac, "\"*\"") && !strcontains(output.rbac, "secrets")
+    error_message = "Nothing is granted on everything, and no Secret."
+  }
+}
+
+run "options" {
+  command = plan
+
+  variables {
+    mode             = "manage"
+    placement_hints  = false
+    early_binding    = true
+    capacity_buffers = false
+    default_spread   = true
+    bootstrap_tokens = true
+  }
+
+  assert {
+    condition = toset(flatten([
+      for own in [for text in split("---\n", output.rbac) : yamldecode(text)] : [
+        for rule in own.rules : [
+          for resource in rule.resources : [for verb in rule.verbs : "${verb} ${resource}"]
+        ]
+      ] if own.kind == "ClusterRole" && own.metadata.name == "outrigger-manage"
+      ])) == toset([
+      "patch nodes", "delete nodes", "create nodes", "create pods/eviction", "list volumeattachments",
+      "create pods/binding", "delete pods",
+    ])
+    error_message = "Early binding makes nodes, and binds and deletes pods."
+  }
+  assert {
+    condition     = !strcontains(output.rbac, "capacitybuffers") && strcontains(output.rbac, "replicasets")
+    error_message = "Each option has its rules and no others."
+  }
+  assert {
+    condition = anytrue(flatten([
+      for own in [for text in split("---\n", output.rbac) : yamldecode(text)] : [
+        for rule in own.rules : rule.resources == ["secrets"] && rule.verbs == ["create"]
+      ] if own.kind == "Role"
+    ]))
+    error_message = "Bootstrap tokens are made, and never read."
+  }
+}
+
+run "flow" {
+  command = plan
+
+  variables {
+    user = "autoscaler"
+  }
+
+  assert {
+    condition = {
+      for own in [for text in split("---\n", output.flow_schemas) : yamldecode(text)] :
+      own.metadata.name => own.spec.priorityLevelConfiguration.name
+    } == { outrigger = "workload-high", "outrigger-leases" = "leader-election" }
+    error_message = "Requests rank above those of everybody, and those for the Lease higher."
+  }
+  assert {
+    condition = alltrue([
+      for own in [for text in split("---\n", output.flow_schemas) : yamldecode(text)] :
+      own.spec.rules[0].subjects == [{ kind = "User", user = { name = "autoscaler" } }]
+    ])
+    error_message = "Only the daemon's requests are ranked."
+  }
+}
+
+run "unknown_mode" {
+  command = plan
+
+  variables {
+    mode = "own"
+  }
+
+  expect_failures = [var.mode]
+}
+
+run "group_of_kubernetes" {
+  command = plan
+
+  variables {
+    group = "system:masters"
+  }
+
+  expect_failures = [var.group]
+}
+
+run "everybody" {
+  command = plan
+
+  variables {
+    user = "*"
+  }
+
+  expect_failures = [var.user]
+}

@@ -1,0 +1,34 @@
+variables {
+  installation = "platform"
+}
+
+run "alone" {
+  command = plan
+
+  assert {
+    condition     = output.assume_policy == null && output.spoke_trust == null
+    error_message = "Without other accounts nobody assumes anything."
+  }
+  assert {
+    condition     = jsondecode(output.host_trust).Statement[0].Principal == { Service = ["ec2.amazonaws.com"] }
+    error_message = "The host is an instance."
+  }
+}
+
+run "across" {
+  command = plan
+
+  variables {
+    assume_role_arns  = ["arn:aws:iam::210987654321:role/outrigger"]
+    trusted_role_arns = ["arn:aws:iam::123456789012:role/outrigger"]
+  }
+
+  assert {
+    condition     = jsondecode(output.assume_policy).Statement[0].Resource == ["arn:aws:iam::210987654321:role/outrigger"]
+    error_message = "The daemon assumes the roles that are named, and no others."
+  }
+  assert {
+    condition     = jsondecode(output.spoke_trust).Statement[0].Principal == { AWS = ["arn:aws:iam::123456789012:role/outrigger"] }
+    error_message = "The roles that are named may assume it, and no others."
+  }
+}

@@ -1,0 +1,86 @@
+# Everything that the module render makes, once for each option that gives rights in a cluster.
+
+locals {
+  options = {
+    placement_hints  = true
+    early_binding    = false
+    forced_ends      = false
+    capacity_buffers = true
+    default_spread   = false
+    bootstrap_tokens = false
+    simulated_nodes  = false
+  }
+
+  # What the daemon does without any option, observed and managed; each option the other way round; all.
+  cases = merge(
+    { for mode in ["observe", "manage"] : mode => merge(local.options, { mode = mode }) },
+    { for name, own in local.options : name => merge(local.options, { mode = "manage", (name) = !own }) },
+    { tokens_observed = merge(local.options, { mode = "observe", bootstrap_tokens = true }) },
+    { everything = merge({ for name in keys(local.options) : name => true }, { mode = "manage" }) },
+  )
+
+  clusters = {
+    prod = {
+      region           = "eu-central-1"
+      mode             = "manage"
+      eks_name         = "prod-eks"
+      endpoint         = "https://0123456789ABCDEF.gr7.eu-central-1.eks.amazonaws.com"
+      ca_data          = "Cg=="
+      service_cidr     = "10.100.0.0/16"
+      queue            = "outrigger"
+      tags             = { Team = "platform", "cost-center" = "a+b=c" }
+      instance_profile = "outrigger-node-prod"
+      role             = "outrigger-node-prod"
+    }
+    spoke = {
+      region           = "us-west-2"
+      role_arn         = "arn:aws:iam::210987654321:role/outrigger"
+      instance_profile = "outrigger-node-spoke"
+    }
+  }
+}
+
+module "render" {
+  source   = "../render"
+  for_each = local.cases
+
+  installation             = "platform"
+  region                   = "eu-central-1"
+  account_id               = "123456789012"
+  node_role_arns           = ["arn:aws:iam::123456789012:role/node"]
+  queue_arns               = ["arn:aws:sqs:eu-central-1:123456789012:outrigger"]
+  eks_cluster_arns         = ["arn:aws:eks:eu-central-1:123456789012:cluster/prod"]
+  manage_instance_profiles = true
+  assume_role_arns         = ["arn:aws:iam::210987654321:role/outrigger"]
+  trusted_role_arns        = ["arn:aws:iam::210987654321:role/outrigger"]
+  clusters                 = local.clusters
+  group                    = "autoscalers"
+
+  mode             = each.value.mode
+  placement_hints  = each.value.placement_hints
+  early_binding    = each.value.early_binding
+  forced_ends      = each.value.forced_ends
+  capacity_buffers = each.value.capacity_buffers
+  default_spread   = each.value.default_spread
+  bootstrap_tokens = each.value.bootstrap_tokens
+  simulated_nodes  = each.value.simulated_nodes
+}
+
+output "cases" {
+  value = {
+    for name, own in module.render : name => merge(own, { with = merge(local.cases[name], { group = "autoscalers" }) })
+  }
+}
+
+output "configuration" {
+  value = module.render["everything"].configuration
+}
+
+output "user_data" {
+  value = templatefile("../host/user_data.sh.tftpl", {
+    package        = "https://packages.example/outrigger.rpm"
+    package_sha256 = join("", [for _ in range(64) : "0"])
+    is_remote      = true
+    files          = { "terraform.hcl" = base64gzip(module.render["everything"].configuration) }
+  })
+}
