@@ -1,5 +1,5 @@
 # A k3s cluster on EC2. Nodes join with a bootstrap token that Outrigger makes in the cluster for each
-# launch and that is of no use an hour later. Every argument and its default: docs/CONFIGURATION.md.
+# launch and that is of no use two hours later. Every argument and its default: docs/CONFIGURATION.md.
 
 outrigger {
   installation = "example" # the same on all hosts; only its instances are ever touched
