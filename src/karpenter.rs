@@ -2,8 +2,13 @@
 //! It must not know where any of it is read or written.
 //!
 //! Both ways go by the same tables (`tables`), from field to argument and back; what they cannot
-//! carry is a `Loss`, said beside the block it would be in. Export after import after export is what
-//! it was.
+//! carry is a `Loss`, said beside the block it would be in. What Karpenter can say of a
+//! configuration comes back as it was.
+//!
+//! ```text
+//! objects ─ import ─▶ blocks ─ sound, format ─▶ HCL        (tables, require)
+//! objects ◀─ export ─ blocks ◀─ spell ─ Cluster ◀─ config  (tables, require)
+//! ```
 
 // The order is the architecture: a module names only those above it.
 

@@ -20,6 +20,8 @@ pub(super) struct Row {
 pub(super) enum Shape {
     /// A text.
     Text,
+    /// A text that is not there where it is empty.
+    Filled,
     /// A truth.
     Flag,
     /// An integer.
@@ -36,6 +38,8 @@ pub(super) enum Shape {
     Seconds,
     /// A list of texts.
     Texts,
+    /// A number, or a percentage, that Karpenter writes as a text.
+    Allowance,
     /// The size of a disk.
     Size,
     /// A map of texts.
@@ -67,7 +71,9 @@ pub(super) fn import(
         if matches!(row.shape, Shape::ByHand) {
             continue;
         }
-        if let Some(value) = take(object, row.field) {
+        let value = take(object, row.field);
+        let empty = |own: &Value| matches!(row.shape, Shape::Filled) && *own == "";
+        if let Some(value) = value.filter(|own| !empty(own)) {
             let at = joined(path, row.field);
             let (body, name) = match row.name.split_once('.') {
                 Some((block, name)) => (body.within(block), name),
@@ -157,7 +163,9 @@ pub(super) fn put(object: &mut Map<String, Value>, field: &str, value: Value) {
         object.insert(field.to_owned(), value);
         return;
     };
-    let inner = object.entry(first).or_insert_with(|| Value::Object(Map::new()));
+    let inner = object
+        .entry(first)
+        .or_insert_with(|| Value::Object(Map::new()));
     if let Value::Object(inner) = inner {
         put(inner, rest, value);
     }
@@ -184,10 +192,18 @@ fn ours(shape: &Shape, value: &Value) -> Result<Value, String> {
         let found = found.map(|(_, ours)| Value::from(*ours));
         found.ok_or_else(|| format!("there is nothing like {text:?} here"))
     };
-    let whole = || value.as_i64().ok_or("it is no integer".to_owned());
+    let whole = || {
+        value
+            .as_i64()
+            .ok_or("it is no integer, and expressions are not carried".to_owned())
+    };
     match shape {
-        Shape::Text | Shape::Size => texts("a text").map(Value::from),
-        Shape::Flag => value.as_bool().map(Value::from).ok_or("it is no bool".to_owned()),
+        Shape::Text | Shape::Filled | Shape::Size => texts("a text").map(Value::from),
+        Shape::Allowance => texts("a number").map(plain),
+        Shape::Flag => value
+            .as_bool()
+            .map(Value::from)
+            .ok_or("it is no bool".to_owned()),
         Shape::Whole => whole().map(Value::from),
         Shape::Number => {
             let number = texts("a number")?.parse().ok().map(number);
@@ -208,29 +224,44 @@ fn ours(shape: &Shape, value: &Value) -> Result<Value, String> {
         Shape::Texts => {
             let items = value.as_array().ok_or("it is no list")?;
             let items: Option<Vec<String>> = items.iter().map(text).collect();
-            items.map(Value::from).ok_or("it is no list of texts".to_owned())
+            items
+                .map(Value::from)
+                .ok_or("it is no list of texts".to_owned())
         }
         Shape::Map | Shape::Quantities => {
             let items = value.as_object().ok_or("it is no map")?;
             let amounts = matches!(shape, Shape::Quantities);
             let each = |(key, item): (&String, &Value)| {
                 let text = text(item)?;
-                let whole = text.parse::<i64>().ok().filter(|own| own.to_string() == text);
-                let plain = whole.filter(|_| amounts).map(Value::from);
-                Some((key.clone(), plain.unwrap_or(Value::from(text))))
+                let item = if amounts {
+                    plain(text)
+                } else {
+                    Value::from(text)
+                };
+                Some((key.clone(), item))
             };
             let items: Option<Map<String, Value>> = items.iter().map(each).collect();
-            items.map(Value::Object).ok_or("it is no map of texts".to_owned())
+            items
+                .map(Value::Object)
+                .ok_or("it is no map of texts".to_owned())
         }
         Shape::Block(_) | Shape::ByHand => Err("it is no object".to_owned()),
         Shape::Blocks(..) => Err("it is no list".to_owned()),
     }
 }
 
+/// A text as an integer where it is one.
+fn plain(text: String) -> Value {
+    let whole = text.parse::<i64>().ok();
+    let whole = whole.filter(|own| own.to_string() == text);
+    whole.map_or(Value::from(text), Value::from)
+}
+
 /// A number that is an integer where it can be one.
 fn number(value: f64) -> Value {
     let text = value.to_string();
-    text.parse::<i64>().map_or_else(|_| Value::from(value), Value::from)
+    text.parse::<i64>()
+        .map_or_else(|_| Value::from(value), Value::from)
 }
 
 /// Takes the arguments and blocks of a table out of a body, and gives the object they make.
@@ -317,7 +348,9 @@ fn why_not(name: &str) -> &'static str {
     match name {
         "launch_timeout" | "registration_timeout" => "Karpenter's is fixed",
         "reserved_enis" => "in Karpenter a setting for all, RESERVED_ENIS",
-        "vm_memory_overhead_percent" => "in Karpenter a setting for all, VM_MEMORY_OVERHEAD_PERCENT",
+        "vm_memory_overhead_percent" => {
+            "in Karpenter a setting for all, VM_MEMORY_OVERHEAD_PERCENT"
+        }
         "spot_to_spot_types" => "in Karpenter a feature gate for all, SpotToSpotConsolidation",
         "auto_repair" | "repair" => "in Karpenter a feature gate for all, NodeRepair",
         "during" => "Karpenter's buffers are kept always",
@@ -348,6 +381,7 @@ fn theirs(shape: &Shape, value: Value) -> Result<Value, String> {
             .map(|number| Value::from(number.to_string()))
             .ok_or_else(|| "it is no number".to_owned()),
         Shape::Size => size(&value),
+        Shape::Allowance => Ok(text(&value).map_or(value, Value::from)),
         Shape::Words(words) => word(words, &value),
         Shape::SomeOf(words) => {
             let items = value.as_array().into_iter().flatten();

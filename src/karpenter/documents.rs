@@ -114,7 +114,12 @@ fn flatten(
     if let (Some(single), Some(Value::Array(_))) = (single, object.get("items")) {
         let items = take(&mut object, "items");
         let of = Some((api.as_str(), single)).filter(|_| !single.is_empty());
-        for item in items.as_ref().and_then(Value::as_array).into_iter().flatten() {
+        for item in items
+            .as_ref()
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
             flatten(item.clone(), file, of, all)?;
         }
         return Some(());

@@ -4,10 +4,10 @@
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use super::carry::{self, report_rest, put, take};
+use super::carry::{self, put, report_rest, take};
 use super::loss::{Loss, Losses};
 use super::tables::{BUFFER, KUBELET, NODE_CLASS, OVERLAY, POOL};
-use super::tree::{Body, Term};
+use super::tree::{Body, Item, Term};
 use super::{require, spell, yaml};
 use crate::config::Config;
 use crate::model::buffer::Buffer;
@@ -140,7 +140,10 @@ fn pool(own: &Pool) -> Document {
             let class = json!({ "group": EC2, "kind": "EC2NodeClass", "name": class });
             put(&mut spec, "template.spec.nodeClassRef", class);
         }
-        _ => losses.add(&path, "it has no node_class, and Karpenter takes no NodePool without"),
+        _ => losses.miss(
+            format!("{path}.node_class"),
+            "Karpenter takes no NodePool without",
+        ),
     }
     let rules = require::export(&mut body);
     put(&mut spec, "template.spec.requirements", rules);
@@ -208,6 +211,19 @@ fn budget(body: &mut Body, at: &str, losses: &mut Losses) -> Result<Map<String, 
     if body.take("timezone").is_some() {
         return Err("Karpenter's schedules are in UTC".to_owned());
     }
+    let sunday = |item: &Item| match item {
+        Item::Argument("schedule", Term::Value(Value::String(own))) => {
+            !own.starts_with('@')
+                && own
+                    .split_whitespace()
+                    .nth(4)
+                    .is_some_and(|day| day.contains('7'))
+        }
+        _ => false,
+    };
+    if body.items.iter().any(sunday) {
+        return Err("Karpenter's weeks have no day 7: write 0 for Sunday".to_owned());
+    }
     let odd = |own: &str| own.ends_with('s');
     let duration = body.take_value("duration");
     if duration.as_ref().and_then(Value::as_str).is_some_and(odd) {
@@ -249,13 +265,13 @@ fn node_class(own: &NodeClass, cluster: &Cluster) -> Document {
         ("securityGroupSelectorTerms", "security_group"),
     ] {
         if !spec.contains_key(field) {
-            let why = "there is none, and Karpenter takes no EC2NodeClass without";
-            losses.add(format!("{path}.{block}"), why);
+            let why = "Karpenter takes no EC2NodeClass without";
+            losses.miss(format!("{path}.{block}"), why);
         }
     }
     if own.identity.is_none() {
-        let why = "there is none, and Karpenter takes no EC2NodeClass without";
-        losses.add(format!("{path}.role"), why);
+        let why = "Karpenter takes no EC2NodeClass without";
+        losses.miss(format!("{path}.role"), why);
     }
     Document {
         object: object(&format!("{EC2}/v1"), "EC2NodeClass", name, spec),
@@ -311,7 +327,12 @@ fn buffer(own: &Buffer) -> Vec<Document> {
     }
     carry::export(BUFFER, &mut body, &path, &mut spec, &mut losses);
     report_rest(&body, &path, &mut losses);
-    let mut object = object("autoscaling.x-k8s.io/v1beta1", "CapacityBuffer", &own.name, spec);
+    let mut object = object(
+        "autoscaling.x-k8s.io/v1beta1",
+        "CapacityBuffer",
+        &own.name,
+        spec,
+    );
     put(&mut object, "metadata.namespace", json!(namespace));
     let buffer = Document {
         object,
@@ -336,7 +357,8 @@ fn pod_template(own: &Buffer, namespace: &str) -> Map<String, Value> {
     if let Some(pool) = &own.pool {
         selector.insert(POOL_LABEL.to_owned(), json!(pool.as_str()));
     }
-    let container = json!({ "name": "room", "image": "pause", "resources": { "requests": requests } });
+    let container =
+        json!({ "name": "room", "image": "pause", "resources": { "requests": requests } });
     let mut spec = Map::new();
     spec.insert("containers".to_owned(), json!([container]));
     if !selector.is_empty() {
@@ -373,83 +395,81 @@ fn toleration(own: &Toleration) -> Value {
 /// What stands around pools and node classes, and is lost: only what decides anything, not how a
 /// cluster is reached.
 fn around(cluster: &Cluster, fleet: &FleetLimits) -> Vec<Loss> {
+    const SHARED: &str = "Karpenter knows one cluster, and only its pools";
     let mut losses = Losses::default();
-    let name = cluster.name.as_str();
-    let usual = (Scheduling::default(), Batching::default());
-    let own = &cluster.scheduling;
-    let no = "Karpenter has no such setting";
-    let shared = "Karpenter knows one cluster, and only its pools";
-    let rows: [(bool, String, &str); 15] = [
+    around_cluster(cluster, &mut losses);
+    around_scheduler(cluster, &mut losses);
+    let limited = spell::limits(&fleet.limits).is_some();
+    for (there, path) in [
+        (limited, "fleet.limits"),
+        (!fleet.budgets.is_empty(), "fleet.budget"),
+    ] {
+        if there {
+            losses.add(path, SHARED);
+        }
+    }
+    losses.all
+}
+
+const NONE: &str = "Karpenter has no such setting";
+
+fn around_cluster(own: &Cluster, losses: &mut Losses) {
+    let disruption = &own.disruption;
+    let rows = [
         (
-            spell::limits(&cluster.limits).is_some(),
-            format!("cluster.{name}.limits"),
+            spell::limits(&own.limits).is_some(),
+            "limits",
             "Karpenter limits pools, not clusters",
         ),
         (
-            !cluster.disruption.budgets.is_empty(),
-            format!("cluster.{name}.disruption.budget"),
+            !disruption.budgets.is_empty(),
+            "disruption.budget",
             "Karpenter's budgets are of pools",
         ),
+        (!disruption.windows.is_empty(), "disruption.window", NONE),
         (
-            !cluster.disruption.windows.is_empty(),
-            format!("cluster.{name}.disruption.window"),
-            no,
+            disruption.cool_down != CoolDown::default(),
+            "disruption.cool_down",
+            NONE,
         ),
+        (own.binding == Binding::Early, "binding", NONE),
+        (own.brakes != Brakes::default(), "what brakes it", NONE),
+    ];
+    for (_, path, why) in rows.into_iter().filter(|(there, ..)| *there) {
+        losses.add(format!("cluster.{}.{path}", own.name.as_str()), why);
+    }
+}
+
+fn around_scheduler(cluster: &Cluster, losses: &mut Losses) {
+    let (own, batching) = (&cluster.scheduling, cluster.batching);
+    let (usual, brief) = (Scheduling::default(), Batching::default());
+    let rows = [
         (
-            cluster.disruption.cool_down != CoolDown::default(),
-            format!("cluster.{name}.disruption.cool_down"),
-            no,
-        ),
-        (cluster.binding == Binding::Early, format!("cluster.{name}.binding"), no),
-        (
-            cluster.brakes != Brakes::default(),
-            format!("cluster.{name}: what keeps many nodes from leaving"),
-            no,
-        ),
-        (
-            cluster.batching.idle != usual.1.idle,
-            "scheduler.batch_idle".to_owned(),
+            batching.idle != brief.idle,
+            "batch_idle",
             "in Karpenter a setting, BATCH_IDLE_DURATION",
         ),
         (
-            cluster.batching.max != usual.1.max,
-            "scheduler.batch_max".to_owned(),
+            batching.max != brief.max,
+            "batch_max",
             "in Karpenter a setting, BATCH_MAX_DURATION",
         ),
         (
-            own.preferences != usual.0.preferences,
-            "scheduler.preference_policy".to_owned(),
+            own.preferences != usual.preferences,
+            "preference_policy",
             "in Karpenter a setting, PREFERENCE_POLICY",
         ),
         (
-            own.min_values != usual.0.min_values,
-            "scheduler.min_values_policy".to_owned(),
+            own.min_values != usual.min_values,
+            "min_values_policy",
             "in Karpenter a setting, MIN_VALUES_POLICY",
         ),
-        (
-            own.priority_cutoff.is_some(),
-            "scheduler.priority_cutoff".to_owned(),
-            no,
-        ),
-        (
-            !own.default_spread.is_empty(),
-            "scheduler.default_spread".to_owned(),
-            no,
-        ),
-        (
-            own.node_price != usual.0.node_price,
-            "scheduler.node_price".to_owned(),
-            no,
-        ),
-        (
-            spell::limits(&fleet.limits).is_some(),
-            "fleet.limits".to_owned(),
-            shared,
-        ),
-        (!fleet.budgets.is_empty(), "fleet.budget".to_owned(), shared),
+        (own.node_price != usual.node_price, "node_price", NONE),
+        (own.priority_cutoff.is_some(), "priority_cutoff", NONE),
+        (!own.default_spread.is_empty(), "default_spread", NONE),
+        (own.schedulers != usual.schedulers, "schedulers", NONE),
     ];
     for (_, path, why) in rows.into_iter().filter(|(there, ..)| *there) {
-        losses.add(path, why);
+        losses.add(format!("scheduler.{path}"), why);
     }
-    losses.all
 }

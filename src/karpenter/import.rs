@@ -2,14 +2,15 @@
 //! It must not know where the texts come from, nor where the HCL goes.
 //!
 //! ```text
-//! YAML ─ documents ─▶ objects ─ earlier ─▶ objects of v1 ─ pool, node_class, … ─▶ tree ─ sound ─▶ HCL
+//! YAML ─ documents ─▶ objects ─ earlier, kubelet ─▶ objects of v1
+//!      ─ pool, node_class, overlay, buffer ─▶ blocks ─ sound ─▶ HCL
 //! ```
 
 mod earlier;
 
-mod kubelet;
-
 mod pool;
+
+mod kubelet;
 
 mod node_class;
 
@@ -44,10 +45,10 @@ pub enum ImportError {
     #[error(transparent)]
     Documents(#[from] DocumentError),
     /// There is nothing of Karpenter's.
-    #[error("find an object of Karpenter's: there is none{}", .skipped.as_ref().map_or(String::new(), |own| format!(", only {own}")))]
+    #[error("find an object of Karpenter's: there is {}", others(.skipped))]
     Nothing {
         /// The kinds there are instead.
-        skipped: Option<String>,
+        skipped: Vec<String>,
     },
     /// Two objects become blocks of one label.
     #[error("import {one} and {other}: both become {block}; rename one of them")]
@@ -70,6 +71,13 @@ pub enum ImportError {
     /// What came of it is no configuration, and no object is to blame.
     #[error("make a configuration of it: {0}")]
     Unsound(String),
+}
+
+fn others(skipped: &[String]) -> String {
+    match skipped {
+        [] => "none".to_owned(),
+        kinds => format!("none, only {}", kinds.join(", ")),
+    }
 }
 
 /// HCL of one kind of blocks.
@@ -151,8 +159,21 @@ struct Built {
     of: String,
     block: Block,
     losses: Vec<Loss>,
-    /// Why it is no block but a comment.
-    left_out: Option<String>,
+    /// Whether it is no block but a comment.
+    left_out: bool,
+}
+
+impl Built {
+    /// Makes it a comment.
+    fn leave_out(&mut self, why: impl Into<String>) {
+        self.left_out = true;
+        self.losses.push(Loss {
+            of: self.of.clone(),
+            path: "spec".to_owned(),
+            why: why.into(),
+            missing: false,
+        });
+    }
 }
 
 /// Makes HCL of the objects in some texts.
@@ -172,8 +193,7 @@ pub fn import(files: &[SourceFile], options: &ImportOptions) -> Result<Imported,
         &objects.buffers,
     ];
     if all.iter().all(|own| own.is_empty()) && objects.lost.is_empty() {
-        let kinds: Vec<&str> = objects.skipped.keys().map(String::as_str).collect();
-        let skipped = (!kinds.is_empty()).then(|| kinds.join(", "));
+        let skipped = objects.skipped.into_keys().collect();
         return Err(ImportError::Nothing { skipped });
     }
     pool::add_missing_classes(&mut objects);
@@ -181,16 +201,36 @@ pub fn import(files: &[SourceFile], options: &ImportOptions) -> Result<Imported,
     let taints = pool::taints(&objects.pools);
     let clusters = &options.clusters;
     let mut built: Vec<Built> = Vec::new();
-    built.extend(objects.classes.into_iter().map(|own| node_class::build(own, clusters)));
-    built.extend(objects.pools.into_iter().map(|own| pool::build(own, clusters)));
-    built.extend(objects.overlays.into_iter().map(|own| overlay::build(own, clusters)));
+    built.extend(
+        objects
+            .classes
+            .into_iter()
+            .map(|own| node_class::build(own, clusters)),
+    );
+    built.extend(
+        objects
+            .pools
+            .into_iter()
+            .map(|own| pool::build(own, clusters)),
+    );
+    built.extend(
+        objects
+            .overlays
+            .into_iter()
+            .map(|own| overlay::build(own, clusters)),
+    );
     let buffers = objects.buffers.into_iter();
     let templates = &objects.templates;
     built.extend(buffers.map(|own| buffer::build(own, templates, &taints, clusters)));
     check_labels(&built)?;
     sound::check(&mut built, clusters)?;
     let mut losses = objects.lost;
-    losses.extend(built.iter().flat_map(|own| own.losses.iter().cloned()));
+    for loss in built.iter().flat_map(|own| &own.losses) {
+        // What is lost of a class is lost of its copies, too.
+        if !losses.contains(loss) {
+            losses.push(loss.clone());
+        }
+    }
     Ok(Imported {
         parts: parts(built)?,
         losses,
@@ -236,7 +276,10 @@ fn sort(document: Document, all: &mut Objects) -> Result<(), ImportError> {
         ("PodTemplate", _) => all.templates.push(own),
         _ => {
             let mut losses = Losses::of(own.of);
-            losses.add("spec", format!("{version} of {kind} is no version that is known"));
+            losses.add(
+                "spec",
+                format!("{version} of {kind} is no version that is known"),
+            );
             all.lost.extend(losses.all);
         }
     }
@@ -312,7 +355,7 @@ impl Object {
                 body: own,
             },
             losses: losses.all,
-            left_out: None,
+            left_out: false,
         }
     }
 }
@@ -365,20 +408,24 @@ fn parts(built: Vec<Built>) -> Result<Vec<Part>, ImportError> {
 fn show(own: &Built, body: &mut Body) {
     let mut block = own.block.clone();
     let notes = own.losses.iter().map(|loss| {
-        let (path, why) = (&loss.path, &loss.why);
-        Item::Comment(one_line(&format!("import: dropped {path} ({why})")))
+        let own = Loss {
+            of: String::new(),
+            ..loss.clone()
+        };
+        Item::Comment(one_line(&format!("import: {own}")))
     });
     let at = block.body.items.iter();
-    let at = at.take_while(|item| matches!(item, Item::Comment(_))).count();
+    let at = at
+        .take_while(|item| matches!(item, Item::Comment(_)))
+        .count();
     block.body.items.splice(at..at, notes);
     let item = Item::Block(block);
-    match own.left_out {
-        None => body.items.push(item),
-        Some(_) => {
-            let items = vec![item];
-            body.comment(Printed::of(&Body { items }).text);
-        }
+    if !own.left_out {
+        body.items.push(item);
+        return;
     }
+    let items = vec![item];
+    body.comment(Printed::of(&Body { items }).text);
 }
 
 /// A text without ends of lines.

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-/// Something that could not be carried over.
+/// Something that could not be carried over, or that is not there and has to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// Whose it is, such as `NodePool/general`; empty where the path says it.
@@ -12,6 +12,8 @@ pub struct Loss {
     pub path: String,
     /// Why, in a few words.
     pub why: String,
+    /// Whether it is not there, and was not dropped.
+    pub missing: bool,
 }
 
 impl fmt::Display for Loss {
@@ -20,7 +22,8 @@ impl fmt::Display for Loss {
             "" => String::new(),
             of => format!("{of}: "),
         };
-        write!(f, "{of}dropped {} ({})", self.path, self.why)
+        let what = if self.missing { "missing" } else { "dropped" };
+        write!(f, "{of}{what} {} ({})", self.path, self.why)
     }
 }
 
@@ -44,7 +47,16 @@ impl Losses {
             of: self.of.clone(),
             path: path.into(),
             why: why.into(),
+            missing: false,
         });
+    }
+
+    /// Notes what is not there and has to be.
+    pub(super) fn miss(&mut self, path: impl Into<String>, why: impl Into<String>) {
+        self.add(path, why);
+        if let Some(last) = self.all.last_mut() {
+            last.missing = true;
+        }
     }
 }
 

@@ -61,7 +61,10 @@ fn entry(item: &Value, at: &str, losses: &mut Losses) -> Result<Entry, String> {
         return Err("it is no object".to_owned());
     };
     let mut field = |name: &str| take(&mut object, name);
-    let key = field("key").as_ref().and_then(text).ok_or("it has no key")?;
+    let key = field("key")
+        .as_ref()
+        .and_then(text)
+        .ok_or("it has no key")?;
     let word = field("operator").as_ref().and_then(text);
     let word = word.ok_or("it has no operator")?;
     let known = OPERATORS.iter().find(|(theirs, ..)| *theirs == word);

@@ -31,7 +31,10 @@ fn effect(own: Effect) -> &'static str {
 
 /// Limits, `nodes` among them.
 pub(super) fn limits(own: &Limits) -> Option<Value> {
-    let capacity = own.capacity.iter().map(|(name, most)| (name.as_str(), *most));
+    let capacity = own
+        .capacity
+        .iter()
+        .map(|(name, most)| (name.as_str(), *most));
     let nodes = own.nodes.map(|most| ("nodes", i64::from(most)));
     let all: Vec<(&str, i64)> = capacity.chain(nodes).collect();
     (!all.is_empty()).then(|| quantities(all))
@@ -61,7 +64,10 @@ pub(super) fn pool(own: &Pool) -> Body {
     }
     ages(own, &usual, &mut body);
     require::blocks(&own.requirements, &mut body);
-    for (kind, taints) in [("taint", &own.taints), ("startup_taint", &own.startup_taints)] {
+    for (kind, taints) in [
+        ("taint", &own.taints),
+        ("startup_taint", &own.startup_taints),
+    ] {
         for own in taints {
             taint(kind, own, &mut body);
         }

@@ -5,8 +5,8 @@
 
 use super::carry::Row;
 use super::carry::Shape::{
-    Block, Blocks, ByHand, Duration, Flag, Map, Number, Quantities, Seconds, Size, SomeOf, Text, Texts,
-    Whole, Words,
+    Allowance, Block, Blocks, ByHand, Duration, Filled, Flag, Map, Number, Quantities, Seconds,
+    Size, SomeOf, Text, Texts, Whole, Words,
 };
 use super::carry::row;
 
@@ -65,13 +65,17 @@ pub(super) const POOL: &[Row] = &[
         "disruption.consolidate_after",
         Duration,
     ),
-    row("disruption.budgets", "disruption.budget", Blocks(None, BUDGET)),
+    row(
+        "disruption.budgets",
+        "disruption.budget",
+        Blocks(None, BUDGET),
+    ),
 ];
 
-const TAINT: &[Row] = &[row("effect", "effect", Text), row("value", "value", Text)];
+const TAINT: &[Row] = &[row("effect", "effect", Text), row("value", "value", Filled)];
 
 pub(super) const BUDGET: &[Row] = &[
-    row("nodes", "nodes", Text),
+    row("nodes", "nodes", Allowance),
     row("reasons", "reasons", SomeOf(REASONS)),
     row("schedule", "schedule", Text),
     row("duration", "duration", Duration),
@@ -120,11 +124,7 @@ pub(super) const NODE_CLASS: &[Row] = &[
         "network_interface",
         Blocks(None, INTERFACE),
     ),
-    row(
-        "connectionTracking",
-        "connection_tracking",
-        Block(TRACKING),
-    ),
+    row("connectionTracking", "connection_tracking", Block(TRACKING)),
     row("cpuOptions", "cpu_options", Block(CPU)),
     row("kubelet", "kubelet", ByHand),
     row("userData", "user_data", Text),

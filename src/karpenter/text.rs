@@ -12,11 +12,7 @@ pub(super) fn key(text: &str) -> String {
     let plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && text.chars().all(inner)
         && !WORDS.contains(&text);
-    if plain {
-        text.to_owned()
-    } else {
-        quoted(text)
-    }
+    if plain { text.to_owned() } else { quoted(text) }
 }
 
 /// A value on one line.
@@ -71,7 +67,9 @@ pub(super) fn spelled(text: &str, depth: usize) -> String {
     }
     let mark = mark(text);
     // The least indent of all lines is taken away: it is ours only if some line has none itself.
-    let flush = text.lines().all(|line| line.is_empty() || is_indented(line));
+    let flush = text
+        .lines()
+        .all(|line| line.is_empty() || is_indented(line));
     let (dash, pad) = match flush {
         true => ("", String::new()),
         false => ("-", "  ".repeat(depth + 1)),

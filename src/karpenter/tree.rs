@@ -160,7 +160,7 @@ impl Printed {
         let depth = path.len();
         for (index, item) in body.items.iter().enumerate() {
             path.push(index);
-            if depth == 0 && index > 0 && !matches!(body.items[index - 1], Item::Comment(_)) {
+            if depth == 0 && index > 0 {
                 self.put(0, "");
             }
             let first = self.line + 1;

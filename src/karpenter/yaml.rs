@@ -33,7 +33,10 @@ fn value_of(value: &Value, indent: usize, out: &mut String) {
         }
         Value::Array(items) if !items.is_empty() && items.iter().all(Value::is_string) => {
             let items = items.iter().filter_map(Value::as_str).map(scalar);
-            out.push_str(&format!(" [{}]\n", items.map(flow).collect::<Vec<_>>().join(", ")));
+            out.push_str(&format!(
+                " [{}]\n",
+                items.map(flow).collect::<Vec<_>>().join(", ")
+            ));
         }
         Value::Array(items) if !items.is_empty() => {
             out.push('\n');
@@ -105,7 +108,11 @@ mod tests {
     use super::document;
 
     fn value() -> impl Strategy<Value = Value> {
-        let text = prop_oneof!["[ -~]{0,8}", any::<String>(), "([a-z :#,\t-]{0,6}\n){0,4}[a-z]?"];
+        let text = prop_oneof![
+            "[ -~]{0,8}",
+            any::<String>(),
+            "([a-z :#,\t-]{0,6}\n){0,4}[a-z]?"
+        ];
         let leaf = prop_oneof![
             any::<bool>().prop_map(Value::from),
             any::<i64>().prop_map(Value::from),

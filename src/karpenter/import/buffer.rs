@@ -51,16 +51,13 @@ pub(super) fn build(
         scalable(scaled, &object.namespace, &mut body, &mut losses);
     }
     let mut built = object.built("buffer", body, losses);
-    built.left_out = left_out;
+    if let Some(why) = left_out {
+        built.leave_out(why);
+    }
     built
 }
 
-fn scalable(
-    mut scaled: Map<String, Value>,
-    namespace: &str,
-    body: &mut Body,
-    losses: &mut Losses,
-) {
+fn scalable(mut scaled: Map<String, Value>, namespace: &str, body: &mut Body, losses: &mut Losses) {
     let mut inner = Body::default();
     let group = take(&mut scaled, "apiGroup");
     if group.is_some_and(|own| own != "apps" && own != "") {
@@ -145,13 +142,20 @@ fn pod(
         inner.set("node_selector", Value::Object(selector));
     }
     for (index, toleration) in tolerations.iter().enumerate() {
-        tolerate(toleration, &format!("{path}.tolerations[{index}]"), &mut inner, losses);
+        tolerate(
+            toleration,
+            &format!("{path}.tolerations[{index}]"),
+            &mut inner,
+            losses,
+        );
     }
     body.block("pod", None, inner);
 }
 
 fn add_requests(container: &Value, path: &str, sum: &mut Resources, losses: &mut Losses) {
-    let requests = container.get("resources").and_then(|own| own.get("requests"));
+    let requests = container
+        .get("resources")
+        .and_then(|own| own.get("requests"));
     let requests = requests.and_then(Value::as_object);
     let mut own = Resources::default();
     for (name, amount) in requests.into_iter().flatten() {

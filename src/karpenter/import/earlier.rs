@@ -71,7 +71,8 @@ pub(super) fn provisioner(mut own: Object, all: &mut Objects) {
     let (rules, added) = rules(take(&mut old, "requirements"));
     if !added.is_empty() {
         let added = added.join(", ");
-        own.about.push(format!("v1alpha5 adds what is required of {added}."));
+        own.about
+            .push(format!("v1alpha5 adds what is required of {added}."));
     }
     put(&mut new, "template.spec.requirements", rules);
     if let Some(mut settings) = take(&mut old, "kubeletConfiguration") {
@@ -91,7 +92,10 @@ pub(super) fn provisioner(mut own: Object, all: &mut Objects) {
     let name = named.unwrap_or_else(|| own.name.clone());
     let reference = json!({ "kind": "EC2NodeClass", "name": name });
     put(&mut new, "template.spec.nodeClassRef", reference);
-    for (field, inner) in [("providerRef", &["apiVersion", "kind"][..]), ("limits", &[])] {
+    for (field, inner) in [
+        ("providerRef", &["apiVersion", "kind"][..]),
+        ("limits", &[]),
+    ] {
         if let Some(Value::Object(mut rest)) = take(&mut old, field) {
             inner.iter().for_each(|name| drop(take(&mut rest, name)));
             for name in rest.keys() {
@@ -117,7 +121,10 @@ fn leaving(old: &mut Map<String, Value>, new: &mut Map<String, Value>) {
         seconds("ttlSecondsUntilExpired"),
     );
     let consolidation = take(old, "consolidation.enabled") == Some(Value::Bool(true));
-    if old.get("consolidation").is_some_and(|own| *own == json!({})) {
+    if old
+        .get("consolidation")
+        .is_some_and(|own| *own == json!({}))
+    {
         old.shift_remove("consolidation");
     }
     let after = |seconds: Option<i64>| seconds.map_or("Never".to_owned(), |own| format!("{own}s"));

@@ -52,7 +52,9 @@ pub(super) fn settle(objects: &mut Objects) {
         for (setting, copy) in copies {
             let mut class = plain.clone();
             class.name.clone_from(&copy);
-            class.about.push(format!("{name:?} with settings of kubelets that a pool of it had."));
+            class.about.push(format!(
+                "{name:?} with settings of kubelets that a pool of it had."
+            ));
             give(&mut class, setting);
             objects.classes.push(class);
         }
@@ -62,7 +64,10 @@ pub(super) fn settle(objects: &mut Objects) {
 fn give(class: &mut Object, settings: Value) {
     if class.spec.contains_key("kubelet") {
         let mut losses = Losses::of(class.of.clone());
-        losses.add("kubelet of its pools", "the node class has settings of its own");
+        losses.add(
+            "kubelet of its pools",
+            "the node class has settings of its own",
+        );
         class.lost.extend(losses.all);
         return;
     }
@@ -70,7 +75,10 @@ fn give(class: &mut Object, settings: Value) {
 }
 
 fn rename(pool: &mut Object, class: &str) {
-    let own = pool.spec.get_mut("template").and_then(|own| own.get_mut("spec"));
+    let own = pool
+        .spec
+        .get_mut("template")
+        .and_then(|own| own.get_mut("spec"));
     if let Some(own) = own.and_then(|own| own.get_mut("nodeClassRef")) {
         own["name"] = Value::from(class);
     }

@@ -20,7 +20,9 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> Built {
     let kubelet = take(&mut spec, "kubelet");
     carry::import(NODE_CLASS, &mut spec, "spec", &mut body, &mut losses);
     let blocks = body.items.iter();
-    let at = blocks.take_while(|item| !matches!(item, Item::Block(_))).count();
+    let at = blocks
+        .take_while(|item| !matches!(item, Item::Block(_)))
+        .count();
     let mut between = Body::default();
     // An empty list rules adapters out, and is all that it does.
     if none {
@@ -56,7 +58,9 @@ fn without_path(spec: &mut Map<String, Value>, field: &str, losses: &mut Losses)
 
 /// Where an image has an id, Karpenter looks for nothing else.
 fn lone_ids(spec: &mut Map<String, Value>, losses: &mut Losses) {
-    let terms = spec.get_mut("amiSelectorTerms").and_then(Value::as_array_mut);
+    let terms = spec
+        .get_mut("amiSelectorTerms")
+        .and_then(Value::as_array_mut);
     for (index, term) in terms.into_iter().flatten().enumerate() {
         let Some(term) = term.as_object_mut().filter(|own| own.contains_key("id")) else {
             continue;

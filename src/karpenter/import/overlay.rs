@@ -15,6 +15,8 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> Built {
         require::import(&own, "spec.requirements", &mut body, &mut losses)
     });
     let mut built = object.built("overlay", body, losses);
-    built.left_out = ruled.err();
+    if let Err(why) = ruled {
+        built.leave_out(why);
+    }
     built
 }

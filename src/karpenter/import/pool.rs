@@ -44,11 +44,25 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> Built {
     });
     carry::import(POOL, &mut spec, "spec", &mut body, &mut losses);
     let blocks = body.items.iter();
-    let at = blocks.take_while(|item| !matches!(item, Item::Block(_))).count();
+    let at = blocks
+        .take_while(|item| !matches!(item, Item::Block(_)))
+        .count();
     body.items.splice(at..at, rules.items);
+    let earlier = object.of.starts_with("Provisioner/");
     let mut built = object.built("pool", body, losses);
-    if let Err(why) = ruled {
-        built.left_out = Some(why);
+    for loss in built.losses.iter_mut().filter(|_| earlier) {
+        // There they had no template of their own.
+        for within in ["spec.template.spec.", "spec.template.metadata."] {
+            if let Some(rest) = loss.path.strip_prefix(within) {
+                loss.path = format!("spec.{rest}");
+            }
+        }
+    }
+    let classless = class
+        .is_none()
+        .then(|| "it names no EC2NodeClass".to_owned());
+    if let Some(why) = ruled.err().or(classless) {
+        built.leave_out(why);
     }
     built
 }
@@ -69,7 +83,7 @@ pub(super) fn add_missing_classes(objects: &mut Objects) {
         let of = pool.of.clone();
         let mut losses = Losses::of(of.clone());
         match class_of(&pool.spec) {
-            None => losses.add(format!("spec.{CLASS}"), "it names no EC2NodeClass"),
+            None => continue,
             Some(name) if known.contains(&name) => continue,
             Some(name) => {
                 let why = format!("the node class {name:?} is not among what is imported");
@@ -102,6 +116,21 @@ fn settle_static(spec: &mut Map<String, Value>, losses: &mut Losses) {
             losses.add(format!("spec.{field}"), why);
         }
     }
+    if take(spec, "weight").is_some() {
+        losses.add("spec.weight", "static pools have none, in Karpenter either");
+    }
+    if let Some(Value::Object(limits)) = spec.get_mut("limits") {
+        let others: Vec<String> = limits
+            .keys()
+            .filter(|own| *own != "nodes")
+            .cloned()
+            .collect();
+        for name in others {
+            limits.shift_remove(&name);
+            let why = "static pools are limited in their nodes, in Karpenter either";
+            losses.add(format!("spec.limits.{name}"), why);
+        }
+    }
 }
 
 /// Budgets as we take them.
@@ -128,7 +157,9 @@ fn settle_budgets(spec: &mut Map<String, Value>) {
 pub(super) fn taints(pools: &[Object]) -> BTreeMap<String, Vec<Value>> {
     let each = pools.iter().map(|pool| {
         let taints = pool.spec.get("template").and_then(|own| own.get("spec"));
-        let taints = taints.and_then(|own| own.get("taints")).and_then(Value::as_array);
+        let taints = taints
+            .and_then(|own| own.get("taints"))
+            .and_then(Value::as_array);
         let taints = taints.into_iter().flatten().map(|taint| {
             let field = |name: &str| taint.get(name).and_then(text).unwrap_or_default();
             json!({

@@ -2,9 +2,11 @@
 //! said to be.
 //! It must not know why anything is refused.
 
+use serde_json::Value;
+
 use super::super::loss::Losses;
 use super::super::tables::{KUBELET, NODE_CLASS};
-use super::super::tree::{Body, Item, Printed};
+use super::super::tree::{Body, Item, Printed, Term};
 use super::{Built, ImportError};
 use crate::config::problem::{Problem, Severity};
 use crate::config::{Inputs, SourceFile, load};
@@ -14,8 +16,15 @@ const FILE: &str = "import.hcl";
 const CLUSTERS: &str = "clusters.hcl";
 
 /// What a node class may as well be without: nothing more is launched for want of it, since a
-/// managed cluster refuses a class without a role.
-const SOFT: [&str; 4] = ["context", "instance_profile", "kubelet", "role"];
+/// managed cluster refuses a class without a role, images or subnets.
+const SOFT: [&str; 6] = [
+    "ami",
+    "context",
+    "instance_profile",
+    "kubelet",
+    "role",
+    "subnet",
+];
 
 /// Leaves out what the configuration cannot have, block by block, until it is one.
 pub(super) fn check(built: &mut [Built], clusters: &[String]) -> Result<(), ImportError> {
@@ -23,7 +32,7 @@ pub(super) fn check(built: &mut [Built], clusters: &[String]) -> Result<(), Impo
     // Each round leaves something out.
     loop {
         let (mut body, mut order) = (Body::default(), Vec::new());
-        for (index, own) in built.iter().enumerate().filter(|(_, own)| own.left_out.is_none()) {
+        for (index, own) in built.iter().enumerate().filter(|(_, own)| !own.left_out) {
             body.items.push(Item::Block(own.block.clone()));
             order.push(index);
         }
@@ -35,11 +44,15 @@ pub(super) fn check(built: &mut [Built], clusters: &[String]) -> Result<(), Impo
         let Err(problems) = load(&files, &Inputs::default()) else {
             return Ok(());
         };
-        let errors = problems.iter().filter(|own| own.severity == Severity::Error);
+        let errors = problems
+            .iter()
+            .filter(|own| own.severity == Severity::Error);
         let mut blamed = Vec::new();
         for problem in errors.clone() {
             let ranges = problem.ranges.iter().filter(|range| range.file == FILE);
-            let place = ranges.filter_map(|range| printed.at(range.start.line)).next();
+            let place = ranges
+                .filter_map(|range| printed.at(range.start.line))
+                .next();
             blamed.extend(place.map(|place| (place.to_vec(), why(problem))));
         }
         if blamed.is_empty() {
@@ -61,50 +74,53 @@ fn why(problem: &Problem) -> String {
 
 /// Leaves out an item of a block that it may be without, or else the block.
 fn leave_out(own: &mut Built, place: &[usize], why: String) {
-    if own.left_out.is_some() {
+    if own.left_out {
         return;
     }
+    let Some((path, depth)) = soft(own, place) else {
+        own.leave_out(why);
+        return;
+    };
+    remove(&mut own.block.body, &place[..depth]);
     let mut losses = Losses::of(own.of.clone());
-    let path = soft(own, place);
-    match path {
-        Some(path) => {
-            remove(&mut own.block.body, place);
-            losses.add(path, why);
-        }
-        None => {
-            losses.add("spec", why.clone());
-            own.left_out = Some(why);
-        }
-    }
+    losses.add(path, why);
     own.losses.extend(losses.all);
 }
 
-/// The path of what a block may be without, as the object has it.
-fn soft(own: &Built, place: &[usize]) -> Option<String> {
+/// The path of what a block may be without, as the object has it, and how much of the place in the
+/// tree leads to it.
+fn soft(own: &Built, place: &[usize]) -> Option<(String, usize)> {
     if own.block.kind != "node_class" {
         return None;
     }
     let (first, rest) = place.split_first()?;
-    let (name, inner) = named(own.block.body.items.get(*first)?)?;
+    let items = &own.block.body.items;
+    let (name, inner) = named(items.get(*first)?)?;
     let row = NODE_CLASS.iter().find(|row| row.name == name)?;
     if !SOFT.contains(&name) {
         return None;
     }
     let path = format!("spec.{}", row.field);
+    let same = |item: &&Item| named(item).is_some_and(|(own, _)| own == name);
+    let index = items[..*first].iter().filter(same).count();
+    let path = match name {
+        "ami" | "subnet" => return Some((format!("{path}[{index}]"), 1)),
+        _ => path,
+    };
     let Some(item) = rest.first().and_then(|index| inner?.items.get(*index)) else {
-        return Some(path);
+        return Some((path, 1));
     };
     let (name, _) = named(item)?;
     let row = KUBELET.iter().find(|row| row.name == name);
-    Some(match (row, item) {
+    let path = match (row, item) {
         (Some(row), _) => format!("{path}.{}", row.field),
-        (None, Item::Argument(_, super::super::tree::Term::Value(value))) => {
-            let names = value.as_object().into_iter().flatten();
-            let names: Vec<&str> = names.map(|(name, _)| name.as_str()).collect();
+        (None, Item::Argument(_, Term::Value(Value::Object(items)))) => {
+            let names: Vec<&str> = items.keys().map(String::as_str).collect();
             format!("{path}: {}", names.join(", "))
         }
         _ => path,
-    })
+    };
+    Some((path, 2))
 }
 
 fn named(item: &Item) -> Option<(&'static str, Option<&Body>)> {
@@ -122,6 +138,9 @@ fn remove(body: &mut Body, place: &[usize]) {
     match body.items.get_mut(*first) {
         Some(Item::Block(block)) if !rest.is_empty() => {
             remove(&mut block.body, rest);
+            if block.body.is_empty() {
+                body.items.remove(*first);
+            }
         }
         Some(_) => drop(body.items.remove(*first)),
         None => {}

@@ -62,7 +62,9 @@ pub(in super::super) fn node_class(own: &NodeClass, tags: &Labels) -> Body {
         body.set("vm_memory_overhead_percent", f64::from(per_mille) / 10.0);
     }
     terms(own, &mut body);
-    own.block_devices.iter().for_each(|disk| self::disk(disk, &mut body));
+    own.block_devices
+        .iter()
+        .for_each(|disk| self::disk(disk, &mut body));
     metadata(own.metadata, &mut body);
     for interface in own.network_interfaces.iter().flatten() {
         self::interface(*interface, &mut body);
@@ -164,7 +166,12 @@ fn terms(own: &NodeClass, body: &mut Body) {
             block("placement_group", [("id", Some(id.as_str()))], None, body);
         }
         Some(PlacementGroupTerm::Name(name)) => {
-            block("placement_group", [("name", Some(name.as_str()))], None, body);
+            block(
+                "placement_group",
+                [("name", Some(name.as_str()))],
+                None,
+                body,
+            );
         }
         None => {}
     }
@@ -222,7 +229,11 @@ fn metadata(own: MetadataOptions, body: &mut Body) {
         inner.set("http_put_response_hop_limit", own.hop_limit);
     }
     if own.tokens_required != usual.tokens_required {
-        let word = if own.tokens_required { "required" } else { "optional" };
+        let word = if own.tokens_required {
+            "required"
+        } else {
+            "optional"
+        };
         inner.set("http_tokens", word);
     }
     if !inner.is_empty() {
@@ -234,7 +245,11 @@ fn interface(own: NetworkInterface, body: &mut Body) {
     let mut inner = Body::default();
     inner.set("network_card_index", own.card);
     inner.set("device_index", own.device);
-    let kind = if own.efa_only { "efa-only" } else { "interface" };
+    let kind = if own.efa_only {
+        "efa-only"
+    } else {
+        "interface"
+    };
     inner.set("interface_type", kind);
     body.block("network_interface", None, inner);
 }
@@ -267,36 +282,7 @@ fn kubelet(own: &Kubelet, body: &mut Body) {
         let all = own.cluster_dns.iter().map(ToString::to_string);
         inner.set("cluster_dns", all.collect::<Vec<String>>());
     }
-    let reserved = |(name, own): (&String, &Reserved)| (name.clone(), Value::from(&*own.text));
-    let signal = |own: &Signal| own.as_str().to_owned();
-    let hard = own.eviction_hard.iter();
-    let soft = own.eviction_soft.iter();
-    let periods = own.eviction_soft_grace_period.iter();
-    let maps: [(&'static str, Map<String, Value>); 5] = [
-        (
-            "system_reserved",
-            own.system_reserved.iter().map(reserved).collect(),
-        ),
-        (
-            "kube_reserved",
-            own.kube_reserved.iter().map(reserved).collect(),
-        ),
-        (
-            "eviction_hard",
-            hard.map(|(own, most)| (signal(own), Value::from(most.text()))).collect(),
-        ),
-        (
-            "eviction_soft",
-            soft.map(|(own, most)| (signal(own), Value::from(most.text()))).collect(),
-        ),
-        (
-            "eviction_soft_grace_period",
-            periods.map(|(own, length)| (signal(own), Value::from(duration(Some(*length))))).collect(),
-        ),
-    ];
-    for (name, map) in maps.into_iter().filter(|(_, map)| !map.is_empty()) {
-        inner.set(name, Value::Object(map));
-    }
+    kept(own, &mut inner);
     if let Some(seconds) = own.eviction_max_pod_grace_period {
         inner.set("eviction_max_pod_grace_period", seconds);
     }
@@ -324,5 +310,43 @@ fn kubelet(own: &Kubelet, body: &mut Body) {
     }
     if !inner.is_empty() {
         body.block("kubelet", None, inner);
+    }
+}
+
+/// What kubelets keep from pods, and when they evict them.
+fn kept(own: &Kubelet, body: &mut Body) {
+    let reserved = |(name, own): (&String, &Reserved)| (name.clone(), Value::from(&*own.text));
+    let signal = |own: &Signal| own.as_str().to_owned();
+    let hard = own.eviction_hard.iter();
+    let soft = own.eviction_soft.iter();
+    let periods = own.eviction_soft_grace_period.iter();
+    let maps: [(&'static str, Map<String, Value>); 5] = [
+        (
+            "system_reserved",
+            own.system_reserved.iter().map(reserved).collect(),
+        ),
+        (
+            "kube_reserved",
+            own.kube_reserved.iter().map(reserved).collect(),
+        ),
+        (
+            "eviction_hard",
+            hard.map(|(own, most)| (signal(own), Value::from(most.text())))
+                .collect(),
+        ),
+        (
+            "eviction_soft",
+            soft.map(|(own, most)| (signal(own), Value::from(most.text())))
+                .collect(),
+        ),
+        (
+            "eviction_soft_grace_period",
+            periods
+                .map(|(own, length)| (signal(own), Value::from(duration(Some(*length)))))
+                .collect(),
+        ),
+    ];
+    for (name, map) in maps.into_iter().filter(|(_, map)| !map.is_empty()) {
+        body.set(name, Value::Object(map));
     }
 }
