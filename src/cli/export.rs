@@ -55,9 +55,7 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
         }
         None => io::stdout().write_all(exported.text.as_bytes())?,
     }
-    for loss in &exported.losses {
-        eprintln!("{loss}");
-    }
+    diagnostics::say(exported.losses.iter().map(ToString::to_string));
     Ok(if exported.losses.is_empty() {
         ExitCode::SUCCESS
     } else {

@@ -6,10 +6,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 
-use super::stdin;
+use super::{diagnostics, stdin};
 use crate::config::SourceFile;
 use crate::karpenter::import::{CLUSTER_EXAMPLE, ImportOptions, Imported, import};
 use crate::shell::files;
@@ -46,12 +46,16 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Some(directory) => write(directory, &imported)?,
         None => io::stdout().write_all(imported.text().as_bytes())?,
     }
-    for loss in &imported.losses {
-        eprintln!("{loss}");
-    }
-    for (kind, count) in &imported.skipped {
-        eprintln!("skipped {kind} ({count}): nothing of Karpenter's");
-    }
+    let skipped = imported.skipped.iter();
+    let skipped =
+        skipped.map(|(kind, count)| format!("skipped {kind} ({count}): nothing of Karpenter's"));
+    diagnostics::say(
+        imported
+            .losses
+            .iter()
+            .map(ToString::to_string)
+            .chain(skipped),
+    );
     Ok(if imported.losses.is_empty() {
         ExitCode::SUCCESS
     } else {
@@ -99,6 +103,11 @@ fn write(directory: &Path, imported: &Imported) -> anyhow::Result<()> {
             .iter()
             .map(|part| (part.file, part.text.as_str())),
     );
+    // All or nothing, as far as can be seen beforehand.
+    let mut paths = files.iter().map(|(name, _)| directory.join(name));
+    if let Some(path) = paths.find(|path| path.exists()) {
+        bail!("write {}: it is there already", path.display());
+    }
     for (name, text) in files {
         let path = directory.join(name);
         let file = OpenOptions::new().write(true).create_new(true).open(&path);

@@ -75,11 +75,14 @@ pub(super) fn import(
         let empty = |own: &Value| matches!(row.shape, Shape::Filled) && *own == "";
         if let Some(value) = value.filter(|own| !empty(own)) {
             let at = joined(path, row.field);
-            let (body, name) = match row.name.split_once('.') {
-                Some((block, name)) => (body.within(block), name),
-                None => (&mut *body, row.name),
-            };
-            import_one(row, name, value, &at, body, losses);
+            match row.name.split_once('.') {
+                Some((block, name)) => {
+                    let mut more = Body::default();
+                    import_one(row, name, value, &at, &mut more, losses);
+                    body.add_within(block, more);
+                }
+                None => import_one(row, row.name, value, &at, body, losses),
+            }
         }
     }
     leftovers(rows, object, ("", path), losses);
@@ -273,12 +276,14 @@ pub(super) fn export(
     losses: &mut Losses,
 ) {
     for row in rows {
-        let (body, name) = match row.name.split_once('.') {
-            Some((block, name)) if body.find(block).is_some() => (body.within(block), name),
-            Some(_) => continue,
-            None => (&mut *body, row.name),
-        };
-        export_one(row, name, body, path, object, losses);
+        match row.name.split_once('.') {
+            Some((block, name)) => {
+                if let Some(inner) = body.inner(block) {
+                    export_one(row, name, inner, path, object, losses);
+                }
+            }
+            None => export_one(row, row.name, body, path, object, losses),
+        }
     }
 }
 

@@ -68,13 +68,9 @@ pub(super) fn read(files: &[SourceFile]) -> Result<Vec<Document>, DocumentError>
         if bytes > BYTES_MAX {
             return Err(too_much());
         }
-        let documents: Vec<Value> = serde_saphyr::from_multiple(&file.text).map_err(|error| {
-            let text = error.to_string();
-            let first = text.lines().next().unwrap_or_default();
-            DocumentError::Malformed {
-                file: file.name.clone(),
-                why: first.chars().take(MESSAGE_MAX).collect(),
-            }
+        let documents = parse(&file.text).map_err(|why| DocumentError::Malformed {
+            file: file.name.clone(),
+            why,
         })?;
         for (index, value) in documents.into_iter().enumerate() {
             if value.is_null() {
@@ -91,6 +87,21 @@ pub(super) fn read(files: &[SourceFile]) -> Result<Vec<Document>, DocumentError>
         }
     }
     Ok(all)
+}
+
+/// The documents of a text. JSON is YAML, but for tabs and for one object right after another.
+fn parse(text: &str) -> Result<Vec<Value>, String> {
+    if text.trim_start().starts_with('{') {
+        let all = serde_json::Deserializer::from_str(text).into_iter();
+        if let Ok(all) = all.collect() {
+            return Ok(all);
+        }
+    }
+    serde_saphyr::from_multiple(text).map_err(|error| {
+        let text = error.to_string();
+        let first = text.lines().next().unwrap_or_default();
+        first.chars().take(MESSAGE_MAX).collect()
+    })
 }
 
 /// Adds an object, or those of a list. The elements of a list of one kind need not say theirs.

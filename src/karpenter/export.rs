@@ -166,8 +166,7 @@ fn pool(own: &Pool) -> Document {
 
 /// The budgets of a pool. One of which a part cannot be said would mean something else.
 fn budgets(body: &mut Body, path: &str, losses: &mut Losses) -> Option<Value> {
-    body.find("disruption")?;
-    let blocks = body.within("disruption").take_blocks("budget");
+    let blocks = body.inner("disruption")?.take_blocks("budget");
     if blocks.is_empty() {
         return None;
     }
@@ -347,8 +346,7 @@ fn buffer(own: &Buffer) -> Vec<Document> {
 
 /// What the pods of a buffer are like. The container does nothing: no such pod is ever made.
 fn pod_template(own: &Buffer, namespace: &str) -> Map<String, Value> {
-    let mut body = spell::buffer(own);
-    let pod = body.within("pod");
+    let mut pod = own.pod.as_ref().map(spell::buffer_pod).unwrap_or_default();
     let requests = pod.take_value("requests");
     let mut selector = match pod.take_value("node_selector") {
         Some(Value::Object(selector)) => selector,

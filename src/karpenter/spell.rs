@@ -271,7 +271,8 @@ pub(super) fn buffer(own: &Buffer) -> Body {
     body
 }
 
-fn buffer_pod(own: &BufferPod) -> Body {
+/// What the pods of a buffer are like.
+pub(super) fn buffer_pod(own: &BufferPod) -> Body {
     let mut inner = Body::default();
     inner.set("requests", requests(&own.requests));
     if !own.node_selector.is_empty() {

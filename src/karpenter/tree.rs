@@ -57,24 +57,21 @@ impl Body {
         self.items.push(Item::Block(Block { kind, label, body }));
     }
 
-    /// The body of the one block of this type, which is made where there is none.
-    pub(super) fn within(&mut self, kind: &'static str) -> &mut Body {
-        if self.find(kind).is_none() {
-            self.block(kind, None, Body::default());
-        }
-        let place = self.find(kind).unwrap_or_default();
-        let Item::Block(block) = &mut self.items[place] else {
-            unreachable!("a block was found there");
-        };
-        &mut block.body
+    /// The body of the first block of this type.
+    pub(super) fn inner(&mut self, kind: &str) -> Option<&mut Body> {
+        self.items.iter_mut().find_map(|item| match item {
+            Item::Block(block) if block.kind == kind => Some(&mut block.body),
+            _ => None,
+        })
     }
 
-    /// The place of the first block of this type.
-    pub(super) fn find(&self, kind: &str) -> Option<usize> {
-        self.items.iter().position(|item| match item {
-            Item::Block(block) => block.kind == kind,
-            _ => false,
-        })
+    /// Adds to the one block of this type, which is made where there is none.
+    pub(super) fn add_within(&mut self, kind: &'static str, more: Body) {
+        match self.inner(kind) {
+            Some(own) => own.items.extend(more.items),
+            None if more.is_empty() => {}
+            None => self.block(kind, None, more),
+        }
     }
 
     /// Takes an argument out.

@@ -182,6 +182,18 @@ fn what_cannot_be_imported_is_named() {
 }
 
 #[test]
+fn json_may_have_tabs_and_several_objects() {
+    let object = |name: &str| {
+        format!(
+            "{{\n\t\"apiVersion\": \"karpenter.k8s.aws/v1\",\n\t\"kind\": \"EC2NodeClass\",\n\t\
+             \"metadata\": {{\"name\": \"{name}\"}},\n\t\"spec\": {{\"role\": \"r\"}}\n}}\n"
+        )
+    };
+    let imported = imported(&(object("a") + &object("b"))).expect("two objects");
+    assert_eq!(imported.parts[0].text.matches("role = \"r\"").count(), 2);
+}
+
+#[test]
 fn one_cluster_of_several_is_chosen() {
     let two = "cluster \"a\" {\n  simulated {}\n}\ncluster \"b\" {\n  simulated {}\n}\n\
                pool \"a\" { clusters = [\"a\"] }\npool \"b\" { clusters = [\"b\"] }\n";
