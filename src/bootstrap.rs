@@ -11,7 +11,7 @@
 
 mod quote;
 
-mod yaml;
+pub(crate) mod yaml;
 
 mod mime;
 

@@ -5,6 +5,8 @@ mod arguments;
 
 mod diagnostics;
 
+mod stdin;
+
 mod run;
 
 mod validate;
@@ -29,6 +31,10 @@ mod simulated_cloud;
 
 #[cfg(feature = "aws")]
 mod token;
+
+mod import;
+
+mod export;
 
 mod version;
 
@@ -81,6 +87,10 @@ enum Verb {
     /// Print a token for the API of an EKS cluster, as an exec plugin of kubectl does
     #[cfg(feature = "aws")]
     Token(token::Arguments),
+    /// Make HCL of Karpenter's objects: NodePools, EC2NodeClasses and what came before them
+    Import(import::Arguments),
+    /// Make Karpenter's objects of a configuration
+    Export(export::Arguments),
     /// Print the version
     Version(version::Arguments),
 }
@@ -114,6 +124,8 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Verb::SimulatedCloud(arguments) => simulated_cloud::execute(arguments),
         #[cfg(feature = "aws")]
         Verb::Token(arguments) => token::execute(arguments),
+        Verb::Import(arguments) => import::execute(&arguments),
+        Verb::Export(arguments) => export::execute(&arguments, colour),
         Verb::Version(arguments) => version::execute(&arguments),
     };
     end.unwrap_or_else(|error| failed(&error))

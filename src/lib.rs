@@ -11,6 +11,8 @@ pub mod bootstrap;
 
 pub mod config;
 
+pub mod karpenter;
+
 pub mod state;
 
 pub mod solve;

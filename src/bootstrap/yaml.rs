@@ -62,7 +62,7 @@ fn after(item: &Value, indent: usize, out: &mut String) {
 }
 
 /// A text as a scalar that nobody takes for anything but this text.
-pub(super) fn scalar(text: &str) -> String {
+pub(crate) fn scalar(text: &str) -> String {
     /// What some reader of YAML 1.1 or 1.2 takes for a boolean or nothing.
     const WORDS: [&str; 9] = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];
     let inside = |c: char| c.is_ascii_alphanumeric() || "-_./+%<=,@:".contains(c);

@@ -20,6 +20,12 @@ pub(crate) fn show(problems: &[Problem], colour: bool) {
     io::stderr().write_all(text.as_bytes()).unwrap_or_default();
 }
 
+/// Writes lines to stderr.
+pub(crate) fn say(lines: impl IntoIterator<Item = String>) {
+    let text: String = lines.into_iter().map(|line| line + "\n").collect();
+    io::stderr().write_all(text.as_bytes()).unwrap_or_default();
+}
+
 fn coloured(text: &str) -> String {
     text.split_inclusive('\n')
         .map(|line| {

@@ -3,20 +3,20 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{self, Read, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args};
 use similar::TextDiff;
 
-use super::diagnostics;
+use super::{diagnostics, stdin};
 use crate::config::SourceFile;
 use crate::config::format::format;
 use crate::config::problem::Problem;
-use crate::shell::files::{self, FILE_BYTES, FilesError};
+use crate::shell::files::{self, FilesError};
 
 /// Something would be changed, with `--check`; something cannot be read, or is no HCL. The numbers
 /// are Terraform's.
@@ -95,7 +95,7 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
         broken: false,
     };
     if stdin {
-        run.take(None, &read_stdin()?)?;
+        run.take(None, &stdin::read()?)?;
     } else {
         for path in &arguments.paths {
             let (found, faults) = files::native_sources(path, arguments.recursive);
@@ -172,15 +172,4 @@ impl Run {
         }
         Ok(())
     }
-}
-
-fn read_stdin() -> anyhow::Result<String> {
-    let mut text = String::new();
-    let mut limited = io::stdin().lock().take(FILE_BYTES + 1);
-    let read = limited.read_to_string(&mut text);
-    read.context("read standard input")?;
-    if limited.limit() == 0 {
-        bail!("standard input has more than {FILE_BYTES} bytes");
-    }
-    Ok(text)
 }

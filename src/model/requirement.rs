@@ -166,6 +166,16 @@ impl Requirement {
         (!self.complement).then_some(&self.values)
     }
 
+    /// The values the label must not have; `None` where those are listed that it may.
+    pub fn excluded(&self) -> Option<&BTreeSet<String>> {
+        self.complement.then_some(&self.values)
+    }
+
+    /// The integers between which the label's value is, both included.
+    pub fn bounds(&self) -> (Option<i64>, Option<i64>) {
+        (self.gte, self.lte)
+    }
+
     /// What satisfies this requirement not; none of one with bounds.
     pub fn negated(&self) -> Option<Self> {
         (self.gte.is_none() && self.lte.is_none()).then(|| Self {

@@ -143,6 +143,16 @@ impl Window {
     pub fn expression(&self) -> &str {
         &self.expression
     }
+
+    /// How long it is open.
+    pub fn duration(&self) -> SignedDuration {
+        self.duration
+    }
+
+    /// Name of the time zone whose clock it reads.
+    pub fn zone(&self) -> &str {
+        self.zone.iana_name().unwrap_or("UTC")
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@ use process::{Process, get, run, within};
 
 mod api;
 
+mod exchange;
+
 mod pausing;
 
 mod process;

@@ -37,6 +37,8 @@ mod coverage;
 
 mod explain;
 
+mod karpenter;
+
 mod cost;
 
 mod bootstrap;

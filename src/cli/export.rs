@@ -1,0 +1,64 @@
+//! `outrigger export`: Karpenter's objects of a configuration.
+//! It must not know which of them say what.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+
+use super::arguments::ConfigArguments;
+use super::diagnostics;
+use crate::karpenter::export::export;
+use crate::shell::files;
+
+/// Something could not be carried over.
+const DROPPED: u8 = 2;
+
+/// Whose objects are made.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    /// NodePools and EC2NodeClasses of v1, NodeOverlays, CapacityBuffers
+    Karpenter,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    config: ConfigArguments,
+    /// What is made
+    #[arg(long, value_enum, default_value = "karpenter")]
+    format: Format,
+    /// Which cluster's, where there are several
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
+    /// Write into this file in place of standard output
+    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
+    let config = match files::load(&arguments.config.wanted()) {
+        Ok(config) => config,
+        Err(problems) => {
+            diagnostics::show(&problems, colour);
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    let Format::Karpenter = arguments.format;
+    let exported = export(&config, arguments.cluster.as_deref())?;
+    match &arguments.file {
+        Some(path) => {
+            fs::write(path, &exported.text).with_context(|| format!("write {}", path.display()))?
+        }
+        None => io::stdout().write_all(exported.text.as_bytes())?,
+    }
+    diagnostics::say(exported.losses.iter().map(ToString::to_string));
+    Ok(if exported.losses.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(DROPPED)
+    })
+}

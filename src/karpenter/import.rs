@@ -1,0 +1,435 @@
+//! From objects of Karpenter's to HCL, and what could not be carried over.
+//! It must not know where the texts come from, nor where the HCL goes.
+//!
+//! ```text
+//! YAML ─ documents ─▶ objects ─ earlier, kubelet ─▶ objects of v1
+//!      ─ pool, node_class, overlay, buffer ─▶ blocks ─ sound ─▶ HCL
+//! ```
+
+mod earlier;
+
+mod pool;
+
+mod kubelet;
+
+mod node_class;
+
+mod overlay;
+
+mod buffer;
+
+mod sound;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use super::documents::{Document, DocumentError, read};
+use super::loss::{Loss, Losses};
+use super::tree::{Block, Body, Item, Printed};
+use crate::config::SourceFile;
+use crate::config::format::format;
+
+/// What is imported is for these clusters.
+#[derive(Clone, Debug, Default)]
+pub struct ImportOptions {
+    /// Names, or patterns with `*`; all clusters if empty.
+    pub clusters: Vec<String>,
+}
+
+/// Why nothing can be imported.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ImportError {
+    /// The texts hold no objects.
+    #[error(transparent)]
+    Documents(#[from] DocumentError),
+    /// There is nothing of Karpenter's.
+    #[error("find an object of Karpenter's: there is {}", others(.skipped))]
+    Nothing {
+        /// The kinds there are instead.
+        skipped: Vec<String>,
+    },
+    /// Two objects become blocks of one label.
+    #[error("import {one} and {other}: both become {block}; rename one of them")]
+    Twice {
+        /// The first.
+        one: String,
+        /// The second.
+        other: String,
+        /// The block.
+        block: String,
+    },
+    /// An object has no name.
+    #[error("import a {kind} of {file}: it has no name")]
+    Nameless {
+        /// Its kind.
+        kind: String,
+        /// Its file.
+        file: String,
+    },
+    /// What came of it is no configuration, and no object is to blame.
+    #[error("make a configuration of it: {0}")]
+    Unsound(String),
+}
+
+fn others(skipped: &[String]) -> String {
+    match skipped {
+        [] => "none".to_owned(),
+        kinds => format!("none, only {}", kinds.join(", ")),
+    }
+}
+
+/// HCL of one kind of blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Name of the file for it.
+    pub file: &'static str,
+    /// The HCL.
+    pub text: String,
+}
+
+/// What was imported.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Imported {
+    /// The HCL, kind by kind.
+    pub parts: Vec<Part>,
+    /// What could not be carried over.
+    pub losses: Vec<Loss>,
+    /// Kinds that are nothing of Karpenter's, and how many objects of them there are.
+    pub skipped: Vec<(String, usize)>,
+}
+
+/// A cluster to start from, as a comment.
+pub const CLUSTER_EXAMPLE: &str = "\
+# The clusters these blocks are for. Every argument: docs/CONFIGURATION.md.
+#
+# outrigger { installation = \"example\" }
+#
+# cluster \"prod\" {
+#   region = \"eu-central-1\"
+#   mode   = \"observe\" # \"manage\" once Karpenter is gone
+#   eks {}
+#   interruption { queue = \"outrigger\" }
+# }
+";
+
+impl Imported {
+    /// All of it as one text, with a cluster to start from.
+    pub fn text(&self) -> String {
+        let parts = self.parts.iter().map(|part| part.text.as_str());
+        let all: Vec<&str> = std::iter::once(CLUSTER_EXAMPLE).chain(parts).collect();
+        all.join("\n")
+    }
+}
+
+/// An object of `v1`, whatever it was before.
+#[derive(Clone, Debug)]
+struct Object {
+    /// What it is called in messages, such as `NodePool/general`.
+    of: String,
+    name: String,
+    namespace: String,
+    spec: Map<String, Value>,
+    /// What its author says of it.
+    about: Vec<String>,
+    /// What was lost on the way to `v1`.
+    lost: Vec<Loss>,
+}
+
+/// All objects by what they become.
+#[derive(Debug, Default)]
+struct Objects {
+    pools: Vec<Object>,
+    classes: Vec<Object>,
+    overlays: Vec<Object>,
+    buffers: Vec<Object>,
+    /// What pods are like, for buffers.
+    templates: Vec<Object>,
+    /// Settings of kubelets that older pools have, by the pool's name.
+    kubelets: BTreeMap<String, Value>,
+    skipped: BTreeMap<String, usize>,
+    /// Objects of a version that nobody knows.
+    lost: Vec<Loss>,
+}
+
+/// A block, and what was lost on the way to it.
+#[derive(Debug)]
+struct Built {
+    of: String,
+    block: Block,
+    losses: Vec<Loss>,
+    /// Whether it is no block but a comment.
+    left_out: bool,
+}
+
+impl Built {
+    /// Makes it a comment.
+    fn leave_out(&mut self, why: impl Into<String>) {
+        self.left_out = true;
+        self.losses.push(Loss {
+            of: self.of.clone(),
+            path: "spec".to_owned(),
+            why: why.into(),
+            missing: false,
+        });
+    }
+}
+
+/// Makes HCL of the objects in some texts.
+///
+/// # Errors
+///
+/// Texts that hold no objects of Karpenter's, or two that become one block.
+pub fn import(files: &[SourceFile], options: &ImportOptions) -> Result<Imported, ImportError> {
+    let mut objects = Objects::default();
+    for document in read(files)? {
+        sort(document, &mut objects)?;
+    }
+    let all = [
+        &objects.pools,
+        &objects.classes,
+        &objects.overlays,
+        &objects.buffers,
+    ];
+    if all.iter().all(|own| own.is_empty()) && objects.lost.is_empty() {
+        let skipped = objects.skipped.into_keys().collect();
+        return Err(ImportError::Nothing { skipped });
+    }
+    pool::add_missing_classes(&mut objects);
+    kubelet::settle(&mut objects);
+    let taints = pool::taints(&objects.pools);
+    let clusters = &options.clusters;
+    let mut built: Vec<Built> = Vec::new();
+    built.extend(
+        objects
+            .classes
+            .into_iter()
+            .map(|own| node_class::build(own, clusters)),
+    );
+    built.extend(
+        objects
+            .pools
+            .into_iter()
+            .map(|own| pool::build(own, clusters)),
+    );
+    built.extend(
+        objects
+            .overlays
+            .into_iter()
+            .map(|own| overlay::build(own, clusters)),
+    );
+    let buffers = objects.buffers.into_iter();
+    let templates = &objects.templates;
+    built.extend(buffers.map(|own| buffer::build(own, templates, &taints, clusters)));
+    check_labels(&built)?;
+    sound::check(&mut built, clusters)?;
+    let mut losses = objects.lost;
+    for loss in built.iter().flat_map(|own| &own.losses) {
+        // What is lost of a class is lost of its copies, too.
+        if !losses.contains(loss) {
+            losses.push(loss.clone());
+        }
+    }
+    Ok(Imported {
+        parts: parts(built)?,
+        losses,
+        skipped: objects.skipped.into_iter().collect(),
+    })
+}
+
+/// Puts an object where it belongs, as one of `v1`.
+fn sort(document: Document, all: &mut Objects) -> Result<(), ImportError> {
+    let place = (document.group.as_str(), document.kind.as_str());
+    let known = matches!(
+        place,
+        ("karpenter.sh", "NodePool" | "NodeOverlay" | "Provisioner")
+            | ("karpenter.k8s.aws", "EC2NodeClass" | "AWSNodeTemplate")
+            | ("autoscaling.x-k8s.io", "CapacityBuffer")
+            | ("", "PodTemplate")
+    );
+    if !known {
+        let kind = match document.group.as_str() {
+            "" => document.kind,
+            group => format!("{}.{group}", document.kind),
+        };
+        *all.skipped.entry(kind).or_default() += 1;
+        return Ok(());
+    }
+    if document.name.is_empty() {
+        return Err(ImportError::Nameless {
+            kind: document.kind,
+            file: document.file,
+        });
+    }
+    let (kind, version) = (document.kind.clone(), document.version.clone());
+    let own = object(document);
+    match (kind.as_str(), version.as_str()) {
+        ("NodePool", "v1") => all.pools.push(own),
+        ("NodePool", "v1beta1") => earlier::pool(own, all),
+        ("Provisioner", "v1alpha5") => earlier::provisioner(own, all),
+        ("EC2NodeClass", "v1") => all.classes.push(own),
+        ("EC2NodeClass", "v1beta1") => all.classes.push(earlier::node_class(own)),
+        ("AWSNodeTemplate", "v1alpha1") => all.classes.push(earlier::template(own)),
+        ("NodeOverlay", "v1alpha1") => all.overlays.push(own),
+        ("CapacityBuffer", "v1alpha1" | "v1beta1") => all.buffers.push(own),
+        ("PodTemplate", _) => all.templates.push(own),
+        _ => {
+            let mut losses = Losses::of(own.of);
+            losses.add(
+                "spec",
+                format!("{version} of {kind} is no version that is known"),
+            );
+            all.lost.extend(losses.all);
+        }
+    }
+    Ok(())
+}
+
+/// What an author may say of an object.
+const DESCRIPTION: &str = "kubernetes.io/description";
+/// Where a conversion from `v1beta1` keeps what `v1` has no field for.
+const CONVERTED: &str = "compatibility.karpenter";
+
+fn object(document: Document) -> Object {
+    let of = format!("{}/{}", document.kind, document.name);
+    let mut losses = Losses::of(of.clone());
+    let mut rest = document.rest;
+    // A template of pods has its own word for it.
+    let name = match document.kind.as_str() {
+        "PodTemplate" => "template",
+        _ => "spec",
+    };
+    let spec = match super::carry::take(&mut rest, name) {
+        Some(Value::Object(spec)) => spec,
+        _ => Map::new(),
+    };
+    for key in rest.keys() {
+        losses.add(key.as_str(), "an unknown field");
+    }
+    let mut about = Vec::new();
+    for (key, value) in &document.annotations {
+        if key == DESCRIPTION {
+            about.extend(value.as_str().map(str::to_owned));
+        } else if key.starts_with(CONVERTED) {
+            let why = "it stands for what was lost when the object was converted";
+            losses.add(format!("metadata.annotations.{key}"), why);
+        }
+    }
+    Object {
+        of,
+        name: document.name,
+        namespace: match document.namespace.as_str() {
+            "" => "default".to_owned(),
+            _ => document.namespace,
+        },
+        spec,
+        about,
+        lost: losses.all,
+    }
+}
+
+impl Object {
+    /// The body to fill, and where its losses go.
+    fn start(&mut self, clusters: &[String]) -> (Body, Losses) {
+        let mut body = Body::default();
+        if !clusters.is_empty() {
+            body.set("clusters", clusters.to_vec());
+        }
+        let mut losses = Losses::of(self.of.clone());
+        losses.all = std::mem::take(&mut self.lost);
+        (body, losses)
+    }
+
+    fn built(self, kind: &'static str, body: Body, losses: Losses) -> Built {
+        let mut own = Body::default();
+        for line in &self.about {
+            own.comment(line.as_str());
+        }
+        own.items.extend(body.items);
+        Built {
+            of: self.of,
+            block: Block {
+                kind,
+                label: Some(self.name),
+                body: own,
+            },
+            losses: losses.all,
+            left_out: false,
+        }
+    }
+}
+
+/// Two objects of one label.
+fn check_labels(built: &[Built]) -> Result<(), ImportError> {
+    let mut seen: BTreeMap<(&str, &str), &Built> = BTreeMap::new();
+    for own in built {
+        let label = own.block.label.as_deref().unwrap_or_default();
+        if let Some(other) = seen.insert((own.block.kind, label), own) {
+            return Err(ImportError::Twice {
+                one: other.of.clone(),
+                other: own.of.clone(),
+                block: format!("{} {label:?}", own.block.kind),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Kinds of blocks with the file for them.
+const FILES: [(&str, &str); 4] = [
+    ("node_class", "node_classes.hcl"),
+    ("pool", "pools.hcl"),
+    ("overlay", "overlays.hcl"),
+    ("buffer", "buffers.hcl"),
+];
+
+fn parts(built: Vec<Built>) -> Result<Vec<Part>, ImportError> {
+    let mut parts = Vec::new();
+    for (kind, file) in FILES {
+        let mut body = Body::default();
+        for own in built.iter().filter(|own| own.block.kind == kind) {
+            show(own, &mut body);
+        }
+        if body.is_empty() {
+            continue;
+        }
+        let text = Printed::of(&body).text;
+        let text = format(&SourceFile::new(file, text)).map_err(|problems| {
+            let first = problems.first().map(|own| own.detail.clone());
+            ImportError::Unsound(first.unwrap_or_default())
+        })?;
+        parts.push(Part { file, text });
+    }
+    Ok(parts)
+}
+
+/// A block with what was lost on the way to it, or a comment in its place.
+fn show(own: &Built, body: &mut Body) {
+    let mut block = own.block.clone();
+    let notes = own.losses.iter().map(|loss| {
+        let own = Loss {
+            of: String::new(),
+            ..loss.clone()
+        };
+        Item::Comment(one_line(&format!("import: {own}")))
+    });
+    let at = block.body.items.iter();
+    let at = at
+        .take_while(|item| matches!(item, Item::Comment(_)))
+        .count();
+    block.body.items.splice(at..at, notes);
+    let item = Item::Block(block);
+    if !own.left_out {
+        body.items.push(item);
+        return;
+    }
+    let items = vec![item];
+    body.comment(Printed::of(&Body { items }).text);
+}
+
+/// A text without ends of lines.
+fn one_line(text: &str) -> String {
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    text.chars().map(plain).collect()
+}

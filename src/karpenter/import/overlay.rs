@@ -1,0 +1,22 @@
+//! Overlays of NodeOverlays.
+//! It must not know which instance types there are.
+
+use super::super::carry::{self, take};
+use super::super::require;
+use super::super::tables::OVERLAY;
+use super::{Built, Object};
+
+pub(super) fn build(mut object: Object, clusters: &[String]) -> Built {
+    let (mut body, mut losses) = object.start(clusters);
+    let mut spec = std::mem::take(&mut object.spec);
+    let requirements = take(&mut spec, "requirements");
+    carry::import(OVERLAY, &mut spec, "spec", &mut body, &mut losses);
+    let ruled = requirements.map_or(Ok(()), |own| {
+        require::import(&own, "spec.requirements", &mut body, &mut losses)
+    });
+    let mut built = object.built("overlay", body, losses);
+    if let Err(why) = ruled {
+        built.leave_out(why);
+    }
+    built
+}

@@ -1,0 +1,164 @@
+//! Sees to it that what was imported is a configuration: what the language refuses is left out, and
+//! said to be.
+//! It must not know why anything is refused.
+
+use serde_json::Value;
+
+use super::super::loss::Losses;
+use super::super::tables::{KUBELET, NODE_CLASS};
+use super::super::tree::{Body, Item, Printed, Term};
+use super::{Built, ImportError};
+use crate::config::problem::{Problem, Severity};
+use crate::config::{Inputs, SourceFile, load};
+
+/// The file that is tried, and the one with the clusters it is tried with.
+const FILE: &str = "import.hcl";
+const CLUSTERS: &str = "clusters.hcl";
+
+/// What a node class may as well be without: nothing more is launched for want of it, since a
+/// managed cluster refuses a class without a role, images or subnets.
+const SOFT: [&str; 6] = [
+    "ami",
+    "context",
+    "instance_profile",
+    "kubelet",
+    "role",
+    "subnet",
+];
+
+/// Leaves out what the configuration cannot have, block by block, until it is one.
+pub(super) fn check(built: &mut [Built], clusters: &[String]) -> Result<(), ImportError> {
+    let clusters = SourceFile::new(CLUSTERS, trial(clusters));
+    // Each round leaves something out.
+    loop {
+        let (mut body, mut order) = (Body::default(), Vec::new());
+        for (index, own) in built.iter().enumerate().filter(|(_, own)| !own.left_out) {
+            body.items.push(Item::Block(own.block.clone()));
+            order.push(index);
+        }
+        let printed = Printed::of(&body);
+        let files = [
+            SourceFile::new(FILE, printed.text.clone()),
+            clusters.clone(),
+        ];
+        let Err(problems) = load(&files, &Inputs::default()) else {
+            return Ok(());
+        };
+        let errors = problems
+            .iter()
+            .filter(|own| own.severity == Severity::Error);
+        let mut blamed = Vec::new();
+        for problem in errors.clone() {
+            let ranges = problem.ranges.iter().filter(|range| range.file == FILE);
+            let place = ranges
+                .filter_map(|range| printed.at(range.start.line))
+                .next();
+            blamed.extend(place.map(|place| (place.to_vec(), why(problem))));
+        }
+        if blamed.is_empty() {
+            let first = errors.map(why).next().unwrap_or_default();
+            return Err(ImportError::Unsound(first));
+        }
+        // The last first, so that the places of the others stay what they are.
+        blamed.sort();
+        blamed.dedup_by(|one, other| one.0 == other.0);
+        for (place, why) in blamed.into_iter().rev() {
+            leave_out(&mut built[order[place[0]]], &place[1..], why);
+        }
+    }
+}
+
+fn why(problem: &Problem) -> String {
+    problem.detail.trim_end_matches('.').to_owned()
+}
+
+/// Leaves out an item of a block that it may be without, or else the block.
+fn leave_out(own: &mut Built, place: &[usize], why: String) {
+    if own.left_out {
+        return;
+    }
+    let Some((path, depth)) = soft(own, place) else {
+        own.leave_out(why);
+        return;
+    };
+    remove(&mut own.block.body, &place[..depth]);
+    let mut losses = Losses::of(own.of.clone());
+    losses.add(path, why);
+    own.losses.extend(losses.all);
+}
+
+/// The path of what a block may be without, as the object has it, and how much of the place in the
+/// tree leads to it.
+fn soft(own: &Built, place: &[usize]) -> Option<(String, usize)> {
+    if own.block.kind != "node_class" {
+        return None;
+    }
+    let (first, rest) = place.split_first()?;
+    let items = &own.block.body.items;
+    let (name, inner) = named(items.get(*first)?)?;
+    let row = NODE_CLASS.iter().find(|row| row.name == name)?;
+    if !SOFT.contains(&name) {
+        return None;
+    }
+    let path = format!("spec.{}", row.field);
+    let same = |item: &&Item| named(item).is_some_and(|(own, _)| own == name);
+    let index = items[..*first].iter().filter(same).count();
+    let path = match name {
+        "ami" | "subnet" => return Some((format!("{path}[{index}]"), 1)),
+        _ => path,
+    };
+    let Some(item) = rest.first().and_then(|index| inner?.items.get(*index)) else {
+        return Some((path, 1));
+    };
+    let (name, _) = named(item)?;
+    let row = KUBELET.iter().find(|row| row.name == name);
+    let path = match (row, item) {
+        (Some(row), _) => format!("{path}.{}", row.field),
+        (None, Item::Argument(_, Term::Value(Value::Object(items)))) => {
+            let names: Vec<&str> = items.keys().map(String::as_str).collect();
+            format!("{path}: {}", names.join(", "))
+        }
+        _ => path,
+    };
+    Some((path, 2))
+}
+
+fn named(item: &Item) -> Option<(&'static str, Option<&Body>)> {
+    match item {
+        Item::Argument(name, _) => Some((name, None)),
+        Item::Block(block) => Some((block.kind, Some(&block.body))),
+        Item::Comment(_) => None,
+    }
+}
+
+fn remove(body: &mut Body, place: &[usize]) {
+    let Some((first, rest)) = place.split_first() else {
+        return;
+    };
+    match body.items.get_mut(*first) {
+        Some(Item::Block(block)) if !rest.is_empty() => {
+            remove(&mut block.body, rest);
+            if block.body.is_empty() {
+                body.items.remove(*first);
+            }
+        }
+        Some(_) => drop(body.items.remove(*first)),
+        None => {}
+    }
+}
+
+/// Clusters that the blocks may be for, which are only observed: a managed one wants more of a node
+/// class than an import can give.
+fn trial(patterns: &[String]) -> String {
+    let mut names: Vec<String> = patterns.iter().map(|own| own.replace('*', "any")).collect();
+    if names.is_empty() {
+        names.push("any".to_owned());
+    }
+    names.sort();
+    names.dedup();
+    let each = names.iter().map(|name| {
+        let name = super::super::text::quoted(name);
+        format!("cluster {name} {{\n  region = \"us-east-1\"\n  eks {{}}\n}}\n")
+    });
+    each.collect()
+}

@@ -1,0 +1,209 @@
+//! Karpenter's objects become HCL that can be used, and configurations become Karpenter's objects.
+//! It must not know how either is done.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use insta::{assert_snapshot, glob, with_settings};
+use outrigger::config::problem::render_all;
+use outrigger::config::{Config, Inputs, SourceFile, load};
+use outrigger::karpenter::Loss;
+use outrigger::karpenter::export::{ExportError, Exported, export};
+use outrigger::karpenter::import::{ImportError, ImportOptions, Imported, import};
+
+mod drawn;
+
+mod round_trip;
+
+/// Clusters for what has none.
+const CLUSTER: &str = "cluster \"shop\" {\n  region = \"eu-central-1\"\n  eks {}\n}\n";
+
+fn imported(text: &str) -> Result<Imported, ImportError> {
+    import(
+        &[SourceFile::new("in.yaml", text)],
+        &ImportOptions::default(),
+    )
+}
+
+/// The configuration that some HCL and a cluster make.
+fn loaded(hcl: &str) -> Config {
+    let files = [
+        SourceFile::new("main.hcl", hcl),
+        SourceFile::new("cluster.hcl", CLUSTER),
+    ];
+    let config = load(&files, &Inputs::default());
+    config.unwrap_or_else(|problems| panic!("{}\n{hcl}", render_all(&problems)))
+}
+
+fn exported(config: &Config) -> Exported {
+    export(config, None).expect("one cluster")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).expect("a case in UTF-8")
+}
+
+fn name_of(path: &Path) -> String {
+    let name = path.file_name().expect("a file has a name");
+    name.to_string_lossy().into_owned()
+}
+
+/// Files with what was lost on the way to them.
+fn shown(imported: &Imported) -> String {
+    let mut out = String::new();
+    for part in &imported.parts {
+        writeln!(out, "── {}\n{}", part.file, part.text).expect("a text");
+    }
+    for loss in &imported.losses {
+        writeln!(out, "{loss}").expect("a text");
+    }
+    for (kind, count) in &imported.skipped {
+        writeln!(out, "skipped {kind} ({count})").expect("a text");
+    }
+    out
+}
+
+#[test]
+fn objects_become_hcl_that_validates_and_tells_what_is_lost() {
+    glob!("karpenter/import/*.{yaml,json}", |path| {
+        let imported = imported(&read(path)).expect("objects of Karpenter's");
+        let config = loaded(&imported.text());
+        assert!(config.clusters[0].pools.iter().len() > 0, "{path:?}");
+        with_settings!({
+            snapshot_path => "karpenter/import",
+            prepend_module_to_snapshot => false,
+            omit_expression => true,
+            snapshot_suffix => name_of(path),
+        }, {
+            assert_snapshot!("imported", shown(&imported));
+        });
+    });
+}
+
+#[test]
+fn every_loss_stands_beside_the_block_it_would_be_in() {
+    glob!("karpenter/import/*.{yaml,json}", |path| {
+        let imported = imported(&read(path)).expect("objects of Karpenter's");
+        let text = imported.text();
+        for loss in &imported.losses {
+            let note = format!("import: dropped {} ({})", loss.path, loss.why);
+            // What is of no known version has no block.
+            let homeless = loss.of == "NodePool/future";
+            assert_eq!(text.contains(&note), !homeless, "{note}\n{text}");
+        }
+        for note in text
+            .lines()
+            .filter_map(|line| line.split_once("# import: "))
+        {
+            let own = |loss: &Loss| note.1.starts_with(&format!("dropped {} (", loss.path));
+            assert!(imported.losses.iter().any(own), "{}", note.1);
+        }
+    });
+}
+
+#[test]
+fn a_configuration_becomes_objects_that_tell_what_they_cannot_say() {
+    glob!("karpenter/export/*.hcl", |path| {
+        let files = [SourceFile::new("main.hcl", read(path))];
+        let config = load(&files, &Inputs::default());
+        let config = config.unwrap_or_else(|problems| panic!("{}", render_all(&problems)));
+        let exported = exported(&config);
+        for loss in &exported.losses {
+            let note = format!("# export: {loss}\n");
+            assert!(exported.text.contains(&note), "{note}");
+        }
+        with_settings!({
+            snapshot_path => "karpenter/export",
+            prepend_module_to_snapshot => false,
+            omit_expression => true,
+            snapshot_suffix => name_of(path),
+        }, {
+            assert_snapshot!("exported", exported.text);
+        });
+    });
+}
+
+#[test]
+fn blocks_are_for_the_clusters_that_are_named() {
+    let pool =
+        read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/karpenter/import/v1.yaml"));
+    let options = ImportOptions {
+        clusters: vec!["shop".to_owned(), "eu-*".to_owned()],
+    };
+    let imported = import(&[SourceFile::new("in.yaml", pool)], &options).expect("objects");
+    let wanted = "= [\"shop\", \"eu-*\"]";
+    assert_eq!(imported.text().matches(wanted).count(), 2);
+    loaded(&imported.text());
+}
+
+fn pool(name: &str) -> String {
+    format!(
+        "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{ name: {name} }}\nspec:\n  \
+         template: {{ spec: {{ requirements: [], nodeClassRef: {{ kind: EC2NodeClass, name: a }} \
+         }} }}\n"
+    )
+}
+
+#[test]
+fn what_cannot_be_imported_is_named() {
+    let deep = format!("kind: {}{}", "[".repeat(5000), "]".repeat(5000));
+    let twice = format!("{}---\n{}", pool("a"), pool("a"));
+    let older = "apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\nmetadata: { name: a }\n";
+    let both = format!("{}---\n{older}", pool("a"));
+    let rows = [
+        ("a: [", "read in.yaml: "),
+        ("- 1", "its document 1 is no object"),
+        ("kind: NodePool", "its document 1 is no object"),
+        (&deep, "read in.yaml: "),
+        ("", "there is none"),
+        (
+            "apiVersion: v1\nkind: Secret\nmetadata: { name: a }",
+            "there is none, only Secret",
+        ),
+        (
+            "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {}",
+            "import a NodePool of in.yaml: it has no name",
+        ),
+        (
+            &twice,
+            "import NodePool/a and NodePool/a: both become pool \"a\"",
+        ),
+        (
+            &both,
+            "import NodePool/a and Provisioner/a: both become pool \"a\"",
+        ),
+    ];
+    for (text, expect) in rows {
+        let error = imported(text).expect_err(text).to_string();
+        assert!(error.contains(expect), "{error}");
+        assert!(error.chars().count() < 500, "{error}");
+    }
+}
+
+#[test]
+fn json_may_have_tabs_and_several_objects() {
+    let object = |name: &str| {
+        format!(
+            "{{\n\t\"apiVersion\": \"karpenter.k8s.aws/v1\",\n\t\"kind\": \"EC2NodeClass\",\n\t\
+             \"metadata\": {{\"name\": \"{name}\"}},\n\t\"spec\": {{\"role\": \"r\"}}\n}}\n"
+        )
+    };
+    let imported = imported(&(object("a") + &object("b"))).expect("two objects");
+    assert_eq!(imported.parts[0].text.matches("role = \"r\"").count(), 2);
+}
+
+#[test]
+fn one_cluster_of_several_is_chosen() {
+    let two = "cluster \"a\" {\n  simulated {}\n}\ncluster \"b\" {\n  simulated {}\n}\n\
+               pool \"a\" { clusters = [\"a\"] }\npool \"b\" { clusters = [\"b\"] }\n";
+    let config = load(&[SourceFile::new("main.hcl", two)], &Inputs::default());
+    let config = config.unwrap_or_else(|problems| panic!("{}", render_all(&problems)));
+    let error = export(&config, None).expect_err("which one");
+    assert!(matches!(error, ExportError::Several { .. }), "{error}");
+    let error = export(&config, Some("c")).expect_err("not there");
+    assert_eq!(error.to_string(), "export the cluster \"c\": there is a, b");
+    let own = export(&config, Some("b")).expect("it is there");
+    assert!(own.text.contains("name: b") && !own.text.contains("name: a"));
+    assert!(export(&Config::default(), None).is_err());
+}

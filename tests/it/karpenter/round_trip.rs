@@ -1,0 +1,116 @@
+//! Properties: an export that is imported is what it was, and no input is too odd.
+//! It must not know how either is done.
+
+use outrigger::config::problem::render_all;
+use outrigger::config::{Config, Inputs, SourceFile, load};
+use outrigger::karpenter::Loss;
+use proptest::collection::vec;
+use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq};
+use proptest::sample::{Index, select};
+use proptest::test_runner::TestRunner;
+use proptest::{prop_assume, proptest};
+
+use super::drawn::configuration;
+use super::{CLUSTER, exported, imported, loaded, name_of, read};
+
+/// The clusters of some HCL; none where it is not valid.
+fn clusters(hcl: &str) -> Option<Config> {
+    let files = [
+        SourceFile::new("main.hcl", hcl),
+        SourceFile::new("cluster.hcl", CLUSTER),
+    ];
+    load(&files, &Inputs::default()).ok()
+}
+
+proptest! {
+    #[test]
+    fn what_karpenter_can_say_comes_back_as_it_was(hcl in configuration()) {
+        // A buffer of a static pool is refused; what else is drawn is valid (see below).
+        let config = clusters(&hcl);
+        prop_assume!(config.is_some());
+        let config = config.unwrap_or_default();
+        let out = exported(&config);
+        let dropped: Vec<&Loss> = out.losses.iter().filter(|own| !own.missing).collect();
+        prop_assert!(dropped.is_empty(), "{:?}\n{}", dropped, hcl);
+        let back = imported(&out.text).expect("what was exported");
+        prop_assert!(back.losses.is_empty(), "{:?}\n{}", back.losses, out.text);
+        let again = loaded(&back.text());
+        prop_assert_eq!(&again.clusters, &config.clusters, "{}\n{}", out.text, back.text());
+        prop_assert_eq!(exported(&again).text, out.text);
+    }
+
+    #[test]
+    fn no_text_is_too_odd(text in odd()) {
+        if let Ok(back) = imported(&text) {
+            // Whatever comes of it can be used.
+            loaded(&back.text());
+        }
+    }
+}
+
+/// All but a few of what is drawn can be used, so that the property is about something.
+#[test]
+fn what_is_drawn_is_valid() {
+    const DRAWN: usize = 60;
+    let mut runner = TestRunner::deterministic();
+    let mut refused = Vec::new();
+    for _ in 0..DRAWN {
+        let tree = configuration()
+            .new_tree(&mut runner)
+            .expect("a configuration");
+        let hcl = proptest::strategy::ValueTree::current(&tree);
+        let files = [
+            SourceFile::new("main.hcl", hcl.clone()),
+            SourceFile::new("cluster.hcl", CLUSTER),
+        ];
+        if let Err(problems) = load(&files, &Inputs::default()) {
+            refused.push(render_all(&problems));
+        }
+    }
+    let known = |own: &&String| own.contains("is static: no node is made in it for pods to come");
+    let unknown: Vec<&String> = refused.iter().filter(|own| !known(own)).collect();
+    assert!(unknown.is_empty(), "{}", unknown[0]);
+    assert!(refused.len() * 3 < DRAWN, "{} refused", refused.len());
+}
+
+/// Our own cases with lines that are gone, doubled, moved or of another kind.
+fn odd() -> impl Strategy<Value = String> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/karpenter/import");
+    let entries = std::fs::read_dir(folder).expect("the folder of cases");
+    let mut paths: Vec<std::path::PathBuf> =
+        entries.map(|own| own.expect("an entry").path()).collect();
+    paths.retain(|path| !name_of(path).ends_with(".snap"));
+    paths.sort();
+    let texts: Vec<String> = paths.iter().map(|path| read(path)).collect();
+    let pieces = select(vec![
+        "null",
+        "[]",
+        "{}",
+        "-1",
+        "\"\"",
+        "1e300",
+        "{a: {a: {a: [1]}}}",
+        "\"${x}\"",
+        "a\u{0}b",
+        "&a",
+        "Never",
+        "[~, {}]",
+        "9223372036854775808",
+        "'a/b/c'",
+        "false",
+    ]);
+    let change = (any::<Index>(), 0_u8..4, pieces);
+    (select(texts), vec(change, 1..6)).prop_map(|(text, changes)| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        for (place, what, piece) in changes {
+            let at = place.index(lines.len());
+            match (what, lines[at].split_once(": ")) {
+                (0, _) if lines.len() > 1 => drop(lines.remove(at)),
+                (1, _) => lines.insert(at, lines[at].clone()),
+                (_, Some((key, _))) => lines[at] = format!("{key}: {piece}"),
+                _ => {}
+            }
+        }
+        lines.join("\n")
+    })
+}
