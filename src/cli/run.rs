@@ -57,7 +57,10 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
                 super::chain(&error),
                 error.help()
             );
-            Ok(ExitCode::from(BAD_CONFIG))
+            Ok(match error.may_pass() {
+                true => ExitCode::FAILURE,
+                false => ExitCode::from(BAD_CONFIG),
+            })
         }
         Err(error) => Err(error.into()),
     }

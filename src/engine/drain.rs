@@ -401,7 +401,11 @@ impl Engine {
         let work = self.works.entry(id.clone()).or_default();
         let tainted = work.drain.tainted.is_some();
         // One that nobody has answered may still be on its way.
-        let closed = if tainted { Some(now) } else { work.drain.sent };
+        let in_flight = matches!(work.step, Some((_, Step::Taint)));
+        let closed = match tainted || in_flight {
+            true => Some(now),
+            false => work.drain.sent,
+        };
         claim.closing_until = closed.and_then(|at| at.checked_add(TAINT_LAG).ok());
         let evictions = std::mem::take(&mut work.drain.evictions);
         let is_told = |own: &Command| match own {

@@ -47,6 +47,20 @@ pub(crate) enum PrepareError {
 }
 
 impl PrepareError {
+    /// Whether it may be over by itself, so that another start may help: who gives credentials or
+    /// an endpoint was not to be had.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            #[cfg(feature = "aws")]
+            Self::Eks(..) => true,
+            Self::Connect(_, why) => why.may_pass(),
+            Self::NoKubeconfig(_)
+            | Self::NoProvider(_)
+            | Self::CatalogFile(..)
+            | Self::Catalog(..) => false,
+        }
+    }
+
     /// What would put it right.
     pub(crate) fn help(&self) -> &'static str {
         match self {

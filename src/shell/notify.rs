@@ -53,7 +53,12 @@ impl Manager {
             if has_started && !self.0.started.swap(true, Ordering::Relaxed) {
                 send(&[NotifyState::Ready]);
             }
-            let stalled = shown.iter().find(|own| own.idle_for() > STALLED);
+            // One that was told to end goes round no more.
+            let goes = |own: &&Shown| own.standing() != Standing::Ended;
+            let stalled = shown
+                .iter()
+                .filter(goes)
+                .find(|own| own.idle_for() > STALLED);
             if let Some(own) = stalled.filter(|_| !stalls) {
                 let cluster = own.name.to_string();
                 tracing::error!(

@@ -68,6 +68,16 @@ pub(crate) enum ConnectError {
     },
 }
 
+impl ConnectError {
+    /// Whether it may be over by itself: what is in files stays as it is.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            Self::File(_) | Self::Read { .. } | Self::Context { .. } => false,
+            Self::Late(_) | Self::Panicked(..) | Self::Issued(..) | Self::Client { .. } => true,
+        }
+    }
+}
+
 /// A client, what it counts, and how often it may be used for calls.
 #[derive(Clone)]
 pub(crate) struct Connection {

@@ -6,12 +6,15 @@ output "name" {
 output "outrigger" {
   description = "What the configuration says of the cluster: an element of `clusters` of the module render."
   value = {
-    region           = data.aws_region.current.region
-    mode             = var.mode
-    eks_name         = var.cluster_name
-    endpoint         = data.aws_eks_cluster.this.endpoint
-    ca_data          = data.aws_eks_cluster.this.certificate_authority[0].data
-    service_cidr     = try(data.aws_eks_cluster.this.kubernetes_network_config[0].service_ipv4_cidr, null)
+    region   = data.aws_region.current.region
+    mode     = var.mode
+    eks_name = var.cluster_name
+    endpoint = data.aws_eks_cluster.this.endpoint
+    ca_data  = data.aws_eks_cluster.this.certificate_authority[0].data
+    service_cidr = try(coalesce(
+      data.aws_eks_cluster.this.kubernetes_network_config[0].service_ipv4_cidr,
+      data.aws_eks_cluster.this.kubernetes_network_config[0].service_ipv6_cidr,
+    ), null)
     role_arn         = var.assume_role ? var.daemon_role_arn : null
     queue            = var.queue_name
     tags             = var.tags

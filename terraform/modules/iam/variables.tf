@@ -37,7 +37,7 @@ variable "regions" {
   }
   validation {
     condition     = length(var.regions) <= 8
-    error_message = "A role takes ten policies, two of which are not for regions: use another role for more than eight."
+    error_message = "A role takes ten policies, and not all are for regions: use another role for more than eight regions."
   }
 }
 
