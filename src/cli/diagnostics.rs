@@ -1,7 +1,9 @@
 //! Shows what is wrong with a configuration, on stderr for people or on stdout as JSON.
 //! It must not know what was to be done with the configuration.
 
+use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
 
 use crate::config::problem::{Problem, Severity, render_all};
 
@@ -20,10 +22,18 @@ pub(crate) fn show(problems: &[Problem], colour: bool) {
     io::stderr().write_all(text.as_bytes()).unwrap_or_default();
 }
 
-/// Writes lines to stderr.
-pub(crate) fn say(lines: impl IntoIterator<Item = String>) {
-    let text: String = lines.into_iter().map(|line| line + "\n").collect();
+/// Something could not be carried over.
+const DROPPED: u8 = 2;
+
+/// Says on stderr what could not be carried over and what else there is to say, and ends so.
+pub(crate) fn carried(losses: &[impl Display], more: impl Iterator<Item = String>) -> ExitCode {
+    let lines = losses.iter().map(ToString::to_string).chain(more);
+    let text: String = lines.map(|line| line + "\n").collect();
     io::stderr().write_all(text.as_bytes()).unwrap_or_default();
+    match losses {
+        [] => ExitCode::SUCCESS,
+        _ => ExitCode::from(DROPPED),
+    }
 }
 
 fn coloured(text: &str) -> String {

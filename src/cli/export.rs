@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::iter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -13,9 +14,6 @@ use super::arguments::ConfigArguments;
 use super::diagnostics;
 use crate::karpenter::export::export;
 use crate::shell::files;
-
-/// Something could not be carried over.
-const DROPPED: u8 = 2;
 
 /// Whose objects are made.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -55,10 +53,5 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
         }
         None => io::stdout().write_all(exported.text.as_bytes())?,
     }
-    diagnostics::say(exported.losses.iter().map(ToString::to_string));
-    Ok(if exported.losses.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(DROPPED)
-    })
+    Ok(diagnostics::carried(&exported.losses, iter::empty()))
 }

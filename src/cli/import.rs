@@ -14,9 +14,6 @@ use crate::config::SourceFile;
 use crate::karpenter::import::{CLUSTER_EXAMPLE, ImportOptions, Imported, import};
 use crate::shell::files;
 
-/// Something could not be carried over.
-const DROPPED: u8 = 2;
-
 /// The file with a cluster to start from.
 const CLUSTERS: &str = "clusters.hcl";
 
@@ -49,18 +46,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let skipped = imported.skipped.iter();
     let skipped =
         skipped.map(|(kind, count)| format!("skipped {kind} ({count}): nothing of Karpenter's"));
-    diagnostics::say(
-        imported
-            .losses
-            .iter()
-            .map(ToString::to_string)
-            .chain(skipped),
-    );
-    Ok(if imported.losses.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(DROPPED)
-    })
+    Ok(diagnostics::carried(&imported.losses, skipped))
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<SourceFile>> {
