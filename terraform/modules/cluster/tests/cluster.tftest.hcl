@@ -57,7 +57,66 @@ run "there" {
   }
 
   assert {
-    condition     = output.outrigger.role == "node" && length(aws_eks_access_entry.node) == 0
+    condition     = output.outrigger.node_role == "node" && length(aws_eks_access_entry.node) == 0
     error_message = "What is there is named, not made."
   }
+}
+
+run "rights" {
+  command = plan
+
+  assert {
+    condition     = output.rights.mode == "observe" && output.rights.name == "prod"
+    error_message = "Rights in AWS are those of the mode."
+  }
+}
+
+run "tagged" {
+  command = plan
+
+  variables {
+    discovery_tags     = { "outrigger.dev/discovery/prod" = "true" }
+    tag_subnet_ids     = ["subnet-1", "subnet-2"]
+    tag_security_group = true
+  }
+
+  assert {
+    condition = (
+      toset([for own in values(aws_ec2_tag.subnet) : own.resource_id]) == toset(["subnet-1", "subnet-2"]) &&
+      aws_ec2_tag.security_group["outrigger.dev/discovery/prod"].resource_id == "sg-1"
+    )
+    error_message = "Node classes find the subnets, and the security group."
+  }
+}
+
+run "no_tags" {
+  command = plan
+
+  variables {
+    tag_security_group = true
+  }
+
+  expect_failures = [output.outrigger]
+}
+
+run "no_role" {
+  command = plan
+
+  variables {
+    create_node_role         = false
+    create_instance_profile  = false
+    create_node_access_entry = false
+  }
+
+  expect_failures = [output.rights]
+}
+
+run "unknown_mode" {
+  command = plan
+
+  variables {
+    mode = "own"
+  }
+
+  expect_failures = [var.mode]
 }
