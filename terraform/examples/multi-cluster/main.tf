@@ -4,8 +4,18 @@ provider "aws" {
   region = var.region
 }
 
+data "aws_caller_identity" "current" {}
+
+data "aws_partition" "current" {}
+
 locals {
-  regions = toset([for own in values(var.clusters) : own.region])
+  regions   = toset([for own in values(var.clusters) : own.region])
+  parameter = "/outrigger/${var.installation}/outputs"
+  # By its name: what is in it depends on the role that may read it.
+  parameter_arn = join(":", [
+    "arn", data.aws_partition.current.partition, "ssm", var.region, data.aws_caller_identity.current.account_id,
+    "parameter${local.parameter}",
+  ])
 }
 
 module "region" {
@@ -41,7 +51,7 @@ module "iam" {
       clusters           = [for name, own in var.clusters : module.cluster[name].rights if own.region == region]
       queue_arns         = [module.region[region].queue_arn]
       queue_key_arns     = module.region[region].queue_key_arns
-      ssm_parameter_arns = [for own in [aws_ssm_parameter.clusters.arn] : own if region == var.region]
+      ssm_parameter_arns = region == var.region ? [local.parameter_arn] : []
     }
   }
 }
@@ -60,7 +70,7 @@ module "configuration" {
 # Where `data "terraform_output"` finds the same: with it, one cluster more is no other host.
 resource "aws_ssm_parameter" "clusters" {
   #checkov:skip=CKV2_AWS_34:what is in it is public
-  name        = "/outrigger/${var.installation}/outputs"
+  name        = local.parameter
   description = "Clusters of Outrigger's installation ${var.installation}"
   type        = "String"
   tier        = "Intelligent-Tiering"

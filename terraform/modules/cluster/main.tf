@@ -143,40 +143,45 @@ resource "aws_ec2_tag" "security_group" {
   value       = each.value
 }
 
-check "subnets" {
-  data "aws_subnets" "discovered" {
-    region = var.region
-    tags   = var.discovery_tags
+# Not within the checks: such data waits for all resources, and one that goes by this module never comes.
+data "aws_subnets" "discovered" {
+  count = length(var.discovery_tags) > 0 ? 1 : 0
 
-    filter {
-      name   = "vpc-id"
-      values = [data.aws_eks_cluster.this.vpc_config[0].vpc_id]
-    }
+  region = var.region
+  tags   = var.discovery_tags
 
-    depends_on = [aws_ec2_tag.subnet]
+  filter {
+    name   = "vpc-id"
+    values = [data.aws_eks_cluster.this.vpc_config[0].vpc_id]
   }
 
+  depends_on = [aws_ec2_tag.subnet]
+}
+
+data "aws_security_groups" "discovered" {
+  count = length(var.discovery_tags) > 0 ? 1 : 0
+
+  region = var.region
+  tags   = var.discovery_tags
+
+  filter {
+    name   = "vpc-id"
+    values = [data.aws_eks_cluster.this.vpc_config[0].vpc_id]
+  }
+
+  depends_on = [aws_ec2_tag.security_group]
+}
+
+check "subnets" {
   assert {
-    condition     = length(var.discovery_tags) == 0 || length(data.aws_subnets.discovered.ids) > 0
+    condition     = alltrue([for own in data.aws_subnets.discovered : length(own.ids) > 0])
     error_message = "No subnet of the cluster's VPC has the tags that node classes look for."
   }
 }
 
 check "security_groups" {
-  data "aws_security_groups" "discovered" {
-    region = var.region
-    tags   = var.discovery_tags
-
-    filter {
-      name   = "vpc-id"
-      values = [data.aws_eks_cluster.this.vpc_config[0].vpc_id]
-    }
-
-    depends_on = [aws_ec2_tag.security_group]
-  }
-
   assert {
-    condition     = length(var.discovery_tags) == 0 || length(data.aws_security_groups.discovered.ids) > 0
+    condition     = alltrue([for own in data.aws_security_groups.discovered : length(own.ids) > 0])
     error_message = "No security group of the cluster's VPC has the tags that node classes look for."
   }
 }

@@ -7,6 +7,12 @@ mock_provider "aws" {
   mock_data "aws_region" {
     defaults = { region = "eu-central-1" }
   }
+  mock_data "aws_subnets" {
+    defaults = { ids = ["subnet-1"] }
+  }
+  mock_data "aws_security_groups" {
+    defaults = { ids = ["sg-1"] }
+  }
   mock_data "aws_eks_cluster" {
     defaults = {
       arn                       = "arn:aws:eks:eu-central-1:123456789012:cluster/prod"
@@ -72,7 +78,7 @@ run "rights" {
 }
 
 run "tagged" {
-  command = plan
+  command = apply
 
   variables {
     discovery_tags     = { "outrigger.dev/discovery/prod" = "true" }
@@ -87,6 +93,25 @@ run "tagged" {
     )
     error_message = "Node classes find the subnets, and the security group."
   }
+}
+
+run "nothing_found" {
+  command = plan
+
+  variables {
+    discovery_tags = { "karpenter.sh/discovery" = "prod" }
+  }
+
+  override_data {
+    target = data.aws_subnets.discovered
+    values = { ids = [] }
+  }
+  override_data {
+    target = data.aws_security_groups.discovered
+    values = { ids = [] }
+  }
+
+  expect_failures = [check.subnets, check.security_groups]
 }
 
 run "no_tags" {

@@ -39,7 +39,7 @@ run "key" {
   assert {
     condition = (
       aws_sqs_queue.this.kms_master_key_id == "arn:aws:kms:eu-central-1:123456789012:key/0123" &&
-      output.queue_key_arns == ["arn:aws:kms:eu-central-1:123456789012:key/0123"]
+      output.queue_key_arns == tolist(["arn:aws:kms:eu-central-1:123456789012:key/0123"])
     )
     error_message = "The key is that of the queue, and the daemon learns of it."
   }
