@@ -56,3 +56,23 @@ run "no_hcl" {
 
   expect_failures = [var.configuration]
 }
+
+run "no_address" {
+  command = plan
+
+  variables {
+    egress_cidrs = ["anywhere"]
+  }
+
+  expect_failures = [var.egress_cidrs]
+}
+
+run "no_port" {
+  command = plan
+
+  variables {
+    egress_ports = [0]
+  }
+
+  expect_failures = [var.egress_ports]
+}
