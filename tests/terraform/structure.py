@@ -40,9 +40,9 @@ def spread(body, argument):
     return found[1] if found else ""
 
 
-def fields(text):
-    """The names on the left of what is nested in a text."""
-    return set(re.findall(r"^ {4,}(\w+)\s*=(?![=>])", text, re.MULTILINE))
+def fields(text, depth):
+    """The names on the left in a text, as far within it."""
+    return set(re.findall(rf"^{'  ' * depth}(\w+)\s*=(?![=>])", text, re.MULTILINE))
 
 
 class Module:
@@ -145,8 +145,9 @@ def calls(module, others):
             yield f"{module.path}: module {labels[0]} is not given {name}"
         # Terraform drops what a type does not have, and says nothing.
         for name in sorted(given & set(called.inputs)):
-            known = fields(spread(called.bodies[name], "type"))
-            unknown = fields(spread(body, name)) - known
+            known = fields(spread(called.bodies[name], "type"), 2)
+            # Those of each element.
+            unknown = fields(spread(body, name), 3) - known
             for field in sorted(unknown if known else set()):
                 yield f"{module.path}: {name} of module {labels[0]} has no {field}"
         keys = spread(body, "regions")

@@ -37,7 +37,7 @@ locals {
       Sid       = "AllowScopedEC2LaunchTemplateAccessActions"
       Effect    = "Allow"
       Action    = ["ec2:RunInstances", "ec2:CreateFleet"]
-      Resource  = ["${local.ec2}:*:launch-template/*"]
+      Resource  = ["${local.ec2}:${var.account_id}:launch-template/*"]
       Condition = { StringEquals = local.own }
     },
     {
@@ -62,7 +62,7 @@ locals {
       Sid      = "AllowScopedResourceTagging"
       Effect   = "Allow"
       Action   = ["ec2:CreateTags"]
-      Resource = ["${local.ec2}:*:instance/*"]
+      Resource = ["${local.ec2}:${var.account_id}:instance/*"]
       # Whose an instance is stays as it is. IAM reads keys of tags whatever their case.
       Condition = {
         StringEquals = local.own_managed
@@ -75,7 +75,7 @@ locals {
       Sid       = "AllowScopedDeletion"
       Effect    = "Allow"
       Action    = ["ec2:TerminateInstances"]
-      Resource  = ["${local.ec2}:*:instance/*"]
+      Resource  = ["${local.ec2}:${var.account_id}:instance/*"]
       Condition = { StringEquals = local.own_managed }
     },
     # Those of clusters that are not managed any more, too: nobody else removes them.
@@ -83,7 +83,7 @@ locals {
       Sid       = "AllowScopedTemplateDeletion"
       Effect    = "Allow"
       Action    = ["ec2:DeleteLaunchTemplate"]
-      Resource  = ["${local.ec2}:*:launch-template/*"]
+      Resource  = ["${local.ec2}:${var.account_id}:launch-template/*"]
       Condition = { StringEquals = local.own }
     },
     {

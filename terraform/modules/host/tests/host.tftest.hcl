@@ -76,3 +76,26 @@ run "no_port" {
 
   expect_failures = [var.egress_ports]
 }
+
+run "one_by_one" {
+  command = plan
+
+  variables {
+    host_count = 2
+  }
+
+  assert {
+    condition     = aws_autoscaling_group.this.instance_refresh[0].preferences[0].min_healthy_percentage == 50
+    error_message = "Of two hosts one stays while the other is replaced."
+  }
+}
+
+run "three" {
+  command = plan
+
+  variables {
+    host_count = 3
+  }
+
+  expect_failures = [var.host_count]
+}
