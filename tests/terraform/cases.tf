@@ -28,6 +28,7 @@ locals {
         mode            = own == "lab" ? "observe" : local.cases[name].mode
         node_role_arns  = ["arn:aws:iam::123456789012:role/node-${own}"]
         eks_cluster_arn = "arn:aws:eks:eu-central-1:123456789012:cluster/${own}"
+        zonal_shift     = own == "prod"
       }
     ]
   }
@@ -41,6 +42,7 @@ locals {
       ca               = "Cg=="
       service_cidr     = "10.100.0.0/16"
       queue            = "outrigger"
+      zonal_shift      = true
       tags             = { Team = "platform", "cost-center" = "a+b=c" }
       instance_profile = "outrigger-node-prod"
       node_role        = "outrigger-node-prod"

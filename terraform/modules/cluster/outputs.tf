@@ -18,6 +18,7 @@ output "outrigger" {
     role_arn         = var.assume_role ? var.daemon_role_arn : null
     queue            = var.queue_name
     lease_name       = var.lease_name
+    zonal_shift      = var.zonal_shift
     tags             = var.tags
     instance_profile = local.instance_profile
     node_role        = local.node_role
@@ -36,6 +37,7 @@ output "rights" {
     mode            = var.mode
     node_role_arns  = [local.node_role_arn]
     eks_cluster_arn = data.aws_eks_cluster.this.arn
+    zonal_shift     = var.zonal_shift
   }
 
   precondition {

@@ -181,6 +181,12 @@ variable "lease_name" {
   default     = "outrigger"
 }
 
+variable "zonal_shift" {
+  description = "Whether zones that AWS shifts traffic away from get no new nodes."
+  type        = bool
+  default     = false
+}
+
 variable "placement_hints" {
   description = "Right to tell waiting pods of their node, for `placement_hints` of the cluster."
   type        = bool

@@ -39,6 +39,7 @@ variable "regions" {
       mode            = optional(string, "observe")
       node_role_arns  = optional(list(string), [])
       eks_cluster_arn = optional(string)
+      zonal_shift     = optional(bool, false)
     }))
     queue_arns         = optional(list(string), [])
     queue_key_arns     = optional(list(string), [])

@@ -30,6 +30,7 @@ locals {
           mode            = own.mode
           region          = own.region
           role_arn        = own.role_arn
+          zonal_shift     = own.zonal_shift ? true : null
         } : key => value if value != null
       }
       tags = own.tags

@@ -3,10 +3,11 @@
 # instance goes by the cluster's tag as well, so that it is granted for clusters that are managed alone.
 
 locals {
-  managed    = [for own in var.cluster_rights : own if own.mode == "manage"]
-  names      = [for own in local.managed : own.name]
-  node_roles = distinct(flatten(local.managed[*].node_role_arns))
-  eks_arns   = compact(var.cluster_rights[*].eks_cluster_arn)
+  managed      = [for own in var.cluster_rights : own if own.mode == "manage"]
+  names        = [for own in local.managed : own.name]
+  node_roles   = distinct(flatten(local.managed[*].node_role_arns))
+  eks_arns     = compact(var.cluster_rights[*].eks_cluster_arn)
+  shifted_arns = compact([for own in var.cluster_rights : own.eks_cluster_arn if own.zonal_shift])
 
   ec2       = "arn:${var.partition}:ec2:${var.region}"
   own       = { "aws:ResourceTag/outrigger.dev/installation" = var.installation }
@@ -145,12 +146,15 @@ locals {
       Action   = ["eks:DescribeCluster"]
       Resource = local.eks_arns
     },
+  ]
+
+  shifts = [
     {
       Sid       = "AllowZonalShiftStatusReadOnly"
       Effect    = "Allow"
       Action    = ["arc-zonal-shift:GetManagedResource"]
       Resource  = ["*"]
-      Condition = { StringEquals = { "arc-zonal-shift:ResourceIdentifier" = local.eks_arns } }
+      Condition = { StringEquals = { "arc-zonal-shift:ResourceIdentifier" = local.shifted_arns } }
     },
   ]
 
@@ -212,6 +216,7 @@ locals {
     [for own in local.changes : own if length(local.managed) > 0],
     local.read,
     [for own in local.discovery : own if length(local.eks_arns) > 0],
+    [for own in local.shifts : own if length(local.shifted_arns) > 0],
     [for own in local.interruptions : own if length(var.queue_arns) > 0],
     [for own in local.queue_key : own if length(var.queue_key_arns) > 0],
   )

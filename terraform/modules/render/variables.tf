@@ -42,12 +42,13 @@ variable "account_id" {
 }
 
 variable "cluster_rights" {
-  description = "Clusters of the account and region, which `policy` is for: their name to Outrigger, whether they are managed, the roles of their nodes, and their ARN in EKS."
+  description = "Clusters of the account and region, which `policy` is for: their name to Outrigger, whether they are managed, the roles of their nodes, their ARN in EKS, and whether their zonal shifts are heeded."
   type = list(object({
     name            = string
     mode            = optional(string, "observe")
     node_role_arns  = optional(list(string), [])
     eks_cluster_arn = optional(string)
+    zonal_shift     = optional(bool, false)
   }))
   default = []
 
@@ -264,6 +265,7 @@ variable "clusters" {
     role_arn         = optional(string)
     queue            = optional(string)
     lease_name       = optional(string)
+    zonal_shift      = optional(bool, false)
     tags             = optional(map(string), {})
     instance_profile = optional(string)
     node_role        = optional(string)

@@ -145,3 +145,33 @@ run "unknown_mode" {
 
   expect_failures = [var.mode]
 }
+
+run "long_name" {
+  command = plan
+
+  variables {
+    cluster_name = join("", [for _ in range(60) : "c"])
+  }
+
+  expect_failures = [aws_iam_role.node]
+}
+
+run "no_cluster" {
+  command = plan
+
+  variables {
+    cluster_name = "prod eu"
+  }
+
+  expect_failures = [var.cluster_name]
+}
+
+run "any_role" {
+  command = plan
+
+  variables {
+    daemon_role_arn = "arn:aws:iam::123456789012:root"
+  }
+
+  expect_failures = [var.daemon_role_arn]
+}

@@ -72,3 +72,23 @@ run "no_nodes" {
 
   expect_failures = [var.regions]
 }
+
+run "long_name" {
+  command = plan
+
+  variables {
+    name = join("", [for _ in range(65) : "r"])
+  }
+
+  expect_failures = [var.name]
+}
+
+run "no_path" {
+  command = plan
+
+  variables {
+    path = "teams"
+  }
+
+  expect_failures = [var.path]
+}

@@ -6,6 +6,7 @@ variables {
       mode             = "manage"
       queue            = "outrigger"
       lease_name       = "autoscaler"
+      zonal_shift      = true
       instance_profile = "outrigger-prod"
       endpoint         = "https://prod.example"
       tags             = { Team = "platform" }
@@ -24,7 +25,7 @@ run "blocks" {
         "outrigger {\n  installation = \"platform\"\n}\n",
         "    \"prod\" = {\n      endpoint         = \"https://prod.example\"\n",
         "cluster \"lab\" {\n  disable_dry_run = true\n  mode            = \"observe\"\n  region          = \"us-west-2\"\n  kubeconfig {\n",
-        "cluster \"prod\" {\n  mode   = \"manage\"\n  region = \"eu-central-1\"\n",
+        "cluster \"prod\" {\n  mode        = \"manage\"\n  region      = \"eu-central-1\"\n  zonal_shift = true\n",
         "  lease {\n    name = \"autoscaler\"\n  }\n",
         "  tags = {\n    \"Team\" = \"platform\"\n  }\n  eks {\n    endpoint = \"https://prod.example\"\n  }\n",
         "  interruption {\n    queue = \"outrigger\"\n  }\n",

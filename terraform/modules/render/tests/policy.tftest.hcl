@@ -88,6 +88,7 @@ run "all" {
         mode            = "manage"
         node_role_arns  = ["arn:aws:iam::123456789012:role/prod"]
         eks_cluster_arn = "arn:aws:eks:eu-central-1:123456789012:cluster/prod"
+        zonal_shift     = true
       },
       { name = "lab", eks_cluster_arn = "arn:aws:eks:eu-central-1:123456789012:cluster/lab" },
     ]
@@ -103,16 +104,23 @@ run "all" {
     ] == [["arn:aws:eks:eu-central-1:123456789012:cluster/prod", "arn:aws:eks:eu-central-1:123456789012:cluster/lab"]]
     error_message = "All clusters are asked for what nodes are told, whether managed or not."
   }
+  assert {
+    condition = [
+      for own in jsondecode(output.policy).Statement : own.Condition.StringEquals["arc-zonal-shift:ResourceIdentifier"]
+      if own.Sid == "AllowZonalShiftStatusReadOnly"
+    ] == [["arn:aws:eks:eu-central-1:123456789012:cluster/prod"]]
+    error_message = "Only of clusters that heed zonal shifts they are asked."
+  }
 }
 
-# A managed policy has 6,144 characters, which eight clusters of EKS have room in.
+# A managed policy has 6,144 characters, which eleven clusters of EKS have room in.
 run "many" {
   command = plan
 
   variables {
     queue_arns = ["arn:aws:sqs:eu-central-1:123456789012:outrigger"]
     cluster_rights = [
-      for number in range(8) : {
+      for number in range(11) : {
         name            = "production-${number}"
         mode            = "manage"
         node_role_arns  = ["arn:aws:iam::123456789012:role/outrigger-node-production-${number}"]
