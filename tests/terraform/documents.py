@@ -185,7 +185,8 @@ def needed(calls, given):
             role = "system"
         if own["option"] != "-" and not given[own["option"]]:
             continue
-        name = given["lease_name"] if own["resource"] == "leases" and own["name"] != "-" else own["name"]
+        is_lease = own["resource"] == "leases" and own["name"] != "-"
+        name = given["lease_name"] if is_lease else own["name"]
         for resource in own["resource"].split(","):
             for verb in own["verbs"].split(","):
                 yield role, dash(own["group"]), resource, dash(name), verb

@@ -36,7 +36,8 @@ def arguments(body):
 
 def spread(body, argument):
     """The text of an argument over several lines."""
-    found = re.search(rf"^  {argument}\s*= (.*?)(?=^  \w|^  \}}$|\Z)", body, re.MULTILINE | re.DOTALL)
+    ends = r"(?=^  \w|^  \}$|\Z)"
+    found = re.search(rf"^  {argument}\s*= (.*?){ends}", body, re.MULTILINE | re.DOTALL)
     return found[1] if found else ""
 
 
@@ -179,7 +180,8 @@ def found(module):
     if "clusters" not in module.outputs:
         yield f"{path} does not say what is known of its clusters"
     classes = (path / "pools.hcl").read_text()
-    wanted = re.findall(r"^  (subnet|security_group) \{ tags = \{ (.*) \} \}$", classes, re.MULTILINE)
+    terms = r"^  (subnet|security_group) \{ tags = \{ (.*) \} \}$"
+    wanted = re.findall(terms, classes, re.MULTILINE)
     if {kind for kind, _ in wanted} != {"subnet", "security_group"}:
         yield f"{path}: node classes look for no subnets or security groups by one tag"
     for kind, labels, body in module.blocks:
