@@ -37,7 +37,7 @@ pub const TAGGING: &str = "AllowScopedResourceTagging";
 const LAUNCH: &[&str] = &["ec2:RunInstances", "ec2:CreateFleet"];
 
 /// All of them. The first that grants an action on a resource counts.
-pub const STATEMENTS: [Statement; 19] = [
+pub const STATEMENTS: [Statement; 20] = [
     on(
         "AllowScopedEC2InstanceAccessActions",
         LAUNCH,
@@ -62,10 +62,8 @@ pub const STATEMENTS: [Statement; 19] = [
     ),
     any("AllowScopedResourceCreationTagging", &["ec2:CreateTags"]),
     any(TAGGING, &["ec2:CreateTags"]),
-    any(
-        "AllowScopedDeletion",
-        &["ec2:TerminateInstances", "ec2:DeleteLaunchTemplate"],
-    ),
+    any("AllowScopedDeletion", &["ec2:TerminateInstances"]),
+    any("AllowScopedTemplateDeletion", &["ec2:DeleteLaunchTemplate"]),
     any("AllowPassingInstanceRole", &["iam:PassRole"]),
     any(
         "AllowScopedInstanceProfileCreationActions",

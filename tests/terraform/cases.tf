@@ -17,7 +17,21 @@ locals {
     { for name, own in local.options : name => merge(local.options, { mode = "manage", (name) = !own }) },
     { tokens_observed = merge(local.options, { mode = "observe", bootstrap_tokens = true }) },
     { everything = merge({ for name in keys(local.options) : name => true }, { mode = "manage" }) },
+    { lease = merge(local.options, { mode = "manage", lease_name = "autoscalers.of-prod" }) },
   )
+
+  # One that is as the case says, one that is always observed.
+  rights = {
+    for name in keys(local.cases) : name => [
+      for own in ["prod", "lab"] : {
+        name            = own
+        mode            = own == "lab" ? "observe" : local.cases[name].mode
+        node_role_arns  = ["arn:aws:iam::123456789012:role/node-${own}"]
+        eks_cluster_arn = "arn:aws:eks:eu-central-1:123456789012:cluster/${own}"
+        zonal_shift     = own == "prod"
+      }
+    ]
+  }
 
   clusters = {
     prod = {
@@ -25,12 +39,13 @@ locals {
       mode             = "manage"
       eks_name         = "prod-eks"
       endpoint         = "https://0123456789ABCDEF.gr7.eu-central-1.eks.amazonaws.com"
-      ca_data          = "Cg=="
+      ca               = "Cg=="
       service_cidr     = "10.100.0.0/16"
       queue            = "outrigger"
+      zonal_shift      = true
       tags             = { Team = "platform", "cost-center" = "a+b=c" }
       instance_profile = "outrigger-node-prod"
-      role             = "outrigger-node-prod"
+      node_role        = "outrigger-node-prod"
     }
     spoke = {
       region           = "us-west-2"
@@ -47,9 +62,9 @@ module "render" {
   installation             = "platform"
   region                   = "eu-central-1"
   account_id               = "123456789012"
-  node_role_arns           = ["arn:aws:iam::123456789012:role/node"]
+  cluster_rights           = local.rights[each.key]
   queue_arns               = ["arn:aws:sqs:eu-central-1:123456789012:outrigger"]
-  eks_cluster_arns         = ["arn:aws:eks:eu-central-1:123456789012:cluster/prod"]
+  queue_key_arns           = ["arn:aws:kms:eu-central-1:123456789012:key/queue"]
   manage_instance_profiles = true
   assume_role_arns         = ["arn:aws:iam::210987654321:role/outrigger"]
   trusted_role_arns        = ["arn:aws:iam::210987654321:role/outrigger"]
@@ -57,6 +72,7 @@ module "render" {
   group                    = "autoscalers"
 
   mode             = each.value.mode
+  lease_name       = try(each.value.lease_name, "outrigger")
   placement_hints  = each.value.placement_hints
   early_binding    = each.value.early_binding
   forced_ends      = each.value.forced_ends
@@ -68,7 +84,12 @@ module "render" {
 
 output "cases" {
   value = {
-    for name, own in module.render : name => merge(own, { with = merge(local.cases[name], { group = "autoscalers" }) })
+    for name, own in module.render : name => merge(own, {
+      with = merge({ lease_name = "outrigger" }, local.cases[name], {
+        group    = "autoscalers"
+        clusters = local.rights[name]
+      })
+    })
   }
 }
 

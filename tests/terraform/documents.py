@@ -27,6 +27,14 @@ GLOBAL = {"aws:RequestedRegion", "aws:SecureTransport", "aws:SourceAccount", "aw
 EXPECTED = {"RESOURCE_MISMATCH", "RESOURCE_STAR"}
 # What the list of actions lacks. Source: EC2 user guide, example policies for RunInstances.
 MORE = {"ec2:RunInstances": ["arn:${Partition}:ec2:${Region}:${Account}:spot-instances-request/*"]}
+# What an output's policy is attached to, which is its own resource where it names none.
+OWN = {
+    "host_trust": "arn:aws:iam::123456789012:role/own",
+    "spoke_trust": "arn:aws:iam::123456789012:role/own",
+    "queue_key_policy": "arn:aws:kms:eu-central-1:123456789012:key/own",
+}
+# What who only observes may do beside reading: a message that is read is taken.
+TAKEN = {"sqs:ChangeMessageVisibility", "sqs:DeleteMessage", "sqs:ReceiveMessage", "kms:Decrypt"}
 # What gives rights that a cluster's API takes, in the daemon's sources.
 CALLS = re.compile(r"\bApi::<|: Api<|core::Request\b|Request::new\(|apiserver_version")
 # Where no cluster's API is called by what is said so: tests, AWS, and who only connects.
@@ -65,8 +73,7 @@ def policy(where, text):
             yield f"{where}: {finding.issue} {finding.detail}"
     for statement in json.loads(text)["Statement"]:
         sid = statement["Sid"]
-        # A role is its own resource in what it says of who may assume it.
-        resources = listed(statement.get("Resource", "arn:aws:iam::123456789012:role/own"))
+        resources = [OWN[where]] if where in OWN else listed(statement["Resource"])
         taken = set()
         for action in listed(statement["Action"]):
             if action == "sqs:*":
@@ -91,6 +98,52 @@ def policy(where, text):
         for arn in set(resources) - taken - {"*"}:
             if statement["Action"] != ["sqs:*"]:
                 yield f"{where} {sid}: none of its actions has a resource {arn}"
+
+
+def level(action):
+    service, name = action.split(":")
+    return get_action_data(service, name)[service][0]["access_level"]
+
+
+def managed(text, clusters, tags):
+    """Where a policy grants for observed clusters what is for managed ones alone, or goes by tags
+    that not everything has."""
+    wanted = [own for own in clusters if own["mode"] == "manage"]
+    names = [own["name"] for own in wanted]
+    for statement in json.loads(text)["Statement"]:
+        sid, condition = statement["Sid"], statement.get("Condition", {})
+        keys = {key: value for all_ in condition.values() for key, value in all_.items()}
+        for action in statement["Action"]:
+            if not wanted and level(action) not in ("Read", "List") and action not in TAKEN:
+                yield f"{sid}: {action} is granted where all clusters are observed"
+        for key, value in keys.items():
+            kind, _, tag = key.partition("/")
+            if kind in ("aws:RequestTag", "aws:ResourceTag") and tag not in tags:
+                yield f"{sid}: not everything that is launched has the tag {tag}"
+            if tag == "outrigger.dev/cluster" and value != names:
+                yield f"{sid} is for the clusters {value}"
+        makes = "ec2:RunInstances" in statement["Action"] and "aws:RequestTag" in str(keys)
+        if makes and "aws:RequestTag/outrigger.dev/cluster" not in keys:
+            yield f"{sid} makes instances of any cluster"
+        ends = "ec2:TerminateInstances" in statement["Action"]
+        if (ends or sid == "AllowScopedResourceTagging") and (
+            "aws:ResourceTag/outrigger.dev/cluster" not in keys
+        ):
+            yield f"{sid} is for instances of any cluster"
+        roles = {arn for own in wanted for arn in own["node_role_arns"]}
+        if statement["Action"] == ["iam:PassRole"] and set(statement["Resource"]) != roles:
+            yield f"{sid} passes {statement['Resource']}"
+
+
+def launched(root):
+    """Tags of all that a launch makes, the template that others share included."""
+    text = (pathlib.Path(root) / "model/claim.rs").read_text()
+    known = dict(re.findall(r'const (TAG_\w+): &str = "([^"]+)";', text))
+    body = text[text.index("pub fn tags(") :]
+    own = set(re.findall(r"\((TAG_\w+), ", body[: body.index(".into_iter()")]))
+    lone = text[text.index("const TAGS_OF_ONE_CLAIM") :]
+    lone = set(re.findall(r"TAG_\w+", lone[lone.index("= [") : lone.index("];")]))
+    return {known[name] for name in own - lone}
 
 
 def granted(rbac):
@@ -132,9 +185,11 @@ def needed(calls, given):
             role = "system"
         if own["option"] != "-" and not given[own["option"]]:
             continue
+        is_lease = own["resource"] == "leases" and own["name"] != "-"
+        name = given["lease_name"] if is_lease else own["name"]
         for resource in own["resource"].split(","):
             for verb in own["verbs"].split(","):
-                yield role, dash(own["group"]), resource, dash(own["name"]), verb
+                yield role, dash(own["group"]), resource, dash(name), verb
 
 
 def rbac(case, calls):
@@ -222,7 +277,7 @@ def security(text, case, calls, where):
     """Where a document says something else of statements and rules than there is."""
     said = {words(row[0])[0]: set(words(row[1])) for row in rows(text, "What it may do in AWS")}
     there = {}
-    for output in ("policy", "assume_policy", "queue_policy"):
+    for output in ("policy", "assume_policy", "queue_policy", "queue_key_policy"):
         for own in json.loads(case[output])["Statement"]:
             there[own["Sid"]] = set(listed(own["Action"]))
     for sid in sorted(set(said) ^ set(there)):
@@ -258,10 +313,13 @@ def main(rendered, table, document, root):
     lines[0] = lines[0].lstrip("#")
     calls = list(csv.DictReader(lines, delimiter="\t"))
     wrong = []
+    tags = launched(root)
+    outputs = ("policy", "assume_policy", "queue_policy", "queue_key_policy")
     for name, case in cases.items():
-        for output in ("policy", "assume_policy", "queue_policy", "host_trust", "spoke_trust"):
+        for output in (*outputs, "host_trust", "spoke_trust"):
             if case[output]:
                 wrong += policy(output, case[output])
+        wrong += managed(case["policy"], case["with"]["clusters"], tags)
         wrong += rbac(case, calls)
         for own in yaml.safe_load_all(case["flow_schemas"]):
             if not own["apiVersion"].startswith("flowcontrol.apiserver.k8s.io/"):

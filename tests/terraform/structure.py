@@ -17,6 +17,10 @@ BLOCK = re.compile(r'^(\w+)((?: "[^"\n]+")*) \{(?:\}|\n(.*?)^\})', re.MULTILINE 
 # What a module block says beside the inputs of its module.
 META = {"source", "version", "providers", "for_each", "count", "depends_on"}
 WIDTH = 100
+# Types that a table of a README does not spell out.
+SHORT = {"map(object": "map of objects", "list(object": "list of objects"}
+# A cluster's name, as a module's caller and as a node class say it.
+NAME = re.compile(r"\b(?:each\.key|var\.cluster_name)\b")
 
 
 def blocks(text):
@@ -30,6 +34,18 @@ def arguments(body):
     return dict(re.findall(r"^  (\w+)\s*= (.*)$", body, re.MULTILINE))
 
 
+def spread(body, argument):
+    """The text of an argument over several lines."""
+    ends = r"(?=^  \w|^  \}$|\Z)"
+    found = re.search(rf"^  {argument}\s*= (.*?){ends}", body, re.MULTILINE | re.DOTALL)
+    return found[1] if found else ""
+
+
+def fields(text, depth):
+    """The names on the left in a text, as far within it."""
+    return set(re.findall(rf"^{'  ' * depth}(\w+)\s*=(?![=>])", text, re.MULTILINE))
+
+
 class Module:
     """A folder with files of Terraform."""
 
@@ -39,6 +55,7 @@ class Module:
         self.text = "\n".join(self.texts.values())
         self.blocks = list(blocks(self.text))
         self.inputs = self.named("variable")
+        self.bodies = {labels[0]: body for kind, labels, body in self.blocks if kind == "variable"}
         self.outputs = self.named("output")
 
     def named(self, kind):
@@ -62,9 +79,12 @@ def faults(module, others, is_example):
     for own, text in module.texts.items():
         if re.search(r"arn:aws[:-]", text):
             yield f"{own} names a partition in an ARN"
-        for kind, labels, _ in blocks(text):
+        for kind, labels, body in blocks(text):
             if kind == "provider" and not is_example:
                 yield f"{own} has a provider block, which is its caller's to write"
+            # Such data waits for all resources: who goes by the module then waits for himself.
+            if kind == "check" and re.search(r"^ *data ", body, re.MULTILINE):
+                yield f"{own} has data within the check {labels[0]}"
             home = {"variable": "variables.tf", "output": "outputs.tf", "terraform": "versions.tf"}
             if kind in home and own.name != home[kind]:
                 yield f"{own} has a {kind} block, which belongs in {home[kind]}"
@@ -78,6 +98,10 @@ def faults(module, others, is_example):
     yield from references(module)
     yield from calls(module, others)
     yield from tables(module)
+    if is_example:
+        yield from found(module)
+    else:
+        yield from validated(module, others)
 
 
 def references(module):
@@ -120,9 +144,58 @@ def calls(module, others):
             yield f"{module.path}: module {labels[0]} has no variable {name}"
         for name in sorted(needed - given):
             yield f"{module.path}: module {labels[0]} is not given {name}"
+        # Terraform drops what a type does not have, and says nothing.
+        for name in sorted(given & set(called.inputs)):
+            known = fields(spread(called.bodies[name], "type"), 2)
+            # Those of each element.
+            unknown = fields(spread(body, name), 3) - known
+            for field in sorted(unknown if known else set()):
+                yield f"{module.path}: {name} of module {labels[0]} has no {field}"
+        keys = spread(body, "regions")
+        if "queue_arns" in keys and "queue_key_arns" not in keys:
+            yield f"{module.path}: module {labels[0]} is told of queues and not of their keys"
         for name in sorted(set(re.findall(rf"\bmodule\.{labels[0]}(?:\[[^]]+\])?\.(\w+)", code))):
             if name not in called.outputs:
                 yield f"{module.path}: module {labels[0]} has no output {name}"
+
+
+def validated(module, others):
+    """ARNs that are taken as they come, here and by whom they are given to."""
+    for name, body in module.bodies.items():
+        if not name.endswith(("_arn", "_arns")) or "  validation {" in body:
+            continue
+        for kind, _, call in module.blocks:
+            given = arguments(call)
+            called = others.get((module.path / given.get("source", "").strip('"')).resolve())
+            if kind == "module" and called and given.get(name) == f"var.{name}":
+                if "  validation {" in called.bodies.get(name, ""):
+                    break
+        else:
+            yield f"{module.path}: nothing says what {name} may be"
+
+
+def found(module):
+    """What the node classes of an example look for, and nothing says that it is there."""
+    path = module.path
+    if "clusters" not in module.outputs:
+        yield f"{path} does not say what is known of its clusters"
+    classes = (path / "pools.hcl").read_text()
+    terms = r"^  (subnet|security_group) \{ tags = \{ (.*) \} \}$"
+    wanted = re.findall(terms, classes, re.MULTILINE)
+    if {kind for kind, _ in wanted} != {"subnet", "security_group"}:
+        yield f"{path}: node classes look for no subnets or security groups by one tag"
+    for kind, labels, body in module.blocks:
+        given = arguments(body)
+        if kind != "module" or not given.get("source", "").endswith('/cluster"'):
+            continue
+        there = NAME.sub("NAME", given.get("discovery_tags", "")).strip("{ }")
+        for what, tag in wanted:
+            if NAME.sub("NAME", tag) != there:
+                yield f"{path}: node classes look for a {what} with {tag}, which nothing is to have"
+        made = "tag_subnet_ids" in given, given.get("tag_security_group") == "true"
+        word = there.split("/")[0].strip('"') + "/discovery"
+        if len(set(made)) > 1 or word not in (path / "README.md").read_text():
+            yield f"{path}: not everything is tagged, or its README does not say who does"
 
 
 def tables(module):
@@ -141,6 +214,14 @@ def tables(module):
             said = known[name].get("description", "").strip('"').replace('\\"', '"')
             if not row.endswith(said):
                 yield f"{readme}: {name} is described otherwise than in the module"
+            if title == "Inputs":
+                type_, default, _ = row.split(" | ", 2)
+                wanted = known[name].get("type", "")
+                wanted = SHORT.get(wanted.split("({")[0], f"`{wanted}`")
+                if type_ != wanted:
+                    yield f"{readme}: {name} is of another type"
+                if default != f"`{known[name].get('default')}`" and "default" in known[name]:
+                    yield f"{readme}: {name} has another default"
             required = "**required**" in row
             if title == "Inputs" and required != ("default" not in known[name]):
                 yield f"{readme}: {name} is required there or in the module, but not in both"

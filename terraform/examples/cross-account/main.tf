@@ -38,6 +38,10 @@ module "cluster" {
   daemon_role_arn = module.spoke_iam.role_arn
   assume_role     = true
   queue_name      = module.region.queue_name
+
+  discovery_tags     = { "outrigger.dev/discovery/${var.cluster_name}" = "true" }
+  tag_subnet_ids     = var.node_subnet_ids
+  tag_security_group = true
 }
 
 module "spoke_iam" {
@@ -49,9 +53,9 @@ module "spoke_iam" {
   trusted_role_arns = [module.iam.role_arn]
   regions = {
     (var.region) = {
-      node_role_arns   = [module.cluster.node_role_arn]
-      queue_arns       = [module.region.queue_arn]
-      eks_cluster_arns = [module.cluster.cluster_arn]
+      clusters       = [module.cluster.rights]
+      queue_arns     = [module.region.queue_arn]
+      queue_key_arns = module.region.queue_key_arns
     }
   }
 }

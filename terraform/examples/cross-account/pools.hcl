@@ -5,8 +5,8 @@ node_class "general" {
   clusters         = [each.key]
   instance_profile = each.value.instance_profile
   ami { alias = "al2023@latest" }
-  subnet { tags = { "karpenter.sh/discovery" = each.key } }
-  security_group { tags = { "karpenter.sh/discovery" = each.key } }
+  subnet { tags = { "outrigger.dev/discovery/${each.key}" = "true" } }
+  security_group { tags = { "outrigger.dev/discovery/${each.key}" = "true" } }
 }
 
 pool "general" {

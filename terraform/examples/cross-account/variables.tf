@@ -20,6 +20,11 @@ variable "spoke_admin_role_arn" {
   type        = string
 }
 
+variable "node_subnet_ids" {
+  description = "Private subnets of the nodes, in the account of the cluster."
+  type        = list(string)
+}
+
 variable "vpc_id" {
   description = "VPC of the host."
   type        = string

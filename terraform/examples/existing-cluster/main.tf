@@ -33,9 +33,9 @@ module "iam" {
   installation = var.installation
   regions = {
     (var.region) = {
-      node_role_arns   = [module.cluster.node_role_arn]
-      queue_arns       = [module.region.queue_arn]
-      eks_cluster_arns = [module.cluster.cluster_arn]
+      clusters       = [module.cluster.rights]
+      queue_arns     = [module.region.queue_arn]
+      queue_key_arns = module.region.queue_key_arns
     }
   }
 }

@@ -4,8 +4,18 @@ provider "aws" {
   region = var.region
 }
 
+data "aws_caller_identity" "current" {}
+
+data "aws_partition" "current" {}
+
 locals {
-  regions = toset([for own in values(var.clusters) : own.region])
+  regions   = toset([for own in values(var.clusters) : own.region])
+  parameter = "/outrigger/${var.installation}/outputs"
+  # By its name: what is in it depends on the role that may read it.
+  parameter_arn = join(":", [
+    "arn", data.aws_partition.current.partition, "ssm", var.region, data.aws_caller_identity.current.account_id,
+    "parameter${local.parameter}",
+  ])
 }
 
 module "region" {
@@ -26,6 +36,10 @@ module "cluster" {
   mode            = each.value.mode
   daemon_role_arn = module.iam.role_arn
   queue_name      = module.region[each.value.region].queue_name
+
+  discovery_tags     = { "outrigger.dev/discovery/${each.key}" = "true" }
+  tag_subnet_ids     = each.value.subnet_ids
+  tag_security_group = true
 }
 
 module "iam" {
@@ -34,9 +48,10 @@ module "iam" {
   installation = var.installation
   regions = {
     for region in local.regions : region => {
-      node_role_arns   = [for name, own in var.clusters : module.cluster[name].node_role_arn if own.region == region]
-      queue_arns       = [module.region[region].queue_arn]
-      eks_cluster_arns = [for name, own in var.clusters : module.cluster[name].cluster_arn if own.region == region]
+      clusters           = [for name, own in var.clusters : module.cluster[name].rights if own.region == region]
+      queue_arns         = [module.region[region].queue_arn]
+      queue_key_arns     = module.region[region].queue_key_arns
+      ssm_parameter_arns = region == var.region ? [local.parameter_arn] : []
     }
   }
 }
@@ -50,6 +65,23 @@ module "configuration" {
 
   installation = var.installation
   clusters     = local.clusters
+}
+
+# Where `data "terraform_output"` finds the same: with it, one cluster more is no other host.
+resource "aws_ssm_parameter" "clusters" {
+  #checkov:skip=CKV2_AWS_34:what is in it is public
+  name        = local.parameter
+  description = "Clusters of Outrigger's installation ${var.installation}"
+  type        = "String"
+  tier        = "Intelligent-Tiering"
+  value       = module.configuration.terraform_output
+
+  lifecycle {
+    precondition {
+      condition     = length(module.configuration.terraform_output) <= 8192
+      error_message = "A parameter has 8 KiB, which so many clusters do not fit in: use a file."
+    }
+  }
 }
 
 module "host" {

@@ -11,16 +11,12 @@ variable "region" {
 }
 
 variable "clusters" {
-  description = "EKS clusters, by name: region, and whether they are managed or only observed."
+  description = "EKS clusters, by name: region, subnets of their nodes, and whether they are managed or only observed."
   type = map(object({
-    region = string
-    mode   = optional(string, "observe")
+    region     = string
+    subnet_ids = list(string)
+    mode       = optional(string, "observe")
   }))
-  default = {
-    prod-eu = { region = "eu-central-1", mode = "manage" }
-    prod-us = { region = "us-west-2", mode = "manage" }
-    lab     = { region = "eu-central-1" }
-  }
 }
 
 variable "vpc_id" {

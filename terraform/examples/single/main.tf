@@ -36,6 +36,8 @@ resource "aws_eks_cluster" "this" {
 
   access_config {
     authentication_mode = "API"
+    # Whoever applies this is its administrator, and applies `manifests`; nobody would be otherwise.
+    bootstrap_cluster_creator_admin_permissions = true
   }
 
   vpc_config {
@@ -62,6 +64,10 @@ module "cluster" {
   mode            = "manage"
   daemon_role_arn = module.iam.role_arn
   queue_name      = module.region.queue_name
+
+  discovery_tags     = { "outrigger.dev/discovery/${var.cluster_name}" = "true" }
+  tag_subnet_ids     = var.subnet_ids
+  tag_security_group = true
 }
 
 module "iam" {
@@ -70,9 +76,9 @@ module "iam" {
   installation = var.installation
   regions = {
     (var.region) = {
-      node_role_arns   = [module.cluster.node_role_arn]
-      queue_arns       = [module.region.queue_arn]
-      eks_cluster_arns = [module.cluster.cluster_arn]
+      clusters       = [module.cluster.rights]
+      queue_arns     = [module.region.queue_arn]
+      queue_key_arns = module.region.queue_key_arns
     }
   }
 }

@@ -23,12 +23,12 @@ variable "kubernetes_version" {
 }
 
 variable "vpc_id" {
-  description = "VPC of the host."
+  description = "VPC of the cluster and the host."
   type        = string
 }
 
 variable "subnet_ids" {
-  description = "Private subnets of the host, with a way to AWS and to the APIs of the clusters."
+  description = "Private subnets of the cluster, its nodes and the host, in two zones at least, with a way to AWS."
   type        = list(string)
 }
 

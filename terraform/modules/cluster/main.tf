@@ -18,7 +18,7 @@ locals {
 
   node_role_arn = var.create_node_role ? one(aws_iam_role.node[*].arn) : var.node_role_arn
   # The role alone, for who gives the ARN of one that is there.
-  node_role = var.create_node_role ? one(aws_iam_role.node[*].name) : one(regex("([^/]+)$", var.node_role_arn))
+  node_role = var.create_node_role ? one(aws_iam_role.node[*].name) : try(one(regex("([^/]+)$", var.node_role_arn)), null)
   instance_profile = (
     var.create_instance_profile ? one(aws_iam_instance_profile.node[*].name) : var.instance_profile_name
   )
@@ -31,7 +31,9 @@ module "render" {
   source = "../render"
 
   installation     = var.installation
+  partition        = data.aws_partition.current.partition
   mode             = var.mode
+  lease_name       = var.lease_name
   group            = var.group
   user             = var.user
   placement_hints  = var.placement_hints
@@ -50,6 +52,13 @@ resource "aws_iam_role" "node" {
   assume_role_policy   = module.render.host_trust
   permissions_boundary = var.permissions_boundary
   tags                 = var.tags
+
+  lifecycle {
+    precondition {
+      condition     = length(local.node_name) <= 64
+      error_message = "A role has a name of 64 characters at most: give node_role_name."
+    }
+  }
 }
 
 resource "aws_iam_role_policy_attachment" "node" {
@@ -113,36 +122,66 @@ resource "aws_eks_access_entry" "daemon" {
   }
 }
 
-check "subnets" {
-  data "aws_subnets" "discovered" {
-    region = var.region
-    tags   = var.discovery_tags
-
-    filter {
-      name   = "vpc-id"
-      values = [data.aws_eks_cluster.this.vpc_config[0].vpc_id]
-    }
+# What node classes look for. A tag that is there with another value is overwritten.
+resource "aws_ec2_tag" "subnet" {
+  for_each = {
+    for own in setproduct(var.tag_subnet_ids, keys(var.discovery_tags)) : "${own[0]} ${own[1]}" => { id = own[0], key = own[1] }
   }
 
+  region      = var.region
+  resource_id = each.value.id
+  key         = each.value.key
+  value       = var.discovery_tags[each.value.key]
+}
+
+resource "aws_ec2_tag" "security_group" {
+  for_each = var.tag_security_group ? var.discovery_tags : {}
+
+  region      = var.region
+  resource_id = data.aws_eks_cluster.this.vpc_config[0].cluster_security_group_id
+  key         = each.key
+  value       = each.value
+}
+
+# Not within the checks: such data waits for all resources, and one that goes by this module never comes.
+data "aws_subnets" "discovered" {
+  count = length(var.discovery_tags) > 0 ? 1 : 0
+
+  region = var.region
+  tags   = var.discovery_tags
+
+  filter {
+    name   = "vpc-id"
+    values = [data.aws_eks_cluster.this.vpc_config[0].vpc_id]
+  }
+
+  depends_on = [aws_ec2_tag.subnet]
+}
+
+data "aws_security_groups" "discovered" {
+  count = length(var.discovery_tags) > 0 ? 1 : 0
+
+  region = var.region
+  tags   = var.discovery_tags
+
+  filter {
+    name   = "vpc-id"
+    values = [data.aws_eks_cluster.this.vpc_config[0].vpc_id]
+  }
+
+  depends_on = [aws_ec2_tag.security_group]
+}
+
+check "subnets" {
   assert {
-    condition     = length(var.discovery_tags) == 0 || length(data.aws_subnets.discovered.ids) > 0
+    condition     = alltrue([for own in data.aws_subnets.discovered : length(own.ids) > 0])
     error_message = "No subnet of the cluster's VPC has the tags that node classes look for."
   }
 }
 
 check "security_groups" {
-  data "aws_security_groups" "discovered" {
-    region = var.region
-    tags   = var.discovery_tags
-
-    filter {
-      name   = "vpc-id"
-      values = [data.aws_eks_cluster.this.vpc_config[0].vpc_id]
-    }
-  }
-
   assert {
-    condition     = length(var.discovery_tags) == 0 || length(data.aws_security_groups.discovered.ids) > 0
+    condition     = alltrue([for own in data.aws_security_groups.discovered : length(own.ids) > 0])
     error_message = "No security group of the cluster's VPC has the tags that node classes look for."
   }
 }

@@ -10,21 +10,44 @@ output "outrigger" {
     mode     = var.mode
     eks_name = var.cluster_name
     endpoint = data.aws_eks_cluster.this.endpoint
-    ca_data  = data.aws_eks_cluster.this.certificate_authority[0].data
+    ca       = data.aws_eks_cluster.this.certificate_authority[0].data
     service_cidr = try(coalesce(
       data.aws_eks_cluster.this.kubernetes_network_config[0].service_ipv4_cidr,
       data.aws_eks_cluster.this.kubernetes_network_config[0].service_ipv6_cidr,
     ), null)
     role_arn         = var.assume_role ? var.daemon_role_arn : null
     queue            = var.queue_name
+    lease_name       = var.lease_name
+    zonal_shift      = var.zonal_shift
     tags             = var.tags
     instance_profile = local.instance_profile
-    role             = local.node_role
+    node_role        = local.node_role
+  }
+
+  precondition {
+    condition     = length(var.discovery_tags) > 0 || (length(var.tag_subnet_ids) == 0 && !var.tag_security_group)
+    error_message = "There are no discovery_tags to tag anything with."
+  }
+}
+
+output "rights" {
+  description = "What the daemon's role is given for the cluster: one of `clusters` of a region of the module iam."
+  value = {
+    name            = local.name
+    mode            = var.mode
+    node_role_arns  = [local.node_role_arn]
+    eks_cluster_arn = data.aws_eks_cluster.this.arn
+    zonal_shift     = var.zonal_shift
+  }
+
+  precondition {
+    condition     = var.create_node_role || var.node_role_arn != null
+    error_message = "Nodes have a role: give node_role_arn, or let it be made."
   }
 }
 
 output "cluster_arn" {
-  description = "ARN of the cluster, for the policy of the daemon."
+  description = "ARN of the cluster."
   value       = data.aws_eks_cluster.this.arn
 }
 
@@ -34,7 +57,7 @@ output "cluster_security_group_id" {
 }
 
 output "node_role_arn" {
-  description = "ARN of the role of the nodes, for the policy of the daemon."
+  description = "ARN of the role of the nodes."
   value       = local.node_role_arn
 }
 

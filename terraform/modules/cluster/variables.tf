@@ -6,6 +6,11 @@ variable "installation" {
 variable "cluster_name" {
   description = "Name of the cluster in EKS."
   type        = string
+
+  validation {
+    condition     = can(regex("^[0-9A-Za-z][0-9A-Za-z_-]{0,99}$", var.cluster_name))
+    error_message = "EKS takes names of letters, digits, hyphens and underscores, 100 at most."
+  }
 }
 
 variable "name" {
@@ -24,11 +29,21 @@ variable "mode" {
   description = "What the daemon may do in the cluster, and does: `observe`, plan only, or `manage`."
   type        = string
   default     = "observe"
+
+  validation {
+    condition     = contains(["observe", "manage"], var.mode)
+    error_message = "The mode is `observe` or `manage`."
+  }
 }
 
 variable "daemon_role_arn" {
   description = "Role that the daemon has, or assumes, in the account of the cluster."
   type        = string
+
+  validation {
+    condition     = can(regex("^arn:[^:]+:iam::[0-9]{12}:role/[^*?]+$", var.daemon_role_arn))
+    error_message = "A role is given by its ARN."
+  }
 }
 
 variable "assume_role" {
@@ -77,6 +92,11 @@ variable "node_role_arn" {
   description = "Role of the nodes that is there already, where none is made."
   type        = string
   default     = null
+
+  validation {
+    condition     = var.node_role_arn == null ? true : can(regex("^arn:[^:]+:iam::[0-9]{12}:role/[^*?]+$", var.node_role_arn))
+    error_message = "A role is given by its ARN."
+  }
 }
 
 variable "node_role_policies" {
@@ -124,6 +144,11 @@ variable "path" {
   description = "Path of the role and its instance profile."
   type        = string
   default     = "/"
+
+  validation {
+    condition     = can(regex("^/([!-.0-~]+/)*$", var.path))
+    error_message = "A path begins and ends with a slash."
+  }
 }
 
 variable "permissions_boundary" {
@@ -136,6 +161,30 @@ variable "discovery_tags" {
   description = "Tags by which node classes find subnets and security groups: a plan warns where nothing has them."
   type        = map(string)
   default     = {}
+}
+
+variable "tag_subnet_ids" {
+  description = "Subnets of the nodes that are given these tags; none where they have them already."
+  type        = set(string)
+  default     = []
+}
+
+variable "tag_security_group" {
+  description = "Whether the security group that EKS has made for the cluster is given these tags."
+  type        = bool
+  default     = false
+}
+
+variable "lease_name" {
+  description = "Name of the Lease in kube-system by which hosts agree who leads the cluster."
+  type        = string
+  default     = "outrigger"
+}
+
+variable "zonal_shift" {
+  description = "Whether zones that AWS shifts traffic away from get no new nodes."
+  type        = bool
+  default     = false
 }
 
 variable "placement_hints" {

@@ -131,12 +131,12 @@ resource "aws_autoscaling_group" "this" {
     version = aws_launch_template.this.latest_version
   }
 
-  # The old host goes before the new one comes: no two look after a cluster at a time.
+  # A host goes before the one in its place comes: there is never one more than said. Of two, one stays.
   instance_refresh {
     strategy = "Rolling"
 
     preferences {
-      min_healthy_percentage = 0
+      min_healthy_percentage = var.host_count > 1 ? 50 : 0
       max_healthy_percentage = 100
     }
   }

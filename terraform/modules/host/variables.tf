@@ -2,6 +2,11 @@ variable "name" {
   description = "Name of the host, and of what belongs to it."
   type        = string
   default     = "outrigger"
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", var.name))
+    error_message = "A host has a name of letters, digits, dots, hyphens and underscores, 100 at most."
+  }
 }
 
 variable "region" {
@@ -29,6 +34,11 @@ variable "vpc_id" {
 variable "subnet_ids" {
   description = "Subnets of the host: private ones, with a way to AWS and to the APIs of clusters."
   type        = list(string)
+
+  validation {
+    condition     = length(var.subnet_ids) > 0
+    error_message = "The host is in some subnet."
+  }
 }
 
 variable "instance_profile_name" {
@@ -67,7 +77,7 @@ variable "root_volume_size" {
 }
 
 variable "kms_key_id" {
-  description = "Key that the root volume is encrypted with; that of the account if missing."
+  description = "Key that the root volume is encrypted with, which the service-linked role of Auto Scaling may use; that of the account if missing."
   type        = string
   default     = null
 }
@@ -107,12 +117,22 @@ variable "egress_ports" {
   description = "Ports that the host may reach: 443, and those of clusters outside of EKS."
   type        = set(number)
   default     = [443]
+
+  validation {
+    condition     = alltrue([for port in var.egress_ports : port >= 1 && port <= 65535 && floor(port) == port])
+    error_message = "A port is a number from 1 to 65535."
+  }
 }
 
 variable "egress_cidrs" {
   description = "Addresses that the host may reach."
   type        = set(string)
   default     = ["0.0.0.0/0"]
+
+  validation {
+    condition     = alltrue([for cidr in var.egress_cidrs : can(cidrhost(cidr, 0))])
+    error_message = "Addresses are given like `10.0.0.0/8`."
+  }
 }
 
 variable "cluster_security_group_ids" {

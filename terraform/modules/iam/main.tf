@@ -17,9 +17,9 @@ module "render" {
   partition                = data.aws_partition.current.partition
   region                   = each.key
   account_id               = data.aws_caller_identity.current.account_id
-  node_role_arns           = each.value.node_role_arns
+  cluster_rights           = each.value.clusters
   queue_arns               = each.value.queue_arns
-  eks_cluster_arns         = each.value.eks_cluster_arns
+  queue_key_arns           = each.value.queue_key_arns
   ssm_parameter_arns       = each.value.ssm_parameter_arns
   manage_instance_profiles = var.manage_instance_profiles
 }
@@ -28,6 +28,7 @@ module "trust" {
   source = "../render"
 
   installation      = var.installation
+  partition         = data.aws_partition.current.partition
   assume_role_arns  = var.assume_role_arns
   trusted_role_arns = var.trusted_role_arns
 }

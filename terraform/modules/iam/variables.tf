@@ -7,12 +7,22 @@ variable "name" {
   description = "Name of the role, of its instance profile, and with which the names of its policies begin."
   type        = string
   default     = "outrigger"
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9+=,.@_-]{1,64}$", var.name))
+    error_message = "A role has a name of letters, digits and +=,.@_-, 64 at most."
+  }
 }
 
 variable "path" {
   description = "Path of the role and its policies."
   type        = string
   default     = "/"
+
+  validation {
+    condition     = can(regex("^/([!-.0-~]+/)*$", var.path))
+    error_message = "A path begins and ends with a slash."
+  }
 }
 
 variable "permissions_boundary" {
@@ -22,18 +32,28 @@ variable "permissions_boundary" {
 }
 
 variable "regions" {
-  description = "Regions of this account with clusters, by name: the roles of their nodes, their queues, clusters and SSM parameters."
+  description = "Regions of this account with clusters, by name: `rights` of each cluster, their queues with keys of your own, and SSM parameters."
   type = map(object({
-    node_role_arns     = list(string)
+    clusters = list(object({
+      name            = string
+      mode            = optional(string, "observe")
+      node_role_arns  = optional(list(string), [])
+      eks_cluster_arn = optional(string)
+      zonal_shift     = optional(bool, false)
+    }))
     queue_arns         = optional(list(string), [])
-    eks_cluster_arns   = optional(list(string), [])
+    queue_key_arns     = optional(list(string), [])
     ssm_parameter_arns = optional(list(string), [])
   }))
   default = {}
 
   validation {
-    condition     = alltrue([for own in values(var.regions) : length(own.node_role_arns) > 0])
-    error_message = "Nodes have a role: name at least one in each region."
+    condition = alltrue(flatten([
+      for own in values(var.regions) : [
+        for one in own.clusters : one.mode == "observe" || length(one.node_role_arns) > 0
+      ]
+    ]))
+    error_message = "Nodes of a managed cluster have a role: name at least one."
   }
   validation {
     condition     = length(var.regions) <= 8

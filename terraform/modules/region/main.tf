@@ -23,9 +23,9 @@ resource "aws_sqs_queue" "this" {
   name   = var.name
   # What nobody has read for so long is no news: the instance has been listed meanwhile.
   message_retention_seconds         = 300
-  sqs_managed_sse_enabled           = var.kms_key_id == null ? true : null
-  kms_master_key_id                 = var.kms_key_id
-  kms_data_key_reuse_period_seconds = var.kms_key_id == null ? null : 300
+  sqs_managed_sse_enabled           = var.kms_key_arn == null ? true : null
+  kms_master_key_id                 = var.kms_key_arn
+  kms_data_key_reuse_period_seconds = var.kms_key_arn == null ? null : 300
   tags                              = var.tags
 }
 
@@ -39,7 +39,7 @@ resource "aws_cloudwatch_event_rule" "this" {
   for_each = module.render.event_patterns
 
   region        = var.region
-  name          = "${var.name}-${replace(each.key, "_", "-")}"
+  name          = module.render.event_rules[each.key]
   description   = "Tells Outrigger of interruptions: ${replace(each.key, "_", " ")}"
   event_pattern = each.value
   tags          = var.tags

@@ -40,7 +40,7 @@ locals {
           resourceRules = [{
             apiGroups  = ["coordination.k8s.io"]
             resources  = ["leases"]
-            verbs      = ["get", "create", "patch"]
+            verbs      = ["get", "create", "patch", "update"]
             namespaces = ["kube-system"]
           }]
         }]

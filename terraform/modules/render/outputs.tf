@@ -1,10 +1,11 @@
 output "policy" {
-  description = "The policy of the daemon, as JSON: everything it ever asks of AWS, and nothing else. Null without `region`, `account_id` or `node_role_arns`."
-  value = (
-    var.region == "" || var.account_id == "" || length(var.node_role_arns) == 0
-    ? null
-    : jsonencode({ Version = "2012-10-17", Statement = local.statements })
-  )
+  description = "The policy of the daemon, as JSON: everything it ever asks of AWS, and nothing else; only to read, unless a cluster is managed. Null without `region` or `account_id`."
+  value       = var.region == "" || var.account_id == "" ? null : local.policy
+
+  precondition {
+    condition     = length(local.policy) <= 6144
+    error_message = "A managed policy has 6,144 characters, and this one has ${length(local.policy)}: share the clusters of the region out between several roles."
+  }
 }
 
 output "host_trust" {
@@ -23,8 +24,18 @@ output "assume_policy" {
 }
 
 output "queue_policy" {
-  description = "The policy of the queue, as JSON: rules of its account send, nobody does without TLS. Null without `region` or `account_id`."
+  description = "The policy of the queue, as JSON: its rules send, and nobody does without TLS. Null without `region` or `account_id`."
   value       = var.region == "" || var.account_id == "" ? null : jsonencode(local.queue_policy)
+}
+
+output "queue_key_policy" {
+  description = "What the policy of a key of your own has to say, as JSON, so that these rules send to a queue that is encrypted with it. Null without `region` or `account_id`."
+  value       = var.region == "" || var.account_id == "" ? null : jsonencode(local.queue_key_policy)
+}
+
+output "event_rules" {
+  description = "Names of the rules, by name of their pattern."
+  value       = local.event_rules
 }
 
 output "event_patterns" {
@@ -45,4 +56,14 @@ output "flow_schemas" {
 output "configuration" {
   description = "A file of the configuration in HCL: `outrigger`, the `cluster` blocks, and `local.clusters`."
   value       = local.configuration
+}
+
+output "clusters" {
+  description = "What `local.clusters` of the configuration is: what is known of each cluster, by name."
+  value       = local.known
+}
+
+output "terraform_output" {
+  description = "The same for an SSM parameter that `data \"terraform_output\"` reads, as JSON: `{ clusters = … }`."
+  value       = jsonencode({ clusters = local.known })
 }

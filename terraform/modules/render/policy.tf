@@ -1,10 +1,23 @@
 # The statements are called as those of Karpenter's policy where they grant the same, so that the two
-# can be read side by side. Ownership is one tag on everything: the installation.
+# can be read side by side. Ownership is one tag on everything, the installation; what makes or ends an
+# instance goes by the cluster's tag as well, so that it is granted for clusters that are managed alone.
 
 locals {
+  managed      = [for own in var.cluster_rights : own if own.mode == "manage"]
+  names        = [for own in local.managed : own.name]
+  node_roles   = distinct(flatten(local.managed[*].node_role_arns))
+  eks_arns     = compact(var.cluster_rights[*].eks_cluster_arn)
+  shifted_arns = compact([for own in var.cluster_rights : own.eks_cluster_arn if own.zonal_shift])
+
   ec2       = "arn:${var.partition}:ec2:${var.region}"
   own       = { "aws:ResourceTag/outrigger.dev/installation" = var.installation }
   requested = { "aws:RequestTag/outrigger.dev/installation" = var.installation }
+  own_managed = merge(local.own, {
+    "aws:ResourceTag/outrigger.dev/cluster" = local.names
+  })
+  requested_managed = merge(local.requested, {
+    "aws:RequestTag/outrigger.dev/cluster" = local.names
+  })
   made = [
     for kind in ["fleet", "instance", "volume", "network-interface", "launch-template", "spot-instances-request"] :
     "${local.ec2}:${var.account_id}:${kind}/*"
@@ -25,7 +38,7 @@ locals {
       Sid       = "AllowScopedEC2LaunchTemplateAccessActions"
       Effect    = "Allow"
       Action    = ["ec2:RunInstances", "ec2:CreateFleet"]
-      Resource  = ["${local.ec2}:*:launch-template/*"]
+      Resource  = ["${local.ec2}:${var.account_id}:launch-template/*"]
       Condition = { StringEquals = local.own }
     },
     {
@@ -33,7 +46,7 @@ locals {
       Effect    = "Allow"
       Action    = ["ec2:RunInstances", "ec2:CreateFleet", "ec2:CreateLaunchTemplate"]
       Resource  = local.made
-      Condition = { StringEquals = local.requested }
+      Condition = { StringEquals = local.requested_managed }
     },
     {
       Sid      = "AllowScopedResourceCreationTagging"
@@ -50,24 +63,35 @@ locals {
       Sid      = "AllowScopedResourceTagging"
       Effect   = "Allow"
       Action   = ["ec2:CreateTags"]
-      Resource = ["${local.ec2}:*:instance/*"]
+      Resource = ["${local.ec2}:${var.account_id}:instance/*"]
+      # Whose an instance is stays as it is. IAM reads keys of tags whatever their case.
       Condition = {
-        StringEquals         = local.own
-        StringEqualsIfExists = local.requested
+        StringEquals = local.own_managed
+        "ForAllValues:StringNotEqualsIgnoreCase" = {
+          "aws:TagKeys" = ["outrigger.dev/installation", "outrigger.dev/cluster"]
+        }
       }
     },
     {
       Sid       = "AllowScopedDeletion"
       Effect    = "Allow"
-      Action    = ["ec2:TerminateInstances", "ec2:DeleteLaunchTemplate"]
-      Resource  = ["${local.ec2}:*:instance/*", "${local.ec2}:*:launch-template/*"]
+      Action    = ["ec2:TerminateInstances"]
+      Resource  = ["${local.ec2}:${var.account_id}:instance/*"]
+      Condition = { StringEquals = local.own_managed }
+    },
+    # Those of clusters that are not managed any more, too: nobody else removes them.
+    {
+      Sid       = "AllowScopedTemplateDeletion"
+      Effect    = "Allow"
+      Action    = ["ec2:DeleteLaunchTemplate"]
+      Resource  = ["${local.ec2}:${var.account_id}:launch-template/*"]
       Condition = { StringEquals = local.own }
     },
     {
       Sid      = "AllowPassingInstanceRole"
       Effect   = "Allow"
       Action   = ["iam:PassRole"]
-      Resource = var.node_role_arns
+      Resource = local.node_roles
       Condition = {
         StringEquals = { "iam:PassedToService" = ["ec2.amazonaws.com", "ec2.amazonaws.com.cn"] }
       }
@@ -120,14 +144,17 @@ locals {
       Sid      = "AllowAPIServerEndpointDiscovery"
       Effect   = "Allow"
       Action   = ["eks:DescribeCluster"]
-      Resource = var.eks_cluster_arns
+      Resource = local.eks_arns
     },
+  ]
+
+  shifts = [
     {
       Sid       = "AllowZonalShiftStatusReadOnly"
       Effect    = "Allow"
       Action    = ["arc-zonal-shift:GetManagedResource"]
       Resource  = ["*"]
-      Condition = { StringEquals = { "arc-zonal-shift:ResourceIdentifier" = var.eks_cluster_arns } }
+      Condition = { StringEquals = { "arc-zonal-shift:ResourceIdentifier" = local.shifted_arns } }
     },
   ]
 
@@ -182,11 +209,17 @@ locals {
     },
   ]
 
+  # Who only observes makes nothing and ends nothing.
+  changes = concat(local.launch, [for own in local.instance_profiles : own if var.manage_instance_profiles])
+
   statements = concat(
-    local.launch,
+    [for own in local.changes : own if length(local.managed) > 0],
     local.read,
-    [for own in local.instance_profiles : own if var.manage_instance_profiles],
-    [for own in local.discovery : own if length(var.eks_cluster_arns) > 0],
+    [for own in local.discovery : own if length(local.eks_arns) > 0],
+    [for own in local.shifts : own if length(local.shifted_arns) > 0],
     [for own in local.interruptions : own if length(var.queue_arns) > 0],
+    [for own in local.queue_key : own if length(var.queue_key_arns) > 0],
   )
+
+  policy = jsonencode({ Version = "2012-10-17", Statement = local.statements })
 }

@@ -29,12 +29,15 @@ locals {
     }
   }
 
+  # EventBridge takes names of 64 characters.
+  event_rules = { for name in keys(local.event_patterns) : name => "${var.queue_name}-${replace(name, "_", "-")}" }
+
   queue_arn = "arn:${var.partition}:sqs:${var.region}:${var.account_id}:${var.queue_name}"
 
   queue_policy = {
     Version = "2012-10-17"
     Statement = [
-      # Rules of other accounts are nobody's.
+      # By these rules and no others: those of other accounts are nobody's.
       {
         Sid       = "AllowEventRules"
         Effect    = "Allow"
@@ -42,19 +45,13 @@ locals {
         Action    = ["sqs:SendMessage"]
         Resource  = [local.queue_arn]
         Condition = {
-          ArnLike = {
-            "aws:SourceArn" = "arn:${var.partition}:events:${var.region}:${var.account_id}:rule/${var.queue_name}-*"
+          ArnEquals = {
+            "aws:SourceArn" = [
+              for name in values(local.event_rules) :
+              "arn:${var.partition}:events:${var.region}:${var.account_id}:rule/${name}"
+            ]
           }
         }
-      },
-      # Messages that come back from a dead-letter queue of the same account.
-      {
-        Sid       = "AllowRedrive"
-        Effect    = "Allow"
-        Principal = { Service = ["sqs.amazonaws.com"] }
-        Action    = ["sqs:SendMessage"]
-        Resource  = [local.queue_arn]
-        Condition = { StringEquals = { "aws:SourceAccount" = var.account_id } }
       },
       {
         Sid       = "DenyWithoutTLS"
@@ -65,5 +62,29 @@ locals {
         Condition = { Bool = { "aws:SecureTransport" = "false" } }
       },
     ]
+  }
+  # A key of your own. SQS uses it in the name of whoever sends or receives, for messages of one queue, as
+  # its encryption context says. The daemon asks nothing of KMS itself, so this is no part of policy.tf.
+  queue_key = [
+    {
+      Sid       = "AllowQueueKeyActions"
+      Effect    = "Allow"
+      Action    = ["kms:Decrypt"]
+      Resource  = var.queue_key_arns
+      Condition = { StringEquals = { "kms:EncryptionContext:aws:sqs:arn" = var.queue_arns } }
+    },
+  ]
+
+  # In the policy of a key `*` is the key.
+  queue_key_policy = {
+    Version = "2012-10-17"
+    Statement = [{
+      Sid       = "AllowEventRulesToUseKey"
+      Effect    = "Allow"
+      Principal = { Service = ["events.amazonaws.com"] }
+      Action    = ["kms:Decrypt", "kms:GenerateDataKey"]
+      Resource  = ["*"]
+      Condition = { StringEquals = { "kms:EncryptionContext:aws:sqs:arn" = local.queue_arn } }
+    }]
   }
 }

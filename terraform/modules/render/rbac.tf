@@ -87,13 +87,13 @@ locals {
 
   system = concat(
     [
-      # Pauses, and what the rates of budgets have let go, stand on the Lease; the DNS of nodes is where
-      # its Service is.
+      # Who leads, pauses, and what the rates of budgets have let go stand on the Lease; the DNS of nodes
+      # is where its Service is.
       {
         apiGroups     = ["coordination.k8s.io"]
         resources     = ["leases"]
-        resourceNames = ["outrigger"]
-        verbs         = var.mode == "manage" ? ["get", "patch"] : ["get"]
+        resourceNames = [var.lease_name]
+        verbs         = var.mode == "manage" ? ["get", "patch", "update"] : ["get"]
       },
       { apiGroups = [""], resources = ["services"], resourceNames = ["kube-dns"], verbs = ["get"] },
     ],

@@ -1,12 +1,15 @@
 # Who may become whom: the host takes its role from EC2, and the roles of other accounts from that.
 
 locals {
+  # The only service whose name depends on the partition.
+  ec2_service = var.partition == "aws-cn" ? "ec2.amazonaws.com.cn" : "ec2.amazonaws.com"
+
   host_trust = {
     Version = "2012-10-17"
     Statement = [{
       Sid       = "AllowInstances"
       Effect    = "Allow"
-      Principal = { Service = ["ec2.amazonaws.com"] }
+      Principal = { Service = [local.ec2_service] }
       Action    = ["sts:AssumeRole"]
     }]
   }

@@ -3,15 +3,20 @@ variable "installation" {
   type        = string
 
   validation {
-    condition     = length(var.installation) > 0
-    error_message = "The installation has a name: without one nothing tells its instances from others."
+    condition     = can(regex("^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$", var.installation))
+    error_message = "The installation has a name, as Kubernetes takes it for a label's value: nothing else tells its instances from others."
   }
 }
 
 variable "partition" {
-  description = "Partition of AWS: `aws`, `aws-cn` or `aws-us-gov`."
+  description = "Partition of AWS, such as `aws`, `aws-cn` or `aws-us-gov`."
   type        = string
   default     = "aws"
+
+  validation {
+    condition     = can(regex("^aws(-[a-z]+)*$", var.partition))
+    error_message = "A partition is called like `aws-cn`."
+  }
 }
 
 variable "region" {
@@ -20,7 +25,7 @@ variable "region" {
   default     = ""
 
   validation {
-    condition     = can(regex("^([a-z]{2}(-[a-z]+)+-[0-9]+)?$", var.region))
+    condition     = can(regex("^([a-z]+(-[a-z]+)+-[0-9]+)?$", var.region))
     error_message = "A region is called like `eu-central-1`."
   }
 }
@@ -36,10 +41,49 @@ variable "account_id" {
   }
 }
 
-variable "node_role_arns" {
-  description = "Roles that nodes may be given; `policy` needs at least one."
-  type        = list(string)
-  default     = []
+variable "cluster_rights" {
+  description = "Clusters of the account and region, which `policy` is for: their name to Outrigger, whether they are managed, the roles of their nodes, their ARN in EKS, and whether their zonal shifts are heeded."
+  type = list(object({
+    name            = string
+    mode            = optional(string, "observe")
+    node_role_arns  = optional(list(string), [])
+    eks_cluster_arn = optional(string)
+    zonal_shift     = optional(bool, false)
+  }))
+  default = []
+
+  validation {
+    condition = alltrue([
+      for own in var.cluster_rights : can(regex("^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$", own.name))
+    ])
+    error_message = "A cluster is called as Kubernetes takes it for a label's value."
+  }
+  validation {
+    condition     = length(distinct(var.cluster_rights[*].name)) == length(var.cluster_rights)
+    error_message = "No two clusters have one name: what is granted for one would be for both."
+  }
+  validation {
+    condition     = alltrue([for own in var.cluster_rights : contains(["observe", "manage"], own.mode)])
+    error_message = "The mode of a cluster is `observe` or `manage`."
+  }
+  validation {
+    condition     = alltrue([for own in var.cluster_rights : own.mode == "observe" || length(own.node_role_arns) > 0])
+    error_message = "Nodes of a managed cluster have a role: name at least one."
+  }
+  # Any other role would be given to instances as well.
+  validation {
+    condition = alltrue([
+      for arn in flatten(var.cluster_rights[*].node_role_arns) : can(regex("^arn:[^:]+:iam::[0-9]{12}:role/[^*?]+$", arn))
+    ])
+    error_message = "The role of nodes is given by its ARN, without wildcards."
+  }
+  validation {
+    condition = alltrue([
+      for arn in compact(var.cluster_rights[*].eks_cluster_arn) :
+      can(regex("^arn:[^:]+:eks:[^:]+:[0-9]{12}:cluster/[^*?]+$", arn))
+    ])
+    error_message = "A cluster of EKS is given by its ARN, without wildcards."
+  }
 }
 
 variable "manage_instance_profiles" {
@@ -52,18 +96,35 @@ variable "queue_arns" {
   description = "Queues in which AWS tells of interruptions."
   type        = list(string)
   default     = []
+
+  validation {
+    condition     = alltrue([for arn in var.queue_arns : can(regex("^arn:[^:]+:sqs:[^:]+:[0-9]{12}:[^*?]+$", arn))])
+    error_message = "A queue is given by its ARN, without wildcards."
+  }
 }
 
-variable "eks_cluster_arns" {
-  description = "EKS clusters that may be asked for their endpoint, CA and Service addresses."
+variable "queue_key_arns" {
+  description = "Keys of your own that these queues are encrypted with."
   type        = list(string)
   default     = []
+
+  validation {
+    condition     = alltrue([for arn in var.queue_key_arns : can(regex("^arn:[^:]+:kms:[^:]+:[0-9]{12}:key/[^*?]+$", arn))])
+    error_message = "A key is given by its ARN, without wildcards; that of an alias grants nothing."
+  }
 }
 
 variable "ssm_parameter_arns" {
   description = "SSM parameters beyond those of AWS: image ids and join tokens that node classes name."
   type        = list(string)
   default     = []
+
+  validation {
+    condition = alltrue([
+      for arn in var.ssm_parameter_arns : can(regex("^arn:[^:]+:ssm:[^:]+:[0-9]{12}:parameter/[^*?]", arn))
+    ])
+    error_message = "A parameter is given by its ARN, of which only the end may be a wildcard."
+  }
 }
 
 variable "mode" {
@@ -83,8 +144,8 @@ variable "group" {
   default     = "outrigger"
 
   validation {
-    condition     = can(regex("^[^:]+$", var.group)) && !can(regex("^system", var.group))
-    error_message = "The group is one of your own: Kubernetes keeps those that begin with `system:`."
+    condition     = length(var.group) > 0 && !can(regex("^(system|eks|aws|amazon|iam):", var.group))
+    error_message = "The group is one of your own: Kubernetes and EKS keep those that begin with `system:` and the like."
   }
 }
 
@@ -94,8 +155,21 @@ variable "user" {
   default     = "outrigger"
 
   validation {
-    condition     = length(var.user) > 0 && var.user != "*"
-    error_message = "The user is the daemon alone."
+    condition = (
+      length(var.user) > 0 && var.user != "*" && !can(regex("^system:", replace(var.user, "/^system:serviceaccount:/", "")))
+    )
+    error_message = "The user is the daemon alone, and none of Kubernetes' own but a ServiceAccount."
+  }
+}
+
+variable "lease_name" {
+  description = "Name of the Lease in kube-system, as the `lease` block of the cluster says it."
+  type        = string
+  default     = "outrigger"
+
+  validation {
+    condition     = can(regex("^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$", var.lease_name))
+    error_message = "A Lease is called like `outrigger`: small letters, digits, hyphens and dots."
   }
 }
 
@@ -147,8 +221,8 @@ variable "queue_name" {
   default     = "outrigger"
 
   validation {
-    condition     = can(regex("^[-A-Za-z0-9_]{1,80}$", var.queue_name))
-    error_message = "A queue has a name of letters, digits, hyphens and underscores, 80 at most."
+    condition     = can(regex("^[-A-Za-z0-9_]{1,39}$", var.queue_name))
+    error_message = "A queue has a name of letters, digits, hyphens and underscores, 39 at most: those of its rules, which have 64, are longer by up to 25."
   }
 }
 
@@ -156,12 +230,26 @@ variable "assume_role_arns" {
   description = "Roles of other accounts that the daemon may assume: `role_arn` of clusters."
   type        = list(string)
   default     = []
+
+  validation {
+    condition = alltrue([
+      for arn in var.assume_role_arns : can(regex("^arn:[^:]+:iam::[0-9]{12}:role/[^*?]+$", arn))
+    ])
+    error_message = "A role is given by its ARN, without wildcards."
+  }
 }
 
 variable "trusted_role_arns" {
   description = "Roles that may assume the daemon's role of another account."
   type        = list(string)
   default     = []
+
+  validation {
+    condition = alltrue([
+      for arn in var.trusted_role_arns : can(regex("^arn:[^:]+:iam::[0-9]{12}:role/[^*?]+$", arn))
+    ])
+    error_message = "A role is given by its ARN, without wildcards: a whole account is not trusted."
+  }
 }
 
 variable "clusters" {
@@ -171,14 +259,16 @@ variable "clusters" {
     mode             = optional(string, "observe")
     eks_name         = optional(string)
     endpoint         = optional(string)
-    ca_data          = optional(string)
+    ca               = optional(string)
     service_cidr     = optional(string)
     kubeconfig       = optional(map(string))
     role_arn         = optional(string)
     queue            = optional(string)
+    lease_name       = optional(string)
+    zonal_shift      = optional(bool, false)
     tags             = optional(map(string), {})
     instance_profile = optional(string)
-    role             = optional(string)
+    node_role        = optional(string)
   }))
   default = {}
 

@@ -7,6 +7,12 @@ mock_provider "aws" {
   mock_data "aws_region" {
     defaults = { region = "eu-central-1" }
   }
+  mock_data "aws_subnets" {
+    defaults = { ids = ["subnet-1"] }
+  }
+  mock_data "aws_security_groups" {
+    defaults = { ids = ["sg-1"] }
+  }
   mock_data "aws_eks_cluster" {
     defaults = {
       arn                       = "arn:aws:eks:eu-central-1:123456789012:cluster/prod"
@@ -57,7 +63,115 @@ run "there" {
   }
 
   assert {
-    condition     = output.outrigger.role == "node" && length(aws_eks_access_entry.node) == 0
+    condition     = output.outrigger.node_role == "node" && length(aws_eks_access_entry.node) == 0
     error_message = "What is there is named, not made."
   }
+}
+
+run "rights" {
+  command = plan
+
+  assert {
+    condition     = output.rights.mode == "observe" && output.rights.name == "prod"
+    error_message = "Rights in AWS are those of the mode."
+  }
+}
+
+run "tagged" {
+  command = apply
+
+  variables {
+    discovery_tags     = { "outrigger.dev/discovery/prod" = "true" }
+    tag_subnet_ids     = ["subnet-1", "subnet-2"]
+    tag_security_group = true
+  }
+
+  assert {
+    condition = (
+      toset([for own in values(aws_ec2_tag.subnet) : own.resource_id]) == toset(["subnet-1", "subnet-2"]) &&
+      aws_ec2_tag.security_group["outrigger.dev/discovery/prod"].resource_id == "sg-1"
+    )
+    error_message = "Node classes find the subnets, and the security group."
+  }
+}
+
+run "nothing_found" {
+  command = plan
+
+  variables {
+    discovery_tags = { "karpenter.sh/discovery" = "prod" }
+  }
+
+  override_data {
+    target = data.aws_subnets.discovered
+    values = { ids = [] }
+  }
+  override_data {
+    target = data.aws_security_groups.discovered
+    values = { ids = [] }
+  }
+
+  expect_failures = [check.subnets, check.security_groups]
+}
+
+run "no_tags" {
+  command = plan
+
+  variables {
+    tag_security_group = true
+  }
+
+  expect_failures = [output.outrigger]
+}
+
+run "no_role" {
+  command = plan
+
+  variables {
+    create_node_role         = false
+    create_instance_profile  = false
+    create_node_access_entry = false
+  }
+
+  expect_failures = [output.rights]
+}
+
+run "unknown_mode" {
+  command = plan
+
+  variables {
+    mode = "own"
+  }
+
+  expect_failures = [var.mode]
+}
+
+run "long_name" {
+  command = plan
+
+  variables {
+    cluster_name = join("", [for _ in range(60) : "c"])
+  }
+
+  expect_failures = [aws_iam_role.node]
+}
+
+run "no_cluster" {
+  command = plan
+
+  variables {
+    cluster_name = "prod eu"
+  }
+
+  expect_failures = [var.cluster_name]
+}
+
+run "any_role" {
+  command = plan
+
+  variables {
+    daemon_role_arn = "arn:aws:iam::123456789012:root"
+  }
+
+  expect_failures = [var.daemon_role_arn]
 }

@@ -56,3 +56,46 @@ run "no_hcl" {
 
   expect_failures = [var.configuration]
 }
+
+run "no_address" {
+  command = plan
+
+  variables {
+    egress_cidrs = ["anywhere"]
+  }
+
+  expect_failures = [var.egress_cidrs]
+}
+
+run "no_port" {
+  command = plan
+
+  variables {
+    egress_ports = [0]
+  }
+
+  expect_failures = [var.egress_ports]
+}
+
+run "one_by_one" {
+  command = plan
+
+  variables {
+    host_count = 2
+  }
+
+  assert {
+    condition     = aws_autoscaling_group.this.instance_refresh[0].preferences[0].min_healthy_percentage == 50
+    error_message = "Of two hosts one stays while the other is replaced."
+  }
+}
+
+run "three" {
+  command = plan
+
+  variables {
+    host_count = 3
+  }
+
+  expect_failures = [var.host_count]
+}

@@ -12,7 +12,13 @@ mock_provider "aws" {
 variables {
   installation = "platform"
   regions = {
-    eu-central-1 = { node_role_arns = ["arn:aws:iam::123456789012:role/node"] }
+    eu-central-1 = {
+      clusters = [
+        { name = "prod", mode = "manage", node_role_arns = ["arn:aws:iam::123456789012:role/prod"] },
+        { name = "lab", node_role_arns = ["arn:aws:iam::123456789012:role/lab"] },
+      ]
+    }
+    us-west-2 = { clusters = [{ name = "far", node_role_arns = ["arn:aws:iam::123456789012:role/far"] }] }
   }
 }
 
@@ -22,6 +28,22 @@ run "host" {
   assert {
     condition     = length(aws_iam_instance_profile.this) == 1 && length(aws_iam_role_policy.assume) == 0
     error_message = "The host has an instance profile, and assumes nothing."
+  }
+}
+
+run "managed_alone" {
+  command = plan
+
+  assert {
+    condition = (
+      strcontains(aws_iam_policy.region["eu-central-1"].policy, "role/prod") &&
+      !strcontains(aws_iam_policy.region["eu-central-1"].policy, "role/lab")
+    )
+    error_message = "Instances get the roles of managed clusters, and no others."
+  }
+  assert {
+    condition     = !can(regex("ec2:(Run|Create|Terminate|Delete)", aws_iam_policy.region["us-west-2"].policy))
+    error_message = "Where all clusters are observed nothing is made or ended."
   }
 }
 
@@ -45,8 +67,28 @@ run "no_nodes" {
   command = plan
 
   variables {
-    regions = { eu-central-1 = { node_role_arns = [] } }
+    regions = { eu-central-1 = { clusters = [{ name = "prod", mode = "manage" }] } }
   }
 
   expect_failures = [var.regions]
+}
+
+run "long_name" {
+  command = plan
+
+  variables {
+    name = join("", [for _ in range(65) : "r"])
+  }
+
+  expect_failures = [var.name]
+}
+
+run "no_path" {
+  command = plan
+
+  variables {
+    path = "teams"
+  }
+
+  expect_failures = [var.path]
 }

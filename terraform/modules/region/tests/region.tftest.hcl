@@ -28,3 +28,39 @@ run "queue" {
     error_message = "Every kind of event has a rule, and every rule a target."
   }
 }
+
+run "key" {
+  command = plan
+
+  variables {
+    kms_key_arn = "arn:aws:kms:eu-central-1:123456789012:key/0123"
+  }
+
+  assert {
+    condition = (
+      aws_sqs_queue.this.kms_master_key_id == "arn:aws:kms:eu-central-1:123456789012:key/0123" &&
+      output.queue_key_arns == tolist(["arn:aws:kms:eu-central-1:123456789012:key/0123"])
+    )
+    error_message = "The key is that of the queue, and the daemon learns of it."
+  }
+}
+
+run "alias" {
+  command = plan
+
+  variables {
+    kms_key_arn = "alias/queue"
+  }
+
+  expect_failures = [var.kms_key_arn]
+}
+
+run "too_long_name" {
+  command = plan
+
+  variables {
+    name = join("", [for _ in range(40) : "q"])
+  }
+
+  expect_failures = [var.name]
+}

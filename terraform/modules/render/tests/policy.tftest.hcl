@@ -1,8 +1,11 @@
 variables {
-  installation   = "platform"
-  region         = "eu-central-1"
-  account_id     = "123456789012"
-  node_role_arns = ["arn:aws:iam::123456789012:role/node"]
+  installation = "platform"
+  region       = "eu-central-1"
+  account_id   = "123456789012"
+  cluster_rights = [
+    { name = "prod", mode = "manage", node_role_arns = ["arn:aws:iam::123456789012:role/prod"] },
+    { name = "lab", node_role_arns = ["arn:aws:iam::123456789012:role/lab"] },
+  ]
 }
 
 run "least" {
@@ -19,9 +22,56 @@ run "least" {
     ])
     error_message = "What changes anything is not granted on everything."
   }
+}
+
+run "managed_alone" {
+  command = plan
+
   assert {
-    condition     = length(output.policy) < 6144
-    error_message = "A managed policy has 6,144 characters."
+    condition = [
+      for own in jsondecode(output.policy).Statement : own.Resource if own.Action == ["iam:PassRole"]
+    ] == [["arn:aws:iam::123456789012:role/prod"]]
+    error_message = "Instances get the roles of managed clusters, and no others."
+  }
+  assert {
+    condition = alltrue([
+      for own in jsondecode(output.policy).Statement :
+      try(own.Condition.StringEquals["aws:RequestTag/outrigger.dev/cluster"], []) == ["prod"]
+      if contains(own.Action, "ec2:RunInstances") && can(own.Condition.StringEquals["aws:RequestTag/outrigger.dev/installation"])
+    ])
+    error_message = "What is launched has the tag of a managed cluster."
+  }
+  assert {
+    condition = toset([
+      for own in jsondecode(output.policy).Statement : own.Sid
+      if try(own.Condition.StringEquals["aws:ResourceTag/outrigger.dev/cluster"], []) == ["prod"]
+      ]) == toset([
+      "AllowScopedResourceTagging", "AllowScopedDeletion",
+    ])
+    error_message = "Only instances of managed clusters are ended, and given other tags."
+  }
+  assert {
+    condition = [
+      for own in jsondecode(output.policy).Statement : own.Condition["ForAllValues:StringNotEqualsIgnoreCase"]
+      if own.Sid == "AllowScopedResourceTagging"
+    ] == [{ "aws:TagKeys" = ["outrigger.dev/installation", "outrigger.dev/cluster"] }]
+    error_message = "An instance does not become another cluster's, nor another installation's."
+  }
+}
+
+run "observed" {
+  command = plan
+
+  variables {
+    manage_instance_profiles = true
+    cluster_rights           = [{ name = "lab", node_role_arns = ["arn:aws:iam::123456789012:role/lab"] }]
+  }
+
+  assert {
+    condition = toset([for own in jsondecode(output.policy).Statement : own.Sid]) == toset([
+      "AllowRegionalReadActions", "AllowSSMReadActions", "AllowPricingReadActions",
+    ])
+    error_message = "Who only observes only reads."
   }
 }
 
@@ -31,13 +81,75 @@ run "all" {
   variables {
     manage_instance_profiles = true
     queue_arns               = ["arn:aws:sqs:eu-central-1:123456789012:outrigger"]
-    eks_cluster_arns         = ["arn:aws:eks:eu-central-1:123456789012:cluster/prod"]
+    queue_key_arns           = ["arn:aws:kms:eu-central-1:123456789012:key/0123"]
+    cluster_rights = [
+      {
+        name            = "prod"
+        mode            = "manage"
+        node_role_arns  = ["arn:aws:iam::123456789012:role/prod"]
+        eks_cluster_arn = "arn:aws:eks:eu-central-1:123456789012:cluster/prod"
+        zonal_shift     = true
+      },
+      { name = "lab", eks_cluster_arn = "arn:aws:eks:eu-central-1:123456789012:cluster/lab" },
+    ]
   }
 
   assert {
-    condition     = length(jsondecode(output.policy).Statement) == 18
+    condition     = length(jsondecode(output.policy).Statement) == 20
     error_message = "Every statement is there."
   }
+  assert {
+    condition = [
+      for own in jsondecode(output.policy).Statement : own.Resource if own.Action == ["eks:DescribeCluster"]
+    ] == [["arn:aws:eks:eu-central-1:123456789012:cluster/prod", "arn:aws:eks:eu-central-1:123456789012:cluster/lab"]]
+    error_message = "All clusters are asked for what nodes are told, whether managed or not."
+  }
+  assert {
+    condition = [
+      for own in jsondecode(output.policy).Statement : own.Condition.StringEquals["arc-zonal-shift:ResourceIdentifier"]
+      if own.Sid == "AllowZonalShiftStatusReadOnly"
+    ] == [["arn:aws:eks:eu-central-1:123456789012:cluster/prod"]]
+    error_message = "Only of clusters that heed zonal shifts they are asked."
+  }
+}
+
+# A managed policy has 6,144 characters, which eleven clusters of EKS have room in.
+run "many" {
+  command = plan
+
+  variables {
+    queue_arns = ["arn:aws:sqs:eu-central-1:123456789012:outrigger"]
+    cluster_rights = [
+      for number in range(11) : {
+        name            = "production-${number}"
+        mode            = "manage"
+        node_role_arns  = ["arn:aws:iam::123456789012:role/outrigger-node-production-${number}"]
+        eks_cluster_arn = "arn:aws:eks:eu-central-1:123456789012:cluster/production-${number}"
+      }
+    ]
+  }
+
+  assert {
+    condition     = length(output.policy) <= 6144
+    error_message = "They fit."
+  }
+}
+
+run "too_many" {
+  command = plan
+
+  variables {
+    cluster_rights = [
+      for number in range(40) : {
+        name            = "production-${number}"
+        mode            = "manage"
+        node_role_arns  = ["arn:aws:iam::123456789012:role/outrigger-node-production-${number}"]
+        eks_cluster_arn = "arn:aws:eks:eu-central-1:123456789012:cluster/production-${number}"
+      }
+    ]
+  }
+
+  expect_failures = [output.policy]
 }
 
 run "nobody" {
@@ -45,6 +157,17 @@ run "nobody" {
 
   variables {
     installation = ""
+  }
+
+  expect_failures = [var.installation]
+}
+
+# It stands in an ARN and in conditions.
+run "everybody" {
+  command = plan
+
+  variables {
+    installation = "*"
   }
 
   expect_failures = [var.installation]
@@ -58,4 +181,107 @@ run "no_account" {
   }
 
   expect_failures = [var.account_id]
+}
+
+run "no_partition" {
+  command = plan
+
+  variables {
+    partition = "aws:"
+  }
+
+  expect_failures = [var.partition]
+}
+
+run "nodes_without_a_role" {
+  command = plan
+
+  variables {
+    cluster_rights = [{ name = "prod", mode = "manage" }]
+  }
+
+  expect_failures = [var.cluster_rights]
+}
+
+run "any_role" {
+  command = plan
+
+  variables {
+    cluster_rights = [{ name = "prod", mode = "manage", node_role_arns = ["arn:aws:iam::123456789012:role/*"] }]
+  }
+
+  expect_failures = [var.cluster_rights]
+}
+
+run "any_cluster" {
+  command = plan
+
+  variables {
+    cluster_rights = [{ name = "lab", eks_cluster_arn = "arn:aws:eks:eu-central-1:123456789012:cluster/*" }]
+  }
+
+  expect_failures = [var.cluster_rights]
+}
+
+run "any_name" {
+  command = plan
+
+  variables {
+    cluster_rights = [{ name = "*" }]
+  }
+
+  expect_failures = [var.cluster_rights]
+}
+
+run "one_name_twice" {
+  command = plan
+
+  variables {
+    cluster_rights = [
+      { name = "prod", mode = "manage", node_role_arns = ["arn:aws:iam::123456789012:role/prod"] },
+      { name = "prod" },
+    ]
+  }
+
+  expect_failures = [var.cluster_rights]
+}
+
+run "half_managed" {
+  command = plan
+
+  variables {
+    cluster_rights = [{ name = "prod", mode = "half", node_role_arns = ["arn:aws:iam::123456789012:role/prod"] }]
+  }
+
+  expect_failures = [var.cluster_rights]
+}
+
+run "any_parameter" {
+  command = plan
+
+  variables {
+    ssm_parameter_arns = ["arn:aws:ssm:eu-central-1:123456789012:parameter/*"]
+  }
+
+  expect_failures = [var.ssm_parameter_arns]
+}
+
+run "any_queue" {
+  command = plan
+
+  variables {
+    queue_arns = ["*"]
+  }
+
+  expect_failures = [var.queue_arns]
+}
+
+run "key_by_its_alias" {
+  command = plan
+
+  variables {
+    queue_key_arns = ["arn:aws:kms:eu-central-1:123456789012:alias/queue"]
+  }
+
+  expect_failures = [var.queue_key_arns]
 }

@@ -31,9 +31,72 @@ run "queue" {
   assert {
     condition = alltrue([
       for own in jsondecode(output.queue_policy).Statement :
-      own.Action == ["sqs:SendMessage"] && length(own.Condition) == 1 if own.Effect == "Allow"
+      own.Action == ["sqs:SendMessage"] && own.Principal == { Service = ["events.amazonaws.com"] } && own.Condition == {
+        ArnEquals = {
+          "aws:SourceArn" = [
+            for name in [
+              "health", "rebalance", "reservation-interruption", "spot-interruption", "state-change",
+            ] : "arn:aws-cn:events:cn-north-1:123456789012:rule/outrigger-${name}"
+          ]
+        }
+      } if own.Effect == "Allow"
     ])
-    error_message = "Only services of AWS send, and only for this account."
+    error_message = "These rules of this account send, and nobody else."
+  }
+}
+
+run "key" {
+  command = plan
+
+  assert {
+    condition = jsondecode(output.queue_key_policy).Statement == [{
+      Sid       = "AllowEventRulesToUseKey"
+      Effect    = "Allow"
+      Principal = { Service = ["events.amazonaws.com"] }
+      Action    = ["kms:Decrypt", "kms:GenerateDataKey"]
+      Resource  = ["*"]
+      Condition = {
+        StringEquals = { "kms:EncryptionContext:aws:sqs:arn" = "arn:aws-cn:sqs:cn-north-1:123456789012:outrigger" }
+      }
+    }]
+    error_message = "A key is used by rules for this queue, and for nothing else."
+  }
+}
+
+run "own_key" {
+  command = plan
+
+  variables {
+    queue_arns     = ["arn:aws-cn:sqs:cn-north-1:123456789012:outrigger"]
+    queue_key_arns = ["arn:aws-cn:kms:cn-north-1:123456789012:key/0123"]
+  }
+
+  assert {
+    condition = [
+      for own in jsondecode(output.policy).Statement : own if contains(own.Action, "kms:Decrypt")
+      ] == [{
+        Sid      = "AllowQueueKeyActions"
+        Effect   = "Allow"
+        Action   = ["kms:Decrypt"]
+        Resource = ["arn:aws-cn:kms:cn-north-1:123456789012:key/0123"]
+        Condition = {
+          StringEquals = { "kms:EncryptionContext:aws:sqs:arn" = ["arn:aws-cn:sqs:cn-north-1:123456789012:outrigger"] }
+        }
+    }]
+    error_message = "The daemon reads what is in the queue, whether it is managed or not."
+  }
+}
+
+run "key_of_sqs" {
+  command = plan
+
+  variables {
+    queue_arns = ["arn:aws-cn:sqs:cn-north-1:123456789012:outrigger"]
+  }
+
+  assert {
+    condition     = !strcontains(output.policy, "kms:")
+    error_message = "No key is used that is not there."
   }
 }
 
@@ -52,6 +115,34 @@ run "events" {
   }
 }
 
+# EventBridge takes names of 64 characters.
+run "long_name" {
+  command = plan
+
+  variables {
+    queue_name = join("", [for _ in range(39) : "q"])
+  }
+
+  assert {
+    condition     = max([for name in values(output.event_rules) : length(name)]...) == 64
+    error_message = "The longest name of a queue has rules of 64 characters: neither more nor fewer fit."
+  }
+  assert {
+    condition     = keys(output.event_rules) == keys(output.event_patterns)
+    error_message = "Each pattern has a rule."
+  }
+}
+
+run "too_long_name" {
+  command = plan
+
+  variables {
+    queue_name = join("", [for _ in range(40) : "q"])
+  }
+
+  expect_failures = [var.queue_name]
+}
+
 run "nowhere" {
   command = plan
 
@@ -60,7 +151,7 @@ run "nowhere" {
   }
 
   assert {
-    condition     = output.queue_policy == null && output.policy == null
+    condition     = output.queue_policy == null && output.policy == null && output.queue_key_policy == null
     error_message = "What is nowhere has no policy."
   }
 }

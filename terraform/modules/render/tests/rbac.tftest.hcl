@@ -64,6 +64,57 @@ run "manage" {
   }
 }
 
+run "lease" {
+  command = plan
+
+  variables {
+    mode       = "manage"
+    lease_name = "autoscaler"
+  }
+
+  assert {
+    condition = toset(flatten([
+      for own in [for text in split("---\n", output.rbac) : yamldecode(text)] : [
+        for rule in own.rules : [
+          for verb in rule.verbs : "${verb} ${join(" ", try(rule.resourceNames, []))}" if contains(rule.resources, "leases")
+        ]
+      ] if own.kind == "Role"
+    ])) == toset(["get autoscaler", "patch autoscaler", "update autoscaler", "create "])
+    error_message = "Who leads is written on the one Lease; only what is not there yet has no name to go by."
+  }
+  assert {
+    condition = alltrue([
+      for own in [for text in split("---\n", output.rbac) : yamldecode(text)] :
+      !strcontains(yamlencode(own.rules), "leases") if own.kind == "ClusterRole"
+    ])
+    error_message = "Leases of other namespaces are not touched."
+  }
+}
+
+run "lease_observed" {
+  command = plan
+
+  assert {
+    condition = flatten([
+      for own in [for text in split("---\n", output.rbac) : yamldecode(text)] : [
+        for rule in own.rules : [for verb in rule.verbs : "${verb} ${join(" ", rule.resourceNames)}"]
+        if contains(rule.resources, "leases")
+      ] if own.kind == "Role"
+    ]) == ["get outrigger"]
+    error_message = "Who observes leads nobody."
+  }
+}
+
+run "any_lease" {
+  command = plan
+
+  variables {
+    lease_name = "*"
+  }
+
+  expect_failures = [var.lease_name]
+}
+
 run "options" {
   command = plan
 
@@ -154,4 +205,47 @@ run "everybody" {
   }
 
   expect_failures = [var.user]
+}
+
+run "scheduler" {
+  command = plan
+
+  variables {
+    user = "system:kube-scheduler"
+  }
+
+  expect_failures = [var.user]
+}
+
+run "service_account" {
+  command = plan
+
+  variables {
+    user = "system:serviceaccount:kube-system:outrigger"
+  }
+
+  assert {
+    condition     = strcontains(output.flow_schemas, "system:serviceaccount:kube-system:outrigger")
+    error_message = "A ServiceAccount will do outside of EKS."
+  }
+}
+
+run "nobody" {
+  command = plan
+
+  variables {
+    user = ""
+  }
+
+  expect_failures = [var.user]
+}
+
+run "group_of_eks" {
+  command = plan
+
+  variables {
+    group = "eks:cluster-admins"
+  }
+
+  expect_failures = [var.group]
 }
