@@ -334,6 +334,13 @@ fn what_is_wrong_with_a_kubeconfig_is_named() {
                 "one of its contexts",
             ]],
         ),
+    ];
+    cases.iter().for_each(check);
+}
+
+#[test]
+fn what_the_unit_hides_of_a_kubeconfig_is_named() {
+    let cases = [
         case(
             "it is in a home",
             |it| {
@@ -432,6 +439,13 @@ fn what_is_in_the_way_to_an_api_is_named() {
                 "getent hosts api.nowhere.invalid",
             ]],
         ),
+    ];
+    cases.iter().for_each(check);
+}
+
+#[test]
+fn what_is_wrong_with_a_certificate_is_named() {
+    let cases = [
         case(
             "another authority",
             |it| it.reach(&format!("https://127.0.0.1:{}", it.port), "other-ca"),
@@ -476,6 +490,13 @@ fn what_is_in_the_way_to_an_api_is_named() {
                 "the scheme or the port",
             ]],
         ),
+    ];
+    cases.iter().for_each(check);
+}
+
+#[test]
+fn an_api_that_answers_badly_is_named() {
+    let cases = [
         served(
             "an unknown user",
             |it| it.status = Some("401 Unauthorized"),
