@@ -17,6 +17,8 @@ mod plan;
 
 mod explain;
 
+mod doctor;
+
 mod pause;
 
 mod resume;
@@ -72,6 +74,8 @@ enum Verb {
     Plan(plan::Arguments),
     /// Explain why a pod of such a cluster has its place, or none
     Explain(explain::Arguments),
+    /// Say whether the daemon would work here, and what puts right what would not
+    Doctor(doctor::Arguments),
     /// Have nothing voluntary done in a cluster, or in one of its pools
     Pause(pause::Arguments),
     /// End a pause
@@ -102,12 +106,14 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments = arguments::with_two_dashes(arguments, &arguments::long_options(&command));
     let line = match CommandLine::try_parse_from(&arguments) {
         Ok(line) => line,
-        Err(error) if error.use_stderr() && is_daemon(&arguments) => {
+        Err(error) => {
+            let Some(code) = code_of_usage(&arguments).filter(|_| error.use_stderr()) else {
+                error.exit()
+            };
             // There is nowhere left to say that stderr is gone.
             error.print().unwrap_or_default();
-            return ExitCode::from(run::BAD_CONFIG);
+            return ExitCode::from(code);
         }
-        Err(error) => error.exit(),
     };
     let colour = !line.no_color && !arguments::is_colour_unwanted();
     let end = match line.verb {
@@ -116,6 +122,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Verb::Fmt(arguments) => fmt::execute(&arguments, colour),
         Verb::Plan(arguments) => plan::execute(&arguments, colour),
         Verb::Explain(arguments) => explain::execute(&arguments, colour),
+        Verb::Doctor(arguments) => doctor::execute(&arguments, colour),
         Verb::Pause(arguments) => pause::execute(&arguments, colour),
         Verb::Resume(arguments) => resume::execute(&arguments, colour),
         Verb::Reload(arguments) => reload::execute(&arguments, colour),
@@ -131,12 +138,15 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     end.unwrap_or_else(|error| failed(&error))
 }
 
-/// Whether the daemon is asked for: systemd must not start it again with the same wrong arguments.
-fn is_daemon(arguments: &[OsString]) -> bool {
-    let verb = arguments.iter().skip(1);
-    verb.into_iter()
-        .find(|it| !it.to_string_lossy().starts_with('-'))
-        .is_some_and(|verb| verb == "run")
+/// What wrong arguments end with, where that is not as everywhere: systemd must not start the
+/// daemon again with the same ones, and the doctor's codes have meanings of their own.
+fn code_of_usage(arguments: &[OsString]) -> Option<u8> {
+    let mut words = arguments.iter().skip(1).map(|it| it.to_string_lossy());
+    match words.find(|it| !it.starts_with('-')).as_deref() {
+        Some("run") => Some(run::BAD_CONFIG),
+        Some("doctor") => Some(doctor::COULD_NOT_RUN),
+        _ => None,
+    }
 }
 
 /// Says what went wrong. Nobody reads the rest of a closed pipe, so that is no failure.

@@ -42,3 +42,5 @@ pub(crate) mod admin;
 pub(crate) mod notify;
 
 pub(crate) mod supervisor;
+
+pub(crate) mod doctor;

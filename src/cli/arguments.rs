@@ -101,30 +101,14 @@ pub(crate) fn with_two_dashes(
         .collect()
 }
 
-/// An argument as a shell takes it.
-pub(crate) fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,@%+".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', "'\\''"))
-}
-
 #[cfg(test)]
 mod tests {
     use std::ffi::OsString;
 
     use clap::CommandFactory;
 
-    use super::{long_options, quoted, with_two_dashes};
+    use super::{long_options, with_two_dashes};
     use crate::cli::CommandLine;
-
-    #[test]
-    fn arguments_are_quoted_where_a_shell_needs_it() {
-        assert_eq!(quoted("a=b/c.hcl"), "a=b/c.hcl");
-        assert_eq!(quoted("it's"), "'it'\\''s'");
-        assert_eq!(quoted(""), "''");
-    }
 
     #[test]
     fn terraforms_spelling_is_understood() {

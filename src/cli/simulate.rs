@@ -14,7 +14,7 @@ use anyhow::bail;
 use clap::Args;
 use jiff::Timestamp;
 
-use super::arguments::{self, quoted};
+use super::arguments;
 use super::diagnostics;
 use super::plan::{chosen, read_catalog};
 use crate::catalog::Catalog;
@@ -78,7 +78,7 @@ impl Arguments {
         let path = |path: &PathBuf| path.display().to_string();
         let mut say = |option: &str, value: String| {
             let space = if option.is_empty() { "" } else { " " };
-            words.push(format!("{option}{space}{}", quoted(&value)));
+            words.push(format!("{option}{space}{}", text::quoted(&value)));
         };
         self.scenario.iter().for_each(|it| say("", path(it)));
         self.config.iter().for_each(|it| say("--config", path(it)));

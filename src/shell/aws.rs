@@ -9,6 +9,8 @@ pub(crate) mod account;
 
 pub(crate) mod token;
 
+pub(crate) mod identity;
+
 pub(crate) mod pages;
 
 pub(crate) mod network;

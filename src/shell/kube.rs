@@ -9,6 +9,8 @@ pub(crate) mod convert;
 
 pub mod state_file;
 
+pub(crate) mod rights;
+
 pub(crate) mod pulse;
 
 pub(crate) mod client;

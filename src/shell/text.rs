@@ -33,3 +33,24 @@ pub(crate) fn causes(error: &(dyn Error + 'static)) -> Vec<String> {
 pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
     bounded(&causes(error).join(": "))
 }
+
+/// An argument as a shell takes it.
+pub(crate) fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,@%+".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn arguments_are_quoted_where_a_shell_needs_it() {
+        assert_eq!(quoted("a=b/c.hcl"), "a=b/c.hcl");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+}

@@ -14,6 +14,8 @@ use process::{Process, get, run, within};
 
 mod api;
 
+pub(crate) mod doctor;
+
 mod exchange;
 
 mod pausing;

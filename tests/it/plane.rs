@@ -19,6 +19,8 @@ mod audit;
 
 mod scale_down;
 
+mod doctor;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -13,6 +13,8 @@ mod lane;
 
 mod kills;
 
+mod doctor;
+
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};

@@ -11,7 +11,7 @@ use aws_sdk_ec2::types::{
     SpotAllocationStrategy, SpotOptionsRequest, TargetCapacitySpecificationRequest,
 };
 
-use crate::ec2::fleet::{FleetRequest, Override, Target};
+use crate::ec2::fleet::{Config, FleetRequest, Override, Target};
 use crate::ec2::refusal::{FleetError, FleetOutcome};
 use crate::model::id::InstanceId;
 use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
@@ -77,21 +77,24 @@ pub(crate) async fn configs(
     request: &FleetRequest,
 ) -> Result<Vec<FleetLaunchTemplateConfigRequest>, Fault> {
     let mut configs = Vec::with_capacity(request.configs.len());
-    for config in &request.configs {
-        let name = templates.ensure(account, &config.template).await?;
-        let template = FleetLaunchTemplateSpecificationRequest::builder()
-            .launch_template_name(name)
-            // There is one version of each: its name says what is in it.
-            .version("$Latest")
-            .build();
-        configs.push(
-            FleetLaunchTemplateConfigRequest::builder()
-                .launch_template_specification(template)
-                .set_overrides(Some(config.overrides.iter().map(alternative).collect()))
-                .build(),
-        );
+    for own in &request.configs {
+        templates.ensure(account, &own.template).await?;
+        configs.push(config(own));
     }
     Ok(configs)
+}
+
+/// A template by its name, with what may be launched from it.
+pub(crate) fn config(own: &Config) -> FleetLaunchTemplateConfigRequest {
+    let template = FleetLaunchTemplateSpecificationRequest::builder()
+        .launch_template_name(own.template.name())
+        // There is one version of each: its name says what is in it.
+        .version("$Latest")
+        .build();
+    FleetLaunchTemplateConfigRequest::builder()
+        .launch_template_specification(template)
+        .set_overrides(Some(own.overrides.iter().map(alternative).collect()))
+        .build()
 }
 
 /// The call for a request, without its token.

@@ -153,6 +153,26 @@ impl Profiles {
     }
 }
 
+/// The name of a role's profile, and whether it is there. Nothing is made.
+pub(crate) async fn look(
+    account: &Account,
+    cluster: &Cluster,
+    role: &str,
+) -> Result<(String, bool), Fault> {
+    let name = name(cluster, role);
+    let call = account.iam.get_instance_profile();
+    match call.instance_profile_name(&name).send().await {
+        Ok(_) => Ok((name, true)),
+        Err(error) => {
+            let fault = Fault::new("GetInstanceProfile", error);
+            match fault.is(&["NoSuchEntity"]) {
+                true => Ok((name, false)),
+                false => Err(fault),
+            }
+        }
+    }
+}
+
 /// What somebody else has removed is as good as removed.
 fn gone<T>(answer: Result<T, Fault>) -> Result<(), Fault> {
     match answer {

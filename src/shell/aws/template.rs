@@ -1,6 +1,7 @@
 //! Launch templates in the SDK's shapes: made once for each name, removed when nobody uses them.
 //! It must not know what a template is for.
 
+use aws_sdk_ec2::operation::create_launch_template::builders::CreateLaunchTemplateFluentBuilder;
 use aws_sdk_ec2::types::{
     CapacityReservationPreference, CapacityReservationTarget,
     ConnectionTrackingSpecificationRequest as TrackingRequest,
@@ -25,7 +26,7 @@ use crate::ec2::shelf::Shelf;
 use crate::ec2::template::{Device, Interface, Metadata, NAME_PREFIX, Placement, Template};
 use crate::model::claim::TAG_INSTALLATION;
 use crate::model::labels::Labels;
-use crate::shell::aws::account::Account;
+use crate::shell::aws::account::{Account, once};
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::network::filter;
 use crate::shell::aws::pages;
@@ -129,15 +130,27 @@ impl Templates {
     }
 }
 
-async fn create(account: &Account, name: &str, template: &Template) -> Result<(), Fault> {
-    account.buckets.change.turn().await;
-    let call = account
+fn call(account: &Account, name: &str, template: &Template) -> CreateLaunchTemplateFluentBuilder {
+    account
         .ec2
         .create_launch_template()
         .launch_template_name(name)
         .launch_template_data(data(template))
-        .tag_specifications(specification(ResourceType::LaunchTemplate, &template.tags));
-    match call.send().await {
+        .tag_specifications(specification(ResourceType::LaunchTemplate, &template.tags))
+}
+
+/// Whether a template might be made; it is not, and nobody is asked not to answer.
+pub(crate) async fn rehearse(account: &Account, template: &Template) -> Result<(), Fault> {
+    account.buckets.change.turn().await;
+    let call = call(account, &template.name(), template).dry_run(true);
+    let answer = call.customize().config_override(once()).send().await;
+    answer.map_err(|error| Fault::new("CreateLaunchTemplate", error))?;
+    Ok(())
+}
+
+async fn create(account: &Account, name: &str, template: &Template) -> Result<(), Fault> {
+    account.buckets.change.turn().await;
+    match call(account, name, template).send().await {
         Ok(_) => Ok(()),
         Err(error) => {
             let fault = Fault::new("CreateLaunchTemplate", error);

@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use aws_sdk_ec2::types::{
-    FleetLaunchTemplateConfigRequest, InstanceNetworkInterfaceSpecification, InstanceType,
-    LaunchTemplateSpecification, ResourceType,
+    FleetLaunchTemplateConfigRequest, IamInstanceProfileSpecification,
+    InstanceNetworkInterfaceSpecification, InstanceType, LaunchTemplateSpecification, ResourceType,
 };
+use aws_smithy_types::base64;
 use tokio::time::Instant;
 
 use crate::bootstrap::Home;
@@ -24,7 +25,7 @@ use crate::shell::aws::account::{Account, once};
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::launch;
 use crate::shell::aws::ready::{Ready, STAND_IN};
-use crate::shell::aws::template::{Templates, specification};
+use crate::shell::aws::template::{self, Templates, specification};
 use crate::shell::clock;
 
 /// What has passed is tried again after this long at the earliest: a right that is taken away
@@ -95,7 +96,7 @@ impl Trials {
 }
 
 /// What a class is tried with: launches for the first of its pools that can have any.
-fn requests((own, home): (&Cluster, &Home), ready: &Ready) -> Vec<FleetRequest> {
+pub(crate) fn requests((own, home): (&Cluster, &Home), ready: &Ready) -> Vec<FleetRequest> {
     let Ok(supply) = &ready.supply.supply else {
         return Vec::new();
     };
@@ -144,7 +145,7 @@ async fn attempt(account: &Account, templates: &Templates, request: &FleetReques
     let names: Vec<String> = names.collect();
     let tried = match launch::configs(account, templates, request).await {
         Err(fault) => Err(fault),
-        Ok(configs) => match run(account, request).await {
+        Ok(configs) => match run(account, request, Source::Template).await {
             Err(fault) if said(&fault) == Verdict::Passed => fleet(account, request, configs).await,
             other => other,
         },
@@ -163,14 +164,55 @@ async fn attempt(account: &Account, templates: &Templates, request: &FleetReques
     }
 }
 
+/// What is said of the name of a template that is not there yet, or is there already.
+const ABOUT_NAMES: [&str; 2] = [
+    "InvalidLaunchTemplateName.NotFoundException",
+    "InvalidLaunchTemplateName.AlreadyExistsException",
+];
+
+/// Tries a launch with nothing made for it, not even a template: what EC2 says of each call it
+/// takes. The call for a fleet names a template that may not be there.
+pub(crate) async fn untouched(
+    account: &Account,
+    request: &FleetRequest,
+) -> [(&'static str, Verdict); 3] {
+    let verdict = |tried: Result<(), Fault>| match tried {
+        Ok(()) => Verdict::Passed,
+        // Names are looked up for whoever has the right to the call.
+        Err(fault) if fault.is(&ABOUT_NAMES) => Verdict::Passed,
+        Err(fault) => said(&fault),
+    };
+    let template = match request.configs.first() {
+        Some(config) => template::rehearse(account, &config.template).await,
+        None => Ok(()),
+    };
+    let run = run(account, request, Source::Nothing).await;
+    let configs = request.configs.iter().map(launch::config).collect();
+    let fleet = fleet(account, request, configs).await;
+    [
+        ("ec2:CreateLaunchTemplate", verdict(template)),
+        ("ec2:RunInstances", verdict(run)),
+        ("ec2:CreateFleet", verdict(fleet)),
+    ]
+}
+
 fn said(fault: &Fault) -> Verdict {
     let operation = format!("ec2:{}", fault.operation);
     let code = fault.code.as_deref().unwrap_or_default();
     trial::verdict(&operation, code, &fault.message, fault.status)
 }
 
+/// What an instance is tried to be run from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// The template of the request, which is there.
+    Template,
+    /// What that would say of image, profile and user data: there is no template.
+    Nothing,
+}
+
 /// Whether an instance may be run as a request says: image, subnet, groups, profile, tags.
-async fn run(account: &Account, request: &FleetRequest) -> Result<(), Fault> {
+async fn run(account: &Account, request: &FleetRequest, from: Source) -> Result<(), Fault> {
     let Some((config, own)) = request
         .configs
         .first()
@@ -188,18 +230,29 @@ async fn run(account: &Account, request: &FleetRequest) -> Result<(), Fault> {
             .subnet_id(&own.subnet)
             .build()
     });
-    let template = LaunchTemplateSpecification::builder()
-        .launch_template_name(config.template.name())
-        .version("$Latest")
-        .build();
     account.buckets.fleet.turn().await;
-    let mut call = account
-        .ec2
-        .run_instances()
-        .dry_run(true)
+    let call = account.ec2.run_instances().dry_run(true);
+    let call = match from {
+        Source::Template => {
+            let template = LaunchTemplateSpecification::builder()
+                .launch_template_name(config.template.name())
+                .version("$Latest");
+            call.launch_template(template.build())
+        }
+        Source::Nothing => {
+            let profile = config.template.profile.as_ref();
+            let profile = profile.map(|name| {
+                let own = IamInstanceProfileSpecification::builder().name(name);
+                own.build()
+            });
+            call.image_id(&own.image)
+                .set_iam_instance_profile(profile)
+                .user_data(base64::encode(config.template.user_data.bytes()))
+        }
+    };
+    let mut call = call
         .min_count(1)
         .max_count(1)
-        .launch_template(template)
         .instance_type(InstanceType::from(own.offering.instance_type.as_str()))
         .set_network_interfaces(Some(interfaces.collect()));
     for kind in [

@@ -43,6 +43,10 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_outrigger"));
     command.args(arguments).env_remove("OUTRIGGER_CONFIG");
     command.env_remove("RUST_LOG");
+    // Whatever is reached is on this host.
+    for proxy in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
+        command.env_remove(proxy).env_remove(proxy.to_lowercase());
+    }
     command
 }
 

@@ -1,0 +1,144 @@
+//! Looks at everything that the daemon would need, and says what is wrong and what puts it right.
+//! Nothing is written anywhere. It must not know who asks, nor how the answer is shown.
+//!
+//! ```text
+//! configuration                      files -> clusters
+//! host                               the service manager, homes, files that are named
+//! cluster NAME                       (several at once)
+//!   kubeconfig -> api -> version     each needs the one before it
+//!                     -> clock, rights, lease, autoscalers, priority       (at once)
+//!   pools
+//!   aws -> identity, types, network, reads, queue, node classes            (beside the API)
+//! ```
+
+pub(crate) mod report;
+
+mod scope;
+
+mod host;
+
+mod reach;
+
+mod granted;
+
+mod around;
+
+#[cfg(feature = "aws")]
+mod launches;
+
+#[cfg(feature = "aws")]
+mod cloud;
+
+use futures::{StreamExt, stream};
+
+use crate::model::cluster::{Cluster, Mode};
+use crate::shell::doctor::report::{Check, Report};
+pub(crate) use crate::shell::doctor::scope::{Scope, TOPICS};
+use crate::shell::drivers::Drivers;
+use crate::shell::files::{self, Wanted};
+
+/// Clusters that are looked at at once: as many calls wait at most, and each spends its time
+/// waiting.
+const AT_ONCE: usize = 8;
+
+/// Why nothing was looked at.
+pub(crate) struct NoSuchCluster {
+    /// Those there are.
+    pub(crate) known: Vec<String>,
+}
+
+/// Looks at a configuration, this host, and all clusters or one.
+pub(crate) async fn examine(
+    wanted: &Wanted,
+    only: Option<&str>,
+    scope: &Scope,
+) -> Result<Report, NoSuchCluster> {
+    let config = match files::load(wanted) {
+        Ok(config) => config,
+        Err(problems) => {
+            let configuration = host::refused(&problems);
+            return Ok(Report(vec![configuration, host::examine(&[], scope)]));
+        }
+    };
+    let configuration = host::accepted(&config);
+    let known = || config.clusters.iter().map(|own| own.name.to_string());
+    if only.is_some_and(|name| !known().any(|own| own == name)) {
+        return Err(NoSuchCluster {
+            known: known().collect(),
+        });
+    }
+    let mut clusters = config.clusters.clone();
+    clusters.retain(|own| only.is_none_or(|name| own.name.as_str() == name));
+    let mut checks = vec![configuration, host::examine(&clusters, scope)];
+    let tools = Tools::new();
+    let all = clusters.iter().map(|own| tools.cluster(own, scope));
+    let all = stream::iter(all).buffered(AT_ONCE);
+    checks.extend(all.collect::<Vec<_>>().await);
+    Ok(Report(checks))
+}
+
+/// What clusters are looked at with.
+struct Tools {
+    drivers: Drivers,
+    #[cfg(feature = "aws")]
+    cloud: cloud::Cloud,
+}
+
+impl Tools {
+    fn new() -> Self {
+        Self {
+            drivers: Drivers::start(),
+            #[cfg(feature = "aws")]
+            cloud: cloud::Cloud::default(),
+        }
+    }
+
+    async fn cluster(&self, own: &Cluster, scope: &Scope) -> Check {
+        let (mut checks, connection) = reach::examine(&self.drivers, own, scope).await;
+        let client = connection.as_ref().map(|own| &own.client);
+        let around = async {
+            match client {
+                None => Vec::new(),
+                Some(client) => around::examine(client, own, scope).await,
+            }
+        };
+        let granted = async {
+            match client {
+                None => None,
+                Some(client) => Some(granted::examine(client, own, scope).await),
+            }
+        };
+        #[cfg(feature = "aws")]
+        let aws = self.cloud.examine(own, connection.as_ref(), scope);
+        #[cfg(not(feature = "aws"))]
+        let aws = async { None };
+        let (granted, around, aws): (Option<Check>, Vec<Check>, Option<Check>) =
+            tokio::join!(granted, around, aws);
+        checks.extend(granted);
+        checks.extend(around);
+        checks.push(pools(own));
+        checks.extend(aws);
+        let mode = match own.mode {
+            Mode::Observe => "observed",
+            Mode::Manage => "managed",
+        };
+        Check::of(&format!("cluster {}", own.name), mode, checks)
+    }
+}
+
+/// Which pools a cluster has, and the node classes that they use.
+fn pools(cluster: &Cluster) -> Check {
+    if cluster.pools.is_empty() {
+        let why = "no pool is for this cluster, so that it never gets a node";
+        let fix = "write pool \"general\" {}, or name the cluster in the `clusters` of a pool";
+        return Check::warning("pools", why, fix);
+    }
+    let names = |all: Vec<&str>| all.join(", ");
+    let pools = names(cluster.pools.iter().map(|own| own.name.as_str()).collect());
+    let classes = cluster.node_classes.iter();
+    let said = match names(classes.map(|own| own.name.as_str()).collect()).as_str() {
+        "" => pools,
+        classes => format!("{pools}; node classes that they use: {classes}"),
+    };
+    Check::ok("pools", &said)
+}

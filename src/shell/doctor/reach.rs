@@ -1,0 +1,432 @@
+//! Whether the API of a cluster is reached: its kubeconfig, the way there, its certificate, the
+//! credentials; and how fast, at what time, and in which version it answers.
+//! It must not know what the user may do there.
+
+use std::time::Duration;
+
+use http::header::{DATE, HeaderMap};
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use jiff::fmt::rfc2822::DateTimeParser;
+use jiff::{SignedDuration, Timestamp};
+use kube::Client;
+use kube::client::Body;
+use kube::config::{AuthInfo, Kubeconfig as File};
+use serde::Deserialize;
+
+use crate::model::cluster::{Cluster, Kubeconfig};
+use crate::shell::clock::{self, Stopwatch};
+use crate::shell::doctor::host;
+use crate::shell::doctor::report::Check;
+use crate::shell::doctor::scope::{LIMIT, Scope};
+use crate::shell::drivers::{Drivers, PrepareError};
+use crate::shell::kube::client::Connection;
+use crate::shell::text::{self, quoted};
+
+/// A slower answer to the least of questions makes watches late and passes long.
+const SLOW: Duration = Duration::from_secs(1);
+/// Clocks that differ more say that nobody sets one of them.
+const SKEWED: SignedDuration = SignedDuration::from_secs(5);
+/// Calls that are signed for EKS are good for a minute, and leases of nodes last for less.
+const WRONG: SignedDuration = SignedDuration::from_secs(60);
+/// The `Date` of an answer has whole seconds.
+const TICK: SignedDuration = SignedDuration::from_secs(1);
+
+/// The oldest minor version of Kubernetes 1 with all that is used and rendered: FlowSchemas of
+/// `flowcontrol.apiserver.k8s.io/v1` came with it.
+const OLDEST: u32 = 29;
+/// The newest that the tests run on.
+const TESTED: u32 = 34;
+
+/// Bytes of an answer: an object has no more.
+const BODY: usize = 2 << 20;
+
+/// Why an API is not reached, from the words of whoever noticed, since layers between wrap causes
+/// in types of their own: the first row of which one word is there. In a fix, what is in capitals
+/// stands for what it is of this API.
+const CAUSES: [(&[&str], &str, &str); 9] = [
+    (
+        &["dns error", "failed to lookup"],
+        "no name server knows the host",
+        "getent hosts NAME; correct SOURCE, or have this host resolve the name",
+    ),
+    (
+        &["connection refused"],
+        "nothing listens there",
+        "start the API server, or correct SOURCE",
+    ),
+    (
+        &[
+            "unknownissuer",
+            "unknown issuer",
+            "unknownca",
+            "badsignature",
+        ],
+        "its certificate is from an authority that the kubeconfig does not know",
+        "CERTIFICATE; put the CA into certificate-authority-data beside SOURCE",
+    ),
+    (
+        &["expired"],
+        "its certificate has expired",
+        "kubeadm certs renew apiserver on the control plane; timedatectl on this host, if its \
+         clock is wrong",
+    ),
+    (
+        &["notvalidyet", "not valid yet"],
+        "its certificate is not valid yet",
+        "timedatectl set-ntp true on this host, if its clock is behind",
+    ),
+    (
+        &["not valid for", "notvalidforname"],
+        "its certificate is for another name",
+        "CERTIFICATE; write a name that it has as tls-server-name beside SOURCE",
+    ),
+    (
+        &["corrupt message", "invalidcontenttype"],
+        "it does not speak TLS",
+        "correct the scheme or the port of SOURCE",
+    ),
+    (
+        &["certificate", "alert", "tls", "handshake"],
+        "the handshake of TLS failed",
+        "CERTIFICATE",
+    ),
+    (
+        &[
+            "timed out",
+            "timeout",
+            "unreachable",
+            "no route",
+            "deadline",
+        ],
+        "no way leads there",
+        "let this host reach HOST (firewalls, security groups, routes)",
+    ),
+];
+
+/// What an API server says beside its answer.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Vec<u8>,
+}
+
+/// Asks for a path of the API.
+pub(super) async fn ask(client: &Client, path: &str) -> Result<Answer, kube::Error> {
+    let request = Request::get(path).body(Body::empty());
+    let request = request.map_err(|error| kube::Error::Service(error.into()))?;
+    let (head, body) = client.send(request).await?.into_parts();
+    let body = Limited::new(body, BODY).collect().await;
+    let body = body.map_err(kube::Error::Service)?;
+    Ok(Answer {
+        status: head.status,
+        headers: head.headers,
+        body: body.to_bytes().to_vec(),
+    })
+}
+
+/// Looks at all of it; the connection where the API takes us.
+pub(super) async fn examine(
+    drivers: &Drivers,
+    own: &Cluster,
+    scope: &Scope,
+) -> (Vec<Check>, Option<Connection>) {
+    if let Some(left_out) = scope.left_out("api") {
+        return (vec![left_out], None);
+    }
+    let mut checks = own
+        .kubeconfig
+        .iter()
+        .flat_map(kubeconfig)
+        .collect::<Vec<_>>();
+    if checks.iter().any(Check::has_failed) {
+        return (checks, None);
+    }
+    let connection = match scope.within(drivers.connect(own)).await {
+        Some(Ok(connection)) => connection,
+        Some(Err(error)) => {
+            checks.push(unconnected(own, &error));
+            return (checks, None);
+        }
+        None => {
+            checks.push(scope.late("api"));
+            return (checks, None);
+        }
+    };
+    let client = &connection.client;
+    let place = Place::of(own, &connection);
+    // The first answer waits for names, handshakes and plugins.
+    let first = match scope.within(ask(client, "/version")).await {
+        Some(Ok(first)) => first,
+        Some(Err(error)) => {
+            checks.push(place.unreached(&text::chain(&error)));
+            return (checks, None);
+        }
+        None => {
+            checks.push(place.silent());
+            return (checks, None);
+        }
+    };
+    if let Some(refused) = place.refused(first.status) {
+        checks.push(refused);
+        return (checks, None);
+    }
+    let (began, before) = (Stopwatch::start(), clock::now());
+    let second = scope.within(ask(client, "/version")).await;
+    let took = began.elapsed();
+    checks.push(place.speed(took));
+    if let Some(Ok(answer)) = second {
+        checks.push(time(&answer.headers, before, clock::now()));
+        checks.push(version(&answer));
+    }
+    (checks, Some(connection))
+}
+
+/// The file, and what it names.
+fn kubeconfig(own: &Kubeconfig) -> Vec<Check> {
+    let mut checks = vec![host::secret("kubeconfig", &own.path)];
+    checks.extend(host::hidden(&own.path));
+    if !checks.iter().any(Check::has_failed)
+        && let Ok(file) = File::read_from(&own.path)
+    {
+        let users = file
+            .auth_infos
+            .iter()
+            .filter_map(|own| own.auth_info.as_ref());
+        let clusters = file.clusters.iter().filter_map(|own| own.cluster.as_ref());
+        let authorities = clusters.filter_map(|own| own.certificate_authority.clone());
+        let named = users.flat_map(named).chain(authorities);
+        checks.extend(named.filter_map(|path| host::hidden(path.as_ref())));
+    }
+    checks
+}
+
+/// The files of a user of a kubeconfig.
+fn named(user: &AuthInfo) -> Vec<String> {
+    let all = [&user.client_certificate, &user.client_key, &user.token_file];
+    all.into_iter().flatten().cloned().collect()
+}
+
+/// Why there is no connection: nothing has been sent to the API yet.
+fn unconnected(own: &Cluster, error: &PrepareError) -> Check {
+    let why = text::causes(error).join(": ");
+    let fix = match &own.kubeconfig {
+        Some(file) => {
+            let path = quoted(&file.path.to_string_lossy());
+            format!("kubectl --kubeconfig {path} config view, and name one of its contexts")
+        }
+        None => error.help().to_owned(),
+    };
+    let name = match own.kubeconfig {
+        Some(_) => "kubeconfig",
+        None => "api",
+    };
+    Check::failed(name, &why, &fix)
+}
+
+/// Where an API is, and who says so.
+struct Place {
+    server: String,
+    /// Host and port.
+    host: String,
+    /// What to correct where the address is wrong.
+    source: String,
+    /// What kubectl is to be called with.
+    kubectl: String,
+}
+
+impl Place {
+    fn of(own: &Cluster, connection: &Connection) -> Self {
+        let server = connection.server.clone();
+        let uri: Option<http::Uri> = server.parse().ok();
+        let authority = uri.as_ref().and_then(|own| own.authority());
+        let host = authority.map_or(server.clone(), |it| match it.port() {
+            Some(_) => it.to_string(),
+            None => format!("{it}:443"),
+        });
+        let (source, kubectl) = match &own.kubeconfig {
+            Some(file) => {
+                let path = file.path.to_string_lossy();
+                let context = file.context.iter();
+                let context: String = context
+                    .map(|it| format!(" --context {}", quoted(it)))
+                    .collect();
+                (
+                    format!("`server:` in {path}"),
+                    format!("kubectl --kubeconfig {}{context}", quoted(&path)),
+                )
+            }
+            None => (
+                "`endpoint` in the eks block".to_owned(),
+                "kubectl".to_owned(),
+            ),
+        };
+        Self {
+            server,
+            host,
+            source,
+            kubectl,
+        }
+    }
+
+    fn name(&self) -> &str {
+        self.host
+            .rsplit_once(':')
+            .map_or(&self.host, |(own, _)| own)
+    }
+
+    /// Why there was no answer.
+    fn unreached(&self, what: &str) -> Check {
+        let low = what.to_lowercase();
+        let mut causes = CAUSES.iter();
+        let cause = causes.find(|(words, ..)| words.iter().any(|own| low.contains(own)));
+        let unknown = ("it cannot be asked", "KUBECTL get --raw /version");
+        let (why, fix) = cause.map_or(unknown, |(_, why, fix)| (*why, *fix));
+        let host = quoted(&self.host);
+        let fix = fix
+            .replace(
+                "CERTIFICATE",
+                "openssl s_client -connect HOST -showcerts </dev/null",
+            )
+            .replace("NAME", &quoted(self.name()))
+            .replace("HOST", &host)
+            .replace("KUBECTL", &self.kubectl)
+            .replace("SOURCE", &self.source);
+        Check::failed("api", &format!("{}: {why}: {what}", self.server), &fix)
+    }
+
+    fn silent(&self) -> Check {
+        let why = format!("{}: no answer within {} s", self.server, LIMIT.as_secs());
+        let fix = format!(
+            "let this host reach {} (firewalls, security groups, routes), or see why the API \
+             server hangs",
+            quoted(&self.host)
+        );
+        Check::failed("api", &why, &fix)
+    }
+
+    /// An answer that is none; a right to `/version` that is missing is for others to say.
+    fn refused(&self, status: StatusCode) -> Option<Check> {
+        let server = &self.server;
+        if status == StatusCode::UNAUTHORIZED {
+            let why = format!("{server}: it does not know the user: 401");
+            let fix = format!(
+                "{} auth whoami; write credentials that this API takes (in EKS: give the role of \
+                 this host an access entry)",
+                self.kubectl
+            );
+            return Some(Check::failed("api", &why, &fix));
+        }
+        if status.is_success() || status == StatusCode::FORBIDDEN {
+            return None;
+        }
+        let why = format!("{server}: it answers {status}");
+        let fix = match status.is_server_error() {
+            true => format!("{} get --raw '/readyz?verbose'", self.kubectl),
+            false => format!("correct {}: no Kubernetes API answers so", self.source),
+        };
+        Some(Check::failed("api", &why, &fix))
+    }
+
+    fn speed(&self, took: Duration) -> Check {
+        let said = format!("{}: answers within {} ms", self.server, took.as_millis());
+        if took <= SLOW {
+            return Check::ok("api", &said);
+        }
+        let why = format!("{said}, which is more than {} s", SLOW.as_secs());
+        let fix = format!(
+            "{} get --raw '/readyz?verbose'; run the daemon nearer to the cluster",
+            self.kubectl
+        );
+        Check::warning("api", &why, &fix)
+    }
+}
+
+/// How far the clocks of both hosts differ, by the time of an answer.
+fn time(headers: &HeaderMap, before: Timestamp, after: Timestamp) -> Check {
+    let said = headers.get(DATE).and_then(|own| own.to_str().ok());
+    let parser = DateTimeParser::new();
+    let Some(at) = said.and_then(|own| parser.parse_timestamp(own).ok()) else {
+        return Check::skipped("clock", "the API server does not say what time it is", None);
+    };
+    // It was said at some time between the two, and the seconds are cut off.
+    let skew = if at > after {
+        at.duration_since(after)
+    } else {
+        before.duration_since(at) - TICK
+    };
+    let seconds = skew.as_secs();
+    let ahead = if at > after { "behind" } else { "ahead of" };
+    let why = format!("the clock of this host is {seconds} s {ahead} the API server's");
+    let fix = "timedatectl set-ntp true, on whichever of the two hosts is wrong";
+    match skew {
+        _ if skew > WRONG => Check::failed("clock", &why, fix),
+        _ if skew > SKEWED => Check::warning("clock", &why, fix),
+        _ => Check::ok("clock", "the same as the API server's"),
+    }
+}
+
+/// The version of the API server.
+fn version(answer: &Answer) -> Check {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Said {
+        major: String,
+        minor: String,
+        git_version: String,
+    }
+    let Ok(said) = serde_json::from_slice::<Said>(&answer.body) else {
+        let why = "the API server does not say its version";
+        return Check::skipped("version", why, None);
+    };
+    let digits: String = said
+        .minor
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect();
+    let version = format!("Kubernetes {}", said.git_version);
+    match (said.major.as_str(), digits.parse::<u32>()) {
+        ("1", Ok(minor)) if minor < OLDEST => {
+            let why = format!("{version} is older than 1.{OLDEST}, the oldest that is supported");
+            let fix = format!("upgrade the control plane to Kubernetes 1.{OLDEST} or later");
+            Check::failed("version", &why, &fix)
+        }
+        ("1", Ok(minor)) if minor > TESTED => {
+            let newer = format!("{version}, newer than 1.{TESTED}, on which it is tested");
+            Check::ok("version", &newer)
+        }
+        ("1", Ok(_)) => Check::ok("version", &version),
+        _ => Check::skipped("version", &format!("{version} is no version of 1"), None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+    use jiff::{SignedDuration, Timestamp};
+
+    use super::time;
+    use crate::shell::doctor::report::Report;
+
+    #[test]
+    fn clocks_that_differ_by_more_than_the_second_that_is_cut_off_are_told() {
+        let said = "Thu, 01 Jan 1970 01:00:00 GMT";
+        let headers: HeaderMap = [(http::header::DATE, said.parse().expect("a value"))]
+            .into_iter()
+            .collect();
+        for (seconds, code) in [
+            (0, 0),
+            (6, 0),
+            (7, 2),
+            (61, 2),
+            (62, 4),
+            (-5, 0),
+            (-6, 2),
+            (-61, 4),
+        ] {
+            let now = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(3600 + seconds);
+            let check = time(&headers, now, now);
+            assert_eq!(Report(vec![check]).code(), code, "{seconds} s");
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! What was found out about a set-up: a tree of checks, as text, as JSON and as an exit code.
+//! It must not know how anything is found out.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::shell::text;
+
+/// The longest fix, in characters: a rule, or a command with a few paths in it.
+const FIX_CHARS: usize = 800;
+
+/// What it takes to colour a word for a terminal, and what ends it.
+const GREEN: &str = "\u{1b}[32m";
+const YELLOW: &str = "\u{1b}[1;33m";
+const RED: &str = "\u{1b}[1;31m";
+const PLAIN: &str = "\u{1b}[0m";
+
+/// How something is, the worse the later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum State {
+    /// It is well.
+    Ok,
+    /// Somebody asked not to look.
+    LeftOut,
+    /// It could not be looked at.
+    Skipped,
+    /// The daemon works, and somebody should do something about it all the same.
+    Warning,
+    /// The daemon would not work, or not all of it.
+    Failed,
+}
+
+impl State {
+    /// The spelling in text and JSON.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::LeftOut | Self::Skipped => "skipped",
+            Self::Warning => "warning",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// The exit code where nothing is worse. What was left out on purpose is no news.
+    fn code(self) -> u8 {
+        match self {
+            Self::Ok | Self::LeftOut => 0,
+            Self::Warning => 2,
+            Self::Skipped => 3,
+            Self::Failed => 4,
+        }
+    }
+
+    fn colour(self) -> &'static str {
+        match self {
+            Self::Ok => GREEN,
+            Self::LeftOut | Self::Skipped => PLAIN,
+            Self::Warning => YELLOW,
+            Self::Failed => RED,
+        }
+    }
+}
+
+/// One thing that was looked at, or several as one.
+#[derive(Clone, Debug)]
+pub(crate) struct Check {
+    name: String,
+    state: State,
+    /// What was found, or what is wrong: one sentence; empty where only its parts say something.
+    said: String,
+    /// What puts it right, to be pasted.
+    fix: Option<String>,
+    parts: Vec<Check>,
+}
+
+impl Check {
+    fn leaf(name: &str, state: State, said: &str, fix: Option<&str>) -> Self {
+        let one_line = |text: &str| -> String {
+            let plain = |own: char| if own.is_control() { ' ' } else { own };
+            text.chars().take(FIX_CHARS).map(plain).collect()
+        };
+        Self {
+            name: text::bounded(name),
+            state,
+            said: text::bounded(said),
+            fix: fix.map(one_line),
+            parts: Vec::new(),
+        }
+    }
+
+    /// It is well; what was found.
+    pub(crate) fn ok(name: &str, said: &str) -> Self {
+        Self::leaf(name, State::Ok, said, None)
+    }
+
+    /// It works, and should be otherwise.
+    pub(crate) fn warning(name: &str, why: &str, fix: &str) -> Self {
+        Self::leaf(name, State::Warning, why, Some(fix))
+    }
+
+    /// It does not work.
+    pub(crate) fn failed(name: &str, why: &str, fix: &str) -> Self {
+        Self::leaf(name, State::Failed, why, Some(fix))
+    }
+
+    /// It could not be looked at.
+    pub(crate) fn skipped(name: &str, why: &str, fix: Option<&str>) -> Self {
+        Self::leaf(name, State::Skipped, why, fix)
+    }
+
+    /// Somebody asked not to look at it.
+    pub(crate) fn left_out(name: &str, why: &str) -> Self {
+        Self::leaf(name, State::LeftOut, why, None)
+    }
+
+    /// Several as one, which is as well as the worst of them.
+    pub(crate) fn of(name: &str, said: &str, parts: Vec<Self>) -> Self {
+        let worst = parts.iter().map(|own| own.state).max();
+        Self {
+            parts,
+            ..Self::leaf(name, worst.unwrap_or(State::Ok), said, None)
+        }
+    }
+
+    /// Whether something of it does not work.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.state == State::Failed
+    }
+
+    fn count(&self, counts: &mut BTreeMap<&'static str, usize>) {
+        if self.parts.is_empty() {
+            *counts.entry(self.state.as_str()).or_default() += 1;
+        }
+        for part in &self.parts {
+            part.count(counts);
+        }
+    }
+
+    fn write(&self, out: &mut String, depth: usize, colour: bool) {
+        let indent = "  ".repeat(depth);
+        let word = format!("[{}]", self.state.as_str());
+        let gap = " ".repeat(10_usize.saturating_sub(word.len()));
+        let word = match colour {
+            true => format!("{}{word}{PLAIN}", self.state.colour()),
+            false => word,
+        };
+        let said = match self.said.as_str() {
+            "" => String::new(),
+            said => format!(": {said}"),
+        };
+        out.push_str(&format!("{indent}{word}{gap}{}{said}\n", self.name));
+        if let Some(fix) = &self.fix {
+            out.push_str(&format!("{indent}          fix: {fix}\n"));
+        }
+        for part in &self.parts {
+            part.write(out, depth + 1, colour);
+        }
+    }
+
+    fn json(&self) -> Value {
+        let parts: Vec<Value> = self.parts.iter().map(Self::json).collect();
+        json!({
+            "name": self.name,
+            "state": self.state.as_str(),
+            "said": self.said,
+            "fix": self.fix,
+            "checks": parts,
+        })
+    }
+}
+
+/// All that was looked at.
+#[derive(Debug)]
+pub(crate) struct Report(pub(crate) Vec<Check>);
+
+impl Report {
+    fn state(&self) -> State {
+        let states = self.0.iter().map(|own| own.state);
+        states.max().unwrap_or(State::Ok)
+    }
+
+    /// What the process that asked ends with: that of the worst check.
+    pub(crate) fn code(&self) -> u8 {
+        self.state().code()
+    }
+
+    fn counts(&self) -> BTreeMap<&'static str, usize> {
+        let mut counts = BTreeMap::new();
+        self.0.iter().for_each(|own| own.count(&mut counts));
+        counts
+    }
+
+    /// For people.
+    pub(crate) fn text(&self, colour: bool) -> String {
+        let mut out = String::new();
+        self.0.iter().for_each(|own| own.write(&mut out, 0, colour));
+        let counts = self.counts();
+        let all = [State::Ok, State::Skipped, State::Warning, State::Failed].map(State::as_str);
+        let count = |word: &str| format!("{} {word}", counts.get(word).copied().unwrap_or(0));
+        out.push_str(&format!("\nDoctor: {}.\n", all.map(count).join(", ")));
+        out
+    }
+
+    /// For programs.
+    pub(crate) fn json(&self) -> Value {
+        let checks: Vec<Value> = self.0.iter().map(Check::json).collect();
+        json!({
+            "format_version": "1.0",
+            "state": self.state().as_str(),
+            "counts": self.counts(),
+            "checks": checks,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Check, Report};
+
+    fn report() -> Report {
+        let parts = vec![
+            Check::ok("a", "it is\nthere"),
+            Check::warning("b", "it is slow", "make it\u{1b}[2J faster"),
+            Check::skipped("c", "nobody may look", None),
+        ];
+        Report(vec![
+            Check::ok("host", ""),
+            Check::of("cluster", "", parts),
+            Check::left_out("aws", "as asked"),
+        ])
+    }
+
+    #[test]
+    fn a_tree_is_as_well_as_its_worst_check() {
+        let mut report = report();
+        assert_eq!(report.code(), 2);
+        report.0.push(Check::failed("d", "it is gone", "bring it"));
+        assert_eq!(report.code(), 4);
+        assert_eq!(Report(vec![Check::skipped("e", "x", None)]).code(), 3);
+        assert_eq!(Report(vec![Check::left_out("e", "x")]).code(), 0);
+        assert_eq!(Report(Vec::new()).code(), 0);
+    }
+
+    #[test]
+    fn text_says_all_on_lines_of_their_own_and_disturbs_no_terminal() {
+        let expect = "[ok]      host\n\
+                      [warning] cluster\n\
+                      \x20 [ok]      a: it is there\n\
+                      \x20 [warning] b: it is slow\n\
+                      \x20           fix: make it [2J faster\n\
+                      \x20 [skipped] c: nobody may look\n\
+                      [skipped] aws: as asked\n\
+                      \n\
+                      Doctor: 2 ok, 2 skipped, 1 warning, 0 failed.\n";
+        assert_eq!(report().text(false), expect);
+        assert!(
+            report()
+                .text(true)
+                .contains("\u{1b}[1;33m[warning]\u{1b}[0m b")
+        );
+    }
+
+    #[test]
+    fn json_has_the_same_tree() {
+        let value = report().json();
+        assert_eq!(value["state"], "warning");
+        assert_eq!(value["counts"]["skipped"], 2);
+        let fix = &value["checks"][1]["checks"][1]["fix"];
+        assert_eq!(fix, "make it [2J faster");
+    }
+}

@@ -1,0 +1,367 @@
+//! Every right that the daemon takes in a cluster: in which role it stands, and which settings it
+//! is for. It must not know whether anybody has been granted one.
+//!
+//! The table is held to `tests/terraform/calls.tsv`, and so to what `terraform/` grants.
+
+use crate::model::cluster::{Binding, Cluster, Mode, PlacementHints};
+use crate::model::node_class::bootstrap::{Bootstrap, SecretSource};
+use crate::model::pool::OnBlocked;
+
+/// Where a right is granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Role {
+    /// The ClusterRole of what is read.
+    Observe,
+    /// The ClusterRole of what is changed.
+    Manage,
+    /// The Role in `kube-system`.
+    System,
+    /// The part of it that is for managed clusters only.
+    SystemManage,
+}
+
+impl Role {
+    /// The object that grants it, in words.
+    pub(crate) fn object(self) -> &'static str {
+        match self {
+            Self::Observe => "ClusterRole outrigger-observe",
+            Self::Manage => "ClusterRole outrigger-manage",
+            Self::System | Self::SystemManage => "Role kube-system/outrigger",
+        }
+    }
+
+    /// Where the right counts; none means everywhere.
+    pub(crate) fn namespace(self) -> Option<&'static str> {
+        match self {
+            Self::Observe | Self::Manage => None,
+            Self::System | Self::SystemManage => Some("kube-system"),
+        }
+    }
+}
+
+/// A setting without which a right is never used, as `terraform/modules/render` calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Purpose {
+    /// Everything.
+    Always,
+    DefaultSpread,
+    CapacityBuffers,
+    PlacementHints,
+    EarlyBinding,
+    ForcedEnds,
+    BootstrapTokens,
+    SimulatedNodes,
+}
+
+impl Purpose {
+    /// The name of the setting; none where it is for everything.
+    pub(crate) fn option(self) -> Option<&'static str> {
+        match self {
+            Self::Always => None,
+            Self::DefaultSpread => Some("default_spread"),
+            Self::CapacityBuffers => Some("capacity_buffers"),
+            Self::PlacementHints => Some("placement_hints"),
+            Self::EarlyBinding => Some("early_binding"),
+            Self::ForcedEnds => Some("forced_ends"),
+            Self::BootstrapTokens => Some("bootstrap_tokens"),
+            Self::SimulatedNodes => Some("simulated_nodes"),
+        }
+    }
+
+    /// Whether the daemon goes on without.
+    pub(crate) fn can_be_missed(self) -> bool {
+        matches!(self, Self::CapacityBuffers | Self::PlacementHints)
+    }
+
+    fn is_of(self, cluster: &Cluster) -> bool {
+        let mints = |own: &Bootstrap| match own {
+            Bootstrap::Kubeadm { token } => *token == SecretSource::Minted,
+            Bootstrap::K3s(agent) | Bootstrap::Rke2(agent) => agent.token == SecretSource::Minted,
+            Bootstrap::Custom { token, .. } => *token == Some(SecretSource::Minted),
+            Bootstrap::Talos { machine_config } => *machine_config == SecretSource::Minted,
+            Bootstrap::Eks => false,
+        };
+        match self {
+            Self::Always | Self::CapacityBuffers => true,
+            Self::DefaultSpread => !cluster.scheduling.default_spread.is_empty(),
+            Self::PlacementHints => cluster.placement_hints == PlacementHints::On,
+            Self::EarlyBinding => cluster.binding == Binding::Early,
+            Self::ForcedEnds => cluster.pools.iter().any(|own| {
+                own.termination_grace_period.is_some()
+                    || own.expire_hard_after.is_some()
+                    || own.disruption.on_blocked == OnBlocked::Force
+            }),
+            Self::BootstrapTokens => {
+                let mut classes = cluster.node_classes.iter();
+                classes.any(|own| mints(&own.bootstrap))
+            }
+            // A program of the user's own counts before it.
+            Self::SimulatedNodes => cluster.simulated.is_some() && cluster.exec.is_none(),
+        }
+    }
+}
+
+/// One rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Right {
+    pub(crate) role: Role,
+    pub(crate) purpose: Purpose,
+    /// API group; empty for the core one.
+    pub(crate) group: &'static str,
+    /// Resource, with its subresource after a slash; a path of the API where it begins with one.
+    pub(crate) resource: &'static str,
+    /// The one object; empty means any.
+    pub(crate) name: &'static str,
+    pub(crate) verbs: &'static [&'static str],
+}
+
+impl Right {
+    /// The rule to add, in the words of RBAC, for some of the verbs.
+    pub(crate) fn rule(&self, verbs: &[&str]) -> String {
+        let list = |all: &[&str]| {
+            let all: Vec<String> = all.iter().map(|own| format!("\"{own}\"")).collect();
+            format!("[{}]", all.join(", "))
+        };
+        let verbs = list(verbs);
+        if self.resource.starts_with('/') {
+            let path = list(&[self.resource]);
+            return format!("{{nonResourceURLs: {path}, verbs: {verbs}}}");
+        }
+        let (group, resource) = (list(&[self.group]), list(&[self.resource]));
+        let name = match self.name {
+            "" => String::new(),
+            name => format!("resourceNames: {}, ", list(&[name])),
+        };
+        format!("{{apiGroups: {group}, resources: {resource}, {name}verbs: {verbs}}}")
+    }
+
+    /// What it is about, in words.
+    pub(crate) fn what(&self) -> String {
+        let dot = if self.group.is_empty() { "" } else { "." };
+        let name = match self.name {
+            "" => String::new(),
+            name => format!(" {name}"),
+        };
+        format!("{}{dot}{}{name}", self.resource, self.group)
+    }
+}
+
+const WATCHED: &[&str] = &["get", "list", "watch"];
+
+const fn right(
+    (role, purpose): (Role, Purpose),
+    (group, resource, name): (&'static str, &'static str, &'static str),
+    verbs: &'static [&'static str],
+) -> Right {
+    Right {
+        role,
+        purpose,
+        group,
+        resource,
+        name,
+        verbs,
+    }
+}
+
+const fn watched(group: &'static str, resource: &'static str) -> Right {
+    let place = (Role::Observe, Purpose::Always);
+    right(place, (group, resource, ""), WATCHED)
+}
+
+const fn spread(group: &'static str, resource: &'static str) -> Right {
+    let place = (Role::Observe, Purpose::DefaultSpread);
+    right(place, (group, resource, ""), WATCHED)
+}
+
+const fn managed(
+    purpose: Purpose,
+    (group, resource): (&'static str, &'static str),
+    verbs: &'static [&'static str],
+) -> Right {
+    right((Role::Manage, purpose), (group, resource, ""), verbs)
+}
+
+const LEASES: &str = "coordination.k8s.io";
+
+/// All of them.
+pub(crate) const RIGHTS: [Right; 32] = [
+    watched("", "pods"),
+    watched("", "nodes"),
+    watched("", "persistentvolumeclaims"),
+    watched("", "persistentvolumes"),
+    watched("", "namespaces"),
+    watched("apps", "daemonsets"),
+    watched("policy", "poddisruptionbudgets"),
+    watched("storage.k8s.io", "storageclasses"),
+    watched("storage.k8s.io", "csinodes"),
+    right(
+        (Role::Observe, Purpose::Always),
+        ("networking.k8s.io", "servicecidrs", "kubernetes"),
+        &["get"],
+    ),
+    right(
+        (Role::Observe, Purpose::Always),
+        ("", "/version", ""),
+        &["get"],
+    ),
+    spread("", "services"),
+    spread("", "replicationcontrollers"),
+    spread("apps", "replicasets"),
+    spread("apps", "statefulsets"),
+    right(
+        (Role::Observe, Purpose::CapacityBuffers),
+        ("autoscaling.x-k8s.io", "capacitybuffers", ""),
+        &["list"],
+    ),
+    right(
+        (Role::Observe, Purpose::CapacityBuffers),
+        ("", "podtemplates", ""),
+        &["get"],
+    ),
+    managed(Purpose::Always, ("", "nodes"), &["patch", "delete"]),
+    managed(Purpose::Always, ("", "pods/eviction"), &["create"]),
+    managed(
+        Purpose::Always,
+        ("storage.k8s.io", "volumeattachments"),
+        &["list"],
+    ),
+    managed(Purpose::PlacementHints, ("", "pods/status"), &["patch"]),
+    managed(Purpose::EarlyBinding, ("", "nodes"), &["create"]),
+    managed(Purpose::EarlyBinding, ("", "pods/binding"), &["create"]),
+    managed(Purpose::EarlyBinding, ("", "pods"), &["delete"]),
+    managed(Purpose::ForcedEnds, ("", "pods"), &["delete"]),
+    managed(Purpose::SimulatedNodes, ("", "nodes"), &["create", "patch"]),
+    managed(Purpose::SimulatedNodes, ("", "nodes/status"), &["patch"]),
+    right(
+        (Role::System, Purpose::Always),
+        (LEASES, "leases", "outrigger"),
+        &["get"],
+    ),
+    right(
+        (Role::System, Purpose::Always),
+        ("", "services", "kube-dns"),
+        &["get"],
+    ),
+    right(
+        (Role::SystemManage, Purpose::Always),
+        (LEASES, "leases", "outrigger"),
+        &["patch"],
+    ),
+    right(
+        (Role::SystemManage, Purpose::Always),
+        (LEASES, "leases", ""),
+        &["create"],
+    ),
+    right(
+        (Role::SystemManage, Purpose::BootstrapTokens),
+        ("", "secrets", ""),
+        &["create"],
+    ),
+];
+
+/// Those that a cluster takes in its mode, each once.
+pub(crate) fn needed(cluster: &Cluster) -> Vec<Right> {
+    let manages = cluster.mode == Mode::Manage;
+    let mut all: Vec<Right> = Vec::new();
+    for own in RIGHTS {
+        let of_mode = manages || matches!(own.role, Role::Observe | Role::System);
+        let same = |other: &Right| {
+            (other.group, other.resource, other.name) == (own.group, own.resource, own.name)
+                && own.verbs.iter().all(|verb| other.verbs.contains(verb))
+        };
+        if of_mode && own.purpose.is_of(cluster) && !all.iter().any(same) {
+            all.push(own);
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{RIGHTS, Right, Role, needed};
+    use crate::model::cluster::{Binding, Cluster, Mode};
+
+    const CALLS: &str = include_str!(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/terraform/calls.tsv"
+    ));
+
+    fn role(own: Role) -> &'static str {
+        match own {
+            Role::Observe => "observe",
+            Role::Manage => "manage",
+            Role::System => "system",
+            Role::SystemManage => "system-manage",
+        }
+    }
+
+    fn dash(text: &str) -> &str {
+        if text.is_empty() { "-" } else { text }
+    }
+
+    #[test]
+    fn the_table_has_the_rights_that_the_daemons_calls_take() {
+        let mut called = BTreeSet::new();
+        for line in CALLS.lines().filter(|line| !line.starts_with('#')) {
+            let cells: Vec<&str> = line.split('\t').collect();
+            let [_, _, role, option, group, resources, name, verbs] = cells[..] else {
+                panic!("no eight cells: {line}");
+            };
+            for resource in resources.split(',') {
+                for verb in verbs.split(',') {
+                    called.insert([role, option, group, resource, name, verb].join(" "));
+                }
+            }
+        }
+        let mut known = BTreeSet::new();
+        for own in RIGHTS {
+            for verb in own.verbs {
+                let option = own.purpose.option().unwrap_or("-");
+                let (group, name) = (dash(own.group), dash(own.name));
+                known.insert([role(own.role), option, group, own.resource, name, verb].join(" "));
+            }
+        }
+        assert_eq!(known, called);
+    }
+
+    #[test]
+    fn what_is_only_observed_takes_no_right_to_change_anything() {
+        let mut cluster = Cluster::default();
+        let reads = |own: &Right| own.verbs.iter().all(|verb| super::WATCHED.contains(verb));
+        assert!(needed(&cluster).iter().all(reads));
+        let observed = needed(&cluster).len();
+        cluster.mode = Mode::Manage;
+        let managed = needed(&cluster);
+        assert!(managed.len() > observed && !managed.iter().all(reads));
+        cluster.binding = Binding::Early;
+        assert_eq!(needed(&cluster).len(), managed.len() + 3);
+    }
+
+    #[test]
+    fn a_rule_is_written_as_rbac_has_it() {
+        let find = |resource: &str| {
+            let mut all = RIGHTS.iter();
+            *all.find(|own| own.resource == resource).expect("a right")
+        };
+        for (resource, expect) in [
+            (
+                "servicecidrs",
+                "{apiGroups: [\"networking.k8s.io\"], resources: [\"servicecidrs\"], \
+                 resourceNames: [\"kubernetes\"], verbs: [\"get\"]}",
+            ),
+            (
+                "pods/eviction",
+                "{apiGroups: [\"\"], resources: [\"pods/eviction\"], verbs: [\"create\"]}",
+            ),
+            (
+                "/version",
+                "{nonResourceURLs: [\"/version\"], verbs: [\"get\"]}",
+            ),
+        ] {
+            let own = find(resource);
+            assert_eq!(own.rule(own.verbs), expect);
+        }
+    }
+}

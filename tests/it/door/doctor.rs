@@ -1,0 +1,791 @@
+//! `outrigger doctor` on set-ups that are broken in one way each: what is named, and the fix.
+//! It must not know how anything is found out.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::process::run;
+use server::{CERTS, Manner, serve};
+
+mod server;
+
+/// A configuration, a kubeconfig, and what is wrong with either.
+struct Setup {
+    dir: TempDir,
+    port: u16,
+}
+
+const POOL: &str = "pool \"general\" {}\n";
+
+impl Setup {
+    /// One where nothing is wrong but what the API server does.
+    fn new(manner: Manner) -> Self {
+        let own = Self {
+            dir: TempDir::new().expect("a directory"),
+            port: serve(manner),
+        };
+        fs::create_dir(own.path("config")).expect("made");
+        own.write(&format!("{}{POOL}", own.cluster("kubeconfig")));
+        own.reach(&format!("https://127.0.0.1:{}", own.port), "ca");
+        own
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, text: &str) {
+        fs::write(self.path("config/main.hcl"), text).expect("written");
+    }
+
+    /// A managed cluster with this file; a path is taken as it is.
+    fn cluster(&self, kubeconfig: &str) -> String {
+        let path = self.path(kubeconfig);
+        format!(
+            "outrigger {{ installation = \"it\" }}\ncluster \"it\" {{\n  mode = \"manage\"\n  \
+             kubeconfig {{ path = \"{}\" }}\n  simulated {{}}\n}}\n",
+            path.display()
+        )
+    }
+
+    /// Has the kubeconfig lead there.
+    fn reach(&self, server: &str, authority: &str) {
+        let ca = fs::read(format!("{CERTS}/{authority}.pem")).expect("a certificate");
+        let ca = match server.starts_with("https") {
+            true => format!(", certificate-authority-data: {}", STANDARD.encode(ca)),
+            false => String::new(),
+        };
+        self.kubeconfig(&format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: it\n\
+             clusters: [{{name: it, cluster: {{server: \"{server}\"{ca}}}}}]\n\
+             contexts: [{{name: it, context: {{cluster: it, user: it}}}}]\n\
+             users: [{{name: it, user: {{token: secret}}}}]\n"
+        ));
+    }
+
+    fn kubeconfig(&self, text: &str) {
+        keep(&self.path("kubeconfig"), text);
+    }
+
+    /// The exit code and the report.
+    fn examine(&self, more: &[&str]) -> (Option<i32>, Value) {
+        let config = self.path("config");
+        let place = [
+            "doctor",
+            "--json",
+            "--config",
+            config.to_str().expect("text"),
+        ];
+        let output = run(&[&place[..], more].concat(), "");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let report = serde_json::from_str(&text);
+        let report = report.unwrap_or_else(|_| panic!("no JSON: {text}{errors}"));
+        (output.status.code(), report)
+    }
+}
+
+/// Writes a file as one is to be kept that has a secret in it.
+pub(crate) fn keep(path: &Path, text: &str) {
+    fs::write(path, text).expect("written");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("set");
+    if is_root(path) {
+        // Nobody's: the daemon's user is not here.
+        std::os::unix::fs::chown(path, Some(65534), None).expect("given away");
+    }
+}
+
+fn is_root(path: &Path) -> bool {
+    fs::metadata(path).expect("it is there").uid() == 0
+}
+
+/// What is not well: the names of a check and of those it is part of, its state, what is said, and
+/// the fix.
+pub(crate) fn told(report: &Value) -> Vec<[String; 4]> {
+    fn collect(own: &Value, before: &str, all: &mut Vec<[String; 4]>) {
+        let text = |name: &str| own[name].as_str().unwrap_or_default().to_owned();
+        let path = format!("{before}{}", text("name"));
+        let parts = own["checks"].as_array().expect("a list");
+        for part in parts {
+            collect(part, &format!("{path}/"), all);
+        }
+        if parts.is_empty() && own["state"] != "ok" {
+            all.push([path, text("state"), text("said"), text("fix")]);
+        }
+    }
+    let mut all = Vec::new();
+    for own in report["checks"].as_array().expect("a list") {
+        collect(own, "", &mut all);
+    }
+    all
+}
+
+/// A set-up, what breaks it, and all that is told of it: path and state, what is said, the fix.
+struct Case {
+    name: &'static str,
+    manner: Manner,
+    breaks: fn(&Setup),
+    code: i32,
+    told: &'static [[&'static str; 4]],
+}
+
+fn check(case: &Case) {
+    let setup = Setup::new(case.manner.clone());
+    (case.breaks)(&setup);
+    let (code, report) = setup.examine(&[]);
+    holds(case.name, &told(&report), case.told);
+    assert_eq!(code, Some(case.code), "{}: {report:#}", case.name);
+}
+
+/// Whether this is told and nothing else: path and state, and what stands in the other two.
+pub(crate) fn holds(name: &str, found: &[[String; 4]], expect: &[[&str; 4]]) {
+    assert_eq!(found.len(), expect.len(), "{name}: {found:#?}");
+    for (found, expect) in found.iter().zip(expect) {
+        let [path, state, said, fix] = found;
+        assert_eq!([path, state], [expect[0], expect[1]], "{name}: {found:?}");
+        assert!(
+            said.contains(expect[2]),
+            "{name}: {:?} in {said:?}",
+            expect[2]
+        );
+        assert!(
+            fix.contains(expect[3]),
+            "{name}: {:?} in {fix:?}",
+            expect[3]
+        );
+    }
+}
+
+fn nothing(_: &Setup) {}
+
+fn speaks(manner: impl FnOnce(&mut Manner)) -> Manner {
+    let mut own = Manner::default();
+    manner(&mut own);
+    own
+}
+
+fn case(
+    name: &'static str,
+    breaks: fn(&Setup),
+    code: i32,
+    told: &'static [[&'static str; 4]],
+) -> Case {
+    Case {
+        name,
+        manner: Manner::default(),
+        breaks,
+        code,
+        told,
+    }
+}
+
+fn served(
+    name: &'static str,
+    manner: impl FnOnce(&mut Manner),
+    code: i32,
+    told: &'static [[&'static str; 4]],
+) -> Case {
+    Case {
+        manner: speaks(manner),
+        ..case(name, nothing, code, told)
+    }
+}
+
+#[test]
+fn what_is_wrong_with_the_configuration_is_named() {
+    let cases = [
+        case("nothing", nothing, 0, &[]),
+        case(
+            "no directory",
+            |it| fs::remove_dir_all(it.path("config")).expect("removed"),
+            4,
+            &[[
+                "configuration/unreadable",
+                "failed",
+                "No such file",
+                "that is there",
+            ]],
+        ),
+        case(
+            "an empty directory",
+            |it| fs::remove_file(it.path("config/main.hcl")).expect("removed"),
+            4,
+            &[[
+                "configuration/unreadable",
+                "failed",
+                "no file there ends in .hcl",
+                "write one",
+            ]],
+        ),
+        case(
+            "an error of syntax",
+            |it| it.write("cluster \"it\" {\n"),
+            4,
+            &[["configuration/syntax", "failed", "main.hcl:", ""]],
+        ),
+        case(
+            "an unknown node class",
+            |it| {
+                let cluster = it.cluster("kubeconfig");
+                it.write(&format!(
+                    "{cluster}pool \"general\" {{ node_class = node_class.gone }}\n"
+                ));
+            },
+            4,
+            &[["configuration/unknown-reference", "failed", "gone", ""]],
+        ),
+        case(
+            "no cluster",
+            |it| it.write("telemetry { listen = \"127.0.0.1:0\" }\n"),
+            4,
+            &[[
+                "configuration",
+                "failed",
+                "names no cluster",
+                "write cluster \"NAME\"",
+            ]],
+        ),
+        case(
+            "no pool",
+            |it| it.write(&it.cluster("kubeconfig")),
+            2,
+            &[[
+                "cluster it/pools",
+                "warning",
+                "no pool is for this cluster",
+                "write pool",
+            ]],
+        ),
+    ];
+    cases.iter().for_each(check);
+}
+
+#[test]
+fn what_is_wrong_with_a_kubeconfig_is_named() {
+    let cases = [
+        case(
+            "it is missing",
+            |it| fs::remove_file(it.path("kubeconfig")).expect("removed"),
+            4,
+            &[[
+                "cluster it/kubeconfig",
+                "failed",
+                "is not there",
+                "install -o outrigger",
+            ]],
+        ),
+        case(
+            "everybody can read it",
+            |it| {
+                let mode = fs::Permissions::from_mode(0o644);
+                fs::set_permissions(it.path("kubeconfig"), mode).expect("set");
+            },
+            2,
+            &[[
+                "cluster it/kubeconfig",
+                "warning",
+                "every user of this host",
+                "chmod o-rwx",
+            ]],
+        ),
+        case(
+            "it is a directory",
+            |it| {
+                fs::remove_file(it.path("kubeconfig")).expect("removed");
+                fs::create_dir(it.path("kubeconfig")).expect("made");
+            },
+            4,
+            &[[
+                "cluster it/kubeconfig",
+                "failed",
+                "not a regular file",
+                "install -o outrigger",
+            ]],
+        ),
+        case(
+            "it is no YAML",
+            |it| it.kubeconfig("clusters: {"),
+            4,
+            &[[
+                "cluster it/kubeconfig",
+                "failed",
+                "read the kubeconfig",
+                "config view",
+            ]],
+        ),
+        case(
+            "its context is not there",
+            |it| {
+                let text = fs::read_to_string(it.path("kubeconfig")).expect("text");
+                it.kubeconfig(&text.replace("current-context: it", "current-context: gone"));
+            },
+            4,
+            &[[
+                "cluster it/kubeconfig",
+                "failed",
+                "context \"gone\"",
+                "one of its contexts",
+            ]],
+        ),
+    ];
+    cases.iter().for_each(check);
+}
+
+#[test]
+fn what_the_unit_hides_of_a_kubeconfig_is_named() {
+    let cases = [
+        case(
+            "it is in a home",
+            |it| {
+                it.write(&format!(
+                    "{}{POOL}",
+                    it.cluster("/home/nobody/.kube/config")
+                ))
+            },
+            4,
+            &[
+                [
+                    "cluster it/kubeconfig",
+                    "failed",
+                    "is not there",
+                    "/home/nobody/.kube/config",
+                ],
+                [
+                    "cluster it/home",
+                    "warning",
+                    "ProtectHome=",
+                    "/etc/outrigger/config",
+                ],
+            ],
+        ),
+        case(
+            "a file that it names is in a home",
+            |it| {
+                let text = fs::read_to_string(it.path("kubeconfig")).expect("text");
+                let named = "{token: secret, tokenFile: /root/no-such-token}";
+                it.kubeconfig(&text.replace("{token: secret}", named));
+            },
+            2,
+            &[[
+                "cluster it/home",
+                "warning",
+                "/root/no-such-token",
+                "/etc/outrigger/no-such-token",
+            ]],
+        ),
+    ];
+    cases.iter().for_each(check);
+}
+
+/// Whoever runs this may be root, who reads everything, or not.
+#[test]
+fn a_kubeconfig_that_the_daemon_may_not_read_is_named() {
+    let setup = Setup::new(Manner::default());
+    let path = setup.path("kubeconfig");
+    fs::remove_file(&path).expect("removed");
+    setup.reach(&format!("https://127.0.0.1:{}", setup.port), "ca");
+    let root = is_root(&setup.path("config"));
+    let mode = if root { 0o600 } else { 0o000 };
+    if root {
+        std::os::unix::fs::chown(&path, Some(0), Some(0)).expect("taken");
+    }
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("set");
+    let (code, report) = setup.examine(&[]);
+    let found = told(&report);
+    let [[name, state, said, fix]] = &found[..] else {
+        panic!("{found:#?}");
+    };
+    assert_eq!(name, "cluster it/kubeconfig");
+    let expect = match root {
+        true => ("warning", "only root can read", Some(2)),
+        false => ("failed", "may not be read", Some(4)),
+    };
+    assert!((state.as_str(), code) == (expect.0, expect.2), "{found:#?}");
+    assert!(
+        said.contains(expect.1) && fix.contains("chown outrigger"),
+        "{found:#?}"
+    );
+}
+
+#[test]
+fn what_is_in_the_way_to_an_api_is_named() {
+    let cases = [
+        case(
+            "nothing listens",
+            |it| it.reach("https://127.0.0.1:1", "ca"),
+            4,
+            &[[
+                "cluster it/api",
+                "failed",
+                "nothing listens there",
+                "start the API server",
+            ]],
+        ),
+        case(
+            "no such host",
+            |it| it.reach("https://api.nowhere.invalid:6443", "ca"),
+            4,
+            &[[
+                "cluster it/api",
+                "failed",
+                "no name server",
+                "getent hosts api.nowhere.invalid",
+            ]],
+        ),
+    ];
+    cases.iter().for_each(check);
+}
+
+#[test]
+fn what_is_wrong_with_a_certificate_is_named() {
+    let cases = [
+        case(
+            "another authority",
+            |it| it.reach(&format!("https://127.0.0.1:{}", it.port), "other-ca"),
+            4,
+            &[[
+                "cluster it/api",
+                "failed",
+                "an authority",
+                "certificate-authority-data",
+            ]],
+        ),
+        served(
+            "an expired certificate",
+            |it| it.certificate = Some("expired"),
+            4,
+            &[[
+                "cluster it/api",
+                "failed",
+                "has expired",
+                "kubeadm certs renew apiserver",
+            ]],
+        ),
+        served(
+            "a certificate for another name",
+            |it| it.certificate = Some("elsewhere"),
+            4,
+            &[[
+                "cluster it/api",
+                "failed",
+                "for another name",
+                "tls-server-name",
+            ]],
+        ),
+        served(
+            "no TLS",
+            |it| it.certificate = None,
+            4,
+            &[[
+                "cluster it/api",
+                "failed",
+                "does not speak TLS",
+                "the scheme or the port",
+            ]],
+        ),
+    ];
+    cases.iter().for_each(check);
+}
+
+#[test]
+fn an_api_that_answers_badly_is_named() {
+    let cases = [
+        served(
+            "an unknown user",
+            |it| it.status = Some("401 Unauthorized"),
+            4,
+            &[[
+                "cluster it/api",
+                "failed",
+                "does not know the user: 401",
+                "access entry",
+            ]],
+        ),
+        served(
+            "an API that is not up",
+            |it| it.status = Some("503 Service Unavailable"),
+            4,
+            &[["cluster it/api", "failed", "answers 503", "/readyz?verbose"]],
+        ),
+        served(
+            "something that is no API",
+            |it| it.status = Some("404 Not Found"),
+            4,
+            &[["cluster it/api", "failed", "answers 404", "`server:` in"]],
+        ),
+        served(
+            "an API that hangs",
+            |it| it.pace = Duration::from_secs(60),
+            4,
+            &[[
+                "cluster it/api",
+                "failed",
+                "no answer within 10 s",
+                "let this host reach",
+            ]],
+        ),
+        served(
+            "a slow API",
+            |it| it.pace = Duration::from_millis(1100),
+            2,
+            &[[
+                "cluster it/api",
+                "warning",
+                "more than 1 s",
+                "nearer to the cluster",
+            ]],
+        ),
+    ];
+    cases.iter().for_each(check);
+}
+
+#[test]
+fn what_an_api_says_of_itself_is_named() {
+    let cases = [
+        served(
+            "a clock that is behind",
+            |it| it.ahead = 30,
+            2,
+            &[[
+                "cluster it/clock",
+                "warning",
+                "s behind the API server's",
+                "timedatectl",
+            ]],
+        ),
+        served(
+            "a clock that is far ahead",
+            |it| it.ahead = -300,
+            4,
+            &[[
+                "cluster it/clock",
+                "failed",
+                "s ahead of the API server's",
+                "timedatectl",
+            ]],
+        ),
+        served(
+            "an old version",
+            |it| it.minor = "27",
+            4,
+            &[[
+                "cluster it/version",
+                "failed",
+                "v1.27.2 is older than 1.29",
+                "upgrade",
+            ]],
+        ),
+        served("a new version", |it| it.minor = "40+", 0, &[]),
+        served(
+            "the FlowSchema of everybody",
+            |it| it.schema = Some("uid-2"),
+            2,
+            &[[
+                "cluster it/priority",
+                "warning",
+                "global-default",
+                "flow_schemas",
+            ]],
+        ),
+        served(
+            "a FlowSchema whose name is not told",
+            |it| it.private = true,
+            3,
+            &[[
+                "cluster it/priority",
+                "skipped",
+                "uid-1",
+                "kubectl get flowschemas",
+            ]],
+        ),
+        served("no FlowSchema", |it| it.schema = None, 0, &[]),
+    ];
+    cases.iter().for_each(check);
+}
+
+#[test]
+fn a_right_that_is_missing_is_named_with_its_rule() {
+    let cases = [
+        served(
+            "a right to read",
+            |it| it.denied = &["watch pods"],
+            4,
+            &[[
+                "cluster it/rights/watch pods",
+                "failed",
+                "it may not watch pods",
+                "ClusterRole outrigger-observe: {apiGroups: [\"\"], resources: [\"pods\"], \
+                 verbs: [\"watch\"]}",
+            ]],
+        ),
+        served(
+            "a right to change",
+            |it| it.denied = &["create pods/eviction"],
+            4,
+            &[[
+                "cluster it/rights/create pods/eviction",
+                "failed",
+                "it may not create pods/eviction",
+                "ClusterRole outrigger-manage: {apiGroups: [\"\"], resources: [\"pods/eviction\"]",
+            ]],
+        ),
+        served(
+            "a right that can be missed",
+            |it| it.denied = &["patch pods/status"],
+            2,
+            &[[
+                "cluster it/rights/patch pods/status",
+                "warning",
+                "for placement_hints",
+                "ClusterRole outrigger-manage",
+            ]],
+        ),
+        Case {
+            breaks: |it| {
+                let cluster = it.cluster("kubeconfig").replace("manage", "observe");
+                it.write(&format!("{cluster}{POOL}"));
+            },
+            ..served(
+                "a right that is only for managed clusters",
+                |it| it.denied = &["create pods/eviction", "patch leases", "patch nodes"],
+                0,
+                &[],
+            )
+        },
+    ];
+    cases.iter().for_each(check);
+}
+
+#[test]
+fn another_autoscaler_that_is_at_work_is_named() {
+    let observed = |it: &Setup| {
+        let cluster = it.cluster("kubeconfig").replace("manage", "observe");
+        it.write(&format!("{cluster}{POOL}"));
+    };
+    let cases = [
+        served(
+            "Karpenter",
+            |it| it.leases = &[("karpenter/karpenter-leader-election", 3)],
+            2,
+            &[[
+                "cluster it/autoscalers",
+                "warning",
+                "Karpenter is at work",
+                "kubectl -n karpenter scale deploy/karpenter --replicas=0",
+            ]],
+        ),
+        Case {
+            breaks: observed,
+            ..served(
+                "Karpenter, where nothing is done",
+                |it| it.leases = &[("kube-system/karpenter-leader-election", 3)],
+                0,
+                &[],
+            )
+        },
+        served(
+            "Karpenter that was here",
+            |it| it.leases = &[("kube-system/karpenter-leader-election", 600)],
+            0,
+            &[],
+        ),
+        served(
+            "Cluster Autoscaler, by its Lease",
+            |it| it.leases = &[("kube-system/cluster-autoscaler", 3)],
+            2,
+            &[[
+                "cluster it/autoscalers",
+                "warning",
+                "Cluster Autoscaler is",
+                "-n kube-system",
+            ]],
+        ),
+        served(
+            "an autoscaler whose Lease may not be read, by its pod",
+            |it| {
+                it.private = true;
+                it.schema = None;
+                it.pod = Some(("scaling", "own"));
+            },
+            2,
+            &[[
+                "cluster it/autoscalers",
+                "warning",
+                "pod scaling/own runs",
+                "kubectl -n scaling",
+            ]],
+        ),
+    ];
+    cases.iter().for_each(check);
+}
+
+#[test]
+fn a_report_is_text_and_what_is_not_asked_for_is_left_out() {
+    let setup = Setup::new(speaks(|it| it.denied = &["watch pods"]));
+    let config = setup.path("config").display().to_string();
+    let output = run(&["doctor", "--config", &config], "");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for line in [
+        "[ok]      configuration: clusters: 1, pools: 1\n",
+        "[failed]  cluster it: managed\n",
+        "    [failed]  watch pods: it may not watch pods\n",
+        "              fix: add to the ClusterRole outrigger-observe: {apiGroups",
+        "  [ok]      lease: kube-system/outrigger is not there yet\n",
+        "0 skipped, 0 warning, 1 failed.\n",
+    ] {
+        assert!(text.contains(line), "{line:?} in:\n{text}");
+    }
+    let (code, report) = setup.examine(&["--skip", "rights"]);
+    let expect = ["cluster it/rights", "skipped", "left out, as asked", ""];
+    assert_eq!(
+        (code, told(&report)),
+        (Some(0), vec![expect.map(str::to_owned)])
+    );
+    let (code, report) = setup.examine(&["--cluster", "it", "--skip=api"]);
+    assert_eq!(
+        (code, report["counts"]["skipped"].as_u64()),
+        (Some(0), Some(1))
+    );
+    for (wrong, expect) in [
+        (
+            &["--cluster", "gone"][..],
+            "there is no cluster \"gone\"; the configuration has it",
+        ),
+        (
+            &["--skip", "nonsense"],
+            "possible values: host, api, rights",
+        ),
+        (&["--nonsense"], "--nonsense"),
+    ] {
+        let output = run(&[&["doctor", "--config", &config], wrong].concat(), "");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{wrong:?}: {text}");
+        assert!(text.contains(expect), "{wrong:?}: {text}");
+    }
+}
+
+/// Nothing that a file or an API says gets at the terminal of whoever reads it.
+#[test]
+fn what_others_say_is_bounded_and_disturbs_no_terminal() {
+    let setup = Setup::new(Manner::default());
+    let text = fs::read_to_string(setup.path("kubeconfig")).expect("text");
+    let name = format!("\\e[2J{}", "x".repeat(2000));
+    setup.kubeconfig(&text.replace(
+        "current-context: it",
+        &format!("current-context: \"{name}\""),
+    ));
+    let config = setup.path("config").display().to_string();
+    let output = run(&["doctor", "--config", &config], "");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lines = text.lines().filter(|line| line.contains("xxx"));
+    let longest = lines.map(|line| line.chars().count()).max();
+    assert!(longest.is_some_and(|own| own < 400), "{text}");
+    assert!(!text.contains('\u{1b}'), "{text:?}");
+}

@@ -1,0 +1,302 @@
+//! `outrigger doctor` against a real API server, which judges rights and ranks requests by itself.
+//! It must not know which rights the daemon takes: `tests/terraform/calls.tsv` does.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Client;
+use kube::api::{Api, PostParams};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+use super::Plane;
+use super::bench::client;
+use crate::door::doctor::{holds, keep, told};
+
+const CALLS: &str = include_str!("../../terraform/calls.tsv");
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+const FLOWS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
+
+/// The rules of each role.
+type Roles = BTreeMap<&'static str, Vec<Value>>;
+
+/// Rules for all calls, with every option.
+fn roles() -> Roles {
+    let mut roles = Roles::new();
+    for line in CALLS.lines().filter(|line| !line.starts_with('#')) {
+        let cells: Vec<&str> = line.split('\t').collect();
+        let [_, _, role, _, group, resources, name, verbs] = cells[..] else {
+            panic!("no eight cells: {line}");
+        };
+        let words = |own: &'static str| own.split(',').collect::<Vec<_>>();
+        let mut rule = json!({"verbs": words(verbs)});
+        if resources.starts_with('/') {
+            rule["nonResourceURLs"] = json!(words(resources));
+        } else {
+            rule["apiGroups"] = json!([if group == "-" { "" } else { group }]);
+            rule["resources"] = json!(words(resources));
+        }
+        if name != "-" {
+            rule["resourceNames"] = json!([name]);
+        }
+        let role = if role.starts_with("system") {
+            "system"
+        } else {
+            role
+        };
+        roles.entry(role).or_default().push(rule);
+    }
+    roles
+}
+
+/// Creates or replaces an object.
+async fn put(api: &Client, path: &str, object: &Value) {
+    let name = object["metadata"]["name"].as_str().expect("a name");
+    let body = || object.to_string().into_bytes();
+    let create = http::Request::post(path).body(body()).expect("a request");
+    let Err(kube::Error::Api(status)) = api.request::<Value>(create).await else {
+        return;
+    };
+    assert_eq!(status.code, 409, "{status:?}");
+    let replace = http::Request::put(format!("{path}/{name}")).body(body());
+    let replaced = api.request::<Value>(replace.expect("a request")).await;
+    replaced.expect("it is replaced");
+}
+
+/// A ServiceAccount, and a token of it: kube does not act as the user that a kubeconfig names
+/// by `as`.
+async fn account(api: &Client) -> String {
+    let place = "/api/v1/namespaces/default/serviceaccounts";
+    put(api, place, &json!({"metadata": {"name": "outrigger"}})).await;
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+        "spec": {}});
+    let request = http::Request::post(format!("{place}/outrigger/token"))
+        .body(request.to_string().into_bytes());
+    let made = api.request::<Value>(request.expect("a request")).await;
+    let made = made.expect("a token");
+    made["status"]["token"]
+        .as_str()
+        .expect("a token")
+        .to_owned()
+}
+
+/// Gives it what the roles say.
+async fn grant(api: &Client, roles: &Roles) {
+    let group = "rbac.authorization.k8s.io";
+    for (role, rules) in roles {
+        let (kind, place) = match *role {
+            "system" => ("Role", format!("{RBAC}/namespaces/kube-system/roles")),
+            _ => ("ClusterRole", format!("{RBAC}/clusterroles")),
+        };
+        let meta = json!({"name": format!("outrigger-{role}")});
+        let version = format!("{group}/v1");
+        let own = json!({"apiVersion": version, "kind": kind, "metadata": meta, "rules": rules});
+        put(api, &place, &own).await;
+        let binding = json!({
+            "apiVersion": version, "kind": format!("{kind}Binding"), "metadata": meta,
+            "roleRef": {"apiGroup": group, "kind": kind, "name": meta["name"]},
+            "subjects": [{"kind": "ServiceAccount", "namespace": "default",
+                "name": "outrigger"}],
+        });
+        put(api, &place.replace("roles", "rolebindings"), &binding).await;
+    }
+}
+
+/// The FlowSchemas that `terraform/modules/render` makes, as far as they count here.
+async fn rank(api: &Client) {
+    for (name, level, precedence, groups, resources) in [
+        ("outrigger", "workload-high", 910, "*", "*"),
+        (
+            "outrigger-leases",
+            "leader-election",
+            210,
+            "coordination.k8s.io",
+            "leases",
+        ),
+    ] {
+        let account = json!({"namespace": "default", "name": "outrigger"});
+        let subject = json!({"kind": "ServiceAccount", "serviceAccount": account});
+        let schema = json!({
+            "apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "FlowSchema",
+            "metadata": {"name": name},
+            "spec": {
+                "matchingPrecedence": precedence,
+                "priorityLevelConfiguration": {"name": level},
+                "rules": [{"subjects": [subject], "resourceRules": [{
+                    "apiGroups": [groups], "resources": [resources], "verbs": ["*"],
+                    "clusterScope": true, "namespaces": ["*"],
+                }]}],
+            },
+        });
+        put(api, FLOWS, &schema).await;
+    }
+}
+
+/// A managed cluster, and who asks.
+struct Bench {
+    dir: TempDir,
+}
+
+impl Bench {
+    fn new(plane: &Plane, token: &str) -> Self {
+        let own = Self {
+            dir: TempDir::new().expect("a directory"),
+        };
+        std::fs::create_dir(own.dir.path().join("config")).expect("made");
+        let text = std::fs::read_to_string(plane.kubeconfig()).expect("a kubeconfig");
+        keep(&own.kubeconfig(None), &text);
+        let mut config: Value = serde_json::from_str(&text).expect("JSON");
+        config["users"][0]["user"] = json!({"token": token});
+        keep(&own.kubeconfig(Some("outrigger")), &config.to_string());
+        own
+    }
+
+    fn kubeconfig(&self, user: Option<&str>) -> PathBuf {
+        self.dir.path().join(user.unwrap_or("admin"))
+    }
+
+    /// The exit code and what is not well, for a user.
+    fn examine(&self, user: Option<&str>) -> (Option<i32>, Vec<[String; 4]>) {
+        let config = self.dir.path().join("config");
+        let text = format!(
+            "outrigger {{ installation = \"it\" }}\ncluster \"it\" {{\n  mode = \"manage\"\n  \
+             binding = \"early\"\n  kubeconfig {{ path = \"{}\" }}\n  simulated {{}}\n}}\n\
+             pool \"it\" {{ termination_grace_period = \"1h\" }}\n",
+            self.kubeconfig(user).display()
+        );
+        std::fs::write(config.join("main.hcl"), text).expect("written");
+        doctor(&config)
+    }
+
+    /// Waits until this is told: rights and ranks are not seen by the API server at once.
+    async fn tells(&self, name: &str, code: i32, expect: &[[&str; 4]]) {
+        for _ in 0..50 {
+            let (found, told) = self.examine(Some("outrigger"));
+            let same = |(told, expect): (&[String; 4], &[&str; 4])| told[..2] == expect[..2];
+            let all = told.len() == expect.len() && told.iter().zip(expect).all(same);
+            if found == Some(code) && all {
+                return holds(name, &told, expect);
+            }
+            sleep(Duration::from_millis(200)).await;
+        }
+        let (found, told) = self.examine(Some("outrigger"));
+        holds(name, &told, expect);
+        panic!("{name}: {found:?}");
+    }
+}
+
+fn doctor(config: &Path) -> (Option<i32>, Vec<[String; 4]>) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_outrigger"));
+    command.args(["doctor", "--json", "--config"]).arg(config);
+    let output = command.output().expect("it runs");
+    let report = serde_json::from_slice(&output.stdout);
+    let report = report.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+    (output.status.code(), told(&report))
+}
+
+/// The roles without one rule.
+fn without(role: &str, wanted: impl Fn(&Value) -> bool) -> Roles {
+    let mut all = roles();
+    let rules = all.get_mut(role).expect("a role");
+    let before = rules.len();
+    rules.retain(|rule| !wanted(rule));
+    assert!(rules.len() < before, "no such rule");
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_doctor_finds_the_right_that_a_real_api_server_denies() {
+    let name = "plane::doctor::a_doctor_finds_the_right_that_a_real_api_server_denies";
+    let Some(plane) = Plane::start_or_skip(name) else {
+        return;
+    };
+    let api = client(plane.kubeconfig()).await;
+    let bench = Bench::new(&plane, &account(&api).await);
+    grant(&api, &roles()).await;
+    let unranked = [[
+        "cluster it/priority",
+        "skipped",
+        "takes all requests",
+        "kubectl get flow",
+    ]];
+    bench.tells("all rights, no rank", 3, &unranked).await;
+    rank(&api).await;
+    bench.tells("all rights and a rank", 0, &[]).await;
+
+    let evict = |rule: &Value| rule["resources"][0] == "pods/eviction";
+    grant(&api, &without("manage", evict)).await;
+    let row = [
+        "cluster it/rights/create pods/eviction",
+        "failed",
+        "it may not create pods/eviction",
+        "add to the ClusterRole outrigger-manage: {apiGroups: [\"\"], resources: \
+         [\"pods/eviction\"], verbs: [\"create\"]}",
+    ];
+    bench.tells("no evictions", 4, &[row]).await;
+
+    let version = |rule: &Value| rule["nonResourceURLs"].is_array();
+    grant(&api, &roles()).await;
+    bench.tells("all again", 0, &[]).await;
+    // Everybody may ask for it: there is a role for that.
+    grant(&api, &without("observe", version)).await;
+    bench.tells("no /version of our own", 0, &[]).await;
+
+    let named = |rule: &Value| {
+        rule["resources"][0] == "leases"
+            && rule["verbs"].as_array().is_some_and(|own| own[0] == "get")
+    };
+    grant(&api, &without("system", named)).await;
+    let rows = [
+        [
+            "cluster it/rights/get leases.coordination.k8s.io outrigger",
+            "failed",
+            "it may not get leases",
+            "Role kube-system/outrigger: {apiGroups: [\"coordination.k8s.io\"], resources: \
+             [\"leases\"], resourceNames: [\"outrigger\"], verbs: [\"get\"]}",
+        ],
+        [
+            "cluster it/lease",
+            "failed",
+            "answers 403",
+            "terraform/modules/render",
+        ],
+    ];
+    bench.tells("no Lease", 4, &rows).await;
+    grant(&api, &roles()).await;
+    bench.tells("and all once more", 0, &[]).await;
+
+    karpenter(&api).await;
+    let (code, told) = bench.examine(None);
+    let row = [
+        "cluster it/autoscalers",
+        "warning",
+        "Karpenter is at work",
+        "--replicas=0",
+    ];
+    holds("an administrator sees Karpenter", &told, &[row]);
+    assert_eq!(code, Some(2));
+}
+
+/// A Lease as Karpenter renews it.
+async fn karpenter(api: &Client) {
+    let leases: Api<Lease> = Api::namespaced(api.clone(), "kube-system");
+    let lease = json!({
+        "metadata": {"name": "karpenter-leader-election"},
+        "spec": {"holderIdentity": "karpenter-0", "renewTime": renewed()},
+    });
+    let lease = serde_json::from_value(lease).expect("a Lease");
+    let made = leases.create(&PostParams::default(), &lease).await;
+    made.expect("it is made");
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a Lease is live by the clock of this host"
+)]
+fn renewed() -> String {
+    format!("{:.6}", jiff::Timestamp::now())
+}
