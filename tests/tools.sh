@@ -80,8 +80,8 @@ moto_for_tests() {
   export OUTRIGGER_PYTHON=$moto/bin/python
 }
 
-# Prints the directory that holds the program NAME of the crate NAME in bin/, after compiling VERSION
-# of it when it is missing.
+# Prints the directory that holds the program of the crate NAME in bin/, after compiling VERSION of
+# it when it is missing.
 crate() {
   local name=$1 version=$2 home
   home=${XDG_CACHE_HOME:-$HOME/.cache}/outrigger/$name-$version

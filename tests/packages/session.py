@@ -5,8 +5,8 @@ namespaces of its own, with the control plane of the tests beside it.
   tests/packages/session.py ROOT DEB NEWER_DEB RPM NEWER_RPM
 
 The transcript in docs/INSTALL.md is typed there, command by command, and has to be answered as it
-says. Then packages are upgraded, removed and purged. Every fault is a line on stdout; what could not
-be tried is a line `SKIP NAME: WHY`.
+says. Then packages are upgraded, removed and purged. Every fault is a line on stdout; what could
+not be tried is a line `SKIP NAME: WHY`.
 
 It must not change anything of the machine but ROOT, must not listen or connect beyond its own
 network namespace, and must not leave a process behind.
@@ -239,7 +239,7 @@ class Plane:
         """Pods that find no room: there is no node."""
         labels = {"app": "web"}
         amounts = {"requests": {"cpu": "1", "memory": "1Gi"}}
-        containers = [{"name": "web", "image": "web", "resources": amounts}]
+        pod = {"containers": [{"name": "web", "image": "web", "resources": amounts}]}
         self.ask(
             "POST",
             "/apis/apps/v1/namespaces/default/deployments",
@@ -248,7 +248,7 @@ class Plane:
                 "spec": {
                     "replicas": replicas,
                     "selector": {"matchLabels": labels},
-                    "template": {"metadata": {"labels": labels}, "spec": {"containers": containers}},
+                    "template": {"metadata": {"labels": labels}, "spec": pod},
                 },
             },
         )
