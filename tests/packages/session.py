@@ -330,6 +330,16 @@ def installed(host):
         expect(found == facts, f"{folder} is {found} after the installation")
 
 
+def starts_without_configuration(host):
+    """The file that comes with a package names no cluster: that is said, and not tried again."""
+    expect(host.run("systemctl start outrigger")[0] != 0, "a daemon without clusters starts")
+    facts = host.says("systemctl show -P ExecMainStatus -P NRestarts -P ActiveState outrigger")
+    expect(sorted(facts.split()) == ["0", "78", "failed"], f"without clusters it is {facts!r}")
+    said = host.says("journalctl -u outrigger -o cat")
+    expect("names no cluster" in said, "a daemon without clusters does not say so")
+    host.does("systemctl reset-failed outrigger")
+
+
 def process(host):
     return host.says("systemctl show -P MainPID outrigger")
 
@@ -369,6 +379,7 @@ def transcript(host, plane):
     install, observe, manage = blocks()
     type_in(host, install)
     installed(host)
+    starts_without_configuration(host)
     type_in(host, observe)
     expect(not plane.nodes(), "a cluster that is observed has got nodes")
     leases = plane.list("/apis/coordination.k8s.io/v1/leases")
@@ -405,9 +416,13 @@ def deb_goes(host, newer):
 def rpm_comes_and_goes(host, package, newer):
     # Debian's database of packages tells rpm nothing.
     rpm = "rpm --force-debian --nodeps"
+    # Terraform's user data writes the configuration first.
+    host.does("echo '# mine' >/etc/outrigger.d/outrigger.hcl")
     said = host.does(f"{rpm} -i {package}")
     expect("What comes next" in said, "an installation of the .rpm does not say what comes next")
     installed(host)
+    mine = host.says("cat /etc/outrigger.d/outrigger.hcl")
+    expect(mine == "# mine", "the .rpm writes over a configuration that is there")
     host.does("systemctl start outrigger")
     host.does("systemctl enable outrigger outrigger.socket")
     until("the daemon of the .rpm runs", lambda: is_running(host))
@@ -415,7 +430,7 @@ def rpm_comes_and_goes(host, package, newer):
     host.does(f"{rpm} -e outrigger")
     removed(host)
     expect(host.has("/etc/default/outrigger.rpmsave"), "a removal takes a changed file away")
-    expect(not host.has("/etc/outrigger.d/outrigger.hcl"), "a removal leaves a file as it shipped")
+    expect(not host.has("/etc/outrigger.d/outrigger.hcl"), "a removal leaves a file of its own")
     expect(not host.has("/var/lib/private/outrigger"), "a removal leaves the state")
 
 
