@@ -1,7 +1,7 @@
 """Adds up what tests/all ran, and prints what was skipped and the closing line.
 
 It runs nothing: it reads nextest's JUnit report, the output of the doc tests, and the reasons for
-which something failed outside any test. A test that passed after printing
+which something failed or was skipped outside any test. A test that passed after printing
 `SKIP <test>: <what is missing>` counts as skipped.
 """
 
@@ -15,7 +15,7 @@ SKIP = re.compile(r"^(?:test \S+ \.\.\. )?SKIP (\S+): (.*)$", re.MULTILINE)
 DOC = re.compile(r"^test result: .* (\d+) passed; (\d+) failed; (\d+) ignored;", re.MULTILINE)
 
 
-def main(report: Path, doc: Path, failures: Path) -> int:
+def main(report: Path, doc: Path, failures: Path, skips: Path) -> int:
     passed, skipped = 0, 0
     failed = len(failures.read_text().splitlines())
     missing: dict[str, list[str]] = {}
@@ -30,6 +30,9 @@ def main(report: Path, doc: Path, failures: Path) -> int:
             missing.setdefault(skip[2].strip(), []).append(skip[1])
         else:
             passed += 1
+    for name, what in SKIP.findall(skips.read_text()):
+        skipped += 1
+        missing.setdefault(what.strip(), []).append(name)
     for counts in DOC.findall(doc.read_text()):
         passed, failed = passed + int(counts[0]), failed + int(counts[1])
         skipped += int(counts[2])

