@@ -54,6 +54,8 @@ pub mod pool;
 
 pub mod notes;
 
+pub mod tenure;
+
 pub mod overlay;
 
 pub mod buffer;

@@ -7,6 +7,10 @@ pub(crate) mod text;
 
 pub(crate) mod limiter;
 
+pub(crate) mod fence;
+
+pub(crate) mod identity;
+
 pub(crate) mod files;
 
 pub(crate) mod telemetry;
@@ -33,7 +37,13 @@ pub(crate) mod cron;
 
 pub(crate) mod fleet;
 
+pub(crate) mod front;
+
 pub(crate) mod driver;
+
+pub(crate) mod tenure;
+
+pub(crate) mod post;
 
 pub(crate) mod drivers;
 

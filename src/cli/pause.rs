@@ -165,7 +165,7 @@ async fn written(
 ) -> anyhow::Result<bool> {
     let connection = Drivers::start().connect(cluster).await?;
     for _ in 0..TRIES {
-        let known = lease::read(&connection.client).await?;
+        let known = lease::read(&connection).await?;
         let said = known.as_ref().and_then(|own| own.annotations.get(key));
         if said == value.as_ref() || dry_run {
             return Ok(said != value.as_ref());
@@ -174,7 +174,7 @@ async fn written(
             version: known.as_ref().map(|own| own.version.clone()),
             annotations: vec![(key.to_owned(), value.clone())],
         };
-        match lease::write(&connection.client, &patch).await {
+        match lease::write(&connection, &patch).await {
             Ok(_) => return Ok(true),
             // Somebody else has written, made or deleted it.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}

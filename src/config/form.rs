@@ -49,6 +49,8 @@ pub enum Form {
     Cidr,
     /// A version as distributions of Kubernetes write it.
     Version,
+    /// Namespace and name of an object.
+    ObjectName,
 }
 
 /// Characters of the names of IAM roles and of instance profiles at most. Source: IAM quotas.
@@ -84,6 +86,7 @@ impl Form {
             Self::Base64 => "a text in base64",
             Self::Cidr => "a range of addresses such as \"10.100.0.0/16\"",
             Self::Version => "a version such as \"v1.33.4+k3s1\"",
+            Self::ObjectName => "a namespace and a name such as \"kube-system/outrigger\"",
         }
     }
 
@@ -108,6 +111,7 @@ impl Form {
             Self::Base64 => "base64",
             Self::Cidr => "`address/bits`",
             Self::Version => "version",
+            Self::ObjectName => "`namespace/name`",
         }
     }
 
@@ -142,6 +146,9 @@ impl Form {
             Self::Cidr => is_cidr(text),
             // It stands in a script.
             Self::Version => consists_of(text, 64, "+.-_"),
+            Self::ObjectName => text.split_once('/').is_some_and(|(namespace, name)| {
+                is_dns(namespace, 63, "-") && is_dns(name, 253, "-.")
+            }),
         }
     }
 
@@ -191,6 +198,15 @@ pub(super) fn alias(text: &str) -> Option<(Family, &str)> {
 fn consists_of(text: &str, max: usize, others: &str) -> bool {
     let fine = |c: char| c.is_ascii_alphanumeric() || others.contains(c);
     !text.is_empty() && text.len() <= max && text.chars().all(fine)
+}
+
+/// Whether a text is a name that Kubernetes takes. Source: Kubernetes, object names and ids.
+fn is_dns(text: &str, max: usize, others: &str) -> bool {
+    let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    consists_of(text, max, others)
+        && text.starts_with(ends)
+        && text.ends_with(ends)
+        && !text.chars().any(|c| c.is_ascii_uppercase())
 }
 
 fn is_id(text: &str, prefix: &str) -> bool {
@@ -246,7 +262,7 @@ mod tests {
     use super::Form;
 
     /// Each form with texts that have it, and texts that do not.
-    const CASES: [(Form, &str, &str); 12] = [
+    const CASES: [(Form, &str, &str); 13] = [
         (
             Form::Alias,
             "al2@latest al2023@v20250801 bottlerocket@v1.2.3 windows2022@latest",
@@ -289,6 +305,11 @@ mod tests {
             "10.0.0.0 10.0.0.0/33 a/8 ::/129 10.0.0.0/+8",
         ),
         (Form::Version, "v1.33.4+k3s1 1.33", "$(reboot) a;b"),
+        (
+            Form::ObjectName,
+            "a/b kube-system/outrigger-1.x",
+            "a /a a/ A/b a/B a.b/c -a/b a/b/c a/b?x",
+        ),
     ];
 
     #[test]

@@ -288,6 +288,37 @@ impl Command {
         matches!(self, Self::CreateNode(_) | Self::Bind { .. })
     }
 
+    /// Whether anything is another than before once it is carried out, in the cluster or outside:
+    /// only who leads the cluster may do so.
+    pub fn changes(&self) -> bool {
+        match self {
+            Self::Launch(_)
+            | Self::Terminate { .. }
+            | Self::Tag { .. }
+            | Self::CreateNode(_)
+            | Self::Bind { .. }
+            | Self::DeletePod { .. }
+            | Self::PatchNode(_)
+            | Self::DeleteNode { .. }
+            | Self::Evict { .. }
+            | Self::Hint { .. }
+            | Self::Unhint { .. }
+            | Self::PatchLease(_) => true,
+            Self::Learn { .. }
+            | Self::ListInstances
+            | Self::Rewatch { .. }
+            | Self::ListPodsOn { .. }
+            | Self::ListAttachments { .. }
+            | Self::Probe { .. }
+            | Self::ReadLease
+            | Self::Ask(_)
+            | Self::AskLeave { .. }
+            | Self::Muster(_)
+            | Self::Account { .. }
+            | Self::HoldDown { .. } => false,
+        }
+    }
+
     /// Whether the fleet is who answers it.
     pub fn is_for_fleet(&self) -> bool {
         matches!(

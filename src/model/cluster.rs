@@ -15,6 +15,7 @@ use crate::model::node_class::NodeClass;
 use crate::model::object::Kind;
 use crate::model::overlay::Overlay;
 use crate::model::pool::{Allowance, ClusterDisruption, Limits, Pool};
+use crate::model::tenure::LeaseName;
 
 /// What may be done to a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -311,6 +312,8 @@ pub struct Cluster {
     pub simulated: Option<Simulated>,
     /// How its API is used.
     pub api: Api,
+    /// Its Lease: who holds it leads the cluster.
+    pub lease: LeaseName,
     /// Tags for everything launched for it.
     pub tags: Labels,
     /// Its pools, by weight (highest first), then name.

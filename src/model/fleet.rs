@@ -19,6 +19,11 @@ pub struct FleetLimits {
 }
 
 impl FleetLimits {
+    /// Whether there is anything that clusters share, so that one host has to know of all of them.
+    pub fn is_some(&self) -> bool {
+        *self != Self::default()
+    }
+
     /// What one cluster may have in all, given the capacity and the number of nodes of each of the
     /// others. Whoever has more already keeps it, but gets nothing more.
     pub fn share<'a>(&self, others: impl IntoIterator<Item = (&'a Resources, usize)>) -> Limits {

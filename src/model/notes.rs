@@ -16,11 +16,6 @@ use crate::model::id::{ClaimId, PoolName};
 use crate::model::labels::Labels;
 use crate::model::pool::Reason;
 
-/// Namespace of the Lease.
-pub const LEASE_NAMESPACE: &str = "kube-system";
-/// Name of the Lease.
-pub const LEASE_NAME: &str = "outrigger";
-
 /// The annotation that pauses the cluster.
 pub const PAUSE: &str = "outrigger.dev/pause";
 /// What precedes a pool's name in the annotation that pauses it.

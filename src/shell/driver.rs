@@ -19,8 +19,10 @@ use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
 use crate::engine::event::Event;
 use crate::model::cluster::{Cluster, Mode};
 use crate::model::id::ClusterName;
-use crate::shell::clock::{self, Beat, Stopwatch};
+use crate::shell::clock::{self, Stopwatch};
+use crate::shell::fence::{self, Fenced};
 use crate::shell::fleet::{self, Seat};
+use crate::shell::front::{Front, PATIENCE, Standing};
 use crate::shell::kube::act;
 use crate::shell::kube::client::Connection;
 use crate::shell::kube::watch::{self as watching, Watches};
@@ -31,8 +33,6 @@ use crate::shell::telemetry;
 const INBOX: usize = 1024;
 /// Events taken at once before the engine is asked for commands again.
 const BATCH: usize = 512;
-/// A cluster that has not been ready for this long is degraded: `run` counts as started without it.
-const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
 /// After a look into the inbox the next one waits this long: while pods are bound by the hundred,
 /// each on its own would wake the thread.
 const LOOK: Duration = Duration::from_millis(10);
@@ -48,6 +48,7 @@ const IDLE: Duration = Duration::from_secs(10);
 const COMMAND: Duration = Duration::from_secs(90);
 
 /// What a cluster is driven with.
+#[derive(Clone)]
 pub(crate) struct Parts {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) catalog: Arc<Catalog>,
@@ -55,86 +56,9 @@ pub(crate) struct Parts {
     pub(crate) provider: Arc<dyn Provider>,
 }
 
-/// How a cluster is doing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Status {
-    /// Whether decisions are made.
-    ready: bool,
-    /// Whether it has not been ready for so long that nobody should wait for it.
-    degraded: bool,
-    /// Whether pods were to be told of their nodes and we have no right to.
-    lacks_hints: bool,
-}
-
-/// The same in a word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    Ready,
-    Degraded,
-    Unready,
-    Ended,
-}
-
-impl Standing {
-    /// Whether there is nothing to wait for.
-    pub(crate) fn is_settled(self) -> bool {
-        matches!(self, Self::Ready | Self::Degraded)
-    }
-
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Degraded => "degraded",
-            Self::Unready => "not ready",
-            Self::Ended => "ended",
-        }
-    }
-}
-
-/// The clusters that are driven, and how each is doing.
-pub(crate) type Clusters = Vec<Shown>;
-
-/// What is shown of a cluster that is being driven.
-#[derive(Clone)]
-pub(crate) struct Shown {
-    pub(crate) name: ClusterName,
-    beat: Arc<Beat>,
-    status: watch::Receiver<Status>,
-    events: mpsc::Sender<Event>,
-}
-
-impl Shown {
-    /// How it is doing.
-    pub(crate) fn standing(&self) -> Standing {
-        match (self.status.has_changed(), *self.status.borrow()) {
-            (Err(_), _) => Standing::Ended,
-            (Ok(_), Status { ready: true, .. }) => Standing::Ready,
-            (Ok(_), Status { degraded: true, .. }) => Standing::Degraded,
-            (Ok(_), _) => Standing::Unready,
-        }
-    }
-
-    /// Whether pods were to be told of their nodes and we have no right to.
-    pub(crate) fn lacks_hints(&self) -> bool {
-        self.status.borrow().lacks_hints
-    }
-
-    /// For how long its engine has not gone round.
-    pub(crate) fn idle_for(&self) -> Duration {
-        self.beat.age()
-    }
-
-    /// Tells the engine that its alarm may be due. A lost or doubled reminder is harmless.
-    pub(crate) fn remind(&self) {
-        drop(self.events.try_send(Event::Timeout));
-    }
-}
-
 /// A cluster that is being driven.
 pub(crate) struct Driver {
     name: ClusterName,
-    beat: Arc<Beat>,
-    status: watch::Receiver<Status>,
     events: mpsc::Sender<Event>,
     stop: watch::Sender<bool>,
     ended: watch::Receiver<()>,
@@ -142,15 +66,14 @@ pub(crate) struct Driver {
 
 impl Driver {
     /// Starts to watch and to decide.
-    pub(crate) fn start(parts: Parts, seat: Seat) -> std::io::Result<Self> {
+    pub(crate) fn start(parts: Parts, seat: Seat, front: Arc<Front>) -> std::io::Result<Self> {
         let (events, inbox) = mpsc::channel(INBOX);
         let (stop, stopping) = watch::channel(false);
-        let (status, shown) = watch::channel(Status::default());
         let (end, ended) = watch::channel(());
         let name = parts.cluster.name.clone();
-        let beat = Arc::new(Beat::start());
         let watches = watching::start(&parts.cluster, &parts.connection, &events);
         let runtime = Handle::current();
+        front.drive(Some(events.clone()));
         let course = Course {
             engine: Engine::new(clock::seed()),
             hands: Arc::new(Hands {
@@ -159,11 +82,10 @@ impl Driver {
                 provider: parts.provider,
                 watches,
             }),
-            beat: beat.clone(),
+            front,
             inbox,
             seat,
             stopping,
-            status,
             calls: JoinSet::new(),
             concurrency: parts.cluster.api.concurrency.max(1) as usize,
             managed: false,
@@ -181,8 +103,6 @@ impl Driver {
             })?;
         Ok(Self {
             name,
-            beat,
-            status: shown,
             events,
             stop,
             ended,
@@ -197,16 +117,6 @@ impl Driver {
     /// Where the engine hears what happens.
     pub(crate) fn events(&self) -> mpsc::Sender<Event> {
         self.events.clone()
-    }
-
-    /// What is shown of it.
-    pub(crate) fn shown(&self) -> Shown {
-        Shown {
-            name: self.name.clone(),
-            beat: self.beat.clone(),
-            status: self.status.clone(),
-            events: self.events.clone(),
-        }
     }
 
     /// Returns when the engine has ended, whether it was told to or has panicked.
@@ -237,7 +147,8 @@ impl Hands {
     async fn execute(self: Arc<Self>, issued: Issued) -> (CommandId, Answer) {
         let name = issued.command.name();
         let began = Stopwatch::start();
-        let call = AssertUnwindSafe(self.dispatch(issued.command)).catch_unwind();
+        let call = self.guarded(issued.command);
+        let call = AssertUnwindSafe(call).catch_unwind();
         let unknown = |text: String| Answer::Failed {
             kind: FailureKind::Unknown,
             text,
@@ -249,6 +160,20 @@ impl Hands {
         };
         telemetry::command(&self.cluster, name, &answer, began.elapsed());
         (issued.id, answer)
+    }
+
+    /// What changes something is done only for as long as this host leads the cluster.
+    async fn guarded(&self, command: Command) -> Answer {
+        if !command.changes() {
+            return self.dispatch(command).await;
+        }
+        let fence = &self.connection.fence;
+        let call = fence::within([fence.clone()], self.dispatch(command));
+        let fenced = |fenced: Fenced| Answer::Failed {
+            kind: FailureKind::Unknown,
+            text: fenced.to_string(),
+        };
+        fence.guard(call).await.unwrap_or_else(fenced)
     }
 
     async fn dispatch(&self, command: Command) -> Answer {
@@ -288,12 +213,11 @@ impl Hands {
 struct Course {
     engine: Engine,
     hands: Arc<Hands>,
-    beat: Arc<Beat>,
+    front: Arc<Front>,
     inbox: mpsc::Receiver<Event>,
     /// Its place among the engines that share with each other.
     seat: Seat,
     stopping: watch::Receiver<bool>,
-    status: watch::Sender<Status>,
     calls: JoinSet<(CommandId, Answer)>,
     concurrency: usize,
     managed: bool,
@@ -305,14 +229,13 @@ struct Course {
 
 impl Course {
     async fn run(mut self, cluster: Arc<Cluster>, catalog: Arc<Catalog>) {
-        telemetry::status(&self.hands.cluster, false);
         self.take(Event::CatalogChanged(catalog));
         self.take(Event::ConfigChanged(cluster));
         let view = self.seat.view.take();
         self.take(Event::FleetChanged(view));
         let hands = self.hands.clone();
         loop {
-            self.beat.beat();
+            self.front.beat();
             self.ring();
             self.give_out();
             self.show();
@@ -425,20 +348,13 @@ impl Course {
         } else {
             self.unready_since.or(Some(now))
         };
-        let degraded = self
-            .unready_since
-            .is_some_and(|at| now.duration_since(at) > PATIENCE);
-        let status = Status {
-            ready,
-            degraded,
-            lacks_hints: self.engine.lacks_hints(),
+        let waited = self.unready_since.map(|since| now.duration_since(since));
+        let standing = match waited {
+            None => Standing::Ready,
+            Some(waited) if waited > PATIENCE => Standing::Degraded,
+            Some(_) => Standing::Unready,
         };
-        let changed = self
-            .status
-            .send_if_modified(|own| std::mem::replace(own, status) != status);
-        if changed {
-            telemetry::status(&self.hands.cluster, ready);
-        }
+        self.front.show(standing, self.engine.lacks_hints());
     }
 
     fn has_stopped(&self) -> bool {

@@ -2,7 +2,6 @@
 //! It must not know where the configuration comes from, nor what an engine does.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,23 +9,26 @@ use futures::future::{join_all, select_all};
 use thiserror::Error;
 
 use crate::catalog::{self, Catalog, CatalogError};
-use crate::engine::event::Event;
 use crate::model::cluster::{Api, Cluster, Mode, Simulated};
 use crate::model::fleet::FleetLimits;
 use crate::model::id::ClusterName;
 #[cfg(feature = "aws")]
 use crate::shell::aws::{eks, keeper::Keepers, provider::Ec2};
-use crate::shell::driver::{Driver, Parts, Shown};
+use crate::shell::driver::Parts;
 use crate::shell::exec::Program;
 use crate::shell::files::{self, FilesError};
 use crate::shell::fleet::FleetHandle;
+use crate::shell::front::Clusters;
+use crate::shell::identity::Identity;
 #[cfg(feature = "aws")]
 use crate::shell::kube::client::connect_issued;
 use crate::shell::kube::client::{ConnectError, Connection, connect};
+use crate::shell::post::Post;
 use crate::shell::provider::{Nobody, Provider};
 use crate::shell::simulated::remote::Remote;
 use crate::shell::simulated::{CloudHandle, InProcess};
 use crate::shell::telemetry;
+use crate::shell::tenure::{Company, Tenure};
 
 /// Why a cluster cannot be driven.
 #[derive(Debug, Error)]
@@ -86,16 +88,13 @@ impl PrepareError {
 /// Why not everything that was prepared is driven.
 #[derive(Debug, Error)]
 pub(crate) enum ApplyError {
-    #[error("start a thread for cluster \"{0}\"")]
-    Thread(ClusterName, #[source] io::Error),
     #[error("tell the engine of cluster \"{0}\" what has changed: it does not listen")]
     Deaf(ClusterName),
 }
 
 /// A cluster that is being driven, and what with.
 struct Running {
-    driver: Driver,
-    provider: Arc<dyn Provider>,
+    post: Post,
     cluster: Arc<Cluster>,
     catalog: Arc<Catalog>,
     /// What the kubeconfig said.
@@ -112,6 +111,8 @@ pub(crate) struct Prepared {
 /// All clusters that are driven.
 pub(crate) struct Drivers {
     fleet: FleetHandle,
+    identity: Identity,
+    company: Arc<Company>,
     #[cfg(feature = "aws")]
     keepers: Arc<Keepers>,
     running: BTreeMap<ClusterName, Running>,
@@ -120,10 +121,17 @@ pub(crate) struct Drivers {
 }
 
 impl Drivers {
-    /// None yet.
+    /// None yet, and none that leads: for whoever does one thing.
     pub(crate) fn start() -> Self {
+        Self::start_as(Identity::new("", None))
+    }
+
+    /// None yet. They hold their Leases by this name.
+    pub(crate) fn start_as(identity: Identity) -> Self {
         Self {
             fleet: FleetHandle::start(),
+            identity,
+            company: Arc::default(),
             #[cfg(feature = "aws")]
             keepers: Arc::default(),
             running: BTreeMap::new(),
@@ -196,6 +204,12 @@ impl Drivers {
 
     /// A connection to the API of a cluster, however it is reached.
     pub(crate) async fn connect(&self, cluster: &Cluster) -> Result<Connection, PrepareError> {
+        let mut connection = self.connected(cluster).await?;
+        connection.lease = cluster.lease.clone();
+        Ok(connection)
+    }
+
+    async fn connected(&self, cluster: &Cluster) -> Result<Connection, PrepareError> {
         let name = || cluster.name.clone();
         if let Some(kubeconfig) = &cluster.kubeconfig {
             let connection = connect(kubeconfig, &cluster.api).await;
@@ -239,7 +253,7 @@ impl Drivers {
             .map(|(name, _)| name.clone())
             .collect();
         let stopped = ending.iter().filter_map(|name| self.running.remove(name));
-        join_all(stopped.map(|running| running.driver.stop())).await;
+        join_all(stopped.map(|running| running.post.stop())).await;
         for name in ending {
             tracing::info!(cluster = %name, "cluster stopped");
             if !prepared.iter().any(|it| it.parts.cluster.name == name) {
@@ -248,7 +262,11 @@ impl Drivers {
             }
         }
         let clusters = prepared.iter().map(|it| it.parts.cluster.clone());
-        self.fleet.configure(limits, clusters.collect()).await;
+        let clusters: Vec<Arc<Cluster>> = clusters.collect();
+        let managed = clusters.iter().filter(|own| own.mode == Mode::Manage);
+        let managed: Vec<ClusterName> = managed.map(|own| own.name.clone()).collect();
+        self.company.configure(limits.is_some(), &managed);
+        self.fleet.configure(limits, clusters).await;
         let mut fault = None;
         for prepared in prepared {
             if let Err(error) = self.put(prepared).await {
@@ -269,11 +287,17 @@ impl Drivers {
             };
         }
         let (cluster, catalog) = (parts.cluster.clone(), parts.catalog.clone());
-        let provider = parts.provider.clone();
         let print = parts.connection.print;
-        let seat = self.fleet.join(&name).await;
-        let driver =
-            Driver::start(parts, seat).map_err(|error| ApplyError::Thread(name.clone(), error))?;
+        let tenure = match cluster.mode {
+            Mode::Observe => Tenure::observe(&parts.connection),
+            Mode::Manage => Tenure::seek(
+                name.clone(),
+                parts.connection.clone(),
+                &self.identity,
+                self.company.clone(),
+            ),
+        };
+        let post = Post::start(parts, tenure, self.fleet.clone());
         tracing::info!(
             cluster = %name, mode = ?cluster.mode, pools = cluster.pools.len(),
             instance_types = catalog.len(), "cluster started"
@@ -282,10 +306,8 @@ impl Drivers {
             Some(cloud) => drop(self.clouds.insert(name.clone(), cloud)),
             None => drop(self.clouds.remove(&name)),
         }
-        provider.attend(cluster.clone(), driver.events()).await;
         let running = Running {
-            driver,
-            provider,
+            post,
             cluster,
             catalog,
             print,
@@ -343,7 +365,7 @@ impl Drivers {
     pub(crate) async fn ended(&self) -> ClusterName {
         let ends = self.running.iter().map(|(name, running)| {
             Box::pin(async move {
-                running.driver.ended().await;
+                running.post.ended().await;
                 name.clone()
             })
         });
@@ -357,7 +379,7 @@ impl Drivers {
     /// Stops all drivers at once.
     pub(crate) async fn stop(self) {
         let running = self.running.into_values();
-        join_all(running.map(|it| it.driver.stop())).await;
+        join_all(running.map(|it| it.post.stop())).await;
     }
 
     /// How many clusters are driven.
@@ -366,9 +388,9 @@ impl Drivers {
     }
 
     /// What is shown of them.
-    pub(crate) fn shown(&self) -> Vec<Shown> {
+    pub(crate) fn shown(&self) -> Clusters {
         let running = self.running.values();
-        running.map(|it| it.driver.shown()).collect()
+        running.map(|it| it.post.front.clone()).collect()
     }
 }
 
@@ -379,6 +401,7 @@ impl Running {
         let (old, print) = (&self.cluster, new.connection.print);
         let new = &new.cluster;
         old.installation == new.installation
+            && (old.mode, &old.lease) == (new.mode, &new.lease)
             && (&old.kubeconfig, &old.eks) == (&new.kubeconfig, &new.eks)
             && self.print == print
             && old.simulated == new.simulated
@@ -392,23 +415,10 @@ impl Running {
 
     /// Passes on what has changed; false where that is not taken.
     async fn change(&mut self, parts: &Parts) -> bool {
-        if self.catalog != parts.catalog {
-            let event = Event::CatalogChanged(parts.catalog.clone());
-            if !self.driver.tell(event).await {
-                return false;
-            }
-            self.catalog = parts.catalog.clone();
-        }
-        if self.cluster != parts.cluster {
-            let event = Event::ConfigChanged(parts.cluster.clone());
-            if !self.driver.tell(event).await {
-                return false;
-            }
-            self.cluster = parts.cluster.clone();
-            let cluster = self.cluster.clone();
-            self.provider.attend(cluster, self.driver.events()).await;
-        }
-        true
+        (self.cluster, self.catalog) = (parts.cluster.clone(), parts.catalog.clone());
+        self.post
+            .change(parts.cluster.clone(), parts.catalog.clone())
+            .await
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::shell::clock;
-use crate::shell::driver::{Clusters, Shown, Standing};
+use crate::shell::front::{Clusters, Front, Standing};
 
 /// How often the clusters are looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -48,17 +48,13 @@ impl Manager {
                 send(&[NotifyState::Status(&line)]);
                 said = line;
             }
-            let settled = |own: &Shown| own.standing().is_settled();
+            let settled = |own: &Arc<Front>| own.standing().is_settled();
             let has_started = !shown.is_empty() && shown.iter().all(settled);
             if has_started && !self.0.started.swap(true, Ordering::Relaxed) {
                 send(&[NotifyState::Ready]);
             }
-            // One that was told to end goes round no more.
-            let goes = |own: &&Shown| own.standing() != Standing::Ended;
-            let stalled = shown
-                .iter()
-                .filter(goes)
-                .find(|own| own.idle_for() > STALLED);
+            let stalls_now = |own: &&Arc<Front>| own.idle_for().is_some_and(|it| it > STALLED);
+            let stalled = shown.iter().find(stalls_now);
             if let Some(own) = stalled.filter(|_| !stalls) {
                 let cluster = own.name.to_string();
                 tracing::error!(
@@ -97,14 +93,8 @@ impl Manager {
     }
 
     /// What `systemctl status` shows.
-    fn line(&self, shown: &[Shown]) -> String {
-        let all = [
-            Standing::Ready,
-            Standing::Degraded,
-            Standing::Unready,
-            Standing::Ended,
-        ];
-        let counts = all.into_iter().filter_map(|standing| {
+    fn line(&self, shown: &[Arc<Front>]) -> String {
+        let counts = Standing::ALL.into_iter().filter_map(|standing| {
             let count = shown
                 .iter()
                 .filter(|own| own.standing() == standing)

@@ -31,10 +31,15 @@ pub(crate) trait Provider: Send + Sync {
     /// Carries a command out.
     fn execute(&self, command: Command) -> BoxFuture<'_, Answer>;
 
-    /// The cluster is driven, or is configured otherwise than it was. From here on the engine hears
-    /// by `events` what there is to be launched, and what becomes of instances; a provider that
-    /// knows nothing beyond its answers has nothing to tell.
-    fn attend(&self, _cluster: Arc<Cluster>, _events: mpsc::Sender<Event>) -> BoxFuture<'_, ()> {
+    /// The cluster is looked after, or is configured otherwise than it was. From here on the engine
+    /// hears by `events` what there is to be launched, and what becomes of instances; there is none
+    /// while another host leads the cluster. A provider that knows nothing beyond its answers has
+    /// nothing to tell.
+    fn attend(
+        &self,
+        _cluster: Arc<Cluster>,
+        _events: Option<mpsc::Sender<Event>>,
+    ) -> BoxFuture<'_, ()> {
         std::future::ready(()).boxed()
     }
 }

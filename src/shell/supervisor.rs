@@ -16,8 +16,9 @@ use crate::shell::admin::{self, AdminError};
 #[cfg(feature = "aws")]
 use crate::shell::aws::keeper::Keepers;
 use crate::shell::cron::{Cron, CronError};
-use crate::shell::driver::Clusters;
 use crate::shell::drivers::{ApplyError, Drivers, PrepareError};
+use crate::shell::front::Clusters;
+use crate::shell::identity::Identity;
 use crate::shell::notify::Manager;
 use crate::shell::telemetry::log::Level;
 use crate::shell::telemetry::metrics::{self, Counted, MetricsError};
@@ -67,7 +68,7 @@ pub(crate) async fn run(
         interrupt: listen(SignalKind::interrupt())?,
     };
     let telemetry = wanted.telemetry;
-    let mut drivers = Drivers::start();
+    let mut drivers = Drivers::start_as(identity());
     let prepared = tokio::select! {
         prepared = drivers.prepare(wanted.clusters) => prepared?,
         () = stop.called() => return Ok(()),
@@ -109,6 +110,19 @@ pub(crate) async fn run(
     drivers.stop().await;
     tracing::info!("stopped");
     end
+}
+
+/// Who this process is. systemd tells where what lives as long as the host lies.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the service manager says where by the environment"
+)]
+fn identity() -> Identity {
+    let host = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
+    let directories = std::env::var_os("RUNTIME_DIRECTORY");
+    let directories = directories.iter().flat_map(std::env::split_paths);
+    let directory = directories.into_iter().find(|own| own.is_absolute());
+    Identity::new(&host, directory.as_deref())
 }
 
 fn listen(kind: SignalKind) -> Result<Signal, RunError> {

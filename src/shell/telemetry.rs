@@ -29,6 +29,11 @@ pub(crate) fn status(cluster: &ClusterName, ready: bool) {
     metrics::status(cluster, ready);
 }
 
+/// Shows whether this host leads a cluster.
+pub(crate) fn leads(cluster: &ClusterName, leads: bool) {
+    metrics::leads(cluster, leads);
+}
+
 fn outcome(answer: &Answer) -> &'static str {
     match answer {
         Answer::LaunchRefused(_) | Answer::EvictRefused(_) | Answer::Denied { .. } => "refused",

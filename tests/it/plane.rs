@@ -19,6 +19,8 @@ mod audit;
 
 mod scale_down;
 
+mod standby;
+
 mod doctor;
 
 use std::fs;
@@ -99,7 +101,12 @@ impl Plane {
 
     /// The same for `127.0.0.1:port`, where something passes TLS through to the API.
     pub(crate) fn kubeconfig_for(&self, port: u16) -> Result<PathBuf, String> {
-        let answer = self.ask(&format!("kubeconfig {port}"))?;
+        self.kubeconfig_of(&port.to_string())
+    }
+
+    /// The same of another administrator, who has a name of its own in the audit log.
+    pub(crate) fn kubeconfig_of(&self, user: &str) -> Result<PathBuf, String> {
+        let answer = self.ask(&format!("kubeconfig {user}"))?;
         match answer["kubeconfig"].as_str() {
             Some(path) => Ok(path.into()),
             None => Err(format!("tests/plane/up named no kubeconfig: {answer}")),

@@ -111,6 +111,7 @@ pub(super) static CLUSTER: BlockType = BlockType {
         &SIMULATED,
         &EXEC,
         &API,
+        &LEADER_ELECTION,
         &CLUSTER_DISRUPTION,
     ],
     ..BLOCK
@@ -263,5 +264,18 @@ static API: BlockType = BlockType {
              `poll`, 30 s more than that at least.",
         ),
     ],
+    ..BLOCK
+};
+
+static LEADER_ELECTION: BlockType = BlockType {
+    name: "leader_election",
+    about: "How several hosts agree on which of them leads the cluster. There is no need for it: a \
+            managed cluster is always led by one host at a time.",
+    arguments: &[argument(
+        "lease",
+        Kind::Form(Form::ObjectName),
+        "\"kube-system/outrigger\"",
+        "Its Lease, the same on all hosts. Pauses are written there as well.",
+    )],
     ..BLOCK
 };

@@ -20,6 +20,7 @@ use crate::model::cluster::{
     Rebalance, RemovedPools, Simulated, WatchList,
 };
 use crate::model::id::ClusterName;
+use crate::model::tenure::LeaseName;
 
 /// A cluster, and where it was written.
 pub(super) struct Draft {
@@ -131,6 +132,9 @@ fn one(
             address: inner.owned("address"),
         }),
         api: section.block("api").map_or_else(Api::default, api),
+        lease: section
+            .block("leader_election")
+            .map_or_else(LeaseName::default, lease),
         tags: section.map("tags"),
         limits: limits(section),
         disruption: disruption::of_cluster(reader, section, schedules),
@@ -157,6 +161,14 @@ fn brakes(section: &Section) -> Brakes {
         },
         ..default
     }
+}
+
+fn lease(section: &Section) -> LeaseName {
+    let named = section.text("lease").and_then(|own| own.split_once('/'));
+    named.map_or_else(LeaseName::default, |(namespace, name)| LeaseName {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    })
 }
 
 fn eks(section: &Section) -> Eks {

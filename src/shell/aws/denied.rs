@@ -160,7 +160,7 @@ impl Stage {
         let account = keeper.shared.account.clone();
         let provider = Ec2::new(cluster.clone(), api(), keeper);
         let (events, mut inbox) = mpsc::channel(64);
-        provider.attend(cluster.clone(), events).await;
+        provider.attend(cluster.clone(), Some(events)).await;
         // Once for what is not known yet, then for what AWS has said.
         for _ in 0..2 {
             while !matches!(inbox.recv().await, Some(Event::ClassesChanged(_))) {}
@@ -229,7 +229,7 @@ impl Stage {
         let own = self.of_role(&format!("cluster-{}", self.count + 1));
         self.next();
         let mut profiles = Profiles::default();
-        let made = profiles.of(&self.account, &own, &own.node_classes[0]);
+        let made = profiles.of(&self.account, (&own, true), &own.node_classes[0]);
         made.await.map(drop).map_err(|trouble| trouble.text)
     }
 

@@ -22,7 +22,7 @@ use crate::ec2::find::{self, Found};
 use crate::ec2::health::judge;
 use crate::ec2::subnets::Subnets;
 use crate::engine::event::Event;
-use crate::model::cluster::Cluster;
+use crate::model::cluster::{Cluster, Mode};
 use crate::model::hash::node_class_hash;
 use crate::model::id::{ClusterName, NodeClassName, TypeName};
 use crate::model::node_class::NodeClass;
@@ -39,6 +39,7 @@ use crate::shell::aws::ready::{Ready, validated};
 use crate::shell::aws::template::Templates;
 use crate::shell::aws::trial::Trials;
 use crate::shell::aws::{cluster, health, listed, prices, shift, types};
+use crate::shell::fence::{self, Fence};
 use crate::shell::kube::client::Connection;
 use crate::shell::{clock, text};
 
@@ -71,7 +72,8 @@ pub(crate) struct Member {
     pub(crate) seat: u64,
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) connection: Connection,
-    pub(crate) events: mpsc::Sender<Event>,
+    /// Its engine; none while another host leads it.
+    pub(crate) events: Option<mpsc::Sender<Event>>,
     pub(crate) view: watch::Sender<Arc<View>>,
     /// What its engine was told last.
     pub(crate) told: Option<(Arc<Catalog>, Arc<ClassSupplies>)>,
@@ -137,7 +139,6 @@ impl Desk {
             match ask {
                 Ask::Attend(member) => {
                     let name = member.cluster.name.clone();
-                    not_yet(&member).await;
                     self.members.insert(name, *member);
                     self.listen();
                     self.diary.again(Chore::Classes);
@@ -172,11 +173,16 @@ impl Desk {
     /// Reads the queues that clusters name, each once, and tells their engines.
     fn listen(&mut self) {
         let members = self.members.iter();
-        let engines = members.map(|(name, own)| (name.clone(), own.events.clone()));
+        let engines = members.filter_map(|(name, own)| {
+            let events = own.events.clone().filter(|own| !own.is_closed())?;
+            Some((name.clone(), events))
+        });
         if let Ok(mut known) = self.shared.engines.lock() {
             *known = engines.collect();
         }
-        let named = self.members.values().filter_map(|own| {
+        // Whoever leads nobody of a queue would only keep its messages from others.
+        let led = self.members.values().filter(|own| own.events.is_some());
+        let named = led.filter_map(|own| {
             let queue = own.cluster.interruption.as_ref()?.queue.clone();
             Some((own.cluster.installation.clone(), queue))
         });
@@ -338,18 +344,29 @@ impl Desk {
             for member in self.members.values() {
                 // An engine knows its own instances; another's say nothing to it.
                 let event = Event::Interrupted(instance.clone(), what, at);
-                drop(member.events.send(event).await);
+                if let Some(events) = &member.events {
+                    drop(events.send(event).await);
+                }
             }
         }
         Ok(false)
     }
 
+    /// The clusters that are managed, if this host leads all of them: whoever does not know what
+    /// others need removes nothing.
+    fn led(&self) -> Vec<Arc<Cluster>> {
+        let managed = self.members.values();
+        let managed = managed.filter(|own| own.cluster.mode == Mode::Manage);
+        let led = |own: &Member| {
+            let leads = own.events.is_some() && own.connection.fence.is_open();
+            leads.then(|| own.cluster.clone())
+        };
+        let led: Option<Vec<Arc<Cluster>>> = managed.map(led).collect();
+        led.unwrap_or_default()
+    }
+
     async fn unused_profiles(&mut self) -> Result<bool, Fault> {
-        let clusters: Vec<Arc<Cluster>> = self
-            .members
-            .values()
-            .map(|own| own.cluster.clone())
-            .collect();
+        let clusters = self.led();
         let removed = self
             .profiles
             .collect(&self.shared.account, &clusters)
@@ -361,10 +378,10 @@ impl Desk {
     }
 
     async fn templates(&mut self) -> Result<bool, Fault> {
-        let mut installations: Vec<&str> = self
-            .members
-            .values()
-            .map(|own| own.cluster.installation.as_str())
+        let clusters = self.led();
+        let mut installations: Vec<&str> = clusters
+            .iter()
+            .map(|own| own.installation.as_str())
             .collect();
         installations.sort_unstable();
         installations.dedup();
@@ -388,6 +405,7 @@ impl Desk {
                 continue;
             };
             let (own, connection) = (member.cluster.clone(), member.connection.clone());
+            let acts = own.mode == Mode::Manage && member.events.is_some();
             let known = member.view.borrow().home.clone();
             let home = cluster::home(&own, &connection, &self.shared.account).await;
             let home = match home {
@@ -400,7 +418,11 @@ impl Desk {
             };
             let mut classes = BTreeMap::new();
             for class in &own.node_classes {
-                let ready = self.ready(&own, class, home.as_ref(), &base).await;
+                let ready = self.ready((&own, acts), class, home.as_ref(), &base);
+                // What is made for it is made by who leads it, or not at all.
+                let fences: Vec<Fence> =
+                    acts.then(|| connection.fence.clone()).into_iter().collect();
+                let ready = fence::within(fences, ready).await;
                 sure &= ready.is_sure();
                 classes.insert(class.name.clone(), Arc::new(ready));
             }
@@ -412,10 +434,10 @@ impl Desk {
         }
     }
 
-    /// What a node class comes to.
+    /// What a node class comes to. Only who acts for the cluster makes what is missing for it.
     async fn ready(
         &mut self,
-        own: &Cluster,
+        (own, acts): (&Cluster, bool),
         class: &NodeClass,
         home: Option<&Home>,
         base: &Arc<Catalog>,
@@ -423,7 +445,7 @@ impl Desk {
         let account = self.shared.account.clone();
         let version = home.map(|home| home.version.as_str());
         let images = self.images.find(&account, &class.images, version).await;
-        let profile = self.profiles.of(&account, own, class).await;
+        let profile = self.profiles.of(&account, (own, acts), class).await;
         let mut resolved = find::resolve(class, &self.found, images, profile, clock::now());
         let nowhere = BTreeSet::new();
         let shifted = self.shifted.get(&own.name).unwrap_or(&nowhere);
@@ -436,7 +458,7 @@ impl Desk {
             supply: supply(&resolved),
             resolved,
         };
-        let home = home.filter(|_| !own.disable_dry_run);
+        let home = home.filter(|_| acts && !own.disable_dry_run);
         let with = (&*account, &self.shared.templates);
         let unmet = match home {
             Some(home) => self.trials.of(with, (own, home), &ready).await,
@@ -466,40 +488,16 @@ impl Desk {
         if member.told == told {
             return;
         }
+        let Some(events) = &member.events else {
+            return;
+        };
         member.told = told;
         for event in [
             Event::CatalogChanged(base.clone()),
             Event::ClassesChanged(supply),
         ] {
             // An engine that has ended hears nothing; its cluster leaves soon.
-            drop(member.events.send(event).await);
+            drop(events.send(event).await);
         }
     }
-}
-
-/// Nothing is planned with a node class before AWS has been asked what it can have.
-async fn not_yet(member: &Member) {
-    let known = member.view.borrow().clone();
-    let unknown = member.cluster.node_classes.iter().filter(|own| {
-        let ready = known.classes.get(&own.name);
-        ready.is_none_or(|ready| ready.class != **own)
-    });
-    let supply = ClassSupply {
-        supply: Err("AWS has not been asked yet".to_owned()),
-    };
-    let unknown = unknown.map(|own| (own.name.clone(), supply.clone()));
-    let mut all: ClassSupplies = unknown.collect();
-    if all.is_empty() {
-        return;
-    }
-    for (name, ready) in &known.classes {
-        all.entry(name.clone())
-            .or_insert_with(|| ready.supply.clone());
-    }
-    drop(
-        member
-            .events
-            .send(Event::ClassesChanged(Arc::new(all)))
-            .await,
-    );
 }

@@ -17,6 +17,7 @@ use crate::model::instance::InstanceState;
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::instances;
+use crate::shell::fence::{self, Fence};
 
 /// Ends wait so long for others: one drain lets several nodes go at once.
 const WAIT: Duration = Duration::from_millis(100);
@@ -26,7 +27,7 @@ const MOST: usize = 500;
 /// The state an instance is in once it was told to end.
 type Ended = Result<InstanceState, Fault>;
 
-type Waiting = Vec<(InstanceId, oneshot::Sender<Ended>)>;
+type Waiting = Vec<(InstanceId, Fence, oneshot::Sender<Ended>)>;
 
 /// Ends that wait for their call.
 #[derive(Debug, Default)]
@@ -35,11 +36,16 @@ pub(crate) struct Ends(Arc<Mutex<Waiting>>);
 impl Ends {
     /// Ends an instance, and says in which state it is then. The call is made whether or not
     /// somebody still waits for its answer.
-    pub(crate) async fn end(&self, account: &Arc<Account>, instance: &InstanceId) -> Ended {
+    pub(crate) async fn end(
+        &self,
+        account: &Arc<Account>,
+        instance: &InstanceId,
+        fence: &Fence,
+    ) -> Ended {
         let (reply, answer) = oneshot::channel();
         let first = {
             let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            waiting.push((instance.clone(), reply));
+            waiting.push((instance.clone(), fence.clone(), reply));
             waiting.len() == 1
         };
         if first {
@@ -56,7 +62,10 @@ impl Ends {
     }
 }
 
-async fn all_of(account: &Account, mut all: Waiting) {
+async fn all_of(account: &Account, all: Waiting) {
+    // Whose cluster is led by another host by now is not heard; whoever asked is told nothing, and
+    // asks again where it still may.
+    let mut all: Waiting = all.into_iter().filter(|own| own.1.is_open()).collect();
     while !all.is_empty() {
         let rest = all.split_off(all.len().min(MOST));
         some(account, all).await;
@@ -67,8 +76,10 @@ async fn all_of(account: &Account, mut all: Waiting) {
 /// One call; what it says nothing of is asked for by itself, so that no instance suffers from what
 /// is wrong with another. A throttled call and one without an answer are not made worse so.
 async fn some(account: &Account, all: Waiting) {
-    let ids: Vec<InstanceId> = all.iter().map(|(id, _)| id.clone()).collect();
-    let (states, fault) = match instances::terminate(account, &ids).await {
+    let ids: Vec<InstanceId> = all.iter().map(|own| own.0.clone()).collect();
+    let fences: Vec<Fence> = all.iter().map(|own| own.1.clone()).collect();
+    let call = fence::within(fences, instances::terminate(account, &ids));
+    let (states, fault) = match call.await {
         Ok(states) => (states, None),
         Err(fault) => (BTreeMap::new(), Some(fault)),
     };
@@ -76,13 +87,13 @@ async fn some(account: &Account, all: Waiting) {
         let sort = own.sorted("ec2").sort;
         all.len() == 1 || matches!(sort, Sort::Throttled | Sort::Fault)
     });
-    let alone = all.into_iter().map(|(id, reply)| {
+    let alone = all.into_iter().map(|(id, fence, reply)| {
         let (known, whole) = (states.get(&id).copied(), whole.clone());
         async move {
             let ended = match (known, whole) {
                 (Some(state), _) => Ok(state),
                 (None, Some(fault)) => Err(fault),
-                (None, None) => single(account, &id).await,
+                (None, None) => fence::within([fence], single(account, &id)).await,
             };
             // Who asked may have given up.
             drop(reply.send(ended));
@@ -113,6 +124,7 @@ mod tests {
     use crate::shell::aws::account::{Account, AccountKey};
     use crate::shell::aws::moto::Aws;
     use crate::shell::aws::template::specification;
+    use crate::shell::fence::Fence;
 
     /// Launches some, and ends them at once with another that is nobody's; how many calls that
     /// took, and what came of each.
@@ -144,7 +156,8 @@ mod tests {
             }));
         }
         let ends = Ends::default();
-        let ended = join_all(ids.iter().map(|id| ends.end(&account, id))).await;
+        let open = Fence::default();
+        let ended = join_all(ids.iter().map(|id| ends.end(&account, id, &open))).await;
         aws.ask(&json!({"do": "clear"}));
         let calls = aws.ask(&json!({"do": "calls"}));
         let calls = calls["calls"].as_array().map_or(0, Vec::len);

@@ -23,7 +23,7 @@ use tokio::time::sleep;
 use tower::service_fn;
 
 use crate::engine::command::{Answer, Command};
-use crate::model::cluster::{Cluster, Eks, InterruptionQueue};
+use crate::model::cluster::{Cluster, Eks, InterruptionQueue, Mode};
 use crate::model::node_class::image::{Family, ImageTerm};
 use crate::model::node_class::network::{SecurityGroupTerm, SubnetTerm};
 use crate::model::node_class::{Identity, NodeClass};
@@ -201,6 +201,7 @@ pub(crate) fn node_class(key: &str, value: &str, identity: Identity) -> NodeClas
 pub(crate) fn cluster(number: usize) -> Cluster {
     let class = node_class("own", "yes", Identity::Role("node".to_owned()));
     Cluster {
+        mode: Mode::Manage,
         installation: "here".to_owned(),
         name: format!("c{number}").into(),
         region: "us-west-2".to_owned(),
@@ -254,7 +255,7 @@ async fn ten_idle_clusters_cost_a_tenth_of_what_ten_karpenters_do() {
                 told.fetch_add(1, Ordering::Relaxed);
             }
         });
-        provider.attend(cluster, events).await;
+        provider.attend(cluster, Some(events)).await;
         providers.push(provider);
     }
     // What a start takes is no matter of an idle hour.

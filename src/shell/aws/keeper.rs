@@ -130,7 +130,7 @@ mod tests {
             let own = Arc::new(idle::cluster(number));
             let provider = Ec2::new(own.clone(), idle::api(), keepers.of(&own).await);
             let (events, inbox) = mpsc::channel(64);
-            provider.attend(own, events).await;
+            provider.attend(own, Some(events)).await;
             all.push((provider, inbox));
         }
         sleep(Duration::from_mins(1)).await;

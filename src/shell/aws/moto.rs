@@ -10,7 +10,7 @@ use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use serde_json::Value;
 
-use crate::model::cluster::{Cluster, Eks};
+use crate::model::cluster::{Cluster, Eks, Mode};
 use crate::model::node_class::Identity;
 use crate::shell::aws::idle::node_class;
 
@@ -88,6 +88,7 @@ impl Aws {
         let identity = Identity::Profile(self.fact("instance_profile").to_owned());
         let class = node_class("karpenter.sh/discovery", self.fact("cluster"), identity);
         Cluster {
+            mode: Mode::Manage,
             installation: installation.to_owned(),
             name: name.into(),
             region: REGION.to_owned(),

@@ -200,7 +200,9 @@ impl Listener {
         let event = Event::Interrupted(instance.clone(), notice.what, notice.at);
         match timeout(TAKE, engine.send(event)).await {
             Ok(Ok(())) => Fate::Delete,
-            _ => Fate::Leave,
+            // Its engine has ended: another host's may be there.
+            Ok(Err(_)) => Fate::GiveBack,
+            Err(_) => Fate::Leave,
         }
     }
 

@@ -60,16 +60,18 @@ impl Profiles {
         }
     }
 
-    /// The profile of a node class: the one it names, or that of its role.
+    /// The profile of a node class: the one it names, or that of its role, which is made where it
+    /// is missing by who acts for the cluster.
     pub(crate) async fn of(
         &mut self,
         account: &Account,
-        own: &Cluster,
+        (own, acts): (&Cluster, bool),
         class: &NodeClass,
     ) -> Listed<String> {
         match &class.identity {
             Some(Identity::Profile(name)) => Ok(name.clone()),
-            Some(Identity::Role(role)) => self.of_role(account, own, role).await,
+            Some(Identity::Role(role)) if acts => self.of_role(account, own, role).await,
+            Some(Identity::Role(role)) => Ok(name(own, role)),
             None => Err(Trouble {
                 cause: Cause::InstanceProfileNotFound,
                 text: "the node class has neither a role nor an instance profile".to_owned(),

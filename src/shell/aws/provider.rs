@@ -11,12 +11,14 @@ use futures::future::BoxFuture;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::Instant;
 
+use crate::catalog::class::{ClassSupplies, ClassSupply};
 use crate::ec2::fleet::FleetRequest;
 use crate::engine::command::{Answer, Command, FailureKind, Launch};
 use crate::engine::event::Event;
 use crate::model::cluster::{Binding, Cluster};
 use crate::model::id::{ClaimId, InstanceId};
 use crate::model::instance::Instance;
+use crate::model::node_class::NodeClass;
 use crate::shell::aws::desk::{Member, View};
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::keeper::Keeper;
@@ -219,7 +221,10 @@ impl Ec2 {
 
     async fn terminate(&self, instance: &InstanceId) -> Answer {
         let shared = &self.keeper.shared;
-        let state = shared.ends.end(&shared.account, instance).await;
+        let state = shared
+            .ends
+            .end(&shared.account, instance, &self.connection.fence)
+            .await;
         shared.lister.changed(&self.cluster.name).await;
         match state {
             Ok(state) => {
@@ -255,6 +260,24 @@ fn failed(fault: &Fault) -> Answer {
     fault.sorted("ec2").answer()
 }
 
+impl Ec2 {
+    /// Tells an engine what is known of its node classes: it plans with none of which nothing is.
+    async fn known_so_far(&self, cluster: &Cluster, events: &mpsc::Sender<Event>) {
+        let view = self.view.borrow().clone();
+        let supply = |class: &NodeClass| match view.classes.get(&class.name) {
+            Some(ready) if ready.class == *class => ready.supply.clone(),
+            _ => ClassSupply {
+                supply: Err("AWS has not been asked yet".to_owned()),
+            },
+        };
+        let all = cluster.node_classes.iter();
+        let all: ClassSupplies = all.map(|own| (own.name.clone(), supply(own))).collect();
+        if !all.is_empty() {
+            drop(events.send(Event::ClassesChanged(Arc::new(all))).await);
+        }
+    }
+}
+
 impl Provider for Ec2 {
     fn execute(&self, command: Command) -> BoxFuture<'_, Answer> {
         async move {
@@ -284,9 +307,23 @@ impl Provider for Ec2 {
         .boxed()
     }
 
-    fn attend(&self, cluster: Arc<Cluster>, events: mpsc::Sender<Event>) -> BoxFuture<'_, ()> {
+    fn attend(
+        &self,
+        cluster: Arc<Cluster>,
+        events: Option<mpsc::Sender<Event>>,
+    ) -> BoxFuture<'_, ()> {
         async move {
-            *self.events.lock().await = Some(events.clone());
+            self.events.lock().await.clone_from(&events);
+            if let Ok(mut engines) = self.keeper.shared.engines.lock() {
+                // Messages are not for an engine that has to stop.
+                match &events {
+                    Some(events) => drop(engines.insert(cluster.name.clone(), events.clone())),
+                    None => drop(engines.remove(&cluster.name)),
+                }
+            }
+            if let Some(events) = &events {
+                self.known_so_far(&cluster, events).await;
+            }
             let early = cluster.binding == Binding::Early;
             self.early.store(early, Ordering::Relaxed);
             let member = Member {

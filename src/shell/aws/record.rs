@@ -1,5 +1,6 @@
-//! Counts every request that goes to AWS, by service and operation: what the IAM policy must allow,
-//! and what an idle daemon costs in calls. It must not know what is asked.
+//! What every request to AWS passes last: the fence of the cluster it is for. Counts those that go,
+//! by service and operation: what the IAM policy must allow, and what an idle daemon costs in
+//! calls. It must not know what is asked.
 
 use aws_smithy_runtime_api::box_error::BoxError;
 use aws_smithy_runtime_api::client::interceptors::Intercept;
@@ -8,6 +9,8 @@ use aws_smithy_runtime_api::client::orchestrator::Metadata;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::ConfigBag;
 use metrics::counter;
+
+use crate::shell::fence;
 
 /// Counts requests, retries included.
 #[derive(Debug)]
@@ -27,6 +30,7 @@ impl Intercept for Recorder {
         _components: &RuntimeComponents,
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
+        fence::pass()?;
         if let Some(call) = cfg.load::<Metadata>() {
             let (service, operation) = (call.service().to_owned(), call.name().to_owned());
             #[cfg(test)]

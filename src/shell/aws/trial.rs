@@ -320,7 +320,7 @@ mod tests {
         let own = Arc::new(own);
         let provider = Ec2::new(own.clone(), idle::api(), keepers.of(&own).await);
         let (events, mut inbox) = mpsc::channel(64);
-        provider.attend(own, events).await;
+        provider.attend(own, Some(events)).await;
         let began = clock::monotonic();
         let span = Duration::from_secs(60 * minutes);
         let mut all: Vec<Option<String>> = Vec::new();

@@ -39,7 +39,7 @@ async fn ec2_conforms() {
     let keeper = keepers.of(&own).await;
     let (events, mut inbox) = mpsc::channel(64);
     let prod: Arc<dyn Provider> = Arc::new(Ec2::new(own.clone(), api(), keeper.clone()));
-    prod.attend(own.clone(), events).await;
+    prod.attend(own.clone(), Some(events)).await;
     // Once for what is not known yet, then for what AWS has said.
     for _ in 0..2 {
         while !matches!(inbox.recv().await, Some(Event::ClassesChanged(_))) {}

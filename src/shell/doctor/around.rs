@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use serde::Deserialize;
 
 use crate::model::cluster::{Cluster, Mode};
-use crate::model::notes::{LEASE_NAME, LEASE_NAMESPACE};
+use crate::model::tenure::LeaseName;
 use crate::shell::clock;
 use crate::shell::doctor::reach::{Answer, ask};
 use crate::shell::doctor::report::Check;
@@ -45,9 +45,9 @@ const FLOW_SCHEMAS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas?li
 /// Looks at all of it at once.
 pub(super) async fn examine(client: &Client, own: &Cluster, scope: &Scope) -> Vec<Check> {
     let (lease, others, priority) = tokio::join!(
-        scope.check("lease", lease(client)),
+        scope.check("lease", lease(client, &own.lease)),
         scope.check("autoscalers", others(client, own.mode)),
-        scope.check("priority", priority(client)),
+        scope.check("priority", priority(client, &own.lease)),
     );
     vec![lease, others, priority]
 }
@@ -71,9 +71,8 @@ fn read<T: serde::de::DeserializeOwned>(
 }
 
 /// Our Lease.
-async fn lease(client: &Client) -> Check {
-    let path = lease_path(LEASE_NAMESPACE, LEASE_NAME);
-    let place = format!("{LEASE_NAMESPACE}/{LEASE_NAME}");
+async fn lease(client: &Client, place: &LeaseName) -> Check {
+    let path = lease_path(&place.namespace, &place.name);
     match read::<Lease>(ask(client, &path).await) {
         Ok(Some(_)) => Check::ok("lease", &format!("{place} is there")),
         Ok(None) => Check::ok("lease", &format!("{place} is not there yet")),
@@ -151,9 +150,9 @@ fn at_work(who: &str, sign: &str, namespace: &str, mode: Mode) -> Check {
 }
 
 /// How the API server ranks what the daemon asks: requests of Leases, and all others.
-async fn priority(client: &Client) -> Check {
+async fn priority(client: &Client, lease: &LeaseName) -> Check {
     let name = "priority";
-    let lease = lease_path(LEASE_NAMESPACE, LEASE_NAME);
+    let lease = lease_path(&lease.namespace, &lease.name);
     let (one, other) = tokio::join!(ask(client, "/version"), ask(client, &lease));
     let schema = |answer: Result<Answer, kube::Error>| {
         let answer = answer.ok()?;

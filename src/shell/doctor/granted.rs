@@ -42,7 +42,7 @@ pub(super) async fn examine(client: &Client, own: &Cluster, scope: &Scope) -> Ch
         (right, said)
     });
     let asked = stream::iter(asked).buffered(AT_ONCE);
-    let asked: Vec<(&Right, Vec<(&str, Said)>)> = asked.collect().await;
+    let asked: Vec<(&Right<'_>, Vec<(&str, Said)>)> = asked.collect().await;
     let count: usize = asked.iter().map(|(_, said)| said.len()).sum();
     let lacks = asked.iter().filter_map(|(right, said)| lack(right, said));
     let lacks: Vec<Check> = lacks.collect();
@@ -55,7 +55,7 @@ pub(super) async fn examine(client: &Client, own: &Cluster, scope: &Scope) -> Ch
 }
 
 /// What is missing of a right, if anything is.
-fn lack(right: &Right, said: &[(&str, Said)]) -> Option<Check> {
+fn lack(right: &Right<'_>, said: &[(&str, Said)]) -> Option<Check> {
     let what = right.what();
     let silent = said.iter().find_map(|(verb, own)| match own {
         Said::Silent(why) => Some(format!("whether it may {verb} {what}: {why}")),
@@ -88,7 +88,7 @@ fn lack(right: &Right, said: &[(&str, Said)]) -> Option<Check> {
 }
 
 /// Whether we may do one thing.
-async fn ask(client: &Client, right: &Right, verb: &str) -> Said {
+async fn ask(client: &Client, right: &Right<'_>, verb: &str) -> Said {
     let text = |own: &str| Some(own.to_owned()).filter(|own| !own.is_empty());
     let spec = if right.resource.starts_with('/') {
         SelfSubjectAccessReviewSpec {

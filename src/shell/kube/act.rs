@@ -61,8 +61,8 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Answer
             Command::ListPodsOn { node } => return pods_on(client, &node).await,
             Command::ListAttachments { node } => return attachments_of(client, &node).await,
             Command::Probe { kind, objects } => probe(connection, kind, &objects).await,
-            Command::ReadLease => lease::read(client).await.map(Answer::Lease),
-            Command::PatchLease(patch) => lease::write(client, &patch).await.map(lease_now),
+            Command::ReadLease => lease::read(connection).await.map(Answer::Lease),
+            Command::PatchLease(patch) => lease::write(connection, &patch).await.map(lease_now),
             Command::Launch(_)
             | Command::Terminate { .. }
             | Command::Tag { .. }

@@ -19,6 +19,8 @@ use tokio::time::timeout;
 use tower::util::MapRequestLayer;
 
 use crate::model::cluster::{Api, Kubeconfig};
+use crate::model::tenure::LeaseName;
+use crate::shell::fence::Fence;
 use crate::shell::files::{self, FilesError};
 use crate::shell::kube::pulse::Pulses;
 use crate::shell::limiter::Limiter;
@@ -92,6 +94,10 @@ pub(crate) struct Connection {
     pub(crate) kubeconfig: PathBuf,
     /// Differs between contents of that file.
     pub(crate) print: u64,
+    /// What keeps us from changing anything where another host leads.
+    pub(crate) fence: Fence,
+    /// Where the cluster's Lease is.
+    pub(crate) lease: LeaseName,
 }
 
 /// Reads a kubeconfig and makes a client of it. Nothing is sent yet, but an `exec` plugin may run.
@@ -152,8 +158,12 @@ pub(crate) fn connect_issued(issued: Issued, api: &Api) -> Result<Connection, Co
         }
         request
     });
-    let client = builder.with_layer(&pulses).with_layer(&bearer).build();
+    let fence = Fence::default();
+    let builder = builder.with_layer(&fence).with_layer(&pulses);
+    let client = builder.with_layer(&bearer).build();
     Ok(Connection {
+        fence,
+        lease: LeaseName::default(),
         client,
         pulses,
         limiter: Limiter::new(api.qps, api.burst),
@@ -197,8 +207,11 @@ async fn make(kubeconfig: &Kubeconfig, limiter: Limiter) -> Result<Connection, C
         context,
         source: Box::new(source),
     })?;
-    let client = builder.with_layer(&pulses).build();
+    let fence = Fence::default();
+    let client = builder.with_layer(&fence).with_layer(&pulses).build();
     Ok(Connection {
+        fence,
+        lease: LeaseName::default(),
         client,
         pulses,
         limiter,
@@ -238,6 +251,8 @@ impl Connection {
             authorities: vec![b"an authority".to_vec()],
             kubeconfig: PathBuf::new(),
             print: 0,
+            fence: Fence::default(),
+            lease: LeaseName::default(),
         }
     }
 }

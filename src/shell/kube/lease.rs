@@ -1,21 +1,32 @@
-//! Reads and writes the cluster's Lease, of which only the annotations count here.
-//! It must not know what they say.
+//! Reads and writes a cluster's Lease: who holds it, and what its annotations say.
+//! It must not know who should hold it, nor what the annotations mean.
+//!
+//! Both are written by themselves, and neither keeps the other from being written: whoever changes
+//! annotations goes by those that were read, not by the version of an object that its holder renews
+//! every other second.
 
-use kube::Client;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use jiff::Timestamp;
 use kube::api::{GetParams, Patch, PatchParams, PostParams};
-use kube::core::Request;
+use kube::core::{Request, Status};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::engine::command::LeasePatch;
 use crate::model::labels::Labels;
-use crate::model::notes::{LEASE_NAME, LEASE_NAMESPACE, Lease};
+use crate::model::notes::Lease;
+use crate::model::tenure::{Hold, LASTS};
+use crate::shell::fence::Fenced;
+use crate::shell::kube::client::Connection;
 
-/// What is read of the object.
-#[derive(Deserialize)]
+/// The object as it was read.
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Stored {
-    #[serde(default)]
     metadata: Meta,
+    spec: Spec,
 }
 
 #[derive(Default, Deserialize)]
@@ -25,15 +36,46 @@ struct Meta {
     annotations: Option<Labels>,
 }
 
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    holder_identity: Option<String>,
+    renew_time: Option<String>,
+    lease_duration_seconds: Option<u32>,
+    lease_transitions: Option<u32>,
+}
+
+/// Who holds a Lease.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// Its resource version; none where there is no Lease.
+    pub(crate) version: Option<String>,
+    pub(crate) hold: Hold,
+    /// How often it has changed hands.
+    pub(crate) transitions: u32,
+}
+
 /// Who we are to the API server, in the fields we write.
 pub(crate) const FIELD_MANAGER: &str = "outrigger";
 
-/// The Lease; none where there is none.
-pub(crate) async fn read(client: &Client) -> Result<Option<Lease>, kube::Error> {
-    let request = requests().get(LEASE_NAME, &GetParams::default());
+/// How often annotations are tried to be written while the holder renews the Lease.
+const TRIES: u32 = 5;
+
+/// The annotations of the Lease; none where there is none.
+pub(crate) async fn read(connection: &Connection) -> Result<Option<Lease>, kube::Error> {
+    Ok(stored(connection).await?.map(lease))
+}
+
+/// Who holds the Lease.
+pub(crate) async fn holder(connection: &Connection) -> Result<Held, kube::Error> {
+    Ok(stored(connection).await?.map(held).unwrap_or_default())
+}
+
+async fn stored(connection: &Connection) -> Result<Option<Stored>, kube::Error> {
+    let request = requests(connection).get(&connection.lease.name, &GetParams::default());
     let request = request.map_err(kube::Error::BuildRequest)?;
-    match client.request::<Stored>(request).await {
-        Ok(stored) => Ok(Some(lease(stored))),
+    match connection.client.request::<Stored>(request).await {
+        Ok(stored) => Ok(Some(stored)),
         Err(kube::Error::Api(status)) if status.code == 404 && status.reason == "NotFound" => {
             Ok(None)
         }
@@ -41,86 +83,203 @@ pub(crate) async fn read(client: &Client) -> Result<Option<Lease>, kube::Error> 
     }
 }
 
-/// Changes the Lease if it still has the version, or makes it if there is none: a conflict
-/// otherwise. Returns how it is then. Who holds it is left as it is.
-pub(crate) async fn write(client: &Client, patch: &LeasePatch) -> Result<Lease, kube::Error> {
-    let body = body(patch);
-    let request = if patch.version.is_some() {
-        let params = PatchParams {
-            field_manager: Some(FIELD_MANAGER.into()),
-            ..PatchParams::default()
-        };
-        requests().patch(LEASE_NAME, &params, &Patch::Merge(body))
-    } else {
-        let params = PostParams {
-            field_manager: Some(FIELD_MANAGER.into()),
-            ..PostParams::default()
-        };
-        requests().create(&params, body.to_string().into_bytes())
+/// Changes the annotations of the Lease if they are still those of the version, or makes it if
+/// there is none: a conflict otherwise. Returns how they are then. Who holds it is left as it is.
+pub(crate) async fn write(
+    connection: &Connection,
+    patch: &LeasePatch,
+) -> Result<Lease, kube::Error> {
+    let annotations = annotations(patch);
+    let Some(version) = &patch.version else {
+        return create(connection, annotations, None).await.map(lease);
     };
-    let request = request.map_err(kube::Error::BuildRequest)?;
-    Ok(lease(client.request::<Stored>(request).await?))
+    let mut tries = 1;
+    loop {
+        let known = stored(connection).await?.unwrap_or_default();
+        let at = known.metadata.resource_version.clone();
+        if lease(known).version != *version {
+            return Err(conflict());
+        }
+        // Requests for Leases pass the fence of the client, since it is by them that it opens.
+        if !connection.fence.is_open() {
+            return Err(kube::Error::Service(Box::new(Fenced)));
+        }
+        let body = json!({"metadata": {"annotations": &annotations, "resourceVersion": at}});
+        match patched(connection, &body).await {
+            // Its holder has renewed it meanwhile.
+            Err(kube::Error::Api(status)) if status.code == 409 && tries < TRIES => tries += 1,
+            other => return other.map(lease),
+        }
+    }
 }
 
-fn requests() -> Request {
+/// Has the Lease say that somebody holds it since now, or goes on to, if it is still at its
+/// version; makes it if there was none. With an empty name nobody holds it.
+pub(crate) async fn hold(
+    connection: &Connection,
+    known: &Held,
+    holder: &str,
+    now: Timestamp,
+) -> Result<Held, kube::Error> {
+    let spec = spec(known, holder, now);
+    let stored = match &known.version {
+        None => create(connection, Map::new(), Some(spec)).await?,
+        Some(version) => {
+            let body = json!({"metadata": {"resourceVersion": version}, "spec": spec});
+            patched(connection, &body).await?
+        }
+    };
+    Ok(held(stored))
+}
+
+/// What changes of a Lease that somebody holds since now. Source: Kubernetes API, LeaseSpec.
+fn spec(known: &Held, holder: &str, now: Timestamp) -> Value {
+    let time = now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+    let mut spec = json!({
+        "holderIdentity": holder,
+        "leaseDurationSeconds": LASTS.as_secs(),
+        "renewTime": &time,
+    });
+    if !holder.is_empty() && known.hold.holder != holder {
+        spec["acquireTime"] = json!(time);
+        spec["leaseTransitions"] = json!(known.transitions.saturating_add(1));
+    }
+    spec
+}
+
+/// Makes the Lease; a conflict where there is one.
+async fn create(
+    connection: &Connection,
+    annotations: Map<String, Value>,
+    spec: Option<Value>,
+) -> Result<Stored, kube::Error> {
+    let params = PostParams {
+        field_manager: Some(FIELD_MANAGER.into()),
+        ..PostParams::default()
+    };
+    let body = json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": &connection.lease.name, "annotations": annotations},
+        "spec": spec.unwrap_or_else(|| json!({})),
+    });
+    let request = requests(connection).create(&params, body.to_string().into_bytes());
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    connection.client.request::<Stored>(request).await
+}
+
+async fn patched(connection: &Connection, body: &Value) -> Result<Stored, kube::Error> {
+    let params = PatchParams {
+        field_manager: Some(FIELD_MANAGER.into()),
+        ..PatchParams::default()
+    };
+    let request = requests(connection).patch(&connection.lease.name, &params, &Patch::Merge(body));
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    connection.client.request::<Stored>(request).await
+}
+
+fn requests(connection: &Connection) -> Request {
     Request::new(format!(
-        "/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases"
+        "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
+        connection.lease.namespace
     ))
 }
 
-fn body(patch: &LeasePatch) -> Value {
-    let new = patch.version.is_none();
-    // A null takes an annotation away where there is one; a new Lease has none.
+/// What the API server says to who comes too late.
+fn conflict() -> kube::Error {
+    let status = Status::failure("the annotations of the Lease are others by now", "Conflict");
+    kube::Error::Api(Box::new(status.with_code(409)))
+}
+
+/// The annotations of a patch. A null takes one away where there is one; a new Lease has none.
+fn annotations(patch: &LeasePatch) -> Map<String, Value> {
     let set = patch.annotations.iter();
-    let set = set.filter(|(_, value)| !new || value.is_some());
-    let set: Map<String, Value> = set
-        .map(|(key, value)| (key.clone(), json!(value)))
-        .collect();
-    let mut meta = json!({ "annotations": set });
-    match &patch.version {
-        Some(version) => meta["resourceVersion"] = json!(version),
-        None => meta["name"] = json!(LEASE_NAME),
-    }
-    let mut body = json!({ "metadata": meta });
-    if new {
-        body["apiVersion"] = json!("coordination.k8s.io/v1");
-        body["kind"] = json!("Lease");
-    }
-    body
+    let set = set.filter(|(_, value)| patch.version.is_some() || value.is_some());
+    set.map(|(key, value)| (key.clone(), json!(value)))
+        .collect()
 }
 
 fn lease(stored: Stored) -> Lease {
+    let annotations = stored.metadata.annotations.unwrap_or_default();
+    let mut print = DefaultHasher::new();
+    for pair in &annotations {
+        pair.hash(&mut print);
+    }
     Lease {
-        version: stored.metadata.resource_version,
-        annotations: stored.metadata.annotations.unwrap_or_default(),
+        version: format!("{:016x}", print.finish()),
+        annotations,
+    }
+}
+
+fn held(stored: Stored) -> Held {
+    let spec = stored.spec;
+    Held {
+        version: Some(stored.metadata.resource_version),
+        hold: Hold {
+            holder: spec.holder_identity.unwrap_or_default(),
+            renewed: spec.renew_time.unwrap_or_default(),
+            lasts: Duration::from_secs(spec.lease_duration_seconds.unwrap_or(0).into()),
+        },
+        transitions: spec.lease_transitions.unwrap_or(0),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, from_value, json};
 
-    use super::body;
+    use super::{Held, annotations, held, lease, spec};
     use crate::engine::command::LeasePatch;
 
+    fn stored(version: &str, spec: Value) -> super::Stored {
+        let metadata = json!({"resourceVersion": version, "annotations": {"a": "b"}});
+        from_value(json!({"metadata": metadata, "spec": spec})).expect("a Lease")
+    }
+
     #[test]
-    fn a_lease_is_changed_at_its_version_and_made_without_one() {
-        let annotations = vec![
+    fn annotations_are_taken_away_only_from_a_lease_that_is_there() {
+        let set = vec![
             ("a".to_owned(), Some("b".to_owned())),
             ("c".to_owned(), None),
         ];
         let mut patch = LeasePatch {
             version: Some("7".into()),
-            annotations,
+            annotations: set,
         };
-        let expect = json!({"annotations": {"a": "b", "c": null}, "resourceVersion": "7"});
-        assert_eq!(body(&patch), json!({ "metadata": expect }));
+        assert_eq!(
+            Value::from(annotations(&patch)),
+            json!({"a": "b", "c": null})
+        );
         patch.version = None;
-        let expect = json!({
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {"annotations": {"a": "b"}, "name": "outrigger"},
-        });
-        assert_eq!(body(&patch), expect);
+        assert_eq!(Value::from(annotations(&patch)), json!({"a": "b"}));
+    }
+
+    #[test]
+    fn a_renewal_is_no_change_of_annotations() {
+        let old = lease(stored("7", json!({"holderIdentity": "a"})));
+        assert_eq!(lease(stored("8", json!({"holderIdentity": "b"}))), old);
+        let mut other = stored("8", json!({}));
+        other.metadata.annotations = Some([("a".into(), "c".into())].into_iter().collect());
+        assert_ne!(lease(other).version, old.version);
+    }
+
+    #[test]
+    fn a_lease_changes_hands_once() {
+        let now = "2026-01-02T03:04:05.6789Z".parse().expect("a time");
+        let known = held(stored(
+            "7",
+            json!({"holderIdentity": "a", "leaseTransitions": 4}),
+        ));
+        let time = "2026-01-02T03:04:05.678900Z";
+        let same = json!({"holderIdentity": "a", "leaseDurationSeconds": 15, "renewTime": time});
+        assert_eq!(spec(&known, "a", now), same);
+        let mut other = same.clone();
+        other["holderIdentity"] = json!("b");
+        other["acquireTime"] = json!(time);
+        other["leaseTransitions"] = json!(5);
+        assert_eq!(spec(&known, "b", now), other);
+        assert_eq!(spec(&known, "", now)["leaseTransitions"], Value::Null);
+        let first = spec(&Held::default(), "a", now);
+        assert_eq!(first["leaseTransitions"], 1);
     }
 }

@@ -103,7 +103,7 @@ impl Purpose {
 
 /// One rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Right {
+pub(crate) struct Right<'a> {
     pub(crate) role: Role,
     pub(crate) purpose: Purpose,
     /// API group; empty for the core one.
@@ -111,11 +111,11 @@ pub(crate) struct Right {
     /// Resource, with its subresource after a slash; a path of the API where it begins with one.
     pub(crate) resource: &'static str,
     /// The one object; empty means any.
-    pub(crate) name: &'static str,
+    pub(crate) name: &'a str,
     pub(crate) verbs: &'static [&'static str],
 }
 
-impl Right {
+impl Right<'_> {
     /// The rule to add, in the words of RBAC, for some of the verbs.
     pub(crate) fn rule(&self, verbs: &[&str]) -> String {
         let list = |all: &[&str]| {
@@ -152,7 +152,7 @@ const fn right(
     (role, purpose): (Role, Purpose),
     (group, resource, name): (&'static str, &'static str, &'static str),
     verbs: &'static [&'static str],
-) -> Right {
+) -> Right<'static> {
     Right {
         role,
         purpose,
@@ -163,12 +163,12 @@ const fn right(
     }
 }
 
-const fn watched(group: &'static str, resource: &'static str) -> Right {
+const fn watched(group: &'static str, resource: &'static str) -> Right<'static> {
     let place = (Role::Observe, Purpose::Always);
     right(place, (group, resource, ""), WATCHED)
 }
 
-const fn spread(group: &'static str, resource: &'static str) -> Right {
+const fn spread(group: &'static str, resource: &'static str) -> Right<'static> {
     let place = (Role::Observe, Purpose::DefaultSpread);
     right(place, (group, resource, ""), WATCHED)
 }
@@ -177,14 +177,14 @@ const fn managed(
     purpose: Purpose,
     (group, resource): (&'static str, &'static str),
     verbs: &'static [&'static str],
-) -> Right {
+) -> Right<'static> {
     right((Role::Manage, purpose), (group, resource, ""), verbs)
 }
 
 const LEASES: &str = "coordination.k8s.io";
 
 /// All of them.
-pub(crate) const RIGHTS: [Right; 32] = [
+pub(crate) const RIGHTS: [Right<'static>; 32] = [
     watched("", "pods"),
     watched("", "nodes"),
     watched("", "persistentvolumeclaims"),
@@ -259,13 +259,16 @@ pub(crate) const RIGHTS: [Right; 32] = [
     ),
 ];
 
-/// Those that a cluster takes in its mode, each once.
-pub(crate) fn needed(cluster: &Cluster) -> Vec<Right> {
+/// Those that a cluster takes in its mode, each once. Its Lease is called as it says.
+pub(crate) fn needed(cluster: &Cluster) -> Vec<Right<'_>> {
     let manages = cluster.mode == Mode::Manage;
-    let mut all: Vec<Right> = Vec::new();
-    for own in RIGHTS {
+    let mut all: Vec<Right<'_>> = Vec::new();
+    for mut own in RIGHTS.map(|own| -> Right<'_> { own }) {
+        if own.resource == "leases" && !own.name.is_empty() {
+            own.name = &cluster.lease.name;
+        }
         let of_mode = manages || matches!(own.role, Role::Observe | Role::System);
-        let same = |other: &Right| {
+        let same = |other: &Right<'_>| {
             (other.group, other.resource, other.name) == (own.group, own.resource, own.name)
                 && own.verbs.iter().all(|verb| other.verbs.contains(verb))
         };
@@ -329,14 +332,24 @@ mod tests {
     #[test]
     fn what_is_only_observed_takes_no_right_to_change_anything() {
         let mut cluster = Cluster::default();
-        let reads = |own: &Right| own.verbs.iter().all(|verb| super::WATCHED.contains(verb));
+        let reads = |own: &Right<'_>| own.verbs.iter().all(|verb| super::WATCHED.contains(verb));
         assert!(needed(&cluster).iter().all(reads));
         let observed = needed(&cluster).len();
         cluster.mode = Mode::Manage;
         let managed = needed(&cluster);
         assert!(managed.len() > observed && !managed.iter().all(reads));
+        let count = managed.len();
         cluster.binding = Binding::Early;
-        assert_eq!(needed(&cluster).len(), managed.len() + 3);
+        assert_eq!(needed(&cluster).len(), count + 3);
+    }
+
+    #[test]
+    fn the_lease_is_called_as_the_cluster_says() {
+        let mut cluster = Cluster::default();
+        cluster.lease.name = "autoscaler".to_owned();
+        let all = needed(&cluster);
+        let mut leases = all.iter().filter(|own| own.resource == "leases");
+        assert_eq!(leases.next().map(|own| own.name), Some("autoscaler"));
     }
 
     #[test]

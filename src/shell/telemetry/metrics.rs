@@ -310,6 +310,12 @@ pub(crate) fn status(cluster: &ClusterName, ready: bool) {
         .set(f64::from(u8::from(ready)));
 }
 
+/// Shows whether this host leads a cluster that is managed.
+pub(crate) fn leads(cluster: &ClusterName, leads: bool) {
+    gauge!("outrigger_cluster_leader", "cluster" => cluster.to_string())
+        .set(f64::from(u8::from(leads)));
+}
+
 /// Shows how many buffers that objects declare make no sense, or may not be read.
 pub(crate) fn buffers_left_out(cluster: &str, left_out: usize) {
     gauge!("outrigger_buffers_left_out", "cluster" => cluster.to_owned()).set(count(left_out));

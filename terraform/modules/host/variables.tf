@@ -16,7 +16,7 @@ variable "region" {
 }
 
 variable "host_count" {
-  description = "How many hosts: 1, or 0 to stop. With 2, see to it that no cluster is in the configuration of both."
+  description = "How many hosts: 1, 2 of which one leads each cluster and the other follows, or 0 to stop."
   type        = number
   default     = 1
 

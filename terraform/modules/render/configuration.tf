@@ -44,7 +44,9 @@ locals {
           }
           interruption = own.queue == null ? null : { queue = own.queue }
           kubeconfig   = own.kubeconfig
-          lease        = coalesce(own.lease_name, "outrigger") == "outrigger" ? null : { name = own.lease_name }
+          leader_election = coalesce(own.lease_name, "outrigger") == "outrigger" ? null : {
+            lease = "kube-system/${own.lease_name}"
+          }
         } : block => { for key, value in arguments : key => value if value != null } if arguments != null
       }
     } if var.cluster_blocks

@@ -40,7 +40,7 @@ locals {
           resourceRules = [{
             apiGroups  = ["coordination.k8s.io"]
             resources  = ["leases"]
-            verbs      = ["get", "create", "patch", "update"]
+            verbs      = ["get", "create", "patch"]
             namespaces = ["kube-system"]
           }]
         }]

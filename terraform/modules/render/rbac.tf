@@ -93,7 +93,7 @@ locals {
         apiGroups     = ["coordination.k8s.io"]
         resources     = ["leases"]
         resourceNames = [var.lease_name]
-        verbs         = var.mode == "manage" ? ["get", "patch", "update"] : ["get"]
+        verbs         = var.mode == "manage" ? ["get", "patch"] : ["get"]
       },
       { apiGroups = [""], resources = ["services"], resourceNames = ["kube-dns"], verbs = ["get"] },
     ],

@@ -163,7 +163,7 @@ variable "user" {
 }
 
 variable "lease_name" {
-  description = "Name of the Lease in kube-system, as the `lease` block of the cluster says it."
+  description = "Name of the Lease in kube-system, as the `leader_election` block of the cluster says it."
   type        = string
   default     = "outrigger"
 

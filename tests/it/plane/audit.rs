@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use jiff::Timestamp;
 use outrigger::model::labels::{INITIALIZED, TAINT_DISRUPTED};
 use serde_json::Value;
 
@@ -61,6 +62,10 @@ struct Change {
 impl Change {
     fn of(event: &Value) -> Option<Self> {
         let code = event["responseStatus"]["code"].as_u64()?;
+        let of_node = event["objectRef"]["resource"] == "nodes";
+        if !of_node || event["level"] != "RequestResponse" {
+            return None;
+        }
         let text = |value: &Value| Some(value.as_str()?.to_owned());
         let object = &event["responseObject"];
         // Who wants no answer but the metadata is told nothing else of what there is.
@@ -83,6 +88,24 @@ impl Change {
             leaves: taints.map(leaves).or(whole.then_some(false)),
         })
     }
+}
+
+/// What a user has changed after a moment: verb and path. Leases are how it becomes known who
+/// leads.
+pub(super) fn changes_of(plane: &Plane, user: &str, after: Timestamp) -> Vec<String> {
+    let log = fs::read_to_string(plane.logs_dir().join("audit.log")).expect("the audit log");
+    let events = log
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
+    let counts = |event: &Value| {
+        let at = event["requestReceivedTimestamp"].as_str();
+        let at = at.and_then(|at| at.parse::<Timestamp>().ok());
+        event["user"]["username"] == user
+            && event["objectRef"]["resource"] != "leases"
+            && at.is_some_and(|at| at > after)
+    };
+    let text = |event: Value| format!("{} {}", event["verb"], event["requestURI"]);
+    events.filter(counts).map(text).collect()
 }
 
 /// Goes through the log of a plane that was started with `--audit`.
@@ -133,7 +156,8 @@ fn what_is_above_a_budget_is_found() {
         let event = serde_json::json!({
             "stageTimestamp": format!("2026-01-01T00:00:{second:02}.000000Z"),
             "verb": verb,
-            "objectRef": {"name": node},
+            "level": "RequestResponse",
+            "objectRef": {"resource": "nodes", "name": node},
             "responseStatus": {"code": 200},
             "requestObject": own,
             "responseObject": if verb == "patch" { &short } else { &own },

@@ -184,7 +184,11 @@ impl Setup {
     /// Starts a daemon; its log is added to that of earlier ones.
     pub(crate) fn daemon(&self) -> Process {
         let config = self.path().to_str().expect("a readable path");
-        Process::start(&["run", "--config", config], &self.log("daemon"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_outrigger"));
+        command.args(["run", "--config", config]);
+        // As systemd has one for the unit, so that the next one knows that this one is gone.
+        command.env("RUNTIME_DIRECTORY", self.path());
+        Process::spawn(command, &self.log("daemon"))
     }
 
     /// Starts a simulated cloud on this port.
@@ -279,6 +283,18 @@ impl Process {
     pub(crate) fn kill(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it a signal, such as `STOP`.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("sh")
+            .args(["-c", &format!("kill -{name} {}", self.id())])
+            .status();
+        assert!(sent.expect("a shell").success());
     }
 
     /// Seconds of processor time it has used, and its peak memory in bytes.

@@ -17,7 +17,7 @@ use crate::catalog::class::ClassCatalog;
 use crate::engine::command::{Answer, Command, FailureKind, Launch};
 use crate::engine::event::Event;
 use crate::model::claim::ClaimRecord;
-use crate::model::cluster::{Cluster, Eks};
+use crate::model::cluster::{Cluster, Eks, Mode};
 use crate::model::instance::{Arch, CapacityType, OfferingKey};
 use crate::model::labels::Labels;
 use crate::model::node_class::image::{Family, ImageTerm};
@@ -42,6 +42,7 @@ fn aws(other: impl Fn(&Asked) -> Option<Reply> + Send + Sync + 'static) -> Canne
 
 fn cluster(class: NodeClass, service_cidr: Option<&str>) -> Cluster {
     Cluster {
+        mode: Mode::Manage,
         installation: "here".to_owned(),
         name: "one".into(),
         region: REGION.to_owned(),
@@ -71,7 +72,7 @@ impl Bench {
         let keeper = keepers.of(&own).await;
         let provider = Ec2::new(own.clone(), api(), keeper);
         let (events, inbox) = mpsc::channel(64);
-        provider.attend(own, events).await;
+        provider.attend(own, Some(events)).await;
         let mut bench = Self {
             aws,
             provider,

@@ -168,7 +168,9 @@ impl Bench {
             identity: Some(Identity::Role(role.to_owned())),
             ..NodeClass::default()
         };
-        self.profiles.of(&self.account, cluster, &class).await
+        self.profiles
+            .of(&self.account, (cluster, true), &class)
+            .await
     }
 
     fn change(&self, change: impl FnOnce(&mut Iam)) {

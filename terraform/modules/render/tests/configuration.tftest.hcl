@@ -26,7 +26,7 @@ run "blocks" {
         "    \"prod\" = {\n      endpoint         = \"https://prod.example\"\n",
         "cluster \"lab\" {\n  disable_dry_run = true\n  mode            = \"observe\"\n  region          = \"us-west-2\"\n  kubeconfig {\n",
         "cluster \"prod\" {\n  mode        = \"manage\"\n  region      = \"eu-central-1\"\n  zonal_shift = true\n",
-        "  lease {\n    name = \"autoscaler\"\n  }\n",
+        "  leader_election {\n    lease = \"kube-system/autoscaler\"\n  }\n",
         "  tags = {\n    \"Team\" = \"platform\"\n  }\n  eks {\n    endpoint = \"https://prod.example\"\n  }\n",
         "  interruption {\n    queue = \"outrigger\"\n  }\n",
         "  eks {}\n}\n",

@@ -1,0 +1,267 @@
+//! Who leads a cluster: what a host makes of the Lease it reads, and of those of clusters that are
+//! led together. It must not know how a Lease is read or written, nor what a leader does.
+//!
+//! A host trusts no clock but its own, and that only for spans: a Lease is over when this host has
+//! seen it unchanged for as long as its holder asked for. A holder acts for a shorter span, counted
+//! from before it asked for its last renewal: [`ACTS`] and [`LASTS`] are as in Kubernetes' own
+//! controllers (client-go, `leaderelection`). Why: docs/decisions/028-who-leads.md.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use crate::model::id::ClusterName;
+
+/// How long a Lease lasts without a renewal.
+pub const LASTS: Duration = Duration::from_secs(15);
+
+/// How long a holder acts without a renewal. What it has sent by then is answered before
+/// [`LASTS`] is over, or not at all.
+pub const ACTS: Duration = Duration::from_secs(10);
+
+/// How often a holder renews its Lease, and others look at it.
+pub const RETRY: Duration = Duration::from_secs(2);
+
+/// The longest span of anybody's Lease that counts: nobody is kept out for longer by one mistake.
+const LASTS_MAX: Duration = Duration::from_mins(5);
+
+/// Where the Lease of a cluster is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseName {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Default for LeaseName {
+    fn default() -> Self {
+        Self {
+            namespace: "kube-system".to_owned(),
+            name: "outrigger".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for LeaseName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// What a Lease says of who holds it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hold {
+    /// Whoever holds it; empty where nobody does.
+    pub holder: String,
+    /// When it was renewed by the holder's clock: only whether it changes counts.
+    pub renewed: String,
+    /// For how long it was asked for.
+    pub lasts: Duration,
+}
+
+/// Whom a Lease belongs to at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// To nobody: whoever comes may have it.
+    Free,
+    /// To this host.
+    Mine,
+    /// To another, for so long unless it is renewed.
+    Theirs(Duration),
+}
+
+/// A host as it tries for the Lease of one cluster. Times are spans since any one moment.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    me: String,
+    /// What the Lease said last, and when it was first seen to say so.
+    seen: Option<(Hold, Duration)>,
+}
+
+impl Candidate {
+    /// One that has seen nothing yet.
+    pub fn new(me: &str) -> Self {
+        Self {
+            me: me.to_owned(),
+            seen: None,
+        }
+    }
+
+    /// Takes in what the Lease says at `now`, or that there is none; `has_died` tells that a holder
+    /// cannot act any more, whatever its Lease says.
+    pub fn see(
+        &mut self,
+        hold: Option<Hold>,
+        now: Duration,
+        has_died: impl Fn(&str) -> bool,
+    ) -> Sight {
+        // Whoever removed it has not told the holder: that acts until it finds out.
+        let known = || self.seen.clone().map(|(known, _)| known);
+        let hold = hold.or_else(known).unwrap_or_default();
+        if hold.holder.is_empty() {
+            self.seen = None;
+            return Sight::Free;
+        }
+        if hold.holder == self.me {
+            return Sight::Mine;
+        }
+        let since = match &self.seen {
+            Some((known, since)) if *known == hold => *since,
+            _ => now,
+        };
+        let lasts = hold.lasts.min(LASTS_MAX);
+        let left = lasts.saturating_sub(now.saturating_sub(since));
+        let is_over = left.is_zero() || has_died(&hold.holder);
+        self.seen = Some((hold, since));
+        if is_over {
+            Sight::Free
+        } else {
+            Sight::Theirs(left)
+        }
+    }
+}
+
+/// What is known of the Lease of one of the clusters that are led together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// It has not been read yet.
+    Unknown,
+    /// Its cluster does not answer, or lets nobody hold it.
+    Unreachable,
+    /// Nobody holds it.
+    Free,
+    /// This host does.
+    Mine,
+    /// Another host does.
+    Theirs,
+}
+
+/// Whether a host may hold the Lease of a cluster, which it can reach, that is led together with
+/// others: all follow the first of them, by name, that answers. Who holds that one takes the
+/// others, and everybody else lets go of them.
+pub fn may_hold(cluster: &ClusterName, company: &BTreeMap<ClusterName, Place>) -> bool {
+    let mut places = company.iter();
+    match places.find(|(name, place)| *name == cluster || **place != Place::Unreachable) {
+        None => true,
+        Some((first, _)) if first == cluster => true,
+        Some((_, place)) => *place == Place::Mine,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use super::{ACTS, Candidate, Hold, LASTS, LASTS_MAX, Place, RETRY, Sight, may_hold};
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn hold(holder: &str, renewed: &str) -> Hold {
+        Hold {
+            holder: holder.to_owned(),
+            renewed: renewed.to_owned(),
+            lasts: LASTS,
+        }
+    }
+
+    fn alive(_: &str) -> bool {
+        false
+    }
+
+    #[test]
+    fn a_lease_is_over_when_it_was_seen_unchanged_for_as_long_as_it_lasts() {
+        let mut own = Candidate::new("b");
+        let mut see = |renewed, now| own.see(Some(hold("a", renewed)), seconds(now), alive);
+        assert_eq!(
+            see("1", 100),
+            Sight::Theirs(seconds(15)),
+            "however old it is"
+        );
+        assert_eq!(see("1", 110), Sight::Theirs(seconds(5)));
+        assert_eq!(see("2", 112), Sight::Theirs(seconds(15)), "renewed");
+        assert_eq!(see("2", 126), Sight::Theirs(seconds(1)));
+        assert_eq!(see("2", 127), Sight::Free);
+    }
+
+    #[test]
+    fn whose_lease_it_is_decides_what_is_seen() {
+        let mut own = Candidate::new("b");
+        assert_eq!(own.see(Some(hold("", "")), seconds(0), alive), Sight::Free);
+        assert_eq!(
+            own.see(Some(hold("b", "1")), seconds(0), alive),
+            Sight::Mine
+        );
+        let died = |who: &str| who == "a";
+        assert_eq!(own.see(Some(hold("a", "1")), seconds(0), died), Sight::Free);
+        let theirs = own.see(Some(hold("c", "1")), seconds(0), died);
+        assert_eq!(theirs, Sight::Theirs(LASTS));
+        let c = own.see(Some(hold("c", "1")), seconds(14), died);
+        assert_eq!(c, Sight::Theirs(seconds(1)));
+        let other = own.see(Some(hold("d", "1")), seconds(14), died);
+        assert_eq!(
+            other,
+            Sight::Theirs(LASTS),
+            "another holder is another hold"
+        );
+    }
+
+    #[test]
+    fn a_lease_that_somebody_removed_is_its_holders_until_it_is_over() {
+        let mut own = Candidate::new("b");
+        assert_eq!(
+            own.see(None, seconds(0), alive),
+            Sight::Free,
+            "there never was one"
+        );
+        own.see(Some(hold("a", "1")), seconds(0), alive);
+        assert_eq!(own.see(None, seconds(5), alive), Sight::Theirs(seconds(10)));
+        assert_eq!(own.see(None, seconds(15), alive), Sight::Free);
+        own.see(Some(hold("a", "2")), seconds(20), alive);
+        let let_go = own.see(Some(hold("", "2")), seconds(21), alive);
+        assert_eq!(let_go, Sight::Free, "it was let go");
+        assert_eq!(own.see(None, seconds(22), alive), Sight::Free);
+    }
+
+    #[test]
+    fn nobody_is_kept_out_for_long_by_one_mistake() {
+        let mut own = Candidate::new("b");
+        let mut long = hold("a", "1");
+        long.lasts = Duration::from_secs(1 << 40);
+        let sight = own.see(Some(long), seconds(0), alive);
+        assert_eq!(sight, Sight::Theirs(LASTS_MAX));
+    }
+
+    #[test]
+    fn who_follows_has_the_lease_within_twenty_seconds() {
+        // The last renewal is seen at most one look later; another look is made when it is over.
+        assert!(RETRY + LASTS + RETRY < seconds(20));
+        assert!(ACTS + RETRY < LASTS);
+    }
+
+    #[test]
+    fn clusters_that_are_led_together_follow_the_first_that_answers() {
+        use Place::{Free, Mine, Theirs, Unknown, Unreachable};
+        let may = |places: [Place; 3]| {
+            let names = ["a", "b", "c"].map(|name| name.into());
+            let company: BTreeMap<_, _> = names.clone().into_iter().zip(places).collect();
+            names.map(|name| may_hold(&name, &company))
+        };
+        for (places, expect) in [
+            ([Unknown, Free, Free], [true, false, false]),
+            ([Free, Free, Free], [true, false, false]),
+            ([Mine, Free, Free], [true, true, true]),
+            ([Mine, Theirs, Mine], [true, true, true]),
+            ([Theirs, Mine, Free], [true, false, false]),
+            ([Unreachable, Free, Free], [true, true, false]),
+            ([Unreachable, Mine, Free], [true, true, true]),
+            ([Unreachable, Theirs, Mine], [true, true, false]),
+            ([Unreachable, Unreachable, Unreachable], [true, true, true]),
+        ] {
+            assert_eq!(may(places), expect, "{places:?}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! How each cluster is doing, as everybody but its engine sees it.
+//! It must not know how it is driven.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use tokio::sync::mpsc;
+
+use crate::engine::event::Event;
+use crate::model::id::ClusterName;
+use crate::shell::clock::Beat;
+use crate::shell::telemetry;
+
+/// A cluster that has not been ready for this long is degraded: `run` counts as started without it.
+pub(crate) const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
+
+/// How a cluster is doing, in a word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Decisions are made.
+    Ready,
+    /// Another host leads it, and this one may follow.
+    Standby,
+    /// It has not been ready for so long that nobody should wait for it.
+    Degraded,
+    #[default]
+    Unready,
+    /// Its engine has ended.
+    Ended,
+}
+
+impl Standing {
+    /// All there are, the best first.
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Ready,
+        Self::Standby,
+        Self::Degraded,
+        Self::Unready,
+        Self::Ended,
+    ];
+
+    /// Whether there is nothing to wait for.
+    pub(crate) fn is_settled(self) -> bool {
+        matches!(self, Self::Ready | Self::Standby | Self::Degraded)
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Standby => "on standby",
+            Self::Degraded => "degraded",
+            Self::Unready => "not ready",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+/// The clusters that are looked after, and how each is doing.
+pub(crate) type Clusters = Vec<Arc<Front>>;
+
+/// What is seen of a cluster, whoever drives it and whether or not this host leads it.
+#[derive(Debug)]
+pub(crate) struct Front {
+    pub(crate) name: ClusterName,
+    beat: Beat,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    standing: Standing,
+    /// Whether pods were to be told of their nodes and we have no right to.
+    lacks_hints: bool,
+    /// Where its engine hears what happens, while there is one.
+    events: Option<mpsc::Sender<Event>>,
+}
+
+impl Front {
+    /// Nothing is known of it yet.
+    pub(crate) fn new(name: ClusterName) -> Self {
+        telemetry::status(&name, false);
+        Self {
+            name,
+            beat: Beat::start(),
+            seen: Mutex::default(),
+        }
+    }
+
+    fn seen<T>(&self, with: impl FnOnce(&mut Seen) -> T) -> T {
+        with(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// An engine drives it from here on, or none does.
+    pub(crate) fn drive(&self, events: Option<mpsc::Sender<Event>>) {
+        self.seen(|seen| seen.events = events);
+        self.beat();
+    }
+
+    /// Whoever looks after it goes round.
+    pub(crate) fn beat(&self) {
+        self.beat.beat();
+    }
+
+    /// This is how it is doing.
+    pub(crate) fn show(&self, standing: Standing, lacks_hints: bool) {
+        let before = self.seen(|seen| {
+            seen.lacks_hints = lacks_hints;
+            std::mem::replace(&mut seen.standing, standing)
+        });
+        if before != standing {
+            telemetry::status(&self.name, standing == Standing::Ready);
+        }
+    }
+
+    /// How it is doing.
+    pub(crate) fn standing(&self) -> Standing {
+        self.seen(|seen| seen.standing)
+    }
+
+    /// Whether pods were to be told of their nodes and we have no right to.
+    pub(crate) fn lacks_hints(&self) -> bool {
+        self.seen(|seen| seen.lacks_hints)
+    }
+
+    /// For how long its engine has not gone round; none where it has no engine.
+    pub(crate) fn idle_for(&self) -> Option<Duration> {
+        let is_driven = self.seen(|seen| seen.events.is_some());
+        is_driven.then(|| self.beat.age())
+    }
+
+    /// Tells its engine that an alarm may be due. A lost or doubled reminder is harmless.
+    pub(crate) fn remind(&self) {
+        if let Some(events) = self.seen(|seen| seen.events.clone()) {
+            drop(events.try_send(Event::Timeout));
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Who this process is among all that may lead a cluster, and who was here before it.
+//! It must not know what a leader does.
+//!
+//! A process that has died holds its Leases for as long as they last. The next one on the same host
+//! need not wait: it has the lock that the system took from the dead one, and finds the name there.
+//! Whoever gets no lock, or has no runtime directory, takes nobody for dead. The file lies where
+//! nothing outlives the host, nor is copied to another with a disk.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::model::id::ClusterName;
+use crate::shell::clock;
+
+/// The file that holds the name of whoever has its lock.
+const FILE: &str = "holder";
+/// Longest name that is read or written, in characters.
+const NAME_MAX: u64 = 200;
+/// Longest part of it that is the host's.
+const HOST_MAX: usize = 63;
+
+/// The name by which this process holds Leases: `HOST_RANDOM`.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    name: String,
+    /// Who had the lock before.
+    dead: Option<String>,
+    /// Held for as long as anybody knows the name.
+    _lock: Option<Arc<File>>,
+}
+
+impl Identity {
+    /// A new one, and who was here before it, where there is a runtime directory.
+    pub(crate) fn new(host: &str, directory: Option<&Path>) -> Self {
+        let plain = |own: &char| own.is_ascii_alphanumeric() || matches!(own, '-' | '.');
+        let host: String = host.trim().chars().filter(plain).take(HOST_MAX).collect();
+        let mut bytes = [0; 12];
+        let random: String = match clock::unguessable(&mut bytes) {
+            Ok(()) => bytes.iter().map(|own| format!("{own:02x}")).collect(),
+            Err(_) => format!("{:016x}", clock::seed()),
+        };
+        let name = format!("{host}_{random}");
+        let (dead, lock) = match directory.map(|own| locked(&own.join(FILE), &name)) {
+            Some(Ok((dead, lock))) => (dead, Some(Arc::new(lock))),
+            Some(Err(error)) => {
+                tracing::info!(%error, "what was here before is waited for where it led");
+                (None, None)
+            }
+            None => (None, None),
+        };
+        Self {
+            name,
+            dead,
+            _lock: lock,
+        }
+    }
+
+    /// The name by which it holds the Lease of a cluster.
+    pub(crate) fn holder(&self, cluster: &ClusterName) -> String {
+        format!("{}/{cluster}", self.name)
+    }
+
+    /// Whether a holder was a process of this host that is not there any more.
+    pub(crate) fn has_died(&self, holder: &str) -> bool {
+        let name = holder.split_once('/').map(|(name, _)| name);
+        name.is_some() && name == self.dead.as_deref()
+    }
+}
+
+/// Takes the lock and leaves our name. Returns the one that was there.
+fn locked(path: &Path, name: &str) -> io::Result<(Option<String>, File)> {
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create(true).truncate(false);
+    let mut file = options.open(path)?;
+    file.try_lock()?;
+    let mut before = String::new();
+    Read::by_ref(&mut file)
+        .take(NAME_MAX)
+        .read_to_string(&mut before)?;
+    file.set_len(0)?;
+    file.rewind()?;
+    file.write_all(name.as_bytes())?;
+    Ok((Some(before).filter(|own| !own.is_empty()), file))
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::Identity;
+
+    #[test]
+    fn who_was_here_before_has_died_once_its_lock_is_gone() {
+        let directory = TempDir::new().expect("a directory");
+        let start = || Identity::new("a-host\n", Some(directory.path()));
+        let first = start();
+        let name = first.holder(&"prod".into());
+        assert!(
+            name.starts_with("a-host_") && name.ends_with("/prod"),
+            "{name}"
+        );
+        assert!(!first.has_died(&name));
+        let second = start();
+        assert!(!second.has_died(&name), "it is there");
+        assert_ne!(second.holder(&"prod".into()), name);
+        drop(first);
+        let third = start();
+        assert!(third.has_died(&name));
+        assert!(
+            third.has_died(&name.replace("prod", "lab")),
+            "whatever it led"
+        );
+        for other in [
+            "",
+            "/",
+            "/prod",
+            "a-host_",
+            "a-host_/prod",
+            &format!("{name}x/prod"),
+        ] {
+            let same = other.starts_with(&name);
+            assert_eq!(third.has_died(other), same, "{other:?}");
+        }
+        assert!(
+            !third.has_died(&second.holder(&"prod".into())),
+            "it never had the lock"
+        );
+        drop(third);
+        assert!(
+            !start().has_died(&name),
+            "nobody knows of those before the last"
+        );
+    }
+
+    #[test]
+    fn nobody_is_dead_where_nothing_is_known() {
+        let own = Identity::new("", None);
+        assert!(!own.has_died(&own.holder(&"a".into())));
+        assert!(!own.has_died("/a"));
+        let nowhere = Identity::new("", Some("/nonexistent".as_ref()));
+        assert!(!nowhere.has_died("/a"));
+    }
+}

@@ -1,0 +1,212 @@
+//! One cluster's post: an engine stands on it for as long as this host leads the cluster.
+//! It must not know how it comes to lead, nor what an engine does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{sleep, timeout};
+
+use crate::catalog::Catalog;
+use crate::engine::event::Event;
+use crate::model::cluster::Cluster;
+use crate::shell::clock;
+use crate::shell::driver::{Driver, Parts};
+use crate::shell::fleet::FleetHandle;
+use crate::shell::front::{Front, PATIENCE, Standing};
+use crate::shell::tenure::{Tenure, Turn};
+
+/// Who has no answer of the Lease is looked at this often.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Time for a provider to take in who drives the cluster.
+const TOLD: Duration = Duration::from_secs(4);
+
+/// What a post is told.
+enum Order {
+    /// The cluster, or its instance types, are others.
+    Change(Arc<Cluster>, Arc<Catalog>, oneshot::Sender<bool>),
+    Stop,
+}
+
+/// A cluster that is looked after here.
+pub(crate) struct Post {
+    pub(crate) front: Arc<Front>,
+    orders: mpsc::Sender<Order>,
+    ended: watch::Receiver<()>,
+}
+
+impl Post {
+    /// Looks after the cluster from here on.
+    pub(crate) fn start(parts: Parts, tenure: Tenure, fleet: FleetHandle) -> Self {
+        let front = Arc::new(Front::new(parts.cluster.name.clone()));
+        let (orders, inbox) = mpsc::channel(1);
+        let (end, ended) = watch::channel(());
+        let keeper = Keeper {
+            parts,
+            fleet,
+            front: front.clone(),
+            inbox,
+        };
+        tokio::spawn(async move {
+            let _end = end;
+            keeper.keep(tenure).await;
+        });
+        Self {
+            front,
+            orders,
+            ended,
+        }
+    }
+
+    /// Passes on what has changed; false where its engine does not take it.
+    pub(crate) async fn change(&self, cluster: Arc<Cluster>, catalog: Arc<Catalog>) -> bool {
+        let (reply, answer) = oneshot::channel();
+        let order = Order::Change(cluster, catalog, reply);
+        self.orders.send(order).await.is_ok() && answer.await.unwrap_or(false)
+    }
+
+    /// Returns when its engine has ended, which none does unless it is told to.
+    pub(crate) async fn ended(&self) {
+        let mut ended = self.ended.clone();
+        while ended.changed().await.is_ok() {}
+    }
+
+    /// Stops its engine, and lets another host have the cluster.
+    pub(crate) async fn stop(self) {
+        drop(self.orders.send(Order::Stop).await);
+        self.ended().await;
+    }
+}
+
+/// Why an engine stands on its post no more.
+enum End {
+    /// It was told to.
+    Stopped,
+    /// It has ended by itself, or could not begin.
+    Failed,
+    /// This host leads no more.
+    Lost,
+}
+
+struct Keeper {
+    parts: Parts,
+    fleet: FleetHandle,
+    front: Arc<Front>,
+    inbox: mpsc::Receiver<Order>,
+}
+
+impl Keeper {
+    async fn keep(mut self, mut tenure: Tenure) {
+        while let Some(term) = self.wait(&mut tenure).await {
+            match self.lead(&mut tenure, &term).await {
+                End::Lost => {}
+                End::Stopped => break,
+                End::Failed => {
+                    self.front.show(Standing::Ended, false);
+                    break;
+                }
+            }
+        }
+        tenure.release().await;
+    }
+
+    /// Waits until this host leads; none when it is told to stop.
+    async fn wait(&mut self, tenure: &mut Tenure) -> Option<Turn> {
+        let since = clock::now();
+        self.attend(None).await;
+        loop {
+            let turn = tenure.turn();
+            let standing = match turn {
+                Turn::Leads(_) => return Some(turn),
+                Turn::Follows => Standing::Standby,
+                Turn::Unknown | Turn::Fails(_) => {
+                    let waited = clock::now().duration_since(since);
+                    if waited > PATIENCE {
+                        Standing::Degraded
+                    } else {
+                        Standing::Unready
+                    }
+                }
+            };
+            self.front.show(standing, false);
+            tokio::select! {
+                order = self.inbox.recv() => match order {
+                    Some(Order::Change(cluster, catalog, reply)) => {
+                        (self.parts.cluster, self.parts.catalog) = (cluster, catalog);
+                        self.attend(None).await;
+                        let _ = reply.send(true);
+                    }
+                    Some(Order::Stop) | None => return None,
+                },
+                () = tenure.changed(&turn) => {}
+                () = sleep(LOOK) => {}
+            }
+        }
+    }
+
+    /// Has an engine drive the cluster for this term.
+    async fn lead(&mut self, tenure: &mut Tenure, term: &Turn) -> End {
+        let cluster = self.parts.cluster.clone();
+        self.front.show(Standing::Unready, false);
+        let seat = self.fleet.join(&cluster.name).await;
+        let driver = match Driver::start(self.parts.clone(), seat, self.front.clone()) {
+            Ok(driver) => driver,
+            Err(error) => {
+                tracing::error!(cluster = %cluster.name, %error, "its thread does not start");
+                return End::Failed;
+            }
+        };
+        self.attend(Some(&driver)).await;
+        let end = loop {
+            tokio::select! {
+                order = self.inbox.recv() => match order {
+                    Some(Order::Change(cluster, catalog, reply)) => {
+                        let _ = reply.send(self.change(&driver, cluster, catalog).await);
+                    }
+                    Some(Order::Stop) | None => break End::Stopped,
+                },
+                () = driver.ended() => break End::Failed,
+                () = tenure.changed(term) => break End::Lost,
+            }
+        };
+        // Messages about its instances go to whoever leads from here on.
+        self.attend(None).await;
+        driver.stop().await;
+        self.front.drive(None);
+        end
+    }
+
+    /// Has the provider know the cluster, and the engine that drives it here.
+    async fn attend(&self, driver: Option<&Driver>) {
+        let cluster = self.parts.cluster.clone();
+        let events = driver.map(Driver::events);
+        let told = timeout(TOLD, self.parts.provider.attend(cluster, events)).await;
+        if told.is_err() {
+            let cluster = &self.parts.cluster.name;
+            tracing::warn!(%cluster, "what is known of AWS is late: it is asked by another");
+        }
+    }
+
+    async fn change(
+        &mut self,
+        driver: &Driver,
+        cluster: Arc<Cluster>,
+        catalog: Arc<Catalog>,
+    ) -> bool {
+        if self.parts.catalog != catalog {
+            if !driver.tell(Event::CatalogChanged(catalog.clone())).await {
+                return false;
+            }
+            self.parts.catalog = catalog;
+        }
+        if self.parts.cluster != cluster {
+            if !driver.tell(Event::ConfigChanged(cluster.clone())).await {
+                return false;
+            }
+            self.parts.cluster = cluster;
+            self.attend(Some(driver)).await;
+        }
+        true
+    }
+}

@@ -1,0 +1,379 @@
+//! Holds a cluster's Lease for as long as it can: who holds it leads.
+//! It must not know what a leader does.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::model::id::ClusterName;
+use crate::model::tenure::{ACTS, Candidate, Place, RETRY, Sight, may_hold};
+use crate::shell::identity::Identity;
+use crate::shell::kube::client::Connection;
+use crate::shell::kube::lease::{self, Held};
+use crate::shell::{clock, telemetry, text};
+
+/// Time for one call: several fit into what a holder may act for.
+const CALL: Duration = Duration::from_secs(4);
+/// After a Lease was written by another at the same moment, it is read again so soon.
+const AGAIN: Duration = Duration::from_millis(100);
+/// Whoever leads what goes before has this long to take what is led together with it.
+const WAITS: Duration = Duration::from_mins(1);
+
+/// Whether this host leads a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Nobody knows yet.
+    #[default]
+    Unknown,
+    /// It does, for the so manieth time.
+    Leads(u64),
+    /// It does not: another does, or will.
+    Follows,
+    /// It does not, and its Lease cannot be had for this reason.
+    Fails(String),
+}
+
+/// What is known of the Leases of all clusters here that are managed.
+#[derive(Debug, Default)]
+pub(crate) struct Company(watch::Sender<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Whether all of them are led by one host.
+    together: bool,
+    places: BTreeMap<ClusterName, Place>,
+}
+
+impl Company {
+    /// Which clusters there are, and whether they are led by one host.
+    pub(crate) fn configure(&self, together: bool, clusters: &[ClusterName]) {
+        self.0.send_modify(|known| {
+            known.together = together;
+            known.places.retain(|name, _| clusters.contains(name));
+            for name in clusters {
+                known.places.entry(name.clone()).or_insert(Place::Unknown);
+            }
+        });
+    }
+
+    /// Takes in how it is with one of them, and says whether this host may hold its Lease.
+    fn take(&self, cluster: &ClusterName, place: Place) -> bool {
+        self.0
+            .send_if_modified(|known| match known.places.get_mut(cluster) {
+                Some(own) => std::mem::replace(own, place) != place,
+                None => false,
+            });
+        let known = self.0.borrow();
+        !known.together || may_hold(cluster, &known.places)
+    }
+}
+
+/// One cluster's Lease, held or tried for by a task of its own.
+pub(crate) struct Tenure {
+    turn: watch::Receiver<Turn>,
+    stop: watch::Sender<bool>,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Tenure {
+    /// Nobody need hold a Lease to look at a cluster, and nothing may be changed of it.
+    pub(crate) fn observe(connection: &Connection) -> Self {
+        connection.fence.close();
+        Self {
+            turn: watch::channel(Turn::Leads(0)).1,
+            stop: watch::channel(false).0,
+            task: None,
+        }
+    }
+
+    /// Tries for the Lease until it is stopped.
+    pub(crate) fn seek(
+        cluster: ClusterName,
+        connection: Connection,
+        identity: &Identity,
+        company: Arc<Company>,
+    ) -> Self {
+        connection.fence.close();
+        let (turn, seen) = watch::channel(Turn::default());
+        let (stop, stopping) = watch::channel(false);
+        let me = identity.holder(&cluster);
+        let seeker = Seeker {
+            cluster,
+            connection,
+            candidate: Candidate::new(&me),
+            me,
+            identity: identity.clone(),
+            company,
+            began: clock::monotonic(),
+            known: None,
+            until: None,
+            barred: false,
+            waits: None,
+            terms: 0,
+            turn,
+        };
+        Self {
+            turn: seen,
+            stop,
+            task: Some(tokio::spawn(seeker.seek(stopping))),
+        }
+    }
+
+    /// How it is now.
+    pub(crate) fn turn(&self) -> Turn {
+        if self.task.is_some() && self.turn.has_changed().is_err() {
+            return Turn::Fails("whoever held the Lease has panicked".to_owned());
+        }
+        self.turn.borrow().clone()
+    }
+
+    /// Returns when it is otherwise than it was.
+    pub(crate) async fn changed(&mut self, was: &Turn) {
+        let gone = self.turn.wait_for(|turn| turn != was).await.is_err();
+        if gone && self.turn() == *was {
+            // Nobody seeks: it stays as it is.
+            std::future::pending().await
+        }
+    }
+
+    /// Lets go of the Lease, so that another may have it at once.
+    pub(crate) async fn release(self) {
+        self.stop.send_replace(true);
+        if let Some(task) = self.task {
+            drop(task.await);
+        }
+    }
+}
+
+struct Seeker {
+    cluster: ClusterName,
+    connection: Connection,
+    candidate: Candidate,
+    /// How it holds the Lease.
+    me: String,
+    identity: Identity,
+    company: Arc<Company>,
+    /// Spans are counted from here.
+    began: Instant,
+    /// The Lease as it was last read or written; none where it is to be read first.
+    known: Option<Held>,
+    /// Until when this host leads without a renewal.
+    until: Option<Instant>,
+    /// Whether it could not be written last time, so that others do not wait for it.
+    barred: bool,
+    /// Since when it has waited for one that is led first, though nobody has this one.
+    waits: Option<Instant>,
+    terms: u64,
+    turn: watch::Sender<Turn>,
+}
+
+impl Seeker {
+    async fn seek(mut self, mut stopping: watch::Receiver<bool>) {
+        let mut news = self.company.0.subscribe();
+        loop {
+            let wait = tokio::select! {
+                wait = self.step() => wait,
+                _ = stopping.wait_for(|stop| *stop) => break,
+            };
+            // What this one has told itself is no news to it.
+            news.borrow_and_update();
+            tokio::select! {
+                () = sleep(wait) => {}
+                // What became of a Lease that goes before is no news to who leads already.
+                _ = news.changed(), if self.until.is_none() => {}
+                _ = stopping.wait_for(|stop| *stop) => break,
+            }
+        }
+        self.let_go().await;
+    }
+
+    /// Looks at the Lease, and takes or renews it where it may. Returns how long that holds.
+    async fn step(&mut self) -> Duration {
+        if self.until.is_some_and(|until| until <= clock::monotonic()) {
+            self.lose("it was not renewed in time");
+        }
+        let known = match self.known.take() {
+            // A holder knows what it has written itself.
+            Some(known) if self.until.is_some() => known,
+            _ => match self.call(lease::holder(&self.connection.clone())).await {
+                Ok(known) => known,
+                Err(why) => return self.failed(why),
+            },
+        };
+        let identity = &self.identity;
+        let died = |holder: &str| identity.has_died(holder);
+        let hold = known.version.as_ref().map(|_| known.hold.clone());
+        let sight = self.candidate.see(hold, self.began.elapsed(), died);
+        let place = match sight {
+            Sight::Free if self.barred => Place::Unreachable,
+            Sight::Free => Place::Free,
+            Sight::Mine => Place::Mine,
+            Sight::Theirs(_) => Place::Theirs,
+        };
+        let may_hold = self.company.take(&self.cluster, place);
+        if may_hold || !matches!(sight, Sight::Free) {
+            self.waits = None;
+        }
+        match sight {
+            Sight::Theirs(left) => {
+                self.follow(&format!("{} leads it", known.hold.holder));
+                left.min(RETRY)
+            }
+            // It runs out by itself: what is under way for it is not answered yet.
+            Sight::Mine if !may_hold => {
+                self.follow("another host leads what it is led together with");
+                RETRY
+            }
+            Sight::Free if !may_hold => self.wait(),
+            Sight::Free | Sight::Mine => self.hold(known).await,
+        }
+    }
+
+    /// Nobody has it, and one that goes before has to be led first.
+    fn wait(&mut self) -> Duration {
+        let since = *self.waits.get_or_insert_with(clock::monotonic);
+        if since.elapsed() < WAITS {
+            self.follow("it is led together with others");
+        } else {
+            let why = "nobody leads it: whoever leads what it is led together with has not got it";
+            self.fail(why.to_owned());
+        }
+        RETRY
+    }
+
+    async fn hold(&mut self, known: Held) -> Duration {
+        let since = (clock::monotonic(), clock::now());
+        let (connection, me) = (self.connection.clone(), self.me.clone());
+        let held = lease::hold(&connection, &known, &me, since.1);
+        let held = self.call(held).await;
+        self.barred = matches!(&held, Err(Failure::Fault(_)));
+        match held {
+            Ok(held) => {
+                self.known = Some(held);
+                self.lead(since);
+                RETRY
+            }
+            Err(Failure::Late) => AGAIN,
+            Err(why) => self.failed(why),
+        }
+    }
+
+    fn lead(&mut self, since: (Instant, Timestamp)) {
+        if self.until.is_none() {
+            self.terms += 1;
+            tracing::info!(
+                cluster = %self.cluster, lease = %self.connection.lease,
+                "this host leads the cluster"
+            );
+        }
+        self.until = Some(since.0 + ACTS);
+        self.connection.fence.open(since, ACTS);
+        self.company.take(&self.cluster, Place::Mine);
+        self.tell(Turn::Leads(self.terms));
+    }
+
+    /// Another host leads, or may.
+    fn follow(&mut self, why: &str) {
+        self.lose(why);
+        let news = !matches!(*self.turn.borrow(), Turn::Follows);
+        if news {
+            tracing::info!(cluster = %self.cluster, why, "standing by");
+        }
+        self.tell(Turn::Follows);
+    }
+
+    fn lose(&mut self, why: &str) {
+        self.connection.fence.close();
+        if self.until.take().is_some() {
+            tracing::warn!(cluster = %self.cluster, why, "this host leads the cluster no more");
+        }
+    }
+
+    /// The Lease could not be read or written. Who holds it leads for a while nevertheless.
+    fn failed(&mut self, why: Failure) -> Duration {
+        let left = self
+            .until
+            .map(|until| until.duration_since(clock::monotonic()));
+        if let Some(left) = left.filter(|left| !left.is_zero()) {
+            // Shorter than half of what is left, so that there is another time.
+            return (left / 2).clamp(AGAIN, RETRY);
+        }
+        let why = match why {
+            Failure::Late => return AGAIN,
+            Failure::Fault(why) => why,
+        };
+        self.company.take(&self.cluster, Place::Unreachable);
+        self.fail(why);
+        RETRY
+    }
+
+    /// It leads no more, or cannot begin to.
+    fn fail(&mut self, why: String) {
+        self.lose(&why);
+        let turn = Turn::Fails(why);
+        if *self.turn.borrow() != turn
+            && let Turn::Fails(why) = &turn
+        {
+            let lease = &self.connection.lease;
+            tracing::error!(
+                cluster = %self.cluster, %lease, why,
+                "the Lease cannot be had, and nothing is done without it"
+            );
+        }
+        self.tell(turn);
+    }
+
+    fn tell(&self, turn: Turn) {
+        telemetry::leads(&self.cluster, matches!(turn, Turn::Leads(_)));
+        self.turn.send_if_modified(|own| {
+            let news = *own != turn;
+            *own = turn;
+            news
+        });
+    }
+
+    /// Nothing of this host is under way any more: another may lead at once.
+    async fn let_go(&mut self) {
+        let known = self.known.take().filter(|own| own.hold.holder == self.me);
+        self.connection.fence.close();
+        self.until = None;
+        telemetry::leads(&self.cluster, false);
+        let Some(known) = known else {
+            return;
+        };
+        let connection = self.connection.clone();
+        // Where that fails the Lease runs out by itself.
+        drop(
+            self.call(lease::hold(&connection, &known, "", clock::now()))
+                .await,
+        );
+    }
+
+    async fn call<T>(
+        &self,
+        call: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, Failure> {
+        let left = self
+            .until
+            .map(|until| until.duration_since(clock::monotonic()));
+        let limit = left.map_or(CALL, |left| left.min(CALL));
+        match timeout(limit, call).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(Failure::Late),
+            Ok(Err(error)) => Err(Failure::Fault(text::chain(&error))),
+            Err(_) => Err(Failure::Fault(format!("no answer within {limit:?}"))),
+        }
+    }
+}
+
+/// Why a call about the Lease came to nothing.
+enum Failure {
+    /// Somebody else has written it meanwhile.
+    Late,
+    Fault(String),
+}

@@ -1,0 +1,195 @@
+//! Two daemons look after one cluster: one leads it, and the other follows when it does not any
+//! more. It must not know how they find out who leads.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client};
+use outrigger::model::claim::TAG_CLAIM;
+use serde_json::Value;
+
+use super::Plane;
+use super::audit::changes_of;
+use super::bench::{
+    Process, Setup, World, client, deploy, free_port, instances, is_campaign, scale, until,
+};
+use super::cases::{clock, provider_id, ready, scatter};
+
+/// Who leads has to be another after this long.
+const TAKEN_OVER: Duration = Duration::from_secs(20);
+
+/// How long a daemon that was stopped is watched once it goes on: it renews its Lease every two
+/// seconds.
+const WATCHED: Duration = Duration::from_secs(5);
+
+/// A daemon, as a user of its own.
+struct Host {
+    user: &'static str,
+    setup: Setup,
+    daemon: Process,
+}
+
+impl Host {
+    fn start(plane: &Plane, user: &'static str, cloud: u16) -> Self {
+        let kubeconfig = plane.kubeconfig_of(user).expect("a kubeconfig");
+        let setup = Setup::new(&[("bench", Path::new(&kubeconfig))], Some(cloud));
+        Self {
+            user,
+            daemon: setup.daemon(),
+            setup,
+        }
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the audit log of a real API server has the time of day"
+)]
+fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+/// Whether this daemon holds the cluster's Lease. It leaves its name beside its configuration.
+async fn holds(api: &Client, host: &Host) -> bool {
+    let leases: Api<Lease> = Api::namespaced(api.clone(), "kube-system");
+    let lease = leases.get_opt("outrigger").await.expect("an answer");
+    let holder = lease.and_then(|own| own.spec?.holder_identity);
+    let name = fs::read_to_string(host.setup.path().join("holder")).unwrap_or_default();
+    holder.is_some_and(|own| !name.is_empty() && own.split('/').next() == Some(&name))
+}
+
+/// Waits until this process leads.
+async fn leads(api: &Client, host: &Host, limit: Duration) -> Duration {
+    let start = clock();
+    while !holds(api, host).await {
+        let waited = start.elapsed();
+        assert!(
+            waited < limit,
+            "{} does not lead\n{}",
+            host.user,
+            host.setup.tail()
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    start.elapsed()
+}
+
+/// How a daemon ceases to lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// It is stopped, and goes on when another leads.
+    Pause,
+    /// It is stopped, so that nobody can tell that it will never go on, and dies.
+    Silence,
+    /// It dies, and is started anew at once.
+    Death,
+    /// It is told to end.
+    Leave,
+}
+
+const ENDS: [End; 4] = [End::Pause, End::Silence, End::Death, End::Leave];
+
+/// No claim ever had two instances, and each that lives has its node.
+async fn all_accounted_for(cloud: u16, world: &World) {
+    let all = instances(cloud).await;
+    let text = |own: &Value, name: &str| own[name].as_str().unwrap_or_default().to_owned();
+    let claims: BTreeSet<String> = all
+        .iter()
+        .map(|own| text(&own["tags"], TAG_CLAIM))
+        .collect();
+    assert!(!claims.contains(""), "{all:?}");
+    assert_eq!(claims.len(), all.len(), "claims with two instances");
+    let lives = |own: &&Value| matches!(text(own, "state").as_str(), "pending" | "running");
+    let live: BTreeSet<String> = all
+        .iter()
+        .filter(lives)
+        .map(|own| text(own, "id"))
+        .collect();
+    let ids = world.nodes.iter().map(provider_id);
+    let nodes = ids.map(|id| id.rsplit('/').next().unwrap_or_default().to_owned());
+    assert_eq!(
+        nodes.collect::<BTreeSet<_>>(),
+        live,
+        "each instance has a node"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_host_leads_when_one_does_not_any_more() {
+    let name = "plane::standby::another_host_leads_when_one_does_not_any_more";
+    let Some(plane) = Plane::start_or_skip_with(name, &["--audit"]) else {
+        return;
+    };
+    let (cloud, rounds) = (free_port(), if is_campaign() { 50 } else { ENDS.len() });
+    let (mut one, mut other);
+    one = Host::start(&plane, "host-a", cloud);
+    let _cloud = one.setup.cloud(cloud);
+    let api = client(plane.kubeconfig()).await;
+    ready(&api).await;
+    leads(&api, &one, TAKEN_OVER).await;
+    other = Host::start(&plane, "host-b", cloud);
+    deploy(&api, "small", 0, "1", "1Gi").await;
+    let mut pods = 0;
+    for round in 0..rounds {
+        let end = ENDS[round % ENDS.len()];
+        // Who follows has to know whom: it looks every other second.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        pods = if pods == 0 {
+            24
+        } else {
+            (pods * 7 + round * 5) % 40
+        };
+        scale(&api, "small", pods).await;
+        let moment = scatter(round as u64) % 3000;
+        tokio::time::sleep(Duration::from_millis(moment)).await;
+        match end {
+            End::Pause | End::Silence => one.daemon.signal("STOP"),
+            End::Death => {
+                one.daemon.kill();
+                one.daemon = one.setup.daemon();
+                // Its lock tells the next one that it is gone; the name changes with the start.
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            End::Leave => one.daemon.signal("TERM"),
+        }
+        if end == End::Death {
+            std::mem::swap(&mut one, &mut other);
+        }
+        let took = leads(&api, &other, TAKEN_OVER).await;
+        let is_told = matches!(end, End::Death | End::Leave);
+        assert!(
+            !is_told || took < Duration::from_secs(6),
+            "{end:?}: {took:?}"
+        );
+        match end {
+            End::Pause => {
+                let since = now();
+                one.daemon.signal("CONT");
+                tokio::time::sleep(WATCHED).await;
+                let changes = changes_of(&plane, one.user, since);
+                assert_eq!(changes, Vec::<String>::new(), "{}", one.setup.tail());
+            }
+            End::Silence | End::Leave => {
+                one.daemon.kill();
+                one.daemon = one.setup.daemon();
+            }
+            End::Death => {}
+        }
+        let settled = |world: &World| {
+            world.bound() == pods && world.pods.len() == pods && world.empty_nodes() == 0
+        };
+        let what = format!("{pods} pods bound after {end:?}");
+        let world = until(&api, &other.setup, 90, &what, settled).await;
+        println!(
+            "round {round}, {end:?}: the other leads after {:.1} s; {pods} pods on {} nodes",
+            took.as_secs_f64(),
+            world.nodes.len(),
+        );
+        all_accounted_for(cloud, &world).await;
+        std::mem::swap(&mut one, &mut other);
+    }
+}
