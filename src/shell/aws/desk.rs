@@ -241,15 +241,17 @@ impl Desk {
         if dearer {
             self.classes().await;
         }
-        if self.diary.begin(Chore::Health) {
+        let is_heard = self.members.values().any(|own| own.events.is_some());
+        if is_heard && self.diary.begin(Chore::Health) {
             let outcome = self.health().await;
             self.end(Chore::Health, outcome);
         }
-        if self.diary.begin(Chore::Profiles) {
+        let leads = !self.led().is_empty();
+        if leads && self.diary.begin(Chore::Profiles) {
             let outcome = self.unused_profiles().await;
             self.end(Chore::Profiles, outcome);
         }
-        if self.diary.begin(Chore::Templates) {
+        if leads && self.diary.begin(Chore::Templates) {
             let outcome = self.templates().await;
             self.end(Chore::Templates, outcome);
         }
