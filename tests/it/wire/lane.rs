@@ -79,6 +79,8 @@ impl Lane {
     pub(super) fn start(&mut self) {
         let mut command = self.site.aws.command(env!("CARGO_BIN_EXE_outrigger"));
         command.env("AWS_ACCESS_KEY_ID", &self.name);
+        // As systemd has one for the unit: the next daemon knows that this one is gone.
+        command.env("RUNTIME_DIRECTORY", self.dir.path());
         command.arg("run").arg("--config").arg(self.dir.path());
         self.daemon = Some(Process::spawn(command, &self.dir.path().join("daemon.log")));
     }
@@ -259,7 +261,8 @@ pub(super) fn release(aws: &Aws, held: &Held, lost: bool) {
     aws.ask(&json!({"do": "release", "numbers": numbers, "lost": lost}));
 }
 
-/// Node classes are not tried: each call that is met is one that changes something.
+/// Node classes are not tried: each call that is met is one that changes something. All lanes are
+/// in one API server, each with a Lease of its own.
 fn configuration(site: &Site, name: &str) -> String {
     format!(
         r#"
@@ -273,6 +276,7 @@ cluster "{name}" {{
   region = "{region}"
   kubeconfig {{ path = "{kubeconfig}" }}
   eks {{ name = "{cluster}" }}
+  leader_election {{ lease = "kube-system/{name}" }}
   disable_dry_run = true
 }}
 node_class "default" {{
