@@ -245,8 +245,7 @@ impl Engine {
                     return;
                 }
                 if let Object::Pod(pod) = &object {
-                    self.succeed(pod, now);
-                    self.state.arrived(pod);
+                    self.about_to_see(pod, now);
                 }
                 self.state.objects.apply(object, now);
             }

@@ -43,6 +43,8 @@ pub mod roster;
 
 pub mod obstacles;
 
+pub mod tally;
+
 pub mod standing;
 
 #[cfg(test)]

@@ -290,11 +290,20 @@ static LOG: BlockType = BlockType {
 static METRICS: BlockType = BlockType {
     name: "metrics",
     about: "The metrics.",
-    arguments: &[argument(
-        "names",
-        Kind::SomeOf(&["karpenter", "outrigger"]),
-        "[\"karpenter\", \"outrigger\"]",
-        "Under whose names they are published.",
-    )],
+    arguments: &[
+        argument(
+            "names",
+            Kind::SomeOf(&["karpenter", "outrigger"]),
+            "[\"karpenter\", \"outrigger\"]",
+            "Under whose names they are published.",
+        ),
+        argument(
+            "per_node",
+            Kind::Flag,
+            "false",
+            "Gives each node series of its own: about a dozen, as Karpenter's capacity dashboard \
+             wants them.",
+        ),
+    ],
     ..BLOCK
 };

@@ -58,6 +58,8 @@ pub struct Telemetry {
     pub log_level: LogLevel,
     /// Under whose names metrics are published.
     pub metric_names: Vec<MetricNames>,
+    /// Whether each node has series of its own.
+    pub per_node: bool,
 }
 
 impl Default for Telemetry {
@@ -67,6 +69,7 @@ impl Default for Telemetry {
             log_format: LogFormat::default(),
             log_level: LogLevel::default(),
             metric_names: vec![MetricNames::Karpenter, MetricNames::Outrigger],
+            per_node: false,
         }
     }
 }

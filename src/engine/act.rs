@@ -14,6 +14,7 @@ use crate::model::claim::{ClaimRecord, Phase};
 use crate::model::hash::hashes_in;
 use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::instance::{OfferingKey, Price};
+use crate::model::pod::{Pod, PodPhase};
 use crate::model::pool::Reason;
 use crate::plan::{self, Plan};
 use crate::solve::{NewClaim, Unplaced};
@@ -91,6 +92,7 @@ impl Engine {
                 self.retire(&claim, retire.reason, now);
             } else if self.observed_leaving.insert(claim.clone()) {
                 self.report(Report::Retire {
+                    pool: self.state.ledger.pool_of(&claim),
                     claim,
                     node: Some(retire.node),
                     reason: retire.reason,
@@ -225,6 +227,25 @@ impl Engine {
         let waited = self.batch.planned(now);
         if !waited.is_empty() {
             self.report(Report::Decided(waited));
+        }
+    }
+
+    /// A pod is as it was until now, and about to be like this.
+    pub(super) fn about_to_see(&mut self, pod: &Pod, now: Timestamp) {
+        self.succeed(pod, now);
+        self.tell_started(pod, now);
+        self.state.arrived(pod);
+    }
+
+    /// Tells how long a pod took that is about to be seen to run.
+    fn tell_started(&mut self, pod: &Pod, now: Timestamp) {
+        let known = self.state.objects.pods.get(&pod.key);
+        let waited = known.is_some_and(|own| own.uid == pod.uid && own.phase == PodPhase::Pending);
+        let made = pod
+            .created
+            .filter(|_| waited && pod.phase == PodPhase::Running);
+        if let Some(at) = made {
+            self.report(Report::PodStarted(now.duration_since(at)));
         }
     }
 

@@ -105,6 +105,7 @@ impl Engine {
         }
         for claim in outcome.adopted {
             self.report(Report::ClaimPhase {
+                pool: self.state.ledger.pool_of(&claim),
                 claim,
                 node: None,
                 phase: Phase::Launched,

@@ -73,6 +73,7 @@ impl Engine {
         let price = self.state.price_of_instance(claim);
         self.report(Report::Retire {
             claim: id.clone(),
+            pool: self.state.ledger.pool_of(id),
             node,
             reason,
             price,

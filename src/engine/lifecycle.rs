@@ -154,13 +154,14 @@ impl Engine {
             let (took, age) = (now.duration_since(asked), now.duration_since(born));
             self.report(Report::Ended {
                 node,
-                pool,
+                pool: pool.clone(),
                 took,
                 age,
             });
         }
         self.report(Report::ClaimPhase {
             claim: id.clone(),
+            pool,
             node,
             phase,
         });
@@ -218,6 +219,7 @@ impl Engine {
         if deadline <= now {
             self.report(Report::Retire {
                 claim: id.clone(),
+                pool: claim.record.pool.clone(),
                 node: None,
                 reason: Reason::TimedOut,
                 price: None,
@@ -296,8 +298,10 @@ impl Engine {
         if claim.leaving.is_none() {
             claim.leaving = Some(reason);
             let node = claim.node.clone();
+            let pool = claim.record.pool.clone();
             self.report(Report::Retire {
                 claim: id.clone(),
+                pool,
                 node,
                 reason,
                 price: None,

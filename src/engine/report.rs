@@ -40,6 +40,8 @@ pub enum Report {
     /// How long pods had waited, each from when it was first seen, when they were planned for the
     /// first time.
     Decided(Vec<SignedDuration>),
+    /// A pod that was seen to wait runs, so long after it was made.
+    PodStarted(SignedDuration),
     /// A pod has no answer; repeated only when the answer changes.
     Unplaced(Unplaced),
     /// What shall be there whatever pods ask for cannot be had; repeated only when that changes.
@@ -116,6 +118,8 @@ pub enum Report {
     ClaimPhase {
         /// The claim.
         claim: ClaimId,
+        /// Its pool.
+        pool: PoolName,
         /// Its node, once known.
         node: Option<NodeName>,
         /// The phase it is in now.
@@ -125,6 +129,8 @@ pub enum Report {
     Retire {
         /// The claim.
         claim: ClaimId,
+        /// Its pool.
+        pool: PoolName,
         /// Its node, if it has one.
         node: Option<NodeName>,
         /// Why.

@@ -29,6 +29,18 @@ pub enum PodPhase {
     Failed,
 }
 
+impl PodPhase {
+    /// The spelling of Kubernetes.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Running => "Running",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+        }
+    }
+}
+
 /// The owner that controls a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner {

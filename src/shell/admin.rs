@@ -106,5 +106,11 @@ async fn readyz(State(shown): State<Shown>, RawQuery(query): RawQuery) -> impl I
 
 async fn render(State(shown): State<Shown>) -> impl IntoResponse {
     let kind = "text/plain; version=0.0.4; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], shown.metrics.render())
+    let clusters = shown.clusters.borrow().clone();
+    let counted: Vec<_> = clusters.iter().map(|own| own.counted()).collect();
+    let samples = counted.iter().map(|own| &own[..]);
+    (
+        [(header::CONTENT_TYPE, kind)],
+        shown.metrics.render(samples),
+    )
 }

@@ -44,6 +44,8 @@ const GRACE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(1);
 /// Without an alarm the cluster's status is looked at this often.
 const IDLE: Duration = Duration::from_secs(10);
+/// What the cluster holds is counted this often, for whoever asks.
+const COUNT: Duration = Duration::from_secs(10);
 /// A command that nobody answered for this long is given up. Every adapter has a shorter limit.
 const COMMAND: Duration = Duration::from_secs(90);
 
@@ -90,6 +92,7 @@ impl Driver {
             concurrency: parts.cluster.api.concurrency.max(1) as usize,
             managed: false,
             looks_at: clock::monotonic(),
+            counts_at: clock::monotonic(),
             unready_since: Some(clock::now()),
             stop_by: None,
         };
@@ -223,6 +226,8 @@ struct Course {
     managed: bool,
     /// When the inbox is looked into next.
     looks_at: Instant,
+    /// When what the cluster holds is counted next.
+    counts_at: Instant,
     unready_since: Option<Timestamp>,
     stop_by: Option<Timestamp>,
 }
@@ -274,7 +279,9 @@ impl Course {
         let now = clock::now();
         let due = self.engine.poll_timeout().is_some_and(|(at, _)| at <= now);
         if due && self.stop_by.is_none() {
+            let began = Stopwatch::start();
             self.engine.handle(Event::Timeout, now);
+            telemetry::pass(&self.hands.cluster, began.elapsed());
         }
     }
 
@@ -355,6 +362,11 @@ impl Course {
             Some(_) => Standing::Unready,
         };
         self.front.show(standing, self.engine.lacks_hints());
+        if self.counts_at <= clock::monotonic() {
+            self.counts_at = clock::monotonic() + COUNT;
+            let samples = telemetry::samples(&self.hands.cluster, self.engine.state());
+            self.front.count(samples);
+        }
     }
 
     fn has_stopped(&self) -> bool {

@@ -11,6 +11,7 @@ use crate::engine::event::Event;
 use crate::model::id::ClusterName;
 use crate::shell::clock::Beat;
 use crate::shell::telemetry;
+use crate::shell::telemetry::series::Sample;
 
 /// A cluster that has not been ready for this long is degraded: `run` counts as started without it.
 pub(crate) const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
@@ -74,6 +75,8 @@ struct Seen {
     lacks_hints: bool,
     /// Where its engine hears what happens, while there is one.
     events: Option<mpsc::Sender<Event>>,
+    /// What it last counted.
+    samples: Arc<[Sample]>,
 }
 
 impl Front {
@@ -93,7 +96,7 @@ impl Front {
 
     /// An engine drives it from here on, or none does.
     pub(crate) fn drive(&self, events: Option<mpsc::Sender<Event>>) {
-        self.seen(|seen| seen.events = events);
+        self.seen(|seen| (seen.events, seen.samples) = (events, Arc::default()));
         self.beat();
     }
 
@@ -111,6 +114,16 @@ impl Front {
         if before != standing {
             telemetry::status(&self.name, standing == Standing::Ready);
         }
+    }
+
+    /// This is what it holds now.
+    pub(crate) fn count(&self, samples: Vec<Sample>) {
+        self.seen(|seen| seen.samples = samples.into());
+    }
+
+    /// What it last held; nothing where no engine drives it.
+    pub(crate) fn counted(&self) -> Arc<[Sample]> {
+        self.seen(|seen| seen.samples.clone())
     }
 
     /// How it is doing.

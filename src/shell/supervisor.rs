@@ -73,7 +73,7 @@ pub(crate) async fn run(
         prepared = drivers.prepare(wanted.clusters) => prepared?,
         () = stop.called() => return Ok(()),
     };
-    let counted = Counted::init(&telemetry.metric_names)?;
+    let counted = Counted::init(&telemetry)?;
     let (show, shown) = watch::channel(Clusters::new());
     serve(&telemetry, shown, &counted).await?;
     if let Err(error) = drivers.apply(prepared, wanted.fleet).await {
@@ -196,6 +196,7 @@ async fn reloaded(
         ("listen", new.listen != started.listen),
         ("log.format", new.log_format != started.log_format),
         ("metrics.names", new.metric_names != started.metric_names),
+        ("metrics.per_node", new.per_node != started.per_node),
     ] {
         if changed {
             tracing::warn!("telemetry.{argument} has changed: restart the daemon to apply it");

@@ -3,6 +3,10 @@
 
 pub(crate) mod log;
 
+pub(crate) mod names;
+
+pub(crate) mod series;
+
 pub(crate) mod metrics;
 
 use std::time::Duration;
@@ -10,6 +14,8 @@ use std::time::Duration;
 use crate::engine::command::Answer;
 use crate::engine::report::Report;
 use crate::model::id::ClusterName;
+use crate::shell::telemetry::series::Sample;
+use crate::state::State;
 
 /// Logs and counts what an engine decided or saw.
 pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
@@ -32,6 +38,16 @@ pub(crate) fn status(cluster: &ClusterName, ready: bool) {
 /// Shows whether this host leads a cluster.
 pub(crate) fn leads(cluster: &ClusterName, leads: bool) {
     metrics::leads(cluster, leads);
+}
+
+/// Counts a look of an engine at what is due.
+pub(crate) fn pass(cluster: &ClusterName, took: Duration) {
+    metrics::pass(cluster, took);
+}
+
+/// What a cluster holds now.
+pub(crate) fn samples(cluster: &ClusterName, state: &State) -> Vec<Sample> {
+    series::samples(cluster, state, metrics::per_node())
 }
 
 fn outcome(answer: &Answer) -> &'static str {

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::claim::{ClaimRecord, NotAClaim, Phase};
 use crate::model::cluster::Cluster;
-use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey, ReservationId};
+use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey, PoolName, ReservationId};
 use crate::model::instance::{Instance, InstanceState, OfferingKey};
 use crate::model::labels::Labels;
 use crate::model::pool::Reason;
@@ -159,6 +159,12 @@ pub struct Ledger {
 }
 
 impl Ledger {
+    /// The pool of a claim; the empty name where there is no such claim.
+    pub fn pool_of(&self, claim: &ClaimId) -> PoolName {
+        let claim = self.claims.get(claim);
+        claim.map_or(PoolName::default(), |own| own.record.pool.clone())
+    }
+
     /// The claim an instance fulfils.
     pub fn by_instance(&self, instance: &str) -> Option<&ClaimId> {
         self.by_instance.get(instance)

@@ -165,7 +165,7 @@ impl State {
         Spare { pods, idle }
     }
 
-    fn usage(&self) -> BTreeMap<PoolName, Usage> {
+    pub(super) fn usage(&self) -> BTreeMap<PoolName, Usage> {
         let mut usage: BTreeMap<PoolName, Usage> = BTreeMap::new();
         for claim in self.ledger.claims.values() {
             let own = usage.entry(claim.record.pool.clone()).or_default();

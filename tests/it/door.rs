@@ -20,7 +20,7 @@ mod exchange;
 
 mod pausing;
 
-mod process;
+pub(crate) mod process;
 
 mod program;
 

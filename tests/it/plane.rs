@@ -19,6 +19,8 @@ mod audit;
 
 mod scale_down;
 
+mod dashboards;
+
 mod standby;
 
 mod doctor;

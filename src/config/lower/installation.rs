@@ -164,6 +164,9 @@ pub(super) fn lower_telemetry(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Telem
         chosen.dedup();
         telemetry.metric_names = chosen;
     }
+    telemetry.per_node = metrics
+        .and_then(|own| own.flag("per_node"))
+        .unwrap_or(false);
     telemetry
 }
 

@@ -104,6 +104,8 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             tracing::info!(%cluster, pending, placed, claims, unplaced, usd_per_h, "planned");
         }
         Report::Decided(waited) => tracing::debug!(%cluster, pods = waited.len(), "decided"),
+        // By the thousand, and of no use one by one.
+        Report::PodStarted(_) => {}
         Report::Unplaced(unplaced) => self::unplaced(cluster, unplaced),
         Report::Short(short) => self::short(cluster, short),
         Report::Enough(need) => tracing::info!(%cluster, %need, "no more is missing"),
@@ -161,7 +163,9 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         Report::NotEarly { claim, why } => {
             tracing::warn!(%cluster, %claim, why, "pods are not bound early");
         }
-        Report::ClaimPhase { claim, node, phase } => {
+        Report::ClaimPhase {
+            claim, node, phase, ..
+        } => {
             let (node, phase) = (name(node.as_ref()), phase.as_str());
             tracing::info!(%cluster, %claim, node, phase, "claim moved on");
         }
@@ -171,6 +175,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             reason,
             price,
             pods,
+            ..
         } => tracing::info!(
             %cluster, %claim, mode, node = name(node.as_ref()), reason = reason.as_str(),
             usd_per_h = usd(*price), pods, "node asked to leave"

@@ -1,18 +1,21 @@
 //! Counters and gauges under Karpenter's names where they mean the same, else `outrigger_*`.
 //! It must not know who reads them.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use ::metrics::{counter, gauge, histogram};
-use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
+use ::metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use thiserror::Error;
 
-use crate::config::settings::MetricNames;
+use crate::config::settings::{MetricNames, Telemetry};
 use crate::engine::report::Report;
 use crate::model::claim::Phase;
 use crate::model::id::ClusterName;
 use crate::model::pool::Reason;
 use crate::shell::clock;
+use crate::shell::telemetry::names::{ALL, Kind, PASSES, about};
+use crate::shell::telemetry::series::{self, Sample};
 use crate::solve::replicas::Need;
 
 /// Why nothing is counted.
@@ -32,30 +35,57 @@ pub(crate) struct Counted {
     unwanted: Vec<&'static str>,
 }
 
+/// Whether each node has series of its own: as the recorder, once for the whole process.
+static PER_NODE: OnceLock<bool> = OnceLock::new();
+
+/// Bounds in seconds of how long a pass may have taken: where one is too slow, by how much.
+const PASS_BOUNDS: [f64; 11] = [
+    0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0,
+];
+
+/// Whether each node has series of its own.
+pub(crate) fn per_node() -> bool {
+    PER_NODE.get().copied().unwrap_or(false)
+}
+
 impl Counted {
-    /// Counts from here on, for the whole process; only series under these names are shown.
-    pub(crate) fn init(names: &[MetricNames]) -> Result<Self, MetricsError> {
+    /// Counts from here on, for the whole process; only series under the names that are wanted are
+    /// shown.
+    pub(crate) fn init(telemetry: &Telemetry) -> Result<Self, MetricsError> {
         let builder = PrometheusBuilder::new().set_quantiles(&[0.0, 0.5, 0.9, 0.99, 1.0]);
+        let passes = Matcher::Full(PASSES.to_owned());
+        let builder = builder.and_then(|own| own.set_buckets_for_metric(passes, &PASS_BOUNDS));
         let recorder = builder.map_err(MetricsError::Build)?.build_recorder();
         let handle = recorder.handle();
         ::metrics::set_global_recorder(recorder).map_err(|_| MetricsError::Twice)?;
+        PER_NODE.get_or_init(|| telemetry.per_node);
+        for own in ALL {
+            match own.kind {
+                Kind::Counter => describe_counter!(own.name, own.about),
+                Kind::Gauge => describe_gauge!(own.name, own.about),
+                Kind::Summary | Kind::Histogram => describe_histogram!(own.name, own.about),
+            }
+        }
         gauge!("outrigger_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
         // Whoever counts has read one.
         reloaded(true);
-        let both = [
+        let all = [
             (MetricNames::Karpenter, "karpenter_"),
+            (MetricNames::Karpenter, "controller_runtime_"),
             (MetricNames::Outrigger, "outrigger_"),
         ];
-        let unwanted = both.into_iter().filter(|(name, _)| !names.contains(name));
+        let names = &telemetry.metric_names;
+        let unwanted = all.into_iter().filter(|(name, _)| !names.contains(name));
         Ok(Self {
             handle,
             unwanted: unwanted.map(|(_, prefix)| prefix).collect(),
         })
     }
 
-    /// In the text format of Prometheus.
-    pub(crate) fn render(&self) -> String {
-        let text = self.handle.render();
+    /// All of it and these samples, in the text format of Prometheus.
+    pub(crate) fn render<'s>(&self, samples: impl Iterator<Item = &'s [Sample]>) -> String {
+        let mut text = self.handle.render();
+        text.push_str(&series::render(samples, about));
         if self.unwanted.is_empty() {
             return text;
         }
@@ -131,14 +161,23 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
                 .increment(1);
             }
         }
-        Report::ClaimPhase { node, phase, .. } => phase_reached(&name(), node.is_some(), *phase),
-        Report::Retire { reason, pods, .. } if managed => {
+        Report::PodStarted(took) => {
+            histogram!("karpenter_pods_startup_duration_seconds", "cluster" => name())
+                .record(took.as_secs_f64());
+        }
+        Report::ClaimPhase {
+            pool, node, phase, ..
+        } => phase_reached(&name(), pool.as_str(), node.is_some(), *phase),
+        Report::Retire {
+            pool, reason, pods, ..
+        } if managed => {
             if *reason == Reason::Empty {
                 decided(&name(), ("delete", *reason, "empty"));
             }
             let reason = reason.as_str();
             counter!(
-                "karpenter_nodeclaims_disrupted_total", "cluster" => name(), "reason" => reason
+                "karpenter_nodeclaims_disrupted_total",
+                "cluster" => name(), "nodepool" => pool.to_string(), "reason" => reason
             )
             .increment(1);
             let pods = u64::try_from(*pods).unwrap_or(u64::MAX);
@@ -266,20 +305,35 @@ fn missing(cluster: &str, need: &Need, missing: usize) {
         .set(count(missing));
 }
 
-fn phase_reached(cluster: &str, has_node: bool, phase: Phase) {
-    let name = || cluster.to_owned();
+fn phase_reached(cluster: &str, pool: &str, has_node: bool, phase: Phase) {
+    let labels = || {
+        [
+            ("cluster", cluster.to_owned()),
+            ("nodepool", pool.to_owned()),
+        ]
+    };
     match phase {
         Phase::Registered => {
-            counter!("karpenter_nodes_created_total", "cluster" => name()).increment(1);
+            counter!("karpenter_nodes_created_total", &labels()).increment(1);
         }
         Phase::Gone => {
-            counter!("karpenter_nodeclaims_terminated_total", "cluster" => name()).increment(1);
+            counter!("karpenter_nodeclaims_terminated_total", &labels()).increment(1);
             if has_node {
-                counter!("karpenter_nodes_terminated_total", "cluster" => name()).increment(1);
+                counter!("karpenter_nodes_terminated_total", &labels()).increment(1);
             }
         }
         _ => {}
     }
+}
+
+/// Counts a pass of an engine, under the name by which controllers are known to dashboards.
+pub(crate) fn pass(cluster: &ClusterName, took: Duration) {
+    let labels = [
+        ("cluster", cluster.to_string()),
+        ("controller", "engine".to_owned()),
+    ];
+    counter!("controller_runtime_reconcile_total", &labels).increment(1);
+    histogram!(PASSES, &labels).record(took.as_secs_f64());
 }
 
 #[expect(clippy::cast_precision_loss, reason = "no cluster has 2^52 pods")]
@@ -375,6 +429,7 @@ mod tests {
     fn leaves(reason: Reason, pods: usize) -> Report {
         Report::Retire {
             claim: "c".into(),
+            pool: "general".into(),
             node: Some("n".into()),
             reason,
             price: None,
@@ -462,7 +517,11 @@ mod tests {
             ("pods_drained_total", "interrupted", 1),
         ];
         let lines = lines.map(|(name, reason, count)| {
-            format!("karpenter_{name}{{cluster=\"prod\",reason=\"{reason}\"}} {count}")
+            let pool = match name {
+                "nodeclaims_disrupted_total" => ",nodepool=\"general\"",
+                _ => "",
+            };
+            format!("karpenter_{name}{{cluster=\"prod\"{pool},reason=\"{reason}\"}} {count}")
         });
         check(&text, &lines.each_ref().map(String::as_str));
     }
@@ -485,6 +544,7 @@ mod tests {
     fn ends_of_nodes_are_counted_with_how_long_they_took_and_how_old_nodes_were() {
         let gone = Report::ClaimPhase {
             claim: "c".into(),
+            pool: "general".into(),
             node: Some("n".into()),
             phase: Phase::Gone,
         };
@@ -497,7 +557,7 @@ mod tests {
         let text = counted(&[gone, ended], true);
         let of = "cluster=\"prod\",nodepool=\"general\"";
         let lines = [
-            "karpenter_nodes_terminated_total{cluster=\"prod\"} 1".to_owned(),
+            format!("karpenter_nodes_terminated_total{{{of}}} 1"),
             format!("karpenter_nodes_termination_duration_seconds_sum{{{of}}} 90"),
             format!("karpenter_nodes_lifetime_duration_seconds_sum{{{of}}} 7200"),
         ];

@@ -292,5 +292,8 @@ telemetry {
     format = "journald"
     level  = "debug"
   }
-  metrics { names = ["outrigger"] }
+  metrics {
+    names    = ["outrigger"]
+    per_node = true
+  }
 }

@@ -1,0 +1,232 @@
+//! What a cluster holds, as series that are made anew from time to time rather than counted, so
+//! that nothing is left of a node that is gone.
+//! It must not know when, nor who reads them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::model::id::{ClusterName, NodeName};
+use crate::model::labels::{ARCH, CAPACITY_TYPE, INSTANCE_TYPE, POOL, ZONE};
+use crate::model::node::Node;
+use crate::model::quantity::Resources;
+use crate::state::State;
+
+/// What Karpenter says where a node does not say what a label is, or a pod has no node.
+const NONE: &str = "N/A";
+
+/// Labels of nodes, under Karpenter's names for them.
+const OF_NODES: [(&str, &str); 5] = [
+    ("nodepool", POOL),
+    ("zone", ZONE),
+    ("arch", ARCH),
+    ("capacity_type", CAPACITY_TYPE),
+    ("instance_type", INSTANCE_TYPE),
+];
+
+/// One value, now.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Sample {
+    name: &'static str,
+    /// What stands between the braces.
+    labels: String,
+    value: f64,
+}
+
+/// What is being put together for one cluster.
+struct Sheet {
+    cluster: String,
+    samples: Vec<Sample>,
+}
+
+impl Sheet {
+    fn put(&mut self, name: &'static str, labels: &[(&str, &str)], value: f64) {
+        let mut all = self.cluster.clone();
+        for (key, value) in labels {
+            label(&mut all, key, value);
+        }
+        self.samples.push(Sample {
+            name,
+            labels: all,
+            value,
+        });
+    }
+}
+
+/// Appends a label with its value, in which everything may stand.
+fn label(out: &mut String, key: &str, value: &str) {
+    if !out.is_empty() {
+        out.push(',');
+    }
+    out.push_str(key);
+    out.push_str("=\"");
+    for letter in value.chars() {
+        match letter {
+            '\\' => out.push_str("\\\\"),
+            '"' => out.push_str("\\\""),
+            '\n' => out.push_str("\\n"),
+            other => out.push(other),
+        }
+    }
+    out.push('"');
+}
+
+/// All series of one cluster. `per_node` is for those of which each node has its own.
+pub(crate) fn samples(cluster: &ClusterName, state: &State, per_node: bool) -> Vec<Sample> {
+    let mut of_cluster = String::new();
+    label(&mut of_cluster, "cluster", cluster.as_str());
+    let mut sheet = Sheet {
+        cluster: of_cluster,
+        samples: Vec::new(),
+    };
+    let nodes = state.objects.nodes.len();
+    sheet.put("karpenter_cluster_state_node_count", &[], count(nodes));
+    pools(&mut sheet, state);
+    pods(&mut sheet, state, per_node);
+    if per_node {
+        for node in state.objects.nodes.values() {
+            resources_of(&mut sheet, state, node);
+        }
+    }
+    sheet.samples
+}
+
+fn pools(sheet: &mut Sheet, state: &State) {
+    for (pool, own) in state.holdings() {
+        let pool = ("nodepool", pool.as_str());
+        let mut use_of = |resource: &str, value| {
+            let labels = [pool, ("resource_type", &type_of(resource))];
+            sheet.put("karpenter_nodepools_usage", &labels, value);
+        };
+        use_of("nodes", count(own.usage.nodes));
+        for (name, value) in amounts(&own.usage.capacity) {
+            use_of(name, value);
+        }
+        for (phase, claims) in &own.claims {
+            let labels = [pool, ("phase", phase.as_str())];
+            sheet.put("outrigger_claims", &labels, count(*claims));
+        }
+        sheet.put(
+            "outrigger_cost_dollars_per_hour",
+            &[pool],
+            own.cost.usd_per_h(),
+        );
+    }
+    for pool in &state.cluster.pools {
+        let limits = &pool.limits;
+        let nodes = limits.nodes.map(|most| ("nodes", i64::from(most)));
+        let capacity = limits.capacity.iter();
+        let capacity = capacity.map(|(name, most)| (name.as_str(), *most));
+        for (name, most) in capacity.chain(nodes) {
+            let labels = [
+                ("nodepool", pool.name.as_str()),
+                ("resource_type", &type_of(name)),
+            ];
+            sheet.put("karpenter_nodepools_limit", &labels, units(name, most));
+        }
+    }
+}
+
+/// Pods by phase and place. Where nodes have no series of their own, those of nodes that are alike
+/// are counted together: sums over them are the same.
+fn pods(sheet: &mut Sheet, state: &State, per_node: bool) {
+    let mut counts: BTreeMap<Vec<(&str, &str)>, usize> = BTreeMap::new();
+    for (alike, pods) in state.pods_alike() {
+        let mut labels = vec![("namespace", alike.namespace), ("phase", alike.phase)];
+        let node = alike.node.and_then(|name| state.objects.nodes.get(name));
+        if per_node {
+            labels.push(("node", alike.node.map_or(NONE, NodeName::as_str)));
+        }
+        labels.extend(labels_of(node));
+        *counts.entry(labels).or_insert(0) += pods;
+    }
+    for (labels, pods) in counts {
+        sheet.put("karpenter_pods_state", &labels, count(pods));
+    }
+}
+
+fn resources_of(sheet: &mut Sheet, state: &State, node: &Node) {
+    let requested = state.requested_on(node);
+    let labels = labels_of(Some(node));
+    let name = ("node_name", node.name.as_str());
+    for (resource, there) in amounts(&node.allocatable) {
+        let kind = type_of(resource);
+        let labels: Vec<_> = [name, ("resource_type", kind.as_str())]
+            .into_iter()
+            .chain(labels)
+            .collect();
+        let asked = |own: &Resources| units(resource, own.get(resource));
+        sheet.put("karpenter_nodes_allocatable", &labels, there);
+        for (series, asked) in [
+            (
+                "karpenter_nodes_total_daemon_requests",
+                asked(&requested.daemons),
+            ),
+            ("karpenter_nodes_total_pod_requests", asked(&requested.pods)),
+        ] {
+            sheet.put(series, &labels, asked);
+        }
+    }
+}
+
+fn labels_of(node: Option<&Node>) -> [(&'static str, &str); 5] {
+    OF_NODES.map(|(name, key)| {
+        let own = node.and_then(|own| own.labels.get(key));
+        (name, own.map_or(NONE, String::as_str))
+    })
+}
+
+fn amounts(resources: &Resources) -> impl Iterator<Item = (&str, f64)> {
+    let all = resources.iter();
+    all.map(|(name, amount)| (name, units(name, amount)))
+}
+
+/// A resource as Karpenter's labels have it.
+fn type_of(resource: &str) -> String {
+    resource.replace('-', "_")
+}
+
+/// An amount in cores, bytes or pieces.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "what is shown is rounded anyhow"
+)]
+fn units(resource: &str, amount: i64) -> f64 {
+    match resource {
+        "cpu" => amount as f64 / 1000.0,
+        _ => amount as f64,
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "no cluster has 2^52 of anything"
+)]
+fn count(count: usize) -> f64 {
+    count as f64
+}
+
+/// The series of all clusters in the text format of Prometheus, each name once; `about` says what
+/// it is.
+pub(crate) fn render<'s>(
+    all: impl Iterator<Item = &'s [Sample]>,
+    about: impl Fn(&str) -> &'static str,
+) -> String {
+    let mut all: Vec<&Sample> = all.flatten().collect();
+    all.sort_by_key(|own| own.name);
+    let mut out = String::new();
+    let mut last = "";
+    for Sample {
+        name,
+        labels,
+        value,
+    } in all
+    {
+        if *name != last {
+            let about = about(name);
+            let _ = write!(out, "# HELP {name} {about}\n# TYPE {name} gauge\n");
+        }
+        last = name;
+        let _ = writeln!(out, "{name}{{{labels}}} {value}");
+    }
+    out
+}

@@ -1,0 +1,158 @@
+//! What a cluster holds now, summed up for those who watch it: what nodes have and give away, how
+//! many pods are in which phase, what pools use and cost.
+//! It must not know who watches, nor under which names.
+
+use std::collections::BTreeMap;
+
+use crate::model::claim::Phase;
+use crate::model::id::{NodeName, PoolName};
+use crate::model::instance::Price;
+use crate::model::node::Node;
+use crate::model::quantity::Resources;
+use crate::state::State;
+use crate::state::snapshot::Usage;
+
+/// What pods ask for that are bound to one node and have not ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requested {
+    /// Those of DaemonSets.
+    pub daemons: Resources,
+    /// All others.
+    pub pods: Resources,
+}
+
+/// Pods that are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Alike<'a> {
+    /// The node they are bound to; none where they wait for one.
+    pub node: Option<&'a NodeName>,
+    /// Their namespace.
+    pub namespace: &'a str,
+    /// Their phase, as Kubernetes spells it.
+    pub phase: &'static str,
+}
+
+/// What one pool has.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Holding {
+    /// What counts towards its limits.
+    pub usage: Usage,
+    /// Its claims, by phase.
+    pub claims: BTreeMap<Phase, usize>,
+    /// What its instances cost, as far as the catalog knows.
+    pub cost: Price,
+}
+
+impl State {
+    /// What the pods on a node ask for.
+    pub fn requested_on(&self, node: &Node) -> Requested {
+        let mut requested = Requested::default();
+        let pods = self.objects.pods_on(node.name.as_str());
+        for pod in pods.filter(|pod| !pod.is_terminal()) {
+            let sum = match pod.is_daemon() {
+                true => &mut requested.daemons,
+                false => &mut requested.pods,
+            };
+            sum.add(&pod.requests);
+        }
+        requested
+    }
+
+    /// How many pods there are of each kind.
+    pub fn pods_alike(&self) -> BTreeMap<Alike<'_>, usize> {
+        let mut counts = BTreeMap::new();
+        for pod in self.objects.pods.values() {
+            let alike = Alike {
+                node: pod.node.as_ref(),
+                namespace: &pod.key.namespace,
+                phase: pod.phase.as_str(),
+            };
+            *counts.entry(alike).or_insert(0) += 1;
+        }
+        counts
+    }
+
+    /// What each pool has, those that have nothing too, and those that are configured no more as
+    /// long as they have anything.
+    pub fn holdings(&self) -> BTreeMap<PoolName, Holding> {
+        let pools = self.cluster.pools.iter();
+        let mut all: BTreeMap<PoolName, Holding> = pools
+            .map(|pool| (pool.name.clone(), Holding::default()))
+            .collect();
+        for (pool, usage) in self.usage() {
+            all.entry(pool).or_default().usage = usage;
+        }
+        for claim in self.ledger.claims.values() {
+            let own = all.entry(claim.record.pool.clone()).or_default();
+            *own.claims.entry(claim.phase).or_insert(0) += 1;
+            let prices = [Some(own.cost), self.price_of_instance(claim)];
+            own.cost = prices.into_iter().flatten().sum();
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::Alike;
+    use crate::model::cluster::Cluster;
+    use crate::model::id::NodeName;
+    use crate::model::node::Node;
+    use crate::model::pod::{Owner, PodPhase};
+    use crate::model::pool::Pool;
+    use crate::state::State;
+    use crate::state::samples::{NOW, pod};
+
+    #[test]
+    fn what_pods_ask_for_is_summed_up_by_node_and_counted_by_phase() {
+        let mut state = State::default();
+        let node = Node {
+            name: "n".into(),
+            ..Node::default()
+        };
+        let mut pods = ["a", "b", "d", "e", "w"].map(|name| {
+            let mut pod = pod("default", name, "n");
+            (pod.requests.cpu_milli, pod.phase) = (100, PodPhase::Running);
+            pod
+        });
+        pods[2].owner = Some(Owner {
+            kind: "DaemonSet".to_owned(),
+            ..Owner::default()
+        });
+        pods[3].phase = PodPhase::Succeeded;
+        (pods[4].node, pods[4].phase) = (None, PodPhase::Pending);
+        for pod in pods {
+            state.objects.apply(pod.into(), NOW);
+        }
+        let requested = state.requested_on(&node);
+        let cpu = (requested.daemons.cpu_milli, requested.pods.cpu_milli);
+        assert_eq!(cpu, (100, 200), "what has ended asks for nothing");
+        let name: NodeName = "n".into();
+        let alike = |node, phase| Alike {
+            node,
+            namespace: "default",
+            phase,
+        };
+        let counts: Vec<_> = state.pods_alike().into_iter().collect();
+        let expect = [
+            (alike(None, "Pending"), 1),
+            (alike(Some(&name), "Running"), 3),
+            (alike(Some(&name), "Succeeded"), 1),
+        ];
+        assert_eq!(counts, expect);
+    }
+
+    #[test]
+    fn a_pool_without_nodes_has_nothing() {
+        let mut state = State::default();
+        state.configure(Arc::new(Cluster {
+            pools: vec![Pool::new("general")],
+            ..Cluster::default()
+        }));
+        let holdings = state.holdings();
+        let own = holdings.get("general").expect("it is there");
+        assert_eq!((own.usage.nodes, own.claims.len()), (0, 0));
+    }
+}

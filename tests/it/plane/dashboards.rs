@@ -1,0 +1,165 @@
+//! What Karpenter's two Grafana dashboards ask for is there, with the labels they group and filter
+//! by. It must not know what they draw.
+
+use std::fs;
+
+use super::bench::{Setup, client, deploy, free_port, plane, scale, until};
+use super::cases::ready;
+use crate::door::process::get;
+
+/// Series of the dashboards for capacity and for performance, with labels that their queries name
+/// and, where it matters, values of these. Source: `karpenter-capacity-dashboard.json` and
+/// `karpenter-performance-dashboard.json` of Karpenter's documentation, version 1.14.
+const ASKED: [(&str, &[&str]); 16] = [
+    ("karpenter_nodes_created_total", &["cluster", "nodepool"]),
+    ("karpenter_nodes_terminated_total", &["cluster", "nodepool"]),
+    ("karpenter_voluntary_disruption_eligible_nodes", &["reason"]),
+    (
+        "karpenter_nodeclaims_disrupted_total",
+        &["cluster", "nodepool"],
+    ),
+    (
+        "karpenter_voluntary_disruption_decisions_total",
+        &["cluster", "consolidation_type", "decision"],
+    ),
+    (
+        "karpenter_pods_state",
+        &[
+            "arch",
+            "capacity_type",
+            "instance_type",
+            "namespace",
+            "node",
+            "nodepool",
+            "zone",
+            "phase",
+        ],
+    ),
+    (
+        "karpenter_nodepools_usage",
+        &["nodepool", "resource_type=\"cpu\""],
+    ),
+    (
+        "karpenter_nodepools_limit",
+        &["nodepool", "resource_type=\"memory\""],
+    ),
+    ("karpenter_nodes_allocatable", OF_NODE),
+    ("karpenter_nodes_total_daemon_requests", OF_NODE),
+    ("karpenter_nodes_total_pod_requests", OF_NODE),
+    (
+        "karpenter_nodes_total_pod_requests",
+        &["node_name", "resource_type=\"pods\""],
+    ),
+    (
+        "karpenter_nodes_termination_duration_seconds",
+        &["quantile=\"0.99\""],
+    ),
+    (
+        "karpenter_pods_startup_duration_seconds",
+        &["quantile=\"0.5\""],
+    ),
+    (
+        "controller_runtime_reconcile_time_seconds_bucket",
+        &["controller", "le"],
+    ),
+    ("controller_runtime_reconcile_total", &["controller"]),
+];
+
+const OF_NODE: &[&str] = &[
+    "arch",
+    "capacity_type",
+    "instance_type",
+    "nodepool",
+    "zone",
+    "node_name",
+    "resource_type=\"cpu\"",
+];
+
+/// Whether a scrape has a series with these labels.
+fn has(scrape: &str, (name, labels): (&str, &[&str])) -> bool {
+    let series = scrape
+        .lines()
+        .filter_map(|line| line.strip_prefix(name)?.strip_prefix('{'));
+    series
+        .filter_map(|own| own.split_once("} "))
+        .any(|(own, _)| {
+            labels.iter().all(|wanted| match wanted.contains('=') {
+                true => own.split(',').any(|label| label == *wanted),
+                false => own
+                    .split(',')
+                    .any(|label| label.starts_with(&format!("{wanted}=\""))),
+            })
+        })
+}
+
+/// The sum of a series over all labels.
+fn sum(scrape: &str, name: &str) -> f64 {
+    let lines = scrape.lines().filter_map(|line| line.strip_prefix(name));
+    let values = lines.filter_map(|own| own.strip_prefix('{')?.rsplit_once(' '));
+    values
+        .map(|(_, value)| value.parse::<f64>().expect("a number"))
+        .sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn karpenters_dashboards_find_what_they_ask_for() {
+    let name = "plane::dashboards::karpenters_dashboards_find_what_they_ask_for";
+    let Some(plane) = plane(name) else { return };
+    let port = free_port();
+    let setup = Setup::new(&[("bench", plane.kubeconfig())], Some(port));
+    let file = setup.path().join("outrigger.hcl");
+    let text = fs::read_to_string(&file).expect("it was written");
+    let telemetry = "telemetry {\n";
+    let pool = "pool \"general\" {\n";
+    let text = text
+        .replace(
+            telemetry,
+            &format!("{telemetry}  metrics {{ per_node = true }}\n"),
+        )
+        .replace(
+            pool,
+            &format!("{pool}  limits = {{ cpu = \"400\", memory = \"2Ti\" }}\n"),
+        );
+    fs::write(&file, text).expect("the configuration is written");
+    let _cloud = setup.cloud(port);
+    let _daemon = setup.daemon();
+    let api = client(plane.kubeconfig()).await;
+    ready(&api).await;
+    let address = || {
+        let line = setup.told("/metrics address=\"").pop()?;
+        let (_, rest) = line.split_once("address=\"")?;
+        Some(rest.split('"').next()?.to_owned())
+    };
+    let address = address().expect("the daemon says where it serves");
+    deploy(&api, "small", 20, "900m", "3100Mi").await;
+    let world = until(&api, &setup, 90, "all pods bound", |world| {
+        world.bound() == 20
+    })
+    .await;
+    // What is held is counted every ten seconds.
+    tokio::time::sleep(std::time::Duration::from_secs(12)).await;
+    let full = get(&address, "/metrics").1;
+    let nodes = u32::try_from(world.nodes.len()).expect("few");
+    let shown = sum(&full, "karpenter_cluster_state_node_count");
+    assert_eq!(shown, f64::from(nodes));
+    assert!(sum(&full, "karpenter_pods_state") >= 20.0, "{full}");
+    scale(&api, "small", 0).await;
+    until(&api, &setup, 120, "every node gone", |world| {
+        world.nodes.is_empty()
+    })
+    .await;
+    tokio::time::sleep(std::time::Duration::from_secs(12)).await;
+    let empty = get(&address, "/metrics").1;
+    assert!(
+        !empty.contains("node_name="),
+        "nothing is left of nodes that are gone:\n{empty}"
+    );
+    let missing: Vec<_> = ASKED
+        .into_iter()
+        .filter(|own| !has(&full, *own) && !has(&empty, *own))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "{missing:?} in\n{full}\nnor in\n{empty}"
+    );
+}
