@@ -415,7 +415,11 @@ impl<'a> Shape<'a> {
         let asks = Asks::of(side);
         let it = self.instance_type;
         let aboard = crews.of_type(it);
-        let mut sorted: BTreeMap<(Option<usize>, Aboard), Vec<&'a Offering>> = BTreeMap::new();
+        // Those of one offering, where it depends on that.
+        let varies = aboard.iter().any(|(_, settled)| !settled);
+        let of_offering = |own: &Offering| varies.then(|| crews.of_offering(&aboard, (it, own)));
+        let mut sorted: BTreeMap<(Option<usize>, Option<Aboard>), Vec<&'a Offering>> =
+            BTreeMap::new();
         for offering in it
             .offerings
             .iter()
@@ -429,20 +433,21 @@ impl<'a> Shape<'a> {
                     continue;
                 }
             }
-            let of = (place, crews.of_offering(&aboard, (it, offering)));
+            let of = (place, of_offering(offering));
             sorted.entry(of).or_default().push(offering);
         }
         // What cannot be had is told of, too.
         if sorted.keys().all(|(place, _)| place.is_some()) {
-            sorted.insert((None, aboard), Vec::new());
+            sorted.insert((None, None), Vec::new());
         }
         let first = self.capacity.len() - reservations.len();
         let class = side.get(NODE_CLASS).and_then(Requirement::any);
         let class = class.map(NodeClassName);
-        let of = |((place, aboard), offers): ((Option<usize>, Aboard), Vec<&'a Offering>)| {
+        let of = |((place, own), offers): ((Option<usize>, Option<Aboard>), Vec<&'a Offering>)| {
+            let aboard = own.as_ref().unwrap_or(&aboard);
             let mut own = self.clone();
             own.reservation = place;
-            own.crew = crews.crew(&aboard, (it, &offers));
+            own.crew = crews.crew(aboard, (it, &offers));
             if let Some(place) = place {
                 own.capacity[first + place] = 1;
                 own.limited.clone_from(&own.capacity);
@@ -465,7 +470,8 @@ impl<'a> Shape<'a> {
         wanted.sort_by_key(|offering| (offering.price, &offering.zone, offering.capacity_type));
         let (held, offers) = wanted
             .into_iter()
-            .partition(|offering| holds.is_held(class, &self.key(offering), now));
+            // Mostly nothing is, and a plan asks for every offering there is.
+            .partition(|own| !holds.is_empty() && holds.is_held(class, &self.key(own), now));
         (self.held, self.offers) = (held, offers);
         self.offers.truncate(OFFERS_MAX);
     }

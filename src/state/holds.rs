@@ -112,6 +112,11 @@ impl Holds {
         }
     }
 
+    /// Whether nothing is held down, nor was lately.
+    pub fn is_empty(&self) -> bool {
+        self.general.is_empty() && self.by_class.is_empty() && self.ways.is_empty()
+    }
+
     /// Whether the offering is held down at `now` for nodes of a class.
     pub fn is_held(
         &self,
