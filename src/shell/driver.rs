@@ -279,9 +279,7 @@ impl Course {
         let now = clock::now();
         let due = self.engine.poll_timeout().is_some_and(|(at, _)| at <= now);
         if due && self.stop_by.is_none() {
-            let began = Stopwatch::start();
-            self.engine.handle(Event::Timeout, now);
-            telemetry::pass(&self.hands.cluster, began.elapsed());
+            self.take(Event::Timeout);
         }
     }
 
@@ -290,7 +288,12 @@ impl Course {
             self.concurrency = cluster.api.concurrency.max(1) as usize;
             self.managed = cluster.mode == Mode::Manage;
         }
+        let passes = matches!(event, Event::Timeout);
+        let began = Stopwatch::start();
         self.engine.handle(event, clock::now());
+        if passes {
+            telemetry::pass(&self.hands.cluster, began.elapsed());
+        }
     }
 
     /// Takes an event and those that wait behind it.
@@ -362,7 +365,9 @@ impl Course {
             Some(_) => Standing::Unready,
         };
         self.front.show(standing, self.engine.lacks_hints());
-        if self.counts_at <= clock::monotonic() {
+        // Before all is known, and while another host may lead, nothing is better than half.
+        let counts = ready && self.stop_by.is_none();
+        if counts && self.counts_at <= clock::monotonic() {
             self.counts_at = clock::monotonic() + COUNT;
             let samples = telemetry::samples(&self.hands.cluster, self.engine.state());
             self.front.count(samples);
@@ -380,6 +385,10 @@ impl Course {
         let alarm = self.engine.poll_timeout().map(|(at, _)| at);
         let stop_by = self.stop_by;
         let next = if stop_by.is_some() { stop_by } else { alarm };
-        next.map_or(IDLE, clock::until).clamp(PAUSE, IDLE)
+        let next = next.map_or(IDLE, clock::until);
+        let counts = self.counts_at.duration_since(clock::monotonic());
+        // A count that is overdue waits for the cluster to be ready.
+        let counts = if counts.is_zero() { IDLE } else { counts };
+        next.min(counts).clamp(PAUSE, IDLE)
     }
 }

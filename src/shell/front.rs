@@ -116,9 +116,14 @@ impl Front {
         }
     }
 
-    /// This is what it holds now.
+    /// This is what it holds now. Whoever drives it no more is not heard.
     pub(crate) fn count(&self, samples: Vec<Sample>) {
-        self.seen(|seen| seen.samples = samples.into());
+        let samples: Arc<[Sample]> = samples.into();
+        self.seen(|seen| {
+            if seen.events.is_some() {
+                seen.samples = samples;
+            }
+        });
     }
 
     /// What it last held; nothing where no engine drives it.

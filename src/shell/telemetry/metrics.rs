@@ -162,12 +162,13 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             }
         }
         Report::PodStarted(took) => {
+            // Clocks may differ.
             histogram!("karpenter_pods_startup_duration_seconds", "cluster" => name())
-                .record(took.as_secs_f64());
+                .record(took.as_secs_f64().max(0.0));
         }
         Report::ClaimPhase {
             pool, node, phase, ..
-        } => phase_reached(&name(), pool.as_str(), node.is_some(), *phase),
+        } if managed => phase_reached(&name(), pool.as_str(), node.is_some(), *phase),
         Report::Retire {
             pool, reason, pods, ..
         } if managed => {
@@ -264,6 +265,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         | Report::Thawed
         | Report::Unplaced(_)
         | Report::ClaimPlanned { .. }
+        | Report::ClaimPhase { .. }
         | Report::Retire { .. }
         | Report::Consolidates { .. }
         | Report::Drifted { .. }

@@ -14,6 +14,9 @@ use crate::state::State;
 /// What Karpenter says where a node does not say what a label is, or a pod has no node.
 const NONE: &str = "N/A";
 
+/// What every node has.
+const COMMON: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pods"];
+
 /// Labels of nodes, under Karpenter's names for them.
 const OF_NODES: [(&str, &str); 5] = [
     ("nodepool", POOL),
@@ -98,9 +101,13 @@ fn pools(sheet: &mut Sheet, state: &State) {
             sheet.put("karpenter_nodepools_usage", &labels, value);
         };
         use_of("nodes", count(own.usage.nodes));
-        for (name, value) in amounts(&own.usage.capacity) {
-            use_of(name, value);
+        // What a pool has nothing of falls to nothing, and does not vanish.
+        let capacity = &own.usage.capacity;
+        for name in COMMON {
+            use_of(name, units(name, capacity.get(name)));
         }
+        let others = amounts(capacity).filter(|(name, _)| !COMMON.contains(name));
+        others.for_each(|(name, value)| use_of(name, value));
         for (phase, claims) in &own.claims {
             let labels = [pool, ("phase", phase.as_str())];
             sheet.put("outrigger_claims", &labels, count(*claims));

@@ -101,6 +101,19 @@ fn sum(scrape: &str, name: &str) -> f64 {
         .sum()
 }
 
+/// What is scraped once it is like this: what is held is counted every ten seconds.
+async fn scraped(address: &str, is_right: impl Fn(&str) -> bool) -> String {
+    let mut text = String::new();
+    for _ in 0..60 {
+        text = get(address, "/metrics").1;
+        if is_right(&text) {
+            return text;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    }
+    panic!("half a minute later it still is\n{text}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn karpenters_dashboards_find_what_they_ask_for() {
     let name = "plane::dashboards::karpenters_dashboards_find_what_they_ask_for";
@@ -136,24 +149,22 @@ async fn karpenters_dashboards_find_what_they_ask_for() {
         world.bound() == 20
     })
     .await;
-    // What is held is counted every ten seconds.
-    tokio::time::sleep(std::time::Duration::from_secs(12)).await;
-    let full = get(&address, "/metrics").1;
     let nodes = u32::try_from(world.nodes.len()).expect("few");
-    let shown = sum(&full, "karpenter_cluster_state_node_count");
-    assert_eq!(shown, f64::from(nodes));
-    assert!(sum(&full, "karpenter_pods_state") >= 20.0, "{full}");
+    let full = scraped(&address, |text| {
+        let shown = sum(text, "karpenter_cluster_state_node_count");
+        shown == f64::from(nodes) && sum(text, "karpenter_pods_state") >= 20.0
+    })
+    .await;
     scale(&api, "small", 0).await;
     until(&api, &setup, 120, "every node gone", |world| {
         world.nodes.is_empty()
     })
     .await;
-    tokio::time::sleep(std::time::Duration::from_secs(12)).await;
-    let empty = get(&address, "/metrics").1;
-    assert!(
-        !empty.contains("node_name="),
-        "nothing is left of nodes that are gone:\n{empty}"
-    );
+    // Nothing is left of nodes that are gone.
+    let empty = scraped(&address, |text| {
+        sum(text, "karpenter_nodes_terminated_total") > 0.0 && !text.contains("node_name=")
+    })
+    .await;
     let missing: Vec<_> = ASKED
         .into_iter()
         .filter(|own| !has(&full, *own) && !has(&empty, *own))
