@@ -103,7 +103,7 @@ pub(crate) const ALL: &[Metric] = &[
     gauge("karpenter_nodepools_usage", OF_RESOURCE, "What counts towards these limits."),
     gauge("karpenter_nodes_allocatable", OF_NODE,
         "What pods may have of a node: cores, bytes or pieces. Only with `per_node`."),
-    counter("karpenter_nodes_created_total", OF_POOL, 
+    counter("karpenter_nodes_created_total", OF_POOL,
         "Nodes that registered, those found at a start of the daemon among them."),
     summary("karpenter_nodes_lifetime_duration_seconds", OF_POOL,
         "How old nodes were when they ended."),
@@ -120,9 +120,8 @@ pub(crate) const ALL: &[Metric] = &[
     summary("karpenter_pods_scheduling_decision_duration_seconds", CLUSTER,
         "How long pods waited until they were planned for."),
     summary("karpenter_pods_startup_duration_seconds", CLUSTER,
-        
-        "How old pods that were seen to wait were when they were seen to run; not where a cluster is \
-         polled, nor while a watch is broken."),
+        "How old pods that were seen to wait were when they were seen to run; not where a cluster \
+         is polled, nor while a watch is broken."),
     gauge("karpenter_pods_state",
         &["cluster", "namespace", "phase", "node", "nodepool", "zone", "arch", "capacity_type",
             "instance_type"],
@@ -154,7 +153,6 @@ pub(crate) const ALL: &[Metric] = &[
         "1 if the configuration was read when it last was to be."),
     gauge("outrigger_config_last_reload_timestamp_seconds", &[], "When that was."),
     gauge("outrigger_cost_dollars_per_hour", OF_POOL,
-        
         "What the instances of a pool cost, as far as their prices are known. What is reserved is \
          paid for anyhow, and costs nothing."),
     counter("outrigger_drains_forced_total", CLUSTER, "Drains whose time was over."),
