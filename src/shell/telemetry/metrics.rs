@@ -15,7 +15,7 @@ use crate::model::id::ClusterName;
 use crate::model::pool::Reason;
 use crate::shell::clock;
 use crate::shell::telemetry::names::{ALL, Kind, PASSES, about};
-use crate::shell::telemetry::series::{self, Sample};
+use crate::shell::telemetry::series::{self, Sample, count};
 use crate::solve::replicas::Need;
 
 /// Why nothing is counted.
@@ -336,11 +336,6 @@ pub(crate) fn pass(cluster: &ClusterName, took: Duration) {
     ];
     counter!("controller_runtime_reconcile_total", &labels).increment(1);
     histogram!(PASSES, &labels).record(took.as_secs_f64());
-}
-
-#[expect(clippy::cast_precision_loss, reason = "no cluster has 2^52 pods")]
-fn count(count: usize) -> f64 {
-    count as f64
 }
 
 /// Counts a command that was carried out, or not.

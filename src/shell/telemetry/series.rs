@@ -208,7 +208,7 @@ fn units(resource: &str, amount: i64) -> f64 {
     clippy::cast_precision_loss,
     reason = "no cluster has 2^52 of anything"
 )]
-fn count(count: usize) -> f64 {
+pub(super) fn count(count: usize) -> f64 {
     count as f64
 }
 
