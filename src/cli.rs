@@ -7,6 +7,8 @@ mod diagnostics;
 
 mod stdin;
 
+mod given;
+
 mod run;
 
 mod validate;
@@ -70,9 +72,9 @@ enum Verb {
     Validate(validate::Arguments),
     /// Write files of configuration in their canonical form, as Terraform's `fmt` does
     Fmt(fmt::Arguments),
-    /// Show what would be done about a cluster whose state is in a file
+    /// Show what would be done about clusters now; nothing is done
     Plan(plan::Arguments),
-    /// Explain why a pod of such a cluster has its place, or none
+    /// Explain why a pod has its place, or none, and whether a node leaves
     Explain(explain::Arguments),
     /// Say whether the daemon would work here, and what puts right what would not
     Doctor(doctor::Arguments),

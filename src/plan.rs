@@ -36,12 +36,14 @@ pub use crate::disrupt::verdict::next_due;
 use crate::disrupt::verdict::{Kept, Verdict};
 use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
 use crate::model::instance::Price;
+use crate::model::notes::LetGo;
 use crate::model::pool::Reason;
 use crate::plan::ahead::{ahead, give};
 use crate::plan::apart::or_apart;
 use crate::plan::spare::keep_free;
 use crate::solve::replicas::{Short, replicas};
 use crate::solve::{NewClaim, Unplaced, solve};
+use crate::state::State;
 use crate::state::field::Field;
 use crate::state::roster::{Candidate, Health, Roster};
 use crate::state::snapshot::{Host, Snapshot};
@@ -252,6 +254,52 @@ pub fn consolidate(roster: &Roster<'_>, field: &Field<'_>, now: Timestamp) -> Pl
         ..Plan::default()
     };
     listed(plan, &field.snapshot)
+}
+
+/// The whole, and then the nodes whose pods can be had for less, for a plan that is shown. Who
+/// leaves or takes pods by the rest of it is left alone.
+pub fn foreseen(state: &State, now: Timestamp) -> Plan {
+    let mut roster = state.roster(now);
+    let mut plan = whole(&state.snapshot(now), &roster, now);
+    let leaving: BTreeSet<NodeName> = plan.retire.iter().map(|own| own.node.clone()).collect();
+    let taking = plan.placed.iter().filter_map(|(host, _)| match host {
+        Host::Node(node) => Some(node.clone()),
+        Host::Claim(_) => None,
+    });
+    let busy: BTreeSet<NodeName> = leaving.iter().cloned().chain(taking).collect();
+    let counts = |own: &&Candidate<'_>| own.initialized.is_some();
+    let gone = roster.candidates.iter().filter(counts);
+    for own in gone.filter(|own| leaving.contains(&own.node.name)) {
+        *roster.leaving.entry(own.pool.clone()).or_default() += 1;
+    }
+    for own in &plan.retire {
+        if let Some(claim) = own.claim.clone() {
+            let (pool, reason) = (own.pool.clone(), own.reason);
+            roster.let_go.insert(
+                claim,
+                LetGo {
+                    pool,
+                    reason,
+                    at: now,
+                },
+            );
+        }
+    }
+    roster
+        .candidates
+        .retain(|own| !busy.contains(&own.node.name));
+    roster.held.clone_from(&plan.held);
+    let mut field = state.field(now);
+    for room in &mut field.snapshot.rooms {
+        room.open &= !matches!(&room.host, Host::Node(node) if busy.contains(node));
+    }
+    let weighed = consolidate(&roster, &field, now);
+    plan.retire.extend(weighed.retire);
+    plan.launches.extend(weighed.launches);
+    plan.placed.extend(weighed.placed);
+    plan.kept.extend(weighed.kept);
+    plan.saves = weighed.saves;
+    plan
 }
 
 /// What these claims cost at least.

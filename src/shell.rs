@@ -47,6 +47,8 @@ pub(crate) mod post;
 
 pub(crate) mod drivers;
 
+pub(crate) mod visit;
+
 pub(crate) mod admin;
 
 pub(crate) mod notify;

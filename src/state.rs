@@ -166,6 +166,11 @@ impl State {
         self.reserve();
     }
 
+    /// Whether the provider has yet to be asked what node classes have.
+    pub fn awaits_classes(&self) -> bool {
+        self.classes.awaits()
+    }
+
     /// What is paid is known of what is reserved for any class, too.
     fn reserve(&mut self) {
         let plain = self.plain.take().unwrap_or_else(|| self.catalog.clone());

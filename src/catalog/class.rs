@@ -20,6 +20,9 @@ use crate::model::reservation::Reservation;
 /// Characters of the reason why a class is not ready.
 const FAULT_MAX: usize = 800;
 
+/// Why no node can be made of a class at the very start.
+const UNASKED: &str = "AWS has not been asked yet";
+
 /// The instance types as nodes of a class have them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassCatalog {
@@ -40,6 +43,18 @@ pub struct ClassSupply {
 }
 
 impl ClassSupply {
+    /// Of a class that the provider has not been asked about yet.
+    pub fn unasked() -> Self {
+        Self {
+            supply: Err(UNASKED.to_owned()),
+        }
+    }
+
+    /// Whether the provider has not been asked about the class yet.
+    pub fn is_unasked(&self) -> bool {
+        self.supply.as_ref().err().is_some_and(|own| own == UNASKED)
+    }
+
     /// What [`class_catalog`] makes of a class, or which of its conditions is not met.
     pub fn new(
         (region, base): (&Region, &Arc<Catalog>),
@@ -89,6 +104,12 @@ impl Classes {
             }
         }
         self.told = Some(told);
+    }
+
+    /// Whether the provider has yet to be asked about any of them.
+    pub fn awaits(&self) -> bool {
+        let told = self.told.iter().flat_map(|own| own.values());
+        told.into_iter().any(ClassSupply::is_unasked)
     }
 
     /// The instance types as nodes of a class have them, or had them when nodes could last be made

@@ -1,6 +1,6 @@
-//! `outrigger explain`: why one pod of a cluster whose state is in a file has its place, or none,
-//! and whether one of its nodes leaves.
-//! It must not know how that is found out, nor contact anyone.
+//! `outrigger explain`: why one pod of a cluster has its place, or none, and whether one of its
+//! nodes leaves. Nothing is written.
+//! It must not know how that is found out, nor how the cluster is seen.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::Value;
 
-use super::plan::Given;
+use super::given::Given;
 use crate::model::id::PodKey;
 use crate::plan::explain::{explain, similar};
 use crate::plan::node::{explain_node, similar_nodes};
@@ -106,11 +106,10 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
 }
 
 fn pod(arguments: &PodArguments, colour: bool) -> anyhow::Result<ExitCode> {
-    let Some(still) = arguments.given.read(colour)? else {
+    let Some(state) = arguments.given.one(clock::now(), colour)? else {
         return Ok(ExitCode::FAILURE);
     };
     let now = clock::now();
-    let state = still.state(now);
     let key = &arguments.pod;
     let Some(explained) = explain(&state, key, now) else {
         let near = meant(&similar(&state, key));
@@ -126,11 +125,10 @@ fn pod(arguments: &PodArguments, colour: bool) -> anyhow::Result<ExitCode> {
 }
 
 fn node(arguments: &NodeArguments, colour: bool) -> anyhow::Result<ExitCode> {
-    let Some(still) = arguments.given.read(colour)? else {
+    let Some(state) = arguments.given.one(clock::now(), colour)? else {
         return Ok(ExitCode::FAILURE);
     };
     let now = clock::now();
-    let state = still.state(now);
     let name = arguments.node.as_str();
     let Some(explained) = explain_node(&state, name, now) else {
         let near = meant(&similar_nodes(&state, name));

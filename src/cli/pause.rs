@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::arguments::ConfigArguments;
 use super::diagnostics;
-use super::plan::chosen;
+use super::given::chosen;
 use crate::engine::command::LeasePatch;
 use crate::model::cluster::Cluster;
 use crate::model::id::PoolName;

@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::arguments::ConfigArguments;
 use super::diagnostics;
-use super::plan::chosen;
+use super::given::chosen;
 use crate::model::cluster::Mode;
 use crate::shell::drivers::Drivers;
 use crate::shell::files;

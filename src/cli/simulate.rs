@@ -16,7 +16,7 @@ use jiff::Timestamp;
 
 use super::arguments;
 use super::diagnostics;
-use super::plan::{chosen, read_catalog};
+use super::given::{chosen, read_catalog};
 use crate::catalog::Catalog;
 use crate::config::problem::Problem;
 use crate::config::{self, Config, Inputs, SourceFile};

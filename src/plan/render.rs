@@ -144,7 +144,13 @@ impl Shown<'_> {
     fn retire(&self) -> Vec<Value> {
         let retire = |own: &Retire| {
             let (node, reason) = (own.node.as_str(), own.reason.as_str());
-            let mut shown = json!({ "node": node, "reason": reason });
+            let mut shown = json!({
+                "node": node,
+                "reason": reason,
+                "pool": own.pool.as_str(),
+                "pods": own.pods,
+                "usd_per_h": own.price.map(|own| round(own.usd_per_h())),
+            });
             if let Some(cause) = own.cause {
                 shown["cause"] = json!(cause);
             }
@@ -222,9 +228,18 @@ impl Shown<'_> {
             let cause = own.cause.map(|own| format!(" ({own})")).unwrap_or_default();
             let _ = writeln!(
                 out,
-                "  - retire {}: {}{cause}",
+                "  - retire {}: {}{cause}{}{}",
                 own.node,
-                own.reason.as_str()
+                own.reason.as_str(),
+                match own.pods {
+                    0 => String::new(),
+                    1 => ", 1 pod moves".to_owned(),
+                    pods => format!(", {pods} pods move"),
+                },
+                match own.price {
+                    Some(price) => format!(", {:.4} $/h", price.usd_per_h()),
+                    None => String::new(),
+                },
             );
         }
         for claim in &self.plan.cancel {

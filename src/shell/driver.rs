@@ -22,7 +22,7 @@ use crate::model::id::ClusterName;
 use crate::shell::clock::{self, Stopwatch};
 use crate::shell::fence::{self, Fenced};
 use crate::shell::fleet::{self, Seat};
-use crate::shell::front::{Front, PATIENCE, Standing};
+use crate::shell::front::{Front, Line, PATIENCE, Question, Standing};
 use crate::shell::kube::act;
 use crate::shell::kube::client::Connection;
 use crate::shell::kube::watch::{self as watching, Watches};
@@ -31,6 +31,8 @@ use crate::shell::telemetry;
 
 /// Events that wait for the engine; the watches wait when there are more.
 const INBOX: usize = 1024;
+/// Questions that wait for it; whoever asks waits when there are more.
+const QUESTIONS: usize = 4;
 /// Events taken at once before the engine is asked for commands again.
 const BATCH: usize = 512;
 /// After a look into the inbox the next one waits this long: while pods are bound by the hundred,
@@ -70,12 +72,16 @@ impl Driver {
     /// Starts to watch and to decide.
     pub(crate) fn start(parts: Parts, seat: Seat, front: Arc<Front>) -> std::io::Result<Self> {
         let (events, inbox) = mpsc::channel(INBOX);
+        let (ask, questions) = mpsc::channel(QUESTIONS);
         let (stop, stopping) = watch::channel(false);
         let (end, ended) = watch::channel(());
         let name = parts.cluster.name.clone();
         let watches = watching::start(&parts.cluster, &parts.connection, &events);
         let runtime = Handle::current();
-        front.drive(Some(events.clone()));
+        front.drive(Some(Line {
+            events: events.clone(),
+            questions: ask,
+        }));
         let course = Course {
             engine: Engine::new(clock::seed()),
             hands: Arc::new(Hands {
@@ -86,6 +92,7 @@ impl Driver {
             }),
             front,
             inbox,
+            questions,
             seat,
             stopping,
             calls: JoinSet::new(),
@@ -218,6 +225,7 @@ struct Course {
     hands: Arc<Hands>,
     front: Arc<Front>,
     inbox: mpsc::Receiver<Event>,
+    questions: mpsc::Receiver<Question>,
     /// Its place among the engines that share with each other.
     seat: Seat,
     stopping: watch::Receiver<bool>,
@@ -258,6 +266,7 @@ impl Course {
                     None => return,
                 },
                 Some(answered) = self.calls.join_next() => self.answered(answered),
+                Some(question) = self.questions.recv() => question(&self.engine, clock::now()),
                 Some(event) = self.seat.news() => self.take(event),
                 () = sleep(wait) => {}
                 () = hands.watches.broken() => {

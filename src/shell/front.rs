@@ -4,9 +4,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use jiff::SignedDuration;
-use tokio::sync::mpsc;
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
+use crate::engine::Engine;
 use crate::engine::event::Event;
 use crate::model::id::ClusterName;
 use crate::shell::clock::Beat;
@@ -15,6 +17,21 @@ use crate::shell::telemetry::series::Sample;
 
 /// A cluster that has not been ready for this long is degraded: `run` counts as started without it.
 pub(crate) const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
+
+/// Time for an engine to answer a question: it may be in the middle of a pass.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// What an engine is asked, on its own thread: it does nothing else meanwhile.
+pub(crate) type Question = Box<dyn FnOnce(&Engine, Timestamp) + Send>;
+
+/// Where an engine is reached.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    /// It hears what happens.
+    pub(crate) events: mpsc::Sender<Event>,
+    /// It is asked what it knows.
+    pub(crate) questions: mpsc::Sender<Question>,
+}
 
 /// How a cluster is doing, in a word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,8 +90,8 @@ struct Seen {
     standing: Standing,
     /// Whether pods were to be told of their nodes and we have no right to.
     lacks_hints: bool,
-    /// Where its engine hears what happens, while there is one.
-    events: Option<mpsc::Sender<Event>>,
+    /// Where its engine is reached, while there is one.
+    line: Option<Line>,
     /// What it last counted.
     samples: Arc<[Sample]>,
 }
@@ -95,8 +112,8 @@ impl Front {
     }
 
     /// An engine drives it from here on, or none does.
-    pub(crate) fn drive(&self, events: Option<mpsc::Sender<Event>>) {
-        self.seen(|seen| (seen.events, seen.samples) = (events, Arc::default()));
+    pub(crate) fn drive(&self, line: Option<Line>) {
+        self.seen(|seen| (seen.line, seen.samples) = (line, Arc::default()));
         self.beat();
     }
 
@@ -120,7 +137,7 @@ impl Front {
     pub(crate) fn count(&self, samples: Vec<Sample>) {
         let samples: Arc<[Sample]> = samples.into();
         self.seen(|seen| {
-            if seen.events.is_some() {
+            if seen.line.is_some() {
                 seen.samples = samples;
             }
         });
@@ -143,14 +160,29 @@ impl Front {
 
     /// For how long its engine has not gone round; none where it has no engine.
     pub(crate) fn idle_for(&self) -> Option<Duration> {
-        let is_driven = self.seen(|seen| seen.events.is_some());
+        let is_driven = self.seen(|seen| seen.line.is_some());
         is_driven.then(|| self.beat.age())
     }
 
     /// Tells its engine that an alarm may be due. A lost or doubled reminder is harmless.
     pub(crate) fn remind(&self) {
-        if let Some(events) = self.seen(|seen| seen.events.clone()) {
-            drop(events.try_send(Event::Timeout));
+        if let Some(line) = self.seen(|seen| seen.line.clone()) {
+            drop(line.events.try_send(Event::Timeout));
         }
+    }
+
+    /// What its engine says to a question; none where there is no engine, or none that answers.
+    pub(crate) async fn ask<T: Send + 'static>(
+        &self,
+        what: impl FnOnce(&Engine, Timestamp) -> T + Send + 'static,
+    ) -> Option<T> {
+        let line = self.seen(|seen| seen.line.clone())?;
+        let (reply, answer) = oneshot::channel();
+        let question: Question = Box::new(move |engine, now| drop(reply.send(what(engine, now))));
+        let asked = async {
+            line.questions.send(question).await.ok()?;
+            answer.await.ok()
+        };
+        timeout(ANSWER, asked).await.ok().flatten()
     }
 }

@@ -5,6 +5,7 @@ mod blocked;
 mod calm;
 mod consolidation;
 mod emptiness;
+mod foreseen;
 mod scene;
 mod weighing;
 mod worth;

@@ -37,6 +37,8 @@ mod coverage;
 
 mod explain;
 
+mod diagnostics;
+
 mod karpenter;
 
 mod cost;

@@ -25,6 +25,8 @@ mod standby;
 
 mod doctor;
 
+mod plan;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -101,12 +103,18 @@ impl Plane {
         &self.kubeconfig
     }
 
+    /// One of a daemon: it has the rights that ship, and no others.
+    pub(crate) fn daemons(&self) -> PathBuf {
+        self.kubeconfig_of("outrigger").expect("a kubeconfig")
+    }
+
     /// The same for `127.0.0.1:port`, where something passes TLS through to the API.
     pub(crate) fn kubeconfig_for(&self, port: u16) -> Result<PathBuf, String> {
         self.kubeconfig_of(&port.to_string())
     }
 
-    /// The same of another administrator, who has a name of its own in the audit log.
+    /// One of a user with a name of its own in the audit log: `outrigger`, `host-a` and `host-b`
+    /// are daemons, and `observer` may change nothing.
     pub(crate) fn kubeconfig_of(&self, user: &str) -> Result<PathBuf, String> {
         let answer = self.ask(&format!("kubeconfig {user}"))?;
         match answer["kubeconfig"].as_str() {

@@ -172,7 +172,7 @@ fn what_is_too_much_leaves_and_takes_no_pods() {
     assert_eq!(retired, [("n1", Reason::Surplus)]);
     let placed: Vec<String> = plan.placed.iter().map(|own| own.0.to_string()).collect();
     assert_eq!(placed, ["node n2"]);
-    assert!(shown(&plan).contains("- retire n1: surplus\n"));
+    assert!(shown(&plan).contains("- retire n1: surplus, 0.0960 $/h\n"));
 }
 
 #[test]

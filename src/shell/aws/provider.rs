@@ -266,9 +266,7 @@ impl Ec2 {
         let view = self.view.borrow().clone();
         let supply = |class: &NodeClass| match view.classes.get(&class.name) {
             Some(ready) if ready.class == *class => ready.supply.clone(),
-            _ => ClassSupply {
-                supply: Err("AWS has not been asked yet".to_owned()),
-            },
+            _ => ClassSupply::unasked(),
         };
         let all = cluster.node_classes.iter();
         let all: ClassSupplies = all.map(|own| (own.name.clone(), supply(own))).collect();

@@ -78,7 +78,7 @@ async fn pods_get_nodes_and_empty_nodes_go() {
     let name = "plane::cases::pods_get_nodes_and_empty_nodes_go";
     let Some(plane) = plane(name) else { return };
     let port = free_port();
-    let setup = Setup::new(&[("bench", plane.kubeconfig())], Some(port));
+    let setup = Setup::new(&[("bench", plane.daemons().as_path())], Some(port));
     let cloud = setup.cloud(port);
     let daemon = setup.daemon();
     let api = client(plane.kubeconfig()).await;
@@ -141,7 +141,8 @@ async fn two_clusters_are_served_by_one_daemon() {
     let Some(one) = plane(name) else { return };
     let Some(two) = plane(name) else { return };
     let port = free_port();
-    let clusters = [("one", one.kubeconfig()), ("two", two.kubeconfig())];
+    let (own, other) = (one.daemons(), two.daemons());
+    let clusters = [("one", own.as_path()), ("two", other.as_path())];
     let setup = Setup::new(&clusters, Some(port));
     let _cloud = setup.cloud(port);
     let (first, second) = (
@@ -201,7 +202,7 @@ async fn a_daemon_that_is_killed_goes_on_where_it_was() {
     let name = "plane::cases::a_daemon_that_is_killed_goes_on_where_it_was";
     let Some(plane) = plane(name) else { return };
     let port = free_port();
-    let setup = Setup::new(&[("bench", plane.kubeconfig())], Some(port));
+    let setup = Setup::new(&[("bench", plane.daemons().as_path())], Some(port));
     let _cloud = setup.cloud(port);
     let mut daemon = setup.daemon();
     let api = client(plane.kubeconfig()).await;
@@ -303,7 +304,7 @@ async fn nothing_is_touched_while_the_view_is_not_whole() {
     let name = "plane::cases::nothing_is_touched_while_the_view_is_not_whole";
     let Some(plane) = plane(name) else { return };
     let port = free_port();
-    let (proxy, setup, _cloud, _daemon) = behind_proxy(plane.kubeconfig(), port).await;
+    let (proxy, setup, _cloud, _daemon) = behind_proxy(&plane.daemons(), port).await;
     let api = client(plane.kubeconfig()).await;
     ready(&api).await;
     // Each pod fills a node: those of one Deployment never share one with the other's.

@@ -119,7 +119,7 @@ async fn karpenters_dashboards_find_what_they_ask_for() {
     let name = "plane::dashboards::karpenters_dashboards_find_what_they_ask_for";
     let Some(plane) = plane(name) else { return };
     let port = free_port();
-    let setup = Setup::new(&[("bench", plane.kubeconfig())], Some(port));
+    let setup = Setup::new(&[("bench", plane.daemons().as_path())], Some(port));
     let file = setup.path().join("outrigger.hcl");
     let text = fs::read_to_string(&file).expect("it was written");
     let telemetry = "telemetry {\n";

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 use super::Plane;
-use super::bench::client;
+use super::bench::{client, is_campaign};
 use crate::door::doctor::{holds, keep, told};
 
 const CALLS: &str = include_str!("../../terraform/calls.tsv");
@@ -24,33 +24,57 @@ const FLOWS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
 /// The rules of each role.
 type Roles = BTreeMap<&'static str, Vec<Value>>;
 
-/// Rules for all calls, with every option.
-fn roles() -> Roles {
-    let mut roles = Roles::new();
+/// One verb on one thing: the verb, the API group, the resource or path, and the one object's name.
+type Right = [&'static str; 4];
+
+/// The rights that every call takes, each with its role.
+fn rights() -> Vec<(&'static str, Right)> {
+    let mut rights = Vec::new();
     for line in CALLS.lines().filter(|line| !line.starts_with('#')) {
-        let cells: Vec<&str> = line.split('\t').collect();
+        let cells: Vec<&'static str> = line.split('\t').collect();
         let [_, _, role, _, group, resources, name, verbs] = cells[..] else {
             panic!("no eight cells: {line}");
         };
-        let words = |own: &'static str| own.split(',').collect::<Vec<_>>();
-        let mut rule = json!({"verbs": words(verbs)});
-        if resources.starts_with('/') {
-            rule["nonResourceURLs"] = json!(words(resources));
-        } else {
-            rule["apiGroups"] = json!([if group == "-" { "" } else { group }]);
-            rule["resources"] = json!(words(resources));
-        }
-        if name != "-" {
-            rule["resourceNames"] = json!([name]);
-        }
+        let blank = |own: &'static str| if own == "-" { "" } else { own };
         let role = if role.starts_with("system") {
             "system"
         } else {
             role
         };
-        roles.entry(role).or_default().push(rule);
+        for resource in resources.split(',') {
+            for verb in verbs.split(',') {
+                rights.push((role, [verb, blank(group), resource, blank(name)]));
+            }
+        }
+    }
+    rights
+}
+
+/// Rules for all calls, with every option, but those that take these rights.
+fn roles_but(gone: &[Right]) -> Roles {
+    let mut roles = Roles::new();
+    for (role, right) in rights() {
+        let [verb, group, resource, name] = right;
+        let mut rule = json!({"verbs": [verb]});
+        if resource.starts_with('/') {
+            rule["nonResourceURLs"] = json!([resource]);
+        } else {
+            rule["apiGroups"] = json!([group]);
+            rule["resources"] = json!([resource]);
+        }
+        if !name.is_empty() {
+            rule["resourceNames"] = json!([name]);
+        }
+        let rules = roles.entry(role).or_default();
+        if !gone.contains(&right) && !rules.contains(&rule) {
+            rules.push(rule);
+        }
     }
     roles
+}
+
+fn roles() -> Roles {
+    roles_but(&[])
 }
 
 /// Creates or replaces an object.
@@ -165,7 +189,9 @@ impl Bench {
         let text = format!(
             "outrigger {{ installation = \"it\" }}\ncluster \"it\" {{\n  mode = \"manage\"\n  \
              binding = \"early\"\n  kubeconfig {{ path = \"{}\" }}\n  simulated {{}}\n}}\n\
-             pool \"it\" {{ termination_grace_period = \"1h\" }}\n",
+             pool \"it\" {{ termination_grace_period = \"1h\" }}\nscheduler {{\n  \
+             default_spread \"kubernetes.io/hostname\" {{\n    max_skew = 3\n    \
+             when_unsatisfiable = \"ScheduleAnyway\"\n  }}\n}}\n",
             self.kubeconfig(user).display()
         );
         std::fs::write(config.join("main.hcl"), text).expect("written");
@@ -279,6 +305,58 @@ async fn a_doctor_finds_the_right_that_a_real_api_server_denies() {
     ];
     holds("an administrator sees Karpenter", &told, &[row]);
     assert_eq!(code, Some(2));
+}
+
+/// Whether one of these names says that a right is missing.
+fn names(told: &[[String; 4]], [verb, group, resource, name]: Right) -> bool {
+    let group = match group {
+        "" => String::new(),
+        group => format!(".{group}"),
+    };
+    let about = format!(" {resource}{group} {name}");
+    let words = |own: &[String; 4]| {
+        let own = own[0].strip_prefix("cluster it/rights/")?;
+        let verbs = own.strip_suffix(about.trim_end())?;
+        Some(verbs.split(", ").any(|own| own == verb))
+    };
+    told.iter().filter_map(words).any(|own| own)
+}
+
+/// A campaign takes them one by one, and other tests several at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_doctor_names_each_right_that_is_missing() {
+    let name = "plane::doctor::a_doctor_names_each_right_that_is_missing";
+    let Some(plane) = Plane::start_or_skip(name) else {
+        return;
+    };
+    let api = client(plane.kubeconfig()).await;
+    let bench = Bench::new(&plane, &account(&api).await);
+    // Everybody may ask for the version, and no node class of this cluster has tokens made.
+    let taken = |own: &Right| !own[2].starts_with('/') && own[2] != "secrets";
+    let mut all: Vec<Right> = rights().into_iter().map(|own| own.1).collect();
+    all.retain(taken);
+    all.sort_unstable();
+    all.dedup();
+    let at_once = if is_campaign() { 1 } else { 12 };
+    for gone in all.chunks(at_once) {
+        grant(&api, &roles_but(gone)).await;
+        let mut wrong = Vec::new();
+        for _ in 0..50 {
+            let told = bench.examine(Some("outrigger")).1;
+            wrong.clone_from(&all);
+            wrong.retain(|own| names(&told, *own) != gone.contains(own));
+            if wrong.is_empty() {
+                break;
+            }
+            sleep(Duration::from_millis(200)).await;
+        }
+        assert_eq!(
+            wrong,
+            Vec::<Right>::new(),
+            "told otherwise without {gone:?}"
+        );
+    }
+    println!("{} rights, each named where it is missing", all.len());
 }
 
 /// A Lease as Karpenter renews it.

@@ -169,7 +169,7 @@ async fn planned_pods_are_bound_within_a_second_of_the_launch() {
     let name = "plane::early::planned_pods_are_bound_within_a_second_of_the_launch";
     let Some(plane) = plane(name) else { return };
     let port = free_port();
-    let setup = Setup::early(plane.kubeconfig(), port, "");
+    let setup = Setup::early(&plane.daemons(), port, "");
     let _cloud = setup.cloud_that_boots(port, "6s");
     let _daemon = setup.daemon();
     let api = client(plane.kubeconfig()).await;
@@ -249,11 +249,7 @@ async fn pods_of_nodes_that_never_come_are_made_anew() {
     let name = "plane::early::pods_of_nodes_that_never_come_are_made_anew";
     let Some(plane) = plane(name) else { return };
     let port = free_port();
-    let setup = Setup::early(
-        plane.kubeconfig(),
-        port,
-        "  registration_timeout = \"10s\"\n",
-    );
+    let setup = Setup::early(&plane.daemons(), port, "  registration_timeout = \"10s\"\n");
     let cloud = setup.cloud_that_boots(port, "1h");
     let _daemon = setup.daemon();
     let api = client(plane.kubeconfig()).await;
@@ -291,7 +287,7 @@ async fn pods_outlive_instances_that_fail_and_daemons_that_are_killed() {
     let name = "plane::early::pods_outlive_instances_that_fail_and_daemons_that_are_killed";
     let Some(plane) = plane(name) else { return };
     let port = free_port();
-    let setup = Setup::early(plane.kubeconfig(), port, "");
+    let setup = Setup::early(&plane.daemons(), port, "");
     let _cloud = setup.cloud_that_boots(port, "15s");
     let mut daemon = setup.daemon();
     let api = client(plane.kubeconfig()).await;

@@ -32,7 +32,7 @@ async fn pods_get_nodes_from_a_program_that_ends_once() {
     let once = once.to_str().expect("a readable path");
     // Its first run ends with the first launch done and not answered.
     let faults = ["--fault", "die-launch", "--once", once];
-    let setup = Setup::with_program(plane.kubeconfig(), &faults);
+    let setup = Setup::with_program(&plane.daemons(), &faults);
     let mut daemon = setup.daemon();
     let api = client(plane.kubeconfig()).await;
     ready(&api).await;

@@ -168,7 +168,7 @@ impl Bench {
     async fn scaled_out(test: &str, all: &Sizes, budget: Allowed) -> Option<Self> {
         let plane = Plane::start_or_skip_with(test, &["--audit"])?;
         let port = free_port();
-        let setup = Setup::scaling_down(plane.kubeconfig(), port, &budget.text());
+        let setup = Setup::scaling_down(&plane.daemons(), port, &budget.text());
         let own = Self {
             _cloud: setup.cloud(port),
             daemon: setup.daemon(),

@@ -87,7 +87,7 @@ fn as_planned(setup: &Setup, world: &World) -> (usize, usize) {
 async fn watch(test: &str, all: &[Deployment], share: f64, hints: bool) -> Option<Outcome> {
     let plane = plane(test)?;
     let port = free_port();
-    let setup = Setup::with_hints(&[("bench", plane.kubeconfig())], Some(port), hints);
+    let setup = Setup::with_hints(&[("bench", plane.daemons().as_path())], Some(port), hints);
     let _cloud = setup.cloud(port);
     let daemon = setup.daemon();
     let api = client(plane.kubeconfig()).await;

@@ -1,0 +1,213 @@
+//! The clusters that a verb only looks at: live ones, or one whose state is in a file.
+//! It must not know what a verb makes of them, nor write anything.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use jiff::Timestamp;
+
+use super::arguments::ConfigArguments;
+use super::diagnostics;
+use crate::catalog::{self, Catalog};
+use crate::model::cluster::Cluster;
+use crate::model::fleet::FleetView;
+use crate::model::pool::Limits;
+use crate::shell::files;
+use crate::shell::kube::state_file;
+use crate::shell::text::bounded;
+use crate::shell::visit::{Sight, visit};
+use crate::state::State;
+
+const NO_CLUSTER: &str = "the configuration names no cluster; write cluster \"NAME\" { … }";
+
+/// Which clusters, and how they are seen.
+#[derive(Args, Debug)]
+pub(crate) struct Given {
+    #[command(flatten)]
+    config: ConfigArguments,
+    /// Ask nobody: read the state of the cluster from a file that `kubectl get pods,nodes,… -A -o
+    /// json` has printed; `-` reads stdin
+    #[arg(long, value_name = "FILE")]
+    cluster_state: Option<PathBuf>,
+    /// The cluster, where the configuration has several
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
+    /// Instance types of such a state: a table in the shipped format, or JSON as Karpenter's kwok
+    /// provider has it
+    #[arg(long, value_name = "FILE", requires = "cluster_state")]
+    catalog: Option<PathBuf>,
+    /// Seconds to wait until all is known of a live cluster
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 60,
+        value_parser = clap::value_parser!(u64).range(1..=600)
+    )]
+    timeout: u64,
+}
+
+/// Clusters as they are.
+pub(crate) struct Seen {
+    /// Those that something can be said of.
+    pub(crate) states: Vec<State>,
+    /// Whether nothing can be said of others, which is told already.
+    pub(crate) failed: bool,
+}
+
+impl Given {
+    /// Whether one cluster was asked for, rather than all there are.
+    pub(crate) fn is_one(&self) -> bool {
+        self.cluster_state.is_some() || self.cluster.is_some()
+    }
+
+    /// The clusters, at a moment where a file tells of none. None where the configuration is bad,
+    /// which is told then.
+    pub(crate) fn all(&self, now: Timestamp, colour: bool) -> anyhow::Result<Option<Seen>> {
+        self.seen(self.is_one(), now, colour)
+    }
+
+    /// The cluster that was asked for, else the only one there is; none where nothing can be said
+    /// of it, which is told then.
+    pub(crate) fn one(&self, now: Timestamp, colour: bool) -> anyhow::Result<Option<State>> {
+        let seen = self.seen(true, now, colour)?;
+        Ok(seen.and_then(|own| own.states.into_iter().next()))
+    }
+
+    fn seen(&self, one: bool, now: Timestamp, colour: bool) -> anyhow::Result<Option<Seen>> {
+        let config = match files::load(&self.config.wanted()) {
+            Ok(config) => config,
+            Err(problems) => {
+                diagnostics::show(&problems, colour);
+                return Ok(None);
+            }
+        };
+        diagnostics::show(&config.warnings, colour);
+        let clusters = match one {
+            true => vec![chosen(config.clusters, self.cluster.as_deref())?],
+            false => config.clusters,
+        };
+        if clusters.is_empty() {
+            bail!("{NO_CLUSTER}");
+        }
+        if let Some(path) = &self.cluster_state {
+            let from_file = |own| self.from_file(own, config.fleet.limits.clone(), path, now);
+            let states: anyhow::Result<_> = clusters.into_iter().map(from_file).collect();
+            return Ok(Some(Seen {
+                states: states?,
+                failed: false,
+            }));
+        }
+        let runtime = super::runtime()?;
+        let patience = Duration::from_secs(self.timeout);
+        let sights = runtime.block_on(visit(clusters, config.fleet, patience));
+        // Calls that are still under way change nothing, and whoever waits for one must not find
+        // the runtime gone.
+        std::mem::forget(runtime);
+        Ok(Some(told(sights)))
+    }
+
+    /// A cluster whose state is in a file. Nothing is known of others: they are taken to have
+    /// nothing.
+    fn from_file(
+        &self,
+        cluster: Cluster,
+        limits: Limits,
+        path: &Path,
+        now: Timestamp,
+    ) -> anyhow::Result<State> {
+        let catalog = read_catalog(&cluster, self.catalog.as_deref())?;
+        let text = match path == Path::new("-") {
+            true => read_stdin()?,
+            false => files::read_text(path)?,
+        };
+        let objects = state_file::parse(&text);
+        let objects = objects.with_context(|| format!("read {}", path.display()))?;
+        let mut state = State::offline(Arc::new(cluster), Arc::new(catalog), objects, now);
+        state.fleet = Some(Arc::new(FleetView {
+            share: limits.clone(),
+            limits,
+            closed: None,
+            ..FleetView::default()
+        }));
+        Ok(state)
+    }
+}
+
+/// Says on stderr what is not known.
+fn told(sights: Vec<Sight>) -> Seen {
+    let mut all = Seen {
+        states: Vec::new(),
+        failed: false,
+    };
+    for own in sights {
+        let cluster = own.cluster;
+        match own.seen {
+            Ok(state) => {
+                if let Some(missing) = own.missing {
+                    let missing = bounded(&missing);
+                    eprintln!("Warning: cluster \"{cluster}\": this is not known: {missing}");
+                }
+                all.states.push(*state);
+            }
+            Err(why) => {
+                all.failed = true;
+                eprintln!(
+                    "Error: cluster \"{cluster}\": it cannot be seen\n  because: {}\n\n  \
+                     = help: outrigger doctor --cluster {cluster} says what is wrong",
+                    bounded(&why)
+                );
+            }
+        }
+    }
+    all
+}
+
+/// The cluster of this name, or the only one.
+pub(crate) fn chosen(clusters: Vec<Cluster>, name: Option<&str>) -> anyhow::Result<Cluster> {
+    let names: Vec<String> = clusters.iter().map(|it| it.name.to_string()).collect();
+    let mut found = clusters
+        .into_iter()
+        .filter(|it| name.is_none_or(|name| it.name.as_str() == name));
+    match (found.next(), found.next()) {
+        (Some(cluster), None) => Ok(cluster),
+        (None, _) if names.is_empty() => bail!("{NO_CLUSTER}"),
+        (None, _) => bail!(
+            "there is no cluster {:?}; the configuration has {}",
+            name.unwrap_or_default(),
+            names.join(", ")
+        ),
+        (Some(_), Some(_)) => {
+            bail!(
+                "the configuration has several clusters: name one of {} with --cluster",
+                { names.join(", ") }
+            )
+        }
+    }
+}
+
+/// The instance types of a file, else those configured for the cluster, else those shipped.
+pub(crate) fn read_catalog(cluster: &Cluster, file: Option<&Path>) -> anyhow::Result<Catalog> {
+    let simulated = cluster.simulated.as_ref().map(|it| &it.catalog);
+    let exec = cluster.exec.as_ref().map(|it| &it.catalog);
+    let configured = simulated.or(exec).and_then(|it| it.as_deref());
+    match file.or(configured) {
+        None => Ok(Catalog::shipped()),
+        Some(path) => Ok(catalog::parse(
+            &path.display().to_string(),
+            &files::read_text(path)?,
+        )?),
+    }
+}
+
+fn read_stdin() -> anyhow::Result<String> {
+    let mut text = String::new();
+    io::stdin()
+        .lock()
+        .read_to_string(&mut text)
+        .context("read the state from stdin")?;
+    Ok(text)
+}

@@ -1,0 +1,114 @@
+//! Every code that the program says is in docs/DIAGNOSTICS.md, with its meaning and what to do.
+//! It must not know when a code is said.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use outrigger::config::problem::ProblemCode;
+use outrigger::engine::command::RefusalKind;
+
+type Codes = BTreeSet<String>;
+
+fn read(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    fs::read_to_string(path).expect("it is there")
+}
+
+/// What a function of a source file spells, arm by arm: the first such function after a mark.
+fn spelled(path: &str, mark: &str) -> Codes {
+    let text = read(path);
+    let (_, after) = text.split_once(mark).expect("the mark is there");
+    let (_, own) = after.split_once("-> &'static str {").expect("a function");
+    let (own, _) = own.split_once("\n    }\n").expect("its end");
+    let arms = own.lines().filter_map(|line| line.split_once("=> \""));
+    let codes: Codes = arms
+        .filter_map(|(_, code)| Some(code.split_once('"')?.0.to_owned()))
+        .collect();
+    assert!(!codes.is_empty(), "{path}: nothing after {mark}");
+    codes
+}
+
+/// The first cells of the table after a line, each of which has a meaning and an advice.
+fn listed(page: &str, line: &str) -> Codes {
+    let (_, after) = page.split_once(line).expect("the line is there");
+    let rows = after.lines().skip_while(|own| !own.starts_with('|'));
+    let rows = rows.take_while(|own| own.starts_with('|')).skip(2);
+    let mut codes = Codes::new();
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [code, why, advice] = cells[..] else {
+            panic!("no three cells: {row}");
+        };
+        assert!(!why.is_empty() && !advice.is_empty(), "{row}");
+        let code = code.strip_prefix('`').and_then(|own| own.strip_suffix('`'));
+        let is_new = codes.insert(code.expect("a code in backticks").to_owned());
+        assert!(is_new, "twice: {row}");
+    }
+    codes
+}
+
+fn owned<'a>(all: impl IntoIterator<Item = &'a str>) -> Codes {
+    all.into_iter().map(str::to_owned).collect()
+}
+
+#[test]
+fn every_code_is_listed_with_what_to_do() {
+    let page = read("docs/DIAGNOSTICS.md");
+    let problems = owned(ProblemCode::ALL.iter().map(|own| own.as_str()));
+    let refusals = owned(RefusalKind::ALL.iter().map(|(_, name)| *name));
+    let verdicts = spelled("src/disrupt/verdict.rs", "pub fn code");
+    let outlooks = spelled("src/plan/node.rs", "impl Outlook");
+    let blockers = spelled("src/state/blockers.rs", "impl Blocker");
+    let holds = spelled("src/state/blockers.rs", "impl Hold");
+    let cases = [
+        ("## Configuration\n", problems),
+        (
+            "## Pods without a place\n",
+            spelled("src/solve.rs", "impl Code"),
+        ),
+        ("## Nodes that stay\n", &verdicts | &outlooks),
+        ("What forbids a node to leave:\n", &blockers | &holds),
+        (
+            "## Nodes that are leaving\n",
+            spelled("src/state/obstacles.rs", "impl Obstacle"),
+        ),
+        ("## Launches that are refused\n", refusals),
+        (
+            "## Commands that fail\n",
+            spelled("src/engine/command.rs", "impl FailureKind"),
+        ),
+    ];
+    for (line, codes) in cases {
+        assert_eq!(listed(&page, line), codes, "{line}");
+    }
+}
+
+/// A function that spells codes and is not among those above.
+#[test]
+fn nothing_else_spells_codes() {
+    let mut found = BTreeSet::new();
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = fs::read_to_string(&path).expect("it is text");
+            let spells = "fn code(&self) -> &'static str {";
+            if text.contains(spells) {
+                let name = path.strip_prefix(env!("CARGO_MANIFEST_DIR"));
+                found.insert(name.expect("below it").display().to_string());
+            }
+        }
+    }
+    let known = [
+        "src/disrupt/verdict.rs",
+        "src/plan/node.rs",
+        "src/state/blockers.rs",
+        "src/state/obstacles.rs",
+    ];
+    assert_eq!(found, known.map(str::to_owned).into());
+}

@@ -1,0 +1,135 @@
+//! `outrigger plan` and `explain` of a live cluster: they write nothing, and come true.
+//! It must not know how a plan is made.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::Plane;
+use super::bench::{Setup, World, client, free_port, remove_pod, scale, strand, until};
+use super::cases::{deploy_both, ready, size};
+
+/// What may be asked without changing anything.
+const READS: [&str; 3] = ["get", "list", "watch"];
+
+/// How much dearer than planned the cluster may become.
+const NEARLY: f64 = 1.05;
+
+/// What `outrigger` says with these arguments, and its exit code.
+fn asked(config: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_outrigger"));
+    command.args(arguments).arg("--config").arg(config);
+    let output = command.output().expect("it runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.is_empty(), "{arguments:?}: {errors}");
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    (output.status.code(), text)
+}
+
+/// The configuration of a daemon, for somebody who may only read.
+fn for_observer(plane: &Plane, setup: &Setup) -> TempDir {
+    let dir = TempDir::new().expect("a directory");
+    let text = fs::read_to_string(setup.path().join("outrigger.hcl")).expect("it was written");
+    let observer = plane.kubeconfig_of("observer").expect("a kubeconfig");
+    let path = |own: &Path| own.to_str().expect("a readable path").to_owned();
+    let text = text.replace(&path(&plane.daemons()), &path(&observer));
+    assert!(text.contains("observer"), "{text}");
+    fs::write(dir.path().join("main.hcl"), text).expect("it is written");
+    dir
+}
+
+/// What the observer asked of the API, and what of that was refused.
+fn audited(plane: &Plane) -> (BTreeSet<String>, Vec<String>) {
+    let log = fs::read_to_string(plane.logs_dir().join("audit.log")).expect("an audit log");
+    let events = log.lines().map(|line| {
+        let event: Value = serde_json::from_str(line).expect("an event");
+        event
+    });
+    let (mut verbs, mut refused) = (BTreeSet::new(), Vec::new());
+    for event in events.filter(|own| own["user"]["username"] == "observer") {
+        verbs.insert(event["verb"].as_str().unwrap_or_default().to_owned());
+        if event["responseStatus"]["code"] == 403 {
+            refused.push(event["requestURI"].to_string());
+        }
+    }
+    (verbs, refused)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_of_a_live_cluster_writes_nothing_and_comes_true() {
+    let name = "plane::plan::a_plan_of_a_live_cluster_writes_nothing_and_comes_true";
+    let Some(plane) = Plane::start_or_skip_with(name, &["--audit"]) else {
+        return;
+    };
+    let port = free_port();
+    let setup = Setup::scaling_down(&plane.daemons(), port, "\"100%\"");
+    let _cloud = setup.cloud(port);
+    let mut daemon = setup.daemon();
+    let api = client(plane.kubeconfig()).await;
+    ready(&api).await;
+    deploy_both(&api).await;
+    let (all, half) = (2 * size(), size() / 2);
+    let calm = |world: &World| world.bound() == all && world.tainted_nodes() == 0;
+    until(&api, &setup, 90, "all pods bound", calm).await;
+    daemon.kill();
+    scale(&api, "small", half).await;
+    scale(&api, "large", half).await;
+    let fewer = |world: &World| world.pods.len() == 2 * half;
+    let world = until(&api, &setup, 60, "half of the pods", fewer).await;
+    strand(&api, "stranded").await;
+
+    let config = for_observer(&plane, &setup);
+    let plan = [
+        "plan",
+        "--json",
+        "--detailed-exitcode",
+        "--cluster",
+        "bench",
+    ];
+    let (code, text) = asked(config.path(), &plan);
+    assert_eq!(code, Some(2), "{text}");
+    let plan: Value = serde_json::from_str(&text).expect("JSON");
+    let usd = |field: &str| plan[field].as_f64().expect("a number");
+    let (before, after) = (usd("usd_per_h_before"), usd("usd_per_h_after"));
+    assert!(
+        (before - world.cost()).abs() < 0.01,
+        "{before}: {}",
+        world.cost()
+    );
+    let retired = plan["retire"].as_array().expect("a list");
+    assert!(!retired.is_empty() && after < before, "{text}");
+    assert_eq!(plan["unplaced"], serde_json::json!([]), "{text}");
+    let (code, text) = asked(config.path(), &["plan"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(
+        text.contains("- retire ") && text.contains("Plan: "),
+        "{text}"
+    );
+    let (code, text) = asked(config.path(), &["explain", "pod", "default/stranded"]);
+    assert_eq!(code, Some(0), "{text}");
+    let node = retired[0]["node"].as_str().expect("a name");
+    let (_, text) = asked(config.path(), &["explain", "node", node]);
+    assert!(text.contains("leaves"), "{text}");
+    let (verbs, refused) = audited(&plane);
+    let reads: BTreeSet<String> = READS.map(str::to_owned).into();
+    assert_eq!(verbs, reads, "what the observer asked for");
+    assert_eq!(refused, Vec::<String>::new());
+    let tainted = World::read(&api).await.tainted_nodes();
+    assert_eq!(tainted, world.tainted_nodes(), "a node was touched");
+
+    remove_pod(&api, "stranded").await;
+    let _daemon = setup.daemon();
+    let world = until(&api, &setup, 180, "what was planned", |world| {
+        let whole = world.bound() == 2 * half && world.tainted_nodes() == 0;
+        whole && world.cost() <= after * NEARLY
+    })
+    .await;
+    println!(
+        "{before:.2} $/h, planned {after:.2}, became {:.2}",
+        world.cost()
+    );
+}
