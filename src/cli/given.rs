@@ -94,8 +94,8 @@ impl Given {
             bail!("{NO_CLUSTER}");
         }
         if let Some(path) = &self.cluster_state {
-            let from_file = |own| self.from_file(own, config.fleet.limits.clone(), path, now);
-            let states: anyhow::Result<_> = clusters.into_iter().map(from_file).collect();
+            let of_file = |own| self.of_file(own, config.fleet.limits.clone(), path, now);
+            let states: anyhow::Result<_> = clusters.into_iter().map(of_file).collect();
             return Ok(Some(Seen {
                 states: states?,
                 failed: false,
@@ -112,7 +112,7 @@ impl Given {
 
     /// A cluster whose state is in a file. Nothing is known of others: they are taken to have
     /// nothing.
-    fn from_file(
+    fn of_file(
         &self,
         cluster: Cluster,
         limits: Limits,

@@ -225,22 +225,7 @@ impl Shown<'_> {
             let _ = writeln!(out, "    {host} takes {}", pods_text(pods));
         }
         for own in &self.plan.retire {
-            let cause = own.cause.map(|own| format!(" ({own})")).unwrap_or_default();
-            let _ = writeln!(
-                out,
-                "  - retire {}: {}{cause}{}{}",
-                own.node,
-                own.reason.as_str(),
-                match own.pods {
-                    0 => String::new(),
-                    1 => ", 1 pod moves".to_owned(),
-                    pods => format!(", {pods} pods move"),
-                },
-                match own.price {
-                    Some(price) => format!(", {:.4} $/h", price.usd_per_h()),
-                    None => String::new(),
-                },
-            );
+            let _ = writeln!(out, "  - retire {}", retired(own));
         }
         for claim in &self.plan.cancel {
             let _ = writeln!(out, "  - end claim {claim}: {}", Reason::Surplus.as_str());
@@ -293,6 +278,25 @@ impl Shown<'_> {
             }
         }
     }
+}
+
+/// A node that leaves: why, what that moves, and what it costs.
+fn retired(own: &Retire) -> String {
+    let mut text = format!("{}: {}", own.node, own.reason.as_str());
+    if let Some(cause) = own.cause {
+        let _ = write!(text, " ({cause})");
+    }
+    match own.pods {
+        0 => {}
+        1 => text.push_str(", 1 pod moves"),
+        pods => {
+            let _ = write!(text, ", {pods} pods move");
+        }
+    }
+    if let Some(price) = own.price {
+        let _ = write!(text, ", {:.4} $/h", price.usd_per_h());
+    }
+    text
 }
 
 fn cheapest(claim: &NewClaim) -> Option<&(OfferingKey, Price)> {

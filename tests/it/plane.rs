@@ -27,6 +27,8 @@ mod doctor;
 
 mod plan;
 
+mod many;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -51,6 +53,7 @@ pub(crate) struct Plane {
     port: u16,
     dir: PathBuf,
     logs: PathBuf,
+    etcd: String,
     script: Mutex<Driven>,
 }
 
@@ -76,6 +79,7 @@ impl Plane {
             port: port.ok_or_else(|| format!("tests/plane/up named no port: {facts}"))?,
             dir: text("dir")?.into(),
             logs: text("logs")?.into(),
+            etcd: text("etcd")?,
             script: Mutex::new(script),
         })
     }
@@ -131,6 +135,11 @@ impl Plane {
     /// The administrator's bearer token.
     pub(crate) fn token(&self) -> &str {
         &self.token
+    }
+
+    /// The address of its etcd, which other planes may use under prefixes of their own.
+    pub(crate) fn etcd(&self) -> &str {
+        &self.etcd
     }
 
     /// Where each process writes `NAME.log`; gone when the plane is dropped, unless

@@ -235,6 +235,16 @@ impl Setup {
         lines.map(str::to_owned).collect()
     }
 
+    /// The address at which the last daemon says how it is doing.
+    pub(crate) fn admin(&self) -> String {
+        let address = || {
+            let line = self.told("/metrics address=\"").pop()?;
+            let (_, rest) = line.split_once("address=\"")?;
+            Some(rest.split('"').next()?.to_owned())
+        };
+        address().expect("the daemon says where it serves")
+    }
+
     /// The end of the daemons' log.
     pub(crate) fn tail(&self) -> String {
         let text = fs::read_to_string(self.log("daemon")).unwrap_or_default();

@@ -138,12 +138,7 @@ async fn karpenters_dashboards_find_what_they_ask_for() {
     let _daemon = setup.daemon();
     let api = client(plane.kubeconfig()).await;
     ready(&api).await;
-    let address = || {
-        let line = setup.told("/metrics address=\"").pop()?;
-        let (_, rest) = line.split_once("address=\"")?;
-        Some(rest.split('"').next()?.to_owned())
-    };
-    let address = address().expect("the daemon says where it serves");
+    let address = setup.admin();
     deploy(&api, "small", 20, "900m", "3100Mi").await;
     let world = until(&api, &setup, 90, "all pods bound", |world| {
         world.bound() == 20

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -18,6 +19,10 @@ use kube::Client;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::watch;
+use tokio::time::sleep;
+
+/// How long a slow API takes to answer.
+const SLOW: Duration = Duration::from_secs(5);
 
 /// What goes wrong on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +35,8 @@ pub(crate) enum Fault {
     TruncateLists,
     /// Every request is refused.
     Refuse,
+    /// Every request waits for five seconds.
+    Slow,
 }
 
 /// A running proxy.
@@ -102,6 +109,9 @@ async fn pass(State(passing): State<Arc<Passing>>, request: Request) -> Response
     let lists = request.method() == "GET" && !watches;
     if fault == Fault::Refuse || (fault == Fault::CutWatches && watches) {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    }
+    if fault == Fault::Slow {
+        sleep(SLOW).await;
     }
     if fault == Fault::TruncateLists && watches {
         // So does an API server whose history is gone: the watch has to list anew.
