@@ -43,8 +43,9 @@ impl SimCluster {
                 continue;
             };
             let daemon = it.is_daemon();
-            // Room only shrinks during one pass: what failed once fails for all its replicas.
-            let choice = if hopeless.contains(&owner) {
+            // Room only shrinks during one pass: what failed once fails for all its replicas, but
+            // for those that are told of a node, where room is set aside for each of them alone.
+            let choice = if hopeless.contains(&owner) && it.nominated_node.is_none() {
                 None
             } else {
                 self.choose(owner, it, &promised)

@@ -199,6 +199,7 @@ fn shown(world: &World, objects: Vec<Object>) -> String {
         cluster: "demo",
         plan: &plan,
         solve_seconds: 0.0,
+        missing: None,
         before: state.cost(),
     };
     shown.json().to_string()
