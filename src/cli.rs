@@ -147,6 +147,7 @@ fn code_of_usage(arguments: &[OsString]) -> Option<u8> {
     match words.find(|it| !it.starts_with('-')).as_deref() {
         Some("run") => Some(run::BAD_CONFIG),
         Some("doctor") => Some(doctor::COULD_NOT_RUN),
+        Some("plan") => Some(plan::COULD_NOT_RUN),
         _ => None,
     }
 }

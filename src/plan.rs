@@ -257,47 +257,55 @@ pub fn consolidate(roster: &Roster<'_>, field: &Field<'_>, now: Timestamp) -> Pl
 }
 
 /// The whole, and then the nodes whose pods can be had for less, for a plan that is shown. Who
-/// leaves or takes pods by the rest of it is left alone.
+/// leaves by the rest of it takes no pods, and who takes pods by it stays.
 pub fn foreseen(state: &State, now: Timestamp) -> Plan {
     let mut roster = state.roster(now);
-    let mut plan = whole(&state.snapshot(now), &roster, now);
+    let snapshot = state.snapshot(now);
+    let mut plan = whole(&snapshot, &roster, now);
     let leaving: BTreeSet<NodeName> = plan.retire.iter().map(|own| own.node.clone()).collect();
-    let taking = plan.placed.iter().filter_map(|(host, _)| match host {
-        Host::Node(node) => Some(node.clone()),
-        Host::Claim(_) => None,
-    });
-    let busy: BTreeSet<NodeName> = leaving.iter().cloned().chain(taking).collect();
-    let counts = |own: &&Candidate<'_>| own.initialized.is_some();
-    let gone = roster.candidates.iter().filter(counts);
+    let taking: BTreeSet<Host> = plan.placed.iter().map(|own| own.0.clone()).collect();
+    let takes = |node: &NodeName| taking.contains(&Host::Node(node.clone()));
+    let initialized = |own: &&Candidate<'_>| own.initialized.is_some();
+    let gone = roster.candidates.iter().filter(initialized);
     for own in gone.filter(|own| leaving.contains(&own.node.name)) {
         *roster.leaving.entry(own.pool.clone()).or_default() += 1;
     }
     for own in &plan.retire {
         if let Some(claim) = own.claim.clone() {
             let (pool, reason) = (own.pool.clone(), own.reason);
-            roster.let_go.insert(
-                claim,
-                LetGo {
-                    pool,
-                    reason,
-                    at: now,
-                },
-            );
+            let let_go = LetGo {
+                pool,
+                reason,
+                at: now,
+            };
+            roster.let_go.insert(claim, let_go);
         }
     }
-    roster
-        .candidates
-        .retain(|own| !busy.contains(&own.node.name));
+    let stays = |own: &Candidate<'_>| !leaving.contains(&own.node.name);
+    roster.candidates.retain(stays);
+    for own in &mut roster.candidates {
+        own.nominated |= takes(&own.node.name);
+    }
     roster.held.clone_from(&plan.held);
     let mut field = state.field(now);
     for room in &mut field.snapshot.rooms {
-        room.open &= !matches!(&room.host, Host::Node(node) if busy.contains(node));
+        let leaves = matches!(&room.host, Host::Node(node) if leaving.contains(node));
+        room.open &= !leaves && !taking.contains(&room.host);
     }
     let weighed = consolidate(&roster, &field, now);
-    plan.retire.extend(weighed.retire);
-    plan.launches.extend(weighed.launches);
-    plan.placed.extend(weighed.placed);
     plan.kept.extend(weighed.kept);
+    let moves: BTreeSet<NodeName> = weighed.retire.iter().map(|own| own.node.clone()).collect();
+    plan.kept.retain(|own| !moves.contains(&own.node));
+    let planned = plan.launches.len();
+    plan.launches.extend(weighed.launches);
+    let both = audit::audit(plan.clone(), &snapshot);
+    if both.findings.len() > plan.findings.len() {
+        // Both together are beyond what may be had: it is weighed again once the first is there.
+        plan.launches.truncate(planned);
+        return plan;
+    }
+    plan.retire.extend(weighed.retire);
+    plan.placed.extend(weighed.placed);
     plan.saves = weighed.saves;
     plan
 }

@@ -139,6 +139,18 @@ impl State {
         state
     }
 
+    /// Takes all that was there when it was first watched to have been there for long, as a plan
+    /// that is shown does.
+    pub fn settle(&mut self) {
+        self.objects.forget_changes();
+        self.started = None;
+    }
+
+    /// Counts nodes as claims by their labels from here on, where instances cannot be listed.
+    pub fn count_by_labels(&mut self) {
+        self.offline = true;
+    }
+
     /// Puts another configuration in force.
     pub fn configure(&mut self, cluster: Arc<Cluster>) {
         self.cluster = cluster;

@@ -24,6 +24,9 @@ use crate::state::State;
 
 const NO_CLUSTER: &str = "the configuration names no cluster; write cluster \"NAME\" { … }";
 
+/// Time for what was started to end.
+const ENDING: Duration = Duration::from_secs(3);
+
 /// Which clusters, and how they are seen.
 #[derive(Args, Debug)]
 pub(crate) struct Given {
@@ -52,9 +55,9 @@ pub(crate) struct Given {
 
 /// Clusters as they are.
 pub(crate) struct Seen {
-    /// Those that something can be said of.
-    pub(crate) states: Vec<State>,
-    /// Whether nothing can be said of others, which is told already.
+    /// Those that something can be said of, with what is not known of each.
+    pub(crate) states: Vec<(State, Option<String>)>,
+    /// Whether anything is not known of these or others, which is told already.
     pub(crate) failed: bool,
 }
 
@@ -74,7 +77,8 @@ impl Given {
     /// of it, which is told then.
     pub(crate) fn one(&self, now: Timestamp, colour: bool) -> anyhow::Result<Option<State>> {
         let seen = self.seen(true, now, colour)?;
-        Ok(seen.and_then(|own| own.states.into_iter().next()))
+        let first = seen.and_then(|own| own.states.into_iter().next());
+        Ok(first.map(|(state, _)| state))
     }
 
     fn seen(&self, one: bool, now: Timestamp, colour: bool) -> anyhow::Result<Option<Seen>> {
@@ -95,7 +99,8 @@ impl Given {
         }
         if let Some(path) = &self.cluster_state {
             let of_file = |own| self.of_file(own, config.fleet.limits.clone(), path, now);
-            let states: anyhow::Result<_> = clusters.into_iter().map(of_file).collect();
+            let known = |own| Ok((of_file(own)?, None));
+            let states: anyhow::Result<_> = clusters.into_iter().map(known).collect();
             return Ok(Some(Seen {
                 states: states?,
                 failed: false,
@@ -104,9 +109,8 @@ impl Given {
         let runtime = super::runtime()?;
         let patience = Duration::from_secs(self.timeout);
         let sights = runtime.block_on(visit(clusters, config.fleet, patience));
-        // Calls that are still under way change nothing, and whoever waits for one must not find
-        // the runtime gone.
-        std::mem::forget(runtime);
+        // Programs that still run are ended; nobody waits for more than that.
+        runtime.shutdown_timeout(ENDING);
         Ok(Some(told(sights)))
     }
 
@@ -147,11 +151,12 @@ fn told(sights: Vec<Sight>) -> Seen {
         let cluster = own.cluster;
         match own.seen {
             Ok(state) => {
-                if let Some(missing) = own.missing {
-                    let missing = bounded(&missing);
+                let missing = own.missing.map(|own| bounded(&own));
+                if let Some(missing) = &missing {
+                    all.failed = true;
                     eprintln!("Warning: cluster \"{cluster}\": this is not known: {missing}");
                 }
-                all.states.push(*state);
+                all.states.push((*state, missing));
             }
             Err(why) => {
                 all.failed = true;

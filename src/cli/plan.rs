@@ -15,10 +15,14 @@ use crate::shell::clock::{self, Stopwatch};
 /// The exit code where there is something to do, if it was asked for.
 const WORK: u8 = 2;
 
+/// The exit code where the verb could not run, wrong arguments among the reasons: 2 says something
+/// else.
+pub(crate) const COULD_NOT_RUN: u8 = 1;
+
 /// What the exit code says.
-const CODES: &str = "Exit codes: 0 all is told, 1 not all clusters could be seen; with \
-                     --detailed-exitcode also 2: something would be launched or retired. Nothing \
-                     is written, in no cluster and not in AWS.";
+const CODES: &str = "Exit codes: 0 all is told, 1 something of a cluster is not known; with \
+                     --detailed-exitcode also 2: all is known, and something would be launched or \
+                     retired. Nothing is written, in no cluster and not in AWS.";
 
 #[derive(Args, Debug)]
 #[command(after_help = CODES)]
@@ -35,19 +39,20 @@ pub(crate) struct Arguments {
 
 pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
     let Some(seen) = arguments.given.all(clock::now(), colour)? else {
-        return Ok(ExitCode::FAILURE);
+        return Ok(ExitCode::from(COULD_NOT_RUN));
     };
     let now = clock::now();
     let mut is_idle = true;
     let mut plans: Vec<Value> = Vec::new();
     let mut out = io::stdout().lock();
-    for (index, state) in seen.states.iter().enumerate() {
+    for (index, (state, missing)) in seen.states.iter().enumerate() {
         let began = Stopwatch::start();
         let plan = plan::foreseen(state, now);
         let shown = Shown {
             cluster: state.cluster.name.as_str(),
             plan: &plan,
             solve_seconds: began.elapsed().as_secs_f64(),
+            missing: missing.as_deref(),
             before: state.cost(),
         };
         is_idle &= plan.is_empty();
@@ -60,7 +65,7 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
         }
         out.write_all(shown.text().as_bytes())?;
     }
-    if arguments.json {
+    if arguments.json && !seen.states.is_empty() {
         let all = match plans.as_mut_slice() {
             [own] if arguments.given.is_one() => own.take(),
             _ => json!({ "format_version": FORMAT_VERSION, "clusters": plans }),
@@ -69,7 +74,7 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
     }
     Ok(
         match (seen.failed, is_idle || !arguments.detailed_exitcode) {
-            (true, _) => ExitCode::FAILURE,
+            (true, _) => ExitCode::from(COULD_NOT_RUN),
             (false, true) => ExitCode::SUCCESS,
             (false, false) => ExitCode::from(WORK),
         },

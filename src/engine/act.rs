@@ -143,7 +143,7 @@ impl Engine {
     }
 
     /// Until when no empty node leaves, since nobody has read yet for which buffers it may be kept.
-    fn unread_until(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(super) fn unread_until(&self, now: Timestamp) -> Option<Timestamp> {
         let started = self.state.started.filter(|_| self.state.declared.is_none());
         let until = started.and_then(|at| at.checked_add(UNREAD_MAX).ok());
         until.filter(|until| *until > now)

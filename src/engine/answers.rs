@@ -95,9 +95,15 @@ impl Engine {
     fn listed(&mut self, answer: Answer, now: Timestamp) {
         self.looking.listing = false;
         self.looking.listing_news = true;
-        let Answer::Instances(instances) = answer else {
-            return;
+        let instances = match answer {
+            Answer::Instances(instances) => instances,
+            Answer::Failed { text, .. } => {
+                self.looking.listing_failed = Some(text);
+                return;
+            }
+            _ => return,
         };
+        self.looking.listing_failed = None;
         let cluster = self.state.cluster.clone();
         let outcome = self.state.ledger.listed(instances, &cluster, now);
         for (instance, why) in outcome.strangers {

@@ -83,12 +83,15 @@ impl Engine {
     /// What a plan takes into account and is not known yet, in words; none where all is.
     pub fn missing(&self, now: Timestamp) -> Option<String> {
         if !self.is_ready() {
-            let fault = self.fault(now);
+            let unlisted = self.looking.listing_failed.clone();
+            let fault = unlisted.or_else(|| self.fault(now));
             return Some(fault.unwrap_or_else(|| "the view was not whole until now".to_owned()));
         }
         let unasked = self.state.awaits_classes();
         let unasked = unasked.then(|| "AWS has not been asked what it has".to_owned());
-        self.state.notes.fault.clone().or(unasked)
+        let unread = self.unread_until(now);
+        let unread = unread.map(|_| "buffers of the cluster have not been read".to_owned());
+        self.state.notes.fault.clone().or(unasked).or(unread)
     }
 
     fn whole(&mut self, now: Timestamp) {

@@ -335,6 +335,8 @@ pub(super) struct Looking {
     pub(super) listing_asked: Option<Timestamp>,
     /// Why the last listing of instances does not count, if it does not.
     pub(super) listing_fault: Option<String>,
+    /// Why the last listing of instances failed, if it did.
+    pub(super) listing_failed: Option<String>,
     /// Whether the last listing told anything that was not known.
     pub(super) listing_news: bool,
     /// What doubted listings lack.

@@ -15,7 +15,7 @@ use crate::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE, POOL, ZONE};
 use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::pool::{Pool, Reason};
-use crate::plan::{Plan, consolidate, render, whole};
+use crate::plan::{Plan, foreseen, render};
 use crate::solve::miss::part;
 use crate::state::State;
 use crate::state::blockers::{Blocker, Hold, Misread};
@@ -96,10 +96,7 @@ pub fn explain_node<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
         .cluster
         .pool(node.labels.get(POOL).map_or("", String::as_str));
     let expires = candidate.and_then(|own| due_of(own, pool?));
-    let mut plan = whole(&state.snapshot(now), &roster, now);
-    let weighed = consolidate(&roster, &state.field(now), now);
-    plan.retire.extend(weighed.retire);
-    plan.kept.extend(weighed.kept);
+    let plan = foreseen(state, now);
     let is_static = pool.is_some_and(|own| own.replicas.is_some());
     let reasons = REASONS.into_iter();
     let reasons = reasons.filter(|own| is_static || *own != Reason::Surplus);

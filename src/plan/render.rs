@@ -43,6 +43,8 @@ pub struct Shown<'a> {
     pub before: f64,
     /// How long planning took, in seconds of wall time.
     pub solve_seconds: f64,
+    /// What is not known that counts.
+    pub missing: Option<&'a str>,
 }
 
 impl Shown<'_> {
@@ -72,6 +74,7 @@ impl Shown<'_> {
             "short": self.short(),
             "retire": self.retire(),
             "kept": self.kept(),
+            "missing": self.missing,
             "usd_per_h_before": round(self.before),
             "usd_per_h_after": round(self.after()),
         })
@@ -159,10 +162,14 @@ impl Shown<'_> {
         self.plan.retire.iter().map(retire).collect()
     }
 
-    /// Nodes that are due to leave and stay for now. Those that are only not empty are no news.
+    /// Nodes that are due to leave and stay for now. Those that are only not empty are no news, nor
+    /// are those that nobody has weighed.
     fn due(&self) -> impl Iterator<Item = &Kept> {
         let kept = self.plan.kept.iter();
-        kept.filter(|own| SHOWN.contains(&own.reason) || matches!(own.verdict, Verdict::Health(_)))
+        kept.filter(|own| {
+            let ails = matches!(own.verdict, Verdict::Health(_));
+            SHOWN.contains(&own.reason) || ails && own.reason != Reason::Underutilized
+        })
     }
 
     fn kept(&self) -> Vec<Value> {

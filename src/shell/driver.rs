@@ -383,10 +383,11 @@ impl Course {
         }
     }
 
+    /// Who only observes need not know what becomes of its calls: they change nothing.
     fn has_stopped(&self) -> bool {
         let late = |by: Timestamp| clock::now() >= by;
         self.stop_by
-            .is_some_and(|by| self.calls.is_empty() || late(by))
+            .is_some_and(|by| !self.managed || self.calls.is_empty() || late(by))
     }
 
     /// How long nothing need be done unless something happens.

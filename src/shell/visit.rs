@@ -21,8 +21,15 @@ use crate::state::State;
 /// An engine is asked this often whether it knows everything.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Time for engines to end that have told what they know.
-const STOP: Duration = Duration::from_secs(1);
+/// Time for engines to end that have told what they know: none of them waits for an answer.
+const STOP: Duration = Duration::from_secs(5);
+
+/// What could not be asked of AWS is asked again this often.
+#[cfg(feature = "aws")]
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// What is said of an engine that says nothing.
+const DEAF: &str = "its engine does not answer";
 
 /// What was seen of a cluster.
 pub(crate) struct Sight {
@@ -51,6 +58,7 @@ pub(crate) async fn visit(
     patience: Duration,
 ) -> Vec<Sight> {
     let until = clock::monotonic() + patience;
+    let shares = limits.is_some();
     let order: Vec<ClusterName> = clusters.iter().map(|own| own.name.clone()).collect();
     let mut drivers = Drivers::start();
     let prepared = clusters
@@ -69,12 +77,39 @@ pub(crate) async fn visit(
         return sights;
     }
     let shown = drivers.shown();
-    sights.extend(join_all(shown.iter().map(|own| sight(own, until))).await);
-    // Nobody waits for what no answer comes to.
+    let seen = join_all(shown.iter().map(|own| sight(own, until)));
+    #[cfg(feature = "aws")]
+    let seen = asking(&drivers, seen);
+    sights.extend(seen.await);
+    if shares {
+        // What each has counts for the others, and is known by now.
+        for own in sights.iter_mut().filter(|own| own.seen.is_ok()) {
+            let front = shown.iter().find(|front| front.name == own.cluster);
+            if let Some(again) = front.map(|front| front.ask(|engine, _| known(engine))) {
+                own.seen = again.await.map_or_else(|| Err(DEAF.to_owned()), Ok);
+            }
+        }
+    }
     drop(timeout(STOP, drivers.stop()).await);
     let place = |own: &Sight| order.iter().position(|name| *name == own.cluster);
     sights.sort_by_key(place);
     sights
+}
+
+/// Asks AWS again for what it has not said, until the work is done.
+#[cfg(feature = "aws")]
+async fn asking<T>(drivers: &Drivers, work: impl Future<Output = T>) -> T {
+    let keepers = drivers.keepers();
+    let again = async {
+        loop {
+            sleep(AGAIN).await;
+            keepers.tick().await;
+        }
+    };
+    tokio::select! {
+        done = work => done,
+        () = again => unreachable!("it asks for ever"),
+    }
 }
 
 /// What a cluster is looked at with. Others may read its queue: a message that is taken here would
@@ -106,21 +141,33 @@ async fn sight(front: &Front, until: Instant) -> Sight {
         let look = move |engine: &Engine, now| {
             let missing = engine.missing(now);
             let tells = missing.is_none() || (is_last && engine.is_ready());
-            (tells.then(|| engine.state().clone()), missing)
+            (tells.then(|| known(engine)), missing)
         };
         match front.ask(look).await {
             Some((Some(state), missing)) => {
                 return Sight {
                     cluster,
-                    seen: Ok(Box::new(state)),
+                    seen: Ok(state),
                     missing,
                 };
             }
             Some((None, Some(why))) if is_last => return Sight::failed(cluster, why),
             None if is_last => {
-                return Sight::failed(cluster, "its engine does not answer".to_owned());
+                return Sight::failed(cluster, DEAF.to_owned());
             }
             _ => sleep(LOOK).await,
         }
     }
+}
+
+/// What an engine knows, as if it had watched for long. A simulated cloud in the daemon's own
+/// process cannot be asked from here: what its nodes say of themselves counts.
+fn known(engine: &Engine) -> Box<State> {
+    let mut state = engine.state().clone();
+    state.settle();
+    let cloud = state.cluster.simulated.as_ref();
+    if cloud.is_some_and(|own| own.address.is_none()) && state.cluster.exec.is_none() {
+        state.count_by_labels();
+    }
+    Box::new(state)
 }

@@ -18,6 +18,8 @@ pub(crate) mod doctor;
 
 mod exchange;
 
+mod looking;
+
 mod pausing;
 
 pub(crate) mod process;

@@ -93,6 +93,7 @@ fn shown(plan: &Plan) -> String {
         cluster: "one",
         plan,
         solve_seconds: 0.0,
+        missing: None,
         before: 0.0,
     };
     let text = shown.text();

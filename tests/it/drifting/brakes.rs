@@ -154,6 +154,7 @@ fn shown(fleet: &Fleet, now: jiff::Timestamp) -> (String, Plan) {
         plan: &plan,
         before: 1.0,
         solve_seconds: 0.0,
+        missing: None,
     };
     let text = shown.text() + &format!("{:#}\n", shown.json()["kept"]);
     (text, plan)

@@ -80,6 +80,7 @@ fn setup(clusters: &[(&str, &Path)], cloud: u16, more: impl Fn(&str) -> String) 
     let file = setup.path().join("outrigger.hcl");
     let mut text = fs::read_to_string(&file).expect("it was written");
     text = text.replace("  api { poll = \"2s\" }\n", "");
+    assert!(!text.contains("poll"), "{text}");
     for (name, _) in clusters {
         let head = format!("cluster \"{name}\" {{\n");
         text = text.replace(&head, &format!("{head}{}", more(name)));
@@ -257,7 +258,8 @@ async fn fill(api: &Client) {
     made.buffer_unordered(16).collect::<Vec<()>>().await;
 }
 
-/// As many clusters as there may be, which nothing happens in.
+/// As many clusters as there may be, which nothing happens in. Their Leases have names of their
+/// own, to which the rights that ship do not go.
 async fn idle(planes: &[Plane]) {
     let names: Vec<String> = (0..100).map(|index| format!("idle-{index}")).collect();
     let homes: Vec<PathBuf> = planes

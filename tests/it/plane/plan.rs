@@ -5,16 +5,22 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
+use kube::Client;
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::time::sleep;
 
 use super::Plane;
-use super::bench::{Setup, World, client, free_port, remove_pod, scale, strand, until};
+use super::bench::{Setup, World, client, free_port, instances, remove_pod, scale, strand, until};
 use super::cases::{deploy_both, ready, size};
 
 /// What may be asked without changing anything.
 const READS: [&str; 3] = ["get", "list", "watch"];
+
+/// For how long nodes have been left alone that may leave: longer than anybody looks at them.
+const QUIET: Duration = Duration::from_secs(12);
 
 /// How much dearer than planned the cluster may become.
 const NEARLY: f64 = 1.05;
@@ -30,14 +36,17 @@ fn asked(config: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), text)
 }
 
-/// The configuration of a daemon, for somebody who may only read.
+/// The configuration of a daemon, for somebody who may only read, and who wants nodes to have been
+/// left alone for a while.
 fn for_observer(plane: &Plane, setup: &Setup) -> TempDir {
     let dir = TempDir::new().expect("a directory");
     let text = fs::read_to_string(setup.path().join("outrigger.hcl")).expect("it was written");
     let observer = plane.kubeconfig_of("observer").expect("a kubeconfig");
     let path = |own: &Path| own.to_str().expect("a readable path").to_owned();
     let text = text.replace(&path(&plane.daemons()), &path(&observer));
-    assert!(text.contains("observer"), "{text}");
+    let after = format!("consolidate_after = \"{}s\"", QUIET.as_secs());
+    let text = text.replace("consolidate_after = \"0s\"", &after);
+    assert!(text.contains("observer") && text.contains(&after), "{text}");
     fs::write(dir.path().join("main.hcl"), text).expect("it is written");
     dir
 }
@@ -59,6 +68,24 @@ fn audited(plane: &Plane) -> (BTreeSet<String>, Vec<String>) {
     (verbs, refused)
 }
 
+/// So many pods of each Deployment on nodes for twice as many, and another that waits, with nobody
+/// there who would do anything about it.
+async fn halved(api: &Client, setup: &Setup, half: usize) -> World {
+    let mut daemon = setup.daemon();
+    ready(api).await;
+    deploy_both(api).await;
+    let calm = |world: &World| world.bound() == 4 * half && world.tainted_nodes() == 0;
+    until(api, setup, 90, "all pods bound", calm).await;
+    daemon.kill();
+    scale(api, "small", half).await;
+    scale(api, "large", half).await;
+    let fewer = |world: &World| world.pods.len() == 2 * half;
+    let world = until(api, setup, 60, "half of the pods", fewer).await;
+    strand(api, "stranded").await;
+    sleep(QUIET).await;
+    world
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_of_a_live_cluster_writes_nothing_and_comes_true() {
     let name = "plane::plan::a_plan_of_a_live_cluster_writes_nothing_and_comes_true";
@@ -68,21 +95,12 @@ async fn a_plan_of_a_live_cluster_writes_nothing_and_comes_true() {
     let port = free_port();
     let setup = Setup::scaling_down(&plane.daemons(), port, "\"100%\"");
     let _cloud = setup.cloud(port);
-    let mut daemon = setup.daemon();
     let api = client(plane.kubeconfig()).await;
-    ready(&api).await;
-    deploy_both(&api).await;
-    let (all, half) = (2 * size(), size() / 2);
-    let calm = |world: &World| world.bound() == all && world.tainted_nodes() == 0;
-    until(&api, &setup, 90, "all pods bound", calm).await;
-    daemon.kill();
-    scale(&api, "small", half).await;
-    scale(&api, "large", half).await;
-    let fewer = |world: &World| world.pods.len() == 2 * half;
-    let world = until(&api, &setup, 60, "half of the pods", fewer).await;
-    strand(&api, "stranded").await;
+    let half = size() / 2;
+    let world = halved(&api, &setup, half).await;
 
     let config = for_observer(&plane, &setup);
+    let made = instances(port).await;
     let plan = [
         "plan",
         "--json",
@@ -120,6 +138,11 @@ async fn a_plan_of_a_live_cluster_writes_nothing_and_comes_true() {
     assert_eq!(refused, Vec::<String>::new());
     let tainted = World::read(&api).await.tainted_nodes();
     assert_eq!(tainted, world.tainted_nodes(), "a node was touched");
+    assert_eq!(
+        made,
+        instances(port).await,
+        "the cloud was asked for something"
+    );
 
     remove_pod(&api, "stranded").await;
     let _daemon = setup.daemon();
