@@ -176,10 +176,9 @@ impl Seeker {
     async fn seek(mut self, mut stopping: watch::Receiver<bool>) {
         let mut news = self.company.0.subscribe();
         loop {
-            let wait = tokio::select! {
-                wait = self.step() => wait,
-                _ = stopping.wait_for(|stop| *stop) => break,
-            };
+            // What is cut off may be carried out all the same: nothing could be let go then, since
+            // nobody would know the version. Each call has a limit.
+            let wait = self.step().await;
             // What this one has told itself is no news to it.
             news.borrow_and_update();
             tokio::select! {
@@ -376,4 +375,77 @@ enum Failure {
     /// Somebody else has written it meanwhile.
     Late,
     Fault(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use http::{Method, Request, Response, StatusCode};
+    use http_body_util::BodyExt;
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tokio::sync::watch;
+    use tokio::time::sleep;
+    use tower::{BoxError, service_fn};
+
+    use super::{Company, Tenure};
+    use crate::model::id::ClusterName;
+    use crate::shell::identity::Identity;
+    use crate::shell::kube::client::Connection;
+
+    /// What is written, with its version.
+    type Stored = Arc<Mutex<(u64, Value)>>;
+
+    /// An API that takes a second for each answer, and tells how many writes have reached it.
+    fn slow(stored: &Stored, reached: &watch::Sender<u32>) -> Connection {
+        let (stored, reached) = (stored.clone(), reached.clone());
+        let answer = move |request: Request<Body>| {
+            let (stored, reached) = (stored.clone(), reached.clone());
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await?.to_bytes();
+                let writes = parts.method != Method::GET;
+                if writes {
+                    reached.send_modify(|count| *count += 1);
+                }
+                sleep(Duration::from_secs(1)).await;
+                let mut known = stored.lock().expect("no panic");
+                if writes {
+                    let body: Value = serde_json::from_slice(&body)?;
+                    *known = (known.0 + 1, body["spec"].clone());
+                }
+                let (code, text) = match &*known {
+                    (0, _) => {
+                        let text = json!({"status": "Failure", "reason": "NotFound", "code": 404});
+                        (StatusCode::NOT_FOUND, text)
+                    }
+                    (version, spec) => {
+                        let meta = json!({"name": "own", "resourceVersion": version.to_string()});
+                        (StatusCode::OK, json!({"metadata": meta, "spec": spec}))
+                    }
+                };
+                let answer = Response::builder().status(code);
+                Ok::<_, BoxError>(answer.body(Body::from(text.to_string().into_bytes()))?)
+            }
+        };
+        Connection::over(Client::new(service_fn(answer), "default"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_is_being_renewed_is_let_go_all_the_same() {
+        let (stored, (reached, mut count)) = (Stored::default(), watch::channel(0));
+        let (name, company) = (ClusterName::from("own"), Arc::new(Company::default()));
+        company.configure(false, std::slice::from_ref(&name));
+        let connection = slow(&stored, &reached);
+        let identity = Identity::new("host", None);
+        let tenure = Tenure::seek(name, connection, &identity, company);
+        let renewed = count.wait_for(|count| *count == 2).await;
+        drop(renewed.expect("it is made, and then renewed"));
+        tenure.release().await;
+        let known = stored.lock().expect("no panic");
+        assert_eq!(known.1["holderIdentity"], "", "{known:?}");
+    }
 }

@@ -2,6 +2,8 @@
 //! into account. Nothing is written anywhere, and no message is taken from a queue.
 //! It must not know what is made of what is seen.
 
+#[cfg(feature = "aws")]
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,15 +102,12 @@ pub(crate) async fn visit(
 #[cfg(feature = "aws")]
 async fn asking<T>(drivers: &Drivers, work: impl Future<Output = T>) -> T {
     let keepers = drivers.keepers();
-    let again = async {
-        loop {
-            sleep(AGAIN).await;
-            keepers.tick().await;
+    let mut work = pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            () = sleep(AGAIN) => keepers.tick().await,
         }
-    };
-    tokio::select! {
-        done = work => done,
-        () = again => unreachable!("it asks for ever"),
     }
 }
 
