@@ -108,8 +108,8 @@ impl Classes {
 
     /// Whether the provider has yet to be asked about any of them.
     pub fn awaits(&self) -> bool {
-        let told = self.told.iter().flat_map(|own| own.values());
-        told.into_iter().any(ClassSupply::is_unasked)
+        let told = self.told.as_ref();
+        told.is_some_and(|all| all.values().any(ClassSupply::is_unasked))
     }
 
     /// The instance types as nodes of a class have them, or had them when nodes could last be made

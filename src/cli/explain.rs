@@ -106,7 +106,7 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
 }
 
 fn pod(arguments: &PodArguments, colour: bool) -> anyhow::Result<ExitCode> {
-    let Some(state) = arguments.given.one(clock::now(), colour)? else {
+    let Some(state) = arguments.given.one(colour)? else {
         return Ok(ExitCode::FAILURE);
     };
     let now = clock::now();
@@ -125,7 +125,7 @@ fn pod(arguments: &PodArguments, colour: bool) -> anyhow::Result<ExitCode> {
 }
 
 fn node(arguments: &NodeArguments, colour: bool) -> anyhow::Result<ExitCode> {
-    let Some(state) = arguments.given.one(clock::now(), colour)? else {
+    let Some(state) = arguments.given.one(colour)? else {
         return Ok(ExitCode::FAILURE);
     };
     let now = clock::now();

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use jiff::Timestamp;
 
 use super::arguments::ConfigArguments;
 use super::diagnostics;
@@ -16,6 +15,7 @@ use crate::catalog::{self, Catalog};
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetView;
 use crate::model::pool::Limits;
+use crate::shell::clock;
 use crate::shell::files;
 use crate::shell::kube::state_file;
 use crate::shell::text::bounded;
@@ -67,21 +67,20 @@ impl Given {
         self.cluster_state.is_some() || self.cluster.is_some()
     }
 
-    /// The clusters, at a moment where a file tells of none. None where the configuration is bad,
-    /// which is told then.
-    pub(crate) fn all(&self, now: Timestamp, colour: bool) -> anyhow::Result<Option<Seen>> {
-        self.seen(self.is_one(), now, colour)
+    /// The clusters. None where the configuration is bad, which is told then.
+    pub(crate) fn all(&self, colour: bool) -> anyhow::Result<Option<Seen>> {
+        self.seen(self.is_one(), colour)
     }
 
     /// The cluster that was asked for, else the only one there is; none where nothing can be said
     /// of it, which is told then.
-    pub(crate) fn one(&self, now: Timestamp, colour: bool) -> anyhow::Result<Option<State>> {
-        let seen = self.seen(true, now, colour)?;
+    pub(crate) fn one(&self, colour: bool) -> anyhow::Result<Option<State>> {
+        let seen = self.seen(true, colour)?;
         let first = seen.and_then(|own| own.states.into_iter().next());
         Ok(first.map(|(state, _)| state))
     }
 
-    fn seen(&self, one: bool, now: Timestamp, colour: bool) -> anyhow::Result<Option<Seen>> {
+    fn seen(&self, one: bool, colour: bool) -> anyhow::Result<Option<Seen>> {
         let config = match files::load(&self.config.wanted()) {
             Ok(config) => config,
             Err(problems) => {
@@ -98,7 +97,7 @@ impl Given {
             bail!("{NO_CLUSTER}");
         }
         if let Some(path) = &self.cluster_state {
-            let of_file = |own| self.of_file(own, config.fleet.limits.clone(), path, now);
+            let of_file = |own| self.of_file(own, config.fleet.limits.clone(), path);
             let known = |own| Ok((of_file(own)?, None));
             let states: anyhow::Result<_> = clusters.into_iter().map(known).collect();
             return Ok(Some(Seen {
@@ -116,13 +115,7 @@ impl Given {
 
     /// A cluster whose state is in a file. Nothing is known of others: they are taken to have
     /// nothing.
-    fn of_file(
-        &self,
-        cluster: Cluster,
-        limits: Limits,
-        path: &Path,
-        now: Timestamp,
-    ) -> anyhow::Result<State> {
+    fn of_file(&self, cluster: Cluster, limits: Limits, path: &Path) -> anyhow::Result<State> {
         let catalog = read_catalog(&cluster, self.catalog.as_deref())?;
         let text = match path == Path::new("-") {
             true => read_stdin()?,
@@ -130,7 +123,7 @@ impl Given {
         };
         let objects = state_file::parse(&text);
         let objects = objects.with_context(|| format!("read {}", path.display()))?;
-        let mut state = State::offline(Arc::new(cluster), Arc::new(catalog), objects, now);
+        let mut state = State::offline(Arc::new(cluster), Arc::new(catalog), objects, clock::now());
         state.fleet = Some(Arc::new(FleetView {
             share: limits.clone(),
             limits,

@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
-    let Some(seen) = arguments.given.all(clock::now(), colour)? else {
+    let Some(seen) = arguments.given.all(colour)? else {
         return Ok(ExitCode::from(COULD_NOT_RUN));
     };
     let now = clock::now();

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use kube::Client;
@@ -15,6 +14,7 @@ use tokio::time::sleep;
 use super::Plane;
 use super::bench::{Setup, World, client, free_port, instances, remove_pod, scale, strand, until};
 use super::cases::{deploy_both, ready, size};
+use crate::door::process::run;
 
 /// What may be asked without changing anything.
 const READS: [&str; 3] = ["get", "list", "watch"];
@@ -27,9 +27,8 @@ const NEARLY: f64 = 1.05;
 
 /// What `outrigger` says with these arguments, and its exit code.
 fn asked(config: &Path, arguments: &[&str]) -> (Option<i32>, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_outrigger"));
-    command.args(arguments).arg("--config").arg(config);
-    let output = command.output().expect("it runs");
+    let config = config.to_str().expect("a readable path");
+    let output = run(&[arguments, &["--config", config]].concat(), "");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.is_empty(), "{arguments:?}: {errors}");
     let text = String::from_utf8(output.stdout).expect("UTF-8");
