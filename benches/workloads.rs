@@ -109,6 +109,7 @@ impl Workload {
             namespaces: BTreeMap::new(),
             selectors: &self.selectors,
             pending,
+            movers: Vec::new(),
             daemon_sets: self.daemon_sets.iter().collect(),
             usage: self.usage.clone(),
             gangs: BTreeMap::new(),

@@ -7,6 +7,8 @@ mod apart;
 
 mod spare;
 
+mod stuck;
+
 pub mod audit;
 
 pub mod reasons;
@@ -41,6 +43,7 @@ use crate::model::pool::Reason;
 use crate::plan::ahead::{ahead, give};
 use crate::plan::apart::or_apart;
 use crate::plan::spare::keep_free;
+use crate::plan::stuck::place_stuck;
 use crate::solve::replicas::{Short, replicas};
 use crate::solve::{NewClaim, Unplaced, solve};
 use crate::state::State;
@@ -146,8 +149,9 @@ pub fn provision(snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
     let (mut launches, mut short) = replicas(snapshot, now);
     let coming = ahead(snapshot, &launches);
     let solution = or_apart(solve(&coming, now), &coming, now);
-    let placed = give(solution.placed, &mut launches, snapshot);
+    let mut placed = give(solution.placed, &mut launches, snapshot);
     launches.extend(solution.claims);
+    place_stuck(snapshot, &mut launches, &mut placed, now);
     let room = keep_free(snapshot, &launches, &placed, now);
     launches.extend(room.claims);
     short.extend(room.short);

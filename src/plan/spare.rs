@@ -77,7 +77,7 @@ pub(super) fn keep_free(
 }
 
 /// Takes what pods were placed on rooms out of them.
-fn take(rooms: &mut [Room], placed: &[(Host, Vec<PodKey>)], snapshot: &Snapshot<'_>) {
+pub(super) fn take(rooms: &mut [Room], placed: &[(Host, Vec<PodKey>)], snapshot: &Snapshot<'_>) {
     let placed: BTreeMap<&Host, &Vec<PodKey>> = placed.iter().map(|(at, own)| (at, own)).collect();
     let waiting = snapshot.pending.iter().map(|pod| (&pod.key, *pod));
     let waiting: BTreeMap<_, _> = waiting.collect();

@@ -131,6 +131,7 @@ impl<'a> Field<'a> {
             rooms: own.rooms.iter().filter(stays).map(opened).collect(),
             residents: own.residents.iter().filter_map(left).collect(),
             pending: self.pending_without(nodes),
+            movers: Vec::new(),
             promised: own.promised.clone(),
             mounts: own.mounts.clone(),
             namespaces: own.namespaces.clone(),

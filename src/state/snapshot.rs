@@ -139,6 +139,8 @@ pub struct Snapshot<'a> {
     pub selectors: &'a Selectors,
     /// Pods that wait for capacity, those of leaving nodes included, sorted by key.
     pub pending: Vec<&'a Pod>,
+    /// Pods that have to move, planned for or not: where they are they count for a scheduler.
+    pub movers: Vec<&'a Pod>,
     /// DaemonSets.
     pub daemon_sets: Vec<&'a DaemonSet>,
     /// What each pool has in use.

@@ -65,6 +65,7 @@ impl State {
                 .collect(),
             selectors: &self.objects.selectors,
             pending,
+            movers,
             promised: expected,
             daemon_sets: self.objects.daemons().collect(),
             usage: self.usage(),

@@ -7,6 +7,7 @@ mod consolidation;
 mod emptiness;
 mod foreseen;
 mod scene;
+mod stuck;
 mod weighing;
 mod worth;
 mod yard;

@@ -13,8 +13,9 @@ use outrigger::sim::workload::Owns;
 
 /// Some of the smallest, so that default tests stay quick; `outrigger simulate --fleets --faults
 /// --seeds 10000` looks further.
-/// The last one has pods that are told of their nodes in another order than the scheduler has.
-const SEEDS: [u64; 5] = [5, 9, 15, 17, 719_204];
+/// The last two have pods that are told of their nodes in another order than the scheduler has, and
+/// pods that have to wait for one that is spread with them and has no place beside them.
+const SEEDS: [u64; 6] = [5, 9, 15, 17, 719_204, 728_592];
 
 #[test]
 fn fleets_of_all_kinds_hold_everything() {

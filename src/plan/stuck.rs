@@ -1,0 +1,98 @@
+//! Another place for pods that the scheduler does not take where they are planned, since it counts
+//! pods that are leaving where they still are.
+//! It must not know why these are leaving, nor what holds them.
+//!
+//! A plan counts the pods of a leaving node where they will be. A scheduler counts them where they
+//! are: it may find no node for a pod that is spread with them, or kept away from them, although
+//! one stands open. Most are gone in a moment. Where they may not go before that very pod runs
+//! (its disruption budget), nothing would ever move again.
+
+use std::collections::BTreeMap;
+
+use foldhash::HashSet;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::id::PodKey;
+use crate::model::pod::Pod;
+use crate::plan::ahead::{ahead, give};
+use crate::plan::spare::take;
+use crate::solve::{NewClaim, solve};
+use crate::state::snapshot::{Host, Resident, Snapshot};
+
+/// A pod that is younger may yet be taken where it is planned: others leave, and the scheduler
+/// tries it again within ten seconds of any change.
+const PATIENCE: SignedDuration = SignedDuration::from_mins(1);
+
+/// Plans the pods anew that nobody takes to their nodes, with all others where they are now. What
+/// has no place even so keeps the one that it has.
+pub(super) fn place_stuck(
+    snapshot: &Snapshot<'_>,
+    launches: &mut Vec<NewClaim>,
+    placed: &mut Vec<(Host, Vec<PodKey>)>,
+    now: Timestamp,
+) {
+    let stuck = stuck(snapshot, placed, now);
+    if stuck.is_empty() || snapshot.movers.is_empty() {
+        return;
+    }
+    let is_stuck: HashSet<&PodKey> = stuck.iter().map(|pod| &pod.key).collect();
+    let others = placed.iter().map(|(host, pods)| {
+        let pods = pods.iter().filter(|key| !is_stuck.contains(key));
+        (host.clone(), pods.cloned().collect())
+    });
+    let others: Vec<(Host, Vec<PodKey>)> = others.collect();
+    let mut own: Snapshot<'_> = ahead(snapshot, launches).into_owned();
+    take(&mut own.rooms, &others, snapshot);
+    own.residents
+        .extend(snapshot.movers.iter().filter_map(stays));
+    for pods in own.promised.values_mut() {
+        pods.retain(|pod| pod.is_waiting());
+    }
+    own.pending.clone_from(&stuck);
+    let solution = solve(&own, now);
+    let answered = solution.placed.iter().flat_map(|(_, pods)| pods);
+    let answered = answered.chain(solution.claims.iter().flat_map(|own| &own.pods));
+    let answered: HashSet<&PodKey> = answered.collect();
+    for (_, pods) in placed.iter_mut() {
+        pods.retain(|key| !answered.contains(key));
+    }
+    let mut all: BTreeMap<Host, Vec<PodKey>> = placed.drain(..).collect();
+    for (host, pods) in give(solution.placed, launches, snapshot) {
+        all.entry(host).or_default().extend(pods);
+    }
+    all.retain(|_, pods| !pods.is_empty());
+    placed.extend(all);
+    launches.extend(solution.claims);
+}
+
+/// Pods that have a place on a node that takes pods, and that the scheduler says fit nowhere.
+fn stuck<'a>(
+    snapshot: &Snapshot<'a>,
+    placed: &[(Host, Vec<PodKey>)],
+    now: Timestamp,
+) -> Vec<&'a Pod> {
+    let open = snapshot.rooms.iter().filter(|room| room.initialized);
+    let open: HashSet<&Host> = open.map(|room| &room.host).collect();
+    let on_nodes = placed.iter().filter(|(host, _)| open.contains(host));
+    let on_nodes: HashSet<&PodKey> = on_nodes.flat_map(|(_, pods)| pods).collect();
+    let is_old = |pod: &Pod| {
+        let made = pod.created;
+        made.is_some_and(|at| now.duration_since(at) >= PATIENCE)
+    };
+    let mut stuck = snapshot.pending.clone();
+    stuck.retain(|pod| {
+        pod.is_waiting() && pod.unschedulable && is_old(pod) && on_nodes.contains(&pod.key)
+    });
+    stuck
+}
+
+/// A pod that has to move, where it is.
+fn stays<'a>(pod: &&'a Pod) -> Option<Resident<'a>> {
+    Some(Resident {
+        namespace: &pod.key.namespace,
+        labels: &pod.labels,
+        anti_affinity: &pod.anti_affinity,
+        deleting: pod.deleting.is_some(),
+        nodes: vec![(pod.node.as_ref()?, 1)],
+    })
+}
