@@ -442,11 +442,21 @@ fn homeless(leaving: &Node, scene: &Scene, hidden: &BTreeSet<PodKey>, now: Times
             least = least.min(left_over(&movers, &hosts, &used, choice));
         }
     }
-    movers.sort_by_cached_key(|own| (few(own), -own.requests.cpu_milli, own.name.clone()));
-    if least > 0 && all_fit(&movers, &hosts, &mut used.clone(), (0, &mut { STEPS_MAX })) {
+    if least == 0 || have_places(movers, hosts) {
         return 0;
     }
     least
+}
+
+/// Whether there is a place for all of them at once, as far as that can be said in some time. Who
+/// has the least choice comes first, and hosts with no room for any do not count.
+fn have_places(mut movers: Vec<&Workload>, mut hosts: Vec<Host<'_>>) -> bool {
+    let takes = |host: &Host<'_>, own: &Workload| admits(own, host.node, &host.used).is_ok();
+    hosts.retain(|host| movers.iter().any(|own| takes(host, own)));
+    let choice = |own: &Workload| hosts.iter().filter(|host| takes(host, own)).count();
+    movers.sort_by_cached_key(|own| (choice(own), -own.requests.cpu_milli, own.name.clone()));
+    let mut used: Vec<Resources> = hosts.iter().map(|host| host.used.clone()).collect();
+    all_fit(&movers, &hosts, &mut used, (0, &mut { STEPS_MAX }))
 }
 
 /// Whether there is a place for all of them at once, as far as that can be said in so many steps.
