@@ -102,13 +102,18 @@ impl Engine {
         self.report(Report::Unheld { id: hold.id, nodes });
     }
 
-    /// Keeps nodes that were let go and bear no taint yet, where others were lost meanwhile so that
-    /// they are too many now. What is on its way was weighed when it was sent.
+    /// Keeps nodes that were let go and bear no taint, yet or any more, where others were lost or
+    /// let go meanwhile so that they are too many now. What is on its way was weighed when sent.
     pub(super) fn heed_losses_since(&mut self, now: Timestamp) {
+        let lost = |id: &ClaimId| {
+            let claim = self.state.ledger.claims.get(id);
+            let node = claim.and_then(|own| self.state.node_of(own));
+            node.is_some_and(|node| self.has_lost_taint(id, node))
+        };
         let is_open = |id: &ClaimId| {
             let work = self.works.get(id);
-            let closes = |own: &Work| own.drain.tainted.is_some() || own.step.is_some();
-            !work.is_some_and(|own| own.drain.released || closes(own))
+            let bears = |own: &Work| own.drain.tainted.is_some() && !lost(id);
+            !work.is_some_and(|own| own.drain.released || own.step.is_some() || bears(own))
         };
         let leaving = self.state.ledger.claims.iter().filter_map(|(id, own)| {
             let reason = own.leaving.filter(|reason| reason.is_budgeted())?;

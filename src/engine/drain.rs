@@ -119,10 +119,10 @@ impl Engine {
                 claim.leaving = Some(reason);
             }
         }
-        let (name, lost) = (node.name.clone(), !node.has_disrupted_taint());
-        let stale = self.is_stale(id, &node);
+        let name = node.name.clone();
+        let (stale, lost) = (self.is_stale(id, &node), self.has_lost_taint(id, &node));
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
-        if lost && !stale {
+        if lost {
             // Someone took the taint away: pods may have come since.
             (drain.tainted, drain.confirmed) = (None, None);
         }
@@ -134,6 +134,9 @@ impl Engine {
             self.start_time(id, reason, now);
         }
         let Some(tainted) = tainted else {
+            if reason == Reason::Empty && !released && self.keeps_comers(id, &name, now) {
+                return;
+            }
             if !stale {
                 let deadline = self.works.get(id).and_then(|own| own.drain.deadline);
                 let patch = taint_patch(&node, reason, deadline);
@@ -165,6 +168,11 @@ impl Engine {
             return;
         }
         self.empty(id, (&name, reason), tainted, now);
+    }
+
+    /// Whether a node bears no taint of ours, whatever was written.
+    pub(super) fn has_lost_taint(&self, id: &ClaimId, node: &Node) -> bool {
+        !node.has_disrupted_taint() && !self.is_stale(id, node)
     }
 
     /// Writes again what stands beside the taint and somebody has taken away: without the label,
@@ -210,10 +218,7 @@ impl Engine {
         if let Some(at) = deadline.filter(|at| *at > now) {
             self.wake_at(at, "the time of a leaving node is up");
         }
-        let pods = self.state.objects.pods_on(name.as_str());
-        let count = pods.filter(|pod| pod.holds_node()).count();
-        if reason == Reason::Empty && count > 0 {
-            self.keep(id, format!("{count} pods have come to it"), now);
+        if reason == Reason::Empty && self.keeps_comers(id, name, now) {
             return;
         }
         if self.move_pods(id, name, now) {
@@ -230,6 +235,16 @@ impl Engine {
         } else if self.is_detached(id, name, now) {
             self.confirm(id, name, now);
         }
+    }
+
+    /// Keeps a node that was empty where pods have come to it.
+    fn keeps_comers(&mut self, id: &ClaimId, name: &NodeName, now: Timestamp) -> bool {
+        let pods = self.state.objects.pods_on(name.as_str());
+        let count = pods.filter(|pod| pod.holds_node()).count();
+        if count > 0 {
+            self.keep(id, format!("{count} pods have come to it"), now);
+        }
+        count > 0
     }
 
     /// Whether the pods of a leaving node may be moved: at once, or when each of them has a place

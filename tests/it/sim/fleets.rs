@@ -13,9 +13,10 @@ use outrigger::sim::workload::Owns;
 
 /// Some of the smallest, so that default tests stay quick; `outrigger simulate --fleets --faults
 /// --seeds 10000` looks further.
-/// The last two have pods that are told of their nodes in another order than the scheduler has, and
-/// pods that have to wait for one that is spread with them and has no place beside them.
-const SEEDS: [u64; 6] = [5, 9, 15, 17, 719_204, 728_592];
+/// The last three have pods that are told of their nodes in another order than the scheduler has,
+/// pods that have to wait for one that is spread with them and has no place beside them, and an
+/// empty node that somebody opens again while others begin to leave.
+const SEEDS: [u64; 7] = [5, 9, 15, 17, 719_204, 728_592, 732_214];
 
 #[test]
 fn fleets_of_all_kinds_hold_everything() {
