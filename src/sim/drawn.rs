@@ -418,6 +418,7 @@ fn draw_shortages(rng: &mut Rng) -> Vec<Shortage> {
     let mut shortages = Vec::new();
     for _ in 0..rng.u32(0..3) {
         let from = moment(rng);
+        let lasts = |rng: &mut Rng| SignedDuration::from_mins(rng.i64(5..=300));
         let family = one(rng, &FAMILIES);
         shortages.push(Shortage {
             instance_type: Some(format!("{family}*")),
@@ -425,7 +426,8 @@ fn draw_shortages(rng: &mut Rng) -> Vec<Shortage> {
             capacity_type: None,
             left: rng.u32(0..4),
             from,
-            until: Some(later(from, SignedDuration::from_mins(rng.i64(5..=300)))),
+            // It ends with the days, as all faults do: what it held up has the time to settle.
+            until: Some(later(from, lasts(rng)).min(later(START, LASTS))),
         });
     }
     shortages
