@@ -53,6 +53,8 @@ mod variables;
 
 mod locals;
 
+mod data;
+
 pub mod settings;
 
 mod lower;
@@ -138,6 +140,7 @@ pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Pro
         body.attrs.extend(one.attrs);
         body.blocks.extend(one.blocks);
     }
+    body.blocks.iter_mut().for_each(Block::settle_type);
     check_names(&reporter, &body, blocks::root(), "");
     // Half a module would only tell of what stands in the other half.
     if broken {
@@ -208,6 +211,11 @@ fn evaluate(
         .roots
         .insert("var", resolved.iter().map(values).collect());
     variables::validate(&reader(reporter, evaluator, &scope), &declared, &resolved);
+
+    let declared = reader(reporter, evaluator, &scope).sections(blocks, data::BLOCK);
+    let outputs = data::outputs(&reader(reporter, evaluator, &scope), &declared);
+    let data = [(data::TYPE.to_owned(), outputs)];
+    scope.roots.insert("data", data.into_iter().collect());
 
     // A block's name stands for its address, which the argument that takes it understands.
     for kind in ["node_class", "pool", "schedule"] {

@@ -98,6 +98,7 @@ static ROOT: BlockType = BlockType {
         &OUTRIGGER,
         &VARIABLE,
         &LOCALS,
+        &TERRAFORM_OUTPUT,
         &cluster::CLUSTER,
         &node_class::NODE_CLASS,
         &pool::POOL,
@@ -195,6 +196,29 @@ static LOCALS: BlockType = BlockType {
     repeat: Repeat::Many,
     about: "Named values, `local.NAME`, in any order.",
     open: true,
+    ..BLOCK
+};
+
+static TERRAFORM_OUTPUT: BlockType = BlockType {
+    name: "data \"terraform_output\"",
+    label: Some("NAME"),
+    repeat: Repeat::PerLabel,
+    about: "Outputs of Terraform, `data.terraform_output.NAME.OUTPUT`, read at the start and at \
+            each reload. Those that are sensitive are left out.",
+    arguments: &[
+        argument(
+            "file",
+            Kind::Path,
+            "",
+            "A file that `terraform output -json` has printed.",
+        ),
+        argument(
+            "state",
+            Kind::Path,
+            "",
+            "A state of Terraform, in place of `file`.",
+        ),
+    ],
     ..BLOCK
 };
 

@@ -12,7 +12,7 @@ use crate::config::value;
 
 mod yaml;
 
-mod encoding;
+pub(super) mod encoding;
 
 mod text;
 

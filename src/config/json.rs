@@ -6,7 +6,7 @@ use hcl::{Number, Value};
 use crate::config::native::{Place, parse_template};
 use crate::config::schema::BlockType;
 use crate::config::source::Span;
-use crate::config::syntax::{Attr, Block, Body, Expr, Kind};
+use crate::config::syntax::{Attr, Block, Body, Expr, Kind, data_of};
 
 /// Why a JSON text is not a configuration, and where.
 #[derive(Debug)]
@@ -208,6 +208,14 @@ impl Builder<'_> {
         value: &Node,
         schema: &BlockType,
     ) {
+        if let ("data", NodeKind::Object(types)) = (name, &value.kind)
+            && schema.name == "file"
+        {
+            for (kind, span, node) in types {
+                self.entry(body, (&data_of(kind), *span), node, schema);
+            }
+            return;
+        }
         let Some(block) = schema.block(name) else {
             // Nothing but blocks stands at the outermost level.
             if schema.arguments.is_empty() && !schema.open {

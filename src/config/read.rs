@@ -295,6 +295,14 @@ const KARPENTER: [(&str, &str); 11] = [
     ("budgets", "budget"),
 ];
 
+/// A type of block in quotes, unless it has some of its own.
+fn named(kind: &str) -> String {
+    match kind.contains('"') {
+        true => kind.to_owned(),
+        false => format!("{kind:?}"),
+    }
+}
+
 fn unknown_block(block: &Block, schema: &'static BlockType) -> Finding {
     let name = block.kind.as_str();
     if schema.argument(name).is_some() {
@@ -302,11 +310,12 @@ fn unknown_block(block: &Block, schema: &'static BlockType) -> Finding {
         return Finding::error(ProblemCode::ArgumentExpected, block.header(), detail)
             .help(format!("write {name} = {{ … }}, with an equals sign"));
     }
+    let own = named(name);
     let detail = match schema.name {
-        "file" => format!("There are no {name:?} blocks."),
+        "file" => format!("There are no {own} blocks."),
         kind => {
             let a = article(kind);
-            format!("A block named {name:?} is not expected in {a} {kind} block.")
+            format!("A block named {own} is not expected in {a} {kind} block.")
         }
     };
     let finding = Finding::error(ProblemCode::UnknownBlock, block.kind_span, detail)
@@ -323,7 +332,7 @@ fn unknown_block(block: &Block, schema: &'static BlockType) -> Finding {
         return finding.help(format!("did you mean {own:?}?"));
     }
     match nearest(name, names.clone()) {
-        Some(near) => finding.help(format!("did you mean {near:?}?")),
+        Some(near) => finding.help(format!("did you mean {}?", named(near))),
         None if schema.blocks.is_empty() => finding,
         None => {
             let list: Vec<&str> = names.collect();

@@ -30,7 +30,21 @@ pub(super) struct Block {
     pub(super) body: Body,
 }
 
+/// What a block of data of this type counts as: `data "TYPE" "NAME"` has one label, as all others.
+pub(super) fn data_of(kind: &str) -> String {
+    format!("data {kind:?}")
+}
+
 impl Block {
+    /// Takes the first of two labels for a part of the type, where it is one.
+    pub(super) fn settle_type(&mut self) {
+        if self.kind == "data" && !self.labels.is_empty() {
+            let (kind, span) = self.labels.remove(0);
+            self.kind = data_of(&kind);
+            self.kind_span = self.kind_span.to(span);
+        }
+    }
+
     /// The block's first line: its type and labels.
     pub(super) fn header(&self) -> Span {
         match self.labels.last() {

@@ -80,7 +80,8 @@ pub(super) fn jsondecode(args: &Args<'_>) -> Answer {
     }
 }
 
-fn from_json(json: &Json) -> Value {
+/// A value of JSON as one of HCL.
+pub(in crate::config) fn from_json(json: &Json) -> Value {
     match json {
         Json::Null => Value::Null,
         Json::Bool(flag) => Value::Bool(*flag),
