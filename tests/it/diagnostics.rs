@@ -67,6 +67,19 @@ fn every_code_is_listed_with_what_to_do() {
             "## Pods without a place\n",
             spelled("src/solve.rs", "impl Code"),
         ),
+        (
+            "## Why nodes leave\n",
+            spelled("src/model/pool.rs", "impl Reason"),
+        ),
+        (
+            "In what a node has drifted:\n",
+            &spelled("src/disrupt/drifted.rs", "impl Cause")
+                | &spelled("src/disrupt/drift.rs", "impl Drift"),
+        ),
+        (
+            "By what the provider announces it",
+            spelled("src/engine/event.rs", "impl Interruption"),
+        ),
         ("## Nodes that stay\n", &verdicts | &outlooks),
         ("What forbids a node to leave:\n", &blockers | &holds),
         (
@@ -74,6 +87,14 @@ fn every_code_is_listed_with_what_to_do() {
             spelled("src/state/obstacles.rs", "impl Obstacle"),
         ),
         ("## Launches that are refused\n", refusals),
+        (
+            "## Node classes that are not ready\n",
+            spelled("src/model/node_class/resolved.rs", "impl ConditionKind"),
+        ),
+        (
+            "Why one does not:\n",
+            spelled("src/model/node_class/resolved.rs", "impl Cause"),
+        ),
         (
             "## Commands that fail\n",
             spelled("src/engine/command.rs", "impl FailureKind"),
