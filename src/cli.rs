@@ -29,6 +29,8 @@ mod reload;
 
 mod release;
 
+mod status;
+
 mod simulate;
 
 mod simulated_cloud;
@@ -39,6 +41,10 @@ mod token;
 mod import;
 
 mod export;
+
+mod completions;
+
+mod man;
 
 mod version;
 
@@ -82,8 +88,10 @@ enum Verb {
     Pause(pause::Arguments),
     /// End a pause
     Resume(resume::Arguments),
-    /// Let the nodes go that a new configuration makes due, where these are many
+    /// Have the daemon read its configuration again, or accept one by which many nodes would leave
     Reload(reload::Arguments),
+    /// Show how the clusters are doing that the daemon of this host drives
+    Status(status::Arguments),
     /// Take our finalizers and taints off the nodes of a cluster, and leave them as they are
     Release(release::Arguments),
     /// Run a scenario in a simulated world, and show it
@@ -97,6 +105,10 @@ enum Verb {
     Import(import::Arguments),
     /// Make Karpenter's objects of a configuration
     Export(export::Arguments),
+    /// Print what completes the command line in a shell
+    Completions(completions::Arguments),
+    /// Write the manual pages
+    Man(man::Arguments),
     /// Print the version
     Version(version::Arguments),
 }
@@ -128,6 +140,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Verb::Pause(arguments) => pause::execute(&arguments, colour),
         Verb::Resume(arguments) => resume::execute(&arguments, colour),
         Verb::Reload(arguments) => reload::execute(&arguments, colour),
+        Verb::Status(arguments) => status::execute(&arguments),
         Verb::Release(arguments) => release::execute(&arguments, colour),
         Verb::Simulate(arguments) => simulate::execute(&arguments, colour),
         Verb::SimulatedCloud(arguments) => simulated_cloud::execute(arguments),
@@ -135,6 +148,8 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Verb::Token(arguments) => token::execute(arguments),
         Verb::Import(arguments) => import::execute(&arguments),
         Verb::Export(arguments) => export::execute(&arguments, colour),
+        Verb::Completions(arguments) => completions::execute(&arguments),
+        Verb::Man(arguments) => man::execute(&arguments),
         Verb::Version(arguments) => version::execute(&arguments),
     };
     end.unwrap_or_else(|error| failed(&error))

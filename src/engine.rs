@@ -66,6 +66,8 @@ mod orphans;
 
 pub mod release;
 
+pub mod status;
+
 mod act;
 
 mod consolidate;

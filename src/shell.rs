@@ -53,6 +53,8 @@ pub(crate) mod admin;
 
 pub(crate) mod notify;
 
+pub(crate) mod console;
+
 pub(crate) mod supervisor;
 
 pub(crate) mod doctor;

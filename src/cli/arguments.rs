@@ -7,7 +7,21 @@ use std::path::PathBuf;
 
 use clap::{Args, Command};
 
+use crate::shell::console::DEFAULT_SOCKET;
 use crate::shell::files::{DEFAULT_CONFIG, Wanted};
+
+/// Where the daemon answers.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SocketArguments {
+    /// The socket of the daemon
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "OUTRIGGER_SOCKET",
+        default_value = DEFAULT_SOCKET
+    )]
+    pub(crate) socket: PathBuf,
+}
 
 /// Which configuration, with which variables.
 #[derive(Args, Clone, Debug)]

@@ -1,33 +1,65 @@
-//! `outrigger reload`: nodes may leave by a configuration by which many would.
+//! `outrigger reload`: the daemon of this host reads its configuration again, or nodes may leave by
+//! a configuration by which many would.
 //! It must not know which nodes these are, nor who has loaded it: the cluster's Lease tells them.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::Args;
+use http::{Method, StatusCode};
 
-use super::arguments::ConfigArguments;
+use super::arguments::{ConfigArguments, SocketArguments};
 use super::diagnostics;
 use super::pause::annotate;
 use crate::model::cluster::Cluster;
 use crate::model::hash::change_id;
 use crate::model::notes::ACCEPTED;
+use crate::shell::console::RELOAD;
+use crate::shell::console::ask::ask;
 use crate::shell::files;
+use crate::shell::text::bounded;
+
+/// Time for the daemon to read its configuration: clouds are asked what they have.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     config: ConfigArguments,
-    /// Let the nodes go that the configuration of this id makes due, as the daemon tells it
+    #[command(flatten)]
+    socket: SocketArguments,
+    /// Reload nothing, but let the nodes go that the configuration of this id makes due, as the
+    /// daemon tells it
     #[arg(long, value_name = "ID")]
-    accept: String,
+    accept: Option<String>,
     /// Say what would be written, and write nothing
-    #[arg(long)]
+    #[arg(long, requires = "accept")]
     dry_run: bool,
 }
 
 pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
+    match &arguments.accept {
+        Some(id) => accept(arguments, id.trim(), colour),
+        None => reload(arguments),
+    }
+}
+
+/// Waits until the configuration is in force, or is not put into force.
+fn reload(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let asking = ask(&arguments.socket.socket, Method::POST, RELOAD, PATIENCE);
+    let (status, body) = super::runtime()?.block_on(asking)?;
+    let said = bounded(&String::from_utf8_lossy(&body));
+    match status {
+        StatusCode::OK => writeln!(io::stdout().lock(), "the configuration is reloaded")?,
+        StatusCode::CONFLICT => bail!("reload the configuration; the one in force stays: {said}"),
+        _ => return Err(anyhow::anyhow!("{said}")).context("reload the configuration"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn accept(arguments: &Arguments, id: &str, colour: bool) -> anyhow::Result<ExitCode> {
     let config = match files::load(&arguments.config.wanted()) {
         Ok(config) => config,
         Err(problems) => {
@@ -35,7 +67,6 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
             return Ok(ExitCode::FAILURE);
         }
     };
-    let id = arguments.accept.trim();
     let mut clusters = config.clusters.iter();
     let Some(cluster) = clusters.find(|own| change_id(own) == id) else {
         let known = |own: &Cluster| format!("{} of cluster {}", change_id(own), own.name);

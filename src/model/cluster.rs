@@ -27,6 +27,16 @@ pub enum Mode {
     Manage,
 }
 
+impl Mode {
+    /// The spelling in configurations.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Observe => "observe",
+            Self::Manage => "manage",
+        }
+    }
+}
+
 /// Where a kubeconfig is and which of its contexts counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kubeconfig {

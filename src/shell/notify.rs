@@ -87,6 +87,12 @@ impl Manager {
         }
     }
 
+    /// Why the configuration was not reloaded when it was last tried.
+    pub(crate) fn fault(&self) -> Option<String> {
+        let fault = self.0.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        fault.clone()
+    }
+
     /// The daemon ends.
     pub(crate) fn stopping(&self) {
         send(&[NotifyState::Stopping]);
@@ -103,10 +109,9 @@ impl Manager {
         });
         let counts: Vec<String> = counts.collect();
         let mut line = format!("clusters: {}", counts.join(", "));
-        let fault = self.0.fault.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(why) = fault.as_deref() {
+        if let Some(why) = self.fault() {
             line.push_str("; configuration not reloaded: ");
-            line.push_str(why);
+            line.push_str(&why);
         }
         // One of more lines would be read as other words.
         line.chars()

@@ -2,11 +2,12 @@
 //! It must not know where the configuration comes from, nor how a cluster is driven.
 
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thiserror::Error;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::config::settings::{DEFAULT_LISTEN, Telemetry};
 use crate::model::cluster::Cluster;
@@ -15,6 +16,7 @@ use crate::model::id::ClusterName;
 use crate::shell::admin::{self, AdminError};
 #[cfg(feature = "aws")]
 use crate::shell::aws::keeper::Keepers;
+use crate::shell::console::{self, Reload};
 use crate::shell::cron::{Cron, CronError};
 use crate::shell::drivers::{ApplyError, Drivers, PrepareError};
 use crate::shell::front::Clusters;
@@ -68,7 +70,8 @@ pub(crate) async fn run(
         interrupt: listen(SignalKind::interrupt())?,
     };
     let telemetry = wanted.telemetry;
-    let mut drivers = Drivers::start_as(identity());
+    let directory = runtime_directory();
+    let mut drivers = Drivers::start_as(identity(directory.as_deref()));
     let prepared = tokio::select! {
         prepared = drivers.prepare(wanted.clusters) => prepared?,
         () = stop.called() => return Ok(()),
@@ -83,10 +86,12 @@ pub(crate) async fn run(
     show.send_replace(drivers.shown());
     let manager = Manager::default();
     tokio::spawn(manager.clone().watch_over(show.subscribe()));
+    let mut asked = answer(directory, show.subscribe(), &manager);
     let cron = remind(&show, counted).await?;
     #[cfg(feature = "aws")]
     refresh(&cron, drivers.keepers()).await?;
     let end = loop {
+        let mut caller = None;
         tokio::select! {
             () = stop.called() => break Ok(()),
             name = drivers.ended() => {
@@ -94,6 +99,7 @@ pub(crate) async fn run(
                 break Err(RunError::Ended(name));
             }
             _ = hangup.recv() => {}
+            Some(reload) = asked.recv() => caller = Some(reload),
         }
         manager.reloading();
         let wanted = reload();
@@ -103,7 +109,9 @@ pub(crate) async fn run(
         };
         metrics::reloaded(read.is_ok());
         show.send_replace(drivers.shown());
-        manager.reloaded(read.err());
+        manager.reloaded(read.clone().err());
+        // Who asked may be gone.
+        drop(caller.map(|own: Reload| own.send(read)));
     };
     manager.stopping();
     cron.stop().await;
@@ -112,17 +120,38 @@ pub(crate) async fn run(
     end
 }
 
-/// Who this process is. systemd tells where what lives as long as the host lies.
+/// Where what lives as long as the host lies, if systemd tells it.
 #[expect(
     clippy::disallowed_methods,
     reason = "the service manager says where by the environment"
 )]
-fn identity() -> Identity {
+fn runtime_directory() -> Option<PathBuf> {
+    let directories = std::env::var_os("RUNTIME_DIRECTORY")?;
+    std::env::split_paths(&directories).find(|own| own.is_absolute())
+}
+
+/// Who this process is.
+fn identity(directory: Option<&Path>) -> Identity {
     let host = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
-    let directories = std::env::var_os("RUNTIME_DIRECTORY");
-    let directories = directories.iter().flat_map(std::env::split_paths);
-    let directory = directories.into_iter().find(|own| own.is_absolute());
-    Identity::new(&host, directory.as_deref())
+    Identity::new(&host, directory)
+}
+
+/// Answers the people of this host, where there is a place for the socket; returns who asks for
+/// reloads. Clusters are driven whether or not anybody can be answered.
+fn answer(
+    directory: Option<PathBuf>,
+    shown: watch::Receiver<Clusters>,
+    manager: &Manager,
+) -> mpsc::Receiver<Reload> {
+    let nobody = || mpsc::channel(1).1;
+    let Some(directory) = directory else {
+        return nobody();
+    };
+    console::start(&directory, shown, manager.clone()).unwrap_or_else(|error| {
+        let why = text::chain(&error);
+        tracing::warn!(why, "going on without answering status and reload");
+        nobody()
+    })
 }
 
 fn listen(kind: SignalKind) -> Result<Signal, RunError> {

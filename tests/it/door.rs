@@ -16,6 +16,8 @@ mod api;
 
 pub(crate) mod doctor;
 
+mod console;
+
 mod exchange;
 
 mod looking;

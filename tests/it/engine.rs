@@ -44,6 +44,7 @@ mod room;
 mod said;
 mod shared;
 mod stamp;
+mod status;
 mod weighing;
 
 /// An engine with a hand-driven clock and a provider that always says yes.

@@ -9,7 +9,7 @@ use k8s_openapi::api::authorization::v1::{
 use kube::api::PostParams;
 use kube::{Api, Client};
 
-use crate::model::cluster::{Cluster, Mode};
+use crate::model::cluster::Cluster;
 use crate::shell::doctor::report::Check;
 use crate::shell::doctor::scope::{LIMIT, Scope};
 use crate::shell::kube::rights::{Right, needed};
@@ -46,10 +46,7 @@ pub(super) async fn examine(client: &Client, own: &Cluster, scope: &Scope) -> Ch
     let count: usize = asked.iter().map(|(_, said)| said.len()).sum();
     let lacks = asked.iter().filter_map(|(right, said)| lack(right, said));
     let lacks: Vec<Check> = lacks.collect();
-    let mode = match own.mode {
-        Mode::Observe => "observe",
-        Mode::Manage => "manage",
-    };
+    let mode = own.mode.as_str();
     let said = format!("asked for {count} that mode = \"{mode}\" takes");
     Check::of("rights", &said, lacks)
 }

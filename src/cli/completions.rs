@@ -1,0 +1,22 @@
+//! `outrigger completions`: what completes the command line in a shell.
+//! It must not know the verbs: they are read off the command line itself.
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory};
+use clap_complete::{Shell, generate};
+
+#[derive(Args, Debug)]
+pub(crate) struct Arguments {
+    /// The shell
+    shell: Shell,
+}
+
+pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let mut command = super::CommandLine::command();
+    let mut text = Vec::new();
+    generate(arguments.shell, &mut command, "outrigger", &mut text);
+    io::Write::write_all(&mut io::stdout().lock(), &text)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,189 @@
+//! `outrigger status`: how the clusters are doing that the daemon of this host drives.
+//! It must not know how that is found out: the daemon tells it.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use http::{Method, StatusCode};
+use jiff::{SignedDuration, Timestamp};
+
+use super::arguments::SocketArguments;
+use crate::engine::status::{Paused, PoolStatus, Status};
+use crate::shell::clock;
+use crate::shell::console::ask::ask;
+use crate::shell::console::{STATUS, Told, ToldCluster};
+use crate::shell::text::bounded;
+
+/// The exit code where a cluster is not well.
+const UNWELL: u8 = 2;
+
+/// Time for the daemon to answer: it waits for its engines for less.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Args, Debug)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    socket: SocketArguments,
+    /// One cluster; all if missing
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let mut told = told(arguments)?;
+    if let Some(name) = &arguments.cluster {
+        let names: Vec<String> = told.clusters.iter().map(|own| own.name.clone()).collect();
+        told.clusters.retain(|own| own.name == *name);
+        if told.clusters.is_empty() {
+            bail!(
+                "the daemon drives no cluster {name:?}; it drives {}",
+                names.join(", ")
+            );
+        }
+    }
+    let mut out = io::stdout().lock();
+    if arguments.json {
+        writeln!(out, "{:#}", serde_json::to_value(&told)?)?;
+    } else {
+        out.write_all(shown(&told, clock::now()).as_bytes())?;
+    }
+    let well = told.reload_fault.is_none() && told.clusters.iter().all(|own| own.is_well);
+    Ok(match well {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(UNWELL),
+    })
+}
+
+fn told(arguments: &Arguments) -> anyhow::Result<Told> {
+    let socket = &arguments.socket.socket;
+    let asking = ask(socket, Method::GET, STATUS, PATIENCE);
+    let (status, body) = super::runtime()?.block_on(asking)?;
+    if status != StatusCode::OK {
+        bail!(
+            "the daemon answers {status}: {}",
+            bounded(&String::from_utf8_lossy(&body))
+        );
+    }
+    serde_json::from_slice(&body)
+        .context("read the answer of the daemon, which is of another version")
+}
+
+/// The whole as text.
+fn shown(told: &Told, now: Timestamp) -> String {
+    let mut out = String::new();
+    if let Some(why) = &told.reload_fault {
+        let _ = writeln!(out, "configuration not reloaded: {}\n", bounded(why));
+    }
+    for cluster in &told.clusters {
+        show(&mut out, cluster, now);
+    }
+    let unwell = told.clusters.iter().filter(|own| !own.is_well).count();
+    let cost = |own: &ToldCluster| own.status.as_ref().map_or(0.0, |own| own.cost_per_hour);
+    let cost: f64 = told.clusters.iter().map(cost).sum();
+    let (all, version) = (told.clusters.len(), &told.outrigger);
+    let _ = writeln!(
+        out,
+        "Clusters: {all}, {unwell} not well. Cost: ${cost:.2}/h. Outrigger {version}."
+    );
+    out
+}
+
+fn show(out: &mut String, cluster: &ToldCluster, now: Timestamp) {
+    let _ = write!(
+        out,
+        "cluster {}: {}",
+        bounded(&cluster.name),
+        cluster.standing
+    );
+    let Some(status) = &cluster.status else {
+        out.push_str("\n\n");
+        return;
+    };
+    let Status { mode, nodes, .. } = status;
+    let _ = writeln!(
+        out,
+        ", {mode}, {nodes} nodes, ${:.2}/h",
+        status.cost_per_hour
+    );
+    let mut note = |text: String| {
+        let _ = writeln!(out, "  {text}");
+    };
+    if let Some(why) = &status.held_by {
+        note(format!("nothing voluntary is done: {}", bounded(why)));
+    }
+    if status.unready_nodes > 0 {
+        note(format!("{} nodes are not ready", status.unready_nodes));
+    }
+    if status.waiting_pods > 0 {
+        let (waiting, unplaced) = (status.waiting_pods, status.unplaced_pods);
+        note(format!(
+            "{waiting} pods wait for capacity, {unplaced} of them find none"
+        ));
+    }
+    if let Some(pause) = &status.paused {
+        note(paused("the cluster", pause, now));
+    }
+    if let Some(own) = &status.unaccepted {
+        let (nodes, total, id) = (own.nodes, own.total, &own.id);
+        note(format!(
+            "{nodes} of {total} nodes would leave by the configuration: \
+             outrigger reload --accept {id}"
+        ));
+    }
+    let pauses = status.pools.iter();
+    let pauses = pauses.filter_map(|own| Some((own, own.paused.as_ref()?)));
+    for (pool, pause) in pauses {
+        note(paused(&format!("pool {}", bounded(&pool.name)), pause, now));
+    }
+    if !status.pools.is_empty() {
+        let _ = writeln!(out, "{}", table(&status.pools).trim_fmt());
+    }
+    out.push('\n');
+}
+
+fn paused(what: &str, pause: &Paused, now: Timestamp) -> String {
+    let until = match pause.until {
+        Some(until) => {
+            let left = until.duration_since(now).max(SignedDuration::ZERO);
+            let left = SignedDuration::from_secs(left.as_secs());
+            format!("for {left:#}, until {until}")
+        }
+        None => "until it is resumed".to_owned(),
+    };
+    format!("{what} is paused {until}: {}", bounded(&pause.reason))
+}
+
+fn table(pools: &[PoolStatus]) -> Table {
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table.set_header(["POOL", "READY", "STARTING", "LEAVING", "LIMIT", "$/H"]);
+    for own in pools {
+        let name = bounded(&own.name);
+        let gone = if own.configured {
+            ""
+        } else {
+            " (not configured)"
+        };
+        table.add_row([
+            format!("{name}{gone}"),
+            own.ready.to_string(),
+            own.starting.to_string(),
+            own.leaving.to_string(),
+            own.limit.map_or("-".to_owned(), |own| own.to_string()),
+            format!("{:.3}", own.cost_per_hour),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}

@@ -1,0 +1,203 @@
+//! What the daemon answers to the people of its host, over a socket of the file system: how its
+//! clusters are doing, and that it reads its configuration again.
+//! It must not know how a cluster is driven, nor how an answer is shown.
+
+pub(crate) mod ask;
+
+use std::fs::{self, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::extract::connect_info::{ConnectInfo, Connected};
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use axum::serve::IncomingStream;
+use axum::{Json, Router};
+use futures::future::join_all;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use tokio::net::UnixListener;
+use tokio::net::unix::UCred;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
+
+use crate::engine::status::Status;
+use crate::shell::front::{Clusters, Front, Standing};
+use crate::shell::notify::Manager;
+use crate::shell::text;
+
+/// The socket in the runtime directory.
+const SOCKET: &str = "admin.sock";
+
+/// Where it is when systemd runs the daemon.
+pub(crate) const DEFAULT_SOCKET: &str = "/run/outrigger/admin.sock";
+
+/// Its owner and those of its group may ask.
+const MODE: u32 = 0o660;
+
+/// The paths that are served.
+pub(crate) const STATUS: &str = "/v1/status";
+pub(crate) const RELOAD: &str = "/v1/reload";
+
+/// Version of what is told.
+const FORMAT: &str = "1.0";
+
+/// Time for the engine of a cluster to say how that is doing: it may be in the middle of a pass.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// So many may ask for a reload before the first has its answer.
+const RELOADS_MAX: usize = 8;
+
+/// Why nobody is answered.
+#[derive(Debug, Error)]
+pub(crate) enum ConsoleError {
+    #[error("listen on {}: another daemon does", .0.display())]
+    Taken(PathBuf),
+    #[error("listen on {}", .0.display())]
+    Listen(PathBuf, #[source] io::Error),
+}
+
+/// Somebody asks for the configuration to be read again, and waits to hear what came of it.
+pub(crate) type Reload = oneshot::Sender<Result<(), String>>;
+
+/// How all clusters are doing.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Told {
+    pub(crate) format_version: String,
+    /// The version of the daemon.
+    pub(crate) outrigger: String,
+    /// Why the configuration was not reloaded when it was last tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reload_fault: Option<String>,
+    pub(crate) clusters: Vec<ToldCluster>,
+}
+
+/// How one is doing.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ToldCluster {
+    pub(crate) name: String,
+    /// How it is driven, in a word.
+    pub(crate) standing: String,
+    /// Whether nobody has to look after it: decisions are made here, or by another host.
+    pub(crate) is_well: bool,
+    /// What its engine says; none where no engine drives it here, or none has answered in time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) status: Option<Status>,
+}
+
+#[derive(Clone)]
+struct Console {
+    clusters: watch::Receiver<Clusters>,
+    manager: Manager,
+    reloads: mpsc::Sender<Reload>,
+}
+
+/// Who asks.
+#[derive(Clone, Debug)]
+struct Peer(Option<UCred>);
+
+impl Connected<IncomingStream<'_, UnixListener>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
+        Self(stream.io().peer_cred().ok())
+    }
+}
+
+/// Answers from here on, until the process ends, those who may open the socket in this directory.
+/// Returns who asks for reloads.
+pub(crate) fn start(
+    directory: &Path,
+    clusters: watch::Receiver<Clusters>,
+    manager: Manager,
+) -> Result<mpsc::Receiver<Reload>, ConsoleError> {
+    let path = directory.join(SOCKET);
+    let listener = listen(&path)?;
+    let (reloads, asked) = mpsc::channel(RELOADS_MAX);
+    let console = Console {
+        clusters,
+        manager,
+        reloads,
+    };
+    let router = Router::new()
+        .route(STATUS, get(status))
+        .route(RELOAD, post(reload))
+        .with_state(console)
+        .into_make_service_with_connect_info::<Peer>();
+    tracing::info!(socket = %path.display(), "answering status and reload");
+    tokio::spawn(async move {
+        if let Err(error) = axum::serve(listener, router).await {
+            tracing::error!(%error, "answering on the socket ended");
+        }
+    });
+    Ok(asked)
+}
+
+/// Opens the socket. One that a dead daemon has left is replaced.
+fn listen(path: &Path) -> Result<UnixListener, ConsoleError> {
+    if UnixStream::connect(path).is_ok() {
+        return Err(ConsoleError::Taken(path.to_owned()));
+    }
+    let open = || {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(path)?;
+        fs::set_permissions(path, Permissions::from_mode(MODE))?;
+        Ok(listener)
+    };
+    open().map_err(|error| ConsoleError::Listen(path.to_owned(), error))
+}
+
+async fn status(State(console): State<Console>) -> Json<Told> {
+    let clusters = console.clusters.borrow().clone();
+    let clusters = clusters.iter().map(|own| told(own));
+    Json(Told {
+        format_version: FORMAT.to_owned(),
+        outrigger: env!("CARGO_PKG_VERSION").to_owned(),
+        reload_fault: console.manager.fault(),
+        clusters: join_all(clusters).await,
+    })
+}
+
+async fn told(cluster: &Front) -> ToldCluster {
+    let asked = cluster.ask(|engine, now| engine.status(now));
+    let status = timeout(PATIENCE, asked).await.ok().flatten();
+    let standing = cluster.standing();
+    let is_whole = || status.as_ref().is_some_and(|own| own.held_by.is_none());
+    ToldCluster {
+        name: cluster.name.to_string(),
+        standing: standing.as_str().to_owned(),
+        is_well: match standing {
+            Standing::Ready => is_whole(),
+            Standing::Standby => true,
+            Standing::Degraded | Standing::Unready | Standing::Ended => false,
+        },
+        status,
+    }
+}
+
+/// Has the configuration read again, and says why it was not.
+async fn reload(
+    State(console): State<Console>,
+    ConnectInfo(Peer(peer)): ConnectInfo<Peer>,
+) -> (StatusCode, String) {
+    let (uid, pid) = peer.map_or((None, None), |own| (Some(own.uid()), own.pid()));
+    tracing::info!(uid, pid, "a reload is asked for");
+    let (reply, answer) = oneshot::channel();
+    if console.reloads.try_send(reply).is_err() {
+        let why = "others have asked for reloads already, or the daemon is stopping";
+        return (StatusCode::SERVICE_UNAVAILABLE, why.to_owned());
+    }
+    match answer.await {
+        Ok(Ok(())) => (StatusCode::OK, "reloaded".to_owned()),
+        Ok(Err(why)) => (StatusCode::CONFLICT, text::bounded(&why)),
+        Err(_) => {
+            let why = "the daemon is stopping";
+            (StatusCode::SERVICE_UNAVAILABLE, why.to_owned())
+        }
+    }
+}

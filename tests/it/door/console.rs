@@ -1,0 +1,168 @@
+//! What the daemon answers over its socket, and the verbs that ask it.
+//! It must not know how a cluster is driven.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use serde_json::Value;
+
+use super::api::{Api, Manner};
+use super::process::{Process, command, run, within};
+use super::{Config, LISTEN, managed};
+
+/// A daemon that has a runtime directory.
+struct Setup {
+    config: Config,
+    daemon: Process,
+    socket: PathBuf,
+}
+
+impl Setup {
+    fn start(text: &str) -> Self {
+        let config = Config::new(text);
+        let directory = config.0.path().to_owned();
+        let mut start = command(&["run", "--config", config.path()]);
+        start.env("RUNTIME_DIRECTORY", &directory);
+        let daemon = Process::spawn(start, &directory.join("log"));
+        daemon.logged("answering status and reload", 1);
+        let socket = directory.join("admin.sock");
+        Self {
+            config,
+            daemon,
+            socket,
+        }
+    }
+
+    fn ask(&self, arguments: &[&str]) -> Output {
+        let socket = self.socket.to_str().expect("UTF-8");
+        run(&[arguments, &["--socket", socket]].concat(), "")
+    }
+
+    /// What `status` says once it ends with this code.
+    fn status(&self, code: i32) -> Value {
+        let ask = || {
+            let output = self.ask(&["status", "--json"]);
+            (output.status.code() == Some(code)).then_some(output.stdout)
+        };
+        let said = within(20, ask);
+        let said = said.unwrap_or_else(|| panic!("{}", self.daemon.log()));
+        serde_json::from_slice(&said).expect("JSON")
+    }
+}
+
+fn text(output: &Output) -> String {
+    let both = [&output.stdout[..], &output.stderr[..]].concat();
+    String::from_utf8(both).expect("UTF-8")
+}
+
+#[test]
+fn status_says_how_each_cluster_is_doing() {
+    let api = Api::start(Manner::Well, Vec::new());
+    let mut setup = Setup::start(&format!("{LISTEN}{}", managed(api.kubeconfig())));
+    let mode = fs::metadata(&setup.socket).expect("a socket").permissions();
+    assert_eq!(mode.mode() & 0o777, 0o660);
+    let status = setup.status(0);
+    let cluster = &status["clusters"][0];
+    assert_eq!(status["format_version"], "1.0");
+    assert_eq!(cluster["standing"], "ready");
+    assert_eq!(cluster["status"]["mode"], "manage");
+    assert_eq!(cluster["status"]["pools"][0]["configured"], true);
+    let shown = text(&setup.ask(&["status"]));
+    assert!(shown.contains("Clusters: 1, 0 not well."), "{shown}");
+    assert!(shown.contains("READY  STARTING"), "{shown}");
+    let other = setup.ask(&["status", "--cluster", "nobody"]);
+    assert_eq!(other.status.code(), Some(1));
+    assert!(text(&other).contains("drives no cluster \"nobody\""));
+    setup.daemon.signal("TERM");
+    assert_eq!(setup.daemon.ends(10).code(), Some(0));
+}
+
+#[test]
+fn a_cluster_that_does_not_answer_is_not_well() {
+    let api = Api::start(Manner::Hang, Vec::new());
+    let setup = Setup::start(&format!("{LISTEN}{}", managed(api.kubeconfig())));
+    let status = setup.status(2);
+    assert_eq!(status["clusters"][0]["is_well"], false);
+}
+
+#[test]
+fn a_reload_is_waited_for_and_says_why_it_was_none() {
+    let api = Api::start(Manner::Well, Vec::new());
+    let good = format!("{LISTEN}{}", managed(api.kubeconfig()));
+    let setup = Setup::start(&good);
+    setup.status(0);
+    let done = setup.ask(&["reload"]);
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done));
+    setup.config.write("cluster {");
+    let refused = setup.ask(&["reload"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        text(&refused).contains("the one in force stays"),
+        "{}",
+        text(&refused)
+    );
+    // It is said until it is put right.
+    let status = setup.status(2);
+    assert!(status["reload_fault"].is_string(), "{status}");
+    assert_eq!(status["clusters"][0]["standing"], "ready");
+    setup.config.write(&good);
+    assert_eq!(setup.ask(&["reload"]).status.code(), Some(0));
+    setup.status(0);
+    setup.daemon.logged("a reload is asked for", 3);
+}
+
+#[test]
+fn a_socket_of_a_dead_daemon_is_replaced_and_one_of_a_living_one_is_not() {
+    let api = Api::start(Manner::Well, Vec::new());
+    let mut setup = Setup::start(&format!("{LISTEN}{}", managed(api.kubeconfig())));
+    setup.daemon.signal("KILL");
+    setup.daemon.ends(5);
+    let dead = setup.ask(&["status"]);
+    assert_eq!(dead.status.code(), Some(1));
+    assert!(
+        text(&dead).contains("systemctl start outrigger"),
+        "{}",
+        text(&dead)
+    );
+    let start = |log: &str| {
+        let mut start = command(&["run", "--config", setup.config.path()]);
+        start.env("RUNTIME_DIRECTORY", setup.config.0.path());
+        Process::spawn(start, &setup.config.0.path().join(log))
+    };
+    let first = start("first");
+    first.logged("answering status and reload", 1);
+    let second = start("second");
+    second.logged("another daemon does", 1);
+    setup.status(0);
+}
+
+#[test]
+fn a_socket_that_is_not_there_is_named() {
+    let nowhere = Path::new("/nowhere/admin.sock");
+    let output = run(
+        &["status", "--socket", nowhere.to_str().expect("UTF-8")],
+        "",
+    );
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("/nowhere/admin.sock"));
+}
+
+#[test]
+fn completions_and_manual_pages_are_of_all_verbs() {
+    for shell in ["bash", "zsh", "fish"] {
+        let said = text(&run(&["completions", shell], ""));
+        assert!(
+            said.contains("simulate") && said.contains("explain"),
+            "{shell}"
+        );
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let into = dir.path().join("man");
+    let done = run(&["man", into.to_str().expect("UTF-8")], "");
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done));
+    let page = |name: &str| fs::read_to_string(into.join(name)).expect(name);
+    assert!(page("outrigger.1").contains("outrigger"));
+    assert!(page("outrigger-doctor.1").contains("doctor"));
+}
