@@ -163,6 +163,7 @@ fn code_of_usage(arguments: &[OsString]) -> Option<u8> {
         Some("run") => Some(run::BAD_CONFIG),
         Some("doctor") => Some(doctor::COULD_NOT_RUN),
         Some("plan") => Some(plan::COULD_NOT_RUN),
+        Some("status") => Some(status::COULD_NOT_ASK),
         _ => None,
     }
 }

@@ -68,6 +68,8 @@ pub mod release;
 
 pub mod status;
 
+pub mod herald;
+
 mod act;
 
 mod consolidate;

@@ -23,6 +23,9 @@ use crate::shell::text::bounded;
 /// The exit code where a cluster is not well.
 const UNWELL: u8 = 2;
 
+/// The exit code where nobody could be asked.
+pub(super) const COULD_NOT_ASK: u8 = 1;
+
 /// Time for the daemon to answer: it waits for its engines for less.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -165,7 +168,15 @@ fn paused(what: &str, pause: &Paused, now: Timestamp) -> String {
 fn table(pools: &[PoolStatus]) -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING);
-    table.set_header(["POOL", "READY", "STARTING", "LEAVING", "LIMIT", "$/H"]);
+    table.set_header([
+        "POOL",
+        "READY",
+        "NOT READY",
+        "STARTING",
+        "LEAVING",
+        "LIMIT",
+        "$/H",
+    ]);
     for own in pools {
         let name = bounded(&own.name);
         let gone = if own.configured {
@@ -176,6 +187,7 @@ fn table(pools: &[PoolStatus]) -> Table {
         table.add_row([
             format!("{name}{gone}"),
             own.ready.to_string(),
+            own.unready.to_string(),
             own.starting.to_string(),
             own.leaving.to_string(),
             own.limit.map_or("-".to_owned(), |own| own.to_string()),

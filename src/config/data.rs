@@ -57,7 +57,10 @@ fn one(reader: &Reader<'_>, section: &Section) -> Option<Value> {
     let span = section.span(argument);
     let environment = &reader.evaluator.environment;
     let path = environment.resolve(section.text(argument)?);
-    let shown = path.display();
+    let shown = match section.get(argument) {
+        Some(read) if read.sensitive => "The file".to_owned(),
+        _ => path.display().to_string(),
+    };
     let text = match (environment.read)(&path) {
         Ok(text) => text,
         Err(error) => {

@@ -208,12 +208,16 @@ impl Builder<'_> {
         value: &Node,
         schema: &BlockType,
     ) {
-        if let ("data", NodeKind::Object(types)) = (name, &value.kind)
-            && schema.name == "file"
-        {
-            for (kind, span, node) in types {
-                self.entry(body, (&data_of(kind), *span), node, schema);
-            }
+        if name == "data" && schema.name == "file" {
+            self.each(value, &mut |builder, node| {
+                let NodeKind::Object(types) = &node.kind else {
+                    builder.refusals.push(not_an_object(node.span));
+                    return;
+                };
+                for (kind, span, node) in types.iter().filter(|item| item.0 != COMMENT) {
+                    builder.entry(body, (&data_of(kind), *span), node, schema);
+                }
+            });
             return;
         }
         let Some(block) = schema.block(name) else {

@@ -107,6 +107,7 @@ impl Reader<'_> {
                     value,
                     name_span: attr.name_span,
                     expr: attr.expr.clone(),
+                    sensitive: known.sensitive,
                 };
                 section.arguments.insert(argument.name, read);
             }

@@ -20,6 +20,8 @@ pub(super) struct Read {
     pub(super) value: Parsed,
     pub(super) name_span: Span,
     pub(super) expr: Expr,
+    /// Whether it is made of anything that must not be shown.
+    pub(super) sensitive: bool,
 }
 
 /// A block that has been read. Arguments that are missing, null or wrong are not in it.

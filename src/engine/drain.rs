@@ -437,12 +437,11 @@ impl Engine {
             why,
         });
         self.enter(id, Phase::Initialized, now);
-        if tainted {
-            self.untaint(id, now);
-        }
+        self.untaint(id, now);
     }
 
-    /// Takes the disrupted taint and all that was written with it away.
+    /// Takes the disrupted taint and all that was written with it away, or what somebody who took
+    /// the taint has left of it.
     pub(super) fn untaint(&mut self, id: &ClaimId, now: Timestamp) {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return;
@@ -450,12 +449,17 @@ impl Engine {
         let Some(node) = self.node_of(claim) else {
             return;
         };
-        if !node.has_disrupted_taint() {
+        if !is_marked(node) {
             return;
         }
         let patch = untaint_patch(node);
         self.step(id, Step::Untaint, Command::PatchNode(patch), now);
     }
+}
+
+/// Whether a node bears anything that says that it leaves.
+pub(super) fn is_marked(node: &Node) -> bool {
+    node.has_disrupted_taint() || node.annotations.contains_key(DISRUPTION_REASON)
 }
 
 /// The disrupted taint goes, with all that was written beside it.

@@ -21,7 +21,7 @@ pub struct Status {
     pub nodes: usize,
     /// Nodes that have started, are not ready and are not leaving.
     pub unready_nodes: usize,
-    /// Pods that wait for capacity.
+    /// Pods that wait for capacity; those that run and have to move are none of them.
     pub waiting_pods: usize,
     /// Those of them that cannot have any, as last planned.
     pub unplaced_pods: usize,
@@ -46,6 +46,8 @@ pub struct PoolStatus {
     pub configured: bool,
     /// Nodes that run pods.
     pub ready: usize,
+    /// Nodes that have started and are not ready.
+    pub unready: usize,
     /// Nodes that are on their way.
     pub starting: usize,
     /// Nodes that are leaving.
@@ -107,7 +109,7 @@ impl Engine {
         let holdings = state.holdings().into_iter();
         let pools = holdings.map(|(name, held)| {
             let pool = state.cluster.pool(name.as_str());
-            let mut own = PoolStatus {
+            let own = PoolStatus {
                 name: name.to_string(),
                 configured: pool.is_some(),
                 limit: pool.and_then(|own| own.replicas.or(own.limits.nodes)),
@@ -115,25 +117,35 @@ impl Engine {
                 paused: pause_of(Some(&name)),
                 ..PoolStatus::default()
             };
-            for (phase, count) in held.claims {
-                let those = match phase {
-                    Phase::Initialized => &mut own.ready,
-                    Phase::Draining | Phase::Terminating | Phase::Gone => &mut own.leaving,
-                    _ => &mut own.starting,
-                };
-                *those += count;
-            }
             cost_per_hour += own.cost_per_hour;
             own
         });
-        let pools = pools.collect();
+        let mut pools: Vec<PoolStatus> = pools.collect();
+        for claim in state.ledger.claims.values() {
+            let name = claim.record.pool.as_str();
+            let mut named = pools.iter_mut();
+            let Some(own) = named.find(|own| own.name == name) else {
+                continue;
+            };
+            let is_ready = || state.node_of(claim).is_some_and(|node| node.ready);
+            match claim.phase {
+                Phase::Initialized if is_ready() => own.ready += 1,
+                Phase::Initialized => own.unready += 1,
+                Phase::Draining | Phase::Terminating | Phase::Gone => own.leaving += 1,
+                _ => own.starting += 1,
+            }
+        }
+        let waiting = state.waiting(now);
+        let waiting = waiting.iter().filter(|pod| pod.is_waiting());
         Status {
             mode: state.cluster.mode.as_str().to_owned(),
             held_by: self.missing(now),
             nodes: state.objects.nodes.len(),
-            unready_nodes: state.roster(now).health.unready,
-            waiting_pods: state.waiting(now).len(),
-            unplaced_pods: self.told.len(),
+            unready_nodes: state.health().unready,
+            waiting_pods: waiting.clone().count(),
+            unplaced_pods: waiting
+                .filter(|pod| self.told.contains_key(&pod.key))
+                .count(),
             cost_per_hour,
             paused: pause_of(None),
             unaccepted,

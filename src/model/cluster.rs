@@ -348,6 +348,8 @@ pub struct Cluster {
     pub brakes: Brakes,
     /// Whether a Node that somebody deletes is drained and ended before it goes.
     pub finalizer: bool,
+    /// Whether events about pods and nodes are written into the cluster, if it is managed.
+    pub events: bool,
 }
 
 impl Cluster {

@@ -11,7 +11,7 @@ use crate::state::rooms::{daemons_of, room_to_come};
 use crate::state::snapshot::{Host, Snapshot};
 
 /// The host that stands for the claim at this place of a plan until it has an id.
-fn host(at: usize) -> Host {
+pub(super) fn host(at: usize) -> Host {
     Host::Claim(ClaimId::from(format!("planned-{at}")))
 }
 

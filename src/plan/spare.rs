@@ -91,6 +91,13 @@ pub(super) fn take(rooms: &mut [Room], placed: &[(Host, Vec<PodKey>)], snapshot:
             requests.raise_to(&Resources::default());
             room.free.subtract(&requests);
             room.host_ports.extend(pod.host_ports.iter().cloned());
+            let mounts = snapshot.mounts.get(&pod.key);
+            for (driver, count) in mounts.into_iter().flat_map(|own| &own.attached) {
+                // A driver that is not there has no limit.
+                if let Some(left) = room.free.extended.get_mut(driver) {
+                    *left -= count;
+                }
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::id::PodKey;
 use crate::model::pod::Pod;
-use crate::plan::ahead::{ahead, give};
+use crate::plan::ahead::{ahead, give, host};
 use crate::plan::spare::take;
 use crate::solve::{NewClaim, solve};
 use crate::state::snapshot::{Host, Resident, Snapshot};
@@ -23,8 +23,9 @@ use crate::state::snapshot::{Host, Resident, Snapshot};
 /// tries it again within ten seconds of any change.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(1);
 
-/// Plans the pods anew that nobody takes to their nodes, with all others where they are now. What
-/// has no place even so keeps the one that it has.
+/// Plans the pods anew that nobody takes to their nodes, with all others where they are now, but
+/// for those of nodes that have only begun to leave: a snapshot takes these for gone. What has no
+/// place even so keeps the one that it has.
 pub(super) fn place_stuck(
     snapshot: &Snapshot<'_>,
     launches: &mut Vec<NewClaim>,
@@ -45,6 +46,15 @@ pub(super) fn place_stuck(
     take(&mut own.rooms, &others, snapshot);
     own.residents
         .extend(snapshot.movers.iter().filter_map(stays));
+    // Those that are planned beside them count where they will be, as those do that were before.
+    let planned = launches.iter().enumerate();
+    let planned = planned.map(|(at, claim)| (host(at), claim.pods.clone()));
+    let waiting = snapshot.pending.iter().map(|pod| (&pod.key, *pod));
+    let waiting: BTreeMap<&PodKey, &Pod> = waiting.collect();
+    for (host, pods) in others.into_iter().chain(planned) {
+        let pods = pods.iter().filter_map(|key| waiting.get(key).copied());
+        own.promised.entry(host).or_default().extend(pods);
+    }
     for pods in own.promised.values_mut() {
         pods.retain(|pod| pod.is_waiting());
     }
@@ -81,7 +91,9 @@ fn stuck<'a>(
     };
     let mut stuck = snapshot.pending.clone();
     stuck.retain(|pod| {
-        pod.is_waiting() && pod.unschedulable && is_old(pod) && on_nodes.contains(&pod.key)
+        let waits = pod.is_waiting() && pod.unschedulable && is_old(pod);
+        // Those of a gang are placed together or not at all.
+        waits && pod.gang.is_none() && on_nodes.contains(&pod.key)
     });
     stuck
 }

@@ -7,7 +7,6 @@ pub(crate) mod ask;
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,8 +19,8 @@ use axum::{Json, Router};
 use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use tokio::net::UnixListener;
 use tokio::net::unix::UCred;
+use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
@@ -36,8 +35,8 @@ const SOCKET: &str = "admin.sock";
 /// Where it is when systemd runs the daemon.
 pub(crate) const DEFAULT_SOCKET: &str = "/run/outrigger/admin.sock";
 
-/// Its owner and those of its group may ask.
-const MODE: u32 = 0o660;
+/// Its owner may ask, and root.
+const MODE: u32 = 0o600;
 
 /// The paths that are served.
 pub(crate) const STATUS: &str = "/v1/status";
@@ -48,6 +47,12 @@ const FORMAT: &str = "1.0";
 
 /// Time for the engine of a cluster to say how that is doing: it may be in the middle of a pass.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Time for a daemon that holds the socket to take a connection.
+const KNOCK: Duration = Duration::from_secs(1);
+
+/// Time for the configuration to be read again: clouds are asked what they have.
+const RELOADED: Duration = Duration::from_secs(280);
 
 /// So many may ask for a reload before the first has its answer.
 const RELOADS_MAX: usize = 8;
@@ -108,13 +113,13 @@ impl Connected<IncomingStream<'_, UnixListener>> for Peer {
 
 /// Answers from here on, until the process ends, those who may open the socket in this directory.
 /// Returns who asks for reloads.
-pub(crate) fn start(
+pub(crate) async fn start(
     directory: &Path,
     clusters: watch::Receiver<Clusters>,
     manager: Manager,
 ) -> Result<mpsc::Receiver<Reload>, ConsoleError> {
     let path = directory.join(SOCKET);
-    let listener = listen(&path)?;
+    let listener = listen(&path).await?;
     let (reloads, asked) = mpsc::channel(RELOADS_MAX);
     let console = Console {
         clusters,
@@ -135,21 +140,21 @@ pub(crate) fn start(
     Ok(asked)
 }
 
-/// Opens the socket. One that a dead daemon has left is replaced.
-fn listen(path: &Path) -> Result<UnixListener, ConsoleError> {
-    if UnixStream::connect(path).is_ok() {
-        return Err(ConsoleError::Taken(path.to_owned()));
+/// Opens the socket. One that a dead daemon has left is replaced; what else is there stays.
+async fn listen(path: &Path) -> Result<UnixListener, ConsoleError> {
+    let failed = |error| ConsoleError::Listen(path.to_owned(), error);
+    match timeout(KNOCK, UnixStream::connect(path)).await {
+        Ok(Err(error)) => match error.kind() {
+            ErrorKind::NotFound => {}
+            ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(failed)?,
+            _ => return Err(failed(error)),
+        },
+        // It answers, or takes its time.
+        Ok(Ok(_)) | Err(_) => return Err(ConsoleError::Taken(path.to_owned())),
     }
-    let open = || {
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let listener = UnixListener::bind(path)?;
-        fs::set_permissions(path, Permissions::from_mode(MODE))?;
-        Ok(listener)
-    };
-    open().map_err(|error| ConsoleError::Listen(path.to_owned(), error))
+    let listener = UnixListener::bind(path).map_err(failed)?;
+    fs::set_permissions(path, Permissions::from_mode(MODE)).map_err(failed)?;
+    Ok(listener)
 }
 
 async fn status(State(console): State<Console>) -> Json<Told> {
@@ -192,12 +197,16 @@ async fn reload(
         let why = "others have asked for reloads already, or the daemon is stopping";
         return (StatusCode::SERVICE_UNAVAILABLE, why.to_owned());
     }
-    match answer.await {
-        Ok(Ok(())) => (StatusCode::OK, "reloaded".to_owned()),
-        Ok(Err(why)) => (StatusCode::CONFLICT, text::bounded(&why)),
-        Err(_) => {
+    match timeout(RELOADED, answer).await {
+        Ok(Ok(Ok(()))) => (StatusCode::OK, "reloaded".to_owned()),
+        Ok(Ok(Err(why))) => (StatusCode::CONFLICT, text::bounded(&why)),
+        Ok(Err(_)) => {
             let why = "the daemon is stopping";
             (StatusCode::SERVICE_UNAVAILABLE, why.to_owned())
+        }
+        Err(_) => {
+            let why = "it is still being read: outrigger status tells what comes of it";
+            (StatusCode::GATEWAY_TIMEOUT, why.to_owned())
         }
     }
 }

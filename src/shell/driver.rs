@@ -25,6 +25,7 @@ use crate::shell::fleet::{self, Seat};
 use crate::shell::front::{Front, Line, PATIENCE, Question, Standing};
 use crate::shell::kube::act;
 use crate::shell::kube::client::Connection;
+use crate::shell::kube::herald::Herald;
 use crate::shell::kube::watch::{self as watching, Watches};
 use crate::shell::provider::Provider;
 use crate::shell::telemetry;
@@ -86,10 +87,11 @@ impl Driver {
             engine: Engine::new(clock::seed()),
             hands: Arc::new(Hands {
                 cluster: name.clone(),
-                connection: parts.connection,
+                connection: parts.connection.clone(),
                 provider: parts.provider,
                 watches,
             }),
+            herald: Herald::start(&name, &parts.connection),
             front,
             inbox,
             questions,
@@ -98,6 +100,7 @@ impl Driver {
             calls: JoinSet::new(),
             concurrency: parts.cluster.api.concurrency.max(1) as usize,
             managed: false,
+            heralds: false,
             looks_at: clock::monotonic(),
             counts_at: clock::monotonic(),
             unready_since: Some(clock::now()),
@@ -223,6 +226,7 @@ impl Hands {
 struct Course {
     engine: Engine,
     hands: Arc<Hands>,
+    herald: Herald,
     front: Arc<Front>,
     inbox: mpsc::Receiver<Event>,
     questions: mpsc::Receiver<Question>,
@@ -232,6 +236,8 @@ struct Course {
     calls: JoinSet<(CommandId, Answer)>,
     concurrency: usize,
     managed: bool,
+    /// Whether events are written into the cluster.
+    heralds: bool,
     /// When the inbox is looked into next.
     looks_at: Instant,
     /// When what the cluster holds is counted next.
@@ -296,6 +302,7 @@ impl Course {
         if let Event::ConfigChanged(cluster) = &event {
             self.concurrency = cluster.api.concurrency.max(1) as usize;
             self.managed = cluster.mode == Mode::Manage;
+            self.heralds = self.managed && cluster.events;
         }
         let passes = matches!(event, Event::Timeout);
         let began = Stopwatch::start();
@@ -359,6 +366,10 @@ impl Course {
     fn show(&mut self) {
         while let Some(report) = self.engine.next_report() {
             telemetry::report(&self.hands.cluster, self.managed, &report);
+            if self.heralds {
+                let notices = self.engine.notices(&report);
+                notices.into_iter().for_each(|own| self.herald.tell(own));
+            }
         }
         let ready = self.engine.is_ready();
         let now = clock::now();

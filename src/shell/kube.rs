@@ -28,3 +28,5 @@ pub(crate) mod watch;
 pub(crate) mod act;
 
 pub(crate) mod release;
+
+pub(crate) mod herald;

@@ -86,7 +86,7 @@ pub(crate) async fn run(
     show.send_replace(drivers.shown());
     let manager = Manager::default();
     tokio::spawn(manager.clone().watch_over(show.subscribe()));
-    let mut asked = answer(directory, show.subscribe(), &manager);
+    let mut asked = answer(directory, show.subscribe(), &manager).await;
     let cron = remind(&show, counted).await?;
     #[cfg(feature = "aws")]
     refresh(&cron, drivers.keepers()).await?;
@@ -113,6 +113,8 @@ pub(crate) async fn run(
         // Who asked may be gone.
         drop(caller.map(|own: Reload| own.send(read)));
     };
+    // Nobody is answered any more.
+    drop(asked);
     manager.stopping();
     cron.stop().await;
     drivers.stop().await;
@@ -138,16 +140,18 @@ fn identity(directory: Option<&Path>) -> Identity {
 
 /// Answers the people of this host, where there is a place for the socket; returns who asks for
 /// reloads. Clusters are driven whether or not anybody can be answered.
-fn answer(
+async fn answer(
     directory: Option<PathBuf>,
     shown: watch::Receiver<Clusters>,
     manager: &Manager,
 ) -> mpsc::Receiver<Reload> {
     let nobody = || mpsc::channel(1).1;
     let Some(directory) = directory else {
+        tracing::info!("no RUNTIME_DIRECTORY: status and reload are not answered");
         return nobody();
     };
-    console::start(&directory, shown, manager.clone()).unwrap_or_else(|error| {
+    let started = console::start(&directory, shown, manager.clone()).await;
+    started.unwrap_or_else(|error| {
         let why = text::chain(&error);
         tracing::warn!(why, "going on without answering status and reload");
         nobody()
@@ -204,7 +208,7 @@ async fn reloaded(
 ) -> Result<(), String> {
     let kept = |why: String| {
         tracing::error!(why, "configuration not reloaded: the one in force stays");
-        Err(why)
+        Err(format!("the one in force stays: {why}"))
     };
     let wanted = match read {
         Ok(wanted) => wanted,
@@ -217,7 +221,7 @@ async fn reloaded(
     if let Err(error) = drivers.apply(prepared, wanted.fleet).await {
         let why = text::chain(&error);
         tracing::error!(why, "configuration reloaded only in part");
-        return Err(why);
+        return Err(format!("only a part of it is in force: {why}"));
     }
     let new = wanted.telemetry;
     level.set(new.log_level);

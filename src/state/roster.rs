@@ -249,8 +249,9 @@ impl State {
         })
     }
 
-    /// Nodes of nobody's pool count from the first on: nothing says when they are initialized.
-    fn health(&self) -> Health {
+    /// How many nodes are well. Those of nobody's pool count from the first on: nothing says when
+    /// they are initialized.
+    pub fn health(&self) -> Health {
         let mut health = Health::default();
         for node in self.objects.nodes.values() {
             let started = node.is_initialized() || !node.labels.contains_key(POOL);

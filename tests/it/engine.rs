@@ -29,6 +29,7 @@ mod consolidating;
 mod drifting;
 mod early;
 mod ending;
+mod herald;
 mod launches;
 mod leaving;
 mod moving;

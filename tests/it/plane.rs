@@ -10,6 +10,7 @@ mod cases;
 mod program;
 
 mod early;
+mod events;
 
 mod oracle;
 

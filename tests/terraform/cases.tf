@@ -6,6 +6,7 @@ locals {
     early_binding    = false
     forced_ends      = false
     capacity_buffers = true
+    events           = true
     default_spread   = false
     bootstrap_tokens = false
     simulated_nodes  = false
@@ -77,6 +78,7 @@ module "render" {
   early_binding    = each.value.early_binding
   forced_ends      = each.value.forced_ends
   capacity_buffers = each.value.capacity_buffers
+  events           = each.value.events
   default_spread   = each.value.default_spread
   bootstrap_tokens = each.value.bootstrap_tokens
   simulated_nodes  = each.value.simulated_nodes

@@ -96,6 +96,13 @@ pub(super) static CLUSTER: BlockType = BlockType {
              `status.nominatedNodeName`.",
         ),
         argument(
+            "events",
+            Kind::Flag,
+            "true",
+            "Whether pods and nodes get events of Kubernetes about what is done with them, where \
+             the cluster is managed.",
+        ),
+        argument(
             "finalizer",
             Kind::Flag,
             "false",

@@ -144,6 +144,7 @@ fn one(
         },
         brakes: brakes(section),
         finalizer: section.flag("finalizer") == Some(true),
+        events: section.flag("events") != Some(false),
         ..Cluster::default()
     };
     Some(Draft { cluster, managed })

@@ -160,8 +160,6 @@ pub enum Cause {
     UserDataTooLarge,
     /// User data that is not what the family takes.
     UserDataInvalid,
-    /// A tag that only the daemon may set.
-    RestrictedTag,
     /// A right is missing.
     Denied,
     /// EC2 would refuse any launch from the class.
@@ -185,7 +183,6 @@ impl Cause {
             Self::UnsupportedKubeletSetting => "UnsupportedKubeletSetting",
             Self::UserDataTooLarge => "UserDataTooLarge",
             Self::UserDataInvalid => "UserDataInvalid",
-            Self::RestrictedTag => "RestrictedTag",
             Self::Denied => "Denied",
             Self::LaunchInvalid => "LaunchInvalid",
             Self::Unavailable => "Unavailable",

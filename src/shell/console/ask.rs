@@ -32,7 +32,7 @@ pub(crate) enum AskError {
 /// What would put it right.
 fn help(error: &io::Error) -> &'static str {
     match error.kind() {
-        ErrorKind::PermissionDenied => "be root, or of the group outrigger",
+        ErrorKind::PermissionDenied => "be root, or the user that the daemon runs as",
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
             "start the daemon with systemctl start outrigger, or name its socket with --socket"
         }

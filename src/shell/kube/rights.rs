@@ -51,6 +51,7 @@ pub(crate) enum Purpose {
     ForcedEnds,
     BootstrapTokens,
     SimulatedNodes,
+    Events,
 }
 
 impl Purpose {
@@ -65,12 +66,16 @@ impl Purpose {
             Self::ForcedEnds => Some("forced_ends"),
             Self::BootstrapTokens => Some("bootstrap_tokens"),
             Self::SimulatedNodes => Some("simulated_nodes"),
+            Self::Events => Some("events"),
         }
     }
 
     /// Whether the daemon goes on without.
     pub(crate) fn can_be_missed(self) -> bool {
-        matches!(self, Self::CapacityBuffers | Self::PlacementHints)
+        matches!(
+            self,
+            Self::CapacityBuffers | Self::PlacementHints | Self::Events
+        )
     }
 
     fn is_of(self, cluster: &Cluster) -> bool {
@@ -97,6 +102,7 @@ impl Purpose {
             }
             // A program of the user's own counts before it.
             Self::SimulatedNodes => cluster.simulated.is_some() && cluster.exec.is_none(),
+            Self::Events => cluster.events,
         }
     }
 }
@@ -184,7 +190,7 @@ const fn managed(
 const LEASES: &str = "coordination.k8s.io";
 
 /// All of them.
-pub(crate) const RIGHTS: [Right<'static>; 32] = [
+pub(crate) const RIGHTS: [Right<'static>; 33] = [
     watched("", "pods"),
     watched("", "nodes"),
     watched("", "persistentvolumeclaims"),
@@ -226,6 +232,7 @@ pub(crate) const RIGHTS: [Right<'static>; 32] = [
         &["list"],
     ),
     managed(Purpose::PlacementHints, ("", "pods/status"), &["patch"]),
+    managed(Purpose::Events, ("events.k8s.io", "events"), &["create"]),
     managed(Purpose::EarlyBinding, ("", "nodes"), &["create"]),
     managed(Purpose::EarlyBinding, ("", "pods/binding"), &["create"]),
     managed(Purpose::EarlyBinding, ("", "pods"), &["delete"]),

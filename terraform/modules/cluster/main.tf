@@ -40,6 +40,7 @@ module "render" {
   early_binding    = var.early_binding
   forced_ends      = var.forced_ends
   capacity_buffers = var.capacity_buffers
+  events           = var.events
   default_spread   = var.default_spread
 }
 

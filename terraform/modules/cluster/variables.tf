@@ -211,6 +211,12 @@ variable "capacity_buffers" {
   default     = true
 }
 
+variable "events" {
+  description = "Right to write events about pods and nodes, for `events` of the cluster."
+  type        = bool
+  default     = true
+}
+
 variable "default_spread" {
   description = "Right to read what selects pods, for `default_spread` of the `scheduler` block."
   type        = bool

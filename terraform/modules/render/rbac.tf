@@ -68,6 +68,11 @@ locals {
       for own in [{ apiGroups = [""], resources = ["pods/status"], verbs = ["patch"] }] :
       own if var.placement_hints
     ],
+    # Events about pods and nodes, for those who describe them.
+    [
+      for own in [{ apiGroups = ["events.k8s.io"], resources = ["events"], verbs = ["create"] }] :
+      own if var.events
+    ],
     # Pods are bound to nodes that are still to come.
     [
       for own in [{ apiGroups = [""], resources = ["pods/binding"], verbs = ["create"] }] :

@@ -2,14 +2,15 @@
 //! leaving still count where they are. It must not know what holds these.
 
 use jiff::SignedDuration;
-use outrigger::model::affinity::Spread;
+use outrigger::model::affinity::{PodTerm, Spread};
 use outrigger::model::claim::Phase;
 use outrigger::model::id::PodKey;
-use outrigger::model::labels::ZONE;
+use outrigger::model::labels::{HOSTNAME, Labels, ZONE};
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::Reason;
 use outrigger::model::selector::Selector;
 use outrigger::plan::{Plan, provision};
+use outrigger::solve::NewClaim;
 use outrigger::state::snapshot::Host;
 
 use super::scene::NOW;
@@ -41,16 +42,21 @@ fn yard(waited: i64, max_skew: u32) -> Yard {
     (claim.phase, claim.leaving) = (Phase::Draining, Some(Reason::Expired));
     yard.pod_as("a-0", "", 900, |pod| {
         spread(pod);
-        (pod.node, pod.started, pod.ready) = (None, None, None);
-        pod.unschedulable = true;
-        pod.created = NOW.checked_sub(SignedDuration::from_secs(waited)).ok();
+        wait(pod, waited);
     });
     yard
 }
 
-/// Where the pod that waits is planned: the name of a node, or the zone of one to be made.
-fn place(plan: &Plan) -> String {
-    let is_it = |pods: &[PodKey]| pods.iter().any(|own| own.name == "a-0");
+/// A pod has no node and has waited for so many seconds.
+fn wait(pod: &mut Pod, seconds: i64) {
+    (pod.node, pod.started, pod.ready) = (None, None, None);
+    pod.unschedulable = true;
+    pod.created = NOW.checked_sub(SignedDuration::from_secs(seconds)).ok();
+}
+
+/// Where a pod is planned: the name of a node, or the zone of one to be made.
+fn place(plan: &Plan, name: &str) -> String {
+    let is_it = |pods: &[PodKey]| pods.iter().any(|own| own.name == name);
     let placed = plan.placed.iter().filter(|(_, pods)| is_it(pods));
     let placed = placed.map(|(host, _)| match host {
         Host::Node(node) => node.to_string(),
@@ -72,8 +78,49 @@ fn who_is_not_taken_where_others_only_leave_gets_another_place() {
         let yard = yard(waited, max_skew);
         let state = &yard.0.state;
         let plan = provision(&state.snapshot(NOW), NOW);
-        assert_eq!(place(&plan), expect, "{what}: {plan:?}");
+        assert_eq!(place(&plan, "a-0"), expect, "{what}: {plan:?}");
         assert_eq!(plan.findings, [""; 0], "{what}");
         assert_eq!(plan.pods().len(), 3, "all have a place: {what}");
     }
+}
+
+/// A snapshot takes the pods of a node that has only begun to leave for gone.
+#[test]
+fn who_is_in_the_way_of_others_for_a_moment_is_waited_for() {
+    let mut yard = yard(70, 1);
+    yard.0.claim("leaves").since = NOW;
+    let plan = provision(&yard.0.state.snapshot(NOW), NOW);
+    assert_eq!(place(&plan, "a-0"), "open", "{plan:?}");
+}
+
+/// Two that must not share a node: the one that is planned anew heeds where the other is planned.
+#[test]
+fn who_gets_another_place_keeps_away_from_those_that_are_planned_beside_it() {
+    let mut yard = yard(70, 1);
+    let mut old = yard.0.state.objects.pods[&PodKey::new("default", "a-0")].clone();
+    old.anti_affinity = vec![PodTerm {
+        selector: Some(Selector::of_labels(&kind())),
+        namespaces: ["default".to_owned()].into(),
+        namespace_selector: None,
+        topology_key: HOSTNAME.to_owned(),
+    }];
+    yard.0.pod(old);
+    // It fits nowhere but on a node to be made in zone `a`.
+    yard.pod_as("young", "", 900, |pod| {
+        wait(pod, 5);
+        pod.labels = kind();
+        pod.node_selector = [(ZONE.to_owned(), "a".to_owned())].into();
+    });
+    let plan = provision(&yard.0.state.snapshot(NOW), NOW);
+    assert_eq!(place(&plan, "a-0"), "zone a", "{plan:?}");
+    assert_eq!(place(&plan, "young"), "zone a", "{plan:?}");
+    let shares = |own: &NewClaim| {
+        let names: Vec<&str> = own.pods.iter().map(|pod| pod.name.as_str()).collect();
+        names.contains(&"a-0") && names.contains(&"young")
+    };
+    assert!(!plan.launches.iter().any(shares), "{plan:?}");
+}
+
+fn kind() -> Labels {
+    Labels::from([("kind".to_owned(), "apart".to_owned())])
 }

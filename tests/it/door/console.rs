@@ -62,7 +62,7 @@ fn status_says_how_each_cluster_is_doing() {
     let api = Api::start(Manner::Well, Vec::new());
     let mut setup = Setup::start(&format!("{LISTEN}{}", managed(api.kubeconfig())));
     let mode = fs::metadata(&setup.socket).expect("a socket").permissions();
-    assert_eq!(mode.mode() & 0o777, 0o660);
+    assert_eq!(mode.mode() & 0o777, 0o600);
     let status = setup.status(0);
     let cluster = &status["clusters"][0];
     assert_eq!(status["format_version"], "1.0");

@@ -7,7 +7,9 @@ use outrigger::disrupt::expiry::due_at;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::Mode;
 use outrigger::model::id::{NodeName, ObjectKey};
-use outrigger::model::labels::{DO_NOT_DISRUPT, TAINT_DISRUPTED};
+use outrigger::model::labels::{
+    DISRUPTION_REASON, DO_NOT_DISRUPT, EXCLUDE_BALANCERS, TAINT_DISRUPTED,
+};
 use outrigger::model::node::Node;
 use outrigger::model::object::Object;
 use outrigger::model::pool::Reason;
@@ -139,4 +141,24 @@ fn a_node_that_may_yet_be_closed_counts_for_budgets() {
     assert_eq!(counted(&sent, 0), (1, 1));
     assert_eq!(counted(&sent, 31), (1, 0));
     assert_eq!(counted(&closed, 31), (1, 1));
+}
+
+#[test]
+fn nothing_is_left_of_a_mark_of_which_somebody_has_taken_the_taint() {
+    let mut stage = expiring();
+    stage.run(30, &[]);
+    let mut node = shown(&stage, "node-0");
+    assert!(node.has_disrupted_taint() && node.annotations.contains_key(DISRUPTION_REASON));
+    node.taints.retain(|own| own.key != TAINT_DISRUPTED);
+    node.version.push('+');
+    let mut pod = owned_pod("a");
+    pod.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
+    stage.apply(bound(pod, "node-0"));
+    stage.apply(Object::Node(Box::new(node)));
+    stage.run(30, &[]);
+    let node = shown(&stage, "node-0");
+    assert!(!node.has_disrupted_taint(), "{:?}", stage.seen);
+    let left = node.annotations.contains_key(DISRUPTION_REASON)
+        || node.labels.contains_key(EXCLUDE_BALANCERS);
+    assert!(!left, "{node:?}");
 }

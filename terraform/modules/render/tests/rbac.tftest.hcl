@@ -47,6 +47,7 @@ run "manage" {
       ] if own.kind == "ClusterRole" && own.metadata.name == "outrigger-manage"
       ])) == toset([
       "patch nodes", "delete nodes", "create pods/eviction", "list volumeattachments", "patch pods/status",
+      "create events",
     ])
     error_message = "No right is given that the defaults of the daemon have no use for."
   }
@@ -123,6 +124,7 @@ run "options" {
     placement_hints  = false
     early_binding    = true
     capacity_buffers = false
+    events           = false
     default_spread   = true
     bootstrap_tokens = true
   }

@@ -1,0 +1,231 @@
+//! What people hear of a report beside an object of the cluster, as Kubernetes has it: an event
+//! about one pod or node. It must not know how an event is written, nor how often.
+//!
+//! The reasons are Karpenter's where they mean the same (spec/disruption.md §5.2). What concerns
+//! neither a pod nor a node is in the log alone: there is no object to say it about.
+
+use crate::engine::Engine;
+use crate::engine::event::Interruption;
+use crate::engine::report::Report;
+use crate::model::id::{NodeName, PodKey};
+use crate::solve::Unplaced;
+use crate::state::obstacles::Obstacle;
+
+/// The API takes notes of at most 1,024 bytes.
+const NOTE_BYTES: usize = 1_000;
+
+/// Which object an event is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum About {
+    /// A pod.
+    Pod(PodKey),
+    /// A node.
+    Node(NodeName),
+}
+
+/// An event.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Notice {
+    /// The object.
+    pub about: About,
+    /// Its UID.
+    pub uid: String,
+    /// Whether something is wrong, so that somebody should look.
+    pub warns: bool,
+    /// Why, in a word.
+    pub reason: &'static str,
+    /// What was being done, in a word.
+    pub action: &'static str,
+    /// What has happened, in words: on one line, of at most 1,000 bytes.
+    pub note: String,
+}
+
+const PROVISION: &str = "Provision";
+const DISRUPT: &str = "Disrupt";
+const DRAIN: &str = "Drain";
+const REGISTER: &str = "Register";
+
+/// The reason and the action of an event, each in a word.
+type Why = (&'static str, &'static str);
+
+impl Engine {
+    /// The events that a report makes, about objects that are known.
+    pub fn notices(&self, report: &Report) -> Vec<Notice> {
+        if let Report::ClaimPlanned { pods, .. } = report {
+            let nominated = |pod| self.nominated(report, pod);
+            return pods.iter().filter_map(nominated).collect();
+        }
+        let of_pods = self.of_pod(report);
+        of_pods
+            .or_else(|| self.of_node(report))
+            .into_iter()
+            .collect()
+    }
+
+    fn nominated(&self, report: &Report, pod: &PodKey) -> Option<Notice> {
+        let Report::ClaimPlanned {
+            claim,
+            pool,
+            offering,
+            ..
+        } = report
+        else {
+            return None;
+        };
+        let (of, zone) = (&offering.instance_type, &offering.zone);
+        let note = format!("waits for claim {claim}: a {of} in {zone} for pool {pool}");
+        self.about_pod(pod, false, ("Nominated", PROVISION), &note)
+    }
+
+    /// What a report says of one pod.
+    fn of_pod(&self, report: &Report) -> Option<Notice> {
+        match report {
+            Report::Unplaced(Unplaced { pod, reasons }) => {
+                let reasons: Vec<String> = reasons.iter().map(|own| own.text()).collect();
+                let note = format!("no node for this pod: {}", reasons.join("; "));
+                self.about_pod(pod, true, ("FailedScheduling", PROVISION), &note)
+            }
+            Report::Evicted { pod, reason } => {
+                let note = format!("its node leaves: {}", reason.as_str());
+                self.about_pod(pod, false, ("Evicted", DRAIN), &note)
+            }
+            _ => None,
+        }
+    }
+
+    /// What a report says of one node.
+    fn of_node(&self, report: &Report) -> Option<Notice> {
+        let (node, warns, why, note) = match report {
+            Report::Retire {
+                node, reason, pods, ..
+            } => {
+                let note = format!("leaves: {}; {pods} pods move", reason.as_str());
+                (
+                    node.as_ref()?,
+                    false,
+                    ("DisruptionTerminating", DISRUPT),
+                    note,
+                )
+            }
+            Report::Kept { claim, reason, why } => {
+                let node = self.state.ledger.claims.get(claim)?.node.as_ref()?;
+                let note = format!("was to leave ({}) and stays: {why}", reason.as_str());
+                (node, false, ("DisruptionBlocked", DISRUPT), note)
+            }
+            Report::EvictRefused { pod, text } => {
+                let node = self.state.objects.pods.get(pod)?.node.as_ref()?;
+                let note = format!("pod {pod} may not be evicted yet: {text}");
+                (node, true, ("FailedDraining", DRAIN), note)
+            }
+            Report::DrainHeld {
+                node,
+                held_by,
+                more,
+                ..
+            } => {
+                let note = format!("waits to end for {}", listed(held_by, *more));
+                (node, true, ("FailedDraining", DRAIN), note)
+            }
+            Report::DrainForced {
+                node,
+                held_by,
+                more,
+                ..
+            } => {
+                let held_by = listed(held_by, *more);
+                let note = format!("its time is up: it ends in spite of {held_by}");
+                (node, true, ("TerminationGracePeriodExpiring", DRAIN), note)
+            }
+            _ => return self.of_instance(report),
+        };
+        self.about_node(node, warns, why, &note)
+    }
+
+    /// What a report says of one node since something is said of its instance.
+    fn of_instance(&self, report: &Report) -> Option<Notice> {
+        let (node, warns, why, note) = match report {
+            Report::Interrupted {
+                node,
+                what,
+                ignored,
+                ..
+            } => {
+                let (reason, warns) = interruption(*what);
+                let then = if *ignored {
+                    "nothing is done"
+                } else {
+                    "it leaves"
+                };
+                let note = format!("the provider tells of {}: {then}", what.as_str());
+                (node.as_ref()?, warns, (reason, DISRUPT), note)
+            }
+            Report::Lacking {
+                node,
+                instance_type,
+                resource,
+                promised,
+                found,
+            } => {
+                let note = format!(
+                    "has {found} of the {promised} {resource} that a {instance_type} promises"
+                );
+                (node, true, ("FailedConsistencyCheck", REGISTER), note)
+            }
+            Report::Unguarded { node } => {
+                let note = "came without the taint karpenter.sh/unregistered".to_owned();
+                (node, true, ("UnregisteredTaintMissing", REGISTER), note)
+            }
+            _ => return None,
+        };
+        self.about_node(node, warns, why, &note)
+    }
+
+    fn about_pod(&self, key: &PodKey, warns: bool, why: Why, note: &str) -> Option<Notice> {
+        let uid = self.state.objects.pods.get(key)?.uid.clone();
+        Some(notice((About::Pod(key.clone()), uid), warns, why, note))
+    }
+
+    fn about_node(&self, name: &NodeName, warns: bool, why: Why, note: &str) -> Option<Notice> {
+        let uid = self.state.objects.nodes.get(name)?.uid.clone();
+        Some(notice((About::Node(name.clone()), uid), warns, why, note))
+    }
+}
+
+/// Karpenter's reason, and whether somebody should look.
+fn interruption(what: Interruption) -> (&'static str, bool) {
+    match what {
+        Interruption::Rebalance => ("SpotRebalanceRecommendation", false),
+        Interruption::Maintenance => ("InstanceUnhealthy", true),
+        Interruption::Reservation => ("CapacityReservationInstanceInterrupted", true),
+        Interruption::Spot => ("SpotInterrupted", true),
+        Interruption::Stopping => ("InstanceTerminating", true),
+        Interruption::Failed => ("InstanceUnhealthy", true),
+    }
+}
+
+fn listed(held_by: &[Obstacle], more: usize) -> String {
+    let mut all: Vec<String> = held_by.iter().map(ToString::to_string).collect();
+    if more > 0 {
+        all.push(format!("{more} more"));
+    }
+    all.join(", ")
+}
+
+fn notice((about, uid): (About, String), warns: bool, (reason, action): Why, note: &str) -> Notice {
+    let mut line = String::with_capacity(note.len().min(NOTE_BYTES));
+    for letter in note.chars() {
+        let letter = if letter.is_control() { ' ' } else { letter };
+        if line.len() + letter.len_utf8() > NOTE_BYTES {
+            break;
+        }
+        line.push(letter);
+    }
+    Notice {
+        about,
+        uid,
+        warns,
+        reason,
+        action,
+        note: line,
+    }
+}

@@ -1,0 +1,88 @@
+//! Which events reports make, about which objects. It must not know how events are written.
+
+use outrigger::engine::event::Event;
+use outrigger::engine::herald::{About, Notice};
+use outrigger::engine::report::Report;
+use outrigger::model::cluster::Mode;
+use outrigger::model::id::{NodeName, ObjectKey};
+use outrigger::model::object::{Kind, Object};
+
+use super::{Stage, bound, owned_pod};
+
+fn shown(stage: &Stage) -> Vec<String> {
+    let notices = stage
+        .reports
+        .iter()
+        .flat_map(|own| stage.engine.notices(own));
+    let show = |own: Notice| {
+        let about = match &own.about {
+            About::Pod(key) => format!("pod {key}"),
+            About::Node(name) => format!("node {name}"),
+        };
+        assert!(!own.uid.is_empty() && own.note.len() <= 1_000, "{own:?}");
+        let mark = if own.warns { "!" } else { "" };
+        format!("{about} {mark}{}: {}", own.reason, own.note)
+    };
+    notices.map(show).collect()
+}
+
+#[test]
+fn pods_and_nodes_hear_what_is_done_with_them() {
+    let mut stage = Stage::new(Mode::Manage);
+    let mut large = owned_pod("large");
+    large.requests.cpu_milli = 10_000_000;
+    stage.sync(vec![], vec![owned_pod("a"), large]);
+    stage.run(10, &[]);
+    let told = shown(&stage);
+    let has = |told: &[String], start: &str| told.iter().any(|own| own.starts_with(start));
+    assert!(
+        has(&told, "pod default/a Nominated: waits for claim "),
+        "{told:#?}"
+    );
+    assert!(
+        has(
+            &told,
+            "pod default/large !FailedScheduling: no node for this pod: "
+        ),
+        "{told:#?}"
+    );
+    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.run(2, &[]);
+    stage.apply(bound(owned_pod("a"), "node-0"));
+    stage.run(2, &[]);
+    stage.event(Event::Deleted(Kind::Pod, ObjectKey::new("default", "a")));
+    stage.reports.clear();
+    stage.run(35, &[]);
+    let told = shown(&stage);
+    assert!(
+        has(&told, "node node-0 DisruptionTerminating: leaves: empty"),
+        "{told:#?}"
+    );
+}
+
+#[test]
+fn what_is_long_is_cut_and_what_is_unknown_is_not_told() {
+    let mut stage = Stage::new(Mode::Manage);
+    let mut pod = bound(owned_pod("a"), "node-0");
+    if let Object::Pod(own) = &mut pod {
+        own.uid = "uid".to_owned();
+    }
+    stage.apply(pod);
+    let evict = |text: &str| Report::EvictRefused {
+        pod: ObjectKey::new("default", "a"),
+        text: text.to_owned(),
+    };
+    assert_eq!(stage.engine.notices(&evict("its node is not known")), []);
+    stage.sync(vec![], vec![owned_pod("b")]);
+    stage.run(10, &[]);
+    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(bound(owned_pod("a"), "node-0"));
+    let notices = stage.engine.notices(&evict(&"ä\n".repeat(2_000)));
+    let [own] = &notices[..] else {
+        panic!("{notices:?}");
+    };
+    assert_eq!(own.about, About::Node(NodeName::from("node-0")));
+    assert!(own.warns && own.note.len() > 990 && own.note.len() <= 1_000);
+    assert!(!own.note.contains('\n'));
+    assert_eq!(stage.engine.notices(&Report::Ready), []);
+}
