@@ -36,7 +36,7 @@ PLANE = os.path.join(TOP, "tests", "plane", "up")
 # How the plane begins to say that there is nothing it could start.
 MISSING = "control plane binaries: "
 # What is asked again until it is answered as the transcript says: it tells what goes on meanwhile.
-WATCHED = ("journalctl ", "systemctl status ")
+WATCHED = ("journalctl ", "systemctl status ", "outrigger status")
 # Where systemd puts what is enabled.
 ENABLED = "etc/systemd/system"
 # For what takes a second or ten on a quiet machine.
