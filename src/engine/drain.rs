@@ -10,7 +10,9 @@ use crate::engine::report::Report;
 use crate::engine::work::Step;
 use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, NodeName, PodKey};
-use crate::model::labels::{DISRUPTION_REASON, EXCLUDE_BALANCERS, TAINT_DISRUPTED, TERMINATION_AT};
+use crate::model::labels::{
+    DISRUPTION_REASON, EXCLUDE_BALANCERS, EXCLUDED_BY, TAINT_DISRUPTED, TERMINATION_AT,
+};
 use crate::model::node::Node;
 use crate::model::object::Kind;
 use crate::model::pod::Pod;
@@ -24,9 +26,6 @@ const DRAIN_MIN: SignedDuration = SignedDuration::from_secs(5);
 
 /// The API server is asked for the pods of a draining node at most this often.
 const LIST_APART: SignedDuration = SignedDuration::from_secs(2);
-
-/// Value of the label that takes a leaving node off load balancers, as Karpenter writes it.
-const EXCLUDED_BY: &str = "karpenter";
 
 /// What somebody takes off a leaving node again and again is written again so often.
 const MARK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
@@ -449,17 +448,12 @@ impl Engine {
         let Some(node) = self.node_of(claim) else {
             return;
         };
-        if !is_marked(node) {
+        if !node.is_marked() {
             return;
         }
         let patch = untaint_patch(node);
         self.step(id, Step::Untaint, Command::PatchNode(patch), now);
     }
-}
-
-/// Whether a node bears anything that says that it leaves.
-pub(super) fn is_marked(node: &Node) -> bool {
-    node.has_disrupted_taint() || node.annotations.contains_key(DISRUPTION_REASON)
 }
 
 /// The disrupted taint goes, with all that was written beside it.

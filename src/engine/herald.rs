@@ -8,6 +8,7 @@ use crate::engine::Engine;
 use crate::engine::event::Interruption;
 use crate::engine::report::Report;
 use crate::model::id::{NodeName, PodKey};
+use crate::model::pod::Pod;
 use crate::solve::Unplaced;
 use crate::state::obstacles::Obstacle;
 
@@ -80,7 +81,8 @@ impl Engine {
     /// What a report says of one pod.
     fn of_pod(&self, report: &Report) -> Option<Notice> {
         match report {
-            Report::Unplaced(Unplaced { pod, reasons }) => {
+            // One that runs and has to move has been scheduled.
+            Report::Unplaced(Unplaced { pod, reasons }) if self.waits(pod) => {
                 let reasons: Vec<String> = reasons.iter().map(|own| own.text()).collect();
                 let note = format!("no node for this pod: {}", reasons.join("; "));
                 self.about_pod(pod, true, ("FailedScheduling", PROVISION), &note)
@@ -178,6 +180,11 @@ impl Engine {
             _ => return None,
         };
         self.about_node(node, warns, why, &note)
+    }
+
+    fn waits(&self, pod: &PodKey) -> bool {
+        let known = self.state.objects.pods.get(pod);
+        known.is_some_and(Pod::is_waiting)
     }
 
     fn about_pod(&self, key: &PodKey, warns: bool, why: Why, note: &str) -> Option<Notice> {

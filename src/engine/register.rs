@@ -8,7 +8,6 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::Engine;
 use crate::engine::command::{Command, NodePatch};
 use crate::engine::deadline::unfinished;
-use crate::engine::drain::is_marked;
 use crate::engine::report::Report;
 use crate::engine::work::{FlightKind, Step};
 use crate::model::claim::Phase;
@@ -328,7 +327,7 @@ impl Engine {
         if let Some(reason) = unfinished {
             // In an earlier life pods were told to go for good, or may have been.
             self.resume(id, reason, now);
-        } else if is_marked(node) {
+        } else if node.is_marked() {
             // The taint is of an earlier life; whether the node leaves is decided anew.
             self.untaint(id, now);
         } else if let Some(patch) = demotion(claim, node) {

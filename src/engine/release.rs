@@ -12,7 +12,7 @@ use crate::model::node::Node;
 pub fn release(node: &Node, installation: &str) -> Option<NodePatch> {
     let managed_by = node.labels.get(MANAGED_BY);
     let ours = managed_by.is_some_and(|own| own == installation);
-    let closed = node.has_disrupted_taint() || node.has_unregistered_taint();
+    let closed = node.is_marked() || node.has_unregistered_taint();
     let finalizers = released(node).and_then(|patch| patch.finalizers);
     if !ours || !(closed || finalizers.is_some()) {
         return None;

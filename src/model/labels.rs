@@ -57,6 +57,9 @@ pub const TAINT_UNREGISTERED: &str = "karpenter.sh/unregistered";
 pub const TAINT_DISRUPTED: &str = "karpenter.sh/disrupted";
 /// Label that takes a leaving node out of external load balancers.
 pub const EXCLUDE_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+
+/// Its value where we have written it, as Karpenter writes it.
+pub const EXCLUDED_BY: &str = "karpenter";
 /// The installation that manages a node.
 pub const MANAGED_BY: &str = "outrigger.dev/managed-by";
 /// The capacity reservation a node's instance is in.

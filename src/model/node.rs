@@ -5,8 +5,8 @@ use jiff::Timestamp;
 
 use crate::model::id::{NodeName, PoolName};
 use crate::model::labels::{
-    AWAITED, FINALIZER, INITIALIZED, Labels, POOL, REGISTERED, TAINT_DISRUPTED, TAINT_UNREGISTERED,
-    TERMINATION_AT,
+    AWAITED, DISRUPTION_REASON, EXCLUDE_BALANCERS, EXCLUDED_BY, FINALIZER, INITIALIZED, Labels,
+    POOL, REGISTERED, TAINT_DISRUPTED, TAINT_UNREGISTERED, TERMINATION_AT,
 };
 use crate::model::quantity::Resources;
 use crate::model::taint::Taint;
@@ -165,6 +165,14 @@ impl Node {
     /// Whether it bears the disrupted taint.
     pub fn has_disrupted_taint(&self) -> bool {
         self.taints.iter().any(|taint| taint.key == TAINT_DISRUPTED)
+    }
+
+    /// Whether it bears anything of what is written on a node that leaves: the disrupted taint, or
+    /// what stands beside it and somebody who took the taint has left.
+    pub fn is_marked(&self) -> bool {
+        self.has_disrupted_taint()
+            || self.annotations.contains_key(DISRUPTION_REASON)
+            || self.labels.get(EXCLUDE_BALANCERS).map(String::as_str) == Some(EXCLUDED_BY)
     }
 }
 

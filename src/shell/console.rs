@@ -6,7 +6,7 @@ pub(crate) mod ask;
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -140,13 +140,15 @@ pub(crate) async fn start(
     Ok(asked)
 }
 
-/// Opens the socket. One that a dead daemon has left is replaced; what else is there stays.
+/// Opens the socket. One that a dead daemon has left is replaced; what is none stays.
 async fn listen(path: &Path) -> Result<UnixListener, ConsoleError> {
     let failed = |error| ConsoleError::Listen(path.to_owned(), error);
     match timeout(KNOCK, UnixStream::connect(path)).await {
         Ok(Err(error)) => match error.kind() {
             ErrorKind::NotFound => {}
-            ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(failed)?,
+            ErrorKind::ConnectionRefused if is_socket(path) => {
+                fs::remove_file(path).map_err(failed)?;
+            }
             _ => return Err(failed(error)),
         },
         // It answers, or takes its time.
@@ -155,6 +157,10 @@ async fn listen(path: &Path) -> Result<UnixListener, ConsoleError> {
     let listener = UnixListener::bind(path).map_err(failed)?;
     fs::set_permissions(path, Permissions::from_mode(MODE)).map_err(failed)?;
     Ok(listener)
+}
+
+fn is_socket(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|own| own.file_type().is_socket())
 }
 
 async fn status(State(console): State<Console>) -> Json<Told> {

@@ -87,11 +87,11 @@ impl Driver {
             engine: Engine::new(clock::seed()),
             hands: Arc::new(Hands {
                 cluster: name.clone(),
-                connection: parts.connection.clone(),
+                connection: parts.connection,
                 provider: parts.provider,
                 watches,
             }),
-            herald: Herald::start(&name, &parts.connection),
+            herald: None,
             front,
             inbox,
             questions,
@@ -100,7 +100,6 @@ impl Driver {
             calls: JoinSet::new(),
             concurrency: parts.cluster.api.concurrency.max(1) as usize,
             managed: false,
-            heralds: false,
             looks_at: clock::monotonic(),
             counts_at: clock::monotonic(),
             unready_since: Some(clock::now()),
@@ -226,7 +225,8 @@ impl Hands {
 struct Course {
     engine: Engine,
     hands: Arc<Hands>,
-    herald: Herald,
+    /// Writes events into the cluster, where there are to be any.
+    herald: Option<Herald>,
     front: Arc<Front>,
     inbox: mpsc::Receiver<Event>,
     questions: mpsc::Receiver<Question>,
@@ -236,8 +236,6 @@ struct Course {
     calls: JoinSet<(CommandId, Answer)>,
     concurrency: usize,
     managed: bool,
-    /// Whether events are written into the cluster.
-    heralds: bool,
     /// When the inbox is looked into next.
     looks_at: Instant,
     /// When what the cluster holds is counted next.
@@ -302,7 +300,11 @@ impl Course {
         if let Event::ConfigChanged(cluster) = &event {
             self.concurrency = cluster.api.concurrency.max(1) as usize;
             self.managed = cluster.mode == Mode::Manage;
-            self.heralds = self.managed && cluster.events;
+            let heralds = self.managed && cluster.events;
+            self.herald = heralds.then(|| {
+                let known = self.herald.take();
+                known.unwrap_or_else(|| Herald::start(&cluster.name, &self.hands.connection))
+            });
         }
         let passes = matches!(event, Event::Timeout);
         let began = Stopwatch::start();
@@ -366,9 +368,9 @@ impl Course {
     fn show(&mut self) {
         while let Some(report) = self.engine.next_report() {
             telemetry::report(&self.hands.cluster, self.managed, &report);
-            if self.heralds {
+            if let Some(herald) = &self.herald {
                 let notices = self.engine.notices(&report);
-                notices.into_iter().for_each(|own| self.herald.tell(own));
+                notices.into_iter().for_each(|own| herald.tell(own));
             }
         }
         let ready = self.engine.is_ready();

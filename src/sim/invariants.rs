@@ -493,7 +493,7 @@ impl Checker {
                 self.fault(Rule::Orphan, now, text);
             }
             empty.extend(empty_for_long(node, scene, now));
-            if leaving::is_marked(node) && !leaving::is_held(node, scene, now) {
+            if node.is_marked() && !leaving::is_held(node, scene, now) {
                 let text = format!("node {} is left tainted, or marked", node.name);
                 self.fault(Rule::Tainted, now, text);
             }

@@ -16,7 +16,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::engine::herald::{About, Notice};
 use crate::model::id::ClusterName;
@@ -32,16 +32,20 @@ const CONTROLLER: &str = "outrigger.dev/outrigger";
 const QUEUE: usize = 256;
 /// So many a second, and so many at once, as Karpenter's nominations have it.
 const RATE: (u32, u32) = (5, 10);
-/// The same is said again after this long.
+/// The same is said again after this long, and what is refused is tried again.
 const AGAIN: Duration = Duration::from_secs(120);
+/// After so many refusals in a row none is tried for a while: one may be of a namespace that ends.
+const REFUSED_MAX: u32 = 3;
 /// Time for the API server to take one.
 const CALL: Duration = Duration::from_secs(10);
 /// Events about nodes, which are in no namespace, stand in this one.
 const OF_NODES: &str = "default";
+/// Of the 253 bytes that a name may have, a dot and the time take 17.
+const NAME_CHARS: usize = 236;
 
 /// Writes the events of one cluster, until it is dropped.
 pub(crate) struct Herald {
-    queue: mpsc::Sender<Notice>,
+    queue: mpsc::Sender<(Timestamp, Notice)>,
     writing: JoinHandle<()>,
 }
 
@@ -51,8 +55,9 @@ impl Herald {
         let (queue, notices) = mpsc::channel(QUEUE);
         let desk = Desk {
             cluster: cluster.clone(),
-            client: connection.client.clone(),
+            connection: connection.clone(),
             told: BTreeMap::new(),
+            refused: 0,
         };
         Self {
             queue,
@@ -63,7 +68,7 @@ impl Herald {
     /// Writes it if there is room.
     pub(crate) fn tell(&self, notice: Notice) {
         // Whoever looks finds the same in the log.
-        drop(self.queue.try_send(notice));
+        drop(self.queue.try_send((clock::now(), notice)));
     }
 }
 
@@ -75,61 +80,77 @@ impl Drop for Herald {
 
 struct Desk {
     cluster: ClusterName,
-    client: Client,
+    connection: Connection,
     /// What was told, and when.
     told: BTreeMap<Notice, Instant>,
+    /// How many were refused in a row.
+    refused: u32,
 }
 
 impl Desk {
-    async fn write_all(mut self, mut notices: mpsc::Receiver<Notice>) {
+    async fn write_all(mut self, mut notices: mpsc::Receiver<(Timestamp, Notice)>) {
         let limiter = Limiter::new(RATE.0, RATE.1);
-        while let Some(notice) = notices.recv().await {
+        while let Some((at, notice)) = notices.recv().await {
             let now = clock::monotonic();
             self.told.retain(|_, at| now.duration_since(*at) < AGAIN);
             if self.told.contains_key(&notice) {
                 continue;
             }
             limiter.turn().await;
-            let written = timeout(CALL, write(&self.client, &notice)).await;
+            self.connection.limiter.turn().await;
+            self.write(at, &notice).await;
             self.told.insert(notice, now);
-            match written {
-                Ok(Err(kube::Error::Api(status))) if status.is_forbidden() => {
-                    let why = text::bounded(&status.message);
+            if self.refused >= REFUSED_MAX {
+                sleep(AGAIN).await;
+                while notices.try_recv().is_ok() {}
+                self.refused = 0;
+            }
+        }
+    }
+
+    async fn write(&mut self, at: Timestamp, notice: &Notice) {
+        let writing = timeout(CALL, write(&self.connection.client, at, notice));
+        let cluster = &self.cluster;
+        match self.connection.fence.guard(writing).await {
+            Ok(Ok(Ok(()))) => self.refused = 0,
+            Ok(Ok(Err(error))) => {
+                let why = text::chain(&error);
+                let forbidden = matches!(&error, kube::Error::Api(status) if status.is_forbidden());
+                self.refused = if forbidden { self.refused + 1 } else { 0 };
+                if self.refused == REFUSED_MAX {
                     tracing::warn!(
-                        cluster = %self.cluster,
+                        %cluster,
                         why,
-                        "no events are written: grant create of events.events.k8s.io, or set \
+                        "events are refused: grant create of events.events.k8s.io, or set \
                          events = false"
                     );
-                    return;
+                } else {
+                    tracing::debug!(%cluster, why, "an event is not written");
                 }
-                Ok(Err(error)) => {
-                    let why = text::chain(&error);
-                    tracing::debug!(cluster = %self.cluster, why, "an event is not written");
-                }
-                Err(_) => {
-                    tracing::debug!(cluster = %self.cluster, "an event is not written in time");
-                }
-                Ok(Ok(())) => {}
             }
+            Ok(Err(_)) => tracing::debug!(%cluster, "an event is not written in time"),
+            Err(fenced) => tracing::debug!(%cluster, %fenced, "an event is not written"),
         }
     }
 }
 
-async fn write(client: &Client, notice: &Notice) -> kube::Result<()> {
+async fn write(client: &Client, at: Timestamp, notice: &Notice) -> kube::Result<()> {
     let (kind, namespace, name) = match &notice.about {
         About::Pod(key) => ("Pod", Some(key.namespace.clone()), key.name.clone()),
         About::Node(name) => ("Node", None, name.to_string()),
     };
     let home = namespace.as_deref().unwrap_or(OF_NODES).to_owned();
-    let now: Timestamp = clock::now();
+    let start: String = name.chars().take(NAME_CHARS).collect();
+    let start = start.trim_end_matches(['.', '-']);
+    // Two of one moment about one object must not be one.
+    let written = clock::now().as_nanosecond();
     let event = Event {
         metadata: ObjectMeta {
-            name: Some(format!("{name}.{:x}", now.as_nanosecond())),
+            name: Some(format!("{start}.{written:x}")),
             namespace: Some(home.clone()),
             ..ObjectMeta::default()
         },
-        event_time: Some(MicroTime(now)),
+        event_time: Some(MicroTime(at)),
         reporting_controller: Some(CONTROLLER.to_owned()),
         reporting_instance: Some(CONTROLLER.to_owned()),
         action: Some(notice.action.to_owned()),
@@ -147,8 +168,6 @@ async fn write(client: &Client, notice: &Notice) -> kube::Result<()> {
         ..Event::default()
     };
     let events: Api<Event> = Api::namespaced(client.clone(), &home);
-    events
-        .create(&PostParams::default(), &event)
-        .await
-        .map(drop)
+    let made = events.create(&PostParams::default(), &event).await;
+    made.map(drop)
 }

@@ -376,11 +376,6 @@ impl Checker {
     }
 }
 
-/// Whether a node bears anything that says that it leaves.
-pub(super) fn is_marked(node: &Node) -> bool {
-    node.has_disrupted_taint() || node.annotations.contains_key(DISRUPTION_REASON)
-}
-
 /// Whether a node has to go, and a pod on it may hold it up for as long as it likes.
 pub(super) fn is_held(node: &Node, scene: &Scene, now: Timestamp) -> bool {
     let mut pods = scene.cluster.store().pods_on(node.name.as_str());
