@@ -121,6 +121,7 @@ impl Engine {
         let name = node.name.clone();
         let (stale, lost) = (self.is_stale(id, &node), self.has_lost_taint(id, &node));
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
+        drain.follow(&node.uid);
         if lost {
             // Someone took the taint away: pods may have come since.
             (drain.tainted, drain.confirmed) = (None, None);

@@ -75,6 +75,8 @@ impl Flight {
 /// How far a drain has come.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Drain {
+    /// UID of the Node that it is of, once it is known: one that is made anew is another.
+    pub(super) of: String,
     /// Whether the fleet lets it leave, where that has to be asked.
     pub(super) granted: bool,
     /// Whether it has to be written down before the node is closed, since a rate counts it.
@@ -115,6 +117,26 @@ pub(super) struct Drain {
     pub(super) detach: Detach,
     /// When it was said what holds it.
     pub(super) told: Telling,
+}
+
+impl Drain {
+    /// The Node has this UID. Where that is another than before, somebody has deleted the Node and
+    /// its kubelet has made it anew, open to pods: what was done about those of the other says
+    /// nothing of these. What the fleet has granted, and what is written down, is of the claim.
+    pub(super) fn follow(&mut self, uid: &str) {
+        if self.of == uid {
+            return;
+        }
+        if !self.of.is_empty() {
+            *self = Self {
+                granted: self.granted,
+                to_note: self.to_note,
+                cleared: self.cleared,
+                ..Self::default()
+            };
+        }
+        self.of = uid.to_owned();
+    }
 }
 
 /// One pod's eviction or deletion.

@@ -13,10 +13,11 @@ use outrigger::sim::workload::Owns;
 
 /// Some of the smallest, so that default tests stay quick; `outrigger simulate --fleets --faults
 /// --seeds 10000` looks further.
-/// The last three have pods that are told of their nodes in another order than the scheduler has,
-/// pods that have to wait for one that is spread with them and has no place beside them, and an
-/// empty node that somebody opens again while others begin to leave.
-const SEEDS: [u64; 7] = [5, 9, 15, 17, 719_204, 728_592, 732_214];
+/// The last four have pods that are told of their nodes in another order than the scheduler has,
+/// pods that have to wait for one that is spread with them and has no place beside them, an empty
+/// node that somebody opens again while others begin to leave, and one whose Node is deleted and
+/// made anew while its pods move.
+const SEEDS: [u64; 8] = [5, 9, 15, 17, 719_204, 728_592, 732_214, 756_369];
 
 #[test]
 fn fleets_of_all_kinds_hold_everything() {
