@@ -53,9 +53,9 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
     let verb = if dry_run { "would lose" } else { "has lost" };
     for own in &released {
         let what = match (own.finalizer, own.taints) {
-            (true, true) => "our finalizer and taints",
+            (true, true) => "our finalizer and marks",
             (true, false) => "our finalizer",
-            _ => "our taints",
+            _ => "our marks",
         };
         match &own.fault {
             None => writeln!(out, "node {} {verb} {what}", own.node)?,

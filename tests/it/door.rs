@@ -584,10 +584,14 @@ fn release_takes_our_finalizer_and_taints_off_our_nodes_and_leaves_others() {
     let taint = |key: &str| json!({"key": key, "effect": "NoSchedule"});
     let taints = json!([taint("karpenter.sh/disrupted"), taint("example.com/mine")]);
     let closed = json!([taint("karpenter.sh/unregistered")]);
+    let mut plain = node("plain", "it", json!(["example.com/other"]), json!([]));
+    plain["metadata"]["annotations"] = json!({});
     let nodes = vec![
         node("leaving", "it", ours.clone(), taints.clone()),
         node("coming", "it", json!([]), closed),
-        node("plain", "it", json!(["example.com/other"]), json!([])),
+        // Somebody has taken the taint, and left what stood beside it.
+        node("marked", "it", json!([]), json!([])),
+        plain,
         node("strange", "else", ours, taints),
     ];
     let api = Api::with(Manner::Well, [("nodes", list(nodes))]);
@@ -600,16 +604,19 @@ fn release_takes_our_finalizer_and_taints_off_our_nodes_and_leaves_others() {
         assert!(output.status.success(), "{text}{error}");
         text
     };
-    let expect = "node leaving would lose our finalizer and taints\n\
-                  node coming would lose our taints\n";
+    let expect = "node leaving would lose our finalizer and marks\n\
+                  node coming would lose our marks\n\
+                  node marked would lose our marks\n";
     assert_eq!(release(&["--dry-run"]), expect);
     assert!(api.patches().is_empty());
     assert_eq!(release(&[]), expect.replace("would lose", "has lost"));
     let patches = api.patches();
-    let [(path, first), (_, second)] = &patches[..] else {
+    let [(path, first), (_, second), (_, third)] = &patches[..] else {
         panic!("{patches:?}")
     };
     assert_eq!(path, "/api/v1/nodes/leaving");
+    let marks = &third["metadata"]["annotations"];
+    assert_eq!(*marks, json!({"outrigger.dev/disruption-reason": null}));
     assert_eq!(first["metadata"]["resourceVersion"], "7");
     assert_eq!(
         first["metadata"]["finalizers"],
