@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{anyhow, bail};
 use clap::Args;
 use http::{Method, StatusCode};
 
@@ -50,14 +50,14 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
 fn reload(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let asking = ask(&arguments.socket.socket, Method::POST, RELOAD, PATIENCE);
     let (status, body) = super::runtime()?.block_on(asking)?;
-    let said = bounded(&String::from_utf8_lossy(&body));
-    match status {
-        StatusCode::OK => {
-            let done = "the daemon has reloaded its configuration";
-            writeln!(io::stdout().lock(), "{done}")?;
-        }
-        _ => return Err(anyhow::anyhow!("{said}")).context("reload the configuration"),
+    if status != StatusCode::OK {
+        let why = anyhow!("{}", bounded(&String::from_utf8_lossy(&body)));
+        return Err(why.context("reload the configuration"));
     }
+    writeln!(
+        io::stdout().lock(),
+        "the daemon has reloaded its configuration"
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 

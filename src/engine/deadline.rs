@@ -11,7 +11,7 @@ use crate::model::labels::{DISRUPTION_REASON, TERMINATION_AT};
 use crate::model::node::Node;
 use crate::model::pool::{OnBlocked, Reason};
 use crate::state::ledger::Claim;
-use crate::state::obstacles::Obstacle;
+use crate::state::obstacles::{Obstacle, listed};
 
 /// Pods that are told to go whatever their budgets say have their own grace, up to this: the node
 /// ends then.
@@ -147,19 +147,9 @@ impl Engine {
         if drain.evictions.values().any(|own| own.in_flight) {
             return true;
         }
-        let told: Vec<String> = held
-            .iter()
-            .take(TOLD_MAX)
-            .map(ToString::to_string)
-            .collect();
-        let more = match held.len().saturating_sub(TOLD_MAX) {
-            0 => String::new(),
-            more => format!("; and {more} more"),
-        };
-        let why = format!(
-            "it was not drained within {timeout:#}: {}{more}",
-            told.join("; ")
-        );
+        let (first, more) = held.split_at(held.len().min(TOLD_MAX));
+        let told = listed(first, more.len());
+        let why = format!("it was not drained within {timeout:#}: {told}");
         self.state.recent.failed = Some(now);
         self.withdraw_node(id, why, now);
         true

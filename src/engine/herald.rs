@@ -10,7 +10,7 @@ use crate::engine::report::Report;
 use crate::model::id::{NodeName, PodKey};
 use crate::model::pod::Pod;
 use crate::solve::Unplaced;
-use crate::state::obstacles::Obstacle;
+use crate::state::obstacles::listed;
 
 /// The API takes notes of at most 1,024 bytes.
 const NOTE_BYTES: usize = 1_000;
@@ -52,30 +52,21 @@ type Why = (&'static str, &'static str);
 impl Engine {
     /// The events that a report makes, about objects that are known.
     pub fn notices(&self, report: &Report) -> Vec<Notice> {
-        if let Report::ClaimPlanned { pods, .. } = report {
-            let nominated = |pod| self.nominated(report, pod);
-            return pods.iter().filter_map(nominated).collect();
-        }
-        let of_pods = self.of_pod(report);
-        of_pods
-            .or_else(|| self.of_node(report))
-            .into_iter()
-            .collect()
-    }
-
-    fn nominated(&self, report: &Report, pod: &PodKey) -> Option<Notice> {
-        let Report::ClaimPlanned {
+        if let Report::ClaimPlanned {
             claim,
             pool,
             offering,
+            pods,
             ..
         } = report
-        else {
-            return None;
-        };
-        let (of, zone) = (&offering.instance_type, &offering.zone);
-        let note = format!("waits for claim {claim}: a {of} in {zone} for pool {pool}");
-        self.about_pod(pod, false, ("Nominated", PROVISION), &note)
+        {
+            let (of, zone) = (&offering.instance_type, &offering.zone);
+            let note = format!("waits for claim {claim}: a {of} in {zone} for pool {pool}");
+            let nominated = |pod| self.about_pod(pod, false, ("Nominated", PROVISION), &note);
+            return pods.iter().filter_map(nominated).collect();
+        }
+        let one = self.of_pod(report).or_else(|| self.of_node(report));
+        one.into_iter().collect()
     }
 
     /// What a report says of one pod.
@@ -208,14 +199,6 @@ fn interruption(what: Interruption) -> (&'static str, bool) {
         Interruption::Stopping => ("InstanceTerminating", true),
         Interruption::Failed => ("InstanceUnhealthy", true),
     }
-}
-
-fn listed(held_by: &[Obstacle], more: usize) -> String {
-    let mut all: Vec<String> = held_by.iter().map(ToString::to_string).collect();
-    if more > 0 {
-        all.push(format!("{more} more"));
-    }
-    all.join(", ")
 }
 
 fn notice((about, uid): (About, String), warns: bool, (reason, action): Why, note: &str) -> Notice {

@@ -87,6 +87,13 @@ impl fmt::Display for Obstacle {
     }
 }
 
+/// The first few, and how many more there are, in words.
+pub fn listed(first: &[Obstacle], more: usize) -> String {
+    let mut words: Vec<String> = first.iter().map(ToString::to_string).collect();
+    words.extend((more > 0).then(|| format!("and {more} more")));
+    words.join("; ")
+}
+
 impl State {
     /// The pods that hold a node that is leaving, those first whose turn it is.
     pub fn obstacles(&self, node: &str, now: Timestamp) -> Vec<Obstacle> {

@@ -14,7 +14,7 @@ use crate::model::instance::Price;
 use crate::solve::replicas::Short;
 use crate::solve::{Unplaced, Why};
 use crate::state::blockers::Misread;
-use crate::state::obstacles::Obstacle;
+use crate::state::obstacles::listed;
 use crate::state::roster::Health;
 
 /// Pods named in one line; a node may be planned for a thousand.
@@ -273,7 +273,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             more,
             deadline,
         } => {
-            let (since_s, held_by) = (since.as_secs(), obstacles(held_by, *more));
+            let (since_s, held_by) = (since.as_secs(), listed(held_by, *more));
             let until = deadline.map(|at| at.to_string()).unwrap_or_default();
             tracing::warn!(%cluster, %claim, %node, since_s, held_by, until, "drain held");
         }
@@ -283,7 +283,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             held_by,
             more,
         } => {
-            let held_by = obstacles(held_by, *more);
+            let held_by = listed(held_by, *more);
             tracing::warn!(%cluster, %claim, %node, held_by, "node ends all the same");
         }
         Report::Lingers {
@@ -321,12 +321,6 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             tracing::warn!(%cluster, %instance, why, "instance left alone");
         }
     }
-}
-
-fn obstacles(all: &[Obstacle], more: usize) -> String {
-    let mut words: Vec<String> = all.iter().map(ToString::to_string).collect();
-    words.extend((more > 0).then(|| format!("and {more} more")));
-    words.join("; ")
 }
 
 fn unplaced(cluster: &ClusterName, unplaced: &Unplaced) {

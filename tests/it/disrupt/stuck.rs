@@ -1,7 +1,7 @@
 //! Pods that the scheduler does not take to the nodes they are planned for, since pods that are
 //! leaving still count where they are. It must not know what holds these.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use outrigger::model::affinity::{PodTerm, Spread};
 use outrigger::model::claim::Phase;
 use outrigger::model::id::PodKey;
@@ -40,18 +40,16 @@ fn yard(waited: i64, max_skew: u32) -> Yard {
     yard.node_of("open", "general", ("s2", "b", ON_DEMAND));
     let claim = yard.0.claim("leaves");
     (claim.phase, claim.leaving) = (Phase::Draining, Some(Reason::Expired));
-    yard.pod_as("a-0", "", 900, |pod| {
+    yard.waiting_as("a-0", 900, |pod| {
         spread(pod);
-        wait(pod, waited);
+        pod.created = before(waited);
     });
     yard
 }
 
-/// A pod has no node and has waited for so many seconds.
-fn wait(pod: &mut Pod, seconds: i64) {
-    (pod.node, pod.started, pod.ready) = (None, None, None);
-    pod.unschedulable = true;
-    pod.created = NOW.checked_sub(SignedDuration::from_secs(seconds)).ok();
+/// So many seconds ago.
+fn before(seconds: i64) -> Option<Timestamp> {
+    NOW.checked_sub(SignedDuration::from_secs(seconds)).ok()
 }
 
 /// Where a pod is planned: the name of a node, or the zone of one to be made.
@@ -106,8 +104,8 @@ fn who_gets_another_place_keeps_away_from_those_that_are_planned_beside_it() {
     }];
     yard.0.pod(old);
     // It fits nowhere but on a node to be made in zone `a`.
-    yard.pod_as("young", "", 900, |pod| {
-        wait(pod, 5);
+    yard.waiting_as("young", 900, |pod| {
+        pod.created = before(5);
         pod.labels = kind();
         pod.node_selector = [(ZONE.to_owned(), "a".to_owned())].into();
     });

@@ -176,9 +176,15 @@ impl Yard {
 
     /// A pod that waits.
     pub(super) fn waiting(&mut self, name: &str, cpu_milli: i64) {
+        self.waiting_as(name, cpu_milli, |_| {});
+    }
+
+    /// The same, with more to say.
+    pub(super) fn waiting_as(&mut self, name: &str, cpu_milli: i64, change: impl FnOnce(&mut Pod)) {
         self.pod_as(name, "", cpu_milli, |pod| {
             (pod.node, pod.started, pod.ready) = (None, None, None);
             pod.unschedulable = true;
+            change(pod);
         });
     }
 

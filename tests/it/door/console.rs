@@ -19,15 +19,19 @@ struct Setup {
     socket: PathBuf,
 }
 
+/// A daemon whose runtime directory is that of the configuration, with a log of this name.
+fn daemon(config: &Config, log: &str) -> Process {
+    let mut start = command(&["run", "--config", config.path()]);
+    start.env("RUNTIME_DIRECTORY", config.0.path());
+    Process::spawn(start, &config.0.path().join(log))
+}
+
 impl Setup {
     fn start(text: &str) -> Self {
         let config = Config::new(text);
-        let directory = config.0.path().to_owned();
-        let mut start = command(&["run", "--config", config.path()]);
-        start.env("RUNTIME_DIRECTORY", &directory);
-        let daemon = Process::spawn(start, &directory.join("log"));
+        let daemon = daemon(&config, "log");
         daemon.logged("answering status and reload", 1);
-        let socket = directory.join("admin.sock");
+        let socket = config.0.path().join("admin.sock");
         Self {
             config,
             daemon,
@@ -126,14 +130,9 @@ fn a_socket_of_a_dead_daemon_is_replaced_and_one_of_a_living_one_is_not() {
         "{}",
         text(&dead)
     );
-    let start = |log: &str| {
-        let mut start = command(&["run", "--config", setup.config.path()]);
-        start.env("RUNTIME_DIRECTORY", setup.config.0.path());
-        Process::spawn(start, &setup.config.0.path().join(log))
-    };
-    let first = start("first");
+    let first = daemon(&setup.config, "first");
     first.logged("answering status and reload", 1);
-    let second = start("second");
+    let second = daemon(&setup.config, "second");
     second.logged("another daemon does", 1);
     setup.status(0);
 }
