@@ -183,6 +183,7 @@ impl Engine {
                 }
                 self.succeeded(id);
             }
+            (Step::Untaint, Answer::Done) => self.untainted(id),
             (step, Answer::Done) if step.is_plain() => self.succeeded(id),
             // The Node is not what it was: decide anew when the watch shows it.
             (

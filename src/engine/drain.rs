@@ -38,8 +38,8 @@ const PLACES_MAX: SignedDuration = SignedDuration::from_mins(20);
 const WITHDRAWN_MIN: SignedDuration = SignedDuration::from_mins(1);
 const WITHDRAWN_DOUBLED_MAX: u32 = 6;
 
-/// A taint that was sent is seen on its node after this long at most, if it is to come at all: an
-/// answer takes up to 20 s.
+/// A taint that was sent is on its node after this long at most, if it is to come at all: an answer
+/// takes up to 20 s. It is seen there as soon as the watch of nodes tells anything.
 const TAINT_LAG: SignedDuration = SignedDuration::from_secs(30);
 
 /// What the API server said of the pods of a node is as good as new for so long.
@@ -410,6 +410,7 @@ impl Engine {
     /// Keeps a node that was to leave.
     pub(super) fn keep(&mut self, id: &ClaimId, why: String, now: Timestamp) {
         self.heed_stay(id, now);
+        let unseen = self.state.cluster.api.silence_max() + TAINT_LAG;
         let Some(claim) = self.state.ledger.claims.get_mut(id) else {
             return;
         };
@@ -422,7 +423,7 @@ impl Engine {
             true => Some(now),
             false => work.drain.sent,
         };
-        claim.closing_until = closed.and_then(|at| at.checked_add(TAINT_LAG).ok());
+        claim.closing_until = closed.and_then(|at| at.checked_add(unseen).ok());
         let evictions = std::mem::take(&mut work.drain.evictions);
         let is_told = |own: &Command| match own {
             Command::Evict { pod, .. } | Command::DeletePod { pod, .. } => {
@@ -438,6 +439,14 @@ impl Engine {
         });
         self.enter(id, Phase::Initialized, now);
         self.untaint(id, now);
+    }
+
+    /// The taint of a node that stays was there, and is gone.
+    pub(super) fn untainted(&mut self, id: &ClaimId) {
+        if let Some(claim) = self.state.ledger.claims.get_mut(id) {
+            claim.closing_until = None;
+        }
+        self.succeeded(id);
     }
 
     /// Takes the disrupted taint and all that was written with it away, or what somebody who took

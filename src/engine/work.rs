@@ -333,7 +333,6 @@ impl Step {
                 | Self::Demote
                 | Self::Stamp
                 | Self::Deadline
-                | Self::Untaint
                 | Self::Finalizer
                 | Self::DeleteNode
         )
