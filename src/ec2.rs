@@ -29,3 +29,5 @@ pub mod alias;
 pub mod listing;
 
 pub mod find;
+
+pub mod adopt;

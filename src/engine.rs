@@ -58,6 +58,8 @@ mod learn;
 
 mod stamp;
 
+pub mod adopt;
+
 mod brake;
 
 mod lifecycle;
@@ -80,6 +82,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::engine::adopt::Adopting;
 use crate::engine::batch::Batch;
 use crate::engine::brake::Brake;
 use crate::engine::churn::Moves;
@@ -172,6 +175,7 @@ pub struct Engine {
     noting: Noting,
     weighing: Weighing,
     brake: Brake,
+    adopting: Adopting,
 }
 
 impl Engine {
@@ -215,6 +219,7 @@ impl Engine {
             noting: Noting::default(),
             weighing: Weighing::default(),
             brake: Brake::default(),
+            adopting: Adopting::default(),
         };
         engine.state.notes.fault = Some(UNREAD.to_owned());
         engine
@@ -416,6 +421,7 @@ impl Engine {
         self.read_notes(now);
         let looked = std::mem::replace(&mut self.wake, before);
         self.join_nodes(now);
+        self.count_adoptable(now);
         if self.looking.ready {
             self.heed_interruptions(now);
             self.leave_blocks(now);
@@ -428,6 +434,7 @@ impl Engine {
         }
         if self.is_ready() {
             self.collect_orphans(now);
+            self.adopt(now);
             self.sweep(now);
             self.provision(now);
             self.consolidate(now);

@@ -41,6 +41,8 @@ pub(crate) mod front;
 
 pub(crate) mod driver;
 
+pub(crate) mod rival;
+
 pub(crate) mod tenure;
 
 pub(crate) mod post;

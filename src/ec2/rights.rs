@@ -34,10 +34,13 @@ const fn any(sid: &'static str, actions: &'static [&'static str]) -> Statement {
 /// launch.
 pub const TAGGING: &str = "AllowScopedResourceTagging";
 
+/// What grants them where instances of Karpenter's are taken over.
+pub const ADOPTION: &str = "AllowAdoptionTagging";
+
 const LAUNCH: &[&str] = &["ec2:RunInstances", "ec2:CreateFleet"];
 
 /// All of them. The first that grants an action on a resource counts.
-pub const STATEMENTS: [Statement; 20] = [
+pub const STATEMENTS: [Statement; 21] = [
     on(
         "AllowScopedEC2InstanceAccessActions",
         LAUNCH,
@@ -62,6 +65,7 @@ pub const STATEMENTS: [Statement; 20] = [
     ),
     any("AllowScopedResourceCreationTagging", &["ec2:CreateTags"]),
     any(TAGGING, &["ec2:CreateTags"]),
+    any(ADOPTION, &["ec2:CreateTags"]),
     any("AllowScopedDeletion", &["ec2:TerminateInstances"]),
     any("AllowScopedTemplateDeletion", &["ec2:DeleteLaunchTemplate"]),
     any("AllowPassingInstanceRole", &["iam:PassRole"]),

@@ -11,7 +11,6 @@ use crate::engine::Engine;
 use crate::engine::report::Report;
 use crate::model::buffer::buffer_of;
 use crate::model::claim::{ClaimRecord, Phase};
-use crate::model::hash::hashes_in;
 use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::pod::{Pod, PodPhase};
@@ -351,23 +350,7 @@ impl Engine {
         let Some((offering, price)) = cheapest(&launch).cloned() else {
             return;
         };
-        let (pool_hash, node_class_hash) = hashes_in(&self.state.cluster, pool);
-        let record = ClaimRecord {
-            id: ClaimId::default(),
-            installation: self.state.cluster.installation.clone(),
-            cluster: self.state.cluster.name.clone(),
-            pool: pool.name.clone(),
-            node_class: pool.node_class.clone(),
-            created: now,
-            expire_after: pool.expire_after,
-            expire_hard_after: pool.expire_hard_after,
-            termination_grace_period: pool.termination_grace_period,
-            pool_hash,
-            node_class_hash,
-            startup_taints: pool.startup_taints.clone(),
-            reason: reason.to_owned(),
-            command_id: command_id.to_owned(),
-        };
+        let record = self.record("", pool, now, (reason, command_id));
         let id = ClaimId::from(self.fresh_id());
         // Nothing comes of what is only observed, so the same pods are planned for again and again:
         // it is said once.

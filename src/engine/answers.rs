@@ -53,6 +53,7 @@ impl Engine {
             FlightKind::ReadLease => self.lease_read(answer, now),
             FlightKind::NoteLetGo(claims) => self.let_go_noted(&claims, answer, now),
             FlightKind::Tag(claims, tags) => self.tagged(&claims, &tags, &answer, now),
+            FlightKind::Adopt(node) => self.adopted(&node, &answer, now),
             FlightKind::Rewatch(_)
             | FlightKind::Orphan(_)
             | FlightKind::Learn

@@ -90,6 +90,21 @@ pub struct NodePatch {
     pub taints: Option<Vec<Taint>>,
     /// All finalizers it shall have; `None` leaves them as they are.
     pub finalizers: Option<Vec<String>>,
+    /// UID of the owner that it shall not have any more. Nothing else is changed with it.
+    pub disowned: Option<String>,
+}
+
+/// An instance that somebody else has made for a pool of ours, to be taken over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adoption {
+    /// What its tags are to say.
+    pub claim: ClaimRecord,
+    /// The instance, as its Node tells of it.
+    pub instance: InstanceId,
+    /// What it is, as its Node tells of it.
+    pub offering: OfferingKey,
+    /// The tags it gets beside those it has.
+    pub tags: Labels,
 }
 
 /// A Node that is made before its kubelet has come.
@@ -139,6 +154,9 @@ pub enum Command {
         /// The tags.
         tags: Labels,
     },
+    /// Put our tags on an instance that bears those of its cluster and pool by Karpenter, and
+    /// nobody else's.
+    Adopt(Box<Adoption>),
     /// Take note of what nodes of an instance type and image have reported of their memory: less
     /// than was known, or the first of it.
     Learn {
@@ -295,6 +313,7 @@ impl Command {
             Self::Launch(_)
             | Self::Terminate { .. }
             | Self::Tag { .. }
+            | Self::Adopt(_)
             | Self::CreateNode(_)
             | Self::Bind { .. }
             | Self::DeletePod { .. }
@@ -337,6 +356,7 @@ impl Command {
             Self::Launch(_) => "launch",
             Self::Terminate { .. } => "terminate",
             Self::Tag { .. } => "tag",
+            Self::Adopt(_) => "adopt",
             Self::Learn { .. } => "learn",
             Self::ListInstances => "list_instances",
             Self::CreateNode(_) => "create_node",

@@ -122,6 +122,7 @@ impl Engine {
     pub(super) fn list_instances(&mut self, now: Timestamp) {
         let moving = !self.state.ledger.is_settled()
             || self.looking.listing_fault.is_some()
+            || self.adopting.awaits_listing()
             || self
                 .state
                 .ledger

@@ -222,6 +222,7 @@ impl Engine {
             annotations,
             taints: Some(taints),
             finalizers: self.finalizers_of(node),
+            disowned: None,
         }
     }
 
@@ -330,6 +331,8 @@ impl Engine {
         } else if node.is_marked() {
             // The taint is of an earlier life; whether the node leaves is decided anew.
             self.untaint(id, now);
+        } else if let Some(patch) = self.takeover(claim, node) {
+            self.step(id, Step::TakeOver, Command::PatchNode(patch), now);
         } else if let Some(patch) = demotion(claim, node) {
             self.step(id, Step::Demote, Command::PatchNode(patch), now);
         } else if finalizers.is_some() {

@@ -114,6 +114,21 @@ pub enum Report {
         /// Why.
         why: String,
     },
+    /// The instance of a node that Karpenter has made is ours by its tags.
+    Adopted {
+        /// The node.
+        node: NodeName,
+        /// Its pool.
+        pool: PoolName,
+    },
+    /// Nodes of Karpenter's are not taken over, since there is no pool of their name; repeated only
+    /// when their number changes.
+    NotAdopted {
+        /// What their pool is called.
+        pool: PoolName,
+        /// How many.
+        nodes: usize,
+    },
     /// A claim moved on to another phase.
     ClaimPhase {
         /// The claim.

@@ -138,6 +138,13 @@ impl Engine {
         }
     }
 
+    /// What a claim's Node is to have from us, whatever it has.
+    pub(super) fn stamping(&self, claim: &Claim, node: &Node) -> Option<NodePatch> {
+        let pool = self.state.cluster.pool(claim.record.pool.as_str())?;
+        let stamp = Stamp::of(&self.state.cluster, pool);
+        Some(patch(claim, node, pool, &stamp))
+    }
+
     fn may_stamp(&self, id: &ClaimId, now: Timestamp) -> bool {
         let busy = |own: &Work| {
             let waits = !own.retry.is_due(now) || !own.tag_again.is_due(now);

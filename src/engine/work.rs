@@ -45,6 +45,8 @@ pub(super) enum FlightKind {
     Learn,
     /// Putting tags on the instances of claims.
     Tag(Vec<ClaimId>, Labels),
+    /// Putting our tags on the instance of a node that another has made.
+    Adopt(NodeName),
     /// Telling the fleet what claims take.
     Account,
     /// Telling the fleet what its budgets count.
@@ -311,6 +313,7 @@ pub(super) enum Step {
     Initialize,
     Demote,
     Stamp,
+    TakeOver,
     Taint,
     Mark,
     Deadline,
@@ -332,6 +335,7 @@ impl Step {
                 | Self::Initialize
                 | Self::Demote
                 | Self::Stamp
+                | Self::TakeOver
                 | Self::Deadline
                 | Self::Finalizer
                 | Self::DeleteNode

@@ -348,6 +348,9 @@ pub struct Cluster {
     pub brakes: Brakes,
     /// Whether a Node that somebody deletes is drained and ended before it goes.
     pub finalizer: bool,
+    /// Whether nodes that Karpenter has made for pools of these names become ours or, where the
+    /// cluster is only observed, count as if they were.
+    pub adopt: bool,
     /// Whether events about pods and nodes are written into the cluster, if it is managed.
     pub events: bool,
 }

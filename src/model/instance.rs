@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::model::id::{InstanceId, NodeName, ReservationId, TypeName, Zone};
-use crate::model::labels::{CAPACITY_TYPE, Labels, ZONE};
+use crate::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE, Labels, RESERVATION_ID, ZONE};
 use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
 use crate::model::reservation::Reservation;
@@ -174,6 +174,19 @@ pub struct OfferingKey {
     pub capacity_type: CapacityType,
     /// The reservation it is in; none where it is in none. Few are, and a plan has very many keys.
     pub reservation: Option<Box<ReservationId>>,
+}
+
+impl OfferingKey {
+    /// What the labels of a node say that it is; none where one is missing.
+    pub fn from_labels(labels: &Labels) -> Option<Self> {
+        let label = |key: &str| labels.get(key).map(String::as_str);
+        Some(Self {
+            instance_type: label(INSTANCE_TYPE)?.into(),
+            zone: label(ZONE)?.into(),
+            capacity_type: CapacityType::parse(label(CAPACITY_TYPE)?)?,
+            reservation: label(RESERVATION_ID).map(|id| Box::new(id.into())),
+        })
+    }
 }
 
 /// What may be held down, so that nobody asks for it for a while.

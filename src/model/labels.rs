@@ -62,6 +62,8 @@ pub const EXCLUDE_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-lo
 pub const EXCLUDED_BY: &str = "karpenter";
 /// The installation that manages a node.
 pub const MANAGED_BY: &str = "outrigger.dev/managed-by";
+/// Who provides a node of EKS: `auto` where that is EKS itself.
+pub const COMPUTE_TYPE: &str = "eks.amazonaws.com/compute-type";
 /// The capacity reservation a node's instance is in.
 pub const RESERVATION_ID: &str = "karpenter.k8s.aws/capacity-reservation-id";
 /// Its kind: `default` or `capacity-block`.

@@ -74,6 +74,8 @@ pub struct Node {
     pub annotations: Labels,
     /// What keeps it from going once its deletion was asked for.
     pub finalizers: Vec<String>,
+    /// UID of the NodeClaim object of Karpenter's that owns it, and with which it would be deleted.
+    pub node_claim: Option<String>,
     /// Taints.
     pub taints: Vec<Taint>,
     /// Whether it is cordoned.
@@ -165,6 +167,11 @@ impl Node {
     /// Whether it bears the disrupted taint.
     pub fn has_disrupted_taint(&self) -> bool {
         self.taints.iter().any(|taint| taint.key == TAINT_DISRUPTED)
+    }
+
+    /// Whether it is on its way out, whoever has decided that.
+    pub fn leaves(&self) -> bool {
+        self.deleting.is_some() || self.has_disrupted_taint()
     }
 
     /// Whether it bears anything of what is written on a node that leaves: the disrupted taint, or

@@ -24,7 +24,7 @@ use crate::model::cluster::{Api, Kubeconfig};
 use crate::shell::kube::client::connect;
 use crate::shell::simulated::CloudHandle;
 use crate::shell::text;
-use crate::shell::wire::{AnswerBody, LaunchBody, ListBody, TerminateBody};
+use crate::shell::wire::{AdoptBody, AnswerBody, LaunchBody, ListBody, TerminateBody};
 
 /// How long requests under way are waited for at the end: the cloud answers from memory.
 const STOP: Duration = Duration::from_secs(3);
@@ -77,6 +77,7 @@ pub(crate) async fn serve(
     let router = Router::new()
         .route("/v1/launch", post(launch))
         .route("/v1/terminate", post(terminate))
+        .route("/v1/adopt", post(adopt))
         .route("/v1/list", post(list))
         .route("/v1/instances", get(instances))
         .with_state(Served {
@@ -109,10 +110,7 @@ fn failed(kind: FailureKind, why: &str) -> Json<AnswerBody> {
 }
 
 async fn launch(State(served): State<Served>, Json(body): Json<LaunchBody>) -> Json<AnswerBody> {
-    let home = Kubeconfig {
-        path: body.kubeconfig.clone(),
-        context: body.context.clone(),
-    };
+    let home = body.home.kubeconfig();
     let launch = match body.launch() {
         Ok(launch) => launch,
         Err(why) => return failed(FailureKind::Invalid, &why),
@@ -161,6 +159,20 @@ async fn terminate(
     let of = (body.of.installation, body.of.cluster.into());
     let answer = served.cloud.terminate(body.instance.into(), of).await;
     Json(answer.into())
+}
+
+async fn adopt(State(served): State<Served>, Json(body): Json<AdoptBody>) -> Json<AnswerBody> {
+    let home = body.home.kubeconfig();
+    let adoption = match body.adoption() {
+        Ok(adoption) => adoption,
+        Err(why) => return failed(FailureKind::Invalid, &why),
+    };
+    let (instance, offering) = (&adoption.instance, &adoption.offering);
+    tracing::info!(%instance, %offering, "adopt");
+    Json(match served.home(&home).await {
+        Ok(home) => served.cloud.adopt(Box::new(adoption), home).await.into(),
+        Err(why) => return failed(FailureKind::Invalid, &why),
+    })
 }
 
 async fn list(State(served): State<Served>, Json(body): Json<ListBody>) -> Json<AnswerBody> {

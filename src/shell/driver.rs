@@ -193,6 +193,7 @@ impl Hands {
             Command::Launch(_)
             | Command::Terminate { .. }
             | Command::Tag { .. }
+            | Command::Adopt(_)
             | Command::Learn { .. }
             | Command::ListInstances => self.provider.execute(command).await,
             Command::Rewatch { kind } => {

@@ -25,6 +25,8 @@ use crate::model::cluster::Cluster;
 ///   typed reason. Of several offerings one that can be had is launched in the same call.
 /// - `ListInstances` shows all instances with the tags of this installation and cluster and no
 ///   others, ended ones for a while too. It may lag for seconds.
+/// - `Adopt` gives an instance the tags of a claim that was launched by another for the same
+///   cluster and pool: whoever cannot tell that takes none over.
 /// - `Terminate` ends one instance of this cluster; ending it again is no fault. `Gone` is said
 ///   only where it is certain that there is no such instance any more.
 pub(crate) trait Provider: Send + Sync {

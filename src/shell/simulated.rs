@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::catalog::Catalog;
-use crate::engine::command::{Answer, Command, FailureKind, Launch};
+use crate::engine::command::{Adoption, Answer, Command, FailureKind, Launch};
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClusterName, InstanceId};
 use crate::model::instance::Instance;
@@ -38,6 +38,11 @@ enum Ask {
     Terminate {
         instance: InstanceId,
         of: (String, ClusterName),
+        reply: oneshot::Sender<Answer>,
+    },
+    Adopt {
+        adoption: Box<Adoption>,
+        home: Client,
         reply: oneshot::Sender<Answer>,
     },
     List {
@@ -97,6 +102,17 @@ impl CloudHandle {
         self.ask(|reply| Ask::Terminate {
             instance,
             of,
+            reply,
+        })
+        .await
+        .unwrap_or_else(closed)
+    }
+
+    /// Takes an instance in that somebody else has launched, with its tags.
+    pub(crate) async fn adopt(&self, adoption: Box<Adoption>, home: Client) -> Answer {
+        self.ask(|reply| Ask::Adopt {
+            adoption,
+            home,
             reply,
         })
         .await
@@ -170,6 +186,17 @@ impl Keeper {
                 reply,
             } => {
                 let answer = self.terminate(&instance, &of);
+                drop(reply.send(answer));
+            }
+            Ask::Adopt {
+                adoption,
+                home,
+                reply,
+            } => {
+                let answer = self.cloud.adopt(&adoption, clock::now());
+                if answer == Answer::Done {
+                    self.homes.entry(adoption.instance).or_insert(home);
+                }
                 drop(reply.send(answer));
             }
             Ask::List {
@@ -253,6 +280,7 @@ impl Provider for InProcess {
                 Command::Terminate { instance, .. } => {
                     self.cloud.terminate(instance, self.of()).await
                 }
+                Command::Adopt(own) => self.cloud.adopt(own, self.home.clone()).await,
                 Command::ListInstances => {
                     let of = self.of();
                     self.cloud

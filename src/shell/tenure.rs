@@ -15,6 +15,7 @@ use crate::model::tenure::{ACTS, Candidate, Place, RETRY, Sight, may_hold};
 use crate::shell::identity::Identity;
 use crate::shell::kube::client::Connection;
 use crate::shell::kube::lease::{self, Held};
+use crate::shell::rival::{Lookout, Rival};
 use crate::shell::{clock, telemetry, text};
 
 /// Time for one call: several fit into what a holder may act for.
@@ -91,7 +92,7 @@ impl Tenure {
         }
     }
 
-    /// Tries for the Lease until it is stopped.
+    /// Tries for the Lease until it is stopped, and for as long as no Karpenter is at work.
     pub(crate) fn seek(
         cluster: ClusterName,
         connection: Connection,
@@ -104,6 +105,7 @@ impl Tenure {
         let me = identity.holder(&cluster);
         let seeker = Seeker {
             cluster,
+            lookout: Lookout::start(&connection),
             connection,
             candidate: Candidate::new(&me),
             me,
@@ -153,6 +155,7 @@ impl Tenure {
 struct Seeker {
     cluster: ClusterName,
     connection: Connection,
+    lookout: Lookout,
     candidate: Candidate,
     /// How it holds the Lease.
     me: String,
@@ -183,6 +186,7 @@ impl Seeker {
             news.borrow_and_update();
             tokio::select! {
                 () = sleep(wait) => {}
+                () = self.lookout.changed() => {}
                 // What became of a Lease that goes before is no news to who leads already.
                 _ = news.changed(), if self.until.is_none() => {}
                 _ = stopping.wait_for(|stop| *stop) => break,
@@ -195,6 +199,14 @@ impl Seeker {
     async fn step(&mut self) -> Duration {
         if self.until.is_some_and(|until| until <= clock::monotonic()) {
             self.lose("it was not renewed in time");
+        }
+        match self.lookout.seen() {
+            Rival::Gone => {}
+            Rival::Unknown => return RETRY,
+            Rival::Works(sign) => {
+                self.give_way(&sign);
+                return RETRY;
+            }
         }
         let known = match self.known.take() {
             // A holder knows what it has written itself.
@@ -282,6 +294,22 @@ impl Seeker {
         let news = !matches!(*self.turn.borrow(), Turn::Follows);
         if news {
             tracing::info!(cluster = %self.cluster, why, "standing by");
+        }
+        self.tell(Turn::Follows);
+    }
+
+    /// Karpenter leads it: what both would do is done twice, and undone.
+    fn give_way(&mut self, sign: &str) {
+        self.lose("Karpenter is at work");
+        // What is led together with it need not wait for it.
+        self.company.take(&self.cluster, Place::Unreachable);
+        self.known = None;
+        if !matches!(*self.turn.borrow(), Turn::Follows) {
+            tracing::warn!(
+                cluster = %self.cluster, sign,
+                "Karpenter is at work, and nothing is done beside it: scale its Deployment to 0, \
+                 or write mode = \"observe\""
+            );
         }
         self.tell(Turn::Follows);
     }
@@ -417,8 +445,9 @@ mod tests {
                     let body: Value = serde_json::from_slice(&body)?;
                     *known = (known.0 + 1, body["spec"].clone());
                 }
+                let others = parts.uri.path().ends_with("karpenter-leader-election");
                 let (code, text) = match &*known {
-                    (0, _) => {
+                    (version, _) if *version == 0 || others => {
                         let text = json!({"status": "Failure", "reason": "NotFound", "code": 404});
                         (StatusCode::NOT_FOUND, text)
                     }

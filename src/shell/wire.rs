@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::command::{Answer, FailureKind, Launch, Refusal, RefusalKind};
+use crate::engine::command::{Adoption, Answer, FailureKind, Launch, Refusal, RefusalKind};
 use crate::model::claim::ClaimRecord;
 use crate::model::cluster::Kubeconfig;
 use crate::model::id::{ClusterName, NodeName};
@@ -16,12 +16,76 @@ use crate::model::instance::{CapacityType, Instance, InstanceState, NodeToCome, 
 use crate::model::labels::Labels;
 use crate::model::taint::{Effect, Taint};
 
+/// The API that nodes register with.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct HomeBody {
+    kubeconfig: PathBuf,
+    context: Option<String>,
+}
+
+impl HomeBody {
+    fn new(home: &Kubeconfig) -> Self {
+        Self {
+            kubeconfig: home.path.clone(),
+            context: home.context.clone(),
+        }
+    }
+
+    pub(crate) fn kubeconfig(&self) -> Kubeconfig {
+        Kubeconfig {
+            path: self.kubeconfig.clone(),
+            context: self.context.clone(),
+        }
+    }
+}
+
+/// `POST /v1/adopt`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct AdoptBody {
+    #[serde(flatten)]
+    pub(crate) home: HomeBody,
+    installation: String,
+    cluster: String,
+    claim_tags: Labels,
+    instance: String,
+    offering: OfferingBody,
+    tags: Labels,
+}
+
+impl AdoptBody {
+    pub(crate) fn new(own: Adoption, home: &Kubeconfig) -> Self {
+        Self {
+            home: HomeBody::new(home),
+            installation: own.claim.installation.clone(),
+            cluster: own.claim.cluster.to_string(),
+            claim_tags: own.claim.tags(),
+            instance: own.instance.0,
+            offering: own.offering.into(),
+            tags: own.tags,
+        }
+    }
+
+    /// What is adopted, or what is wrong with it.
+    pub(crate) fn adoption(self) -> Result<Adoption, String> {
+        Ok(Adoption {
+            claim: claim(&self.claim_tags, &self.installation, self.cluster)?,
+            instance: self.instance.into(),
+            offering: self.offering.try_into()?,
+            tags: self.tags,
+        })
+    }
+}
+
+fn claim(tags: &Labels, installation: &str, cluster: String) -> Result<ClaimRecord, String> {
+    let claim = ClaimRecord::from_tags(tags, installation, &ClusterName(cluster));
+    claim.map_err(|why| why.to_string())
+}
+
 /// `POST /v1/launch`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct LaunchBody {
-    /// The API the node registers with.
-    pub(crate) kubeconfig: PathBuf,
-    pub(crate) context: Option<String>,
+    #[serde(flatten)]
+    pub(crate) home: HomeBody,
     installation: String,
     cluster: String,
     claim_tags: Labels,
@@ -34,8 +98,7 @@ pub(crate) struct LaunchBody {
 impl LaunchBody {
     pub(crate) fn new(launch: Launch, home: &Kubeconfig) -> Self {
         Self {
-            kubeconfig: home.path.clone(),
-            context: home.context.clone(),
+            home: HomeBody::new(home),
             installation: launch.claim.installation.clone(),
             cluster: launch.claim.cluster.to_string(),
             claim_tags: launch.claim.tags(),
@@ -52,9 +115,7 @@ impl LaunchBody {
 
     /// The launch, or what is wrong with it.
     pub(crate) fn launch(self) -> Result<Launch, String> {
-        let cluster = ClusterName(self.cluster);
-        let claim = ClaimRecord::from_tags(&self.claim_tags, &self.installation, &cluster)
-            .map_err(|why| why.to_string())?;
+        let claim = claim(&self.claim_tags, &self.installation, self.cluster)?;
         let offerings = self.offerings.into_iter().map(OfferingKey::try_from);
         let taints = self.taints.into_iter().map(Taint::try_from);
         Ok(Launch {
@@ -270,6 +331,7 @@ pub(crate) enum AnswerBody {
     Refused(Vec<RefusalBody>),
     Terminating(String),
     Instances(Vec<InstanceBody>),
+    Done {},
     Failed { kind: String, text: String },
 }
 
@@ -293,6 +355,7 @@ impl From<Answer> for AnswerBody {
             Answer::Instances(all) => {
                 Self::Instances(all.into_iter().map(InstanceBody::from).collect())
             }
+            Answer::Done => Self::Done {},
             Answer::Failed { kind, text } => Self::Failed {
                 kind: kind.as_str().to_owned(),
                 text,
@@ -303,8 +366,7 @@ impl From<Answer> for AnswerBody {
             | Answer::Probed { .. }
             | Answer::Lease(_)
             | Answer::Granted
-            | Answer::Denied { .. }
-            | Answer::Done => Self::Failed {
+            | Answer::Denied { .. } => Self::Failed {
                 kind: FailureKind::Invalid.as_str().to_owned(),
                 text: "no answer of a cloud's".to_owned(),
             },
@@ -327,6 +389,7 @@ impl TryFrom<AnswerBody> for Answer {
                 let all = all.into_iter().map(Instance::try_from);
                 Self::Instances(all.collect::<Result<_, _>>()?)
             }
+            AnswerBody::Done {} => Self::Done,
             AnswerBody::Failed { kind, text } => {
                 let known = FAILURES.into_iter().find(|it| it.as_str() == kind);
                 Self::Failed {
@@ -356,6 +419,7 @@ mod tests {
 
     #[test]
     fn answers_go_there_and_back() {
+        there_and_back(Answer::Done);
         let offering = OfferingKey {
             instance_type: "a.b".into(),
             zone: "z".into(),

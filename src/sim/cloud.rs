@@ -14,7 +14,7 @@ use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::Catalog;
-use crate::engine::command::{Answer, FailureKind, Launch, Refusal, RefusalKind};
+use crate::engine::command::{Adoption, Answer, FailureKind, Launch, Refusal, RefusalKind};
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClaimId, ClusterName, InstanceId, ReservationId};
 use crate::model::instance::{
@@ -303,6 +303,36 @@ impl Cloud {
                 machine.tag(tags);
             }
         }
+    }
+
+    /// An instance that somebody else has launched gets these tags too. One that nobody has
+    /// launched here is believed to be there: its Node is.
+    pub fn adopt(&mut self, own: &Adoption, now: Timestamp) -> Answer {
+        let tags = &own.tags;
+        let Some(machine) = self.machines.get_mut(&own.instance) else {
+            let instance = Instance {
+                id: own.instance.clone(),
+                offering: own.offering.clone(),
+                state: InstanceState::Running,
+                launched: own.claim.created,
+                tags: tags.clone().into(),
+                node: None,
+                facts: None,
+            };
+            let machine = Machine::new(instance, Labels::new(), Vec::new(), now);
+            self.machines.insert(own.instance.clone(), machine);
+            return Answer::Done;
+        };
+        let truth = machine.truth();
+        let whose = truth.tags.get(TAG_INSTALLATION);
+        if whose.is_some_and(|whose| Some(whose) != tags.get(TAG_INSTALLATION)) {
+            return failed(FailureKind::Denied, "the instance is another's");
+        }
+        if !truth.state.is_live() {
+            return failed(FailureKind::Gone, "the instance has ended");
+        }
+        machine.tag(tags);
+        Answer::Done
     }
 
     /// Every instance there ever was, as it really is.

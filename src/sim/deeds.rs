@@ -118,6 +118,7 @@ impl World {
                 self.scene.cloud.tag(instances, tags);
                 Answer::Done
             }
+            Command::Adopt(own) => self.scene.cloud.adopt(own, self.now),
             Command::Rewatch { kind } => self.rewatch(*kind),
             _ => self
                 .scene

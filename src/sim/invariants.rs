@@ -226,6 +226,7 @@ impl Checker {
             }
             Command::Launch(_)
             | Command::Tag { .. }
+            | Command::Adopt(_)
             | Command::Learn { .. }
             | Command::ListInstances
             | Command::ListPodsOn { .. }

@@ -47,6 +47,9 @@ pub struct Claim {
     pub withdrawn: Option<(Timestamp, u32)>,
     /// Until when its node may yet be closed by what was sent before it was decided that it stays.
     pub closing_until: Option<Timestamp>,
+    /// Whether another has made its node, and it is only counted as if it were ours: no listing
+    /// shows its instance.
+    pub foreign: bool,
     /// When its instance was first missing from a listing.
     missing_since: Option<Timestamp>,
     /// Whether a later listing, far enough from the first, lacked it too.
@@ -70,6 +73,7 @@ impl Claim {
             replaced_since: None,
             withdrawn: None,
             closing_until: None,
+            foreign: false,
             missing_since: None,
             missing_confirmed: false,
         }
@@ -368,7 +372,8 @@ impl Ledger {
             })
         };
         let (mut known, mut missing) = (0, Vec::new());
-        for claim in self.claims.values_mut().filter(overdue) {
+        let ours = |claim: &&mut Claim| !claim.foreign;
+        for claim in self.claims.values_mut().filter(ours).filter(overdue) {
             known += 1;
             if claim
                 .instance

@@ -8,10 +8,8 @@ use jiff::Timestamp;
 use crate::catalog::Catalog;
 use crate::model::claim::Phase;
 use crate::model::id::{PodKey, PoolName, ReservationId};
-use crate::model::instance::{CapacityType, OfferingKey, Price};
-use crate::model::labels::{
-    CAPACITY_TYPE, INSTANCE_TYPE, Labels, MANAGED_BY, NODE_CLASS, POOL, RESERVATION_ID, ZONE,
-};
+use crate::model::instance::{OfferingKey, Price};
+use crate::model::labels::{COMPUTE_TYPE, Labels, MANAGED_BY, NODE_CLASS, POOL, RESERVATION_ID};
 use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::pool::Pool;
@@ -225,6 +223,33 @@ impl State {
         nodes.into_iter().flatten().filter(ours)
     }
 
+    /// Nodes of instances that another has launched for one of our pools, as Karpenter's are.
+    pub fn adoptable_nodes(&self) -> impl Iterator<Item = &Node> {
+        let known = |node: &Node| {
+            let id = node.instance_id();
+            id.is_some_and(|id| self.ledger.by_instance(id).is_some())
+        };
+        let of_ours = |pool: &str| self.cluster.pool(pool).is_some();
+        self.karpenters_nodes(of_ours)
+            .filter(move |node| !known(node))
+    }
+
+    /// Those for pools that are not configured here.
+    pub fn poolless_nodes(&self) -> impl Iterator<Item = &Node> {
+        self.karpenters_nodes(|pool| self.cluster.pool(pool).is_none())
+    }
+
+    /// Nodes of pools that no installation says to have made. What EKS runs in Auto Mode is called
+    /// alike, and nobody's but its own.
+    fn karpenters_nodes(&self, is_wanted: impl Fn(&str) -> bool) -> impl Iterator<Item = &Node> {
+        self.objects.nodes.values().filter(move |node| {
+            let label = |key: &str| node.labels.get(key).map(String::as_str);
+            label(POOL).is_some_and(&is_wanted)
+                && label(MANAGED_BY).is_none()
+                && label(COMPUTE_TYPE) != Some("auto")
+        })
+    }
+
     /// What all nodes cost whose offerings the catalog knows, in US dollars per hour.
     pub fn cost(&self) -> f64 {
         let prices = self
@@ -256,18 +281,9 @@ impl State {
         node: &Node,
         claim: Option<&Claim>,
     ) -> Option<Price> {
-        let from_labels = || -> Option<OfferingKey> {
-            let label = |key: &str| node.labels.get(key).map(String::as_str);
-            Some(OfferingKey {
-                instance_type: label(INSTANCE_TYPE)?.into(),
-                zone: label(ZONE)?.into(),
-                capacity_type: CapacityType::parse(label(CAPACITY_TYPE)?)?,
-                reservation: label(RESERVATION_ID).map(|id| Box::new(id.into())),
-            })
-        };
         let offering = match claim.and_then(offering_of) {
             Some(key) => catalog.offering(key),
-            None => catalog.offering(&from_labels()?),
+            None => catalog.offering(&OfferingKey::from_labels(&node.labels)?),
         };
         offering.map(|own| own.price)
     }

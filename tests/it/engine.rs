@@ -24,6 +24,7 @@ use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::{Allowance, Limits, Pool};
 use outrigger::model::selector::Selector;
 
+mod adopting;
 mod classes;
 mod consolidating;
 mod drifting;
@@ -272,6 +273,19 @@ impl Stage {
                 }
                 Answer::Done
             }
+            Command::Adopt(own) => {
+                let instance = Instance {
+                    id: own.instance.clone(),
+                    offering: own.offering.clone(),
+                    state: InstanceState::Running,
+                    launched: own.claim.created,
+                    tags: own.tags.clone().into(),
+                    node: None,
+                    facts: None,
+                };
+                self.instances.insert(own.instance.to_string(), instance);
+                Answer::Done
+            }
             Command::Evict { .. }
             | Command::Learn { .. }
             | Command::Rewatch { .. }
@@ -373,6 +387,9 @@ impl Stage {
         }
         if let Some(finalizers) = &patch.finalizers {
             node.finalizers.clone_from(finalizers);
+        }
+        if node.node_claim == patch.disowned {
+            node.node_claim = None;
         }
         self.engine
             .handle(Event::Applied(Object::Node(Box::new(node))), self.now);

@@ -20,6 +20,8 @@ mod audit;
 
 mod scale_down;
 
+mod adoption;
+
 mod dashboards;
 
 mod standby;

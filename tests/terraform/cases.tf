@@ -30,6 +30,7 @@ locals {
         node_role_arns  = ["arn:aws:iam::123456789012:role/node-${own}"]
         eks_cluster_arn = "arn:aws:eks:eu-central-1:123456789012:cluster/${own}"
         zonal_shift     = own == "prod"
+        adopt           = own == "prod"
       }
     ]
   }

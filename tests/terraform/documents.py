@@ -25,8 +25,12 @@ GLOBAL = {"aws:RequestedRegion", "aws:SecureTransport", "aws:SourceAccount", "aw
 # no single one has all that the action takes. What a resource is for is checked here instead.
 # The same goes for what is granted on everything.
 EXPECTED = {"RESOURCE_MISMATCH", "RESOURCE_STAR"}
-# What the list of actions lacks. Source: EC2 user guide, example policies for RunInstances.
-MORE = {"ec2:RunInstances": ["arn:${Partition}:ec2:${Region}:${Account}:spot-instances-request/*"]}
+# What the list of actions lacks. Source: EC2 user guide, example policies for RunInstances, and for
+# tags as resources are made.
+MORE = {
+    "ec2:RunInstances": ["arn:${Partition}:ec2:${Region}:${Account}:spot-instances-request/*"],
+    "ec2:CreateTags": ["arn:${Partition}:ec2:${Region}:${Account}:*/*"],
+}
 # What an output's policy is attached to, which is its own resource where it names none.
 OWN = {
     "host_trust": "arn:aws:iam::123456789012:role/own",
@@ -121,7 +125,8 @@ def managed(text, clusters, tags):
                 yield f"{sid}: {action} is granted where all clusters are observed"
         for key, value in keys.items():
             kind, _, tag = key.partition("/")
-            if kind in ("aws:RequestTag", "aws:ResourceTag") and tag not in tags:
+            others = sid == "AllowAdoptionTagging" and kind == "aws:ResourceTag"
+            if kind in ("aws:RequestTag", "aws:ResourceTag") and tag not in tags and not others:
                 yield f"{sid}: not everything that is launched has the tag {tag}"
             if tag == "outrigger.dev/cluster" and value != names:
                 yield f"{sid} is for the clusters {value}"
@@ -188,7 +193,7 @@ def needed(calls, given):
             role = "system"
         if own["option"] != "-" and not given[own["option"]]:
             continue
-        is_lease = own["resource"] == "leases" and own["name"] != "-"
+        is_lease = own["resource"] == "leases" and own["name"] == "outrigger"
         name = given["lease_name"] if is_lease else own["name"]
         for resource in own["resource"].split(","):
             for verb in own["verbs"].split(","):

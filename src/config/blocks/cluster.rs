@@ -96,6 +96,14 @@ pub(super) static CLUSTER: BlockType = BlockType {
              `status.nominatedNodeName`.",
         ),
         argument(
+            "adopt",
+            Kind::Flag,
+            "",
+            "Whether nodes that Karpenter has made for pools of these names become Outrigger's, \
+             once Karpenter is gone. Not in a managed cluster if missing; in one that is only \
+             observed they count as if they were, unless this is `false`.",
+        ),
+        argument(
             "events",
             Kind::Flag,
             "true",

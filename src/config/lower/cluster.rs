@@ -102,6 +102,14 @@ fn one(
             "pods are bound only in a managed cluster",
         );
     }
+    if section.flag("adopt") == Some(true) && managed && section.block("exec").is_some() {
+        unused(
+            reader,
+            section,
+            "adopt",
+            "a program of your own takes no instance over",
+        );
+    }
     let path = |text: &str| reader.evaluator.environment.resolve(text);
     let cluster = Cluster {
         installation: installation.name.clone().unwrap_or_default(),
@@ -144,6 +152,8 @@ fn one(
         },
         brakes: brakes(section),
         finalizer: section.flag("finalizer") == Some(true),
+        adopt: section.flag("adopt").unwrap_or(!managed)
+            && !(managed && section.block("exec").is_some()),
         events: section.flag("events") != Some(false),
         ..Cluster::default()
     };

@@ -141,6 +141,23 @@ async fn listing<'k>(
     Ok(known.entry(installation.to_owned()).or_insert(own))
 }
 
+/// One instance, whosever it is; none where there is none.
+pub(crate) async fn describe(
+    account: &Account,
+    instance: &InstanceId,
+) -> Result<Option<Instance>, Fault> {
+    // By a filter, since an id that is none is an error, and no answer to the question.
+    let answer = account
+        .ec2
+        .describe_instances()
+        .filters(filter("instance-id", instance.as_str()))
+        .send()
+        .await
+        .map_err(|error| Fault::new("DescribeInstances", error))?;
+    let mut all = answer.reservations().iter().flat_map(|it| it.instances());
+    Ok(all.find_map(self::instance))
+}
+
 async fn list(account: &Account, installation: &str) -> Result<Vec<Instance>, Fault> {
     let pages = account
         .ec2

@@ -12,8 +12,10 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::Instant;
 
 use crate::catalog::class::{ClassSupplies, ClassSupply};
+use crate::ec2::adopt::may_adopt;
 use crate::ec2::fleet::FleetRequest;
-use crate::engine::command::{Answer, Command, FailureKind, Launch};
+use crate::ec2::rights::{ADOPTION, TAGGING};
+use crate::engine::command::{Adoption, Answer, Command, FailureKind, Launch};
 use crate::engine::event::Event;
 use crate::model::cluster::{Binding, Cluster};
 use crate::model::id::{ClaimId, InstanceId};
@@ -241,6 +243,42 @@ impl Ec2 {
         }
     }
 
+    /// Has the tags of an instance say that it is ours, where they say now that it is Karpenter's,
+    /// of this cluster and that pool. Whoever may write Nodes could name any instance there is.
+    async fn adopt(&self, own: &Adoption) -> Answer {
+        let shared = &self.keeper.shared;
+        let known = instances::describe(&shared.account, &own.instance).await;
+        let tags = match known {
+            Ok(Some(known)) if known.state.is_live() => known.tags,
+            Ok(_) => {
+                return Answer::Failed {
+                    kind: FailureKind::Gone,
+                    text: format!("{} is gone", own.instance),
+                };
+            }
+            Err(fault) => return failed(&fault),
+        };
+        if let Err(why) = may_adopt(&tags, &own.tags) {
+            let text = format!("{} is not taken over: {why}", own.instance);
+            return Answer::Failed {
+                kind: FailureKind::Denied,
+                text,
+            };
+        }
+        let ids = [own.instance.clone()];
+        let tagged = instances::tag(&shared.account, &ids, &own.tags).await;
+        shared.lister.changed(&self.cluster.name).await;
+        match tagged.map_err(|fault| failed(&fault)) {
+            Ok(()) => Answer::Done,
+            // Another statement grants tags on what is not ours yet.
+            Err(Answer::Failed { kind, text }) => Answer::Failed {
+                kind,
+                text: text.replace(TAGGING, ADOPTION),
+            },
+            Err(other) => other,
+        }
+    }
+
     async fn listed(&self) -> Result<Vec<Instance>, Fault> {
         let shared = &self.keeper.shared;
         let (installation, name) = (&self.cluster.installation, &self.cluster.name);
@@ -287,6 +325,7 @@ impl Provider for Ec2 {
                     let tagged = instances::tag(account, &instances, &tags).await;
                     tagged.map_or_else(|fault| failed(&fault), |()| Answer::Done)
                 }
+                Command::Adopt(own) => self.adopt(&own).await,
                 Command::Learn {
                     instance_type,
                     image,

@@ -15,12 +15,13 @@ use crate::shell::clock;
 use crate::shell::doctor::reach::{Answer, ask};
 use crate::shell::doctor::report::Check;
 use crate::shell::doctor::scope::Scope;
+use crate::shell::rival;
 use crate::shell::text;
 
 /// Leases by which other autoscalers say that they are at work.
 const OTHERS: [(&str, &str, &str); 3] = [
-    ("Karpenter", "kube-system", "karpenter-leader-election"),
-    ("Karpenter", "karpenter", "karpenter-leader-election"),
+    ("Karpenter", rival::NAMESPACES[0], rival::LEASE),
+    ("Karpenter", rival::NAMESPACES[1], rival::LEASE),
     ("Cluster Autoscaler", "kube-system", "cluster-autoscaler"),
 ];
 /// Labels of their pods, for whoever may not read these Leases: the daemon reads pods anyway.

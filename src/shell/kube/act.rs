@@ -66,6 +66,7 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Answer
             Command::Launch(_)
             | Command::Terminate { .. }
             | Command::Tag { .. }
+            | Command::Adopt(_)
             | Command::Learn { .. }
             | Command::ListInstances
             | Command::Rewatch { .. }
@@ -132,7 +133,12 @@ fn is_other_uid(status: &Status) -> bool {
 /// changed. Taints are one list to it: all are written.
 async fn patch_node(client: &Client, patch: NodePatch) -> Result<Answer, kube::Error> {
     let url = Request::new(Node::url_path(&(), None));
-    let body = Patch::Merge(node_patch(&patch));
+    let body = node_patch(&patch);
+    // Of a list of owners one can be taken away by its key alone: who the others are is not known.
+    let body = match &patch.disowned {
+        Some(_) => Patch::Strategic(body),
+        None => Patch::Merge(body),
+    };
     let request = url.patch(patch.node.as_str(), &by_us(), &body);
     send(client, request).await
 }
@@ -174,6 +180,12 @@ fn node_patch(patch: &NodePatch) -> Value {
     }
     if let Some(finalizers) = &patch.finalizers {
         meta.insert("finalizers".into(), json!(finalizers));
+    }
+    if let Some(owner) = &patch.disowned {
+        meta.insert(
+            "ownerReferences".into(),
+            json!([{"$patch": "delete", "uid": owner}]),
+        );
     }
     let mut body = json!({ "metadata": meta });
     if let Some(taints) = &patch.taints {
@@ -465,6 +477,7 @@ mod tests {
             annotations: Vec::new(),
             taints: Some(vec![Taint::new("t", Effect::NoSchedule)]),
             finalizers: Some(vec!["x/y".into()]),
+            disowned: None,
         };
         assert_eq!(
             node_patch(&patch),

@@ -99,6 +99,7 @@ impl Convert for json::Node {
             labels: self.metadata.labels,
             annotations: self.metadata.annotations.0,
             finalizers: self.metadata.finalizers,
+            node_claim: node_claim(self.metadata.owner_references),
             taints: self.spec.taints.into_iter().filter_map(taint).collect(),
             unschedulable: self.spec.unschedulable,
             has_kubelet: !self.status.node_info.kubelet_version.is_empty(),
@@ -108,6 +109,12 @@ impl Convert for json::Node {
             allocatable: amounts(&self.status.allocatable),
         }))
     }
+}
+
+/// UID of the NodeClaim that owns a node.
+fn node_claim(owners: Vec<json::OwnerReference>) -> Option<String> {
+    let owner = owners.into_iter().find(|own| own.kind == "NodeClaim");
+    owner.map(|own| own.uid)
 }
 
 /// The conditions of a node, bounded: those that say since when they are so.

@@ -9,6 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kube::Client;
 use kube::api::{GetParams, Patch, PatchParams, PostParams};
 use kube::core::{Request, Status};
 use serde::Deserialize;
@@ -17,7 +18,7 @@ use serde_json::{Map, Value, json};
 use crate::engine::command::LeasePatch;
 use crate::model::labels::Labels;
 use crate::model::notes::Lease;
-use crate::model::tenure::{Hold, LASTS};
+use crate::model::tenure::{Hold, LASTS, LeaseName};
 use crate::shell::fence::Fenced;
 use crate::shell::kube::client::Connection;
 
@@ -71,10 +72,20 @@ pub(crate) async fn holder(connection: &Connection) -> Result<Held, kube::Error>
     Ok(stored(connection).await?.map(held).unwrap_or_default())
 }
 
+/// Who holds the Lease of another autoscaler; none where there is none.
+pub(crate) async fn other(client: &Client, place: &LeaseName) -> Result<Option<Hold>, kube::Error> {
+    let stored = read_at(client, place).await?;
+    Ok(stored.map(|own| held(own).hold))
+}
+
 async fn stored(connection: &Connection) -> Result<Option<Stored>, kube::Error> {
-    let request = requests(connection).get(&connection.lease.name, &GetParams::default());
+    read_at(&connection.client, &connection.lease).await
+}
+
+async fn read_at(client: &Client, place: &LeaseName) -> Result<Option<Stored>, kube::Error> {
+    let request = leases(place).get(&place.name, &GetParams::default());
     let request = request.map_err(kube::Error::BuildRequest)?;
-    match connection.client.request::<Stored>(request).await {
+    match client.request::<Stored>(request).await {
         Ok(stored) => Ok(Some(stored)),
         Err(kube::Error::Api(status)) if status.code == 404 && status.reason == "NotFound" => {
             Ok(None)
@@ -179,9 +190,13 @@ async fn patched(connection: &Connection, body: &Value) -> Result<Stored, kube::
 }
 
 fn requests(connection: &Connection) -> Request {
+    leases(&connection.lease)
+}
+
+fn leases(place: &LeaseName) -> Request {
     Request::new(format!(
         "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
-        connection.lease.namespace
+        place.namespace
     ))
 }
 

@@ -190,7 +190,7 @@ const fn managed(
 const LEASES: &str = "coordination.k8s.io";
 
 /// All of them.
-pub(crate) const RIGHTS: [Right<'static>; 33] = [
+pub(crate) const RIGHTS: [Right<'static>; 34] = [
     watched("", "pods"),
     watched("", "nodes"),
     watched("", "persistentvolumeclaims"),
@@ -208,6 +208,11 @@ pub(crate) const RIGHTS: [Right<'static>; 33] = [
     right(
         (Role::Observe, Purpose::Always),
         ("", "/version", ""),
+        &["get"],
+    ),
+    right(
+        (Role::Observe, Purpose::Always),
+        (LEASES, "leases", "karpenter-leader-election"),
         &["get"],
     ),
     spread("", "services"),
@@ -271,7 +276,7 @@ pub(crate) fn needed(cluster: &Cluster) -> Vec<Right<'_>> {
     let manages = cluster.mode == Mode::Manage;
     let mut all: Vec<Right<'_>> = Vec::new();
     for mut own in RIGHTS.map(|own| -> Right<'_> { own }) {
-        if own.resource == "leases" && !own.name.is_empty() {
+        if own.resource == "leases" && own.name == "outrigger" {
             own.name = &cluster.lease.name;
         }
         let of_mode = manages || matches!(own.role, Role::Observe | Role::System);

@@ -19,7 +19,7 @@ use crate::model::cluster::Kubeconfig;
 use crate::model::id::ClusterName;
 use crate::shell::provider::{Provider, not_ours};
 use crate::shell::text;
-use crate::shell::wire::{AnswerBody, LaunchBody, ListBody, TerminateBody};
+use crate::shell::wire::{AdoptBody, AnswerBody, LaunchBody, ListBody, TerminateBody};
 
 /// Time for one call: the cloud answers from memory.
 const CALL: Duration = Duration::from_secs(15);
@@ -126,6 +126,10 @@ impl Provider for Remote {
                     let (instance, of) = (instance.0, self.of());
                     let body = TerminateBody { instance, of };
                     self.ask("/v1/terminate", &body).await
+                }
+                Command::Adopt(own) => {
+                    self.ask("/v1/adopt", &AdoptBody::new(*own, &self.home))
+                        .await
                 }
                 Command::ListInstances => self.ask("/v1/list", &self.of()).await,
                 other => not_ours(&other),

@@ -317,6 +317,15 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         } => {
             tracing::warn!(%cluster, command, kind = kind.as_str(), text, "command failed");
         }
+        Report::Adopted { node, pool } => {
+            tracing::info!(%cluster, %node, %pool, "node of Karpenter's taken over");
+        }
+        Report::NotAdopted { pool, nodes } => {
+            tracing::warn!(
+                %cluster, %pool, nodes,
+                "nodes of Karpenter's stay with nobody: no pool is called like theirs"
+            );
+        }
         Report::Stranger { instance, why } => {
             tracing::warn!(%cluster, %instance, why, "instance left alone");
         }

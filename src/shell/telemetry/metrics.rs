@@ -266,6 +266,8 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         | Report::Unplaced(_)
         | Report::ClaimPlanned { .. }
         | Report::ClaimPhase { .. }
+        | Report::Adopted { .. }
+        | Report::NotAdopted { .. }
         | Report::Retire { .. }
         | Report::Consolidates { .. }
         | Report::Drifted { .. }

@@ -48,6 +48,7 @@ impl SimCluster {
             Command::Launch(_)
             | Command::Terminate { .. }
             | Command::Tag { .. }
+            | Command::Adopt(_)
             | Command::Learn { .. }
             | Command::ListInstances
             | Command::Rewatch { .. }
@@ -135,6 +136,9 @@ impl SimCluster {
             }
             if let Some(finalizers) = &patch.finalizers {
                 node.finalizers.clone_from(finalizers);
+            }
+            if node.node_claim == patch.disowned {
+                node.node_claim = None;
             }
         });
         let goes = |node: &Node| node.deleting.is_some() && node.finalizers.is_empty();

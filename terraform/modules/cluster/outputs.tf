@@ -19,6 +19,7 @@ output "outrigger" {
     queue            = var.queue_name
     lease_name       = var.lease_name
     zonal_shift      = var.zonal_shift
+    adopt            = var.adopt
     tags             = var.tags
     instance_profile = local.instance_profile
     node_role        = local.node_role
@@ -38,6 +39,7 @@ output "rights" {
     node_role_arns  = [local.node_role_arn]
     eks_cluster_arn = data.aws_eks_cluster.this.arn
     zonal_shift     = var.zonal_shift
+    adopt           = coalesce(var.adopt, false)
   }
 
   precondition {

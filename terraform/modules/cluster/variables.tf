@@ -187,6 +187,12 @@ variable "zonal_shift" {
   default     = false
 }
 
+variable "adopt" {
+  description = "Whether nodes that Karpenter has made become Outrigger's once Karpenter is gone."
+  type        = bool
+  default     = null
+}
+
 variable "placement_hints" {
   description = "Right to tell waiting pods of their node, for `placement_hints` of the cluster."
   type        = bool

@@ -40,6 +40,7 @@ variable "regions" {
       node_role_arns  = optional(list(string), [])
       eks_cluster_arn = optional(string)
       zonal_shift     = optional(bool, false)
+      adopt           = optional(bool, false)
     }))
     queue_arns         = optional(list(string), [])
     queue_key_arns     = optional(list(string), [])

@@ -25,6 +25,7 @@ locals {
     for name, own in var.clusters : name => {
       arguments = {
         for key, value in {
+          adopt = own.adopt
           # A node class is tried by what makes launch templates, which nobody may who only observes.
           disable_dry_run = own.mode == "observe" ? true : null
           mode            = own.mode

@@ -6,6 +6,7 @@ locals {
   managed      = [for own in var.cluster_rights : own if own.mode == "manage"]
   names        = [for own in local.managed : own.name]
   node_roles   = distinct(flatten(local.managed[*].node_role_arns))
+  adopting     = [for own in local.managed : own if own.adopt]
   eks_arns     = compact(var.cluster_rights[*].eks_cluster_arn)
   shifted_arns = compact([for own in var.cluster_rights : own.eks_cluster_arn if own.zonal_shift])
 
@@ -49,10 +50,11 @@ locals {
       Condition = { StringEquals = local.requested_managed }
     },
     {
+      # Of all that is made by these actions, and nothing else.
       Sid      = "AllowScopedResourceCreationTagging"
       Effect   = "Allow"
       Action   = ["ec2:CreateTags"]
-      Resource = local.made
+      Resource = ["${local.ec2}:${var.account_id}:*/*"]
       Condition = {
         StringEquals = merge(local.requested, {
           "ec2:CreateAction" = ["RunInstances", "CreateFleet", "CreateLaunchTemplate"]
@@ -94,6 +96,26 @@ locals {
       Resource = local.node_roles
       Condition = {
         StringEquals = { "iam:PassedToService" = ["ec2.amazonaws.com", "ec2.amazonaws.com.cn"] }
+      }
+    },
+  ]
+
+  # By the tags that Karpenter puts on its instances. Those of any installation stay its own.
+  adoption = [
+    {
+      Sid      = "AllowAdoptionTagging"
+      Effect   = "Allow"
+      Action   = ["ec2:CreateTags"]
+      Resource = ["${local.ec2}:${var.account_id}:instance/*"]
+      Condition = {
+        StringEquals = merge(local.requested, {
+          "aws:RequestTag/outrigger.dev/cluster" = local.adopting[*].name
+          "aws:ResourceTag/eks:eks-cluster-name" = [
+            for own in local.adopting : try(split("/", own.eks_cluster_arn)[1], own.name)
+          ]
+        })
+        StringLike = { "aws:ResourceTag/karpenter.sh/nodepool" = ["*"] }
+        Null       = { "aws:ResourceTag/outrigger.dev/installation" = "true" }
       }
     },
   ]
@@ -214,6 +236,7 @@ locals {
 
   statements = concat(
     [for own in local.changes : own if length(local.managed) > 0],
+    [for own in local.adoption : own if length(local.adopting) > 0],
     local.read,
     [for own in local.discovery : own if length(local.eks_arns) > 0],
     [for own in local.shifts : own if length(local.shifted_arns) > 0],

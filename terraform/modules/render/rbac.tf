@@ -27,6 +27,13 @@ locals {
         resourceNames = ["kubernetes"]
         verbs         = ["get"]
       },
+      # Nothing is done beside a Karpenter that is at work. It may be in any namespace.
+      {
+        apiGroups     = ["coordination.k8s.io"]
+        resources     = ["leases"]
+        resourceNames = ["karpenter-leader-election"]
+        verbs         = ["get"]
+      },
       # Images are chosen by the version of the cluster.
       { nonResourceURLs = ["/version"], verbs = ["get"] },
     ],

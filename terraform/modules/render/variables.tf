@@ -42,13 +42,14 @@ variable "account_id" {
 }
 
 variable "cluster_rights" {
-  description = "Clusters of the account and region, which `policy` is for: their name to Outrigger, whether they are managed, the roles of their nodes, their ARN in EKS, and whether their zonal shifts are heeded."
+  description = "Clusters of the account and region, which `policy` is for: their name to Outrigger, whether they are managed, the roles of their nodes, their ARN in EKS, whether their zonal shifts are heeded, and whether nodes that Karpenter has made are taken over."
   type = list(object({
     name            = string
     mode            = optional(string, "observe")
     node_role_arns  = optional(list(string), [])
     eks_cluster_arn = optional(string)
     zonal_shift     = optional(bool, false)
+    adopt           = optional(bool, false)
   }))
   default = []
 
@@ -272,6 +273,7 @@ variable "clusters" {
     queue            = optional(string)
     lease_name       = optional(string)
     zonal_shift      = optional(bool, false)
+    adopt            = optional(bool)
     tags             = optional(map(string), {})
     instance_profile = optional(string)
     node_role        = optional(string)

@@ -211,9 +211,10 @@ fn a_node_that_stays_counts_as_closed_while_nobody_has_answered_its_taint() {
     );
     allow(&mut stage, 1);
     stage.seen.clear();
-    stage.run(8, &["launch"]);
+    // No watch of nodes may be silent for longer.
+    stage.run(90, &["launch"]);
     assert_eq!(stage.count("patch_node"), 0, "{:?}", stage.story());
-    stage.run(60, &["launch"]);
+    stage.run(90, &["launch"]);
     assert_eq!(stage.count("patch_node"), 1, "{:?}", stage.story());
 }
 

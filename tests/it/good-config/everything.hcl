@@ -36,6 +36,7 @@ cluster "fleet" {
   mode      = startswith(each.key, "eu-") ? "manage" : "observe"
   tags      = local.tags
   finalizer = true
+  adopt     = true
   kubeconfig {
     path    = "${path.config}/kubeconfig"
     context = each.key

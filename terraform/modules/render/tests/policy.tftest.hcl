@@ -89,13 +89,14 @@ run "all" {
         node_role_arns  = ["arn:aws:iam::123456789012:role/prod"]
         eks_cluster_arn = "arn:aws:eks:eu-central-1:123456789012:cluster/prod"
         zonal_shift     = true
+        adopt           = true
       },
       { name = "lab", eks_cluster_arn = "arn:aws:eks:eu-central-1:123456789012:cluster/lab" },
     ]
   }
 
   assert {
-    condition     = length(jsondecode(output.policy).Statement) == 20
+    condition     = length(jsondecode(output.policy).Statement) == 21
     error_message = "Every statement is there."
   }
   assert {
@@ -110,6 +111,13 @@ run "all" {
       if own.Sid == "AllowZonalShiftStatusReadOnly"
     ] == [["arn:aws:eks:eu-central-1:123456789012:cluster/prod"]]
     error_message = "Only of clusters that heed zonal shifts they are asked."
+  }
+  assert {
+    condition = [
+      for own in jsondecode(output.policy).Statement : own.Condition.StringEquals["aws:ResourceTag/eks:eks-cluster-name"]
+      if own.Sid == "AllowAdoptionTagging"
+    ] == [["prod"]]
+    error_message = "Only instances of clusters that take them over are taken over."
   }
 }
 

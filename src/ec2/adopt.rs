@@ -1,0 +1,74 @@
+//! Whether an instance that somebody else has launched may become ours, by its tags.
+//! It must not know how tags are written.
+
+use crate::model::claim::{TAG_CLUSTER, TAG_EKS, TAG_INSTALLATION, TAG_OWNED, TAG_POOL};
+use crate::model::labels::Labels;
+
+/// Whether an instance with some tags may get others: it says that it is of the same cluster and
+/// pool, as Karpenter has it, and of no installation but ours. Else, why not.
+/// Source: spec/aws.md §5.5 (Karpenter's tags) and §13.5.
+pub fn may_adopt(has: &Labels, gets: &Labels) -> Result<(), String> {
+    let of = |tag: &str| gets.get(tag).map_or("", String::as_str);
+    let cluster = gets.get(TAG_EKS).map_or(of(TAG_CLUSTER), String::as_str);
+    let owned = format!("{TAG_OWNED}{cluster}");
+    for (tag, value) in [(TAG_POOL, of(TAG_POOL)), (&owned, "owned")] {
+        if has.get(tag).map(String::as_str) != Some(value) {
+            return Err(format!("it has no tag {tag}={value}"));
+        }
+    }
+    match has.get(TAG_INSTALLATION) {
+        Some(other) if other != of(TAG_INSTALLATION) => {
+            Err("it is of another installation".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::may_adopt;
+    use crate::model::labels::Labels;
+
+    fn tags(pairs: &[(&str, &str)]) -> Labels {
+        let owned = pairs.iter().map(|(key, value)| (*key, *value));
+        owned
+            .map(|(key, value)| (key.into(), value.into()))
+            .collect()
+    }
+
+    #[test]
+    fn only_an_instance_of_the_same_cluster_and_pool_is_taken_over() {
+        let ours = ("outrigger.dev/installation", "here");
+        let pool = ("karpenter.sh/nodepool", "general");
+        let cluster = ("kubernetes.io/cluster/prod", "owned");
+        // The configuration may call it otherwise than EKS does.
+        let called = [
+            ("outrigger.dev/cluster", "one"),
+            ("eks:eks-cluster-name", "prod"),
+        ];
+        let gets = tags(&[&[ours, pool][..], &called].concat());
+        let may = |pairs: &[(&str, &str)]| may_adopt(&tags(pairs), &gets);
+        assert_eq!(may(&[pool, cluster]), Ok(()));
+        assert_eq!(may(&[pool, cluster, ours]), Ok(()), "again");
+        let lacks = |pairs: &[(&str, &str)], what: &str| {
+            let why = may(pairs).expect_err("it is not ours to take");
+            assert!(why.contains(what), "{why}");
+        };
+        lacks(&[], "karpenter.sh/nodepool=general");
+        lacks(&[("karpenter.sh/nodepool", "other"), cluster], "=general");
+        lacks(&[pool], "kubernetes.io/cluster/prod=owned");
+        for other in [
+            ("kubernetes.io/cluster/prod", "shared"),
+            ("kubernetes.io/cluster/one", "owned"),
+        ] {
+            lacks(&[pool, other], "kubernetes.io/cluster/prod=owned");
+        }
+        lacks(
+            &[pool, cluster, ("outrigger.dev/installation", "there")],
+            "another installation",
+        );
+        let gets = tags(&[ours, pool, called[0]]);
+        let own = [pool, ("kubernetes.io/cluster/one", "owned")];
+        assert_eq!(may_adopt(&tags(&own), &gets), Ok(()), "outside EKS");
+    }
+}

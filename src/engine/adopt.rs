@@ -1,0 +1,247 @@
+//! Nodes that Karpenter has made for pools of ours: where the cluster is only observed they count
+//! as if they were claims, and where it is managed their instances become ours by their tags.
+//! It must not know whether Karpenter is still at work: nobody leads a cluster where it is.
+//!
+//! Why so, and what is checked by whom: docs/decisions/031-adoption.md.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::engine::Engine;
+use crate::engine::backoff::Retry;
+use crate::engine::command::{Adoption, Answer, Command, Launch, NodePatch};
+use crate::engine::report::Report;
+use crate::engine::work::FlightKind;
+use crate::model::claim::{ClaimRecord, Phase};
+use crate::model::hash::hashes_in;
+use crate::model::id::{ClaimId, NodeName, PoolName};
+use crate::model::instance::{Instance, InstanceState, OfferingKey};
+use crate::model::labels::CLAIM;
+use crate::model::node::Node;
+use crate::model::pool::Pool;
+use crate::state::ledger::Claim;
+
+/// Why a claim was made that nothing was launched for; it stands in a tag.
+pub const ADOPTED: &str = "adopted";
+
+/// Instances that are tagged at once: EC2 takes some ten calls a second.
+const ADOPTIONS_MAX: usize = 16;
+
+/// A listing shows what was tagged within seconds. What none shows after this long is tagged again.
+const SHOWN_MAX: SignedDuration = SignedDuration::from_secs(60);
+
+/// How far instances have come that are to be ours.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Adopting {
+    /// Nodes that are being taken over.
+    nodes: BTreeMap<NodeName, Attempt>,
+    /// How many stay with nobody, since their pools are not configured here, as last said.
+    left: BTreeMap<PoolName, usize>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Attempt {
+    retry: Retry,
+    /// When its instance had our tags.
+    done: Option<Timestamp>,
+    in_flight: bool,
+}
+
+impl Attempt {
+    /// When it is to be tried, if not now.
+    fn next(&self) -> Option<Timestamp> {
+        let shown = self.done.and_then(|at| at.checked_add(SHOWN_MAX).ok());
+        shown.or(self.retry.next())
+    }
+}
+
+impl Adopting {
+    /// Whether a listing is to show an instance as ours before long.
+    pub(super) fn awaits_listing(&self) -> bool {
+        self.nodes.values().any(|own| own.done.is_some())
+    }
+}
+
+impl Engine {
+    /// Takes for claims what others have made for our pools, where nothing is done about it.
+    pub(super) fn count_adoptable(&mut self, now: Timestamp) {
+        let counts = !self.manages() && self.state.cluster.adopt;
+        let adoptable = self.state.adoptable_nodes().filter(|_| counts);
+        let stays = |node: &&Node| node.is_registered() && !node.leaves();
+        let new = adoptable.filter(stays).filter_map(|node| {
+            let adoption = self.adoption(node, now)?;
+            let phase = match node.is_initialized() {
+                true => Phase::Initialized,
+                false => Phase::Registered,
+            };
+            let mut claim = Claim::new(adoption.claim, phase, now);
+            claim.instance = Some(Instance {
+                id: adoption.instance,
+                offering: adoption.offering,
+                state: InstanceState::Running,
+                launched: claim.record.created,
+                tags: adoption.tags.into(),
+                node: None,
+                facts: None,
+            });
+            claim.node = Some(node.name.clone());
+            claim.foreign = true;
+            Some(claim)
+        });
+        let new: Vec<Claim> = new.collect();
+        let gone = |claim: &Claim| {
+            let node = self.state.node_of(claim);
+            !counts || node.is_none_or(|node| !stays(&node))
+        };
+        let claims = self.state.ledger.claims.iter();
+        let foreign = claims.filter(|(_, own)| own.foreign && gone(own));
+        let gone: Vec<ClaimId> = foreign.map(|(id, _)| id.clone()).collect();
+        for id in gone {
+            self.forget_claim(&id);
+        }
+        for claim in new {
+            self.state.ledger.insert(claim);
+        }
+    }
+
+    /// Makes instances ours that Karpenter has made for pools of ours.
+    pub(super) fn adopt(&mut self, now: Timestamp) {
+        if !self.manages() || !self.state.cluster.adopt {
+            self.adopting = Adopting::default();
+            return;
+        }
+        self.tell_left();
+        let adoptable: Vec<&Node> = self.state.adoptable_nodes().collect();
+        let mut nodes = std::mem::take(&mut self.adopting.nodes);
+        let names: BTreeSet<&NodeName> = adoptable.iter().map(|own| &own.name).collect();
+        nodes.retain(|name, _| names.contains(name));
+        let mut free = ADOPTIONS_MAX;
+        free = free.saturating_sub(nodes.values().filter(|own| own.in_flight).count());
+        let (mut next, mut due) = (None, Vec::new());
+        for node in adoptable {
+            let attempt = nodes.entry(node.name.clone()).or_default();
+            if attempt.in_flight {
+                continue;
+            }
+            match attempt.next().filter(|at| *at > now) {
+                Some(at) => next = Some(next.map_or(at, |own: Timestamp| own.min(at))),
+                None if free > 0 => {
+                    if let Some(own) = self.adoption(node, now) {
+                        (free, attempt.in_flight, attempt.done) = (free - 1, true, None);
+                        due.push((node.name.clone(), own));
+                    }
+                }
+                None => {}
+            }
+        }
+        self.adopting.nodes = nodes;
+        for (node, own) in due {
+            let command = Command::Adopt(Box::new(own));
+            self.issue(command, FlightKind::Adopt(node), now);
+        }
+        if let Some(at) = next {
+            self.wake_at(at, "an instance is to be taken over");
+        }
+    }
+
+    /// An instance has our tags, or not. The next listing shows it then, and makes a claim of it.
+    pub(super) fn adopted(&mut self, node: &NodeName, answer: &Answer, now: Timestamp) {
+        let Some(attempt) = self.adopting.nodes.get_mut(node) else {
+            return;
+        };
+        attempt.in_flight = false;
+        if *answer != Answer::Done {
+            attempt.retry.failed(now, &mut self.rng);
+            return;
+        }
+        (attempt.retry, attempt.done) = (Retry::default(), Some(now));
+        let known = self.state.objects.nodes.get(node);
+        let pool = known.and_then(Node::pool).unwrap_or_default();
+        let node = node.clone();
+        self.report(Report::Adopted { node, pool });
+    }
+
+    /// What makes the instance of a node ours. None where the node does not say what it is.
+    fn adoption(&self, node: &Node, now: Timestamp) -> Option<Adoption> {
+        let pool = self.state.cluster.pool(node.pool()?.as_str())?;
+        let instance = node.instance_id()?;
+        let offering = OfferingKey::from_labels(&node.labels)?;
+        let created = node.created.unwrap_or(now);
+        // The same at each attempt, and nobody's token: nothing is launched by it.
+        let claim = self.record(instance, pool, created, (ADOPTED, ADOPTED));
+        Some(Adoption {
+            tags: Launch::tags_of(&self.state.cluster, &claim),
+            claim,
+            instance: instance.into(),
+            offering,
+        })
+    }
+
+    /// What is written of a claim when it is made.
+    pub(super) fn record(
+        &self,
+        id: &str,
+        pool: &Pool,
+        created: Timestamp,
+        (reason, command_id): (&str, &str),
+    ) -> ClaimRecord {
+        let (pool_hash, node_class_hash) = hashes_in(&self.state.cluster, pool);
+        ClaimRecord {
+            id: id.into(),
+            installation: self.state.cluster.installation.clone(),
+            cluster: self.state.cluster.name.clone(),
+            pool: pool.name.clone(),
+            node_class: pool.node_class.clone(),
+            created,
+            expire_after: pool.expire_after,
+            expire_hard_after: pool.expire_hard_after,
+            termination_grace_period: pool.termination_grace_period,
+            pool_hash,
+            node_class_hash,
+            startup_taints: pool.startup_taints.clone(),
+            reason: reason.to_owned(),
+            command_id: command_id.to_owned(),
+        }
+    }
+
+    /// What is yet to be changed of the Node of an instance that was taken over: it says that it is
+    /// ours, and goes no more with the object that Karpenter has of it.
+    pub(super) fn takeover(&self, claim: &Claim, node: &Node) -> Option<NodePatch> {
+        if claim.record.reason != ADOPTED {
+            return None;
+        }
+        let (name, version) = (node.name.clone(), node.version.clone());
+        if node.node_claim.is_some() {
+            return Some(NodePatch {
+                node: name,
+                version,
+                disowned: node.node_claim.clone(),
+                ..NodePatch::default()
+            });
+        }
+        let id = claim.record.id.as_str();
+        if node.annotations.get(CLAIM).map(String::as_str) == Some(id) {
+            return None;
+        }
+        let mut patch = self.stamping(claim, node)?;
+        patch
+            .annotations
+            .push((CLAIM.to_owned(), Some(id.to_owned())));
+        Some(patch)
+    }
+
+    /// Tells of nodes of Karpenter's that nobody takes over.
+    fn tell_left(&mut self) {
+        let mut left: BTreeMap<PoolName, usize> = BTreeMap::new();
+        for pool in self.state.poolless_nodes().filter_map(Node::pool) {
+            *left.entry(pool).or_default() += 1;
+        }
+        let before = std::mem::replace(&mut self.adopting.left, left.clone());
+        for (pool, nodes) in left {
+            if before.get(&pool) != Some(&nodes) {
+                self.report(Report::NotAdopted { pool, nodes });
+            }
+        }
+    }
+}

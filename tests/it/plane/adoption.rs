@@ -1,0 +1,209 @@
+//! Nodes that Karpenter has made, beside it and once it is gone, against a real control plane.
+//! It must not know how it is found out whether it is at work.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use outrigger::model::labels::{FINALIZER, MANAGED_BY};
+use serde_json::{Value, json};
+
+use super::Plane;
+use super::audit::changes_of;
+use super::bench::{Setup, World, client, deploy, free_port, instances, scale, until};
+use crate::door::process::run;
+
+/// Nodes that Karpenter has left with pods on them; one beside them is empty.
+const NODES: usize = 3;
+
+/// A node as Karpenter's kwok provider leaves it, but for its kubelet: kwok plays that by an
+/// annotation here.
+fn karpenters(place: usize) -> Node {
+    let name = format!("of-karpenter-{place}");
+    let amounts = json!({"cpu": "4", "memory": "16Gi", "pods": "110"});
+    let node = json!({
+        "metadata": {
+            "name": name,
+            "labels": {
+                "karpenter.sh/nodepool": "general",
+                "karpenter.sh/capacity-type": "on-demand",
+                "karpenter.sh/registered": "true",
+                "karpenter.sh/initialized": "true",
+                "node.kubernetes.io/instance-type": "s-4x-amd64-linux",
+                "topology.kubernetes.io/zone": "test-zone-a",
+                "kubernetes.io/arch": "amd64",
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/hostname": name,
+            },
+            "annotations": {"kwok.x-k8s.io/node": "fake"},
+            "finalizers": [FINALIZER],
+            "ownerReferences": [{
+                "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "name": name,
+                "uid": format!("0000-{place}"), "blockOwnerDeletion": true,
+            }],
+        },
+        "spec": {"providerID": format!("kwok://{name}")},
+        "status": {"capacity": amounts, "allocatable": amounts},
+    });
+    serde_json::from_value(node).expect("a node")
+}
+
+/// Has Karpenter's Lease say that somebody holds it since now; with an empty name nobody does.
+async fn hold(api: &Client, holder: &str) {
+    let leases: Api<Lease> = Api::namespaced(api.clone(), "kube-system");
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "karpenter-leader-election"},
+        "spec": {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": 15,
+            "renewTime": now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string(),
+        },
+    });
+    let params = PatchParams::apply("karpenter").force();
+    let lease = Patch::Apply(lease);
+    let held = leases.patch("karpenter-leader-election", &params, &lease);
+    held.await.expect("the Lease is written");
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the audit log of a real API server has the time of day"
+)]
+fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+/// The daemon with a cluster that says this of Karpenter's nodes.
+fn setup(plane: &Plane, cloud: u16, says: &str) -> Setup {
+    let own = Setup::new(&[("bench", plane.daemons().as_path())], Some(cloud));
+    let file = own.path().join("outrigger.hcl");
+    let text = fs::read_to_string(&file).expect("it was written");
+    let text = text.replace("mode = \"manage\"\n", says);
+    fs::write(file, text).expect("the configuration is written");
+    own
+}
+
+/// Who is where, and which Node each node is.
+fn places(world: &World) -> BTreeMap<String, String> {
+    let of_node = |own: &Node| own.metadata.clone();
+    let nodes = world.nodes.iter().map(of_node);
+    let nodes = nodes.map(|own| (own.name.unwrap_or_default(), own.uid.unwrap_or_default()));
+    let pods = world.pods.iter().map(|own| {
+        let node = own.spec.as_ref().and_then(|spec| spec.node_name.clone());
+        let name = own.metadata.name.clone().unwrap_or_default();
+        (name, node.unwrap_or_default())
+    });
+    nodes.chain(pods).collect()
+}
+
+/// Whether a node is in nobody's hands but ours.
+fn is_ours(node: &Node) -> bool {
+    let meta = &node.metadata;
+    let label = meta.labels.as_ref().and_then(|own| own.get(MANAGED_BY));
+    label.is_some_and(|own| own == "tests")
+        && meta.owner_references.as_ref().is_none_or(Vec::is_empty)
+        && meta.finalizers.as_ref().is_none_or(Vec::is_empty)
+}
+
+/// What `outrigger plan` says of the cluster.
+fn planned(setup: &Setup) -> Value {
+    let config = setup.path().to_str().expect("a readable path");
+    let output = run(&["plan", "--json", "--config", config], "");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let clusters: Value = serde_json::from_str(&text).expect("JSON");
+    clusters["clusters"][0].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_of_karpenters_are_taken_over_once_it_is_gone_and_none_is_replaced() {
+    let name =
+        "plane::adoption::nodes_of_karpenters_are_taken_over_once_it_is_gone_and_none_is_replaced";
+    let Some(plane) = Plane::start_or_skip_with(name, &["--audit"]) else {
+        return;
+    };
+    let api = client(plane.kubeconfig()).await;
+    let nodes: Api<Node> = Api::all(api.clone());
+    for place in 0..NODES {
+        let made = nodes
+            .create(&PostParams::default(), &karpenters(place))
+            .await;
+        made.expect("a node");
+    }
+    let port = free_port();
+    let watching = setup(&plane, port, "mode = \"observe\"\n");
+    let taking = setup(&plane, port, "mode = \"manage\"\n  adopt = true\n");
+    let _cloud = taking.cloud(port);
+    deploy(&api, "app", 2 * NODES, "1500m", "3Gi").await;
+    hold(&api, "karpenter-0").await;
+    until(&api, &taking, 90, "all pods bound", |world| {
+        world.bound() == 2 * NODES && world.empty_nodes() == 0
+    })
+    .await;
+    let made = nodes
+        .create(&PostParams::default(), &karpenters(NODES))
+        .await;
+    made.expect("an empty node");
+    let mut before = places(&World::read(&api).await);
+    let began = now();
+
+    // Beside Karpenter nothing is written, whoever was told what.
+    let observer = watching.daemon();
+    let daemon = taking.daemon();
+    for _ in 0..8 {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        hold(&api, "karpenter-0").await;
+    }
+    let told = taking.told("Karpenter is at work");
+    assert_eq!(told.len(), 1, "{}", taking.tail());
+    assert!(told[0].contains("karpenter-0 holds the Lease kube-system/karpenter-leader-election"));
+    assert_eq!(changes_of(&plane, "outrigger", began), [] as [&str; 0]);
+    // They count in a plan all the same.
+    let seen = planned(&watching);
+    let leaves = seen["retire"].as_array().expect("a list");
+    let leaves: Vec<_> = leaves
+        .iter()
+        .map(|own| (&own["node"], &own["reason"]))
+        .collect();
+    let empty = format!("of-karpenter-{NODES}");
+    assert_eq!(leaves, [(&json!(empty), &json!("empty"))], "{seen:#}");
+    drop(observer);
+
+    // It is gone.
+    hold(&api, "").await;
+    until(
+        &api,
+        &taking,
+        90,
+        "all nodes ours, and the empty one gone",
+        |world| world.nodes.len() == NODES && world.nodes.iter().all(is_ours),
+    )
+    .await;
+    before.remove(&empty);
+    assert_eq!(
+        places(&World::read(&api).await),
+        before,
+        "{}",
+        taking.tail()
+    );
+    let taken = |what: &str| taking.told(what).len();
+    assert_eq!(taken("taken over"), NODES + 1, "{}", taking.tail());
+    assert_eq!(instances(port).await.len(), NODES + 1, "none is launched");
+
+    // From here on they are as if they had been made here.
+    scale(&api, "app", 0).await;
+    until(&api, &taking, 120, "no node left", |world| {
+        world.nodes.is_empty()
+    })
+    .await;
+    let all = instances(port).await;
+    let ended = |own: &&Value| own["state"] == "terminated" || own["state"] == "shutting-down";
+    assert_eq!(all.iter().filter(ended).count(), NODES + 1, "{all:#?}");
+    drop(daemon);
+}
