@@ -56,6 +56,8 @@ pub mod notes;
 
 pub mod tenure;
 
+pub mod rival;
+
 pub mod overlay;
 
 pub mod buffer;

@@ -11,7 +11,13 @@ pub fn may_adopt(has: &Labels, gets: &Labels) -> Result<(), String> {
     let of = |tag: &str| gets.get(tag).map_or("", String::as_str);
     let cluster = gets.get(TAG_EKS).map_or(of(TAG_CLUSTER), String::as_str);
     let owned = format!("{TAG_OWNED}{cluster}");
-    for (tag, value) in [(TAG_POOL, of(TAG_POOL)), (&owned, "owned")] {
+    // The shipped policy goes by the last of them.
+    let wanted = [
+        (TAG_POOL, of(TAG_POOL)),
+        (&owned, "owned"),
+        (TAG_EKS, cluster),
+    ];
+    for (tag, value) in wanted {
         if has.get(tag).map(String::as_str) != Some(value) {
             return Err(format!("it has no tag {tag}={value}"));
         }
@@ -48,8 +54,9 @@ mod tests {
         ];
         let gets = tags(&[&[ours, pool][..], &called].concat());
         let may = |pairs: &[(&str, &str)]| may_adopt(&tags(pairs), &gets);
-        assert_eq!(may(&[pool, cluster]), Ok(()));
-        assert_eq!(may(&[pool, cluster, ours]), Ok(()), "again");
+        let eks = called[1];
+        assert_eq!(may(&[pool, cluster, eks]), Ok(()));
+        assert_eq!(may(&[pool, cluster, eks, ours]), Ok(()), "again");
         let lacks = |pairs: &[(&str, &str)], what: &str| {
             let why = may(pairs).expect_err("it is not ours to take");
             assert!(why.contains(what), "{why}");
@@ -64,11 +71,16 @@ mod tests {
             lacks(&[pool, other], "kubernetes.io/cluster/prod=owned");
         }
         lacks(
-            &[pool, cluster, ("outrigger.dev/installation", "there")],
+            &[pool, cluster, eks, ("outrigger.dev/installation", "there")],
             "another installation",
         );
         let gets = tags(&[ours, pool, called[0]]);
-        let own = [pool, ("kubernetes.io/cluster/one", "owned")];
+        lacks(&[pool, cluster], "eks:eks-cluster-name=prod");
+        let own = [
+            pool,
+            ("kubernetes.io/cluster/one", "owned"),
+            ("eks:eks-cluster-name", "one"),
+        ];
         assert_eq!(may_adopt(&tags(&own), &gets), Ok(()), "outside EKS");
     }
 }

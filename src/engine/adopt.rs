@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::backoff::Retry;
-use crate::engine::command::{Adoption, Answer, Command, Launch, NodePatch};
+use crate::engine::command::{Adoption, Answer, Command, FailureKind, Launch, NodePatch};
 use crate::engine::report::Report;
 use crate::engine::work::FlightKind;
 use crate::model::claim::{ClaimRecord, Phase};
@@ -19,6 +19,7 @@ use crate::model::id::{ClaimId, NodeName, PoolName};
 use crate::model::instance::{Instance, InstanceState, OfferingKey};
 use crate::model::labels::CLAIM;
 use crate::model::node::Node;
+use crate::model::pod::PodPhase;
 use crate::model::pool::Pool;
 use crate::state::ledger::Claim;
 
@@ -36,6 +37,8 @@ const SHOWN_MAX: SignedDuration = SignedDuration::from_secs(60);
 pub(super) struct Adopting {
     /// Nodes that are being taken over.
     nodes: BTreeMap<NodeName, Attempt>,
+    /// When the next may be tried, where one was not allowed: others will not be either.
+    pause: Retry,
     /// How many stay with nobody, since their pools are not configured here, as last said.
     left: BTreeMap<PoolName, usize>,
 }
@@ -112,7 +115,20 @@ impl Engine {
             return;
         }
         self.tell_left();
-        let adoptable: Vec<&Node> = self.state.adoptable_nodes().collect();
+        // What has not started yet is Karpenter's to start: here its time would run out.
+        let adoptable = self.state.adoptable_nodes();
+        let adoptable: Vec<&Node> = adoptable.filter(|own| own.is_initialized()).collect();
+        if adoptable.is_empty() {
+            self.adopting.nodes.clear();
+            return;
+        }
+        if self.runs_karpenter() {
+            return;
+        }
+        if let Some(at) = self.adopting.pause.next().filter(|at| *at > now) {
+            self.wake_at(at, "an instance is to be taken over");
+            return;
+        }
         let mut nodes = std::mem::take(&mut self.adopting.nodes);
         let names: BTreeSet<&NodeName> = adoptable.iter().map(|own| &own.name).collect();
         nodes.retain(|name, _| names.contains(name));
@@ -153,13 +169,27 @@ impl Engine {
         attempt.in_flight = false;
         if *answer != Answer::Done {
             attempt.retry.failed(now, &mut self.rng);
+            let denied = FailureKind::Denied;
+            if matches!(answer, Answer::Failed { kind, .. } if *kind == denied) {
+                self.adopting.pause.failed(now, &mut self.rng);
+            }
             return;
         }
+        self.adopting.pause = Retry::default();
         (attempt.retry, attempt.done) = (Retry::default(), Some(now));
         let known = self.state.objects.nodes.get(node);
         let pool = known.and_then(Node::pool).unwrap_or_default();
         let node = node.clone();
         self.report(Report::Adopted { node, pool });
+    }
+
+    /// Whether a pod of Karpenter's runs, wherever its Lease may be: its chart calls it so.
+    fn runs_karpenter(&self) -> bool {
+        let mut pods = self.state.objects.pods.values();
+        pods.any(|pod| {
+            let name = pod.labels.get("app.kubernetes.io/name").map(String::as_str);
+            name == Some("karpenter") && pod.phase == PodPhase::Running
+        })
     }
 
     /// What makes the instance of a node ours. None where the node does not say what it is.

@@ -20,6 +20,7 @@ use crate::model::instance::Held;
 use crate::model::pool::{Limits, Reason, names};
 use crate::state::holds::HOLD;
 use crate::state::ledger::Claim;
+use crate::state::roster::Candidate;
 
 /// Pods that wait for room in the fleet are planned for this soon after some was given back.
 const ROOM: SignedDuration = SignedDuration::from_secs(1);
@@ -157,6 +158,10 @@ impl Engine {
     /// What all claims take that may exist or that the fleet was asked for.
     fn holdings(&self) -> BTreeMap<ClaimId, Holding> {
         let counts = |claim: &&Claim| {
+            // What another has made and we only look at takes nothing from those who share.
+            if claim.foreign {
+                return false;
+            }
             let work = self.works.get(&claim.record.id);
             let asked = |own: &(_, Step)| own.1 == Step::Ask;
             let wanted = work.is_some_and(|own| own.granted || own.step.iter().any(asked));
@@ -277,7 +282,9 @@ impl Engine {
     }
 
     fn mustered_now(&self, longest: Option<SignedDuration>, now: Timestamp) -> Muster {
-        let roster = self.state.roster(now);
+        let mut roster = self.state.roster(now);
+        let ours = |own: &Candidate<'_>| own.claim.is_none_or(|claim| !claim.foreign);
+        roster.candidates.retain(ours);
         let (nodes, disrupted) = Budgets::new(&roster, now).counted();
         let all: usize = roster.leaving.values().sum();
         let unready = disrupted.saturating_sub(all);

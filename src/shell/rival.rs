@@ -5,12 +5,14 @@
 use std::time::Duration;
 
 use futures::future::join_all;
+use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::model::tenure::{Candidate, Hold, LeaseName, RETRY, Sight};
+use crate::model::rival::{Watched, Work};
+use crate::model::tenure::{Hold, LeaseName, RETRY};
 use crate::shell::kube::client::Connection;
 use crate::shell::kube::lease;
 use crate::shell::{clock, text};
@@ -23,7 +25,9 @@ pub(crate) const NAMESPACES: [&str; 2] = ["kube-system", "karpenter"];
 /// Time for one look.
 const CALL: Duration = Duration::from_secs(4);
 /// Looks while nobody is at work.
-const IDLE: Duration = Duration::from_secs(10);
+const IDLE: Duration = Duration::from_secs(5);
+/// A Lease that was last renewed so long ago is nobody's, unless it is renewed all the same.
+const OLD: SignedDuration = SignedDuration::from_mins(10);
 
 /// What is known of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,9 +35,11 @@ pub(crate) enum Rival {
     /// Nothing yet.
     #[default]
     Unknown,
+    /// Nothing, for this reason.
+    Unseen(String),
     /// It is not there, or nobody lets us see whether it is.
     Gone,
-    /// It is at work, in these words.
+    /// It is at work, by this sign.
     Works(String),
 }
 
@@ -76,40 +82,63 @@ async fn look_out(client: Client, tell: watch::Sender<Rival>) {
         namespace: namespace.to_owned(),
         name: LEASE.to_owned(),
     };
-    let mut known = NAMESPACES.map(|own| (place(own), Candidate::new("")));
+    let mut known = NAMESPACES.map(|own| (place(own), Watched::default()));
     loop {
-        let looks = known.iter().map(|(place, _)| look(&client, place));
-        // As long as nobody says how it is, it is as it was.
-        if let Some(looks) = join_all(looks)
-            .await
-            .into_iter()
-            .collect::<Option<Vec<_>>>()
-        {
-            let mut now = Rival::Gone;
-            for ((place, candidate), hold) in known.iter_mut().zip(looks) {
-                let holder = hold.as_ref().map_or("", |own| own.holder.as_str());
-                let holder = text::bounded(holder);
-                if let Sight::Theirs(_) = candidate.see(hold, began.elapsed(), |_| false) {
-                    now = Rival::Works(format!("{holder} holds the Lease {place}"));
-                }
-            }
-            tell.send_if_modified(|own| {
-                let news = *own != now;
-                *own = now;
-                news
-            });
-        }
-        let idle = *tell.borrow() == Rival::Gone;
-        sleep(if idle { IDLE } else { RETRY }).await;
+        let looks = join_all(known.iter().map(|(place, _)| look(&client, place))).await;
+        let looks = known.iter_mut().zip(looks);
+        let seen = looks.map(|((place, own), look)| told(place, own, look, began.elapsed()));
+        // Whoever is at work anywhere counts before what is not known of elsewhere.
+        let now = seen.max_by_key(|own| match own {
+            Rival::Gone => 0,
+            Rival::Unknown => 1,
+            Rival::Unseen(_) => 2,
+            Rival::Works(_) => 3,
+        });
+        let now = now.unwrap_or_default();
+        let wait = if now == Rival::Gone { IDLE } else { RETRY };
+        tell.send_if_modified(|own| {
+            let news = *own != now;
+            *own = now;
+            news
+        });
+        sleep(wait).await;
     }
 }
 
-/// What a Lease says, if there is one; none where nobody answers. Where we may not see it we go on
-/// as if it were not there: the doctor says which right is missing.
-async fn look(client: &Client, place: &LeaseName) -> Option<Option<Hold>> {
+/// What one look makes of one place.
+fn told(
+    place: &LeaseName,
+    known: &mut Watched,
+    look: Result<Option<Hold>, String>,
+    now: Duration,
+) -> Rival {
+    let (work, why) = match look {
+        Ok(hold) => {
+            let old = hold.as_ref().is_some_and(is_old);
+            (known.look(hold, old, now), String::new())
+        }
+        Err(why) => (known.failed(now), why),
+    };
+    match work {
+        Work::Unknown => Rival::Unknown,
+        Work::Unseen => Rival::Unseen(format!("{place}, Karpenter's, cannot be read: {why}")),
+        Work::Gone => Rival::Gone,
+        Work::Goes => Rival::Works(format!("its Lease {place} is held, or was a moment ago")),
+    }
+}
+
+fn is_old(hold: &Hold) -> bool {
+    let at = hold.renewed.parse::<Timestamp>().ok();
+    at.is_some_and(|at| clock::now().duration_since(at) > OLD)
+}
+
+/// What a Lease says, if there is one. Where we may not see it we go on as if it were not there:
+/// the doctor says which right is missing.
+async fn look(client: &Client, place: &LeaseName) -> Result<Option<Hold>, String> {
     match timeout(CALL, lease::other(client, place)).await {
-        Ok(Ok(hold)) => Some(hold),
-        Ok(Err(kube::Error::Api(status))) if status.code == 403 => Some(None),
-        Ok(Err(_)) | Err(_) => None,
+        Ok(Ok(hold)) => Ok(hold),
+        Ok(Err(kube::Error::Api(status))) if status.code == 403 => Ok(None),
+        Ok(Err(error)) => Err(text::chain(&error)),
+        Err(_) => Err(format!("no answer within {CALL:?}")),
     }
 }

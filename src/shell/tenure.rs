@@ -203,6 +203,7 @@ impl Seeker {
         match self.lookout.seen() {
             Rival::Gone => {}
             Rival::Unknown => return RETRY,
+            Rival::Unseen(why) => return self.failed(Failure::Fault(why)),
             Rival::Works(sign) => {
                 self.give_way(&sign);
                 return RETRY;

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use crate::catalog::Catalog;
 use crate::model::claim::Phase;
+use crate::model::cluster::Mode;
 use crate::model::id::{PodKey, PoolName, ReservationId};
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::labels::{COMPUTE_TYPE, Labels, MANAGED_BY, NODE_CLASS, POOL, RESERVATION_ID};
@@ -109,8 +110,10 @@ impl State {
         let claims = self.ledger.claims.values().filter(|own| own.takes_pods());
         let claims = claims.map(|own| own.record.pool.as_str());
         let stays = |node: &&Node| node.deleting.is_none() && !node.has_disrupted_taint();
-        let nodes = self.claimless_nodes().filter(stays);
-        let nodes = nodes.filter_map(|node| node.labels.get(POOL).map(String::as_str));
+        let nodes = self.claimless_nodes().chain(self.to_be_adopted());
+        let nodes = nodes
+            .filter(stays)
+            .filter_map(|node| node.labels.get(POOL).map(String::as_str));
         for pool in claims.chain(nodes) {
             if let Some(count) = lacking.get_mut(pool) {
                 *count = count.saturating_sub(1);
@@ -171,7 +174,7 @@ impl State {
             own.nodes += 1;
             own.capacity.add(&self.capacity_of(claim));
         }
-        for node in self.claimless_nodes() {
+        for node in self.claimless_nodes().chain(self.to_be_adopted()) {
             let own = usage.entry(node.pool().unwrap_or_default()).or_default();
             own.nodes += 1;
             own.capacity.add(&node.capacity);
@@ -232,6 +235,13 @@ impl State {
         let of_ours = |pool: &str| self.cluster.pool(pool).is_some();
         self.karpenters_nodes(of_ours)
             .filter(move |node| !known(node))
+    }
+
+    /// Those of them that will be ours, and count for limits and numbers of pools before they are.
+    fn to_be_adopted(&self) -> impl Iterator<Item = &Node> {
+        let takes = self.cluster.adopt && self.cluster.mode == Mode::Manage;
+        let nodes = takes.then(|| self.adoptable_nodes());
+        nodes.into_iter().flatten()
     }
 
     /// Those for pools that are not configured here.

@@ -146,6 +146,7 @@ pub(crate) async fn describe(
     account: &Account,
     instance: &InstanceId,
 ) -> Result<Option<Instance>, Fault> {
+    account.buckets.read.turn().await;
     // By a filter, since an id that is none is an error, and no answer to the question.
     let answer = account
         .ec2

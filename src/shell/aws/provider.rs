@@ -17,6 +17,7 @@ use crate::ec2::fleet::FleetRequest;
 use crate::ec2::rights::{ADOPTION, TAGGING};
 use crate::engine::command::{Adoption, Answer, Command, FailureKind, Launch};
 use crate::engine::event::Event;
+use crate::model::claim::{TAG_CLAIM, TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::cluster::{Binding, Cluster};
 use crate::model::id::{ClaimId, InstanceId};
 use crate::model::instance::Instance;
@@ -258,6 +259,15 @@ impl Ec2 {
             }
             Err(fault) => return failed(&fault),
         };
+        // An answer was lost: the right is for what is not ours yet.
+        let same = |key: &str| tags.get(key) == own.tags.get(key);
+        if [TAG_INSTALLATION, TAG_CLUSTER, TAG_CLAIM]
+            .into_iter()
+            .all(same)
+        {
+            shared.lister.changed(&self.cluster.name).await;
+            return Answer::Done;
+        }
         if let Err(why) = may_adopt(&tags, &own.tags) {
             let text = format!("{} is not taken over: {why}", own.instance);
             return Answer::Failed {

@@ -360,8 +360,9 @@ mod tests {
         let mut cluster = Cluster::default();
         cluster.lease.name = "autoscaler".to_owned();
         let all = needed(&cluster);
-        let mut leases = all.iter().filter(|own| own.resource == "leases");
-        assert_eq!(leases.next().map(|own| own.name), Some("autoscaler"));
+        let leases = all.iter().filter(|own| own.resource == "leases");
+        let leases: Vec<&str> = leases.map(|own| own.name).collect();
+        assert_eq!(leases, ["karpenter-leader-election", "autoscaler"]);
     }
 
     #[test]

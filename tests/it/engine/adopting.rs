@@ -14,7 +14,7 @@ use outrigger::model::labels::{
 };
 use outrigger::model::node::Node;
 use outrigger::model::object::{Kind, Object};
-use outrigger::model::pod::Pod;
+use outrigger::model::pod::{Pod, PodPhase};
 use outrigger::model::pool::Reason;
 
 use super::{Stage, bound, waiting_pod};
@@ -152,7 +152,11 @@ fn nodes_of_others_stay_theirs() {
         unknown.name = "d".into();
         set(&mut unknown, COMPUTE_TYPE, "");
         unknown.labels.remove(INSTANCE_TYPE);
-        nodes.extend([of_another, unknown]);
+        let mut starting = unknown.clone();
+        starting.name = "e".into();
+        set(&mut starting, INSTANCE_TYPE, "m7i.2xlarge");
+        starting.labels.remove(INITIALIZED);
+        nodes.extend([of_another, unknown, starting]);
     });
     stage.run(120, &[]);
     assert_eq!(stage.count("adopt"), 0);
@@ -182,4 +186,32 @@ fn what_fails_is_tried_again_and_what_no_listing_shows_as_well() {
     assert_eq!(claims(&stage), []);
     assert_eq!(stage.run(20, &[]).len(), 0);
     assert_eq!(claims(&stage), [("i-a".to_owned(), Phase::Initialized)]);
+}
+
+#[test]
+fn none_is_taken_from_a_karpenter_whose_pod_runs() {
+    let mut stage = staged(Mode::Manage, true, |_| {});
+    let mut pod = waiting_pod("karpenter-0");
+    pod.labels = [("app.kubernetes.io/name".into(), "karpenter".into())].into();
+    let Object::Pod(mut pod) = bound(pod, "b") else {
+        panic!("a pod");
+    };
+    pod.phase = PodPhase::Running;
+    let key = pod.key.clone();
+    stage.apply(Object::Pod(pod));
+    stage.run(120, &[]);
+    assert_eq!(stage.count("adopt"), 0);
+    stage.event(Event::Deleted(Kind::Pod, key));
+    stage.run(20, &[]);
+    assert_eq!(stage.count("adopt"), 2);
+}
+
+#[test]
+fn what_will_be_ours_counts_before_it_is() {
+    for adopt in [true, false] {
+        let mut stage = staged(Mode::Manage, adopt, |_| {});
+        stage.change(|own| own.pools[0].replicas = Some(2));
+        stage.run(10, &["adopt"]);
+        assert_eq!(stage.launches.len(), if adopt { 0 } else { 2 });
+    }
 }

@@ -1,0 +1,171 @@
+//! Whether another autoscaler is at work, by the Lease that its leader holds.
+//! It must not know how a Lease is read, nor what is done about it.
+//!
+//! As with our own Lease, spans count and not what its times say: docs/decisions/031-adoption.md.
+
+use std::time::Duration;
+
+use crate::model::tenure::{Candidate, Hold, LASTS, Sight};
+
+/// It is gone once its Lease was nobody's for so long: between two replicas, or while its one pod
+/// is made anew, it is nobody's for a moment.
+pub const FREE: Duration = Duration::from_secs(60);
+
+/// What is known of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Nothing yet: the next look tells.
+    Unknown,
+    /// Nothing, since nobody answers.
+    Unseen,
+    /// It is not at work.
+    Gone,
+    /// It is, or was a moment ago.
+    Goes,
+}
+
+/// One Lease as it is looked at again and again. Times are spans since any one moment.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    candidate: Candidate,
+    /// What it said last, if there was one.
+    last: Option<Hold>,
+    /// When it was last read.
+    read: Option<Duration>,
+    /// Since when it is nobody's, where it was somebody's.
+    free: Option<Duration>,
+    held: bool,
+    work: Work,
+}
+
+impl Default for Watched {
+    fn default() -> Self {
+        Self {
+            candidate: Candidate::new(""),
+            last: None,
+            read: None,
+            free: None,
+            held: false,
+            work: Work::Unknown,
+        }
+    }
+}
+
+impl Watched {
+    /// Nobody has answered: for a moment it is as it was.
+    pub fn failed(&mut self, now: Duration) -> Work {
+        if self.read.is_none_or(|at| now.saturating_sub(at) > LASTS) {
+            self.work = Work::Unseen;
+        }
+        self.work
+    }
+
+    /// What the Lease says, or that there is none; `old` where it says that it was renewed long
+    /// ago, which counts once two looks find it the same.
+    pub fn look(&mut self, hold: Option<Hold>, old: bool, now: Duration) -> Work {
+        let (first, same) = (self.read.is_none(), self.last == hold);
+        (self.read, self.last) = (Some(now), hold.clone());
+        self.work = match hold {
+            None if !self.held => Work::Gone,
+            Some(_) if old && first => Work::Unknown,
+            Some(_) if old && same => Work::Gone,
+            hold => match self.candidate.see(hold, now, |_| false) {
+                Sight::Theirs(_) | Sight::Mine => {
+                    (self.held, self.free) = (true, None);
+                    Work::Goes
+                }
+                Sight::Free => {
+                    let since = *self.free.get_or_insert(now);
+                    if now.saturating_sub(since) < FREE {
+                        Work::Goes
+                    } else {
+                        Work::Gone
+                    }
+                }
+            },
+        };
+        self.work
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Watched, Work};
+    use crate::model::tenure::{Hold, LASTS};
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn hold(holder: &str, renewed: &str) -> Option<Hold> {
+        Some(Hold {
+            holder: holder.to_owned(),
+            renewed: renewed.to_owned(),
+            lasts: LASTS,
+        })
+    }
+
+    #[test]
+    fn where_there_is_no_lease_nobody_is_at_work() {
+        let mut own = Watched::default();
+        assert_eq!(own.look(None, false, at(0)), Work::Gone);
+        assert_eq!(
+            own.look(hold("k", "1"), false, at(5)),
+            Work::Goes,
+            "it comes"
+        );
+    }
+
+    #[test]
+    fn it_is_gone_when_its_lease_was_nobodys_for_a_minute() {
+        let mut own = Watched::default();
+        assert_eq!(own.look(hold("k", "1"), false, at(0)), Work::Goes);
+        assert_eq!(own.look(hold("", "1"), false, at(10)), Work::Goes, "let go");
+        assert_eq!(
+            own.look(hold("l", "2"), false, at(12)),
+            Work::Goes,
+            "its replica"
+        );
+        assert_eq!(own.look(hold("", "3"), false, at(20)), Work::Goes);
+        assert_eq!(own.look(hold("", "3"), false, at(79)), Work::Goes);
+        assert_eq!(own.look(hold("", "3"), false, at(80)), Work::Gone);
+        // It dies without a word.
+        let mut own = Watched::default();
+        for (seconds, expect) in [(0, Work::Goes), (14, Work::Goes), (15, Work::Goes)] {
+            assert_eq!(own.look(hold("k", "1"), false, at(seconds)), expect);
+        }
+        assert_eq!(own.look(hold("k", "1"), false, at(75)), Work::Gone);
+        // Somebody removes the Lease of one that is at work.
+        let mut own = Watched::default();
+        own.look(hold("k", "1"), false, at(0));
+        assert_eq!(own.look(None, false, at(2)), Work::Goes);
+        assert_eq!(own.look(None, false, at(15)), Work::Goes);
+        assert_eq!(own.look(None, false, at(75)), Work::Gone);
+    }
+
+    #[test]
+    fn a_lease_of_long_ago_is_nobodys_unless_it_is_renewed_all_the_same() {
+        let mut own = Watched::default();
+        assert_eq!(own.look(hold("k", "1"), true, at(0)), Work::Unknown);
+        assert_eq!(own.look(hold("k", "1"), true, at(2)), Work::Gone);
+        // One of the two clocks is wrong.
+        let mut own = Watched::default();
+        assert_eq!(own.look(hold("k", "1"), true, at(0)), Work::Unknown);
+        assert_eq!(own.look(hold("k", "2"), true, at(2)), Work::Goes);
+        assert_eq!(own.look(hold("k", "3"), true, at(4)), Work::Goes);
+    }
+
+    #[test]
+    fn who_does_not_answer_leaves_it_as_it_was_for_a_moment() {
+        let mut own = Watched::default();
+        assert_eq!(own.failed(at(0)), Work::Unseen, "from the first look on");
+        assert_eq!(own.look(None, false, at(1)), Work::Gone);
+        assert_eq!(own.failed(at(16)), Work::Gone);
+        assert_eq!(own.failed(at(17)), Work::Unseen);
+        assert_eq!(own.look(None, false, at(18)), Work::Gone);
+        own.look(hold("k", "1"), false, at(20));
+        assert_eq!(own.failed(at(22)), Work::Goes);
+    }
+}
