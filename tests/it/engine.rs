@@ -7,8 +7,10 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use outrigger::catalog::Catalog;
 use outrigger::engine::Engine;
-use outrigger::engine::command::{Answer, Command, FailureKind, Issued, Launch, LeasePatch};
-use outrigger::engine::command::{NodePatch, Refusal, RefusalKind};
+use outrigger::engine::command::{
+    Adoption, Answer, Command, FailureKind, Issued, Launch, LeasePatch, NodePatch, Refusal,
+    RefusalKind,
+};
 use outrigger::engine::event::{Event, Interruption};
 use outrigger::engine::report::Report;
 use outrigger::model::affinity::{PodTerm, Spread};
@@ -273,25 +275,27 @@ impl Stage {
                 }
                 Answer::Done
             }
-            Command::Adopt(own) => {
-                let instance = Instance {
-                    id: own.instance.clone(),
-                    offering: own.offering.clone(),
-                    state: InstanceState::Running,
-                    launched: own.claim.created,
-                    tags: own.tags.clone().into(),
-                    node: None,
-                    facts: None,
-                };
-                self.instances.insert(own.instance.to_string(), instance);
-                Answer::Done
-            }
+            Command::Adopt(own) => self.adopt(own),
             Command::Evict { .. }
             | Command::Learn { .. }
             | Command::Rewatch { .. }
             | Command::Account { .. }
             | Command::HoldDown { .. } => Answer::Done,
         }
+    }
+
+    fn adopt(&mut self, own: &Adoption) -> Answer {
+        let instance = Instance {
+            id: own.instance.clone(),
+            offering: own.offering.clone(),
+            state: InstanceState::Running,
+            launched: own.claim.created,
+            tags: own.tags.clone().into(),
+            node: None,
+            facts: None,
+        };
+        self.instances.insert(own.instance.to_string(), instance);
+        Answer::Done
     }
 
     fn pods_on(&self, node: &NodeName) -> Answer {

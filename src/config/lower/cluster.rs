@@ -94,22 +94,7 @@ fn one(
         check_managed(reader, section, installation);
     }
     check_ec2(reader, section);
-    if section.text("binding") == Some("early") && !managed {
-        unused(
-            reader,
-            section,
-            "binding",
-            "pods are bound only in a managed cluster",
-        );
-    }
-    if section.flag("adopt") == Some(true) && managed && section.block("exec").is_some() {
-        unused(
-            reader,
-            section,
-            "adopt",
-            "a program of your own takes no instance over",
-        );
-    }
+    check_of_mode(reader, section, managed);
     let path = |text: &str| reader.evaluator.environment.resolve(text);
     let cluster = Cluster {
         installation: installation.name.clone().unwrap_or_default(),
@@ -152,8 +137,7 @@ fn one(
         },
         brakes: brakes(section),
         finalizer: section.flag("finalizer") == Some(true),
-        adopt: section.flag("adopt").unwrap_or(!managed)
-            && !(managed && section.block("exec").is_some()),
+        adopt: section.flag("adopt").unwrap_or(!managed) && may_adopt(section, managed),
         events: section.flag("events") != Some(false),
         ..Cluster::default()
     };
@@ -284,6 +268,23 @@ fn unused(reader: &Reader<'_>, section: &Section, argument: &str, why: &str) {
     let detail = format!("The argument {argument} is not used: {why}.");
     let finding = Finding::warning(ProblemCode::Unused, section.span(argument), detail);
     reader.reporter.add(finding.within(&section.title));
+}
+
+/// What says nothing in a mode, or beside what else is said.
+fn check_of_mode(reader: &Reader<'_>, section: &Section, managed: bool) {
+    if section.text("binding") == Some("early") && !managed {
+        let why = "pods are bound only in a managed cluster";
+        unused(reader, section, "binding", why);
+    }
+    if section.flag("adopt") == Some(true) && !may_adopt(section, managed) {
+        let why = "a program of your own takes no instance over";
+        unused(reader, section, "adopt", why);
+    }
+}
+
+/// Whether anybody could take instances over, where it is not only said what would be done.
+fn may_adopt(section: &Section, managed: bool) -> bool {
+    !managed || section.block("exec").is_none()
 }
 
 fn check_managed(reader: &Reader<'_>, section: &Section, installation: &Installation) {

@@ -112,13 +112,23 @@ fn is_ours(node: &Node) -> bool {
         && meta.finalizers.as_ref().is_none_or(Vec::is_empty)
 }
 
-/// What `outrigger plan` says of the cluster.
-fn planned(setup: &Setup) -> Value {
+async fn make(api: &Client, place: usize) {
+    let nodes: Api<Node> = Api::all(api.clone());
+    let (params, node) = (PostParams::default(), karpenters(place));
+    let made = nodes.create(&params, &node).await;
+    made.expect("a node");
+}
+
+/// Nodes that would leave, and why, as `outrigger plan` says.
+fn leavers(setup: &Setup) -> Vec<String> {
     let config = setup.path().to_str().expect("a readable path");
     let output = run(&["plan", "--json", "--config", config], "");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let clusters: Value = serde_json::from_str(&text).expect("JSON");
-    clusters["clusters"][0].clone()
+    let own = clusters["clusters"][0]["retire"].as_array().cloned();
+    let word = |own: &Value| own.as_str().unwrap_or_default().to_owned();
+    let told = |own: &Value| format!("{}: {}", word(&own["node"]), word(&own["reason"]));
+    own.expect("a list").iter().map(told).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -129,12 +139,8 @@ async fn nodes_of_karpenters_are_taken_over_once_it_is_gone_and_none_is_replaced
         return;
     };
     let api = client(plane.kubeconfig()).await;
-    let nodes: Api<Node> = Api::all(api.clone());
     for place in 0..NODES {
-        let made = nodes
-            .create(&PostParams::default(), &karpenters(place))
-            .await;
-        made.expect("a node");
+        make(&api, place).await;
     }
     let port = free_port();
     let watching = setup(&plane, port, "mode = \"observe\"\n");
@@ -146,10 +152,7 @@ async fn nodes_of_karpenters_are_taken_over_once_it_is_gone_and_none_is_replaced
         world.bound() == 2 * NODES && world.empty_nodes() == 0
     })
     .await;
-    let made = nodes
-        .create(&PostParams::default(), &karpenters(NODES))
-        .await;
-    made.expect("an empty node");
+    make(&api, NODES).await;
     let mut before = places(&World::read(&api).await);
     let began = now();
 
@@ -165,14 +168,8 @@ async fn nodes_of_karpenters_are_taken_over_once_it_is_gone_and_none_is_replaced
     assert!(told[0].contains("its Lease kube-system/karpenter-leader-election is held"));
     assert_eq!(changes_of(&plane, "outrigger", began), [] as [&str; 0]);
     // They count in a plan all the same.
-    let seen = planned(&watching);
-    let leaves = seen["retire"].as_array().expect("a list");
-    let leaves: Vec<_> = leaves
-        .iter()
-        .map(|own| (&own["node"], &own["reason"]))
-        .collect();
     let empty = format!("of-karpenter-{NODES}");
-    assert_eq!(leaves, [(&json!(empty), &json!("empty"))], "{seen:#}");
+    assert_eq!(leavers(&watching), [format!("{empty}: empty")]);
     drop(observer);
 
     // It is gone, which has to be so for a minute.
