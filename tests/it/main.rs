@@ -39,6 +39,8 @@ mod explain;
 
 mod diagnostics;
 
+mod monitoring;
+
 mod karpenter;
 
 mod cost;
