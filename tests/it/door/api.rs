@@ -163,7 +163,12 @@ async fn answer(State(world): State<Arc<World>>, request: Request) -> Response {
             "message": "no", "code": 403});
         return (StatusCode::FORBIDDEN, Json(status)).into_response();
     }
-    if path.contains("/namespaces/kube-system/leases") {
+    if plural == "karpenter-leader-election" && !world.answers.contains_key(plural) {
+        let status = json!({"kind": "Status", "status": "Failure", "reason": "NotFound",
+            "message": "no", "code": 404});
+        return (StatusCode::NOT_FOUND, Json(status)).into_response();
+    }
+    if path.contains("/namespaces/kube-system/leases") && !path.contains("karpenter") {
         return lease(&world, request).await;
     }
     if *request.method() == Method::PATCH {
