@@ -10,9 +10,8 @@ use jiff::Timestamp;
 use crate::catalog::Catalog;
 use crate::ec2::refusal::{Sort, failure};
 use crate::engine::command::Launch;
-use crate::model::claim::ClaimRecord;
 use crate::model::cluster::Cluster;
-use crate::model::hash::hashes_in;
+use crate::model::hash::record_in;
 use crate::model::id::{TypeName, Zone};
 use crate::model::instance::{CapacityType, OfferingKey};
 use crate::model::labels::ZONE;
@@ -68,23 +67,8 @@ pub fn offerings(pool: &Pool, catalog: &Catalog) -> Vec<OfferingKey> {
 
 /// The launch that is tried. The same arguments give the same launch, and so the same template.
 pub fn launch(cluster: &Cluster, pool: &Pool, offering: OfferingKey) -> Launch {
-    let (pool_hash, node_class_hash) = hashes_in(cluster, pool);
-    let record = ClaimRecord {
-        id: "dry-run".into(),
-        installation: cluster.installation.clone(),
-        cluster: cluster.name.clone(),
-        pool: pool.name.clone(),
-        node_class: pool.node_class.clone(),
-        created: Timestamp::UNIX_EPOCH,
-        expire_after: pool.expire_after,
-        expire_hard_after: pool.expire_hard_after,
-        termination_grace_period: pool.termination_grace_period,
-        pool_hash,
-        node_class_hash,
-        startup_taints: pool.startup_taints.clone(),
-        reason: "dry-run".to_owned(),
-        command_id: "dry-run".to_owned(),
-    };
+    let (name, epoch) = ("dry-run", Timestamp::UNIX_EPOCH);
+    let record = record_in(cluster, pool, name, epoch, (name, name));
     let mut taints = pool.taints.clone();
     taints.extend(pool.startup_taints.iter().cloned());
     Launch {

@@ -11,6 +11,7 @@ use crate::engine::Engine;
 use crate::engine::report::Report;
 use crate::model::buffer::buffer_of;
 use crate::model::claim::{ClaimRecord, Phase};
+use crate::model::hash::record_in;
 use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::pod::{Pod, PodPhase};
@@ -350,7 +351,7 @@ impl Engine {
         let Some((offering, price)) = cheapest(&launch).cloned() else {
             return;
         };
-        let record = self.record("", pool, now, (reason, command_id));
+        let record = record_in(&self.state.cluster, pool, "", now, (reason, command_id));
         let id = ClaimId::from(self.fresh_id());
         // Nothing comes of what is only observed, so the same pods are planned for again and again:
         // it is said once.

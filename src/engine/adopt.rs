@@ -13,14 +13,13 @@ use crate::engine::backoff::Retry;
 use crate::engine::command::{Adoption, Answer, Command, FailureKind, Launch, NodePatch};
 use crate::engine::report::Report;
 use crate::engine::work::FlightKind;
-use crate::model::claim::{ClaimRecord, Phase};
-use crate::model::hash::hashes_in;
+use crate::model::claim::Phase;
+use crate::model::hash::record_in;
 use crate::model::id::{ClaimId, NodeName, PoolName};
-use crate::model::instance::{Instance, InstanceState, OfferingKey};
+use crate::model::instance::OfferingKey;
 use crate::model::labels::CLAIM;
 use crate::model::node::Node;
 use crate::model::pod::PodPhase;
-use crate::model::pool::Pool;
 use crate::state::ledger::Claim;
 
 /// Why a claim was made that nothing was launched for; it stands in a tag.
@@ -70,24 +69,18 @@ impl Engine {
     /// Takes for claims what others have made for our pools, where nothing is done about it.
     pub(super) fn count_adoptable(&mut self, now: Timestamp) {
         let counts = !self.manages() && self.state.cluster.adopt;
-        let adoptable = self.state.adoptable_nodes().filter(|_| counts);
+        let adoptable = counts.then(|| self.state.adoptable_nodes());
         let stays = |node: &&Node| node.is_registered() && !node.leaves();
+        let adoptable = adoptable.into_iter().flatten();
         let new = adoptable.filter(stays).filter_map(|node| {
             let adoption = self.adoption(node, now)?;
+            let instance = adoption.instance();
             let phase = match node.is_initialized() {
                 true => Phase::Initialized,
                 false => Phase::Registered,
             };
             let mut claim = Claim::new(adoption.claim, phase, now);
-            claim.instance = Some(Instance {
-                id: adoption.instance,
-                offering: adoption.offering,
-                state: InstanceState::Running,
-                launched: claim.record.created,
-                tags: adoption.tags.into(),
-                node: None,
-                facts: None,
-            });
+            claim.instance = Some(instance);
             claim.node = Some(node.name.clone());
             claim.foreign = true;
             Some(claim)
@@ -122,11 +115,11 @@ impl Engine {
             self.adopting.nodes.clear();
             return;
         }
-        if self.runs_karpenter() {
-            return;
-        }
         if let Some(at) = self.adopting.pause.next().filter(|at| *at > now) {
             self.wake_at(at, "an instance is to be taken over");
+            return;
+        }
+        if self.runs_karpenter() {
             return;
         }
         let mut nodes = std::mem::take(&mut self.adopting.nodes);
@@ -199,40 +192,14 @@ impl Engine {
         let offering = OfferingKey::from_labels(&node.labels)?;
         let created = node.created.unwrap_or(now);
         // The same at each attempt, and nobody's token: nothing is launched by it.
-        let claim = self.record(instance, pool, created, (ADOPTED, ADOPTED));
+        let cluster = &self.state.cluster;
+        let claim = record_in(cluster, pool, instance, created, (ADOPTED, ADOPTED));
         Some(Adoption {
-            tags: Launch::tags_of(&self.state.cluster, &claim),
+            tags: Launch::tags_of(cluster, &claim),
             claim,
             instance: instance.into(),
             offering,
         })
-    }
-
-    /// What is written of a claim when it is made.
-    pub(super) fn record(
-        &self,
-        id: &str,
-        pool: &Pool,
-        created: Timestamp,
-        (reason, command_id): (&str, &str),
-    ) -> ClaimRecord {
-        let (pool_hash, node_class_hash) = hashes_in(&self.state.cluster, pool);
-        ClaimRecord {
-            id: id.into(),
-            installation: self.state.cluster.installation.clone(),
-            cluster: self.state.cluster.name.clone(),
-            pool: pool.name.clone(),
-            node_class: pool.node_class.clone(),
-            created,
-            expire_after: pool.expire_after,
-            expire_hard_after: pool.expire_hard_after,
-            termination_grace_period: pool.termination_grace_period,
-            pool_hash,
-            node_class_hash,
-            startup_taints: pool.startup_taints.clone(),
-            reason: reason.to_owned(),
-            command_id: command_id.to_owned(),
-        }
     }
 
     /// What is yet to be changed of the Node of an instance that was taken over: it says that it is

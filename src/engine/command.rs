@@ -107,6 +107,21 @@ pub struct Adoption {
     pub tags: Labels,
 }
 
+impl Adoption {
+    /// The instance, as far as its Node tells of it, with our tags.
+    pub fn instance(&self) -> Instance {
+        Instance {
+            id: self.instance.clone(),
+            offering: self.offering.clone(),
+            state: InstanceState::Running,
+            launched: self.claim.created,
+            tags: self.tags.clone().into(),
+            node: None,
+            facts: None,
+        }
+    }
+}
+
 /// A Node that is made before its kubelet has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewNode {

@@ -8,8 +8,10 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Write};
 use std::str::FromStr;
 
+use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::model::claim::ClaimRecord;
 use crate::model::cluster::Cluster;
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::disk::BlockDevice;
@@ -304,6 +306,34 @@ pub fn change_id(cluster: &Cluster) -> String {
         let _ = writeln!(text.0, "{}={wants:?}", pool.name);
     }
     format!("{:016x}", text.hash())
+}
+
+/// What a claim says in its tags that is in line with its pool: its id, when it is from, why it was
+/// made and by which decision.
+pub fn record_in(
+    cluster: &Cluster,
+    pool: &Pool,
+    id: &str,
+    created: Timestamp,
+    (reason, command_id): (&str, &str),
+) -> ClaimRecord {
+    let (pool_hash, node_class_hash) = hashes_in(cluster, pool);
+    ClaimRecord {
+        id: id.into(),
+        installation: cluster.installation.clone(),
+        cluster: cluster.name.clone(),
+        pool: pool.name.clone(),
+        node_class: pool.node_class.clone(),
+        created,
+        expire_after: pool.expire_after,
+        expire_hard_after: pool.expire_hard_after,
+        termination_grace_period: pool.termination_grace_period,
+        pool_hash,
+        node_class_hash,
+        startup_taints: pool.startup_taints.clone(),
+        reason: reason.to_owned(),
+        command_id: command_id.to_owned(),
+    }
 }
 
 /// Hashes of a pool and of its node class in a cluster, as tags hold them.

@@ -310,16 +310,7 @@ impl Cloud {
     pub fn adopt(&mut self, own: &Adoption, now: Timestamp) -> Answer {
         let tags = &own.tags;
         let Some(machine) = self.machines.get_mut(&own.instance) else {
-            let instance = Instance {
-                id: own.instance.clone(),
-                offering: own.offering.clone(),
-                state: InstanceState::Running,
-                launched: own.claim.created,
-                tags: tags.clone().into(),
-                node: None,
-                facts: None,
-            };
-            let machine = Machine::new(instance, Labels::new(), Vec::new(), now);
+            let machine = Machine::new(own.instance(), Labels::new(), Vec::new(), now);
             self.machines.insert(own.instance.clone(), machine);
             return Answer::Done;
         };

@@ -47,7 +47,7 @@ impl State {
         let claims = self.ledger.claims.values();
         let taken = claims.filter(|own| own.takes_pods());
         let taken = taken.filter_map(|own| Some((self.node_of(own)?, Some(own))));
-        let open = |node: &&Node| node.deleting.is_none() && !node.has_disrupted_taint();
+        let open = |node: &&Node| !node.leaves();
         let claimless = self.claimless_nodes().filter(open).map(|own| (own, None));
         let mut own: Vec<(&NodeName, Tenancy<'_>)> = taken
             .chain(claimless)

@@ -19,7 +19,7 @@ impl State {
         let leaving = claims.filter_map(|claim| Some((self.node_of(claim)?, notice(claim)?)));
         let offline = self
             .claimless_nodes()
-            .filter(|node| node.deleting.is_some() || node.has_disrupted_taint())
+            .filter(|node| node.leaves())
             .map(|node| (node, Notice::Drained));
         let nodes = leaving.chain(offline);
         let pods = nodes.flat_map(|(node, notice)| {

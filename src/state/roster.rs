@@ -255,9 +255,8 @@ impl State {
         let mut health = Health::default();
         for node in self.objects.nodes.values() {
             let started = node.is_initialized() || !node.labels.contains_key(POOL);
-            let leaves = node.deleting.is_some() || node.has_disrupted_taint();
             health.total += usize::from(started);
-            health.unready += usize::from(started && !node.ready && !leaves);
+            health.unready += usize::from(started && !node.ready && !node.leaves());
         }
         health
     }

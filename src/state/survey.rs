@@ -109,7 +109,7 @@ impl State {
         }
         let claims = self.ledger.claims.values().filter(|own| own.takes_pods());
         let claims = claims.map(|own| own.record.pool.as_str());
-        let stays = |node: &&Node| node.deleting.is_none() && !node.has_disrupted_taint();
+        let stays = |node: &&Node| !node.leaves();
         let nodes = self.claimless_nodes().chain(self.to_be_adopted());
         let nodes = nodes
             .filter(stays)

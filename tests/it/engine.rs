@@ -285,16 +285,8 @@ impl Stage {
     }
 
     fn adopt(&mut self, own: &Adoption) -> Answer {
-        let instance = Instance {
-            id: own.instance.clone(),
-            offering: own.offering.clone(),
-            state: InstanceState::Running,
-            launched: own.claim.created,
-            tags: own.tags.clone().into(),
-            node: None,
-            facts: None,
-        };
-        self.instances.insert(own.instance.to_string(), instance);
+        let id = own.instance.to_string();
+        self.instances.insert(id, own.instance());
         Answer::Done
     }
 
