@@ -1,9 +1,9 @@
 //! The command line: which verb, with which arguments, and what its end means to the caller.
 //! It must not know how a verb works.
 
-mod arguments;
-
 mod diagnostics;
+
+mod arguments;
 
 mod stdin;
 

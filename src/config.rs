@@ -15,6 +15,10 @@ pub mod problem;
 
 pub mod source;
 
+pub mod written;
+
+pub mod settings;
+
 pub mod form;
 
 pub mod schema;
@@ -55,18 +59,17 @@ mod locals;
 
 mod data;
 
-pub mod settings;
-
 mod lower;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use hcl::Value;
 
 use crate::config::eval::{Evaluator, Known, Scope};
-pub use crate::config::functions::Reader as FileReader;
 use crate::config::functions::{Environment, FUNCTIONS, SPECIAL};
+pub use crate::config::functions::{Held, ParameterReader, Reader as FileReader};
 use crate::config::lower::Blocks;
 use crate::config::problem::{Problem, ProblemCode, Severity};
 use crate::config::read::{Reader, check_names};
@@ -77,6 +80,7 @@ pub use crate::config::source::SourceFile;
 use crate::config::source::{Sources, Span};
 use crate::config::syntax::{Block, Body, Expr};
 use crate::config::variables::{Given, GivenSource, Resolved, Strictness};
+use crate::config::written::Written;
 
 /// A variable's value from the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,6 +106,8 @@ pub struct Inputs<'a> {
     pub dir: PathBuf,
     /// Reads a file for `file(…)`, `templatefile(…)` and `fileexists(…)`.
     pub read: &'a FileReader<'a>,
+    /// Tells what a parameter holds, for `data "terraform_output"`.
+    pub parameter: &'a ParameterReader<'a>,
 }
 
 impl Default for Inputs<'_> {
@@ -113,6 +119,7 @@ impl Default for Inputs<'_> {
             secrets: BTreeMap::new(),
             dir: PathBuf::new(),
             read: &no_files,
+            parameter: &|_| Held::Unasked,
         }
     }
 }
@@ -151,6 +158,7 @@ pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Pro
         read: inputs.read,
         env: &inputs.env,
         secrets: &inputs.secrets,
+        parameter: inputs.parameter,
     });
     let all: Vec<&Block> = body.blocks.iter().collect();
     let config = evaluate(&reporter, &evaluator, &Blocks { all: &all }, &given);
@@ -192,28 +200,26 @@ fn evaluate(
     let path = [("config".to_owned(), Some(known(Value::String(dir))))];
     scope.roots.insert("path", path.into_iter().collect());
 
-    fn reader<'a>(
-        reporter: &'a Reporter,
-        evaluator: &'a Evaluator<'a>,
-        scope: &'a Scope,
-    ) -> Reader<'a> {
-        Reader {
-            reporter,
-            evaluator,
-            scope,
-        }
-    }
-    let declared = reader(reporter, evaluator, &scope).sections(blocks, "variable");
-    variables::check_given(&reader(reporter, evaluator, &scope), given, &declared);
-    let resolved = variables::resolve(&reader(reporter, evaluator, &scope), &declared, given);
+    let written = RefCell::new(Written::default());
+    let nothing = Scope::default();
+    let base = Reader {
+        reporter,
+        evaluator,
+        scope: &nothing,
+        written: &written,
+    };
+    let declared = base.seeing(&scope).sections(blocks, "variable");
+    variables::check_given(&base.seeing(&scope), given, &declared);
+    let resolved = variables::resolve(&base.seeing(&scope), &declared, given);
     let values = |(name, resolved): (&String, &Resolved)| (name.clone(), resolved.known.clone());
     scope
         .roots
         .insert("var", resolved.iter().map(values).collect());
-    variables::validate(&reader(reporter, evaluator, &scope), &declared, &resolved);
+    variables::validate(&base.seeing(&scope), &declared, &resolved);
 
-    let declared = reader(reporter, evaluator, &scope).sections(blocks, data::BLOCK);
-    let outputs = data::outputs(&reader(reporter, evaluator, &scope), &declared);
+    let declared = base.seeing(&scope).sections(blocks, data::BLOCK);
+    let outputs = data::outputs(&base.seeing(&scope), &declared);
+    let polled = data::polled(&declared);
     let data = [(data::TYPE.to_owned(), outputs)];
     scope.roots.insert("data", data.into_iter().collect());
 
@@ -228,7 +234,12 @@ fn evaluate(
     }
     let locals: Vec<&Block> = blocks.of("locals").collect();
     locals::resolve(reporter, evaluator, &locals, &mut scope);
-    lower::lower(&reader(reporter, evaluator, &scope), blocks)
+    let lowered = lower::lower(&base.seeing(&scope), blocks);
+    Config {
+        polled,
+        written: written.take(),
+        ..lowered
+    }
 }
 
 /// The trees of all files, and what keeps some from being one.

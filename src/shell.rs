@@ -30,6 +30,8 @@ pub(crate) mod cloud_server;
 #[cfg(feature = "aws")]
 pub(crate) mod aws;
 
+pub(crate) mod outputs;
+
 #[cfg(test)]
 mod conformance;
 

@@ -7,8 +7,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Command};
 
+use super::diagnostics;
+use crate::config::Config;
+use crate::config::problem::Problem;
 use crate::shell::console::DEFAULT_SOCKET;
-use crate::shell::files::{DEFAULT_CONFIG, Wanted};
+use crate::shell::files::{self, DEFAULT_CONFIG, Wanted};
+use crate::shell::outputs;
 
 /// Where the daemon answers.
 #[derive(Args, Clone, Debug)]
@@ -43,6 +47,22 @@ impl ConfigArguments {
     pub(crate) fn wanted(&self) -> Wanted {
         self.variables.wanted(self.paths.clone())
     }
+
+    /// The configuration, as the daemon has it. None where there is none, which is told then.
+    pub(crate) fn read(&self, colour: bool) -> anyhow::Result<Option<Config>> {
+        let read = super::runtime()?.block_on(outputs::load(&self.wanted()));
+        Ok(told(read, colour))
+    }
+
+    /// The same where nobody is asked.
+    pub(crate) fn read_offline(&self, colour: bool) -> Option<Config> {
+        told(files::load(&self.wanted()), colour)
+    }
+}
+
+fn told(read: Result<Config, Vec<Problem>>, colour: bool) -> Option<Config> {
+    read.inspect_err(|problems| diagnostics::show(problems, colour))
+        .ok()
 }
 
 /// Variables from outside. Later ones win; `--var` wins over files, files over the environment.

@@ -13,7 +13,6 @@ use clap::{Args, ValueEnum};
 use super::arguments::ConfigArguments;
 use super::diagnostics;
 use crate::karpenter::export::export;
-use crate::shell::files;
 
 /// Whose objects are made.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -38,12 +37,8 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
-    let config = match files::load(&arguments.config.wanted()) {
-        Ok(config) => config,
-        Err(problems) => {
-            diagnostics::show(&problems, colour);
-            return Ok(ExitCode::FAILURE);
-        }
+    let Some(config) = arguments.config.read(colour)? else {
+        return Ok(ExitCode::FAILURE);
     };
     let Format::Karpenter = arguments.format;
     let exported = export(&config, arguments.cluster.as_deref())?;

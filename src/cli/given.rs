@@ -81,12 +81,12 @@ impl Given {
     }
 
     fn seen(&self, one: bool, colour: bool) -> anyhow::Result<Option<Seen>> {
-        let config = match files::load(&self.config.wanted()) {
-            Ok(config) => config,
-            Err(problems) => {
-                diagnostics::show(&problems, colour);
-                return Ok(None);
-            }
+        let read = match self.cluster_state {
+            Some(_) => self.config.read_offline(colour),
+            None => self.config.read(colour)?,
+        };
+        let Some(config) = read else {
+            return Ok(None);
         };
         diagnostics::show(&config.warnings, colour);
         let clusters = match one {

@@ -11,7 +11,6 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::timeout;
 
 use super::arguments::ConfigArguments;
-use super::diagnostics;
 use super::given::chosen;
 use crate::engine::command::LeasePatch;
 use crate::model::cluster::Cluster;
@@ -19,7 +18,6 @@ use crate::model::id::PoolName;
 use crate::model::notes::{Pause, REASON_MAX, pause_key};
 use crate::shell::clock;
 use crate::shell::drivers::Drivers;
-use crate::shell::files;
 use crate::shell::kube::lease;
 
 /// Longest pause with an end: a year.
@@ -109,12 +107,8 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
 impl Target {
     /// The cluster as it is configured. None where the configuration is bad, which is said then.
     pub(super) fn read(&self, colour: bool) -> anyhow::Result<Option<Cluster>> {
-        let config = match files::load(&self.config.wanted()) {
-            Ok(config) => config,
-            Err(problems) => {
-                diagnostics::show(&problems, colour);
-                return Ok(None);
-            }
+        let Some(config) = self.config.read(colour)? else {
+            return Ok(None);
         };
         chosen(config.clusters, Some(&self.cluster)).map(Some)
     }

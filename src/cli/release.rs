@@ -12,7 +12,6 @@ use super::diagnostics;
 use super::given::chosen;
 use crate::model::cluster::Mode;
 use crate::shell::drivers::Drivers;
-use crate::shell::files;
 use crate::shell::kube::release::release_all;
 
 #[derive(Args, Debug)]
@@ -28,12 +27,8 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
-    let config = match files::load(&arguments.config.wanted()) {
-        Ok(config) => config,
-        Err(problems) => {
-            diagnostics::show(&problems, colour);
-            return Ok(ExitCode::FAILURE);
-        }
+    let Some(config) = arguments.config.read(colour)? else {
+        return Ok(ExitCode::FAILURE);
     };
     diagnostics::show(&config.warnings, colour);
     let cluster = chosen(config.clusters, Some(&arguments.cluster))?;

@@ -11,14 +11,12 @@ use clap::Args;
 use http::{Method, StatusCode};
 
 use super::arguments::{ConfigArguments, SocketArguments};
-use super::diagnostics;
 use super::pause::annotate;
 use crate::model::cluster::Cluster;
 use crate::model::hash::change_id;
 use crate::model::notes::ACCEPTED;
 use crate::shell::console::RELOAD;
 use crate::shell::console::ask::ask;
-use crate::shell::files;
 use crate::shell::text::bounded;
 
 /// Time for the daemon to read its configuration: clouds are asked what they have.
@@ -62,12 +60,8 @@ fn reload(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 }
 
 fn accept(arguments: &Arguments, id: &str, colour: bool) -> anyhow::Result<ExitCode> {
-    let config = match files::load(&arguments.config.wanted()) {
-        Ok(config) => config,
-        Err(problems) => {
-            diagnostics::show(&problems, colour);
-            return Ok(ExitCode::FAILURE);
-        }
+    let Some(config) = arguments.config.read(colour)? else {
+        return Ok(ExitCode::FAILURE);
     };
     let mut clusters = config.clusters.iter();
     let Some(cluster) = clusters.find(|own| change_id(own) == id) else {

@@ -1,6 +1,7 @@
 //! `outrigger run`: the daemon.
 //! It must not know how clusters are driven.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -9,7 +10,8 @@ use clap::Args;
 use super::arguments::ConfigArguments;
 use super::diagnostics;
 use crate::config::Config;
-use crate::shell::files;
+use crate::config::problem::Problem;
+use crate::shell::outputs::Origin;
 use crate::shell::supervisor::{self, RunError, Wanted};
 use crate::shell::telemetry::log;
 use crate::shell::text;
@@ -25,12 +27,16 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
-    let wanted = arguments.config.wanted();
-    let config = match files::load(&wanted) {
+    let runtime = super::runtime()?;
+    let mut origin = Origin::new(arguments.config.wanted(), state_directory().as_deref());
+    let config = match runtime.block_on(origin.read()) {
         Ok(config) => config,
         Err(problems) => {
             diagnostics::show(&problems, colour);
-            return Ok(ExitCode::from(BAD_CONFIG));
+            return Ok(match origin.may_pass() {
+                true => ExitCode::FAILURE,
+                false => ExitCode::from(BAD_CONFIG),
+            });
         }
     };
     if config.clusters.is_empty() {
@@ -38,15 +44,7 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
         return Ok(ExitCode::from(BAD_CONFIG));
     }
     let level = log::init(config.telemetry.log_format, config.telemetry.log_level);
-    let reload = move || {
-        let config = files::load(&wanted).map_err(|problems| diagnostics::line(&problems))?;
-        if config.clusters.is_empty() {
-            return Err("it names no cluster any more".to_owned());
-        }
-        Ok(driven(config))
-    };
-    let runtime = super::runtime()?;
-    let ran = runtime.block_on(supervisor::run(driven(config), level, reload));
+    let ran = runtime.block_on(supervisor::run(driven(config), level, Driven(origin)));
     // What still runs, such as a plugin of a kubeconfig, is not waited for.
     runtime.shutdown_background();
     match ran {
@@ -64,6 +62,37 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// The configuration as what is to be driven.
+struct Driven(Origin);
+
+impl supervisor::Origin for Driven {
+    async fn read(&mut self) -> Result<Wanted, String> {
+        accepted(self.0.read().await)
+    }
+
+    async fn changed(&mut self) -> Result<Wanted, String> {
+        accepted(self.0.changed().await)
+    }
+}
+
+fn accepted(read: Result<Config, Vec<Problem>>) -> Result<Wanted, String> {
+    let config = read.map_err(|problems| diagnostics::line(&problems))?;
+    if config.clusters.is_empty() {
+        return Err("it names no cluster any more".to_owned());
+    }
+    Ok(driven(config))
+}
+
+/// Where what outlives the daemon lies, if systemd tells it.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the service manager says where by the environment"
+)]
+fn state_directory() -> Option<PathBuf> {
+    let directories = std::env::var_os("STATE_DIRECTORY")?;
+    std::env::split_paths(&directories).find(|own| own.is_absolute())
 }
 
 /// What a configuration wants driven; what is odd about it goes to the log.
@@ -84,5 +113,6 @@ fn driven(config: Config) -> Wanted {
         clusters: config.clusters.into_iter().map(Arc::new).collect(),
         fleet: config.fleet,
         telemetry: config.telemetry,
+        written: config.written,
     }
 }

@@ -204,7 +204,8 @@ static TERRAFORM_OUTPUT: BlockType = BlockType {
     label: Some("NAME"),
     repeat: Repeat::PerLabel,
     about: "Outputs of Terraform, `data.terraform_output.NAME.OUTPUT`, read at the start and at \
-            each reload. Those that are sensitive are left out.",
+            each reload. Those that are sensitive are left out. They are in a file, in a state or \
+            in a parameter.",
     arguments: &[
         argument(
             "file",
@@ -217,6 +218,30 @@ static TERRAFORM_OUTPUT: BlockType = BlockType {
             Kind::Path,
             "",
             "A state of Terraform, in place of `file`.",
+        ),
+        form(
+            "ssm_parameter",
+            Form::Parameter,
+            "A parameter of AWS Systems Manager that holds `jsonencode({ OUTPUT = value })`, in \
+             place of `file`.",
+        ),
+        form(
+            "region",
+            Form::Filled,
+            "Region of the parameter; by default that of its ARN, else the one the daemon is in.",
+        ),
+        argument(
+            "refresh",
+            duration_or_never(MINUTE, 24 * HOUR),
+            "\"5m\"",
+            "How often the parameter is looked at. Another value is a reload, of the files as they \
+             were read last.",
+        ),
+        argument(
+            "mock",
+            Kind::Expression,
+            "",
+            "Outputs that stand in for the parameter where nobody is asked, as in `validate`.",
         ),
     ],
     ..BLOCK

@@ -5,14 +5,17 @@
 //! they are is none. `secret(…)` is for those.
 
 use hcl::{Map, Value};
+use jiff::SignedDuration;
 use serde_json::Value as Json;
 
 use crate::config::eval::Known;
+use crate::config::functions::Held;
 use crate::config::functions::encoding::from_json;
 use crate::config::problem::ProblemCode;
 use crate::config::read::Reader;
 use crate::config::report::Finding;
 use crate::config::section::Section;
+use crate::config::settings::{Parameter, Polled};
 
 /// The only type of data there is.
 pub(super) const TYPE: &str = "terraform_output";
@@ -23,26 +26,56 @@ pub(super) const BLOCK: &str = "data \"terraform_output\"";
 /// The version of Terraform's state since 0.12.
 const STATE_VERSION: i64 = 4;
 
+/// Where outputs can be, and the arguments that go with a parameter alone.
+const PARAMETER: &str = "ssm_parameter";
+const PLACES: [&str; 3] = ["file", "state", PARAMETER];
+const OF_PARAMETERS: [&str; 3] = ["region", "refresh", "mock"];
+
+/// How often a parameter is looked at where nothing is said.
+const REFRESH: SignedDuration = SignedDuration::from_mins(5);
+
 /// All outputs, by the name of their block; none where some cannot be had, which is reported.
 pub(super) fn outputs(reader: &Reader<'_>, declared: &[Section]) -> Option<Known> {
     let read = |section: &Section| Some((section.label().to_owned(), one(reader, section)?));
     // All of them, since each may have a fault of its own.
-    let all: Vec<Option<(String, Value)>> = declared.iter().map(read).collect();
-    let all: Option<Map<String, Value>> = all.into_iter().collect();
+    let all: Vec<Option<(String, Known)>> = declared.iter().map(read).collect();
+    let all: Option<Vec<(String, Known)>> = all.into_iter().collect();
+    let all = all?;
+    let sensitive = all.iter().any(|(_, own)| own.sensitive);
+    let values: Map<String, Value> = all
+        .into_iter()
+        .map(|(name, own)| (name, own.value))
+        .collect();
     Some(Known {
-        value: Value::Object(all?),
-        sensitive: false,
+        value: Value::Object(values),
+        sensitive,
     })
 }
 
-fn one(reader: &Reader<'_>, section: &Section) -> Option<Value> {
-    let refuse = |code, span, detail: String, help: &str| {
-        let finding = Finding::error(code, span, detail).within(&section.title);
-        reader.reporter.add(finding.help(help));
-        None
+/// The parameters whose values are looked at again, with how often that is.
+pub(super) fn polled(declared: &[Section]) -> Vec<Polled> {
+    let polled = |section: &Section| {
+        Some(Polled {
+            parameter: parameter(section)?,
+            every: section
+                .duration_or_never("refresh")
+                .unwrap_or(Some(REFRESH)),
+        })
     };
+    declared.iter().filter_map(polled).collect()
+}
+
+/// The parameter that a block names.
+fn parameter(section: &Section) -> Option<Parameter> {
+    Some(Parameter {
+        name: section.owned(PARAMETER)?,
+        region: section.owned("region"),
+    })
+}
+
+fn one(reader: &Reader<'_>, section: &Section) -> Option<Known> {
     let is_given = |name: &&str| section.has(name);
-    let given: Vec<&str> = ["file", "state"].into_iter().filter(is_given).collect();
+    let given: Vec<&str> = PLACES.into_iter().filter(is_given).collect();
     let [argument] = given[..] else {
         let (code, detail) = match given.is_empty() {
             true => (
@@ -51,10 +84,108 @@ fn one(reader: &Reader<'_>, section: &Section) -> Option<Value> {
             ),
             false => (ProblemCode::Conflict, "The outputs are in one place."),
         };
-        let help = "write file for what `terraform output -json` prints, or state for a state";
-        return refuse(code, section.header, detail.to_owned(), help);
+        let help = "write file for what `terraform output -json` prints, state for a state, or \
+                    ssm_parameter for a parameter of AWS Systems Manager";
+        return refuse(reader, section, (code, "", detail.to_owned()), help);
     };
-    let span = section.span(argument);
+    if argument == PARAMETER {
+        return of_parameter(reader, section);
+    }
+    if let Some(odd) = OF_PARAMETERS
+        .into_iter()
+        .find(|name| is_there(section, name))
+    {
+        let detail = format!("{odd:?} is for parameters; a file is read at each reload.");
+        let help = format!("leave {odd} out");
+        return refuse(reader, section, (ProblemCode::Conflict, odd, detail), &help);
+    }
+    of_file(reader, section, argument).map(plain)
+}
+
+fn is_there(section: &Section, name: &str) -> bool {
+    section.has(name) || section.expr(name).is_some()
+}
+
+fn plain(value: Value) -> Known {
+    Known {
+        value,
+        sensitive: false,
+    }
+}
+
+/// Reports a fault, at an argument or, where that is empty, at the block.
+fn refuse<T>(
+    reader: &Reader<'_>,
+    section: &Section,
+    (code, argument, detail): (ProblemCode, &str, String),
+    help: &str,
+) -> Option<T> {
+    let finding = Finding::error(code, section.span(argument), detail).within(&section.title);
+    reader.reporter.add(finding.help(help));
+    None
+}
+
+/// What a parameter holds, or what stands in for it where nobody is to be asked. The latter is
+/// evaluated in any case: a fault in it is found before it is needed.
+fn of_parameter(reader: &Reader<'_>, section: &Section) -> Option<Known> {
+    let mock = match section.expr("mock") {
+        None => None,
+        Some(expr) => match reader.evaluator.evaluate(expr, reader.scope, None) {
+            Ok(known) if known.value.is_object() => Some(known),
+            Ok(_) => {
+                let detail = "Outputs are a map from their names to values.".to_owned();
+                let finding = Finding::error(ProblemCode::WrongType, expr.span, detail);
+                let help = "write mock = { OUTPUT = value }";
+                reader
+                    .reporter
+                    .add(finding.within(&section.title).help(help));
+                return None;
+            }
+            Err(fault) => {
+                reader.reporter.add_fault(*fault, &section.title);
+                return None;
+            }
+        },
+    };
+    let parameter = parameter(section)?;
+    let shown = match section.get(PARAMETER) {
+        Some(read) if read.sensitive => "The parameter".to_owned(),
+        _ => format!("The parameter {}", parameter.name),
+    };
+    let text = match (reader.evaluator.environment.parameter)(&parameter) {
+        Held::Text(text) => text,
+        Held::Unasked if mock.is_some() => return mock,
+        Held::Unasked => {
+            let detail = format!("{shown} is not asked for here, and nothing stands in for it.");
+            let help = "write mock = { OUTPUT = value }, with values of the same shape";
+            let at = (ProblemCode::MissingArgument, PARAMETER, detail);
+            return refuse(reader, section, at, help);
+        }
+        Held::Unreadable(why) => {
+            let detail = format!("{shown} cannot be read: {why}.");
+            let help = "name a parameter that the daemon's identity may read by ssm:GetParameter";
+            let at = (ProblemCode::Unreadable, PARAMETER, detail);
+            return refuse(reader, section, at, help);
+        }
+    };
+    let outputs = serde_json::from_str(&text)
+        .map_err(|error| format!("it is not JSON: {error}"))
+        .and_then(|json: Json| match json.is_object() {
+            true => Ok(plain(from_json(&json))),
+            false => Err("it is no map of outputs".to_owned()),
+        });
+    outputs.map_or_else(
+        |why| {
+            let detail = format!("{shown} holds no outputs of Terraform: {why}.");
+            let help = "write it with jsonencode({ OUTPUT = value })";
+            let at = (ProblemCode::InvalidValue, PARAMETER, detail);
+            refuse(reader, section, at, help)
+        },
+        Some,
+    )
+}
+
+fn of_file(reader: &Reader<'_>, section: &Section, argument: &str) -> Option<Value> {
     let environment = &reader.evaluator.environment;
     let path = environment.resolve(section.text(argument)?);
     let shown = match section.get(argument) {
@@ -66,7 +197,8 @@ fn one(reader: &Reader<'_>, section: &Section) -> Option<Value> {
         Err(error) => {
             let detail = format!("{shown} cannot be read: {error}.");
             let help = "name a file that the user of the daemon can read";
-            return refuse(ProblemCode::Unreadable, span, detail, help);
+            let at = (ProblemCode::Unreadable, argument, detail);
+            return refuse(reader, section, at, help);
         }
     };
     let outputs = serde_json::from_str(&text)
@@ -82,7 +214,8 @@ fn one(reader: &Reader<'_>, section: &Section) -> Option<Value> {
                 "state" => "name a state as Terraform writes it since version 0.12",
                 _ => "write it with terraform output -json",
             };
-            refuse(ProblemCode::InvalidValue, span, detail, help)
+            let at = (ProblemCode::InvalidValue, argument, detail);
+            refuse(reader, section, at, help)
         },
         Some,
     )

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use hcl::{Map, Number, Value};
 
+use crate::config::settings::Parameter;
 use crate::config::value;
 
 mod yaml;
@@ -29,7 +30,22 @@ pub(super) struct Environment<'a> {
     pub(super) read: &'a Reader<'a>,
     pub(super) env: &'a BTreeMap<String, String>,
     pub(super) secrets: &'a BTreeMap<String, String>,
+    pub(super) parameter: &'a ParameterReader<'a>,
 }
+
+/// What is known of a parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// It holds this.
+    Text(String),
+    /// It cannot be had: why, without a full stop.
+    Unreadable(String),
+    /// Nobody is asked: what the configuration has in its place is taken.
+    Unasked,
+}
+
+/// Tells what a parameter holds.
+pub type ParameterReader<'a> = dyn Fn(&Parameter) -> Held + 'a;
 
 impl Environment<'_> {
     /// A path as the configuration means it: from its own folder.

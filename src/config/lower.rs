@@ -80,7 +80,7 @@ impl Reader<'_> {
         schema: &'static BlockType,
         frame: Option<&Frame<'_>>,
     ) -> Section {
-        self.read(block, schema, frame, "")
+        self.read(block, schema, frame)
     }
 
     /// Reads all blocks of a type, once for each element of their `for_each`; beside each stands
@@ -216,7 +216,7 @@ pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Config {
         clusters,
         fleet,
         telemetry,
-        warnings: Vec::new(),
+        ..Config::default()
     }
 }
 

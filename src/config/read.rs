@@ -1,7 +1,10 @@
 //! The typed reader: checks blocks against the schema and reads every argument, recording all that
 //! is wrong and stopping at none of it. It must not know what the blocks mean.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+
+use hcl::Value;
 
 use crate::config::convert::{Parsed, convert};
 use crate::config::eval::{Evaluator, Fault, Frame, Scope};
@@ -12,27 +15,62 @@ use crate::config::section::{Read, Section};
 use crate::config::source::Span;
 use crate::config::syntax::{Attr, Block, Body, Expr, Kind as SyntaxKind};
 use crate::config::value::{article, nearest};
+use crate::config::written::Written;
 
 /// Reads blocks with everything that is known to them.
 pub(super) struct Reader<'a> {
     pub(super) reporter: &'a Reporter,
     pub(super) evaluator: &'a Evaluator<'a>,
     pub(super) scope: &'a Scope,
+    /// What was read, for whoever asks what a configuration says.
+    pub(super) written: &'a RefCell<Written>,
 }
 
-impl Reader<'_> {
-    /// Reads a block and all within it.
+/// The blocks around one: as messages have them, and told apart by the elements of `for_each`.
+#[derive(Clone, Copy)]
+pub(super) struct Around<'a> {
+    title: &'a str,
+    place: &'a str,
+}
+
+impl<'a> Reader<'a> {
+    /// The same with what is known by now.
+    pub(super) fn seeing<'b>(&self, scope: &'b Scope) -> Reader<'b>
+    where
+        'a: 'b,
+    {
+        Reader { scope, ..*self }
+    }
+
+    /// Reads a block that stands in no other, and all within it.
     pub(super) fn read(
         &self,
         block: &Block,
         schema: &'static BlockType,
         frame: Option<&Frame<'_>>,
-        around: &str,
     ) -> Section {
-        let title = match around {
-            "" => block.title(),
-            around => format!("{around}, {}", block.title()),
+        let title = block.title();
+        let key = frame.and_then(|frame| frame.value.as_object()?.get("key"));
+        let place = match key.and_then(Value::as_str) {
+            Some(key) => format!("{title} [{key:?}]"),
+            None => title.clone(),
         };
+        let around = Around {
+            title: &title,
+            place: &place,
+        };
+        self.read_within(block, schema, frame, around)
+    }
+
+    /// Reads a block with this title and place, and all within it.
+    fn read_within(
+        &self,
+        block: &Block,
+        schema: &'static BlockType,
+        frame: Option<&Frame<'_>>,
+        Around { title, place }: Around<'_>,
+    ) -> Section {
+        self.written.borrow_mut().block(place);
         let mut section = Section {
             header: block.header(),
             label: block.labels.first().cloned(),
@@ -40,16 +78,29 @@ impl Reader<'_> {
             exprs: BTreeMap::new(),
             faulty: Vec::new(),
             blocks: Vec::new(),
-            title,
+            title: title.to_owned(),
         };
         for attr in &block.body.attrs {
             if let Some(argument) = schema.argument(&attr.name) {
-                self.argument(&mut section, argument, attr, frame);
+                self.argument(&mut section, argument, attr, (frame, place));
             }
         }
+        let mut alike: BTreeMap<String, usize> = BTreeMap::new();
         for inner in &block.body.blocks {
             if let Some(schema) = schema.block(&inner.kind) {
-                let read = self.read(inner, schema, frame, &section.title);
+                let own = inner.title();
+                let title = format!("{title}, {own}");
+                let before = alike.entry(own.clone()).or_default();
+                *before += 1;
+                let place = match *before {
+                    1 => format!("{place}, {own}"),
+                    nth => format!("{place}, {own} ({nth})"),
+                };
+                let around = Around {
+                    title: &title,
+                    place: &place,
+                };
+                let read = self.read_within(inner, schema, frame, around);
                 section.blocks.push((schema.name, read));
             }
         }
@@ -62,7 +113,7 @@ impl Reader<'_> {
         section: &mut Section,
         argument: &'static Argument,
         attr: &Attr,
-        frame: Option<&Frame<'_>>,
+        (frame, place): (Option<&Frame<'_>>, &str),
     ) {
         if argument.kind == Kind::Expression {
             section.exprs.insert(argument.name, attr.expr.clone());
@@ -103,6 +154,8 @@ impl Reader<'_> {
                     self.reporter.add_fault(*fault, &section.title);
                     return;
                 }
+                let mut written = self.written.borrow_mut();
+                written.argument(place, argument.name, &known.value, known.sensitive);
                 let read = Read {
                     value,
                     name_span: attr.name_span,

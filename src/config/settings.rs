@@ -1,7 +1,10 @@
 //! What a configuration amounts to: clusters ready for their engines, and how the daemon reports.
 //! It must not know how it was written.
 
+use jiff::SignedDuration;
+
 use crate::config::problem::Problem;
+use crate::config::written::Written;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetLimits;
 
@@ -74,6 +77,24 @@ impl Default for Telemetry {
     }
 }
 
+/// A parameter of AWS Systems Manager that holds outputs of Terraform.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Parameter {
+    /// Name or ARN.
+    pub name: String,
+    /// Region; none means that of the ARN, else the one that the daemon is in.
+    pub region: Option<String>,
+}
+
+/// A parameter whose value the configuration depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Polled {
+    /// Which one.
+    pub parameter: Parameter,
+    /// How often it is looked at; none means only at a reload.
+    pub every: Option<SignedDuration>,
+}
+
 /// A configuration, complete and valid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
@@ -83,6 +104,10 @@ pub struct Config {
     pub fleet: FleetLimits,
     /// What the daemon says about itself.
     pub telemetry: Telemetry,
+    /// Parameters that its values come from.
+    pub polled: Vec<Polled>,
+    /// Every argument that is set, as it is to be shown.
+    pub written: Written,
     /// What can be used, but hardly means what its author meant.
     pub warnings: Vec<Problem>,
 }

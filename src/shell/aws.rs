@@ -45,6 +45,8 @@ pub(crate) mod notices;
 
 pub(crate) mod secret;
 
+pub(crate) mod outputs;
+
 pub(crate) mod shift;
 
 pub(crate) mod chores;

@@ -35,7 +35,8 @@ use crate::model::cluster::{Cluster, Mode};
 use crate::shell::doctor::report::{Check, Report};
 pub(crate) use crate::shell::doctor::scope::{Scope, TOPICS};
 use crate::shell::drivers::Drivers;
-use crate::shell::files::{self, Wanted};
+use crate::shell::files::Wanted;
+use crate::shell::outputs;
 
 /// Clusters that are looked at at once: as many calls wait at most, and each spends its time
 /// waiting.
@@ -53,7 +54,7 @@ pub(crate) async fn examine(
     only: Option<&str>,
     scope: &Scope,
 ) -> Result<Report, NoSuchCluster> {
-    let config = match files::load(wanted) {
+    let config = match outputs::load(wanted).await {
         Ok(config) => config,
         Err(problems) => {
             let configuration = host::refused(&problems);

@@ -1,6 +1,7 @@
 //! Reads what a configuration is made of: files, directories of them, variables from outside.
 //! It must not know what any of it says.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use crate::config::problem::{Problem, ProblemCode};
-use crate::config::{self, Config, Input, Inputs, SourceFile};
+use crate::config::{self, Config, Held, Input, Inputs, ParameterReader, SourceFile};
 use crate::shell::text;
 
 /// Where the configuration is when nothing else is said.
@@ -101,9 +102,23 @@ pub(crate) struct Wanted {
     pub(crate) variables: Vec<(String, String)>,
 }
 
+/// Why something that a configuration is made of is not told by whoever has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Untold {
+    /// Whether it may be told later, so that what was told last still counts.
+    pub(crate) may_pass: bool,
+    /// In words, without a full stop.
+    pub(crate) why: String,
+}
+
 /// Reads everything that is wanted and makes one configuration of it, or says all that is wrong,
-/// with the files as well as in them.
+/// with the files as well as in them. Nobody but this host is asked.
 pub(crate) fn load(wanted: &Wanted) -> Result<Config, Vec<Problem>> {
+    read(wanted).config(&|_| Held::Unasked)
+}
+
+/// Reads everything that is wanted.
+pub(crate) fn read(wanted: &Wanted) -> Texts {
     let mut sources = Sources::default();
     for path in &wanted.paths {
         sources.add(path);
@@ -111,37 +126,69 @@ pub(crate) fn load(wanted: &Wanted) -> Result<Config, Vec<Problem>> {
     for path in &wanted.variable_files {
         sources.add_values(path);
     }
-    let env = environment();
-    let secrets = secrets(&env).unwrap_or_else(|fault| {
+    let environment = environment();
+    let secrets = secrets(&environment).unwrap_or_else(|fault| {
         sources.faults.push(fault);
         BTreeMap::new()
     });
-    let input = |(name, value): &(String, String)| Input {
-        name: name.clone(),
-        value: value.clone(),
-    };
-    let read = |path: &Path| read_limited(path).map_err(|error| text::chain(&error));
-    let inputs = Inputs {
-        vars: wanted.variables.iter().map(input).collect(),
-        var_files: sources.values,
+    Texts {
+        sources,
+        environment,
         secrets,
-        env,
-        dir: directory(&wanted.paths),
-        read: &read,
-    };
-    let mut problems: Vec<Problem> = sources.faults.iter().map(FilesError::problem).collect();
-    if sources.files.is_empty() && !problems.is_empty() {
-        return Err(problems);
+        variables: wanted.variables.clone(),
+        directory: directory(&wanted.paths),
+        named: RefCell::default(),
     }
-    match config::load(&sources.files, &inputs) {
-        Ok(config) if problems.is_empty() => Ok(config),
-        Ok(config) => {
-            problems.extend(config.warnings);
-            Err(problems)
+}
+
+/// What a configuration is made of, as it was when it was read.
+#[derive(Debug, Default)]
+pub(crate) struct Texts {
+    sources: Sources,
+    environment: BTreeMap<String, String>,
+    secrets: BTreeMap<String, String>,
+    variables: Vec<(String, String)>,
+    directory: PathBuf,
+    /// Files that the configuration names, which are read when it first does.
+    named: RefCell<BTreeMap<PathBuf, Result<String, String>>>,
+}
+
+impl Texts {
+    /// One configuration with these parameters, or all that is wrong. It is the same each time.
+    pub(crate) fn config(&self, parameter: &ParameterReader<'_>) -> Result<Config, Vec<Problem>> {
+        let input = |(name, value): &(String, String)| Input {
+            name: name.clone(),
+            value: value.clone(),
+        };
+        let read = |path: &Path| {
+            let mut named = self.named.borrow_mut();
+            let read = || read_limited(path).map_err(|error| text::chain(&error));
+            named.entry(path.to_owned()).or_insert_with(read).clone()
+        };
+        let inputs = Inputs {
+            vars: self.variables.iter().map(input).collect(),
+            var_files: self.sources.values.clone(),
+            secrets: self.secrets.clone(),
+            env: self.environment.clone(),
+            dir: self.directory.clone(),
+            read: &read,
+            parameter,
+        };
+        let faults = self.sources.faults.iter();
+        let mut problems: Vec<Problem> = faults.map(FilesError::problem).collect();
+        if self.sources.files.is_empty() && !problems.is_empty() {
+            return Err(problems);
         }
-        Err(more) => {
-            problems.extend(more);
-            Err(problems)
+        match config::load(&self.sources.files, &inputs) {
+            Ok(config) if problems.is_empty() => Ok(config),
+            Ok(config) => {
+                problems.extend(config.warnings);
+                Err(problems)
+            }
+            Err(more) => {
+                problems.extend(more);
+                Err(problems)
+            }
         }
     }
 }

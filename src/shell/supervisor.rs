@@ -10,6 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use crate::config::settings::{DEFAULT_LISTEN, Telemetry};
+use crate::config::written::Written;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetLimits;
 use crate::model::id::ClusterName;
@@ -28,6 +29,9 @@ use crate::shell::text;
 
 /// Every engine is reminded this often, should an alarm have been lost.
 const REMINDER: &str = "0 * * * * *";
+
+/// Changes of the configuration that a reload tells one by one.
+const CHANGES_MAX: usize = 100;
 
 /// Why nothing runs.
 #[derive(Debug, Error)]
@@ -54,15 +58,26 @@ pub(crate) struct Wanted {
     pub(crate) clusters: Vec<Arc<Cluster>>,
     pub(crate) fleet: FleetLimits,
     pub(crate) telemetry: Telemetry,
+    /// The same, argument by argument.
+    pub(crate) written: Written,
+}
+
+/// Where all that comes from.
+pub(crate) trait Origin {
+    /// Gives everything anew, or says why it cannot.
+    async fn read(&mut self) -> Result<Wanted, String>;
+
+    /// Waits until something has changed that nobody has to tell of, and gives everything anew.
+    async fn changed(&mut self) -> Result<Wanted, String>;
 }
 
 /// Drives all clusters until SIGTERM or SIGINT, or until an engine ends by itself, which is an
-/// error. At SIGHUP `reload` gives everything anew, or says why it cannot; then, or when any
-/// cluster cannot be driven, everything stays as it is.
+/// error. At SIGHUP, and where something has changed, `origin` gives everything anew, or says why
+/// it cannot; then, or when any cluster cannot be driven, everything stays as it is.
 pub(crate) async fn run(
     wanted: Wanted,
     level: Level,
-    mut reload: impl FnMut() -> Result<Wanted, String>,
+    mut origin: impl Origin,
 ) -> Result<(), RunError> {
     let mut hangup = listen(SignalKind::hangup())?;
     let mut stop = Stop {
@@ -70,6 +85,7 @@ pub(crate) async fn run(
         interrupt: listen(SignalKind::interrupt())?,
     };
     let telemetry = wanted.telemetry;
+    let mut written = wanted.written;
     let directory = runtime_directory();
     let mut drivers = Drivers::start_as(identity(directory.as_deref()));
     let prepared = tokio::select! {
@@ -91,7 +107,7 @@ pub(crate) async fn run(
     #[cfg(feature = "aws")]
     refresh(&cron, drivers.keepers()).await?;
     let end = loop {
-        let mut caller = None;
+        let (mut caller, mut news) = (None, None);
         tokio::select! {
             () = stop.called() => break Ok(()),
             name = drivers.ended() => {
@@ -100,11 +116,19 @@ pub(crate) async fn run(
             }
             _ = hangup.recv() => {}
             Some(reload) = asked.recv() => caller = Some(reload),
+            changed = origin.changed() => news = Some(changed),
         }
         manager.reloading();
-        let wanted = reload();
+        let in_force = (&telemetry, &mut written);
+        let reload = async {
+            let wanted = match news {
+                Some(wanted) => wanted,
+                None => origin.read().await,
+            };
+            reloaded(&mut drivers, wanted, in_force, &level).await
+        };
         let read = tokio::select! {
-            read = reloaded(&mut drivers, wanted, &telemetry, &level) => read,
+            read = reload => read,
             () = stop.called() => break Ok(()),
         };
         metrics::reloaded(read.is_ok());
@@ -203,7 +227,7 @@ async fn serve(
 async fn reloaded(
     drivers: &mut Drivers,
     read: Result<Wanted, String>,
-    started: &Telemetry,
+    (started, written): (&Telemetry, &mut Written),
     level: &Level,
 ) -> Result<(), String> {
     let kept = |why: String| {
@@ -223,6 +247,8 @@ async fn reloaded(
         tracing::error!(why, "configuration reloaded only in part");
         return Err(format!("only a part of it is in force: {why}"));
     }
+    tell_changes(written, &wanted.written);
+    *written = wanted.written;
     let new = wanted.telemetry;
     level.set(new.log_level);
     for (argument, changed) in [
@@ -237,6 +263,17 @@ async fn reloaded(
     }
     tracing::info!(clusters = drivers.len(), "configuration reloaded");
     Ok(())
+}
+
+/// Says what is different in the configuration from now on.
+fn tell_changes(old: &Written, new: &Written) {
+    let changes = old.changes(new);
+    for change in changes.iter().take(CHANGES_MAX) {
+        tracing::info!(change = text::bounded(change), "configuration changed");
+    }
+    if let Some(more @ 1..) = changes.len().checked_sub(CHANGES_MAX) {
+        tracing::info!(more, "configuration changed: these are not listed");
+    }
 }
 
 /// Reminds every engine of the time, and keeps the metrics small.

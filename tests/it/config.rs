@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use insta::{assert_snapshot, glob, with_settings};
 use outrigger::config::problem::{Problem, render_all};
-use outrigger::config::{Config, Input, Inputs, SourceFile, load};
+use outrigger::config::settings::Parameter;
+use outrigger::config::{Config, Held, Input, Inputs, SourceFile, load};
 
 mod formatting;
 
@@ -21,11 +22,14 @@ mod reference;
 
 mod refusals;
 
+mod written;
+
 /// The folder a case believes it lies in.
 const FOLDER: &str = "/etc/outrigger.d";
 
 /// A configuration with all it may depend on. Comments at the start of its first file say what is
-/// given from outside: `# var x=1`, `# env x=1`, `# secret x=1`.
+/// given from outside: `# var x=1`, `# env x=1`, `# secret x=1`, `# parameter /x={}`, and
+/// `# untold /x=why` for a parameter that cannot be had. Where there are none, nobody is asked.
 struct Case {
     files: Vec<SourceFile>,
     var_files: Vec<SourceFile>,
@@ -89,6 +93,7 @@ impl Case {
             ..Inputs::default()
         };
         let (mut env, mut secrets) = (BTreeMap::new(), BTreeMap::new());
+        let mut parameters = BTreeMap::new();
         let first = self.files.first().map_or("", |file| file.text.as_str());
         for line in first.lines().take_while(|line| line.starts_with('#')) {
             let Some((kind, pair)) = line.trim_start_matches(['#', ' ']).split_once(' ') else {
@@ -102,6 +107,8 @@ impl Case {
                 "var" => inputs.vars.push(Input { name, value }),
                 "env" => drop(env.insert(name, value)),
                 "secret" => drop(secrets.insert(name, value)),
+                "parameter" => drop(parameters.insert(name, Held::Text(value))),
+                "untold" => drop(parameters.insert(name, Held::Unreadable(value))),
                 _ => {}
             }
         }
@@ -112,6 +119,9 @@ impl Case {
             fs::read_to_string(folder.join(inner)).map_err(|_| "no such file".to_owned())
         };
         inputs.read = &read;
+        let parameter = |own: &Parameter| parameters.get(&own.name).cloned();
+        let parameter = |own: &Parameter| parameter(own).unwrap_or(Held::Unasked);
+        inputs.parameter = &parameter;
         load(&self.files, &inputs)
     }
 }

@@ -15,6 +15,8 @@ mod kills;
 
 mod doctor;
 
+mod outputs;
+
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};

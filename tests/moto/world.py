@@ -172,12 +172,12 @@ class World:
         self.ec2.amis[ami.id] = ami
         return ami.id
 
-    def parameter(self, name, value):
+    def parameter(self, name, value, kind="String"):
         """Written past the API, which keeps everyone out of /aws/service as AWS does."""
         held = self.ssm._parameters
         now = datetime.datetime.now(datetime.timezone.utc)
         dict.__setitem__(held, name, [
-            Parameter(self.account, name, value, "String", None, None, None, now, 1, "text")
+            Parameter(self.account, name, value, kind, None, None, None, now, 1, "text")
         ])
 
     def zone_of(self, subnet):

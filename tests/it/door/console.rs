@@ -111,10 +111,13 @@ fn a_reload_is_waited_for_and_says_why_it_was_none() {
     let status = setup.status(2);
     assert!(status["reload_fault"].is_string(), "{status}");
     assert_eq!(status["clusters"][0]["standing"], "ready");
-    setup.config.write(&good);
+    let more = "pool \"new\" {\n  weight = 3\n}\n";
+    setup.config.write(&format!("{good}{more}"));
     assert_eq!(setup.ask(&["reload"]).status.code(), Some(0));
     setup.status(0);
     setup.daemon.logged("a reload is asked for", 3);
+    setup.daemon.logged("configuration changed", 2);
+    setup.daemon.logged(r#"+ pool \"new\": weight = 3"#, 1);
 }
 
 #[test]

@@ -273,7 +273,8 @@ async fn idle(planes: &[Plane]) {
         .map(|(name, home)| (name.as_str(), home.as_path()))
         .collect();
     let port = free_port();
-    let own = |name: &str| format!("  lease = \"kube-system/{name}\"\n");
+    let own =
+        |name: &str| format!("  leader_election {{\n    lease = \"kube-system/{name}\"\n  }}\n");
     let setup = setup(&clusters, port, own);
     let _cloud = setup.cloud(port);
     let daemon = setup.daemon();

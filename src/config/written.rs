@@ -1,0 +1,107 @@
+//! What a configuration says, argument by argument, as it may be shown; what differs between two.
+//! It must not know what any argument is for.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use hcl::Value;
+
+/// Characters of a value that are shown.
+const SHOWN_MAX: usize = 100;
+
+/// Every block that was read, with every argument that it sets.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Written(BTreeMap<String, BTreeMap<&'static str, Entry>>);
+
+/// A value: what is shown of it, and what tells it from others of which the same is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    shown: String,
+    print: u64,
+}
+
+impl Written {
+    /// A block is there, be it one that sets nothing.
+    pub(super) fn block(&mut self, place: &str) {
+        self.0.entry(place.to_owned()).or_default();
+    }
+
+    /// An argument of a block is set. Of what is sensitive nothing is kept that could be shown.
+    pub(super) fn argument(
+        &mut self,
+        place: &str,
+        name: &'static str,
+        value: &Value,
+        sensitive: bool,
+    ) {
+        let text = serde_json::to_string(value).unwrap_or_default();
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        let shown = match (sensitive, text.char_indices().nth(SHOWN_MAX)) {
+            (true, _) => "(sensitive)".to_owned(),
+            (false, Some((end, _))) => format!("{}…", text.get(..end).unwrap_or_default()),
+            (false, None) => text,
+        };
+        let print = hasher.finish();
+        let arguments = self.0.entry(place.to_owned()).or_default();
+        arguments.insert(name, Entry { shown, print });
+    }
+
+    /// What another configuration says differently, block by block in order: `+` for what is new,
+    /// `-` for what is gone, `~` for what has another value.
+    pub fn changes(&self, new: &Self) -> Vec<String> {
+        let none = BTreeMap::new();
+        let (mut changes, mut gone) = (Vec::new(), None);
+        for place in union(&self.0, &new.0) {
+            let (old_block, new_block) = (self.0.get(place), new.0.get(place));
+            match (old_block, new_block) {
+                (None, Some(_)) => changes.push(format!("+ {place}")),
+                (Some(_), None) => {
+                    // What stands in a block goes with it.
+                    let around = gone.as_ref();
+                    if around.is_none_or(|around: &String| !place.starts_with(around)) {
+                        changes.push(format!("- {place}"));
+                        gone = Some(format!("{place}, "));
+                    }
+                    continue;
+                }
+                _ => {}
+            }
+            let (old, new) = (old_block.unwrap_or(&none), new_block.unwrap_or(&none));
+            for name in union(old, new) {
+                match (old.get(name), new.get(name)) {
+                    (Some(from), Some(to)) if from != to => {
+                        changes.push(format!("~ {place}: {name} = {} → {}", from.shown, to.shown));
+                    }
+                    (None, Some(to)) => {
+                        changes.push(format!("+ {place}: {name} = {}", to.shown));
+                    }
+                    (Some(from), None) => {
+                        changes.push(format!("- {place}: {name} = {}", from.shown));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        changes
+    }
+}
+
+impl fmt::Debug for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let arguments: usize = self.0.values().map(BTreeMap::len).sum();
+        write!(f, "{} blocks, {arguments} arguments", self.0.len())
+    }
+}
+
+/// The keys of both, in order.
+fn union<'a, K: Ord, V>(
+    one: &'a BTreeMap<K, V>,
+    other: &'a BTreeMap<K, V>,
+) -> impl Iterator<Item = &'a K> {
+    let mut keys: Vec<&K> = one.keys().chain(other.keys()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys.into_iter()
+}
