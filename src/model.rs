@@ -68,6 +68,8 @@ pub mod node_class;
 
 pub mod claim;
 
+pub mod proxy;
+
 pub mod cluster;
 
 pub mod hash;

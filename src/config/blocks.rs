@@ -324,7 +324,8 @@ static LOG: BlockType = BlockType {
             "format",
             Kind::OneOf(&["text", "json", "journald"]),
             "\"text\"",
-            "Its form.",
+            "Its form. Where it is `journald`, each of its fields is one of the journal as well, \
+             in capitals: `journalctl CLUSTER=prod POOL=gpu`.",
         ),
         argument(
             "level",

@@ -43,6 +43,8 @@ pub enum Form {
     EksName,
     /// URL of something that is reached by HTTPS.
     Https,
+    /// URL of a proxy.
+    Proxy,
     /// Base64.
     Base64,
     /// A range of addresses.
@@ -83,6 +85,7 @@ impl Form {
             Self::Queue => "the name or the https URL of an SQS queue",
             Self::EksName => "the name of a cluster in EKS",
             Self::Https => "a URL such as \"https://10.0.0.1:6443\"",
+            Self::Proxy => "a URL such as \"http://10.0.0.1:3128\", without a name",
             Self::Base64 => "a text in base64",
             Self::Cidr => "a range of addresses such as \"10.100.0.0/16\"",
             Self::Version => "a version such as \"v1.33.4+k3s1\"",
@@ -108,6 +111,7 @@ impl Form {
             Self::Queue => "name or `https://…`",
             Self::EksName => "name",
             Self::Https => "`https://…`",
+            Self::Proxy => "`http://…`, `https://…` or `socks5://…`",
             Self::Base64 => "base64",
             Self::Cidr => "`address/bits`",
             Self::Version => "version",
@@ -137,6 +141,10 @@ impl Form {
                     && text.starts_with(|c: char| c.is_ascii_alphanumeric())
             }
             Self::Https => is_https(text),
+            Self::Proxy => ["http://", "https://", "socks5://"]
+                .into_iter()
+                .filter_map(|scheme| text.strip_prefix(scheme))
+                .any(|rest| is_https(&format!("https://{rest}")) && has_port(rest)),
             Self::Base64 => {
                 let digits = text.trim_end_matches('=');
                 text.len().is_multiple_of(4)
@@ -244,6 +252,11 @@ fn is_https(text: &str) -> bool {
     !host.is_empty() && !host.contains('@') && rest.chars().all(fine)
 }
 
+fn has_port(host: &str) -> bool {
+    let port = host.trim_end_matches('/').rsplit_once(':');
+    port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|own| own > 0))
+}
+
 fn is_cidr(text: &str) -> bool {
     let Some((address, bits)) = text.split_once('/') else {
         return false;
@@ -303,6 +316,11 @@ mod tests {
             Form::Cidr,
             "10.0.0.0/8 fd00::/108",
             "10.0.0.0 10.0.0.0/33 a/8 ::/129 10.0.0.0/+8",
+        ),
+        (
+            Form::Proxy,
+            "http://bastion:3128 https://10.0.0.1:443/ socks5://[::1]:1080",
+            "bastion:3128 http://bastion ftp://a:1 http://me:pw@bastion:3128 http://:1 http://a:0",
         ),
         (Form::Version, "v1.33.4+k3s1 1.33", "$(reboot) a;b"),
         (

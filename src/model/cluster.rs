@@ -15,6 +15,7 @@ use crate::model::node_class::NodeClass;
 use crate::model::object::Kind;
 use crate::model::overlay::Overlay;
 use crate::model::pool::{Allowance, ClusterDisruption, Limits, Pool};
+use crate::model::proxy::Proxy;
 use crate::model::tenure::LeaseName;
 
 /// What may be done to a cluster.
@@ -71,6 +72,8 @@ pub struct Api {
     pub watch_list: WatchList,
     /// A watch without a sign of life for longer is stale.
     pub view_max_age: SignedDuration,
+    /// What it is reached by; none means as the kubeconfig and the environment say.
+    pub proxy: Option<Proxy>,
 }
 
 impl Api {
@@ -94,6 +97,7 @@ impl Default for Api {
             concurrency: 32,
             watch_list: WatchList::default(),
             view_max_age: SignedDuration::from_secs(90),
+            proxy: None,
         }
     }
 }

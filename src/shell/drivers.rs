@@ -397,7 +397,10 @@ impl Drivers {
 impl Running {
     /// Whether its driver can go on with another configuration of its cluster.
     fn can_go_on(&self, new: &Parts) -> bool {
-        let connected = |api: &Api| (api.poll, api.qps, api.burst, api.watch_list);
+        let connected = |api: &Api| {
+            let proxy = api.proxy.clone();
+            (api.poll, api.qps, api.burst, api.watch_list, proxy)
+        };
         let (old, print) = (&self.cluster, new.connection.print);
         let new = &new.cluster;
         old.installation == new.installation

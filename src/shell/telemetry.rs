@@ -1,6 +1,8 @@
 //! Log lines and metrics: one line a decision, one counter a fact.
 //! It must not know why anything was decided.
 
+pub(crate) mod journal;
+
 pub(crate) mod log;
 
 pub(crate) mod names;

@@ -28,6 +28,8 @@ pub(crate) mod process;
 
 mod program;
 
+mod proxied;
+
 mod service;
 
 /// A directory of configuration.

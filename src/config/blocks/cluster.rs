@@ -125,6 +125,7 @@ pub(super) static CLUSTER: BlockType = BlockType {
         &INTERRUPTION,
         &SIMULATED,
         &EXEC,
+        &PROXY,
         &API,
         &LEADER_ELECTION,
         &CLUSTER_DISRUPTION,
@@ -232,6 +233,24 @@ static SIMULATED: BlockType = BlockType {
             Kind::Address,
             "",
             "Address of a `simulated-cloud` process; in process if missing.",
+        ),
+    ],
+    ..BLOCK
+};
+
+static PROXY: BlockType = BlockType {
+    name: "proxy",
+    about: "A proxy by which its API is reached, in place of the kubeconfig's and of those that \
+            `HTTPS_PROXY` and `NO_PROXY` name. AWS is reached as the environment says.",
+    arguments: &[
+        required("url", Kind::Form(Form::Proxy), "Where it is."),
+        form("username", Form::Filled, "Who we are to it."),
+        form("password", Form::Filled, "Our password: `secret(…)`."),
+        argument(
+            "no_proxy",
+            Kind::Texts,
+            "[]",
+            "Hosts that are reached without it: addresses, ranges of them, or domains.",
         ),
     ],
     ..BLOCK

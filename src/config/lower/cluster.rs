@@ -20,6 +20,7 @@ use crate::model::cluster::{
     Rebalance, RemovedPools, Simulated, WatchList,
 };
 use crate::model::id::ClusterName;
+use crate::model::proxy::Proxy;
 use crate::model::tenure::LeaseName;
 
 /// A cluster, and where it was written.
@@ -124,7 +125,10 @@ fn one(
             boot: inner.duration("boot").unwrap_or_default(),
             address: inner.owned("address"),
         }),
-        api: section.block("api").map_or_else(Api::default, api),
+        api: Api {
+            proxy: section.block("proxy").map(|inner| proxy(reader, inner)),
+            ..section.block("api").map_or_else(Api::default, api)
+        },
         lease: section
             .block("leader_election")
             .map_or_else(LeaseName::default, lease),
@@ -313,6 +317,28 @@ fn check_managed(reader: &Reader<'_>, section: &Section, installation: &Installa
     }
 }
 
+fn proxy(reader: &Reader<'_>, section: &Section) -> Proxy {
+    let own = Proxy {
+        url: section.owned("url").unwrap_or_default(),
+        username: section.owned("username"),
+        password: section.owned("password"),
+        direct: section.texts("no_proxy").unwrap_or_default().to_vec(),
+    };
+    let help = match (&own.username, &own.password) {
+        (None, Some(_)) => "write username as well",
+        (Some(_), _) if own.url.starts_with("socks5:") => {
+            "use an http or https proxy, or one that wants no name"
+        }
+        _ => return own,
+    };
+    let detail = "The proxy cannot be given these credentials.";
+    let finding = Finding::error(ProblemCode::Conflict, section.header, detail);
+    reader
+        .reporter
+        .add(finding.within(&section.title).help(help));
+    own
+}
+
 fn api(section: &Section) -> Api {
     let default = Api::default();
     Api {
@@ -327,5 +353,6 @@ fn api(section: &Section) -> Api {
         view_max_age: section
             .duration("view_max_age")
             .unwrap_or(default.view_max_age),
+        proxy: None,
     }
 }

@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use tower::util::MapRequestLayer;
 
 use crate::model::cluster::{Api, Kubeconfig};
+use crate::model::proxy::Proxy;
 use crate::model::tenure::LeaseName;
 use crate::shell::fence::Fence;
 use crate::shell::files::{self, FilesError};
@@ -106,9 +107,9 @@ pub(crate) async fn connect(
     kubeconfig: &Kubeconfig,
     api: &Api,
 ) -> Result<Connection, ConnectError> {
-    let (own, limiter) = (kubeconfig.clone(), Limiter::new(api.qps, api.burst));
+    let (own, api) = (kubeconfig.clone(), api.clone());
     let runtime = Handle::current();
-    let making = spawn_blocking(move || runtime.block_on(make(&own, limiter)));
+    let making = spawn_blocking(move || runtime.block_on(make(&own, &api)));
     match timeout(MAKE, making).await {
         Ok(Ok(made)) => made,
         Ok(Err(error)) => Err(ConnectError::Panicked(kubeconfig.path.clone(), error)),
@@ -146,6 +147,7 @@ pub(crate) fn connect_issued(issued: Issued, api: &Api) -> Result<Connection, Co
     let mut config = Config::new(url);
     config.root_cert = Some(authorities.clone());
     limit(&mut config);
+    lead(&mut config, api.proxy.as_ref());
     let mut print = DefaultHasher::new();
     (&endpoint, &authorities).hash(&mut print);
     let pulses = Pulses::default();
@@ -181,7 +183,18 @@ fn limit(config: &mut Config) {
     config.default_retry = false;
 }
 
-async fn make(kubeconfig: &Kubeconfig, limiter: Limiter) -> Result<Connection, ConnectError> {
+/// Has requests go by a proxy, if one serves the API.
+fn lead(config: &mut Config, proxy: Option<&Proxy>) {
+    let Some(proxy) = proxy else { return };
+    let host = config.cluster_url.host().unwrap_or_default();
+    // Of this form it always is one.
+    config.proxy_url = match proxy.serves(host) {
+        true => proxy.with_credentials().parse().ok(),
+        false => None,
+    };
+}
+
+async fn make(kubeconfig: &Kubeconfig, api: &Api) -> Result<Connection, ConnectError> {
     let path = kubeconfig.path.as_path();
     let mut print = DefaultHasher::new();
     files::read_text(path)?.hash(&mut print);
@@ -199,6 +212,7 @@ async fn make(kubeconfig: &Kubeconfig, limiter: Limiter) -> Result<Connection, C
             source: Box::new(source),
         })?;
     limit(&mut config);
+    lead(&mut config, api.proxy.as_ref());
     let server = config.cluster_url.to_string();
     let authorities = config.root_cert.clone().unwrap_or_default();
     let pulses = Pulses::default();
@@ -214,7 +228,7 @@ async fn make(kubeconfig: &Kubeconfig, limiter: Limiter) -> Result<Connection, C
         lease: LeaseName::default(),
         client,
         pulses,
-        limiter,
+        limiter: Limiter::new(api.qps, api.burst),
         server: server.trim_end_matches('/').to_owned(),
         authorities,
         kubeconfig: path.to_owned(),

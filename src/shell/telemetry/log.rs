@@ -2,6 +2,7 @@
 //! It must not know what is counted.
 
 use std::io::{self, IsTerminal};
+use std::path::Path;
 
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
@@ -11,6 +12,7 @@ use crate::config::settings::{LogFormat, LogLevel};
 use crate::engine::report::Report;
 use crate::model::id::{ClaimId, ClusterName, NodeName, PodKey, PoolName};
 use crate::model::instance::Price;
+use crate::shell::telemetry::journal::{self, Journal};
 use crate::solve::replicas::Short;
 use crate::solve::{Unplaced, Why};
 use crate::state::blockers::Misread;
@@ -20,18 +22,23 @@ use crate::state::roster::Health;
 /// Pods named in one line; a node may be planned for a thousand.
 const PODS: usize = 10;
 
-/// Lines go to stderr: as text, or as one JSON object each. `RUST_LOG` wins over `level`, which is
+/// Lines go to stderr, as text or as one JSON object each, or to the journal; to stderr as well
+/// where there is none. `RUST_LOG` wins over `level`, which is
 /// for our own lines; of other crates only warnings are told.
 pub(crate) fn init(format: LogFormat, level: LogLevel) -> Level {
     let fixed = EnvFilter::try_from_default_env().ok();
     let is_fixed = fixed.is_some();
     let (filter, handle) = reload::Layer::new(fixed.unwrap_or_else(|| filter(level)));
     let lines = fmt::layer().with_target(false).with_writer(io::stderr);
+    let journal = || Journal::connect(Path::new(journal::SOCKET)).ok();
     let lines = match format {
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
         LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
-        // The journal has the time already.
-        LogFormat::Journald => lines.without_time().with_ansi(false).boxed(),
+        LogFormat::Journald => match journal() {
+            Some(journal) => journal.boxed(),
+            // Whoever takes the lines there has the time already.
+            None => lines.without_time().with_ansi(false).boxed(),
+        },
     };
     // A second subscriber is refused, which only tests can see.
     drop(registry().with(filter).with(lines).try_init());

@@ -41,6 +41,12 @@ cluster "fleet" {
     path    = "${path.config}/kubeconfig"
     context = each.key
   }
+  proxy {
+    url      = "http://bastion:3128"
+    username = "outrigger"
+    password = "not shown"
+    no_proxy = ["10.0.0.0/8", ".internal"]
+  }
   api {
     poll         = "30s"
     qps          = 50

@@ -56,7 +56,8 @@ fn outputs_come_from_a_parameter_and_only_validate_takes_the_mock() {
         aws.ask(&json!({"do": "parameter", "name": name, "value": value, "type": kind}))
     };
     put(r#"{"pools": ["general", "gpu"]}"#, "String");
-    check(0, "pools: general.gpu");
+    // Karpenter takes no pool without a class, which is said.
+    check(2, "pools: general.gpu");
     put("{\"pools\":", "String");
     check(1, "it is not JSON");
     put(r#"{"pools": ["hidden"]}"#, "SecureString");

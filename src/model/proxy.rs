@@ -1,0 +1,149 @@
+//! A proxy that stands between the daemon and a cluster's API.
+//! It must not know how it is spoken to.
+
+use core::net::IpAddr;
+use std::fmt;
+
+/// How a cluster's API is reached where no packet gets there otherwise.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Proxy {
+    /// `http://`, `https://` or `socks5://` with host and port.
+    pub url: String,
+    /// Who we are to it.
+    pub username: Option<String>,
+    /// The password of that, which is never shown.
+    pub password: Option<String>,
+    /// Hosts that are reached without it: an address, a range of them, or a domain with all in it.
+    pub direct: Vec<String>,
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Proxy")
+            .field("url", &self.url)
+            .field("username", &self.username)
+            .field("password", &self.password.as_ref().map(|_| "…"))
+            .field("direct", &self.direct)
+            .finish()
+    }
+}
+
+impl Proxy {
+    /// Its URL with what it wants to know about us.
+    pub fn with_credentials(&self) -> String {
+        let (Some(username), Some((scheme, host))) = (&self.username, self.url.split_once("://"))
+        else {
+            return self.url.clone();
+        };
+        let username = encoded(username);
+        match &self.password {
+            Some(password) => format!("{scheme}://{username}:{}@{host}", encoded(password)),
+            None => format!("{scheme}://{username}@{host}"),
+        }
+    }
+
+    /// Whether a host is reached by it. As with `NO_PROXY`, a domain stands for what is in it, and
+    /// names are not looked up.
+    pub fn serves(&self, host: &str) -> bool {
+        let host = host.trim_start_matches('[').trim_end_matches([']', '.']);
+        !self.direct.iter().any(|own| covers(own, host))
+    }
+}
+
+fn covers(pattern: &str, host: &str) -> bool {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        let (range, bits) = pattern.split_once('/').unwrap_or((pattern, ""));
+        let Ok(range) = range.parse::<IpAddr>() else {
+            return false;
+        };
+        let (width, own, range) = match (address, range) {
+            (IpAddr::V4(own), IpAddr::V4(range)) => {
+                (32, u128::from(own.to_bits()), u128::from(range.to_bits()))
+            }
+            (IpAddr::V6(own), IpAddr::V6(range)) => (128, own.to_bits(), range.to_bits()),
+            _ => return false,
+        };
+        let bits: u32 = bits.parse().unwrap_or(width).min(width);
+        // A range of no bits is everything.
+        return (own ^ range).checked_shr(width - bits).unwrap_or(0) == 0;
+    }
+    let (pattern, host) = (pattern.to_ascii_lowercase(), host.to_ascii_lowercase());
+    let domain = pattern.trim_start_matches('*').trim_start_matches('.');
+    let before = host.strip_suffix(domain);
+    !domain.is_empty() && before.is_some_and(|own| own.is_empty() || own.ends_with('.'))
+}
+
+/// As it stands in a URL.
+fn encoded(text: &str) -> String {
+    let mut all = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                all.push(char::from(byte));
+            }
+            _ => all.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Proxy;
+
+    fn proxy(direct: &[&str]) -> Proxy {
+        Proxy {
+            url: "http://bastion:3128".to_owned(),
+            username: Some("out@rigger".to_owned()),
+            password: Some("p:ä".to_owned()),
+            direct: direct.iter().map(|own| (*own).to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn hosts_named_so_are_reached_directly() {
+        let own = proxy(&[
+            "10.0.0.0/8",
+            "fd00::/9",
+            "192.0.2.7",
+            ".internal",
+            "example.com",
+        ]);
+        for host in [
+            "10.1.2.3",
+            "fd7f::1",
+            "[fd00::1]",
+            "192.0.2.7",
+            "api.Internal",
+            "internal",
+        ] {
+            assert!(!own.serves(host), "{host}");
+        }
+        for host in ["a.example.com", "example.com."] {
+            assert!(!own.serves(host), "{host}");
+        }
+        for host in [
+            "11.0.0.1",
+            "fd80::1",
+            "192.0.2.8",
+            "notexample.com",
+            "com",
+            "::ffff:10.0.0.1",
+        ] {
+            assert!(own.serves(host), "{host}");
+        }
+        assert!(!proxy(&["0.0.0.0/0"]).serves("203.0.113.9"));
+        assert!(proxy(&[]).serves("10.1.2.3"));
+        assert!(proxy(&["", ".", "*"]).serves("a.b"));
+    }
+
+    #[test]
+    fn a_password_is_in_the_url_alone() {
+        let own = proxy(&[]);
+        assert_eq!(
+            own.with_credentials(),
+            "http://out%40rigger:p%3A%C3%A4@bastion:3128"
+        );
+        assert!(!format!("{own:?}").contains("p:"));
+    }
+}
