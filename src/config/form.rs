@@ -275,7 +275,7 @@ mod tests {
     use super::Form;
 
     /// Each form with texts that have it, and texts that do not.
-    const CASES: [(Form, &str, &str); 13] = [
+    const CASES: [(Form, &str, &str); 14] = [
         (
             Form::Alias,
             "al2@latest al2023@v20250801 bottlerocket@v1.2.3 windows2022@latest",

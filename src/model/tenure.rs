@@ -123,7 +123,7 @@ impl Candidate {
 }
 
 /// What is known of the Lease of one of the clusters that are led together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// It has not been read yet.
     Unknown,
@@ -133,8 +133,48 @@ pub enum Place {
     Free,
     /// This host does.
     Mine,
-    /// Another host does.
-    Theirs,
+    /// This other host does.
+    Theirs(String),
+}
+
+/// The host that a holder of a Lease is on: it is named `HOST/CLUSTER`.
+pub fn host_of(holder: &str) -> &str {
+    holder.split_once('/').map_or(holder, |(host, _)| host)
+}
+
+/// The cluster that this host asks for, where each is led by itself: the first of whoever leads the
+/// most, if that is two more than it leads itself at least. One fewer would only change places.
+pub fn asks_for(company: &BTreeMap<ClusterName, Place>) -> Option<&ClusterName> {
+    let (mine, theirs) = led(company)?;
+    let (_, most) = theirs.into_iter().max_by_key(|(_, own)| own.len())?;
+    let first = most.first().copied()?;
+    (most.len() >= mine + 2).then_some(first)
+}
+
+/// Whether this host gives one of its clusters to another that asks for it.
+pub fn gives_to(host: &str, company: &BTreeMap<ClusterName, Place>) -> bool {
+    led(company).is_some_and(|(mine, theirs)| {
+        let has = theirs.get(host).map_or(0, Vec::len);
+        mine >= has + 2
+    })
+}
+
+/// How many clusters this host leads, and which each of the others does; none before all is known.
+#[expect(clippy::type_complexity, reason = "it is taken apart at once")]
+fn led(
+    company: &BTreeMap<ClusterName, Place>,
+) -> Option<(usize, BTreeMap<&str, Vec<&ClusterName>>)> {
+    let mut mine = 0;
+    let mut theirs: BTreeMap<&str, Vec<&ClusterName>> = BTreeMap::new();
+    for (name, place) in company {
+        match place {
+            Place::Unknown => return None,
+            Place::Mine => mine += 1,
+            Place::Theirs(host) => theirs.entry(host).or_default().push(name),
+            Place::Unreachable | Place::Free => {}
+        }
+    }
+    Some((mine, theirs))
 }
 
 /// Whether a host may hold the Lease of a cluster, which it can reach, that is led together with
@@ -154,7 +194,10 @@ mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
 
-    use super::{ACTS, Candidate, Hold, LASTS, LASTS_MAX, Place, RETRY, Sight, may_hold};
+    use super::{
+        ACTS, Candidate, Hold, LASTS, LASTS_MAX, Place, RETRY, Sight, asks_for, gives_to, may_hold,
+    };
+    use crate::model::id::ClusterName;
 
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -244,7 +287,8 @@ mod tests {
 
     #[test]
     fn clusters_that_are_led_together_follow_the_first_that_answers() {
-        use Place::{Free, Mine, Theirs, Unknown, Unreachable};
+        use Place::{Free, Mine, Unknown, Unreachable};
+        let theirs = || Place::Theirs("x".to_owned());
         let may = |places: [Place; 3]| {
             let names = ["a", "b", "c"].map(|name| name.into());
             let company: BTreeMap<_, _> = names.clone().into_iter().zip(places).collect();
@@ -254,14 +298,64 @@ mod tests {
             ([Unknown, Free, Free], [true, false, false]),
             ([Free, Free, Free], [true, false, false]),
             ([Mine, Free, Free], [true, true, true]),
-            ([Mine, Theirs, Mine], [true, true, true]),
-            ([Theirs, Mine, Free], [true, false, false]),
+            ([Mine, theirs(), Mine], [true, true, true]),
+            ([theirs(), Mine, Free], [true, false, false]),
             ([Unreachable, Free, Free], [true, true, false]),
             ([Unreachable, Mine, Free], [true, true, true]),
-            ([Unreachable, Theirs, Mine], [true, true, false]),
+            ([Unreachable, theirs(), Mine], [true, true, false]),
             ([Unreachable, Unreachable, Unreachable], [true, true, true]),
         ] {
-            assert_eq!(may(places), expect, "{places:?}");
+            assert_eq!(may(places.clone()), expect, "{places:?}");
+        }
+    }
+
+    /// Who leads which of the clusters `0`, `1` and so on: `m` this host, `f` nobody, `?` unknown,
+    /// `-` none can, and else the host of that letter.
+    fn company(places: &str) -> BTreeMap<ClusterName, Place> {
+        let place = |own: char| match own {
+            'm' => Place::Mine,
+            'f' => Place::Free,
+            '?' => Place::Unknown,
+            '-' => Place::Unreachable,
+            host => Place::Theirs(host.to_string()),
+        };
+        let named = places.chars().enumerate();
+        let named = named.map(|(at, own)| (ClusterName(at.to_string()), place(own)));
+        named.collect()
+    }
+
+    #[test]
+    fn a_host_asks_whoever_leads_two_more_than_it_does() {
+        for (places, expect) in [
+            ("a", None),
+            ("aa", Some("0")),
+            ("ma", None),
+            ("maa", None),
+            ("maaa", Some("1")),
+            ("abbmaa", Some("0")),
+            ("bbaab-f", Some("0")),
+            ("aa?", None),
+            ("mm", None),
+            ("", None),
+        ] {
+            let company = company(places);
+            let asked = asks_for(&company).map(|own| own.as_str());
+            assert_eq!(asked, expect, "{places}");
+        }
+    }
+
+    #[test]
+    fn who_is_asked_gives_until_it_leads_one_more() {
+        for (places, gives) in [
+            ("mm", true),
+            ("m", false),
+            ("mma", false),
+            ("mmma", true),
+            ("mm?", false),
+            ("aamm", false),
+            ("bbmm", true),
+        ] {
+            assert_eq!(gives_to("a", &company(places)), gives, "{places}");
         }
     }
 }

@@ -100,7 +100,7 @@ impl Keeper {
     async fn keep(mut self, mut tenure: Tenure) {
         while let Some(term) = self.wait(&mut tenure).await {
             match self.lead(&mut tenure, &term).await {
-                End::Lost => {}
+                End::Lost => tenure.rest(&term),
                 End::Stopped => break,
                 End::Failed => {
                     self.front.show(Standing::Ended, false);

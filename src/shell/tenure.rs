@@ -11,7 +11,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::model::id::ClusterName;
-use crate::model::tenure::{ACTS, Candidate, Place, RETRY, Sight, may_hold};
+use crate::model::tenure::{
+    ACTS, Candidate, Place, RETRY, Sight, asks_for, gives_to, host_of, may_hold,
+};
 use crate::shell::identity::Identity;
 use crate::shell::kube::client::Connection;
 use crate::shell::kube::lease::{self, Held};
@@ -20,10 +22,18 @@ use crate::shell::{clock, telemetry, text};
 
 /// Time for one call: several fit into what a holder may act for.
 const CALL: Duration = Duration::from_secs(4);
+/// Why a cluster is led no more that another host has asked for.
+const ASKED: &str = "another host, which leads fewer, has asked for it";
 /// After a Lease was written by another at the same moment, it is read again so soon.
 const AGAIN: Duration = Duration::from_millis(100);
 /// Whoever leads what goes before has this long to take what is led together with it.
 const WAITS: Duration = Duration::from_mins(1);
+
+/// Clusters change hosts only where nothing else has changed for so long, and whoever was asked for
+/// one has so long to part with it.
+const STEADY: Duration = Duration::from_secs(30);
+/// Where whoever has asked for a cluster does not take it for so long, others do.
+const YIELDS: Duration = Duration::from_secs(20);
 
 /// Whether this host leads a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,6 +57,8 @@ pub(crate) struct Company(watch::Sender<Known>);
 struct Known {
     /// Whether all of them are led by one host.
     together: bool,
+    /// When any of this was otherwise last.
+    changed: Option<Instant>,
     places: BTreeMap<ClusterName, Place>,
 }
 
@@ -55,6 +67,7 @@ impl Company {
     pub(crate) fn configure(&self, together: bool, clusters: &[ClusterName]) {
         self.0.send_modify(|known| {
             known.together = together;
+            known.changed = Some(clock::monotonic());
             known.places.retain(|name, _| clusters.contains(name));
             for name in clusters {
                 known.places.entry(name.clone()).or_insert(Place::Unknown);
@@ -66,17 +79,36 @@ impl Company {
     fn take(&self, cluster: &ClusterName, place: Place) -> bool {
         self.0
             .send_if_modified(|known| match known.places.get_mut(cluster) {
-                Some(own) => std::mem::replace(own, place) != place,
-                None => false,
+                Some(own) if *own != place => {
+                    *own = place;
+                    known.changed = Some(clock::monotonic());
+                    true
+                }
+                _ => false,
             });
         let known = self.0.borrow();
         !known.together || may_hold(cluster, &known.places)
+    }
+
+    /// Whether this host asks whoever leads a cluster for it.
+    fn asks_for(&self, cluster: &ClusterName) -> bool {
+        let known = self.0.borrow();
+        let is_steady = known.changed.is_some_and(|own| own.elapsed() >= STEADY);
+        is_steady && !known.together && asks_for(&known.places) == Some(cluster)
+    }
+
+    /// Whether this host gives a cluster to another that has asked for it.
+    fn gives_to(&self, host: &str) -> bool {
+        let known = self.0.borrow();
+        !known.together && gives_to(host, &known.places)
     }
 }
 
 /// One cluster's Lease, held or tried for by a task of its own.
 pub(crate) struct Tenure {
     turn: watch::Receiver<Turn>,
+    /// The last term of which nothing is under way any more.
+    rest: watch::Sender<u64>,
     stop: watch::Sender<bool>,
     task: Option<JoinHandle<()>>,
 }
@@ -87,6 +119,7 @@ impl Tenure {
         connection.fence.close();
         Self {
             turn: watch::channel(Turn::Leads(0)).1,
+            rest: watch::channel(0).0,
             stop: watch::channel(false).0,
             task: None,
         }
@@ -102,6 +135,7 @@ impl Tenure {
         connection.fence.close();
         let (turn, seen) = watch::channel(Turn::default());
         let (stop, stopping) = watch::channel(false);
+        let (rest, rested) = watch::channel(0);
         let me = identity.holder(&cluster);
         let seeker = Seeker {
             cluster,
@@ -117,10 +151,16 @@ impl Tenure {
             barred: false,
             waits: None,
             terms: 0,
+            rested,
+            asked: None,
+            heard: None,
+            parting: false,
+            free: None,
             turn,
         };
         Self {
             turn: seen,
+            rest,
             stop,
             task: Some(tokio::spawn(seeker.seek(stopping))),
         }
@@ -140,6 +180,13 @@ impl Tenure {
         if gone && self.turn() == *was {
             // Nobody seeks: it stays as it is.
             std::future::pending().await
+        }
+    }
+
+    /// Nothing of this term is under way any more.
+    pub(crate) fn rest(&self, term: &Turn) {
+        if let Turn::Leads(term) = term {
+            self.rest.send_replace(*term);
         }
     }
 
@@ -172,6 +219,18 @@ struct Seeker {
     /// Since when it has waited for one that is led first, though nobody has this one.
     waits: Option<Instant>,
     terms: u64,
+    /// The last term of which nothing is under way.
+    rested: watch::Receiver<u64>,
+    /// When this host asked for the cluster last.
+    asked: Option<Instant>,
+    /// Who has asked for it, as it was last read in this term; what stood there before it began
+    /// may be from a host that is gone.
+    heard: Option<Option<String>>,
+    /// Whether it leads no more, and lets go of the Lease for who has asked when nothing is under
+    /// way.
+    parting: bool,
+    /// Since when it was seen to be left to another.
+    free: Option<Instant>,
     turn: watch::Sender<Turn>,
 }
 
@@ -187,6 +246,7 @@ impl Seeker {
             tokio::select! {
                 () = sleep(wait) => {}
                 () = self.lookout.changed() => {}
+                _ = self.rested.changed() => {}
                 // What became of a Lease that goes before is no news to who leads already.
                 _ = news.changed(), if self.until.is_none() => {}
                 _ = stopping.wait_for(|stop| *stop) => break,
@@ -225,7 +285,7 @@ impl Seeker {
             Sight::Free if self.barred => Place::Unreachable,
             Sight::Free => Place::Free,
             Sight::Mine => Place::Mine,
-            Sight::Theirs(_) => Place::Theirs,
+            Sight::Theirs(_) => Place::Theirs(host_of(&known.hold.holder).to_owned()),
         };
         let may_hold = self.company.take(&self.cluster, place);
         if may_hold || !matches!(sight, Sight::Free) {
@@ -234,7 +294,14 @@ impl Seeker {
         match sight {
             Sight::Theirs(left) => {
                 self.follow(&format!("{} leads it", known.hold.holder));
+                self.parting = false;
+                self.ask().await;
                 left.min(RETRY)
+            }
+            Sight::Mine if self.parting => self.part(known).await,
+            Sight::Free if self.yields(&known) => {
+                self.follow(ASKED);
+                RETRY
             }
             // It runs out by itself: what is under way for it is not answered yet.
             Sight::Mine if !may_hold => {
@@ -266,8 +333,13 @@ impl Seeker {
         self.barred = matches!(&held, Err(Failure::Fault(_)));
         match held {
             Ok(held) => {
+                let asked = held.asked.clone();
                 self.known = Some(held);
                 self.lead(since);
+                if self.gives(asked) {
+                    self.parting = true;
+                    self.follow(ASKED);
+                }
                 RETRY
             }
             Err(Failure::Late) => AGAIN,
@@ -275,9 +347,69 @@ impl Seeker {
         }
     }
 
+    /// Whether another host has asked for the cluster since the last renewal, and gets it.
+    fn gives(&mut self, asked: Option<String>) -> bool {
+        let before = self.heard.replace(asked.clone());
+        let news = before.is_some_and(|before| before != asked);
+        let host = asked.as_deref().and_then(|own| own.split(' ').next());
+        news && host.is_some_and(|host| self.company.gives_to(host))
+    }
+
+    /// Lets go of the Lease as soon as nothing is under way; where that takes longer than it lasts
+    /// it runs out.
+    async fn part(&mut self, known: Held) -> Duration {
+        if *self.rested.borrow() < self.terms {
+            self.follow(ASKED);
+            return RETRY;
+        }
+        self.parting = false;
+        let connection = self.connection.clone();
+        let let_go = lease::part(&connection, &known, clock::now());
+        // Where that fails it runs out as well.
+        drop(self.call(let_go).await);
+        RETRY
+    }
+
+    /// Whether a cluster that nobody leads is left to another host, for which it was let go.
+    fn yields(&mut self, known: &Held) -> bool {
+        let asked = known
+            .asked
+            .as_deref()
+            .filter(|_| known.hold.holder.is_empty());
+        let host = asked.and_then(|own| own.split(' ').next());
+        if host.is_none_or(|host| host == host_of(&self.me)) {
+            self.free = None;
+            return false;
+        }
+        self.free.get_or_insert_with(clock::monotonic).elapsed() < YIELDS
+    }
+
+    /// Asks whoever leads the cluster for it, where that one leads too many for this host's taste.
+    async fn ask(&mut self) {
+        let is_due = self.asked.is_none_or(|own| own.elapsed() >= STEADY);
+        if !is_due || !self.company.asks_for(&self.cluster) {
+            return;
+        }
+        self.asked = Some(clock::monotonic());
+        let connection = self.connection.clone();
+        let host = host_of(&self.me);
+        let asked = self.call(lease::ask(&connection, host, clock::now())).await;
+        match asked {
+            Ok(()) => tracing::info!(
+                cluster = %self.cluster,
+                "asking for the cluster: another host leads two more than this one, or more"
+            ),
+            Err(Failure::Late) => {}
+            Err(Failure::Fault(why)) => {
+                tracing::warn!(cluster = %self.cluster, why, "the cluster cannot be asked for");
+            }
+        }
+    }
+
     fn lead(&mut self, since: (Instant, Timestamp)) {
         if self.until.is_none() {
             self.terms += 1;
+            (self.heard, self.parting) = (None, false);
             tracing::info!(
                 cluster = %self.cluster, lease = %self.connection.lease,
                 "this host leads the cluster"
@@ -408,6 +540,7 @@ enum Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
@@ -477,5 +610,156 @@ mod tests {
         tenure.release().await;
         let known = stored.lock().expect("no panic");
         assert_eq!(known.1["holderIdentity"], "", "{known:?}");
+    }
+
+    /// The Leases of an API, by name: versions and objects.
+    type Leases = Arc<Mutex<BTreeMap<String, (u64, Value)>>>;
+
+    fn merge(own: &mut Value, patch: &Value) {
+        let (Some(fields), true) = (patch.as_object(), own.is_object()) else {
+            return *own = patch.clone();
+        };
+        for (key, value) in fields {
+            match (value, own.as_object_mut()) {
+                (Value::Null, Some(own)) => drop(own.remove(key)),
+                _ => merge(&mut own[key], value),
+            }
+        }
+    }
+
+    /// An API with Leases, as one cluster has it: reached by the host for this one of them.
+    fn api(leases: &Leases, name: &str) -> Connection {
+        let leases = leases.clone();
+        let answer = move |request: Request<Body>| {
+            let leases = leases.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await?.to_bytes();
+                let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+                let path = parts.uri.path().to_owned();
+                let name = match parts.method == Method::POST {
+                    true => body["metadata"]["name"].as_str().unwrap_or_default(),
+                    false => path.rsplit('/').next().unwrap_or_default(),
+                };
+                let mut all = leases.lock().expect("no panic");
+                let failure = |code, reason| {
+                    let text = json!({"status": "Failure", "reason": reason, "code": code});
+                    (code, text)
+                };
+                let known = all.get(name).map_or(0, |own| own.0);
+                let asked = body["metadata"]["resourceVersion"].as_str();
+                let (code, text) = if parts.method == Method::GET && known == 0 {
+                    failure(404, "NotFound")
+                } else if asked.is_some_and(|own| own != known.to_string()) {
+                    failure(409, "Conflict")
+                } else {
+                    let own = all.entry(name.to_owned()).or_default();
+                    if parts.method != Method::GET {
+                        own.0 += 1;
+                        let version = own.0.to_string();
+                        if own.1.is_null() {
+                            own.1 = json!({});
+                        }
+                        merge(&mut own.1, &body);
+                        own.1["metadata"]["resourceVersion"] = json!(version);
+                    }
+                    (200, own.1.clone())
+                };
+                let answer = Response::builder().status(code);
+                Ok::<_, BoxError>(answer.body(Body::from(text.to_string().into_bytes()))?)
+            }
+        };
+        let mut own = Connection::over(Client::new(service_fn(answer), "default"));
+        own.lease.name = name.to_owned();
+        own
+    }
+
+    /// One host with all clusters, whose engines stop at once.
+    fn host(leases: &Leases, name: &str, clusters: &[ClusterName], together: bool) {
+        let company = Arc::new(Company::default());
+        company.configure(together, clusters);
+        let identity = Identity::new(name, None);
+        for own in clusters {
+            let connection = api(leases, own.as_str());
+            let mut tenure = Tenure::seek(own.clone(), connection, &identity, company.clone());
+            tokio::spawn(async move {
+                loop {
+                    let turn = tenure.turn();
+                    tenure.changed(&turn).await;
+                    tenure.rest(&turn);
+                }
+            });
+        }
+    }
+
+    /// How many clusters each host leads, by the first letter of its name.
+    fn shares(leases: &Leases) -> BTreeMap<char, usize> {
+        let all = leases.lock().expect("no panic");
+        let mut shares = BTreeMap::new();
+        for (_, own) in all.values() {
+            let holder = own["spec"]["holderIdentity"].as_str().unwrap_or_default();
+            *shares
+                .entry(holder.chars().next().unwrap_or('-'))
+                .or_default() += 1;
+        }
+        shares
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clusters_are_shared_between_hosts_and_then_stay() {
+        let clusters = ["1", "2", "3", "4", "5"].map(ClusterName::from);
+        let leases = Leases::default();
+        host(&leases, "a", &clusters, false);
+        sleep(Duration::from_mins(5)).await;
+        assert_eq!(shares(&leases), BTreeMap::from([('a', 5)]));
+        host(&leases, "b", &clusters, false);
+        sleep(Duration::from_mins(5)).await;
+        assert_eq!(shares(&leases), BTreeMap::from([('a', 3), ('b', 2)]));
+        let hands = |leases: &Leases| -> u64 {
+            let all = leases.lock().expect("no panic");
+            let of = |(_, own): &(u64, Value)| own["spec"]["leaseTransitions"].as_u64();
+            all.values().filter_map(of).sum()
+        };
+        let before = hands(&leases);
+        assert_eq!(before, 7, "each was taken once, and two changed hands");
+        sleep(Duration::from_mins(20)).await;
+        assert_eq!(hands(&leases), before, "nothing is left to share");
+        host(&leases, "c", &clusters, false);
+        sleep(Duration::from_mins(5)).await;
+        assert_eq!(
+            shares(&leases),
+            BTreeMap::from([('a', 2), ('b', 2), ('c', 1)])
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_led_together_and_what_a_dead_host_asked_for_stays() {
+        let clusters = ["1", "2", "3"].map(ClusterName::from);
+        let leases = Leases::default();
+        host(&leases, "a", &clusters, true);
+        host(&leases, "b", &clusters, true);
+        sleep(Duration::from_mins(10)).await;
+        assert_eq!(shares(&leases).len(), 1);
+        let leases = Leases::default();
+        {
+            let asked = json!({"metadata": {"annotations": {
+                "outrigger.dev/asked-by": "gone 2026-01-01T00:00:00Z",
+            }}});
+            let mut all = leases.lock().expect("no panic");
+            all.extend(
+                clusters
+                    .iter()
+                    .map(|own| (own.to_string(), (1, asked.clone()))),
+            );
+            for own in all.values_mut() {
+                own.1["metadata"]["resourceVersion"] = json!("1");
+            }
+        }
+        host(&leases, "a", &clusters, false);
+        sleep(Duration::from_mins(10)).await;
+        assert_eq!(shares(&leases), BTreeMap::from([('a', 3)]));
+        let all = leases.lock().expect("no panic");
+        let once = |(_, own): &(u64, Value)| own["spec"]["leaseTransitions"] == 1;
+        assert!(all.values().all(once), "{all:?}");
     }
 }

@@ -54,7 +54,13 @@ pub(crate) struct Held {
     pub(crate) hold: Hold,
     /// How often it has changed hands.
     pub(crate) transitions: u32,
+    /// The host that has asked for the cluster last, and when by its clock.
+    pub(crate) asked: Option<String>,
 }
+
+/// The annotation by which a host asks whoever leads a cluster for it: `HOST TIME`. It is no word
+/// for the engine, which does not see it.
+const ASKED: &str = "outrigger.dev/asked-by";
 
 /// Who we are to the API server, in the fields we write.
 pub(crate) const FIELD_MANAGER: &str = "outrigger";
@@ -125,7 +131,8 @@ pub(crate) async fn write(
 }
 
 /// Has the Lease say that somebody holds it since now, or goes on to, if it is still at its
-/// version; makes it if there was none. With an empty name nobody holds it.
+/// version; makes it if there was none. With an empty name nobody holds it. Who has asked for the
+/// cluster is forgotten where it changes hands, unless it is let go for them.
 pub(crate) async fn hold(
     connection: &Connection,
     known: &Held,
@@ -136,11 +143,38 @@ pub(crate) async fn hold(
     let stored = match &known.version {
         None => create(connection, Map::new(), Some(spec)).await?,
         Some(version) => {
-            let body = json!({"metadata": {"resourceVersion": version}, "spec": spec});
+            let mut body = json!({"metadata": {"resourceVersion": version}, "spec": spec});
+            if known.asked.is_some() && known.hold.holder != holder {
+                body["metadata"]["annotations"] = json!({ASKED: null});
+            }
             patched(connection, &body).await?
         }
     };
     Ok(held(stored))
+}
+
+/// Has the Lease say that a host asks for the cluster. Whoever holds it sees that when it renews
+/// it.
+pub(crate) async fn ask(
+    connection: &Connection,
+    host: &str,
+    now: Timestamp,
+) -> Result<(), kube::Error> {
+    let body = json!({"metadata": {"annotations": {ASKED: format!("{host} {now}")}}});
+    patched(connection, &body).await.map(drop)
+}
+
+/// Has the Lease say that nobody holds it, for whoever has asked for the cluster.
+pub(crate) async fn part(
+    connection: &Connection,
+    known: &Held,
+    now: Timestamp,
+) -> Result<Held, kube::Error> {
+    let kept = Held {
+        asked: None,
+        ..known.clone()
+    };
+    hold(connection, &kept, "", now).await
 }
 
 /// What changes of a Lease that somebody holds since now. Source: Kubernetes API, LeaseSpec.
@@ -215,7 +249,8 @@ fn annotations(patch: &LeasePatch) -> Map<String, Value> {
 }
 
 fn lease(stored: Stored) -> Lease {
-    let annotations = stored.metadata.annotations.unwrap_or_default();
+    let mut annotations = stored.metadata.annotations.unwrap_or_default();
+    annotations.retain(|key, _| key != ASKED);
     let mut print = DefaultHasher::new();
     for pair in &annotations {
         pair.hash(&mut print);
@@ -228,6 +263,8 @@ fn lease(stored: Stored) -> Lease {
 
 fn held(stored: Stored) -> Held {
     let spec = stored.spec;
+    let annotations = stored.metadata.annotations.as_ref();
+    let asked = annotations.and_then(|own| own.get(ASKED)).cloned();
     Held {
         version: Some(stored.metadata.resource_version),
         hold: Hold {
@@ -236,6 +273,7 @@ fn held(stored: Stored) -> Held {
             lasts: Duration::from_secs(spec.lease_duration_seconds.unwrap_or(0).into()),
         },
         transitions: spec.lease_transitions.unwrap_or(0),
+        asked,
     }
 }
 

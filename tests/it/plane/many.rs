@@ -75,7 +75,11 @@ fn planes(test: &str, count: usize) -> Option<Vec<Plane>> {
 }
 
 /// One pool for these clusters, all of them watched, with what else each says.
-fn setup(clusters: &[(&str, &Path)], cloud: u16, more: impl Fn(&str) -> String) -> Setup {
+pub(super) fn setup(
+    clusters: &[(&str, &Path)],
+    cloud: u16,
+    more: impl Fn(&str) -> String,
+) -> Setup {
     let setup = Setup::new(clusters, Some(cloud));
     let file = setup.path().join("outrigger.hcl");
     let mut text = fs::read_to_string(&file).expect("it was written");
@@ -90,7 +94,7 @@ fn setup(clusters: &[(&str, &Path)], cloud: u16, more: impl Fn(&str) -> String) 
 }
 
 /// Waits until decisions are made in so many clusters.
-async fn until_ready(setup: &Setup, count: usize) {
+pub(super) async fn until_ready(setup: &Setup, count: usize) {
     for _ in 0..600 {
         if setup.told("ready: decisions begin").len() >= count {
             return;

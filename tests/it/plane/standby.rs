@@ -18,6 +18,7 @@ use super::bench::{
     Process, Setup, World, client, deploy, free_port, instances, is_campaign, scale, until,
 };
 use super::cases::{clock, provider_id, ready, scatter};
+use super::many::{setup, until_ready};
 
 /// Who leads has to be another after this long.
 const TAKEN_OVER: Duration = Duration::from_secs(20);
@@ -192,4 +193,57 @@ async fn another_host_leads_when_one_does_not_any_more() {
         all_accounted_for(cloud, &world).await;
         std::mem::swap(&mut one, &mut other);
     }
+}
+
+/// Clusters on one API, each with a Lease of its own.
+const SHARED: [&str; 3] = ["shared-1", "shared-2", "shared-3"];
+
+/// How many of these clusters a host leads.
+async fn share(api: &Client, host: &Setup) -> usize {
+    let leases: Api<Lease> = Api::namespaced(api.clone(), "kube-system");
+    let name = fs::read_to_string(host.path().join("holder")).unwrap_or_default();
+    let mut count = 0;
+    for own in SHARED {
+        let lease = leases.get_opt(own).await.expect("an answer");
+        let holder = lease.and_then(|own| own.spec?.holder_identity);
+        let holder = holder.unwrap_or_default();
+        count += usize::from(!name.is_empty() && holder.split('/').next() == Some(&name));
+    }
+    count
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_comes_later_gets_its_share() {
+    let name = "plane::standby::a_host_that_comes_later_gets_its_share";
+    let Some(plane) = Plane::start_or_skip_with(name, &["--lean"]) else {
+        return;
+    };
+    let api = client(plane.kubeconfig()).await;
+    // The rights that ship do not go to Leases of other names.
+    let clusters = SHARED.map(|own| (own, plane.kubeconfig()));
+    let cloud = free_port();
+    let lease =
+        |own: &str| format!("  leader_election {{\n    lease = \"kube-system/{own}\"\n  }}\n");
+    let setup = || setup(&clusters, cloud, lease);
+    let (one, other) = (setup(), setup());
+    let _cloud = one.cloud(cloud);
+    let _first = one.daemon();
+    until_ready(&one, SHARED.len()).await;
+    assert_eq!(share(&api, &one).await, SHARED.len());
+    let _second = other.daemon();
+    until_ready(&other, 1).await;
+    assert_eq!(share(&api, &other).await, 1, "{}", other.tail());
+    assert_eq!(share(&api, &one).await, 2, "{}", one.tail());
+    // Somebody leads each at any time from here on: there is nothing left to share.
+    tokio::time::sleep(WATCHED).await;
+    assert_eq!(
+        share(&api, &one).await + share(&api, &other).await,
+        SHARED.len()
+    );
+    assert_eq!(
+        one.told("leads the cluster no more").len(),
+        1,
+        "{}",
+        one.tail()
+    );
 }
