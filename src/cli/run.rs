@@ -43,8 +43,14 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
         eprintln!("Error: the configuration names no cluster; write cluster \"NAME\" {{ … }}");
         return Ok(ExitCode::from(BAD_CONFIG));
     }
-    let level = log::init(config.telemetry.log_format, config.telemetry.log_level);
+    let telemetry = &config.telemetry;
+    let entered = runtime.enter();
+    let endpoint = telemetry.otlp.as_deref();
+    let (level, traces) = log::init(telemetry.log_format, telemetry.log_level, endpoint);
+    drop(entered);
     let ran = runtime.block_on(supervisor::run(driven(config), level, Driven(origin)));
+    // What is left of them is sent while there is a runtime.
+    drop(traces);
     // What still runs, such as a plugin of a kubeconfig, is not waited for.
     runtime.shutdown_background();
     match ran {

@@ -40,7 +40,7 @@ fn duration(text: &str) -> Result<SignedDuration, String> {
 
 pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
     // Nothing changes its level.
-    drop(log::init(LogFormat::Text, LogLevel::Info));
+    drop(log::init(LogFormat::Text, LogLevel::Info, None));
     let catalog = match &arguments.catalog {
         None => Catalog::shipped(),
         Some(path) => catalog::parse(&path.display().to_string(), &files::read_text(path)?)?,

@@ -312,7 +312,7 @@ static TELEMETRY: BlockType = BlockType {
         "",
         "Address for /metrics, /livez and /readyz; if missing 127.0.0.1:9464, where that is free.",
     )],
-    blocks: &[&LOG, &METRICS],
+    blocks: &[&LOG, &METRICS, &OTLP],
     ..BLOCK
 };
 
@@ -334,6 +334,18 @@ static LOG: BlockType = BlockType {
             "What is left out below.",
         ),
     ],
+    ..BLOCK
+};
+
+static OTLP: BlockType = BlockType {
+    name: "otlp",
+    about: "Traces: one for each pass of a cluster's engine, with what was decided and every call \
+            that carried it out. Only a build with the feature `otlp` sends any.",
+    arguments: &[required(
+        "endpoint",
+        Kind::Form(Form::Endpoint),
+        "Where a collector takes OTLP by gRPC.",
+    )],
     ..BLOCK
 };
 

@@ -45,6 +45,8 @@ pub enum Form {
     Https,
     /// URL of a proxy.
     Proxy,
+    /// URL of a service of the user's own, encrypted or not.
+    Endpoint,
     /// Base64.
     Base64,
     /// A range of addresses.
@@ -86,6 +88,7 @@ impl Form {
             Self::EksName => "the name of a cluster in EKS",
             Self::Https => "a URL such as \"https://10.0.0.1:6443\"",
             Self::Proxy => "a URL such as \"http://10.0.0.1:3128\", without a name",
+            Self::Endpoint => "a URL such as \"http://127.0.0.1:4317\"",
             Self::Base64 => "a text in base64",
             Self::Cidr => "a range of addresses such as \"10.100.0.0/16\"",
             Self::Version => "a version such as \"v1.33.4+k3s1\"",
@@ -112,6 +115,7 @@ impl Form {
             Self::EksName => "name",
             Self::Https => "`https://…`",
             Self::Proxy => "`http://…`, `https://…` or `socks5://…`",
+            Self::Endpoint => "`http://…` or `https://…`",
             Self::Base64 => "base64",
             Self::Cidr => "`address/bits`",
             Self::Version => "version",
@@ -141,10 +145,8 @@ impl Form {
                     && text.starts_with(|c: char| c.is_ascii_alphanumeric())
             }
             Self::Https => is_https(text),
-            Self::Proxy => ["http://", "https://", "socks5://"]
-                .into_iter()
-                .filter_map(|scheme| text.strip_prefix(scheme))
-                .any(|rest| is_https(&format!("https://{rest}")) && has_port(rest)),
+            Self::Proxy => is_service(text, &["http://", "https://", "socks5://"]),
+            Self::Endpoint => is_service(text, &["http://", "https://"]),
             Self::Base64 => {
                 let digits = text.trim_end_matches('=');
                 text.len().is_multiple_of(4)
@@ -252,6 +254,12 @@ fn is_https(text: &str) -> bool {
     !host.is_empty() && !host.contains('@') && rest.chars().all(fine)
 }
 
+/// Whether it is a URL of one of these schemes with a host and a port.
+fn is_service(text: &str, schemes: &[&str]) -> bool {
+    let rest = schemes.iter().find_map(|own| text.strip_prefix(own));
+    rest.is_some_and(|rest| is_https(&format!("https://{rest}")) && has_port(rest))
+}
+
 fn has_port(host: &str) -> bool {
     let port = host.trim_end_matches('/').rsplit_once(':');
     port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|own| own > 0))
@@ -275,7 +283,7 @@ mod tests {
     use super::Form;
 
     /// Each form with texts that have it, and texts that do not.
-    const CASES: [(Form, &str, &str); 14] = [
+    const CASES: [(Form, &str, &str); 15] = [
         (
             Form::Alias,
             "al2@latest al2023@v20250801 bottlerocket@v1.2.3 windows2022@latest",
@@ -321,6 +329,11 @@ mod tests {
             Form::Proxy,
             "http://bastion:3128 https://10.0.0.1:443/ socks5://[::1]:1080",
             "bastion:3128 http://bastion ftp://a:1 http://me:pw@bastion:3128 http://:1 http://a:0",
+        ),
+        (
+            Form::Endpoint,
+            "http://127.0.0.1:4317 https://collector:443/",
+            "127.0.0.1:4317 http://collector socks5://a:1 http://me@a:1",
         ),
         (Form::Version, "v1.33.4+k3s1 1.33", "$(reboot) a;b"),
         (

@@ -63,6 +63,8 @@ pub struct Telemetry {
     pub metric_names: Vec<MetricNames>,
     /// Whether each node has series of its own.
     pub per_node: bool,
+    /// Where traces are sent.
+    pub otlp: Option<String>,
 }
 
 impl Default for Telemetry {
@@ -73,6 +75,7 @@ impl Default for Telemetry {
             log_level: LogLevel::default(),
             metric_names: vec![MetricNames::Karpenter, MetricNames::Outrigger],
             per_node: false,
+            otlp: None,
         }
     }
 }

@@ -12,6 +12,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
+use tracing::{Instrument, Span};
 
 use crate::catalog::Catalog;
 use crate::engine::Engine;
@@ -28,7 +29,7 @@ use crate::shell::kube::client::Connection;
 use crate::shell::kube::herald::Herald;
 use crate::shell::kube::watch::{self as watching, Watches};
 use crate::shell::provider::Provider;
-use crate::shell::telemetry;
+use crate::shell::telemetry::{self, traces};
 
 /// Events that wait for the engine; the watches wait when there are more.
 const INBOX: usize = 1024;
@@ -100,6 +101,7 @@ impl Driver {
             calls: JoinSet::new(),
             concurrency: parts.cluster.api.concurrency.max(1) as usize,
             managed: false,
+            pass: Span::none(),
             looks_at: clock::monotonic(),
             counts_at: clock::monotonic(),
             unready_since: Some(clock::now()),
@@ -170,7 +172,8 @@ impl Hands {
             Ok(Err(_)) => unknown(format!("{name}: panicked")),
             Err(_) => unknown(format!("{name}: no answer within {COMMAND:?}")),
         };
-        telemetry::command(&self.cluster, name, &answer, began.elapsed());
+        let outcome = telemetry::command(&self.cluster, name, &answer, began.elapsed());
+        Span::current().record("outcome", outcome);
         (issued.id, answer)
     }
 
@@ -237,6 +240,8 @@ struct Course {
     calls: JoinSet<(CommandId, Answer)>,
     concurrency: usize,
     managed: bool,
+    /// The last pass, for as long as anything of it is under way.
+    pass: Span,
     /// When the inbox is looked into next.
     looks_at: Instant,
     /// When what the cluster holds is counted next.
@@ -308,8 +313,13 @@ impl Course {
             });
         }
         let passes = matches!(event, Event::Timeout);
+        let mut decides = Span::none();
+        if passes {
+            self.pass = traces::pass(&self.hands.cluster);
+            decides = traces::decide(&self.pass);
+        }
         let began = Stopwatch::start();
-        self.engine.handle(event, clock::now());
+        decides.in_scope(|| self.engine.handle(event, clock::now()));
         if passes {
             telemetry::pass(&self.hands.cluster, began.elapsed());
         }
@@ -343,7 +353,9 @@ impl Course {
             if issued.command.is_for_fleet() {
                 self.ask_fleet(issued);
             } else {
-                self.calls.spawn(self.hands.clone().execute(issued));
+                let span = traces::command(&self.pass, issued.command.name());
+                let call = self.hands.clone().execute(issued);
+                self.calls.spawn(call.instrument(span));
             }
         }
     }
@@ -367,6 +379,11 @@ impl Course {
 
     /// Writes the log, and shows how the cluster is doing.
     fn show(&mut self) {
+        let pass = self.pass.clone();
+        let _within = pass.enter();
+        if self.calls.is_empty() {
+            self.pass = Span::none();
+        }
         while let Some(report) = self.engine.next_report() {
             telemetry::report(&self.hands.cluster, self.managed, &report);
             if let Some(herald) = &self.herald {

@@ -254,6 +254,7 @@ async fn reloaded(
     for (argument, changed) in [
         ("listen", new.listen != started.listen),
         ("log.format", new.log_format != started.log_format),
+        ("otlp", new.otlp != started.otlp),
         ("metrics.names", new.metric_names != started.metric_names),
         ("metrics.per_node", new.per_node != started.per_node),
     ] {

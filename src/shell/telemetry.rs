@@ -3,6 +3,8 @@
 
 pub(crate) mod journal;
 
+pub(crate) mod traces;
+
 pub(crate) mod log;
 
 pub(crate) mod names;
@@ -25,11 +27,17 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
     metrics::report(cluster, managed, report);
 }
 
-/// Counts a command that was carried out, or not.
-pub(crate) fn command(cluster: &ClusterName, name: &'static str, answer: &Answer, took: Duration) {
+/// Counts a command that was carried out, or not: what came of it, in a word.
+pub(crate) fn command(
+    cluster: &ClusterName,
+    name: &'static str,
+    answer: &Answer,
+    took: Duration,
+) -> &'static str {
     let outcome = outcome(answer);
     tracing::debug!(%cluster, command = name, outcome, ?took, "command");
     metrics::command(cluster, name, outcome, took);
+    outcome
 }
 
 /// Shows whether decisions are made.

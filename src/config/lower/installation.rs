@@ -167,6 +167,7 @@ pub(super) fn lower_telemetry(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Telem
     telemetry.per_node = metrics
         .and_then(|own| own.flag("per_node"))
         .unwrap_or(false);
+    telemetry.otlp = section.block("otlp").and_then(|own| own.owned("endpoint"));
     telemetry
 }
 

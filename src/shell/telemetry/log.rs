@@ -13,6 +13,9 @@ use crate::engine::report::Report;
 use crate::model::id::{ClaimId, ClusterName, NodeName, PodKey, PoolName};
 use crate::model::instance::Price;
 use crate::shell::telemetry::journal::{self, Journal};
+use crate::shell::telemetry::traces;
+#[cfg(feature = "otlp")]
+use crate::shell::telemetry::traces::otlp::Sender;
 use crate::solve::replicas::Short;
 use crate::solve::{Unplaced, Why};
 use crate::state::blockers::Misread;
@@ -24,8 +27,13 @@ const PODS: usize = 10;
 
 /// Lines go to stderr, as text or as one JSON object each, or to the journal; to stderr as well
 /// where there is none. `RUST_LOG` wins over `level`, which is
-/// for our own lines; of other crates only warnings are told.
-pub(crate) fn init(format: LogFormat, level: LogLevel) -> Level {
+/// for our own lines; of other crates only warnings are told. Traces go to an endpoint, if any; a
+/// runtime has to be entered for that.
+pub(crate) fn init(
+    format: LogFormat,
+    level: LogLevel,
+    endpoint: Option<&str>,
+) -> (Level, Option<Traces>) {
     let fixed = EnvFilter::try_from_default_env().ok();
     let is_fixed = fixed.is_some();
     let (filter, handle) = reload::Layer::new(fixed.unwrap_or_else(|| filter(level)));
@@ -40,10 +48,38 @@ pub(crate) fn init(format: LogFormat, level: LogLevel) -> Level {
             None => lines.without_time().with_ansi(false).boxed(),
         },
     };
+    let lines = registry().with(lines.with_filter(filter));
+    let level = Level((!is_fixed).then_some(handle));
+    #[cfg(feature = "otlp")]
+    let traces = endpoint.map(Sender::to);
+    #[cfg(feature = "otlp")]
+    let lines = lines.with(
+        traces
+            .as_ref()
+            .and_then(|own| Some(own.as_ref().ok()?.layer())),
+    );
     // A second subscriber is refused, which only tests can see.
-    drop(registry().with(filter).with(lines).try_init());
-    Level((!is_fixed).then_some(handle))
+    drop(lines.try_init());
+    #[cfg(feature = "otlp")]
+    let traces = traces.and_then(|own| {
+        let told = own.inspect_err(|error| tracing::warn!(%error, "no traces are sent"));
+        Some(Traces(told.ok()))
+    });
+    #[cfg(not(feature = "otlp"))]
+    let traces = endpoint.map(|_| {
+        tracing::warn!("no traces are sent: this build has not the feature \"otlp\"");
+        Traces
+    });
+    (level, traces)
 }
+
+/// Sends traces until it is dropped.
+#[cfg(feature = "otlp")]
+pub(crate) struct Traces(#[expect(dead_code, reason = "its end is what counts")] Option<Sender>);
+
+/// Would send traces.
+#[cfg(not(feature = "otlp"))]
+pub(crate) struct Traces;
 
 /// What is left out of the log, which can change while the daemon runs; not where `RUST_LOG` says.
 pub(crate) struct Level(Option<reload::Handle<EnvFilter, Registry>>);
@@ -69,7 +105,8 @@ fn filter(level: LogLevel) -> EnvFilter {
         LogLevel::Trace => "trace",
     };
     EnvFilter::new(format!(
-        "warn,kube_client=off,kube_runtime=off,outrigger={ours}"
+        "warn,kube_client=off,kube_runtime=off,outrigger={ours},{}=off",
+        traces::TARGET
     ))
 }
 

@@ -1,0 +1,179 @@
+//! Traces: a span for each pass of an engine, with what it decided and the calls that followed.
+//! It must not know what any of them is for.
+//!
+//! Spans are of a target of their own, which the log leaves out: without the feature `otlp`, or
+//! without a collector, none is made.
+
+use tracing::Span;
+
+use crate::model::id::ClusterName;
+
+/// What spans are told apart by from lines of the log.
+pub(crate) const TARGET: &str = "outrigger::trace";
+
+/// A pass: as long as anything of it is under way.
+pub(crate) fn pass(cluster: &ClusterName) -> Span {
+    tracing::info_span!(target: "outrigger::trace", parent: None, "pass", %cluster)
+}
+
+/// What an engine makes of an event or of the time.
+pub(crate) fn decide(pass: &Span) -> Span {
+    tracing::info_span!(target: "outrigger::trace", parent: pass, "decide")
+}
+
+/// A command that is carried out; `outcome` is told when it was.
+pub(crate) fn command(pass: &Span, command: &'static str) -> Span {
+    tracing::info_span!(
+        target: "outrigger::trace", parent: pass, "command", command,
+        outcome = tracing::field::Empty
+    )
+}
+
+/// Sends spans to a collector until it is dropped, and then what is left.
+#[cfg(feature = "otlp")]
+pub(crate) mod otlp {
+    use std::time::Duration;
+
+    use opentelemetry::KeyValue;
+    use opentelemetry::trace::TracerProvider as _;
+    use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig};
+    use opentelemetry_sdk::Resource;
+    use opentelemetry_sdk::trace::{SdkTracerProvider, SpanExporter as Exporter};
+    use tracing::Subscriber;
+    use tracing_subscriber::filter::filter_fn;
+    use tracing_subscriber::layer::Layer;
+    use tracing_subscriber::registry::LookupSpan;
+
+    /// Time for spans to be sent.
+    const LIMIT: Duration = Duration::from_secs(5);
+
+    /// What sends spans.
+    pub(crate) struct Sender(SdkTracerProvider);
+
+    impl Sender {
+        /// One that sends to a collector. Nothing is sent yet: whether one is there shows later.
+        pub(crate) fn to(endpoint: &str) -> Result<Self, ExporterBuildError> {
+            let exporter = SpanExporter::builder().with_tonic();
+            let exporter = exporter.with_endpoint(endpoint).with_timeout(LIMIT);
+            Ok(Self::by(exporter.build()?))
+        }
+
+        pub(super) fn by(exporter: impl Exporter + 'static) -> Self {
+            let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
+            let resource = Resource::builder().with_service_name("outrigger");
+            let provider = SdkTracerProvider::builder()
+                .with_batch_exporter(exporter)
+                .with_resource(resource.with_attribute(version).build());
+            Self(provider.build())
+        }
+
+        /// Has it take spans, and our lines of the log within them.
+        pub(crate) fn layer<S>(&self) -> impl Layer<S> + Send + Sync + use<S>
+        where
+            S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
+        {
+            let ours = filter_fn(|about| {
+                let level = *about.level() <= tracing::Level::INFO;
+                level && about.target().starts_with("outrigger")
+            });
+            let tracer = self.0.tracer("outrigger");
+            tracing_opentelemetry::layer()
+                .with_tracer(tracer)
+                .with_filter(ours)
+        }
+    }
+
+    impl Drop for Sender {
+        fn drop(&mut self) {
+            if let Err(error) = self.0.shutdown_with_timeout(LIMIT) {
+                tracing::warn!(%error, "the last traces are not sent");
+            }
+        }
+    }
+}
+
+#[cfg(all(test, feature = "otlp"))]
+mod tests {
+    use std::future::{Future, ready};
+    use std::io::Read;
+    use std::net::TcpListener;
+    use std::sync::{Arc, Mutex};
+    use std::thread;
+
+    use opentelemetry::{KeyValue, Value};
+    use opentelemetry_sdk::error::OTelSdkResult;
+    use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+    use tracing_subscriber::layer::SubscriberExt;
+    use tracing_subscriber::registry;
+
+    use super::otlp::Sender;
+    use super::{command, decide, pass};
+    use crate::model::id::ClusterName;
+
+    /// Keeps what it is given.
+    #[derive(Clone, Debug, Default)]
+    struct Kept(Arc<Mutex<Vec<SpanData>>>);
+
+    impl SpanExporter for Kept {
+        fn export(&self, batch: Vec<SpanData>) -> impl Future<Output = OTelSdkResult> + Send {
+            self.0.lock().expect("no panic").extend(batch);
+            ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn spans_leave_for_the_collector_before_the_daemon_ends() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
+        let heard = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("somebody comes");
+            let mut preface = [0; 14];
+            stream.read_exact(&mut preface).expect("they say something");
+            preface
+        });
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let entered = runtime.enter();
+        let sender = Sender::to(&endpoint).expect("it is made");
+        drop(entered);
+        let subscriber = registry().with(sender.layer());
+        tracing::subscriber::with_default(subscriber, || drop(pass(&ClusterName::from("prod"))));
+        drop(sender);
+        assert_eq!(&heard.join().expect("no panic"), b"PRI * HTTP/2.0");
+    }
+
+    #[test]
+    fn a_pass_has_what_was_decided_and_the_calls_that_followed() {
+        let exporter = Kept::default();
+        let sender = Sender::by(exporter.clone());
+        let subscriber = registry().with(sender.layer());
+        tracing::subscriber::with_default(subscriber, || {
+            let pass = pass(&ClusterName::from("prod"));
+            decide(&pass).in_scope(|| tracing::info!(pool = "general", "claim planned"));
+            let call = command(&pass, "launch");
+            call.record("outcome", "done");
+            drop(pass);
+        });
+        drop(sender);
+        let spans = exporter.0.lock().expect("no panic").clone();
+        let named = |name: &str| {
+            let mut own = spans.iter().filter(|own| own.name == name);
+            own.next()
+                .unwrap_or_else(|| panic!("no {name} in {spans:?}"))
+        };
+        let (pass, decide, call) = (named("pass"), named("decide"), named("command"));
+        for own in [decide, call] {
+            assert_eq!(own.parent_span_id, pass.span_context.span_id());
+            assert_eq!(own.span_context.trace_id(), pass.span_context.trace_id());
+        }
+        let said: Vec<&str> = decide.events.iter().map(|own| own.name.as_ref()).collect();
+        assert_eq!(said, ["claim planned"]);
+        let has = |own: &SpanData, key: &str, value: &'static str| {
+            let value = Value::from(value);
+            let is_it = |own: &KeyValue| own.key.as_str() == key && own.value == value;
+            assert!(own.attributes.iter().any(is_it), "{key} in {own:?}");
+        };
+        has(pass, "cluster", "prod");
+        has(call, "command", "launch");
+        has(call, "outcome", "done");
+    }
+}
