@@ -57,8 +57,9 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(RunError::Prepare(error)) => {
             eprintln!(
-                "Error: {}\n\n  = help: {}",
+                "Error: {} [{}]\n\n  = help: {}",
                 super::chain(&error),
+                error.code(),
                 error.help()
             );
             Ok(match error.may_pass() {

@@ -63,6 +63,19 @@ impl PrepareError {
         }
     }
 
+    /// The stable name.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::NoKubeconfig(_) => "no-kubeconfig",
+            Self::NoProvider(_) => "no-provider",
+            #[cfg(feature = "aws")]
+            Self::Eks(..) => "eks-untold",
+            Self::CatalogFile(..) => "catalog-unreadable",
+            Self::Catalog(..) => "catalog-invalid",
+            Self::Connect(_, why) => why.code(),
+        }
+    }
+
     /// What would put it right.
     pub(crate) fn help(&self) -> &'static str {
         match self {

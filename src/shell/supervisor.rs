@@ -240,7 +240,7 @@ async fn reloaded(
     };
     let prepared = match drivers.prepare(wanted.clusters).await {
         Ok(prepared) => prepared,
-        Err(error) => return kept(text::chain(&error)),
+        Err(error) => return kept(format!("{} [{}]", text::chain(&error), error.code())),
     };
     if let Err(error) = drivers.apply(prepared, wanted.fleet).await {
         let why = text::chain(&error);

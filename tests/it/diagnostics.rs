@@ -64,6 +64,11 @@ fn every_code_is_listed_with_what_to_do() {
     let cases = [
         ("## Configuration\n", problems),
         (
+            "## Clusters that cannot be driven\n",
+            &spelled("src/shell/drivers.rs", "The stable name")
+                | &spelled("src/shell/kube/client.rs", "The stable name"),
+        ),
+        (
             "## Pods without a place\n",
             spelled("src/solve.rs", "impl Code"),
         ),
@@ -128,6 +133,8 @@ fn nothing_else_spells_codes() {
     let known = [
         "src/disrupt/verdict.rs",
         "src/plan/node.rs",
+        "src/shell/drivers.rs",
+        "src/shell/kube/client.rs",
         "src/state/blockers.rs",
         "src/state/obstacles.rs",
     ];

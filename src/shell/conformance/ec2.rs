@@ -4,13 +4,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use aws_sdk_ec2::types::{InstanceType, ResourceType, Tag, TagSpecification};
+use jiff::Timestamp;
 use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::checks::{Subject, check};
+use crate::engine::command::{Adoption, Answer, Command, FailureKind, Launch};
 use crate::engine::event::Event;
-use crate::model::hash::node_class_hash;
+use crate::model::claim::{TAG_CLUSTER, TAG_EKS, TAG_OWNED, TAG_POOL};
+use crate::model::hash::{node_class_hash, record_in};
+use crate::model::id::InstanceId;
 use crate::model::instance::{CapacityType, OfferingKey};
+use crate::model::pool::Pool;
 use crate::shell::aws::account::{Account, AccountKey, Accounts};
 use crate::shell::aws::idle::api;
 use crate::shell::aws::keeper::Keepers;
@@ -64,4 +70,97 @@ async fn ec2_conforms() {
         guards_ends: false,
     };
     check(&subject).await;
+}
+
+/// An instance as Karpenter has it: of this pool, in the cluster that EKS calls so.
+async fn karpenters(account: &Account, image: &str, eks: &str, pool: &str) -> InstanceId {
+    let tag = |key: String, value: &str| Tag::builder().key(key).value(value).build();
+    let tags = TagSpecification::builder()
+        .resource_type(ResourceType::Instance)
+        .tags(tag(format!("{TAG_OWNED}{eks}"), "owned"))
+        .tags(tag(TAG_EKS.to_owned(), eks))
+        .tags(tag(TAG_POOL.to_owned(), pool))
+        .build();
+    let run = account
+        .ec2
+        .run_instances()
+        .image_id(image)
+        .min_count(1)
+        .max_count(1);
+    let run = run
+        .instance_type(InstanceType::M5Large)
+        .tag_specifications(tags);
+    let made = run.send().await.expect("an instance");
+    let id = made.instances().first().and_then(|own| own.instance_id());
+    id.expect("its id").into()
+}
+
+#[tokio::test]
+async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
+    let name = "shell::conformance::ec2::what_karpenter_has_made_is_taken_over_and_nothing_else";
+    let Some(aws) = Aws::start_or_skip(name) else {
+        return;
+    };
+    let own = Arc::new(aws.cluster("adoption", "prod"));
+    let account = || async { Account::of(AccountKey::of(&own), aws.config().await) };
+    let direct = account().await;
+    let image = direct.ec2.describe_images().send().await.expect("images");
+    let image = image.images().first().and_then(|own| own.image_id());
+    let image = image.expect("an image").to_owned();
+    let eks = own.eks.as_ref().and_then(|own| own.name.clone());
+    let eks = eks.unwrap_or_else(|| own.name.to_string());
+    let theirs = karpenters(&direct, &image, &eks, "general").await;
+    let of_other = karpenters(&direct, &image, "another", "general").await;
+    let of_pool = karpenters(&direct, &image, &eks, "special").await;
+    let keepers = Keepers::of_accounts(Accounts::with(account().await));
+    let keeper = keepers.of(&own).await;
+    let prod = Ec2::new(own.clone(), api(), keeper);
+    let adopt = async |claim: &str, instance: &InstanceId| {
+        let pool = Pool::new("general");
+        let reason = ("adopted", "adopted");
+        let claim = record_in(&own, &pool, claim, Timestamp::UNIX_EPOCH, reason);
+        let adoption = Adoption {
+            tags: Launch::tags_of(&own, &claim),
+            claim,
+            instance: instance.clone(),
+            offering: key("m5.large", "a"),
+        };
+        prod.execute(Command::Adopt(Box::new(adoption))).await
+    };
+    let denied = async |claim: &str, instance: &InstanceId| {
+        let answer = adopt(claim, instance).await;
+        let is_denied = matches!(
+            &answer,
+            Answer::Failed {
+                kind: FailureKind::Denied,
+                ..
+            }
+        );
+        assert!(is_denied, "{answer:?}");
+    };
+    denied("c-1", &of_other).await;
+    denied("c-2", &of_pool).await;
+    let gone = adopt("c-3", &"i-0123456789abcdef0".into()).await;
+    assert!(
+        matches!(
+            gone,
+            Answer::Failed {
+                kind: FailureKind::Gone,
+                ..
+            }
+        ),
+        "{gone:?}"
+    );
+    // An answer that was lost is asked for again, and changes nothing.
+    for _ in 0..2 {
+        assert_eq!(adopt("c-4", &theirs).await, Answer::Done);
+    }
+    let Answer::Instances(all) = prod.execute(Command::ListInstances).await else {
+        panic!("instances are listed");
+    };
+    let ours: Vec<_> = all
+        .iter()
+        .map(|own| (&own.id, own.tags.get(TAG_CLUSTER)))
+        .collect();
+    assert_eq!(ours, [(&theirs, Some(&own.name.to_string()))]);
 }

@@ -72,6 +72,19 @@ pub(crate) enum ConnectError {
 }
 
 impl ConnectError {
+    /// The stable name.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::File(_) => "kubeconfig-unreadable",
+            Self::Read { .. } => "kubeconfig-invalid",
+            Self::Context { .. } => "kubeconfig-context",
+            Self::Late(_) => "kubeconfig-late",
+            Self::Panicked(..) => "kubeconfig-fault",
+            Self::Issued(..) => "endpoint-invalid",
+            Self::Client { .. } => "kubeconfig-credentials",
+        }
+    }
+
     /// Whether it may be over by itself: what is in files stays as it is.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
