@@ -31,6 +31,8 @@ mod release;
 
 mod status;
 
+mod top;
+
 mod simulate;
 
 mod simulated_cloud;
@@ -92,6 +94,8 @@ enum Verb {
     Reload(reload::Arguments),
     /// Show how the clusters are doing that the daemon of this host drives
     Status(status::Arguments),
+    /// Watch clusters, nodes, pending pods and what is done about them on a full screen
+    Top(top::Arguments),
     /// Take our finalizers and taints off the nodes of a cluster, and leave them as they are
     Release(release::Arguments),
     /// Run a scenario in a simulated world, and show it
@@ -141,6 +145,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Verb::Resume(arguments) => resume::execute(&arguments, colour),
         Verb::Reload(arguments) => reload::execute(&arguments, colour),
         Verb::Status(arguments) => status::execute(&arguments),
+        Verb::Top(arguments) => top::execute(&arguments, colour),
         Verb::Release(arguments) => release::execute(&arguments, colour),
         Verb::Simulate(arguments) => simulate::execute(&arguments, colour),
         Verb::SimulatedCloud(arguments) => simulated_cloud::execute(arguments),

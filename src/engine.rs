@@ -70,6 +70,8 @@ pub mod release;
 
 pub mod status;
 
+pub mod inventory;
+
 pub mod herald;
 
 mod act;
@@ -90,6 +92,7 @@ use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
 use crate::engine::consolidate::Weighing;
 use crate::engine::event::Event;
 use crate::engine::heirs::Heirs;
+use crate::engine::inventory::Stays;
 use crate::engine::notes::{Noting, UNREAD};
 use crate::engine::notices::Noticed;
 use crate::engine::numbers::Numbers;
@@ -152,6 +155,8 @@ pub struct Engine {
     misreads: BTreeSet<Misread>,
     observed_pods: BTreeSet<PodKey>,
     observed_leaving: BTreeSet<ClaimId>,
+    /// Nodes that stay, as they were last looked at: for whoever asks.
+    stays: Stays,
     /// How many nodes may leave for each reason, as far as they are concerned.
     eligible: BTreeMap<Reason, usize>,
     orphans: BTreeMap<NodeName, orphans::Orphan>,
@@ -205,6 +210,7 @@ impl Engine {
             misreads: BTreeSet::new(),
             observed_pods: BTreeSet::new(),
             observed_leaving: BTreeSet::new(),
+            stays: Stays::default(),
             eligible: BTreeMap::new(),
             orphans: BTreeMap::new(),
             interrupted: BTreeMap::new(),

@@ -39,6 +39,8 @@ pub(crate) mod cron;
 
 pub(crate) mod fleet;
 
+pub(crate) mod timeline;
+
 pub(crate) mod front;
 
 pub(crate) mod driver;

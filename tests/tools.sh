@@ -1,5 +1,5 @@
-# Sourced by tests/all, its checks and .ci/run: installs the pinned cargo tools and moto, once for
-# each set of pins.
+# Sourced by tests/all, its checks and .ci/run: installs the pinned cargo tools, moto and tmux, once
+# for each set of pins.
 #
 # It must not touch what the caller has installed: they live in places of their own under
 # XDG_CACHE_HOME (default: ~/.cache), and only the caller's PATH and OUTRIGGER_PYTHON learn of them.
@@ -64,6 +64,39 @@ pinned() {
     return 1
   }
   printf '%s\n' "$venv"
+}
+
+# Puts a tmux on PATH where there is none and Debian has one: in a place of its own, with what it
+# links beside it.
+tmux_for_tests() {
+  command -v tmux >/dev/null && return
+  command -v apt-get dpkg-deb >/dev/null || return 0
+  local home scratch
+  home=${XDG_CACHE_HOME:-$HOME/.cache}/outrigger/tmux-1
+  mkdir -p "${home%/*}"
+  (
+    if command -v flock >/dev/null; then flock 9; fi
+    [[ ! -x $home/bin/tmux ]] || exit 0
+    printf 'unpacking tmux\n' >&2
+    rm -rf "$home"
+    scratch=$(mktemp -d)
+    trap 'rm -rf "$scratch"' EXIT
+    mkdir -p "$scratch"/{lists,cache}/partial "$home/bin"
+    apt=(apt-get -qq -o "Dir::State::Lists=$scratch/lists" -o "Dir::Cache=$scratch/cache"
+      -o APT::Sandbox::User=root)
+    "${apt[@]}" update >&2 || exit 1
+    cd "$scratch" || exit 1
+    "${apt[@]}" download tmux libevent-core-2.1-7 libutempter0 >&2 || exit 1
+    for package in *.deb; do dpkg-deb -x "$package" "$home" || exit 1; done
+    # It appears on PATH when it is whole.
+    printf '#!/bin/sh\nLD_LIBRARY_PATH=$(echo %s/usr/lib/*-linux-gnu) exec %s/usr/bin/tmux "$@"\n' \
+      "$home" "$home" >"$scratch/tmux"
+    chmod +x "$scratch/tmux" && mv "$scratch/tmux" "$home/bin/tmux"
+  ) 9>"$home.lock" || {
+    printf 'tmux could not be had\n' >&2
+    return 1
+  }
+  export PATH=$home/bin:$PATH
 }
 
 # Puts the cargo tools first on PATH.

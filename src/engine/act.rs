@@ -72,6 +72,7 @@ impl Engine {
         }
         self.tell_shut(&plan, false);
         self.tell_eligible(&plan, &[Reason::Empty, Reason::Drifted, Reason::Expired]);
+        self.stays.swept(&mut plan);
         for claim in plan.cancel {
             self.retire(&claim, Reason::Surplus, now);
         }

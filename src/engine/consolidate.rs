@@ -176,7 +176,7 @@ impl Engine {
             return;
         }
         self.heed_rests(now);
-        let plan = plan::consolidate(&self.state.roster(now), &self.state.field(now), now);
+        let mut plan = plan::consolidate(&self.state.roster(now), &self.state.field(now), now);
         self.tell_shut(&plan, true);
         self.tell_eligible(&plan, &[Reason::Underutilized]);
         let braked = plan.kept.iter().filter(|own| own.verdict.is_brake());
@@ -199,6 +199,7 @@ impl Engine {
             waited: None,
             ..self.weighing
         };
+        self.stays.weighed(&mut plan);
         let again = self.weighing.due(self.state.objects.nodes.len());
         self.wake_at(again, "the cluster is to be weighed");
         if plan.retire.is_empty() {

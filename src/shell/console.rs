@@ -1,13 +1,16 @@
 //! What the daemon answers to the people of its host, over a socket of the file system: how its
-//! clusters are doing, and that it reads its configuration again.
+//! clusters are doing, what is in one of them, and that it reads its configuration again.
 //! It must not know how a cluster is driven, nor how an answer is shown.
 
 pub(crate) mod ask;
+
+pub(crate) mod inventory;
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -25,6 +28,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use crate::engine::status::Status;
+use crate::shell::console::inventory::{Holds, Question, ToldInventory};
 use crate::shell::front::{Clusters, Front, Standing};
 use crate::shell::notify::Manager;
 use crate::shell::text;
@@ -40,6 +44,7 @@ const MODE: u32 = 0o600;
 
 /// The paths that are served.
 pub(crate) const STATUS: &str = "/v1/status";
+pub(crate) const INVENTORY: &str = "/v1/inventory";
 pub(crate) const RELOAD: &str = "/v1/reload";
 
 /// Version of what is told.
@@ -89,6 +94,9 @@ pub(crate) struct ToldCluster {
     pub(crate) standing: String,
     /// Whether nobody has to look after it: decisions are made here, or by another host.
     pub(crate) is_well: bool,
+    /// Who leads it, where this host does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) led_by: Option<String>,
     /// What its engine says; none where no engine drives it here, or none has answered in time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) status: Option<Status>,
@@ -128,6 +136,7 @@ pub(crate) async fn start(
     };
     let router = Router::new()
         .route(STATUS, get(status))
+        .route(INVENTORY, post(inventory))
         .route(RELOAD, post(reload))
         .with_state(console)
         .into_make_service_with_connect_info::<Peer>();
@@ -187,8 +196,37 @@ async fn told(cluster: &Front) -> ToldCluster {
             Standing::Standby => true,
             Standing::Degraded | Standing::Unready | Standing::Ended => false,
         },
+        led_by: cluster.led_by().map(|own| text::bounded(&own)),
         status,
     }
+}
+
+/// What is in one cluster. Its engine hands values over; words are made of them here.
+async fn inventory(
+    State(console): State<Console>,
+    Json(question): Json<Question>,
+) -> Result<Json<ToldInventory>, (StatusCode, String)> {
+    let Some(wanted) = question.wanted() else {
+        let why = "fewer labels and resources have to be asked for";
+        return Err((StatusCode::BAD_REQUEST, why.to_owned()));
+    };
+    let clusters = console.clusters.borrow().clone();
+    let own = |front: &&Arc<Front>| front.name.as_str() == question.cluster;
+    let Some(cluster) = clusters.iter().find(own) else {
+        let name = text::bounded(&question.cluster);
+        let why = format!("the daemon drives no cluster {name:?}");
+        return Err((StatusCode::NOT_FOUND, why));
+    };
+    let asked = cluster.ask(move |engine, now| engine.inventory(&wanted, now));
+    let held = timeout(PATIENCE, asked).await.ok().flatten();
+    Ok(Json(ToldInventory {
+        format_version: FORMAT.to_owned(),
+        name: cluster.name.to_string(),
+        standing: cluster.standing().as_str().to_owned(),
+        led_by: cluster.led_by().map(|own| text::bounded(&own)),
+        holds: held.map(Holds::from),
+        timeline: cluster.timeline(),
+    }))
 }
 
 /// Has the configuration read again, and says why it was not.

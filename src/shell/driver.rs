@@ -386,6 +386,7 @@ impl Course {
         }
         while let Some(report) = self.engine.next_report() {
             telemetry::report(&self.hands.cluster, self.managed, &report);
+            self.front.note(&report, self.managed, clock::now());
             if let Some(herald) = &self.herald {
                 let notices = self.engine.notices(&report);
                 notices.into_iter().for_each(|own| herald.tell(own));

@@ -10,10 +10,12 @@ use tokio::time::timeout;
 
 use crate::engine::Engine;
 use crate::engine::event::Event;
+use crate::engine::report::Report;
 use crate::model::id::ClusterName;
 use crate::shell::clock::Beat;
 use crate::shell::telemetry;
 use crate::shell::telemetry::series::Sample;
+use crate::shell::timeline::{Line as Entry, Timeline};
 
 /// A cluster that has not been ready for this long is degraded: `run` counts as started without it.
 pub(crate) const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
@@ -83,6 +85,7 @@ pub(crate) struct Front {
     pub(crate) name: ClusterName,
     beat: Beat,
     seen: Mutex<Seen>,
+    timeline: Mutex<Timeline>,
 }
 
 #[derive(Debug, Default)]
@@ -90,6 +93,8 @@ struct Seen {
     standing: Standing,
     /// Whether pods were to be told of their nodes and we have no right to.
     lacks_hints: bool,
+    /// Who leads it, or may, where this host does not.
+    led_by: Option<String>,
     /// Where its engine is reached, while there is one.
     line: Option<Line>,
     /// What it last counted.
@@ -104,6 +109,7 @@ impl Front {
             name,
             beat: Beat::start(),
             seen: Mutex::default(),
+            timeline: Mutex::default(),
         }
     }
 
@@ -131,6 +137,29 @@ impl Front {
         if before != standing {
             telemetry::status(&self.name, standing == Standing::Ready);
         }
+    }
+
+    /// Another host leads it, or may, for this reason; none where this one does.
+    pub(crate) fn lead_by(&self, who: Option<String>) {
+        self.seen(|seen| seen.led_by = who);
+    }
+
+    /// Who leads it where this host does not, in words.
+    pub(crate) fn led_by(&self) -> Option<String> {
+        self.seen(|seen| seen.led_by.clone())
+    }
+
+    /// This was decided, done or seen.
+    pub(crate) fn note(&self, report: &Report, managed: bool, now: Timestamp) {
+        let timeline = self.timeline.lock();
+        let mut timeline = timeline.unwrap_or_else(PoisonError::into_inner);
+        timeline.note(report, managed, now);
+    }
+
+    /// The latest of it, the newest first.
+    pub(crate) fn timeline(&self) -> Vec<Entry> {
+        let timeline = self.timeline.lock();
+        timeline.unwrap_or_else(PoisonError::into_inner).lines()
     }
 
     /// This is what it holds now. Whoever drives it no more is not heard.

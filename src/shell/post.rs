@@ -117,9 +117,13 @@ impl Keeper {
         self.attend(None).await;
         loop {
             let turn = tenure.turn();
+            self.front.lead_by(match &turn {
+                Turn::Follows(who) => Some(who.clone()),
+                _ => None,
+            });
             let standing = match turn {
                 Turn::Leads(_) => return Some(turn),
-                Turn::Follows => Standing::Standby,
+                Turn::Follows(_) => Standing::Standby,
                 Turn::Unknown | Turn::Fails(_) => {
                     let waited = clock::now().duration_since(since);
                     if waited > PATIENCE {

@@ -43,8 +43,8 @@ pub(crate) enum Turn {
     Unknown,
     /// It does, for the so manieth time.
     Leads(u64),
-    /// It does not: another does, or will.
-    Follows,
+    /// It does not: another does, or will, in these words.
+    Follows(String),
     /// It does not, and its Lease cannot be had for this reason.
     Fails(String),
 }
@@ -424,11 +424,11 @@ impl Seeker {
     /// Another host leads, or may.
     fn follow(&mut self, why: &str) {
         self.lose(why);
-        let news = !matches!(*self.turn.borrow(), Turn::Follows);
+        let news = !matches!(*self.turn.borrow(), Turn::Follows(_));
         if news {
             tracing::info!(cluster = %self.cluster, why, "standing by");
         }
-        self.tell(Turn::Follows);
+        self.tell(Turn::Follows(why.to_owned()));
     }
 
     /// Karpenter leads it: what both would do is done twice, and undone.
@@ -437,14 +437,14 @@ impl Seeker {
         // What is led together with it need not wait for it.
         self.company.take(&self.cluster, Place::Unreachable);
         self.known = None;
-        if !matches!(*self.turn.borrow(), Turn::Follows) {
+        if !matches!(*self.turn.borrow(), Turn::Follows(_)) {
             tracing::warn!(
                 cluster = %self.cluster, sign,
                 "Karpenter is at work, and nothing is done beside it: scale its Deployment to 0, \
                  or write mode = \"observe\""
             );
         }
-        self.tell(Turn::Follows);
+        self.tell(Turn::Follows("Karpenter leads it".to_owned()));
     }
 
     fn lose(&mut self, why: &str) {

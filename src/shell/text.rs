@@ -3,13 +3,15 @@
 
 use std::error::Error;
 
+use crate::solve::miss::disturbs;
+
 /// The longest text that goes into an answer or a line of the log.
 const CHARS: usize = 300;
 
 /// A text, short and on one line.
 pub(crate) fn bounded(text: &str) -> String {
     text.chars()
-        .map(|it| if it.is_control() { ' ' } else { it })
+        .map(|it| if disturbs(it) { ' ' } else { it })
         .take(CHARS)
         .collect()
 }

@@ -257,7 +257,7 @@ impl Write for Bounded {
 }
 
 /// Control characters, and those that hide text or turn its direction.
-fn disturbs(char: char) -> bool {
+pub fn disturbs(char: char) -> bool {
     char.is_control()
         || matches!(char, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
         || matches!(char, '\u{2060}'..='\u{2069}' | '\u{feff}')

@@ -58,6 +58,11 @@ impl State {
         requested
     }
 
+    /// The sum of it, which is kept up pod by pod: of all nodes it is had at once.
+    pub fn taken_on(&self, node: &Node) -> Resources {
+        self.objects.load(node.name.as_str()).requests()
+    }
+
     /// How many pods there are of each kind.
     pub fn pods_alike(&self) -> BTreeMap<Alike<'_>, usize> {
         let mut counts = BTreeMap::new();

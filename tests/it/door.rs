@@ -18,6 +18,8 @@ pub(crate) mod doctor;
 
 mod console;
 
+mod top;
+
 mod exchange;
 
 mod looking;

@@ -33,6 +33,7 @@ mod drifting;
 mod early;
 mod ending;
 mod herald;
+mod inventory;
 mod launches;
 mod leaving;
 mod moving;

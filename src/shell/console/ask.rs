@@ -5,9 +5,9 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http::header::HOST;
+use http::header::{CONTENT_TYPE, HOST};
 use http::{Method, Request, StatusCode};
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -47,10 +47,21 @@ pub(crate) async fn ask(
     path: &'static str,
     patience: Duration,
 ) -> Result<(StatusCode, Bytes), AskError> {
+    send(socket, (method, path), Bytes::new(), patience).await
+}
+
+/// Sends a request with a body in JSON.
+pub(crate) async fn send(
+    socket: &Path,
+    (method, path): (Method, &'static str),
+    body: Bytes,
+    patience: Duration,
+) -> Result<(StatusCode, Bytes), AskError> {
     let asking = async {
         let stream = UnixStream::connect(socket).await;
         let stream = stream.map_err(|error| AskError::Open(socket.to_owned(), error))?;
-        talk(stream, method, path).await.map_err(AskError::Talk)
+        let talked = talk(stream, method, path, body).await;
+        talked.map_err(AskError::Talk)
     };
     let late = |_| AskError::Late(patience);
     timeout(patience, asking).await.map_err(late)?
@@ -60,6 +71,7 @@ async fn talk(
     stream: UnixStream,
     method: Method,
     path: &'static str,
+    body: Bytes,
 ) -> Result<(StatusCode, Bytes), Box<dyn std::error::Error + Send + Sync>> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // It ends with the sender; what goes wrong is seen there.
@@ -68,7 +80,8 @@ async fn talk(
         .method(method)
         .uri(path)
         .header(HOST, "outrigger")
-        .body(Empty::<Bytes>::new())?;
+        .header(CONTENT_TYPE, "application/json")
+        .body(Full::new(body))?;
     let answer = sender.send_request(request).await?;
     let status = answer.status();
     let body = Limited::new(answer.into_body(), ANSWER_MAX)

@@ -13,21 +13,21 @@ use super::process::{Process, command, run, within};
 use super::{Config, LISTEN, managed};
 
 /// A daemon that has a runtime directory.
-struct Setup {
-    config: Config,
-    daemon: Process,
-    socket: PathBuf,
+pub(super) struct Setup {
+    pub(super) config: Config,
+    pub(super) daemon: Process,
+    pub(super) socket: PathBuf,
 }
 
 /// A daemon whose runtime directory is that of the configuration, with a log of this name.
-fn daemon(config: &Config, log: &str) -> Process {
+pub(super) fn daemon(config: &Config, log: &str) -> Process {
     let mut start = command(&["run", "--config", config.path()]);
     start.env("RUNTIME_DIRECTORY", config.0.path());
     Process::spawn(start, &config.0.path().join(log))
 }
 
 impl Setup {
-    fn start(text: &str) -> Self {
+    pub(super) fn start(text: &str) -> Self {
         let config = Config::new(text);
         let daemon = daemon(&config, "log");
         daemon.logged("answering status and reload", 1);

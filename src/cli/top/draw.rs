@@ -1,0 +1,432 @@
+//! Draws a screen of any size: what does not fit is left out, the least important first.
+//! It must not know a terminal, nor what time it is: it is told both.
+
+use jiff::{SignedDuration, Timestamp};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier, Style};
+
+use super::fit::{Claim, Slot, fit};
+use super::screen::{Screen, View};
+use super::sheet::{Cell, Sheet, Tone, width};
+use super::units;
+use crate::shell::text::bounded;
+
+/// Between two parts of a line.
+const GAP: usize = 2;
+
+/// From this width on columns stand as far apart; below it each letter counts.
+const WIDE: u16 = 140;
+
+/// An answer is late after so many intervals, and not before so many seconds.
+const LATE: i32 = 3;
+const LATE_LEAST: SignedDuration = SignedDuration::from_secs(5);
+
+/// What keys do, the most important first.
+const HELP: [&str; 9] = [
+    "q quit",
+    "tab view",
+    "↑↓ scroll",
+    "s sort",
+    "p pause",
+    "←→ page",
+    "r reverse",
+    "enter open",
+    "[ ] cluster",
+];
+
+/// Which lines there are on a screen of a height.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Plan {
+    has_tabs: bool,
+    has_titles: bool,
+    has_help: bool,
+    rows: u16,
+    details: u16,
+}
+
+impl Plan {
+    /// The head is always there, then one row, then what explains it.
+    fn new(height: u16) -> Self {
+        let (has_help, has_tabs, has_titles) = (height >= 3, height >= 4, height >= 5);
+        let details = match height {
+            0..=7 => 0,
+            8..=15 => 1,
+            _ => 2,
+        };
+        let others = [has_help, has_tabs, has_titles];
+        let others = others.into_iter().filter(|own| *own).count();
+        let others = u16::try_from(others).unwrap_or(0) + details + 1;
+        Self {
+            has_tabs,
+            has_titles,
+            has_help,
+            rows: height.saturating_sub(others),
+            details,
+        }
+    }
+}
+
+/// How many rows of a table have room on a screen of this height.
+pub(super) fn rows(height: u16) -> usize {
+    usize::from(Plan::new(height).rows)
+}
+
+/// Draws it all.
+pub(super) fn draw(screen: &Screen, area: Rect, buffer: &mut Buffer, now: Timestamp) {
+    let area = area.intersection(buffer.area);
+    if area.is_empty() {
+        return;
+    }
+    let plan = Plan::new(area.height);
+    let sheet = screen.sheet(now);
+    let place = screen.place(&sheet);
+    let mut paper = Paper {
+        buffer,
+        area,
+        has_colour: screen.settings.has_colour,
+        line: 0,
+    };
+    paper.parts(&head(screen, now));
+    if plan.has_tabs {
+        tabs(&mut paper, screen, &sheet, place);
+    }
+    table(&mut paper, screen, &sheet, (place, plan));
+    if plan.details > 0 {
+        details(&mut paper, screen, &sheet, (place, plan.details));
+    }
+    if plan.has_help {
+        let help = HELP.map(|own| (own.to_owned(), Tone::Faint));
+        paper.parts(&help);
+    }
+}
+
+/// Where lines are written, one below the other.
+struct Paper<'b> {
+    buffer: &'b mut Buffer,
+    area: Rect,
+    has_colour: bool,
+    line: u16,
+}
+
+impl Paper<'_> {
+    fn style(&self, tone: Tone) -> Style {
+        let style = Style::new();
+        match tone {
+            Tone::Plain => style,
+            Tone::Bad if !self.has_colour => style.add_modifier(Modifier::BOLD),
+            _ if !self.has_colour => style,
+            Tone::Good => style.fg(Color::Green),
+            Tone::Warns => style.fg(Color::Yellow),
+            Tone::Bad => style.fg(Color::Red).add_modifier(Modifier::BOLD),
+            Tone::Faint => style.fg(Color::DarkGray),
+        }
+    }
+
+    fn width(&self) -> usize {
+        usize::from(self.area.width)
+    }
+
+    /// Writes a text into the line, cut with a sign where there is no room for all of it.
+    fn write(&mut self, at: usize, text: &str, room: usize, style: Style) {
+        let room = room.min(self.width().saturating_sub(at));
+        if room == 0 || self.line >= self.area.height {
+            return;
+        }
+        let Ok(at) = u16::try_from(at) else { return };
+        let (x, y) = (self.area.x + at, self.area.y + self.line);
+        if width(text) <= room {
+            self.buffer.set_stringn(x, y, text, room, style);
+            return;
+        }
+        let (end, _) = self.buffer.set_stringn(x, y, text, room - 1, style);
+        self.buffer.set_stringn(end, y, "…", 1, style);
+    }
+
+    /// Writes as many parts as have room, and goes on to the next line. Of the first there is as
+    /// much as fits.
+    fn parts(&mut self, parts: &[(String, Tone)]) {
+        let mut at = 0;
+        for (index, (text, tone)) in parts.iter().enumerate() {
+            let own = width(text);
+            if index > 0 && at + own > self.width() {
+                break;
+            }
+            self.write(at, text, usize::MAX, self.style(*tone));
+            at += own + GAP;
+        }
+        self.line += 1;
+    }
+}
+
+/// What is to be known at once. What is wrong comes first.
+fn head(screen: &Screen, now: Timestamp) -> Vec<(String, Tone)> {
+    let mut parts = Vec::new();
+    let late = screen.settings.interval.checked_mul(LATE);
+    let late = late.unwrap_or(LATE_LEAST).max(LATE_LEAST);
+    let silence = screen.heard.silence(late, now);
+    if let Some(silence) = silence.filter(|_| !screen.is_paused) {
+        let text = format!("no answer for {}", units::span(silence));
+        parts.push((text, Tone::Bad));
+    }
+    if screen.is_paused {
+        parts.push(("paused".to_owned(), Tone::Warns));
+    }
+    match (screen.view, screen.cluster()) {
+        (View::Fleet, _) | (_, None) => head_of_fleet(screen, &mut parts),
+        (_, Some(cluster)) => head_of_cluster(screen, &cluster, &mut parts),
+    }
+    parts
+}
+
+fn head_of_fleet(screen: &Screen, parts: &mut Vec<(String, Tone)>) {
+    let all = screen.heard.clusters(screen.settings.only.as_deref());
+    let told: Vec<_> = all.iter().filter_map(|own| own.status.as_ref()).collect();
+    let unwell = all.iter().filter(|own| !own.is_well).count();
+    let nodes: usize = told.iter().map(|own| own.nodes).sum();
+    let (waiting, unplaced) = told.iter().fold((0, 0), |(waiting, unplaced), own| {
+        (waiting + own.waiting_pods, unplaced + own.unplaced_pods)
+    });
+    // A sum of nothing would be -0.0.
+    let cost = told.iter().fold(0.0, |sum, own| sum + own.cost_per_hour);
+    let unwell_tone = if unwell > 0 { Tone::Bad } else { Tone::Good };
+    parts.extend([
+        (units::some(all.len(), "cluster"), Tone::Plain),
+        (format!("{unwell} not well"), unwell_tone),
+        (units::some(nodes, "node"), Tone::Plain),
+        (format!("${cost:.2}/h"), Tone::Plain),
+        (pending(waiting), Tone::Plain),
+    ]);
+    if unplaced > 0 {
+        parts.push((format!("{unplaced} find no place"), Tone::Bad));
+    }
+    let version = screen.heard.version();
+    parts.push((format!("outrigger {}", bounded(version)), Tone::Faint));
+}
+
+fn pending(pods: usize) -> String {
+    format!("{} pending", units::some(pods, "pod"))
+}
+
+fn head_of_cluster(screen: &Screen, cluster: &str, parts: &mut Vec<(String, Tone)>) {
+    parts.push((bounded(cluster), Tone::Plain));
+    let Some(told) = screen.heard.inside(cluster) else {
+        return;
+    };
+    let Some(holds) = &told.holds else {
+        parts.push((bounded(&told.standing), Tone::Warns));
+        return;
+    };
+    let nodes = holds.nodes.len() + holds.more_nodes;
+    let waiting = holds.pods.len() + holds.more_pods;
+    let (hour, month) = (holds.usd_per_h, holds.usd_per_h * 730.0);
+    parts.extend([
+        (units::some(nodes, "node"), Tone::Plain),
+        (format!("${hour:.2}/h"), Tone::Plain),
+        (pending(waiting), Tone::Plain),
+    ]);
+    for (name, own) in screen.settings.resources.iter().zip(&holds.amounts) {
+        let amount = |value| units::amount(name, value);
+        let share = units::share(*own).unwrap_or(0.0) * 100.0;
+        let (taken, there) = (amount(own.taken), amount(own.there));
+        let title = units::title(name).to_lowercase();
+        parts.push((format!("{title} {taken}/{there} {share:.0}%"), Tone::Plain));
+    }
+    parts.push((format!("{} pods run", holds.bound_pods), Tone::Plain));
+    parts.push((format!("${month:.0}/month"), Tone::Plain));
+    if told.standing != "ready" {
+        parts.push((bounded(&told.standing), Tone::Warns));
+    }
+}
+
+/// The views, and where one is in this. Where not all have room, the one that is looked at.
+fn tabs(paper: &mut Paper<'_>, screen: &Screen, sheet: &Sheet, place: usize) {
+    let name = |view: View| format!(" {} {} ", view.index() + 1, view.as_str());
+    let at = match (sheet.rows.len(), sheet.more) {
+        (0, _) => String::new(),
+        (rows, 0) => format!("{}/{rows}", place + 1),
+        (rows, more) => format!("{}/{rows}, {more} not told", place + 1),
+    };
+    let all: usize = View::ALL.iter().map(|own| width(&name(*own))).sum();
+    let has_room = all + GAP + width(&at) <= paper.width();
+    let (plain, chosen) = (Style::new(), Style::new().add_modifier(Modifier::REVERSED));
+    let mut column = 0;
+    for view in View::ALL {
+        let is_chosen = view == screen.view;
+        if !has_room && !is_chosen {
+            continue;
+        }
+        let name = name(view);
+        let style = if is_chosen { chosen } else { plain };
+        paper.write(column, &name, usize::MAX, style);
+        column += width(&name);
+    }
+    let left = paper.width().saturating_sub(width(&at));
+    if left > column {
+        paper.write(left, &at, usize::MAX, plain);
+    }
+    paper.line += 1;
+}
+
+/// The table: titles, and the rows around the one that is looked at.
+fn table(paper: &mut Paper<'_>, screen: &Screen, sheet: &Sheet, (place, plan): (usize, Plan)) {
+    let gap = if paper.area.width < WIDE { 1 } else { GAP };
+    let columns = sheet.columns.iter().enumerate();
+    let (sorted, _) = screen.order(sheet);
+    let claims = columns.map(|(index, own)| Claim {
+        least: own.least,
+        fair: own.fair,
+        // Of the order there is a sign beside the title.
+        wanted: sheet.wanted(index) + usize::from(index == sorted),
+        leaves: own.leaves,
+    });
+    let claims: Vec<Claim> = claims.collect();
+    let slots = fit(&claims, gap, paper.width());
+    if plan.has_titles {
+        titles(paper, screen, sheet, &slots);
+    }
+    let end = paper.line + plan.rows;
+    if sheet.rows.is_empty() {
+        let room = paper.width();
+        paper.write(0, &sheet.empty, room, paper.style(Tone::Faint));
+    }
+    let rows = usize::from(plan.rows);
+    let first = place.saturating_sub(rows / 2);
+    let first = first.min(sheet.rows.len().saturating_sub(rows));
+    for (index, row) in sheet.rows.iter().enumerate().skip(first).take(rows) {
+        for slot in &slots {
+            let is_right = sheet.columns[slot.column].is_right;
+            if let Some(cell) = row.cells.get(slot.column) {
+                self::cell(paper, cell, *slot, is_right);
+            }
+        }
+        if index == place {
+            let (x, y) = (paper.area.x, paper.area.y + paper.line);
+            let line = Rect::new(x, y, paper.area.width, 1);
+            let chosen = Style::new().add_modifier(Modifier::REVERSED);
+            paper.buffer.set_style(line, chosen);
+        }
+        paper.line += 1;
+    }
+    paper.line = end;
+}
+
+fn titles(paper: &mut Paper<'_>, screen: &Screen, sheet: &Sheet, slots: &[Slot]) {
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let (sorted, is_descending) = screen.order(sheet);
+    for slot in slots {
+        let column = &sheet.columns[slot.column];
+        let sign = match (slot.column == sorted, is_descending) {
+            (true, true) => "▼",
+            (true, false) => "▲",
+            (false, _) => "",
+        };
+        let title = format!("{}{sign}", column.title);
+        let free = slot.width.saturating_sub(width(&title));
+        let at = if column.is_right { free } else { 0 };
+        paper.write(slot.at + at, &title, slot.width - at, bold);
+    }
+    paper.line += 1;
+}
+
+fn cell(paper: &mut Paper<'_>, cell: &Cell, slot: Slot, is_right: bool) {
+    let style = paper.style(cell.tone);
+    let bar = slot.width.saturating_sub(5);
+    if let Some(share) = cell.share.filter(|_| bar >= 4) {
+        let text = format!("{} {:>4}", filled(share, bar), cell.text);
+        paper.write(slot.at, &text, slot.width, style);
+        return;
+    }
+    let free = slot.width.saturating_sub(width(&cell.text));
+    let at = if is_right { free } else { 0 };
+    paper.write(slot.at + at, &cell.text, slot.width - at, style);
+}
+
+/// A bar of so many steps.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a share between nothing and all of some steps is a number of steps"
+)]
+fn filled(share: f64, steps: usize) -> String {
+    let full = (share.clamp(0.0, 1.0) * steps as f64).round() as usize;
+    let full = full.min(steps);
+    "█".repeat(full) + &"░".repeat(steps - full)
+}
+
+/// What went wrong, or else all that is to be said of the row that is looked at.
+fn details(paper: &mut Paper<'_>, screen: &Screen, sheet: &Sheet, (place, lines): (usize, u16)) {
+    let faults = [screen.heard.fault.as_deref(), screen.heard.reload_fault()];
+    let (text, tone) = match (faults, sheet.rows.get(place)) {
+        ([Some(why), _], _) => (why.to_owned(), Tone::Bad),
+        ([None, Some(why)], _) if screen.view == View::Fleet => {
+            (format!("configuration not reloaded: {why}"), Tone::Bad)
+        }
+        (_, row) => {
+            let detail = row.map_or("", |own| own.detail.as_str());
+            (detail.to_owned(), Tone::Plain)
+        }
+    };
+    let style = paper.style(tone);
+    let mut rest = bounded(&text);
+    for line in 0..lines {
+        let room = paper.width();
+        let (own, after) = match line + 1 == lines {
+            true => (rest.clone(), String::new()),
+            false => broken(&rest, room),
+        };
+        paper.write(0, &own, room, style);
+        paper.line += 1;
+        rest = after;
+    }
+}
+
+/// What of a text has room, up to a space if there is one, and what is left of it.
+fn broken(text: &str, room: usize) -> (String, String) {
+    let mut end = 0;
+    let mut space = None;
+    for (at, letter) in text.char_indices() {
+        let next = at + letter.len_utf8();
+        if width(&text[..next]) > room {
+            break;
+        }
+        if letter == ' ' {
+            space = Some(at);
+        }
+        end = next;
+    }
+    let cut = if end == text.len() {
+        end
+    } else {
+        space.unwrap_or(end)
+    };
+    (text[..cut].to_owned(), text[cut..].trim_start().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{broken, filled, rows};
+
+    #[test]
+    fn bars_and_lines_are_as_long_as_they_may_be() {
+        assert_eq!(filled(0.5, 4), "██░░");
+        assert_eq!(filled(7.0, 4), "████");
+        assert_eq!(filled(f64::NAN, 2), "░░");
+        let check = |text, room, one: &str, other: &str| {
+            assert_eq!(broken(text, room), (one.to_owned(), other.to_owned()));
+        };
+        check("one two", 9, "one two", "");
+        check("one two", 5, "one", "two");
+        check("onetwo", 3, "one", "two");
+        check("日本", 3, "日", "本");
+        check("日本", 1, "", "日本");
+        check("", 0, "", "");
+    }
+
+    #[test]
+    fn there_is_a_row_wherever_there_is_room_for_two_lines() {
+        assert_eq!([0, 1, 2, 3, 4, 5].map(rows), [0, 0, 1, 1, 1, 1]);
+        assert_eq!([8, 24, 30].map(rows), [3, 18, 24]);
+    }
+}

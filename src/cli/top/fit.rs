@@ -1,0 +1,141 @@
+//! Which columns have room on a screen, and how much: what does not fit is left out.
+//! It must not know what is in them.
+
+/// What a column asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Claim {
+    /// What it may shrink to.
+    pub(super) least: usize,
+    /// What it has where it is of use: columns that matter less are left out for it.
+    pub(super) fair: usize,
+    /// What it would take.
+    pub(super) wanted: usize,
+    /// The greater, the sooner it is left out.
+    pub(super) leaves: u8,
+}
+
+impl Claim {
+    fn least(&self) -> usize {
+        self.least.min(self.wanted)
+    }
+
+    fn fair(&self) -> usize {
+        self.fair.max(self.least).min(self.wanted)
+    }
+}
+
+/// A column that has room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Slot {
+    /// Which it is.
+    pub(super) column: usize,
+    /// Where it begins.
+    pub(super) at: usize,
+    pub(super) width: usize,
+}
+
+/// Columns up to this rank shrink before they are left out.
+const CORE: u8 = 3;
+
+/// Places columns side by side, with a gap between them, on a screen of this width. The last to be
+/// left out takes what there is.
+pub(super) fn fit(claims: &[Claim], gap: usize, width: usize) -> Vec<Slot> {
+    let needed = |chosen: &[usize], each: fn(&Claim) -> usize| {
+        let gaps = gap * chosen.len().saturating_sub(1);
+        let all = chosen.iter().map(|own| each(&claims[*own]));
+        all.sum::<usize>() + gaps
+    };
+    let mut chosen: Vec<usize> = (0..claims.len()).collect();
+    for (core, each) in [
+        (CORE, Claim::fair as fn(&Claim) -> usize),
+        (0, Claim::least as fn(&Claim) -> usize),
+    ] {
+        while chosen.len() > 1 && needed(&chosen, each) > width {
+            let leaves = |place: &usize| (claims[chosen[*place]].leaves, *place);
+            let last = (0..chosen.len()).max_by_key(leaves);
+            let Some(last) = last.filter(|own| claims[chosen[*own]].leaves > core) else {
+                break;
+            };
+            chosen.remove(last);
+        }
+    }
+    let widths = widths(
+        claims,
+        &chosen,
+        width.saturating_sub(needed(&chosen, Claim::least)),
+    );
+    let mut at = 0;
+    let slots = chosen.into_iter().zip(widths).map(|(column, wanted)| {
+        let own = Slot {
+            column,
+            at,
+            width: wanted.min(width.saturating_sub(at)),
+        };
+        at += own.width + gap;
+        own
+    });
+    slots.filter(|own| own.width > 0).collect()
+}
+
+/// The widths of columns that have so much more together than they need: each first what is fair,
+/// then what it wants, those that matter most before the others.
+fn widths(claims: &[Claim], chosen: &[usize], mut left: usize) -> Vec<usize> {
+    let mut widths: Vec<usize> = chosen.iter().map(|own| claims[*own].least()).collect();
+    let mut order: Vec<usize> = (0..chosen.len()).collect();
+    order.sort_by_key(|place| claims[chosen[*place]].leaves);
+    for each in [
+        Claim::fair as fn(&Claim) -> usize,
+        (|own| own.wanted) as fn(&Claim) -> usize,
+    ] {
+        for place in &order {
+            let wanted = each(&claims[chosen[*place]]);
+            let more = wanted.saturating_sub(widths[*place]).min(left);
+            widths[*place] += more;
+            left -= more;
+        }
+    }
+    widths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Claim, fit};
+
+    /// What a column may shrink to, has in fairness and wants, and how soon it is left out.
+    type Told = (usize, usize, usize, u8);
+
+    fn check(claims: &[Told], width: usize, expect: &[(usize, usize, usize)]) {
+        let claims: Vec<Claim> = claims
+            .iter()
+            .map(|(least, fair, wanted, leaves)| Claim {
+                least: *least,
+                fair: *fair,
+                wanted: *wanted,
+                leaves: *leaves,
+            })
+            .collect();
+        let slots = fit(&claims, 1, width);
+        let slots = slots.iter().map(|own| (own.column, own.at, own.width));
+        assert_eq!(slots.collect::<Vec<_>>(), expect, "{claims:?} in {width}");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_left_out_and_what_is_left_grows() {
+        let three = [(4, 4, 10, 0), (4, 4, 4, 2), (4, 4, 20, 1)];
+        check(&three, 100, &[(0, 0, 10), (1, 11, 4), (2, 16, 20)]);
+        check(&three, 18, &[(0, 0, 8), (1, 9, 4), (2, 14, 4)]);
+        check(&three, 13, &[(0, 0, 8), (2, 9, 4)]);
+        check(&three, 8, &[(0, 0, 8)]);
+        check(&three, 2, &[(0, 0, 2)]);
+        check(&three, 0, &[]);
+        check(&[], 10, &[]);
+    }
+
+    #[test]
+    fn what_matters_less_is_left_out_before_what_matters_more_is_cramped() {
+        let three = [(4, 8, 10, 0), (4, 4, 4, 9), (4, 6, 9, 1)];
+        check(&three, 20, &[(0, 0, 8), (1, 9, 4), (2, 14, 6)]);
+        check(&three, 19, &[(0, 0, 10), (2, 11, 8)]);
+        check(&three, 11, &[(0, 0, 6), (2, 7, 4)]);
+    }
+}

@@ -1,0 +1,125 @@
+//! The view of the fleet: one row a cluster.
+//! It must not know how it is drawn.
+
+use super::heard::Heard;
+use super::sheet::{Cell, Column, Row, Sheet, Tone};
+use crate::engine::status::Status;
+use crate::shell::console::ToldCluster;
+
+/// What a cluster is told by, in columns.
+pub(super) fn sheet(heard: &Heard, only: Option<&str>) -> Sheet {
+    let clusters = heard.clusters(only);
+    Sheet {
+        columns: vec![
+            Column::new("cluster", "CLUSTER", (8, 12), 0),
+            Column::new("mode", "MODE", (7, 7), 4),
+            Column::new("leader", "LEADER", (9, 9), 6),
+            Column::new("health", "HEALTH", (6, 10), 2),
+            Column::new("nodes", "NODES", (5, 6), 1).right(),
+            Column::new("unready", "NOT READY", (9, 9), 7).right(),
+            Column::new("waiting", "PENDING", (7, 7), 3).right(),
+            Column::new("unplaced", "NO PLACE", (8, 8), 8).right(),
+            Column::new("price", "$/H", (7, 7), 5).right(),
+        ],
+        rows: clusters.into_iter().map(row).collect(),
+        more: 0,
+        empty: match (heard.has_fleet(), only) {
+            (false, _) => "the daemon is being asked".to_owned(),
+            (true, None) => "the daemon drives no cluster".to_owned(),
+            (true, Some(name)) => format!("the daemon drives no cluster {name:?} any more"),
+        },
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "no cluster has 2^52 of anything"
+)]
+fn row(own: &ToldCluster) -> Row {
+    let status = own.status.as_ref();
+    let count = |of: fn(&Status) -> usize, tone: Tone| match status.map(of) {
+        Some(0) => Cell::ranked("0", 0.0),
+        Some(own) => Cell::ranked(&own.to_string(), own as f64).toned(tone),
+        None => Cell::maybe(None),
+    };
+    let (health, tone) = health(own);
+    let price = status.map(|own| own.cost_per_hour);
+    Row {
+        key: own.name.clone(),
+        cells: vec![
+            Cell::text(&own.name),
+            Cell::maybe(status.map(|own| own.mode.as_str())),
+            leader(own),
+            Cell::text(health).toned(tone),
+            count(|own| own.nodes, Tone::Plain),
+            count(|own| own.unready_nodes, Tone::Warns),
+            count(|own| own.waiting_pods, Tone::Plain),
+            count(|own| own.unplaced_pods, Tone::Bad),
+            match price {
+                Some(own) => Cell::ranked(&format!("{own:.2}"), own),
+                None => Cell::maybe(None),
+            },
+        ],
+        detail: detail(own),
+    }
+}
+
+/// Nobody need lead a cluster to look at it.
+fn leader(own: &ToldCluster) -> Cell {
+    let mode = own.status.as_ref().map(|own| own.mode.as_str());
+    match (mode, &own.led_by) {
+        (Some("observe"), _) => Cell::text("nobody").faint(),
+        (Some(_), _) => Cell::text("this host"),
+        (None, Some(_)) => Cell::text("another"),
+        (None, None) => Cell::maybe(None),
+    }
+}
+
+fn health(own: &ToldCluster) -> (&str, Tone) {
+    let status = own.status.as_ref();
+    if let Some(status) = status.filter(|_| own.is_well) {
+        if status.paused.is_some() {
+            return ("paused", Tone::Warns);
+        }
+        if status.unaccepted.is_some() {
+            return ("held back", Tone::Warns);
+        }
+    }
+    let held = status.is_some_and(|own| own.held_by.is_some());
+    match (own.is_well, held) {
+        (true, _) => (&own.standing, Tone::Good),
+        (false, true) if own.standing == "ready" => ("held", Tone::Bad),
+        (false, _) => (&own.standing, Tone::Bad),
+    }
+}
+
+/// What a word does not say.
+fn detail(own: &ToldCluster) -> String {
+    let mut all: Vec<String> = own.led_by.iter().cloned().collect();
+    if let Some(status) = &own.status {
+        let held = status.held_by.iter();
+        all.extend(held.map(|why| format!("nothing voluntary is done: {why}")));
+        let pools = status.pools.iter();
+        let pools = pools.map(|own| (format!("pool {}", own.name), own.paused.as_ref()));
+        let whole = ("the cluster".to_owned(), status.paused.as_ref());
+        for (what, pause) in [whole].into_iter().chain(pools) {
+            let Some(pause) = pause else { continue };
+            let until = pause.until.map(|at| format!(" until {at}"));
+            let until = until.unwrap_or_default();
+            all.push(format!("{what} is paused{until}: {}", pause.reason));
+        }
+        all.extend(status.unaccepted.iter().map(|own| {
+            let (nodes, total, id) = (own.nodes, own.total, &own.id);
+            format!("{nodes} of {total} nodes would leave: outrigger reload --accept {id}")
+        }));
+        let pools = status.pools.iter();
+        all.extend(pools.map(|own| {
+            let (ready, coming, leaving) = (own.ready, own.starting, own.leaving);
+            format!(
+                "pool {}: {ready} ready, {} not ready, {coming} starting, {leaving} leaving",
+                own.name, own.unready
+            )
+        }));
+    }
+    all.join("; ")
+}

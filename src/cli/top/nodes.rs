@@ -1,0 +1,110 @@
+//! The view of a cluster's nodes: one row a node, with what it has and gives away.
+//! It must not know how it is drawn.
+
+use jiff::Timestamp;
+
+use super::sheet::{Cell, Column, Row, Sheet, Tone};
+use super::units;
+use crate::shell::console::inventory::{Question, ToldInventory, ToldNode};
+
+/// The names of the columns that are always there, as they are sorted by.
+const NAMED: [&str; 9] = [
+    "name", "pool", "type", "zone", "capacity", "pods", "age", "price", "state",
+];
+
+/// The keys by which nodes can be sorted, where this is asked of them.
+pub(super) fn keys(asked: &Question) -> Vec<String> {
+    let named = NAMED.iter().map(|own| (*own).to_owned());
+    let asked = asked.resources.iter().chain(&asked.labels).cloned();
+    named.chain(asked).collect()
+}
+
+/// What nodes are told by, in columns.
+pub(super) fn sheet(told: Option<&ToldInventory>, asked: &Question, now: Timestamp) -> Sheet {
+    let mut columns = vec![
+        Column::new("name", "NAME", (8, 19), 0),
+        Column::new("pool", "POOL", (5, 10), 7),
+        Column::new("type", "TYPE", (9, 12), 3),
+        Column::new("zone", "ZONE", (5, 10), 10),
+        Column::new("capacity", "CAPACITY", (8, 9), 8),
+    ];
+    let resources = asked.resources.iter();
+    let bar = |own: &String| Column::new(own, &units::title(own), (4, 10), 2);
+    columns.extend(resources.map(|own| bar(own).right()));
+    columns.extend([
+        Column::new("pods", "PODS", (4, 4), 9).right(),
+        Column::new("age", "AGE", (4, 5), 4).right(),
+        Column::new("price", "$/H", (6, 6), 5).right(),
+        Column::new("state", "STATE", (5, 12), 1),
+    ]);
+    let labels = asked.labels.iter();
+    columns.extend(labels.map(|own| Column::new(own, &units::title(own), (5, 10), 6)));
+    columns.push(Column::new("why", "WHY", (12, 24), 11));
+    let holds = told.and_then(|own| own.holds.as_ref());
+    let nodes = holds.iter().flat_map(|own| &own.nodes);
+    Sheet {
+        columns,
+        rows: nodes.map(|own| row(own, now)).collect(),
+        more: holds.map_or(0, |own| own.more_nodes),
+        empty: empty(told, "the cluster has no node"),
+    }
+}
+
+/// What is said where there are no rows.
+pub(super) fn empty(told: Option<&ToldInventory>, none: &str) -> String {
+    let Some(told) = told else {
+        return "the daemon is being asked".to_owned();
+    };
+    match (&told.holds, &told.led_by) {
+        (Some(_), _) => none.to_owned(),
+        (None, Some(who)) => format!("nothing is known here: {who}"),
+        (None, None) => format!("nothing is known yet: the cluster is {}", told.standing),
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "neither times nor pods are as many"
+)]
+fn row(own: &ToldNode, now: Timestamp) -> Row {
+    let mut cells = vec![
+        Cell::text(&own.name),
+        Cell::maybe(own.pool.as_deref()),
+        Cell::maybe(own.instance_type.as_deref()),
+        Cell::maybe(own.zone.as_deref()),
+        Cell::maybe(own.capacity_type.as_deref()),
+    ];
+    cells.extend(own.amounts.iter().map(|own| Cell::bar(units::share(*own))));
+    cells.extend([
+        Cell::ranked(&own.pods.to_string(), own.pods as f64),
+        match own.born {
+            Some(at) => Cell::ranked(&units::age(at, now), -(at.as_second() as f64)),
+            None => Cell::maybe(None),
+        },
+        match own.usd_per_h {
+            Some(price) => Cell::ranked(&format!("{price:.4}"), price),
+            None => Cell::maybe(None),
+        },
+        Cell::text(&own.state).toned(tone(own)),
+    ]);
+    cells.extend(own.labels.iter().map(|own| Cell::maybe(own.as_deref())));
+    let why = own.why.as_deref().unwrap_or_default();
+    cells.push(Cell::text(why).faint());
+    let detail = match &own.why {
+        Some(why) => format!("{}: {}; {why}", own.name, own.state),
+        None => format!("{}: {}", own.name, own.state),
+    };
+    Row {
+        key: own.name.clone(),
+        cells,
+        detail,
+    }
+}
+
+fn tone(own: &ToldNode) -> Tone {
+    match own.state.as_str() {
+        _ if own.is_well => Tone::Good,
+        "not ready" => Tone::Bad,
+        _ => Tone::Warns,
+    }
+}

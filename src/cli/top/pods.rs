@@ -1,0 +1,49 @@
+//! The view of pods that wait, with what becomes of each.
+//! It must not know how it is drawn.
+
+use jiff::Timestamp;
+
+use super::nodes::empty;
+use super::sheet::{Cell, Column, Row, Sheet, Tone};
+use super::units;
+use crate::shell::console::inventory::{ToldInventory, ToldPod};
+
+/// What pods are told by, in columns.
+pub(super) fn sheet(told: Option<&ToldInventory>, now: Timestamp) -> Sheet {
+    let holds = told.and_then(|own| own.holds.as_ref());
+    let pods = holds.iter().flat_map(|own| &own.pods);
+    Sheet {
+        columns: vec![
+            Column::new("pod", "POD", (12, 20), 0),
+            Column::new("waiting", "WAITING", (7, 7), 1).right(),
+            Column::new("reason", "REASON", (12, 12), 2),
+        ],
+        rows: pods.map(|own| row(own, now)).collect(),
+        more: holds.map_or(0, |own| own.more_pods),
+        empty: empty(told, "no pod waits"),
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "no time is as many seconds away"
+)]
+fn row(own: &ToldPod, now: Timestamp) -> Row {
+    let tone = if own.is_unplaced {
+        Tone::Bad
+    } else {
+        Tone::Plain
+    };
+    Row {
+        key: own.name.clone(),
+        cells: vec![
+            Cell::text(&own.name),
+            match own.since {
+                Some(at) => Cell::ranked(&units::age(at, now), -(at.as_second() as f64)),
+                None => Cell::maybe(None),
+            },
+            Cell::text(&own.why).toned(tone),
+        ],
+        detail: format!("{}: {}", own.name, own.why),
+    }
+}

@@ -1,0 +1,315 @@
+//! What is looked at, and what keys do to it.
+//! It must not know how keys are read, nor how anything is drawn.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::heard::{Asking, Heard};
+use super::sheet::Sheet;
+use super::{fleet, nodes, pods, timeline};
+use crate::shell::console::inventory::Question;
+
+/// What may be looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum View {
+    #[default]
+    Fleet,
+    Nodes,
+    Pods,
+    Timeline,
+}
+
+impl View {
+    pub(super) const ALL: [Self; 4] = [Self::Fleet, Self::Nodes, Self::Pods, Self::Timeline];
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Fleet => "fleet",
+            Self::Nodes => "nodes",
+            Self::Pods => "pending pods",
+            Self::Timeline => "timeline",
+        }
+    }
+
+    /// Its place among all.
+    pub(super) fn index(self) -> usize {
+        match self {
+            Self::Fleet => 0,
+            Self::Nodes => 1,
+            Self::Pods => 2,
+            Self::Timeline => 3,
+        }
+    }
+
+    fn step(self, by: usize) -> Self {
+        Self::ALL[(self.index() + by) % Self::ALL.len()]
+    }
+}
+
+/// What is done by a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    Up,
+    Down,
+    PageUp,
+    PageDown,
+    First,
+    Last,
+    NextView,
+    PreviousView,
+    View(View),
+    NextCluster,
+    PreviousCluster,
+    Open,
+    Sort,
+    Reverse,
+    Pause,
+    Quit,
+}
+
+/// What a key asks of whoever has read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Act {
+    Nothing,
+    /// Something else is looked at: it is to be asked for now.
+    Ask,
+    Quit,
+}
+
+/// What was asked for at the start.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Settings {
+    /// The cluster to which all is confined.
+    pub(super) only: Option<String>,
+    pub(super) interval: SignedDuration,
+    pub(super) labels: Vec<String>,
+    pub(super) resources: Vec<String>,
+    /// By what nodes are sorted, and whether the greatest come first.
+    pub(super) node_sort: Option<(String, bool)>,
+    pub(super) has_colour: bool,
+}
+
+/// How one view is looked at.
+#[derive(Clone, Debug, Default)]
+struct Habit {
+    sorted_by: String,
+    is_descending: bool,
+    /// The row that is looked at, by its key: it stays so wherever it goes. Empty means the first,
+    /// whichever that is.
+    chosen: String,
+    /// Where it was last, for when it is gone.
+    place: usize,
+}
+
+/// All that a screen shows.
+#[derive(Debug)]
+pub(super) struct Screen {
+    pub(super) heard: Heard,
+    pub(super) settings: Settings,
+    pub(super) view: View,
+    pub(super) is_paused: bool,
+    cluster: Option<String>,
+    habits: [Habit; 4],
+    /// Rows that one page has.
+    page: usize,
+}
+
+impl Screen {
+    /// Nothing has been heard yet.
+    pub(super) fn new(settings: Settings) -> Self {
+        let habit = |sorted_by: &str, is_descending| Habit {
+            sorted_by: sorted_by.to_owned(),
+            is_descending,
+            ..Habit::default()
+        };
+        let nodes = match &settings.node_sort {
+            Some((key, is_descending)) => habit(key, *is_descending),
+            None => habit("age", false),
+        };
+        Self {
+            heard: Heard::default(),
+            cluster: settings.only.clone(),
+            view: View::Fleet,
+            is_paused: false,
+            habits: [
+                habit("cluster", false),
+                nodes,
+                habit("waiting", true),
+                habit("ago", false),
+            ],
+            page: 1,
+            settings,
+        }
+    }
+
+    /// What is to be asked now.
+    pub(super) fn asking(&self) -> Asking {
+        match (self.view, self.cluster()) {
+            (View::Fleet, _) | (_, None) => Asking::Fleet,
+            (_, Some(cluster)) => Asking::Inside(self.question(cluster)),
+        }
+    }
+
+    fn question(&self, cluster: String) -> Question {
+        Question {
+            cluster,
+            labels: self.settings.labels.clone(),
+            resources: self.settings.resources.clone(),
+        }
+    }
+
+    /// The cluster that is looked into: the first, where none was chosen.
+    pub(super) fn cluster(&self) -> Option<String> {
+        let first = || {
+            let all = self.heard.clusters(self.settings.only.as_deref());
+            all.first().map(|own| own.name.clone())
+        };
+        self.cluster.clone().or_else(first)
+    }
+
+    /// So many rows have room from here on.
+    pub(super) fn resize(&mut self, rows: usize) {
+        self.page = rows.max(1);
+    }
+
+    /// What the view shows, in its order.
+    pub(super) fn sheet(&self, now: Timestamp) -> Sheet {
+        let cluster = self.cluster().unwrap_or_default();
+        let told = self.heard.inside(&cluster);
+        let mut sheet = match self.view {
+            View::Fleet => fleet::sheet(&self.heard, self.settings.only.as_deref()),
+            View::Nodes => nodes::sheet(told, &self.question(cluster), now),
+            View::Pods => pods::sheet(told, now),
+            View::Timeline => timeline::sheet(told, now),
+        };
+        let (column, is_descending) = self.order(&sheet);
+        sheet.sort(column, is_descending);
+        sheet
+    }
+
+    /// The column that a sheet is sorted by, and whether the greatest come first.
+    pub(super) fn order(&self, sheet: &Sheet) -> (usize, bool) {
+        let habit = self.habit();
+        let column = sheet.column(&habit.sorted_by).unwrap_or(0);
+        (column, habit.is_descending)
+    }
+
+    /// The row that is looked at.
+    pub(super) fn place(&self, sheet: &Sheet) -> usize {
+        let habit = self.habit();
+        if habit.chosen.is_empty() {
+            return 0;
+        }
+        let known = sheet.rows.iter().position(|own| own.key == habit.chosen);
+        let last = sheet.rows.len().saturating_sub(1);
+        known.unwrap_or(habit.place.min(last))
+    }
+
+    fn habit(&self) -> &Habit {
+        &self.habits[self.view.index()]
+    }
+
+    fn habit_mut(&mut self) -> &mut Habit {
+        &mut self.habits[self.view.index()]
+    }
+
+    /// Does what a key is for.
+    pub(super) fn press(&mut self, key: Key, now: Timestamp) -> Act {
+        match key {
+            Key::Quit => return Act::Quit,
+            Key::Pause => {
+                self.is_paused = !self.is_paused;
+                return if self.is_paused {
+                    Act::Nothing
+                } else {
+                    Act::Ask
+                };
+            }
+            Key::View(view) => return self.turn(view, now),
+            Key::NextView => return self.turn(self.view.step(1), now),
+            Key::PreviousView => return self.turn(self.view.step(View::ALL.len() - 1), now),
+            Key::Open if self.view == View::Fleet => return self.turn(View::Nodes, now),
+            Key::Open => {}
+            Key::NextCluster => return self.switch(1),
+            Key::PreviousCluster => return self.switch(usize::MAX),
+            Key::Sort => self.sort(now),
+            Key::Reverse => {
+                let habit = self.habit_mut();
+                habit.is_descending = !habit.is_descending;
+            }
+            Key::Up => self.scroll(|at, _| at.saturating_sub(1), now),
+            Key::Down => self.scroll(|at, _| at.saturating_add(1), now),
+            Key::PageUp => self.scroll(usize::saturating_sub, now),
+            Key::PageDown => self.scroll(usize::saturating_add, now),
+            Key::First => self.habit_mut().chosen.clear(),
+            Key::Last => self.scroll(|_, _| usize::MAX, now),
+        }
+        Act::Nothing
+    }
+
+    /// Looks at something else. From the fleet one goes to the cluster that is looked at there.
+    fn turn(&mut self, view: View, now: Timestamp) -> Act {
+        if view == self.view {
+            return Act::Nothing;
+        }
+        if self.view == View::Fleet {
+            let sheet = self.sheet(now);
+            let row = sheet.rows.get(self.place(&sheet));
+            let chosen = row.map(|own| own.key.clone());
+            self.into_cluster(chosen);
+        }
+        self.view = view;
+        Act::Ask
+    }
+
+    /// Looks into a cluster, from its first row on where it is another.
+    fn into_cluster(&mut self, cluster: Option<String>) {
+        if cluster.is_none() || cluster == self.cluster {
+            return;
+        }
+        self.cluster = cluster;
+        for habit in self.habits.iter_mut().skip(1) {
+            habit.chosen.clear();
+        }
+    }
+
+    /// Looks into the next cluster but so many, in a circle.
+    fn switch(&mut self, by: usize) -> Act {
+        if self.view == View::Fleet {
+            return Act::Nothing;
+        }
+        let all = self.heard.clusters(self.settings.only.as_deref());
+        let names: Vec<String> = all.iter().map(|own| own.name.clone()).collect();
+        let current = self.cluster();
+        let at = names.iter().position(|own| Some(own) == current.as_ref());
+        let Some(at) = at.filter(|_| names.len() > 1) else {
+            return Act::Nothing;
+        };
+        let step = if by == 1 { 1 } else { names.len() - 1 };
+        self.into_cluster(names.get((at + step) % names.len()).cloned());
+        Act::Ask
+    }
+
+    /// Sorts by the next column.
+    fn sort(&mut self, now: Timestamp) {
+        let sheet = self.sheet(now);
+        let (column, _) = self.order(&sheet);
+        let next = (column + 1) % sheet.columns.len().max(1);
+        if let Some(own) = sheet.columns.get(next) {
+            let key = own.key.clone();
+            let habit = self.habit_mut();
+            (habit.sorted_by, habit.is_descending) = (key, false);
+        }
+    }
+
+    /// Goes to another row: from where it is, by what a page has.
+    fn scroll(&mut self, to: impl Fn(usize, usize) -> usize, now: Timestamp) {
+        let sheet = self.sheet(now);
+        let last = sheet.rows.len().saturating_sub(1);
+        let place = to(self.place(&sheet), self.page).min(last);
+        let key = sheet.rows.get(place).map(|own| own.key.clone());
+        let habit = self.habit_mut();
+        habit.place = place;
+        // Whoever is at the top stays there, whatever comes.
+        habit.chosen = key.filter(|_| place > 0).unwrap_or_default();
+    }
+}

@@ -1,0 +1,544 @@
+//! Screens of all views and sizes, and what keys do to them.
+//! They must not know a daemon: what it would say is made up here.
+
+use std::borrow::Cow;
+
+use insta::{assert_snapshot, with_settings};
+use jiff::{SignedDuration, Timestamp};
+use proptest::collection::vec;
+use proptest::prelude::{any, prop_assert, proptest};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::buffer::Buffer;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::layout::Rect;
+use ratatui::style::Color;
+
+use super::draw::{draw, rows};
+use super::heard::{Answer, Asking};
+use super::screen::{Act, Key, Screen, Settings, View};
+use super::{node_sort, nodes, terminal};
+use crate::engine::inventory::Amount;
+use crate::engine::status::{Paused, PoolStatus, Status, Unaccepted};
+use crate::shell::console::inventory::{Holds, Question, ToldInventory, ToldNode, ToldPod};
+use crate::shell::console::{Told, ToldCluster};
+use crate::shell::timeline::Line;
+
+const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+/// So many seconds before now.
+fn ago(seconds: i64) -> Timestamp {
+    NOW - SignedDuration::from_secs(seconds)
+}
+
+fn settings() -> Settings {
+    Settings {
+        interval: SignedDuration::from_secs(2),
+        labels: vec!["example.com/team".to_owned()],
+        resources: vec!["cpu".to_owned(), "memory".to_owned()],
+        has_colour: true,
+        ..Settings::default()
+    }
+}
+
+/// Four clusters: one that is well, one that is not, one that is paused, one that another leads.
+fn fleet() -> Told {
+    let status = |nodes, unready_nodes, waiting_pods, unplaced_pods| Status {
+        mode: "manage".to_owned(),
+        nodes,
+        unready_nodes,
+        waiting_pods,
+        unplaced_pods,
+        cost_per_hour: 1.25 * f64::from(u32::try_from(nodes).unwrap_or(0)),
+        pools: vec![PoolStatus {
+            name: "general".to_owned(),
+            configured: true,
+            ready: nodes,
+            starting: 1,
+            ..PoolStatus::default()
+        }],
+        ..Status::default()
+    };
+    let cluster = |name: &str, standing: &str, is_well, status| ToldCluster {
+        name: name.to_owned(),
+        standing: standing.to_owned(),
+        is_well,
+        led_by: None,
+        status,
+    };
+    let mut paused = status(12, 0, 0, 0);
+    paused.paused = Some(Paused {
+        until: Some(NOW + SignedDuration::from_hours(2)),
+        reason: "a release\u{1b}[2J".to_owned(),
+    });
+    let mut held = status(140, 3, 7, 2);
+    held.held_by = Some("the watch of pods is silent".to_owned());
+    held.unaccepted = Some(Unaccepted {
+        id: "k3".to_owned(),
+        nodes: 70,
+        total: 140,
+    });
+    let mut standby = cluster("west", "on standby", true, None);
+    standby.led_by = Some("host-b leads it".to_owned());
+    Told {
+        format_version: "1.0".to_owned(),
+        outrigger: "0.1.0".to_owned(),
+        reload_fault: None,
+        clusters: vec![
+            standby,
+            cluster("east", "ready", true, Some(status(3, 0, 1, 0))),
+            cluster("north", "ready", false, Some(held)),
+            cluster("south", "ready", true, Some(paused)),
+        ],
+    }
+}
+
+/// A node, by its number.
+fn node(number: i64) -> ToldNode {
+    let taken = |there, tenths| Amount {
+        taken: there * tenths / 10,
+        there,
+    };
+    let is_large = number % 3 == 0;
+    ToldNode {
+        name: format!("ip-10-0-{}-{number}.ec2.internal", number % 4),
+        pool: Some(if is_large { "batch" } else { "general" }.to_owned()),
+        instance_type: Some(if is_large { "m7i.4xlarge" } else { "t4g.small" }.to_owned()),
+        zone: Some(format!("eu-west-1{}", ["a", "b"][usize::from(is_large)])),
+        capacity_type: Some(if is_large { "spot" } else { "on-demand" }.to_owned()),
+        labels: vec![is_large.then(|| "search".to_owned())],
+        amounts: vec![taken(2_000, number % 11), taken(8 << 30, (number + 4) % 11)],
+        pods: usize::try_from(number % 17).unwrap_or(0),
+        born: Some(ago(number * 4_000 + 30)),
+        usd_per_h: Some(if is_large { 0.8064 } else { 0.0168 }),
+        state: "ready".to_owned(),
+        is_well: true,
+        why: Some("not underutilized: its pods elsewhere hardly less".to_owned()),
+    }
+}
+
+/// What is in `east`.
+fn inside() -> ToldInventory {
+    let mut nodes: Vec<ToldNode> = (1..40).map(node).collect();
+    nodes[0].state = "draining: drifted".to_owned();
+    nodes[0].is_well = false;
+    nodes[0].why = None;
+    nodes.push(ToldNode {
+        name: "pdvyhwi7bkq3y".to_owned(),
+        pool: Some("general".to_owned()),
+        instance_type: Some("t4g.small".to_owned()),
+        labels: vec![None],
+        amounts: vec![Amount::default(); 2],
+        pods: 3,
+        born: Some(ago(7)),
+        state: "launching".to_owned(),
+        ..ToldNode::default()
+    });
+    let pod = |name: &str, seconds, is_unplaced, why: &str| ToldPod {
+        name: format!("shop/{name}"),
+        since: Some(ago(seconds)),
+        is_unplaced,
+        why: why.to_owned(),
+    };
+    let line = |seconds, warns, what: &'static str, of: &str, text: &str, times| Line {
+        at: ago(seconds),
+        warns,
+        what: Cow::Borrowed(what),
+        of: of.to_owned(),
+        text: text.to_owned(),
+        times,
+    };
+    let offering = "pool general: t4g.small eu-west-1a on-demand at $0.0168/h for 3 pods";
+    ToldInventory {
+        name: "east".to_owned(),
+        standing: "ready".to_owned(),
+        holds: Some(Holds {
+            nodes,
+            more_nodes: 60,
+            pods: vec![
+                pod(
+                    "web-7d4b9-x2x",
+                    12,
+                    false,
+                    "a node is made for it: claim pdvyhwi7bkq3y",
+                ),
+                pod(
+                    "train-0",
+                    7_500,
+                    true,
+                    "pool general: needs cpu 64; the largest of 12 types has 16 [resources]",
+                ),
+            ],
+            more_pods: 0,
+            amounts: vec![
+                Amount {
+                    taken: 45_200,
+                    there: 198_000,
+                },
+                Amount {
+                    taken: 120 << 30,
+                    there: 792 << 30,
+                },
+            ],
+            bound_pods: 311,
+            usd_per_h: 12.345,
+        }),
+        timeline: vec![
+            line(3, false, "claim planned", "pdvyhwi7bkq3y", offering, 1),
+            line(
+                64,
+                false,
+                "pod told to go",
+                "shop/web-1",
+                "its node leaves: drifted",
+                14,
+            ),
+            line(
+                300,
+                true,
+                "drain held",
+                "ip-10-0-1-1",
+                "for 5m: pod shop/db-0 is on it",
+                1,
+            ),
+            line(9_000, false, "ready", "", "decisions begin", 1),
+        ],
+        ..ToldInventory::default()
+    }
+}
+
+/// A screen on which all was heard just now.
+fn screen(settings: Settings) -> Screen {
+    let mut screen = Screen::new(settings);
+    screen.heard.take(Ok(Answer::Fleet(fleet())), ago(1));
+    let told = Answer::Inside(Box::new(inside()));
+    screen.heard.take(Ok(told), ago(1));
+    screen
+}
+
+/// Presses keys, and returns what the last of them asks for.
+fn press(screen: &mut Screen, keys: &[Key]) -> Act {
+    let none = Act::Nothing;
+    keys.iter().fold(none, |_, key| screen.press(*key, NOW))
+}
+
+fn drawn(screen: &mut Screen, (columns, lines): (u16, u16)) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(columns, lines)).expect("no fault");
+    let drawn = terminal.draw(|frame| {
+        screen.resize(rows(lines));
+        draw(screen, frame.area(), frame.buffer_mut(), NOW);
+    });
+    drawn.expect("no fault");
+    terminal.backend().to_string()
+}
+
+const SIZES: [(u16, u16); 4] = [(120, 30), (80, 24), (40, 10), (20, 5)];
+
+fn snapshot(name: &str, screen: &mut Screen, size: (u16, u16)) {
+    let told = drawn(screen, size);
+    let (columns, lines) = size;
+    with_settings!({
+        snapshot_path => "snapshots",
+        prepend_module_to_snapshot => false,
+        omit_expression => true,
+    }, {
+        assert_snapshot!(format!("{name}-{columns}x{lines}"), told);
+    });
+}
+
+#[test]
+fn each_view_shows_as_much_as_fits() {
+    let names = ["fleet", "nodes", "pods", "timeline"];
+    for (view, name) in View::ALL.into_iter().zip(names) {
+        for size in SIZES {
+            let mut screen = screen(settings());
+            press(&mut screen, &[Key::View(view)]);
+            snapshot(name, &mut screen, size);
+        }
+    }
+}
+
+#[test]
+fn a_daemon_that_is_gone_is_told_of_with_the_time_since() {
+    let mut screen = screen(settings());
+    press(&mut screen, &[Key::View(View::Nodes)]);
+    let why = "open the socket /run/outrigger/admin.sock: start the daemon".to_owned();
+    screen.heard.take(Err(why), ago(1));
+    for size in [(80, 24), (20, 5), (20, 1)] {
+        snapshot("gone", &mut screen, size);
+    }
+    let told = Answer::Inside(Box::new(inside()));
+    screen.heard.take(Ok(told), NOW);
+    let shown = drawn(&mut screen, (80, 24));
+    assert!(!shown.contains("no answer"), "{shown}");
+}
+
+#[test]
+fn an_answer_that_is_late_is_told_of_unless_one_has_paused() {
+    let mut screen = Screen::new(settings());
+    screen.heard.take(Ok(Answer::Fleet(fleet())), ago(90));
+    assert!(drawn(&mut screen, (80, 24)).contains("no answer for 1m30s"));
+    assert_eq!(press(&mut screen, &[Key::Pause]), Act::Nothing);
+    let shown = drawn(&mut screen, (80, 24));
+    assert!(
+        shown.contains("paused") && !shown.contains("no answer"),
+        "{shown}"
+    );
+    assert_eq!(press(&mut screen, &[Key::Pause]), Act::Ask);
+}
+
+#[test]
+fn nothing_is_coloured_where_nobody_wants_it() {
+    let colours = |has_colour: bool| {
+        let mut screen = screen(Settings {
+            has_colour,
+            ..settings()
+        });
+        press(&mut screen, &[Key::View(View::Nodes)]);
+        let area = Rect::new(0, 0, 120, 30);
+        let mut buffer = Buffer::empty(area);
+        draw(&screen, area, &mut buffer, NOW);
+        let cells = buffer.content.iter();
+        cells
+            .filter(|own| own.fg != Color::Reset || own.bg != Color::Reset)
+            .count()
+    };
+    assert!(colours(true) > 0);
+    assert_eq!(colours(false), 0);
+}
+
+#[test]
+fn keys_change_the_view_and_what_is_asked() {
+    let mut screen = screen(settings());
+    assert_eq!(screen.asking(), Asking::Fleet);
+    assert_eq!(press(&mut screen, &[Key::NextView]), Act::Ask);
+    let of = |cluster: &str| {
+        Asking::Inside(Question {
+            cluster: cluster.to_owned(),
+            labels: settings().labels,
+            resources: settings().resources,
+        })
+    };
+    assert_eq!(screen.asking(), of("east"));
+    assert_eq!(press(&mut screen, &[Key::NextCluster]), Act::Ask);
+    assert_eq!(screen.asking(), of("north"));
+    assert!(drawn(&mut screen, (80, 24)).contains("the daemon is being asked"));
+    press(&mut screen, &[Key::PreviousCluster, Key::PreviousCluster]);
+    assert_eq!(screen.asking(), of("west"));
+    press(
+        &mut screen,
+        &[Key::PreviousView, Key::Down, Key::Down, Key::Open],
+    );
+    assert_eq!((screen.view, screen.asking()), (View::Nodes, of("south")));
+    assert_eq!(press(&mut screen, &[Key::View(View::Nodes)]), Act::Nothing);
+    assert_eq!(press(&mut screen, &[Key::Quit]), Act::Quit);
+}
+
+#[test]
+fn rows_are_scrolled_and_found_again_when_they_have_moved() {
+    let mut screen = screen(settings());
+    press(&mut screen, &[Key::View(View::Nodes)]);
+    screen.resize(10);
+    let chosen = |screen: &Screen| {
+        let sheet = screen.sheet(NOW);
+        sheet.rows[screen.place(&sheet)].key.clone()
+    };
+    let newest = chosen(&screen);
+    assert_eq!(newest, "pdvyhwi7bkq3y", "what came last is first");
+    press(&mut screen, &[Key::PageDown, Key::Up]);
+    let ninth = chosen(&screen);
+    assert_eq!(ninth, node(9).name);
+    press(&mut screen, &[Key::Reverse, Key::Sort]);
+    assert_eq!(chosen(&screen), ninth);
+    press(&mut screen, &[Key::Last]);
+    let sheet = screen.sheet(NOW);
+    assert_eq!(screen.place(&sheet), 39);
+    let mut fewer = inside();
+    if let Some(holds) = &mut fewer.holds {
+        holds.nodes.truncate(2);
+    }
+    screen.heard.take(Ok(Answer::Inside(Box::new(fewer))), NOW);
+    assert_eq!(screen.place(&screen.sheet(NOW)), 1);
+    press(&mut screen, &[Key::First]);
+    assert_eq!(screen.place(&screen.sheet(NOW)), 0);
+}
+
+#[test]
+fn nodes_are_sorted_as_is_asked_for() {
+    let question = Question {
+        labels: vec!["team".to_owned()],
+        resources: vec!["cpu".to_owned()],
+        ..Question::default()
+    };
+    let keys = nodes::keys(&question);
+    let check = |text: &str, expect: Option<(&str, bool)>| {
+        let own = node_sort(text, &keys).ok();
+        let own = own.as_ref().map(|(key, turned)| (key.as_str(), *turned));
+        assert_eq!(own, expect, "{text}");
+    };
+    check("price=dsc", Some(("price", true)));
+    check("cpu", Some(("cpu", false)));
+    check("team=desc", Some(("team", true)));
+    check("creation=dsc", Some(("age", false)));
+    check("creation", Some(("age", true)));
+    check("price=up", None);
+    check("memory", None);
+    let mut screen = screen(Settings {
+        node_sort: Some(("price".to_owned(), true)),
+        ..settings()
+    });
+    press(&mut screen, &[Key::View(View::Nodes)]);
+    let sheet = screen.sheet(NOW);
+    assert!(
+        sheet.rows[0].cells[7 + 2].text.starts_with("0.80"),
+        "{:?}",
+        sheet.rows[0]
+    );
+}
+
+#[test]
+fn one_cluster_is_all_that_is_shown_where_only_that_is_asked_for() {
+    let mut screen = screen(Settings {
+        only: Some("north".to_owned()),
+        ..settings()
+    });
+    let shown = drawn(&mut screen, (120, 30));
+    assert!(
+        shown.contains("north") && !shown.contains("south"),
+        "{shown}"
+    );
+    assert!(shown.contains("1 cluster ") && shown.contains("the watch of pods is silent"));
+}
+
+#[test]
+fn names_cannot_disturb_a_terminal() {
+    let mut told = inside();
+    if let Some(holds) = &mut told.holds {
+        holds.nodes.truncate(1);
+        holds.nodes[0].name = "a\u{1b}[2J\u{202e}b\nc".to_owned();
+    }
+    let mut screen = screen(settings());
+    screen.heard.take(Ok(Answer::Inside(Box::new(told))), NOW);
+    press(&mut screen, &[Key::View(View::Nodes)]);
+    let shown = drawn(&mut screen, (120, 30));
+    assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{shown}");
+    assert!(shown.contains("a [2J b c"), "{shown}");
+}
+
+#[test]
+fn keys_are_those_of_other_tools() {
+    let check = |code: KeyCode, modifiers: KeyModifiers, expect: Option<Key>| {
+        let own = terminal::key(KeyEvent::new(code, modifiers));
+        assert_eq!(own, expect, "{code:?} {modifiers:?}");
+    };
+    let plain = KeyModifiers::NONE;
+    check(KeyCode::Char('c'), KeyModifiers::CONTROL, Some(Key::Quit));
+    check(KeyCode::Char('c'), plain, None);
+    check(KeyCode::Esc, plain, Some(Key::Quit));
+    check(KeyCode::Char('j'), plain, Some(Key::Down));
+    check(KeyCode::Left, plain, Some(Key::PageUp));
+    check(
+        KeyCode::BackTab,
+        KeyModifiers::SHIFT,
+        Some(Key::PreviousView),
+    );
+    check(KeyCode::Char('4'), plain, Some(Key::View(View::Timeline)));
+}
+
+/// All that may be pressed.
+const KEYS: [Key; 19] = [
+    Key::Up,
+    Key::Down,
+    Key::PageUp,
+    Key::PageDown,
+    Key::First,
+    Key::Last,
+    Key::NextView,
+    Key::PreviousView,
+    Key::View(View::Fleet),
+    Key::View(View::Nodes),
+    Key::View(View::Pods),
+    Key::View(View::Timeline),
+    Key::NextCluster,
+    Key::PreviousCluster,
+    Key::Open,
+    Key::Sort,
+    Key::Reverse,
+    Key::Pause,
+    Key::Quit,
+];
+
+/// Something odd of everything.
+fn odd(text: &str, number: i64) -> ToldInventory {
+    let at = Timestamp::from_second(number % 200_000_000_000).ok();
+    let amount = Amount {
+        taken: number,
+        there: number.wrapping_mul(7),
+    };
+    let node = ToldNode {
+        name: text.to_owned(),
+        zone: Some(text.to_owned()),
+        amounts: vec![amount; 3],
+        born: at,
+        state: text.to_owned(),
+        ..ToldNode::default()
+    };
+    let pod = ToldPod {
+        name: text.to_owned(),
+        since: at,
+        why: text.to_owned(),
+        ..ToldPod::default()
+    };
+    let line = Line {
+        at: at.unwrap_or(NOW),
+        warns: true,
+        what: Cow::Owned(text.to_owned()),
+        of: text.to_owned(),
+        text: text.to_owned(),
+        times: 2,
+    };
+    ToldInventory {
+        name: "east".to_owned(),
+        holds: Some(Holds {
+            nodes: vec![node],
+            pods: vec![pod],
+            amounts: vec![amount],
+            ..Holds::default()
+        }),
+        timeline: vec![line],
+        ..ToldInventory::default()
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_size_and_no_keys_are_too_odd(
+        steps in vec((0..KEYS.len() + 4, 0u16..150, 0u16..40), 1..30),
+        text in any::<String>(),
+        number in any::<i64>(),
+    ) {
+        let mut screen = Screen::new(settings());
+        for (what, columns, lines) in steps {
+            match KEYS.get(what) {
+                Some(key) => {
+                    screen.press(*key, NOW);
+                }
+                None => {
+                    let answer = match what - KEYS.len() {
+                        0 => Ok(Answer::Fleet(fleet())),
+                        1 => Ok(Answer::Inside(Box::new(inside()))),
+                        2 => Ok(Answer::Inside(Box::new(odd(&text, number)))),
+                        _ => Err(text.clone()),
+                    };
+                    screen.heard.take(answer, NOW);
+                }
+            }
+            let area = Rect::new(0, 0, columns, lines);
+            let mut buffer = Buffer::empty(area);
+            screen.resize(rows(lines));
+            draw(&screen, area, &mut buffer, NOW);
+            let said = buffer.content.iter().any(|own| own.symbol() != " ");
+            prop_assert!(said || area.is_empty(), "{columns}x{lines}: nothing is said");
+        }
+    }
+}

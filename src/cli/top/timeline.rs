@@ -1,0 +1,55 @@
+//! The view of what was decided, done and seen in a cluster lately.
+//! It must not know how it is drawn.
+
+use jiff::Timestamp;
+
+use super::sheet::{Cell, Column, Row, Sheet, Tone};
+use super::units;
+use crate::shell::console::inventory::ToldInventory;
+use crate::shell::timeline::Line;
+
+/// What lines are told by, in columns.
+pub(super) fn sheet(told: Option<&ToldInventory>, now: Timestamp) -> Sheet {
+    let lines = told.iter().flat_map(|own| &own.timeline);
+    let is_told = told.is_some();
+    Sheet {
+        columns: vec![
+            Column::new("ago", "AGO", (4, 5), 1).right(),
+            Column::new("what", "WHAT", (8, 12), 0),
+            Column::new("of", "OF", (8, 12), 2),
+            Column::new("more", "MORE", (12, 20), 3),
+        ],
+        rows: lines.enumerate().map(|own| row(own, now)).collect(),
+        more: 0,
+        empty: match is_told {
+            true => "nothing has happened yet".to_owned(),
+            false => "the daemon is being asked".to_owned(),
+        },
+    }
+}
+
+/// Much may happen in one moment: the order is that in which it was told.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "there are some hundreds at most"
+)]
+fn row((place, own): (usize, &Line), now: Timestamp) -> Row {
+    let tone = if own.warns { Tone::Warns } else { Tone::Plain };
+    let what = match own.times {
+        0 | 1 => own.what.to_string(),
+        times => format!("{} ×{times}", own.what),
+    };
+    let (at, of, text) = (own.at, &own.of, &own.text);
+    // The clock of the host, to the second.
+    let at_second = Timestamp::from_second(at.as_second()).unwrap_or(at);
+    Row {
+        key: format!("{at} {what} {of}"),
+        cells: vec![
+            Cell::ranked(&units::age(at, now), place as f64),
+            Cell::text(&what).toned(tone),
+            Cell::text(of),
+            Cell::text(text),
+        ],
+        detail: format!("{at_second} {what} {of} {text}"),
+    }
+}

@@ -1,0 +1,98 @@
+//! Spans, amounts and shares as a screen shows them: short, and of a kind in every row.
+//! It must not know where they come from.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::engine::inventory::Amount;
+
+/// How long ago something was, in its two largest units, or one where that says enough.
+pub(super) fn age(since: Timestamp, now: Timestamp) -> String {
+    span(now.duration_since(since))
+}
+
+/// The same of a span. What is to come is a moment.
+pub(super) fn span(own: SignedDuration) -> String {
+    let seconds = own.as_secs().max(0);
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, 1..=9) => format!("{minutes}m{}s", seconds % 60),
+        (0, 0, _) => format!("{minutes}m"),
+        (0, 1..=9, _) => format!("{hours}h{}m", minutes % 60),
+        (0, ..) => format!("{hours}h"),
+        (1..=9, ..) => format!("{days}d{}h", hours % 24),
+        _ => format!("{days}d"),
+    }
+}
+
+/// An amount of a resource as people write it.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "what is shown is rounded anyhow"
+)]
+pub(super) fn amount(resource: &str, amount: i64) -> String {
+    let (own, gib) = (amount as f64, f64::from(1 << 30));
+    let text = match resource {
+        "cpu" => format!("{:.1}", own / 1000.0),
+        "memory" | "ephemeral-storage" => format!("{:.1}Gi", own / gib),
+        _ => amount.to_string(),
+    };
+    text.replace(".0", "")
+}
+
+/// The share that is taken; none where there is nothing.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "what is shown is rounded anyhow"
+)]
+pub(super) fn share(own: Amount) -> Option<f64> {
+    (own.there > 0).then(|| own.taken as f64 / own.there as f64)
+}
+
+/// So many of something.
+pub(super) fn some(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    }
+}
+
+/// Of a name with a domain what stands behind it, in capitals: the title of a column.
+pub(super) fn title(name: &str) -> String {
+    name.rsplit('/').next().unwrap_or(name).to_uppercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::{amount, share, some, span, title};
+    use crate::engine::inventory::Amount;
+
+    #[test]
+    fn spans_have_the_units_that_tell_them_apart() {
+        let check = |seconds, expect| {
+            assert_eq!(span(SignedDuration::from_secs(seconds)), expect);
+        };
+        check(-5, "0s");
+        check(59, "59s");
+        check(61, "1m1s");
+        check(600, "10m");
+        check(3_600 + 120, "1h2m");
+        check(36_000, "10h");
+        check(86_400 * 3 + 7_200, "3d2h");
+        check(86_400 * 30, "30d");
+    }
+
+    #[test]
+    fn amounts_are_as_people_write_them() {
+        assert_eq!(amount("cpu", 1_500), "1.5");
+        assert_eq!(amount("cpu", 64_000), "64");
+        assert_eq!(amount("memory", 3 << 29), "1.5Gi");
+        assert_eq!(amount("nvidia.com/gpu", 8), "8");
+        let nothing = Amount::default();
+        assert_eq!(share(nothing), None);
+        assert_eq!([some(1, "node"), some(2, "node")], ["1 node", "2 nodes"]);
+        assert_eq!(title("nvidia.com/gpu"), "GPU");
+    }
+}

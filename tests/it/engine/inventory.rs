@@ -1,0 +1,85 @@
+//! What is in one cluster, node by node and pod by pod. It must not know how that is shown.
+
+use outrigger::engine::inventory::{Amount, Hope, Inventory, NODES_MAX, PODS_MAX, SeenPod, Wanted};
+use outrigger::model::claim::Phase;
+use outrigger::model::cluster::Mode;
+use outrigger::model::labels::ZONE;
+use outrigger::model::node::Node;
+use outrigger::model::object::Object;
+use outrigger::model::pool::Reason;
+use outrigger::state::snapshot::Host;
+
+use super::{Stage, bound, owned_pod};
+
+fn told(stage: &Stage) -> Inventory {
+    let wanted = Wanted {
+        labels: vec![ZONE.to_owned()],
+        resources: vec!["cpu".to_owned(), "memory".to_owned()],
+    };
+    stage.engine.inventory(&wanted, stage.now)
+}
+
+#[test]
+fn nodes_are_told_from_their_plan_to_their_end_and_pods_by_what_becomes_of_them() {
+    let mut stage = Stage::new(Mode::Manage);
+    assert_eq!(told(&stage).nodes.len(), 0, "nothing is known yet");
+    let mut large = owned_pod("large");
+    large.requests.cpu_milli = 10_000_000;
+    stage.sync(vec![], vec![owned_pod("a"), large]);
+    stage.run(10, &[]);
+    let own = told(&stage);
+    let [node] = &own.nodes[..] else {
+        panic!("{:?}", own.nodes)
+    };
+    assert_eq!((node.ready, node.phase), (None, Some(Phase::Launched)));
+    assert!(node.instance_type.is_some() && node.price.is_some() && !node.leaves);
+    let hopes: Vec<&Hope> = own.pods.iter().map(|pod: &SeenPod| &pod.hope).collect();
+    assert!(
+        matches!(hopes[..], [Hope::Host(Host::Claim(_)), Hope::None(_)]),
+        "{hopes:?}"
+    );
+
+    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.run(2, &[]);
+    stage.apply(bound(owned_pod("a"), "node-0"));
+    stage.run(60, &[]);
+    let own = told(&stage);
+    let [node] = &own.nodes[..] else {
+        panic!("{:?}", own.nodes)
+    };
+    assert_eq!((node.name.as_str(), node.ready), ("node-0", Some(true)));
+    assert_eq!((node.phase, node.pods), (Some(Phase::Initialized), 1));
+    assert_eq!(node.amounts, own.amounts, "it is the only one");
+    let Amount { taken, there } = node.amounts[0];
+    assert!(0 < taken && taken <= there, "{:?}", node.amounts);
+    assert_eq!(node.labels, vec![node.zone.clone()]);
+    assert_eq!((own.price, own.bound_pods), (node.price.expect("known"), 1));
+    // Something is said of each reason; this is what matters most.
+    let kept = node.kept.as_ref().map(|(reason, _)| *reason);
+    assert_eq!(kept, Some(Reason::Underutilized));
+
+    stage.event(outrigger::engine::event::Event::Deleted(
+        outrigger::model::object::Kind::Pod,
+        owned_pod("a").key,
+    ));
+    stage.run(120, &["terminate"]);
+    let own = told(&stage);
+    let reason = own.nodes.first().map(|own| (own.leaves, own.leaving));
+    assert_eq!(reason, Some((true, Some(Reason::Empty))));
+}
+
+#[test]
+fn of_a_large_cluster_the_rest_is_counted() {
+    let mut stage = Stage::new(Mode::Observe);
+    let node = |number: usize| Node {
+        name: format!("n{number:05}").into(),
+        ready: true,
+        ..Node::default()
+    };
+    let nodes = (0..NODES_MAX + 5).map(node).collect();
+    let pods = (0..PODS_MAX + 7).map(|own| owned_pod(&format!("p{own}")));
+    stage.sync(nodes, pods.collect());
+    let own = told(&stage);
+    assert_eq!((own.nodes.len(), own.more_nodes), (NODES_MAX, 5));
+    assert_eq!((own.pods.len(), own.more_pods), (PODS_MAX, 7));
+}
