@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
+use futures::future::select_all;
 use http::{Method, StatusCode};
 use jiff::SignedDuration;
 use serde::de::DeserializeOwned;
@@ -241,7 +242,7 @@ type Asked = JoinHandle<Result<Answer, String>>;
 struct Watch {
     socket: PathBuf,
     inputs: mpsc::Receiver<Input>,
-    ends: [Signal; 2],
+    ends: [Signal; 4],
     asked: Option<Asked>,
     /// When the daemon is asked next.
     due: Instant,
@@ -256,6 +257,8 @@ impl Watch {
             ends: [
                 catch(SignalKind::terminate())?,
                 catch(SignalKind::hangup())?,
+                catch(SignalKind::interrupt())?,
+                catch(SignalKind::quit())?,
             ],
             asked: None,
             due: clock::monotonic(),
@@ -266,7 +269,6 @@ impl Watch {
         loop {
             session.draw(screen).context("draw on the terminal")?;
             self.ask(screen);
-            let [terminate, hangup] = &mut self.ends;
             let act = tokio::select! {
                 input = self.inputs.recv() => match input {
                     Some(input) => self.heed(input, screen),
@@ -281,8 +283,7 @@ impl Watch {
                     Act::Nothing
                 }
                 () = sleep(TICK) => Act::Nothing,
-                _ = terminate.recv() => Act::Quit,
-                _ = hangup.recv() => Act::Quit,
+                () = any(&mut self.ends) => Act::Quit,
             };
             if act == Act::Quit {
                 return Ok(());
@@ -334,6 +335,12 @@ impl Watch {
         let interval = Duration::try_from(screen.settings.interval).unwrap_or(TICK);
         self.due = clock::monotonic() + interval;
     }
+}
+
+/// Waits for the first of some signals.
+async fn any(signals: &mut [Signal]) {
+    let heard = signals.iter_mut().map(|own| Box::pin(own.recv()));
+    select_all(heard).await;
 }
 
 /// Waits for what is under way; for ever where nothing is.

@@ -73,8 +73,12 @@ fn is_of_pods(report: &Report) -> bool {
 type Said = (bool, &'static str, String, String);
 
 fn line(report: &Report, managed: bool, now: Timestamp) -> Option<Line> {
-    let said = of_plans(report, managed).or_else(|| of_nodes(report));
-    let (warns, what, of, text) = said.or_else(|| of_cluster(report))?;
+    let (warns, what, of, text) = of_plans(report, managed)
+        .or_else(|| of_leaving(report, managed))
+        .or_else(|| of_drains(report))
+        .or_else(|| of_nodes(report))
+        .or_else(|| of_cluster(report))
+        .or_else(|| of_people(report))?;
     Some(Line {
         at: now,
         warns,
@@ -85,9 +89,9 @@ fn line(report: &Report, managed: bool, now: Timestamp) -> Option<Line> {
     })
 }
 
-/// What is decided, and what comes of launches.
+/// Which nodes are made, and what comes of launches.
 fn of_plans(report: &Report, managed: bool) -> Option<Said> {
-    let only = if managed { "" } else { ", only observed" };
+    let only = only(managed);
     Some(match report {
         Report::ClaimPlanned {
             claim,
@@ -130,6 +134,14 @@ fn of_plans(report: &Report, managed: bool) -> Option<Said> {
             let text = format!("{} are missing: {}", own.missing, first(&own.reasons));
             (true, "too few", part(&own.need), text)
         }
+        _ => return None,
+    })
+}
+
+/// Which nodes leave or stay, and why.
+fn of_leaving(report: &Report, managed: bool) -> Option<Said> {
+    let only = only(managed);
+    Some(match report {
         Report::Retire {
             claim,
             pool,
@@ -165,25 +177,6 @@ fn of_plans(report: &Report, managed: bool) -> Option<Said> {
             let text = format!("{}: {why}", reason.as_str());
             (false, "nodes stay", of_pool(pool), text)
         }
-        _ => return None,
-    })
-}
-
-/// What happens to nodes that are there.
-fn of_nodes(report: &Report) -> Option<Said> {
-    Some(match report {
-        Report::ClaimPhase {
-            claim, node, phase, ..
-        } => {
-            let of = either(node.as_ref(), claim);
-            (false, "node moved on", of, phase.as_str().to_owned())
-        }
-        Report::BoundEarly { node, pods, .. } => {
-            let text = format!("{pods} pods");
-            (false, "bound early", part(node), text)
-        }
-        Report::Adopted { node, pool } => (false, "node taken over", part(node), of_pool(pool)),
-        Report::Drifted { node, why } => (false, "node drifted", part(node), (*why).to_owned()),
         Report::Interrupted {
             claim,
             node,
@@ -195,6 +188,13 @@ fn of_nodes(report: &Report) -> Option<Said> {
             let text = format!("{}{then}", what.as_str());
             (true, "interrupted", either(node.as_ref(), claim), text)
         }
+        _ => return None,
+    })
+}
+
+/// How nodes go that are leaving.
+fn of_drains(report: &Report) -> Option<Said> {
+    Some(match report {
         Report::DrainHeld {
             node,
             since,
@@ -230,6 +230,25 @@ fn of_nodes(report: &Report) -> Option<Said> {
             let text = format!("{}, after {}", of_pool(pool), span(*took));
             (false, "node ended", part(node), text)
         }
+        _ => return None,
+    })
+}
+
+/// What happens to nodes that are there.
+fn of_nodes(report: &Report) -> Option<Said> {
+    Some(match report {
+        Report::ClaimPhase {
+            claim, node, phase, ..
+        } => {
+            let of = either(node.as_ref(), claim);
+            (false, "node moved on", of, phase.as_str().to_owned())
+        }
+        Report::BoundEarly { node, pods, .. } => {
+            let text = format!("{pods} pods");
+            (false, "bound early", part(node), text)
+        }
+        Report::Adopted { node, pool } => (false, "node taken over", part(node), of_pool(pool)),
+        Report::Drifted { node, why } => (false, "node drifted", part(node), (*why).to_owned()),
         Report::Lacking {
             node,
             instance_type,
@@ -257,8 +276,8 @@ fn of_nodes(report: &Report) -> Option<Said> {
     })
 }
 
-/// What is said of the cluster, or of whoever asked for something. What is said of each pod as it
-/// starts, or of rounds in which nothing is decided, is no line.
+/// What is said of the cluster. What is said of each pod as it starts, or of rounds in which
+/// nothing is decided, is no line.
 fn of_cluster(report: &Report) -> Option<Said> {
     let none = String::new;
     Some(match report {
@@ -294,6 +313,19 @@ fn of_cluster(report: &Report) -> Option<Said> {
             let text = format!("{} of {} nodes are not ready", own.unready, own.total);
             (false, "well again", none(), text)
         }
+        Report::NotAdopted { pool, nodes } => {
+            let text = format!("{nodes} nodes of Karpenter's, and no pool is called so");
+            (true, "not taken over", of_pool(pool), text)
+        }
+        Report::NotEarly { claim, why } => (true, "not bound early", part(claim), why.clone()),
+        _ => return None,
+    })
+}
+
+/// What people have said or have to see to.
+fn of_people(report: &Report) -> Option<Said> {
+    let none = String::new;
+    Some(match report {
         Report::Held(own) => {
             let (nodes, total, id) = (own.nodes.len(), own.total, &own.id);
             let text =
@@ -322,11 +354,6 @@ fn of_cluster(report: &Report) -> Option<Said> {
             none(),
             format!("{nodes} nodes that were leaving"),
         ),
-        Report::NotAdopted { pool, nodes } => {
-            let text = format!("{nodes} nodes of Karpenter's, and no pool is called so");
-            (true, "not taken over", of_pool(pool), text)
-        }
-        Report::NotEarly { claim, why } => (true, "not bound early", part(claim), why.clone()),
         Report::Misread(own) => (true, "not understood", own.of.clone(), own.why.clone()),
         Report::Failed {
             command,
@@ -339,6 +366,11 @@ fn of_cluster(report: &Report) -> Option<Said> {
         Report::Stranger { instance, why } => (true, "left alone", part(instance), why.clone()),
         _ => return None,
     })
+}
+
+/// What is added where nothing is done about a decision.
+fn only(managed: bool) -> &'static str {
+    if managed { "" } else { ", only observed" }
 }
 
 fn either(node: Option<&NodeName>, claim: &ClaimId) -> String {

@@ -255,14 +255,14 @@ impl Screen {
             let sheet = self.sheet(now);
             let row = sheet.rows.get(self.place(&sheet));
             let chosen = row.map(|own| own.key.clone());
-            self.into_cluster(chosen);
+            self.go_into(chosen);
         }
         self.view = view;
         Act::Ask
     }
 
     /// Looks into a cluster, from its first row on where it is another.
-    fn into_cluster(&mut self, cluster: Option<String>) {
+    fn go_into(&mut self, cluster: Option<String>) {
         if cluster.is_none() || cluster == self.cluster {
             return;
         }
@@ -285,7 +285,7 @@ impl Screen {
             return Act::Nothing;
         };
         let step = if by == 1 { 1 } else { names.len() - 1 };
-        self.into_cluster(names.get((at + step) % names.len()).cloned());
+        self.go_into(names.get((at + step) % names.len()).cloned());
         Act::Ask
     }
 

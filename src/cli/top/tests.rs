@@ -23,6 +23,7 @@ use crate::engine::status::{Paused, PoolStatus, Status, Unaccepted};
 use crate::shell::console::inventory::{Holds, Question, ToldInventory, ToldNode, ToldPod};
 use crate::shell::console::{Told, ToldCluster};
 use crate::shell::timeline::Line;
+use crate::solve::miss::disturbs;
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
@@ -117,13 +118,9 @@ fn node(number: i64) -> ToldNode {
     }
 }
 
-/// What is in `east`.
-fn inside() -> ToldInventory {
-    let mut nodes: Vec<ToldNode> = (1..40).map(node).collect();
-    nodes[0].state = "draining: drifted".to_owned();
-    nodes[0].is_well = false;
-    nodes[0].why = None;
-    nodes.push(ToldNode {
+/// A claim of which there is no node yet.
+fn coming() -> ToldNode {
+    ToldNode {
         name: "pdvyhwi7bkq3y".to_owned(),
         pool: Some("general".to_owned()),
         instance_type: Some("t4g.small".to_owned()),
@@ -133,22 +130,39 @@ fn inside() -> ToldInventory {
         born: Some(ago(7)),
         state: "launching".to_owned(),
         ..ToldNode::default()
-    });
-    let pod = |name: &str, seconds, is_unplaced, why: &str| ToldPod {
+    }
+}
+
+fn waiting(name: &str, seconds: i64, is_unplaced: bool, why: &str) -> ToldPod {
+    ToldPod {
         name: format!("shop/{name}"),
         since: Some(ago(seconds)),
         is_unplaced,
         why: why.to_owned(),
-    };
-    let line = |seconds, warns, what: &'static str, of: &str, text: &str, times| Line {
+    }
+}
+
+fn happened(seconds: i64, what: &'static str, of: &str, text: &str) -> Line {
+    Line {
         at: ago(seconds),
-        warns,
+        warns: what == "drain held",
         what: Cow::Borrowed(what),
         of: of.to_owned(),
         text: text.to_owned(),
-        times,
-    };
+        times: if what == "pod told to go" { 14 } else { 1 },
+    }
+}
+
+/// What is in `east`.
+fn inside() -> ToldInventory {
+    let mut nodes: Vec<ToldNode> = (1..40).map(node).collect();
+    nodes[0].state = "draining: drifted".to_owned();
+    nodes[0].is_well = false;
+    nodes[0].why = None;
+    nodes.push(coming());
     let offering = "pool general: t4g.small eu-west-1a on-demand at $0.0168/h for 3 pods";
+    let short = "pool general: needs cpu 64; the largest of 12 types has 16 [resources]";
+    let amount = |taken, there| Amount { taken, there };
     ToldInventory {
         name: "east".to_owned(),
         standing: "ready".to_owned(),
@@ -156,52 +170,34 @@ fn inside() -> ToldInventory {
             nodes,
             more_nodes: 60,
             pods: vec![
-                pod(
+                waiting(
                     "web-7d4b9-x2x",
                     12,
                     false,
                     "a node is made for it: claim pdvyhwi7bkq3y",
                 ),
-                pod(
-                    "train-0",
-                    7_500,
-                    true,
-                    "pool general: needs cpu 64; the largest of 12 types has 16 [resources]",
-                ),
+                waiting("train-0", 7_500, true, short),
             ],
             more_pods: 0,
-            amounts: vec![
-                Amount {
-                    taken: 45_200,
-                    there: 198_000,
-                },
-                Amount {
-                    taken: 120 << 30,
-                    there: 792 << 30,
-                },
-            ],
+            amounts: vec![amount(45_200, 198_000), amount(120 << 30, 792 << 30)],
             bound_pods: 311,
             usd_per_h: 12.345,
         }),
         timeline: vec![
-            line(3, false, "claim planned", "pdvyhwi7bkq3y", offering, 1),
-            line(
+            happened(3, "claim planned", "pdvyhwi7bkq3y", offering),
+            happened(
                 64,
-                false,
                 "pod told to go",
                 "shop/web-1",
                 "its node leaves: drifted",
-                14,
             ),
-            line(
+            happened(
                 300,
-                true,
                 "drain held",
                 "ip-10-0-1-1",
                 "for 5m: pod shop/db-0 is on it",
-                1,
             ),
-            line(9_000, false, "ready", "", "decisions begin", 1),
+            happened(9_000, "ready", "", "decisions begin"),
         ],
         ..ToldInventory::default()
     }
@@ -537,6 +533,8 @@ proptest! {
             let mut buffer = Buffer::empty(area);
             screen.resize(rows(lines));
             draw(&screen, area, &mut buffer, NOW);
+            let mut letters = buffer.content.iter().flat_map(|own| own.symbol().chars());
+            prop_assert!(!letters.any(disturbs), "a terminal would be disturbed");
             let said = buffer.content.iter().any(|own| own.symbol() != " ");
             prop_assert!(said || area.is_empty(), "{columns}x{lines}: nothing is said");
         }

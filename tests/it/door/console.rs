@@ -2,15 +2,17 @@
 //! It must not know how a cluster is driven.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::api::{Api, Manner};
 use super::process::{Process, command, run, within};
-use super::{Config, LISTEN, managed};
+use super::{Config, LISTEN, managed, pod};
 
 /// A daemon that has a runtime directory.
 pub(super) struct Setup {
@@ -81,6 +83,52 @@ fn status_says_how_each_cluster_is_doing() {
     assert!(text(&other).contains("drives no cluster \"nobody\""));
     setup.daemon.signal("TERM");
     assert_eq!(setup.daemon.ends(10).code(), Some(0));
+}
+
+/// The status and the body of what is answered to a question about what is in a cluster.
+fn inventory(setup: &Setup, question: &Value) -> (u16, String) {
+    let mut stream = UnixStream::connect(&setup.socket).expect("it listens");
+    let body = question.to_string();
+    let length = body.len();
+    let request = format!(
+        "POST /v1/inventory HTTP/1.0\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\n\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    let status = text.split(' ').nth(1).and_then(|it| it.parse().ok());
+    let (_, body) = text.split_once("\r\n\r\n").expect("a body");
+    (status.expect("a status"), body.to_owned())
+}
+
+#[test]
+fn what_is_in_one_cluster_is_told_and_nothing_of_others() {
+    let api = Api::start(Manner::Well, vec![pod("never", "100000")]);
+    let setup = Setup::start(&format!("{LISTEN}{}", managed(api.kubeconfig())));
+    setup.status(0);
+    let question = json!({"cluster": "it", "labels": ["team"], "resources": ["cpu"]});
+    let told = within(20, || {
+        let (status, body) = inventory(&setup, &question);
+        assert_eq!(status, 200, "{body}");
+        let told: Value = serde_json::from_str(&body).expect("JSON");
+        let is_planned = told["holds"]["pods"][0]["is_unplaced"] == true;
+        is_planned.then_some(told)
+    });
+    let told = told.expect("the pod is planned for");
+    assert_eq!(told["holds"]["pods"][0]["name"], "a/never");
+    let lines = told["timeline"].as_array().expect("a list");
+    assert!(
+        lines.iter().any(|own| own["what"] == "pod unplaced"),
+        "{told:#}"
+    );
+    let (status, body) = inventory(&setup, &json!({"cluster": "other\u{1b}"}));
+    assert_eq!(status, 404);
+    assert!(body.contains("no cluster \"other \""), "{body}");
+    let many: Vec<String> = (0..17).map(|own| own.to_string()).collect();
+    let many = json!({"cluster": "it", "labels": many});
+    assert_eq!(inventory(&setup, &many).0, 400);
+    assert_eq!(inventory(&setup, &json!({"labels": []})).0, 422);
 }
 
 #[test]
