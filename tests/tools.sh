@@ -82,11 +82,14 @@ tmux_for_tests() {
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
     mkdir -p "$scratch"/{lists,cache}/partial "$home/bin"
-    apt=(apt-get -qq -o "Dir::State::Lists=$scratch/lists" -o "Dir::Cache=$scratch/cache"
+    own=(-o "Dir::State::Lists=$scratch/lists" -o "Dir::Cache=$scratch/cache"
       -o APT::Sandbox::User=root)
-    "${apt[@]}" update >&2 || exit 1
+    apt-get -qq "${own[@]}" update >&2 || exit 1
+    # What it links is called otherwise in each release.
+    mapfile -t links < <(apt-cache "${own[@]}" depends tmux |
+      sed -n 's/^ *Depends: \(lib\(event\|utempter\).*\)/\1/p')
     cd "$scratch" || exit 1
-    "${apt[@]}" download tmux libevent-core-2.1-7 libutempter0 >&2 || exit 1
+    apt-get -qq "${own[@]}" download tmux "${links[@]}" >&2 || exit 1
     for package in *.deb; do dpkg-deb -x "$package" "$home" || exit 1; done
     # It appears on PATH when it is whole.
     printf '#!/bin/sh\nLD_LIBRARY_PATH=$(echo %s/usr/lib/*-linux-gnu) exec %s/usr/bin/tmux "$@"\n' \

@@ -288,7 +288,7 @@ fn table(paper: &mut Paper<'_>, screen: &Screen, sheet: &Sheet, (place, plan): (
     let end = paper.line + plan.rows;
     if sheet.rows.is_empty() {
         let room = paper.width();
-        paper.write(0, &sheet.empty, room, paper.style(Tone::Faint));
+        paper.write(0, &bounded(&sheet.empty), room, paper.style(Tone::Faint));
     }
     let rows = usize::from(plan.rows);
     let first = place.saturating_sub(rows / 2);

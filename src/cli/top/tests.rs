@@ -114,7 +114,7 @@ fn node(number: i64) -> ToldNode {
         usd_per_h: Some(if is_large { 0.8064 } else { 0.0168 }),
         state: "ready".to_owned(),
         is_well: true,
-        why: Some("not underutilized: its pods elsewhere hardly less".to_owned()),
+        why: Some("stays (underutilized): its pods elsewhere hardly less".to_owned()),
     }
 }
 

@@ -143,7 +143,7 @@ fn told_node(own: SeenNode) -> ToldNode {
         is_well: own.ready == Some(true) && state == READY,
         state,
         why: own.kept.map(|(reason, verdict)| {
-            let text = format!("not {}: {verdict}", reason.as_str());
+            let text = format!("stays ({}): {verdict}", reason.as_str());
             bounded(&text)
         }),
     }
