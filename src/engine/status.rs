@@ -5,7 +5,6 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Engine;
-use crate::model::claim::Phase;
 use crate::model::id::PoolName;
 use crate::model::notes::Pause;
 
@@ -112,29 +111,18 @@ impl Engine {
             let own = PoolStatus {
                 name: name.to_string(),
                 configured: pool.is_some(),
+                ready: held.nodes.ready,
+                unready: held.nodes.unready,
+                starting: held.nodes.starting,
+                leaving: held.nodes.leaving,
                 limit: pool.and_then(|own| own.replicas.or(own.limits.nodes)),
                 cost_per_hour: held.cost.usd_per_h(),
                 paused: pause_of(Some(&name)),
-                ..PoolStatus::default()
             };
             cost_per_hour += own.cost_per_hour;
             own
         });
-        let mut pools: Vec<PoolStatus> = pools.collect();
-        for claim in state.ledger.claims.values() {
-            let name = claim.record.pool.as_str();
-            let mut named = pools.iter_mut();
-            let Some(own) = named.find(|own| own.name == name) else {
-                continue;
-            };
-            let is_ready = || state.node_of(claim).is_some_and(|node| node.ready);
-            match claim.phase {
-                Phase::Initialized if is_ready() => own.ready += 1,
-                Phase::Initialized => own.unready += 1,
-                Phase::Draining | Phase::Terminating | Phase::Gone => own.leaving += 1,
-                _ => own.starting += 1,
-            }
-        }
+        let pools = pools.collect();
         let waiting = state.waiting(now);
         let waiting = waiting.iter().filter(|pod| pod.is_waiting());
         Status {

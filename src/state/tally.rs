@@ -32,6 +32,36 @@ pub struct Alike<'a> {
     pub phase: &'static str,
 }
 
+/// How far the nodes of a pool are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeCounts {
+    /// Those that run pods.
+    pub ready: usize,
+    /// Those that have started and are not ready.
+    pub unready: usize,
+    /// Those that are on their way.
+    pub starting: usize,
+    /// Those that are leaving.
+    pub leaving: usize,
+}
+
+impl NodeCounts {
+    fn count(&mut self, phase: Phase, is_ready: bool) {
+        let own = match phase {
+            Phase::Initialized if is_ready => &mut self.ready,
+            Phase::Initialized => &mut self.unready,
+            Phase::Draining | Phase::Terminating | Phase::Gone => &mut self.leaving,
+            _ => &mut self.starting,
+        };
+        *own += 1;
+    }
+
+    /// All of them.
+    pub fn total(&self) -> usize {
+        self.ready + self.unready + self.starting + self.leaving
+    }
+}
+
 /// What one pool has.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Holding {
@@ -39,6 +69,9 @@ pub struct Holding {
     pub usage: Usage,
     /// Its claims, by phase.
     pub claims: BTreeMap<Phase, usize>,
+    /// The same as people count them, with the nodes that stand for claims where no instances can
+    /// be listed.
+    pub nodes: NodeCounts,
     /// What its instances cost, as far as the catalog knows.
     pub cost: Price,
 }
@@ -90,7 +123,20 @@ impl State {
         for claim in self.ledger.claims.values() {
             let own = all.entry(claim.record.pool.clone()).or_default();
             *own.claims.entry(claim.phase).or_insert(0) += 1;
+            let is_ready = self.node_of(claim).is_some_and(|node| node.ready);
+            own.nodes.count(claim.phase, is_ready);
             let prices = [Some(own.cost), self.price_of_instance(claim)];
+            own.cost = prices.into_iter().flatten().sum();
+        }
+        for node in self.claimless_nodes() {
+            let own = all.entry(node.pool().unwrap_or_default()).or_default();
+            let phase = match (node.leaves(), node.is_initialized()) {
+                (true, _) => Phase::Draining,
+                (false, true) => Phase::Initialized,
+                (false, false) => Phase::Registered,
+            };
+            own.nodes.count(phase, node.ready);
+            let prices = [Some(own.cost), self.price_of(node, None)];
             own.cost = prices.into_iter().flatten().sum();
         }
         all
@@ -101,10 +147,12 @@ impl State {
 mod tests {
     use std::sync::Arc;
 
-    use super::Alike;
+    use super::{Alike, NodeCounts};
     use crate::model::cluster::Cluster;
     use crate::model::id::NodeName;
+    use crate::model::labels::{INITIALIZED, POOL};
     use crate::model::node::Node;
+    use crate::model::object::Object;
     use crate::model::pod::{Owner, PodPhase};
     use crate::model::pool::Pool;
     use crate::state::State;
@@ -159,5 +207,41 @@ mod tests {
         let holdings = state.holdings();
         let own = holdings.get("general").expect("it is there");
         assert_eq!((own.usage.nodes, own.claims.len()), (0, 0));
+        assert_eq!(own.nodes.total(), 0);
+    }
+
+    #[test]
+    fn nodes_stand_for_claims_where_no_instances_can_be_listed() {
+        let node = |name: &str, initialized: &str, ready: bool| {
+            let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+            let labels = [label(POOL, "general"), label(INITIALIZED, initialized)];
+            Node {
+                name: name.into(),
+                labels: labels.into(),
+                ready,
+                ..Node::default()
+            }
+        };
+        let mut nodes = [
+            node("ready", "true", true),
+            node("unready", "true", false),
+            node("starting", "false", true),
+            node("leaving", "true", true),
+        ];
+        nodes[3].deleting = Some(NOW);
+        let cluster = Arc::new(Cluster {
+            pools: vec![Pool::new("general")],
+            ..Cluster::default()
+        });
+        let nodes = nodes.into_iter().map(|own| Object::Node(Box::new(own)));
+        let state = State::offline(cluster, Arc::default(), nodes.collect(), NOW);
+        let holdings = state.holdings();
+        let expect = NodeCounts {
+            ready: 1,
+            unready: 1,
+            starting: 1,
+            leaving: 1,
+        };
+        assert_eq!(holdings["general"].nodes, expect);
     }
 }
