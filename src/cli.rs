@@ -82,7 +82,7 @@ enum Verb {
     Fmt(fmt::Arguments),
     /// Show what would be done about clusters now; nothing is done
     Plan(plan::Arguments),
-    /// Explain why a pod has its place, or none, and whether a node leaves
+    /// Explain why a pod has its place, or none, whether a node leaves, and what a pool can have
     Explain(explain::Arguments),
     /// Say whether the daemon would work here, and what puts right what would not
     Doctor(doctor::Arguments),

@@ -19,6 +19,8 @@ pub mod explain;
 
 pub mod node;
 
+pub mod pool;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 

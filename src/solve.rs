@@ -77,6 +77,8 @@ pub mod cheaper;
 
 pub mod replicas;
 
+pub mod range;
+
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

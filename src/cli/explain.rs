@@ -1,5 +1,5 @@
-//! `outrigger explain`: why one pod of a cluster has its place, or none, and whether one of its
-//! nodes leaves. Nothing is written.
+//! `outrigger explain`: why one pod of a cluster has its place, or none, whether one of its nodes
+//! leaves, and what one of its pools can have. Nothing is written.
 //! It must not know how that is found out, nor how the cluster is seen.
 
 use std::io::{self, Write};
@@ -13,10 +13,11 @@ use super::given::Given;
 use crate::model::id::PodKey;
 use crate::plan::explain::{explain, similar};
 use crate::plan::node::{explain_node, similar_nodes};
+use crate::plan::pool::{explain_pool, similar_pools};
 use crate::shell::clock;
 use crate::shell::text::bounded;
 
-/// The exit code where nothing is done for what is explained.
+/// The exit code where nothing is done for what is explained, or can be.
 const BLOCKED: u8 = 2;
 
 #[derive(Args, Debug)]
@@ -31,6 +32,9 @@ enum What {
     Pod(PodArguments),
     /// Explain a node: for each reason whether it leaves, and what keeps it, pod by pod
     Node(NodeArguments),
+    /// Explain a pool: what it can have, what would be made in it now or is not, and what keeps
+    /// its nodes; ends with 2 where it can have no node at all
+    Pool(PoolArguments),
 }
 
 #[derive(Args, Debug)]
@@ -49,6 +53,17 @@ struct NodeArguments {
     /// Its name
     #[arg(value_name = "NAME")]
     node: String,
+    #[command(flatten)]
+    given: Given,
+    #[command(flatten)]
+    form: Form,
+}
+
+#[derive(Args, Debug)]
+struct PoolArguments {
+    /// Its name
+    #[arg(value_name = "NAME")]
+    pool: String,
     #[command(flatten)]
     given: Given,
     #[command(flatten)]
@@ -102,6 +117,7 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
     match &arguments.what {
         What::Pod(arguments) => pod(arguments, colour),
         What::Node(arguments) => node(arguments, colour),
+        What::Pool(arguments) => pool(arguments, colour),
     }
 }
 
@@ -138,4 +154,23 @@ fn node(arguments: &NodeArguments, colour: bool) -> anyhow::Result<ExitCode> {
     let form = &arguments.form;
     form.print(|| explained.text(), || explained.json())?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn pool(arguments: &PoolArguments, colour: bool) -> anyhow::Result<ExitCode> {
+    let Some(state) = arguments.given.one(colour)? else {
+        return Ok(ExitCode::FAILURE);
+    };
+    let now = clock::now();
+    let name = arguments.pool.as_str();
+    let Some(explained) = explain_pool(&state, name, now) else {
+        let near = meant(&similar_pools(&state, name));
+        let name = bounded(name);
+        bail!("there is no pool {name} in the configuration of the cluster{near}");
+    };
+    let form = &arguments.form;
+    form.print(|| explained.text(), || explained.json())?;
+    Ok(match explained.is_well() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(BLOCKED),
+    })
 }

@@ -22,7 +22,7 @@ use crate::state::blockers::{Blocker, Hold, Misread};
 use crate::state::roster::Candidate;
 
 /// Reasons for which a node may leave on purpose, in the order in which they are looked at.
-const REASONS: [Reason; 6] = [
+pub(super) const REASONS: [Reason; 6] = [
     Reason::Unhealthy,
     Reason::Empty,
     Reason::Surplus,
@@ -34,7 +34,7 @@ const REASONS: [Reason; 6] = [
 /// Pods of a node that are told one by one in text.
 const TOLD: usize = 50;
 
-/// Names that are offered where there is no such node, and how far apart two names may be to be
+/// Names that are offered where there is no such one, and how far apart two names may be to be
 /// taken for one another. Longer ones are not compared: that takes the product of the lengths.
 const NAMES: usize = 5;
 const DISTANCE: usize = 3;
@@ -172,8 +172,12 @@ fn next_change(
 
 /// Nodes that may have been meant by a name that no node has, the nearest first.
 pub fn similar_nodes(state: &State, name: &str) -> Vec<String> {
-    let distance = |own: &NodeName| {
-        let own = own.as_str();
+    similar_names(state.objects.nodes.keys().map(NodeName::as_str), name)
+}
+
+/// Those of these names that may have been meant by another, the nearest first.
+pub(super) fn similar_names<'n>(names: impl Iterator<Item = &'n str>, name: &str) -> Vec<String> {
+    let distance = |own: &str| {
         if own.len().max(name.len()) > LENGTH_MAX {
             return None;
         }
@@ -181,8 +185,7 @@ pub fn similar_nodes(state: &State, name: &str) -> Vec<String> {
         let apart = strsim::osa_distance(own, name);
         (starts || apart <= DISTANCE).then_some(if starts { DISTANCE } else { apart })
     };
-    let nodes = state.objects.nodes.keys();
-    let mut near: Vec<_> = nodes
+    let mut near: Vec<_> = names
         .filter_map(|own| Some((distance(own)?, own)))
         .collect();
     near.sort_unstable();

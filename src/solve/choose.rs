@@ -34,6 +34,11 @@ impl Ledger {
         }
     }
 
+    /// What the limit at this place leaves; below zero where it is exceeded.
+    pub(super) fn left(&self, limit: usize) -> i64 {
+        self.left[limit]
+    }
+
     /// How many nodes of this capacity are allowed. None where a limit is exceeded already.
     pub(super) fn copies(&self, limited: &[i64]) -> u64 {
         if self.left.iter().any(|left| *left < 0) {

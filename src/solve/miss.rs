@@ -264,7 +264,7 @@ pub fn disturbs(char: char) -> bool {
 }
 
 /// An amount as people write it, cores as decimals.
-pub(super) fn shown(name: &str, amount: i64) -> String {
+pub fn shown(name: &str, amount: i64) -> String {
     if name != "cpu" || amount % 1000 == 0 {
         return display_amount(name, amount);
     }

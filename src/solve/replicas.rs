@@ -167,7 +167,12 @@ fn nodes(
 }
 
 /// Why a pool can make no node at all, whatever is to run on it.
-fn barren(holds: &Holds, shelf: &Shelf<'_>, variety: &Variety<'_>, ledger: &Ledger) -> Answer {
+pub(super) fn barren(
+    holds: &Holds,
+    shelf: &Shelf<'_>,
+    variety: &Variety<'_>,
+    ledger: &Ledger,
+) -> Answer {
     let shapes = &shelf.shapes;
     if let Some(fault) = shelf.fault {
         return (Code::NodeClass, Miss::told(fault));

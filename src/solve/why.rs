@@ -449,6 +449,27 @@ fn unfit(problem: &Problem<'_>, shelf: &Shelf<'_>, suited: &Suited, demand: &[i6
     }
 }
 
+/// What of these types would be sold as wanted and is held down, if anything is.
+pub(super) fn held_down<'s>(
+    (holds, shelf): (&Holds, &Shelf<'_>),
+    shapes: impl Iterator<Item = &'s Shape<'s>>,
+    labels: &Requirements,
+) -> Option<Miss> {
+    let held = shapes.flat_map(|shape| {
+        let held = shape.held.iter().filter(|offer| sells(labels, offer));
+        held.map(|offer| shape.key(offer))
+    });
+    let mut held: Vec<_> = held.collect();
+    held.sort_unstable();
+    let class = shelf.pool.node_class.as_ref();
+    let until = held.iter().filter_map(|offer| holds.until(class, offer));
+    Some(Miss::Held {
+        offerings: held.len(),
+        first: held.first()?.clone(),
+        until: until.min(),
+    })
+}
+
 /// Types fit, and none is sold as wanted: whether they are held down.
 pub(super) fn unsold(
     holds: &Holds,
@@ -457,20 +478,7 @@ pub(super) fn unsold(
     labels: &Requirements,
 ) -> Answer {
     let shapes = || fitting.iter().map(|(shape, _)| &shelf.shapes[*shape]);
-    let held = shapes().flat_map(|shape| {
-        let held = shape.held.iter().filter(|offer| sells(labels, offer));
-        held.map(|offer| shape.key(offer))
-    });
-    let mut held: Vec<_> = held.collect();
-    held.sort_unstable();
-    if let Some(first) = held.first() {
-        let class = shelf.pool.node_class.as_ref();
-        let until = held.iter().filter_map(|offer| holds.until(class, offer));
-        let miss = Miss::Held {
-            offerings: held.len(),
-            first: first.clone(),
-            until: until.min(),
-        };
+    if let Some(miss) = held_down((holds, shelf), shapes(), labels) {
         return (Code::HeldDown, miss);
     }
     let wanted = OF_OFFERINGS.into_iter().filter_map(|key| {

@@ -555,6 +555,58 @@ fn a_pod_is_explained_and_the_exit_code_says_whether_all_is_well() {
 }
 
 #[test]
+fn a_pool_is_explained_and_the_exit_code_says_whether_it_can_have_nodes() {
+    let config = Config::new(
+        "cluster \"a\" {\n  simulated {}\n}\npool \"a\" {}\npool \"none\" {\n  \
+         require \"karpenter.k8s.aws/instance-cpu\" { in = [\"3\"] }\n}\n",
+    );
+    let items = [pod("new", "2"), pod("never", "100000")];
+    let state = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    let explain = |pool: &str, more: &[&str]| {
+        let given = ["explain", "pool", pool, "--config", config.path()];
+        let output = run(
+            &[&given[..], &["--cluster-state", "-"], more].concat(),
+            &state,
+        );
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+        let (code, out) = (output.status.code(), text(output.stdout));
+        (code, out, text(output.stderr))
+    };
+    let cases = [
+        (
+            "a",
+            Some(0),
+            "+ 1 node would be made in it now, for 1 pod",
+            1,
+        ),
+        (
+            "none",
+            Some(2),
+            "! karpenter.k8s.aws/instance-cpu in [3]: 0 of ",
+            0,
+        ),
+    ];
+    for (pool, code, words, nodes) in cases {
+        let (got, text, errors) = explain(pool, &[]);
+        assert_eq!(got, code, "{errors}");
+        assert!(text.contains(words), "{words} in:\n{text}");
+        for json in [&["--output", "json"][..], &["-json"]] {
+            let (got, text, _) = explain(pool, json);
+            let explained: Value = serde_json::from_str(&text).expect("JSON");
+            assert_eq!((got, &explained["pool"]), (code, &json!(pool)));
+            assert_eq!(explained["launched"]["nodes"], nodes);
+            assert_eq!(explained["range"]["stopped_by"].is_null(), nodes > 0);
+        }
+    }
+    let (code, text, errors) = explain("nome", &[]);
+    assert_eq!((code, &text[..]), (Some(1), ""));
+    assert!(
+        errors.contains("no pool nome") && errors.contains("mean none?"),
+        "{errors}"
+    );
+}
+
+#[test]
 fn a_simulation_as_json_is_one_object_a_line_and_the_same_for_the_same_seed() {
     let day = || run(&["simulate", "--json", "--seed", "5"], "");
     let (one, other) = std::thread::scope(|scope| {

@@ -24,6 +24,8 @@ use crate::solve::world::{GIB, kwok_like};
 
 mod node;
 
+mod pool;
+
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
 /// Two pools of small types in two zones, one of them tainted, and a node with a core left.

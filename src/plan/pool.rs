@@ -1,0 +1,217 @@
+//! One pool explained: what it has and can have, what would be made in it now or is not, and what
+//! keeps its nodes. It must not know who asks, nor decide anything.
+
+mod words;
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use crate::disrupt::verdict::{Kept, Scope};
+use crate::model::buffer::buffer_of;
+use crate::model::id::{NodeName, PodKey, PoolName};
+use crate::model::instance::{OfferingKey, Price};
+use crate::model::node::Node;
+use crate::model::notes::Pause;
+use crate::model::pool::{Pool, Reason};
+use crate::plan::node::{REASONS, similar_names};
+use crate::plan::{Plan, foreseen};
+use crate::solve::range::{Range, range};
+use crate::solve::replicas::{Need, Short};
+use crate::solve::{Unplaced, Why};
+use crate::state::State;
+use crate::state::tally::Holding;
+
+/// What is to be said of one pool.
+#[derive(Clone, Debug)]
+pub struct ExplainedPool<'s> {
+    /// The pool.
+    pub pool: &'s Pool,
+    /// What it has.
+    pub holding: Holding,
+    /// The pause that holds for it, and whose that is.
+    pub pause: Option<(Scope, &'s Pause)>,
+    /// What it can have.
+    pub range: Range,
+    /// Nodes that would be made in it now, those that are planned alike together, most first.
+    pub launches: Vec<Launches>,
+    /// What it lacks of the number of its nodes and cannot have.
+    pub short: Option<Short>,
+    /// Pods without a place, by what stops them in it, most first.
+    pub unplaced: Vec<Stopped>,
+    /// How many of its nodes might leave, as far as they are looked at.
+    pub candidates: usize,
+    /// How many of them leave now, for whatever reason.
+    pub leaving: usize,
+    /// What becomes of them, for each reason.
+    pub outlooks: Vec<(Reason, Outlook)>,
+}
+
+/// Nodes to be made that are planned as the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launches {
+    /// The first that is asked for.
+    pub first: OfferingKey,
+    /// What one costs as that.
+    pub price: Price,
+    /// How many.
+    pub nodes: usize,
+    /// Pods on all of them.
+    pub pods: usize,
+    /// Virtual pods of buffers on all of them.
+    pub virtual_pods: usize,
+}
+
+/// Pods without a place that the same kind of thing stops.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    /// How many.
+    pub pods: usize,
+    /// The first of them.
+    pub first: PodKey,
+    /// What stops that one.
+    pub why: Why,
+}
+
+/// What becomes of a pool's nodes for one reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outlook {
+    /// How many leave now.
+    pub leave: usize,
+    /// Those that would or might, but for the same kind of thing, most first.
+    pub stay: Vec<Stay>,
+}
+
+/// Nodes that the same kind of thing keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stay {
+    /// How many.
+    pub nodes: usize,
+    /// The first of them, and what keeps that one.
+    pub first: Kept,
+}
+
+/// Explains a pool; none where the cluster has no such pool.
+pub fn explain_pool<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<ExplainedPool<'s>> {
+    let pool = state.cluster.pool(name)?;
+    let range = range(&state.snapshot(now), &pool.name, now)?;
+    let pause = state.notes.pause_of(&pool.name, now);
+    let mut plan = foreseen(state, now);
+    let is_of = |node: &NodeName| {
+        let node = state.objects.nodes.get(node.as_str());
+        node.and_then(Node::pool).as_ref() == Some(&pool.name)
+    };
+    plan.launches.retain(|own| own.pool == pool.name);
+    plan.retire.retain(|own| own.pool == pool.name);
+    plan.kept.retain(|own| is_of(&own.node));
+    let need = Need::Nodes(pool.name.clone());
+    let short = plan.short.iter().find(|own| own.need == need).cloned();
+    let roster = state.roster(now);
+    let candidates = roster.candidates.iter();
+    let reasons = REASONS.into_iter();
+    let reasons = reasons.filter(|own| pool.replicas.is_some() || *own != Reason::Surplus);
+    Some(ExplainedPool {
+        pool,
+        holding: state.holdings().remove(&pool.name).unwrap_or_default(),
+        pause: pause.map(|(of_cluster, own)| match of_cluster {
+            true => (Scope::Cluster, own),
+            false => (Scope::Pool, own),
+        }),
+        range,
+        launches: launches(&plan),
+        short,
+        unplaced: stopped(&plan.unplaced, pool),
+        candidates: candidates.filter(|own| own.pool == pool.name).count(),
+        leaving: plan.retire.len(),
+        outlooks: reasons.map(|own| (own, outlook(&plan, own))).collect(),
+    })
+}
+
+/// Pools that may have been meant by a name that no pool has, the nearest first.
+pub fn similar_pools(state: &State, name: &str) -> Vec<String> {
+    let pools = state.cluster.pools.iter();
+    similar_names(pools.map(|own| own.name.as_str()), name)
+}
+
+fn launches(plan: &Plan) -> Vec<Launches> {
+    let mut alike: BTreeMap<&OfferingKey, Launches> = BTreeMap::new();
+    for claim in &plan.launches {
+        let Some((first, price)) = claim.offerings.first() else {
+            continue;
+        };
+        let own = alike.entry(first).or_insert_with(|| Launches {
+            first: first.clone(),
+            price: *price,
+            nodes: 0,
+            pods: 0,
+            virtual_pods: 0,
+        });
+        let virtual_pods = claim.pods.iter().filter(|pod| buffer_of(pod).is_some());
+        let virtual_pods = virtual_pods.count();
+        own.nodes += 1;
+        own.pods += claim.pods.len() - virtual_pods;
+        own.virtual_pods += virtual_pods;
+    }
+    let mut all: Vec<Launches> = alike.into_values().collect();
+    all.sort_by_key(|own| Reverse(own.nodes));
+    all
+}
+
+/// By what it is that stops pods in a pool. What stops a pod before any pool is asked counts, too,
+/// but where no pod has a node made: in static pools.
+fn stopped(unplaced: &[Unplaced], pool: &Pool) -> Vec<Stopped> {
+    let of = |wanted: Option<&PoolName>, own: &Unplaced| {
+        let mut reasons = own.reasons.iter();
+        reasons.find(|why| why.pool.as_ref() == wanted).cloned()
+    };
+    let mut alike: BTreeMap<&str, Stopped> = BTreeMap::new();
+    for own in unplaced {
+        let in_pool = of(Some(&pool.name), own);
+        let before = || of(None, own).filter(|_| pool.replicas.is_none());
+        let Some(why) = in_pool.or_else(before) else {
+            continue;
+        };
+        let stopped = alike.entry(why.code.as_str()).or_insert_with(|| Stopped {
+            pods: 0,
+            first: own.pod.clone(),
+            why,
+        });
+        stopped.pods += 1;
+    }
+    let mut all: Vec<Stopped> = alike.into_values().collect();
+    all.sort_by_key(|own| Reverse(own.pods));
+    all
+}
+
+fn outlook(plan: &Plan, reason: Reason) -> Outlook {
+    let leave = plan.retire.iter().filter(|own| own.reason == reason);
+    let mut alike: BTreeMap<&str, Stay> = BTreeMap::new();
+    for own in plan.kept.iter().filter(|own| own.reason == reason) {
+        let stay = alike.entry(own.verdict.code()).or_insert_with(|| Stay {
+            nodes: 0,
+            first: own.clone(),
+        });
+        stay.nodes += 1;
+    }
+    let mut stay: Vec<Stay> = alike.into_values().collect();
+    stay.sort_by_key(|own| Reverse(own.nodes));
+    Outlook {
+        leave: leave.count(),
+        stay,
+    }
+}
+
+impl Outlook {
+    /// How many nodes stay.
+    pub fn stay(&self) -> usize {
+        self.stay.iter().map(|own| own.nodes).sum()
+    }
+}
+
+impl ExplainedPool<'_> {
+    /// Whether nodes can be made for it, now or once its limits leave room again.
+    pub fn is_well(&self) -> bool {
+        self.range.is_open()
+    }
+}

@@ -1,0 +1,454 @@
+//! An explained pool as text for people and as one JSON object.
+//! It must not know how any of it was found out.
+
+use std::fmt::Write;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::disrupt::verdict::Scope;
+use crate::model::instance::{OfferingKey, Price};
+use crate::model::notes::Pause;
+use crate::model::pool::Reason;
+use crate::plan::pool::{ExplainedPool, Launches, Outlook, Stay, Stopped};
+use crate::plan::{reasons, render};
+use crate::solve::miss::{part, shown};
+use crate::solve::range::{Asked, Held, Left, Owner, Range};
+
+/// Things of one kind that are told one by one before the rest is counted.
+const TOLD: usize = 10;
+
+/// Labels, limits and zones that are told one by one: people write them, and few.
+const LISTED: usize = 50;
+
+impl Owner {
+    fn as_str(&self) -> &'static str {
+        match self {
+            Self::Pool => "pool",
+            Self::Cluster => "cluster",
+            Self::Fleet => "fleet",
+            Self::Reservation(_) => "reservation",
+        }
+    }
+}
+
+impl Left {
+    fn name(&self) -> &str {
+        self.resource.as_deref().unwrap_or("nodes")
+    }
+
+    /// What is in use of it, by others that share it, too.
+    fn used(&self) -> i64 {
+        self.most.saturating_sub(self.left)
+    }
+
+    fn json(&self) -> Value {
+        let name = self.name();
+        let amount = |own: i64| match self.closed {
+            Some(_) => Value::Null,
+            None => reasons::amount(name, own),
+        };
+        let mut value = json!({
+            "of": self.of.as_str(),
+            "resource": part(name),
+            "limit": reasons::amount(name, self.most),
+            "used": amount(self.used()),
+            "left": amount(self.left),
+            "closed": self.closed.as_ref().map(part),
+        });
+        if let Owner::Reservation(id) = &self.of {
+            value["reservation"] = json!(part(id));
+        }
+        value
+    }
+
+    fn text(&self) -> String {
+        let whose = match &self.of {
+            Owner::Pool => String::new(),
+            Owner::Reservation(id) => format!(" of reservation {}", part(id)),
+            other => format!(" of the {}", other.as_str()),
+        };
+        let name = self.name();
+        let most = shown(name, self.most);
+        let head = format!("{} limit {most}{whose}", part(name));
+        if let Some(closed) = &self.closed {
+            return format!("{head}: {}", part(closed));
+        }
+        let used = shown(name, self.used());
+        match self.left {
+            ..0 => format!("{head}: {used} in use, which exceeds it"),
+            left => format!("{head}: {used} in use, {} left", shown(name, left)),
+        }
+    }
+}
+
+fn offering(own: &OfferingKey, price: Price) -> Value {
+    let mut value = json!({
+        "instance_type": own.instance_type.as_str(),
+        "zone": own.zone.as_str(),
+        "capacity_type": own.capacity_type.as_str(),
+        "usd_per_h": render::round(price.usd_per_h()),
+    });
+    if let Some(id) = &own.reservation {
+        value["reservation"] = json!(id.as_str());
+    }
+    value
+}
+
+fn range_json(own: &Range) -> Value {
+    let asked = |own: &Asked| {
+        let (label, wanted) = (part(&own.key), part(&own.wanted));
+        json!({ "label": label, "wanted": wanted, "types": own.types })
+    };
+    let zones = own.zones.iter().take(LISTED);
+    let zones = zones.map(|(zone, count)| (part(zone), json!(count)));
+    let ways = own.capacity_types.iter();
+    let ways = ways.map(|(way, count)| (way.as_str().to_owned(), json!(count)));
+    let cheapest = own.cheapest.iter();
+    let cheapest = cheapest.map(|(key, price)| offering(key, *price));
+    json!({
+        "catalog_types": own.catalog,
+        "requirements": own.asked.iter().take(LISTED).map(asked).collect::<Vec<_>>(),
+        "suited_types": own.suited,
+        "crowded_types": own.crowded,
+        "types": own.types,
+        "offerings": own.offerings(),
+        "zones": zones.collect::<Map<_, _>>(),
+        "capacity_types": ways.collect::<Map<_, _>>(),
+        "cheapest": cheapest.collect::<Vec<_>>(),
+        "held_down": own.held.as_ref().map(|held| json!({
+            "offerings": held.offerings,
+            "first": part(&held.first),
+            "until": held.until.map(|at| at.to_string()),
+        })),
+        "stopped_by": own.barren.as_ref().map(reasons::json),
+    })
+}
+
+fn launches_json(own: &Launches) -> Value {
+    let mut value = offering(&own.first, own.price);
+    value["nodes"] = json!(own.nodes);
+    value["pods"] = json!(own.pods);
+    value["virtual_pods"] = json!(own.virtual_pods);
+    value
+}
+
+fn stopped_json(own: &Stopped) -> Value {
+    json!({
+        "code": own.why.code.as_str(),
+        "pods": own.pods,
+        "first": part(&own.first),
+        "text": own.why.text(),
+    })
+}
+
+fn stay_json(own: &Stay) -> Value {
+    json!({
+        "verdict": own.first.verdict.code(),
+        "nodes": own.nodes,
+        "first": part(&own.first.node),
+        "text": part(&own.first.verdict),
+    })
+}
+
+impl ExplainedPool<'_> {
+    /// One JSON object.
+    pub fn json(&self) -> Value {
+        let nodes = &self.holding.nodes;
+        let pause = |(of, own): &(Scope, &Pause)| {
+            json!({
+                "of": of.as_str(),
+                "until": own.until.map(|at| at.to_string()),
+                "reason": part(&own.reason),
+            })
+        };
+        let short = self.short.as_ref().map(|own| {
+            let reasons = own.reasons.iter().map(reasons::json);
+            json!({ "missing": own.missing, "reasons": reasons.collect::<Vec<_>>() })
+        });
+        let outlook = |(reason, own): &(Reason, Outlook)| {
+            json!({
+                "reason": reason.as_str(),
+                "leave": own.leave,
+                "stay": own.stay.iter().map(stay_json).collect::<Vec<_>>(),
+            })
+        };
+        json!({
+            "format_version": render::FORMAT_VERSION,
+            "pool": part(&self.pool.name),
+            "weight": self.pool.weight,
+            "node_class": self.pool.node_class.as_ref().map(part),
+            "replicas": self.pool.replicas,
+            "paused": self.pause.as_ref().map(pause),
+            "nodes": {
+                "ready": nodes.ready,
+                "unready": nodes.unready,
+                "starting": nodes.starting,
+                "leaving": nodes.leaving,
+            },
+            "usd_per_h": render::round(self.holding.cost.usd_per_h()),
+            "limits": self.range.limits.iter().take(LISTED).map(Left::json).collect::<Vec<_>>(),
+            "range": range_json(&self.range),
+            "launches": self.launches.iter().take(TOLD).map(launches_json).collect::<Vec<_>>(),
+            "launched": {
+                "nodes": self.launched(|own| own.nodes),
+                "pods": self.launched(|own| own.pods),
+                "usd_per_h": render::round(self.launched_usd()),
+            },
+            "short": short,
+            "unplaced": self.unplaced.iter().map(stopped_json).collect::<Vec<_>>(),
+            "candidates": self.candidates,
+            "verdicts": self.outlooks.iter().map(outlook).collect::<Vec<_>>(),
+        })
+    }
+
+    fn launched(&self, of: impl Fn(&Launches) -> usize) -> usize {
+        self.launches.iter().map(of).sum()
+    }
+
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "nodes are few enough to be exact"
+    )]
+    fn launched_usd(&self) -> f64 {
+        let all = self.launches.iter();
+        // A sum of nothing would be -0.0.
+        all.fold(0.0, |sum, own| {
+            sum + own.price.usd_per_h() * own.nodes as f64
+        })
+    }
+
+    /// Text for people.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        self.head(&mut out);
+        range_text(&mut out, &self.range);
+        self.now(&mut out);
+        self.nodes(&mut out);
+        out
+    }
+
+    fn head(&self, out: &mut String) {
+        let pool = self.pool;
+        let class = pool.node_class.as_ref();
+        let class = class.map_or(String::new(), |own| format!(", node class {}", part(own)));
+        // Writing to a String cannot fail.
+        let weight = match pool.replicas {
+            // A static pool has none.
+            Some(_) => String::new(),
+            None => format!(", weight {}", pool.weight),
+        };
+        let _ = writeln!(out, "Pool {}{weight}{class}", part(&pool.name));
+        if let Some(replicas) = pool.replicas {
+            let _ = writeln!(
+                out,
+                "  static: {} whatever pods ask for",
+                many(replicas, "node")
+            );
+        }
+        let own = &self.holding.nodes;
+        let _ = writeln!(
+            out,
+            "  {}: {} ready, {} unready, {} starting, {} leaving; {:.4} $/h",
+            many(own.total(), "node"),
+            own.ready,
+            own.unready,
+            own.starting,
+            own.leaving,
+            self.holding.cost.usd_per_h()
+        );
+        for own in self.range.limits.iter().take(LISTED) {
+            let _ = writeln!(out, "  {}", own.text());
+        }
+        rest(out, "  ", self.range.limits.len(), LISTED);
+        if let Some((of, pause)) = &self.pause {
+            let until = pause
+                .until
+                .map_or("until somebody ends it".to_owned(), |at| {
+                    format!("until {at}")
+                });
+            let (of, why) = (of.as_str(), part(&pause.reason));
+            let _ = writeln!(out, "  ! the {of} is paused {until}: {why}");
+        }
+    }
+
+    /// What would be done now.
+    fn now(&self, out: &mut String) {
+        let _ = writeln!(out);
+        if self.launches.is_empty() {
+            let _ = writeln!(out, "  No node would be made in it now.");
+        } else {
+            let _ = writeln!(
+                out,
+                "  + {} would be made in it now, for {} and {:.4} $/h, planned as",
+                many(self.launched(|own| own.nodes), "node"),
+                many(self.launched(|own| own.pods), "pod"),
+                self.launched_usd()
+            );
+        }
+        for own in self.launches.iter().take(TOLD) {
+            let price = own.price.usd_per_h();
+            let room = match own.virtual_pods {
+                0 => String::new(),
+                count => format!(", room for {} of buffers", many(count, "pod")),
+            };
+            let (first, pods) = (part(&own.first), many(own.pods, "pod"));
+            let _ = writeln!(
+                out,
+                "      {} {first}, {price:.4} $/h each: {pods}{room}",
+                own.nodes
+            );
+        }
+        rest(out, "      ", self.launches.len(), TOLD);
+        if let Some(short) = &self.short {
+            let _ = writeln!(
+                out,
+                "  ! {} cannot be had:",
+                many(short.missing, "more node")
+            );
+            for why in short.reasons.iter().take(TOLD) {
+                let _ = writeln!(out, "      {}", reasons::line(why));
+            }
+        }
+        let pods: usize = self.unplaced.iter().map(|own| own.pods).sum();
+        if pods > 0 {
+            let pods = many(pods, "pod");
+            let _ = writeln!(out, "  ! {pods} without a place, by what stops them here:");
+        }
+        for own in self.unplaced.iter().take(TOLD) {
+            let (code, first) = (own.why.code.as_str(), part(&own.first));
+            let (pods, text) = (own.pods, own.why.text());
+            let _ = writeln!(out, "      {pods} [{code}], {first} for one: {text}");
+        }
+        let others = self.unplaced.iter().skip(TOLD);
+        let others: usize = others.map(|own| own.pods).sum();
+        if others > 0 {
+            let _ = writeln!(out, "      and {} for other reasons", many(others, "pod"));
+        }
+    }
+
+    /// What becomes of its nodes for one reason, in numbers.
+    fn becomes(&self, own: &Outlook) -> String {
+        let stay = own.stay();
+        let others = self.candidates.saturating_sub(self.leaving + stay);
+        let mut all = Vec::new();
+        if own.leave > 0 {
+            all.push(format!("{} now", verb(own.leave, "leave")));
+        }
+        if stay > 0 {
+            all.push(verb(stay, "stay"));
+        }
+        match (all.is_empty(), others) {
+            (true, _) => all.push("nothing makes any leave".to_owned()),
+            (false, 0) => {}
+            (false, others) => all.push(format!("nothing makes {others} more leave")),
+        }
+        all.join(", ")
+    }
+
+    /// What becomes of its nodes.
+    fn nodes(&self, out: &mut String) {
+        if self.candidates == 0 {
+            let _ = writeln!(out, "\n  It has no nodes that might leave.");
+            return;
+        }
+        let count = many(self.candidates, "node");
+        let _ = writeln!(out, "\n  Of {count} that might leave:");
+        let width = self
+            .outlooks
+            .iter()
+            .map(|(own, _)| own.as_str().len())
+            .max();
+        for (reason, own) in &self.outlooks {
+            let (reason, width) = (reason.as_str(), width.unwrap_or(0));
+            let sign = if own.leave > 0 { '-' } else { ' ' };
+            let _ = writeln!(out, "  {sign} {reason:width$}  {}", self.becomes(own));
+            for own in own.stay.iter().take(TOLD) {
+                let (code, first) = (own.first.verdict.code(), part(&own.first.node));
+                let (nodes, text) = (own.nodes, part(&own.first.verdict));
+                let _ = writeln!(out, "      {nodes} [{code}], {first} for one: {text}");
+            }
+            rest(out, "      ", own.stay.len(), TOLD);
+        }
+    }
+}
+
+/// What a pool can have.
+fn range_text(out: &mut String, own: &Range) {
+    let _ = writeln!(
+        out,
+        "\n  It can have {} of {} instance types, {}",
+        own.types,
+        own.catalog,
+        many(own.offerings(), "offering")
+    );
+    if own.offerings() > 0 {
+        let zones = own.zones.iter().take(LISTED);
+        let zones = zones.map(|(zone, count)| format!("{} ({count})", part(zone)));
+        let zones: Vec<String> = zones.collect();
+        let ways = own.capacity_types.iter();
+        let ways = ways.map(|(way, count)| format!("{} ({count})", way.as_str()));
+        let ways: Vec<String> = ways.collect();
+        let _ = writeln!(out, "  in {}", zones.join(", "));
+        let _ = writeln!(out, "  as {}; the cheapest:", ways.join(", "));
+    }
+    for (key, price) in &own.cheapest {
+        let _ = writeln!(out, "      {}, {:.4} $/h", part(key), price.usd_per_h());
+    }
+    if !own.asked.is_empty() {
+        let _ = writeln!(out, "  What it asks of them leaves, each for itself:");
+    }
+    let of = own.catalog;
+    for Asked { key, wanted, types } in own.asked.iter().take(LISTED) {
+        let sign = if *types == 0 { '!' } else { ' ' };
+        let (key, wanted) = (part(key), part(wanted));
+        let _ = writeln!(out, "    {sign} {key} {wanted}: {types} of {of} types");
+    }
+    rest(out, "      ", own.asked.len(), LISTED);
+    if !own.asked.is_empty() {
+        let sign = if own.suited == 0 { '!' } else { ' ' };
+        let _ = writeln!(out, "    {sign} all together: {} of {of} types", own.suited);
+    }
+    if own.crowded > 0 {
+        let types = many(own.crowded, "type");
+        let _ = writeln!(out, "  {types} of these have no room for its DaemonSets");
+    }
+    if let Some(held) = &own.held {
+        let _ = writeln!(out, "  ! {}", held_text(held));
+    }
+    if let Some(why) = &own.barren {
+        let (text, code) = (why.text(), why.code.as_str());
+        let _ = writeln!(out, "  ! No node can be made for it now: {text} [{code}]");
+    }
+}
+
+fn held_text(own: &Held) -> String {
+    let (count, first) = (many(own.offerings, "offering"), part(&own.first));
+    let until = |at: Timestamp| format!("; one is asked for again at {at}");
+    let until = own.until.map_or(String::new(), until);
+    format!("held down after refusals: {count}, {first} for one{until}")
+}
+
+/// How many there are beyond those that are told.
+fn rest(out: &mut String, indent: &str, count: usize, told: usize) {
+    let rest = count.saturating_sub(told);
+    if rest > 0 {
+        let _ = writeln!(out, "{indent}and {rest} more");
+    }
+}
+
+/// So many things of this name.
+fn many(count: impl TryInto<usize>, name: &str) -> String {
+    match count.try_into().unwrap_or(usize::MAX) {
+        1 => format!("1 {name}"),
+        count => format!("{count} {name}s"),
+    }
+}
+
+/// So many of them do this.
+fn verb(count: usize, name: &str) -> String {
+    match count {
+        1 => format!("1 {name}s"),
+        count => format!("{count} {name}"),
+    }
+}
