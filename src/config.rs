@@ -31,7 +31,7 @@ mod native;
 
 mod json;
 
-mod value;
+pub(crate) mod value;
 
 mod functions;
 
@@ -43,7 +43,7 @@ mod slips;
 
 pub mod format;
 
-mod names;
+pub(crate) mod names;
 
 mod convert;
 

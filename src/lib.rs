@@ -13,6 +13,8 @@ pub mod config;
 
 pub mod karpenter;
 
+pub mod autoscaler;
+
 pub mod state;
 
 pub mod solve;

@@ -7,7 +7,7 @@ const NAME_MAX: usize = 63;
 const DOMAIN_MAX: usize = 253;
 
 /// Why a text cannot be a label's value, as a sentence.
-pub(super) fn label_value_fault(text: &str) -> Option<String> {
+pub(crate) fn label_value_fault(text: &str) -> Option<String> {
     if text.is_empty() {
         return None;
     }
@@ -15,7 +15,7 @@ pub(super) fn label_value_fault(text: &str) -> Option<String> {
 }
 
 /// Why a text cannot be a name: a label's value that is not empty.
-pub(super) fn name_fault(text: &str) -> Option<String> {
+pub(crate) fn name_fault(text: &str) -> Option<String> {
     if text.is_empty() {
         return Some("A name is not empty.".to_owned());
     }
@@ -23,7 +23,7 @@ pub(super) fn name_fault(text: &str) -> Option<String> {
 }
 
 /// Why a text cannot be a label's key, as a sentence.
-pub(super) fn label_key_fault(text: &str) -> Option<String> {
+pub(crate) fn label_key_fault(text: &str) -> Option<String> {
     let (domain, name) = match text.split_once('/') {
         Some((domain, name)) => (Some(domain), name),
         None => (None, text),

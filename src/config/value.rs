@@ -144,7 +144,7 @@ pub(super) fn elements(value: &Value) -> Option<Vec<(Value, &Value)>> {
 }
 
 /// The name most like `wanted`, if any is like it at all.
-pub(super) fn nearest<'a>(
+pub(crate) fn nearest<'a>(
     wanted: &str,
     names: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {

@@ -45,7 +45,7 @@ pub(super) fn requests(all: &Resources) -> Value {
 }
 
 /// A duration, or `never`.
-pub(super) fn duration(own: Option<SignedDuration>) -> String {
+pub(crate) fn duration(own: Option<SignedDuration>) -> String {
     own.map_or("never".to_owned(), |own| {
         duration_text(i64::try_from(own.as_millis()).unwrap_or(i64::MAX))
     })

@@ -7,17 +7,17 @@ use super::loss::{Losses, joined};
 use super::tree::{Body, Item};
 
 /// A field of Karpenter's with the argument or block that says the same.
-pub(super) struct Row {
+pub(crate) struct Row {
     /// Path of the field within its object.
-    pub(super) field: &'static str,
+    pub(crate) field: &'static str,
     /// Name of the argument or block; `block.argument` where it stands in a block of its own.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     /// How one becomes the other.
-    pub(super) shape: Shape,
+    pub(crate) shape: Shape,
 }
 
 /// How a field becomes an argument or block, and back.
-pub(super) enum Shape {
+pub(crate) enum Shape {
     /// A text.
     Text,
     /// A text that is not there where it is empty.
@@ -55,12 +55,12 @@ pub(super) enum Shape {
 }
 
 /// A row of a table.
-pub(super) const fn row(field: &'static str, name: &'static str, shape: Shape) -> Row {
+pub(crate) const fn row(field: &'static str, name: &'static str, shape: Shape) -> Row {
     Row { field, name, shape }
 }
 
 /// Takes the fields of a table out of an object, and gives what they say.
-pub(super) fn import(
+pub(crate) fn import(
     rows: &[Row],
     object: &mut Map<String, Value>,
     path: &str,
@@ -150,7 +150,7 @@ fn leftovers(
 }
 
 /// Takes a field out by its path; what is null is not there.
-pub(super) fn take(object: &mut Map<String, Value>, field: &str) -> Option<Value> {
+pub(crate) fn take(object: &mut Map<String, Value>, field: &str) -> Option<Value> {
     match field.split_once('.') {
         Some((first, rest)) => match object.get_mut(first)? {
             Value::Object(inner) => take(inner, rest),
@@ -175,7 +175,7 @@ pub(super) fn put(object: &mut Map<String, Value>, field: &str, value: Value) {
 }
 
 /// A text, or what may be written as one.
-pub(super) fn text(value: &Value) -> Option<String> {
+pub(crate) fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),

@@ -8,9 +8,9 @@ use super::carry::take;
 use crate::config::SourceFile;
 
 /// Bytes of all texts together at most.
-pub(super) const BYTES_MAX: usize = 64 << 20;
+pub(crate) const BYTES_MAX: usize = 64 << 20;
 /// Objects at most: a large cluster's pools and node classes are hundreds.
-pub(super) const OBJECTS_MAX: usize = 20_000;
+pub(crate) const OBJECTS_MAX: usize = 20_000;
 /// Characters of a parser's message that are shown.
 const MESSAGE_MAX: usize = 300;
 
@@ -43,22 +43,22 @@ pub enum DocumentError {
 
 /// An object.
 #[derive(Clone, Debug)]
-pub(super) struct Document {
+pub(crate) struct Document {
     /// The file it is from.
-    pub(super) file: String,
+    pub(crate) file: String,
     /// Group of its API; empty for the core.
-    pub(super) group: String,
-    pub(super) version: String,
-    pub(super) kind: String,
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) annotations: Map<String, Value>,
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) kind: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) annotations: Map<String, Value>,
     /// What it has beside `apiVersion`, `kind`, `metadata` and `status`.
-    pub(super) rest: Map<String, Value>,
+    pub(crate) rest: Map<String, Value>,
 }
 
 /// All objects of all files, in order.
-pub(super) fn read(files: &[SourceFile]) -> Result<Vec<Document>, DocumentError> {
+pub(crate) fn read(files: &[SourceFile]) -> Result<Vec<Document>, DocumentError> {
     let (mut all, mut bytes) = (Vec::new(), 0_usize);
     for file in files {
         bytes = bytes.saturating_add(file.text.len());
@@ -90,7 +90,7 @@ pub(super) fn read(files: &[SourceFile]) -> Result<Vec<Document>, DocumentError>
 }
 
 /// The documents of a text. JSON is YAML, but for tabs and for one object right after another.
-fn parse(text: &str) -> Result<Vec<Value>, String> {
+pub(crate) fn parse(text: &str) -> Result<Vec<Value>, String> {
     if text.trim_start().starts_with('{') {
         let all = serde_json::Deserializer::from_str(text).into_iter();
         if let Ok(all) = all.collect() {

@@ -96,8 +96,10 @@ pub struct Imported {
     pub parts: Vec<Part>,
     /// What could not be carried over.
     pub losses: Vec<Loss>,
-    /// Kinds that are nothing of Karpenter's, and how many objects of them there are.
+    /// Kinds that are nothing of what is imported, and how many objects of them there are.
     pub skipped: Vec<(String, usize)>,
+    /// What says nothing that there would be an argument for, and why.
+    pub notes: Vec<String>,
 }
 
 /// A cluster to start from, as a comment.
@@ -115,11 +117,17 @@ pub const CLUSTER_EXAMPLE: &str = "\
 ";
 
 impl Imported {
-    /// All of it as one text, with a cluster to start from.
+    /// All of it as one text, with a cluster to start from where it has none of its own.
     pub fn text(&self) -> String {
+        let example = (!self.has_cluster()).then_some(CLUSTER_EXAMPLE);
         let parts = self.parts.iter().map(|part| part.text.as_str());
-        let all: Vec<&str> = std::iter::once(CLUSTER_EXAMPLE).chain(parts).collect();
+        let all: Vec<&str> = example.into_iter().chain(parts).collect();
         all.join("\n")
+    }
+
+    /// Whether a cluster was imported, too.
+    pub fn has_cluster(&self) -> bool {
+        self.parts.iter().any(|part| part.file == CLUSTERS)
     }
 }
 
@@ -155,21 +163,35 @@ struct Objects {
 
 /// A block, and what was lost on the way to it.
 #[derive(Debug)]
-struct Built {
-    of: String,
-    block: Block,
-    losses: Vec<Loss>,
+pub(crate) struct Built {
+    pub(crate) of: String,
+    pub(crate) block: Block,
+    pub(crate) losses: Vec<Loss>,
     /// Whether it is no block but a comment.
-    left_out: bool,
+    pub(crate) left_out: bool,
+    /// In whose words it is told what is left out of it.
+    pub(crate) words: Words,
+}
+
+/// How what a block has is called where it is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Words {
+    /// As the field of Karpenter's object that it comes from.
+    Karpenters,
+    /// As the argument that it is.
+    Ours,
 }
 
 impl Built {
     /// Makes it a comment.
-    fn leave_out(&mut self, why: impl Into<String>) {
+    pub(crate) fn leave_out(&mut self, why: impl Into<String>) {
         self.left_out = true;
         self.losses.push(Loss {
             of: self.of.clone(),
-            path: "spec".to_owned(),
+            path: match self.words {
+                Words::Karpenters => "spec".to_owned(),
+                Words::Ours => format!("the whole {}", self.block.kind),
+            },
             why: why.into(),
             missing: false,
         });
@@ -222,9 +244,20 @@ pub fn import(files: &[SourceFile], options: &ImportOptions) -> Result<Imported,
     let buffers = objects.buffers.into_iter();
     let templates = &objects.templates;
     built.extend(buffers.map(|own| buffer::build(own, templates, &taints, clusters)));
+    let mut imported = finish(built, clusters, objects.lost)?;
+    imported.skipped = objects.skipped.into_iter().collect();
+    Ok(imported)
+}
+
+/// Leaves out of some blocks what is no configuration, and writes the rest. `losses` are those of
+/// what became no block.
+pub(crate) fn finish(
+    mut built: Vec<Built>,
+    clusters: &[String],
+    mut losses: Vec<Loss>,
+) -> Result<Imported, ImportError> {
     check_labels(&built)?;
     sound::check(&mut built, clusters)?;
-    let mut losses = objects.lost;
     for loss in built.iter().flat_map(|own| &own.losses) {
         // What is lost of a class is lost of its copies, too.
         if !losses.contains(loss) {
@@ -234,7 +267,7 @@ pub fn import(files: &[SourceFile], options: &ImportOptions) -> Result<Imported,
     Ok(Imported {
         parts: parts(built)?,
         losses,
-        skipped: objects.skipped.into_iter().collect(),
+        ..Imported::default()
     })
 }
 
@@ -356,6 +389,7 @@ impl Object {
             },
             losses: losses.all,
             left_out: false,
+            words: Words::Karpenters,
         }
     }
 }
@@ -376,8 +410,13 @@ fn check_labels(built: &[Built]) -> Result<(), ImportError> {
     Ok(())
 }
 
+/// The file for clusters.
+pub const CLUSTERS: &str = "clusters.hcl";
+
 /// Kinds of blocks with the file for them.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 6] = [
+    ("cluster", CLUSTERS),
+    ("scheduler", "scheduler.hcl"),
     ("node_class", "node_classes.hcl"),
     ("pool", "pools.hcl"),
     ("overlay", "overlays.hcl"),
@@ -407,7 +446,10 @@ fn parts(built: Vec<Built>) -> Result<Vec<Part>, ImportError> {
 /// A block with what was lost on the way to it, or a comment in its place.
 fn show(own: &Built, body: &mut Body) {
     let mut block = own.block.clone();
-    let notes = own.losses.iter().map(|loss| {
+    let said = |at: usize| own.losses[..at].contains(&own.losses[at]);
+    let told = (0..own.losses.len()).filter(|at| !said(*at));
+    let notes = told.map(|at| {
+        let loss = &own.losses[at];
         let own = Loss {
             of: String::new(),
             ..loss.clone()

@@ -29,20 +29,20 @@ impl fmt::Display for Loss {
 
 /// What is lost of one object.
 #[derive(Debug, Default)]
-pub(super) struct Losses {
-    pub(super) of: String,
-    pub(super) all: Vec<Loss>,
+pub(crate) struct Losses {
+    pub(crate) of: String,
+    pub(crate) all: Vec<Loss>,
 }
 
 impl Losses {
-    pub(super) fn of(of: impl Into<String>) -> Self {
+    pub(crate) fn of(of: impl Into<String>) -> Self {
         Self {
             of: of.into(),
             all: Vec::new(),
         }
     }
 
-    pub(super) fn add(&mut self, path: impl Into<String>, why: impl Into<String>) {
+    pub(crate) fn add(&mut self, path: impl Into<String>, why: impl Into<String>) {
         self.all.push(Loss {
             of: self.of.clone(),
             path: path.into(),
@@ -52,7 +52,7 @@ impl Losses {
     }
 
     /// Notes what is not there and has to be.
-    pub(super) fn miss(&mut self, path: impl Into<String>, why: impl Into<String>) {
+    pub(crate) fn miss(&mut self, path: impl Into<String>, why: impl Into<String>) {
         self.add(path, why);
         if let Some(last) = self.all.last_mut() {
             last.missing = true;
@@ -61,7 +61,7 @@ impl Losses {
 }
 
 /// A path with one more step.
-pub(super) fn joined(path: &str, step: &str) -> String {
+pub(crate) fn joined(path: &str, step: &str) -> String {
     match (path, step) {
         ("", _) => step.to_owned(),
         (_, "") => path.to_owned(),

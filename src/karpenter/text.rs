@@ -36,7 +36,7 @@ pub(super) fn list_or_map(value: &Value) -> String {
 }
 
 /// A text in quotes.
-pub(super) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in escaped(text).chars() {
         match c {

@@ -7,7 +7,7 @@ use super::text::{key, list_or_map, quoted, spelled};
 
 /// What an argument is.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Term {
+pub(crate) enum Term {
     /// A value.
     Value(Value),
     /// A block of this type and name.
@@ -16,7 +16,7 @@ pub(super) enum Term {
 
 /// What a body has, in order.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Item {
+pub(crate) enum Item {
     Argument(&'static str, Term),
     Block(Block),
     Comment(String),
@@ -24,41 +24,41 @@ pub(super) enum Item {
 
 /// A block.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Block {
-    pub(super) kind: &'static str,
-    pub(super) label: Option<String>,
-    pub(super) body: Body,
+pub(crate) struct Block {
+    pub(crate) kind: &'static str,
+    pub(crate) label: Option<String>,
+    pub(crate) body: Body,
 }
 
 /// What stands between braces, or in a file.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Body {
-    pub(super) items: Vec<Item>,
+pub(crate) struct Body {
+    pub(crate) items: Vec<Item>,
 }
 
 impl Body {
-    pub(super) fn set(&mut self, name: &'static str, value: impl Into<Value>) {
+    pub(crate) fn set(&mut self, name: &'static str, value: impl Into<Value>) {
         let term = Term::Value(value.into());
         self.items.push(Item::Argument(name, term));
     }
 
-    pub(super) fn refer(&mut self, name: &'static str, kind: &'static str, to: &str) {
+    pub(crate) fn refer(&mut self, name: &'static str, kind: &'static str, to: &str) {
         let term = Term::Reference(kind, to.to_owned());
         self.items.push(Item::Argument(name, term));
     }
 
-    pub(super) fn comment(&mut self, text: impl Into<String>) {
+    pub(crate) fn comment(&mut self, text: impl Into<String>) {
         self.items.push(Item::Comment(text.into()));
     }
 
     /// Adds a block, and gives its body.
-    pub(super) fn block(&mut self, kind: &'static str, label: Option<&str>, body: Body) {
+    pub(crate) fn block(&mut self, kind: &'static str, label: Option<&str>, body: Body) {
         let label = label.map(str::to_owned);
         self.items.push(Item::Block(Block { kind, label, body }));
     }
 
     /// The body of the first block of this type.
-    pub(super) fn inner(&mut self, kind: &str) -> Option<&mut Body> {
+    pub(crate) fn inner(&mut self, kind: &str) -> Option<&mut Body> {
         self.items.iter_mut().find_map(|item| match item {
             Item::Block(block) if block.kind == kind => Some(&mut block.body),
             _ => None,
@@ -66,7 +66,7 @@ impl Body {
     }
 
     /// Adds to the one block of this type, which is made where there is none.
-    pub(super) fn add_within(&mut self, kind: &'static str, more: Body) {
+    pub(crate) fn add_within(&mut self, kind: &'static str, more: Body) {
         match self.inner(kind) {
             Some(own) => own.items.extend(more.items),
             None if more.is_empty() => {}
@@ -75,7 +75,7 @@ impl Body {
     }
 
     /// Takes an argument out.
-    pub(super) fn take(&mut self, name: &str) -> Option<Term> {
+    pub(crate) fn take(&mut self, name: &str) -> Option<Term> {
         let place = self.items.iter().position(|item| match item {
             Item::Argument(own, _) => *own == name,
             _ => false,
@@ -87,7 +87,7 @@ impl Body {
     }
 
     /// Takes an argument out that is a value.
-    pub(super) fn take_value(&mut self, name: &str) -> Option<Value> {
+    pub(crate) fn take_value(&mut self, name: &str) -> Option<Value> {
         match self.take(name)? {
             Term::Value(value) => Some(value),
             Term::Reference(..) => None,
@@ -95,7 +95,7 @@ impl Body {
     }
 
     /// Takes all blocks of a type out.
-    pub(super) fn take_blocks(&mut self, kind: &str) -> Vec<Block> {
+    pub(crate) fn take_blocks(&mut self, kind: &str) -> Vec<Block> {
         let (mut taken, mut rest) = (Vec::new(), Vec::new());
         for item in std::mem::take(&mut self.items) {
             match item {
@@ -108,7 +108,7 @@ impl Body {
     }
 
     /// Whether a body says nothing.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 }
@@ -116,8 +116,8 @@ impl Body {
 /// A text, and which of its lines say what: first and last line, from one, with the place of the
 /// item in the tree.
 #[derive(Debug, Default)]
-pub(super) struct Printed {
-    pub(super) text: String,
+pub(crate) struct Printed {
+    pub(crate) text: String,
     places: Vec<(usize, usize, Vec<usize>)>,
     line: usize,
 }
@@ -127,14 +127,14 @@ const COLUMNS: usize = 100;
 
 impl Printed {
     /// The text of a body.
-    pub(super) fn of(body: &Body) -> Self {
+    pub(crate) fn of(body: &Body) -> Self {
         let mut own = Self::default();
         own.body(body, &mut Vec::new());
         own
     }
 
     /// The place of the innermost item on a line.
-    pub(super) fn at(&self, line: usize) -> Option<&[usize]> {
+    pub(crate) fn at(&self, line: usize) -> Option<&[usize]> {
         let on = |place: &&(usize, usize, Vec<usize>)| (place.0..=place.1).contains(&line);
         let found = self.places.iter().filter(on);
         found

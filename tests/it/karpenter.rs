@@ -50,7 +50,7 @@ fn name_of(path: &Path) -> String {
 }
 
 /// Files with what was lost on the way to them.
-fn shown(imported: &Imported) -> String {
+pub(crate) fn shown(imported: &Imported) -> String {
     let mut out = String::new();
     for part in &imported.parts {
         writeln!(out, "── {}\n{}", part.file, part.text).expect("a text");

@@ -43,6 +43,8 @@ mod monitoring;
 
 mod karpenter;
 
+mod autoscaler;
+
 mod cost;
 
 mod bootstrap;

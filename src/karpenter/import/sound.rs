@@ -4,16 +4,15 @@
 
 use serde_json::Value;
 
-use super::super::loss::Losses;
+use super::super::loss::{Losses, joined};
 use super::super::tables::{KUBELET, NODE_CLASS};
 use super::super::tree::{Body, Item, Printed, Term};
-use super::{Built, ImportError};
+use super::{Built, CLUSTERS, ImportError, Words};
 use crate::config::problem::{Problem, Severity};
 use crate::config::{Inputs, SourceFile, load};
 
-/// The file that is tried, and the one with the clusters it is tried with.
+/// The file that is tried, beside one with the clusters it is tried with.
 const FILE: &str = "import.hcl";
-const CLUSTERS: &str = "clusters.hcl";
 
 /// What a node class may as well be without: nothing more is launched for want of it, since a
 /// managed cluster refuses a class without a role, images or subnets.
@@ -28,19 +27,16 @@ const SOFT: [&str; 6] = [
 
 /// Leaves out what the configuration cannot have, block by block, until it is one.
 pub(super) fn check(built: &mut [Built], clusters: &[String]) -> Result<(), ImportError> {
-    let clusters = SourceFile::new(CLUSTERS, trial(clusters));
     // Each round leaves something out.
     loop {
+        let clusters = SourceFile::new(CLUSTERS, trial(clusters, built));
         let (mut body, mut order) = (Body::default(), Vec::new());
         for (index, own) in built.iter().enumerate().filter(|(_, own)| !own.left_out) {
             body.items.push(Item::Block(own.block.clone()));
             order.push(index);
         }
         let printed = Printed::of(&body);
-        let files = [
-            SourceFile::new(FILE, printed.text.clone()),
-            clusters.clone(),
-        ];
+        let files = [SourceFile::new(FILE, printed.text.clone()), clusters];
         let Err(problems) = load(&files, &Inputs::default()) else {
             return Ok(());
         };
@@ -87,9 +83,33 @@ fn leave_out(own: &mut Built, place: &[usize], why: String) {
     own.losses.extend(losses.all);
 }
 
+/// What blocks in our own words cannot be without: they would mean more, or nothing.
+const HARD: [&str; 6] = ["limits", "node_class", "pod", "region", "require", "taint"];
+
+/// The same of a block in our own words, as it has it: the innermost item that is to blame.
+fn soft_of_ours(own: &Built, place: &[usize]) -> Option<(String, usize)> {
+    let (mut body, mut path) = (&own.block.body, String::new());
+    for (depth, index) in place.iter().enumerate() {
+        let item = body.items.get(*index)?;
+        let (name, inner) = named(item)?;
+        if depth == 0 && HARD.contains(&name) && own.block.kind != "cluster" {
+            return None;
+        }
+        path = joined(&path, name);
+        match inner {
+            Some(inner) if depth + 1 < place.len() => body = inner,
+            _ => return Some((path, depth + 1)),
+        }
+    }
+    None
+}
+
 /// The path of what a block may be without, as the object has it, and how much of the place in the
 /// tree leads to it.
 fn soft(own: &Built, place: &[usize]) -> Option<(String, usize)> {
+    if own.words == Words::Ours {
+        return soft_of_ours(own, place);
+    }
     if own.block.kind != "node_class" {
         return None;
     }
@@ -148,12 +168,20 @@ fn remove(body: &mut Body, place: &[usize]) {
 }
 
 /// Clusters that the blocks may be for, which are only observed: a managed one wants more of a node
-/// class than an import can give.
-fn trial(patterns: &[String]) -> String {
+/// class than an import can give. Those that are among what is tried need no stand-in.
+fn trial(patterns: &[String], built: &[Built]) -> String {
     let mut names: Vec<String> = patterns.iter().map(|own| own.replace('*', "any")).collect();
     if names.is_empty() {
         names.push("any".to_owned());
     }
+    let own = built
+        .iter()
+        .filter(|own| own.block.kind == "cluster" && !own.left_out);
+    let own: Vec<&String> = own.filter_map(|own| own.block.label.as_ref()).collect();
+    if patterns.is_empty() && !own.is_empty() {
+        names.clear();
+    }
+    names.retain(|name| !own.contains(&name));
     names.sort();
     names.dedup();
     let each = names.iter().map(|name| {

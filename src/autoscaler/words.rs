@@ -1,0 +1,121 @@
+//! A command line taken apart: words, and the flags among them.
+//! It must not know what any flag means.
+
+/// A flag as it was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Given {
+    /// Its name without dashes.
+    pub(super) name: String,
+    /// Its value; none where it stands alone.
+    pub(super) value: Option<String>,
+}
+
+/// Words of a text, as a shell parts them: by blanks, with quotes and backslashes.
+pub(super) fn split(text: &str) -> Vec<String> {
+    let (mut words, mut word) = (Vec::new(), None::<String>);
+    let (mut quote, mut chars) = (None, text.chars());
+    while let Some(c) = chars.next() {
+        match (quote, c) {
+            (Some(mark), _) if c == mark => quote = None,
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None | Some('"'), '\\') => match chars.next() {
+                // A backslash at the end of a line carries on with the next.
+                Some('\n') | None => {}
+                Some(next) => word.get_or_insert_default().push(next),
+            },
+            (None, c) if c.is_whitespace() => words.extend(word.take()),
+            (_, c) => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+/// The flags among some words. `takes_value` says whether a flag that has no value of its own takes
+/// the next word for one; of flags that it does not know nothing is said.
+pub(super) fn flags(
+    words: &[String],
+    takes_value: impl Fn(&str) -> Option<bool>,
+) -> (Vec<Given>, Vec<String>) {
+    let (mut all, mut strays) = (Vec::new(), Vec::new());
+    let mut rest = words.iter().peekable();
+    while let Some(word) = rest.next() {
+        if word == "--" {
+            break;
+        }
+        let Some(flag) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
+            strays.push(word.clone());
+            continue;
+        };
+        if let Some((name, value)) = flag.split_once('=') {
+            all.push(Given {
+                name: plain(name),
+                value: Some(value.to_owned()),
+            });
+            continue;
+        }
+        let name = plain(flag);
+        let next = |next: &&String| match takes_value(&name) {
+            Some(takes) => takes,
+            None => !next.starts_with('-'),
+        };
+        let value = rest.next_if(next).cloned();
+        all.push(Given { name, value });
+    }
+    (all, strays)
+}
+
+/// Names may have underlines for dashes.
+fn plain(name: &str) -> String {
+    name.replace('_', "-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Given, flags, split};
+
+    #[test]
+    fn words_are_parted_as_a_shell_does() {
+        for (text, expect) in [
+            ("", &[][..]),
+            ("a  b\n c", &["a", "b", "c"]),
+            ("--x='a b' \"c d\"", &["--x=a b", "c d"]),
+            ("a\\\n b\\ c", &["a", "b c"]),
+            ("'a\\b' \"\\\"\"", &["a\\b", "\""]),
+            ("\"open", &["open"]),
+            ("''", &[""]),
+        ] {
+            assert_eq!(split(text), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn flags_take_their_values_as_they_are_written() {
+        let takes = |name: &str| match name {
+            "v" | "cut" => Some(true),
+            "leader-elect" => Some(false),
+            _ => None,
+        };
+        let check = |text: &str, expect: &[(&str, Option<&str>)], strays: &[&str]| {
+            let (found, left) = flags(&split(text), takes);
+            let own = |(name, value): &(&str, Option<&str>)| Given {
+                name: (*name).to_owned(),
+                value: value.map(str::to_owned),
+            };
+            assert_eq!(found, expect.iter().map(own).collect::<Vec<_>>(), "{text}");
+            assert_eq!(left, strays, "{text}");
+        };
+        check("-v=4 --v 5", &[("v", Some("4")), ("v", Some("5"))], &[]);
+        check("--cut -10", &[("cut", Some("-10"))], &[]);
+        check("--leader_elect x", &[("leader-elect", None)], &["x"]);
+        check(
+            "--a b --c --d",
+            &[("a", Some("b")), ("c", None), ("d", None)],
+            &[],
+        );
+        check("--x=a=b -- --y", &[("x", Some("a=b"))], &[]);
+    }
+}

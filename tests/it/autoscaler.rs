@@ -1,0 +1,389 @@
+//! Cluster Autoscaler becomes HCL that can be used, and whatever is given instead is told of.
+//! It must not know how it is done.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use insta::{assert_snapshot, with_settings};
+use outrigger::autoscaler::import::{AutoscalerError, ImportOptions, Imported, import};
+use outrigger::config::problem::render_all;
+use outrigger::config::{Config, Inputs, SourceFile, load};
+use proptest::prelude::{Strategy, any, prop_assert, prop_oneof, proptest};
+use proptest::sample::Index;
+
+use crate::karpenter::shown;
+
+const CASES: [&str; 5] = ["flags", "helm", "managed", "nonsense", "priority"];
+
+/// A cluster for what has none.
+const CLUSTER: &str = "cluster \"other\" {\n  region = \"eu-central-1\"\n  eks {}\n}\n";
+
+fn folder(case: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/it/autoscaler")
+        .join(case)
+}
+
+/// The autoscaler of a case, and what AWS says of its groups.
+fn files(case: &str) -> (SourceFile, Vec<SourceFile>) {
+    let entries = fs::read_dir(folder(case)).expect("a folder");
+    let mut paths: Vec<PathBuf> = entries.map(|own| own.expect("an entry").path()).collect();
+    paths.sort();
+    let (mut autoscaler, mut answers) = (None, Vec::new());
+    for path in paths {
+        let name = path
+            .file_name()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
+        let text = || SourceFile::new(name.clone(), fs::read_to_string(&path).expect("UTF-8"));
+        match path.extension().and_then(|end| end.to_str()) {
+            Some("json") => answers.push(text()),
+            Some("yaml" | "txt") => autoscaler = Some(text()),
+            _ => {}
+        }
+    }
+    (autoscaler.expect("an autoscaler"), answers)
+}
+
+fn of_case(case: &str) -> Imported {
+    let (autoscaler, answers) = files(case);
+    import(&autoscaler, &answers, &ImportOptions::default()).expect(case)
+}
+
+/// What some flags and answers become.
+fn imported(flags: &str, answers: &[&str]) -> Result<Imported, AutoscalerError> {
+    let answers = answers
+        .iter()
+        .map(|own| SourceFile::new("groups.json", *own));
+    let answers: Vec<SourceFile> = answers.collect();
+    let flags = SourceFile::new("flags.txt", flags);
+    import(&flags, &answers, &ImportOptions::default())
+}
+
+/// The configuration that it is, read as `validate` reads it.
+fn loaded(imported: &Imported) -> Config {
+    let text = imported.text();
+    let mut files = vec![SourceFile::new("main.hcl", text.clone())];
+    if !text.lines().any(|line| line.starts_with("cluster ")) {
+        files.push(SourceFile::new("cluster.hcl", CLUSTER));
+    }
+    let config = load(&files, &Inputs::default());
+    config.unwrap_or_else(|problems| panic!("{}\n{text}", render_all(&problems)))
+}
+
+#[test]
+fn an_autoscaler_becomes_hcl_that_validates_and_tells_what_is_lost() {
+    for case in CASES {
+        let imported = of_case(case);
+        loaded(&imported);
+        let notes: String = imported
+            .notes
+            .iter()
+            .map(|own| format!("{own}\n"))
+            .collect();
+        with_settings!({
+            snapshot_path => "autoscaler",
+            prepend_module_to_snapshot => false,
+            omit_expression => true,
+            snapshot_suffix => case,
+        }, {
+            assert_snapshot!("imported", shown(&imported) + &notes);
+        });
+    }
+}
+
+#[test]
+fn every_loss_stands_beside_a_block() {
+    for case in CASES {
+        let imported = of_case(case);
+        let text = imported.text();
+        assert!(!imported.losses.is_empty(), "{case}");
+        for loss in &imported.losses {
+            let what = if loss.missing { "missing" } else { "dropped" };
+            let note = format!("import: {what} {} ({})", loss.path, loss.why);
+            let plain = |c: char| if c.is_control() { ' ' } else { c };
+            let note: String = note.chars().map(plain).collect();
+            assert!(text.contains(&note), "{note}\n{text}");
+        }
+    }
+}
+
+/// A group of one type of instances.
+fn group(name: &str, more: &str) -> String {
+    format!(
+        "{{\"AutoScalingGroups\": [{{\"AutoScalingGroupName\": \"{name}\", \"MaxSize\": 5, \
+         \"AutoScalingGroupARN\": \"arn:aws:autoscaling:eu-west-1:1:x\", \
+         \"MixedInstancesPolicy\": {{\"LaunchTemplate\": {{\"Overrides\": \
+         [{{\"InstanceType\": \"m5.large\"}}]}}}}{more}}}]}}"
+    )
+}
+
+/// Flags with what comes of them that would not be there without.
+const CARRIED: &[(&str, &str)] = &[
+    ("--cluster-name=other", "cluster \"other\" {"),
+    ("--nodes=0:3:web", "limits       = { nodes = 3 }"),
+    ("--cores-total=0:64", "cpu = 64"),
+    ("--memory-total=0:256", "memory = \"256Gi\""),
+    ("--max-nodes-total=7", "nodes = 7"),
+    ("--max-total-unready-percentage=20", "unready_max = \"20%\""),
+    ("--scale-down-delay-after-add=1h", "after_launch  = \"1h\""),
+    (
+        "--scale-down-delay-after-delete=30s",
+        "after_end     = \"30s\"",
+    ),
+    (
+        "--scale-down-delay-after-failure=4m",
+        "after_failure = \"4m\"",
+    ),
+    (
+        "--max-scale-down-parallelism=4",
+        "reasons = [\"empty\", \"underutilized\"]",
+    ),
+    ("--max-empty-bulk-delete=4", "nodes   = 4"),
+    ("--max-drain-parallelism=2", "reasons = [\"underutilized\"]"),
+    (
+        "--expendable-pods-priority-cutoff=-3",
+        "priority_cutoff = -3",
+    ),
+    (
+        "--allowed-scheduler-names=volcano",
+        "schedulers = [\"volcano\"]",
+    ),
+    (
+        "--scale-down-enabled=false",
+        "consolidate_after     = \"never\"",
+    ),
+    (
+        "--scale-down-unneeded-time=3m",
+        "consolidate_after     = \"3m\"",
+    ),
+    (
+        "--scale-down-utilization-threshold=0.7",
+        "utilization_threshold = 70",
+    ),
+    (
+        "--scale-down-utilization-threshold=0",
+        "consolidation     = \"empty\"",
+    ),
+    (
+        "--max-graceful-termination-sec=60",
+        "drain_timeout         = \"3m\"",
+    ),
+    (
+        "--max-pod-eviction-time=10m",
+        "drain_timeout         = \"20m\"",
+    ),
+    (
+        "--max-node-provision-time=9m",
+        "registration_timeout = \"9m\"",
+    ),
+    (
+        "--max-node-startup-time=9m",
+        "initialization_timeout = \"9m\"",
+    ),
+    (
+        "--max-node-start-up-time=9m",
+        "initialization_timeout = \"9m\"",
+    ),
+    ("--scale-down-unready-enabled=false", "auto_repair  = false"),
+    ("--scale-down-unready-time=9m", "after     = \"9m\""),
+    ("--startup-taint=slow", "startup_taint \"slow\" {"),
+    ("--ignore-taint=slow", "startup_taint \"slow\" {"),
+    (
+        "--skip-nodes-with-system-pods=false",
+        "dropped --skip-nodes-with-system-pods=false",
+    ),
+    ("--expander=priority", "missing priorities"),
+    ("--cloud-provider=gce", "dropped --cloud-provider=gce"),
+];
+
+#[test]
+fn each_flag_that_is_carried_changes_what_comes_of_it() {
+    let group = group(
+        "web",
+        ", \"Tags\": [{\"Key\": \"k8s.io/cluster-autoscaler/node-template/taint/slow\", \
+         \"Value\": \"1:NoSchedule\"}]",
+    );
+    let text = |flags: &str| {
+        let imported = imported(&format!("--cluster-name=shop {flags}"), &[&group]);
+        let imported = imported.expect(flags);
+        loaded(&imported);
+        imported.text()
+    };
+    let untold = text("");
+    for (flags, expect) in CARRIED {
+        let own = text(flags);
+        assert!(own.contains(expect), "{flags} gives no {expect} in\n{own}");
+        assert!(
+            !untold.contains(expect),
+            "{expect} is there without {flags}"
+        );
+    }
+    assert!(
+        untold.contains("safety                = \"conservative\""),
+        "{untold}"
+    );
+    let all = "--skip-nodes-with-system-pods=false --skip-nodes-with-local-storage=false \
+               --skip-nodes-with-custom-controller-pods=false";
+    assert!(!text(all).contains("safety"), "{}", text(all));
+}
+
+#[test]
+fn no_flag_is_carried_that_is_not_tried_and_told_of() {
+    let table = include_str!("../../src/autoscaler/flags.tsv");
+    let guide = include_str!("../../docs/MIGRATION.md");
+    for line in table.lines().filter(|line| !line.starts_with('#')) {
+        let cells: Vec<&str> = line.split('\t').collect();
+        let [name, _, _, "carried", _] = cells[..] else {
+            continue;
+        };
+        assert!(
+            guide.contains(&format!("`--{name}`")),
+            "{name} is not in the guide"
+        );
+        let tried = CARRIED
+            .iter()
+            .any(|(flags, _)| flags.starts_with(&format!("--{name}=")));
+        // What finds groups, and what all of safety has in common, have tests of their own.
+        let elsewhere = name == "node-group-auto-discovery" || name.starts_with("skip-nodes-");
+        assert!(tried || elsewhere, "{name} is not tried");
+    }
+}
+
+#[test]
+fn what_cannot_be_imported_is_named() {
+    let two = group("a", "").replace('[', "[7, ");
+    let again = format!("{0}\n{0}", group("a", ""));
+    let alike = group("a b", "").replace("]}", &format!(", {}", &group("a-b", "")[23..]));
+    let rows = [
+        (
+            "apiVersion: v1\nkind: Secret\nmetadata: {name: a}",
+            "",
+            "there is only Secret",
+        ),
+        ("--v=4", "{\"AutoScalingGroups\": [", "read groups.json: "),
+        ("--v=4", "kind: Pod", "it has none of AutoScalingGroups"),
+        ("--v=4", "[]", "it has none of AutoScalingGroups"),
+        (
+            "--v=4",
+            &two,
+            "element 1 of AutoScalingGroups has no AutoScalingGroupName",
+        ),
+        (
+            "--v=4",
+            "nodegroup: {}",
+            "element 1 of nodegroup has no nodegroupName",
+        ),
+        (
+            "--v=4",
+            "LaunchTemplateVersions: [{}]",
+            "has no LaunchTemplateData",
+        ),
+        ("--v=4", &again, "it tells of the group a again"),
+        ("--v=4", &alike, "both become node_class \"a-b\""),
+    ];
+    for (autoscaler, answer, expect) in rows {
+        let answers: &[&str] = if answer.is_empty() { &[] } else { &[answer] };
+        let error = imported(autoscaler, answers).expect_err(expect).to_string();
+        assert!(error.contains(expect), "{error}");
+        assert!(error.chars().count() < 500, "{error}");
+    }
+}
+
+#[test]
+fn without_groups_it_is_told_what_to_give() {
+    let imported = imported(
+        "--cluster-name=a --node-group-auto-discovery=asg:tag=x",
+        &[],
+    );
+    let imported = imported.expect("an autoscaler");
+    let text = imported.text();
+    assert!(
+        text.contains("missing groups (none was told of that it scales"),
+        "{text}"
+    );
+    assert!(!text.lines().any(|line| line.starts_with("pool")), "{text}");
+    loaded(&imported);
+}
+
+/// A change of a text: a piece of it goes, comes twice, or is something else.
+#[derive(Clone, Debug)]
+enum Change {
+    Cut(Index, usize),
+    Repeat(Index, usize),
+    Put(Index, String),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let piece = prop_oneof![
+        "[\\[\\]{}:,\"'#|>&*!%@`-]{1,3}",
+        "(null|true|-1|99999999999999999999|1e999|\"\"|\\[\\]|\\{\\}|~|\\$\\{a\\}|%\\{b\\})",
+        any::<String>(),
+    ];
+    prop_oneof![
+        (any::<Index>(), 1_usize..60).prop_map(|(at, length)| Change::Cut(at, length)),
+        (any::<Index>(), 1_usize..60).prop_map(|(at, length)| Change::Repeat(at, length)),
+        (any::<Index>(), piece).prop_map(|(at, text)| Change::Put(at, text)),
+    ]
+}
+
+fn changed(text: &str, changes: &[Change]) -> String {
+    let mut chars: Vec<char> = text.chars().collect();
+    for change in changes {
+        if chars.is_empty() {
+            break;
+        }
+        match change {
+            Change::Cut(at, length) => {
+                let at = at.index(chars.len());
+                let end = (at + length).min(chars.len());
+                chars.drain(at..end);
+            }
+            Change::Repeat(at, length) => {
+                let at = at.index(chars.len());
+                let end = (at + length).min(chars.len());
+                let piece: Vec<char> = chars[at..end].to_vec();
+                chars.splice(at..at, piece);
+            }
+            Change::Put(at, text) => {
+                let at = at.index(chars.len());
+                chars.splice(at..at, text.chars());
+            }
+        }
+    }
+    chars.into_iter().collect()
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_given_there_is_an_error_or_a_configuration(
+        case in 0..CASES.len(),
+        first in proptest::collection::vec(change(), 0..4),
+        others in proptest::collection::vec(change(), 0..8),
+    ) {
+        let (mut autoscaler, mut answers) = files(CASES[case]);
+        autoscaler.text = changed(&autoscaler.text, &first);
+        for answer in &mut answers {
+            answer.text = changed(&answer.text, &others);
+        }
+        match import(&autoscaler, &answers, &ImportOptions::default()) {
+            Ok(imported) => drop(loaded(&imported)),
+            Err(error) => prop_assert!(!error.to_string().is_empty()),
+        }
+    }
+
+    #[test]
+    fn any_text_is_an_error_or_a_configuration(
+        text in any::<String>(),
+        flags in "(--[a-z=: -]{0,40} ?){0,6}",
+    ) {
+        for own in [&text, &flags] {
+            match imported(own, &[&group("a", "")]) {
+                Ok(imported) => drop(loaded(&imported)),
+                Err(error) => prop_assert!(!error.to_string().is_empty()),
+            }
+            prop_assert!(imported("--v=4", &[own]).is_err());
+        }
+    }
+}
