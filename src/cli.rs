@@ -105,7 +105,7 @@ enum Verb {
     /// Print a token for the API of an EKS cluster, as an exec plugin of kubectl does
     #[cfg(feature = "aws")]
     Token(token::Arguments),
-    /// Make HCL of Karpenter's objects: NodePools, EC2NodeClasses and what came before them
+    /// Make HCL of Karpenter's objects, in files or in a cluster, or of Cluster Autoscaler
     Import(import::Arguments),
     /// Make Karpenter's objects of a configuration
     Export(export::Arguments),
@@ -167,6 +167,7 @@ fn code_of_usage(arguments: &[OsString]) -> Option<u8> {
     match words.find(|it| !it.starts_with('-')).as_deref() {
         Some("run") => Some(run::BAD_CONFIG),
         Some("doctor") => Some(doctor::COULD_NOT_RUN),
+        Some("import") => Some(import::COULD_NOT_RUN),
         Some("plan") => Some(plan::COULD_NOT_RUN),
         Some("status") => Some(status::COULD_NOT_ASK),
         _ => None,

@@ -1,4 +1,4 @@
-//! `outrigger import`: HCL of Karpenter's objects in YAML or JSON.
+//! `outrigger import`: HCL of Karpenter's objects, in files or a cluster, or of Cluster Autoscaler.
 //! It must not know what becomes of them.
 
 use std::fs::{self, OpenOptions};
@@ -10,18 +10,53 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use super::{diagnostics, stdin};
+use crate::autoscaler;
 use crate::config::SourceFile;
-use crate::karpenter::import::{CLUSTER_EXAMPLE, ImportOptions, Imported, import};
+use crate::karpenter::import::{CLUSTER_EXAMPLE, CLUSTERS, ImportOptions, Imported, import};
+use crate::model::cluster::Kubeconfig;
 use crate::shell::files;
+use crate::shell::kube::objects;
 
-/// The file with a cluster to start from.
-const CLUSTERS: &str = "clusters.hcl";
+/// The exit code where the verb could not run, wrong arguments among the reasons: 2 says that
+/// something was dropped.
+pub(crate) const COULD_NOT_RUN: u8 = 1;
+
+/// Where a kubeconfig is that nobody names, from a user's home.
+const KUBECONFIG: &str = ".kube/config";
+
+/// What the exit code says.
+const CODES: &str = "Exit codes: 0 everything was carried over, 2 something was dropped or is \
+                     missing, 1 nothing could be imported. What was dropped is told, and stands as \
+                     a comment beside the block that it would be in.";
 
 #[derive(Args, Debug)]
+#[command(after_help = CODES)]
 pub(crate) struct Arguments {
     /// A file, or a directory of files that end in .yaml, .yml or .json; `-` is standard input
     #[arg(short = 'f', long = "file", value_name = "FILE", default_value = "-")]
     files: Vec<PathBuf>,
+    /// Import from Cluster Autoscaler: its Deployment, alone or among other objects, or a text of
+    /// its flags; `-` is standard input
+    #[arg(
+        long = "cluster-autoscaler",
+        value_name = "FILE",
+        conflicts_with = "files"
+    )]
+    autoscaler: Option<PathBuf>,
+    /// What AWS says of its groups: the answer of `aws autoscaling describe-auto-scaling-groups`,
+    /// of `aws ec2 describe-launch-template-versions` or of `aws eks describe-nodegroup`; may be
+    /// given several times
+    #[arg(long = "asg", value_name = "FILE", requires = "autoscaler")]
+    groups: Vec<PathBuf>,
+    /// Read Karpenter's objects from a cluster; nothing is written there
+    #[arg(long, conflicts_with_all = ["files", "autoscaler"])]
+    from_cluster: bool,
+    /// Kubeconfig of the cluster; $KUBECONFIG or ~/.kube/config if missing
+    #[arg(long, value_name = "FILE", requires = "from_cluster")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; its current one if missing
+    #[arg(long, value_name = "NAME", requires = "from_cluster")]
+    context: Option<String>,
     /// Write files into this directory, none that is there already, in place of standard output
     #[arg(short = 'o', long = "output", value_name = "DIR")]
     directory: Option<PathBuf>,
@@ -31,22 +66,86 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let mut sources = Vec::new();
-    for path in &arguments.files {
-        sources.extend(read(path)?);
-    }
     let options = ImportOptions {
         clusters: arguments.clusters.clone(),
     };
-    let imported = import(&sources, &options)?;
+    let (imported, whose) = match &arguments.autoscaler {
+        Some(path) => (
+            of_autoscaler(path, arguments, &options)?,
+            "Cluster Autoscaler's",
+        ),
+        None => (import(&karpenters(arguments)?, &options)?, "Karpenter's"),
+    };
     match &arguments.directory {
         Some(directory) => write(directory, &imported)?,
         None => io::stdout().write_all(imported.text().as_bytes())?,
     }
     let skipped = imported.skipped.iter();
     let skipped =
-        skipped.map(|(kind, count)| format!("skipped {kind} ({count}): nothing of Karpenter's"));
-    Ok(diagnostics::carried(&imported.losses, skipped))
+        skipped.map(|(kind, count)| format!("skipped {kind} ({count}): nothing of {whose}"));
+    let more = imported.notes.iter().cloned().chain(skipped);
+    Ok(diagnostics::carried(&imported.losses, more))
+}
+
+fn of_autoscaler(
+    path: &Path,
+    arguments: &Arguments,
+    options: &ImportOptions,
+) -> anyhow::Result<Imported> {
+    let groups = &arguments.groups;
+    if path == Path::new("-") && groups.iter().any(|own| own == Path::new("-")) {
+        bail!("read standard input for --cluster-autoscaler and for --asg: write one into a file");
+    }
+    let mut answers = Vec::new();
+    for path in groups {
+        answers.extend(read(path)?);
+    }
+    // One of a directory's files would be as good as the other.
+    if path.is_dir() {
+        bail!("read {}: it is a directory; name the file", path.display());
+    }
+    let file = read(path)?.pop().context("read the autoscaler")?;
+    Ok(autoscaler::import::import(&file, &answers, options)?)
+}
+
+/// Karpenter's objects, from files or from a cluster.
+fn karpenters(arguments: &Arguments) -> anyhow::Result<Vec<SourceFile>> {
+    if !arguments.from_cluster {
+        let mut sources = Vec::new();
+        for path in &arguments.files {
+            sources.extend(read(path)?);
+        }
+        return Ok(sources);
+    }
+    let kubeconfig = Kubeconfig {
+        path: kubeconfig(arguments.kubeconfig.as_deref())?,
+        context: arguments.context.clone(),
+    };
+    let runtime = super::runtime()?;
+    let read = runtime.block_on(objects::read(&kubeconfig));
+    // A plugin that hangs is not waited for.
+    runtime.shutdown_background();
+    Ok(read?)
+}
+
+/// The kubeconfig that is meant, as kubectl finds it.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "KUBECONFIG is how users say this to every program"
+)]
+fn kubeconfig(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+    if let Some(path) = given {
+        return Ok(path.to_owned());
+    }
+    if let Some(all) = std::env::var_os("KUBECONFIG").filter(|own| !own.is_empty()) {
+        let mut paths = std::env::split_paths(&all).filter(|own| !own.as_os_str().is_empty());
+        return match (paths.next(), paths.next()) {
+            (Some(path), None) => Ok(path),
+            _ => bail!("find the kubeconfig: KUBECONFIG names several; give one with --kubeconfig"),
+        };
+    }
+    let home = std::env::home_dir().context("find the kubeconfig: give it with --kubeconfig")?;
+    Ok(home.join(KUBECONFIG))
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<SourceFile>> {
@@ -80,7 +179,7 @@ fn write(directory: &Path, imported: &Imported) -> anyhow::Result<()> {
     let entries = fs::read_dir(directory);
     let mut entries = entries.with_context(|| format!("read {}", directory.display()))?;
     let is_hcl = |entry: &fs::DirEntry| entry.path().extension().is_some_and(|end| end == "hcl");
-    if !entries.any(|entry| entry.as_ref().is_ok_and(is_hcl)) {
+    if !imported.has_cluster() && !entries.any(|entry| entry.as_ref().is_ok_and(is_hcl)) {
         files.push((CLUSTERS, CLUSTER_EXAMPLE));
     }
     files.extend(

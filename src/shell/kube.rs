@@ -21,6 +21,8 @@ pub(crate) mod list;
 
 pub(crate) mod buffers;
 
+pub(crate) mod objects;
+
 pub(crate) mod lease;
 
 pub(crate) mod watch;

@@ -30,6 +30,8 @@ mod doctor;
 
 mod plan;
 
+mod importing;
+
 mod many;
 
 use std::fs;

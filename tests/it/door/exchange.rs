@@ -1,12 +1,17 @@
-//! Karpenter's objects come in and go out by the door: files, directories, pipes, exit codes.
+//! Karpenter's objects come in and go out by the door, Cluster Autoscaler comes in: files, pipes,
+//! clusters, exit codes.
 //! It must not know how either is made.
 
 use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
 use std::process::Output;
 
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::Config;
+use super::api::{Api, Manner, kubeconfig_for, list};
 use super::process::run;
 
 const OBJECTS: &str = "\
@@ -129,5 +134,150 @@ fn a_directory_is_read_and_one_is_written_but_nothing_in_it_is_overwritten() {
         texts(&again).1.contains("node_classes.hcl"),
         "{}",
         texts(&again).1
+    );
+}
+
+fn case(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/autoscaler");
+    path.join(name)
+        .to_str()
+        .expect("a readable path")
+        .to_owned()
+}
+
+#[test]
+fn an_autoscaler_comes_in_with_its_groups() {
+    let to = TempDir::new().expect("made");
+    let into = to.path().to_str().expect("a readable path");
+    let (autoscaler, groups) = (case("managed/autoscaler.yaml"), case("managed/groups.json"));
+    let templates = case("managed/templates.json");
+    let workers = case("managed/nodegroup-workers.json");
+    let told = ["--asg", &groups, "--asg", &templates, "--asg", &workers];
+    let whole = [
+        &["import", "--cluster-autoscaler", &autoscaler, "-o", into][..],
+        &told,
+    ]
+    .concat();
+    let imported = run(&whole, "");
+    let said = texts(&imported).1;
+    assert_eq!(imported.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("Pod/ca: dropped false (it is no flag)"),
+        "{said}"
+    );
+    let valid = run(&["validate", into], "");
+    assert_eq!(valid.status.code(), Some(0), "{}", texts(&valid).1);
+    let formatted = run(&["fmt", "-check", into], "");
+    assert_eq!(formatted.status.code(), Some(0), "{}", texts(&formatted).0);
+    let clusters = fs::read_to_string(to.path().join("clusters.hcl")).expect("written");
+    assert!(clusters.contains("cluster \"shop\" {"), "{clusters}");
+    let again = run(&whole, "");
+    assert_eq!(again.status.code(), Some(1));
+    assert!(
+        texts(&again)
+            .1
+            .contains("clusters.hcl: it is there already")
+    );
+
+    // By standard input, and of a text of flags.
+    let flags = "--v=4 --cluster-name=shop";
+    let piped = run(&["import", "--cluster-autoscaler", "-"], flags);
+    let (hcl, said) = texts(&piped);
+    assert_eq!(piped.status.code(), Some(2), "{said}");
+    assert!(said.contains("<stdin>: not needed --v ("), "{said}");
+    assert!(hcl.contains("import: missing groups ("), "{hcl}");
+}
+
+#[test]
+fn wrong_arguments_of_an_import_end_with_1() {
+    let groups = case("managed/groups.json");
+    let flags = case("flags/flags.txt");
+    let folder = case("flags");
+    for arguments in [
+        &["--asg", &groups][..],
+        &["-f", &groups, "--cluster-autoscaler", &flags],
+        &["--from-cluster", "-f", &groups],
+        &["--context", "a"],
+        &["--frobnicate"],
+        &["--cluster-autoscaler", &folder],
+        &["--cluster-autoscaler", "/nowhere"],
+        &["--cluster-autoscaler", &groups],
+        &["--cluster-autoscaler", &flags, "--asg", &flags],
+        &["--cluster-autoscaler", "-", "--asg", "-"],
+        &["--from-cluster", "--kubeconfig", "/nowhere"],
+    ] {
+        let refused = run(&[&["import"], arguments].concat(), "");
+        assert_eq!(refused.status.code(), Some(1), "{arguments:?}");
+        let (hcl, said) = texts(&refused);
+        assert!(hcl.is_empty() && !said.is_empty(), "{arguments:?}: {said}");
+        assert!(!said.contains("panicked"), "{said}");
+    }
+}
+
+/// What an API says that has some kinds of Karpenter's.
+fn kinds(plurals: &[&str]) -> Value {
+    let names = plurals.iter().map(|own| json!({ "name": own }));
+    json!({ "kind": "APIResourceList", "resources": names.collect::<Vec<_>>() })
+}
+
+fn from(kubeconfig: &Path) -> Output {
+    let path = kubeconfig.to_str().expect("a readable path");
+    run(&["import", "--from-cluster", "--kubeconfig", path], "")
+}
+
+#[test]
+fn a_cluster_that_gives_no_objects_is_told_of() {
+    let pool = json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "web"},
+        "spec": {"template": {"spec": {"requirements": [],
+            "nodeClassRef": {"kind": "EC2NodeClass", "name": "web"}}}},
+    });
+    let own = [
+        ("v1", kinds(&["nodepools"])),
+        ("nodepools", list(vec![pool])),
+    ];
+    let api = Api::with(Manner::Well, own.clone());
+    let imported = from(api.kubeconfig());
+    let (hcl, said) = texts(&imported);
+    // Its node class is not there.
+    assert_eq!(imported.status.code(), Some(2), "{said}");
+    assert!(hcl.contains("pool \"web\" {"), "{hcl}");
+
+    let check = |output: Output, expect: &[&str]| {
+        let (hcl, said) = texts(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert_eq!(hcl, "");
+        for words in expect {
+            assert!(said.contains(words), "no {words} in {said}");
+        }
+    };
+    let api = Api::with(Manner::Forbids("nodepools"), own);
+    let right = "--verb=list --resource=nodepools.karpenter.sh";
+    check(from(api.kubeconfig()), &["may not (403)", right]);
+    let api = Api::with(Manner::Forbids("v1"), []);
+    check(
+        from(api.kubeconfig()),
+        &["--verb=get --non-resource-url=/apis/*"],
+    );
+    let api = Api::with(
+        Manner::Well,
+        [("v1", kinds(&["nodepools", "ec2nodeclasses"]))],
+    );
+    let there = "its API has nodepools.karpenter.sh, ec2nodeclasses.karpenter.k8s.aws";
+    check(from(api.kubeconfig()), &[there, "there is none of them"]);
+    let api = Api::with(Manner::Well, []);
+    let none =
+        "none of nodepools.karpenter.sh (v1 or v1beta1), nodeoverlays.karpenter.sh (v1alpha1)";
+    check(from(api.kubeconfig()), &[none, "--context"]);
+
+    let dir = TempDir::new().expect("made");
+    let nobody = dir.path().join("kubeconfig");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("an address").port();
+    drop(listener);
+    fs::write(&nobody, kubeconfig_for(port, "{}")).expect("written");
+    check(
+        from(&nobody),
+        &["reach the API at http://127.0.0.1:", "get --raw /version"],
     );
 }
