@@ -6,7 +6,10 @@ use thiserror::Error;
 
 use crate::config::SourceFile;
 use crate::karpenter::carry::{take, text};
-use crate::karpenter::documents::{self, BYTES_MAX, OBJECTS_MAX};
+use crate::karpenter::documents::{self, BYTES_MAX};
+
+/// Groups and launch templates at most: an account has hundreds of them in a region.
+const GROUPS_MAX: usize = 5000;
 
 /// Where each kind of answer has its objects.
 const GROUPS: &str = "AutoScalingGroups";
@@ -51,7 +54,7 @@ pub enum GroupsError {
         field: &'static str,
     },
     /// It is too much.
-    #[error("read {file}: there are more than {BYTES_MAX} bytes or {OBJECTS_MAX} groups")]
+    #[error("read {file}: there are more than {BYTES_MAX} bytes or {GROUPS_MAX} groups")]
     TooMuch {
         /// The file that is too much.
         file: String,
@@ -146,7 +149,7 @@ pub(super) fn read(files: &[SourceFile]) -> Result<Told, GroupsError> {
             let file = file.name.clone();
             return Err(GroupsError::Other { file });
         }
-        if told.groups.len() + told.templates.len() + managed.len() > OBJECTS_MAX {
+        if told.groups.len() + told.templates.len() + managed.len() > GROUPS_MAX {
             return Err(too_much());
         }
     }

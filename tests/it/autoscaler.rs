@@ -10,13 +10,11 @@ use outrigger::config::problem::render_all;
 use outrigger::config::{Config, Inputs, SourceFile, load};
 use proptest::prelude::{Strategy, any, prop_assert, prop_oneof, proptest};
 use proptest::sample::Index;
+use serde_json::Value;
 
 use crate::karpenter::shown;
 
 const CASES: [&str; 5] = ["flags", "helm", "managed", "nonsense", "priority"];
-
-/// A cluster for what has none.
-const CLUSTER: &str = "cluster \"other\" {\n  region = \"eu-central-1\"\n  eks {}\n}\n";
 
 fn folder(case: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -61,12 +59,17 @@ fn imported(flags: &str, answers: &[&str]) -> Result<Imported, AutoscalerError> 
     import(&flags, &answers, &ImportOptions::default())
 }
 
-/// The configuration that it is, read as `validate` reads it.
+/// The configuration that it is, read as `validate` reads it, with a cluster where it has none.
 fn loaded(imported: &Imported) -> Config {
     let text = imported.text();
     let mut files = vec![SourceFile::new("main.hcl", text.clone())];
     if !text.lines().any(|line| line.starts_with("cluster ")) {
-        files.push(SourceFile::new("cluster.hcl", CLUSTER));
+        let mut lines = text.lines().map(str::trim_start);
+        let named = lines.find_map(|line| line.strip_prefix("clusters ")?.split('"').nth(1));
+        let name = named.unwrap_or("other");
+        let cluster =
+            format!("cluster \"{name}\" {{\n  region = \"eu-central-1\"\n  eks {{}}\n}}\n");
+        files.push(SourceFile::new("cluster.hcl", cluster));
     }
     let config = load(&files, &Inputs::default());
     config.unwrap_or_else(|problems| panic!("{}\n{text}", render_all(&problems)))
@@ -355,7 +358,66 @@ fn changed(text: &str, changes: &[Change]) -> String {
     chars.into_iter().collect()
 }
 
+/// What may stand where something else is expected.
+const ODD: [&str; 12] = [
+    "null",
+    "true",
+    "-1",
+    "0",
+    "99999999999999999999",
+    "1e300",
+    "\"\"",
+    "\"${a} %{b} \\\"\\n# \\u0007\"",
+    "\"NoSchedule\"",
+    "[]",
+    "{}",
+    "[{\"Key\": [1], \"Ebs\": 7, \"InstanceType\": {}}]",
+];
+
+/// Puts something odd where the value of this number is, counted through all there are.
+fn put(value: &mut Value, number: &mut usize, odd: &Value) -> bool {
+    if *number == 0 {
+        *value = odd.clone();
+        return true;
+    }
+    *number -= 1;
+    match value {
+        Value::Array(items) => items.iter_mut().any(|item| put(item, number, odd)),
+        Value::Object(items) => items.values_mut().any(|item| put(item, number, odd)),
+        _ => false,
+    }
+}
+
+fn count(value: &Value) -> usize {
+    1 + match value {
+        Value::Array(items) => items.iter().map(count).sum(),
+        Value::Object(items) => items.values().map(count).sum(),
+        _ => 0,
+    }
+}
+
 proptest! {
+    #[test]
+    fn whatever_aws_says_there_is_an_error_or_a_configuration(
+        case in 0..CASES.len(),
+        places in proptest::collection::vec((any::<Index>(), 0..ODD.len()), 1..6),
+    ) {
+        let (autoscaler, mut answers) = files(CASES[case]);
+        for answer in &mut answers {
+            let mut value: Value = serde_json::from_str(&answer.text).expect("JSON");
+            for (at, odd) in &places {
+                let odd = serde_json::from_str(ODD[*odd]).expect("JSON");
+                let mut number = at.index(count(&value));
+                put(&mut value, &mut number, &odd);
+            }
+            answer.text = value.to_string();
+        }
+        match import(&autoscaler, &answers, &ImportOptions::default()) {
+            Ok(imported) => drop(loaded(&imported)),
+            Err(error) => prop_assert!(!error.to_string().is_empty()),
+        }
+    }
+
     #[test]
     fn whatever_is_given_there_is_an_error_or_a_configuration(
         case in 0..CASES.len(),
