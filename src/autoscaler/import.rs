@@ -64,7 +64,7 @@ pub fn import(
         losses.add(word, "it is no flag");
     }
     let sizes = sizes(&said, &mut losses);
-    let mut specs = specs(&said, &mut losses);
+    let specs = specs(&said, &mut losses);
     let named = !sizes.is_empty() || !said.list("node-group-auto-discovery").is_empty();
     let (own, others): (Vec<Group>, Vec<Group>) = told.groups.into_iter().partition(|group| {
         !named || sizes.contains_key(&group.name) || specs.iter().any(|spec| spec.finds(group))
@@ -74,7 +74,7 @@ pub fn import(
                    describe-auto-scaling-groups with --asg";
         losses.miss("groups", why);
     }
-    let place = whereabouts(&said, &program, &own, &mut specs, options);
+    let place = whereabouts(&said, &program, &own, &specs, options);
     let clusters = match (options.clusters.as_slice(), &place.name) {
         ([], Some(name)) => vec![name.clone()],
         (given, _) => given.to_vec(),
@@ -164,12 +164,12 @@ fn sizes(said: &Said, losses: &mut Losses) -> BTreeMap<String, (i64, i64)> {
     all
 }
 
-/// Which cluster it is, and where.
+/// Which cluster it is, and where: of what tells it the first that can be a name.
 fn whereabouts(
     said: &Said,
     program: &Program,
     groups: &[Group],
-    specs: &mut [Spec],
+    specs: &[Spec],
     options: &ImportOptions,
 ) -> Whereabouts {
     let given = match options.clusters.as_slice() {
@@ -181,27 +181,25 @@ fn whereabouts(
         tagged.iter().find_map(|key| group.tag(key))
     });
     let searched = specs.iter().flat_map(|spec| &spec.tags);
-    let mut searched = searched.filter_map(|(key, _)| cluster_of(key));
+    let searched = searched.filter_map(|(key, _)| cluster_of(key));
     let tagged = groups.iter().flat_map(|group| &group.tags);
-    let mut tagged = tagged.filter_map(|tag| cluster_of(&tag.key));
-    let name = given
-        .or_else(|| said.text("cluster-name"))
-        .or_else(|| searched.next())
-        .or(eks)
-        .or_else(|| tagged.next());
-    let arn = |group: &Group| {
+    let tagged = tagged.filter_map(|tag| cluster_of(&tag.key));
+    let fine = |name: &&str| name_fault(name).is_none();
+    let mut names = given
+        .into_iter()
+        .chain(said.text("cluster-name"))
+        .chain(searched)
+        .chain(eks)
+        .chain(tagged);
+    let arns = groups.iter().filter_map(|group| {
         let own = group.fields.get("AutoScalingGroupARN");
-        let own = own.or_else(|| group.managed("nodegroupArn"))?.as_str()?;
-        own.split(':').nth(3).map(str::to_owned)
-    };
-    let fine = |name: &String| name_fault(name).is_none();
+        let own = own.or_else(|| group.managed("nodegroupArn"))?;
+        own.as_str()?.split(':').nth(3)
+    });
+    let mut regions = program.region.as_deref().into_iter().chain(arns);
     Whereabouts {
-        name: name.map(str::to_owned).filter(fine),
-        region: program
-            .region
-            .clone()
-            .or_else(|| groups.iter().find_map(arn))
-            .filter(fine),
+        name: names.find(fine).map(str::to_owned),
+        region: regions.find(fine).map(str::to_owned),
         eks: eks.map(str::to_owned),
     }
 }

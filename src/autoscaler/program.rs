@@ -82,7 +82,7 @@ pub(super) fn find(file: &SourceFile) -> Result<Program, ProgramError> {
         });
     }
     let (mut found, mut own) = (Vec::new(), Program::default());
-    for document in documents::read(std::slice::from_ref(file))? {
+    for document in read(file)? {
         let (kind, name) = (document.kind.clone(), document.name.clone());
         if kind == "ConfigMap" && name == PRIORITIES.0 {
             own.priorities = priorities(document);
@@ -114,6 +114,17 @@ pub(super) fn find(file: &SourceFile) -> Result<Program, ProgramError> {
         priorities: own.priorities,
         skipped: own.skipped,
         ..program
+    })
+}
+
+/// The objects of a file. Templates are told apart from what is merely wrong.
+fn read(file: &SourceFile) -> Result<Vec<Document>, DocumentError> {
+    documents::read(std::slice::from_ref(file)).map_err(|error| match error {
+        DocumentError::Malformed { file: name, why } if file.text.contains("{{") => {
+            let why = format!("{why}; it is a template: give what helm template makes of it");
+            DocumentError::Malformed { file: name, why }
+        }
+        error => error,
     })
 }
 
@@ -268,7 +279,7 @@ mod tests {
             (&other, "there is only Pod"),
             (&twice, "Pod/a and Pod/a run it"),
             ("a: [", "read in: "),
-            ("{{ .Values.x }}", "read in: "),
+            ("{{ .Values.x }}", "give what helm template makes of it"),
         ] {
             let error = words(text).expect_err(text);
             assert!(error.contains(expect), "{error}");

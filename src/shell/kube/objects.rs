@@ -387,3 +387,90 @@ fn encoded(text: &str) -> String {
     });
     each.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::future::pending;
+
+    use http::{Request, Response, StatusCode};
+    use kube::Client;
+    use kube::client::Body;
+    use tower::service_fn;
+
+    use super::{BYTES_MAX, Connection, ObjectsError, Visit, encoded};
+
+    fn visit(client: Client) -> Visit {
+        Visit {
+            connection: Connection::over(client),
+            kubectl: "kubectl".to_owned(),
+            bytes: 0,
+        }
+    }
+
+    /// What comes of an API that gives this to everybody.
+    async fn answered(status: StatusCode, body: &'static str) -> Result<usize, ObjectsError> {
+        let service = service_fn(move |_: Request<Body>| async move {
+            let answer = Response::builder().status(status);
+            Ok::<_, Infallible>(
+                answer
+                    .body(Body::from(body.as_bytes().to_vec()))
+                    .expect("an answer"),
+            )
+        });
+        let mut visit = visit(Client::new(service, "default"));
+        visit.all().await.map(|files| files.len())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_that_never_answers_is_given_up() {
+        let service =
+            service_fn(|_: Request<Body>| pending::<Result<Response<Body>, Infallible>>());
+        let mut visit = visit(Client::new(service, "default"));
+        let late = visit.all().await.expect_err("no answer");
+        assert!(matches!(late, ObjectsError::Late { .. }), "{late}");
+    }
+
+    #[tokio::test]
+    async fn answers_that_are_none_are_told() {
+        let rows = [
+            (
+                StatusCode::UNAUTHORIZED,
+                "",
+                "it does not know the user (401)",
+            ),
+            (StatusCode::BAD_GATEWAY, "", "it answers 502 Bad Gateway"),
+            (StatusCode::OK, "<html>", "expected value"),
+            (StatusCode::OK, "[]", "none of nodepools.karpenter.sh"),
+            (StatusCode::NOT_FOUND, "", "none of nodepools.karpenter.sh"),
+        ];
+        for (status, body, expect) in rows {
+            let error = answered(status, body).await.expect_err(expect).to_string();
+            assert!(error.contains(expect), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_listing_without_end_is_given_up() {
+        let endless = r#"{"resources": [{"name": "nodepools"}], "metadata": {"continue": "a"}}"#;
+        let error = answered(StatusCode::OK, endless).await.expect_err("no end");
+        assert!(matches!(error, ObjectsError::TooMuch { .. }), "{error}");
+    }
+
+    #[tokio::test]
+    async fn no_more_is_read_than_can_be_imported() {
+        let service = service_fn(|_: Request<Body>| async {
+            Ok::<_, Infallible>(Response::new(Body::from(vec![b' '; 64])))
+        });
+        let mut visit = visit(Client::new(service, "default"));
+        visit.bytes = BYTES_MAX - 10;
+        let error = visit.all().await.expect_err("too much");
+        assert!(matches!(error, ObjectsError::TooMuch { .. }), "{error}");
+    }
+
+    #[test]
+    fn what_a_url_cannot_have_is_encoded() {
+        assert_eq!(encoded("a-B_0.~"), "a-B_0.~");
+        assert_eq!(encoded("a/b=?ü"), "a%2Fb%3D%3F%C3%BC");
+    }
+}

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::Config;
 use super::api::{Api, Manner, kubeconfig_for, list};
-use super::process::run;
+use super::process::{command, run};
 
 const OBJECTS: &str = "\
 apiVersion: karpenter.sh/v1
@@ -239,6 +239,13 @@ fn a_cluster_that_gives_no_objects_is_told_of() {
     let api = Api::with(Manner::Well, own.clone());
     let imported = from(api.kubeconfig());
     let (hcl, said) = texts(&imported);
+    let mut asked = command(&["import", "--from-cluster"]);
+    let by_environment = asked.env("KUBECONFIG", api.kubeconfig()).output();
+    assert_eq!(texts(&by_environment.expect("it ends")).0, hcl);
+    let mut asked = command(&["import", "--from-cluster"]);
+    let several = asked.env("KUBECONFIG", "/a:/b").output().expect("it ends");
+    assert_eq!(several.status.code(), Some(1));
+    assert!(texts(&several).1.contains("KUBECONFIG names several"));
     // Its node class is not there.
     assert_eq!(imported.status.code(), Some(2), "{said}");
     assert!(hcl.contains("pool \"web\" {"), "{hcl}");
