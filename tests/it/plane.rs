@@ -5,7 +5,7 @@ pub(crate) mod bench;
 
 mod proxy;
 
-mod cases;
+pub(crate) mod cases;
 
 mod program;
 

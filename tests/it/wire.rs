@@ -17,6 +17,8 @@ mod doctor;
 
 mod outputs;
 
+mod standby;
+
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};

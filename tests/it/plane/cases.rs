@@ -20,7 +20,7 @@ pub(super) fn size() -> usize {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test times what it watches")]
-pub(super) fn clock() -> Instant {
+pub(crate) fn clock() -> Instant {
     Instant::now()
 }
 
@@ -193,7 +193,7 @@ async fn two_clusters_are_served_by_one_daemon() {
 }
 
 /// A number from a sequence that looks random and is the same each time.
-pub(super) fn scatter(n: u64) -> u64 {
+pub(crate) fn scatter(n: u64) -> u64 {
     n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33
 }
 

@@ -348,7 +348,7 @@ fn assert_calls(ec2: &Ec2) {
     }
 }
 
-fn spot_warning(instance: &str) -> Value {
+pub(super) fn spot_warning(instance: &str) -> Value {
     json!({
         "version": "0",
         "id": "1",
