@@ -84,7 +84,7 @@ fn leave_out(own: &mut Built, place: &[usize], why: String) {
 }
 
 /// What blocks in our own words cannot be without: they would mean more, or nothing.
-const HARD: [&str; 6] = ["limits", "node_class", "pod", "region", "require", "taint"];
+const HARD: [&str; 5] = ["limits", "node_class", "region", "require", "taint"];
 
 /// The same of a block in our own words, as it has it: the innermost item that is to blame.
 fn soft_of_ours(own: &Built, place: &[usize]) -> Option<(String, usize)> {
