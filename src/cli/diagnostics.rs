@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use crate::config::problem::{Problem, Severity, render_all};
+use crate::shell::text;
 
 /// What it takes to colour a line for a terminal, and what ends it.
 const RED: &str = "\u{1b}[1;31m";
@@ -28,7 +29,7 @@ const DROPPED: u8 = 2;
 /// Says on stderr what could not be carried over and what else there is to say, and ends so.
 pub(crate) fn carried(losses: &[impl Display], more: impl Iterator<Item = String>) -> ExitCode {
     let lines = losses.iter().map(ToString::to_string).chain(more);
-    let text: String = lines.map(|line| line + "\n").collect();
+    let text: String = lines.map(|line| text::line(&line) + "\n").collect();
     io::stderr().write_all(text.as_bytes()).unwrap_or_default();
     match losses {
         [] => ExitCode::SUCCESS,
@@ -62,5 +63,5 @@ pub(crate) fn line(problems: &[Problem]) -> String {
         0 => String::new(),
         count => format!(" (and {count} more; run outrigger validate)"),
     };
-    crate::shell::text::bounded(&format!("{place}{}{more}", first.detail))
+    text::bounded(&format!("{place}{}{more}", first.detail))
 }

@@ -41,7 +41,11 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
     };
     if config.clusters.is_empty() {
         eprintln!("Error: the configuration names no cluster; write cluster \"NAME\" {{ … }}");
-        return Ok(ExitCode::from(BAD_CONFIG));
+        return Ok(match config.polled.is_empty() {
+            true => ExitCode::from(BAD_CONFIG),
+            // Terraform may still have to make the first.
+            false => ExitCode::FAILURE,
+        });
     }
     let telemetry = &config.telemetry;
     let entered = runtime.enter();
@@ -76,20 +80,29 @@ struct Driven(Origin);
 
 impl supervisor::Origin for Driven {
     async fn read(&mut self) -> Result<Wanted, String> {
-        accepted(self.0.read().await)
+        let read = self.0.read().await;
+        self.accepted(read)
     }
 
     async fn changed(&mut self) -> Result<Wanted, String> {
-        accepted(self.0.changed().await)
+        let read = self.0.changed().await;
+        self.accepted(read)
+    }
+
+    fn refused(&mut self) {
+        self.0.refused();
     }
 }
 
-fn accepted(read: Result<Config, Vec<Problem>>) -> Result<Wanted, String> {
-    let config = read.map_err(|problems| diagnostics::line(&problems))?;
-    if config.clusters.is_empty() {
-        return Err("it names no cluster any more".to_owned());
+impl Driven {
+    fn accepted(&mut self, read: Result<Config, Vec<Problem>>) -> Result<Wanted, String> {
+        let config = read.map_err(|problems| diagnostics::line(&problems))?;
+        if config.clusters.is_empty() {
+            self.0.refused();
+            return Err("it names no cluster any more".to_owned());
+        }
+        Ok(driven(config))
     }
-    Ok(driven(config))
 }
 
 /// Where what outlives the daemon lies, if systemd tells it.

@@ -182,8 +182,9 @@ pub(crate) fn execute(arguments: &Arguments, has_colour: bool) -> anyhow::Result
     let socket = &arguments.socket.socket;
     super::runtime()?.block_on(async {
         greet(&mut screen, socket).await?;
-        let mut session = Session::open().context("take over the terminal")?;
+        // A signal that comes from here on leaves the terminal as it was.
         let mut watch = Watch::new(socket.clone())?;
+        let mut session = Session::open().context("take over the terminal")?;
         watch.run(&mut session, &mut screen).await
     })?;
     Ok(ExitCode::SUCCESS)

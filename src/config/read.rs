@@ -17,6 +17,9 @@ use crate::config::syntax::{Attr, Block, Body, Expr, Kind as SyntaxKind};
 use crate::config::value::{article, nearest};
 use crate::config::written::Written;
 
+/// Arguments that are not shown, wherever their values come from.
+const HIDDEN: [&str; 1] = ["password"];
+
 /// Reads blocks with everything that is known to them.
 pub(super) struct Reader<'a> {
     pub(super) reporter: &'a Reporter,
@@ -155,7 +158,8 @@ impl<'a> Reader<'a> {
                     return;
                 }
                 let mut written = self.written.borrow_mut();
-                written.argument(place, argument.name, &known.value, known.sensitive);
+                let is_hidden = known.sensitive || HIDDEN.contains(&argument.name);
+                written.argument(place, argument.name, &known.value, is_hidden);
                 let read = Read {
                     value,
                     name_span: attr.name_span,

@@ -241,8 +241,7 @@ impl Engine {
     /// Adds the pods that wait.
     fn add_pods(&self, told: &mut Inventory, now: Timestamp) {
         let state = &self.state;
-        let waiting = state.waiting(now);
-        let expected = state.expected_by_claim(now);
+        let (waiting, expected) = state.waiting_and_expected(now);
         let hosts: BTreeMap<&PodKey, &Claim> = expected
             .iter()
             .flat_map(|(claim, pods)| pods.iter().map(|pod| (&pod.key, *claim)))

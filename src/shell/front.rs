@@ -207,7 +207,12 @@ impl Front {
     ) -> Option<T> {
         let line = self.seen(|seen| seen.line.clone())?;
         let (reply, answer) = oneshot::channel();
-        let question: Question = Box::new(move |engine, now| drop(reply.send(what(engine, now))));
+        let question: Question = Box::new(move |engine, now| {
+            // Nobody answers who does not wait any more.
+            if !reply.is_closed() {
+                drop(reply.send(what(engine, now)));
+            }
+        });
         let asked = async {
             line.questions.send(question).await.ok()?;
             answer.await.ok()

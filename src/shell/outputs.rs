@@ -6,17 +6,18 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
 use std::future::pending;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt, join_all};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::config::problem::Problem;
+use crate::config::problem::{Problem, ProblemCode};
 use crate::config::settings::{Parameter, Polled};
 use crate::config::{Config, Held};
 use crate::shell::files::{self, Texts, Untold, Wanted};
@@ -42,13 +43,34 @@ pub(crate) struct Origin {
     ask: Ask,
     /// Where the last values are kept.
     copy: Option<PathBuf>,
-    /// What the configuration in force was made of.
-    texts: Texts,
+    /// What the last configuration was made of, and the one before.
+    made: Made,
+    before: Option<Made>,
+    /// Whether what is wrong with a configuration may be over by itself.
+    may_pass: bool,
+    /// Parameters that were not told, though something is known of them: why.
+    stale: Vec<(String, String)>,
+}
+
+/// What a configuration was made of.
+#[derive(Default)]
+struct Made {
+    texts: Rc<Texts>,
     held: BTreeMap<Parameter, Held>,
     /// When which parameter is looked at again.
     due: Vec<(Polled, Instant)>,
-    /// Whether the last configuration failed for want of an answer.
-    untold: bool,
+}
+
+impl Made {
+    fn new(texts: Rc<Texts>, held: BTreeMap<Parameter, Held>, config: &Config) -> Self {
+        let now = clock::monotonic();
+        let due = |own: &Polled| Some((own.clone(), again(own, now)?));
+        Self {
+            due: config.polled.iter().filter_map(due).collect(),
+            texts,
+            held,
+        }
+    }
 }
 
 impl Origin {
@@ -66,39 +88,57 @@ impl Origin {
             wanted,
             ask,
             copy: state_directory.map(|own| own.join(COPY)),
-            texts: Texts::default(),
-            held: BTreeMap::new(),
-            due: Vec::new(),
-            untold: false,
+            made: Made::default(),
+            before: None,
+            may_pass: false,
+            stale: Vec::new(),
         }
     }
 
-    /// Whether what failed last may pass by itself.
+    /// Whether what is wrong with the last configuration may be over by itself: it depends on what
+    /// others tell, and what they told is not right, or not of today.
     pub(crate) fn may_pass(&self) -> bool {
-        self.untold
+        self.may_pass
+    }
+
+    /// The last configuration could not be put into force: the one before is, and what has changed
+    /// since is news the next time.
+    pub(crate) fn refused(&mut self) {
+        if let Some(before) = self.before.take() {
+            let now = clock::monotonic();
+            self.made = before;
+            for (own, due) in &mut self.made.due {
+                *due = again(own, now).unwrap_or(*due);
+            }
+            self.save();
+        }
     }
 
     /// The configuration as it is now. Where it cannot be one, the last stays what it was.
     pub(crate) async fn read(&mut self) -> Result<Config, Vec<Problem>> {
-        self.untold = false;
-        let texts = files::read(&self.wanted);
+        let texts = Rc::new(files::read(&self.wanted));
         let asked = RefCell::new(BTreeSet::new());
         let first = texts.config(&|own| {
             asked.borrow_mut().insert(own.clone());
             Held::Unasked
         });
         let asked = asked.into_inner();
-        let mut held = BTreeMap::new();
-        let config = match asked.is_empty() {
-            true => first,
-            false => {
-                held = self.told(asked).await;
-                texts.config(&|own| known(&held, own))
-            }
-        }?;
-        self.texts = texts;
-        self.held = held;
-        self.keep(&config);
+        if asked.is_empty() {
+            self.may_pass = false;
+            let config = first?;
+            self.adopt(texts, BTreeMap::new(), &config);
+            return Ok(config);
+        }
+        let held = self.told(asked).await;
+        // What is right with the mocks is right but for what others told.
+        self.may_pass = first.is_ok() || !self.stale.is_empty() || self.may_pass;
+        let mut config = texts.config(&|own| known(&held, own))?;
+        let stale = self.stale.iter().map(|(parameter, why)| {
+            let detail = format!("The parameter {parameter} is as it was told last: {why}.");
+            Problem::warning(ProblemCode::Unreadable, detail)
+        });
+        config.warnings.extend(stale);
+        self.adopt(texts, held, &config);
         Ok(config)
     }
 
@@ -106,24 +146,25 @@ impl Origin {
     /// as they were read last, or cannot be one.
     pub(crate) async fn changed(&mut self) -> Result<Config, Vec<Problem>> {
         loop {
-            let Some(next) = self.due.iter().map(|(_, due)| *due).min() else {
+            let Some(next) = self.made.due.iter().map(|(_, due)| *due).min() else {
                 return pending().await;
             };
             sleep_until(next).await;
             let is_due = |(own, due): &(Polled, Instant)| (*due <= next).then(|| own.clone());
-            let polled: Vec<Polled> = self.due.iter().filter_map(is_due).collect();
+            let polled: Vec<Polled> = self.made.due.iter().filter_map(is_due).collect();
             let asked = polled.into_iter().map(|own| own.parameter).collect();
-            let held = self.told(asked).await;
+            let told = self.told(asked).await;
             let now = clock::monotonic();
-            for (own, due) in self.due.iter_mut().filter(|(_, due)| *due <= next) {
+            for (own, due) in self.made.due.iter_mut().filter(|(_, due)| *due <= next) {
                 *due = again(own, now).unwrap_or(now + LIMIT);
             }
-            let mut news = false;
-            for (parameter, new) in held {
+            for (parameter, why) in &self.stale {
+                tracing::warn!(parameter, why, "what it held last stays in force");
+            }
+            let mut held = self.made.held.clone();
+            for (parameter, new) in told {
                 match &new {
-                    Held::Text(_) => {
-                        news |= self.held.insert(parameter, new.clone()).as_ref() != Some(&new);
-                    }
+                    Held::Text(_) => drop(held.insert(parameter, new)),
                     Held::Unreadable(why) => {
                         let parameter = parameter.name;
                         tracing::warn!(parameter, why, "what it held last stays in force");
@@ -131,21 +172,35 @@ impl Origin {
                     Held::Unasked => {}
                 }
             }
-            if news {
-                let config = self.texts.config(&|own| known(&self.held, own))?;
-                self.keep(&config);
-                return Ok(config);
+            if held == self.made.held {
+                continue;
+            }
+            let texts = self.made.texts.clone();
+            match texts.config(&|own| known(&held, own)) {
+                Ok(config) => {
+                    self.adopt(texts, held, &config);
+                    return Ok(config);
+                }
+                Err(problems) => {
+                    // It is told once, and is no news before it is otherwise.
+                    self.made.held = held;
+                    return Err(problems);
+                }
             }
         }
     }
 
-    /// What comes of a configuration that is one.
-    fn keep(&mut self, config: &Config) {
-        let now = clock::monotonic();
-        let due = |own: &Polled| Some((own.clone(), again(own, now)?));
-        self.due = config.polled.iter().filter_map(due).collect();
-        if let (Some(path), false) = (&self.copy, self.held.is_empty())
-            && let Err(error) = save(path, &self.held)
+    /// Takes in what a configuration was made of.
+    fn adopt(&mut self, texts: Rc<Texts>, held: BTreeMap<Parameter, Held>, config: &Config) {
+        let made = Made::new(texts, held, config);
+        self.before = Some(std::mem::replace(&mut self.made, made));
+        self.save();
+    }
+
+    /// Keeps what parameters hold for a start without AWS.
+    fn save(&self) {
+        if let (Some(path), false) = (&self.copy, self.made.held.is_empty())
+            && let Err(error) = save(path, &self.made.held)
         {
             let (path, why) = (path.display(), text::chain(&error));
             tracing::warn!(%path, why, "what parameters hold is not kept for a start without AWS");
@@ -164,16 +219,16 @@ impl Origin {
         };
         let all = join_all(asked.into_iter().map(tell)).await;
         let mut held = BTreeMap::new();
+        (self.may_pass, self.stale) = (false, Vec::new());
         for (own, told) in all {
             let known = match told {
                 Ok(text) => Held::Text(text),
                 Err(untold) => {
                     let last = untold.may_pass.then(|| self.last(&own)).flatten();
-                    self.untold |= untold.may_pass && last.is_none();
+                    self.may_pass |= untold.may_pass;
                     match last {
                         Some(last) => {
-                            let (parameter, why) = (&own.name, &untold.why);
-                            tracing::warn!(parameter, why, "going by what it held last");
+                            self.stale.push((own.name.clone(), untold.why));
                             Held::Text(last)
                         }
                         None => Held::Unreadable(untold.why),
@@ -187,7 +242,7 @@ impl Origin {
 
     /// What a parameter held when it was told last.
     fn last(&self, parameter: &Parameter) -> Option<String> {
-        if let Some(Held::Text(text)) = self.held.get(parameter) {
+        if let Some(Held::Text(text)) = self.made.held.get(parameter) {
             return Some(text.clone());
         }
         let kept: Value =
@@ -201,7 +256,8 @@ impl Origin {
 }
 
 fn known(held: &BTreeMap<Parameter, Held>, parameter: &Parameter) -> Held {
-    held.get(parameter).cloned().unwrap_or(Held::Unasked)
+    let untold = || Held::Unreadable("it was not asked for".to_owned());
+    held.get(parameter).cloned().unwrap_or_else(untold)
 }
 
 /// When a parameter is looked at next.
@@ -221,7 +277,10 @@ fn save(path: &Path, held: &BTreeMap<Parameter, Held>) -> io::Result<()> {
     };
     let all: Vec<Value> = held.iter().filter_map(text).collect();
     let beside = path.with_extension("new");
-    fs::write(&beside, Value::Array(all).to_string())?;
+    let mut file = File::create(&beside)?;
+    file.write_all(Value::Array(all).to_string().as_bytes())?;
+    // It is for a start after a fault of the host, too.
+    file.sync_all()?;
     fs::rename(&beside, path)
 }
 
@@ -351,6 +410,23 @@ cluster "fleet" {{
     }
 
     #[tokio::test(start_paused = true)]
+    async fn what_could_not_be_put_into_force_is_news_again() {
+        let (folder, mut origin, _) = set_up(&[region("one"), region("two")]);
+        assert_eq!(region_of(origin.read().await), "one");
+        for _ in 0..3 {
+            assert_eq!(region_of(origin.changed().await), "two");
+            origin.refused();
+        }
+        // A reload that is refused leaves the files that are in force.
+        write(folder.path(), "tags = { More = \"files\" }");
+        let config = origin.read().await.expect("a configuration");
+        assert_eq!(config.clusters[0].tags.len(), 1);
+        origin.refused();
+        let config = origin.changed().await.expect("a configuration");
+        assert_eq!(config.clusters[0].tags.len(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn outputs_of_another_shape_are_told_once() {
         let odd = Ok(r#"{"clusters": {"demo": {}}}"#.to_owned());
         let told = [region("one"), odd.clone(), odd.clone(), odd, region("one")];
@@ -371,13 +447,30 @@ cluster "fleet" {{
         set(region("one"));
         assert_eq!(region_of(first.read().await), "one");
         set(untold(true));
-        assert_eq!(
-            region_of(origin(folder.path(), &answers).read().await),
-            "one"
+        let mut again = origin(folder.path(), &answers);
+        let config = again.read().await.expect("a configuration");
+        assert_eq!(config.clusters[0].region, "one");
+        let told = config.warnings.iter().map(|own| own.detail.as_str());
+        assert!(
+            told.into_iter()
+                .any(|own| own.contains("as it was told last"))
         );
+        // With new files an old answer may be wrong, and another start may help.
+        write(folder.path(), "tags = { New = each.value.new }");
+        let mut again = origin(folder.path(), &answers);
+        assert!(again.read().await.is_err());
+        assert!(again.may_pass());
+        write(folder.path(), "tags = {}");
         // What is gone is gone.
         set(untold(false));
         let mut again = origin(folder.path(), &answers);
+        assert!(again.read().await.is_err());
+        // Terraform may have yet to make it.
+        assert!(again.may_pass());
+        // What is wrong with the files is wrong whatever others tell.
+        write(folder.path(), "nonsense = 5");
+        set(region("one"));
+        let mut again = self::origin(folder.path(), &answers);
         assert!(again.read().await.is_err());
         assert!(!again.may_pass());
     }

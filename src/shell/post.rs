@@ -153,6 +153,7 @@ impl Keeper {
     async fn lead(&mut self, tenure: &mut Tenure, term: &Turn) -> End {
         let cluster = self.parts.cluster.clone();
         self.front.show(Standing::Unready, false);
+        tenure.tell_well(false);
         let seat = self.fleet.join(&cluster.name).await;
         let driver = match Driver::start(self.parts.clone(), seat, self.front.clone()) {
             Ok(driver) => driver,
@@ -172,8 +173,11 @@ impl Keeper {
                 },
                 () = driver.ended() => break End::Failed,
                 () = tenure.changed(term) => break End::Lost,
+                () = sleep(LOOK) => {}
             }
+            tenure.tell_well(self.front.standing() == Standing::Ready);
         };
+        tenure.tell_well(true);
         // Messages about its instances go to whoever leads from here on.
         self.attend(None).await;
         driver.stop().await;

@@ -69,6 +69,9 @@ pub(crate) trait Origin {
 
     /// Waits until something has changed that nobody has to tell of, and gives everything anew.
     async fn changed(&mut self) -> Result<Wanted, String>;
+
+    /// What was given last could not be put into force: what was given before is.
+    fn refused(&mut self);
 }
 
 /// Drives all clusters until SIGTERM or SIGINT, or until an engine ends by itself, which is an
@@ -125,7 +128,12 @@ pub(crate) async fn run(
                 Some(wanted) => wanted,
                 None => origin.read().await,
             };
-            reloaded(&mut drivers, wanted, in_force, &level).await
+            let given = wanted.is_ok();
+            let read = reloaded(&mut drivers, wanted, in_force, &level).await;
+            if given && read.is_err() {
+                origin.refused();
+            }
+            read
         };
         let read = tokio::select! {
             read = reload => read,

@@ -1,7 +1,7 @@
 //! Holds a cluster's Lease for as long as it can: who holds it leads.
 //! It must not know what a leader does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +32,10 @@ const WAITS: Duration = Duration::from_mins(1);
 /// Clusters change hosts only where nothing else has changed for so long, and whoever was asked for
 /// one has so long to part with it.
 const STEADY: Duration = Duration::from_secs(30);
+/// Whoever parts with a cluster has so long to end its engine.
+const PARTS: Duration = Duration::from_mins(1);
+/// How often the pause between two questions doubles: to half an hour.
+const ASKS_MAX: u32 = 6;
 /// Where whoever has asked for a cluster does not take it for so long, others do.
 const YIELDS: Duration = Duration::from_secs(20);
 
@@ -60,6 +64,8 @@ struct Known {
     /// When any of this was otherwise last.
     changed: Option<Instant>,
     places: BTreeMap<ClusterName, Place>,
+    /// Those that this host leads whose engines do not decide yet, or not any more.
+    unwell: BTreeSet<ClusterName>,
 }
 
 impl Company {
@@ -69,6 +75,7 @@ impl Company {
             known.together = together;
             known.changed = Some(clock::monotonic());
             known.places.retain(|name, _| clusters.contains(name));
+            known.unwell.retain(|name| clusters.contains(name));
             for name in clusters {
                 known.places.entry(name.clone()).or_insert(Place::Unknown);
             }
@@ -94,7 +101,20 @@ impl Company {
     fn asks_for(&self, cluster: &ClusterName) -> bool {
         let known = self.0.borrow();
         let is_steady = known.changed.is_some_and(|own| own.elapsed() >= STEADY);
-        is_steady && !known.together && asks_for(&known.places) == Some(cluster)
+        // A host that does not get on with what it has would do so with no more.
+        let is_well = known.unwell.is_empty();
+        is_steady && is_well && !known.together && asks_for(&known.places) == Some(cluster)
+    }
+
+    /// Takes in whether the engine of a cluster, which this host leads, decides.
+    fn tell_well(&self, cluster: &ClusterName, well: bool) {
+        self.0.send_if_modified(|known| {
+            match well {
+                true => known.unwell.remove(cluster),
+                false => known.unwell.insert(cluster.clone()),
+            };
+            false
+        });
     }
 
     /// Whether this host gives a cluster to another that has asked for it.
@@ -109,6 +129,8 @@ pub(crate) struct Tenure {
     turn: watch::Receiver<Turn>,
     /// The last term of which nothing is under way any more.
     rest: watch::Sender<u64>,
+    /// What is told of it to the others here; none where nobody need hold a Lease.
+    company: Option<(Arc<Company>, ClusterName)>,
     stop: watch::Sender<bool>,
     task: Option<JoinHandle<()>>,
 }
@@ -120,6 +142,7 @@ impl Tenure {
         Self {
             turn: watch::channel(Turn::Leads(0)).1,
             rest: watch::channel(0).0,
+            company: None,
             stop: watch::channel(false).0,
             task: None,
         }
@@ -137,6 +160,7 @@ impl Tenure {
         let (stop, stopping) = watch::channel(false);
         let (rest, rested) = watch::channel(0);
         let me = identity.holder(&cluster);
+        let told = Some((company.clone(), cluster.clone()));
         let seeker = Seeker {
             cluster,
             lookout: Lookout::start(&connection),
@@ -154,13 +178,15 @@ impl Tenure {
             rested,
             asked: None,
             heard: None,
-            parting: false,
+            parting: None,
+            asks: 0,
             free: None,
             turn,
         };
         Self {
             turn: seen,
             rest,
+            company: told,
             stop,
             task: Some(tokio::spawn(seeker.seek(stopping))),
         }
@@ -180,6 +206,13 @@ impl Tenure {
         if gone && self.turn() == *was {
             // Nobody seeks: it stays as it is.
             std::future::pending().await
+        }
+    }
+
+    /// Whether its engine decides, while this host leads.
+    pub(crate) fn tell_well(&self, well: bool) {
+        if let Some((company, cluster)) = &self.company {
+            company.tell_well(cluster, well);
         }
     }
 
@@ -223,12 +256,13 @@ struct Seeker {
     rested: watch::Receiver<u64>,
     /// When this host asked for the cluster last.
     asked: Option<Instant>,
+    /// How often it has asked since it led last.
+    asks: u32,
     /// Who has asked for it, as it was last read in this term; what stood there before it began
     /// may be from a host that is gone.
     heard: Option<Option<String>>,
-    /// Whether it leads no more, and lets go of the Lease for who has asked when nothing is under
-    /// way.
-    parting: bool,
+    /// Since when its engine ends, so that the Lease can be let go for who has asked.
+    parting: Option<Instant>,
     /// Since when it was seen to be left to another.
     free: Option<Instant>,
     turn: watch::Sender<Turn>,
@@ -291,14 +325,16 @@ impl Seeker {
         if may_hold || !matches!(sight, Sight::Free) {
             self.waits = None;
         }
+        if !matches!(sight, Sight::Free) {
+            self.free = None;
+        }
         match sight {
             Sight::Theirs(left) => {
                 self.follow(&format!("{} leads it", known.hold.holder));
-                self.parting = false;
                 self.ask().await;
                 left.min(RETRY)
             }
-            Sight::Mine if self.parting => self.part(known).await,
+            Sight::Mine if self.has_rested() => self.part(known).await,
             Sight::Free if self.yields(&known) => {
                 self.follow(ASKED);
                 RETRY
@@ -336,9 +372,16 @@ impl Seeker {
                 let asked = held.asked.clone();
                 self.known = Some(held);
                 self.lead(since);
-                if self.gives(asked) {
-                    self.parting = true;
-                    self.follow(ASKED);
+                let gives = self.gives(asked);
+                match self.parting {
+                    None if gives => {
+                        tracing::info!(cluster = %self.cluster, why = ASKED, "parting with it");
+                        self.parting = Some(clock::monotonic());
+                        self.tell(Turn::Follows(ASKED.to_owned()));
+                    }
+                    // Whoever was told has not heard it: this host leads it on.
+                    Some(since) if since.elapsed() > PARTS => self.lose("its engine does not end"),
+                    _ => {}
                 }
                 RETRY
             }
@@ -355,18 +398,20 @@ impl Seeker {
         news && host.is_some_and(|host| self.company.gives_to(host))
     }
 
-    /// Lets go of the Lease as soon as nothing is under way; where that takes longer than it lasts
-    /// it runs out.
+    /// Whether nothing is under way any more of a cluster that this host parts with. Until then the
+    /// Lease is renewed, so that what was begun is answered.
+    fn has_rested(&self) -> bool {
+        self.until.is_some() && self.parting.is_some() && *self.rested.borrow() >= self.terms
+    }
+
+    /// Lets go of the Lease for who has asked. Where that fails the cluster is led here again.
     async fn part(&mut self, known: Held) -> Duration {
-        if *self.rested.borrow() < self.terms {
-            self.follow(ASKED);
-            return RETRY;
-        }
-        self.parting = false;
+        self.lose(ASKED);
         let connection = self.connection.clone();
         let let_go = lease::part(&connection, &known, clock::now());
-        // Where that fails it runs out as well.
-        drop(self.call(let_go).await);
+        if self.call(let_go).await.is_err() {
+            self.known = Some(known);
+        }
         RETRY
     }
 
@@ -386,11 +431,14 @@ impl Seeker {
 
     /// Asks whoever leads the cluster for it, where that one leads too many for this host's taste.
     async fn ask(&mut self) {
-        let is_due = self.asked.is_none_or(|own| own.elapsed() >= STEADY);
+        // Who was asked in vain is asked ever more seldom.
+        let pause = STEADY.saturating_mul(1 << self.asks.min(ASKS_MAX));
+        let is_due = self.asked.is_none_or(|own| own.elapsed() >= pause);
         if !is_due || !self.company.asks_for(&self.cluster) {
             return;
         }
         self.asked = Some(clock::monotonic());
+        self.asks += 1;
         let connection = self.connection.clone();
         let host = host_of(&self.me);
         let asked = self.call(lease::ask(&connection, host, clock::now())).await;
@@ -409,7 +457,8 @@ impl Seeker {
     fn lead(&mut self, since: (Instant, Timestamp)) {
         if self.until.is_none() {
             self.terms += 1;
-            (self.heard, self.parting) = (None, false);
+            (self.heard, self.parting, self.free) = (None, None, None);
+            self.asks = 0;
             tracing::info!(
                 cluster = %self.cluster, lease = %self.connection.lease,
                 "this host leads the cluster"
@@ -418,7 +467,9 @@ impl Seeker {
         self.until = Some(since.0 + ACTS);
         self.connection.fence.open(since, ACTS);
         self.company.take(&self.cluster, Place::Mine);
-        self.tell(Turn::Leads(self.terms));
+        if self.parting.is_none() {
+            self.tell(Turn::Leads(self.terms));
+        }
     }
 
     /// Another host leads, or may.
@@ -449,6 +500,7 @@ impl Seeker {
 
     fn lose(&mut self, why: &str) {
         self.connection.fence.close();
+        self.parting = None;
         if self.until.take().is_some() {
             tracing::warn!(cluster = %self.cluster, why, "this host leads the cluster no more");
         }

@@ -7,13 +7,21 @@ use crate::solve::miss::disturbs;
 
 /// The longest text that goes into an answer or a line of the log.
 const CHARS: usize = 300;
+/// The longest line that is told where somebody reads it.
+const LINE: usize = 2000;
 
 /// A text, short and on one line.
 pub(crate) fn bounded(text: &str) -> String {
-    text.chars()
-        .map(|it| if disturbs(it) { ' ' } else { it })
-        .take(CHARS)
-        .collect()
+    plain(text).take(CHARS).collect()
+}
+
+/// A text of ours on one line, with words of others in it: longer than theirs may be.
+pub(crate) fn line(text: &str) -> String {
+    plain(text).take(LINE).collect()
+}
+
+fn plain(text: &str) -> impl Iterator<Item = char> {
+    text.chars().map(|it| if disturbs(it) { ' ' } else { it })
 }
 
 /// An error and its causes. A cause that its effect has told already, as kube's errors do, is left

@@ -128,8 +128,15 @@ impl Range {
 
     /// Whether nodes can be made for it, now or once limits leave room again.
     pub fn is_open(&self) -> bool {
-        let code = self.barren.as_ref().map(|own| own.code);
-        matches!(code, None | Some(Code::Limit | Code::Reservation))
+        let Some(barren) = &self.barren else {
+            return true;
+        };
+        match barren.miss {
+            // A limit that no node keeps to never leaves room.
+            Miss::Nodes { limit, .. } => limit > 0,
+            Miss::Limit { limit, least, .. } => limit >= least,
+            _ => barren.code == Code::Reservation,
+        }
     }
 }
 

@@ -29,6 +29,17 @@ impl State {
         self.waiting_but(&self.expected(now), &self.movers(now))
     }
 
+    /// The same, and the pods that claims may still get, by claim.
+    #[expect(clippy::type_complexity, reason = "it is taken apart at once")]
+    pub fn waiting_and_expected(&self, now: Timestamp) -> (Vec<&Pod>, Vec<(&Claim, Vec<&Pod>)>) {
+        let by_claim = self.expected_by_claim(now);
+        let named = by_claim.iter();
+        let by_host = named
+            .map(|(claim, pods)| (host_of(claim), pods.clone()))
+            .collect();
+        (self.waiting_but(&by_host, &self.movers(now)), by_claim)
+    }
+
     pub(super) fn waiting_but<'a>(
         &'a self,
         expected: &BTreeMap<Host, Vec<&Pod>>,

@@ -55,6 +55,11 @@ def is_own(tags):
     return any(OWN in (tag.get("Key"), tag.get("key")) for tag in tags or [])
 
 
+def is_karpenters(tags):
+    """Whether tags are those of an instance that may be taken over from Karpenter."""
+    return {"eks:eks-cluster-name", "karpenter.sh/nodepool"} <= {tag["key"] for tag in tags}
+
+
 def untagged(specifications, kinds):
     """The kinds of resources that would be made without the tag."""
     return kinds - {
@@ -93,7 +98,11 @@ class Rights:
         if call.name in ("ec2:TerminateInstances", "ec2:CreateTags"):
             named = params.get("InstanceIds") or params.get("Resources") or []
             known = [world.find(one) for one in named]
-            foreign = any(one and not is_own(one.get_tags()) for one in known)
+            adopts = call.name == "ec2:CreateTags" and is_own(params.get("Tags"))
+            foreign = any(
+                one and not is_own(one.get_tags()) and not (adopts and is_karpenters(one.get_tags()))
+                for one in known
+            )
         elif call.name == "ec2:DeleteLaunchTemplate":
             name = params.get("LaunchTemplateName")
             known = [own for own in world.ec2.launch_templates.values() if own.name == name]

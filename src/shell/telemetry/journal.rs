@@ -7,11 +7,15 @@
 use std::fmt::{Debug, Write as _};
 use std::io;
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
+
+use crate::shell::clock;
 
 /// Where the journal listens. Source: <https://systemd.io/JOURNAL_NATIVE_PROTOCOL>.
 pub(crate) const SOCKET: &str = "/run/systemd/journal/socket";
@@ -22,26 +26,81 @@ const VALUE_BYTES: usize = 16 << 10;
 /// Characters of a name that the journal takes.
 const NAME_MAX: usize = 64;
 
+/// How long a journal that takes nothing may hold up whoever has something to say, and for how
+/// long it is then left alone.
+const PATIENCE: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// Sends lines to the journal.
-pub(crate) struct Journal(UnixDatagram);
+pub(crate) struct Journal {
+    place: PathBuf,
+    line: Mutex<Connected>,
+}
+
+/// A connection, and what came of it.
+struct Connected {
+    socket: UnixDatagram,
+    /// Lines that nobody took.
+    lost: u64,
+    /// When the journal is tried again.
+    again: Option<Instant>,
+}
 
 impl Journal {
     /// Finds the journal that listens there.
     pub(crate) fn connect(socket: &Path) -> io::Result<Self> {
-        let own = UnixDatagram::unbound()?;
-        own.connect(socket)?;
-        // A journal that takes nothing must not hold up whoever has something to say.
-        own.set_nonblocking(true)?;
-        Ok(Self(own))
+        Ok(Self {
+            place: socket.to_owned(),
+            line: Mutex::new(Connected {
+                socket: connected(socket)?,
+                lost: 0,
+                again: None,
+            }),
+        })
     }
+
+    /// Sends a line, also to a journal that was started anew. What it does not take is counted, and
+    /// told when it takes something again: there is nowhere else to say it.
+    fn send(&self, datagram: &[u8]) {
+        let mut own = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = clock::monotonic().into_std();
+        if own.again.is_some_and(|again| now < again) {
+            own.lost += 1;
+            return;
+        }
+        let again = |own: &mut Connected| {
+            own.socket = connected(&self.place)?;
+            own.socket.send(datagram)
+        };
+        if own.socket.send(datagram).is_err() && again(&mut own).is_err() {
+            own.lost += 1;
+            own.again = Some(now + PAUSE);
+            return;
+        }
+        own.again = None;
+        if own.lost > 0 {
+            let mut told = Line::default();
+            told.field("message", "lines of the log were lost".to_owned());
+            told.field("lines", own.lost.to_string());
+            if own.socket.send(&told.datagram(Level::WARN)).is_ok() {
+                own.lost = 0;
+            }
+        }
+    }
+}
+
+fn connected(place: &Path) -> io::Result<UnixDatagram> {
+    let own = UnixDatagram::unbound()?;
+    own.connect(place)?;
+    own.set_write_timeout(Some(PATIENCE))?;
+    Ok(own)
 }
 
 impl<S: Subscriber> Layer<S> for Journal {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut line = Line::default();
         event.record(&mut line);
-        // There is nowhere to say that it is lost; the journal drops lines of its own accord, too.
-        drop(self.0.send(&line.datagram(*event.metadata().level())));
+        self.send(&line.datagram(*event.metadata().level()));
     }
 }
 
@@ -193,6 +252,32 @@ mod tests {
         assert_eq!(&heard[why + 12..why + 25], b"x\nPRIORITY=0\n");
         let long = at(b"LONG=").expect("a field");
         assert_eq!(end - long, "LONG=\n".len() + VALUE_BYTES);
+    }
+
+    #[test]
+    fn a_journal_that_was_started_anew_is_found_and_told_what_it_missed() {
+        let dir = TempDir::new().expect("a directory");
+        let path = dir.path().join("socket");
+        let first = UnixDatagram::bind(&path).expect("a socket");
+        let journal = Journal::connect(&path).expect("it listens");
+        let subscriber = registry().with(journal);
+        tracing::subscriber::with_default(subscriber, || {
+            drop(first);
+            std::fs::remove_file(&path).expect("it is gone");
+            tracing::info!("lost");
+            tracing::info!("lost as well");
+            let second = UnixDatagram::bind(&path).expect("a socket");
+            second.set_nonblocking(true).expect("a socket");
+            std::thread::sleep(super::PAUSE);
+            tracing::info!("here");
+            let mut next = || {
+                let mut datagram = [0; 4096];
+                let length = second.recv(&mut datagram).expect("a line");
+                String::from_utf8_lossy(&datagram[..length]).into_owned()
+            };
+            assert!(next().starts_with("MESSAGE=here\n"));
+            assert!(next().starts_with("MESSAGE=lines of the log were lost lines=2\n"));
+        });
     }
 
     #[test]

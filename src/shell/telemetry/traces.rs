@@ -32,13 +32,15 @@ pub(crate) fn command(pass: &Span, command: &'static str) -> Span {
 /// Sends spans to a collector until it is dropped, and then what is left.
 #[cfg(feature = "otlp")]
 pub(crate) mod otlp {
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
     use opentelemetry::KeyValue;
     use opentelemetry::trace::TracerProvider as _;
     use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig};
     use opentelemetry_sdk::Resource;
-    use opentelemetry_sdk::trace::{SdkTracerProvider, SpanExporter as Exporter};
+    use opentelemetry_sdk::error::OTelSdkResult;
+    use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter as Exporter};
     use tracing::Subscriber;
     use tracing_subscriber::filter::filter_fn;
     use tracing_subscriber::layer::Layer;
@@ -46,6 +48,34 @@ pub(crate) mod otlp {
 
     /// Time for spans to be sent.
     const LIMIT: Duration = Duration::from_secs(5);
+
+    /// An exporter whose first failure after a success is told: the SDK says nothing of it.
+    #[derive(Debug)]
+    struct Heard<E> {
+        exporter: E,
+        fails: AtomicBool,
+    }
+
+    impl<E: Exporter> Exporter for Heard<E> {
+        async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+            let sent = self.exporter.export(batch).await;
+            let failed = self.fails.swap(sent.is_err(), Ordering::Relaxed);
+            match &sent {
+                Err(error) if !failed => tracing::warn!(%error, "traces are not sent"),
+                Ok(()) if failed => tracing::info!("traces are sent again"),
+                _ => {}
+            }
+            sent
+        }
+
+        fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+            self.exporter.shutdown_with_timeout(timeout)
+        }
+
+        fn set_resource(&mut self, resource: &Resource) {
+            self.exporter.set_resource(resource);
+        }
+    }
 
     /// What sends spans.
     pub(crate) struct Sender(SdkTracerProvider);
@@ -62,7 +92,10 @@ pub(crate) mod otlp {
             let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
             let resource = Resource::builder().with_service_name("outrigger");
             let provider = SdkTracerProvider::builder()
-                .with_batch_exporter(exporter)
+                .with_batch_exporter(Heard {
+                    exporter,
+                    fails: AtomicBool::new(false),
+                })
                 .with_resource(resource.with_attribute(version).build());
             Self(provider.build())
         }
