@@ -28,6 +28,8 @@ mod fields;
 
 mod shape;
 
+mod image;
+
 mod class;
 
 mod pool;

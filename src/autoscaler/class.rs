@@ -1,21 +1,16 @@
 //! How EC2 makes the nodes of a group: a node class of its launch template, or of what EKS says.
 //! It must not know which pods the nodes are for.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 use super::fields;
-use super::groups::{Group, Template, meant};
+use super::groups::Group;
+use super::image::{Launched, TELL, image, user_data};
 use crate::karpenter::carry::Shape::{ByHand, Flag, Text, Whole};
 use crate::karpenter::carry::{self, Row, row, take, text};
 use crate::karpenter::import::{Built, Words};
 use crate::karpenter::loss::Losses;
 use crate::karpenter::tree::{Block, Body};
-
-/// What is asked for where nothing tells.
-const TELL: &str = "nothing tells: give the answer of aws ec2 describe-launch-template-versions \
-                    with --asg, too, or write it";
 
 /// A disk of a launch template.
 const DISK: &[Row] = &[
@@ -47,17 +42,6 @@ const METADATA: &[Row] = &[
     row("State", "", ByHand),
 ];
 
-/// Images of EKS' groups, by how their types begin, with the family that we have for them.
-const IMAGES: [(&str, &str); 7] = [
-    ("AL2023_", "al2023"),
-    ("AL2_", "al2"),
-    ("BOTTLEROCKET_", "bottlerocket"),
-    ("WINDOWS_CORE_2019", "windows2019"),
-    ("WINDOWS_FULL_2019", "windows2019"),
-    ("WINDOWS_CORE_2022", "windows2022"),
-    ("WINDOWS_FULL_2022", "windows2022"),
-];
-
 /// Tags that launches write themselves, or that are nobody's but AWS' or the autoscaler's.
 const NOT_OURS: [&str; 7] = [
     "aws:",
@@ -72,32 +56,6 @@ const NOT_OURS: [&str; 7] = [
 /// What a user data may hold that is a secret.
 const SECRETS: [&str; 3] = ["--token", "K3S_TOKEN", "RKE2_TOKEN"];
 
-/// What a group launches, as far as it was told.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Launched {
-    /// Its launch template; of a group of EKS the one that EKS has made.
-    pub(super) data: Option<Map<String, Value>>,
-    /// What the user has given EKS for it.
-    given: Option<Map<String, Value>>,
-}
-
-impl Launched {
-    /// Looks for it among the launch templates.
-    pub(super) fn of(group: &Group, templates: &[Template]) -> Self {
-        let mixed = group.fields.get("MixedInstancesPolicy");
-        let mixed = mixed.and_then(|own| own.get("LaunchTemplate"));
-        let mixed = mixed.and_then(|own| own.get("LaunchTemplateSpecification"));
-        let found = |reference: Option<&Value>| {
-            let template = meant(reference?.as_object()?, templates)?;
-            Some(template.data.clone())
-        };
-        Self {
-            data: found(mixed.or_else(|| group.fields.get("LaunchTemplate"))),
-            given: found(group.managed("launchTemplate")),
-        }
-    }
-}
-
 /// The node class of a group.
 pub(super) fn build(
     group: &mut Group,
@@ -111,8 +69,7 @@ pub(super) fn build(
     for (name, value) in launched.given.iter().flatten() {
         data.insert(name.clone(), value.clone());
     }
-    let is_managed = group.managed.is_some();
-    let user_data = user_data(is_managed, launched, &mut data, &mut losses);
+    let user_data = user_data(group, launched, &mut data, &mut losses);
     if !clusters.is_empty() {
         body.set("clusters", clusters.to_vec());
     }
@@ -161,77 +118,6 @@ pub(super) fn build(
         losses: losses.all,
         left_out: false,
         words: Words::Ours,
-    }
-}
-
-/// The user data that is the user's own. What EKS has made of it is EKS' way to join a cluster.
-fn user_data(
-    is_managed: bool,
-    launched: &Launched,
-    data: &mut Map<String, Value>,
-    losses: &mut Losses,
-) -> Option<String> {
-    let encoded = take(data, "UserData");
-    let encoded = match (is_managed, &launched.given) {
-        (true, Some(given)) => given.get("UserData").cloned(),
-        (true, None) => None,
-        (false, _) => encoded,
-    };
-    let encoded = encoded.as_ref().and_then(Value::as_str)?;
-    let decoded = STANDARD.decode(encoded.trim()).ok();
-    let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
-    if decoded.is_none() {
-        let why = "it is no text in base64: nodes would not join without it";
-        losses.add("LaunchTemplateData.UserData", why);
-    }
-    decoded.filter(|text| !text.trim().is_empty())
-}
-
-/// The image, and whether it is one whose user data is all its own: what a group launches by itself
-/// joins its cluster by itself, and is launched here to the letter.
-fn image(
-    group: &Group,
-    data: &mut Map<String, Value>,
-    losses: &mut Losses,
-) -> Option<(Body, bool)> {
-    let mut inner = Body::default();
-    let kind = group.managed("amiType").and_then(Value::as_str);
-    let family = kind.and_then(|kind| IMAGES.iter().find(|(start, _)| kind.starts_with(start)));
-    let own = take(data, "ImageId").as_ref().and_then(text);
-    if let Some((_, family)) = family {
-        inner.set("alias", format!("{family}@{}", version(group, family)));
-        return Some((inner, false));
-    }
-    if let Some(kind) = kind.filter(|kind| *kind != "CUSTOM") {
-        losses.add(
-            format!("amiType: {kind}"),
-            "there is no family of this kind",
-        );
-    }
-    match own.as_deref() {
-        Some(own) if own.starts_with("ami-") => inner.set("id", own),
-        Some(own) if own.starts_with("resolve:ssm:") => {
-            inner.set("ssm_parameter", own.trim_start_matches("resolve:ssm:"));
-        }
-        Some(own) => losses.add(
-            format!("LaunchTemplateData.ImageId: {own}"),
-            "it is no image",
-        ),
-        None => losses.miss("ami", TELL),
-    }
-    (!inner.is_empty()).then_some((inner, true))
-}
-
-/// The version of the images that a group of EKS has, where we can ask for it by its name.
-fn version(group: &Group, family: &str) -> String {
-    let release = group.managed("releaseVersion").and_then(Value::as_str);
-    let date = release
-        .and_then(|own| own.rsplit_once('-'))
-        .map(|(_, date)| date);
-    let is_date = |own: &&str| own.len() == 8 && own.chars().all(|c| c.is_ascii_digit());
-    match date.filter(is_date) {
-        Some(date) if family.starts_with("al2") => format!("v{date}"),
-        _ => "latest".to_owned(),
     }
 }
 

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::class::{self, Launched};
+use super::class;
 use super::flags::Said;
 use super::groups::{AUTOSCALER, Group, NODE_TEMPLATE, Template};
+use super::image::Launched;
 use super::{fields, leaving, shape};
 use crate::config::names::{label_key_fault, label_value_fault};
 use crate::karpenter::amounts::duration;
@@ -129,6 +130,7 @@ pub(super) fn build(mut group: Group, frame: &Frame<'_>) -> Vec<Built> {
     let mut losses = Losses::of(of.as_str());
     let options = options(&group, &mut losses);
     let said = frame.said.with(options);
+    let fault = launched.fault(&group);
     let ruled = shape::rules(&mut group, launched.data.as_ref(), &mut losses);
     let class = class::build(&mut group, &launched, (&of, &name), frame.clusters);
     let mut body = Body::default();
@@ -145,7 +147,7 @@ pub(super) fn build(mut group: Group, frame: &Frame<'_>) -> Vec<Built> {
     }
     sizes(&mut group, frame, &mut body, &mut losses);
     let (why, rules) = match ruled {
-        Ok(rules) => (None, rules),
+        Ok(rules) => (fault, rules),
         Err(why) => (Some(why), Vec::new()),
     };
     let mut marks = Body::default();

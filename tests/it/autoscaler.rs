@@ -14,6 +14,8 @@ use serde_json::Value;
 
 use crate::karpenter::shown;
 
+mod nodes;
+
 const CASES: [&str; 5] = ["flags", "helm", "managed", "nonsense", "priority"];
 
 fn folder(case: &str) -> PathBuf {

@@ -1,0 +1,159 @@
+//! What the nodes of a group are launched from: a launch template, its image and its user data.
+//! It must not know what else a node class says.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+use super::groups::{Group, Template, meant};
+use crate::karpenter::carry::{take, text};
+use crate::karpenter::loss::Losses;
+use crate::karpenter::tree::Body;
+
+/// What is asked for where nothing tells.
+pub(super) const TELL: &str = "nothing tells: give the answer of aws ec2 \
+                               describe-launch-template-versions with --asg, too, or write it";
+
+/// What EKS calls images that are not its own.
+const CUSTOM: &str = "CUSTOM";
+
+/// Images of EKS' groups, by how their types begin, with the family that we have for them.
+const IMAGES: [(&str, &str); 7] = [
+    ("AL2023_", "al2023"),
+    ("AL2_", "al2"),
+    ("BOTTLEROCKET_", "bottlerocket"),
+    ("WINDOWS_CORE_2019", "windows2019"),
+    ("WINDOWS_FULL_2019", "windows2019"),
+    ("WINDOWS_CORE_2022", "windows2022"),
+    ("WINDOWS_FULL_2022", "windows2022"),
+];
+
+/// What a group launches, as far as it was told.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Launched {
+    /// Its launch template; of a group of EKS the one that EKS has made.
+    pub(super) data: Option<Map<String, Value>>,
+    /// What the user has given EKS for it.
+    pub(super) given: Option<Map<String, Value>>,
+    /// What the user has given EKS for it, where nobody has told what is in it.
+    untold: Option<String>,
+}
+
+impl Launched {
+    /// Looks for it among the launch templates.
+    pub(super) fn of(group: &Group, templates: &[Template]) -> Self {
+        let mixed = group.fields.get("MixedInstancesPolicy");
+        let mixed = mixed.and_then(|own| own.get("LaunchTemplate"));
+        let mixed = mixed.and_then(|own| own.get("LaunchTemplateSpecification"));
+        let found = |reference: Option<&Value>| {
+            let template = meant(reference?.as_object()?, templates)?;
+            Some(template.data.clone())
+        };
+        let named = group.managed("launchTemplate");
+        let given = found(named);
+        let untold = named.filter(|_| given.is_none()).map(|own| {
+            let word = |name: &str| own.get(name).and_then(text);
+            let template = word("id").or_else(|| word("name")).unwrap_or_default();
+            let version = word("version").unwrap_or_else(|| "$Default".to_owned());
+            format!("launchTemplate {template} version {version}")
+        });
+        Self {
+            data: found(mixed.or_else(|| group.fields.get("LaunchTemplate"))),
+            given,
+            untold,
+        }
+    }
+
+    /// Why nodes of a group would be others than its own, if they would.
+    pub(super) fn fault(&self, group: &Group) -> Option<String> {
+        let is_told = self.data.is_some() || self.given.is_some();
+        (kind(group) == Some(CUSTOM) && !is_told).then(|| {
+            let template = self.untold.as_deref().unwrap_or("its launch template");
+            let why = "nothing tells the image and the user data by which its nodes join";
+            format!("{why}: give {template} with --asg, too")
+        })
+    }
+}
+
+/// The type of the images of a group of EKS.
+fn kind(group: &Group) -> Option<&str> {
+    group.managed("amiType").and_then(Value::as_str)
+}
+
+/// The user data that is the user's own. What EKS has made of it is EKS' way to join a cluster, but
+/// for images that are not its own: to these it adds nothing.
+pub(super) fn user_data(
+    group: &Group,
+    launched: &Launched,
+    data: &mut Map<String, Value>,
+    losses: &mut Losses,
+) -> Option<String> {
+    let encoded = take(data, "UserData");
+    let is_own = group.managed.is_none() || kind(group) == Some(CUSTOM);
+    let encoded = match &launched.given {
+        Some(given) if !is_own => given.get("UserData").cloned(),
+        None if !is_own => None,
+        _ => encoded,
+    };
+    if let Some(path) = launched.untold.as_deref().filter(|_| !is_own) {
+        let why =
+            "its user data may be more than how nodes join: give this version with --asg, too";
+        losses.miss(path, why);
+    }
+    let encoded = encoded.as_ref().and_then(Value::as_str)?;
+    let decoded = STANDARD.decode(encoded.trim()).ok();
+    let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
+    if decoded.is_none() {
+        let why = "it is no text in base64: nodes would not join without it";
+        losses.add("LaunchTemplateData.UserData", why);
+    }
+    decoded.filter(|text| !text.trim().is_empty())
+}
+
+/// The image, and whether it is one whose user data is all its own: what a group launches by itself
+/// joins its cluster by itself, and is launched here to the letter.
+pub(super) fn image(
+    group: &Group,
+    data: &mut Map<String, Value>,
+    losses: &mut Losses,
+) -> Option<(Body, bool)> {
+    let mut inner = Body::default();
+    let kind = kind(group);
+    let family = kind.and_then(|kind| IMAGES.iter().find(|(start, _)| kind.starts_with(start)));
+    let own = take(data, "ImageId").as_ref().and_then(text);
+    if let Some((_, family)) = family {
+        inner.set("alias", format!("{family}@{}", version(group, family)));
+        return Some((inner, false));
+    }
+    if let Some(kind) = kind.filter(|kind| *kind != CUSTOM) {
+        losses.add(
+            format!("amiType: {kind}"),
+            "there is no family of this kind",
+        );
+    }
+    match own.as_deref() {
+        Some(own) if own.starts_with("ami-") => inner.set("id", own),
+        Some(own) if own.starts_with("resolve:ssm:") => {
+            inner.set("ssm_parameter", own.trim_start_matches("resolve:ssm:"));
+        }
+        Some(own) => losses.add(
+            format!("LaunchTemplateData.ImageId: {own}"),
+            "it is no image",
+        ),
+        None => losses.miss("ami", TELL),
+    }
+    (!inner.is_empty()).then_some((inner, true))
+}
+
+/// The version of the images that a group of EKS has, where we can ask for it by its name.
+fn version(group: &Group, family: &str) -> String {
+    let release = group.managed("releaseVersion").and_then(Value::as_str);
+    let date = release
+        .and_then(|own| own.rsplit_once('-'))
+        .map(|(_, date)| date);
+    let is_date = |own: &&str| own.len() == 8 && own.chars().all(|c| c.is_ascii_digit());
+    match date.filter(is_date) {
+        Some(date) if family.starts_with("al2") => format!("v{date}"),
+        _ => "latest".to_owned(),
+    }
+}

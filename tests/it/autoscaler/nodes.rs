@@ -1,0 +1,94 @@
+//! What nodes of a group are launched from is carried over, or told to be lost.
+//! It must not know how it is done.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::{imported, loaded};
+
+/// What becomes of a node group of EKS and of versions of launch templates, and that it is sound.
+fn of_managed(more: &Value, templates: &[Value]) -> String {
+    let mut own = json!({
+        "nodegroupName": "web",
+        "clusterName": "shop",
+        "nodegroupArn": "arn:aws:eks:eu-west-1:1:nodegroup/shop/web/1",
+        "scalingConfig": {"minSize": 0, "maxSize": 3},
+        "instanceTypes": ["m5.large"],
+        "subnets": ["subnet-1"],
+        "nodeRole": "arn:aws:iam::1:role/nodes",
+    });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        own[key] = value.clone();
+    }
+    // The group that it is.
+    let template =
+        json!({"LaunchTemplateSpecification": {"LaunchTemplateId": "lt-eks", "Version": "1"}});
+    let tags = json!([
+        {"Key": "eks:nodegroup-name", "Value": "web"},
+        {"Key": "eks:cluster-name", "Value": "shop"},
+    ]);
+    let group = json!({"AutoScalingGroups": [{
+        "AutoScalingGroupName": "eks-web",
+        "MaxSize": 3,
+        "Tags": tags,
+        "MixedInstancesPolicy": {"LaunchTemplate": template},
+    }]});
+    let answers = [
+        json!({"nodegroup": own}),
+        group,
+        json!({"LaunchTemplateVersions": templates}),
+    ];
+    let answers: Vec<String> = answers.iter().map(Value::to_string).collect();
+    let answers: Vec<&str> = answers.iter().map(String::as_str).collect();
+    let imported = imported("--v=4", &answers).expect("groups");
+    loaded(&imported);
+    imported.text()
+}
+
+/// A version of a launch template.
+fn version(id: &str, number: i64, data: Value) -> Value {
+    json!({"LaunchTemplateId": id, "VersionNumber": number, "LaunchTemplateData": data})
+}
+
+fn encoded(text: &str) -> String {
+    STANDARD.encode(text)
+}
+
+/// Whether a pool stands there, and is no comment.
+fn has_pool(text: &str) -> bool {
+    text.lines().any(|line| line.starts_with("pool "))
+}
+
+#[test]
+fn user_data_of_a_node_group_is_carried_or_missed() {
+    let named = json!({"id": "lt-own", "version": "3"});
+    let standard = json!({"amiType": "AL2023_x86_64_STANDARD", "launchTemplate": named});
+    let custom = json!({"amiType": "CUSTOM", "launchTemplate": named});
+    let made = json!({"ImageId": "ami-1", "UserData": encoded("join\n")});
+    let eks = [version("lt-eks", 1, made)];
+    let missed = "missing launchTemplate lt-own version 3 (";
+
+    // EKS adds nothing to what the user gives it for images of the user's.
+    let text = of_managed(&custom, &eks);
+    assert!(text.contains("join"), "{text}");
+    assert!(has_pool(&text) && !text.contains(missed), "{text}");
+
+    // What EKS has made for its own images is EKS' way to join.
+    let text = of_managed(&standard, &eks);
+    assert!(has_pool(&text) && text.contains(missed), "{text}");
+    assert!(!text.contains("join\n"), "{text}");
+
+    let own = version("lt-own", 3, json!({"UserData": encoded("tune\n")}));
+    let text = of_managed(&standard, &[eks[0].clone(), own]);
+    assert!(text.contains("tune") && !text.contains(missed), "{text}");
+}
+
+#[test]
+fn a_node_group_of_which_nothing_tells_how_nodes_join_is_no_pool() {
+    let custom = json!({"amiType": "CUSTOM", "launchTemplate": {"id": "lt-own", "version": "3"}});
+    let text = of_managed(&custom, &[]);
+    assert!(!has_pool(&text), "{text}");
+    let why = "join: give launchTemplate lt-own version 3 with --asg, too";
+    assert!(text.contains(why), "{text}");
+}
