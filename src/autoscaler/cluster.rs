@@ -12,6 +12,10 @@ use crate::karpenter::tree::{Block, Body};
 /// What a cluster stands under that nobody has named.
 const NAMELESS: &str = "NAME";
 
+/// Pods of a lower priority wait for no node, untold. Source: Cluster Autoscaler,
+/// `pkg/config/flags`.
+const CUTOFF: i64 = -10;
+
 /// What is known of the cluster apart from flags.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Whereabouts {
@@ -139,17 +143,15 @@ fn disruption(said: &Said, losses: &mut Losses) -> Body {
     body
 }
 
-/// How pods are collected, if anything is said of it.
-pub(super) fn scheduler(said: &Said) -> Option<Built> {
+/// How pods are collected. Which of them count untold is written out, since all do here.
+pub(super) fn scheduler(said: &Said) -> Built {
     let (mut body, mut losses) = (Body::default(), Losses::of(said.of.as_str()));
     let whole = |text: &str| {
         let number = text.trim().parse::<i64>();
         number.map_err(|_| "it is no number".to_owned())
     };
     let cutoff = said.parsed("expendable-pods-priority-cutoff", &mut losses, whole);
-    if let Some(cutoff) = cutoff {
-        body.set("priority_cutoff", cutoff);
-    }
+    body.set("priority_cutoff", cutoff.unwrap_or(CUTOFF));
     let names = said.list("allowed-scheduler-names").iter();
     let names = names.flat_map(|own| own.split(',')).map(str::trim);
     let mut names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
@@ -157,17 +159,15 @@ pub(super) fn scheduler(said: &Said) -> Option<Built> {
     if !names.is_empty() {
         body.set("schedulers", names);
     }
-    let is_empty = body.is_empty();
-    let built = Built {
+    Built {
         of: said.of.clone(),
         block: Block {
             kind: "scheduler",
             label: None,
             body,
         },
-        left_out: is_empty,
+        left_out: false,
         losses: losses.all,
         words: Words::Ours,
-    };
-    (!is_empty || !built.losses.is_empty()).then_some(built)
+    }
 }

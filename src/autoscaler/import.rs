@@ -97,8 +97,10 @@ pub fn import(
         .filter(|name| !names.contains(&name.as_str()))
         .map(|name| pool::unknown(name, &frame))
         .collect();
-    let mut built = vec![cluster::cluster(&said, &place, losses)];
-    built.extend(cluster::scheduler(&said));
+    let mut built = vec![
+        cluster::cluster(&said, &place, losses),
+        cluster::scheduler(&said),
+    ];
     built.extend(own.into_iter().flat_map(|group| pool::build(group, &frame)));
     built.extend(unknown);
     let mut imported = finish(built, &clusters, Vec::new())?;

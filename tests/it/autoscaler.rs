@@ -153,7 +153,7 @@ const CARRIED: &[(&str, &str)] = &[
     ),
     (
         "--allowed-scheduler-names=volcano",
-        "schedulers = [\"volcano\"]",
+        "schedulers      = [\"volcano\"]",
     ),
     (
         "--scale-down-enabled=false",
@@ -232,6 +232,29 @@ fn each_flag_that_is_carried_changes_what_comes_of_it() {
     let all = "--skip-nodes-with-system-pods=false --skip-nodes-with-local-storage=false \
                --skip-nodes-with-custom-controller-pods=false";
     assert!(!text(all).contains("safety"), "{}", text(all));
+}
+
+/// What flags do untold where something else would be done here.
+const UNTOLD: &[(&str, &str)] = &[(
+    "--expendable-pods-priority-cutoff=ten",
+    "priority_cutoff = -10",
+)];
+
+#[test]
+fn what_is_done_untold_is_written_out_and_of_a_mistake_too() {
+    let group = group("web", "");
+    for (flags, expect) in UNTOLD {
+        for flags in ["", flags] {
+            let imported = imported(&format!("--cluster-name=shop {flags}"), &[&group]);
+            let imported = imported.expect(expect);
+            loaded(&imported);
+            let text = imported.text();
+            assert!(
+                text.contains(expect),
+                "{flags} gives no {expect} in\n{text}"
+            );
+        }
+    }
 }
 
 #[test]
