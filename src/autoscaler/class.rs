@@ -225,6 +225,11 @@ fn network(group: &mut Group, data: &mut Map<String, Value>, body: &mut Body, lo
     let reserved =
         "CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId";
     if let Some(id) = take(data, reserved).as_ref().and_then(text) {
+        // The pool says whether it goes on without.
+        take(
+            data,
+            "CapacityReservationSpecification.CapacityReservationPreference",
+        );
         add("capacity_reservation", "id", &[id]);
     }
     let mut placement = match take(data, "Placement") {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::groups::Group;
 use crate::karpenter::carry::{take, text};
 use crate::karpenter::loss::Losses;
-use crate::karpenter::tree::{Block, Body};
+use crate::karpenter::tree::{Block, Body, Item};
 use crate::model::labels::{
     ACCELERATOR_COUNT, CAPACITY_TYPE, GPU_COUNT, INSTANCE_SIZE, INSTANCE_TYPE, ZONE,
 };
@@ -29,6 +29,9 @@ const METAL: [&str; 5] = [
     "metal-32xl",
     "metal-48xl",
 ];
+
+/// Where reservations are named.
+const RESERVATION: &str = "CapacityReservationSpecification";
 
 /// Where the attributes are that stand in place of types.
 const ATTRIBUTES: &str = "InstanceRequirements";
@@ -57,6 +60,50 @@ impl Rules {
             body,
         });
     }
+
+    /// Says something of a requirement.
+    fn note(&mut self, key: &str, text: &str) {
+        let mut blocks = self.blocks.iter_mut();
+        if let Some(block) = blocks.find(|own| own.label.as_deref() == Some(key)) {
+            block.body.items.insert(0, Item::Comment(text.to_owned()));
+        }
+    }
+}
+
+/// What a reservation makes of buying on demand, with what is to be said of it: an instance that is
+/// launched into one by its id is launched there or not at all, unless the group goes on without.
+fn reserved(
+    group: &Group,
+    data: Option<&Map<String, Value>>,
+    capacity: &[&'static str],
+) -> Option<(Vec<&'static str>, &'static str)> {
+    let of = |fields: &Map<String, Value>| fields.get(RESERVATION)?.as_object().cloned();
+    let (by_template, by_group) = (data.and_then(of)?, of(&group.fields));
+    by_template
+        .get("CapacityReservationTarget")?
+        .get("CapacityReservationId")?
+        .as_str()?;
+    let at = capacity.iter().position(|own| *own == "on-demand")?;
+    let goes_on = [by_group, Some(by_template)]
+        .into_iter()
+        .flatten()
+        .any(|own| {
+            let preference = own.get("CapacityReservationPreference");
+            preference.is_some_and(|own| own == "open" || own == "capacity-reservations-first")
+        });
+    let (ours, note): (&[&str], _) = match goes_on {
+        true => (
+            &["reserved", "on-demand"],
+            "What the reservation has no room for is bought on demand.",
+        ),
+        false => (
+            &["reserved"],
+            "What the reservation has no room for is not launched, as it is not by the group.",
+        ),
+    };
+    let mut capacity = capacity.to_vec();
+    capacity.splice(at..=at, ours.iter().copied());
+    Some((capacity, note))
 }
 
 /// All requirements of a group; or why it would be another one without what cannot be said.
@@ -71,7 +118,13 @@ pub(super) fn rules(
         _ => Map::new(),
     };
     let capacity = capacity(group, &mixed, data, losses);
-    rules.add(CAPACITY_TYPE, "in", capacity);
+    match reserved(group, data, &capacity) {
+        Some((capacity, note)) => {
+            rules.add(CAPACITY_TYPE, "in", capacity);
+            rules.note(CAPACITY_TYPE, note);
+        }
+        None => rules.add(CAPACITY_TYPE, "in", capacity),
+    }
     let zones = match group.take("AvailabilityZones") {
         Some(Value::Array(zones)) => zones.iter().filter_map(text).collect(),
         _ => Vec::new(),

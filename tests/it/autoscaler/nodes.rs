@@ -60,6 +60,71 @@ fn has_pool(text: &str) -> bool {
     text.lines().any(|line| line.starts_with("pool "))
 }
 
+/// What becomes of a group with a launch template of this data, and that it is sound.
+fn of_own(more: &Value, data: &Value) -> String {
+    let mut own = json!({
+        "AutoScalingGroupName": "web",
+        "AutoScalingGroupARN": "arn:aws:autoscaling:eu-west-1:1:x",
+        "MaxSize": 5,
+        "LaunchTemplate": {"LaunchTemplateId": "lt-own", "Version": "3"},
+    });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        own[key] = value.clone();
+    }
+    let mut whole = json!({"ImageId": "ami-1", "InstanceType": "m5.large"});
+    for (key, value) in data.as_object().into_iter().flatten() {
+        whole[key] = value.clone();
+    }
+    let answers = [
+        json!({"AutoScalingGroups": [own]}).to_string(),
+        json!({"LaunchTemplateVersions": [version("lt-own", 3, whole)]}).to_string(),
+    ];
+    let answers = [answers[0].as_str(), answers[1].as_str()];
+    let imported = imported("--cluster-name=shop", &answers).expect("groups");
+    loaded(&imported);
+    imported.text()
+}
+
+#[test]
+fn a_reservation_is_one_that_its_pool_may_use() {
+    let target = json!({"CapacityReservationId": "cr-1"});
+    let of = |preference: &str| {
+        let mut own = json!({"CapacityReservationTarget": target});
+        if !preference.is_empty() {
+            own["CapacityReservationPreference"] = json!(preference);
+        }
+        json!({"CapacityReservationSpecification": own})
+    };
+    let first = json!({"CapacityReservationSpecification":
+        {"CapacityReservationPreference": "capacity-reservations-first"}});
+    let both = "in = [\"reserved\", \"on-demand\"]";
+    let alone = "in = [\"reserved\"]";
+    let bought = "in = [\"on-demand\"]";
+    let spot = json!({"InstanceMarketOptions": {"MarketType": "spot"}});
+    for (group, template, expect) in [
+        (json!({}), of(""), alone),
+        (json!({}), of("capacity-reservations-only"), alone),
+        (json!({}), of("open"), both),
+        (first, of(""), both),
+        (json!({}), json!({}), bought),
+        (json!({}), spot, "in = [\"spot\"]"),
+    ] {
+        let text = of_own(&group, &template);
+        assert!(has_pool(&text), "{text}");
+        let at = text
+            .find("require \"karpenter.sh/capacity-type\"")
+            .expect("a requirement");
+        let own = text[at..].lines().take(4).collect::<String>();
+        assert!(own.contains(expect), "{template}: no {expect} in\n{text}");
+        assert!(
+            !text.contains("LaunchTemplateData.CapacityReservation"),
+            "{text}"
+        );
+        let has_block = text.contains("capacity_reservation { id = \"cr-1\" }");
+        assert_eq!(has_block, expect.contains("reserved"), "{text}");
+    }
+}
+
 #[test]
 fn user_data_of_a_node_group_is_carried_or_missed() {
     let named = json!({"id": "lt-own", "version": "3"});
