@@ -17,15 +17,24 @@ pub(super) const TELL: &str = "nothing tells: give the answer of aws ec2 \
 /// What EKS calls images that are not its own.
 const CUSTOM: &str = "CUSTOM";
 
-/// Images of EKS' groups, by how their types begin, with the family that we have for them.
-const IMAGES: [(&str, &str); 7] = [
-    ("AL2023_", "al2023"),
-    ("AL2_", "al2"),
-    ("BOTTLEROCKET_", "bottlerocket"),
-    ("WINDOWS_CORE_2019", "windows2019"),
-    ("WINDOWS_FULL_2019", "windows2019"),
-    ("WINDOWS_CORE_2022", "windows2022"),
-    ("WINDOWS_FULL_2022", "windows2022"),
+/// Images of EKS' groups with the family that has the same here. The rest of what EKS has are other
+/// builds: those with FIPS, and Windows with its desktop.
+const IMAGES: [(&str, &str); 15] = [
+    ("AL2023_ARM_64_NVIDIA", "al2023"),
+    ("AL2023_ARM_64_STANDARD", "al2023"),
+    ("AL2023_x86_64_NEURON", "al2023"),
+    ("AL2023_x86_64_NVIDIA", "al2023"),
+    ("AL2023_x86_64_STANDARD", "al2023"),
+    ("AL2_ARM_64", "al2"),
+    ("AL2_x86_64", "al2"),
+    ("AL2_x86_64_GPU", "al2"),
+    ("BOTTLEROCKET_ARM_64", "bottlerocket"),
+    ("BOTTLEROCKET_ARM_64_NVIDIA", "bottlerocket"),
+    ("BOTTLEROCKET_x86_64", "bottlerocket"),
+    ("BOTTLEROCKET_x86_64_NVIDIA", "bottlerocket"),
+    ("WINDOWS_CORE_2019_x86_64", "windows2019"),
+    ("WINDOWS_CORE_2022_x86_64", "windows2022"),
+    ("WINDOWS_CORE_2025_x86_64", "windows2025"),
 ];
 
 /// What a group launches, as far as it was told.
@@ -66,8 +75,15 @@ impl Launched {
 
     /// Why nodes of a group would be others than its own, if they would.
     pub(super) fn fault(&self, group: &Group) -> Option<String> {
+        let kind = kind(group)?;
+        if kind != CUSTOM && family(kind).is_none() {
+            let why = "no alias stands for images of the type";
+            return Some(format!(
+                "{why} {kind}: ami blocks with ami_family name them by their SSM parameter"
+            ));
+        }
         let is_told = self.data.is_some() || self.given.is_some();
-        (kind(group) == Some(CUSTOM) && !is_told).then(|| {
+        (kind == CUSTOM && !is_told).then(|| {
             let template = self.untold.as_deref().unwrap_or("its launch template");
             let why = "nothing tells the image and the user data by which its nodes join";
             format!("{why}: give {template} with --asg, too")
@@ -78,6 +94,12 @@ impl Launched {
 /// The type of the images of a group of EKS.
 fn kind(group: &Group) -> Option<&str> {
     group.managed("amiType").and_then(Value::as_str)
+}
+
+/// The family that has the images of a type.
+fn family(kind: &str) -> Option<&'static str> {
+    let found = IMAGES.iter().find(|(own, _)| *own == kind);
+    found.map(|(_, family)| *family)
 }
 
 /// The user data that is the user's own. What EKS has made of it is EKS' way to join a cluster, but
@@ -118,18 +140,13 @@ pub(super) fn image(
     losses: &mut Losses,
 ) -> Option<(Body, bool)> {
     let mut inner = Body::default();
-    let kind = kind(group);
-    let family = kind.and_then(|kind| IMAGES.iter().find(|(start, _)| kind.starts_with(start)));
     let own = take(data, "ImageId").as_ref().and_then(text);
-    if let Some((_, family)) = family {
-        inner.set("alias", format!("{family}@{}", version(group, family)));
+    if let Some(kind) = kind(group).filter(|kind| *kind != CUSTOM) {
+        // Without a family there is no pool, either.
+        let family = family(kind)?;
+        let version = version(group, family, losses);
+        inner.set("alias", format!("{family}@{version}"));
         return Some((inner, false));
-    }
-    if let Some(kind) = kind.filter(|kind| *kind != CUSTOM) {
-        losses.add(
-            format!("amiType: {kind}"),
-            "there is no family of this kind",
-        );
     }
     match own.as_deref() {
         Some(own) if own.starts_with("ami-") => inner.set("id", own),
@@ -146,14 +163,54 @@ pub(super) fn image(
 }
 
 /// The version of the images that a group of EKS has, where we can ask for it by its name.
-fn version(group: &Group, family: &str) -> String {
-    let release = group.managed("releaseVersion").and_then(Value::as_str);
-    let date = release
-        .and_then(|own| own.rsplit_once('-'))
-        .map(|(_, date)| date);
-    let is_date = |own: &&str| own.len() == 8 && own.chars().all(|c| c.is_ascii_digit());
-    match date.filter(is_date) {
-        Some(date) if family.starts_with("al2") => format!("v{date}"),
-        _ => "latest".to_owned(),
+fn version(group: &Group, family: &str, losses: &mut Losses) -> String {
+    const LATEST: &str = "latest";
+    let Some(release) = group.managed("releaseVersion").and_then(text) else {
+        return LATEST.to_owned();
+    };
+    let pinned = release
+        .split_once('-')
+        .and_then(|(first, rest)| match family {
+            // After the version of Kubernetes there is the day on which they were built.
+            "al2" | "al2023" => is_date(rest).then(|| format!("v{rest}")),
+            // After their own version there is the commit of which they were built.
+            "bottlerocket" => is_version(first).then(|| first.to_owned()),
+            _ => None,
+        });
+    pinned.unwrap_or_else(|| {
+        let why = format!("no alias of {family} names it: nodes have the newest images");
+        losses.add(format!("releaseVersion: {release}"), why);
+        LATEST.to_owned()
+    })
+}
+
+fn is_date(text: &str) -> bool {
+    text.len() == 8 && text.chars().all(|c| c.is_ascii_digit())
+}
+
+fn is_version(text: &str) -> bool {
+    let is_number = |own: &str| !own.is_empty() && own.chars().all(|c| c.is_ascii_digit());
+    text.split('.').count() == 3 && text.split('.').all(is_number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{IMAGES, family};
+    use crate::model::node_class::image::Family;
+
+    #[test]
+    fn images_are_of_the_family_that_has_the_same() {
+        for (kind, own) in IMAGES {
+            assert!(Family::parse(own).is_some(), "{kind}: {own}");
+        }
+        for other in [
+            "BOTTLEROCKET_ARM_64_FIPS",
+            "BOTTLEROCKET_x86_64_NVIDIA_FIPS",
+            "WINDOWS_FULL_2022_x86_64",
+            "AL2023_RISCV_STANDARD",
+            "CUSTOM",
+        ] {
+            assert_eq!(family(other), None, "{other}");
+        }
     }
 }

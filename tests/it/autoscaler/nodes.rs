@@ -157,3 +157,61 @@ fn a_node_group_of_which_nothing_tells_how_nodes_join_is_no_pool() {
     let why = "join: give launchTemplate lt-own version 3 with --asg, too";
     assert!(text.contains(why), "{text}");
 }
+
+#[test]
+fn images_of_a_node_group_are_the_same_here_or_none() {
+    let newest = "dropped releaseVersion: ";
+    for (kind, release, expect) in [
+        (
+            "AL2023_ARM_64_NVIDIA",
+            "1.33.0-20250519",
+            "alias = \"al2023@v20250519\"",
+        ),
+        (
+            "AL2_x86_64_GPU",
+            "1.31.2-20241109",
+            "alias = \"al2@v20241109\"",
+        ),
+        (
+            "BOTTLEROCKET_x86_64",
+            "1.39.0-5c8b1e2a",
+            "alias = \"bottlerocket@1.39.0\"",
+        ),
+        (
+            "WINDOWS_CORE_2022_x86_64",
+            "1.33-2025.05.15",
+            "alias = \"windows2022@latest\"",
+        ),
+        ("WINDOWS_CORE_2022_x86_64", "1.33-2025.05.15", newest),
+        ("AL2023_x86_64_STANDARD", "next", newest),
+        ("BOTTLEROCKET_ARM_64", "next-5c8b1e2a", newest),
+        ("AL2023_x86_64_STANDARD", "", "alias = \"al2023@latest\""),
+    ] {
+        let mut own = json!({"amiType": kind});
+        if !release.is_empty() {
+            own["releaseVersion"] = json!(release);
+        }
+        let text = of_managed(&own, &[]);
+        assert!(has_pool(&text), "{text}");
+        assert!(
+            text.contains(expect),
+            "{kind} {release}: no {expect} in\n{text}"
+        );
+        let is_lost = text.contains(newest);
+        assert_eq!(
+            is_lost,
+            text.contains("@latest") && !release.is_empty(),
+            "{text}"
+        );
+    }
+    for kind in [
+        "BOTTLEROCKET_x86_64_FIPS",
+        "WINDOWS_FULL_2022_x86_64",
+        "AL3_x86_64",
+    ] {
+        let text = of_managed(&json!({"amiType": kind}), &[]);
+        assert!(!has_pool(&text), "{text}");
+        let why = format!("no alias stands for images of the type {kind}");
+        assert!(text.contains(&why), "{text}");
+    }
+}
