@@ -15,6 +15,9 @@ const NAMELESS: &str = "NAME";
 /// Pods of a lower priority wait for no node, untold. Source: Cluster Autoscaler,
 /// `pkg/config/flags`.
 const CUTOFF: i64 = -10;
+/// How many nodes leave at once, and how many of them that have pods. Source: as above.
+const LEAVING: i64 = 10;
+const DRAINED: i64 = 1;
 
 /// What is known of the cluster apart from flags.
 #[derive(Clone, Debug, Default)]
@@ -111,22 +114,20 @@ pub(super) fn bounds(text: &str) -> Result<(i64, i64), String> {
     both.ok_or_else(|| "it is not MIN:MAX".to_owned())
 }
 
-/// How many nodes may leave beside each other, and how long none does. How long the autoscaler
-/// waits untold is written out.
+/// How many nodes may leave beside each other, and how long none does. What the autoscaler does
+/// untold is written out.
 fn disruption(said: &Said, losses: &mut Losses) -> Body {
     let mut body = Body::default();
-    let mut budget = |flags: &[&str], reasons: &[&str]| {
+    let mut budget = |flags: &[&str], untold: i64, reasons: &[&str]| {
         let mut counts = flags.iter().filter_map(|flag| said.count(flag, losses));
-        if let Some(count) = counts.next() {
-            let mut inner = Body::default();
-            inner.set("nodes", count);
-            inner.set("reasons", reasons.to_vec());
-            body.block("budget", None, inner);
-        }
+        let mut inner = Body::default();
+        inner.set("nodes", counts.next().unwrap_or(untold));
+        inner.set("reasons", reasons.to_vec());
+        body.block("budget", None, inner);
     };
     let all = ["max-scale-down-parallelism", "max-empty-bulk-delete"];
-    budget(&all, &["empty", "underutilized"]);
-    budget(&["max-drain-parallelism"], &["underutilized"]);
+    budget(&all, LEAVING, &["empty", "underutilized"]);
+    budget(&["max-drain-parallelism"], DRAINED, &["underutilized"]);
     let mut inner = Body::default();
     for (argument, flag, default) in [
         ("after_launch", "scale-down-delay-after-add", "10m"),

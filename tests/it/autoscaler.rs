@@ -141,12 +141,9 @@ const CARRIED: &[(&str, &str)] = &[
         "--scale-down-delay-after-failure=4m",
         "after_failure = \"4m\"",
     ),
-    (
-        "--max-scale-down-parallelism=4",
-        "reasons = [\"empty\", \"underutilized\"]",
-    ),
+    ("--max-scale-down-parallelism=4", "nodes   = 4"),
     ("--max-empty-bulk-delete=4", "nodes   = 4"),
-    ("--max-drain-parallelism=2", "reasons = [\"underutilized\"]"),
+    ("--max-drain-parallelism=2", "nodes   = 2"),
     (
         "--expendable-pods-priority-cutoff=-3",
         "priority_cutoff = -3",
@@ -235,10 +232,20 @@ fn each_flag_that_is_carried_changes_what_comes_of_it() {
 }
 
 /// What flags do untold where something else would be done here.
-const UNTOLD: &[(&str, &str)] = &[(
-    "--expendable-pods-priority-cutoff=ten",
-    "priority_cutoff = -10",
-)];
+const UNTOLD: &[(&str, &str)] = &[
+    (
+        "--expendable-pods-priority-cutoff=ten",
+        "priority_cutoff = -10",
+    ),
+    (
+        "--max-scale-down-parallelism=all",
+        "budget {\n      nodes   = 10\n      reasons = [\"empty\", \"underutilized\"]\n    }",
+    ),
+    (
+        "--max-drain-parallelism=all",
+        "budget {\n      nodes   = 1\n      reasons = [\"underutilized\"]\n    }",
+    ),
+];
 
 #[test]
 fn what_is_done_untold_is_written_out_and_of_a_mistake_too() {
