@@ -42,6 +42,22 @@ const METADATA: &[Row] = &[
     row("State", "", ByHand),
 ];
 
+/// What the metadata service is untold here, which may be stricter than what the image and the
+/// account make of it in EC2.
+const UNTOLD: [(&str, &str, &str); 2] = [
+    (
+        "HttpPutResponseHopLimit",
+        "http_put_response_hop_limit",
+        "the group does not tell, and it is 1 here: pods that ask the metadata service need 2",
+    ),
+    (
+        "HttpTokens",
+        "http_tokens",
+        "the group does not tell, and it is \"required\" here: programs that ask the metadata \
+         service without a token need \"optional\"",
+    ),
+];
+
 /// Tags that launches write themselves, or that are nobody's but AWS' or the autoscaler's.
 const NOT_OURS: [&str; 7] = [
     "aws:",
@@ -88,19 +104,7 @@ pub(super) fn build(
     }
     network(group, &mut data, &mut body, &mut losses);
     disks(group, &mut data, &mut body, &mut losses);
-    if let Some(Value::Object(mut own)) = take(&mut data, "MetadataOptions") {
-        if take(&mut own, "InstanceMetadataTags").is_some_and(|own| own == "enabled") {
-            let why = "the metadata service of nodes does not tell their tags";
-            let path = "LaunchTemplateData.MetadataOptions.InstanceMetadataTags";
-            losses.add(path, why);
-        }
-        let mut inner = Body::default();
-        let path = "LaunchTemplateData.MetadataOptions";
-        carry::import(METADATA, &mut own, path, &mut inner, &mut losses);
-        if !inner.is_empty() {
-            body.block("metadata_options", None, inner);
-        }
-    }
+    metadata(&mut data, &mut body, &mut losses);
     if let Some(text) = user_data {
         if SECRETS.iter().any(|word| text.contains(word)) {
             body.comment("It seems to hold a token: see to it who may read this file.");
@@ -118,6 +122,30 @@ pub(super) fn build(
         losses: losses.all,
         left_out: false,
         words: Words::Ours,
+    }
+}
+
+/// The metadata service. What is said of it nowhere is up to the image and the account in EC2.
+fn metadata(data: &mut Map<String, Value>, body: &mut Body, losses: &mut Losses) {
+    let mut own = match take(data, "MetadataOptions") {
+        Some(Value::Object(own)) => own,
+        _ => Map::new(),
+    };
+    let path = "LaunchTemplateData.MetadataOptions";
+    if take(&mut own, "InstanceMetadataTags").is_some_and(|own| own == "enabled") {
+        let why = "the metadata service of nodes does not tell their tags";
+        losses.add(format!("{path}.InstanceMetadataTags"), why);
+    }
+    let is_off = own.get("HttpEndpoint").is_some_and(|own| own == "disabled");
+    for (field, argument, why) in UNTOLD {
+        if !is_off && own.get(field).is_none_or(Value::is_null) {
+            losses.miss(format!("metadata_options.{argument}"), why);
+        }
+    }
+    let mut inner = Body::default();
+    carry::import(METADATA, &mut own, path, &mut inner, losses);
+    if !inner.is_empty() {
+        body.block("metadata_options", None, inner);
     }
 }
 

@@ -215,3 +215,28 @@ fn images_of_a_node_group_are_the_same_here_or_none() {
         assert!(text.contains(&why), "{text}");
     }
 }
+
+#[test]
+fn a_stricter_metadata_service_is_told_of() {
+    let hops = "missing metadata_options.http_put_response_hop_limit (";
+    let tokens = "missing metadata_options.http_tokens (";
+    for (own, expect) in [
+        (json!({}), [true, true]),
+        (json!({"HttpPutResponseHopLimit": 2}), [false, true]),
+        (json!({"HttpTokens": "optional"}), [true, false]),
+        (
+            json!({"HttpTokens": "optional", "HttpPutResponseHopLimit": 2}),
+            [false, false],
+        ),
+        (json!({"HttpEndpoint": "disabled"}), [false, false]),
+    ] {
+        let text = of_own(&json!({}), &json!({"MetadataOptions": own}));
+        assert_eq!(
+            [hops, tokens].map(|own| text.contains(own)),
+            expect,
+            "{own}: {text}"
+        );
+    }
+    let text = of_own(&json!({}), &json!({}));
+    assert!(text.contains(hops) && text.contains(tokens), "{text}");
+}
