@@ -52,9 +52,11 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
     let endpoint = telemetry.otlp.as_deref();
     let (level, traces) = log::init(telemetry.log_format, telemetry.log_level, endpoint);
     drop(entered);
-    let ran = runtime.block_on(supervisor::run(driven(config), level, Driven(origin)));
-    // What is left of them is sent while there is a runtime.
-    drop(traces);
+    let ran = {
+        // What is left of them is sent while there is a runtime.
+        let _traces = traces;
+        runtime.block_on(supervisor::run(driven(config), level, Driven(origin)))
+    };
     // What still runs, such as a plugin of a kubeconfig, is not waited for.
     runtime.shutdown_background();
     match ran {

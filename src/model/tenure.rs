@@ -160,7 +160,6 @@ pub fn gives_to(host: &str, company: &BTreeMap<ClusterName, Place>) -> bool {
 }
 
 /// How many clusters this host leads, and which each of the others does; none before all is known.
-#[expect(clippy::type_complexity, reason = "it is taken apart at once")]
 fn led(
     company: &BTreeMap<ClusterName, Place>,
 ) -> Option<(usize, BTreeMap<&str, Vec<&ClusterName>>)> {

@@ -307,11 +307,12 @@ mod tests {
 
     use futures::FutureExt;
     use tempfile::TempDir;
-    use tokio::time::{Instant, timeout};
+    use tokio::time::timeout;
 
     use super::{Origin, Untold, Wanted};
     use crate::config::Config;
     use crate::config::problem::Problem;
+    use crate::shell::clock;
 
     /// What is answered, one after the other, and the last for ever.
     type Answers = Arc<Mutex<VecDeque<Result<String, Untold>>>>;
@@ -384,7 +385,7 @@ cluster "fleet" {{
         let told = [region("one"), region("one"), untold(true), region("two")];
         let (_folder, mut origin, _) = set_up(&told);
         assert_eq!(region_of(origin.read().await), "one");
-        let start = Instant::now();
+        let start = clock::monotonic();
         assert_eq!(region_of(origin.changed().await), "two");
         assert_eq!(start.elapsed().as_secs(), 1800);
         // From here on it is the same for ever.
@@ -403,9 +404,10 @@ cluster "fleet" {{
         assert_eq!(region_of(origin.changed().await), "two");
         assert!(origin.read().await.is_err());
         assert!(!origin.may_pass());
-        let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
-        answers.push_back(region("three"));
-        drop(answers);
+        answers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push_back(region("three"));
         assert_eq!(region_of(origin.changed().await), "three");
     }
 
@@ -433,7 +435,7 @@ cluster "fleet" {{
         let (_folder, mut origin, _) = set_up(&told);
         assert_eq!(region_of(origin.read().await), "one");
         assert!(origin.changed().await.is_err());
-        let start = Instant::now();
+        let start = clock::monotonic();
         assert_eq!(region_of(origin.changed().await), "one");
         assert_eq!(start.elapsed().as_secs(), 1800);
     }

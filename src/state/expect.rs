@@ -30,7 +30,6 @@ impl State {
     }
 
     /// The same, and the pods that claims may still get, by claim.
-    #[expect(clippy::type_complexity, reason = "it is taken apart at once")]
     pub fn waiting_and_expected(&self, now: Timestamp) -> (Vec<&Pod>, Vec<(&Claim, Vec<&Pod>)>) {
         let by_claim = self.expected_by_claim(now);
         let named = by_claim.iter();

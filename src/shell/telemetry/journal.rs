@@ -270,7 +270,7 @@ mod tests {
             second.set_nonblocking(true).expect("a socket");
             std::thread::sleep(super::PAUSE);
             tracing::info!("here");
-            let mut next = || {
+            let next = || {
                 let mut datagram = [0; 4096];
                 let length = second.recv(&mut datagram).expect("a line");
                 String::from_utf8_lossy(&datagram[..length]).into_owned()
