@@ -17,6 +17,8 @@ const PROGRAM: &str = "cluster-autoscaler";
 const PRIORITIES: (&str, &str) = ("cluster-autoscaler-priority-expander", "priorities");
 /// Variables that name the region, the one that counts first.
 const REGION: [&str; 2] = ["AWS_REGION", "AWS_DEFAULT_REGION"];
+/// Bytes that variables put into the words of a container at most.
+const PUT_IN_MAX: usize = 16_384;
 /// Kinds that run pods, with where the pod's own spec is.
 const KINDS: [(&str, &str); 6] = [
     ("Pod", "spec"),
@@ -199,17 +201,43 @@ fn container(own: &Map<String, Value>) -> Option<(Vec<String>, Option<String>)> 
         return None;
     }
     let environment = environment(own);
+    let mut left = PUT_IN_MAX;
     for word in &mut words {
-        for (name, value) in &environment {
-            if word.contains("$(") {
-                *word = word.replace(&format!("$({name})"), value);
-            }
-        }
+        *word = expanded(word, &environment, &mut left);
     }
     let region = REGION
         .iter()
         .find_map(|name| environment.get(*name).cloned());
     Some((after_name(words), region))
+}
+
+/// A word with the variables in it, as Kubernetes puts them in: once, from left to right. Two `$`
+/// are one. What nobody knows stays as it is written, as all does when too much has been put in.
+fn expanded(word: &str, environment: &BTreeMap<String, String>, left: &mut usize) -> String {
+    let (mut out, mut rest) = (String::new(), word);
+    while let Some((before, after)) = rest.split_once('$') {
+        out.push_str(before);
+        let named = after.strip_prefix('(').and_then(|own| own.split_once(')'));
+        rest = match (named, after.strip_prefix('$')) {
+            (Some((name, after)), _) => {
+                let value = environment.get(name);
+                match value.filter(|own| own.len() <= *left) {
+                    Some(value) => {
+                        *left -= value.len();
+                        out.push_str(value);
+                    }
+                    None => out.extend(["$(", name, ")"]),
+                }
+                after
+            }
+            (None, twice) => {
+                out.push('$');
+                twice.unwrap_or(after)
+            }
+        };
+    }
+    out.push_str(rest);
+    out
 }
 
 /// The variables of a container that stand there with their values.
@@ -232,7 +260,7 @@ fn priorities(mut document: Document) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{SourceFile, find};
+    use super::{PUT_IN_MAX, SourceFile, expanded, find};
 
     fn words(text: &str) -> Result<Vec<String>, String> {
         let found = find(&SourceFile::new("in", text));
@@ -267,6 +295,31 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn variables_are_put_in_once_from_left_to_right() {
+        let rows = [
+            ("A", "1"),
+            ("B", "$(A)$(B)"),
+            ("L", &"x".repeat(PUT_IN_MAX + 1)),
+        ];
+        let environment = rows.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let environment = environment.into_iter().collect();
+        for (word, expect) in [
+            ("--a=$(A) $(A)", "--a=1 1"),
+            ("$(B)", "$(A)$(B)"),
+            ("$$(A)", "$(A)"),
+            ("$$$(A)", "$1"),
+            ("$(C) $A $ $(A", "$(C) $A $ $(A"),
+            ("$(L)-$(A)", "$(L)-1"),
+        ] {
+            let mut left = PUT_IN_MAX;
+            assert_eq!(expanded(word, &environment, &mut left), expect, "{word}");
+        }
+        let (word, mut left) = ("$(A)".repeat(PUT_IN_MAX + 1), PUT_IN_MAX);
+        let own = expanded(&word, &environment, &mut left);
+        assert_eq!(own, "1".repeat(PUT_IN_MAX) + "$(A)");
     }
 
     #[test]
