@@ -211,10 +211,15 @@ fn expanders(said: &Said, losses: &mut Losses, notes: &mut Vec<String>) {
     let Some(all) = said.text("expander") else {
         return;
     };
-    for own in all.split(',').map(str::trim) {
+    for (index, own) in all.split(',').map(str::trim).enumerate() {
         let path = format!("--expander={own}");
         match own {
-            "priority" => {}
+            "priority" if index == 0 => {}
+            "priority" => {
+                let why = "it only chooses among what the expanders before it have left: weights \
+                           would come before what nodes cost";
+                losses.add(path, why);
+            }
             "least-waste" | "most-pods" | "price" | "random" => notes.push(format!(
                 "{}: not needed {path} (of all types of all pools the cheapest is taken)",
                 said.of
@@ -237,7 +242,8 @@ fn weights(
     losses: &mut Losses,
 ) -> BTreeMap<String, i64> {
     let expander = said.text("expander").unwrap_or_default();
-    if !expander.split(',').any(|own| own.trim() == "priority") {
+    let first = expander.split(',').next();
+    if first.is_none_or(|own| own.trim() != "priority") {
         return BTreeMap::new();
     }
     let Some(priorities) = &program.priorities else {

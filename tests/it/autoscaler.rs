@@ -327,6 +327,28 @@ fn what_cannot_be_imported_is_named() {
 }
 
 #[test]
+fn priorities_are_weights_where_they_come_first() {
+    let (autoscaler, answers) = files("priority");
+    for (expander, is_weighed) in [
+        ("priority", true),
+        ("priority,least-waste", true),
+        ("least-waste,priority", false),
+    ] {
+        let flag = format!("--expander={expander}");
+        let text = autoscaler
+            .text
+            .replace("--expander=priority,least-nodes", &flag);
+        assert!(text.contains(&flag), "{text}");
+        let autoscaler = SourceFile::new("autoscaler.yaml", text);
+        let imported = import(&autoscaler, &answers, &ImportOptions::default());
+        let text = imported.expect(expander).text();
+        assert_eq!(text.contains("weight "), is_weighed, "{expander}: {text}");
+        let is_lost = text.contains("dropped --expander=priority (");
+        assert_ne!(is_lost, is_weighed, "{expander}: {text}");
+    }
+}
+
+#[test]
 fn without_groups_it_is_told_what_to_give() {
     let imported = imported(
         "--cluster-name=a --node-group-auto-discovery=asg:tag=x",
