@@ -14,7 +14,6 @@ use crate::model::labels::{
 const CATEGORY: &str = "karpenter.k8s.aws/instance-category";
 const CPU: &str = "karpenter.k8s.aws/instance-cpu";
 const CPU_MAKER: &str = "karpenter.k8s.aws/instance-cpu-manufacturer";
-const EBS: &str = "karpenter.k8s.aws/instance-ebs-bandwidth";
 const FAMILY: &str = "karpenter.k8s.aws/instance-family";
 const GPU_MAKER: &str = "karpenter.k8s.aws/instance-gpu-manufacturer";
 const GPU_NAME: &str = "karpenter.k8s.aws/instance-gpu-name";
@@ -22,12 +21,14 @@ const LOCAL: &str = "karpenter.k8s.aws/instance-local-nvme";
 const MEMORY: &str = "karpenter.k8s.aws/instance-memory";
 
 /// Sizes without a hypervisor.
-const METAL: [&str; 5] = [
+const METAL: [&str; 7] = [
     "metal",
+    "metal-12xl",
     "metal-16xl",
     "metal-24xl",
     "metal-32xl",
     "metal-48xl",
+    "metal-96xl",
 ];
 
 /// Where reservations are named.
@@ -262,11 +263,10 @@ fn types(
 }
 
 /// Attributes with a least and a most, with the labels that say so in the same units.
-const RANGES: [(&str, &str); 4] = [
+const RANGES: [(&str, &str); 3] = [
     ("VCpuCount", CPU),
     ("MemoryMiB", MEMORY),
     ("AcceleratorCount", GPU_COUNT),
-    ("BaselineEbsBandwidthMbps", EBS),
 ];
 
 /// Makers, as AWS and as labels call them.
@@ -391,10 +391,14 @@ fn rest(own: &Map<String, Value>, losses: &mut Losses) {
         // Both generations are all there are.
         let says_nothing = empty || (name == "InstanceGenerations" && both);
         if !says_nothing {
-            losses.add(
-                format!("{ATTRIBUTES}.{name}"),
-                "there is no requirement for it",
-            );
+            let why = match name.as_str() {
+                "BaselineEbsBandwidthMbps" => {
+                    "karpenter.k8s.aws/instance-ebs-bandwidth is the most that a type has for a \
+                     while, and not what it has always"
+                }
+                _ => "there is no requirement for it",
+            };
+            losses.add(format!("{ATTRIBUTES}.{name}"), why);
         }
     }
 }
@@ -409,4 +413,25 @@ fn patterns(all: &[String]) -> Option<(&'static str, Vec<String>)> {
         (!family.contains('*')).then(|| family.to_owned())
     });
     Some((FAMILY, families.collect::<Option<Vec<String>>>()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::METAL;
+    use crate::catalog::Catalog;
+
+    #[test]
+    fn all_sizes_without_a_hypervisor_are_known() {
+        let catalog = Catalog::shipped();
+        let sizes = catalog
+            .types()
+            .filter_map(|own| own.name.as_str().split_once('.'));
+        let sizes = sizes
+            .map(|(_, size)| size)
+            .filter(|own| own.starts_with("metal"));
+        let sizes: BTreeSet<&str> = sizes.collect();
+        assert_eq!(sizes, BTreeSet::from(METAL));
+    }
 }

@@ -240,3 +240,24 @@ fn a_stricter_metadata_service_is_told_of() {
     let text = of_own(&json!({}), &json!({}));
     assert!(text.contains(hops) && text.contains(tokens), "{text}");
 }
+
+#[test]
+fn what_a_type_has_for_a_while_is_not_what_it_has_always() {
+    let own = json!({
+        "VCpuCount": {"Min": 4},
+        "MemoryMiB": {"Min": 8192},
+        "BaselineEbsBandwidthMbps": {"Min": 5000},
+    });
+    let text = of_own(
+        &json!({}),
+        &json!({"InstanceType": null, "InstanceRequirements": own}),
+    );
+    assert!(
+        text.contains("dropped InstanceRequirements.BaselineEbsBandwidthMbps ("),
+        "{text}"
+    );
+    assert!(
+        !text.contains("require \"karpenter.k8s.aws/instance-ebs-bandwidth\""),
+        "{text}"
+    );
+}
