@@ -39,10 +39,6 @@ pub(super) const GROUP: Known = &[
     ),
     ("Context", "it is for AWS' own use"),
     (
-        "DesiredCapacityType",
-        "nodes are counted, and nothing else of them",
-    ),
-    (
         "LoadBalancerNames",
         "nodes are put behind no load balancer: a controller in the cluster does that",
     ),

@@ -275,7 +275,7 @@ fn labels(group: &Group, losses: &mut Losses) -> Map<String, Value> {
     all
 }
 
-/// How many nodes there may be, and how old.
+/// How many nodes there may be, or how much of what the group counts, and how old.
 fn sizes(group: &mut Group, frame: &Frame<'_>, body: &mut Body, losses: &mut Losses) {
     let whole = |value: Option<Value>| value.as_ref().and_then(Value::as_i64);
     let (least, most) = (whole(group.take("MinSize")), whole(group.take("MaxSize")));
@@ -284,12 +284,22 @@ fn sizes(group: &mut Group, frame: &Frame<'_>, body: &mut Body, losses: &mut Los
         Some((least, most)) => (Some(least), Some(most)),
         None => (least, most),
     };
-    match most {
-        Some(most) => body.set("limits", serde_json::json!({ "nodes": most })),
-        None => losses.miss(
-            "limits",
-            "nothing tells how many nodes it may have: write it",
-        ),
+    let unit = group.take("DesiredCapacityType").as_ref().and_then(text);
+    let limits = match (most, unit.as_deref()) {
+        (None, _) => Err("nothing tells how many nodes it may have: write it"),
+        (Some(_), _) if is_weighed(group) => {
+            Err("the group counts weights of its types, and not nodes: write how many it may have")
+        }
+        (Some(most), None | Some("units")) => Ok(serde_json::json!({ "nodes": most })),
+        (Some(most), Some("vcpu")) => Ok(serde_json::json!({ "cpu": most })),
+        (Some(most), Some("memory-mib")) => {
+            Ok(serde_json::json!({ "memory": format!("{most}Mi") }))
+        }
+        (Some(_), Some(_)) => Err("nobody knows what the group counts: write how many it may have"),
+    };
+    match limits {
+        Ok(limits) => body.set("limits", limits),
+        Err(why) => losses.miss("limits", why),
     }
     if let Some(least) = least.filter(|own| *own > 0) {
         let why = "nodes are made for pods: a buffer keeps room, replicas of a pool keep nodes";
@@ -298,6 +308,17 @@ fn sizes(group: &mut Group, frame: &Frame<'_>, body: &mut Body, losses: &mut Los
     let age = whole(group.take("MaxInstanceLifetime")).filter(|own| *own > 0);
     // What nobody has asked to be replaced is not.
     body.set("expire_after", duration(age.map(SignedDuration::from_secs)));
+}
+
+/// Whether the sizes of a group count types by weights of theirs.
+fn is_weighed(group: &Group) -> bool {
+    let mixed = group.fields.get("MixedInstancesPolicy");
+    let overrides = mixed.and_then(|own| own.get("LaunchTemplate")?.get("Overrides")?.as_array());
+    let mut weights = overrides
+        .into_iter()
+        .flatten()
+        .filter_map(|own| text(own.get("WeightedCapacity")?));
+    weights.any(|own| own != "1")
 }
 
 /// Taints, and those that someone takes away.

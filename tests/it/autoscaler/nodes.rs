@@ -261,3 +261,39 @@ fn what_a_type_has_for_a_while_is_not_what_it_has_always() {
         "{text}"
     );
 }
+
+#[test]
+fn a_group_is_as_large_as_what_it_counts() {
+    let weighed = |weight: &str| {
+        json!({"MixedInstancesPolicy": {"LaunchTemplate": {
+            "LaunchTemplateSpecification": {"LaunchTemplateId": "lt-own", "Version": "3"},
+            "Overrides": [{"InstanceType": "m5.large", "WeightedCapacity": weight}],
+        }}})
+    };
+    for (own, expect) in [
+        (json!({}), "limits       = { nodes = 5 }"),
+        (
+            json!({"DesiredCapacityType": "units"}),
+            "limits       = { nodes = 5 }",
+        ),
+        (
+            json!({"DesiredCapacityType": "vcpu"}),
+            "limits       = { cpu = 5 }",
+        ),
+        (
+            json!({"DesiredCapacityType": "memory-mib"}),
+            "limits       = { memory = \"5Mi\" }",
+        ),
+        (
+            json!({"DesiredCapacityType": "gpus"}),
+            "missing limits (nobody knows",
+        ),
+        (weighed("1"), "limits       = { nodes = 5 }"),
+        (weighed("4"), "missing limits (the group counts weights"),
+    ] {
+        let text = of_own(&own, &json!({}));
+        assert!(text.contains(expect), "{own}: no {expect} in\n{text}");
+        let has_limits = text.contains("limits       =");
+        assert_ne!(has_limits, text.contains("missing limits"), "{text}");
+    }
+}
