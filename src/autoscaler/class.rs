@@ -85,6 +85,11 @@ pub(super) fn build(
     for (name, value) in launched.given.iter().flatten() {
         data.insert(name.clone(), value.clone());
     }
+    for version in &launched.latest {
+        body.comment(format!(
+            "Version {version} is taken for the latest: nobody has told of another one."
+        ));
+    }
     let user_data = user_data(group, launched, &mut data, &mut losses);
     if !clusters.is_empty() {
         body.set("clusters", clusters.to_vec());

@@ -16,6 +16,9 @@ const GROUPS: &str = "AutoScalingGroups";
 const TEMPLATES: &str = "LaunchTemplateVersions";
 const NODE_GROUP: &str = "nodegroup";
 
+/// How a reference says that it means the newest version there is.
+const LATEST: &str = "$Latest";
+
 /// What tags of the autoscaler begin with, and those of them that tell of nodes.
 pub(super) const AUTOSCALER: &str = "k8s.io/cluster-autoscaler/";
 pub(super) const NODE_TEMPLATE: &str = "k8s.io/cluster-autoscaler/node-template/";
@@ -310,31 +313,51 @@ fn join(own: Map<String, Value>, groups: &mut Vec<Group>) {
     });
 }
 
+/// A version of a launch template, as a reference has it.
+struct Reference<'a> {
+    /// All versions that were told of the template.
+    same: Vec<&'a Template>,
+    version: String,
+}
+
+impl<'a> Reference<'a> {
+    fn of(fields: &Map<String, Value>, templates: &'a [Template]) -> Self {
+        let word = |names: [&str; 2]| {
+            let mut found = names.iter().filter_map(|name| fields.get(*name));
+            found.next().and_then(text).unwrap_or_default()
+        };
+        let id = word(["LaunchTemplateId", "id"]);
+        let name = word(["LaunchTemplateName", "name"]);
+        let same = templates.iter().filter(|own| match id.is_empty() {
+            true => !name.is_empty() && own.name == name,
+            false => own.id == id,
+        });
+        Self {
+            same: same.collect(),
+            version: word(["Version", "version"]),
+        }
+    }
+}
+
 /// The version of a launch template that a reference of a group or a node group means.
 pub(super) fn meant<'a>(
     reference: &Map<String, Value>,
     templates: &'a [Template],
 ) -> Option<&'a Template> {
-    let word = |names: [&str; 2]| {
-        let mut found = names.iter().filter_map(|name| reference.get(*name));
-        found.next().and_then(text).unwrap_or_default()
-    };
-    let id = word(["LaunchTemplateId", "id"]);
-    let name = word(["LaunchTemplateName", "name"]);
-    let version = word(["Version", "version"]);
-    let same = templates.iter().filter(|own| match id.is_empty() {
-        true => !name.is_empty() && own.name == name,
-        false => own.id == id,
-    });
+    let Reference { same, version } = Reference::of(reference, templates);
+    let mut all = same.into_iter();
     match version.as_str() {
-        "$Latest" => same.max_by_key(|own| own.version),
-        "" | "$Default" => {
-            let mut same = same;
-            same.find(|own| own.is_default)
-        }
-        number => {
-            let mut same = same;
-            same.find(|own| own.version.to_string() == number)
-        }
+        LATEST => all.max_by_key(|own| own.version),
+        "" | "$Default" => all.find(|own| own.is_default),
+        number => all.find(|own| own.version.to_string() == number),
+    }
+}
+
+/// The version that is taken for the latest for want of another: alone it does not tell that it is.
+pub(super) fn only(reference: &Map<String, Value>, templates: &[Template]) -> Option<i64> {
+    let Reference { same, version } = Reference::of(reference, templates);
+    match same.as_slice() {
+        [one] if version == LATEST => Some(one.version),
+        _ => None,
     }
 }

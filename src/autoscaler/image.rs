@@ -5,7 +5,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-use super::groups::{Group, Template, meant};
+use super::groups::{Group, Template, meant, only};
 use crate::karpenter::carry::{take, text};
 use crate::karpenter::loss::Losses;
 use crate::karpenter::tree::Body;
@@ -46,6 +46,8 @@ pub(super) struct Launched {
     pub(super) given: Option<Map<String, Value>>,
     /// What the user has given EKS for it, where nobody has told what is in it.
     untold: Option<String>,
+    /// Versions that are taken for the latest, where nobody has told of others.
+    pub(super) latest: Vec<i64>,
 }
 
 impl Launched {
@@ -66,10 +68,15 @@ impl Launched {
             let version = word("version").unwrap_or_else(|| "$Default".to_owned());
             format!("launchTemplate {template} version {version}")
         });
+        let own = mixed.or_else(|| group.fields.get("LaunchTemplate"));
+        let references = [own, named].into_iter().flatten();
+        let references = references.filter_map(Value::as_object);
+        let latest = references.filter_map(|own| only(own, templates));
         Self {
-            data: found(mixed.or_else(|| group.fields.get("LaunchTemplate"))),
+            data: found(own),
             given,
             untold,
+            latest: latest.collect(),
         }
     }
 

@@ -297,3 +297,26 @@ fn a_group_is_as_large_as_what_it_counts() {
         assert_ne!(has_limits, text.contains("missing limits"), "{text}");
     }
 }
+
+#[test]
+fn a_version_that_is_alone_may_not_be_the_latest() {
+    let reference = |version: &str| {
+        let own = json!({"id": "lt-own", "version": version});
+        json!({"amiType": "CUSTOM", "launchTemplate": own})
+    };
+    let data = json!({"ImageId": "ami-1", "UserData": encoded("join\n")});
+    let note = "# Version 3 is taken for the latest: nobody has told of another one.";
+    let both = [
+        version("lt-own", 3, data.clone()),
+        version("lt-own", 4, data),
+    ];
+    for (own, templates, expect) in [
+        ("$Latest", &both[..1], true),
+        ("$Latest", &both, false),
+        ("3", &both[..1], false),
+    ] {
+        let text = of_managed(&reference(own), templates);
+        assert!(has_pool(&text), "{text}");
+        assert_eq!(text.contains(note), expect, "{own}: {text}");
+    }
+}
