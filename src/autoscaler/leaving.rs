@@ -10,6 +10,8 @@ use crate::karpenter::tree::Body;
 
 /// What is so without the flags. Source: Cluster Autoscaler, `pkg/config/flags`.
 const UNNEEDED: SignedDuration = SignedDuration::from_mins(10);
+/// The longest that is written, ten years as the argument has it; what takes longer never comes.
+const LONGEST: SignedDuration = SignedDuration::from_hours(87_600);
 const USED: f64 = 0.5;
 const EVICTION: SignedDuration = SignedDuration::from_mins(2);
 const GRACEFUL_S: i64 = 600;
@@ -61,6 +63,7 @@ pub(super) fn disruption(said: &Said, losses: &mut Losses) -> Body {
         true => Some(unneeded.unwrap_or(UNNEEDED)),
         false => None,
     };
+    let after = after.filter(|own| *own <= LONGEST);
     let used = said.number("scale-down-utilization-threshold", losses);
     let percent = percent(said, used.unwrap_or(USED), losses);
     if percent == Some(0) {

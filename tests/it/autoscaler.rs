@@ -157,6 +157,10 @@ const CARRIED: &[(&str, &str)] = &[
         "consolidate_after     = \"never\"",
     ),
     (
+        "--scale-down-unneeded-time=2562047h",
+        "consolidate_after     = \"never\"",
+    ),
+    (
         "--scale-down-unneeded-time=3m",
         "consolidate_after     = \"3m\"",
     ),
@@ -240,6 +244,10 @@ const UNTOLD: &[(&str, &str)] = &[
     (
         "--max-scale-down-parallelism=all",
         "budget {\n      nodes   = 10\n      reasons = [\"empty\", \"underutilized\"]\n    }",
+    ),
+    (
+        "--scale-down-unneeded-time=soon",
+        "consolidate_after     = \"10m\"",
     ),
     (
         "--max-drain-parallelism=all",
