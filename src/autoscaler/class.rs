@@ -69,6 +69,9 @@ const NOT_OURS: [&str; 7] = [
     "outrigger.dev/",
 ];
 
+/// What stands beside user data that seems to hold a secret.
+pub const SECRET_NOTE: &str = "It seems to hold a token: see to it who may read this file.";
+
 /// What a user data may hold that is a secret.
 const SECRETS: [&str; 3] = ["--token", "K3S_TOKEN", "RKE2_TOKEN"];
 
@@ -112,7 +115,7 @@ pub(super) fn build(
     metadata(&mut data, &mut body, &mut losses);
     if let Some(text) = user_data {
         if SECRETS.iter().any(|word| text.contains(word)) {
-            body.comment("It seems to hold a token: see to it who may read this file.");
+            body.comment(SECRET_NOTE);
         }
         body.set("user_data", text);
     }

@@ -7,6 +7,7 @@ use regex::Regex;
 use serde_json::Value;
 use thiserror::Error;
 
+pub use super::class::SECRET_NOTE;
 use super::cluster::{self, Whereabouts, bounds};
 use super::flags::{self, Said};
 use super::groups::{self, Group, GroupsError};

@@ -3,6 +3,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -23,6 +24,10 @@ pub(crate) const COULD_NOT_RUN: u8 = 1;
 
 /// Where a kubeconfig is that nobody names, from a user's home.
 const KUBECONFIG: &str = ".kube/config";
+
+/// Who may read a file that seems to hold a secret, and who any other, if the umask lets them.
+const PRIVATE: u32 = 0o600;
+const PUBLIC: u32 = 0o666;
 
 /// What the exit code says.
 const CODES: &str = "Exit codes: 0 everything was carried over, 2 something was dropped or is \
@@ -195,7 +200,12 @@ fn write(directory: &Path, imported: &Imported) -> anyhow::Result<()> {
     }
     for (name, text) in files {
         let path = directory.join(name);
-        let file = OpenOptions::new().write(true).create_new(true).open(&path);
+        let mode = match text.contains(autoscaler::import::SECRET_NOTE) {
+            true => PRIVATE,
+            false => PUBLIC,
+        };
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(mode).open(&path);
         let mut file = file.with_context(|| format!("write {}", path.display()))?;
         let written = file.write_all(text.as_bytes());
         written.with_context(|| format!("write {}", path.display()))?;

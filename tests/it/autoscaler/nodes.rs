@@ -3,6 +3,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use outrigger::autoscaler::import::SECRET_NOTE;
 use serde_json::{Value, json};
 
 use super::{imported, loaded};
@@ -318,5 +319,13 @@ fn a_version_that_is_alone_may_not_be_the_latest() {
         let text = of_managed(&reference(own), templates);
         assert!(has_pool(&text), "{text}");
         assert_eq!(text.contains(note), expect, "{own}: {text}");
+    }
+}
+
+#[test]
+fn user_data_that_seems_to_hold_a_token_is_said_to() {
+    for (own, is_secret) in [("K3S_TOKEN=a\n", true), ("tune\n", false)] {
+        let text = of_own(&json!({}), &json!({"UserData": encoded(own)}));
+        assert_eq!(text.contains(SECRET_NOTE), is_secret, "{text}");
     }
 }

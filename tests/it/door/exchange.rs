@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Output;
 
@@ -186,6 +187,37 @@ fn an_autoscaler_comes_in_with_its_groups() {
     assert_eq!(piped.status.code(), Some(2), "{said}");
     assert!(said.contains("<stdin>: not needed --v ("), "{said}");
     assert!(hcl.contains("import: missing groups ("), "{hcl}");
+}
+
+#[test]
+fn what_seems_to_hold_a_token_is_its_owners_alone() {
+    let to = TempDir::new().expect("made");
+    let path = |name: &str| to.path().join(name);
+    let group = json!({"AutoScalingGroups": [{
+        "AutoScalingGroupName": "web",
+        "LaunchTemplate": {"LaunchTemplateId": "lt-1", "Version": "1"},
+    }]});
+    // K3S_TOKEN=a
+    let data = json!({"InstanceType": "m5.large", "UserData": "SzNTX1RPS0VOPWEK"});
+    let template = json!({"LaunchTemplateVersions": [
+        {"LaunchTemplateId": "lt-1", "VersionNumber": 1, "LaunchTemplateData": data},
+    ]});
+    fs::write(path("groups.json"), group.to_string()).expect("written");
+    fs::write(path("templates.json"), template.to_string()).expect("written");
+    let named = |name: &str| path(name).to_str().expect("a readable path").to_owned();
+    let (groups, templates) = (named("groups.json"), named("templates.json"));
+    let into = named("hcl");
+    let told = ["--asg", &groups, "--asg", &templates, "-o", &into];
+    let whole = [&["import", "--cluster-autoscaler", "-"][..], &told].concat();
+    let imported = run(&whole, "--v=4");
+    assert_eq!(imported.status.code(), Some(2), "{}", texts(&imported).1);
+    let mode = |name: &str| {
+        let file = fs::metadata(path(name)).expect("written");
+        file.permissions().mode() & 0o777
+    };
+    assert_eq!(mode("hcl/node_classes.hcl"), 0o600);
+    // Any other is as the umask has it.
+    assert_eq!(mode("hcl/pools.hcl"), mode("groups.json"));
 }
 
 #[test]
