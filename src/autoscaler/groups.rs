@@ -356,8 +356,8 @@ pub(super) fn meant<'a>(
 /// The version that is taken for the latest for want of another: alone it does not tell that it is.
 pub(super) fn only(reference: &Map<String, Value>, templates: &[Template]) -> Option<i64> {
     let Reference { same, version } = Reference::of(reference, templates);
-    match same.as_slice() {
-        [one] if version == LATEST => Some(one.version),
-        _ => None,
-    }
+    // Two answers may tell of one version.
+    let first = same.first()?.version;
+    let is_alone = same.iter().all(|own| own.version == first);
+    (version == LATEST && is_alone).then_some(first)
 }

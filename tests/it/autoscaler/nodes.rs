@@ -313,6 +313,7 @@ fn a_version_that_is_alone_may_not_be_the_latest() {
     ];
     for (own, templates, expect) in [
         ("$Latest", &both[..1], true),
+        ("$Latest", &[both[0].clone(), both[0].clone()], true),
         ("$Latest", &both, false),
         ("3", &both[..1], false),
     ] {
