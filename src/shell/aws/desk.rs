@@ -175,7 +175,7 @@ impl Desk {
         let members = self.members.iter();
         let engines = members.filter_map(|(name, own)| {
             let events = own.events.clone().filter(|own| !own.is_closed())?;
-            Some((name.clone(), events))
+            Some((name.clone(), (events, own.connection.fence.clone())))
         });
         if let Ok(mut known) = self.shared.engines.lock() {
             *known = engines.collect();

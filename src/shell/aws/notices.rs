@@ -24,6 +24,7 @@ use crate::shell::aws::fault::Fault;
 use crate::shell::aws::instances::Lister;
 use crate::shell::aws::queue;
 use crate::shell::clock;
+use crate::shell::fence::{self, Fence};
 
 /// After a look that failed, or a message that is another host's, the next waits this long.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -38,8 +39,12 @@ const ENDING_MAX: usize = 100;
 /// Malformed messages are told of no more often than this.
 const TOLD: Duration = Duration::from_hours(1);
 
-/// Whom events are for: the engines of clusters that are driven here.
-pub(crate) type Engines = Arc<Mutex<BTreeMap<ClusterName, mpsc::Sender<Event>>>>;
+/// Whom events are for: the engines of clusters that are driven here, each with the fence that what
+/// it has heard passes before it is deleted.
+pub(crate) type Engines = Arc<Mutex<BTreeMap<ClusterName, (mpsc::Sender<Event>, Fence)>>>;
+
+/// A message that was taken in, with the fences of whoever took it.
+type Taken = (Received, Vec<Fence>);
 
 /// Where a message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,8 +125,9 @@ impl Listener {
         let mut done = Vec::new();
         let mut given_back = false;
         for message in messages {
-            match self.take(&message).await {
-                Fate::Delete => done.push(message),
+            let mut fences = Vec::new();
+            match self.take(&message, &mut fences).await {
+                Fate::Delete => done.push((message, fences)),
                 Fate::GiveBack => {
                     queue::give_back(&self.account, &at, &message).await?;
                     given_back = true;
@@ -139,7 +145,7 @@ impl Listener {
         Ok(given_back)
     }
 
-    async fn take(&mut self, message: &Received) -> Fate {
+    async fn take(&mut self, message: &Received, fences: &mut Vec<Fence>) -> Fate {
         let kind = |kind: &'static str| {
             counter!("karpenter_interruption_received_messages_total", "message_type" => kind)
                 .increment(1);
@@ -155,7 +161,7 @@ impl Listener {
                 let waited = Duration::try_from(waited).unwrap_or_default();
                 metrics::histogram!("karpenter_interruption_message_queue_duration_seconds")
                     .record(waited.as_secs_f64());
-                self.deliver(&notice).await
+                self.deliver(&notice, fences).await
             }
             Err(why) => {
                 kind("malformed");
@@ -172,12 +178,12 @@ impl Listener {
 
     /// Tells the engines of all instances of a notice. What any of them does not take is not lost
     /// to the others: to be told twice harms nobody.
-    async fn deliver(&self, notice: &Notice) -> Fate {
+    async fn deliver(&self, notice: &Notice, fences: &mut Vec<Fence>) -> Fate {
         let mut fate = Fate::Delete;
         for instance in &notice.instances {
             let own = match self.cluster_of(instance).await {
                 Ok(None) => continue,
-                Ok(Some(cluster)) => self.tell(&cluster, instance, notice).await,
+                Ok(Some(cluster)) => self.tell(&cluster, instance, notice, fences).await,
                 // Whose it is nobody knows: somebody may, later.
                 Err(_) => Fate::Leave,
             };
@@ -188,15 +194,22 @@ impl Listener {
         fate
     }
 
-    async fn tell(&self, cluster: &ClusterName, instance: &InstanceId, notice: &Notice) -> Fate {
+    async fn tell(
+        &self,
+        cluster: &ClusterName,
+        instance: &InstanceId,
+        notice: &Notice,
+        fences: &mut Vec<Fence>,
+    ) -> Fate {
         let engine = self
             .engines
             .lock()
             .ok()
             .and_then(|own| own.get(cluster).cloned());
-        let Some(engine) = engine else {
+        let Some((engine, fence)) = engine else {
             return Fate::GiveBack;
         };
+        fences.push(fence);
         let event = Event::Interrupted(instance.clone(), notice.what, notice.at);
         match timeout(TAKE, engine.send(event)).await {
             Ok(Ok(())) => Fate::Delete,
@@ -218,11 +231,15 @@ impl Listener {
 }
 
 /// Deletes what was taken in, once its events have been acted upon. What cannot be deleted comes
-/// again, and harms nobody.
-async fn delete(account: Arc<Account>, at: String, done: Vec<Received>) -> Result<(), Fault> {
+/// again, and harms nobody; so does what a host has taken in that was stopped before it could act,
+/// and leads no more.
+async fn delete(account: Arc<Account>, at: String, done: Vec<Taken>) -> Result<(), Fault> {
     sleep(KEEP).await;
-    for message in &done {
-        queue::delete(&account, &at, message).await?;
+    for (message, fences) in done {
+        if !fences.iter().all(Fence::is_open) {
+            continue;
+        }
+        fence::within(fences, queue::delete(&account, &at, &message)).await?;
         counter!("karpenter_interruption_deleted_messages_total").increment(1);
     }
     Ok(())

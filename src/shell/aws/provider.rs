@@ -364,7 +364,10 @@ impl Provider for Ec2 {
             if let Ok(mut engines) = self.keeper.shared.engines.lock() {
                 // Messages are not for an engine that has to stop.
                 match &events {
-                    Some(events) => drop(engines.insert(cluster.name.clone(), events.clone())),
+                    Some(events) => {
+                        let own = (events.clone(), self.connection.fence.clone());
+                        engines.insert(cluster.name.clone(), own);
+                    }
                     None => drop(engines.remove(&cluster.name)),
                 }
             }

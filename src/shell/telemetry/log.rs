@@ -4,6 +4,7 @@
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
+use tracing_subscriber::filter::{FilterExt, filter_fn};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt, registry, reload};
@@ -48,7 +49,9 @@ pub(crate) fn init(
             None => lines.without_time().with_ansi(false).boxed(),
         },
     };
-    let lines = registry().with(lines.with_filter(filter));
+    // Spans are for traces, whatever `RUST_LOG` says of our lines.
+    let lines_only = filter_fn(|about| about.target() != traces::TARGET);
+    let lines = registry().with(lines.with_filter(filter.and(lines_only)));
     let level = Level((!is_fixed).then_some(handle));
     #[cfg(feature = "otlp")]
     let traces = endpoint.map(Sender::to);
@@ -105,8 +108,7 @@ fn filter(level: LogLevel) -> EnvFilter {
         LogLevel::Trace => "trace",
     };
     EnvFilter::new(format!(
-        "warn,kube_client=off,kube_runtime=off,outrigger={ours},{}=off",
-        traces::TARGET
+        "warn,kube_client=off,kube_runtime=off,outrigger={ours}"
     ))
 }
 

@@ -16,6 +16,7 @@ use crate::shell::aws::account::Account;
 use crate::shell::aws::notices::{Engines, Listener};
 use crate::shell::aws::queue;
 use crate::shell::clock;
+use crate::shell::fence::Fence;
 
 fn body(kind: &str, detail: &Value) -> String {
     let source = match kind {
@@ -128,7 +129,10 @@ fn listener(account: Account, engines: Engines) -> Listener {
 }
 
 fn engines(events: mpsc::Sender<Event>) -> Engines {
-    Arc::new(Mutex::new(BTreeMap::from([("one".into(), events)])))
+    Arc::new(Mutex::new(BTreeMap::from([(
+        "one".into(),
+        (events, Fence::default()),
+    )])))
 }
 
 fn told(inbox: &mut mpsc::Receiver<Event>) -> Vec<(String, Interruption)> {
