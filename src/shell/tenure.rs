@@ -394,7 +394,7 @@ impl Seeker {
     fn gives(&mut self, asked: Option<String>) -> bool {
         let before = self.heard.replace(asked.clone());
         let news = before.is_some_and(|before| before != asked);
-        let host = asked.as_deref().and_then(|own| own.split(' ').next());
+        let host = asked.as_deref().map(asker);
         news && host.is_some_and(|host| self.company.gives_to(host))
     }
 
@@ -421,7 +421,7 @@ impl Seeker {
             .asked
             .as_deref()
             .filter(|_| known.hold.holder.is_empty());
-        let host = asked.and_then(|own| own.split(' ').next());
+        let host = asked.map(asker);
         if host.is_none_or(|host| host == host_of(&self.me)) {
             self.free = None;
             return false;
@@ -581,6 +581,11 @@ impl Seeker {
             Err(_) => Err(Failure::Fault(format!("no answer within {limit:?}"))),
         }
     }
+}
+
+/// The host that has asked for a cluster: what stands there is `HOST TIME`.
+fn asker(asked: &str) -> &str {
+    asked.split_once(' ').map_or(asked, |(host, _)| host)
 }
 
 /// Why a call about the Lease came to nothing.

@@ -24,7 +24,7 @@ mod adoption;
 
 mod dashboards;
 
-mod standby;
+pub(crate) mod standby;
 
 mod doctor;
 

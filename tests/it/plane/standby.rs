@@ -54,19 +54,19 @@ fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// Whether this daemon holds the cluster's Lease. It leaves its name beside its configuration.
-async fn holds(api: &Client, host: &Host) -> bool {
+/// Whether the daemon with this directory holds a Lease. It leaves its name there.
+pub(crate) async fn holds(api: &Client, lease: &str, directory: &Path) -> bool {
     let leases: Api<Lease> = Api::namespaced(api.clone(), "kube-system");
-    let lease = leases.get_opt("outrigger").await.expect("an answer");
+    let lease = leases.get_opt(lease).await.expect("an answer");
     let holder = lease.and_then(|own| own.spec?.holder_identity);
-    let name = fs::read_to_string(host.setup.path().join("holder")).unwrap_or_default();
+    let name = fs::read_to_string(directory.join("holder")).unwrap_or_default();
     holder.is_some_and(|own| !name.is_empty() && own.split('/').next() == Some(&name))
 }
 
 /// Waits until this process leads.
 async fn leads(api: &Client, host: &Host, limit: Duration) -> Duration {
     let start = clock();
-    while !holds(api, host).await {
+    while !holds(api, "outrigger", host.setup.path()).await {
         let waited = start.elapsed();
         assert!(
             waited < limit,
@@ -200,14 +200,9 @@ const SHARED: [&str; 3] = ["shared-1", "shared-2", "shared-3"];
 
 /// How many of these clusters a host leads.
 async fn share(api: &Client, host: &Setup) -> usize {
-    let leases: Api<Lease> = Api::namespaced(api.clone(), "kube-system");
-    let name = fs::read_to_string(host.path().join("holder")).unwrap_or_default();
     let mut count = 0;
     for own in SHARED {
-        let lease = leases.get_opt(own).await.expect("an answer");
-        let holder = lease.and_then(|own| own.spec?.holder_identity);
-        let holder = holder.unwrap_or_default();
-        count += usize::from(!name.is_empty() && holder.split('/').next() == Some(&name));
+        count += usize::from(holds(api, own, host.path()).await);
     }
     count
 }

@@ -7,8 +7,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, Client};
+use kube::Client;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::sleep;
@@ -19,6 +18,7 @@ use super::kubelets::{Kubelets, Sizes};
 use crate::plane::Plane;
 use crate::plane::bench::{self, Process, World, is_campaign};
 use crate::plane::cases::{clock, scatter};
+use crate::plane::standby::holds;
 
 /// Each fills a node.
 const PODS: usize = 6;
@@ -67,18 +67,9 @@ impl Host {
         self.daemon = spawn(aws, &self.dir, self.key);
     }
 
-    /// Whether it holds the cluster's Lease.
-    async fn leads(&self, api: &Client) -> bool {
-        let leases: Api<Lease> = Api::namespaced(api.clone(), "kube-system");
-        let lease = leases.get_opt("outrigger").await.expect("an answer");
-        let holder = lease.and_then(|own| own.spec?.holder_identity);
-        let name = fs::read_to_string(self.dir.path().join("holder")).unwrap_or_default();
-        holder.is_some_and(|own| !name.is_empty() && own.split('/').next() == Some(&name))
-    }
-
     async fn until_it_leads(&self, api: &Client) -> Duration {
         let start = clock();
-        while !self.leads(api).await {
+        while !holds(api, "outrigger", self.dir.path()).await {
             let waited = start.elapsed();
             assert!(
                 waited < TAKEN_OVER,
