@@ -1,7 +1,6 @@
 //! The clusters that a verb only looks at: live ones, or one whose state is in a file.
 //! It must not know what a verb makes of them, nor write anything.
 
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use clap::Args;
 
 use super::arguments::ConfigArguments;
 use super::diagnostics;
+use super::stdin;
 use crate::catalog::{self, Catalog};
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetView;
@@ -118,7 +118,7 @@ impl Given {
     fn of_file(&self, cluster: Cluster, limits: Limits, path: &Path) -> anyhow::Result<State> {
         let catalog = read_catalog(&cluster, self.catalog.as_deref())?;
         let text = match path == Path::new("-") {
-            true => read_stdin()?,
+            true => stdin::read()?,
             false => files::read_text(path)?,
         };
         let objects = state_file::parse(&text);
@@ -199,13 +199,4 @@ pub(crate) fn read_catalog(cluster: &Cluster, file: Option<&Path>) -> anyhow::Re
             &files::read_text(path)?,
         )?),
     }
-}
-
-fn read_stdin() -> anyhow::Result<String> {
-    let mut text = String::new();
-    io::stdin()
-        .lock()
-        .read_to_string(&mut text)
-        .context("read the state from stdin")?;
-    Ok(text)
 }

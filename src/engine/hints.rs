@@ -103,6 +103,11 @@ impl Engine {
             self.groups.clear();
             return;
         }
+        let unseen = self.hints.values().filter(|own| !own.out && !own.shown);
+        let seen = unseen.filter_map(|own| own.at.checked_add(SHOWN_MAX).ok());
+        if let Some(at) = seen.filter(|at| *at > now).min() {
+            self.wake_at(at, "what pods were told is to be seen");
+        }
         let (groups, mut news) = self.to_tell(now);
         self.groups = groups;
         news.tells.sort_unstable_by(|one, other| {
@@ -304,8 +309,6 @@ impl Engine {
         if let Some(hint) = self.hints.get_mut(pod) {
             (hint.out, hint.at) = (false, now);
         }
-        let shown = now.checked_add(SHOWN_MAX).unwrap_or(now);
-        self.wake_at(shown, "what pods were told is to be seen");
         match answer {
             Answer::Failed {
                 kind: FailureKind::Denied,

@@ -1,6 +1,7 @@
 //! Tells the service manager how the daemon is doing: started, alive, reloading, stopping.
 //! It must not know what a cluster is driven for. Without `NOTIFY_SOCKET` nobody is told.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,6 +21,17 @@ const WORDS: u32 = 3;
 const STALLED: Duration = Duration::from_secs(30);
 /// The manager shows no more than a line.
 const STATUS_CHARS: usize = 200;
+
+/// The directory that the service manager made for the daemon and says by this variable: what lies
+/// in `RUNTIME_DIRECTORY` is gone with the host's next start, what lies in `STATE_DIRECTORY` stays.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the service manager says where by the environment"
+)]
+pub(crate) fn directory(variable: &str) -> Option<PathBuf> {
+    let directories = std::env::var_os(variable)?;
+    std::env::split_paths(&directories).find(|own| own.is_absolute())
+}
 
 /// The service manager, as the daemon sees it.
 #[derive(Clone, Default)]

@@ -22,7 +22,7 @@ use crate::shell::cron::{Cron, CronError};
 use crate::shell::drivers::{ApplyError, Drivers, PrepareError};
 use crate::shell::front::Clusters;
 use crate::shell::identity::Identity;
-use crate::shell::notify::Manager;
+use crate::shell::notify::{self, Manager};
 use crate::shell::telemetry::log::Level;
 use crate::shell::telemetry::metrics::{self, Counted, MetricsError};
 use crate::shell::text;
@@ -89,7 +89,7 @@ pub(crate) async fn run(
     };
     let telemetry = wanted.telemetry;
     let mut written = wanted.written;
-    let directory = runtime_directory();
+    let directory = notify::directory("RUNTIME_DIRECTORY");
     let mut drivers = Drivers::start_as(identity(directory.as_deref()));
     let prepared = tokio::select! {
         prepared = drivers.prepare(wanted.clusters) => prepared?,
@@ -152,16 +152,6 @@ pub(crate) async fn run(
     drivers.stop().await;
     tracing::info!("stopped");
     end
-}
-
-/// Where what lives as long as the host lies, if systemd tells it.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the service manager says where by the environment"
-)]
-fn runtime_directory() -> Option<PathBuf> {
-    let directories = std::env::var_os("RUNTIME_DIRECTORY")?;
-    std::env::split_paths(&directories).find(|own| own.is_absolute())
 }
 
 /// Who this process is.

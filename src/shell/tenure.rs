@@ -1,7 +1,7 @@
 //! Holds a cluster's Lease for as long as it can: who holds it leads.
 //! It must not know what a leader does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,8 +22,6 @@ use crate::shell::{clock, telemetry, text};
 
 /// Time for one call: several fit into what a holder may act for.
 const CALL: Duration = Duration::from_secs(4);
-/// Why a cluster is led no more that another host has asked for.
-const ASKED: &str = "another host, which leads fewer, has asked for it";
 /// After a Lease was written by another at the same moment, it is read again so soon.
 const AGAIN: Duration = Duration::from_millis(100);
 /// Whoever leads what goes before has this long to take what is led together with it.
@@ -38,6 +36,32 @@ const PARTS: Duration = Duration::from_mins(1);
 const ASKS_MAX: u32 = 6;
 /// Where whoever has asked for a cluster does not take it for so long, others do.
 const YIELDS: Duration = Duration::from_secs(20);
+/// A host gives back what it has asked for, if its engine does not decide for so long.
+const FIT: Duration = Duration::from_mins(3);
+/// Where nobody else takes what was given back for so long, this host does again.
+const RETURNS: Duration = Duration::from_mins(1);
+/// After that it asks for nothing for so long, and for twice as long after each further time.
+const SHY: Duration = Duration::from_mins(30);
+/// How often that doubles: to 16 hours.
+const SHY_MAX: u32 = 5;
+
+/// Why a host parts with a cluster that it leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// Another host has asked for it.
+    Asked,
+    /// This host has asked for it, and gets nowhere with it.
+    Unfit,
+}
+
+impl Why {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Asked => "another host, which leads fewer, has asked for it",
+            Self::Unfit => "this host has asked for it and does not get it ready",
+        }
+    }
+}
 
 /// Whether this host leads a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,8 +88,10 @@ struct Known {
     /// When any of this was otherwise last.
     changed: Option<Instant>,
     places: BTreeMap<ClusterName, Place>,
-    /// Those that this host leads whose engines do not decide yet, or not any more.
-    unwell: BTreeSet<ClusterName>,
+    /// Those that this host leads whose engines do not decide yet, or not any more, since when.
+    unwell: BTreeMap<ClusterName, Instant>,
+    /// How often in a row this host has given back what it had asked for, and when last.
+    returned: Option<(u32, Instant)>,
 }
 
 impl Company {
@@ -75,7 +101,7 @@ impl Company {
             known.together = together;
             known.changed = Some(clock::monotonic());
             known.places.retain(|name, _| clusters.contains(name));
-            known.unwell.retain(|name| clusters.contains(name));
+            known.unwell.retain(|name, _| clusters.contains(name));
             for name in clusters {
                 known.places.entry(name.clone()).or_insert(Place::Unknown);
             }
@@ -103,16 +129,39 @@ impl Company {
         let is_steady = known.changed.is_some_and(|own| own.elapsed() >= STEADY);
         // A host that does not get on with what it has would do so with no more.
         let is_well = known.unwell.is_empty();
-        is_steady && is_well && !known.together && asks_for(&known.places) == Some(cluster)
+        let is_shy = known.returned.is_some_and(|(times, at)| {
+            let doubled = times.saturating_sub(1).min(SHY_MAX);
+            at.elapsed() < SHY.saturating_mul(1 << doubled)
+        });
+        let may_ask = is_steady && is_well && !is_shy && !known.together;
+        may_ask && asks_for(&known.places) == Some(cluster)
     }
 
     /// Takes in whether the engine of a cluster, which this host leads, decides.
     fn tell_well(&self, cluster: &ClusterName, well: bool) {
         self.0.send_if_modified(|known| {
-            match well {
-                true => known.unwell.remove(cluster),
-                false => known.unwell.insert(cluster.clone()),
-            };
+            if well {
+                known.unwell.remove(cluster);
+            } else {
+                let since = known.unwell.entry(cluster.clone());
+                since.or_insert_with(clock::monotonic);
+            }
+            false
+        });
+    }
+
+    /// Whether the engine of a cluster has not decided for so long.
+    fn is_unwell_for(&self, cluster: &ClusterName, span: Duration) -> bool {
+        let known = self.0.borrow();
+        let since = known.unwell.get(cluster);
+        since.is_some_and(|own| own.elapsed() >= span)
+    }
+
+    /// Takes in what became of a cluster that this host had asked for.
+    fn tell_fit(&self, fit: bool) {
+        self.0.send_if_modified(|known| {
+            let times = known.returned.map_or(0, |(times, _)| times);
+            known.returned = (!fit).then(|| (times + 1, clock::monotonic()));
             false
         });
     }
@@ -179,6 +228,8 @@ impl Tenure {
             asked: None,
             heard: None,
             parting: None,
+            gift: None,
+            returned: None,
             asks: 0,
             free: None,
             turn,
@@ -261,8 +312,12 @@ struct Seeker {
     /// Who has asked for it, as it was last read in this term; what stood there before it began
     /// may be from a host that is gone.
     heard: Option<Option<String>>,
-    /// Since when its engine ends, so that the Lease can be let go for who has asked.
-    parting: Option<Instant>,
+    /// Since when its engine ends, so that the Lease can be let go, and why.
+    parting: Option<(Instant, Why)>,
+    /// Since when this host leads what it had asked for, until it has shown that it is fit to.
+    gift: Option<Instant>,
+    /// When it gave it back.
+    returned: Option<Instant>,
     /// Since when it was seen to be left to another.
     free: Option<Instant>,
     turn: watch::Sender<Turn>,
@@ -334,9 +389,9 @@ impl Seeker {
                 self.ask().await;
                 left.min(RETRY)
             }
-            Sight::Mine if self.has_rested() => self.part(known).await,
-            Sight::Free if self.yields(&known) => {
-                self.follow(ASKED);
+            Sight::Mine if let Some(why) = self.has_rested() => self.part(known, why).await,
+            Sight::Free if let Some(why) = self.yields(&known) => {
+                self.follow(why.words());
                 RETRY
             }
             // It runs out by itself: what is under way for it is not answered yet.
@@ -372,15 +427,19 @@ impl Seeker {
                 let asked = held.asked.clone();
                 self.known = Some(held);
                 self.lead(since);
-                let gives = self.gives(asked);
-                match self.parting {
-                    None if gives => {
-                        tracing::info!(cluster = %self.cluster, why = ASKED, "parting with it");
-                        self.parting = Some(clock::monotonic());
-                        self.tell(Turn::Follows(ASKED.to_owned()));
+                let asked = self.gives(asked).then_some(Why::Asked);
+                let why = asked.or(self.is_unfit().then_some(Why::Unfit));
+                match (self.parting, why) {
+                    (None, Some(why)) => {
+                        let words = why.words();
+                        tracing::info!(cluster = %self.cluster, why = words, "parting with it");
+                        self.parting = Some((clock::monotonic(), why));
+                        self.tell(Turn::Follows(words.to_owned()));
                     }
                     // Whoever was told has not heard it: this host leads it on.
-                    Some(since) if since.elapsed() > PARTS => self.lose("its engine does not end"),
+                    (Some((since, _)), _) if since.elapsed() > PARTS => {
+                        self.lose("its engine does not end");
+                    }
                     _ => {}
                 }
                 RETRY
@@ -398,25 +457,52 @@ impl Seeker {
         news && host.is_some_and(|host| self.company.gives_to(host))
     }
 
-    /// Whether nothing is under way any more of a cluster that this host parts with. Until then the
-    /// Lease is renewed, so that what was begun is answered.
-    fn has_rested(&self) -> bool {
-        self.until.is_some() && self.parting.is_some() && *self.rested.borrow() >= self.terms
+    /// Whether this host had asked for the cluster and has got nowhere with it, which another may.
+    fn is_unfit(&mut self) -> bool {
+        let Some(since) = self.gift else { return false };
+        let is_unfit = self.company.is_unwell_for(&self.cluster, FIT);
+        // It was not unwell for all of that.
+        if !is_unfit && since.elapsed() > 2 * FIT {
+            self.gift = None;
+            self.company.tell_fit(true);
+        }
+        is_unfit
     }
 
-    /// Lets go of the Lease for who has asked. Where that fails the cluster is led here again.
-    async fn part(&mut self, known: Held) -> Duration {
-        self.lose(ASKED);
-        let connection = self.connection.clone();
-        let let_go = lease::part(&connection, &known, clock::now());
-        if self.call(let_go).await.is_err() {
+    /// Why this host parts with a cluster of which nothing is under way any more. Until then the
+    /// Lease is renewed, so that what was begun is answered.
+    fn has_rested(&self) -> Option<Why> {
+        let (_, why) = self.parting?;
+        let has_rested = self.until.is_some() && *self.rested.borrow() >= self.terms;
+        has_rested.then_some(why)
+    }
+
+    /// Lets go of the Lease: for who has asked, or for everybody else. Where that fails the cluster
+    /// is led here again.
+    async fn part(&mut self, known: Held, why: Why) -> Duration {
+        self.lose(why.words());
+        let (connection, now) = (self.connection.clone(), clock::now());
+        let let_go = match why {
+            Why::Asked => self.call(lease::part(&connection, &known, now)).await,
+            Why::Unfit => {
+                self.gift = None;
+                self.returned = Some(clock::monotonic());
+                self.company.tell_fit(false);
+                self.call(lease::hold(&connection, &known, "", now)).await
+            }
+        };
+        if let_go.is_err() {
             self.known = Some(known);
         }
         RETRY
     }
 
-    /// Whether a cluster that nobody leads is left to another host, for which it was let go.
-    fn yields(&mut self, known: &Held) -> bool {
+    /// Why a cluster that nobody leads is left to another host: it was let go for that one, or
+    /// because this one was not fit for it.
+    fn yields(&mut self, known: &Held) -> Option<Why> {
+        if self.returned.is_some_and(|own| own.elapsed() < RETURNS) {
+            return Some(Why::Unfit);
+        }
         let asked = known
             .asked
             .as_deref()
@@ -424,9 +510,10 @@ impl Seeker {
         let host = asked.map(asker);
         if host.is_none_or(|host| host == host_of(&self.me)) {
             self.free = None;
-            return false;
+            return None;
         }
-        self.free.get_or_insert_with(clock::monotonic).elapsed() < YIELDS
+        let since = self.free.get_or_insert_with(clock::monotonic);
+        (since.elapsed() < YIELDS).then_some(Why::Asked)
     }
 
     /// Asks whoever leads the cluster for it, where that one leads too many for this host's taste.
@@ -458,6 +545,8 @@ impl Seeker {
         if self.until.is_none() {
             self.terms += 1;
             (self.heard, self.parting, self.free) = (None, None, None);
+            let is_gift = |asked: &Instant| asked.elapsed() < PARTS + YIELDS;
+            self.gift = self.asked.filter(is_gift).map(|_| clock::monotonic());
             self.asks = 0;
             tracing::info!(
                 cluster = %self.cluster, lease = %self.connection.lease,
@@ -610,7 +699,7 @@ mod tests {
     use tokio::time::sleep;
     use tower::{BoxError, service_fn};
 
-    use super::{Company, Tenure};
+    use super::{Company, Tenure, Turn};
     use crate::model::id::ClusterName;
     use crate::shell::identity::Identity;
     use crate::shell::kube::client::Connection;
@@ -733,6 +822,17 @@ mod tests {
 
     /// One host with all clusters, whose engines stop at once.
     fn host(leases: &Leases, name: &str, clusters: &[ClusterName], together: bool) {
+        host_that(leases, name, clusters, together, true);
+    }
+
+    /// One whose engines decide, or never do.
+    fn host_that(
+        leases: &Leases,
+        name: &str,
+        clusters: &[ClusterName],
+        together: bool,
+        is_fit: bool,
+    ) {
         let company = Arc::new(Company::default());
         company.configure(together, clusters);
         let identity = Identity::new(name, None);
@@ -742,6 +842,8 @@ mod tests {
             tokio::spawn(async move {
                 loop {
                     let turn = tenure.turn();
+                    let leads = matches!(turn, Turn::Leads(_));
+                    tenure.tell_well(is_fit || !leads);
                     tenure.changed(&turn).await;
                     tenure.rest(&turn);
                 }
@@ -772,11 +874,6 @@ mod tests {
         host(&leases, "b", &clusters, false);
         sleep(Duration::from_mins(5)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('a', 3), ('b', 2)]));
-        let hands = |leases: &Leases| -> u64 {
-            let all = leases.lock().expect("no panic");
-            let of = |(_, own): &(u64, Value)| own["spec"]["leaseTransitions"].as_u64();
-            all.values().filter_map(of).sum()
-        };
         let before = hands(&leases);
         assert_eq!(before, 7, "each was taken once, and two changed hands");
         sleep(Duration::from_mins(20)).await;
@@ -787,6 +884,44 @@ mod tests {
             shares(&leases),
             BTreeMap::from([('a', 2), ('b', 2), ('c', 1)])
         );
+    }
+
+    /// How often clusters have changed hands.
+    fn hands(leases: &Leases) -> u64 {
+        let all = leases.lock().expect("no panic");
+        let of = |(_, own): &(u64, Value)| own["spec"]["leaseTransitions"].as_u64();
+        all.values().filter_map(of).sum()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_gives_back_what_it_gets_nowhere_with() {
+        let clusters = ["1", "2", "3", "4", "5"].map(ClusterName::from);
+        let leases = Leases::default();
+        host(&leases, "a", &clusters, false);
+        sleep(Duration::from_mins(1)).await;
+        host_that(&leases, "b", &clusters, false, false);
+        sleep(Duration::from_mins(2)).await;
+        assert_eq!(shares(&leases), BTreeMap::from([('a', 4), ('b', 1)]));
+        sleep(Duration::from_mins(3)).await;
+        assert_eq!(shares(&leases), BTreeMap::from([('a', 5)]));
+        assert_eq!(hands(&leases), 7);
+        sleep(Duration::from_mins(25)).await;
+        assert_eq!(hands(&leases), 7, "it asks for no other so soon");
+        sleep(Duration::from_mins(20)).await;
+        assert_eq!(shares(&leases), BTreeMap::from([('a', 5)]));
+        assert_eq!(hands(&leases), 9, "it has tried once more");
+        sleep(Duration::from_mins(40)).await;
+        assert_eq!(hands(&leases), 9, "and waits for twice as long now");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_that_is_not_fit_leads_what_nobody_else_does() {
+        let clusters = ["1", "2"].map(ClusterName::from);
+        let leases = Leases::default();
+        host_that(&leases, "b", &clusters, false, false);
+        sleep(Duration::from_mins(30)).await;
+        assert_eq!(shares(&leases), BTreeMap::from([('b', 2)]));
+        assert_eq!(hands(&leases), 2);
     }
 
     #[tokio::test(start_paused = true)]

@@ -610,6 +610,26 @@ fn pods_that_were_bereft_are_told_again_before_the_nodes_of_their_plan_open() {
     assert_eq!(stage.open(), 2);
 }
 
+/// A scheduler that looks at pods all the time takes what they are told away at once.
+#[test]
+fn nodes_open_soon_though_nobody_sees_what_their_pods_were_told() {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.sync(vec![], loners(["a", "b"]));
+    stage.run(10, &[]);
+    for node in 0..2 {
+        stage.apply(Object::Node(Box::new(stage.node(node))));
+    }
+    let held = stage.run(1, &["hint"]);
+    assert_eq!(held.len(), 2);
+    for issued in held {
+        stage.event(Event::Answered(issued.id, Answer::Done));
+        stage.wake(stage.now + SignedDuration::from_millis(200));
+    }
+    assert_eq!(stage.open(), 0, "the watch may be behind");
+    stage.run(2, &[]);
+    assert_eq!(stage.open(), 2);
+}
+
 /// A node has room for a pod, and yet the scheduler does not bind it there: it is spread with
 /// others, say, that have gone elsewhere.
 #[test]

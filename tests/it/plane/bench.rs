@@ -309,10 +309,7 @@ impl Process {
 
     /// Seconds of processor time it has used, and its peak memory in bytes.
     pub(crate) fn figures(&self) -> (f64, u64) {
-        let read = |name: &str| {
-            fs::read_to_string(format!("/proc/{}/{name}", self.child.id())).unwrap_or_default()
-        };
-        let stat = read("stat");
+        let stat = self.read("stat");
         let fields: Vec<&str> = stat
             .rsplit(')')
             .next()
@@ -326,17 +323,22 @@ impl Process {
                 .filter_map(|ticks| ticks.parse::<f64>().ok())
                 .sum()
         });
-        let peak = read("status")
-            .lines()
-            .find_map(|line| {
-                line.strip_prefix("VmHWM:")?
-                    .split_whitespace()
-                    .next()?
-                    .parse()
-                    .ok()
-            })
-            .unwrap_or(0u64);
+        let peak = self.status("VmHWM").unwrap_or(0);
         (ticks / 100.0, peak * 1024)
+    }
+
+    /// A number that the kernel tells of it, in the kernel's unit.
+    pub(crate) fn status(&self, field: &str) -> Option<u64> {
+        let status = self.read("status");
+        let value = status.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            (name == field).then_some(value)
+        });
+        value?.split_whitespace().next()?.parse().ok()
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(format!("/proc/{}/{name}", self.id())).unwrap_or_default()
     }
 }
 
