@@ -118,7 +118,7 @@ impl Given {
     fn of_file(&self, cluster: Cluster, limits: Limits, path: &Path) -> anyhow::Result<State> {
         let catalog = read_catalog(&cluster, self.catalog.as_deref())?;
         let text = match path == Path::new("-") {
-            true => stdin::read()?,
+            true => stdin::read_state()?,
             false => files::read_text(path)?,
         };
         let objects = state_file::parse(&text);

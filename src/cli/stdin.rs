@@ -7,14 +7,26 @@ use anyhow::{Context, bail};
 
 use crate::shell::files::FILE_BYTES;
 
-/// All of standard input.
+/// The state of 100,000 pods is a tenth of that.
+const STATE_BYTES: u64 = 4 << 30;
+
+/// All of standard input, where it is a file that somebody has written.
 pub(crate) fn read() -> anyhow::Result<String> {
+    read_within(FILE_BYTES)
+}
+
+/// All of standard input, where it is the state of a cluster.
+pub(crate) fn read_state() -> anyhow::Result<String> {
+    read_within(STATE_BYTES)
+}
+
+fn read_within(most: u64) -> anyhow::Result<String> {
     let mut text = String::new();
-    let mut limited = io::stdin().lock().take(FILE_BYTES + 1);
+    let mut limited = io::stdin().lock().take(most + 1);
     let read = limited.read_to_string(&mut text);
     read.context("read standard input")?;
     if limited.limit() == 0 {
-        bail!("standard input has more than {FILE_BYTES} bytes");
+        bail!("standard input has more than {most} bytes");
     }
     Ok(text)
 }

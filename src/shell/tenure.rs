@@ -94,6 +94,16 @@ struct Known {
     returned: Option<(u32, Instant)>,
 }
 
+impl Known {
+    /// Whether this host asks for nothing, since it has got nowhere with what it had asked for.
+    fn is_shy(&self) -> bool {
+        self.returned.is_some_and(|(times, at)| {
+            let doubled = times.saturating_sub(1).min(SHY_MAX);
+            at.elapsed() < SHY.saturating_mul(1 << doubled)
+        })
+    }
+}
+
 impl Company {
     /// Which clusters there are, and whether they are led by one host.
     pub(crate) fn configure(&self, together: bool, clusters: &[ClusterName]) {
@@ -129,11 +139,7 @@ impl Company {
         let is_steady = known.changed.is_some_and(|own| own.elapsed() >= STEADY);
         // A host that does not get on with what it has would do so with no more.
         let is_well = known.unwell.is_empty();
-        let is_shy = known.returned.is_some_and(|(times, at)| {
-            let doubled = times.saturating_sub(1).min(SHY_MAX);
-            at.elapsed() < SHY.saturating_mul(1 << doubled)
-        });
-        let may_ask = is_steady && is_well && !is_shy && !known.together;
+        let may_ask = is_steady && is_well && !known.is_shy() && !known.together;
         may_ask && asks_for(&known.places) == Some(cluster)
     }
 
@@ -157,11 +163,21 @@ impl Company {
         since.is_some_and(|own| own.elapsed() >= span)
     }
 
-    /// Takes in what became of a cluster that this host had asked for.
-    fn tell_fit(&self, fit: bool) {
+    /// A cluster that this host had asked for, and leads since then, has become ready.
+    fn tell_fit(&self, since: Instant) {
+        self.0.send_if_modified(|known| {
+            known.returned = known.returned.filter(|(_, at)| since < *at);
+            false
+        });
+    }
+
+    /// One of them was given back.
+    fn tell_returned(&self) {
         self.0.send_if_modified(|known| {
             let times = known.returned.map_or(0, |(times, _)| times);
-            known.returned = (!fit).then(|| (times + 1, clock::monotonic()));
+            // What is given back for one cause counts once.
+            let times = times + u32::from(!known.is_shy());
+            known.returned = Some((times, clock::monotonic()));
             false
         });
     }
@@ -383,6 +399,9 @@ impl Seeker {
         if !matches!(sight, Sight::Free) {
             self.free = None;
         }
+        if matches!(sight, Sight::Theirs(_)) {
+            (self.gift, self.returned) = (None, None);
+        }
         match sight {
             Sight::Theirs(left) => {
                 self.follow(&format!("{} leads it", known.hold.holder));
@@ -462,9 +481,9 @@ impl Seeker {
         let Some(since) = self.gift else { return false };
         let is_unfit = self.company.is_unwell_for(&self.cluster, FIT);
         // It was not unwell for all of that.
-        if !is_unfit && since.elapsed() > 2 * FIT {
+        if !is_unfit && self.parting.is_none() && since.elapsed() > 2 * FIT {
             self.gift = None;
-            self.company.tell_fit(true);
+            self.company.tell_fit(since);
         }
         is_unfit
     }
@@ -484,15 +503,14 @@ impl Seeker {
         let (connection, now) = (self.connection.clone(), clock::now());
         let let_go = match why {
             Why::Asked => self.call(lease::part(&connection, &known, now)).await,
-            Why::Unfit => {
-                self.gift = None;
-                self.returned = Some(clock::monotonic());
-                self.company.tell_fit(false);
-                self.call(lease::hold(&connection, &known, "", now)).await
-            }
+            Why::Unfit => self.call(lease::hold(&connection, &known, "", now)).await,
         };
         if let_go.is_err() {
             self.known = Some(known);
+        } else if why == Why::Unfit {
+            self.gift = None;
+            self.returned = Some(clock::monotonic());
+            self.company.tell_returned();
         }
         RETRY
     }
@@ -545,8 +563,9 @@ impl Seeker {
         if self.until.is_none() {
             self.terms += 1;
             (self.heard, self.parting, self.free) = (None, None, None);
-            let is_gift = |asked: &Instant| asked.elapsed() < PARTS + YIELDS;
-            self.gift = self.asked.filter(is_gift).map(|_| clock::monotonic());
+            let is_new = |asked: Instant| asked.elapsed() < PARTS + YIELDS;
+            let is_gift = self.gift.is_some() || self.asked.is_some_and(is_new);
+            self.gift = is_gift.then(clock::monotonic);
             self.asks = 0;
             tracing::info!(
                 cluster = %self.cluster, lease = %self.connection.lease,
@@ -696,6 +715,7 @@ mod tests {
     use kube::client::Body;
     use serde_json::{Value, json};
     use tokio::sync::watch;
+    use tokio::task::JoinSet;
     use tokio::time::sleep;
     use tower::{BoxError, service_fn};
 
@@ -820,9 +840,9 @@ mod tests {
         own
     }
 
-    /// One host with all clusters, whose engines stop at once.
-    fn host(leases: &Leases, name: &str, clusters: &[ClusterName], together: bool) {
-        host_that(leases, name, clusters, together, true);
+    /// One host with all clusters, whose engines stop at once, until this is dropped.
+    fn host(leases: &Leases, name: &str, clusters: &[ClusterName], together: bool) -> JoinSet<()> {
+        host_that(leases, name, clusters, together, true)
     }
 
     /// One whose engines decide, or never do.
@@ -832,14 +852,15 @@ mod tests {
         clusters: &[ClusterName],
         together: bool,
         is_fit: bool,
-    ) {
+    ) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
         let company = Arc::new(Company::default());
         company.configure(together, clusters);
         let identity = Identity::new(name, None);
         for own in clusters {
             let connection = api(leases, own.as_str());
             let mut tenure = Tenure::seek(own.clone(), connection, &identity, company.clone());
-            tokio::spawn(async move {
+            tasks.spawn(async move {
                 loop {
                     let turn = tenure.turn();
                     let leads = matches!(turn, Turn::Leads(_));
@@ -849,6 +870,7 @@ mod tests {
                 }
             });
         }
+        tasks
     }
 
     /// How many clusters each host leads, by the first letter of its name.
@@ -868,17 +890,17 @@ mod tests {
     async fn clusters_are_shared_between_hosts_and_then_stay() {
         let clusters = ["1", "2", "3", "4", "5"].map(ClusterName::from);
         let leases = Leases::default();
-        host(&leases, "a", &clusters, false);
+        let _host_1 = host(&leases, "a", &clusters, false);
         sleep(Duration::from_mins(5)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('a', 5)]));
-        host(&leases, "b", &clusters, false);
+        let _host_2 = host(&leases, "b", &clusters, false);
         sleep(Duration::from_mins(5)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('a', 3), ('b', 2)]));
         let before = hands(&leases);
         assert_eq!(before, 7, "each was taken once, and two changed hands");
         sleep(Duration::from_mins(20)).await;
         assert_eq!(hands(&leases), before, "nothing is left to share");
-        host(&leases, "c", &clusters, false);
+        let _host_3 = host(&leases, "c", &clusters, false);
         sleep(Duration::from_mins(5)).await;
         assert_eq!(
             shares(&leases),
@@ -897,9 +919,9 @@ mod tests {
     async fn a_host_gives_back_what_it_gets_nowhere_with() {
         let clusters = ["1", "2", "3", "4", "5"].map(ClusterName::from);
         let leases = Leases::default();
-        host(&leases, "a", &clusters, false);
+        let _host_4 = host(&leases, "a", &clusters, false);
         sleep(Duration::from_mins(1)).await;
-        host_that(&leases, "b", &clusters, false, false);
+        let _host_5 = host_that(&leases, "b", &clusters, false, false);
         sleep(Duration::from_mins(2)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('a', 4), ('b', 1)]));
         sleep(Duration::from_mins(3)).await;
@@ -918,18 +940,25 @@ mod tests {
     async fn a_host_that_is_not_fit_leads_what_nobody_else_does() {
         let clusters = ["1", "2"].map(ClusterName::from);
         let leases = Leases::default();
-        host_that(&leases, "b", &clusters, false, false);
+        let other = host(&leases, "a", &clusters, false);
+        sleep(Duration::from_mins(1)).await;
+        let _own = host_that(&leases, "b", &clusters, false, false);
+        sleep(Duration::from_mins(1)).await;
+        assert_eq!(shares(&leases), BTreeMap::from([('a', 1), ('b', 1)]));
+        drop(other);
+        sleep(Duration::from_mins(1)).await;
+        assert_eq!(shares(&leases), BTreeMap::from([('b', 2)]));
         sleep(Duration::from_mins(30)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('b', 2)]));
-        assert_eq!(hands(&leases), 2);
+        assert_eq!(hands(&leases), 5, "what it had asked for was to be had");
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_led_together_and_what_a_dead_host_asked_for_stays() {
         let clusters = ["1", "2", "3"].map(ClusterName::from);
         let leases = Leases::default();
-        host(&leases, "a", &clusters, true);
-        host(&leases, "b", &clusters, true);
+        let _host_6 = host(&leases, "a", &clusters, true);
+        let _host_7 = host(&leases, "b", &clusters, true);
         sleep(Duration::from_mins(10)).await;
         assert_eq!(shares(&leases).len(), 1);
         let leases = Leases::default();
@@ -947,7 +976,7 @@ mod tests {
                 own.1["metadata"]["resourceVersion"] = json!("1");
             }
         }
-        host(&leases, "a", &clusters, false);
+        let _host_8 = host(&leases, "a", &clusters, false);
         sleep(Duration::from_mins(10)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('a', 3)]));
         let all = leases.lock().expect("no panic");
