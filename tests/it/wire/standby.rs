@@ -127,7 +127,16 @@ async fn settled(api: &Client, aws: &Aws, without: &[String], hosts: [&Host; 2])
 /// What a host has asked AWS to change, of the calls after the first so many.
 fn changes(aws: &Aws, key: &str, since: usize) -> Vec<String> {
     let mut calls = aws.calls();
-    let reads = ["Describe", "Get", "List", "Receive", "Simulate", "Assume"];
+    // A message that it had in hand and does not act on goes back, so that whoever leads has it soon.
+    let reads = [
+        "Describe",
+        "Get",
+        "List",
+        "Receive",
+        "Simulate",
+        "Assume",
+        "ChangeMessageVisibility",
+    ];
     calls.drain(..since.min(calls.len()));
     calls.retain(|own| own["key"] == key && own["params"]["DryRun"] != true);
     let names = calls.iter().filter_map(|own| own["call"].as_str());
