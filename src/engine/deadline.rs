@@ -162,9 +162,14 @@ pub(super) fn deadline_annotation(at: Timestamp) -> (String, Option<String>) {
     (TERMINATION_AT.to_owned(), Some(whole.to_string()))
 }
 
-/// Whether a restart finds a node that was past the point of return: why it was leaving.
+/// Whether a restart finds a node that was past the point of return: why it was leaving. That its
+/// instance is taken back nobody says once more.
 pub(super) fn unfinished(node: &Node) -> Option<Reason> {
     let reason = Reason::parse(node.annotations.get(DISRUPTION_REASON)?)?;
-    let irrevocable = node.has_disrupted_taint() && node.deadline().is_some();
-    (irrevocable && reason != Reason::Empty).then_some(reason)
+    let irrevocable = match reason {
+        Reason::Empty => false,
+        Reason::Interrupted => true,
+        _ => node.deadline().is_some(),
+    };
+    (irrevocable && node.has_disrupted_taint()).then_some(reason)
 }

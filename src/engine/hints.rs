@@ -103,8 +103,8 @@ impl Engine {
             self.groups.clear();
             return;
         }
-        let answered = self.hints.values().filter(|own| !own.out);
-        let seen = answered.filter_map(|own| own.at.checked_add(SHOWN_MAX).ok());
+        let unseen = self.hints.values().filter(|own| !own.out && !own.shown);
+        let seen = unseen.filter_map(|own| own.at.checked_add(SHOWN_MAX).ok());
         if let Some(at) = seen.filter(|at| *at > now).min() {
             self.wake_at(at, "what pods were told is to be seen");
         }

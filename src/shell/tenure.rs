@@ -1,7 +1,8 @@
 //! Holds a cluster's Lease for as long as it can: who holds it leads.
 //! It must not know what a leader does.
 
-use std::collections::BTreeMap;
+mod company;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,14 +12,14 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::model::id::ClusterName;
-use crate::model::tenure::{
-    ACTS, Candidate, Place, RETRY, Sight, asks_for, gives_to, host_of, may_hold,
-};
+use crate::model::tenure::{ACTS, Candidate, Place, RETRY, Sight, host_of};
 use crate::shell::identity::Identity;
 use crate::shell::kube::client::Connection;
 use crate::shell::kube::lease::{self, Held};
 use crate::shell::rival::{Lookout, Rival};
 use crate::shell::{clock, telemetry, text};
+
+pub(crate) use company::Company;
 
 /// Time for one call: several fit into what a holder may act for.
 const CALL: Duration = Duration::from_secs(4);
@@ -40,10 +41,6 @@ const YIELDS: Duration = Duration::from_secs(20);
 const FIT: Duration = Duration::from_mins(3);
 /// Where nobody else takes what was given back for so long, this host does again.
 const RETURNS: Duration = Duration::from_mins(1);
-/// After that it asks for nothing for so long, and for twice as long after each further time.
-const SHY: Duration = Duration::from_mins(30);
-/// How often that doubles: to 16 hours.
-const SHY_MAX: u32 = 5;
 
 /// Why a host parts with a cluster that it leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,118 +72,6 @@ pub(crate) enum Turn {
     Follows(String),
     /// It does not, and its Lease cannot be had for this reason.
     Fails(String),
-}
-
-/// What is known of the Leases of all clusters here that are managed.
-#[derive(Debug, Default)]
-pub(crate) struct Company(watch::Sender<Known>);
-
-#[derive(Debug, Default)]
-struct Known {
-    /// Whether all of them are led by one host.
-    together: bool,
-    /// When any of this was otherwise last.
-    changed: Option<Instant>,
-    places: BTreeMap<ClusterName, Place>,
-    /// Those that this host leads whose engines do not decide yet, or not any more, since when.
-    unwell: BTreeMap<ClusterName, Instant>,
-    /// How often in a row this host has given back what it had asked for, and when last.
-    returned: Option<(u32, Instant)>,
-}
-
-impl Known {
-    /// Whether this host asks for nothing, since it has got nowhere with what it had asked for.
-    fn is_shy(&self) -> bool {
-        self.returned.is_some_and(|(times, at)| {
-            let doubled = times.saturating_sub(1).min(SHY_MAX);
-            at.elapsed() < SHY.saturating_mul(1 << doubled)
-        })
-    }
-}
-
-impl Company {
-    /// Which clusters there are, and whether they are led by one host.
-    pub(crate) fn configure(&self, together: bool, clusters: &[ClusterName]) {
-        self.0.send_modify(|known| {
-            known.together = together;
-            known.changed = Some(clock::monotonic());
-            known.places.retain(|name, _| clusters.contains(name));
-            known.unwell.retain(|name, _| clusters.contains(name));
-            for name in clusters {
-                known.places.entry(name.clone()).or_insert(Place::Unknown);
-            }
-        });
-    }
-
-    /// Takes in how it is with one of them, and says whether this host may hold its Lease.
-    fn take(&self, cluster: &ClusterName, place: Place) -> bool {
-        self.0
-            .send_if_modified(|known| match known.places.get_mut(cluster) {
-                Some(own) if *own != place => {
-                    *own = place;
-                    known.changed = Some(clock::monotonic());
-                    true
-                }
-                _ => false,
-            });
-        let known = self.0.borrow();
-        !known.together || may_hold(cluster, &known.places)
-    }
-
-    /// Whether this host asks whoever leads a cluster for it.
-    fn asks_for(&self, cluster: &ClusterName) -> bool {
-        let known = self.0.borrow();
-        let is_steady = known.changed.is_some_and(|own| own.elapsed() >= STEADY);
-        // A host that does not get on with what it has would do so with no more.
-        let is_well = known.unwell.is_empty();
-        let may_ask = is_steady && is_well && !known.is_shy() && !known.together;
-        may_ask && asks_for(&known.places) == Some(cluster)
-    }
-
-    /// Takes in whether the engine of a cluster, which this host leads, decides.
-    fn tell_well(&self, cluster: &ClusterName, well: bool) {
-        self.0.send_if_modified(|known| {
-            if well {
-                known.unwell.remove(cluster);
-            } else {
-                let since = known.unwell.entry(cluster.clone());
-                since.or_insert_with(clock::monotonic);
-            }
-            false
-        });
-    }
-
-    /// Whether the engine of a cluster has not decided for so long.
-    fn is_unwell_for(&self, cluster: &ClusterName, span: Duration) -> bool {
-        let known = self.0.borrow();
-        let since = known.unwell.get(cluster);
-        since.is_some_and(|own| own.elapsed() >= span)
-    }
-
-    /// A cluster that this host had asked for, and leads since then, has become ready.
-    fn tell_fit(&self, since: Instant) {
-        self.0.send_if_modified(|known| {
-            known.returned = known.returned.filter(|(_, at)| since < *at);
-            false
-        });
-    }
-
-    /// One of them was given back.
-    fn tell_returned(&self) {
-        self.0.send_if_modified(|known| {
-            let times = known.returned.map_or(0, |(times, _)| times);
-            // What is given back for one cause counts once.
-            let times = times + u32::from(!known.is_shy());
-            known.returned = Some((times, clock::monotonic()));
-            false
-        });
-    }
-
-    /// Whether this host gives a cluster to another that has asked for it.
-    fn gives_to(&self, host: &str) -> bool {
-        let known = self.0.borrow();
-        !known.together && gives_to(host, &known.places)
-    }
 }
 
 /// One cluster's Lease, held or tried for by a task of its own.
@@ -341,7 +226,7 @@ struct Seeker {
 
 impl Seeker {
     async fn seek(mut self, mut stopping: watch::Receiver<bool>) {
-        let mut news = self.company.0.subscribe();
+        let mut news = self.company.news();
         loop {
             // What is cut off may be carried out all the same: nothing could be let go then, since
             // nobody would know the version. Each call has a limit.

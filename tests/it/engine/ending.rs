@@ -1036,20 +1036,31 @@ pub(super) fn restart(stage: &mut Stage) {
 }
 
 #[test]
-fn a_restart_goes_on_where_a_time_is_written_and_decides_anew_where_none_is() {
-    for (given, goes_on) in [(Some(300), true), (None, false)] {
+fn a_restart_goes_on_where_there_is_no_way_back_and_decides_anew_elsewhere() {
+    // That it is taken back is said once; that it has drifted is seen again.
+    let (taken, drifted) = (Reason::Interrupted, Reason::Drifted);
+    for (given, reason, goes_on) in [
+        (Some(300), taken, true),
+        (Some(300), drifted, true),
+        (None, taken, true),
+        (None, drifted, false),
+    ] {
         let mut stage = leaving(&[web("a")], |own| {
             own.pools[0].termination_grace_period = given.map(seconds);
         });
         told(&mut stage, 10);
         let before = deadline(&stage);
+        let mut node = stage.seen_node().clone();
+        let text = reason.as_str().to_owned();
+        node.annotations.insert(DISRUPTION_REASON.to_owned(), text);
+        stage.apply(Object::Node(Box::new(node)));
         restart(&mut stage);
         let all = told(&mut stage, 20);
         assert_eq!(all.contains(&"evict a".to_owned()), goes_on, "{all:?}");
         assert_eq!(stage.seen_node().has_disrupted_taint(), goes_on);
         assert_eq!(deadline(&stage), before, "the same time");
         stage.run(300, &["launch"]);
-        assert_eq!(ended(&stage), goes_on);
+        assert_eq!(ended(&stage), given.is_some());
     }
 }
 

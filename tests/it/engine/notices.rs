@@ -21,6 +21,7 @@ use outrigger::model::pool::{Pool, Reason};
 use outrigger::model::requirement::Requirement;
 use outrigger::model::reservation::{Reservation, ReservationKind};
 
+use super::ending::restart;
 use super::{Stage, bound, waiting_pod};
 
 /// A stage with one node, on which one pod runs that nobody may evict.
@@ -50,6 +51,24 @@ fn retired(stage: &Stage) -> Option<Reason> {
         Report::Retire { reason, .. } => Some(*reason),
         _ => None,
     })
+}
+
+/// Its message is deleted: nobody says it once more.
+#[test]
+fn a_node_that_is_taken_back_leaves_also_after_a_restart() {
+    let mut stage = settled();
+    stage.event(Event::Interrupted(
+        "i-0".into(),
+        Interruption::Spot,
+        stage.now,
+    ));
+    stage.run(5, &["launch"]);
+    assert!(stage.count("evict") > 0);
+    restart(&mut stage);
+    stage.run(20, &["launch"]);
+    assert!(stage.seen_node().has_disrupted_taint());
+    assert!(stage.count("evict") > 0, "{:?}", stage.seen);
+    assert_eq!(retired(&stage), Some(Reason::Interrupted));
 }
 
 #[test]

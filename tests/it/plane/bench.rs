@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -660,6 +661,20 @@ pub(crate) async fn until_bound(client: &Client, setup: &Setup, seconds: usize, 
 )]
 pub(crate) fn is_campaign() -> bool {
     std::env::var("OUTRIGGER_CAMPAIGN").is_ok_and(|value| !value.is_empty())
+}
+
+/// Which of many are to run, by a variable: `17` or `100..200`.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test reads how it is asked to run"
+)]
+pub(crate) fn chosen(variable: &str) -> Option<Range<u64>> {
+    let text = std::env::var(variable).ok()?;
+    let number = |text: &str| text.parse::<u64>().expect("a number");
+    Some(match text.split_once("..") {
+        Some((first, end)) => number(first)..number(end),
+        None => number(&text)..number(&text) + 1,
+    })
 }
 
 /// A plane, or a skip line.

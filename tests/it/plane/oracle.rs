@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::Plane;
-use super::bench::{client, is_campaign};
+use super::bench::{chosen, client, is_campaign};
 use judge::Court;
 
 /// Worlds of a test run and of a campaign.
@@ -32,20 +32,6 @@ fn clock() -> Instant {
     Instant::now()
 }
 
-/// The worlds to judge: those of `OUTRIGGER_WORLDS` (`17` or `100..200`), for a second look.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a test reads how it is asked to run"
-)]
-fn chosen() -> Option<std::ops::Range<u64>> {
-    let text = std::env::var("OUTRIGGER_WORLDS").ok()?;
-    let number = |text: &str| text.parse::<u64>().expect("a number");
-    Some(match text.split_once("..") {
-        Some((first, end)) => number(first)..number(end),
-        None => number(&text)..number(&text) + 1,
-    })
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn kube_scheduler_agrees_with_every_place_and_every_refusal() {
     let name = "plane::oracle::kube_scheduler_agrees_with_every_place_and_every_refusal";
@@ -56,7 +42,8 @@ async fn kube_scheduler_agrees_with_every_place_and_every_refusal() {
     };
     let court = Court::open(client(plane.kubeconfig()).await, listener).await;
     let began = clock();
-    let worlds = chosen();
+    // For a second look.
+    let worlds = chosen("OUTRIGGER_WORLDS");
     let is_whole = worlds.is_none() && is_campaign();
     let count = if is_whole { WORLDS_OF_CAMPAIGN } else { WORLDS };
     let worlds = worlds.unwrap_or(0..count);

@@ -16,7 +16,7 @@ use super::Aws;
 use super::cases::{block, ground, shared, spot_warning};
 use super::kubelets::{Kubelets, Sizes};
 use crate::plane::Plane;
-use crate::plane::bench::{self, Process, World, is_campaign};
+use crate::plane::bench::{self, Process, World, chosen, is_campaign};
 use crate::plane::cases::{clock, scatter};
 use crate::plane::standby::holds;
 
@@ -127,7 +127,7 @@ async fn settled(api: &Client, aws: &Aws, without: &[String], hosts: [&Host; 2])
 /// What a host has asked AWS to change, of the calls after the first so many.
 fn changes(aws: &Aws, key: &str, since: usize) -> Vec<String> {
     let mut calls = aws.calls();
-    // A message that it had in hand and does not act on goes back, so that whoever leads has it soon.
+    // What it had in hand and does not act on goes back, so that whoever leads has it soon.
     let reads = [
         "Describe",
         "Get",
@@ -159,17 +159,17 @@ async fn no_warning_is_lost_where_hosts_come_and_go() {
     let mut other = Host::start(&aws, &plane, "host-b");
     bench::deploy(&api, "web", PODS, "1500m", "1Gi").await;
     let rounds = if is_campaign() { 50 } else { 2 };
-    for round in 0..rounds {
+    for round in chosen("OUTRIGGER_ROUNDS").unwrap_or(0..rounds) {
         settled(&api, &aws, &[], [&one, &other]).await;
         // Who follows has to have seen whom.
         sleep(Duration::from_secs(3)).await;
-        let end = ENDS[round % ENDS.len()];
+        let end = ENDS[usize::try_from(round).expect("small") % ENDS.len()];
         let ids: Vec<String> = live(&aws).into_iter().collect();
-        let at = usize::try_from(scatter(round as u64) % PODS as u64).expect("small");
+        let at = usize::try_from(scatter(round) % PODS as u64).expect("small");
         let taken = [ids[at].clone(), ids[(at + 1) % PODS].clone()];
         // One is announced to who is about to end, the other while nobody leads.
         aws.send(&spot_warning(&taken[0]));
-        sleep(Duration::from_millis(scatter(round as u64 + 99) % 3000)).await;
+        sleep(Duration::from_millis(scatter(round + 99) % 3000)).await;
         match end {
             End::Pause | End::Silence => one.daemon.signal("STOP"),
             End::Death => one.again(&aws),
