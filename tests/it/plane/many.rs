@@ -96,6 +96,12 @@ pub(super) fn setup(
     setup
 }
 
+/// What a cluster says to have a Lease of its own beside others on one API. The rights that ship do
+/// not go to Leases of other names.
+pub(super) fn with_own_lease(name: &str) -> String {
+    format!("  leader_election {{\n    lease = \"kube-system/{name}\"\n  }}\n")
+}
+
 /// Waits until decisions are made in so many clusters.
 pub(super) async fn until_ready(setup: &Setup, count: usize) {
     for _ in 0..600 {
@@ -272,14 +278,11 @@ async fn clusters_in_which_nothing_happens_take_little() {
     let Some(planes) = planes(name, planes_of) else {
         return;
     };
-    // The rights that ship do not go to Leases of other names.
     let names: Vec<String> = (0..count).map(|index| format!("idle-{index}")).collect();
     let homes = planes.iter().map(Plane::kubeconfig).cycle();
     let clusters: Vec<(&str, &Path)> = names.iter().map(String::as_str).zip(homes).collect();
     let port = free_port();
-    let own =
-        |name: &str| format!("  leader_election {{\n    lease = \"kube-system/{name}\"\n  }}\n");
-    let setup = setup(&clusters, port, own);
+    let setup = setup(&clusters, port, with_own_lease);
     let _cloud = setup.cloud(port);
     let daemon = setup.daemon();
     until_ready(&setup, count).await;

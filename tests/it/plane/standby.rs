@@ -18,14 +18,14 @@ use super::bench::{
     Process, Setup, World, client, deploy, free_port, instances, is_campaign, scale, until,
 };
 use super::cases::{clock, provider_id, ready, scatter};
-use super::many::{setup, until_ready};
+use super::many::{setup, until_ready, with_own_lease};
 
 /// Who leads has to be another after this long.
-const TAKEN_OVER: Duration = Duration::from_secs(20);
+pub(crate) const TAKEN_OVER: Duration = Duration::from_secs(20);
 
 /// How long a daemon that was stopped is watched once it goes on: it renews its Lease every two
 /// seconds.
-const WATCHED: Duration = Duration::from_secs(5);
+pub(crate) const WATCHED: Duration = Duration::from_secs(5);
 
 /// A daemon, as a user of its own.
 struct Host {
@@ -81,7 +81,7 @@ async fn leads(api: &Client, host: &Host, limit: Duration) -> Duration {
 
 /// How a daemon ceases to lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+pub(crate) enum End {
     /// It is stopped, and goes on when another leads.
     Pause,
     /// It is stopped, so that nobody can tell that it will never go on, and dies.
@@ -214,12 +214,9 @@ async fn a_host_that_comes_later_gets_its_share() {
         return;
     };
     let api = client(plane.kubeconfig()).await;
-    // The rights that ship do not go to Leases of other names.
     let clusters = SHARED.map(|own| (own, plane.kubeconfig()));
     let cloud = free_port();
-    let lease =
-        |own: &str| format!("  leader_election {{\n    lease = \"kube-system/{own}\"\n  }}\n");
-    let setup = || setup(&clusters, cloud, lease);
+    let setup = || setup(&clusters, cloud, with_own_lease);
     let (one, other) = (setup(), setup());
     let _cloud = one.cloud(cloud);
     let _first = one.daemon();

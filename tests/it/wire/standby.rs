@@ -18,29 +18,10 @@ use super::kubelets::{Kubelets, Sizes};
 use crate::plane::Plane;
 use crate::plane::bench::{self, Process, World, chosen, is_campaign};
 use crate::plane::cases::{clock, scatter};
-use crate::plane::standby::holds;
+use crate::plane::standby::{End, TAKEN_OVER, WATCHED, holds};
 
 /// Each fills a node.
 const PODS: usize = 6;
-
-/// Another has to lead after this long.
-const TAKEN_OVER: Duration = Duration::from_secs(20);
-
-/// How long a host that was stopped is watched once it goes on.
-const WATCHED: Duration = Duration::from_secs(5);
-
-/// How a host ceases to lead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    /// It is stopped, and goes on when another leads.
-    Pause,
-    /// It dies, and is started anew at once.
-    Death,
-    /// It is stopped for good, so that nobody can tell.
-    Silence,
-    /// It is told to end.
-    Leave,
-}
 
 const ENDS: [End; 4] = [End::Pause, End::Death, End::Silence, End::Leave];
 
