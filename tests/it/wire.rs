@@ -22,12 +22,14 @@ mod standby;
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::time::sleep;
 
 use crate::driven::Driven;
 
@@ -113,6 +115,18 @@ impl Aws {
     /// No faults, no outages, all rights.
     pub(crate) fn clear(&self) {
         self.ask(&json!({"do": "clear"}));
+    }
+
+    /// Waits until every message that was sent has been deleted, so many seconds at most.
+    pub(crate) async fn until_the_queue_is_empty(&self, seconds: u32) {
+        let nothing = json!({"visible": 0, "in_flight": 0});
+        for _ in 0..2 * seconds {
+            if self.ask(&json!({"do": "queue"})) == nothing {
+                return;
+            }
+            sleep(Duration::from_millis(500)).await;
+        }
+        panic!("messages stay: {}", self.ask(&json!({"do": "queue"})));
     }
 
     /// Every instance there ever was, hidden from listings or not.

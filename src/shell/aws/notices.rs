@@ -2,8 +2,8 @@
 //! It must not know what an engine does about one.
 //!
 //! Hosts of one installation share the queue: a message for a cluster that is not driven here is
-//! given back at once. One about an instance without our installation's tag is nobody's, and
-//! deleted by whoever reads it.
+//! given back at once, unless this host leads nobody any more. One about an instance without our
+//! installation's tag is nobody's, and deleted by whoever reads it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -32,8 +32,9 @@ const PAUSE_MAX: Duration = Duration::from_mins(1);
 /// Time for an engine to take an event in; else the message comes again.
 const TAKE: Duration = Duration::from_secs(5);
 /// A message is deleted this long after its events were taken in: within that time an engine has
-/// begun to act, and whoever ends before leaves the message to the next.
-const KEEP: Duration = Duration::from_secs(2);
+/// tainted the node, even by an API that is slow, and whoever ends before leaves the message to the
+/// next. Well below the time for which a message is nobody else's.
+const KEEP: Duration = Duration::from_secs(10);
 /// Batches that wait to be deleted while others are read: a burst is heard of at once.
 const ENDING_MAX: usize = 100;
 /// Malformed messages are told of no more often than this.
@@ -207,16 +208,26 @@ impl Listener {
             .ok()
             .and_then(|own| own.get(cluster).cloned());
         let Some((engine, fence)) = engine else {
-            return Fate::GiveBack;
+            return self.not_ours();
         };
         fences.push(fence);
         let event = Event::Interrupted(instance.clone(), notice.what, notice.at);
         match timeout(TAKE, engine.send(event)).await {
             Ok(Ok(())) => Fate::Delete,
             // Its engine has ended: another host's may be there.
-            Ok(Err(_)) => Fate::GiveBack,
+            Ok(Err(_)) => self.not_ours(),
             Err(_) => Fate::Leave,
         }
+    }
+
+    /// What becomes of a message for a cluster that is not driven here. A host whose every Lease has
+    /// run out, because it was stopped, may no longer change anything: not the queue either.
+    fn not_ours(&self) -> Fate {
+        let leads = self
+            .engines
+            .lock()
+            .is_ok_and(|own| own.values().any(|(_, fence)| fence.is_open()));
+        if leads { Fate::GiveBack } else { Fate::Leave }
     }
 
     /// The cluster of an instance; none where it is not of our installation.

@@ -405,9 +405,7 @@ async fn pods_get_nodes_on_ec2() {
         launched < end["at"].as_f64(),
         "launched {launched:?}, {end:#}"
     );
-    let queue = ec2.aws.ask(&json!({"do": "queue"}));
-    let nothing = json!({"visible": 0, "in_flight": 0});
-    assert_eq!(queue, nothing, "the message is deleted");
+    ec2.aws.until_the_queue_is_empty(30).await;
     assert_launches(&ec2);
 
     bench::scale(&ec2.api, "web", 0).await;

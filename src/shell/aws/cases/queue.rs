@@ -128,10 +128,10 @@ fn listener(account: Account, engines: Engines) -> Listener {
     Listener::new(Arc::new(account), Arc::default(), engines, installation)
 }
 
-fn engines(events: mpsc::Sender<Event>) -> Engines {
+fn engines(events: mpsc::Sender<Event>, fence: Fence) -> Engines {
     Arc::new(Mutex::new(BTreeMap::from([(
         "one".into(),
-        (events, Fence::default()),
+        (events, fence),
     )])))
 }
 
@@ -146,11 +146,15 @@ fn told(inbox: &mut mpsc::Receiver<Event>) -> Vec<(String, Interruption)> {
     all
 }
 
-/// Lets a daemon read the queue for so long.
+/// Lets a daemon that leads read the queue for so long.
 async fn heard(messages: &[String], seconds: u64) -> Heard {
+    heard_behind(Fence::default(), messages, seconds).await
+}
+
+async fn heard_behind(fence: Fence, messages: &[String], seconds: u64) -> Heard {
     let (_, aws) = aws(messages);
     let (events, mut inbox) = mpsc::channel(2000);
-    let own = listener(aws.account(REGION), engines(events));
+    let own = listener(aws.account(REGION), engines(events, fence));
     let task = tokio::spawn(own.listen());
     sleep(Duration::from_secs(seconds)).await;
     task.abort();
@@ -207,7 +211,7 @@ async fn each_message_is_heard_deleted_or_given_back() {
         (health(&["i-1", "i-far"]), &[("i-1", Maintenance)], false),
     ];
     for (message, events, deleted) in rows {
-        let own = heard(std::slice::from_ref(&message), 10).await;
+        let own = heard(std::slice::from_ref(&message), 15).await;
         let place = BTreeSet::from([0]);
         let events = events.iter().map(|(id, what)| ((*id).to_owned(), *what));
         let expect = Heard {
@@ -230,11 +234,26 @@ async fn a_batch_is_taken_in_message_by_message() {
         of_instance(SPOT, "i-far"),
         of_instance(STATE, "i-2"),
     ];
-    let own = heard(&messages, 10).await;
+    let own = heard(&messages, 15).await;
     let told = own.events.iter().map(|(id, _)| id.as_str());
     assert_eq!(told.collect::<Vec<_>>(), ["i-1", "i-1", "i-2"]);
     assert_eq!(own.deleted, [0, 1, 2, 4].into());
     assert_eq!(own.given_back, [3].into());
+}
+
+/// A host that was stopped until its Lease ran out may go on with messages in hand: it neither
+/// deletes nor gives back, whoever they are for.
+#[tokio::test(start_paused = true)]
+async fn who_leads_no_more_changes_nothing_of_the_queue() {
+    let messages = ["i-1", "i-far"].map(|id| of_instance(SPOT, id));
+    let lapsed = Fence::default();
+    lapsed.close();
+    let own = heard_behind(lapsed, &messages, 60).await;
+    let expect = Heard {
+        events: vec![("i-1".to_owned(), Interruption::Spot)],
+        ..Heard::default()
+    };
+    assert_eq!(own, expect);
 }
 
 /// A region loses its spot capacity: all hear of it at once.
@@ -242,7 +261,7 @@ async fn a_batch_is_taken_in_message_by_message() {
 async fn a_thousand_messages_are_heard_within_seconds() {
     let messages = vec![of_instance(SPOT, "i-1"); 1000];
     assert_eq!(heard(&messages, 1).await.events.len(), 1000);
-    assert_eq!(heard(&messages, 10).await.deleted.len(), 1000);
+    assert_eq!(heard(&messages, 15).await.deleted.len(), 1000);
 }
 
 /// What the engine does not take, or nobody can be found for, is neither deleted nor given back: it
@@ -260,7 +279,8 @@ async fn what_is_not_taken_in_is_left() {
             let filler = Event::Timeout;
             events.send(filler).await.expect("room for one");
         }
-        let task = tokio::spawn(listener(aws.account(REGION), engines(events)).listen());
+        let task =
+            tokio::spawn(listener(aws.account(REGION), engines(events, Fence::default())).listen());
         sleep(Duration::from_secs(15)).await;
         task.abort();
         let asked = aws.operations();
@@ -297,7 +317,7 @@ async fn a_queue_that_cannot_be_read_is_tried_again() {
         let statement = failure.text.contains("AllowInterruptionQueueActions");
         assert_eq!(statement, sort == Sort::Denied, "{failure:?}");
         let (events, mut inbox) = mpsc::channel(10);
-        let task = tokio::spawn(listener(account, engines(events)).listen());
+        let task = tokio::spawn(listener(account, engines(events, Fence::default())).listen());
         aws.asked();
         sleep(Duration::from_secs(300)).await;
         let tried = aws
