@@ -23,6 +23,8 @@ pub(crate) mod amounts;
 
 pub(crate) mod carry;
 
+mod blank;
+
 mod tables;
 
 mod require;

@@ -1,23 +1,22 @@
 //! From a configuration to objects of Karpenter's, and what they cannot say.
 //! It must not know how the configuration was written, nor where the YAML goes.
 
+mod buffer;
+
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use super::carry::{self, put, report_rest, take};
+use super::carry::{self, put, report_rest};
 use super::loss::{Loss, Losses};
-use super::tables::{BUFFER, KUBELET, NODE_CLASS, OVERLAY, POOL};
+use super::tables::{KUBELET, NODE_CLASS, OVERLAY, POOL};
 use super::tree::{Body, Item, Term};
-use super::{require, spell, yaml};
+use super::{blank, require, spell, yaml};
 use crate::config::Config;
-use crate::model::buffer::Buffer;
 use crate::model::cluster::{Batching, Binding, Brakes, Cluster, Scheduling};
 use crate::model::fleet::FleetLimits;
-use crate::model::labels::POOL as POOL_LABEL;
 use crate::model::node_class::NodeClass;
 use crate::model::overlay::Overlay;
 use crate::model::pool::{CoolDown, Pool};
-use crate::model::taint::{Toleration, TolerationOperator};
 
 /// Why there is nothing to export.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -67,7 +66,7 @@ pub fn export(config: &Config, cluster: Option<&str>) -> Result<Exported, Export
     documents.extend(cluster.pools.iter().map(pool));
     documents.extend(cluster.overlays.iter().map(overlay));
     for own in &cluster.buffers {
-        documents.extend(buffer(own));
+        documents.extend(buffer::buffer(own));
     }
     let around = around(cluster, &config.fleet);
     let mut text = String::new();
@@ -140,10 +139,14 @@ fn pool(own: &Pool) -> Document {
             let class = json!({ "group": EC2, "kind": "EC2NodeClass", "name": class });
             put(&mut spec, "template.spec.nodeClassRef", class);
         }
-        _ => losses.miss(
-            format!("{path}.node_class"),
-            "Karpenter takes no NodePool without",
-        ),
+        _ => {
+            let blank = json!({ "group": EC2, "kind": "EC2NodeClass", "name": blank::NODE_CLASS });
+            put(&mut spec, "template.spec.nodeClassRef", blank);
+            losses.miss(
+                format!("{path}.node_class"),
+                "Karpenter takes no NodePool without",
+            );
+        }
     }
     let rules = require::export(&mut body);
     put(&mut spec, "template.spec.requirements", rules);
@@ -163,6 +166,8 @@ fn pool(own: &Pool) -> Document {
         losses: losses.all,
     }
 }
+
+const WITHOUT: &str = "Karpenter takes no EC2NodeClass without";
 
 /// The budgets of a pool. One of which a part cannot be said would mean something else.
 fn budgets(body: &mut Body, path: &str, losses: &mut Losses) -> Option<Value> {
@@ -253,9 +258,14 @@ fn node_class(own: &NodeClass, cluster: &Cluster) -> Document {
         let extra = inner.take_value("extra");
         carry::export(KUBELET, inner, &at, &mut kubelet, &mut losses);
         if let Some(Value::Object(extra)) = extra {
-            kubelet.extend(extra);
+            for name in extra.keys() {
+                let why = "an EC2NodeClass has no such field: its user data may say it";
+                losses.add(format!("{at}.extra.{name}"), why);
+            }
         }
-        spec.insert("kubelet".to_owned(), Value::Object(kubelet));
+        if !kubelet.is_empty() {
+            spec.insert("kubelet".to_owned(), Value::Object(kubelet));
+        }
     }
     report_rest(&body, &path, &mut losses);
     for (field, block) in [
@@ -264,13 +274,20 @@ fn node_class(own: &NodeClass, cluster: &Cluster) -> Document {
         ("securityGroupSelectorTerms", "security_group"),
     ] {
         if !spec.contains_key(field) {
-            let why = "Karpenter takes no EC2NodeClass without";
-            losses.miss(format!("{path}.{block}"), why);
+            spec.insert(field.to_owned(), blank::of(field));
+            losses.miss(format!("{path}.{block}"), WITHOUT);
         }
     }
     if own.identity.is_none() {
-        let why = "Karpenter takes no EC2NodeClass without";
-        losses.miss(format!("{path}.role"), why);
+        spec.insert("role".to_owned(), blank::of("role"));
+        losses.miss(format!("{path}.role"), WITHOUT);
+    }
+    // Nothing else says what images are for whom there is no alias.
+    let terms = spec.get("amiSelectorTerms").and_then(Value::as_array);
+    let has_alias = |own: &Value| own.get("alias").is_some();
+    if !terms.is_some_and(|all| all.iter().any(has_alias)) {
+        let family = spec.entry("amiFamily");
+        family.or_insert_with(|| json!("Custom"));
     }
     Document {
         object: object(&format!("{EC2}/v1"), "EC2NodeClass", name, spec),
@@ -290,104 +307,6 @@ fn overlay(own: &Overlay) -> Document {
         object: object("karpenter.sh/v1alpha1", "NodeOverlay", &own.name, spec),
         losses: losses.all,
     }
-}
-
-/// A buffer, after the template of its pods.
-fn buffer(own: &Buffer) -> Vec<Document> {
-    let path = format!("buffer.{}", own.name);
-    let mut losses = Losses::default();
-    let mut body = spell::buffer(own);
-    let scalable = own.scalable.as_ref();
-    let namespace = scalable.map_or("default", |scalable| scalable.namespace.as_str());
-    let mut template = None;
-    let pool = body.take("pool");
-    body.take_blocks("pod");
-    match (&own.pod, scalable) {
-        (Some(_), Some(_)) => {
-            let why = "Karpenter takes a workload or a template of pods, not both";
-            losses.add(format!("{path}.pod"), why);
-        }
-        (Some(_), None) => template = Some(pod_template(own, namespace)),
-        _ => {}
-    }
-    if pool.is_some() && template.is_none() {
-        let why = "pods of a workload have the node selector that it gives them";
-        losses.add(format!("{path}.pool"), why);
-    }
-    let mut spec = Map::new();
-    if template.is_some() {
-        spec.insert("podTemplateRef".to_owned(), json!({ "name": own.name }));
-    }
-    if let Some(mut block) = body.take_blocks("scalable").pop() {
-        let mut field = |name: &str| block.body.take_value(name).unwrap_or_default();
-        let (kind, name) = (field("kind"), field("name"));
-        let scaled = json!({ "apiGroup": "apps", "kind": kind, "name": name });
-        spec.insert("scalableRef".to_owned(), scaled);
-    }
-    carry::export(BUFFER, &mut body, &path, &mut spec, &mut losses);
-    report_rest(&body, &path, &mut losses);
-    let mut object = object(
-        "autoscaling.x-k8s.io/v1beta1",
-        "CapacityBuffer",
-        &own.name,
-        spec,
-    );
-    put(&mut object, "metadata.namespace", json!(namespace));
-    let buffer = Document {
-        object,
-        losses: losses.all,
-    };
-    let template = template.map(|object| Document {
-        object,
-        losses: Vec::new(),
-    });
-    template.into_iter().chain([buffer]).collect()
-}
-
-/// What the pods of a buffer are like. The container does nothing: no such pod is ever made.
-fn pod_template(own: &Buffer, namespace: &str) -> Map<String, Value> {
-    let mut pod = own.pod.as_ref().map(spell::buffer_pod).unwrap_or_default();
-    let requests = pod.take_value("requests");
-    let mut selector = match pod.take_value("node_selector") {
-        Some(Value::Object(selector)) => selector,
-        _ => Map::new(),
-    };
-    if let Some(pool) = &own.pool {
-        selector.insert(POOL_LABEL.to_owned(), json!(pool.as_str()));
-    }
-    let container =
-        json!({ "name": "room", "image": "pause", "resources": { "requests": requests } });
-    let mut spec = Map::new();
-    spec.insert("containers".to_owned(), json!([container]));
-    if !selector.is_empty() {
-        spec.insert("nodeSelector".to_owned(), Value::Object(selector));
-    }
-    let tolerations = own.pod.iter().flat_map(|pod| &pod.tolerations);
-    let tolerations: Vec<Value> = tolerations.map(toleration).collect();
-    if !tolerations.is_empty() {
-        spec.insert("tolerations".to_owned(), Value::Array(tolerations));
-    }
-    let mut object = object("v1", "PodTemplate", &own.name, Map::new());
-    put(&mut object, "metadata.namespace", json!(namespace));
-    take(&mut object, "spec");
-    object.insert("template".to_owned(), json!({ "spec": spec }));
-    object
-}
-
-fn toleration(own: &Toleration) -> Value {
-    let mut object = Map::new();
-    object.insert("key".to_owned(), json!(own.key));
-    match own.operator {
-        TolerationOperator::Equal => {
-            object.insert("operator".to_owned(), json!("Equal"));
-            object.insert("value".to_owned(), json!(own.value));
-        }
-        _ => drop(object.insert("operator".to_owned(), json!("Exists"))),
-    }
-    if let Some(effect) = own.effect {
-        object.insert("effect".to_owned(), json!(effect.as_str()));
-    }
-    Value::Object(object)
 }
 
 /// What stands around pools and node classes, and is lost: only what decides anything, not how a

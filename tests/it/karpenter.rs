@@ -12,14 +12,14 @@ use outrigger::karpenter::Loss;
 use outrigger::karpenter::export::{ExportError, Exported, export};
 use outrigger::karpenter::import::{ImportError, ImportOptions, Imported, import};
 
-mod drawn;
+pub(crate) mod drawn;
 
-mod round_trip;
+pub(crate) mod round_trip;
 
 /// Clusters for what has none.
 const CLUSTER: &str = "cluster \"shop\" {\n  region = \"eu-central-1\"\n  eks {}\n}\n";
 
-fn imported(text: &str) -> Result<Imported, ImportError> {
+pub(crate) fn imported(text: &str) -> Result<Imported, ImportError> {
     import(
         &[SourceFile::new("in.yaml", text)],
         &ImportOptions::default(),
@@ -27,7 +27,7 @@ fn imported(text: &str) -> Result<Imported, ImportError> {
 }
 
 /// The configuration that some HCL and a cluster make.
-fn loaded(hcl: &str) -> Config {
+pub(crate) fn loaded(hcl: &str) -> Config {
     let files = [
         SourceFile::new("main.hcl", hcl),
         SourceFile::new("cluster.hcl", CLUSTER),
@@ -36,15 +36,15 @@ fn loaded(hcl: &str) -> Config {
     config.unwrap_or_else(|problems| panic!("{}\n{hcl}", render_all(&problems)))
 }
 
-fn exported(config: &Config) -> Exported {
+pub(crate) fn exported(config: &Config) -> Exported {
     export(config, None).expect("one cluster")
 }
 
-fn read(path: &Path) -> String {
+pub(crate) fn read(path: &Path) -> String {
     fs::read_to_string(path).expect("a case in UTF-8")
 }
 
-fn name_of(path: &Path) -> String {
+pub(crate) fn name_of(path: &Path) -> String {
     let name = path.file_name().expect("a file has a name");
     name.to_string_lossy().into_owned()
 }

@@ -32,6 +32,8 @@ mod plan;
 
 mod importing;
 
+mod published;
+
 mod many;
 
 use std::fs;

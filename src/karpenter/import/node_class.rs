@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value};
 
+use super::super::blank;
 use super::super::carry::{self, take};
 use super::super::loss::Losses;
 use super::super::tables::{KUBELET, NODE_CLASS};
@@ -14,6 +15,15 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> Built {
     let mut spec = std::mem::take(&mut object.spec);
     for field in ["role", "instanceProfile"] {
         without_path(&mut spec, field, &mut losses);
+    }
+    for field in [
+        "amiSelectorTerms",
+        "subnetSelectorTerms",
+        "securityGroupSelectorTerms",
+    ] {
+        for at in blank::take_terms(&mut spec, field) {
+            losses.add(format!("spec.{field}[{at}]"), blank::WHY);
+        }
     }
     lone_ids(&mut spec, &mut losses);
     let none = matches!(spec.get("networkInterfaces"), Some(Value::Array(all)) if all.is_empty());
@@ -44,8 +54,7 @@ fn without_path(spec: &mut Map<String, Value>, field: &str, losses: &mut Losses)
     };
     // Examples are full of them, and no name in IAM has a dollar in it.
     if text.contains("${") {
-        let why = "it is yet to be filled in, with envsubst or the like";
-        losses.add(format!("spec.{field}: {text}"), why);
+        losses.add(format!("spec.{field}: {text}"), blank::WHY);
         spec.shift_remove(field);
         return;
     }

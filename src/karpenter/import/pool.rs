@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use super::super::blank;
 use super::super::carry::{self, take, text};
 use super::super::loss::Losses;
 use super::super::require;
@@ -19,8 +20,12 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> Built {
     let (mut body, mut losses) = object.start(clusters);
     let mut spec = std::mem::take(&mut object.spec);
     let class = class_of(&spec);
-    if let Some(name) = &class {
-        body.refer("node_class", "node_class", name);
+    match &class {
+        Some(name) if is_blank(name) => {
+            losses.add(format!("spec.{CLASS}.name: {name}"), blank::WHY);
+        }
+        Some(name) => body.refer("node_class", "node_class", name),
+        None => {}
     }
     if let Some(mut own) = take(&mut spec, CLASS)
         && let Some(own) = own.as_object_mut()
@@ -76,6 +81,10 @@ pub(super) fn class_of(spec: &Map<String, Value>) -> Option<String> {
     name.filter(|name| ec2 && !name.is_empty())
 }
 
+fn is_blank(name: &str) -> bool {
+    name.contains("${")
+}
+
 /// Adds an empty node class for each that a pool names and nobody has given.
 pub(super) fn add_missing_classes(objects: &mut Objects) {
     let mut known: Vec<String> = objects.classes.iter().map(|own| own.name.clone()).collect();
@@ -84,7 +93,7 @@ pub(super) fn add_missing_classes(objects: &mut Objects) {
         let mut losses = Losses::of(of.clone());
         match class_of(&pool.spec) {
             None => continue,
-            Some(name) if known.contains(&name) => continue,
+            Some(name) if known.contains(&name) || is_blank(&name) => continue,
             Some(name) => {
                 let why = format!("the node class {name:?} is not among what is imported");
                 losses.add(format!("spec.{CLASS}"), why);

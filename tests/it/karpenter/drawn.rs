@@ -504,7 +504,7 @@ fn buffer(index: usize, pools: Vec<String>) -> BoxedStrategy<String> {
 }
 
 /// Pools of all there may be, two node classes, overlays and buffers.
-pub(super) fn configuration() -> impl Strategy<Value = String> {
+pub(crate) fn configuration() -> impl Strategy<Value = String> {
     let classes = vec!["general".to_owned(), "1.odd-name".to_owned()];
     let pools = vec!["p".to_owned(), "2q.r".to_owned()];
     let parts = (
