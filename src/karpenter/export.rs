@@ -259,7 +259,7 @@ fn node_class(own: &NodeClass, cluster: &Cluster) -> Document {
         carry::export(KUBELET, inner, &at, &mut kubelet, &mut losses);
         if let Some(Value::Object(extra)) = extra {
             for name in extra.keys() {
-                let why = "an EC2NodeClass has no such field: its user data may say it";
+                let why = "before 1.15 an EC2NodeClass has no such field; user data may say it";
                 losses.add(format!("{at}.extra.{name}"), why);
             }
         }
