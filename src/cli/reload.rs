@@ -28,6 +28,9 @@ pub(crate) struct Arguments {
     config: ConfigArguments,
     #[command(flatten)]
     socket: SocketArguments,
+    /// Wait until it is in force, or is not put into force, as is done in any case
+    #[arg(long, conflicts_with = "accept")]
+    wait: bool,
     /// Reload nothing, but let the nodes go that the configuration of this id makes due, as the
     /// daemon tells it
     #[arg(long, value_name = "ID")]

@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::engine::event::Event;
 use crate::engine::report::Report;
 use crate::model::claim::Phase;
-use crate::model::id::{ClaimId, PodKey};
+use crate::model::id::{ClaimId, PodKey, PoolName};
 use crate::model::node::Node;
 use crate::model::object::{Kind, Object};
 use crate::model::pod::Pod;
@@ -213,7 +213,10 @@ impl Engine {
             return;
         }
         self.weighing.moved = Some(now);
+        let pool = plan.retire.first().map(|own| &own.pool);
+        let same = |pool: &&PoolName| plan.retire.iter().all(|own| own.pool == **pool);
         self.report(Report::Consolidates {
+            pool: pool.filter(same).cloned(),
             nodes: plan.retire.len(),
             claims: plan.launches.len(),
             before: plan.retire.iter().filter_map(|own| own.price).sum(),

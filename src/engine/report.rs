@@ -165,6 +165,8 @@ pub enum Report {
     },
     /// Nodes leave together (in observe mode: would), since their pods can be had for less.
     Consolidates {
+        /// Their pool; none where they are of several.
+        pool: Option<PoolName>,
         /// How many nodes leave.
         nodes: usize,
         /// How many come in their place.

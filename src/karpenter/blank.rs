@@ -20,36 +20,21 @@ pub(super) fn of(field: &str) -> Value {
     }
 }
 
-/// Whether something is yet to be filled in.
-pub(super) fn is_in(value: &Value) -> bool {
-    match value {
-        Value::String(text) => text.split("${").skip(1).any(is_name),
-        Value::Array(all) => all.iter().any(is_in),
-        Value::Object(all) => all.values().any(is_in),
-        _ => false,
-    }
-}
-
-/// Whether it begins with the name of a variable and the end of its brace.
-fn is_name(rest: &str) -> bool {
-    let upper = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
-    let name = rest.split_once('}').map_or("", |(name, _)| name);
-    !name.is_empty() && name.chars().all(upper)
-}
-
-/// Takes the terms of a list out that are yet to be filled in. Returns where they were; the list
-/// goes with its last.
+/// Takes the terms of a list out that are yet to be filled in, in the words above: any others might
+/// be meant. Returns where they were; the list goes with its last.
 pub(super) fn take_terms(spec: &mut Map<String, Value>, field: &str) -> Vec<usize> {
     let Some(Value::Array(terms)) = spec.get_mut(field) else {
         return Vec::new();
     };
+    let blank = of(field);
+    let is_blank = |term: &Value| blank.as_array().is_some_and(|all| all.contains(term));
     let places = (0..).zip(terms.iter());
-    let blank: Vec<usize> = places
-        .filter_map(|(at, term)| is_in(term).then_some(at))
+    let at: Vec<usize> = places
+        .filter_map(|(at, term)| is_blank(term).then_some(at))
         .collect();
-    terms.retain(|term| !is_in(term));
-    if terms.is_empty() && !blank.is_empty() {
+    terms.retain(|term| !is_blank(term));
+    if terms.is_empty() && !at.is_empty() {
         spec.shift_remove(field);
     }
-    blank
+    at
 }

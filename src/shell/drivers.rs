@@ -1,14 +1,15 @@
 //! The clusters that are driven: starts a driver for each, and replaces them as they change.
 //! It must not know where the configuration comes from, nor what an engine does.
 
+mod fault;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::future::{join_all, select_all};
-use thiserror::Error;
 
-use crate::catalog::{self, Catalog, CatalogError};
+use crate::catalog::{self, Catalog};
 use crate::model::cluster::{Api, Cluster, Mode, Simulated};
 use crate::model::fleet::FleetLimits;
 use crate::model::id::ClusterName;
@@ -16,94 +17,22 @@ use crate::model::id::ClusterName;
 use crate::shell::aws::{eks, keeper::Keepers, provider::Ec2};
 use crate::shell::driver::Parts;
 use crate::shell::exec::Program;
-use crate::shell::files::{self, FilesError};
+use crate::shell::files;
 use crate::shell::fleet::FleetHandle;
-use crate::shell::front::Clusters;
+use crate::shell::front::{Clusters, Front, Standing};
 use crate::shell::identity::Identity;
 #[cfg(feature = "aws")]
 use crate::shell::kube::client::connect_issued;
-use crate::shell::kube::client::{ConnectError, Connection, connect};
+use crate::shell::kube::client::{Connection, connect};
 use crate::shell::post::Post;
 use crate::shell::provider::{Nobody, Provider};
 use crate::shell::simulated::remote::Remote;
 use crate::shell::simulated::{CloudHandle, InProcess};
 use crate::shell::telemetry;
 use crate::shell::tenure::{Company, Tenure};
+use crate::shell::text;
 
-/// Why a cluster cannot be driven.
-#[derive(Debug, Error)]
-pub(crate) enum PrepareError {
-    #[error("cluster \"{0}\": it has no kubeconfig")]
-    NoKubeconfig(ClusterName),
-    #[error("cluster \"{0}\": nothing here can launch instances for it yet")]
-    NoProvider(ClusterName),
-    #[cfg(feature = "aws")]
-    #[error("cluster \"{0}\": find its API: {1}")]
-    Eks(ClusterName, String),
-    #[error("cluster \"{0}\": connect")]
-    Connect(ClusterName, #[source] ConnectError),
-    #[error("cluster \"{0}\": read its instance types")]
-    CatalogFile(ClusterName, #[source] FilesError),
-    #[error("cluster \"{0}\": read its instance types")]
-    Catalog(ClusterName, #[source] CatalogError),
-}
-
-impl PrepareError {
-    /// Whether it may be over by itself, so that another start may help: who gives credentials or
-    /// an endpoint was not to be had.
-    pub(crate) fn may_pass(&self) -> bool {
-        match self {
-            #[cfg(feature = "aws")]
-            Self::Eks(..) => true,
-            Self::Connect(_, why) => why.may_pass(),
-            Self::NoKubeconfig(_)
-            | Self::NoProvider(_)
-            | Self::CatalogFile(..)
-            | Self::Catalog(..) => false,
-        }
-    }
-
-    /// The stable name.
-    pub(crate) fn code(&self) -> &'static str {
-        match self {
-            Self::NoKubeconfig(_) => "no-kubeconfig",
-            Self::NoProvider(_) => "no-provider",
-            #[cfg(feature = "aws")]
-            Self::Eks(..) => "eks-untold",
-            Self::CatalogFile(..) => "catalog-unreadable",
-            Self::Catalog(..) => "catalog-invalid",
-            Self::Connect(_, why) => why.code(),
-        }
-    }
-
-    /// What would put it right.
-    pub(crate) fn help(&self) -> &'static str {
-        match self {
-            Self::NoKubeconfig(_) => "write kubeconfig { path = \"/etc/outrigger/kubeconfig\" }",
-            Self::NoProvider(_) => {
-                "give it a region and node classes, add \
-                 exec { command = [\"/path/of/a/program\"] } or simulated {}, or write \
-                 mode = \"observe\""
-            }
-            #[cfg(feature = "aws")]
-            Self::Eks(..) => "write endpoint and ca_data in its eks block, or grant the right",
-            Self::Connect(..) => {
-                "name a file that `kubectl --kubeconfig FILE get nodes` can use, and one of its \
-                 contexts"
-            }
-            Self::CatalogFile(..) | Self::Catalog(..) => {
-                "name a table in the shipped format, or JSON as Karpenter's kwok provider has it"
-            }
-        }
-    }
-}
-
-/// Why not everything that was prepared is driven.
-#[derive(Debug, Error)]
-pub(crate) enum ApplyError {
-    #[error("tell the engine of cluster \"{0}\" what has changed: it does not listen")]
-    Deaf(ClusterName),
-}
+pub(crate) use fault::{ApplyError, PrepareError};
 
 /// A cluster that is being driven, and what with.
 struct Running {
@@ -121,14 +50,23 @@ pub(crate) struct Prepared {
     cloud: Option<(Simulated, CloudHandle)>,
 }
 
-/// All clusters that are driven.
+/// A cluster that cannot be driven yet, and why.
+pub(crate) struct Broken {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) why: PrepareError,
+}
+
+/// All clusters that are driven, or are to be as soon as that can be.
 pub(crate) struct Drivers {
     fleet: FleetHandle,
     identity: Identity,
     company: Arc<Company>,
     #[cfg(feature = "aws")]
     keepers: Arc<Keepers>,
+    limits: FleetLimits,
     running: BTreeMap<ClusterName, Running>,
+    /// Those that are not driven, since something of theirs is broken.
+    broken: BTreeMap<ClusterName, (Arc<Cluster>, Arc<Front>)>,
     /// Clouds in this process outlive the drivers that are replaced.
     clouds: BTreeMap<ClusterName, (Simulated, CloudHandle)>,
 }
@@ -147,34 +85,61 @@ impl Drivers {
             company: Arc::default(),
             #[cfg(feature = "aws")]
             keepers: Arc::default(),
+            limits: FleetLimits::default(),
             running: BTreeMap::new(),
+            broken: BTreeMap::new(),
             clouds: BTreeMap::new(),
         }
     }
 
-    /// Everything that may fail for a cluster, before anything of it is started or changed.
+    /// Everything that may fail for a cluster, before anything of it is started or changed. Of
+    /// several that fail the first is told.
     pub(crate) async fn prepare(
         &self,
         clusters: Vec<Arc<Cluster>>,
     ) -> Result<Vec<Prepared>, PrepareError> {
+        let (prepared, broken) = self.prepare_each(clusters).await;
+        match broken.into_iter().next() {
+            Some(Broken { why, .. }) => Err(why),
+            None => Ok(prepared),
+        }
+    }
+
+    /// The same for each by itself. All at once, since each may wait for a plugin.
+    pub(crate) async fn prepare_each(
+        &self,
+        clusters: Vec<Arc<Cluster>>,
+    ) -> (Vec<Prepared>, Vec<Broken>) {
         let mut catalogs: BTreeMap<Option<PathBuf>, Arc<Catalog>> = BTreeMap::new();
-        let mut known = Vec::new();
+        let (mut known, mut broken) = (Vec::new(), Vec::new());
         for cluster in clusters {
             let exec = cluster.exec.as_ref().map(|it| it.catalog.clone());
             let simulated = cluster.simulated.as_ref().map(|it| it.catalog.clone());
             let source = exec.or(simulated).flatten();
             let catalog = match catalogs.get(&source) {
-                Some(catalog) => catalog.clone(),
-                None => self.catalog(&cluster.name, source.as_deref())?,
+                Some(catalog) => Ok(catalog.clone()),
+                None => self.catalog(&cluster.name, source.as_deref()),
             };
-            catalogs.insert(source, catalog.clone());
-            known.push((cluster, catalog));
+            match catalog {
+                Ok(catalog) => {
+                    catalogs.insert(source, catalog.clone());
+                    known.push((cluster, catalog));
+                }
+                Err(why) => broken.push(Broken { cluster, why }),
+            }
         }
-        let prepared = known
-            .into_iter()
-            .map(|(own, catalog)| self.prepared(own, catalog));
-        // All at once, since each may wait for a plugin; of several that fail the first is told.
-        join_all(prepared).await.into_iter().collect()
+        let each = known.into_iter().map(|(cluster, catalog)| async {
+            let prepared = self.prepared(cluster.clone(), catalog).await;
+            prepared.map_err(|why| Broken { cluster, why })
+        });
+        let mut prepared = Vec::new();
+        for own in join_all(each).await {
+            match own {
+                Ok(own) => prepared.push(own),
+                Err(own) => broken.push(own),
+            }
+        }
+        (prepared, broken)
     }
 
     /// The instance types of one source: the same value for all clusters that have it from there,
@@ -249,10 +214,12 @@ impl Drivers {
     }
 
     /// Stops what is not configured any more or connected otherwise, tells the others what has
-    /// changed, starts the new. What fails for one cluster does not keep the others from it.
+    /// changed, starts the new. What fails for one cluster does not keep the others from it: those
+    /// that are broken are tried again by `mend`.
     pub(crate) async fn apply(
         &mut self,
         prepared: Vec<Prepared>,
+        broken: Vec<Broken>,
         limits: FleetLimits,
     ) -> Result<(), ApplyError> {
         let goes_on = |name: &ClusterName, running: &Running| {
@@ -274,12 +241,58 @@ impl Drivers {
                 self.clouds.remove(&name);
             }
         }
-        let clusters = prepared.iter().map(|it| it.parts.cluster.clone());
-        let clusters: Vec<Arc<Cluster>> = clusters.collect();
-        let managed = clusters.iter().filter(|own| own.mode == Mode::Manage);
+        self.broken.clear();
+        self.limits = limits;
+        self.drive(prepared, broken).await
+    }
+
+    /// Drives those too that were broken and are not any more. Returns whether there are any.
+    pub(crate) async fn mend(&mut self) -> Result<bool, ApplyError> {
+        let clusters = self.broken.values().map(|(cluster, _)| cluster.clone());
+        let (prepared, broken) = self.prepare_each(clusters.collect()).await;
+        let any = !prepared.is_empty();
+        if any {
+            self.drive(prepared, broken).await?;
+        } else {
+            broken.into_iter().for_each(|own| self.leave_out(own));
+        }
+        Ok(any)
+    }
+
+    /// Whether a cluster is broken, so that nothing is in force of it.
+    pub(crate) fn is_broken(&self, cluster: &ClusterName) -> bool {
+        self.broken.contains_key(cluster)
+    }
+
+    /// Whether any is.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.broken.is_empty()
+    }
+
+    /// Drives these beside what is driven already.
+    async fn drive(
+        &mut self,
+        prepared: Vec<Prepared>,
+        broken: Vec<Broken>,
+    ) -> Result<(), ApplyError> {
+        for own in &prepared {
+            self.broken.remove(&own.parts.cluster.name);
+        }
+        let new = prepared.iter().map(|own| own.parts.cluster.clone());
+        let mut clusters: BTreeMap<ClusterName, Arc<Cluster>> =
+            new.map(|own| (own.name.clone(), own)).collect();
+        for (name, running) in &self.running {
+            let own = clusters.entry(name.clone());
+            own.or_insert_with(|| running.cluster.clone());
+        }
+        let managed = clusters.values().filter(|own| own.mode == Mode::Manage);
         let managed: Vec<ClusterName> = managed.map(|own| own.name.clone()).collect();
-        self.company.configure(limits.is_some(), &managed);
-        self.fleet.configure(limits, clusters).await;
+        self.company.configure(self.limits.is_some(), &managed);
+        // What nobody here can say of its nodes counts all the same.
+        let unheard = broken.iter().map(|own| own.cluster.clone());
+        let clusters = clusters.into_values().chain(unheard).collect();
+        self.fleet.configure(self.limits.clone(), clusters).await;
+        broken.into_iter().for_each(|own| self.leave_out(own));
         let mut fault = None;
         for prepared in prepared {
             if let Err(error) = self.put(prepared).await {
@@ -287,6 +300,24 @@ impl Drivers {
             }
         }
         fault.map_or(Ok(()), Err)
+    }
+
+    /// A cluster is not driven, and people are told why.
+    fn leave_out(&mut self, Broken { cluster, why }: Broken) {
+        let said = format!("not driven: {} [{}]", text::chain(&why), why.code());
+        let name = cluster.name.clone();
+        let front = match self.broken.get(&name) {
+            Some((_, front)) => front.clone(),
+            None => Arc::new(Front::new(name.clone())),
+        };
+        if front.led_by().as_ref() != Some(&said) {
+            let (code, why) = (why.code(), text::chain(&why));
+            let help = "it is tried again every quarter of a minute; the others go on without it";
+            tracing::error!(cluster = %name, code, why, help, "cluster not driven");
+        }
+        front.show(Standing::Degraded, false);
+        front.lead_by(Some(said));
+        self.broken.insert(name, (cluster, front));
     }
 
     /// Drives a cluster, or goes on to do so in another way.
@@ -402,8 +433,11 @@ impl Drivers {
 
     /// What is shown of them.
     pub(crate) fn shown(&self) -> Clusters {
-        let running = self.running.values();
-        running.map(|it| it.post.front.clone()).collect()
+        let running = self.running.values().map(|it| &it.post.front);
+        let broken = self.broken.values().map(|(_, front)| front);
+        let mut all: Clusters = running.chain(broken).cloned().collect();
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+        all
     }
 }
 

@@ -4,10 +4,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use thiserror::Error;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
+use tokio::time::{MissedTickBehavior, interval_at};
 
 use crate::config::settings::{DEFAULT_LISTEN, Telemetry};
 use crate::config::written::Written;
@@ -19,16 +21,19 @@ use crate::shell::admin::{self, AdminError};
 use crate::shell::aws::keeper::Keepers;
 use crate::shell::console::{self, Reload};
 use crate::shell::cron::{Cron, CronError};
-use crate::shell::drivers::{ApplyError, Drivers, PrepareError};
+use crate::shell::drivers::{ApplyError, Broken, Drivers, PrepareError};
 use crate::shell::front::Clusters;
 use crate::shell::identity::Identity;
 use crate::shell::notify::{self, Manager};
 use crate::shell::telemetry::log::Level;
 use crate::shell::telemetry::metrics::{self, Counted, MetricsError};
-use crate::shell::text;
+use crate::shell::{clock, text};
 
 /// Every engine is reminded this often, should an alarm have been lost.
 const REMINDER: &str = "0 * * * * *";
+
+/// Clusters that cannot be driven are tried again this often.
+const AGAIN: Duration = Duration::from_secs(15);
 
 /// Changes of the configuration that a reload tells one by one.
 const CHANGES_MAX: usize = 100;
@@ -75,8 +80,9 @@ pub(crate) trait Origin {
 }
 
 /// Drives all clusters until SIGTERM or SIGINT, or until an engine ends by itself, which is an
-/// error. At SIGHUP, and where something has changed, `origin` gives everything anew, or says why
-/// it cannot; then, or when any cluster cannot be driven, everything stays as it is.
+/// error. One that cannot be driven is left out and tried again, unless that is all of them. At
+/// SIGHUP, and where something has changed, `origin` gives everything anew, or says why it cannot;
+/// then, or when a cluster that was driven or is new cannot be, everything stays as it is.
 pub(crate) async fn run(
     wanted: Wanted,
     level: Level,
@@ -91,14 +97,17 @@ pub(crate) async fn run(
     let mut written = wanted.written;
     let directory = notify::directory("RUNTIME_DIRECTORY");
     let mut drivers = Drivers::start_as(identity(directory.as_deref()));
-    let prepared = tokio::select! {
-        prepared = drivers.prepare(wanted.clusters) => prepared?,
+    let (prepared, mut broken) = tokio::select! {
+        each = drivers.prepare_each(wanted.clusters) => each,
         () = stop.called() => return Ok(()),
     };
+    if prepared.is_empty() && !broken.is_empty() {
+        return Err(broken.swap_remove(0).why.into());
+    }
     let counted = Counted::init(&telemetry)?;
     let (show, shown) = watch::channel(Clusters::new());
     serve(&telemetry, shown, &counted).await?;
-    if let Err(error) = drivers.apply(prepared, wanted.fleet).await {
+    if let Err(error) = drivers.apply(prepared, broken, wanted.fleet).await {
         drivers.stop().await;
         return Err(error.into());
     }
@@ -109,6 +118,8 @@ pub(crate) async fn run(
     let cron = remind(&show, counted).await?;
     #[cfg(feature = "aws")]
     refresh(&cron, drivers.keepers()).await?;
+    let mut again = interval_at(clock::monotonic() + AGAIN, AGAIN);
+    again.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let end = loop {
         let (mut caller, mut news) = (None, None);
         tokio::select! {
@@ -118,6 +129,18 @@ pub(crate) async fn run(
                 break Err(RunError::Ended(name));
             }
             _ = hangup.recv() => {}
+            _ = again.tick(), if !drivers.is_whole() => {
+                let mended = tokio::select! {
+                    mended = drivers.mend() => mended,
+                    () = stop.called() => break Ok(()),
+                };
+                if let Err(error) = mended {
+                    let why = text::chain(&error);
+                    tracing::error!(why, "clusters that can be driven again are not");
+                }
+                show.send_replace(drivers.shown());
+                continue;
+            }
             Some(reload) = asked.recv() => caller = Some(reload),
             changed = origin.changed() => news = Some(changed),
         }
@@ -236,11 +259,15 @@ async fn reloaded(
         Ok(wanted) => wanted,
         Err(why) => return kept(why),
     };
-    let prepared = match drivers.prepare(wanted.clusters).await {
-        Ok(prepared) => prepared,
-        Err(error) => return kept(format!("{} [{}]", text::chain(&error), error.code())),
-    };
-    if let Err(error) = drivers.apply(prepared, wanted.fleet).await {
+    let (prepared, broken) = drivers.prepare_each(wanted.clusters).await;
+    // What was broken before may stay so: nothing of it is in force that could be kept.
+    let new = broken
+        .iter()
+        .find(|own| !drivers.is_broken(&own.cluster.name));
+    if let Some(Broken { why, .. }) = new {
+        return kept(format!("{} [{}]", text::chain(why), why.code()));
+    }
+    if let Err(error) = drivers.apply(prepared, broken, wanted.fleet).await {
         let why = text::chain(&error);
         tracing::error!(why, "configuration reloaded only in part");
         return Err(format!("only a part of it is in force: {why}"));

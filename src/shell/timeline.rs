@@ -162,6 +162,7 @@ fn of_leaving(report: &Report, managed: bool) -> Option<Said> {
             claims,
             before,
             after,
+            ..
         } => {
             let (before, after) = (before.usd_per_h(), after.usd_per_h());
             let text = format!(

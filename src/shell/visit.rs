@@ -73,7 +73,7 @@ pub(crate) async fn visit(
             Err(why) => sights.push(Sight::failed(cluster, why)),
         }
     }
-    if let Err(error) = drivers.apply(ready, limits).await {
+    if let Err(error) = drivers.apply(ready, Vec::new(), limits).await {
         let why = text::chain(&error);
         sights.extend(order.into_iter().map(|own| Sight::failed(own, why.clone())));
         return sights;

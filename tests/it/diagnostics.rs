@@ -65,7 +65,7 @@ fn every_code_is_listed_with_what_to_do() {
         ("## Configuration\n", problems),
         (
             "## Clusters that cannot be driven\n",
-            &spelled("src/shell/drivers.rs", "The stable name")
+            &spelled("src/shell/drivers/fault.rs", "The stable name")
                 | &spelled("src/shell/kube/client.rs", "The stable name"),
         ),
         (
@@ -133,7 +133,7 @@ fn nothing_else_spells_codes() {
     let known = [
         "src/disrupt/verdict.rs",
         "src/plan/node.rs",
-        "src/shell/drivers.rs",
+        "src/shell/drivers/fault.rs",
         "src/shell/kube/client.rs",
         "src/state/blockers.rs",
         "src/state/obstacles.rs",

@@ -235,6 +235,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             claims,
             before,
             after,
+            ..
         } => tracing::info!(
             %cluster, mode, nodes, claims,
             usd_per_h_before = before.usd_per_h(), usd_per_h_after = after.usd_per_h(),

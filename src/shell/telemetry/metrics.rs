@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::config::settings::{MetricNames, Telemetry};
 use crate::engine::report::Report;
 use crate::model::claim::Phase;
-use crate::model::id::ClusterName;
+use crate::model::id::{ClusterName, PoolName};
 use crate::model::pool::Reason;
 use crate::shell::clock;
 use crate::shell::telemetry::names::{ALL, Kind, PASSES, about};
@@ -173,7 +173,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             pool, reason, pods, ..
         } if managed => {
             if *reason == Reason::Empty {
-                decided(&name(), ("delete", *reason, "empty"));
+                decided(&name(), Some(pool), ("delete", *reason, "empty"));
             }
             let reason = reason.as_str();
             counter!(
@@ -188,10 +188,19 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             )
             .increment(pods);
         }
-        Report::Consolidates { nodes, claims, .. } if managed => {
+        Report::Consolidates {
+            pool,
+            nodes,
+            claims,
+            ..
+        } if managed => {
             let decision = if *claims == 0 { "delete" } else { "replace" };
             let many = if *nodes == 1 { "single" } else { "multi" };
-            decided(&name(), (decision, Reason::Underutilized, many));
+            decided(
+                &name(),
+                pool.as_ref(),
+                (decision, Reason::Underutilized, many),
+            );
         }
         Report::Kept { reason, .. } => {
             counter!(
@@ -289,10 +298,15 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
 
 /// Counts a decision: whether others come in the place of what leaves, why it leaves, and whether
 /// it is one node that does not stand empty, several, or none of them used.
-fn decided(cluster: &str, (decision, reason, what): (&'static str, Reason, &'static str)) {
+fn decided(
+    cluster: &str,
+    pool: Option<&PoolName>,
+    (decision, reason, what): (&'static str, Reason, &'static str),
+) {
     counter!(
         "karpenter_voluntary_disruption_decisions_total",
-        "cluster" => cluster.to_owned(), "decision" => decision, "reason" => reason.as_str(),
+        "cluster" => cluster.to_owned(),
+        "nodepool" => pool.map_or_else(String::new, ToString::to_string), "decision" => decision, "reason" => reason.as_str(),
         "consolidation_type" => what
     )
     .increment(1);
@@ -438,6 +452,7 @@ mod tests {
 
     fn consolidates(nodes: usize, claims: usize) -> Report {
         Report::Consolidates {
+            pool: Some("general".into()),
             nodes,
             claims,
             before: Price::default(),
@@ -458,7 +473,7 @@ mod tests {
         ];
         let series = |decision: &str, reason: &str, what: &str, count: u32| {
             format!(
-                "karpenter_voluntary_disruption_decisions_total{{cluster=\"prod\",\
+                "karpenter_voluntary_disruption_decisions_total{{cluster=\"prod\",nodepool=\"general\",\
                  decision=\"{decision}\",reason=\"{reason}\",\
                  consolidation_type=\"{what}\"}} {count}"
             )

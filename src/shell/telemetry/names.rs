@@ -128,8 +128,9 @@ pub(crate) const ALL: &[Metric] = &[
         "Pods by phase and place. `node` only with `per_node`: else those on nodes that are alike \
          are counted together."),
     counter("karpenter_voluntary_disruption_decisions_total",
-        &["cluster", "decision", "reason", "consolidation_type"],
-        "Decisions that nodes leave since they are empty or their pods can be had for less."),
+        &["cluster", "nodepool", "decision", "reason", "consolidation_type"],
+        "Decisions that nodes leave since they are empty or their pods can be had for less; of \
+         those of several pools `nodepool` is empty."),
     gauge("karpenter_voluntary_disruption_eligible_nodes", OF_REASON,
         "Nodes that may leave for a reason, as far as they are concerned."),
     counter("karpenter_voluntary_disruption_failed_validations_total", OF_REASON,

@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::api::{Api, Manner};
 use super::process::{Process, command, run, within};
-use super::{Config, LISTEN, managed, pod};
+use super::{Config, LISTEN, cluster, managed, pod};
 
 /// A daemon that has a runtime directory.
 pub(super) struct Setup {
@@ -83,6 +84,58 @@ fn status_says_how_each_cluster_is_doing() {
     assert!(text(&other).contains("drives no cluster \"nobody\""));
     setup.daemon.signal("TERM");
     assert_eq!(setup.daemon.ends(10).code(), Some(0));
+}
+
+/// One cluster cannot be driven when the daemon starts: the others are, people are told why, and it
+/// is driven once it can be. A reload meanwhile concerns the others alone.
+#[test]
+fn one_broken_cluster_keeps_no_other_from_being_driven() {
+    let api = Api::start(Manner::Well, Vec::new());
+    let dir = TempDir::new().expect("a directory");
+    let late = dir.path().join("late");
+    let hcl = format!(
+        "{LISTEN}{}{}",
+        managed(api.kubeconfig()),
+        cluster("late", &late)
+    );
+    let setup = Setup::start(&hcl);
+    setup.daemon.logged("cluster not driven", 1);
+    setup.daemon.logged("cluster started", 1);
+    let of = |told: &Value, name: &str| {
+        let all = told["clusters"].as_array().expect("a list").iter();
+        all.clone()
+            .find(|own| own["name"] == name)
+            .expect(name)
+            .clone()
+    };
+    let until = |seconds, is_so: &dyn Fn(&Value) -> bool| {
+        let told = within(seconds, || {
+            let told = serde_json::from_slice(&setup.ask(&["status", "--json"]).stdout).ok()?;
+            is_so(&told).then_some(told)
+        });
+        told.unwrap_or_else(|| panic!("{}", setup.daemon.log()))
+    };
+    let told = until(20, &|told| of(told, "it")["standing"] == "ready");
+    let broken = of(&told, "late");
+    assert_eq!(broken["standing"], "degraded", "{told}");
+    assert_eq!(broken["is_well"], false);
+    let why = broken["led_by"].as_str().expect("a reason");
+    assert!(why.starts_with("not driven: cluster \"late\""), "{why}");
+    assert!(why.ends_with("[kubeconfig-unreadable]"), "{why}");
+
+    let reloaded = text(&setup.ask(&["reload", "--wait"]));
+    assert!(reloaded.contains("has reloaded"), "{reloaded}");
+    let worse = setup.config.0.path().join("worse.hcl");
+    fs::write(&worse, cluster("worse", &late)).expect("written");
+    let refused = text(&setup.ask(&["reload"]));
+    assert!(refused.contains("cluster \"worse\""), "{refused}");
+    assert_eq!(of(&until(5, &|_| true), "it")["standing"], "ready");
+    fs::remove_file(worse).expect("removed");
+
+    fs::copy(api.kubeconfig(), &late).expect("copied");
+    let told = until(40, &|told| of(told, "late")["standing"] == "ready");
+    assert_eq!(of(&told, "late")["led_by"], Value::Null);
+    setup.daemon.logged("cluster started", 2);
 }
 
 /// The status and the body of what is answered to a question about what is in a cluster.

@@ -103,6 +103,7 @@ fn a_node_whose_pods_fit_elsewhere_leaves_at_once_and_without_another() {
             claims,
             before,
             after,
+            ..
         } => Some((*nodes, *claims, before.usd_per_h(), after.usd_per_h())),
         _ => None,
     });

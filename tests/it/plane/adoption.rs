@@ -81,8 +81,9 @@ fn now() -> Timestamp {
 }
 
 /// The daemon with a cluster that says this of Karpenter's nodes.
-fn setup(plane: &Plane, cloud: u16, says: &str) -> Setup {
-    let own = Setup::new(&[("bench", plane.daemons().as_path())], Some(cloud));
+fn setup(plane: &Plane, user: &str, cloud: u16, says: &str) -> Setup {
+    let kubeconfig = plane.kubeconfig_of(user).expect("a kubeconfig");
+    let own = Setup::new(&[("bench", kubeconfig.as_path())], Some(cloud));
     let file = own.path().join("outrigger.hcl");
     let text = fs::read_to_string(&file).expect("it was written");
     let text = text.replace("mode = \"manage\"\n", says);
@@ -143,8 +144,13 @@ async fn nodes_of_karpenters_are_taken_over_once_it_is_gone_and_none_is_replaced
         make(&api, place).await;
     }
     let port = free_port();
-    let watching = setup(&plane, port, "mode = \"observe\"\n");
-    let taking = setup(&plane, port, "mode = \"manage\"\n  adopt = true\n");
+    let watching = setup(&plane, "observer", port, "mode = \"observe\"\n");
+    let taking = setup(
+        &plane,
+        "host-a",
+        port,
+        "mode = \"manage\"\n  adopt = true\n",
+    );
     let _cloud = taking.cloud(port);
     deploy(&api, "app", 2 * NODES, "1500m", "3Gi").await;
     hold(&api, "karpenter-0").await;
@@ -166,7 +172,9 @@ async fn nodes_of_karpenters_are_taken_over_once_it_is_gone_and_none_is_replaced
     let told = taking.told("Karpenter is at work");
     assert_eq!(told.len(), 1, "{}", taking.tail());
     assert!(told[0].contains("its Lease kube-system/karpenter-leader-election is held"));
-    assert_eq!(changes_of(&plane, "outrigger", began), [] as [&str; 0]);
+    for user in ["observer", "host-a"] {
+        assert_eq!(changes_of(&plane, user, began), [] as [&str; 0], "{user}");
+    }
     // They count in a plan all the same.
     let empty = format!("of-karpenter-{NODES}");
     assert_eq!(leavers(&watching), [format!("{empty}: empty")]);

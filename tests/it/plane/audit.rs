@@ -100,7 +100,9 @@ pub(super) fn changes_of(plane: &Plane, user: &str, after: Timestamp) -> Vec<Str
     let counts = |event: &Value| {
         let at = event["requestReceivedTimestamp"].as_str();
         let at = at.and_then(|at| at.parse::<Timestamp>().ok());
+        let reads = ["get", "list", "watch"].map(Value::from);
         event["user"]["username"] == user
+            && !reads.contains(&event["verb"])
             && event["objectRef"]["resource"] != "leases"
             && at.is_some_and(|at| at > after)
     };

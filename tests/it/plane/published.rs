@@ -25,7 +25,8 @@ const NAMESPACE: &str = "NAMESPACE";
 
 /// Beside the binaries of the control plane, from the Go module of Karpenter's AWS provider.
 fn published(test: &str) -> Option<PathBuf> {
-    let own = Path::new(&env::var_os("KUBEBUILDER_ASSETS")?).join("karpenter");
+    let assets = env::var_os("KUBEBUILDER_ASSETS").unwrap_or_default();
+    let own = Path::new(&assets).join("karpenter");
     if !own.is_dir() {
         println!(
             "SKIP {test}: CRDs and examples: {} is not there",

@@ -84,7 +84,7 @@ async fn leads(api: &Client, host: &Host, limit: Duration) -> Duration {
 pub(crate) enum End {
     /// It is stopped, and goes on when another leads.
     Pause,
-    /// It is stopped, so that nobody can tell that it will never go on, and dies.
+    /// It dies, and nobody is told.
     Silence,
     /// It dies, and is started anew at once.
     Death,
@@ -148,7 +148,8 @@ async fn another_host_leads_when_one_does_not_any_more() {
         let moment = scatter(round as u64) % 3000;
         tokio::time::sleep(Duration::from_millis(moment)).await;
         match end {
-            End::Pause | End::Silence => one.daemon.signal("STOP"),
+            End::Pause => one.daemon.signal("STOP"),
+            End::Silence => one.daemon.kill(),
             End::Death => {
                 one.daemon.kill();
                 one.daemon = one.setup.daemon();

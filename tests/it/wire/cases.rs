@@ -144,7 +144,7 @@ impl Ec2 {
     async fn start_after(test: &str, more: &str, before: impl FnOnce(&Aws)) -> Option<Ec2> {
         let (plane, api, aws) = ground(test, &[]).await?;
         let dir = TempDir::new().expect("a directory");
-        let text = block(&aws, "tests", plane.kubeconfig()) + &shared(&aws, more);
+        let text = block(&aws, "tests", &plane.daemons()) + &shared(&aws, more);
         fs::write(dir.path().join("outrigger.hcl"), text).expect("the configuration is written");
         before(&aws);
         let mut command = aws.command(env!("CARGO_BIN_EXE_outrigger"));

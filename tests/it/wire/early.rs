@@ -56,7 +56,7 @@ async fn pods_are_bound_by_the_name_that_ec2_gives_their_node() {
     aws.ask(&json!({"do": "cluster", "endpoint": endpoint, "ca": ca}));
     let dir = TempDir::new().expect("a directory");
     let mode = "mode   = \"manage\"";
-    let text = block(&aws, "tests", plane.kubeconfig()) + &shared(&aws, "");
+    let text = block(&aws, "tests", &plane.daemons()) + &shared(&aws, "");
     let text = text.replace(mode, &format!("{mode}\n  binding = \"early\""));
     fs::write(dir.path().join("outrigger.hcl"), text).expect("the configuration is written");
     let mut command = aws.command(env!("CARGO_BIN_EXE_outrigger"));

@@ -37,7 +37,7 @@ impl Host {
         let dir = TempDir::new().expect("a directory");
         let pool = "  require \"karpenter.sh/capacity-type\" { in = [\"spot\"] }\n  \
                     require \"node.kubernetes.io/instance-type\" { in = [\"m5.large\"] }";
-        let text = block(aws, "tests", plane.kubeconfig()) + &shared(aws, pool);
+        let text = block(aws, "tests", &plane.daemons()) + &shared(aws, pool);
         fs::write(dir.path().join("outrigger.hcl"), text).expect("the configuration is written");
         let daemon = spawn(aws, &dir, key);
         Self { key, dir, daemon }
@@ -143,7 +143,8 @@ async fn no_warning_is_lost_where_hosts_come_and_go() {
         aws.send(&spot_warning(&taken[0]));
         sleep(Duration::from_millis(scatter(round + 99) % 3000)).await;
         match end {
-            End::Pause | End::Silence => one.daemon.signal("STOP"),
+            End::Pause => one.daemon.signal("STOP"),
+            End::Silence => one.daemon.kill(),
             End::Death => one.again(&aws),
             End::Leave => one.daemon.signal("TERM"),
         }
@@ -165,9 +166,16 @@ async fn no_warning_is_lost_where_hosts_come_and_go() {
             End::Death => {}
         }
         settled(&api, &aws, &taken, [&one, &other]).await;
+        let live = live(&aws);
+        let lost = ids.iter().filter(|own| !live.contains(*own));
+        assert!(
+            lost.eq(ids.iter().filter(|own| taken.contains(own))),
+            "{ids:?} {live:?}"
+        );
         println!(
-            "round {round}, {end:?}: the other leads after {:.1} s",
-            took.as_secs_f64()
+            "round {round}, {end:?}: the other leads after {:.1} s; {} instances so far",
+            took.as_secs_f64(),
+            aws.instances().len()
         );
         let claim = |own: &Value| own["tags"]["outrigger.dev/claim"].to_string();
         let all: Vec<String> = aws.instances().iter().map(claim).collect();

@@ -1,0 +1,84 @@
+//! Why clusters cannot be driven, and what would put it right.
+//! It must not know what is done about it.
+
+use thiserror::Error;
+
+use crate::catalog::CatalogError;
+use crate::model::id::ClusterName;
+use crate::shell::files::FilesError;
+use crate::shell::kube::client::ConnectError;
+
+/// Why a cluster cannot be driven.
+#[derive(Debug, Error)]
+pub(crate) enum PrepareError {
+    #[error("cluster \"{0}\": it has no kubeconfig")]
+    NoKubeconfig(ClusterName),
+    #[error("cluster \"{0}\": nothing here can launch instances for it yet")]
+    NoProvider(ClusterName),
+    #[cfg(feature = "aws")]
+    #[error("cluster \"{0}\": find its API: {1}")]
+    Eks(ClusterName, String),
+    #[error("cluster \"{0}\": connect")]
+    Connect(ClusterName, #[source] ConnectError),
+    #[error("cluster \"{0}\": read its instance types")]
+    CatalogFile(ClusterName, #[source] FilesError),
+    #[error("cluster \"{0}\": read its instance types")]
+    Catalog(ClusterName, #[source] CatalogError),
+}
+
+impl PrepareError {
+    /// Whether it may be over by itself, so that another start may help: who gives credentials or
+    /// an endpoint was not to be had.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            #[cfg(feature = "aws")]
+            Self::Eks(..) => true,
+            Self::Connect(_, why) => why.may_pass(),
+            Self::NoKubeconfig(_)
+            | Self::NoProvider(_)
+            | Self::CatalogFile(..)
+            | Self::Catalog(..) => false,
+        }
+    }
+
+    /// The stable name.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::NoKubeconfig(_) => "no-kubeconfig",
+            Self::NoProvider(_) => "no-provider",
+            #[cfg(feature = "aws")]
+            Self::Eks(..) => "eks-untold",
+            Self::CatalogFile(..) => "catalog-unreadable",
+            Self::Catalog(..) => "catalog-invalid",
+            Self::Connect(_, why) => why.code(),
+        }
+    }
+
+    /// What would put it right.
+    pub(crate) fn help(&self) -> &'static str {
+        match self {
+            Self::NoKubeconfig(_) => "write kubeconfig { path = \"/etc/outrigger/kubeconfig\" }",
+            Self::NoProvider(_) => {
+                "give it a region and node classes, add \
+                 exec { command = [\"/path/of/a/program\"] } or simulated {}, or write \
+                 mode = \"observe\""
+            }
+            #[cfg(feature = "aws")]
+            Self::Eks(..) => "write endpoint and ca_data in its eks block, or grant the right",
+            Self::Connect(..) => {
+                "name a file that `kubectl --kubeconfig FILE get nodes` can use, and one of its \
+                 contexts"
+            }
+            Self::CatalogFile(..) | Self::Catalog(..) => {
+                "name a table in the shipped format, or JSON as Karpenter's kwok provider has it"
+            }
+        }
+    }
+}
+
+/// Why not everything that was prepared is driven.
+#[derive(Debug, Error)]
+pub(crate) enum ApplyError {
+    #[error("tell the engine of cluster \"{0}\" what has changed: it does not listen")]
+    Deaf(ClusterName),
+}
