@@ -15,6 +15,8 @@ pub(crate) mod pulse;
 
 pub(crate) mod client;
 
+pub(crate) mod cause;
+
 pub(crate) mod advice;
 
 pub(crate) mod list;

@@ -20,6 +20,7 @@ use crate::shell::doctor::host;
 use crate::shell::doctor::report::Check;
 use crate::shell::doctor::scope::{LIMIT, Scope};
 use crate::shell::drivers::{Drivers, PrepareError};
+use crate::shell::kube::cause::Cause;
 use crate::shell::kube::client::Connection;
 use crate::shell::text::{self, quoted};
 
@@ -40,69 +41,6 @@ const TESTED: u32 = 34;
 
 /// Bytes of an answer: an object has no more.
 const BODY: usize = 2 << 20;
-
-/// Why an API is not reached, from the words of whoever noticed, since layers between wrap causes
-/// in types of their own: the first row of which one word is there. In a fix, what is in capitals
-/// stands for what it is of this API.
-const CAUSES: [(&[&str], &str, &str); 9] = [
-    (
-        &["dns error", "failed to lookup"],
-        "no name server knows the host",
-        "getent hosts NAME; correct SOURCE, or have this host resolve the name",
-    ),
-    (
-        &["connection refused"],
-        "nothing listens there",
-        "start the API server, or correct SOURCE",
-    ),
-    (
-        &[
-            "unknownissuer",
-            "unknown issuer",
-            "unknownca",
-            "badsignature",
-        ],
-        "its certificate is from an authority that the kubeconfig does not know",
-        "CERTIFICATE; put the CA into certificate-authority-data beside SOURCE",
-    ),
-    (
-        &["expired"],
-        "its certificate has expired",
-        "kubeadm certs renew apiserver on the control plane; timedatectl on this host, if its \
-         clock is wrong",
-    ),
-    (
-        &["notvalidyet", "not valid yet"],
-        "its certificate is not valid yet",
-        "timedatectl set-ntp true on this host, if its clock is behind",
-    ),
-    (
-        &["not valid for", "notvalidforname"],
-        "its certificate is for another name",
-        "CERTIFICATE; write a name that it has as tls-server-name beside SOURCE",
-    ),
-    (
-        &["corrupt message", "invalidcontenttype"],
-        "it does not speak TLS",
-        "correct the scheme or the port of SOURCE",
-    ),
-    (
-        &["certificate", "alert", "tls", "handshake"],
-        "the handshake of TLS failed",
-        "CERTIFICATE",
-    ),
-    (
-        &[
-            "timed out",
-            "timeout",
-            "unreachable",
-            "no route",
-            "deadline",
-        ],
-        "no way leads there",
-        "let this host reach HOST (firewalls, security groups, routes)",
-    ),
-];
 
 /// What an API server says beside its answer.
 pub(super) struct Answer {
@@ -277,11 +215,12 @@ impl Place {
 
     /// Why there was no answer.
     fn unreached(&self, what: &str) -> Check {
-        let low = what.to_lowercase();
-        let mut causes = CAUSES.iter();
-        let cause = causes.find(|(words, ..)| words.iter().any(|own| low.contains(own)));
-        let unknown = ("it cannot be asked", "KUBECTL get --raw /version");
-        let (why, fix) = cause.map_or(unknown, |(_, why, fix)| (*why, *fix));
+        let unknown = (
+            Cause::Odd,
+            "it cannot be asked",
+            "KUBECTL get --raw /version",
+        );
+        let (cause, why, fix) = Cause::of_words(what).unwrap_or(unknown);
         let host = quoted(&self.host);
         let fix = fix
             .replace(
@@ -292,7 +231,7 @@ impl Place {
             .replace("HOST", &host)
             .replace("KUBECTL", &self.kubectl)
             .replace("SOURCE", &self.source);
-        Check::failed("api", &format!("{}: {why}: {what}", self.server), &fix)
+        Check::failed("api", &format!("{}: {why}: {what}", self.server), &fix).by(cause)
     }
 
     fn silent(&self) -> Check {
@@ -302,7 +241,7 @@ impl Place {
              server hangs",
             quoted(&self.host)
         );
-        Check::failed("api", &why, &fix)
+        Check::failed("api", &why, &fix).by(Cause::Silent)
     }
 
     /// An answer that is none; a right to `/version` that is missing is for others to say.
@@ -315,7 +254,7 @@ impl Place {
                  this host an access entry)",
                 self.kubectl
             );
-            return Some(Check::failed("api", &why, &fix));
+            return Some(Check::failed("api", &why, &fix).by(Cause::Unauthorized));
         }
         if status.is_success() || status == StatusCode::FORBIDDEN {
             return None;
@@ -325,7 +264,7 @@ impl Place {
             true => format!("{} get --raw '/readyz?verbose'", self.kubectl),
             false => format!("correct {}: no Kubernetes API answers so", self.source),
         };
-        Some(Check::failed("api", &why, &fix))
+        Some(Check::failed("api", &why, &fix).by(Cause::Odd))
     }
 
     fn speed(&self, took: Duration) -> Check {
@@ -338,7 +277,7 @@ impl Place {
             "{} get --raw '/readyz?verbose'; run the daemon nearer to the cluster",
             self.kubectl
         );
-        Check::warning("api", &why, &fix)
+        Check::warning("api", &why, &fix).by(Cause::Slow)
     }
 }
 
@@ -360,8 +299,8 @@ fn time(headers: &HeaderMap, before: Timestamp, after: Timestamp) -> Check {
     let why = format!("the clock of this host is {seconds} s {ahead} the API server's");
     let fix = "timedatectl set-ntp true, on whichever of the two hosts is wrong";
     match skew {
-        _ if skew > WRONG => Check::failed("clock", &why, fix),
-        _ if skew > SKEWED => Check::warning("clock", &why, fix),
+        _ if skew > WRONG => Check::failed("clock", &why, fix).by(Cause::Clock),
+        _ if skew > SKEWED => Check::warning("clock", &why, fix).by(Cause::Clock),
         _ => Check::ok("clock", "the same as the API server's"),
     }
 }

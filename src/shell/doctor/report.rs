@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use crate::shell::kube::cause::Cause;
 use crate::shell::text;
 
 /// The longest fix, in characters: a rule, or a command with a few paths in it.
@@ -69,6 +70,8 @@ pub(crate) struct Check {
     state: State,
     /// What was found, or what is wrong: one sentence; empty where only its parts say something.
     said: String,
+    /// The stable name of what is wrong, where it has one.
+    code: Option<&'static str>,
     /// What puts it right, to be pasted.
     fix: Option<String>,
     parts: Vec<Check>,
@@ -84,6 +87,7 @@ impl Check {
             name: text::bounded(name),
             state,
             said: text::bounded(said),
+            code: None,
             fix: fix.map(one_line),
             parts: Vec::new(),
         }
@@ -102,6 +106,14 @@ impl Check {
     /// It does not work.
     pub(crate) fn failed(name: &str, why: &str, fix: &str) -> Self {
         Self::leaf(name, State::Failed, why, Some(fix))
+    }
+
+    /// The same, with what is wrong by its stable name.
+    pub(crate) fn by(self, cause: Cause) -> Self {
+        Self {
+            code: Some(cause.code()),
+            ..self
+        }
     }
 
     /// It could not be looked at.
@@ -149,7 +161,10 @@ impl Check {
             "" => String::new(),
             said => format!(": {said}"),
         };
-        out.push_str(&format!("{indent}{word}{gap}{}{said}\n", self.name));
+        let code = self
+            .code
+            .map_or_else(String::new, |own| format!(" [{own}]"));
+        out.push_str(&format!("{indent}{word}{gap}{}{said}{code}\n", self.name));
         if let Some(fix) = &self.fix {
             out.push_str(&format!("{indent}          fix: {fix}\n"));
         }
@@ -164,6 +179,7 @@ impl Check {
             "name": self.name,
             "state": self.state.as_str(),
             "said": self.said,
+            "code": self.code,
             "fix": self.fix,
             "checks": parts,
         })

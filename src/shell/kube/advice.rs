@@ -3,14 +3,19 @@
 
 use std::path::Path;
 
+use crate::shell::kube::cause::Cause;
 use crate::shell::text;
 
 /// What went wrong, where, and what to check, in one line.
 pub(crate) fn explained(error: &kube::Error, server: &str, kubeconfig: &Path) -> String {
     let what = text::chain(error);
+    let code = Cause::of(error, &what).map_or_else(String::new, |own| format!(" [{}]", own.code()));
     match advice(error, &what) {
-        Some(advice) => format!("{what} ({server}); {advice} ({})", kubeconfig.display()),
-        None => format!("{what} ({server})"),
+        Some(advice) => format!(
+            "{what} ({server}); {advice} ({}){code}",
+            kubeconfig.display()
+        ),
+        None => format!("{what} ({server}){code}"),
     }
 }
 
@@ -64,6 +69,8 @@ mod tests {
         };
         let service = |text: &str| kube::Error::Service(text.into());
         check(&service("tcp: Connection refused"), "nothing listens there");
+        check(&service("tcp: Connection refused"), "[api-refused]");
+        check(&service("certificate expired"), "[api-expired]");
         check(
             &service("invalid peer certificate"),
             "certificate-authority-data",
@@ -72,5 +79,7 @@ mod tests {
         check(&service("odd"), "odd");
         let denied = Status::failure("no", "Forbidden").with_code(403);
         check(&kube::Error::Api(denied.boxed()), "grant the user");
+        let unknown = Status::failure("no", "Unauthorized").with_code(401);
+        check(&kube::Error::Api(unknown.boxed()), "[api-unauthorized]");
     }
 }

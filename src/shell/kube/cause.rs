@@ -1,0 +1,153 @@
+//! Why the API of a cluster cannot be used, by a stable name, and what would put it right.
+//! It must not know what was asked for.
+
+/// What is wrong with the way to an API, or with its answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// No name server knows the host.
+    NoHost,
+    /// Nothing listens there.
+    Refused,
+    /// Its certificate is from an authority that nobody has named.
+    Untrusted,
+    /// Its certificate has expired.
+    Expired,
+    /// Its certificate is not valid yet.
+    NotYetValid,
+    /// Its certificate is for another name.
+    OtherName,
+    /// It does not speak TLS.
+    NoTls,
+    /// The handshake of TLS failed for another reason.
+    Handshake,
+    /// No way leads there, or none that is fast enough.
+    NoWay,
+    /// It does not know the user.
+    Unauthorized,
+    /// It does not let the user do this.
+    Forbidden,
+    /// It answers with an error, or as no Kubernetes API does.
+    Odd,
+    /// It does not answer in time.
+    Silent,
+    /// It answers slowly.
+    Slow,
+    /// Its clock and the clock of this host differ.
+    Clock,
+}
+
+impl Cause {
+    /// The stable name.
+    pub(crate) fn code(self) -> &'static str {
+        match self {
+            Self::NoHost => "api-no-host",
+            Self::Refused => "api-refused",
+            Self::Untrusted => "api-untrusted",
+            Self::Expired => "api-expired",
+            Self::NotYetValid => "api-not-yet-valid",
+            Self::OtherName => "api-other-name",
+            Self::NoTls => "api-no-tls",
+            Self::Handshake => "api-handshake",
+            Self::NoWay => "api-no-way",
+            Self::Unauthorized => "api-unauthorized",
+            Self::Forbidden => "api-forbidden",
+            Self::Odd => "api-odd",
+            Self::Silent => "api-silent",
+            Self::Slow => "api-slow",
+            Self::Clock => "clock-differs",
+        }
+    }
+
+    /// Why an API is not reached, from the words of whoever noticed, since layers between wrap
+    /// causes in types of their own; with the sentence for people, and the fix.
+    pub(crate) fn of_words(what: &str) -> Option<(Self, &'static str, &'static str)> {
+        let low = what.to_lowercase();
+        let mut all = WORDS.iter();
+        let row = all.find(|(_, words, ..)| words.iter().any(|own| low.contains(own)));
+        row.map(|(cause, _, why, fix)| (*cause, *why, *fix))
+    }
+
+    /// Why a call has failed.
+    pub(crate) fn of(error: &kube::Error, what: &str) -> Option<Self> {
+        match error {
+            kube::Error::Api(status) => match status.code {
+                401 => Some(Self::Unauthorized),
+                403 => Some(Self::Forbidden),
+                500.. => Some(Self::Odd),
+                _ => None,
+            },
+            _ => Self::of_words(what).map(|(cause, ..)| cause),
+        }
+    }
+}
+
+/// The first row counts of which one word is there. In a fix, what is in capitals stands for what it
+/// is of this API.
+const WORDS: [(Cause, &[&str], &str, &str); 9] = [
+    (
+        Cause::NoHost,
+        &["dns error", "failed to lookup"],
+        "no name server knows the host",
+        "getent hosts NAME; correct SOURCE, or have this host resolve the name",
+    ),
+    (
+        Cause::Refused,
+        &["connection refused"],
+        "nothing listens there",
+        "start the API server, or correct SOURCE",
+    ),
+    (
+        Cause::Untrusted,
+        &[
+            "unknownissuer",
+            "unknown issuer",
+            "unknownca",
+            "badsignature",
+        ],
+        "its certificate is from an authority that the kubeconfig does not know",
+        "CERTIFICATE; put the CA into certificate-authority-data beside SOURCE",
+    ),
+    (
+        Cause::Expired,
+        &["expired"],
+        "its certificate has expired",
+        "kubeadm certs renew apiserver on the control plane; timedatectl on this host, if its \
+         clock is wrong",
+    ),
+    (
+        Cause::NotYetValid,
+        &["notvalidyet", "not valid yet"],
+        "its certificate is not valid yet",
+        "timedatectl set-ntp true on this host, if its clock is behind",
+    ),
+    (
+        Cause::OtherName,
+        &["not valid for", "notvalidforname"],
+        "its certificate is for another name",
+        "CERTIFICATE; write a name that it has as tls-server-name beside SOURCE",
+    ),
+    (
+        Cause::NoTls,
+        &["corrupt message", "invalidcontenttype"],
+        "it does not speak TLS",
+        "correct the scheme or the port of SOURCE",
+    ),
+    (
+        Cause::Handshake,
+        &["certificate", "alert", "tls", "handshake"],
+        "the handshake of TLS failed",
+        "CERTIFICATE",
+    ),
+    (
+        Cause::NoWay,
+        &[
+            "timed out",
+            "timeout",
+            "unreachable",
+            "no route",
+            "deadline",
+        ],
+        "no way leads there",
+        "let this host reach HOST (firewalls, security groups, routes)",
+    ),
+];
