@@ -160,6 +160,9 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     end.unwrap_or_else(|error| failed(&error))
 }
 
+/// What a verb ends with that could not do what was asked.
+const FAILED: u8 = 1;
+
 /// What wrong arguments end with, where that is not as everywhere: systemd must not start the
 /// daemon again with the same ones, and the doctor's codes have meanings of their own.
 fn code_of_usage(arguments: &[OsString]) -> Option<u8> {
@@ -170,6 +173,8 @@ fn code_of_usage(arguments: &[OsString]) -> Option<u8> {
         Some("import") => Some(import::COULD_NOT_RUN),
         Some("plan") => Some(plan::COULD_NOT_RUN),
         Some("status") => Some(status::COULD_NOT_ASK),
+        // A 2 would say what was found.
+        Some("explain" | "export" | "top") => Some(FAILED),
         _ => None,
     }
 }

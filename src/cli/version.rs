@@ -1,11 +1,14 @@
 //! `outrigger version`: what this binary is.
 //! It must not know what it can do.
 
+use std::env::consts;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::json;
+
+use crate::shell::doctor::{OLDEST, TESTED};
 
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
@@ -18,11 +21,18 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let version = env!("CARGO_PKG_VERSION");
     let mut out = io::stdout().lock();
     if arguments.json {
-        writeln!(
-            out,
-            "{}",
-            json!({ "format_version": "1.0", "outrigger": version })
-        )?;
+        let told = json!({
+            "format_version": "1.0",
+            "outrigger": version,
+            // Of a build from a tree that names none, none.
+            "commit": option_env!("OUTRIGGER_COMMIT"),
+            "target": format!("{}-{}", consts::ARCH, consts::OS),
+            "kubernetes": {
+                "oldest": format!("1.{OLDEST}"),
+                "tested": format!("1.{TESTED}"),
+            },
+        });
+        writeln!(out, "{told}")?;
     } else {
         writeln!(out, "outrigger {version}")?;
     }

@@ -19,6 +19,8 @@ mod host;
 
 mod reach;
 
+pub(crate) use reach::{OLDEST, TESTED};
+
 mod granted;
 
 mod around;

@@ -48,6 +48,18 @@ fn listed(page: &str, line: &str) -> Codes {
     codes
 }
 
+/// The reasons of events: what is in quotes and looks like one, but for what is done meanwhile.
+fn of_events() -> Codes {
+    let text = read("src/engine/herald.rs");
+    let (own, _) = text.split_once("#[cfg(test)]").unwrap_or((&text, ""));
+    let all = own.lines().filter(|own| !own.starts_with("const "));
+    let quoted = all.flat_map(|own| own.split('"').skip(1).step_by(2));
+    let is_reason = |own: &&str| {
+        own.starts_with(|c: char| c.is_ascii_uppercase()) && own.chars().all(char::is_alphabetic)
+    };
+    quoted.filter(is_reason).map(str::to_owned).collect()
+}
+
 fn owned<'a>(all: impl IntoIterator<Item = &'a str>) -> Codes {
     all.into_iter().map(str::to_owned).collect()
 }
@@ -89,6 +101,7 @@ fn every_code_is_listed_with_what_to_do() {
             "By what the provider announces it",
             spelled("src/engine/event.rs", "impl Interruption"),
         ),
+        ("## Events\n", of_events()),
         ("## Nodes that stay\n", &verdicts | &outlooks),
         ("What forbids a node to leave:\n", &blockers | &holds),
         (

@@ -123,6 +123,34 @@ fn a_daemon_that_cannot_start_ends_with_78_and_says_why() {
     check(&["run", "--nonsense"], &["--nonsense"]);
 }
 
+/// Where 2 says what was found, wrong arguments end with 1; systemd starts nobody again at 78.
+#[test]
+fn wrong_arguments_end_with_what_says_nothing_else() {
+    for (verb, code) in [
+        ("explain", 1),
+        ("export", 1),
+        ("import", 1),
+        ("plan", 1),
+        ("status", 1),
+        ("top", 1),
+        ("run", 78),
+        ("validate", 2),
+    ] {
+        let output = run(&[verb, "--nonsense"], "");
+        assert_eq!(output.status.code(), Some(code), "{verb}");
+    }
+}
+
+#[test]
+fn version_says_what_it_is_for() {
+    let output = run(&["version", "--json"], "");
+    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(told["outrigger"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(told["kubernetes"]["oldest"], "1.29");
+    let target = told["target"].as_str().expect("a target");
+    assert!(target.ends_with("linux"), "{target}");
+}
+
 #[test]
 fn validate_reports_all_problems_of_all_files_as_json() {
     let config = Config::new("nonsense {}\n");

@@ -35,9 +35,9 @@ const TICK: SignedDuration = SignedDuration::from_secs(1);
 
 /// The oldest minor version of Kubernetes 1 with all that is used and rendered: FlowSchemas of
 /// `flowcontrol.apiserver.k8s.io/v1` came with it.
-const OLDEST: u32 = 29;
+pub(crate) const OLDEST: u32 = 29;
 /// The newest that the tests run on.
-const TESTED: u32 = 34;
+pub(crate) const TESTED: u32 = 34;
 
 /// Bytes of an answer: an object has no more.
 const BODY: usize = 2 << 20;
