@@ -577,7 +577,7 @@ fn a_pod_is_explained_and_the_exit_code_says_whether_all_is_well() {
     );
     let (code, _, errors) = explain("a/b/c", &[]);
     assert!(
-        code == Some(2) && errors.contains("write it like"),
+        code == Some(1) && errors.contains("write it like"),
         "{errors}"
     );
 }

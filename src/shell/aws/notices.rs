@@ -220,8 +220,8 @@ impl Listener {
         }
     }
 
-    /// What becomes of a message for a cluster that is not driven here. A host whose every Lease has
-    /// run out, because it was stopped, may no longer change anything: not the queue either.
+    /// What becomes of a message for a cluster that is not driven here. A host whose every Lease
+    /// has run out, because it was stopped, may no longer change anything: not the queue either.
     fn not_ours(&self) -> Fate {
         let leads = self
             .engines

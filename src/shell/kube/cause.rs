@@ -81,8 +81,8 @@ impl Cause {
     }
 }
 
-/// The first row counts of which one word is there. In a fix, what is in capitals stands for what it
-/// is of this API.
+/// The first row counts of which one word is there. In a fix, what is in capitals stands for what
+/// it is of this API.
 const WORDS: [(Cause, &[&str], &str, &str); 9] = [
     (
         Cause::NoHost,

@@ -306,7 +306,8 @@ fn decided(
     counter!(
         "karpenter_voluntary_disruption_decisions_total",
         "cluster" => cluster.to_owned(),
-        "nodepool" => pool.map_or_else(String::new, ToString::to_string), "decision" => decision, "reason" => reason.as_str(),
+        "nodepool" => pool.map_or_else(String::new, ToString::to_string),
+        "decision" => decision, "reason" => reason.as_str(),
         "consolidation_type" => what
     )
     .increment(1);
@@ -473,8 +474,8 @@ mod tests {
         ];
         let series = |decision: &str, reason: &str, what: &str, count: u32| {
             format!(
-                "karpenter_voluntary_disruption_decisions_total{{cluster=\"prod\",nodepool=\"general\",\
-                 decision=\"{decision}\",reason=\"{reason}\",\
+                "karpenter_voluntary_disruption_decisions_total{{cluster=\"prod\",\
+                 nodepool=\"general\",decision=\"{decision}\",reason=\"{reason}\",\
                  consolidation_type=\"{what}\"}} {count}"
             )
         };

@@ -1,5 +1,5 @@
-//! Import and export against what Karpenter itself publishes: its examples come in, and its CRDs on a
-//! real API server take what comes out.
+//! Import and export against what Karpenter itself publishes: its examples come in, and its CRDs on
+//! a real API server take what comes out.
 //! It must not know how objects become HCL, nor HCL objects.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -179,7 +179,7 @@ async fn its_crds_accept_what_is_exported() {
         let own = imported(&text).expect("an example");
         exports.push(exported(&loaded(&own.text())).text);
     }
-    // Which node class it has nobody says: that is yet to be filled in, and no reason to leave it out.
+    // Nobody says which node class it has: that is yet to be filled in, and no reason to drop it.
     let classless = alone("cluster \"a\" {\n  simulated {}\n}\npool \"a\" {}\n");
     let back = imported(&classless).expect("what was exported");
     assert!(
