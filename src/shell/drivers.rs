@@ -246,17 +246,15 @@ impl Drivers {
         self.drive(prepared, broken).await
     }
 
-    /// Drives those too that were broken and are not any more. Returns whether there are any.
-    pub(crate) async fn mend(&mut self) -> Result<bool, ApplyError> {
+    /// Drives those too that were broken and are not any more.
+    pub(crate) async fn mend(&mut self) -> Result<(), ApplyError> {
         let clusters = self.broken.values().map(|(cluster, _)| cluster.clone());
         let (prepared, broken) = self.prepare_each(clusters.collect()).await;
-        let any = !prepared.is_empty();
-        if any {
-            self.drive(prepared, broken).await?;
-        } else {
+        if prepared.is_empty() {
             broken.into_iter().for_each(|own| self.leave_out(own));
+            return Ok(());
         }
-        Ok(any)
+        self.drive(prepared, broken).await
     }
 
     /// Whether a cluster is broken, so that nothing is in force of it.

@@ -21,7 +21,7 @@ use crate::shell::admin::{self, AdminError};
 use crate::shell::aws::keeper::Keepers;
 use crate::shell::console::{self, Reload};
 use crate::shell::cron::{Cron, CronError};
-use crate::shell::drivers::{ApplyError, Broken, Drivers, PrepareError};
+use crate::shell::drivers::{ApplyError, Broken, Drivers, PrepareError, Prepared};
 use crate::shell::front::Clusters;
 use crate::shell::identity::Identity;
 use crate::shell::notify::{self, Manager};
@@ -97,13 +97,10 @@ pub(crate) async fn run(
     let mut written = wanted.written;
     let directory = notify::directory("RUNTIME_DIRECTORY");
     let mut drivers = Drivers::start_as(identity(directory.as_deref()));
-    let (prepared, mut broken) = tokio::select! {
-        each = drivers.prepare_each(wanted.clusters) => each,
+    let (prepared, broken) = tokio::select! {
+        some = prepare_some(&drivers, wanted.clusters) => some?,
         () = stop.called() => return Ok(()),
     };
-    if prepared.is_empty() && !broken.is_empty() {
-        return Err(broken.swap_remove(0).why.into());
-    }
     let counted = Counted::init(&telemetry)?;
     let (show, shown) = watch::channel(Clusters::new());
     serve(&telemetry, shown, &counted).await?;
@@ -130,36 +127,18 @@ pub(crate) async fn run(
             }
             _ = hangup.recv() => {}
             _ = again.tick(), if !drivers.is_whole() => {
-                let mended = tokio::select! {
-                    mended = drivers.mend() => mended,
+                tokio::select! {
+                    () = mend(&mut drivers, &show) => continue,
                     () = stop.called() => break Ok(()),
-                };
-                if let Err(error) = mended {
-                    let why = text::chain(&error);
-                    tracing::error!(why, "clusters that can be driven again are not");
                 }
-                show.send_replace(drivers.shown());
-                continue;
             }
             Some(reload) = asked.recv() => caller = Some(reload),
             changed = origin.changed() => news = Some(changed),
         }
         manager.reloading();
         let in_force = (&telemetry, &mut written);
-        let reload = async {
-            let wanted = match news {
-                Some(wanted) => wanted,
-                None => origin.read().await,
-            };
-            let given = wanted.is_ok();
-            let read = reloaded(&mut drivers, wanted, in_force, &level).await;
-            if given && read.is_err() {
-                origin.refused();
-            }
-            read
-        };
         let read = tokio::select! {
-            read = reload => read,
+            read = renewed(&mut drivers, (&mut origin, news), in_force, &level) => read,
             () = stop.called() => break Ok(()),
         };
         metrics::reloaded(read.is_ok());
@@ -175,6 +154,27 @@ pub(crate) async fn run(
     drivers.stop().await;
     tracing::info!("stopped");
     end
+}
+
+/// All that some clusters are to be driven with; where that is none at all, why.
+async fn prepare_some(
+    drivers: &Drivers,
+    clusters: Vec<Arc<Cluster>>,
+) -> Result<(Vec<Prepared>, Vec<Broken>), PrepareError> {
+    let (prepared, mut broken) = drivers.prepare_each(clusters).await;
+    match prepared.is_empty() && !broken.is_empty() {
+        true => Err(broken.swap_remove(0).why),
+        false => Ok((prepared, broken)),
+    }
+}
+
+/// Drives those clusters too that were broken and are not any more.
+async fn mend(drivers: &mut Drivers, show: &watch::Sender<Clusters>) {
+    if let Err(error) = drivers.mend().await {
+        let why = text::chain(&error);
+        tracing::error!(why, "clusters that can be driven again are not");
+    }
+    show.send_replace(drivers.shown());
 }
 
 /// Who this process is.
@@ -242,6 +242,25 @@ async fn serve(
         tracing::warn!(why, "going on without /livez, /readyz and /metrics");
     }
     Ok(())
+}
+
+/// Puts into force what has changed, or else what `origin` reads anew.
+async fn renewed(
+    drivers: &mut Drivers,
+    (origin, news): (&mut impl Origin, Option<Result<Wanted, String>>),
+    in_force: (&Telemetry, &mut Written),
+    level: &Level,
+) -> Result<(), String> {
+    let wanted = match news {
+        Some(wanted) => wanted,
+        None => origin.read().await,
+    };
+    let given = wanted.is_ok();
+    let read = reloaded(drivers, wanted, in_force, level).await;
+    if given && read.is_err() {
+        origin.refused();
+    }
+    read
 }
 
 /// Puts what was read into force, or says why not all of it is.

@@ -23,10 +23,17 @@ use crate::karpenter::{exported, imported, loaded, name_of, read};
 /// Where the name of a namespace goes in a path.
 const NAMESPACE: &str = "NAMESPACE";
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "whoever starts the tests says where the control plane is"
+)]
+fn assets() -> PathBuf {
+    env::var_os("KUBEBUILDER_ASSETS").unwrap_or_default().into()
+}
+
 /// Beside the binaries of the control plane, from the Go module of Karpenter's AWS provider.
 fn published(test: &str) -> Option<PathBuf> {
-    let assets = env::var_os("KUBEBUILDER_ASSETS").unwrap_or_default();
-    let own = Path::new(&assets).join("karpenter");
+    let own = assets().join("karpenter");
     if !own.is_dir() {
         println!(
             "SKIP {test}: CRDs and examples: {} is not there",

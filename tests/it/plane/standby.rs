@@ -149,16 +149,13 @@ async fn another_host_leads_when_one_does_not_any_more() {
         tokio::time::sleep(Duration::from_millis(moment)).await;
         match end {
             End::Pause => one.daemon.signal("STOP"),
-            End::Silence => one.daemon.kill(),
-            End::Death => {
-                one.daemon.kill();
-                one.daemon = one.setup.daemon();
-                // Its lock tells the next one that it is gone; the name changes with the start.
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
+            End::Silence | End::Death => one.daemon.kill(),
             End::Leave => one.daemon.signal("TERM"),
         }
         if end == End::Death {
+            one.daemon = one.setup.daemon();
+            // Its lock tells the next one that it is gone; the name changes with the start.
+            tokio::time::sleep(Duration::from_secs(1)).await;
             std::mem::swap(&mut one, &mut other);
         }
         let took = leads(&api, &other, TAKEN_OVER).await;

@@ -131,6 +131,7 @@ async fn no_warning_is_lost_where_hosts_come_and_go() {
     let mut other = Host::start(&aws, &plane, "host-b");
     bench::deploy(&api, "web", PODS, "1500m", "1Gi").await;
     let rounds = if is_campaign() { 50 } else { 2 };
+    let mut launches = PODS;
     for round in chosen("OUTRIGGER_ROUNDS").unwrap_or(0..rounds) {
         settled(&api, &aws, &[], [&one, &other]).await;
         // Who follows has to have seen whom.
@@ -173,10 +174,12 @@ async fn no_warning_is_lost_where_hosts_come_and_go() {
             "{ids:?} {live:?}"
         );
         println!(
-            "round {round}, {end:?}: the other leads after {:.1} s; {} instances so far",
-            took.as_secs_f64(),
-            aws.instances().len()
+            "round {round}, {end:?}: the other leads after {:.1} s",
+            took.as_secs_f64()
         );
+        // One for each pod, and one for each instance that was taken: nothing was launched twice.
+        launches += taken.len();
+        assert_eq!(aws.instances().len(), launches, "launches by round {round}");
         let claim = |own: &Value| own["tags"]["outrigger.dev/claim"].to_string();
         let all: Vec<String> = aws.instances().iter().map(claim).collect();
         let claims: BTreeSet<&String> = all.iter().collect();
