@@ -108,7 +108,11 @@ fn show(out: &mut String, cluster: &ToldCluster, now: Timestamp) {
         cluster.standing
     );
     let Some(status) = &cluster.status else {
-        out.push_str("\n\n");
+        out.push('\n');
+        if let Some(why) = &cluster.led_by {
+            let _ = writeln!(out, "  {}", bounded(why));
+        }
+        out.push('\n');
         return;
     };
     let Status { mode, nodes, .. } = status;

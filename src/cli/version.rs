@@ -24,8 +24,6 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         let told = json!({
             "format_version": "1.0",
             "outrigger": version,
-            // Of a build from a tree that names none, none.
-            "commit": option_env!("OUTRIGGER_COMMIT"),
             "target": format!("{}-{}", consts::ARCH, consts::OS),
             "kubernetes": {
                 "oldest": format!("1.{OLDEST}"),

@@ -262,7 +262,7 @@ impl Drivers {
         self.broken.contains_key(cluster)
     }
 
-    /// Whether any is.
+    /// Whether none is.
     pub(crate) fn is_whole(&self) -> bool {
         self.broken.is_empty()
     }
@@ -302,7 +302,7 @@ impl Drivers {
 
     /// A cluster is not driven, and people are told why.
     fn leave_out(&mut self, Broken { cluster, why }: Broken) {
-        let said = format!("not driven: {} [{}]", text::chain(&why), why.code());
+        let said = format!("not driven [{}]: {}", why.code(), text::chain(&why));
         let name = cluster.name.clone();
         let front = match self.broken.get(&name) {
             Some((_, front)) => front.clone(),
@@ -310,7 +310,7 @@ impl Drivers {
         };
         if front.led_by().as_ref() != Some(&said) {
             let (code, why) = (why.code(), text::chain(&why));
-            let help = "it is tried again every quarter of a minute; the others go on without it";
+            let help = "it is tried again, every two minutes at last; the others go on without it";
             tracing::error!(cluster = %name, code, why, help, "cluster not driven");
         }
         front.show(Standing::Degraded, false);

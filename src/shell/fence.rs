@@ -60,6 +60,11 @@ impl Fence {
         self.left().is_none_or(|left| !left.is_zero())
     }
 
+    /// Whether changes might be sent until some time that has passed: nobody has closed it.
+    pub(crate) fn has_run_out(&self) -> bool {
+        matches!(*self.0.borrow(), Gate::Until(..)) && !self.is_open()
+    }
+
     /// For how long changes may be sent; none means for ever.
     fn left(&self) -> Option<Duration> {
         match *self.0.borrow() {
@@ -189,11 +194,13 @@ mod tests {
         assert!(fence.is_open(), "for whoever was asked to do one thing");
         fence.close();
         assert!(!fence.is_open());
+        assert!(!fence.has_run_out(), "it was closed");
         let span = Duration::from_secs(10);
         fence.open(ago(5), span);
         assert!(fence.is_open());
         fence.open(ago(10), span);
         assert!(!fence.is_open());
+        assert!(fence.has_run_out());
         fence.open((ago(10).0, ago(0).1), span);
         assert!(!fence.is_open(), "the time of day was set back");
         fence.open((ago(0).0, ago(10).1), span);

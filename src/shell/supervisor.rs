@@ -9,7 +9,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{MissedTickBehavior, interval_at};
+use tokio::time::sleep;
 
 use crate::config::settings::{DEFAULT_LISTEN, Telemetry};
 use crate::config::written::Written;
@@ -27,13 +27,15 @@ use crate::shell::identity::Identity;
 use crate::shell::notify::{self, Manager};
 use crate::shell::telemetry::log::Level;
 use crate::shell::telemetry::metrics::{self, Counted, MetricsError};
-use crate::shell::{clock, text};
+use crate::shell::text;
 
 /// Every engine is reminded this often, should an alarm have been lost.
 const REMINDER: &str = "0 * * * * *";
 
-/// Clusters that cannot be driven are tried again this often.
+/// Clusters that cannot be driven are tried again after so long, and ever more rarely: meanwhile
+/// nothing else of the configuration is heard of.
 const AGAIN: Duration = Duration::from_secs(15);
+const AGAIN_MAX: Duration = Duration::from_mins(2);
 
 /// Changes of the configuration that a reload tells one by one.
 const CHANGES_MAX: usize = 100;
@@ -115,8 +117,8 @@ pub(crate) async fn run(
     let cron = remind(&show, counted).await?;
     #[cfg(feature = "aws")]
     refresh(&cron, drivers.keepers()).await?;
-    let mut again = interval_at(clock::monotonic() + AGAIN, AGAIN);
-    again.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut wait = AGAIN;
+    let mut again = Box::pin(sleep(wait));
     let end = loop {
         let (mut caller, mut news) = (None, None);
         tokio::select! {
@@ -126,11 +128,14 @@ pub(crate) async fn run(
                 break Err(RunError::Ended(name));
             }
             _ = hangup.recv() => {}
-            _ = again.tick(), if !drivers.is_whole() => {
+            () = &mut again, if !drivers.is_whole() => {
                 tokio::select! {
-                    () = mend(&mut drivers, &show) => continue,
+                    () = mend(&mut drivers, &show) => {}
                     () = stop.called() => break Ok(()),
                 }
+                wait = (wait * 2).min(AGAIN_MAX);
+                again = Box::pin(sleep(wait));
+                continue;
             }
             Some(reload) = asked.recv() => caller = Some(reload),
             changed = origin.changed() => news = Some(changed),
@@ -162,10 +167,12 @@ async fn prepare_some(
     clusters: Vec<Arc<Cluster>>,
 ) -> Result<(Vec<Prepared>, Vec<Broken>), PrepareError> {
     let (prepared, mut broken) = drivers.prepare_each(clusters).await;
-    match prepared.is_empty() && !broken.is_empty() {
-        true => Err(broken.swap_remove(0).why),
-        false => Ok((prepared, broken)),
+    if prepared.is_empty() && !broken.is_empty() {
+        // Where one of them may be over by itself, another start may help.
+        let passing = broken.iter().position(|own| own.why.may_pass());
+        return Err(broken.swap_remove(passing.unwrap_or(0)).why);
     }
+    Ok((prepared, broken))
 }
 
 /// Drives those clusters too that were broken and are not any more.

@@ -5,6 +5,7 @@ use super::heard::Heard;
 use super::sheet::{Cell, Column, Row, Sheet, Tone};
 use crate::engine::status::Status;
 use crate::shell::console::ToldCluster;
+use crate::shell::front::Standing;
 
 /// What a cluster is told by, in columns.
 pub(super) fn sheet(heard: &Heard, only: Option<&str>) -> Sheet {
@@ -70,8 +71,8 @@ fn leader(own: &ToldCluster) -> Cell {
     match (mode, &own.led_by) {
         (Some("observe"), _) => Cell::text("nobody").faint(),
         (Some(_), _) => Cell::text("this host"),
-        (None, Some(_)) => Cell::text("another"),
-        (None, None) => Cell::maybe(None),
+        (None, Some(_)) if own.standing == Standing::Standby.as_str() => Cell::text("another"),
+        (None, _) => Cell::maybe(None),
     }
 }
 

@@ -2,7 +2,7 @@
 //! It must not know what an engine does about one.
 //!
 //! Hosts of one installation share the queue: a message for a cluster that is not driven here is
-//! given back at once, unless this host leads nobody any more. One about an instance without our
+//! given back at once, unless a Lease of this host has run out. One about an instance without our
 //! installation's tag is nobody's, and deleted by whoever reads it.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use aws_sdk_sqs::types::Message as Received;
 use metrics::counter;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::ec2::notice::{self, Message, Notice};
 use crate::engine::event::Event;
@@ -31,12 +31,12 @@ const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 /// Time for an engine to take an event in; else the message comes again.
 const TAKE: Duration = Duration::from_secs(5);
-/// A message is deleted this long after its events were taken in: within that time an engine has
+/// A message is deleted this long after it came: within that time an engine has
 /// tainted the node, even by an API that is slow, and whoever ends before leaves the message to the
 /// next. Well below the time for which a message is nobody else's.
 const KEEP: Duration = Duration::from_secs(10);
 /// Batches that wait to be deleted while others are read: a burst is heard of at once.
-const ENDING_MAX: usize = 100;
+const ENDING_MAX: usize = 1000;
 /// Malformed messages are told of no more often than this.
 const TOLD: Duration = Duration::from_hours(1);
 
@@ -123,6 +123,7 @@ impl Listener {
             ended.unwrap_or(Ok(()))?;
         }
         let messages = queue::receive(&self.account, &at).await?;
+        let due = clock::monotonic() + KEEP;
         let mut done = Vec::new();
         let mut given_back = false;
         for message in messages {
@@ -141,7 +142,8 @@ impl Listener {
             first.and_then(Result::ok).unwrap_or(Ok(()))?;
         }
         if !done.is_empty() {
-            self.ending.spawn(delete(self.account.clone(), at, done));
+            self.ending
+                .spawn(delete(self.account.clone(), at, (done, due)));
         }
         Ok(given_back)
     }
@@ -220,14 +222,13 @@ impl Listener {
         }
     }
 
-    /// What becomes of a message for a cluster that is not driven here. A host whose every Lease
-    /// has run out, because it was stopped, may no longer change anything: not the queue either.
+    /// What becomes of a message for a cluster that is not driven here. A host that was stopped
+    /// until a Lease of its ran out may no longer change anything: not the queue either.
     fn not_ours(&self) -> Fate {
-        let leads = self
-            .engines
-            .lock()
-            .is_ok_and(|own| own.values().any(|(_, fence)| fence.is_open()));
-        if leads { Fate::GiveBack } else { Fate::Leave }
+        let in_time = self.engines.lock().is_ok_and(|own| {
+            !own.is_empty() && !own.values().any(|(_, fence)| fence.has_run_out())
+        });
+        if in_time { Fate::GiveBack } else { Fate::Leave }
     }
 
     /// The cluster of an instance; none where it is not of our installation.
@@ -244,8 +245,12 @@ impl Listener {
 /// Deletes what was taken in, once its events have been acted upon. What cannot be deleted comes
 /// again, and harms nobody; so does what a host has taken in that was stopped before it could act,
 /// and leads no more.
-async fn delete(account: Arc<Account>, at: String, done: Vec<Taken>) -> Result<(), Fault> {
-    sleep(KEEP).await;
+async fn delete(
+    account: Arc<Account>,
+    at: String,
+    (done, due): (Vec<Taken>, Instant),
+) -> Result<(), Fault> {
+    sleep_until(due).await;
     for (message, fences) in done {
         if !fences.iter().all(Fence::is_open) {
             continue;

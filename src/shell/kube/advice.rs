@@ -70,7 +70,14 @@ mod tests {
         let service = |text: &str| kube::Error::Service(text.into());
         check(&service("tcp: Connection refused"), "nothing listens there");
         check(&service("tcp: Connection refused"), "[api-refused]");
-        check(&service("certificate expired"), "[api-expired]");
+        check(
+            &service("invalid peer certificate: Expired"),
+            "[api-expired]",
+        );
+        let refused = "received fatal alert: CertificateExpired";
+        check(&service(refused), "[api-unauthorized]");
+        let plugin = "auth exec command 'aws' failed: the token has expired";
+        check(&service(plugin), "[api-credentials]");
         check(
             &service("invalid peer certificate"),
             "certificate-authority-data",

@@ -22,6 +22,8 @@ pub(crate) enum Cause {
     Handshake,
     /// No way leads there, or none that is fast enough.
     NoWay,
+    /// Nobody gives credentials for it.
+    Credentials,
     /// It does not know the user.
     Unauthorized,
     /// It does not let the user do this.
@@ -49,6 +51,7 @@ impl Cause {
             Self::NoTls => "api-no-tls",
             Self::Handshake => "api-handshake",
             Self::NoWay => "api-no-way",
+            Self::Credentials => "api-credentials",
             Self::Unauthorized => "api-unauthorized",
             Self::Forbidden => "api-forbidden",
             Self::Odd => "api-odd",
@@ -76,6 +79,7 @@ impl Cause {
                 500.. => Some(Self::Odd),
                 _ => None,
             },
+            kube::Error::Auth(_) => Some(Self::Credentials),
             _ => Self::of_words(what).map(|(cause, ..)| cause),
         }
     }
@@ -83,7 +87,30 @@ impl Cause {
 
 /// The first row counts of which one word is there. In a fix, what is in capitals stands for what
 /// it is of this API.
-const WORDS: [(Cause, &[&str], &str, &str); 9] = [
+const WORDS: [(Cause, &[&str], &str, &str); 11] = [
+    (
+        Cause::Credentials,
+        &[
+            "auth exec",
+            "exec auth",
+            "exec-plugin",
+            "token file",
+            "refresh a token",
+        ],
+        "nobody gives credentials for it",
+        "run the plugin of SOURCE by hand, as the user outrigger",
+    ),
+    (
+        Cause::Unauthorized,
+        &[
+            "fatal alert: certificate",
+            "fatal alert: badcertificate",
+            "fatal alert: unknownca",
+            "fatal alert: accessdenied",
+        ],
+        "it refuses the certificate that the kubeconfig shows",
+        "write a client certificate that this API takes into SOURCE's file",
+    ),
     (
         Cause::NoHost,
         &["dns error", "failed to lookup"],

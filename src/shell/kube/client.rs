@@ -1,8 +1,10 @@
 //! A connection to one cluster's API, from a kubeconfig: TLS verified, every call limited in time.
 //! It must not know what is asked over it.
 
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use http::{HeaderValue, Request, header};
@@ -14,7 +16,7 @@ use rustls::pki_types::pem::PemObject;
 use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::task::{JoinError, spawn_blocking};
+use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 use tower::util::MapRequestLayer;
 
@@ -120,14 +122,33 @@ pub(crate) async fn connect(
     kubeconfig: &Kubeconfig,
     api: &Api,
 ) -> Result<Connection, ConnectError> {
+    let path = &kubeconfig.path;
+    let key = (path.clone(), kubeconfig.context.clone());
+    let goes_on = |own: &mut Given| own.get(&key).is_some_and(|own| !own.is_finished());
+    if given_up(goes_on) {
+        return Err(ConnectError::Late(path.clone()));
+    }
     let (own, api) = (kubeconfig.clone(), api.clone());
     let runtime = Handle::current();
-    let making = spawn_blocking(move || runtime.block_on(make(&own, &api)));
-    match timeout(MAKE, making).await {
+    let mut making = spawn_blocking(move || runtime.block_on(make(&own, &api)));
+    match timeout(MAKE, &mut making).await {
         Ok(Ok(made)) => made,
-        Ok(Err(error)) => Err(ConnectError::Panicked(kubeconfig.path.clone(), error)),
-        Err(_) => Err(ConnectError::Late(kubeconfig.path.clone())),
+        Ok(Err(error)) => Err(ConnectError::Panicked(path.clone(), error)),
+        Err(_) => {
+            given_up(|own| drop(own.insert(key, making)));
+            Err(ConnectError::Late(path.clone()))
+        }
     }
+}
+
+type Making = JoinHandle<Result<Connection, ConnectError>>;
+type Given = BTreeMap<(PathBuf, Option<String>), Making>;
+
+/// What was waited for in vain, by file and context, and may still go on: nobody can end a plugin
+/// that its library runs, so none is begun beside one that hangs.
+fn given_up<T>(with: impl FnOnce(&mut Given) -> T) -> T {
+    static GIVEN_UP: Mutex<Given> = Mutex::new(BTreeMap::new());
+    with(&mut GIVEN_UP.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// A cluster that is reached with tokens that somebody makes.

@@ -120,8 +120,13 @@ fn one_broken_cluster_keeps_no_other_from_being_driven() {
     assert_eq!(broken["standing"], "degraded", "{told}");
     assert_eq!(broken["is_well"], false);
     let why = broken["led_by"].as_str().expect("a reason");
-    assert!(why.starts_with("not driven: cluster \"late\""), "{why}");
-    assert!(why.ends_with("[kubeconfig-unreadable]"), "{why}");
+    let expect = "not driven [kubeconfig-unreadable]: cluster \"late\"";
+    assert!(why.starts_with(expect), "{why}");
+    let shown = text(&setup.ask(&["status"]));
+    assert!(
+        shown.contains(&format!("late: degraded\n  {expect}")),
+        "{shown}"
+    );
 
     let reloaded = text(&setup.ask(&["reload", "--wait"]));
     assert!(reloaded.contains("has reloaded"), "{reloaded}");

@@ -247,13 +247,21 @@ async fn a_batch_is_taken_in_message_by_message() {
 async fn who_leads_no_more_changes_nothing_of_the_queue() {
     let messages = ["i-1", "i-far"].map(|id| of_instance(SPOT, id));
     let lapsed = Fence::default();
-    lapsed.close();
+    let span = Duration::from_secs(1);
+    let ago = clock::monotonic().checked_sub(span).expect("a time");
+    lapsed.open((ago, clock::now() - span), span);
     let own = heard_behind(lapsed, &messages, 60).await;
     let expect = Heard {
         events: vec![("i-1".to_owned(), Interruption::Spot)],
         ..Heard::default()
     };
     assert_eq!(own, expect);
+
+    // Whoever only observes keeps nothing from others.
+    let observes = Fence::default();
+    observes.close();
+    let own = heard_behind(observes, &messages[1..], 15).await;
+    assert_eq!(own.given_back, [0].into());
 }
 
 /// A region loses its spot capacity: all hear of it at once.
