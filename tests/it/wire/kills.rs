@@ -402,7 +402,7 @@ async fn a_daemon_that_is_killed_leaves_nothing_twice_and_nothing_behind() {
     let site = Arc::new(Site {
         aws: Arc::clone(&aws),
         api,
-        kubeconfig: plane.daemons(),
+        kubeconfig: plane.kubeconfig().to_owned(),
     });
     let tally = Arc::new(Mutex::new(Tally::default()));
     let start = clock();
