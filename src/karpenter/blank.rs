@@ -20,6 +20,11 @@ pub(super) fn of(field: &str) -> Value {
     }
 }
 
+/// Whether a name is yet to be filled in: nothing in IAM or Kubernetes has such a one.
+pub(super) fn is_name(text: &str) -> bool {
+    text.contains("${")
+}
+
 /// Takes the terms of a list out that are yet to be filled in, in the words above: any others might
 /// be meant. Returns where they were; the list goes with its last.
 pub(super) fn take_terms(spec: &mut Map<String, Value>, field: &str) -> Vec<usize> {

@@ -52,8 +52,7 @@ fn without_path(spec: &mut Map<String, Value>, field: &str, losses: &mut Losses)
     let Some(Value::String(text)) = spec.get_mut(field) else {
         return;
     };
-    // Examples are full of them, and no name in IAM has a dollar in it.
-    if text.contains("${") {
+    if blank::is_name(text) {
         losses.add(format!("spec.{field}: {text}"), blank::WHY);
         spec.shift_remove(field);
         return;

@@ -21,7 +21,7 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> Built {
     let mut spec = std::mem::take(&mut object.spec);
     let class = class_of(&spec);
     match &class {
-        Some(name) if is_blank(name) => {
+        Some(name) if blank::is_name(name) => {
             losses.add(format!("spec.{CLASS}.name: {name}"), blank::WHY);
         }
         Some(name) => body.refer("node_class", "node_class", name),
@@ -81,10 +81,6 @@ pub(super) fn class_of(spec: &Map<String, Value>) -> Option<String> {
     name.filter(|name| ec2 && !name.is_empty())
 }
 
-fn is_blank(name: &str) -> bool {
-    name.contains("${")
-}
-
 /// Adds an empty node class for each that a pool names and nobody has given.
 pub(super) fn add_missing_classes(objects: &mut Objects) {
     let mut known: Vec<String> = objects.classes.iter().map(|own| own.name.clone()).collect();
@@ -93,7 +89,7 @@ pub(super) fn add_missing_classes(objects: &mut Objects) {
         let mut losses = Losses::of(of.clone());
         match class_of(&pool.spec) {
             None => continue,
-            Some(name) if known.contains(&name) || is_blank(&name) => continue,
+            Some(name) if known.contains(&name) || blank::is_name(&name) => continue,
             Some(name) => {
                 let why = format!("the node class {name:?} is not among what is imported");
                 losses.add(format!("spec.{CLASS}"), why);

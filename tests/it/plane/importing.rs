@@ -40,6 +40,19 @@ async fn create(api: &Client, path: &str, object: &Value) {
     created.unwrap_or_else(|error| panic!("{path}: {error}: {object}"));
 }
 
+/// Waits until the API serves a kind that is new to it.
+pub(super) async fn until_served(api: &Client, path: &str) {
+    for _ in 0..PATIENCE {
+        let request = http::Request::get(path).body(Vec::new());
+        let listed = api.request::<Value>(request.expect("a request")).await;
+        if listed.is_ok() {
+            return;
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{path} is not served");
+}
+
 /// A kind of Karpenter's in these versions, the first of which is stored. Its schema is whatever
 /// is written.
 async fn define(api: &Client, group: &str, kind: &str, plural: &str, versions: &[&str]) {
@@ -62,14 +75,7 @@ async fn define(api: &Client, group: &str, kind: &str, plural: &str, versions: &
     for spec in object["spec"]["versions"].as_array().expect("versions") {
         let version = spec["name"].as_str().expect("a name");
         let path = format!("/apis/{group}/{version}/{plural}");
-        for _ in 0..PATIENCE {
-            let request = http::Request::get(&path).body(Vec::new());
-            let listed = api.request::<Value>(request.expect("a request")).await;
-            if listed.is_ok() {
-                break;
-            }
-            sleep(Duration::from_millis(100)).await;
-        }
+        until_served(api, &path).await;
     }
 }
 

@@ -4,7 +4,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use std::{env, fs};
 
 use kube::Client;
@@ -12,10 +11,10 @@ use outrigger::config::{Inputs, SourceFile, load};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
-use tokio::time::sleep;
 
 use super::Plane;
 use super::bench::{client, is_campaign};
+use super::importing::until_served;
 use crate::karpenter::drawn::configuration;
 use crate::karpenter::round_trip::clusters;
 use crate::karpenter::{exported, imported, loaded, name_of, read};
@@ -147,18 +146,6 @@ async fn defined(api: &Client, dir: &Path) -> BTreeMap<(String, String), String>
         }
     }
     paths
-}
-
-async fn until_served(api: &Client, at: &str) {
-    for _ in 0..100 {
-        let request = http::Request::get(at).body(Vec::new());
-        let listed = api.request::<Value>(request.expect("a request")).await;
-        if listed.is_ok() {
-            return;
-        }
-        sleep(Duration::from_millis(100)).await;
-    }
-    panic!("{at} is not served");
 }
 
 async fn post(api: &Client, at: &str, object: &Value) -> Result<Value, kube::Error> {
