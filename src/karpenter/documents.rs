@@ -52,7 +52,8 @@ pub(crate) struct Document {
     pub(crate) kind: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
-    pub(crate) annotations: Map<String, Value>,
+    /// What else its metadata has.
+    pub(crate) metadata: Map<String, Value>,
     /// What it has beside `apiVersion`, `kind`, `metadata` and `status`.
     pub(crate) rest: Map<String, Value>,
 }
@@ -143,10 +144,6 @@ fn flatten(
         _ => String::new(),
     };
     let (name, namespace) = (text("name"), text("namespace"));
-    let annotations = match take(&mut metadata, "annotations") {
-        Some(Value::Object(annotations)) => annotations,
-        _ => Map::new(),
-    };
     take(&mut object, "status");
     let (group, version) = api.rsplit_once('/').unwrap_or(("", &api));
     all.push(Document {
@@ -156,7 +153,7 @@ fn flatten(
         kind,
         namespace,
         name,
-        annotations,
+        metadata,
         rest: object,
     });
     Some(())

@@ -321,6 +321,31 @@ fn sort(document: Document, all: &mut Objects) -> Result<(), ImportError> {
 
 /// What an author may say of an object.
 const DESCRIPTION: &str = "kubernetes.io/description";
+/// Where people write what they like.
+const NOTES: [&str; 2] = ["labels", "annotations"];
+/// What the API server keeps of an object, and `null` where somebody has written nothing. Source:
+/// Kubernetes API, ObjectMeta.
+const KEPT: [&str; 13] = [
+    "annotations",
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "finalizers",
+    "generateName",
+    "generation",
+    "labels",
+    "managedFields",
+    "ownerReferences",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+];
+/// Where kubectl and Karpenter keep books of their own.
+const BOOKS: [&str; 3] = [
+    "kubectl.kubernetes.io/",
+    "karpenter.sh/",
+    "karpenter.k8s.aws/",
+];
 /// Where a conversion from `v1beta1` keeps what `v1` has no field for.
 const CONVERTED: &str = "compatibility.karpenter";
 
@@ -340,15 +365,7 @@ fn object(document: Document) -> Object {
     for key in rest.keys() {
         losses.add(key.as_str(), "an unknown field");
     }
-    let mut about = Vec::new();
-    for (key, value) in &document.annotations {
-        if key == DESCRIPTION {
-            about.extend(value.as_str().map(str::to_owned));
-        } else if key.starts_with(CONVERTED) {
-            let why = "it stands for what was lost when the object was converted";
-            losses.add(format!("metadata.annotations.{key}"), why);
-        }
-    }
+    let about = described(document.metadata, &mut losses);
     Object {
         of,
         name: document.name,
@@ -360,6 +377,37 @@ fn object(document: Document) -> Object {
         about,
         lost: losses.all,
     }
+}
+
+/// What an author says of an object in its metadata. Nothing else there is of any use to its nodes,
+/// and what people have written is told.
+fn described(metadata: Map<String, Value>, losses: &mut Losses) -> Vec<String> {
+    let mut about = Vec::new();
+    for (field, value) in metadata {
+        let Some(pairs) = value.as_object().filter(|_| NOTES.contains(&&*field)) else {
+            if !KEPT.contains(&&*field) {
+                losses.add(format!("metadata.{field}"), "an unknown field");
+            }
+            continue;
+        };
+        let mut others = Vec::new();
+        for (key, value) in pairs {
+            if field == "annotations" && key == DESCRIPTION {
+                about.extend(value.as_str().map(str::to_owned));
+            } else if key.starts_with(CONVERTED) {
+                let why = "it stands for what was lost when the object was converted";
+                losses.add(format!("metadata.{field}.{key}"), why);
+            } else if !BOOKS.iter().any(|own| key.starts_with(own)) {
+                others.push(key.as_str());
+            }
+        }
+        if !others.is_empty() {
+            let keys = others.join(", ");
+            let why = format!("{keys}: {field} of the object itself are nothing to its nodes");
+            losses.add(format!("metadata.{field}"), why);
+        }
+    }
+    about
 }
 
 impl Object {

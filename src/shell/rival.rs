@@ -37,7 +37,7 @@ pub(crate) enum Rival {
     Unknown,
     /// Nothing, for this reason.
     Unseen(String),
-    /// It is not there, or nobody lets us see whether it is.
+    /// It is not there.
     Gone,
     /// It is at work, by this sign.
     Works(String),
@@ -132,12 +132,11 @@ fn is_old(hold: &Hold) -> bool {
     at.is_some_and(|at| clock::now().duration_since(at) > OLD)
 }
 
-/// What a Lease says, if there is one. Where we may not see it we go on as if it were not there:
-/// the doctor says which right is missing.
+/// What a Lease says, if there is one. Where we may not see it nothing is known: a Karpenter may be
+/// at work.
 async fn look(client: &Client, place: &LeaseName) -> Result<Option<Hold>, String> {
     match timeout(CALL, lease::other(client, place)).await {
         Ok(Ok(hold)) => Ok(hold),
-        Ok(Err(kube::Error::Api(status))) if status.code == 403 => Ok(None),
         Ok(Err(error)) => Err(text::chain(&error)),
         Err(_) => Err(format!("no answer within {CALL:?}")),
     }

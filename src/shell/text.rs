@@ -27,16 +27,24 @@ fn plain(text: &str) -> impl Iterator<Item = char> {
 /// An error and its causes. A cause that its effect has told already, as kube's errors do, is left
 /// out.
 pub(crate) fn causes(error: &(dyn Error + 'static)) -> Vec<String> {
-    let mut causes = vec![error.to_string()];
+    let mut causes = vec![told(error)];
     let mut cause = error.source();
     while let Some(error) = cause {
-        let own = error.to_string();
+        let own = told(error);
         if !causes.iter().any(|told| told.contains(&own)) {
             causes.push(own);
         }
         cause = error.source();
     }
     causes
+}
+
+/// What an API server says, once: kube says it twice.
+fn told(error: &(dyn Error + 'static)) -> String {
+    match error.downcast_ref() {
+        Some(kube::Error::Api(status)) => status.to_string(),
+        _ => error.to_string(),
+    }
 }
 
 /// An error and its causes, short and on one line.

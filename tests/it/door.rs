@@ -398,7 +398,7 @@ fn a_kind_that_must_not_be_watched_is_named() {
     let text = format!("{LISTEN}{}", cluster("a", api.kubeconfig()));
     let config = Config::new(&format!("{text}{BY_DEFAULT}"));
     let mut daemon = config.daemon();
-    daemon.logged("grant the user of the kubeconfig get, list and watch", 1);
+    daemon.logged("grant the user of the kubeconfig what it is denied here", 1);
     let log = daemon.log();
     let lost = log.lines().find(|line| line.contains("grant the user"));
     assert!(

@@ -28,6 +28,8 @@ pub(crate) mod standby;
 
 mod doctor;
 
+pub(crate) mod rights;
+
 mod plan;
 
 mod importing;

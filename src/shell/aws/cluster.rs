@@ -13,9 +13,11 @@ use tokio::time::timeout;
 
 use crate::bootstrap::Home;
 use crate::model::cluster::Cluster;
+use crate::model::id::ClusterName;
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
 use crate::shell::kube::client::Connection;
+use crate::shell::text;
 
 /// Time for one question to the API.
 const CALL: Duration = Duration::from_secs(15);
@@ -47,12 +49,12 @@ pub(crate) async fn home(
     let version = version.map_err(|_| HomeError::Late)?;
     let version = version.map_err(|error| HomeError::Version(Box::new(error)))?;
     let minor = version.minor.trim_end_matches('+');
-    let dns = dns(connection).await;
+    let dns = dns(&cluster.name, connection).await;
     let mut home = Home {
         name: cluster.name.to_string(),
         endpoint: connection.server.clone(),
         ca: authorities(&connection.authorities),
-        service_cidr: services(connection).await,
+        service_cidr: services(&cluster.name, connection).await,
         dns,
         ipv6: dns.is_some_and(|own| own.is_ipv6()),
         version: format!("{}.{minor}", version.major),
@@ -84,20 +86,40 @@ fn cidr(listed: &Listed) -> Option<String> {
     cidr.map(str::to_owned)
 }
 
-/// The address of the cluster's DNS; none where it is not where it is by convention, or we may not
-/// ask.
-async fn dns(connection: &Connection) -> Option<core::net::IpAddr> {
+/// The address of the cluster's DNS; none where it is not where it is by convention, or nobody
+/// tells us.
+async fn dns(cluster: &ClusterName, connection: &Connection) -> Option<core::net::IpAddr> {
     let (namespace, name) = DNS;
     let services: Api<Service> = Api::namespaced(connection.client.clone(), namespace);
-    let service = timeout(CALL, services.get_opt(name)).await.ok()?.ok()??;
-    service.spec?.cluster_ip?.parse().ok()
+    let asked = ask(cluster, services.get(name), "the address of its DNS");
+    asked.await?.spec?.cluster_ip?.parse().ok()
 }
 
 /// The addresses of Services, which the API tells from Kubernetes 1.33 on.
-async fn services(connection: &Connection) -> Option<String> {
+async fn services(cluster: &ClusterName, connection: &Connection) -> Option<String> {
     let ranges: Api<ServiceCIDR> = Api::all(connection.client.clone());
-    let range = timeout(CALL, ranges.get_opt(SERVICES)).await.ok()?.ok()??;
-    range.spec?.cidrs?.into_iter().next()
+    let asked = ask(
+        cluster,
+        ranges.get(SERVICES),
+        "the addresses of its Services",
+    );
+    asked.await?.spec?.cidrs?.into_iter().next()
+}
+
+/// What the API has; none where it has no such thing. What else there is in the way of it is told.
+async fn ask<T>(
+    cluster: &ClusterName,
+    call: impl Future<Output = kube::Result<T>>,
+    what: &str,
+) -> Option<T> {
+    let why = match timeout(CALL, call).await {
+        Ok(Ok(found)) => return Some(found),
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => return None,
+        Ok(Err(error)) => text::chain(&error),
+        Err(_) => format!("no answer within {} s", CALL.as_secs()),
+    };
+    tracing::warn!(%cluster, what, why, "nodes are not told something of their cluster");
+    None
 }
 
 /// Certificates as a kubeconfig holds them: base64 of PEM.

@@ -195,6 +195,7 @@ impl Stage {
         let bootstrap = Bootstrap::Kubeadm { token };
         let (secrets, client) = (Secrets::default(), api().client);
         let found = secrets.of(&bootstrap, &self.account, &client).await;
+        let found = found.map_err(|lack| lack.why);
         found.map(|secret| assert_eq!(secret.expect("a secret").0, "secret"))
     }
 

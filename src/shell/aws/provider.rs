@@ -203,8 +203,7 @@ impl Ec2 {
         let bootstrap = &ready.class.bootstrap;
         let (account, client) = (&self.keeper.shared.account, &self.connection.client);
         let secret = self.secrets.of(bootstrap, account, client).await;
-        // Nothing has been asked of EC2.
-        let secret = secret.map_err(|text| Box::new(again(&text)))?;
+        let secret = secret.map_err(|lack| Box::new(lack.answer()))?;
         let secret = secret.as_ref().map(|own| own.0.as_str());
         let request = {
             let mut subnets = self.keeper.shared.subnets.lock();

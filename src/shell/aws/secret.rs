@@ -15,9 +15,11 @@ use kube::{Api, Client};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
+use crate::engine::command::{Answer, FailureKind};
 use crate::model::node_class::bootstrap::{Bootstrap, SecretSource};
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
+use crate::shell::kube::act;
 use crate::shell::{clock, files, text};
 
 /// How long a secret is used that was read: whoever changes it waits no longer.
@@ -45,6 +47,38 @@ impl fmt::Debug for Hidden {
 #[derive(Debug, Default)]
 pub(crate) struct Secrets(Mutex<BTreeMap<String, (Instant, Hidden)>>);
 
+/// Why there is no secret.
+#[derive(Debug)]
+pub(crate) struct Lack {
+    kind: FailureKind,
+    /// In words, without the secret.
+    pub(crate) why: String,
+}
+
+impl Lack {
+    fn new(kind: FailureKind, why: String) -> Self {
+        Self { kind, why }
+    }
+
+    fn invalid(why: String) -> Self {
+        Self::new(FailureKind::Invalid, why)
+    }
+
+    /// The answer to a launch: nothing has been asked of EC2, so that it has not happened for sure,
+    /// and what is gone is not its own.
+    pub(crate) fn answer(self) -> Answer {
+        let kind = match self.kind {
+            FailureKind::Unknown => FailureKind::Throttled,
+            FailureKind::Gone => FailureKind::Invalid,
+            other => other,
+        };
+        Answer::Failed {
+            kind,
+            text: self.why,
+        }
+    }
+}
+
 /// Where the secret of a bootstrap comes from; none where it needs none.
 fn source(bootstrap: &Bootstrap) -> Option<&SecretSource> {
     match bootstrap {
@@ -63,7 +97,7 @@ impl Secrets {
         bootstrap: &Bootstrap,
         account: &Account,
         client: &Client,
-    ) -> Result<Option<Hidden>, String> {
+    ) -> Result<Option<Hidden>, Lack> {
         let Some(source) = source(bootstrap) else {
             return Ok(None);
         };
@@ -81,7 +115,7 @@ impl Secrets {
         }
         let secret = match source {
             SecretSource::File(path) => {
-                files::read_text(path).map_err(|error| text::chain(&error))?
+                files::read_text(path).map_err(|error| Lack::invalid(text::chain(&error)))?
             }
             SecretSource::SsmParameter(name) => parameter(account, name).await?,
             SecretSource::Minted => mint(client).await?,
@@ -92,22 +126,26 @@ impl Secrets {
     }
 }
 
-async fn parameter(account: &Account, name: &str) -> Result<String, String> {
+async fn parameter(account: &Account, name: &str) -> Result<String, Lack> {
     account.buckets.read.turn().await;
     let call = account.ssm.get_parameter().name(name).with_decryption(true);
     let answer = call.send().await;
-    let answer = answer.map_err(|error| Fault::new("GetParameter", error).sorted("ssm").text)?;
+    let answer = answer.map_err(|error| {
+        let failure = Fault::new("GetParameter", error).sorted("ssm");
+        Lack::new(failure.kind(), failure.text)
+    })?;
     let value = answer.parameter().and_then(|own| own.value());
     value
         .map(str::to_owned)
-        .ok_or_else(|| format!("the SSM parameter {name:?} is empty"))
+        .ok_or_else(|| Lack::invalid(format!("the SSM parameter {name:?} is empty")))
 }
 
 /// Makes a bootstrap token. The cluster removes it when its time is over.
-async fn mint(client: &Client) -> Result<String, String> {
-    let (id, secret) = (letters(6)?, letters(16)?);
+async fn mint(client: &Client) -> Result<String, Lack> {
+    let [id, secret] = [letters(6), letters(16)].map(|own| own.map_err(Lack::invalid));
+    let (id, secret) = (id?, secret?);
     let ends = clock::now().checked_add(LIFE);
-    let ends = ends.map_err(|_| "the clock is at its end".to_owned())?;
+    let ends = ends.map_err(|_| Lack::invalid("the clock is at its end".to_owned()))?;
     // Kubernetes reads whole seconds.
     let ends = jiff::Timestamp::from_second(ends.as_second()).unwrap_or(ends);
     let data = [
@@ -134,8 +172,14 @@ async fn mint(client: &Client) -> Result<String, String> {
     let parameters = PostParams::default();
     match timeout(CALL, secrets.create(&parameters, &object)).await {
         Ok(Ok(_)) => Ok(format!("{id}.{secret}")),
-        Ok(Err(error)) => Err(format!("make a bootstrap token: {}", text::chain(&error))),
-        Err(_) => Err("make a bootstrap token: no answer".to_owned()),
+        Ok(Err(error)) => {
+            let why = format!("make a bootstrap token: {}", text::chain(&error));
+            Err(Lack::new(act::kind_of(&error), why))
+        }
+        Err(_) => {
+            let why = "make a bootstrap token: no answer".to_owned();
+            Err(Lack::new(FailureKind::Unknown, why))
+        }
     }
 }
 

@@ -60,10 +60,19 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Answer
             }
             Command::ListPodsOn { node } => return pods_on(client, &node).await,
             Command::ListAttachments { node } => return attachments_of(client, &node).await,
-            Command::Probe { kind, objects } => probe(connection, kind, &objects).await,
+            Command::Probe {
+                kind: Kind::Pod,
+                objects,
+            } => probe::<json_object::Pod>(connection, &objects).await,
+            Command::Probe {
+                kind: Kind::Node,
+                objects,
+            } => probe::<json_object::Node>(connection, &objects).await,
             Command::ReadLease => lease::read(connection).await.map(Answer::Lease),
             Command::PatchLease(patch) => lease::write(connection, &patch).await.map(lease_now),
+            // Of no other kind is a listing doubted, and no right to look is asked for.
             Command::Launch(_)
+            | Command::Probe { .. }
             | Command::Terminate { .. }
             | Command::Tag { .. }
             | Command::Adopt(_)
@@ -103,7 +112,7 @@ fn sorted(error: &kube::Error) -> Answer {
     failed(kind_of(error), &text::chain(error))
 }
 
-fn kind_of(error: &kube::Error) -> FailureKind {
+pub(crate) fn kind_of(error: &kube::Error) -> FailureKind {
     match error {
         kube::Error::Api(status) => match status.code {
             // A proxy that knows no way to the API says so with the same codes.
@@ -390,9 +399,8 @@ async fn attachments_of(client: &Client, node: &NodeName) -> Answer {
 }
 
 /// Looks each object up by its name.
-async fn probe(
+async fn probe<T: Lean>(
     connection: &Connection,
-    kind: Kind,
     objects: &[(ObjectKey, String)],
 ) -> Result<Answer, kube::Error> {
     let mut alive = 0;
@@ -401,41 +409,14 @@ async fn probe(
         if at > 0 {
             connection.limiter.turn().await;
         }
-        let found = uid_of(&connection.client, kind, key).await?;
+        let found = uid_of::<T>(&connection.client, key).await?;
         alive += usize::from(found.is_some_and(|found| uid.is_empty() || found == *uid));
     }
     Ok(Answer::Probed { alive })
 }
 
 /// The UID of the object of this name, if there is one.
-async fn uid_of(
-    client: &Client,
-    kind: Kind,
-    key: &ObjectKey,
-) -> Result<Option<String>, kube::Error> {
-    macro_rules! get {
-        ($name:ident) => {
-            get::<json_object::$name>(client, key).await
-        };
-    }
-    match kind {
-        Kind::Pod => get!(Pod),
-        Kind::Node => get!(Node),
-        Kind::DaemonSet => get!(DaemonSet),
-        Kind::Pdb => get!(PodDisruptionBudget),
-        Kind::VolumeClaim => get!(PersistentVolumeClaim),
-        Kind::Volume => get!(PersistentVolume),
-        Kind::StorageClass => get!(StorageClass),
-        Kind::CsiNode => get!(CSINode),
-        Kind::Namespace => get!(Namespace),
-        Kind::Service => get!(Service),
-        Kind::ReplicationController => get!(ReplicationController),
-        Kind::ReplicaSet => get!(ReplicaSet),
-        Kind::StatefulSet => get!(StatefulSet),
-    }
-}
-
-async fn get<T: Lean>(client: &Client, key: &ObjectKey) -> Result<Option<String>, kube::Error> {
+async fn uid_of<T: Lean>(client: &Client, key: &ObjectKey) -> Result<Option<String>, kube::Error> {
     let namespace = (!key.namespace.is_empty()).then_some(key.namespace.as_str());
     let path = Seen::<T>::url_path(&(), namespace);
     let request = kube::core::Request::new(path)

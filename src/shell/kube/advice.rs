@@ -24,7 +24,7 @@ pub(crate) fn explained(error: &kube::Error, server: &str, kubeconfig: &Path) ->
 fn advice(error: &kube::Error, what: &str) -> Option<&'static str> {
     if let kube::Error::Api(status) = error {
         return match status.code {
-            403 => Some("grant the user of the kubeconfig get, list and watch on this kind"),
+            403 => Some("grant the user of the kubeconfig what it is denied here"),
             401 => Some("write credentials that this API accepts into the kubeconfig"),
             _ => None,
         };

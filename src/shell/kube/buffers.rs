@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use kube::api::{GetParams, ListParams};
 use kube::core::Request;
 use serde::Deserialize;
@@ -29,9 +30,11 @@ use crate::shell::text;
 const AGAIN: Duration = Duration::from_secs(30);
 /// After an error they are read again sooner.
 const RETRY: Duration = Duration::from_secs(5);
-/// An API that had buffers has to lack them so often before it is believed: rights are taken away
-/// and given again, and definitions replaced.
+/// An API that had buffers has to lack them so often before it is believed: definitions are
+/// replaced.
 const ABSENT_MAX: u32 = 10;
+/// What they are called in the API.
+const BUFFERS: &str = "capacitybuffers";
 /// Versions of the API, the newest first.
 const VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
 
@@ -94,8 +97,7 @@ pub(crate) async fn keep_reading(
     }
 }
 
-/// All buffers, by name, and what is wrong with others; none where the API does not have them or
-/// does not let us read them.
+/// All buffers, by name, and what is wrong with others; none where the API does not have them.
 async fn read(connection: &Connection) -> Result<Option<(Vec<Buffer>, Faults)>, String> {
     let (mut buffers, mut faults) = (Vec::new(), Faults::new());
     let mut templates: BTreeMap<ObjectKey, Result<Stored, String>> = BTreeMap::new();
@@ -143,14 +145,28 @@ async fn list(connection: &Connection) -> Result<Option<Vec<Value>>, String> {
         items: Vec<Value>,
     }
     for version in VERSIONS {
-        let path = format!("/apis/autoscaling.x-k8s.io/{version}/capacitybuffers");
+        let version = format!("/apis/autoscaling.x-k8s.io/{version}");
+        let path = format!("{version}/{BUFFERS}");
         let request = Request::new(path).list(&ListParams::default().limit(PAGE));
         let request = request.map_err(|error| error.to_string())?;
-        if let Ok(Page { items }) = call(connection, request).await? {
-            return Ok(Some(items));
+        match call(connection, request).await? {
+            Ok(Page { items }) => return Ok(Some(items)),
+            // Nobody may read what is not there, either.
+            Err(Lack::Forbidden) if has(connection, &version).await? => {
+                return Err(format!("they may not be read: list {BUFFERS}"));
+            }
+            Err(_) => {}
         }
     }
     Ok(None)
+}
+
+/// Whether a version of the API has buffers, which everybody may ask.
+async fn has(connection: &Connection, version: &str) -> Result<bool, String> {
+    let request = http::Request::get(version).body(Vec::new());
+    let request = request.map_err(|error| error.to_string())?;
+    let found = call::<APIResourceList>(connection, request).await?;
+    Ok(found.is_ok_and(|own| own.resources.iter().any(|own| own.name == BUFFERS)))
 }
 
 /// A PodTemplate, or why there is none for us.

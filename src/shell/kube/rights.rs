@@ -152,7 +152,9 @@ impl Right<'_> {
     }
 }
 
-const WATCHED: &[&str] = &["get", "list", "watch"];
+const WATCHED: &[&str] = &["list", "watch"];
+/// What a listing of them lacks is asked for by name.
+const PROBED: &[&str] = &["get", "list", "watch"];
 
 const fn right(
     (role, purpose): (Role, Purpose),
@@ -174,6 +176,11 @@ const fn watched(group: &'static str, resource: &'static str) -> Right<'static> 
     right(place, (group, resource, ""), WATCHED)
 }
 
+const fn probed(resource: &'static str) -> Right<'static> {
+    let place = (Role::Observe, Purpose::Always);
+    right(place, ("", resource, ""), PROBED)
+}
+
 const fn spread(group: &'static str, resource: &'static str) -> Right<'static> {
     let place = (Role::Observe, Purpose::DefaultSpread);
     right(place, (group, resource, ""), WATCHED)
@@ -191,8 +198,8 @@ const LEASES: &str = "coordination.k8s.io";
 
 /// All of them.
 pub(crate) const RIGHTS: [Right<'static>; 34] = [
-    watched("", "pods"),
-    watched("", "nodes"),
+    probed("pods"),
+    probed("nodes"),
     watched("", "persistentvolumeclaims"),
     watched("", "persistentvolumes"),
     watched("", "namespaces"),
@@ -344,7 +351,7 @@ mod tests {
     #[test]
     fn what_is_only_observed_takes_no_right_to_change_anything() {
         let mut cluster = Cluster::default();
-        let reads = |own: &Right<'_>| own.verbs.iter().all(|verb| super::WATCHED.contains(verb));
+        let reads = |own: &Right<'_>| own.verbs.iter().all(|verb| super::PROBED.contains(verb));
         assert!(needed(&cluster).iter().all(reads));
         let observed = needed(&cluster).len();
         cluster.mode = Mode::Manage;

@@ -75,17 +75,19 @@ pub(crate) async fn keep_trying(client: Client, node: Value, instance: InstanceI
     };
     let api: Api<Node> = Api::all(client);
     let mut wait = WAIT.0;
-    for _ in 0..ATTEMPTS {
-        match timeout(CALL, register(&api, &node)).await {
+    for attempt in 0..ATTEMPTS {
+        let error = match timeout(CALL, register(&api, &node)).await {
             Ok(Ok(())) => {
                 tracing::debug!(%instance, "simulated instance registered its node");
                 return;
             }
-            Ok(Err(error)) => {
-                let error = text::chain(&error);
-                tracing::debug!(%instance, error, "simulated instance cannot register");
-            }
-            Err(_) => tracing::debug!(%instance, "simulated instance cannot register: no answer"),
+            Ok(Err(error)) => text::chain(&error),
+            Err(_) => "no answer".to_owned(),
+        };
+        if attempt == 0 {
+            tracing::warn!(%instance, error, "simulated instance cannot register");
+        } else {
+            tracing::debug!(%instance, error, "simulated instance cannot register");
         }
         sleep(wait).await;
         wait = (wait * 2).min(WAIT.1);

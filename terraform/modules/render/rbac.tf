@@ -3,15 +3,17 @@
 # A rule about what no configuration uses is not there.
 
 locals {
-  watched = ["get", "list", "watch"]
+  watched = ["list", "watch"]
 
   observe = concat(
     [
-      # Pods wait, nodes have room, volumes and namespaces say where pods may go. `get` is the probe
-      # of single objects by which a view that shows too little is told from a cluster that shrank.
+      # Pods wait, and nodes have room. `get` is the probe of single objects by which a view that
+      # shows too little is told from a cluster that shrank.
+      { apiGroups = [""], resources = ["pods", "nodes"], verbs = concat(["get"], local.watched) },
+      # Volumes and namespaces say where pods may go.
       {
         apiGroups = [""]
-        resources = ["pods", "nodes", "persistentvolumeclaims", "persistentvolumes", "namespaces"]
+        resources = ["persistentvolumeclaims", "persistentvolumes", "namespaces"]
         verbs     = local.watched
       },
       # Daemons take room on every node that is still to come.

@@ -1,7 +1,6 @@
 //! `outrigger doctor` against a real API server, which judges rights and ranks requests by itself.
-//! It must not know which rights the daemon takes: `tests/terraform/calls.tsv` does.
+//! It must not know which rights the daemon takes.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -9,126 +8,17 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use kube::api::{Api, PostParams};
-use serde_json::{Value, json};
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::time::sleep;
 
 use super::Plane;
 use super::bench::{client, is_campaign};
+use super::rights::{Right, grant, put, rights, user};
 use crate::door::doctor::{holds, keep, told};
 
-const CALLS: &str = include_str!("../../terraform/calls.tsv");
-const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+const USER: &str = "outrigger";
 const FLOWS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
-
-/// The rules of each role.
-type Roles = BTreeMap<&'static str, Vec<Value>>;
-
-/// One verb on one thing: the verb, the API group, the resource or path, and the one object's name.
-type Right = [&'static str; 4];
-
-/// The rights that every call takes, each with its role.
-fn rights() -> Vec<(&'static str, Right)> {
-    let mut rights = Vec::new();
-    for line in CALLS.lines().filter(|line| !line.starts_with('#')) {
-        let cells: Vec<&'static str> = line.split('\t').collect();
-        let [_, _, role, _, group, resources, name, verbs] = cells[..] else {
-            panic!("no eight cells: {line}");
-        };
-        let blank = |own: &'static str| if own == "-" { "" } else { own };
-        let role = if role.starts_with("system") {
-            "system"
-        } else {
-            role
-        };
-        for resource in resources.split(',') {
-            for verb in verbs.split(',') {
-                rights.push((role, [verb, blank(group), resource, blank(name)]));
-            }
-        }
-    }
-    rights
-}
-
-/// Rules for all calls, with every option, but those that take these rights.
-fn roles_but(gone: &[Right]) -> Roles {
-    let mut roles = Roles::new();
-    for (role, right) in rights() {
-        let [verb, group, resource, name] = right;
-        let mut rule = json!({"verbs": [verb]});
-        if resource.starts_with('/') {
-            rule["nonResourceURLs"] = json!([resource]);
-        } else {
-            rule["apiGroups"] = json!([group]);
-            rule["resources"] = json!([resource]);
-        }
-        if !name.is_empty() {
-            rule["resourceNames"] = json!([name]);
-        }
-        let rules = roles.entry(role).or_default();
-        if !gone.contains(&right) && !rules.contains(&rule) {
-            rules.push(rule);
-        }
-    }
-    roles
-}
-
-fn roles() -> Roles {
-    roles_but(&[])
-}
-
-/// Creates or replaces an object.
-async fn put(api: &Client, path: &str, object: &Value) {
-    let name = object["metadata"]["name"].as_str().expect("a name");
-    let body = || object.to_string().into_bytes();
-    let create = http::Request::post(path).body(body()).expect("a request");
-    let Err(kube::Error::Api(status)) = api.request::<Value>(create).await else {
-        return;
-    };
-    assert_eq!(status.code, 409, "{status:?}");
-    let replace = http::Request::put(format!("{path}/{name}")).body(body());
-    let replaced = api.request::<Value>(replace.expect("a request")).await;
-    replaced.expect("it is replaced");
-}
-
-/// A ServiceAccount, and a token of it: kube does not act as the user that a kubeconfig names
-/// by `as`.
-async fn account(api: &Client) -> String {
-    let place = "/api/v1/namespaces/default/serviceaccounts";
-    put(api, place, &json!({"metadata": {"name": "outrigger"}})).await;
-    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
-        "spec": {}});
-    let request = http::Request::post(format!("{place}/outrigger/token"))
-        .body(request.to_string().into_bytes());
-    let made = api.request::<Value>(request.expect("a request")).await;
-    let made = made.expect("a token");
-    made["status"]["token"]
-        .as_str()
-        .expect("a token")
-        .to_owned()
-}
-
-/// Gives it what the roles say.
-async fn grant(api: &Client, roles: &Roles) {
-    let group = "rbac.authorization.k8s.io";
-    for (role, rules) in roles {
-        let (kind, place) = match *role {
-            "system" => ("Role", format!("{RBAC}/namespaces/kube-system/roles")),
-            _ => ("ClusterRole", format!("{RBAC}/clusterroles")),
-        };
-        let meta = json!({"name": format!("outrigger-{role}")});
-        let version = format!("{group}/v1");
-        let own = json!({"apiVersion": version, "kind": kind, "metadata": meta, "rules": rules});
-        put(api, &place, &own).await;
-        let binding = json!({
-            "apiVersion": version, "kind": format!("{kind}Binding"), "metadata": meta,
-            "roleRef": {"apiGroup": group, "kind": kind, "name": meta["name"]},
-            "subjects": [{"kind": "ServiceAccount", "namespace": "default",
-                "name": "outrigger"}],
-        });
-        put(api, &place.replace("roles", "rolebindings"), &binding).await;
-    }
-}
 
 /// The FlowSchemas that `terraform/modules/render` makes, as far as they count here.
 async fn rank(api: &Client) {
@@ -166,16 +56,16 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(plane: &Plane, token: &str) -> Self {
+    /// All rights are given.
+    async fn new(plane: &Plane, api: &Client) -> Self {
         let own = Self {
             dir: TempDir::new().expect("a directory"),
         };
         std::fs::create_dir(own.dir.path().join("config")).expect("made");
         let text = std::fs::read_to_string(plane.kubeconfig()).expect("a kubeconfig");
         keep(&own.kubeconfig(None), &text);
-        let mut config: Value = serde_json::from_str(&text).expect("JSON");
-        config["users"][0]["user"] = json!({"token": token});
-        keep(&own.kubeconfig(Some("outrigger")), &config.to_string());
+        let config = user(plane, api, USER, &[]).await;
+        keep(&own.kubeconfig(Some(USER)), &config);
         own
     }
 
@@ -201,7 +91,7 @@ impl Bench {
     /// Waits until this is told: rights and ranks are not seen by the API server at once.
     async fn tells(&self, name: &str, code: i32, expect: &[[&str; 4]]) {
         for _ in 0..50 {
-            let (found, told) = self.examine(Some("outrigger"));
+            let (found, told) = self.examine(Some(USER));
             let same = |(told, expect): (&[String; 4], &[&str; 4])| told[..2] == expect[..2];
             let all = told.len() == expect.len() && told.iter().zip(expect).all(same);
             if found == Some(code) && all {
@@ -209,7 +99,7 @@ impl Bench {
             }
             sleep(Duration::from_millis(200)).await;
         }
-        let (found, told) = self.examine(Some("outrigger"));
+        let (found, told) = self.examine(Some(USER));
         holds(name, &told, expect);
         panic!("{name}: {found:?}");
     }
@@ -224,16 +114,6 @@ fn doctor(config: &Path) -> (Option<i32>, Vec<[String; 4]>) {
     (output.status.code(), told(&report))
 }
 
-/// The roles without one rule.
-fn without(role: &str, wanted: impl Fn(&Value) -> bool) -> Roles {
-    let mut all = roles();
-    let rules = all.get_mut(role).expect("a role");
-    let before = rules.len();
-    rules.retain(|rule| !wanted(rule));
-    assert!(rules.len() < before, "no such rule");
-    all
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_doctor_finds_the_right_that_a_real_api_server_denies() {
     let name = "plane::doctor::a_doctor_finds_the_right_that_a_real_api_server_denies";
@@ -241,8 +121,7 @@ async fn a_doctor_finds_the_right_that_a_real_api_server_denies() {
         return;
     };
     let api = client(plane.kubeconfig()).await;
-    let bench = Bench::new(&plane, &account(&api).await);
-    grant(&api, &roles()).await;
+    let bench = Bench::new(&plane, &api).await;
     let unranked = [[
         "cluster it/priority",
         "skipped",
@@ -253,8 +132,7 @@ async fn a_doctor_finds_the_right_that_a_real_api_server_denies() {
     rank(&api).await;
     bench.tells("all rights and a rank", 0, &[]).await;
 
-    let evict = |rule: &Value| rule["resources"][0] == "pods/eviction";
-    grant(&api, &without("manage", evict)).await;
+    grant(&api, USER, &[["create", "", "pods/eviction", ""]]).await;
     let row = [
         "cluster it/rights/create pods/eviction",
         "failed",
@@ -264,18 +142,14 @@ async fn a_doctor_finds_the_right_that_a_real_api_server_denies() {
     ];
     bench.tells("no evictions", 4, &[row]).await;
 
-    let version = |rule: &Value| rule["nonResourceURLs"].is_array();
-    grant(&api, &roles()).await;
+    grant(&api, USER, &[]).await;
     bench.tells("all again", 0, &[]).await;
     // Everybody may ask for it: there is a role for that.
-    grant(&api, &without("observe", version)).await;
+    grant(&api, USER, &[["get", "", "/version", ""]]).await;
     bench.tells("no /version of our own", 0, &[]).await;
 
-    let named = |rule: &Value| {
-        rule["resources"][0] == "leases"
-            && rule["verbs"].as_array().is_some_and(|own| own[0] == "get")
-    };
-    grant(&api, &without("system", named)).await;
+    let lease = ["get", "coordination.k8s.io", "leases", "outrigger"];
+    grant(&api, USER, &[lease]).await;
     let rows = [
         [
             "cluster it/rights/get leases.coordination.k8s.io outrigger",
@@ -292,7 +166,7 @@ async fn a_doctor_finds_the_right_that_a_real_api_server_denies() {
         ],
     ];
     bench.tells("no Lease", 4, &rows).await;
-    grant(&api, &roles()).await;
+    grant(&api, USER, &[]).await;
     bench.tells("and all once more", 0, &[]).await;
 
     karpenter(&api).await;
@@ -330,7 +204,7 @@ async fn a_doctor_names_each_right_that_is_missing() {
         return;
     };
     let api = client(plane.kubeconfig()).await;
-    let bench = Bench::new(&plane, &account(&api).await);
+    let bench = Bench::new(&plane, &api).await;
     // Everybody may ask for the version, and no node class of this cluster has tokens made.
     let taken = |own: &Right| !own[2].starts_with('/') && own[2] != "secrets";
     let mut all: Vec<Right> = rights().into_iter().map(|own| own.1).collect();
@@ -339,10 +213,10 @@ async fn a_doctor_names_each_right_that_is_missing() {
     all.dedup();
     let at_once = if is_campaign() { 1 } else { 12 };
     for gone in all.chunks(at_once) {
-        grant(&api, &roles_but(gone)).await;
+        grant(&api, USER, gone).await;
         let mut wrong = Vec::new();
         for _ in 0..50 {
-            let told = bench.examine(Some("outrigger")).1;
+            let told = bench.examine(Some(USER)).1;
             wrong.clone_from(&all);
             wrong.retain(|own| names(&told, *own) != gone.contains(own));
             if wrong.is_empty() {

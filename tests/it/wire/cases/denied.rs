@@ -1,13 +1,17 @@
 //! A daemon that lacks rights: what its log says, and what it does once it has them.
-//! It must not know what else can be denied: `shell::aws::denied` tries every right.
+//! It must not know what else can be denied: `shell::aws::denied` tries every right of AWS, and
+//! `plane::rights` those of a cluster that need no AWS.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
 use outrigger::ec2::rights::statement;
+use tempfile::TempDir;
 
-use super::Ec2;
-use crate::plane::bench;
+use super::{Ec2, block, ground, shared};
+use crate::plane::bench::{self, Process};
+use crate::plane::rights::{Right, denied, user};
 
 /// One of each kind of work that a daemon does by itself.
 const LACKS: [&str; 9] = [
@@ -53,4 +57,54 @@ async fn a_daemon_without_rights_says_which_and_goes_on_once_it_has_them() {
     ec2.aws.clear();
     let bound = |world: &bench::World, _: &[_]| world.bound() == 1;
     ec2.until(180, "the pod is bound", bound).await;
+}
+
+/// What is asked of a cluster to tell its nodes of it.
+const UNTOLD: [Right; 3] = [
+    ["create", "", "secrets", ""],
+    ["get", "", "services", "kube-dns"],
+    ["get", "networking.k8s.io", "servicecidrs", "kubernetes"],
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_says_what_it_may_not_ask_for_its_nodes() {
+    let test = "wire::cases::denied::a_daemon_says_what_it_may_not_ask_for_its_nodes";
+    let Some((plane, api, aws)) = ground(test, &[]).await else {
+        return;
+    };
+    let dir = TempDir::new().expect("a directory");
+    let kubeconfig = dir.path().join("kubeconfig");
+    let config = user(&plane, &api, "outrigger", &UNTOLD).await;
+    fs::write(&kubeconfig, config).expect("written");
+    let image = aws.image("al2023/x86_64/standard");
+    let joins = format!(
+        "ami_family = \"custom\"\n  ami {{ id = \"{image}\" }}\n  bootstrap \"kubeadm\" {{}}"
+    );
+    let text = block(&aws, "tests", &kubeconfig) + &shared(&aws, "");
+    let text = text.replace("ami { alias = \"al2023@latest\" }", &joins);
+    fs::create_dir(dir.path().join("config")).expect("made");
+    fs::write(dir.path().join("config/outrigger.hcl"), text).expect("written");
+    let mut command = aws.command(env!("CARGO_BIN_EXE_outrigger"));
+    command
+        .arg("run")
+        .arg("--config")
+        .arg(dir.path().join("config"));
+    let log = dir.path().join("daemon.log");
+    let _daemon = Process::spawn(command, &log);
+    bench::deploy(&api, "web", 1, "900m", "1Gi").await;
+    let wanted =
+        UNTOLD.map(|[verb, group, resource, _]| [verb, group, resource].map(str::to_owned));
+    let (wanted, mut told) = (BTreeSet::from(wanted), BTreeSet::new());
+    for _ in 0..300 {
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        told = denied(&text).remove("outrigger").unwrap_or_default();
+        if told == wanted {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    panic!(
+        "told: {told:?}\n{}",
+        fs::read_to_string(&log).unwrap_or_default()
+    );
 }
