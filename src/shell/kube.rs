@@ -17,8 +17,6 @@ pub(crate) mod client;
 
 pub(crate) mod cause;
 
-pub(crate) mod advice;
-
 pub(crate) mod list;
 
 pub(crate) mod buffers;

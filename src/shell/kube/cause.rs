@@ -1,6 +1,21 @@
 //! Why the API of a cluster cannot be used, by a stable name, and what would put it right.
 //! It must not know what was asked for.
 
+use std::path::Path;
+
+use crate::shell::text;
+
+/// What went wrong, where, and what to check, in one line.
+pub(crate) fn explained(error: &kube::Error, server: &str, kubeconfig: &Path) -> String {
+    let what = text::chain(error);
+    let Some(cause) = Cause::of(error, &what) else {
+        return format!("{what} ({server})");
+    };
+    let (advice, code) = (cause.advice(), cause.code());
+    let kubeconfig = kubeconfig.display();
+    format!("{what} ({server}); {advice} ({kubeconfig}) [{code}]")
+}
+
 /// What is wrong with the way to an API, or with its answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
@@ -58,6 +73,28 @@ impl Cause {
             Self::Silent => "api-silent",
             Self::Slow => "api-slow",
             Self::Clock => "clock-differs",
+        }
+    }
+
+    /// What to check first. `outrigger doctor` looks closer.
+    fn advice(self) -> &'static str {
+        match self {
+            Self::NoHost => "no such host: check the address in the kubeconfig",
+            Self::Refused => {
+                "nothing listens there: check that the API server runs and the kubeconfig's address"
+            }
+            Self::Untrusted | Self::OtherName | Self::NoTls | Self::Handshake => {
+                "check the address and certificate-authority-data of the kubeconfig"
+            }
+            Self::Expired | Self::NotYetValid => "renew the certificate, or set this host's clock",
+            Self::Credentials => "check the credentials in the kubeconfig, and the plugin it names",
+            Self::Unauthorized => "write credentials that this API accepts into the kubeconfig",
+            Self::Forbidden => "grant the user of the kubeconfig what it is denied here",
+            Self::Odd => "look for what is wrong with the API server, or what answers in its place",
+            Self::NoWay | Self::Silent | Self::Slow => {
+                "check the way there, firewalls included, and the address in the kubeconfig"
+            }
+            Self::Clock => "set the clock of this host, or that of the API server",
         }
     }
 
@@ -178,3 +215,42 @@ const WORDS: [(Cause, &[&str], &str, &str); 11] = [
         "let this host reach HOST (firewalls, security groups, routes)",
     ),
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use kube::core::Status;
+
+    use super::explained;
+
+    #[test]
+    fn an_error_says_where_it_came_from_and_what_to_check() {
+        let check = |error: &kube::Error, expect: &str| {
+            let text = explained(error, "https://a:1", Path::new("/k"));
+            assert!(text.contains(expect), "{text}");
+            assert!(text.contains("https://a:1"), "{text}");
+        };
+        let service = |text: &str| kube::Error::Service(text.into());
+        check(&service("tcp: Connection refused"), "nothing listens there");
+        check(&service("tcp: Connection refused"), "[api-refused]");
+        check(
+            &service("invalid peer certificate: Expired"),
+            "[api-expired]",
+        );
+        let refused = "received fatal alert: CertificateExpired";
+        check(&service(refused), "[api-unauthorized]");
+        let plugin = "auth exec command 'aws' failed: the token has expired";
+        check(&service(plugin), "[api-credentials]");
+        check(
+            &service("invalid peer certificate"),
+            "certificate-authority-data",
+        );
+        check(&service("deadline has elapsed"), "firewalls");
+        check(&service("odd"), "odd");
+        let denied = Status::failure("no", "Forbidden").with_code(403);
+        check(&kube::Error::Api(denied.boxed()), "grant the user");
+        let unknown = Status::failure("no", "Unauthorized").with_code(401);
+        check(&kube::Error::Api(unknown.boxed()), "[api-unauthorized]");
+    }
+}

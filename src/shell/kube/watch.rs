@@ -27,8 +27,9 @@ use tokio::time::{sleep, timeout};
 use crate::engine::event::Event;
 use crate::model::cluster::{Cluster, WatchList};
 use crate::model::object::{Kind, Object};
-use crate::shell::kube::advice::explained;
+
 use crate::shell::kube::buffers;
+use crate::shell::kube::cause::explained;
 use crate::shell::kube::client::Connection;
 use crate::shell::kube::convert::Convert;
 use crate::shell::kube::list::{ListError, PAGE, list};
