@@ -18,6 +18,8 @@
 // The order is the architecture: a module names only those above it. Blank lines keep rustfmt
 // from sorting.
 
+pub mod text;
+
 pub mod id;
 
 pub mod labels;

@@ -20,7 +20,7 @@ mod buffer;
 
 mod sound;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -30,6 +30,7 @@ use super::loss::{Loss, Losses};
 use super::tree::{Block, Body, Item, Printed};
 use crate::config::SourceFile;
 use crate::config::format::format;
+use crate::model::text::disturbs;
 
 /// What is imported is for these clusters.
 #[derive(Clone, Debug, Default)]
@@ -157,8 +158,9 @@ struct Objects {
     /// Settings of kubelets that older pools have, by the pool's name.
     kubelets: BTreeMap<String, Value>,
     skipped: BTreeMap<String, usize>,
-    /// Objects of a version that nobody knows.
+    /// What is lost of objects that become no block of their own.
     lost: Vec<Loss>,
+    notes: Vec<String>,
 }
 
 /// A block, and what was lost on the way to it.
@@ -246,6 +248,7 @@ pub fn import(files: &[SourceFile], options: &ImportOptions) -> Result<Imported,
     built.extend(buffers.map(|own| buffer::build(own, templates, &taints, clusters)));
     let mut imported = finish(built, clusters, objects.lost)?;
     imported.skipped = objects.skipped.into_iter().collect();
+    imported.notes = objects.notes;
     Ok(imported)
 }
 
@@ -258,9 +261,10 @@ pub(crate) fn finish(
 ) -> Result<Imported, ImportError> {
     check_labels(&built)?;
     sound::check(&mut built, clusters)?;
+    // What is lost of a class is lost of its copies, too.
+    let mut told: BTreeSet<Loss> = losses.iter().cloned().collect();
     for loss in built.iter().flat_map(|own| &own.losses) {
-        // What is lost of a class is lost of its copies, too.
-        if !losses.contains(loss) {
+        if told.insert(loss.clone()) {
             losses.push(loss.clone());
         }
     }
@@ -296,7 +300,7 @@ fn sort(document: Document, all: &mut Objects) -> Result<(), ImportError> {
         });
     }
     let (kind, version) = (document.kind.clone(), document.version.clone());
-    let own = object(document);
+    let mut own = object(document, &mut all.notes);
     match (kind.as_str(), version.as_str()) {
         ("NodePool", "v1") => all.pools.push(own),
         ("NodePool", "v1beta1") => earlier::pool(own, all),
@@ -306,7 +310,11 @@ fn sort(document: Document, all: &mut Objects) -> Result<(), ImportError> {
         ("AWSNodeTemplate", "v1alpha1") => all.classes.push(earlier::template(own)),
         ("NodeOverlay", "v1alpha1") => all.overlays.push(own),
         ("CapacityBuffer", "v1alpha1" | "v1beta1") => all.buffers.push(own),
-        ("PodTemplate", _) => all.templates.push(own),
+        ("PodTemplate", _) => {
+            // It becomes a part of other blocks.
+            all.lost.append(&mut own.lost);
+            all.templates.push(own);
+        }
         _ => {
             let mut losses = Losses::of(own.of);
             losses.add(
@@ -322,34 +330,36 @@ fn sort(document: Document, all: &mut Objects) -> Result<(), ImportError> {
 /// What an author may say of an object.
 const DESCRIPTION: &str = "kubernetes.io/description";
 /// Where people write what they like.
-const NOTES: [&str; 2] = ["labels", "annotations"];
-/// What the API server keeps of an object, and `null` where somebody has written nothing. Source:
-/// Kubernetes API, ObjectMeta.
-const KEPT: [&str; 13] = [
-    "annotations",
+const NOTED: [&str; 2] = ["labels", "annotations"];
+/// Of so many keys is told by name.
+const KEYS: usize = 5;
+/// What the API server keeps of an object. Source: Kubernetes API, ObjectMeta.
+const KEPT: [&str; 11] = [
     "creationTimestamp",
     "deletionGracePeriodSeconds",
     "deletionTimestamp",
     "finalizers",
     "generateName",
     "generation",
-    "labels",
     "managedFields",
     "ownerReferences",
     "resourceVersion",
     "selfLink",
     "uid",
 ];
-/// Where kubectl and Karpenter keep books of their own.
-const BOOKS: [&str; 3] = [
-    "kubectl.kubernetes.io/",
-    "karpenter.sh/",
-    "karpenter.k8s.aws/",
-];
 /// Where a conversion from `v1beta1` keeps what `v1` has no field for.
 const CONVERTED: &str = "compatibility.karpenter";
 
-fn object(document: Document) -> Object {
+/// What an object's metadata comes to.
+#[derive(Default)]
+struct Described {
+    /// What its author says.
+    about: Vec<String>,
+    /// What nothing was made of.
+    notes: Vec<String>,
+}
+
+fn object(document: Document, notes: &mut Vec<String>) -> Object {
     let of = format!("{}/{}", document.kind, document.name);
     let mut losses = Losses::of(of.clone());
     let mut rest = document.rest;
@@ -365,7 +375,8 @@ fn object(document: Document) -> Object {
     for key in rest.keys() {
         losses.add(key.as_str(), "an unknown field");
     }
-    let about = described(document.metadata, &mut losses);
+    let described = described(&of, document.metadata, &mut losses);
+    notes.extend(described.notes);
     Object {
         of,
         name: document.name,
@@ -374,40 +385,65 @@ fn object(document: Document) -> Object {
             _ => document.namespace,
         },
         spec,
-        about,
+        about: described.about,
         lost: losses.all,
     }
 }
 
-/// What an author says of an object in its metadata. Nothing else there is of any use to its nodes,
-/// and what people have written is told.
-fn described(metadata: Map<String, Value>, losses: &mut Losses) -> Vec<String> {
-    let mut about = Vec::new();
+/// What an author says of an object in its metadata. Nothing else there is of any use to nodes, and
+/// what people and their tools have written is noted.
+fn described(of: &str, metadata: Map<String, Value>, losses: &mut Losses) -> Described {
+    let mut own = Described::default();
     for (field, value) in metadata {
-        let Some(pairs) = value.as_object().filter(|_| NOTES.contains(&&*field)) else {
-            if !KEPT.contains(&&*field) {
-                losses.add(format!("metadata.{field}"), "an unknown field");
+        let path = format!("metadata.{field}");
+        let pairs = match value {
+            Value::Object(pairs) if NOTED.contains(&&*field) => pairs,
+            Value::Null => continue,
+            _ if KEPT.contains(&&*field) => continue,
+            _ if NOTED.contains(&&*field) => {
+                losses.add(path, "it is no map");
+                continue;
             }
-            continue;
+            _ => {
+                losses.add(path, "an unknown field");
+                continue;
+            }
         };
         let mut others = Vec::new();
         for (key, value) in pairs {
-            if field == "annotations" && key == DESCRIPTION {
-                about.extend(value.as_str().map(str::to_owned));
-            } else if key.starts_with(CONVERTED) {
-                let why = "it stands for what was lost when the object was converted";
-                losses.add(format!("metadata.{field}.{key}"), why);
-            } else if !BOOKS.iter().any(|own| key.starts_with(own)) {
-                others.push(key.as_str());
+            match value {
+                Value::String(text) if field == "annotations" && key == DESCRIPTION => {
+                    own.about.push(text);
+                }
+                _ if key.starts_with(CONVERTED) => {
+                    let why = "it stands for what was lost when the object was converted";
+                    losses.add(format!("{path}.{key}"), why);
+                }
+                _ if is_book(&key) => {}
+                _ => others.push(key),
             }
         }
-        if !others.is_empty() {
+        let count = others.len();
+        if count > 0 {
+            others.truncate(KEYS);
+            let more = count.saturating_sub(KEYS);
+            let more = match more {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
             let keys = others.join(", ");
-            let why = format!("{keys}: {field} of the object itself are nothing to its nodes");
-            losses.add(format!("metadata.{field}"), why);
+            let note = format!("{of}: nothing is made of {path}: {keys}{more}");
+            own.notes.push(note);
         }
     }
-    about
+    own
+}
+
+/// Whether kubectl or Karpenter keeps this annotation for itself.
+fn is_book(key: &str) -> bool {
+    let karpenters = key.starts_with("karpenter.sh/") || key.starts_with("karpenter.k8s.aws/");
+    key == "kubectl.kubernetes.io/last-applied-configuration"
+        || (karpenters && (key.contains("-hash") || key.ends_with("/stored-version-migrated")))
 }
 
 impl Object {
@@ -518,8 +554,8 @@ fn show(own: &Built, body: &mut Body) {
     body.comment(Printed::of(&Body { items }).text);
 }
 
-/// A text without ends of lines.
+/// A text without ends of lines, and without what hides or turns the rest.
 fn one_line(text: &str) -> String {
-    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    let plain = |c: char| if disturbs(c) { ' ' } else { c };
     text.chars().map(plain).collect()
 }

@@ -4,7 +4,7 @@
 use std::fmt;
 
 /// Something that could not be carried over, or that is not there and has to be.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Loss {
     /// Whose it is, such as `NodePool/general`; empty where the path says it.
     pub of: String,

@@ -3,7 +3,9 @@
 
 use std::error::Error;
 
-use crate::solve::miss::disturbs;
+use kube::core::Status;
+
+use crate::model::text::disturbs;
 
 /// The longest text that goes into an answer or a line of the log.
 const CHARS: usize = 300;
@@ -31,7 +33,8 @@ pub(crate) fn causes(error: &(dyn Error + 'static)) -> Vec<String> {
     let mut cause = error.source();
     while let Some(error) = cause {
         let own = told(error);
-        if !causes.iter().any(|told| told.contains(&own)) {
+        let is_status = error.is::<Status>() || error.is::<Box<Status>>();
+        if !is_status && !causes.iter().any(|told| told.contains(&own)) {
             causes.push(own);
         }
         cause = error.source();
@@ -39,12 +42,17 @@ pub(crate) fn causes(error: &(dyn Error + 'static)) -> Vec<String> {
     causes
 }
 
-/// What an API server says, once: kube says it twice.
+/// What an API server says, with the code: kube says it twice.
 fn told(error: &(dyn Error + 'static)) -> String {
-    match error.downcast_ref() {
-        Some(kube::Error::Api(status)) => status.to_string(),
-        _ => error.to_string(),
-    }
+    let boxed = error.downcast_ref::<Box<kube::Error>>();
+    let own = boxed.map(Box::as_ref).or(error.downcast_ref());
+    let Some(kube::Error::Api(status)) = own else {
+        return error.to_string();
+    };
+    let words = [status.message.as_str(), &status.reason];
+    let words = words.into_iter().filter(|own| !own.is_empty());
+    let code = format!("HTTP {}", status.code);
+    words.chain([&*code]).collect::<Vec<_>>().join(": ")
 }
 
 /// An error and its causes, short and on one line.
@@ -63,7 +71,32 @@ pub(crate) fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::quoted;
+    use thiserror::Error;
+
+    use super::{Status, chain, quoted};
+
+    #[derive(Debug, Error)]
+    #[error("ask")]
+    struct Asked(#[source] Box<kube::Error>);
+
+    #[test]
+    fn what_an_api_server_says_is_told_once_and_with_its_code() {
+        let check = |message: &str, reason: &str, code, expect: &str| {
+            let status = Status::failure(message, reason).with_code(code);
+            let error = || kube::Error::Api(Box::new(status.clone()));
+            assert_eq!(chain(&error()), expect);
+            let asked = Asked(Box::new(error()));
+            assert_eq!(chain(&asked), format!("ask: {expect}"));
+        };
+        let denied = "pods is forbidden";
+        check(
+            denied,
+            "Forbidden",
+            403,
+            "pods is forbidden: Forbidden: HTTP 403",
+        );
+        check("", "", 502, "HTTP 502");
+    }
 
     #[test]
     fn arguments_are_quoted_where_a_shell_needs_it() {

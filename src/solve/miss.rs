@@ -11,6 +11,7 @@ use crate::model::instance::OfferingKey;
 use crate::model::quantity::display_amount;
 use crate::model::requirement::Incompatible;
 use crate::model::taint::Taint;
+use crate::model::text::disturbs;
 
 /// Characters of one text of elsewhere, such as the values that a pod wants of a label.
 const PART_MAX: usize = 200;
@@ -254,13 +255,6 @@ impl Write for Bounded {
         }
         Ok(())
     }
-}
-
-/// Control characters, and those that hide text or turn its direction.
-pub fn disturbs(char: char) -> bool {
-    char.is_control()
-        || matches!(char, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
-        || matches!(char, '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 /// An amount as people write it, cores as decimals.

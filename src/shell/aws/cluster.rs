@@ -13,7 +13,6 @@ use tokio::time::timeout;
 
 use crate::bootstrap::Home;
 use crate::model::cluster::Cluster;
-use crate::model::id::ClusterName;
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
 use crate::shell::kube::client::Connection;
@@ -40,35 +39,53 @@ pub(crate) enum HomeError {
 }
 
 /// What nodes of a cluster are told.
+pub(crate) struct Known {
+    pub(crate) home: Home,
+    /// What its API should have told and did not, each with the reason.
+    pub(crate) missing: Vec<String>,
+}
+
+/// Asks for what nodes of a cluster are told.
 pub(crate) async fn home(
     cluster: &Cluster,
     connection: &Connection,
     account: &Account,
-) -> Result<Home, HomeError> {
+) -> Result<Known, HomeError> {
     let version = timeout(CALL, connection.client.apiserver_version()).await;
     let version = version.map_err(|_| HomeError::Late)?;
     let version = version.map_err(|error| HomeError::Version(Box::new(error)))?;
     let minor = version.minor.trim_end_matches('+');
-    let dns = dns(&cluster.name, connection).await;
+    let (mut missing, mut untold) = (Vec::new(), Vec::new());
+    let dns = dns(connection, &mut missing).await;
+    let said = cluster
+        .eks
+        .as_ref()
+        .and_then(|own| own.service_cidr.clone());
+    let service_cidr = match said {
+        Some(said) => Some(said),
+        None => services(connection, &mut untold).await,
+    };
     let mut home = Home {
         name: cluster.name.to_string(),
         endpoint: connection.server.clone(),
         ca: authorities(&connection.authorities),
-        service_cidr: services(&cluster.name, connection).await,
+        service_cidr,
         dns,
         ipv6: dns.is_some_and(|own| own.is_ipv6()),
         version: format!("{}.{minor}", version.major),
     };
     if let Some(eks) = &cluster.eks {
         let name = eks.name.clone().unwrap_or(cluster.name.to_string());
-        home.service_cidr = eks.service_cidr.clone().or(home.service_cidr);
         if home.service_cidr.is_none() {
             let listed = describe(account, &name).await.map_err(HomeError::Eks)?;
             home.service_cidr = cidr(&listed);
         }
         home.name = name;
     }
-    Ok(home)
+    if home.service_cidr.is_none() {
+        missing.append(&mut untold);
+    }
+    Ok(Known { home, missing })
 }
 
 /// What EKS knows of a cluster.
@@ -88,29 +105,26 @@ fn cidr(listed: &Listed) -> Option<String> {
 
 /// The address of the cluster's DNS; none where it is not where it is by convention, or nobody
 /// tells us.
-async fn dns(cluster: &ClusterName, connection: &Connection) -> Option<core::net::IpAddr> {
+async fn dns(connection: &Connection, missing: &mut Vec<String>) -> Option<core::net::IpAddr> {
     let (namespace, name) = DNS;
     let services: Api<Service> = Api::namespaced(connection.client.clone(), namespace);
-    let asked = ask(cluster, services.get(name), "the address of its DNS");
+    let asked = ask(services.get(name), "the address of its DNS", missing);
     asked.await?.spec?.cluster_ip?.parse().ok()
 }
 
 /// The addresses of Services, which the API tells from Kubernetes 1.33 on.
-async fn services(cluster: &ClusterName, connection: &Connection) -> Option<String> {
+async fn services(connection: &Connection, missing: &mut Vec<String>) -> Option<String> {
     let ranges: Api<ServiceCIDR> = Api::all(connection.client.clone());
-    let asked = ask(
-        cluster,
-        ranges.get(SERVICES),
-        "the addresses of its Services",
-    );
-    asked.await?.spec?.cidrs?.into_iter().next()
+    let range = ranges.get(SERVICES);
+    let range = ask(range, "the addresses of its Services", missing).await?;
+    range.spec?.cidrs?.into_iter().next()
 }
 
-/// What the API has; none where it has no such thing. What else there is in the way of it is told.
+/// What the API has; none where it has no such thing. What else is in the way of it is noted.
 async fn ask<T>(
-    cluster: &ClusterName,
     call: impl Future<Output = kube::Result<T>>,
     what: &str,
+    missing: &mut Vec<String>,
 ) -> Option<T> {
     let why = match timeout(CALL, call).await {
         Ok(Ok(found)) => return Some(found),
@@ -118,7 +132,7 @@ async fn ask<T>(
         Ok(Err(error)) => text::chain(&error),
         Err(_) => format!("no answer within {} s", CALL.as_secs()),
     };
-    tracing::warn!(%cluster, what, why, "nodes are not told something of their cluster");
+    missing.push(format!("{what}: {why}"));
     None
 }
 

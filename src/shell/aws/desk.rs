@@ -77,6 +77,8 @@ pub(crate) struct Member {
     pub(crate) view: watch::Sender<Arc<View>>,
     /// What its engine was told last.
     pub(crate) told: Option<(Arc<Catalog>, Arc<ClassSupplies>)>,
+    /// What its API did not tell when it was last asked.
+    pub(crate) missing: Vec<String>,
 }
 
 /// What a keeper is told.
@@ -411,7 +413,10 @@ impl Desk {
             let known = member.view.borrow().home.clone();
             let home = cluster::home(&own, &connection, &self.shared.account).await;
             let home = match home {
-                Ok(home) => Some(home),
+                Ok(known) => {
+                    self.tell_missing(&name, acts, known.missing);
+                    Some(known.home)
+                }
                 Err(error) => {
                     let why = text::chain(&error);
                     tracing::warn!(cluster = %name, why, "what nodes are told gets older");
@@ -434,6 +439,17 @@ impl Desk {
         if sure {
             self.end(Chore::Classes, Ok(false));
         }
+    }
+
+    /// Says once what nodes are not told of their cluster, where any are made.
+    fn tell_missing(&mut self, name: &ClusterName, acts: bool, missing: Vec<String>) {
+        let Some(member) = self.members.get_mut(name).filter(|_| acts) else {
+            return;
+        };
+        for what in missing.iter().filter(|own| !member.missing.contains(own)) {
+            tracing::warn!(cluster = %name, what, "nodes are not told all that they may need");
+        }
+        member.missing = missing;
     }
 
     /// What a node class comes to. Only who acts for the cluster makes what is missing for it.

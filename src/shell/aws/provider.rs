@@ -382,6 +382,7 @@ impl Provider for Ec2 {
                 events,
                 view: self.view.clone(),
                 told: None,
+                missing: Vec::new(),
             };
             self.keeper.attend(member).await;
         }

@@ -64,13 +64,13 @@ impl Lack {
         Self::new(FailureKind::Invalid, why)
     }
 
-    /// The answer to a launch: nothing has been asked of EC2, so that it has not happened for sure,
-    /// and what is gone is not its own.
+    /// The answer to a launch, of which nothing has been asked of EC2. What trying again does not
+    /// mend is told; the launch is decided anew either way.
     pub(crate) fn answer(self) -> Answer {
         let kind = match self.kind {
-            FailureKind::Unknown => FailureKind::Throttled,
-            FailureKind::Gone => FailureKind::Invalid,
-            other => other,
+            FailureKind::Denied => FailureKind::Denied,
+            FailureKind::Invalid | FailureKind::Gone => FailureKind::Invalid,
+            _ => FailureKind::Conflict,
         };
         Answer::Failed {
             kind,
@@ -173,7 +173,12 @@ async fn mint(client: &Client) -> Result<String, Lack> {
     match timeout(CALL, secrets.create(&parameters, &object)).await {
         Ok(Ok(_)) => Ok(format!("{id}.{secret}")),
         Ok(Err(error)) => {
-            let why = format!("make a bootstrap token: {}", text::chain(&error));
+            let why = match &error {
+                // Whoever else refuses it may say what is in it.
+                kube::Error::Api(status) if status.code != 403 => format!("HTTP {}", status.code),
+                _ => text::chain(&error),
+            };
+            let why = format!("make a bootstrap token: {why}");
             Err(Lack::new(act::kind_of(&error), why))
         }
         Err(_) => {

@@ -37,6 +37,8 @@ const PODS: [(&str, &str); 3] = [
 /// every two seconds and give up after ten.
 const RENEWED: SignedDuration = SignedDuration::from_mins(1);
 
+const GRANT: &str = "kubectl apply -f - with what terraform/modules/render has for `rbac`";
+
 /// What an answer says of the FlowSchema that took the request.
 const SCHEMA: &str = "x-kubernetes-pf-flowschema-uid";
 /// Those that take what no other does: everybody's requests.
@@ -79,8 +81,7 @@ async fn lease(client: &Client, place: &LeaseName) -> Check {
         Ok(None) => Check::ok("lease", &format!("{place} is not there yet")),
         Err(why) => {
             let why = format!("{place} cannot be read: {why}");
-            let fix = "kubectl apply -f - with what terraform/modules/render has for `rbac`";
-            Check::failed("lease", &why, fix)
+            Check::failed("lease", &why, GRANT)
         }
     }
 }
@@ -95,7 +96,7 @@ async fn others(client: &Client, mode: Mode) -> Check {
                 return at_work(who, &sign, namespace, mode);
             }
             Ok(_) => {}
-            Err(why) => unread = Some(why),
+            Err(why) => unread = unread.or(Some((who, why))),
         }
     }
     // Where a Lease says nothing, as without leader election, its pods do.
@@ -122,11 +123,15 @@ async fn others(client: &Client, mode: Mode) -> Check {
             }
         }
     }
-    let said = match unread {
-        None => "no other one is at work",
-        Some(_) => "no pod of another one runs",
-    };
-    Check::ok("autoscalers", said)
+    match unread {
+        None => Check::ok("autoscalers", "no other one is at work"),
+        Some(("Karpenter", why)) if mode == Mode::Manage => {
+            let why =
+                format!("Karpenter's Lease cannot be read, and nothing is done without: {why}");
+            Check::failed("autoscalers", &why, GRANT)
+        }
+        Some(_) => Check::ok("autoscalers", "no pod of another one runs"),
+    }
 }
 
 fn is_live(lease: &Lease) -> bool {

@@ -68,7 +68,7 @@ impl Cloud {
                 None => None,
                 Some(to) => scope.within(cluster::home(own, to, &seen.account)).await,
             };
-            let home = home.and_then(Result::ok);
+            let home = home.and_then(Result::ok).map(|known| known.home);
             let classes = own.node_classes.iter();
             let classes =
                 classes.map(|class| launches::class(&seen, own, class, home.as_ref(), scope));

@@ -30,11 +30,12 @@ use crate::shell::text;
 const AGAIN: Duration = Duration::from_secs(30);
 /// After an error they are read again sooner.
 const RETRY: Duration = Duration::from_secs(5);
-/// An API that had buffers has to lack them so often before it is believed: definitions are
-/// replaced.
+/// An API that had buffers has to lack them so often before it is believed: rights are taken away
+/// and given again, and definitions replaced.
 const ABSENT_MAX: u32 = 10;
 /// What they are called in the API.
 const BUFFERS: &str = "capacitybuffers";
+const DENIED: &str = "they may not be read: list capacitybuffers";
 /// Versions of the API, the newest first.
 const VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
 
@@ -53,12 +54,15 @@ pub(crate) async fn keep_reading(
     // Why they could not be read the last time.
     let mut mute: Option<String> = None;
     loop {
+        let mut denied = None;
         let read = match read(&connection).await {
-            Ok(Some(read)) => {
+            Ok(Ok(read)) => {
                 absences = 0;
                 Ok(read)
             }
-            Ok(None) => {
+            Ok(Err(lack)) => {
+                // Who has no use for them goes without the right.
+                denied = (lack == Lack::Forbidden).then(|| DENIED.to_owned());
                 absences += 1;
                 let had = last.as_ref().is_some_and(|own| !own.is_empty());
                 match had && absences < ABSENT_MAX {
@@ -77,7 +81,11 @@ pub(crate) async fn keep_reading(
                     }
                 }
                 metrics::buffers_left_out(&cluster, faults.len());
-                (told, mute) = (faults, None);
+                told = faults;
+                if let Some(why) = denied.as_ref().filter(|_| mute != denied) {
+                    tracing::warn!(cluster, why, "CapacityBuffers cannot be read");
+                }
+                mute = denied;
                 if last.as_ref() != Some(&buffers) {
                     let event = Event::BuffersChanged(buffers.clone());
                     if events.send(event).await.is_err() {
@@ -97,12 +105,13 @@ pub(crate) async fn keep_reading(
     }
 }
 
-/// All buffers, by name, and what is wrong with others; none where the API does not have them.
-async fn read(connection: &Connection) -> Result<Option<(Vec<Buffer>, Faults)>, String> {
+/// All buffers, by name, and what is wrong with others.
+async fn read(connection: &Connection) -> Result<Result<(Vec<Buffer>, Faults), Lack>, String> {
     let (mut buffers, mut faults) = (Vec::new(), Faults::new());
     let mut templates: BTreeMap<ObjectKey, Result<Stored, String>> = BTreeMap::new();
-    let Some(objects) = list(connection).await? else {
-        return Ok(None);
+    let objects = match list(connection).await? {
+        Ok(objects) => objects,
+        Err(lack) => return Ok(Err(lack)),
     };
     for (at, value) in objects.into_iter().enumerate() {
         let field = |name: &str| value["metadata"][name].as_str().unwrap_or_default();
@@ -135,11 +144,11 @@ async fn read(connection: &Connection) -> Result<Option<(Vec<Buffer>, Faults)>, 
         buffers.push(buffer);
     }
     buffers.sort_by(|one, other| one.name.cmp(&other.name));
-    Ok(Some((buffers, faults)))
+    Ok(Ok((buffers, faults)))
 }
 
 /// The objects of the newest version that is there, a page of them at most.
-async fn list(connection: &Connection) -> Result<Option<Vec<Value>>, String> {
+async fn list(connection: &Connection) -> Result<Result<Vec<Value>, Lack>, String> {
     #[derive(Deserialize)]
     struct Page {
         items: Vec<Value>,
@@ -150,15 +159,15 @@ async fn list(connection: &Connection) -> Result<Option<Vec<Value>>, String> {
         let request = Request::new(path).list(&ListParams::default().limit(PAGE));
         let request = request.map_err(|error| error.to_string())?;
         match call(connection, request).await? {
-            Ok(Page { items }) => return Ok(Some(items)),
+            Ok(Page { items }) => return Ok(Ok(items)),
             // Nobody may read what is not there, either.
             Err(Lack::Forbidden) if has(connection, &version).await? => {
-                return Err(format!("they may not be read: list {BUFFERS}"));
+                return Ok(Err(Lack::Forbidden));
             }
             Err(_) => {}
         }
     }
-    Ok(None)
+    Ok(Err(Lack::Absent))
 }
 
 /// Whether a version of the API has buffers, which everybody may ask.

@@ -20,6 +20,8 @@ use crate::shell::text;
 const CALL: Duration = Duration::from_secs(15);
 /// Waits between attempts double from the first to the second.
 const WAIT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+/// After so many attempts it is no hiccup.
+const TOLD: u32 = 3;
 /// A kubelet tries for ever; this one for about an hour, which no registration deadline outlives.
 const ATTEMPTS: u32 = 360;
 
@@ -84,7 +86,7 @@ pub(crate) async fn keep_trying(client: Client, node: Value, instance: InstanceI
             Ok(Err(error)) => text::chain(&error),
             Err(_) => "no answer".to_owned(),
         };
-        if attempt == 0 {
+        if attempt == TOLD {
             tracing::warn!(%instance, error, "simulated instance cannot register");
         } else {
             tracing::debug!(%instance, error, "simulated instance cannot register");

@@ -708,6 +708,17 @@ fn another_autoscaler_that_is_at_work_is_named() {
             ]],
         ),
         served(
+            "a Karpenter of which nobody lets us see whether it is at work",
+            |it| it.unseen = true,
+            4,
+            &[[
+                "cluster it/autoscalers",
+                "failed",
+                "nothing is done without",
+                "kubectl apply -f -",
+            ]],
+        ),
+        served(
             "an autoscaler whose Lease may not be read, by its pod",
             |it| {
                 it.private = true;

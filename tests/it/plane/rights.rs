@@ -14,6 +14,7 @@ use tokio::time::sleep;
 use super::Plane;
 use super::bench::{self, Setup, client, declare_room};
 use super::proxy::{Fault, Proxy};
+use crate::driven::{POLL, POLLS};
 
 const CALLS: &str = include_str!("../../terraform/calls.tsv");
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
@@ -78,10 +79,43 @@ pub(super) async fn put(api: &Client, path: &str, object: &Value) {
 pub(crate) async fn user(plane: &Plane, api: &Client, name: &str, gone: &[Right]) -> String {
     let token = account(api, name).await;
     grant(api, name, gone).await;
+    until_granted(api, name, gone).await;
     let text = fs::read_to_string(plane.kubeconfig()).expect("a kubeconfig");
     let mut config: Value = serde_json::from_str(&text).expect("JSON");
     config["users"][0]["user"] = json!({"token": token});
     config.to_string()
+}
+
+/// Waits until the API server has seen both roles of an account, which it does not at once.
+async fn until_granted(api: &Client, name: &str, gone: &[Right]) {
+    for is_system in [false, true] {
+        let mut all = rights().into_iter();
+        let is_one = |(role, own): &(&str, Right)| {
+            (*role == "system") == is_system && !gone.contains(own) && !own[2].starts_with('/')
+        };
+        let [verb, group, resource, object] = all.find(is_one).expect("a right").1;
+        let object = if object == "outrigger" { name } else { object };
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": {
+                "user": format!("system:serviceaccount:default:{name}"),
+                "resourceAttributes": {"verb": verb, "group": group, "resource": resource,
+                    "name": object, "namespace": "kube-system"},
+            },
+        });
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let mut granted = false;
+        for _ in 0..POLLS {
+            let request = http::Request::post(path).body(review.to_string().into_bytes());
+            let made = api.request::<Value>(request.expect("a request")).await;
+            granted = made.expect("a review")["status"]["allowed"] == true;
+            if granted {
+                break;
+            }
+            sleep(POLL).await;
+        }
+        assert!(granted, "{name} may not {verb} {resource}");
+    }
 }
 
 /// A ServiceAccount, and a token of it: kube does not act as the user that a kubeconfig names

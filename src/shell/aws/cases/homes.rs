@@ -47,7 +47,7 @@ fn api(minor: &'static str, dns: &'static str, services: &'static str) -> Connec
 
 async fn told(cluster: &Cluster, connection: &Connection, aws: &Canned) -> Home {
     let home = home(cluster, connection, &aws.account(REGION)).await;
-    home.expect("it is known")
+    home.expect("it is known").home
 }
 
 /// The address of the DNS decides of which family the cluster's addresses are.

@@ -45,6 +45,8 @@ pub(super) struct Manner {
     pub(super) leases: &'static [(&'static str, i64)],
     /// Whether it lets nobody read Leases of others, nor FlowSchemas.
     pub(super) private: bool,
+    /// Whether Karpenter's Lease may not be read.
+    pub(super) unseen: bool,
     /// The id of the FlowSchema that takes every request; none says nothing.
     pub(super) schema: Option<&'static str>,
     /// The namespace and name of a pod of Cluster Autoscaler that runs.
@@ -62,6 +64,7 @@ impl Default for Manner {
             denied: &[],
             leases: &[],
             private: false,
+            unseen: false,
             schema: Some("uid-1"),
             pod: None,
         }
@@ -213,7 +216,8 @@ fn lease(path: &str, manner: &Manner) -> Result<Value, &'static str> {
     let [.., namespace, _, name] = parts[..] else {
         return Err(NOT_FOUND);
     };
-    if manner.private && name != "outrigger" {
+    let karpenters = name == "karpenter-leader-election";
+    if (manner.unseen && karpenters) || (manner.private && name == "cluster-autoscaler") {
         return Err(FORBIDDEN);
     }
     let ago = leases.get(format!("{namespace}/{name}").as_str());
