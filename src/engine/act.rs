@@ -162,8 +162,8 @@ impl Engine {
         let lacking = self.state.lacking();
         let numbers = self.numbers.due(&lacking);
         let pods = self.batch.due(&self.state.cluster.batching);
-        if pods.is_none() {
-            self.told.clear();
+        if pods.is_none() && !std::mem::take(&mut self.told).is_empty() {
+            self.report(Report::AllAnswered);
         }
         // Pods that wait are planned first, and soon.
         let room = self.numbers.room_due(&self.state);
@@ -250,7 +250,7 @@ impl Engine {
         }
     }
 
-    /// Tells of pods without an answer. Returns whether any of them was told.
+    /// Tells of pods without an answer. Returns whether they are others than before.
     fn report_unplaced(&mut self, plan: &Plan) -> bool {
         let mut news = false;
         let mut told = BTreeMap::new();
@@ -265,6 +265,8 @@ impl Engine {
             }
             told.insert(pod.clone(), reasons.clone());
         }
+        // Of those that have an answer by now, or are gone, the numbers tell.
+        news |= self.told.keys().any(|pod| !told.contains_key(pod));
         self.told = told;
         news
     }

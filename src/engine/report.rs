@@ -44,6 +44,8 @@ pub enum Report {
     PodStarted(SignedDuration),
     /// A pod has no answer; repeated only when the answer changes.
     Unplaced(Unplaced),
+    /// No pod is without an answer any more.
+    AllAnswered,
     /// What shall be there whatever pods ask for cannot be had; repeated only when that changes.
     Short(Short),
     /// What was short is there, or is not wanted any more.

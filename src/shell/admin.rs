@@ -109,8 +109,9 @@ async fn render(State(shown): State<Shown>) -> impl IntoResponse {
     let clusters = shown.clusters.borrow().clone();
     let counted: Vec<_> = clusters.iter().map(|own| own.counted()).collect();
     let samples = counted.iter().map(|own| &own[..]);
+    let names = clusters.iter().map(|own| own.name.as_str()).collect();
     (
         [(header::CONTENT_TYPE, kind)],
-        shown.metrics.render(samples),
+        shown.metrics.render(&names, samples),
     )
 }

@@ -794,6 +794,33 @@ fn pods_that_are_spread_are_told_of_one_node_one_by_one() {
 }
 
 #[test]
+fn pods_without_an_answer_are_told_of_until_there_are_none() {
+    let mut stage = Stage::new(Mode::Manage);
+    let huge = |name: &str| {
+        let mut pod = waiting_pod(name);
+        pod.requests.cpu_milli = 10_000_000;
+        pod
+    };
+    stage.sync(vec![], vec![huge("a"), huge("b")]);
+    stage.run(20, &[]);
+    let unplaced = |stage: &Stage| {
+        let mut rounds = stage.reports.iter().rev();
+        let last = rounds.find_map(|report| match report {
+            Report::Planned { unplaced, .. } => Some(*unplaced),
+            Report::AllAnswered => Some(0),
+            _ => None,
+        });
+        last.expect("a round")
+    };
+    assert_eq!(unplaced(&stage), 2);
+    for (name, left) in [("a", 1), ("b", 0)] {
+        stage.event(Event::Deleted(Kind::Pod, huge(name).key));
+        stage.run(20, &[]);
+        assert_eq!(unplaced(&stage), left, "without {name}");
+    }
+}
+
+#[test]
 fn a_pod_that_comes_while_its_node_is_tainted_keeps_the_node() {
     let mut stage = Stage::new(Mode::Manage);
     stage.sync(vec![], vec![waiting_pod("a")]);

@@ -104,6 +104,11 @@ impl Diary {
         }
     }
 
+    /// A chore is not done after all: it is tried again soon.
+    pub(crate) fn unsure(&mut self, chore: Chore) {
+        self.done.remove(&chore);
+    }
+
     /// A chore is due at once.
     pub(crate) fn again(&mut self, chore: Chore) {
         self.done.remove(&chore);

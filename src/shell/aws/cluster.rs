@@ -1,6 +1,8 @@
 //! What a node has to know of the cluster it joins: asked of its API, and of EKS where that is
 //! silent. It must not know how a node is told.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_eks::types::Cluster as Listed;
@@ -9,10 +11,12 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::Api;
 use thiserror::Error;
+use tokio::task::{Id, JoinSet};
 use tokio::time::timeout;
 
 use crate::bootstrap::Home;
 use crate::model::cluster::Cluster;
+use crate::model::id::ClusterName;
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
 use crate::shell::kube::client::Connection;
@@ -43,6 +47,55 @@ pub(crate) struct Known {
     pub(crate) home: Home,
     /// What its API should have told and did not, each with the reason.
     pub(crate) missing: Vec<String>,
+}
+
+/// What clusters say, each asked beside the others: one whose API does not answer delays none.
+#[derive(Default)]
+pub(crate) struct Homes {
+    asking: JoinSet<Said>,
+    /// Whom the tasks are asking; one that was driven from another seat is another.
+    whom: BTreeMap<Id, (ClusterName, u64)>,
+}
+
+/// What a cluster says of itself, and from which seat it is driven.
+pub(crate) type Said = (ClusterName, u64, Result<Known, HomeError>);
+
+impl Homes {
+    /// Asks a cluster, unless that is under way.
+    pub(crate) fn ask(
+        &mut self,
+        (cluster, seat): (Arc<Cluster>, u64),
+        connection: Connection,
+        account: Arc<Account>,
+    ) {
+        let whom = (cluster.name.clone(), seat);
+        if self.whom.values().any(|own| *own == whom) {
+            return;
+        }
+        let task = self.asking.spawn(async move {
+            let known = home(&cluster, &connection, &account).await;
+            (cluster.name.clone(), seat, known)
+        });
+        self.whom.insert(task.id(), whom);
+    }
+
+    /// A cluster is another by now: what it is saying does not count.
+    pub(crate) fn forget(&mut self, cluster: &ClusterName) {
+        self.whom.retain(|_, (own, _)| own != cluster);
+    }
+
+    /// What one of them says; waits for ever where none is asked.
+    pub(crate) async fn next(&mut self) -> Said {
+        loop {
+            match self.asking.join_next_with_id().await {
+                Some(Ok((task, said))) if self.whom.remove(&task).is_some() => return said,
+                Some(Ok(_)) => {}
+                // A panic: it is asked again in its time.
+                Some(Err(error)) => drop(self.whom.remove(&error.id())),
+                None => std::future::pending().await,
+            }
+        }
+    }
 }
 
 /// Asks for what nodes of a cluster are told.

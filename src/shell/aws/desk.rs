@@ -8,10 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex as Locked};
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
-use tokio::time::sleep;
+use tokio::time::timeout;
 
 use crate::bootstrap::Home;
 use crate::catalog::Catalog;
@@ -29,6 +28,7 @@ use crate::model::node_class::NodeClass;
 use crate::model::node_class::resolved::Resolved;
 use crate::shell::aws::account::Account;
 use crate::shell::aws::chores::{Chore, Diary};
+use crate::shell::aws::cluster::{Homes, Said};
 use crate::shell::aws::ends::Ends;
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::images::Images;
@@ -43,8 +43,8 @@ use crate::shell::fence::{self, Fence};
 use crate::shell::kube::client::Connection;
 use crate::shell::{clock, text};
 
-/// Keepers of many accounts do not all begin in the same second.
-const JITTER: SignedDuration = SignedDuration::from_secs(20);
+/// How long an engine is waited for that has too much to do to hear anything.
+const TELL: Duration = Duration::from_secs(1);
 
 /// All that a cluster's provider needs to know.
 #[derive(Default)]
@@ -109,6 +109,9 @@ pub(crate) struct Desk {
     /// Ids of zones that the traffic of a cluster is shifted away from.
     shifted: BTreeMap<ClusterName, BTreeSet<String>>,
     members: BTreeMap<ClusterName, Member>,
+    homes: Homes,
+    /// The catalog that all of them are told of, once for all.
+    base: Arc<Catalog>,
     /// Who reads which queue, by installation and queue.
     queues: BTreeMap<(String, String), AbortHandle>,
     diary: Diary,
@@ -130,6 +133,8 @@ impl Desk {
             arns: BTreeMap::new(),
             shifted: BTreeMap::new(),
             members: BTreeMap::new(),
+            homes: Homes::default(),
+            base: Arc::default(),
             queues: BTreeMap::new(),
             diary: Diary::default(),
         }
@@ -137,10 +142,21 @@ impl Desk {
 
     /// Works for ever.
     pub(crate) async fn keep(mut self, mut inbox: mpsc::Receiver<Ask>) {
-        while let Some(ask) = inbox.recv().await {
+        loop {
+            let ask = tokio::select! {
+                ask = inbox.recv() => ask,
+                said = self.homes.next() => {
+                    self.heard(said).await;
+                    continue;
+                }
+            };
+            let Some(ask) = ask else {
+                return;
+            };
             match ask {
                 Ask::Attend(member) => {
                     let name = member.cluster.name.clone();
+                    self.homes.forget(&name);
                     self.members.insert(name, *member);
                     self.listen();
                     self.diary.again(Chore::Classes);
@@ -162,11 +178,7 @@ impl Desk {
                     }
                     continue;
                 }
-                Ask::Tick => {
-                    let most = JITTER.as_millis().unsigned_abs().max(1);
-                    let wait = u128::from(clock::seed()) % most;
-                    sleep(Duration::from_millis(u64::try_from(wait).unwrap_or(0))).await;
-                }
+                Ask::Tick => {}
             }
             self.work().await;
         }
@@ -349,7 +361,8 @@ impl Desk {
                 // An engine knows its own instances; another's say nothing to it.
                 let event = Event::Interrupted(instance.clone(), what, at);
                 if let Some(events) = &member.events {
-                    drop(events.send(event).await);
+                    // It is told again with the next look.
+                    hears(events, event).await;
                 }
             }
         }
@@ -399,41 +412,23 @@ impl Desk {
         Ok(false)
     }
 
-    /// Resolves all node classes of all clusters and tells whom it concerns.
+    /// Resolves all node classes of all clusters and tells whom it concerns, by what is known of
+    /// the clusters; they are asked meanwhile.
     async fn classes(&mut self) {
         let mut sure = true;
+        self.base = Arc::new(self.region.catalog());
         let names: Vec<ClusterName> = self.members.keys().cloned().collect();
-        let base = Arc::new(self.region.catalog());
         for name in names {
             let Some(member) = self.members.get(&name) else {
                 continue;
             };
-            let (own, connection) = (member.cluster.clone(), member.connection.clone());
-            let acts = own.mode == Mode::Manage && member.events.is_some();
-            let known = member.view.borrow().home.clone();
-            let home = cluster::home(&own, &connection, &self.shared.account).await;
-            let home = match home {
-                Ok(known) => {
-                    self.tell_missing(&name, acts, known.missing);
-                    Some(known.home)
-                }
-                Err(error) => {
-                    let why = text::chain(&error);
-                    tracing::warn!(cluster = %name, why, "what nodes are told gets older");
-                    known
-                }
-            };
-            let mut classes = BTreeMap::new();
-            for class in &own.node_classes {
-                let ready = self.ready((&own, acts), class, home.as_ref(), &base);
-                // What is made for it is made by who leads it, or not at all.
-                let fences: Vec<Fence> =
-                    acts.then(|| connection.fence.clone()).into_iter().collect();
-                let ready = fence::within(fences, ready).await;
-                sure &= ready.is_sure();
-                classes.insert(class.name.clone(), Arc::new(ready));
+            let (own, account) = (member.cluster.clone(), self.shared.account.clone());
+            let connection = member.connection.clone();
+            self.homes.ask((own, member.seat), connection, account);
+            let home = member.view.borrow().home.clone();
+            if home.is_some() {
+                sure &= self.resolve(&name, home).await;
             }
-            self.tell(&name, &base, View { home, classes }).await;
         }
         // What could not be asked is asked again soon.
         if sure {
@@ -441,9 +436,57 @@ impl Desk {
         }
     }
 
+    /// A cluster says what its nodes are to be told.
+    async fn heard(&mut self, (name, seat, said): Said) {
+        let member = self.members.get(&name);
+        let Some(member) = member.filter(|own| own.seat == seat) else {
+            return;
+        };
+        let last = member.view.borrow().home.clone();
+        let home = match said {
+            Ok(known) => {
+                self.tell_missing(&name, known.missing);
+                Some(known.home)
+            }
+            Err(error) => {
+                let why = text::chain(&error);
+                tracing::warn!(cluster = %name, why, "what nodes are told gets older");
+                last.clone()
+            }
+        };
+        // By what is the same as before everything is resolved already.
+        let is_news = home.is_none() || home != last;
+        if is_news && !self.resolve(&name, home).await {
+            self.diary.unsure(Chore::Classes);
+        }
+    }
+
+    /// Resolves the node classes of a cluster and tells it. Returns whether all that was asked was
+    /// answered.
+    async fn resolve(&mut self, name: &ClusterName, home: Option<Home>) -> bool {
+        let Some(member) = self.members.get(name) else {
+            return true;
+        };
+        let base = self.base.clone();
+        let (own, connection) = (member.cluster.clone(), member.connection.clone());
+        let acts = own.mode == Mode::Manage && member.events.is_some();
+        let (mut sure, mut classes) = (true, BTreeMap::new());
+        for class in &own.node_classes {
+            let ready = self.ready((&own, acts), class, home.as_ref(), &base);
+            // What is made for it is made by who leads it, or not at all.
+            let fences: Vec<Fence> = acts.then(|| connection.fence.clone()).into_iter().collect();
+            let ready = fence::within(fences, ready).await;
+            sure &= ready.is_sure();
+            classes.insert(class.name.clone(), Arc::new(ready));
+        }
+        self.tell(name, &base, View { home, classes }).await;
+        sure
+    }
+
     /// Says once what nodes are not told of their cluster, where any are made.
-    fn tell_missing(&mut self, name: &ClusterName, acts: bool, missing: Vec<String>) {
-        let Some(member) = self.members.get_mut(name).filter(|_| acts) else {
+    fn tell_missing(&mut self, name: &ClusterName, missing: Vec<String>) {
+        let is_led = |own: &&mut Member| own.cluster.mode == Mode::Manage && own.events.is_some();
+        let Some(member) = self.members.get_mut(name).filter(is_led) else {
             return;
         };
         for what in missing.iter().filter(|own| !member.missing.contains(own)) {
@@ -514,8 +557,17 @@ impl Desk {
             Event::CatalogChanged(base.clone()),
             Event::ClassesChanged(supply),
         ] {
-            // An engine that has ended hears nothing; its cluster leaves soon.
-            drop(events.send(event).await);
+            if !hears(events, event).await {
+                member.told = None;
+                self.diary.unsure(Chore::Classes);
+                return;
+            }
         }
     }
+}
+
+/// Tells an engine, unless it has too much to do: nobody waits for it. One that has ended hears
+/// nothing, and its cluster leaves soon.
+async fn hears(events: &mpsc::Sender<Event>, event: Event) -> bool {
+    timeout(TELL, events.send(event)).await.is_ok()
 }

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as Locked};
+use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc};
+use tokio::time::sleep;
 
 use crate::model::cluster::Cluster;
 use crate::model::id::{ClusterName, TypeName};
@@ -14,6 +16,10 @@ use crate::shell::aws::ends::Ends;
 use crate::shell::aws::instances::Lister;
 use crate::shell::aws::notices::Engines;
 use crate::shell::aws::template::Templates;
+use crate::shell::clock;
+
+/// Keepers of many accounts do not all begin in the same second.
+const JITTER_MS: u64 = 20_000;
 
 /// Requests that wait for a keeper: it may be busy asking AWS for a minute.
 const QUEUE: usize = 256;
@@ -87,23 +93,34 @@ impl Keepers {
     /// It is time to see what is due. A tick that is lost or doubled is harmless.
     pub(crate) async fn tick(&self) {
         for keeper in self.known.lock().await.values() {
-            drop(keeper.asks.try_send(Ask::Tick));
+            let asks = keeper.asks.clone();
+            let wait = Duration::from_millis(clock::seed() % JITTER_MS);
+            tokio::spawn(async move {
+                sleep(wait).await;
+                drop(asks.try_send(Ask::Tick));
+            });
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
     use std::sync::Arc;
-    use std::time::Duration;
 
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
     use tokio::sync::mpsc;
-    use tokio::time::sleep;
+    use tower::service_fn;
+
+    use super::{Duration, sleep};
 
     use crate::engine::command::{Answer, Command};
     use crate::engine::event::Event;
     use crate::shell::aws::idle::{self, Counts, Refused};
     use crate::shell::aws::provider::Ec2;
+    use crate::shell::kube::client::Connection;
     use crate::shell::provider::Provider;
 
     const MIB: i64 = 1 << 20;
@@ -120,6 +137,34 @@ mod tests {
         let class = classes.values().next().expect("a class");
         let own = class.supply.as_ref().expect("it is ready");
         own.catalog.get("m5.large").expect("a type").capacity.memory
+    }
+
+    /// A connection over which nothing is ever answered.
+    fn hanging() -> Connection {
+        let never = |_: Request<Body>| pending::<Result<Response<Body>, tower::BoxError>>();
+        Connection::over(Client::new(service_fn(never), "default"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cluster_whose_api_hangs_keeps_no_other_waiting() {
+        let keepers = idle::keepers(&Counts::default(), &Refused::default());
+        let mut all = Vec::new();
+        for number in 0..6 {
+            let own = Arc::new(idle::cluster(number));
+            let api = if number < 5 { hanging() } else { idle::api() };
+            let provider = Ec2::new(own.clone(), api, keepers.of(&own).await);
+            let (events, inbox) = mpsc::channel(64);
+            provider.attend(own, Some(events)).await;
+            all.push((provider, inbox));
+        }
+        sleep(Duration::from_secs(3)).await;
+        told(&mut all[5].1);
+        while let Ok(event) = all[0].1.try_recv() {
+            assert!(
+                !matches!(event, Event::ClassesChanged(_)),
+                "it is not known"
+            );
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,10 +2,11 @@
 //! It must not know what is asked over it.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::{HeaderValue, Request, header};
 use kube::client::{Body, ClientBuilder};
@@ -123,8 +124,13 @@ pub(crate) async fn connect(
     api: &Api,
 ) -> Result<Connection, ConnectError> {
     let path = &kubeconfig.path;
-    let key = (path.clone(), kubeconfig.context.clone());
-    let goes_on = |own: &mut Given| own.get(&key).is_some_and(|own| !own.is_finished());
+    // Whoever writes another plugin into the file has mended it.
+    let written = fs::metadata(path).and_then(|own| own.modified()).ok();
+    let key = (path.clone(), kubeconfig.context.clone(), written);
+    let goes_on = |own: &mut Given| {
+        own.retain(|_, own| !own.is_finished());
+        own.contains_key(&key)
+    };
     if given_up(goes_on) {
         return Err(ConnectError::Late(path.clone()));
     }
@@ -142,10 +148,10 @@ pub(crate) async fn connect(
 }
 
 type Making = JoinHandle<Result<Connection, ConnectError>>;
-type Given = BTreeMap<(PathBuf, Option<String>), Making>;
+type Given = BTreeMap<(PathBuf, Option<String>, Option<SystemTime>), Making>;
 
-/// What was waited for in vain, by file and context, and may still go on: nobody can end a plugin
-/// that its library runs, so none is begun beside one that hangs.
+/// What was waited for in vain, by file, context and time of writing, and may still go on: nobody
+/// can end a plugin that its library runs, so none is begun beside one that hangs.
 fn given_up<T>(with: impl FnOnce(&mut Given) -> T) -> T {
     static GIVEN_UP: Mutex<Given> = Mutex::new(BTreeMap::new());
     with(&mut GIVEN_UP.lock().unwrap_or_else(PoisonError::into_inner))

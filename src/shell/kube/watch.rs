@@ -201,7 +201,9 @@ impl Health {
 
     /// It is lost. The same reason again is told to those who want to know more only.
     fn lost(&mut self, cluster: &str, kind: &str, why: String) {
-        if self.told.as_ref() == Some(&why) {
+        // Some reasons have a time or a count in them.
+        let plain = |why: &str| why.replace(|c: char| c.is_ascii_digit(), "");
+        if self.told.as_deref().map(plain) == Some(plain(&why)) {
             tracing::debug!(cluster, kind, why, "watch lost");
         } else {
             tracing::warn!(cluster, kind, why, "watch lost");

@@ -154,6 +154,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         Report::PodStarted(_) => {}
         Report::Unplaced(unplaced) => self::unplaced(cluster, unplaced),
         Report::Short(short) => self::short(cluster, short),
+        Report::AllAnswered => tracing::info!(%cluster, "no pod is without an answer any more"),
         Report::Enough(need) => tracing::info!(%cluster, %need, "no more is missing"),
         Report::ClaimPlanned {
             claim,

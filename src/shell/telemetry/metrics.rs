@@ -1,6 +1,7 @@
 //! Counters and gauges under Karpenter's names where they mean the same, else `outrigger_*`.
 //! It must not know who reads them.
 
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -43,6 +44,16 @@ const PASS_BOUNDS: [f64; 11] = [
     0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0,
 ];
 
+/// The cluster that a line is about. No name of one has anything to escape in it.
+fn cluster_of(line: &str) -> Option<&str> {
+    let (_, labels) = line.split_once('{')?;
+    let start = match labels.strip_prefix("cluster=\"") {
+        Some(own) => own,
+        None => labels.split_once(",cluster=\"")?.1,
+    };
+    start.split('"').next()
+}
+
 /// Whether each node has series of its own.
 pub(crate) fn per_node() -> bool {
     PER_NODE.get().copied().unwrap_or(false)
@@ -82,23 +93,23 @@ impl Counted {
         })
     }
 
-    /// All of it and these samples, in the text format of Prometheus.
-    pub(crate) fn render<'s>(&self, samples: impl Iterator<Item = &'s [Sample]>) -> String {
+    /// All of it about these clusters and these samples, in the text format of Prometheus. What was
+    /// counted of a cluster that is configured no more is shown again once it is.
+    pub(crate) fn render<'s>(
+        &self,
+        clusters: &BTreeSet<&str>,
+        samples: impl Iterator<Item = &'s [Sample]>,
+    ) -> String {
         let mut text = self.handle.render();
         text.push_str(&series::render(samples, about));
-        if self.unwanted.is_empty() {
-            return text;
-        }
-        let name = |line: &str| {
-            let line = line
-                .strip_prefix("# TYPE ")
-                .or(line.strip_prefix("# HELP "))
-                .unwrap_or(line);
-            self.unwanted.iter().any(|prefix| line.starts_with(prefix))
+        let is_shown = |line: &&str| {
+            let own = line.strip_prefix("# TYPE ");
+            let own = own.or(line.strip_prefix("# HELP ")).unwrap_or(line);
+            let mut unwanted = self.unwanted.iter();
+            !unwanted.any(|prefix| own.starts_with(prefix))
+                && cluster_of(own).is_none_or(|own| clusters.contains(own))
         };
-        text.split_inclusive('\n')
-            .filter(|line| !name(line))
-            .collect()
+        text.split_inclusive('\n').filter(is_shown).collect()
     }
 
     /// Drops what summaries need no more.
@@ -258,6 +269,9 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             .increment(1);
         }
         Report::Short(short) => missing(&name(), &short.need, short.missing),
+        Report::AllAnswered => {
+            gauge!("outrigger_plan_pods", "cluster" => name(), "state" => "unplaced").set(0.0);
+        }
         Report::Enough(need) => missing(&name(), need, 0),
         Report::Ailing(_) | Report::Well(_) => {
             let own = f64::from(u8::from(matches!(report, Report::Ailing(_))));
@@ -413,7 +427,7 @@ mod tests {
 
     use jiff::SignedDuration;
 
-    use super::report;
+    use super::{cluster_of, report};
     use crate::engine::command::{FailureKind, Refusal, RefusalKind};
     use crate::engine::report::Report;
     use crate::model::claim::Phase;
@@ -458,6 +472,19 @@ mod tests {
             claims,
             before: Price::default(),
             after: Price::default(),
+        }
+    }
+
+    #[test]
+    fn a_line_says_which_cluster_it_is_about() {
+        for (line, expect) in [
+            ("outrigger_cluster_up{cluster=\"a\"} 1", Some("a")),
+            ("x{state=\"placed\",cluster=\"b-1\"} 0", Some("b-1")),
+            ("x{eks_cluster=\"c\"} 0", None),
+            ("# TYPE outrigger_cluster_up gauge", None),
+            ("x 1", None),
+        ] {
+            assert_eq!(cluster_of(line), expect, "{line}");
         }
     }
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::api::{Api, Manner};
-use super::process::{Process, command, run, within};
+use super::process::{Process, command, get, run, within};
 use super::{Config, LISTEN, cluster, managed, pod};
 
 /// A daemon that has a runtime directory.
@@ -195,6 +195,25 @@ fn a_cluster_that_does_not_answer_is_not_well() {
     let setup = Setup::start(&format!("{LISTEN}{}", managed(api.kubeconfig())));
     let status = setup.status(2);
     assert_eq!(status["clusters"][0]["is_well"], false);
+}
+
+#[test]
+fn nothing_is_counted_of_a_cluster_that_is_configured_no_more() {
+    let api = Api::start(Manner::Well, Vec::new());
+    let named = |name: &str| cluster(name, api.kubeconfig());
+    let setup = Setup::start(&format!("{LISTEN}{}{}", named("stays"), named("goes")));
+    setup.status(0);
+    let admin = setup.daemon.admin();
+    let has = |name: &str| {
+        get(&admin, "/metrics")
+            .1
+            .contains(&format!("cluster=\"{name}\""))
+    };
+    assert!(within(20, || (has("stays") && has("goes")).then_some(())).is_some());
+    setup.config.write(&format!("{LISTEN}{}", named("stays")));
+    let done = setup.ask(&["reload"]);
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done));
+    assert!(has("stays") && !has("goes"));
 }
 
 #[test]

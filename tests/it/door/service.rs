@@ -167,7 +167,6 @@ fn the_units_are_in_order_and_expose_little() {
     fs::write(&service, unit.replace("CapabilityBoundingSet=\n", "")).expect("written");
     let (fine, _) = analyze(&["security", "--offline=yes", limit, &service]).expect("it runs");
     assert!(!fine, "a daemon with every capability exposes more");
-    // `notify-reload.conf` is for versions that this may not be.
     let beside = dir.path().join("outrigger.service.d");
     fs::create_dir(&beside).expect("a directory");
     fs::write(&service, &unit).expect("written");
