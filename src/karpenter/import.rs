@@ -2,11 +2,13 @@
 //! It must not know where the texts come from, nor where the HCL goes.
 //!
 //! ```text
-//! YAML ─ documents ─▶ objects ─ earlier, kubelet ─▶ objects of v1
+//! YAML ─ documents ─▶ objects ─ earlier, provisioner, kubelet ─▶ objects of v1
 //!      ─ pool, node_class, overlay, buffer ─▶ blocks ─ sound ─▶ HCL
 //! ```
 
 mod earlier;
+
+mod provisioner;
 
 mod pool;
 
@@ -304,7 +306,9 @@ fn sort(document: Document, all: &mut Objects) -> Result<(), ImportError> {
     match (kind.as_str(), version.as_str()) {
         ("NodePool", "v1") => all.pools.push(own),
         ("NodePool", "v1beta1") => earlier::pool(own, all),
-        ("Provisioner", "v1alpha5") => earlier::provisioner(own, all),
+        ("Provisioner", "v1alpha3" | "v1alpha4" | "v1alpha5") => {
+            provisioner::convert(own, &version, all);
+        }
         ("EC2NodeClass", "v1") => all.classes.push(own),
         ("EC2NodeClass", "v1beta1") => all.classes.push(earlier::node_class(own)),
         ("AWSNodeTemplate", "v1alpha1") => all.classes.push(earlier::template(own)),

@@ -223,8 +223,7 @@ fn operator(name: &str, value: &Value) -> (&'static str, Vec<String>) {
 }
 
 /// The labels that a list of requirements speaks of.
-pub(super) fn keys(value: Option<&Value>) -> BTreeSet<String> {
-    let items = value.and_then(Value::as_array).into_iter().flatten();
-    let keys = items.filter_map(|item| item.get("key")?.as_str());
+pub(super) fn keys(items: &[Value]) -> BTreeSet<String> {
+    let keys = items.iter().filter_map(|item| item.get("key")?.as_str());
     keys.map(|key| normalized(key).to_owned()).collect()
 }

@@ -11,7 +11,7 @@ use super::carry::Shape::{
 use super::carry::row;
 
 /// Where nodes may be consolidated.
-const POLICIES: &[(&str, &str)] = &[
+pub(super) const POLICIES: &[(&str, &str)] = &[
     ("WhenEmpty", "empty"),
     ("WhenEmptyOrUnderutilized", "empty_or_underutilized"),
     ("Balanced", "balanced"),

@@ -6,31 +6,40 @@ use serde_json::{Map, Value, json};
 
 use super::super::carry::{put, take, text};
 use super::super::loss::Losses;
-use super::super::require::keys;
 use super::super::tables::FAMILIES;
 use super::{Object, Objects};
-use crate::model::labels::{ARCH, CAPACITY_TYPE, INSTANCE_TYPE, OS};
 
 /// Terms of one list at most. Source: spec/aws.md §1.1.
 const TERMS_MAX: usize = 30;
+
+/// Why a launch template is not carried.
+pub(super) const TEMPLATES: &str =
+    "launch templates are ours alone: say in the node class what yours says";
+
+/// Why the cluster that nodes join is not carried.
+pub(super) const OWN_BLOCK: &str = "a cluster has a block of its own";
 
 /// A NodePool of `v1beta1`.
 pub(super) fn pool(mut own: Object, all: &mut Objects) {
     if let Some(age) = take(&mut own.spec, "disruption.expireAfter") {
         put(&mut own.spec, "template.spec.expireAfter", age);
     }
-    let policy = "disruption.consolidationPolicy";
-    if let Some(text) = take(&mut own.spec, policy) {
-        let renamed = match text.as_str() {
-            Some("WhenUnderutilized") => Value::from("WhenEmptyOrUnderutilized"),
-            _ => text,
-        };
-        put(&mut own.spec, policy, renamed);
-    }
+    rename_policy(&mut own.spec, "disruption.consolidationPolicy");
     if let Some(settings) = take(&mut own.spec, "template.spec.kubelet") {
         all.kubelets.insert(own.name.clone(), settings);
     }
     all.pools.push(own);
+}
+
+/// Calls what is consolidated as `v1` does.
+pub(super) fn rename_policy(spec: &mut Map<String, Value>, field: &str) {
+    if let Some(text) = take(spec, field) {
+        let renamed = match text.as_str() {
+            Some("WhenUnderutilized") => Value::from("WhenEmptyOrUnderutilized"),
+            _ => text,
+        };
+        put(spec, field, renamed);
+    }
 }
 
 /// An EC2NodeClass of `v1beta1`.
@@ -50,142 +59,38 @@ pub(super) fn template(mut own: Object) -> Object {
     own
 }
 
-/// A Provisioner of `v1alpha5`, with the node class that it may describe itself.
-pub(super) fn provisioner(mut own: Object, all: &mut Objects) {
-    let mut old = std::mem::take(&mut own.spec);
-    let mut losses = Losses::of(own.of.clone());
-    let mut new = Map::new();
-    for (from, to) in [
-        ("labels", "template.metadata.labels"),
-        ("annotations", "template.metadata.annotations"),
-        ("taints", "template.spec.taints"),
-        ("startupTaints", "template.spec.startupTaints"),
-        ("limits.resources", "limits"),
-        ("weight", "weight"),
-    ] {
-        if let Some(value) = take(&mut old, from) {
-            put(&mut new, to, value);
-        }
+/// Tells that a version of Kubernetes is nothing to choose for nodes.
+pub(super) fn refuse_version(spec: &mut Map<String, Value>, path: &str, losses: &mut Losses) {
+    if take(spec, "kubernetesVersion").is_some() {
+        let why = "nodes have the version of their cluster";
+        losses.add(format!("{path}.kubernetesVersion"), why);
     }
-    leaving(&mut old, &mut new);
-    let (rules, added) = rules(take(&mut old, "requirements"));
-    if !added.is_empty() {
-        let added = added.join(", ");
-        own.about
-            .push(format!("v1alpha5 adds what is required of {added}."));
-    }
-    put(&mut new, "template.spec.requirements", rules);
-    if let Some(mut settings) = take(&mut old, "kubeletConfiguration") {
-        let own_settings = settings.as_object_mut();
-        if own_settings.is_some_and(|all| take(all, "containerRuntime").is_some()) {
-            let why = "containerd is all there is";
-            losses.add("spec.kubeletConfiguration.containerRuntime", why);
-        }
-        all.kubelets.insert(own.name.clone(), settings);
-    }
-    let named = take(&mut old, "providerRef.name").as_ref().and_then(text);
-    let provider = take(&mut old, "provider");
-    if let Some(Value::Object(provider)) = provider {
-        let class = inline(&own, provider);
-        all.classes.push(class);
-    }
-    let name = named.unwrap_or_else(|| own.name.clone());
-    let reference = json!({ "kind": "EC2NodeClass", "name": name });
-    put(&mut new, "template.spec.nodeClassRef", reference);
-    for (field, inner) in [
-        ("providerRef", &["apiVersion", "kind"][..]),
-        ("limits", &[]),
-    ] {
-        if let Some(Value::Object(mut rest)) = take(&mut old, field) {
-            inner.iter().for_each(|name| drop(take(&mut rest, name)));
-            for name in rest.keys() {
-                losses.add(format!("spec.{field}.{name}"), "an unknown field");
-            }
-        }
-    }
-    for (name, value) in &old {
-        if !value.is_null() {
-            losses.add(format!("spec.{name}"), "an unknown field");
-        }
-    }
-    own.spec = new;
-    own.lost.extend(losses.all);
-    all.pools.push(own);
 }
 
-/// When the nodes of a Provisioner leave. What it does not say, they do not do.
-fn leaving(old: &mut Map<String, Value>, new: &mut Map<String, Value>) {
-    let mut seconds = |name: &str| take(old, name).and_then(|own| own.as_i64());
-    let (empty, age) = (
-        seconds("ttlSecondsAfterEmpty"),
-        seconds("ttlSecondsUntilExpired"),
-    );
-    let consolidation = take(old, "consolidation.enabled") == Some(Value::Bool(true));
-    if old
-        .get("consolidation")
-        .is_some_and(|own| *own == json!({}))
-    {
-        old.shift_remove("consolidation");
-    }
-    let after = |seconds: Option<i64>| seconds.map_or("Never".to_owned(), |own| format!("{own}s"));
-    put(new, "template.spec.expireAfter", Value::from(after(age)));
-    let disruption = match consolidation {
-        true => json!({ "consolidationPolicy": "WhenEmptyOrUnderutilized" }),
-        false => json!({ "consolidationPolicy": "WhenEmpty", "consolidateAfter": after(empty) }),
-    };
-    put(new, "disruption", disruption);
-}
-
-/// The requirements of a Provisioner with those that its API adds, and whose labels these are.
-fn rules(own: Option<Value>) -> (Value, Vec<&'static str>) {
-    const FAMILY: &str = "karpenter.k8s.aws/instance-family";
-    const CATEGORY: &str = "karpenter.k8s.aws/instance-category";
-    const GENERATION: &str = "karpenter.k8s.aws/instance-generation";
-    let known = keys(own.as_ref());
-    let mut all = match own {
-        Some(Value::Array(all)) => all,
-        _ => Vec::new(),
-    };
-    let mut added = Vec::new();
-    let mut add = |key: &'static str, operator: &str, values: &[&str]| {
-        all.push(json!({ "key": key, "operator": operator, "values": values }));
-        added.push(key);
-    };
-    for (key, value) in [(OS, "linux"), (ARCH, "amd64"), (CAPACITY_TYPE, "on-demand")] {
-        if !known.contains(key) {
-            add(key, "In", &[value]);
-        }
-    }
-    let shaped = [INSTANCE_TYPE, FAMILY, CATEGORY, GENERATION];
-    if !shaped.iter().any(|key| known.contains(*key)) {
-        add(CATEGORY, "In", &["c", "m", "r"]);
-        add(GENERATION, "Gt", &["2"]);
-    }
-    (Value::Array(all), added)
-}
-
-/// The node class that a Provisioner describes itself.
-fn inline(provisioner: &Object, mut provider: Map<String, Value>) -> Object {
-    let mut losses = Losses::of(provisioner.of.clone());
-    aws(&mut provider, "spec.provider", &mut losses);
-    Object {
-        of: provisioner.of.clone(),
-        name: provisioner.name.clone(),
-        namespace: String::new(),
-        spec: provider,
-        about: Vec::new(),
-        lost: losses.all,
-    }
+/// The tag by which a cluster's subnets and security groups were found where nothing was said.
+pub(super) fn cluster_tag(name: &str) -> Map<String, Value> {
+    let key = format!("kubernetes.io/cluster/{name}");
+    Map::from_iter([(key, Value::from("*"))])
 }
 
 /// Makes the spec of an EC2NodeClass of what described one before there was any.
-fn aws(spec: &mut Map<String, Value>, path: &str, losses: &mut Losses) {
+pub(super) fn aws(spec: &mut Map<String, Value>, path: &str, losses: &mut Losses) {
     for name in ["apiVersion", "kind"] {
         spec.shift_remove(name);
     }
+    refuse_version(spec, path, losses);
     if take(spec, "launchTemplate").is_some() {
-        let why = "launch templates are ours alone: say in the node class what yours says";
-        losses.add(format!("{path}.launchTemplate"), why);
+        losses.add(format!("{path}.launchTemplate"), TEMPLATES);
+    }
+    if let Some(cluster) = take(spec, "cluster") {
+        losses.add(format!("{path}.cluster"), OWN_BLOCK);
+        if let Some(name) = cluster.get("name").and_then(text) {
+            for field in ["subnetSelector", "securityGroupSelector"] {
+                if spec.get(field).is_none_or(Value::is_null) {
+                    spec.insert(field.to_owned(), Value::Object(cluster_tag(&name)));
+                }
+            }
+        }
     }
     for (from, to) in [
         ("subnetSelector", "subnetSelectorTerms"),

@@ -43,7 +43,11 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> Built {
     settle_budgets(&mut spec);
     let requirements = take(&mut spec, "template.spec.requirements");
     let mut rules = Body::default();
-    let path = "spec.template.spec.requirements";
+    let earlier = object.of.starts_with("Provisioner/");
+    let path = match earlier {
+        true => "spec.requirements",
+        false => "spec.template.spec.requirements",
+    };
     let ruled = requirements.map_or(Ok(()), |own| {
         require::import(&own, path, &mut rules, &mut losses)
     });
@@ -53,7 +57,6 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> Built {
         .take_while(|item| !matches!(item, Item::Block(_)))
         .count();
     body.items.splice(at..at, rules.items);
-    let earlier = object.of.starts_with("Provisioner/");
     let mut built = object.built("pool", body, losses);
     for loss in built.losses.iter_mut().filter(|_| earlier) {
         // There they had no template of their own.

@@ -37,7 +37,11 @@ struct Kind {
 const KINDS: [Kind; 6] = [
     kind("karpenter.sh", "nodepools", &["v1", "v1beta1"]),
     kind("karpenter.sh", "nodeoverlays", &["v1alpha1"]),
-    kind("karpenter.sh", "provisioners", &["v1alpha5"]),
+    kind(
+        "karpenter.sh",
+        "provisioners",
+        &["v1alpha5", "v1alpha4", "v1alpha3"],
+    ),
     kind("karpenter.k8s.aws", "ec2nodeclasses", &["v1", "v1beta1"]),
     kind("karpenter.k8s.aws", "awsnodetemplates", &["v1alpha1"]),
     kind(BUFFERS, "capacitybuffers", &["v1beta1", "v1alpha1"]),
