@@ -85,6 +85,17 @@ module "render" {
   simulated_nodes  = each.value.simulated_nodes
 }
 
+# What the example of many clusters makes of them.
+module "shared" {
+  source = "../render"
+
+  installation = "platform"
+  ssm_path     = "/outrigger/platform/outputs"
+  clusters = {
+    for name, own in local.clusters : name => merge({ eks_name = name, queue = "outrigger", lease_name = "outrigger" }, own)
+  }
+}
+
 output "cases" {
   value = {
     for name, own in module.render : name => merge(own, {
@@ -98,6 +109,19 @@ output "cases" {
 
 output "configuration" {
   value = module.render["everything"].configuration
+}
+
+output "shared_configuration" {
+  value = module.shared.configuration
+}
+
+# By the names of files, as `terraform output -json` would print each.
+output "shared_outputs" {
+  value = {
+    for name, text in module.shared.ssm_parameters : "${basename(name)}.json" => jsonencode({
+      clusters = { value = jsondecode(text).clusters }
+    })
+  }
 }
 
 output "user_data" {

@@ -179,6 +179,11 @@ def found(module):
     path = module.path
     if "clusters" not in module.outputs:
         yield f"{path} does not say what is known of its clusters"
+    for own in sorted(path.glob("*.hcl")):
+        if f'file("${{path.module}}/{own.name}")' not in module.text:
+            yield f"{own} is not given to the host"
+    if "aws_ssm_parameter" in module.code() and "ssm_path" not in module.code():
+        yield f"{path} writes a parameter that nobody reads"
     classes = (path / "pools.hcl").read_text()
     terms = r"^  (subnet|security_group) \{ tags = \{ (.*) \} \}$"
     wanted = re.findall(terms, classes, re.MULTILINE)

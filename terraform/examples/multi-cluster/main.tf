@@ -9,12 +9,13 @@ data "aws_caller_identity" "current" {}
 data "aws_partition" "current" {}
 
 locals {
-  regions   = toset([for own in values(var.clusters) : own.region])
-  parameter = "/outrigger/${var.installation}/outputs"
-  # By its name: what is in it depends on the role that may read it.
-  parameter_arn = join(":", [
+  # That of the host in any case: its role reads parameters there.
+  regions  = toset(concat([var.region], [for own in values(var.clusters) : own.region]))
+  ssm_path = "/outrigger/${var.installation}/outputs"
+  # By their names: what is in them depends on the role that may read them.
+  parameters_arn = join(":", [
     "arn", data.aws_partition.current.partition, "ssm", var.region, data.aws_caller_identity.current.account_id,
-    "parameter${local.parameter}",
+    "parameter${local.ssm_path}/*",
   ])
 }
 
@@ -51,13 +52,16 @@ module "iam" {
       clusters           = [for name, own in var.clusters : module.cluster[name].rights if own.region == region]
       queue_arns         = [module.region[region].queue_arn]
       queue_key_arns     = module.region[region].queue_key_arns
-      ssm_parameter_arns = region == var.region ? [local.parameter_arn] : []
+      ssm_parameter_arns = region == var.region ? [local.parameters_arn] : []
     }
   }
 }
 
 locals {
-  clusters = { for name, own in module.cluster : name => own.outrigger }
+  # Without what is long and EKS tells the daemon as well, so that many fit in.
+  clusters = {
+    for name, own in module.cluster : name => merge(own.outrigger, { ca = null, endpoint = null, service_cidr = null })
+  }
 }
 
 module "configuration" {
@@ -65,23 +69,19 @@ module "configuration" {
 
   installation = var.installation
   clusters     = local.clusters
+  ssm_path     = local.ssm_path
 }
 
-# Where `data "terraform_output"` finds the same: with it, one cluster more is no other host.
+# Where the host's configuration finds the clusters: one more is no other host.
 resource "aws_ssm_parameter" "clusters" {
   #checkov:skip=CKV2_AWS_34:what is in it is public
-  name        = local.parameter
+  for_each = module.configuration.ssm_parameters
+
+  name        = each.key
   description = "Clusters of Outrigger's installation ${var.installation}"
   type        = "String"
   tier        = "Intelligent-Tiering"
-  value       = module.configuration.terraform_output
-
-  lifecycle {
-    precondition {
-      condition     = length(module.configuration.terraform_output) <= 8192
-      error_message = "A parameter has 8 KiB, which so many clusters do not fit in: use a file."
-    }
-  }
+  value       = each.value
 }
 
 module "host" {
@@ -94,6 +94,7 @@ module "host" {
   package_sha256        = var.package_sha256
   configuration = {
     "terraform.hcl" = module.configuration.configuration
+    "clusters.hcl"  = file("${path.module}/clusters.hcl")
     "pools.hcl"     = file("${path.module}/pools.hcl")
   }
 }

@@ -131,7 +131,7 @@ resource "aws_autoscaling_group" "this" {
     version = aws_launch_template.this.latest_version
   }
 
-  # A host goes before the one in its place comes: there is never one more than said. Of two, one stays.
+  # A host goes before the one in its place comes: there is never one more than said. Of several, half stay.
   instance_refresh {
     strategy = "Rolling"
 

@@ -16,13 +16,13 @@ variable "region" {
 }
 
 variable "host_count" {
-  description = "How many hosts: 1, 2 of which one leads each cluster and the other follows, or 0 to stop."
+  description = "How many hosts: 1, several of which one leads each cluster and the others follow, or 0 to stop."
   type        = number
   default     = 1
 
   validation {
-    condition     = contains([0, 1, 2], var.host_count)
-    error_message = "There are two hosts at most."
+    condition     = var.host_count >= 0 && floor(var.host_count) == var.host_count
+    error_message = "Hosts are counted in whole numbers, from 0."
   }
 }
 

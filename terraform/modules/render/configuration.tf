@@ -1,12 +1,14 @@
 # The part of the configuration that only Terraform knows, as HCL in the form that `outrigger fmt`
 # gives: what is known of each cluster as `local.clusters`, for node classes, and `cluster` blocks.
-# `data "terraform_output"` gives the same as `clusters`, from a parameter or a file.
+# `data "terraform_output"` gives the same as `clusters`, from parameters or a file.
 
 locals {
   known = {
     for name, own in var.clusters : name => {
       for key, value in {
+        adopt            = own.adopt
         ca               = own.ca
+        disable_dry_run  = own.mode == "observe"
         eks_name         = own.eks_name
         endpoint         = own.endpoint
         instance_profile = own.instance_profile
@@ -17,8 +19,19 @@ locals {
         region           = own.region
         role_arn         = own.role_arn
         service_cidr     = own.service_cidr
+        tags             = own.tags
+        zonal_shift      = own.zonal_shift
       } : key => value if value != null
     }
+  }
+
+  # As many in any case, each with the clusters whose names say so: one more changes what one of them
+  # holds, and neither `configuration` nor what the others hold.
+  parts = [for digit in range(16) : format("%x", digit)]
+  ssm_parameters = {
+    for part in local.parts : "${var.ssm_path}/${part}" => jsonencode({
+      clusters = { for name, own in local.known : name => own if substr(md5(name), 0, 1) == part }
+    }) if var.ssm_path != null
   }
 
   blocks = {
@@ -50,12 +63,14 @@ locals {
           }
         } : block => { for key, value in arguments : key => value if value != null } if arguments != null
       }
-    } if var.cluster_blocks
+    } if var.cluster_blocks && var.ssm_path == null
   }
 
   configuration = templatefile("${path.module}/configuration.hcl.tftpl", {
     installation = var.installation
-    known        = local.known
+    known        = { for name, own in local.known : name => own if var.ssm_path == null }
     blocks       = local.blocks
+    parts        = var.ssm_path == null ? [] : local.parts
+    ssm_path     = var.ssm_path
   })
 }

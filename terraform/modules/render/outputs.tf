@@ -67,3 +67,13 @@ output "terraform_output" {
   description = "The same for an SSM parameter that `data \"terraform_output\"` reads, as JSON: `{ clusters = … }`."
   value       = jsonencode({ clusters = local.known })
 }
+
+output "ssm_parameters" {
+  description = "The same shared out between 16 SSM parameters, by their names, for some 200 clusters without `ca`: `configuration` puts it together. None without `ssm_path`."
+  value       = local.ssm_parameters
+
+  precondition {
+    condition     = alltrue([for own in values(local.ssm_parameters) : length(own) <= 8192])
+    error_message = "A parameter has 8 KiB, which its clusters do not fit in: leave out `ca`, which EKS tells, or use a file."
+  }
+}

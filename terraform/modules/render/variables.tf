@@ -310,3 +310,14 @@ variable "cluster_blocks" {
   type        = bool
   default     = true
 }
+
+variable "ssm_path" {
+  description = "Where `configuration` reads `local.clusters` from, by `data \"terraform_output\"`, in place of saying it: the path of `ssm_parameters`. It has no `cluster` blocks then."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.ssm_path == null ? true : can(regex("^(/[A-Za-z0-9_.-]+)+$", var.ssm_path))
+    error_message = "A path is like `/outrigger/platform/outputs`."
+  }
+}

@@ -32,12 +32,17 @@ mock_provider "aws" {
   mock_resource "aws_iam_policy" {
     defaults = { arn = "arn:aws:iam::123456789012:policy/made" }
   }
+  mock_resource "aws_launch_template" {
+    defaults = { id = "lt-1" }
+  }
   mock_resource "aws_sqs_queue" {
     defaults = { arn = "arn:aws:sqs:eu-central-1:123456789012:outrigger" }
   }
 }
 
 variables {
+  # None where the host is: parameters are there all the same.
+  region = "eu-west-1"
   clusters = {
     prod-eu = { region = "eu-central-1", mode = "manage", subnet_ids = ["subnet-1"] }
     prod-us = { region = "us-west-2", mode = "manage", subnet_ids = ["subnet-1"] }
@@ -57,7 +62,34 @@ run "whole" {
     error_message = "Each cluster has its mode."
   }
   assert {
-    condition     = jsondecode(aws_ssm_parameter.clusters.value) == { clusters = output.clusters }
-    error_message = "The parameter holds what is known of each cluster."
+    condition = jsonencode(merge([
+      for own in values(aws_ssm_parameter.clusters) : jsondecode(own.value).clusters
+    ]...)) == jsonencode(output.clusters)
+    error_message = "The parameters hold what is known of each cluster."
+  }
+  assert {
+    condition     = alltrue([for own in values(output.clusters) : !contains(keys(own), "ca")])
+    error_message = "What EKS tells takes no room in them."
+  }
+  assert {
+    condition = alltrue([
+      for name in keys(aws_ssm_parameter.clusters) : strcontains(module.configuration.configuration, "\"${name}\"")
+    ])
+    error_message = "The host reads all of them."
+  }
+}
+
+run "many" {
+  command = apply
+
+  variables {
+    clusters = {
+      for n in range(77) : "prod-${n}" => { region = "eu-test-${n % 7 + 1}", mode = "manage", subnet_ids = ["subnet-1"] }
+    }
+  }
+
+  assert {
+    condition     = !strcontains(module.configuration.configuration, "prod-")
+    error_message = "More clusters are no other host."
   }
 }

@@ -97,5 +97,18 @@ run "three" {
     host_count = 3
   }
 
+  assert {
+    condition     = aws_autoscaling_group.this.max_size == 3
+    error_message = "There may be more than two."
+  }
+}
+
+run "half_a_host" {
+  command = plan
+
+  variables {
+    host_count = 1.5
+  }
+
   expect_failures = [var.host_count]
 }

@@ -23,7 +23,7 @@ run "blocks" {
     condition = alltrue([
       for text in [
         "outrigger {\n  installation = \"platform\"\n}\n",
-        "    \"prod\" = {\n      endpoint         = \"https://prod.example\"\n",
+        "    \"prod\" = {\n      disable_dry_run  = false\n      endpoint         = \"https://prod.example\"\n",
         "cluster \"lab\" {\n  disable_dry_run = true\n  mode            = \"observe\"\n  region          = \"us-west-2\"\n  kubeconfig {\n",
         "cluster \"prod\" {\n  mode        = \"manage\"\n  region      = \"eu-central-1\"\n  zonal_shift = true\n",
         "  leader_election {\n    lease = \"kube-system/autoscaler\"\n  }\n",
@@ -42,16 +42,26 @@ run "published" {
   assert {
     condition = jsondecode(output.terraform_output) == {
       clusters = {
-        lab = { mode = "observe", region = "us-west-2" }
+        lab = { disable_dry_run = true, mode = "observe", region = "us-west-2", tags = {}, zonal_shift = false }
         prod = {
+          disable_dry_run  = false
           endpoint         = "https://prod.example"
           instance_profile = "outrigger-prod"
           lease_name       = "autoscaler"
           mode             = "manage"
           queue            = "outrigger"
           region           = "eu-central-1"
+          tags             = { Team = "platform" }
+          zonal_shift      = true
         }
-        spoke = { mode = "observe", region = "us-west-2", role_arn = "arn:aws:iam::210987654321:role/outrigger" }
+        spoke = {
+          disable_dry_run = true
+          mode            = "observe"
+          region          = "us-west-2"
+          role_arn        = "arn:aws:iam::210987654321:role/outrigger"
+          tags            = {}
+          zonal_shift     = false
+        }
       }
     }
     error_message = "A parameter holds what is known of each cluster."
@@ -59,10 +69,17 @@ run "published" {
   assert {
     condition = alltrue([
       for name, own in output.clusters : alltrue([
-        for key, value in own : can(regex("\n      ${key} +?= \"${replace(value, "/", "\\/")}\"\n", output.configuration))
+        for key, value in own : can(regex("\n      ${key} +?= ${replace(jsonencode(value), "/", "\\/")}\n", output.configuration))
+        if key != "tags"
       ])
     ])
     error_message = "What is published is `local.clusters`."
+  }
+  assert {
+    condition = alltrue([
+      for text in ["{ \"Team\" = \"platform\" }", "{}"] : can(regex("\n      tags +?= ${text}\n", output.configuration))
+    ])
+    error_message = "Tags are a part of it."
   }
 }
 
@@ -83,14 +100,15 @@ run "names" {
         lease_name       = "g"
         instance_profile = "h"
         node_role        = "i"
+        adopt            = false
       }
     }
   }
 
   assert {
     condition = keys(output.clusters.prod) == [
-      "ca", "eks_name", "endpoint", "instance_profile", "lease_name", "mode", "node_role", "queue", "region", "role_arn",
-      "service_cidr",
+      "adopt", "ca", "disable_dry_run", "eks_name", "endpoint", "instance_profile", "lease_name", "mode", "node_role",
+      "queue", "region", "role_arn", "service_cidr", "tags", "zonal_shift",
     ]
     error_message = "Each thing that is known has its name."
   }
@@ -120,6 +138,82 @@ run "no_clusters" {
     condition     = strcontains(output.configuration, "  clusters = {\n  }\n")
     error_message = "An installation may have no clusters yet."
   }
+}
+
+run "parameters" {
+  command = plan
+
+  variables {
+    ssm_path = "/outrigger/platform/outputs"
+  }
+
+  assert {
+    condition = (
+      jsonencode(merge([for own in values(output.ssm_parameters) : jsondecode(own).clusters]...)) == jsonencode(output.clusters) &&
+      sum([for own in values(output.ssm_parameters) : length(jsondecode(own).clusters)]) == 3
+    )
+    error_message = "Each cluster is in one parameter."
+  }
+  assert {
+    condition     = length(output.ssm_parameters) == 16 && contains(keys(output.ssm_parameters), "/outrigger/platform/outputs/f")
+    error_message = "There are as many parameters in any case."
+  }
+  assert {
+    condition = alltrue([
+      for name in keys(output.ssm_parameters) : strcontains(output.configuration, "  ssm_parameter = \"${name}\"\n")
+    ])
+    error_message = "All parameters are read."
+  }
+}
+
+# As many clusters as a role has room for, with names as long as that of a role lets them be.
+run "many" {
+  command = plan
+
+  variables {
+    ssm_path = "/outrigger/platform/outputs"
+    clusters = {
+      for n in range(88) : format("%048d", n) => {
+        region           = "ap-southeast-2"
+        mode             = "manage"
+        eks_name         = format("%048d", n)
+        queue            = "outrigger"
+        lease_name       = "outrigger"
+        instance_profile = format("outrigger-node-%048d", n)
+        node_role        = format("outrigger-node-%048d", n)
+      }
+    }
+  }
+
+  assert {
+    condition     = sum([for own in values(output.ssm_parameters) : length(jsondecode(own).clusters)]) == 88
+    error_message = "All of them are in some parameter."
+  }
+  assert {
+    condition     = output.configuration == run.parameters.configuration
+    error_message = "The configuration does not depend on the clusters."
+  }
+}
+
+run "too_much" {
+  command = plan
+
+  variables {
+    ssm_path = "/outrigger/platform/outputs"
+    clusters = { prod = { region = "eu-central-1", ca = format("%08192d", 0) } }
+  }
+
+  expect_failures = [output.ssm_parameters]
+}
+
+run "no_path" {
+  command = plan
+
+  variables {
+    ssm_path = "outputs/"
+  }
+
+  expect_failures = [var.ssm_path]
 }
 
 run "unknown_mode" {
