@@ -14,6 +14,7 @@ use super::stdin;
 use crate::catalog::{self, Catalog};
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetView;
+use crate::model::id::ClusterName;
 use crate::model::pool::Limits;
 use crate::shell::clock;
 use crate::shell::files;
@@ -57,6 +58,8 @@ pub(crate) struct Given {
 pub(crate) struct Seen {
     /// Those that something can be said of, with what is not known of each.
     pub(crate) states: Vec<(State, Option<String>)>,
+    /// Those of which nothing is known, and why, which is told already.
+    pub(crate) unseen: Vec<(ClusterName, String)>,
     /// Whether anything is not known of these or others, which is told already.
     pub(crate) failed: bool,
 }
@@ -102,6 +105,7 @@ impl Given {
             let states: anyhow::Result<_> = clusters.into_iter().map(known).collect();
             return Ok(Some(Seen {
                 states: states?,
+                unseen: Vec::new(),
                 failed: false,
             }));
         }
@@ -138,6 +142,7 @@ impl Given {
 fn told(sights: Vec<Sight>) -> Seen {
     let mut all = Seen {
         states: Vec::new(),
+        unseen: Vec::new(),
         failed: false,
     };
     for own in sights {
@@ -153,11 +158,12 @@ fn told(sights: Vec<Sight>) -> Seen {
             }
             Err(why) => {
                 all.failed = true;
+                let why = bounded(&why);
                 eprintln!(
-                    "Error: cluster \"{cluster}\": it cannot be seen\n  because: {}\n\n  \
-                     = help: outrigger doctor --cluster {cluster} says what is wrong",
-                    bounded(&why)
+                    "Error: cluster \"{cluster}\": it cannot be seen\n  because: {why}\n\n  \
+                     = help: outrigger doctor --cluster {cluster} says what is wrong"
                 );
+                all.unseen.push((cluster, why));
             }
         }
     }

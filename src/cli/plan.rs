@@ -65,12 +65,21 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
         }
         out.write_all(shown.text().as_bytes())?;
     }
-    if arguments.json && !seen.states.is_empty() {
+    if arguments.json {
+        let unseen = seen.unseen.iter();
+        let unseen = unseen.map(|(own, why)| json!({"cluster": own.as_str(), "why": why}));
         let all = match plans.as_mut_slice() {
-            [own] if arguments.given.is_one() => own.take(),
-            _ => json!({ "format_version": FORMAT_VERSION, "clusters": plans }),
+            [own] if arguments.given.is_one() => Some(own.take()),
+            _ if arguments.given.is_one() => None,
+            _ => Some(json!({
+                "format_version": FORMAT_VERSION,
+                "clusters": plans,
+                "unseen": unseen.collect::<Vec<_>>(),
+            })),
         };
-        writeln!(out, "{all:#}")?;
+        if let Some(all) = all {
+            writeln!(out, "{all:#}")?;
+        }
     }
     Ok(
         match (seen.failed, is_idle || !arguments.detailed_exitcode) {

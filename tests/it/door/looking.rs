@@ -31,6 +31,7 @@ fn a_cluster_that_cannot_be_seen_is_no_matter_of_the_others() {
     let both = Config::new(&(cluster("a", api.kubeconfig()) + &cluster("b", gone)));
     let (code, text, errors) = asked(&both, &["plan", "--json"]);
     assert_eq!(code, Some(1), "{errors}");
+    assert_eq!(json(&text)["unseen"][0]["cluster"], "b");
     let clusters = json(&text)["clusters"].take();
     let clusters = clusters.as_array().expect("a list");
     assert_eq!(clusters.len(), 1, "{text}");
