@@ -23,6 +23,7 @@ pub mod pool;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use foldhash::HashSet;
 use jiff::Timestamp;
@@ -314,6 +315,21 @@ pub fn foreseen(state: &State, now: Timestamp) -> Plan {
     plan.placed.extend(weighed.placed);
     plan.saves = weighed.saves;
     plan
+}
+
+/// The same where all that may leave may do so at once: what it comes to while budgets let one node
+/// go after another, or more, since what is left is weighed anew each time.
+pub fn unbudgeted(state: &State, now: Timestamp) -> Plan {
+    let mut state = state.clone();
+    let cluster = Arc::make_mut(&mut state.cluster);
+    cluster.disruption.budgets.clear();
+    for pool in &mut cluster.pools {
+        pool.disruption.budgets.clear();
+    }
+    if let Some(view) = &mut state.fleet {
+        Arc::make_mut(view).budgets.clear();
+    }
+    foreseen(&state, now)
 }
 
 /// What these claims cost at least.

@@ -48,11 +48,14 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
     for (index, (state, missing)) in seen.states.iter().enumerate() {
         let began = Stopwatch::start();
         let plan = plan::foreseen(state, now);
+        let solve_seconds = began.elapsed().as_secs_f64();
+        let unbudgeted = plan::unbudgeted(state, now);
         let shown = Shown {
             cluster: state.cluster.name.as_str(),
             plan: &plan,
-            solve_seconds: began.elapsed().as_secs_f64(),
+            solve_seconds,
             missing: missing.as_deref(),
+            unbudgeted: Some(&unbudgeted),
             before: state.cost(),
         };
         is_idle &= plan.is_empty();

@@ -237,14 +237,15 @@ impl Engine {
         Some(until).filter(|at| moves && *at > now)
     }
 
-    /// The nodes are closed, and what comes in their place is made.
+    /// The nodes are closed, and what comes in their place is made. Where nothing may be done, that
+    /// is told.
     fn begin(&mut self, plan: Plan, now: Timestamp) {
-        let claims = plan.retire.iter().filter_map(|own| own.claim.clone());
-        let claims: Vec<ClaimId> = claims.collect();
         if !self.manages() {
-            self.observed_leaving.extend(claims);
+            self.tell_foregone(plan);
             return;
         }
+        let claims = plan.retire.iter().filter_map(|own| own.claim.clone());
+        let claims: Vec<ClaimId> = claims.collect();
         self.begin_moves(&plan, now);
         for claim in &claims {
             self.retire(claim, Reason::Underutilized, now);
@@ -256,6 +257,39 @@ impl Engine {
         let waiting: Vec<&PodKey> = waiting.into_iter().map(|pod| &pod.key).collect();
         self.batch.observe(&waiting, now);
         self.batch.planned(now);
+    }
+
+    /// Tells who would leave, and what would come in their place.
+    fn tell_foregone(&mut self, plan: Plan) {
+        for own in plan.retire {
+            let Some(claim) = own.claim else {
+                continue;
+            };
+            if self.observed_leaving.insert(claim.clone()) {
+                self.report(Report::Retire {
+                    pool: own.pool,
+                    claim,
+                    node: Some(own.node),
+                    reason: own.reason,
+                    price: own.price,
+                    pods: own.pods,
+                });
+            }
+        }
+        for own in plan.launches {
+            let Some((offering, price)) = own.offerings.first().cloned() else {
+                continue;
+            };
+            let claim = ClaimId::from(self.fresh_id());
+            self.report(Report::ClaimPlanned {
+                claim,
+                pool: own.pool,
+                offering,
+                price,
+                offerings: own.offerings.len(),
+                pods: own.pods,
+            });
+        }
     }
 
     /// Keeps nodes that were to leave since their pods fit elsewhere, where a plan has no place for

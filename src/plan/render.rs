@@ -45,14 +45,19 @@ pub struct Shown<'a> {
     pub solve_seconds: f64,
     /// What is not known that counts.
     pub missing: Option<&'a str>,
+    /// What is planned where no budget holds a node back, if that was asked.
+    pub unbudgeted: Option<&'a Plan>,
 }
 
 impl Shown<'_> {
     /// What the cluster's nodes will cost, in US dollars per hour.
     pub fn after(&self) -> f64 {
-        let launched: f64 = self.plan.launches.iter().map(price).sum();
-        let retired: f64 = self
-            .plan
+        self.after_all(self.plan)
+    }
+
+    fn after_all(&self, plan: &Plan) -> f64 {
+        let launched: f64 = plan.launches.iter().map(price).sum();
+        let retired: f64 = plan
             .retire
             .iter()
             .filter(|retire| !retire.is_replaced())
@@ -77,6 +82,7 @@ impl Shown<'_> {
             "missing": self.missing,
             "usd_per_h_before": round(self.before),
             "usd_per_h_after": round(self.after()),
+            "usd_per_h_unbudgeted": self.unbudgeted.map(|own| round(self.after_all(own))),
         })
     }
 
@@ -253,18 +259,27 @@ impl Shown<'_> {
             let _ = writeln!(out, "  Nothing to do.");
         }
         let (before, after) = (self.before, self.after());
-        let change = match before > 0.0 {
+        let change = |after: f64| match before > 0.0 {
             true => format!(" ({:+.0}%)", (after - before) / before * 100.0),
             false => String::new(),
         };
         let _ = writeln!(
             out,
             "\nPlan: {} to launch, {} to retire, {} unplaced. \
-             Cost: ${before:.2}/h → ${after:.2}/h{change}.",
+             Cost: ${before:.2}/h → ${after:.2}/h{}.",
             self.plan.launches.len(),
             self.plan.retire.len(),
             self.plan.unplaced.len(),
+            change(after),
         );
+        let least = self.unbudgeted.map(|own| self.after_all(own));
+        if let Some(least) = least.filter(|least| round(*least) < round(after)) {
+            let _ = writeln!(
+                out,
+                "Budgets let no more go at once; as they let others go: ${least:.2}/h{}.",
+                change(least),
+            );
+        }
         out
     }
 

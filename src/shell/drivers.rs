@@ -5,9 +5,14 @@ mod fault;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures::StreamExt;
 use futures::future::{join_all, select_all};
+use futures::stream::FuturesUnordered;
+use tokio::time::sleep;
 
 use crate::catalog::{self, Catalog};
 use crate::model::cluster::{Api, Cluster, Mode, Simulated};
@@ -56,6 +61,31 @@ pub(crate) struct Broken {
     pub(crate) why: PrepareError,
 }
 
+/// How long clusters are waited for that are being prepared: those that are not by then are broken
+/// for now.
+#[derive(Clone, Copy)]
+pub(crate) struct Patience {
+    most: Duration,
+    /// So many have to be prepared in any case, if they can be.
+    least: usize,
+}
+
+/// All of them are waited for, each as long as what it waits for lets it.
+pub(crate) const ALL: Patience = Patience {
+    most: Duration::from_hours(1),
+    least: 0,
+};
+/// Nobody waits long for who hangs, as long as there is anybody.
+pub(crate) const STARTING: Patience = Patience {
+    most: Duration::from_secs(5),
+    least: 1,
+};
+/// Nothing else is heard meanwhile.
+const MENDING: Patience = Patience {
+    most: Duration::from_secs(15),
+    least: 0,
+};
+
 /// All clusters that are driven, or are to be as soon as that can be.
 pub(crate) struct Drivers {
     fleet: FleetHandle,
@@ -98,7 +128,7 @@ impl Drivers {
         &self,
         clusters: Vec<Arc<Cluster>>,
     ) -> Result<Vec<Prepared>, PrepareError> {
-        let (prepared, broken) = self.prepare_each(clusters).await;
+        let (prepared, broken) = self.prepare_each(clusters, ALL).await;
         match broken.into_iter().next() {
             Some(Broken { why, .. }) => Err(why),
             None => Ok(prepared),
@@ -109,6 +139,7 @@ impl Drivers {
     pub(crate) async fn prepare_each(
         &self,
         clusters: Vec<Arc<Cluster>>,
+        patience: Patience,
     ) -> (Vec<Prepared>, Vec<Broken>) {
         let mut catalogs: BTreeMap<Option<PathBuf>, Arc<Catalog>> = BTreeMap::new();
         let (mut known, mut broken) = (Vec::new(), Vec::new());
@@ -128,18 +159,37 @@ impl Drivers {
                 Err(why) => broken.push(Broken { cluster, why }),
             }
         }
-        let each = known.into_iter().map(|(cluster, catalog)| async {
-            let prepared = self.prepared(cluster.clone(), catalog).await;
-            prepared.map_err(|why| Broken { cluster, why })
-        });
-        let mut prepared = Vec::new();
-        for own in join_all(each).await {
-            match own {
-                Ok(own) => prepared.push(own),
-                Err(own) => broken.push(own),
+        let clusters = known.iter().map(|(cluster, _)| cluster.clone());
+        let mut waited: BTreeMap<usize, Arc<Cluster>> = clusters.enumerate().collect();
+        let each = known.into_iter().enumerate();
+        let mut each: FuturesUnordered<_> =
+            each.map(|(at, (cluster, catalog))| async move {
+                (at, self.prepared(cluster, catalog).await)
+            })
+            .collect();
+        let (mut over, mut is_over) = (pin!(sleep(patience.most)), false);
+        let mut done = BTreeMap::new();
+        let mut failed = BTreeMap::new();
+        while !(each.is_empty() || (is_over && done.len() >= patience.least)) {
+            tokio::select! {
+                Some((at, prepared)) = each.next() => {
+                    let Some(cluster) = waited.remove(&at) else {
+                        continue;
+                    };
+                    match prepared {
+                        Ok(own) => drop(done.insert(at, own)),
+                        Err(why) => drop(failed.insert(at, Broken { cluster, why })),
+                    }
+                }
+                () = &mut over, if !is_over => is_over = true,
             }
         }
-        (prepared, broken)
+        for (at, cluster) in waited {
+            let why = PrepareError::late(&cluster);
+            failed.insert(at, Broken { cluster, why });
+        }
+        broken.extend(failed.into_values());
+        (done.into_values().collect(), broken)
     }
 
     /// The instance types of one source: the same value for all clusters that have it from there,
@@ -249,7 +299,7 @@ impl Drivers {
     /// Drives those too that were broken and are not any more.
     pub(crate) async fn mend(&mut self) -> Result<(), ApplyError> {
         let clusters = self.broken.values().map(|(cluster, _)| cluster.clone());
-        let (prepared, broken) = self.prepare_each(clusters.collect()).await;
+        let (prepared, broken) = self.prepare_each(clusters.collect(), MENDING).await;
         if prepared.is_empty() {
             broken.into_iter().for_each(|own| self.leave_out(own));
             return Ok(());

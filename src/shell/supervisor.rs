@@ -21,7 +21,7 @@ use crate::shell::admin::{self, AdminError};
 use crate::shell::aws::keeper::Keepers;
 use crate::shell::console::{self, Reload};
 use crate::shell::cron::{Cron, CronError};
-use crate::shell::drivers::{ApplyError, Broken, Drivers, PrepareError, Prepared};
+use crate::shell::drivers::{ALL, ApplyError, Broken, Drivers, PrepareError, Prepared, STARTING};
 use crate::shell::front::Clusters;
 use crate::shell::identity::Identity;
 use crate::shell::notify::{self, Manager};
@@ -166,7 +166,7 @@ async fn prepare_some(
     drivers: &Drivers,
     clusters: Vec<Arc<Cluster>>,
 ) -> Result<(Vec<Prepared>, Vec<Broken>), PrepareError> {
-    let (prepared, mut broken) = drivers.prepare_each(clusters).await;
+    let (prepared, mut broken) = drivers.prepare_each(clusters, STARTING).await;
     if prepared.is_empty() && !broken.is_empty() {
         // Where one of them may be over by itself, another start may help.
         let passing = broken.iter().position(|own| own.why.may_pass());
@@ -285,7 +285,7 @@ async fn reloaded(
         Ok(wanted) => wanted,
         Err(why) => return kept(why),
     };
-    let (prepared, broken) = drivers.prepare_each(wanted.clusters).await;
+    let (prepared, broken) = drivers.prepare_each(wanted.clusters, ALL).await;
     // What was broken before may stay so: nothing of it is in force that could be kept.
     let new = broken
         .iter()

@@ -94,6 +94,7 @@ fn shown(plan: &Plan) -> String {
         plan,
         solve_seconds: 0.0,
         missing: None,
+        unbudgeted: None,
         before: 0.0,
     };
     let text = shown.text();

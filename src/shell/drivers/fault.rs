@@ -4,6 +4,7 @@
 use thiserror::Error;
 
 use crate::catalog::CatalogError;
+use crate::model::cluster::Cluster;
 use crate::model::id::ClusterName;
 use crate::shell::files::FilesError;
 use crate::shell::kube::client::ConnectError;
@@ -27,6 +28,18 @@ pub(crate) enum PrepareError {
 }
 
 impl PrepareError {
+    /// Whoever gives a cluster's credentials or its endpoint has not done so yet.
+    pub(crate) fn late(cluster: &Cluster) -> Self {
+        let name = cluster.name.clone();
+        match &cluster.kubeconfig {
+            Some(own) => Self::Connect(name, ConnectError::Late(own.path.clone())),
+            #[cfg(feature = "aws")]
+            None => Self::Eks(name, "EKS has not answered yet".to_owned()),
+            #[cfg(not(feature = "aws"))]
+            None => Self::NoKubeconfig(name),
+        }
+    }
+
     /// Whether it may be over by itself, so that another start may help: who gives credentials or
     /// an endpoint was not to be had.
     pub(crate) fn may_pass(&self) -> bool {

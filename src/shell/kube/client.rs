@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::future::pending;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -127,34 +128,60 @@ pub(crate) async fn connect(
     // Whoever writes another plugin into the file has mended it.
     let written = fs::metadata(path).and_then(|own| own.modified()).ok();
     let key = (path.clone(), kubeconfig.context.clone(), written);
-    let goes_on = |own: &mut Given| {
-        own.retain(|_, own| !own.is_finished());
-        own.contains_key(&key)
-    };
-    if given_up(goes_on) {
-        return Err(ConnectError::Late(path.clone()));
-    }
-    let (own, api) = (kubeconfig.clone(), api.clone());
-    let runtime = Handle::current();
-    let mut making = spawn_blocking(move || runtime.block_on(make(&own, &api)));
-    match timeout(MAKE, &mut making).await {
+    let mut making = Making::begun(key, || {
+        let (own, api) = (kubeconfig.clone(), api.clone());
+        let runtime = Handle::current();
+        spawn_blocking(move || runtime.block_on(make(&own, &api)))
+    });
+    match timeout(MAKE, making.done()).await {
         Ok(Ok(made)) => made,
         Ok(Err(error)) => Err(ConnectError::Panicked(path.clone(), error)),
-        Err(_) => {
-            given_up(|own| drop(own.insert(key, making)));
-            Err(ConnectError::Late(path.clone()))
-        }
+        Err(_) => Err(ConnectError::Late(path.clone())),
     }
 }
 
-type Making = JoinHandle<Result<Connection, ConnectError>>;
-type Given = BTreeMap<(PathBuf, Option<String>, Option<SystemTime>), Making>;
+/// A kubeconfig's file, its context, and when it was written.
+type Key = (PathBuf, Option<String>, Option<SystemTime>);
+type Task = JoinHandle<Result<Connection, ConnectError>>;
 
-/// What was waited for in vain, by file, context and time of writing, and may still go on: nobody
-/// can end a plugin that its library runs, so none is begun beside one that hangs.
-fn given_up<T>(with: impl FnOnce(&mut Given) -> T) -> T {
-    static GIVEN_UP: Mutex<Given> = Mutex::new(BTreeMap::new());
-    with(&mut GIVEN_UP.lock().unwrap_or_else(PoisonError::into_inner))
+/// A client that is being made. Nobody can end a plugin that its library runs, so none is begun
+/// beside one that hangs: whoever does not wait any more leaves it to the next.
+struct Making {
+    key: Key,
+    task: Option<Task>,
+}
+
+/// Those that nobody waits for.
+static LEFT: Mutex<BTreeMap<Key, Vec<Task>>> = Mutex::new(BTreeMap::new());
+
+impl Making {
+    /// One that was left, else a new one.
+    fn begun(key: Key, begin: impl FnOnce() -> Task) -> Self {
+        let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+        let task = left.get_mut(&key).and_then(Vec::pop);
+        Self {
+            key,
+            task: Some(task.unwrap_or_else(begin)),
+        }
+    }
+
+    async fn done(&mut self) -> Result<Result<Connection, ConnectError>, JoinError> {
+        let Some(task) = &mut self.task else {
+            return pending().await;
+        };
+        let made = task.await;
+        self.task = None;
+        made
+    }
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.take() {
+            let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+            left.entry(self.key.clone()).or_default().push(task);
+        }
+    }
 }
 
 /// A cluster that is reached with tokens that somebody makes.

@@ -2,7 +2,8 @@
 //! pods can be had for less. It must not know how a plan is carried out.
 
 use outrigger::model::pool::{Allowance, Budget, Reason};
-use outrigger::plan::{Plan, foreseen};
+use outrigger::plan::render::Shown;
+use outrigger::plan::{Plan, foreseen, unbudgeted};
 use outrigger::state::snapshot::Host;
 
 use super::scene::NOW;
@@ -55,6 +56,38 @@ fn who_leaves_first_takes_the_budget_of_the_others() {
         .iter()
         .find(|own| own.node.as_str() == "idle" && own.reason == Reason::Underutilized);
     assert_eq!(kept.map(|own| own.verdict.code()), Some("budget"));
+}
+
+#[test]
+fn what_budgets_hold_back_is_weighed_as_well() {
+    let yard = yard(1);
+    let state = &yard.0.state;
+    let (plan, all) = (foreseen(state, NOW), unbudgeted(state, NOW));
+    let both = [("empty", Reason::Empty), ("idle", Reason::Underutilized)];
+    assert_eq!(retired(&all), both);
+    let shown = |unbudgeted| Shown {
+        cluster: "one",
+        plan: &plan,
+        before: state.cost(),
+        solve_seconds: 0.0,
+        missing: None,
+        unbudgeted,
+    };
+    let with = shown(Some(&all));
+    let json = with.json();
+    let number = |name: &str| json[name].as_f64().expect("a number");
+    assert!(
+        number("usd_per_h_unbudgeted") < number("usd_per_h_after"),
+        "{json:#}"
+    );
+    let words = "Budgets let no more go at once; as they let others go: $";
+    assert!(with.text().contains(words), "{}", with.text());
+    for none in [None, Some(&plan)] {
+        assert!(
+            !shown(none).text().contains("Budgets"),
+            "there is no more to say"
+        );
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::api::{Api, Manner};
-use super::process::{Process, command, get, run, within};
+use super::process::{Process, command, run, within};
 use super::{Config, LISTEN, cluster, managed, pod};
 
 /// A daemon that has a runtime directory.
@@ -143,6 +143,35 @@ fn one_broken_cluster_keeps_no_other_from_being_driven() {
     setup.daemon.logged("cluster started", 2);
 }
 
+/// A plugin that hangs keeps nobody else waiting, and whoever names another is heard.
+#[test]
+fn a_plugin_that_hangs_delays_no_other() {
+    let api = Api::start(Manner::Well, Vec::new());
+    let dir = TempDir::new().expect("a directory");
+    let hung = dir.path().join("hung");
+    let text = "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
+        clusters: [{name: a, cluster: {server: \"http://127.0.0.1:9\"}}]\n\
+        contexts: [{name: a, context: {cluster: a, user: a}}]\n\
+        users: [{name: a, user: {exec: {apiVersion: client.authentication.k8s.io/v1, \
+        command: sleep, args: [\"60\"], interactiveMode: Never}}}]\n";
+    fs::write(&hung, text).expect("written");
+    let others = managed(api.kubeconfig());
+    let config = Config::new(&format!("{LISTEN}{others}{}", cluster("hung", &hung)));
+    let daemon = daemon(&config, "log");
+    let started = |count: usize, seconds: u32| {
+        let is_so = || daemon.log().matches("cluster started").count() >= count;
+        assert!(
+            within(seconds, || is_so().then_some(())).is_some(),
+            "{}",
+            daemon.log()
+        );
+    };
+    started(1, 10);
+    daemon.logged("kubeconfig-late", 1);
+    fs::copy(api.kubeconfig(), &hung).expect("copied");
+    started(2, 40);
+}
+
 /// The status and the body of what is answered to a question about what is in a cluster.
 fn inventory(setup: &Setup, question: &Value) -> (u16, String) {
     let mut stream = UnixStream::connect(&setup.socket).expect("it listens");
@@ -195,25 +224,6 @@ fn a_cluster_that_does_not_answer_is_not_well() {
     let setup = Setup::start(&format!("{LISTEN}{}", managed(api.kubeconfig())));
     let status = setup.status(2);
     assert_eq!(status["clusters"][0]["is_well"], false);
-}
-
-#[test]
-fn nothing_is_counted_of_a_cluster_that_is_configured_no_more() {
-    let api = Api::start(Manner::Well, Vec::new());
-    let named = |name: &str| cluster(name, api.kubeconfig());
-    let setup = Setup::start(&format!("{LISTEN}{}{}", named("stays"), named("goes")));
-    setup.status(0);
-    let admin = setup.daemon.admin();
-    let has = |name: &str| {
-        get(&admin, "/metrics")
-            .1
-            .contains(&format!("cluster=\"{name}\""))
-    };
-    assert!(within(20, || (has("stays") && has("goes")).then_some(())).is_some());
-    setup.config.write(&format!("{LISTEN}{}", named("stays")));
-    let done = setup.ask(&["reload"]);
-    assert_eq!(done.status.code(), Some(0), "{}", text(&done));
-    assert!(has("stays") && !has("goes"));
 }
 
 #[test]

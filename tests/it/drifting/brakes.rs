@@ -155,6 +155,7 @@ fn shown(fleet: &Fleet, now: jiff::Timestamp) -> (String, Plan) {
         before: 1.0,
         solve_seconds: 0.0,
         missing: None,
+        unbudgeted: None,
     };
     let text = shown.text() + &format!("{:#}\n", shown.json()["kept"]);
     (text, plan)

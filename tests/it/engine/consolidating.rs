@@ -60,6 +60,31 @@ fn shrinking(names: &[&str]) -> Stage {
     stage
 }
 
+#[test]
+fn who_only_observes_says_who_would_leave_and_what_would_come() {
+    let mut stage = too_large(&["a", "b"]);
+    stage.change(|own| own.mode = Mode::Observe);
+    let launches = stage.launches.len();
+    stage.reports.clear();
+    stage.run(60, &[]);
+    let told: Vec<String> = stage
+        .reports
+        .iter()
+        .filter_map(|own| match own {
+            Report::Retire { node, reason, .. } => {
+                let node = node.as_ref().map(ToString::to_string);
+                Some(format!("{} {}", node.unwrap_or_default(), reason.as_str()))
+            }
+            Report::ClaimPlanned { offering, pods, .. } => {
+                Some(format!("{} for {}", offering.instance_type, pods.len()))
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(told, ["node-0 underutilized", "m5.xlarge for 2"]);
+    assert_eq!(stage.launches.len(), launches);
+}
+
 fn is_closed(stage: &Stage) -> bool {
     let nodes = &stage.engine.state().objects.nodes;
     nodes["node-1"].has_unregistered_taint()

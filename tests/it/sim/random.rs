@@ -200,6 +200,7 @@ fn shown(world: &World, objects: Vec<Object>) -> String {
         plan: &plan,
         solve_seconds: 0.0,
         missing: None,
+        unbudgeted: None,
         before: state.cost(),
     };
     shown.json().to_string()
