@@ -296,7 +296,8 @@ static FLEET: BlockType = BlockType {
             "",
             "How many nodes of a cluster may be due to leave by a reload, being drifted by it, of \
              a pool that is gone, or more than `replicas`. Where it is more, they stay until the \
-             reload is accepted. All may be if missing.",
+             reload is accepted. A reload is refused that takes out managed clusters with more of \
+             all nodes. All may be if missing.",
         ),
     ],
     blocks: &[&disruption::BUDGET],

@@ -2,6 +2,7 @@
 //! It must not know where the configuration comes from, nor what an engine does.
 
 mod fault;
+mod guard;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

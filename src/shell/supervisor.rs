@@ -285,13 +285,17 @@ async fn reloaded(
         Ok(wanted) => wanted,
         Err(why) => return kept(why),
     };
+    let refused = |why: &PrepareError| format!("{} [{}]", text::chain(why), why.code());
+    if let Some(why) = drivers.too_much(&wanted.clusters).await {
+        return kept(refused(&why));
+    }
     let (prepared, broken) = drivers.prepare_each(wanted.clusters, ALL).await;
     // What was broken before may stay so: nothing of it is in force that could be kept.
     let new = broken
         .iter()
         .find(|own| !drivers.is_broken(&own.cluster.name));
     if let Some(Broken { why, .. }) = new {
-        return kept(format!("{} [{}]", text::chain(why), why.code()));
+        return kept(refused(why));
     }
     if let Err(error) = drivers.apply(prepared, broken, wanted.fleet).await {
         let why = text::chain(&error);

@@ -42,6 +42,9 @@ pub(crate) fn causes(error: &(dyn Error + 'static)) -> Vec<String> {
     causes
 }
 
+/// What kube has for a reason where the answer was none of an API server.
+const NO_STATUS: &str = "Failed to parse error data";
+
 /// What an API server says, with the code: kube says it twice.
 fn told(error: &(dyn Error + 'static)) -> String {
     let boxed = error.downcast_ref::<Box<kube::Error>>();
@@ -50,7 +53,8 @@ fn told(error: &(dyn Error + 'static)) -> String {
         return error.to_string();
     };
     let words = [status.message.as_str(), &status.reason];
-    let words = words.into_iter().filter(|own| !own.is_empty());
+    let words = words.into_iter();
+    let words = words.filter(|own| !own.is_empty() && *own != NO_STATUS);
     let code = format!("HTTP {}", status.code);
     words.chain([&*code]).collect::<Vec<_>>().join(": ")
 }
@@ -96,6 +100,7 @@ mod tests {
             "pods is forbidden: Forbidden: HTTP 403",
         );
         check("", "", 502, "HTTP 502");
+        check("no way", super::NO_STATUS, 502, "no way: HTTP 502");
     }
 
     #[test]

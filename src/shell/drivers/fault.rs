@@ -19,6 +19,15 @@ pub(crate) enum PrepareError {
     #[cfg(feature = "aws")]
     #[error("cluster \"{0}\": find its API: {1}")]
     Eks(ClusterName, String),
+    #[error(
+        "nobody would look after {nodes} of {total} nodes any more, those of {clusters}, which is \
+         more than max_retired allows: say mode = \"observe\" for them first, where it is meant"
+    )]
+    TooMuch {
+        clusters: String,
+        nodes: usize,
+        total: usize,
+    },
     #[error("cluster \"{0}\": connect")]
     Connect(ClusterName, #[source] ConnectError),
     #[error("cluster \"{0}\": read its instance types")]
@@ -48,6 +57,7 @@ impl PrepareError {
             Self::Eks(..) => true,
             Self::Connect(_, why) => why.may_pass(),
             Self::NoKubeconfig(_)
+            | Self::TooMuch { .. }
             | Self::NoProvider(_)
             | Self::CatalogFile(..)
             | Self::Catalog(..) => false,
@@ -59,6 +69,7 @@ impl PrepareError {
         match self {
             Self::NoKubeconfig(_) => "no-kubeconfig",
             Self::NoProvider(_) => "no-provider",
+            Self::TooMuch { .. } => "too-much",
             #[cfg(feature = "aws")]
             Self::Eks(..) => "eks-untold",
             Self::CatalogFile(..) => "catalog-unreadable",
@@ -78,6 +89,7 @@ impl PrepareError {
             }
             #[cfg(feature = "aws")]
             Self::Eks(..) => "write endpoint and ca_data in its eks block, or grant the right",
+            Self::TooMuch { .. } => "put them back, or say mode = \"observe\" for them first",
             Self::Connect(..) => {
                 "name a file that `kubectl --kubeconfig FILE get nodes` can use, and one of its \
                  contexts"

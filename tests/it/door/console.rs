@@ -227,6 +227,33 @@ fn a_cluster_that_does_not_answer_is_not_well() {
 }
 
 #[test]
+fn a_reload_that_takes_out_too_many_nodes_is_refused() {
+    let apis = [(); 2].map(|()| Api::start(Manner::Well, vec![pod("p", "1500m")]));
+    let one = |name: &str, api: &Api, mode: &str| {
+        let own = cluster(name, api.kubeconfig());
+        own.replacen("{\n", &format!("{{\n  mode = \"{mode}\"\n"), 1)
+    };
+    let head = "outrigger { installation = \"it\" }\nfleet { max_retired = 0 }\n";
+    let stays = format!("{LISTEN}{head}{}", one("stays", &apis[0], "manage"));
+    let goes = |mode| one("goes", &apis[1], mode);
+    let setup = Setup::start(&format!("{stays}{}", goes("manage")));
+    setup.daemon.logged("claim launched", 2);
+    setup.config.write(&stays);
+    let refused = setup.ask(&["reload"]);
+    let said = text(&refused);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("1 of 2 nodes any more, those of goes,"),
+        "{said}"
+    );
+    for then in [goes("observe"), String::new()] {
+        setup.config.write(&format!("{stays}{then}"));
+        let done = setup.ask(&["reload"]);
+        assert_eq!(done.status.code(), Some(0), "{}", text(&done));
+    }
+}
+
+#[test]
 fn a_reload_is_waited_for_and_says_why_it_was_none() {
     let api = Api::start(Manner::Well, Vec::new());
     let good = format!("{LISTEN}{}", managed(api.kubeconfig()));

@@ -283,6 +283,11 @@ async fn behind_proxy(kubeconfig: &Path, port: u16) -> (Proxy, Setup, Process, P
     (proxy, setup, cloud, daemon)
 }
 
+fn is_initialized(node: &Node) -> bool {
+    let labels = node.metadata.labels.as_ref();
+    labels.is_some_and(|own| own.contains_key("karpenter.sh/initialized"))
+}
+
 fn untouched(before: &World, now: &World) -> bool {
     let versions = |world: &World| -> BTreeMap<String, (Value, Value)> {
         let of = |node: &Node| {
@@ -311,7 +316,8 @@ async fn nothing_is_touched_while_the_view_is_not_whole() {
     deploy(&api, "stays", 3, "130", "100Gi").await;
     deploy(&api, "goes", 3, "130", "100Gi").await;
     let full = |world: &World| {
-        world.bound() == 6 && world.empty_nodes() == 0 && world.tainted_nodes() == 0
+        let came = world.nodes.iter().all(is_initialized);
+        came && world.bound() == 6 && world.empty_nodes() == 0 && world.tainted_nodes() == 0
     };
     let mut before = until(&api, &setup, 90, "all pods bound", full).await;
     let seconds = if is_campaign() { 60 } else { 15 };
