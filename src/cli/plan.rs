@@ -68,21 +68,19 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
         }
         out.write_all(shown.text().as_bytes())?;
     }
-    if arguments.json {
+    let is_one = arguments.given.is_one();
+    if arguments.json && !(is_one && plans.is_empty()) {
         let unseen = seen.unseen.iter();
         let unseen = unseen.map(|(own, why)| json!({"cluster": own.as_str(), "why": why}));
         let all = match plans.as_mut_slice() {
-            [own] if arguments.given.is_one() => Some(own.take()),
-            _ if arguments.given.is_one() => None,
-            _ => Some(json!({
+            [own] if is_one => own.take(),
+            _ => json!({
                 "format_version": FORMAT_VERSION,
                 "clusters": plans,
                 "unseen": unseen.collect::<Vec<_>>(),
-            })),
+            }),
         };
-        if let Some(all) = all {
-            writeln!(out, "{all:#}")?;
-        }
+        writeln!(out, "{all:#}")?;
     }
     Ok(
         match (seen.failed, is_idle || !arguments.detailed_exitcode) {

@@ -16,7 +16,7 @@ use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::pod::{Pod, PodPhase};
 use crate::model::pool::Reason;
-use crate::plan::{self, Plan};
+use crate::plan::{self, Plan, Retire};
 use crate::solve::{NewClaim, Unplaced};
 use crate::state::expect::NOMINATED;
 use crate::state::ledger::Claim;
@@ -77,7 +77,7 @@ impl Engine {
             self.retire(&claim, Reason::Surplus, now);
         }
         for retire in plan.retire {
-            let Some(claim) = retire.claim else {
+            let Some(claim) = retire.claim.clone() else {
                 continue;
             };
             let needed = self.heirs.needed_until(&claim, now);
@@ -91,16 +91,23 @@ impl Engine {
             }
             if self.manages() {
                 self.retire(&claim, retire.reason, now);
-            } else if self.observed_leaving.insert(claim.clone()) {
-                self.report(Report::Retire {
-                    pool: self.state.ledger.pool_of(&claim),
-                    claim,
-                    node: Some(retire.node),
-                    reason: retire.reason,
-                    price: retire.price,
-                    pods: retire.pods,
-                });
+            } else {
+                self.would_retire(claim, retire);
             }
+        }
+    }
+
+    /// Tells once of a node that would leave, if that were for us to do.
+    pub(super) fn would_retire(&mut self, claim: ClaimId, own: Retire) {
+        if self.observed_leaving.insert(claim.clone()) {
+            self.report(Report::Retire {
+                pool: self.state.ledger.pool_of(&claim),
+                claim,
+                node: Some(own.node),
+                reason: own.reason,
+                price: own.price,
+                pods: own.pods,
+            });
         }
     }
 

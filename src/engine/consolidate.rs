@@ -262,18 +262,8 @@ impl Engine {
     /// Tells who would leave, and what would come in their place.
     fn tell_foregone(&mut self, plan: Plan) {
         for own in plan.retire {
-            let Some(claim) = own.claim else {
-                continue;
-            };
-            if self.observed_leaving.insert(claim.clone()) {
-                self.report(Report::Retire {
-                    pool: own.pool,
-                    claim,
-                    node: Some(own.node),
-                    reason: own.reason,
-                    price: own.price,
-                    pods: own.pods,
-                });
+            if let Some(claim) = own.claim.clone() {
+                self.would_retire(claim, own);
             }
         }
         for own in plan.launches {

@@ -135,6 +135,9 @@ async fn account(api: &Client, name: &str) -> String {
 
 /// Gives an account all rights but these, whatever it had.
 pub(super) async fn grant(api: &Client, name: &str, gone: &[Right]) {
+    let all = rights();
+    let is_there = |own: &Right| all.iter().any(|right| right.1 == *own);
+    assert!(gone.iter().all(is_there), "no such right: {gone:?}");
     let meta = json!({"name": name});
     let subjects = json!([{"kind": "ServiceAccount", "namespace": "default", "name": name}]);
     for (kind, place, is_system) in [

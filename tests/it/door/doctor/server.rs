@@ -43,7 +43,7 @@ pub(super) struct Manner {
     pub(super) denied: &'static [&'static str],
     /// Leases, by namespace and name, and how many seconds ago they were renewed.
     pub(super) leases: &'static [(&'static str, i64)],
-    /// Whether it lets nobody read Leases of others, nor FlowSchemas.
+    /// Whether it lets nobody read Cluster Autoscaler's Lease, nor FlowSchemas.
     pub(super) private: bool,
     /// Whether Karpenter's Lease may not be read.
     pub(super) unseen: bool,
