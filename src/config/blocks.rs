@@ -323,10 +323,11 @@ static LOG: BlockType = BlockType {
     arguments: &[
         argument(
             "format",
-            Kind::OneOf(&["text", "json", "journald"]),
-            "\"text\"",
+            Kind::OneOf(&["auto", "text", "json", "journald"]),
+            "\"auto\"",
             "Its form. Where it is `journald`, each of its fields is one of the journal as well, \
-             in capitals: `journalctl CLUSTER=prod POOL=gpu`.",
+             in capitals: `journalctl CLUSTER=prod POOL=gpu`. `auto` is `journald` where the \
+             journal takes what is said on stderr, as that of a unit is, and `text` elsewhere.",
         ),
         argument(
             "level",

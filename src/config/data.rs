@@ -217,12 +217,15 @@ fn of_file(reader: &Reader<'_>, section: &Section, argument: &str) -> Option<Val
             let at = (ProblemCode::InvalidValue, argument, detail);
             refuse(reader, section, at, help)
         },
-        Some,
+        |(value, left_out)| {
+            reader.evaluator.leave_out(left_out);
+            Some(value)
+        },
     )
 }
 
 /// The outputs of a state.
-fn of_state(state: &Json) -> Result<Value, String> {
+fn of_state(state: &Json) -> Result<(Value, Vec<String>), String> {
     if state.get("version").and_then(Json::as_i64) != Some(STATE_VERSION) {
         return Err(format!("it is no state of version {STATE_VERSION}"));
     }
@@ -232,19 +235,20 @@ fn of_state(state: &Json) -> Result<Value, String> {
     }
 }
 
-/// The values of outputs, those aside that are sensitive.
-fn unwrapped(outputs: &Json) -> Result<Value, String> {
+/// The values of outputs, those aside that are sensitive, and the names of these.
+fn unwrapped(outputs: &Json) -> Result<(Value, Vec<String>), String> {
     let Json::Object(outputs) = outputs else {
         return Err("it is no map of outputs".to_owned());
     };
-    let mut values = Map::new();
+    let (mut values, mut left_out) = (Map::new(), Vec::new());
     for (name, output) in outputs {
         let Some(value) = output.get("value") else {
             return Err(format!("{name:?} has no value"));
         };
-        if output.get("sensitive").and_then(Json::as_bool) != Some(true) {
-            values.insert(name.clone(), from_json(value));
+        match output.get("sensitive").and_then(Json::as_bool) {
+            Some(true) => left_out.push(name.clone()),
+            _ => drop(values.insert(name.clone(), from_json(value))),
         }
     }
-    Ok(Value::Object(values))
+    Ok((Value::Object(values), left_out))
 }

@@ -4,8 +4,8 @@
 //! hcl-rs has an evaluator of its own. It gives no spans, evaluates the arguments of `try` before
 //! the call, and its arithmetic panics on overflow; this one does not.
 
-use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 
 use hcl::{Map, Number, Value};
 
@@ -116,6 +116,8 @@ pub(super) const DEPTH_MAX: usize = 64;
 pub(super) struct Evaluator<'a> {
     pub(super) environment: Environment<'a>,
     steps: Cell<u64>,
+    /// Outputs of Terraform that are left out, being sensitive: whoever asks for one is told.
+    left_out: RefCell<BTreeSet<String>>,
 }
 
 impl<'a> Evaluator<'a> {
@@ -123,7 +125,13 @@ impl<'a> Evaluator<'a> {
         Self {
             environment,
             steps: Cell::new(0),
+            left_out: RefCell::default(),
         }
+    }
+
+    /// These outputs are left out.
+    pub(super) fn leave_out(&self, names: impl IntoIterator<Item = String>) {
+        self.left_out.borrow_mut().extend(names);
     }
 
     /// The value of an expression, and whether it is sensitive.

@@ -15,8 +15,11 @@ pub const DEFAULT_LISTEN: &str = "127.0.0.1:9464";
 /// The form of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// Lines for people.
+    /// Fields for journald where the service manager has what is said go to the journal, else lines
+    /// for people.
     #[default]
+    Auto,
+    /// Lines for people.
     Text,
     /// One JSON object a line.
     Json,

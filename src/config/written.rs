@@ -22,6 +22,18 @@ struct Entry {
 }
 
 impl Written {
+    /// What tells it from another, the same on every host: of the hash of all of it.
+    pub fn print(&self) -> u32 {
+        let mut hasher = DefaultHasher::new();
+        for (place, arguments) in &self.0 {
+            place.hash(&mut hasher);
+            for (name, own) in arguments {
+                (name, own.print).hash(&mut hasher);
+            }
+        }
+        u32::try_from(hasher.finish() >> 32).unwrap_or(u32::MAX)
+    }
+
     /// A block is there, be it one that sets nothing.
     pub(super) fn block(&mut self, place: &str) {
         self.0.entry(place.to_owned()).or_default();

@@ -23,6 +23,8 @@ const AUTO_VARIABLES: &str = ".auto.vars.hcl";
 
 /// The directory in which systemd puts credentials, and the prefix of those that are secrets.
 const CREDENTIALS: (&str, &str) = ("CREDENTIALS_DIRECTORY", "secrets_");
+/// The folder that the unit has them from, for root's shell: nobody else may read it.
+const SECRETS: &str = "/etc/outrigger/credentials";
 
 /// A configuration is written by people; what is longer is something else.
 pub(crate) const FILE_BYTES: u64 = 16 << 20;
@@ -398,12 +400,17 @@ fn environment() -> BTreeMap<String, String> {
 
 /// Secrets by name: systemd hands the directory `secrets` over as files `secrets_NAME`.
 fn secrets(environment: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>, FilesError> {
-    let Some(directory) = environment.get(CREDENTIALS.0).map(Path::new) else {
-        return Ok(BTreeMap::new());
-    };
+    match environment.get(CREDENTIALS.0) {
+        Some(directory) => secrets_in(Path::new(directory), CREDENTIALS.1),
+        None => Ok(secrets_in(Path::new(SECRETS), "").unwrap_or_default()),
+    }
+}
+
+/// The secrets of a directory, by what follows a prefix in their names.
+fn secrets_in(directory: &Path, prefix: &str) -> Result<BTreeMap<String, String>, FilesError> {
     let mut secrets = BTreeMap::new();
     for (name, path) in entries(directory)? {
-        if let Some(name) = name.strip_prefix(CREDENTIALS.1) {
+        if let Some(name) = name.strip_prefix(prefix) {
             // A trailing line break belongs to the file, not to the secret.
             let text = read_limited(&path)?
                 .trim_end_matches(['\n', '\r'])
@@ -420,12 +427,28 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
 
-    use super::{FILE_BYTES, FilesError, Sources, Wanted, load};
+    use super::{FILE_BYTES, FilesError, Sources, Wanted, load, secrets_in};
 
     fn read(path: &Path) -> Sources {
         let mut sources = Sources::default();
         sources.add(path);
         sources
+    }
+
+    #[test]
+    fn secrets_are_read_by_what_follows_their_prefix() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for (name, text) in [("secrets_a", "one\n"), ("secrets_b", "two"), ("c", "three")] {
+            fs::write(dir.path().join(name), text).expect("written");
+        }
+        let told = |prefix| {
+            let all = secrets_in(dir.path(), prefix).expect("they are read");
+            let told = all.iter().map(|(name, text)| format!("{name}={text}"));
+            told.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(told("secrets_"), "a=one b=two");
+        assert_eq!(told(""), "c=three secrets_a=one secrets_b=two");
+        assert!(secrets_in(&dir.path().join("none"), "").is_err());
     }
 
     #[test]

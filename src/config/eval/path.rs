@@ -100,7 +100,9 @@ impl Run<'_> {
         for (index, step) in steps.iter().enumerate() {
             span = span.to(step.span);
             match &step.kind {
-                StepKind::Name(name) => at = member(at, name, span)?,
+                StepKind::Name(name) => {
+                    at = member(at, name, span).map_err(|fault| self.left_out(fault, name))?;
+                }
                 StepKind::Index(index) => {
                     let key = self.eval(index, frame)?;
                     at = item(at, &key, index, span)?;
@@ -124,6 +126,17 @@ impl Run<'_> {
         }
         self.charge(span, value::size(at))?;
         Ok(at.clone())
+    }
+
+    /// Says so where something is not there since it is sensitive.
+    fn left_out(&self, fault: Box<Fault>, name: &str) -> Box<Fault> {
+        match self.evaluator.left_out.borrow().contains(name) {
+            false => fault,
+            true => fault.help(
+                "Terraform calls an output of this name sensitive, and such are left out; give \
+                 secrets by secret(\"NAME\"), or declare an output that is not sensitive",
+            ),
+        }
     }
 
     fn splat(&self, at: &Value, own: &[Step], span: Span, frame: Option<&Frame<'_>>) -> Outcome {

@@ -141,7 +141,8 @@ pub(super) fn lower_telemetry(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Telem
         telemetry.log_format = match log.text("format") {
             Some("json") => LogFormat::Json,
             Some("journald") => LogFormat::Journald,
-            _ => LogFormat::Text,
+            Some("text") => LogFormat::Text,
+            _ => LogFormat::Auto,
         };
         telemetry.log_level = match log.text("level") {
             Some("error") => LogLevel::Error,

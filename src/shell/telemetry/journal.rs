@@ -5,7 +5,9 @@
 //! the fields behind them as well, as they stand in a file.
 
 use std::fmt::{Debug, Write as _};
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -30,6 +32,19 @@ const NAME_MAX: usize = 64;
 /// long it is then left alone.
 const PATIENCE: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// Whether the journal takes what is said on stderr: its device and inode are those that the
+/// service manager names. Source: systemd.exec(5), `JOURNAL_STREAM`.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how a unit learns it; whoever wants another form says so"
+)]
+pub(crate) fn takes_stderr() -> bool {
+    let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+    // What stands behind a descriptor, whatever it is.
+    let about = fs::metadata("/proc/self/fd/2");
+    about.is_ok_and(|own| stream == format!("{}:{}", own.dev(), own.ino()))
+}
 
 /// Sends lines to the journal.
 pub(crate) struct Journal {

@@ -40,9 +40,14 @@ pub(crate) fn init(
     let (filter, handle) = reload::Layer::new(fixed.unwrap_or_else(|| filter(level)));
     let lines = fmt::layer().with_target(false).with_writer(io::stderr);
     let journal = || Journal::connect(Path::new(journal::SOCKET)).ok();
+    let format = match format {
+        LogFormat::Auto if journal::takes_stderr() => LogFormat::Journald,
+        LogFormat::Auto => LogFormat::Text,
+        other => other,
+    };
     let lines = match format {
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
-        LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
+        LogFormat::Auto | LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
         LogFormat::Journald => match journal() {
             Some(journal) => journal.boxed(),
             // Whoever takes the lines there has the time already.
