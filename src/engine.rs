@@ -281,7 +281,7 @@ impl Engine {
                     return;
                 }
             }
-            Event::WatchLost(kind) => self.state.views.lost(kind),
+            Event::WatchLost(kind, why) => self.state.views.lost(kind, why),
             Event::Answered(id, answer) => {
                 let listing = matches!(answer, Answer::Instances(_));
                 let notes = matches!(answer, Answer::Lease(_)).then(|| self.state.notes.clone());

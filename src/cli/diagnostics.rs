@@ -63,5 +63,6 @@ pub(crate) fn line(problems: &[Problem]) -> String {
         0 => String::new(),
         count => format!(" (and {count} more; run outrigger validate)"),
     };
-    text::bounded(&format!("{place}{}{more}", first.detail))
+    let code = first.code.as_str();
+    text::line(&format!("{place}{} [{code}]{more}", first.detail))
 }

@@ -19,7 +19,7 @@ use crate::model::pool::Limits;
 use crate::shell::clock;
 use crate::shell::files;
 use crate::shell::kube::state_file;
-use crate::shell::text::bounded;
+use crate::shell::text::line;
 use crate::shell::visit::{Sight, visit};
 use crate::state::State;
 
@@ -149,7 +149,7 @@ fn told(sights: Vec<Sight>) -> Seen {
         let cluster = own.cluster;
         match own.seen {
             Ok(state) => {
-                let missing = own.missing.map(|own| bounded(&own));
+                let missing = own.missing.map(|own| line(&own));
                 if let Some(missing) = &missing {
                     all.failed = true;
                     eprintln!("Warning: cluster \"{cluster}\": this is not known: {missing}");
@@ -158,7 +158,7 @@ fn told(sights: Vec<Sight>) -> Seen {
             }
             Err(why) => {
                 all.failed = true;
-                let why = bounded(&why);
+                let why = line(&why);
                 eprintln!(
                     "Error: cluster \"{cluster}\": it cannot be seen\n  because: {why}\n\n  \
                      = help: outrigger doctor --cluster {cluster} says what is wrong"

@@ -17,7 +17,7 @@ use crate::model::hash::change_id;
 use crate::model::notes::ACCEPTED;
 use crate::shell::console::RELOAD;
 use crate::shell::console::ask::ask;
-use crate::shell::text::bounded;
+use crate::shell::text::{bounded, line};
 
 /// Time for the daemon to read its configuration: clouds are asked what they have.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -55,10 +55,12 @@ fn reload(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         let why = anyhow!("{}", bounded(&String::from_utf8_lossy(&body)));
         return Err(why.context("reload the configuration"));
     }
-    writeln!(
-        io::stdout().lock(),
-        "the daemon has reloaded its configuration"
-    )?;
+    let mut out = io::stdout().lock();
+    writeln!(out, "the daemon has reloaded its configuration")?;
+    // What of it waits for somebody.
+    for held in String::from_utf8_lossy(&body).lines() {
+        writeln!(out, "{}", line(held))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -105,7 +105,7 @@ impl Driven {
         let config = read.map_err(|problems| diagnostics::line(&problems))?;
         if config.clusters.is_empty() {
             self.0.refused();
-            return Err("it names no cluster any more".to_owned());
+            return Err("it names no cluster any more [no-cluster]".to_owned());
         }
         Ok(driven(config))
     }

@@ -75,7 +75,7 @@ impl Failure {
 }
 
 /// Codes of calls that came too often, over all services.
-const THROTTLED: [&str; 8] = [
+pub const THROTTLED: [&str; 8] = [
     "RequestLimitExceeded",
     "Throttling",
     "ThrottlingException",

@@ -24,6 +24,9 @@ pub const NAME_PREFIX: &str = "outrigger/";
 /// EC2 allows 128 characters in the name of a template.
 pub const NAME_MAX: usize = 128;
 
+/// Hexadecimal digits of what a template says, in its name.
+const DIGITS: usize = 32;
+
 /// Regions whose EC2 does not know IPv6 for the metadata service; even to say that it is off makes
 /// a launch fail there. Source: spec/aws.md §5.4.
 const WITHOUT_METADATA_IPV6: [&str; 6] = [
@@ -232,18 +235,29 @@ pub struct Template {
 impl Template {
     /// Its name: whatever changes what it says changes the name, in every process the same.
     pub fn name(&self) -> String {
-        const DIGITS: usize = 32;
         // Writing plain data to memory cannot fail.
         let text = serde_json::to_vec(self).unwrap_or_default();
         let digest = hex(&Sha256::digest(&text));
-        let cluster = self.cluster.chars().map(|own| match own {
-            own if own.is_ascii_alphanumeric() || "-._".contains(own) => own,
-            _ => '-',
-        });
-        let room = NAME_MAX - NAME_PREFIX.len() - DIGITS - 1;
-        let cluster: String = cluster.take(room).collect();
+        let cluster = spelt(&self.cluster);
         format!("{NAME_PREFIX}{cluster}/{}", &digest[..DIGITS])
     }
+}
+
+/// How a cluster is spelt in the names of its templates. EC2 takes letters, digits and
+/// `().-/_` there.
+pub fn spelt(cluster: &str) -> String {
+    let cluster = cluster.chars().map(|own| match own {
+        own if own.is_ascii_alphanumeric() || "-._".contains(own) => own,
+        _ => '-',
+    });
+    let room = NAME_MAX - NAME_PREFIX.len() - DIGITS - 1;
+    cluster.take(room).collect()
+}
+
+/// The cluster of a template of ours by its name, as it is [`spelt`] there; none of others'.
+pub fn cluster_in(name: &str) -> Option<&str> {
+    let (cluster, _) = name.strip_prefix(NAME_PREFIX)?.rsplit_once('/')?;
+    Some(cluster)
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -116,6 +116,7 @@ impl Engine {
                 claim,
                 node: None,
                 phase: Phase::Launched,
+                found: false,
             });
         }
         self.looking.listing_news = outcome.news || self.looking.listing_fault.is_some();

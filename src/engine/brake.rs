@@ -45,6 +45,11 @@ impl Engine {
         self.brake.changed
     }
 
+    /// What is held of what is due by the configuration, once that has been weighed.
+    pub fn weighed(&self) -> Option<Option<&Unaccepted>> {
+        (!self.brake.changed).then_some(self.state.unaccepted.as_ref())
+    }
+
     /// The Lease may name a configuration that somebody has accepted, be it one that has yet to
     /// come.
     pub(super) fn heed_accepted(&mut self) {

@@ -77,8 +77,9 @@ pub enum Event {
     Deleted(Kind, ObjectKey),
     /// The watch of a kind is alive though nothing changed (a bookmark, a poll without news).
     WatchAlive(Kind),
-    /// The watch of a kind broke; it is not synced until its next listing.
-    WatchLost(Kind),
+    /// The watch of a kind broke, for a reason in bounded words, empty where nobody has said one;
+    /// it is not synced until its next listing.
+    WatchLost(Kind, String),
     /// A command was carried out, or not.
     Answered(CommandId, Answer),
     /// The provider says that something happens to an instance, and when.

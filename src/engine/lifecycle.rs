@@ -149,6 +149,8 @@ impl Engine {
         let (pool, born) = (claim.record.pool.clone(), claim.record.created);
         let work = self.works.entry(id.clone()).or_default();
         work.overdue = None;
+        // Who registers a node patches it.
+        let found = phase == Phase::Registered && work.patched.is_none();
         let asked = work.asked.filter(|_| phase == Phase::Gone);
         if let Some((node, asked)) = node.clone().zip(asked) {
             let (took, age) = (now.duration_since(asked), now.duration_since(born));
@@ -164,6 +166,7 @@ impl Engine {
             pool,
             node,
             phase,
+            found,
         });
         if phase == Phase::Initialized {
             self.tell_lacking(id);

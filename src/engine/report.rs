@@ -141,6 +141,8 @@ pub enum Report {
         node: Option<NodeName>,
         /// The phase it is in now.
         phase: Phase,
+        /// Whether it had come so far before it was looked at: what is found at a start.
+        found: bool,
     },
     /// A node is asked to leave (in observe mode: would be).
     Retire {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::fleet::PATIENCE;
-use crate::model::cluster::{Cluster, Mode};
+use crate::model::cluster::{Cluster, Mode, account_of};
 use crate::model::fleet::{FleetView, Holding, Muster};
 use crate::model::id::{ClaimId, ClusterName};
 use crate::model::pool::Limits;
@@ -17,7 +17,7 @@ use crate::model::quantity::Resources;
 /// Who sells capacity: what one cluster is refused there, all that buy there are.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Market {
-    /// A region of an account: that of the role that is assumed, or of the daemon itself.
+    /// A region of an account: that of the role that is assumed, by its id, or the daemon's own.
     Region(String, Option<String>),
     /// A simulated cloud at an address.
     Cloud(String),
@@ -30,7 +30,11 @@ impl Market {
         let address = |own: &Option<String>| own.clone().map(Self::Cloud);
         match &cluster.simulated {
             Some(own) => address(&own.address).unwrap_or(Self::Own(cluster.name.clone())),
-            None => Self::Region(cluster.region.clone(), cluster.role_arn.clone()),
+            None => {
+                let role = cluster.role_arn.as_deref();
+                let account = role.and_then(account_of).map(str::to_owned);
+                Self::Region(cluster.region.clone(), account)
+            }
         }
     }
 }

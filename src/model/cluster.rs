@@ -359,6 +359,11 @@ pub struct Cluster {
     pub events: bool,
 }
 
+/// The id of the account that an IAM role is of, by its ARN.
+pub fn account_of(role_arn: &str) -> Option<&str> {
+    role_arn.split(':').nth(4)
+}
+
 impl Cluster {
     /// The user's tags for what is made of a node class: the cluster's, then the class' own.
     pub fn tags_of(&self, class: Option<&NodeClassName>) -> Labels {

@@ -7,6 +7,8 @@ pub(crate) mod fault;
 
 pub(crate) mod account;
 
+pub(crate) mod care;
+
 pub(crate) mod token;
 
 pub(crate) mod identity;

@@ -25,13 +25,15 @@ use thiserror::Error;
 use tokio::net::unix::UCred;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
+use crate::engine::Engine;
 use crate::engine::status::Status;
 use crate::shell::console::inventory::{Holds, Question, ToldInventory};
 use crate::shell::front::{Clusters, Front, Standing};
 use crate::shell::notify::Manager;
 use crate::shell::text;
+use crate::state::roster::Unaccepted;
 
 /// The socket in the runtime directory.
 const SOCKET: &str = "admin.sock";
@@ -58,6 +60,10 @@ const KNOCK: Duration = Duration::from_secs(1);
 
 /// Time for the configuration to be read again: clouds are asked what they have.
 const RELOADED: Duration = Duration::from_secs(280);
+
+/// Time for engines to weigh another configuration, and how often they are asked whether they have.
+const WEIGHED: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(100);
 
 /// So many may ask for a reload before the first has its answer.
 const RELOADS_MAX: usize = 8;
@@ -229,7 +235,29 @@ async fn inventory(
     }))
 }
 
-/// Has the configuration read again, and says why it was not.
+/// What stays of a cluster though the configuration would have it leave, in words, once its engine
+/// has weighed that. One that does not know its cluster yet weighs nothing: its status tells later.
+async fn held(cluster: &Front) -> Option<String> {
+    let weighed = async {
+        loop {
+            let ask = |engine: &Engine, _| engine.weighed().map(Option::<&Unaccepted>::cloned);
+            match cluster.ask(ask).await {
+                Some(Some(held)) => return held,
+                Some(None) => sleep(LOOK).await,
+                None => return None,
+            }
+        }
+    };
+    let held = timeout(WEIGHED, weighed).await.ok().flatten()?;
+    let (name, nodes, total) = (&cluster.name, held.nodes.len(), held.total);
+    Some(format!(
+        "cluster {name}: {nodes} of {total} nodes would leave by it, more than max_retired: they \
+         stay until outrigger reload --accept {}",
+        held.id
+    ))
+}
+
+/// Has the configuration read again, and says why it was not, or what it does not do yet.
 async fn reload(
     State(console): State<Console>,
     ConnectInfo(Peer(peer)): ConnectInfo<Peer>,
@@ -242,7 +270,12 @@ async fn reload(
         return (StatusCode::SERVICE_UNAVAILABLE, why.to_owned());
     }
     match timeout(RELOADED, answer).await {
-        Ok(Ok(Ok(()))) => (StatusCode::OK, "reloaded".to_owned()),
+        Ok(Ok(Ok(()))) => {
+            let clusters = console.clusters.borrow().clone();
+            let held = join_all(clusters.iter().map(|own| held(own))).await;
+            let held: Vec<String> = held.into_iter().flatten().collect();
+            (StatusCode::OK, held.join("\n"))
+        }
         Ok(Ok(Err(why))) => (StatusCode::CONFLICT, text::bounded(&why)),
         Ok(Err(_)) => {
             let why = "the daemon is stopping";

@@ -13,6 +13,8 @@
 
 pub(crate) mod report;
 
+mod flaw;
+
 mod scope;
 
 mod host;
@@ -34,6 +36,7 @@ mod cloud;
 use futures::{StreamExt, stream};
 
 use crate::model::cluster::{Cluster, Mode};
+use crate::shell::doctor::flaw::Flaw;
 use crate::shell::doctor::report::{Check, Report};
 pub(crate) use crate::shell::doctor::scope::{Scope, TOPICS};
 use crate::shell::drivers::Drivers;
@@ -134,7 +137,7 @@ fn pools(cluster: &Cluster) -> Check {
     if cluster.pools.is_empty() {
         let why = "no pool is for this cluster, so that it never gets a node";
         let fix = "write pool \"general\" {}, or name the cluster in the `clusters` of a pool";
-        return Check::warning("pools", why, fix);
+        return Check::warning(("pools", Flaw::NoPool.code()), why, fix);
     }
     let names = |all: Vec<&str>| all.join(", ");
     let pools = names(cluster.pools.iter().map(|own| own.name.as_str()).collect());

@@ -18,6 +18,7 @@ use crate::catalog::Catalog;
 use crate::engine::Engine;
 use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
 use crate::engine::event::Event;
+use crate::engine::report::Report;
 use crate::model::cluster::{Cluster, Mode};
 use crate::model::id::ClusterName;
 use crate::shell::clock::{self, Stopwatch};
@@ -102,6 +103,7 @@ impl Driver {
             concurrency: parts.cluster.api.concurrency.max(1) as usize,
             managed: false,
             pass: Span::none(),
+            took: Duration::ZERO,
             looks_at: clock::monotonic(),
             counts_at: clock::monotonic(),
             unready_since: Some(clock::now()),
@@ -242,6 +244,8 @@ struct Course {
     managed: bool,
     /// The last pass, for as long as anything of it is under way.
     pass: Span,
+    /// How long it took.
+    took: Duration,
     /// When the inbox is looked into next.
     looks_at: Instant,
     /// When what the cluster holds is counted next.
@@ -276,7 +280,11 @@ impl Course {
                     None => return,
                 },
                 Some(answered) = self.calls.join_next() => self.answered(answered),
-                Some(question) = self.questions.recv() => question(&self.engine, clock::now()),
+                Some(question) = self.questions.recv() => {
+                    // Whoever has told it something asks about what it makes of that.
+                    self.take_waiting(BATCH);
+                    question(&self.engine, clock::now());
+                }
                 Some(event) = self.seat.news() => self.take(event),
                 () = sleep(wait) => {}
                 () = hands.watches.broken() => {
@@ -321,7 +329,8 @@ impl Course {
         let began = Stopwatch::start();
         decides.in_scope(|| self.engine.handle(event, clock::now()));
         if passes {
-            telemetry::pass(&self.hands.cluster, began.elapsed());
+            self.took = began.elapsed();
+            telemetry::pass(&self.hands.cluster, self.took);
         }
     }
 
@@ -329,7 +338,12 @@ impl Course {
     fn take_all(&mut self, event: Event) {
         self.looks_at = clock::monotonic() + LOOK;
         self.take(event);
-        for _ in 1..BATCH {
+        self.take_waiting(BATCH - 1);
+    }
+
+    /// Takes events that wait, so many at most.
+    fn take_waiting(&mut self, most: usize) {
+        for _ in 0..most {
             match self.inbox.try_recv() {
                 Ok(event) => self.take(event),
                 Err(_) => return,
@@ -386,6 +400,9 @@ impl Course {
         }
         while let Some(report) = self.engine.next_report() {
             telemetry::report(&self.hands.cluster, self.managed, &report);
+            if matches!(report, Report::Planned { .. }) {
+                telemetry::planned(&self.hands.cluster, self.took);
+            }
             self.front.note(&report, self.managed, clock::now());
             if let Some(herald) = &self.herald {
                 let notices = self.engine.notices(&report);
@@ -406,10 +423,13 @@ impl Course {
             Some(_) => Standing::Unready,
         };
         self.front.show(standing, self.engine.lacks_hints());
+        if self.stop_by.is_some() || self.counts_at > clock::monotonic() {
+            return;
+        }
+        self.counts_at = clock::monotonic() + COUNT;
+        telemetry::view(&self.hands.cluster, self.engine.state(), self.unready_since);
         // Before all is known, and while another host may lead, nothing is better than half.
-        let counts = ready && self.stop_by.is_none();
-        if counts && self.counts_at <= clock::monotonic() {
-            self.counts_at = clock::monotonic() + COUNT;
+        if ready {
             let samples = telemetry::samples(&self.hands.cluster, self.engine.state());
             self.front.count(samples);
         }

@@ -3,6 +3,8 @@
 
 mod fault;
 mod guard;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -452,6 +454,17 @@ impl Drivers {
             Mode::Observe => Ok(Arc::new(Nobody)),
             Mode::Manage => Err(PrepareError::NoProvider(name.clone())),
         }
+    }
+
+    /// The engine of a cluster has ended by itself: the cluster counts as broken, and is tried
+    /// again like whatever is. The others go on, and another host may have it meanwhile.
+    pub(crate) async fn lost(&mut self, cluster: &ClusterName) {
+        let Some(Running { post, cluster, .. }) = self.running.remove(cluster) else {
+            return;
+        };
+        post.stop().await;
+        let why = PrepareError::Ended(cluster.name.clone());
+        self.leave_out(Broken { cluster, why });
     }
 
     /// Waits until an engine ends, which none does unless it is told to, and says whose.

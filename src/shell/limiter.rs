@@ -33,6 +33,12 @@ impl Limiter {
         }
     }
 
+    /// Whether requests of one make those of the other wait.
+    #[cfg(all(test, feature = "aws"))]
+    pub(crate) fn is_one_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.due, &other.due)
+    }
+
     /// Waits for this request's turn.
     pub(crate) async fn turn(&self) {
         let wait = self.wait(clock::monotonic());

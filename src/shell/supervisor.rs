@@ -15,7 +15,6 @@ use crate::config::settings::{DEFAULT_LISTEN, Telemetry};
 use crate::config::written::Written;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetLimits;
-use crate::model::id::ClusterName;
 use crate::shell::admin::{self, AdminError};
 #[cfg(feature = "aws")]
 use crate::shell::aws::keeper::Keepers;
@@ -48,8 +47,6 @@ pub(crate) enum RunError {
     Prepare(#[from] PrepareError),
     #[error(transparent)]
     Apply(#[from] ApplyError),
-    #[error("drive cluster \"{0}\": its engine has ended, see above; this is a fault of ours")]
-    Ended(ClusterName),
     #[error("listen to signals")]
     Signals(#[source] io::Error),
     #[error(transparent)]
@@ -81,8 +78,8 @@ pub(crate) trait Origin {
     fn refused(&mut self);
 }
 
-/// Drives all clusters until SIGTERM or SIGINT, or until an engine ends by itself, which is an
-/// error. One that cannot be driven is left out and tried again, unless that is all of them. At
+/// Drives all clusters until SIGTERM or SIGINT. One that cannot be driven is left out and tried
+/// again, unless that is all of them; so is one whose engine ends by itself, which none should. At
 /// SIGHUP, and where something has changed, `origin` gives everything anew, or says why it cannot;
 /// then, or when a cluster that was driven or is new cannot be, everything stays as it is.
 pub(crate) async fn run(
@@ -103,7 +100,7 @@ pub(crate) async fn run(
         some = prepare_some(&drivers, wanted.clusters) => some?,
         () = stop.called() => return Ok(()),
     };
-    let counted = Counted::init(&telemetry)?;
+    let counted = Counted::init(&telemetry, &written)?;
     let (show, shown) = watch::channel(Clusters::new());
     serve(&telemetry, shown, &counted).await?;
     if let Err(error) = drivers.apply(prepared, broken, wanted.fleet).await {
@@ -119,19 +116,20 @@ pub(crate) async fn run(
     refresh(&cron, drivers.keepers()).await?;
     let mut wait = AGAIN;
     let mut again = Box::pin(sleep(wait));
-    let end = loop {
+    loop {
         let (mut caller, mut news) = (None, None);
         tokio::select! {
-            () = stop.called() => break Ok(()),
+            () = stop.called() => break,
             name = drivers.ended() => {
-                tracing::error!(cluster = %name, "its engine has ended; stopping the others");
-                break Err(RunError::Ended(name));
+                drivers.lost(&name).await;
+                show.send_replace(drivers.shown());
+                continue;
             }
             _ = hangup.recv() => {}
             () = &mut again, if !drivers.is_whole() => {
                 tokio::select! {
                     () = mend(&mut drivers, &show) => {}
-                    () = stop.called() => break Ok(()),
+                    () = stop.called() => break,
                 }
                 wait = (wait * 2).min(AGAIN_MAX);
                 again = Box::pin(sleep(wait));
@@ -144,21 +142,21 @@ pub(crate) async fn run(
         let in_force = (&telemetry, &mut written);
         let read = tokio::select! {
             read = renewed(&mut drivers, (&mut origin, news), in_force, &level) => read,
-            () = stop.called() => break Ok(()),
+            () = stop.called() => break,
         };
         metrics::reloaded(read.is_ok());
         show.send_replace(drivers.shown());
         manager.reloaded(read.clone().err());
         // Who asked may be gone.
         drop(caller.map(|own: Reload| own.send(read)));
-    };
+    }
     // Nobody is answered any more.
     drop(asked);
     manager.stopping();
     cron.stop().await;
     drivers.stop().await;
     tracing::info!("stopped");
-    end
+    Ok(())
 }
 
 /// All that some clusters are to be driven with; where that is none at all, why.
@@ -304,6 +302,7 @@ async fn reloaded(
     }
     tell_changes(written, &wanted.written);
     *written = wanted.written;
+    metrics::in_force(written);
     let new = wanted.telemetry;
     level.set(new.log_level);
     for (argument, changed) in [

@@ -15,9 +15,12 @@ pub(crate) mod metrics;
 
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
+
 use crate::engine::command::Answer;
 use crate::engine::report::Report;
 use crate::model::id::ClusterName;
+use crate::shell::clock;
 use crate::shell::telemetry::series::Sample;
 use crate::state::State;
 
@@ -53,6 +56,22 @@ pub(crate) fn leads(cluster: &ClusterName, leads: bool) {
 /// Counts a look of an engine at what is due.
 pub(crate) fn pass(cluster: &ClusterName, took: Duration) {
     metrics::pass(cluster, took);
+}
+
+/// Counts a pass in which pods were planned for.
+pub(crate) fn planned(cluster: &ClusterName, took: Duration) {
+    metrics::planned(cluster, took);
+}
+
+/// Shows how the view of a cluster is: since when it has not been whole, if it is not.
+pub(crate) fn view(cluster: &ClusterName, state: &State, unready: Option<Timestamp>) {
+    let now = clock::now();
+    let seconds = |since: Option<Timestamp>| {
+        let age = since.map_or(SignedDuration::ZERO, |since| now.duration_since(since));
+        age.as_secs_f64().max(0.0)
+    };
+    let oldest = state.views.seen_least(state.cluster.kinds());
+    metrics::view(cluster, seconds(unready), seconds(oldest));
 }
 
 /// What a cluster holds now.

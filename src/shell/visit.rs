@@ -126,7 +126,7 @@ async fn prepared(
     });
     let outcome = match timeout_at(until, drivers.prepare(vec![observed])).await {
         Ok(Ok(prepared)) => Ok(prepared),
-        Ok(Err(error)) => Err(text::chain(&error)),
+        Ok(Err(error)) => Err(format!("{} [{}]", text::chain(&error), error.code())),
         Err(_) => Err("it could not be connected to in time".to_owned()),
     };
     (name, outcome)

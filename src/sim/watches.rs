@@ -106,7 +106,7 @@ impl Watches {
         stream.queue.clear();
         stream.last_due = None;
         stream.stalled = None;
-        let event = Event::WatchLost(kind);
+        let event = Event::WatchLost(kind, String::new());
         self.push(
             Delivery {
                 kind,
@@ -154,7 +154,7 @@ impl Watches {
         let (_, delivery) = stream.queue.pop_front()?;
         stream.heard = Some(now);
         match (&delivery.event, delivery.listing) {
-            (Event::WatchLost(_), _) => stream.doubtful = Some("broke"),
+            (Event::WatchLost(..), _) => stream.doubtful = Some("broke"),
             (_, Some(Listing::Whole)) => stream.doubtful = None,
             (_, Some(Listing::Cut)) => stream.doubtful = Some("lacks most objects"),
             _ => {}

@@ -13,9 +13,11 @@ const SHRUNK_MIN: usize = 3;
 const SHRUNK_SHARE: usize = 5;
 
 /// What is known of one watch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct View {
     synced: bool,
+    /// Why it is not, where it broke and somebody has said so.
+    why: String,
     seen: Option<Timestamp>,
     doubted: bool,
 }
@@ -35,6 +37,7 @@ impl Views {
         let shrunk = vanished >= SHRUNK_MIN && vanished * SHRUNK_SHARE > known;
         *view = View {
             synced: true,
+            why: String::new(),
             seen: Some(now),
             doubted: watched && shrunk,
         };
@@ -47,9 +50,10 @@ impl Views {
         view.seen = view.seen.max(Some(now));
     }
 
-    /// The watch broke.
-    pub fn lost(&mut self, kind: Kind) {
-        self.kinds.entry(kind).or_default().synced = false;
+    /// The watch broke, for this reason.
+    pub fn lost(&mut self, kind: Kind, why: String) {
+        let view = self.kinds.entry(kind).or_default();
+        (view.synced, view.why) = (false, why);
     }
 
     /// Single objects were asked for, and what the listing lacks is truly gone.
@@ -73,6 +77,13 @@ impl Views {
         seen.is_some_and(|at| now.duration_since(at) <= within)
     }
 
+    /// When that watch of these kinds last gave a sign of life that has been silent for longest;
+    /// none before any has.
+    pub fn seen_least(&self, kinds: &[Kind]) -> Option<Timestamp> {
+        let seen = |kind: &Kind| self.kinds.get(kind).and_then(|own| own.seen);
+        kinds.iter().filter_map(seen).min()
+    }
+
     /// Why nothing voluntary may be done now; none when every watch of these kinds is whole.
     ///
     /// A watch that gave no sign of life for longer than `age_max` is stale.
@@ -80,6 +91,9 @@ impl Views {
         kinds.iter().find_map(|kind| {
             let name = kind.plural();
             match self.kinds.get(kind) {
+                Some(View {
+                    synced: false, why, ..
+                }) if !why.is_empty() => Some(format!("{name} are not synced: {why}")),
                 None | Some(View { synced: false, .. }) => Some(format!("{name} are not synced")),
                 Some(View { doubted: true, .. }) => Some(format!("the listing of {name} shrank")),
                 Some(View { seen, .. }) => {

@@ -85,6 +85,10 @@ fn every_code_is_listed_with_what_to_do() {
             spelled("src/shell/kube/cause.rs", "The stable name"),
         ),
         (
+            "## Set-ups\n",
+            spelled("src/shell/doctor/flaw.rs", "The stable name"),
+        ),
+        (
             "## Pods without a place\n",
             spelled("src/solve.rs", "impl Code"),
         ),
@@ -153,6 +157,7 @@ fn nothing_else_spells_codes() {
     let known = [
         "src/disrupt/verdict.rs",
         "src/plan/node.rs",
+        "src/shell/doctor/flaw.rs",
         "src/shell/drivers/fault.rs",
         "src/shell/kube/cause.rs",
         "src/shell/kube/client.rs",

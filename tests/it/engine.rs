@@ -880,9 +880,14 @@ fn a_cluster_in_observe_mode_is_planned_for_and_never_touched() {
 fn nothing_is_launched_before_every_watch_is_synced() {
     let mut stage = Stage::new(Mode::Manage);
     stage.sync(vec![], vec![waiting_pod("a")]);
-    stage.event(Event::WatchLost(Kind::Node));
+    stage.event(Event::WatchLost(Kind::Node, "nobody answers".to_owned()));
     stage.run(60, &[]);
     assert_eq!(stage.count("launch"), 0);
+    let missing = stage.engine.missing(stage.now);
+    assert_eq!(
+        missing.as_deref(),
+        Some("nodes are not synced: nobody answers")
+    );
     stage.event(Event::Reset(Kind::Node, vec![]));
     stage.run(10, &[]);
     assert_eq!(stage.count("launch"), 1);
@@ -905,7 +910,7 @@ fn what_selects_pods_must_be_known_where_they_are_spread_by_default() {
         cluster.scheduling.default_spread = default_spread;
         stage.event(Event::ConfigChanged(Arc::new(cluster)));
         stage.sync(vec![], vec![waiting_pod("a")]);
-        stage.event(Event::WatchLost(Kind::ReplicaSet));
+        stage.event(Event::WatchLost(Kind::ReplicaSet, String::new()));
         stage.run(60, &[]);
         assert_eq!(stage.count("launch"), launches);
         stage.event(Event::Reset(Kind::ReplicaSet, vec![]));

@@ -32,7 +32,7 @@ fn series() -> BTreeMap<String, BTreeSet<String>> {
 
 /// What is wrong with a query.
 fn faults(query: &str, known: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
-    let own = Regex::new(r"\b((?:outrigger|karpenter|controller_runtime)_[a-z_]+)(\{[^}]*\})?");
+    let own = Regex::new(r"\b((?:outrigger|karpenter|controller_runtime)_[a-z0-9_]+)(\{[^}]*\})?");
     let label = Regex::new(r"([a-z_]+)(?:=~|!~|!=|=)").expect("a pattern");
     let by = Regex::new(r"\bby \(([^)]*)\)").expect("a pattern");
     let (mut found, mut all) = (Vec::new(), BTreeSet::new());

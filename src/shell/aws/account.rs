@@ -12,7 +12,7 @@ use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use tokio::sync::Mutex;
 
-use crate::model::cluster::Cluster;
+use crate::model::cluster::{Cluster, account_of};
 use crate::shell::aws::record::Recorder;
 use crate::shell::limiter::Limiter;
 
@@ -46,6 +46,13 @@ impl AccountKey {
             region: cluster.region.clone(),
             role: cluster.role_arn.clone(),
         }
+    }
+
+    /// Whether both are of one region and one account, whichever role of it each assumes: so EC2
+    /// counts calls, and so queues are shared. Which account the daemon's own is, AWS alone knows.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        let account = |own: &Self| own.role.as_deref().and_then(account_of).map(str::to_owned);
+        self.region == other.region && account(self) == account(other)
     }
 }
 
@@ -207,7 +214,11 @@ impl Accounts {
         if let Some(own) = known.get(key) {
             return own.clone();
         }
-        let own = Arc::new(Account::new(key.clone()).await);
+        let mut own = Account::new(key.clone()).await;
+        if let Some(beside) = known.values().find(|it| it.key.is_beside(key)) {
+            own.buckets = beside.buckets.clone();
+        }
+        let own = Arc::new(own);
         known.insert(key.clone(), own.clone());
         own
     }
@@ -215,7 +226,27 @@ impl Accounts {
 
 #[cfg(test)]
 mod tests {
-    use super::pricing_region;
+    use super::{AccountKey, Accounts, pricing_region};
+
+    #[tokio::test]
+    async fn roles_of_one_account_and_region_have_the_same_buckets() {
+        let key = |region: &str, role: Option<&str>| AccountKey {
+            region: region.to_owned(),
+            role: role.map(|own| format!("arn:aws:iam::{own}")),
+        };
+        let accounts = Accounts::default();
+        let one = accounts.get(&key("eu-west-1", Some("1:role/a"))).await;
+        for (region, role, is_same) in [
+            ("eu-west-1", Some("1:role/b"), true),
+            ("eu-west-1", Some("2:role/a"), false),
+            ("eu-west-2", Some("1:role/a"), false),
+            ("eu-west-1", None, false),
+        ] {
+            let other = accounts.get(&key(region, role)).await;
+            let is_one = one.buckets.read.is_one_with(&other.buckets.read);
+            assert_eq!(is_one, is_same, "{region} {role:?}");
+        }
+    }
 
     #[test]
     fn price_lists_are_asked_for_where_they_are_served() {

@@ -31,6 +31,7 @@ use crate::model::node_class::bootstrap::{Bootstrap, SecretSource};
 use crate::model::node_class::image::{Family, ImageTerm};
 use crate::model::taint::{Effect, Taint};
 use crate::shell::aws::account::{Account, AccountKey, Accounts};
+use crate::shell::aws::care::Care;
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::idle::api;
 use crate::shell::aws::images::Images;
@@ -244,7 +245,9 @@ impl Stage {
         }));
         let clusters = [Arc::new(self.of_role("prod"))];
         let mut profiles = Profiles::default();
-        let removed = profiles.collect(&self.account, &clusters).await;
+        let removed = profiles
+            .collect(&self.account, &Care::of_all(&clusters))
+            .await;
         removed
             .map(|count| assert!(count > 0, "{name} stays"))
             .map_err(|fault| fault.sorted("iam").text)
@@ -317,7 +320,10 @@ impl Stage {
         let mut shelf = Shelf::default();
         let ago = KEPT + SignedDuration::from_secs(1);
         shelf.listed(names.map(str::to_owned), clock::now() - ago);
-        let removed = Templates::of(shelf).collect(&self.account, "here").await;
+        let care = Care::of_all(&[]);
+        let removed = Templates::of(shelf)
+            .collect(&self.account, "here", &care)
+            .await;
         removed
             .map(|count| assert!(count > 0, "{known:?} stay"))
             .map_err(|fault| fault.sorted("ec2").text)

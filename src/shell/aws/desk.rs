@@ -4,6 +4,8 @@
 //! One task an account and region: whatever is due is asked for, node classes are resolved, and
 //! each engine hears what it can have (`Event::ClassesChanged`), each provider how to get it.
 
+mod hall;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex as Locked};
 use std::time::Duration;
@@ -27,13 +29,14 @@ use crate::model::id::{ClusterName, NodeClassName, TypeName};
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::resolved::Resolved;
 use crate::shell::aws::account::Account;
+use crate::shell::aws::care::Care;
 use crate::shell::aws::chores::{Chore, Diary};
 use crate::shell::aws::cluster::{Homes, Said};
 use crate::shell::aws::ends::Ends;
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::images::Images;
 use crate::shell::aws::instances::Lister;
-use crate::shell::aws::notices::{Engines, Listener};
+use crate::shell::aws::notices::Engines;
 use crate::shell::aws::profile::Profiles;
 use crate::shell::aws::ready::{Ready, validated};
 use crate::shell::aws::template::Templates;
@@ -55,13 +58,19 @@ pub(crate) struct View {
     pub(crate) classes: BTreeMap<NodeClassName, Arc<Ready>>,
 }
 
-/// What the clusters of an account and region share.
+/// Clusters, each with the seat that tells it from the same when it was driven by another.
+pub(crate) type Seats = Arc<Locked<BTreeSet<(ClusterName, u64)>>>;
+
+/// What the clusters of a role and region share.
 pub(crate) struct Shared {
     pub(crate) account: Arc<Account>,
     pub(crate) lister: Arc<Lister>,
     pub(crate) ends: Ends,
-    /// The engines of clusters that are driven here.
+    /// The engines of clusters of this account and region that are driven here, by whatever role:
+    /// a message is taken in by whoever reads it.
     pub(crate) engines: Engines,
+    /// The clusters of this account and region that are attended to, by whatever role.
+    pub(crate) seats: Seats,
     pub(crate) templates: Templates,
     pub(crate) subnets: Locked<Subnets>,
 }
@@ -157,7 +166,9 @@ impl Desk {
                 Ask::Attend(member) => {
                     let name = member.cluster.name.clone();
                     self.homes.forget(&name);
-                    self.members.insert(name, *member);
+                    if let Some(old) = self.members.insert(name, *member) {
+                        self.unheard(&old);
+                    }
                     self.listen();
                     self.diary.again(Chore::Classes);
                     // Those that start together are served together.
@@ -166,8 +177,11 @@ impl Desk {
                     }
                 }
                 Ask::Leave(name, seat) => {
-                    if self.members.get(&name).is_some_and(|own| own.seat == seat) {
-                        self.members.remove(&name);
+                    let own = self.members.get(&name);
+                    if own.is_some_and(|own| own.seat == seat)
+                        && let Some(old) = self.members.remove(&name)
+                    {
+                        self.unheard(&old);
                         self.listen();
                     }
                     continue;
@@ -181,44 +195,6 @@ impl Desk {
                 Ask::Tick => {}
             }
             self.work().await;
-        }
-    }
-
-    /// Reads the queues that clusters name, each once, and tells their engines.
-    fn listen(&mut self) {
-        let members = self.members.iter();
-        let engines = members.filter_map(|(name, own)| {
-            let events = own.events.clone().filter(|own| !own.is_closed())?;
-            Some((name.clone(), (events, own.connection.fence.clone())))
-        });
-        if let Ok(mut known) = self.shared.engines.lock() {
-            *known = engines.collect();
-        }
-        // Whoever leads nobody of a queue would only keep its messages from others.
-        let led = self.members.values().filter(|own| own.events.is_some());
-        let named = led.filter_map(|own| {
-            let queue = own.cluster.interruption.as_ref()?.queue.clone();
-            Some((own.cluster.installation.clone(), queue))
-        });
-        let wanted: BTreeSet<(String, String)> = named.collect();
-        self.queues.retain(|key, task| {
-            let stays = wanted.contains(key);
-            if !stays {
-                task.abort();
-            }
-            stays
-        });
-        for key in wanted {
-            let Shared {
-                account,
-                lister,
-                engines,
-                ..
-            } = &*self.shared;
-            let (account, lister) = (account.clone(), lister.clone());
-            let listener = Listener::new(account, lister, engines.clone(), key.clone());
-            let entry = self.queues.entry(key);
-            entry.or_insert_with(|| tokio::spawn(listener.listen()).abort_handle());
         }
     }
 
@@ -260,13 +236,16 @@ impl Desk {
             let outcome = self.health().await;
             self.end(Chore::Health, outcome);
         }
-        let leads = !self.led().is_empty();
-        if leads && self.diary.begin(Chore::Profiles) {
-            let outcome = self.unused_profiles().await;
+        let care = self.care();
+        // What is removed is removed by who leads, or not at all.
+        let fences: Arc<[Fence]> = self.led().map(|own| own.connection.fence.clone()).collect();
+        if !care.led.is_empty() && self.diary.begin(Chore::Profiles) {
+            let removing = self.unused_profiles(&care);
+            let outcome = fence::within(fences.clone(), removing).await;
             self.end(Chore::Profiles, outcome);
         }
-        if leads && self.diary.begin(Chore::Templates) {
-            let outcome = self.templates().await;
+        if !care.led.is_empty() && self.diary.begin(Chore::Templates) {
+            let outcome = fence::within(fences, self.templates(&care)).await;
             self.end(Chore::Templates, outcome);
         }
     }
@@ -369,42 +348,45 @@ impl Desk {
         Ok(false)
     }
 
-    /// The clusters that are managed, if this host leads all of them: whoever does not know what
-    /// others need removes nothing.
-    fn led(&self) -> Vec<Arc<Cluster>> {
-        let managed = self.members.values();
-        let managed = managed.filter(|own| own.cluster.mode == Mode::Manage);
-        let led = |own: &Member| {
-            let leads = own.events.is_some() && own.connection.fence.is_open();
-            leads.then(|| own.cluster.clone())
-        };
-        let led: Option<Vec<Arc<Cluster>>> = managed.map(led).collect();
-        led.unwrap_or_default()
+    /// The clusters that are managed.
+    fn managed(&self) -> impl Iterator<Item = &Member> {
+        let all = self.members.values();
+        all.filter(|own| own.cluster.mode == Mode::Manage)
     }
 
-    async fn unused_profiles(&mut self) -> Result<bool, Fault> {
-        let clusters = self.led();
-        let removed = self
-            .profiles
-            .collect(&self.shared.account, &clusters)
-            .await?;
+    /// Those of them that this host leads.
+    fn led(&self) -> impl Iterator<Item = &Member> {
+        let leads = |own: &&Member| own.events.is_some() && own.connection.fence.is_open();
+        self.managed().filter(leads)
+    }
+
+    /// Whose templates and profiles are looked after here.
+    fn care(&self) -> Care {
+        let seats = self.shared.seats.lock();
+        let seats = seats.map(|own| own.iter().map(|own| own.0.clone()).collect());
+        Care {
+            led: self.led().map(|own| own.cluster.clone()).collect(),
+            // Where nobody can say who else is there, nobody's are anybody's.
+            is_whole: seats.is_ok() && self.led().count() == self.managed().count(),
+            attended: seats.unwrap_or_default(),
+        }
+    }
+
+    async fn unused_profiles(&mut self, care: &Care) -> Result<bool, Fault> {
+        let account = &self.shared.account;
+        let removed = self.profiles.collect(account, care).await?;
         if removed > 0 {
             tracing::info!(removed, "instance profiles removed that nobody uses");
         }
         Ok(false)
     }
 
-    async fn templates(&mut self) -> Result<bool, Fault> {
-        let clusters = self.led();
-        let mut installations: Vec<&str> = clusters
-            .iter()
-            .map(|own| own.installation.as_str())
-            .collect();
-        installations.sort_unstable();
-        installations.dedup();
+    async fn templates(&mut self, care: &Care) -> Result<bool, Fault> {
+        let led = care.led.iter();
+        let installations: BTreeSet<&str> = led.map(|own| own.installation.as_str()).collect();
         for own in installations {
             let (account, templates) = (&self.shared.account, &self.shared.templates);
-            let removed = templates.collect(account, own).await?;
+            let removed = templates.collect(account, own, care).await?;
             if removed > 0 {
                 tracing::info!(removed, "launch templates removed that nobody uses");
             }

@@ -14,7 +14,6 @@ use crate::shell::aws::account::{AccountKey, Accounts};
 use crate::shell::aws::desk::{Ask, Desk, Member, Shared};
 use crate::shell::aws::ends::Ends;
 use crate::shell::aws::instances::Lister;
-use crate::shell::aws::notices::Engines;
 use crate::shell::aws::template::Templates;
 use crate::shell::clock;
 
@@ -32,6 +31,10 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
+    fn is_beside(&self, key: &AccountKey) -> bool {
+        self.shared.account.key.is_beside(key)
+    }
+
     /// A cluster is there, or is another than it was.
     pub(crate) async fn attend(&self, member: Member) {
         // A keeper that has ended takes the process with it.
@@ -74,11 +77,16 @@ impl Keepers {
             return own.clone();
         }
         let account = self.accounts.get(&key).await;
+        let beside = known.values().find(|own| own.is_beside(&key));
+        let (engines, seats) = beside.map_or_else(Default::default, |own| {
+            (own.shared.engines.clone(), own.shared.seats.clone())
+        });
         let shared = Arc::new(Shared {
             account: account.clone(),
             lister: Arc::<Lister>::default(),
             ends: Ends::default(),
-            engines: Engines::default(),
+            engines,
+            seats,
             templates: Templates::default(),
             subnets: Locked::default(),
         });

@@ -25,6 +25,7 @@ use crate::shell::aws::instances::Lister;
 use crate::shell::aws::queue;
 use crate::shell::clock;
 use crate::shell::fence::{self, Fence};
+use crate::shell::telemetry::names::NOTICES;
 
 /// After a look that failed, or a message that is another host's, the next waits this long.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -162,8 +163,7 @@ impl Listener {
                 kind(notice.what.as_str());
                 let waited = clock::now().duration_since(notice.said);
                 let waited = Duration::try_from(waited).unwrap_or_default();
-                metrics::histogram!("karpenter_interruption_message_queue_duration_seconds")
-                    .record(waited.as_secs_f64());
+                metrics::histogram!(NOTICES).record(waited.as_secs_f64());
                 self.deliver(&notice, fences).await
             }
             Err(why) => {

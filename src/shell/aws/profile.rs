@@ -20,11 +20,15 @@ use crate::model::labels::REGION;
 use crate::model::node_class::resolved::Cause;
 use crate::model::node_class::{Identity, NodeClass};
 use crate::shell::aws::account::Account;
+use crate::shell::aws::care::Care;
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::images::trouble;
 use crate::shell::aws::network::filter;
 use crate::shell::aws::pages;
 use crate::shell::clock;
+
+/// What precedes the name of each of our profiles.
+const NAME_PREFIX: &str = "outrigger-";
 
 /// How long a profile is taken to be there and right.
 const AGAIN: Duration = Duration::from_mins(60);
@@ -79,13 +83,11 @@ impl Profiles {
         }
     }
 
-    /// Removes the profiles of roles that no node class names any more, once no instance has one.
-    /// One that was made lately may be another host's, whose configuration is newer.
-    pub(crate) async fn collect(
-        &mut self,
-        account: &Account,
-        clusters: &[Arc<Cluster>],
-    ) -> Result<usize, Fault> {
+    /// Removes the profiles that are looked after here of roles that no node class names any more,
+    /// once no instance has one. One that was made lately may be another host's, whose
+    /// configuration is newer.
+    pub(crate) async fn collect(&mut self, account: &Account, care: &Care) -> Result<usize, Fault> {
+        let clusters = &care.led;
         let mut removed = 0;
         let paths: BTreeSet<String> = clusters
             .iter()
@@ -103,7 +105,9 @@ impl Profiles {
                     };
                     let age = clock::now().as_second() - own.create_date().secs();
                     let old = u64::try_from(age).is_ok_and(|age| age > AGAIN.as_secs());
-                    let unused = old && !clusters.iter().any(named);
+                    let cluster = cluster_in(own.instance_profile_name());
+                    let is_ours = cluster.is_some_and(|own| care.is_for(own, spelt));
+                    let unused = old && is_ours && !clusters.iter().any(named);
                     let roles = own.roles().iter().map(|role| role.role_name().to_owned());
                     unused.then(|| (own.instance_profile_name().to_owned(), roles.collect()))
                 }));
@@ -201,14 +205,7 @@ fn bare(role: &str) -> &str {
 
 /// IAM allows 128 characters of letters, digits and `+=,.@-_`.
 fn name(cluster: &Cluster, role: &str) -> String {
-    let known = |c: char| c.is_ascii_alphanumeric() || "+=,.@-_".contains(c);
-    let plain: String = cluster
-        .name
-        .as_str()
-        .chars()
-        .filter(|c| known(*c))
-        .collect();
-    let short: String = plain.chars().take(64).collect();
+    let short = spelt(cluster.name.as_str());
     let (installation, region) = (&cluster.installation, &cluster.region);
     let text = format!("{installation}\n{}\n{region}\n{role}", cluster.name);
     let digest = Sha256::digest(text);
@@ -217,7 +214,19 @@ fn name(cluster: &Cluster, role: &str) -> String {
         .take(8)
         .map(|byte| format!("{byte:02x}"))
         .collect();
-    format!("outrigger-{short}-{hash}")
+    format!("{NAME_PREFIX}{short}-{hash}")
+}
+
+/// How a cluster is spelt in the names of its profiles.
+fn spelt(cluster: &str) -> String {
+    let known = |c: &char| c.is_ascii_alphanumeric() || "+=,.@-_".contains(*c);
+    cluster.chars().filter(known).take(64).collect()
+}
+
+/// The cluster of a profile by its name, as it is [`spelt`] there; none of others'.
+fn cluster_in(name: &str) -> Option<&str> {
+    let (cluster, _) = name.strip_prefix(NAME_PREFIX)?.rsplit_once('-')?;
+    Some(cluster)
 }
 
 async fn ensure(account: &Account, cluster: &Cluster, name: &str, role: &str) -> Result<(), Fault> {

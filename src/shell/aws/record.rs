@@ -4,12 +4,15 @@
 
 use aws_smithy_runtime_api::box_error::BoxError;
 use aws_smithy_runtime_api::client::interceptors::Intercept;
-use aws_smithy_runtime_api::client::interceptors::context::BeforeTransmitInterceptorContextRef;
+use aws_smithy_runtime_api::client::interceptors::context::{
+    BeforeTransmitInterceptorContextRef, FinalizerInterceptorContextRef,
+};
 use aws_smithy_runtime_api::client::orchestrator::Metadata;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::ConfigBag;
 use metrics::counter;
 
+use crate::ec2::refusal::THROTTLED;
 use crate::shell::fence;
 
 /// Counts requests, retries included.
@@ -43,6 +46,33 @@ impl Intercept for Recorder {
         }
         Ok(())
     }
+
+    /// Counts the answers that too much was asked, those among them upon which the SDK tries again.
+    fn read_after_attempt(
+        &self,
+        context: &FinalizerInterceptorContextRef<'_>,
+        _components: &RuntimeComponents,
+        cfg: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let refused = context.response().filter(|own| !own.status().is_success());
+        let body = refused.and_then(|own| own.body().bytes());
+        if let (Some(body), Some(call)) = (body, cfg.load::<Metadata>())
+            && is_throttled(body)
+        {
+            counter!(
+                "outrigger_ec2_throttled_total",
+                "region" => self.region.clone(), "api" => call.name().to_owned()
+            )
+            .increment(1);
+        }
+        Ok(())
+    }
+}
+
+/// Whether an error says that too much was asked. It has one code, and says nothing else at length.
+fn is_throttled(body: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(body);
+    THROTTLED.iter().any(|own| text.contains(own))
 }
 
 /// Notes the right that a call takes, for `tests/moto/rights.py`; once in each process.

@@ -23,10 +23,11 @@ use aws_smithy_types::base64;
 use tokio::sync::Mutex;
 
 use crate::ec2::shelf::Shelf;
-use crate::ec2::template::{Device, Interface, Metadata, NAME_PREFIX, Placement, Template};
+use crate::ec2::template::{Device, Interface, Metadata, Placement, Template, cluster_in, spelt};
 use crate::model::claim::TAG_INSTALLATION;
 use crate::model::labels::Labels;
 use crate::shell::aws::account::{Account, once};
+use crate::shell::aws::care::Care;
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::network::filter;
 use crate::shell::aws::pages;
@@ -81,11 +82,13 @@ impl Templates {
         }
     }
 
-    /// Removes those of an installation that nobody needs any more; how many.
+    /// Removes those of an installation that are looked after here and that nobody needs any more;
+    /// how many.
     pub(crate) async fn collect(
         &self,
         account: &Account,
         installation: &str,
+        care: &Care,
     ) -> Result<usize, Fault> {
         let pages = account
             .ec2
@@ -98,17 +101,21 @@ impl Templates {
         pages::each(account, "DescribeLaunchTemplates", pages, |page| {
             let names = page.launch_templates().iter();
             let names = names.filter_map(|own| own.launch_template_name());
-            listed.extend(
-                names
-                    .filter(|it| it.starts_with(NAME_PREFIX))
-                    .map(str::to_owned),
-            );
+            listed.extend(names.map(str::to_owned));
         })
         .await?;
+        let is_ours = |name: &String| {
+            let cluster = cluster_in(name);
+            cluster.is_some_and(|own| care.is_for(own, spelt))
+        };
+        listed.retain(is_ours);
         let idle = {
             let mut shelf = self.0.lock().await;
             shelf.listed(listed, clock::now());
-            shelf.idle(clock::now())
+            let mut idle = shelf.idle(clock::now());
+            // This host may have led a cluster before that it leads no more.
+            idle.retain(is_ours);
+            idle
         };
         let removed = idle.len();
         for name in idle {

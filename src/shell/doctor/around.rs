@@ -12,6 +12,7 @@ use serde::Deserialize;
 use crate::model::cluster::{Cluster, Mode};
 use crate::model::tenure::LeaseName;
 use crate::shell::clock;
+use crate::shell::doctor::flaw::Flaw;
 use crate::shell::doctor::reach::{Answer, ask};
 use crate::shell::doctor::report::Check;
 use crate::shell::doctor::scope::Scope;
@@ -81,7 +82,7 @@ async fn lease(client: &Client, place: &LeaseName) -> Check {
         Ok(None) => Check::ok("lease", &format!("{place} is not there yet")),
         Err(why) => {
             let why = format!("{place} cannot be read: {why}");
-            Check::failed("lease", &why, GRANT)
+            Check::failed(("lease", Flaw::LeaseUnreadable.code()), &why, GRANT)
         }
     }
 }
@@ -128,7 +129,7 @@ async fn others(client: &Client, mode: Mode) -> Check {
         Some(("Karpenter", why)) if mode == Mode::Manage => {
             let why =
                 format!("Karpenter's Lease cannot be read, and nothing is done without: {why}");
-            Check::failed("autoscalers", &why, GRANT)
+            Check::failed(("autoscalers", Flaw::KarpenterUnseen.code()), &why, GRANT)
         }
         Some(_) => Check::ok("autoscalers", "no pod of another one runs"),
     }
@@ -154,7 +155,7 @@ fn at_work(who: &str, sign: &str, namespace: &str, mode: Mode) -> Check {
         "kubectl -n {} scale deploy/{name} --replicas=0",
         text::quoted(namespace)
     );
-    Check::warning("autoscalers", &why, &fix)
+    Check::warning(("autoscalers", Flaw::AutoscalerAtWork.code()), &why, &fix)
 }
 
 /// How the API server ranks what the daemon asks: requests of Leases, and all others.
@@ -201,7 +202,7 @@ fn ranked(schema: &str) -> Check {
         "the FlowSchema {schema} takes the daemon's requests: they wait among those of everybody"
     );
     let fix = "kubectl apply -f - with what terraform/modules/render has for `flow_schemas`";
-    Check::warning("priority", &why, fix)
+    Check::warning(("priority", Flaw::RequestsUnranked.code()), &why, fix)
 }
 
 #[derive(Deserialize)]

@@ -18,6 +18,7 @@ use crate::model::cluster::Cluster;
 use crate::shell::aws::account::{Account, AccountKey, Accounts, once};
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::{cluster, identity, listed, queue, types};
+use crate::shell::doctor::flaw::Flaw;
 use crate::shell::doctor::host;
 use crate::shell::doctor::launches::{self, POLICY, Seen};
 use crate::shell::doctor::report::Check;
@@ -122,7 +123,7 @@ fn unknown(fault: &Fault, account: &Account) -> Check {
         }
         (Some(_), None) => "aws sts get-caller-identity with the same credentials; renew them",
     };
-    Check::failed("identity", &why, fix)
+    Check::failed(("identity", Flaw::AwsIdentity.code()), &why, fix)
 }
 
 /// A call that failed, as a check.
@@ -137,7 +138,7 @@ fn broken(name: &str, service: &str, fault: &Fault, region: &str) -> Check {
         Sort::Fault => format!("let this host reach {service} in {region}"),
         _ => format!("see whether {region} is the region that is meant"),
     };
-    Check::failed(name, &failure.text, &fix)
+    Check::failed((name, Flaw::AwsCall.code()), &failure.text, &fix)
 }
 
 /// Instance types and where they sell, and the region that they make.
@@ -248,7 +249,7 @@ async fn interruptions(account: &Account, own: &Cluster, scope: &Scope) -> Optio
                             "aws sqs list-queues --region {}; terraform/modules/region makes one",
                             quoted(&own.region)
                         );
-                        Check::failed("queue", &why, &fix)
+                        Check::failed(("queue", Flaw::QueueMissing.code()), &why, &fix)
                     }
                     Err(fault) => broken("queue", "sqs", &fault, &own.region),
                 }

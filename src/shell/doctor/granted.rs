@@ -10,6 +10,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 
 use crate::model::cluster::Cluster;
+use crate::shell::doctor::flaw::Flaw;
 use crate::shell::doctor::report::Check;
 use crate::shell::doctor::scope::{LIMIT, Scope};
 use crate::shell::kube::rights::{Right, needed};
@@ -78,9 +79,10 @@ fn lack(right: &Right<'_>, said: &[(&str, Said)]) -> Option<Check> {
         None => (String::new(), false),
     };
     let why = format!("it may not {name}{option}");
+    let name = (name.as_str(), Flaw::RightMissing.code());
     Some(match turned_off {
-        true => Check::warning(&name, &why, &fix),
-        false => Check::failed(&name, &why, &fix),
+        true => Check::warning(name, &why, &fix),
+        false => Check::failed(name, &why, &fix),
     })
 }
 

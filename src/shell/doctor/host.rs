@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::config::problem::{Problem, Severity};
 use crate::model::cluster::Cluster;
 use crate::model::node_class::bootstrap::{Bootstrap, SecretSource};
+use crate::shell::doctor::flaw::Flaw;
 use crate::shell::doctor::report::Check;
 use crate::shell::doctor::scope::Scope;
 use crate::shell::text::quoted;
@@ -32,7 +33,7 @@ pub(super) fn accepted(config: &Config) -> Check {
     if config.clusters.is_empty() {
         let why = "it names no cluster, so that the daemon has nothing to do and does not start";
         let fix = "write cluster \"NAME\" { kubeconfig { path = \"/etc/outrigger/kubeconfig\" } }";
-        return Check::failed("configuration", why, fix);
+        return Check::failed(("configuration", Flaw::NoCluster.code()), why, fix);
     }
     let pools: usize = config.clusters.iter().map(|own| own.pools.len()).sum();
     let said = format!("clusters: {}, pools: {pools}", config.clusters.len());
@@ -50,8 +51,8 @@ fn told(problem: &Problem) -> Check {
     let fix = fix.unwrap_or("outrigger validate shows the place");
     let code = problem.code.as_str();
     match problem.severity {
-        Severity::Error => Check::failed(code, &why, fix),
-        Severity::Warning => Check::warning(code, &why, fix),
+        Severity::Error => Check::failed((code, code), &why, fix),
+        Severity::Warning => Check::warning((code, code), &why, fix),
     }
 }
 
@@ -115,26 +116,32 @@ pub(super) fn secret(name: &str, path: &Path) -> Check {
         Ok(about) => about,
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let why = format!("{shown} is not there");
-            return Check::failed(name, &why, &place);
+            return Check::failed((name, Flaw::FileMissing.code()), &why, &place);
         }
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             let why = format!("{shown} may not be read by the user who runs this");
             let fix = format!("chown outrigger {own} && chmod u+r {own}");
-            return Check::failed(name, &why, &fix);
+            return Check::failed((name, Flaw::FileUnreadable.code()), &why, &fix);
         }
-        Err(error) => return Check::failed(name, &format!("{shown}: {error}"), &place),
+        Err(error) => {
+            let why = format!("{shown}: {error}");
+            return Check::failed((name, Flaw::FileUnreadable.code()), &why, &place);
+        }
     };
     if !about.is_file() {
-        return Check::failed(name, &format!("{shown} is not a regular file"), &place);
+        let why = format!("{shown} is not a regular file");
+        return Check::failed((name, Flaw::FileUnreadable.code()), &why, &place);
     }
     if about.mode() & READABLE_BY_ALL != 0 {
         let why = format!("every user of this host can read {shown}");
-        return Check::warning(name, &why, &format!("chmod o-rwx {own}"));
+        let what = (name, Flaw::FileExposed.code());
+        return Check::warning(what, &why, &format!("chmod o-rwx {own}"));
     }
     let group = about.gid() != 0 && about.mode() & READABLE_BY_GROUP != 0;
     if about.uid() == 0 && !group {
         let why = format!("only root can read {shown}, and the unit runs as the user outrigger");
-        return Check::warning(name, &why, &format!("chown outrigger {own}"));
+        let what = (name, Flaw::FileOfRoot.code());
+        return Check::warning(what, &why, &format!("chown outrigger {own}"));
     }
     Check::ok(name, &format!("{shown}"))
 }
@@ -155,7 +162,11 @@ pub(super) fn hidden(path: &Path) -> Option<Check> {
         quoted(&own),
         quoted(&there)
     );
-    Some(Check::warning("home", &why, &fix))
+    Some(Check::warning(
+        ("home", Flaw::HomeHidden.code()),
+        &why,
+        &fix,
+    ))
 }
 
 /// Whether EC2 makes a cluster's nodes.
@@ -185,7 +196,7 @@ fn profile() -> Option<Check> {
     );
     let fix = "give the host an instance role (terraform/modules/host), or set \
                AWS_SHARED_CREDENTIALS_FILE=/etc/outrigger/aws in /etc/default/outrigger";
-    Some(Check::warning("home", &why, fix))
+    Some(Check::warning(("home", Flaw::HomeHidden.code()), &why, fix))
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use crate::shell::aws::images::{Images, trouble};
 use crate::shell::aws::ready::{Ready, validated};
 use crate::shell::aws::{profile, trial};
 use crate::shell::clock;
+use crate::shell::doctor::flaw::Flaw;
 use crate::shell::doctor::report::Check;
 use crate::shell::doctor::scope::{LIMIT, Scope};
 
@@ -112,7 +113,10 @@ fn condition(own: &Condition, resolved: &Resolved, class: &NodeClass) -> Check {
         ConditionKind::ValidationSucceeded => "user_data",
     };
     match own.status {
-        Status::False => Check::failed(name, &own.message, &fix(own.cause, class)),
+        Status::False => {
+            let code = own.cause.map_or(Flaw::ClassUnready.code(), Cause::as_str);
+            Check::failed((name, code), &own.message, &fix(own.cause, class))
+        }
         Status::Unknown => Check::skipped(name, &own.message, None),
         Status::True if own.kind == ConditionKind::SubnetsReady => subnets(resolved, class),
         Status::True => Check::ok(name, &met(own.kind, resolved)),
@@ -158,11 +162,12 @@ fn subnets(found: &Resolved, class: &NodeClass) -> Check {
         class.name.as_str()
     );
     if zones.values().all(|free| *free == 0) {
-        return Check::failed("subnets", &format!("no address is free: {said}"), &fix);
+        let why = format!("no address is free: {said}");
+        return Check::failed(("subnets", Flaw::SubnetsFull.code()), &why, &fix);
     }
     if zones.values().any(|free| *free < ADDRESSES) {
         let why = format!("a zone has fewer than {ADDRESSES} free addresses: {said}");
-        return Check::warning("subnets", &why, &fix);
+        return Check::warning(("subnets", Flaw::SubnetsShort.code()), &why, &fix);
     }
     Check::ok("subnets", &said)
 }
@@ -250,7 +255,9 @@ fn tried(request: &FleetRequest, said: [(&str, Verdict); 3], class: &NodeClass) 
             let why = format!("not to be told before the first launch: {why}");
             Check::skipped(call, &why, None)
         }
-        Verdict::Refused(cause, why) => Check::failed(call, &why, &fix(Some(cause), class)),
+        Verdict::Refused(cause, why) => {
+            Check::failed((call, cause.as_str()), &why, &fix(Some(cause), class))
+        }
         Verdict::Open(why) => Check::skipped(call, &why, None),
     });
     Check::of("launch", &of, parts.collect())

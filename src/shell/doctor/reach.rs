@@ -16,6 +16,7 @@ use serde::Deserialize;
 
 use crate::model::cluster::{Cluster, Kubeconfig};
 use crate::shell::clock::{self, Stopwatch};
+use crate::shell::doctor::flaw::Flaw;
 use crate::shell::doctor::host;
 use crate::shell::doctor::report::Check;
 use crate::shell::doctor::scope::{LIMIT, Scope};
@@ -105,7 +106,7 @@ pub(super) async fn examine(
             return (checks, None);
         }
     };
-    if let Some(refused) = place.refused(first.status) {
+    if let Some(refused) = place.refused(&first) {
         checks.push(refused);
         return (checks, None);
     }
@@ -159,7 +160,7 @@ fn unconnected(own: &Cluster, error: &PrepareError) -> Check {
         Some(_) => "kubeconfig",
         None => "api",
     };
-    Check::failed(name, &why, &fix)
+    Check::failed((name, error.code()), &why, &fix)
 }
 
 /// Where an API is, and who says so.
@@ -231,7 +232,11 @@ impl Place {
             .replace("HOST", &host)
             .replace("KUBECTL", &self.kubectl)
             .replace("SOURCE", &self.source);
-        Check::failed("api", &format!("{}: {why}: {what}", self.server), &fix).by(cause)
+        Check::failed(
+            ("api", cause.code()),
+            &format!("{}: {why}: {what}", self.server),
+            &fix,
+        )
     }
 
     fn silent(&self) -> Check {
@@ -241,12 +246,12 @@ impl Place {
              server hangs",
             quoted(&self.host)
         );
-        Check::failed("api", &why, &fix).by(Cause::Silent)
+        Check::failed(("api", Cause::Silent.code()), &why, &fix)
     }
 
     /// An answer that is none; a right to `/version` that is missing is for others to say.
-    fn refused(&self, status: StatusCode) -> Option<Check> {
-        let server = &self.server;
+    fn refused(&self, answer: &Answer) -> Option<Check> {
+        let (server, status) = (&self.server, answer.status);
         if status == StatusCode::UNAUTHORIZED {
             let why = format!("{server}: it does not know the user: 401");
             let fix = format!(
@@ -254,17 +259,25 @@ impl Place {
                  this host an access entry)",
                 self.kubectl
             );
-            return Some(Check::failed("api", &why, &fix).by(Cause::Unauthorized));
+            return Some(Check::failed(
+                ("api", Cause::Unauthorized.code()),
+                &why,
+                &fix,
+            ));
         }
-        if status.is_success() || status == StatusCode::FORBIDDEN {
+        let is_well = status.is_success();
+        if status == StatusCode::FORBIDDEN || (is_well && Said::of(answer).is_some()) {
             return None;
         }
-        let why = format!("{server}: it answers {status}");
+        let why = match is_well {
+            true => format!("{server}: it answers, but with no version of Kubernetes"),
+            false => format!("{server}: it answers {status}"),
+        };
         let fix = match status.is_server_error() {
             true => format!("{} get --raw '/readyz?verbose'", self.kubectl),
             false => format!("correct {}: no Kubernetes API answers so", self.source),
         };
-        Some(Check::failed("api", &why, &fix).by(Cause::Odd))
+        Some(Check::failed(("api", Cause::Odd.code()), &why, &fix))
     }
 
     fn speed(&self, took: Duration) -> Check {
@@ -277,7 +290,7 @@ impl Place {
             "{} get --raw '/readyz?verbose'; run the daemon nearer to the cluster",
             self.kubectl
         );
-        Check::warning("api", &why, &fix).by(Cause::Slow)
+        Check::warning(("api", Cause::Slow.code()), &why, &fix)
     }
 }
 
@@ -299,22 +312,30 @@ fn time(headers: &HeaderMap, before: Timestamp, after: Timestamp) -> Check {
     let why = format!("the clock of this host is {seconds} s {ahead} the API server's");
     let fix = "timedatectl set-ntp true, on whichever of the two hosts is wrong";
     match skew {
-        _ if skew > WRONG => Check::failed("clock", &why, fix).by(Cause::Clock),
-        _ if skew > SKEWED => Check::warning("clock", &why, fix).by(Cause::Clock),
+        _ if skew > WRONG => Check::failed(("clock", Cause::Clock.code()), &why, fix),
+        _ if skew > SKEWED => Check::warning(("clock", Cause::Clock.code()), &why, fix),
         _ => Check::ok("clock", "the same as the API server's"),
+    }
+}
+
+/// What `/version` says of an API.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Said {
+    major: String,
+    minor: String,
+    git_version: String,
+}
+
+impl Said {
+    fn of(answer: &Answer) -> Option<Self> {
+        serde_json::from_slice(&answer.body).ok()
     }
 }
 
 /// The version of the API server.
 fn version(answer: &Answer) -> Check {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Said {
-        major: String,
-        minor: String,
-        git_version: String,
-    }
-    let Ok(said) = serde_json::from_slice::<Said>(&answer.body) else {
+    let Some(said) = Said::of(answer) else {
         let why = "the API server does not say its version";
         return Check::skipped("version", why, None);
     };
@@ -328,7 +349,7 @@ fn version(answer: &Answer) -> Check {
         ("1", Ok(minor)) if minor < OLDEST => {
             let why = format!("{version} is older than 1.{OLDEST}, the oldest that is supported");
             let fix = format!("upgrade the control plane to Kubernetes 1.{OLDEST} or later");
-            Check::failed("version", &why, &fix)
+            Check::failed(("version", Flaw::VersionOld.code()), &why, &fix)
         }
         ("1", Ok(minor)) if minor > TESTED => {
             let newer = format!("{version}, newer than 1.{TESTED}, on which it is tested");

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::shell::kube::cause::Cause;
 use crate::shell::text;
 
 /// The longest fix, in characters: a rule, or a command with a few paths in it.
@@ -98,20 +97,20 @@ impl Check {
         Self::leaf(name, State::Ok, said, None)
     }
 
-    /// It works, and should be otherwise.
-    pub(crate) fn warning(name: &str, why: &str, fix: &str) -> Self {
-        Self::leaf(name, State::Warning, why, Some(fix))
+    /// It works, and should be otherwise; what is looked at, and what is wrong with it by its
+    /// stable name.
+    pub(crate) fn warning(what: (&str, &'static str), why: &str, fix: &str) -> Self {
+        Self::leaf(what.0, State::Warning, why, Some(fix)).by(what.1)
     }
 
-    /// It does not work.
-    pub(crate) fn failed(name: &str, why: &str, fix: &str) -> Self {
-        Self::leaf(name, State::Failed, why, Some(fix))
+    /// It does not work; what is looked at, and what is wrong with it by its stable name.
+    pub(crate) fn failed(what: (&str, &'static str), why: &str, fix: &str) -> Self {
+        Self::leaf(what.0, State::Failed, why, Some(fix)).by(what.1)
     }
 
-    /// The same, with what is wrong by its stable name.
-    pub(crate) fn by(self, cause: Cause) -> Self {
+    fn by(self, code: &'static str) -> Self {
         Self {
-            code: Some(cause.code()),
+            code: Some(code),
             ..self
         }
     }
@@ -161,9 +160,9 @@ impl Check {
             "" => String::new(),
             said => format!(": {said}"),
         };
-        let code = self
-            .code
-            .map_or_else(String::new, |own| format!(" [{own}]"));
+        // What is wrong with a configuration is called by its name already.
+        let code = self.code.filter(|own| *own != self.name);
+        let code = code.map_or_else(String::new, |own| format!(" [{own}]"));
         out.push_str(&format!("{indent}{word}{gap}{}{said}{code}\n", self.name));
         if let Some(fix) = &self.fix {
             out.push_str(&format!("{indent}          fix: {fix}\n"));
@@ -237,7 +236,7 @@ mod tests {
     fn report() -> Report {
         let parts = vec![
             Check::ok("a", "it is\nthere"),
-            Check::warning("b", "it is slow", "make it\u{1b}[2J faster"),
+            Check::warning(("b", "slow"), "it is slow", "make it\u{1b}[2J faster"),
             Check::skipped("c", "nobody may look", None),
         ];
         Report(vec![
@@ -251,7 +250,9 @@ mod tests {
     fn a_tree_is_as_well_as_its_worst_check() {
         let mut report = report();
         assert_eq!(report.code(), 2);
-        report.0.push(Check::failed("d", "it is gone", "bring it"));
+        report
+            .0
+            .push(Check::failed(("d", "gone"), "it is gone", "bring it"));
         assert_eq!(report.code(), 4);
         assert_eq!(Report(vec![Check::skipped("e", "x", None)]).code(), 3);
         assert_eq!(Report(vec![Check::left_out("e", "x")]).code(), 0);
@@ -263,7 +264,7 @@ mod tests {
         let expect = "[ok]      host\n\
                       [warning] cluster\n\
                       \x20 [ok]      a: it is there\n\
-                      \x20 [warning] b: it is slow\n\
+                      \x20 [warning] b: it is slow [slow]\n\
                       \x20           fix: make it [2J faster\n\
                       \x20 [skipped] c: nobody may look\n\
                       [skipped] aws: as asked\n\

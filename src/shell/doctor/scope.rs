@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use crate::shell::clock;
+use crate::shell::doctor::flaw::Flaw;
 use crate::shell::doctor::report::Check;
 
 /// What need not be looked at.
@@ -76,7 +77,7 @@ impl Scope {
         }
         let why = format!("no answer within {} s", LIMIT.as_secs());
         Check::failed(
-            name,
+            (name, Flaw::CheckLate.code()),
             &why,
             "let this host reach what is asked, then try again",
         )

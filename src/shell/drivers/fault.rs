@@ -30,6 +30,8 @@ pub(crate) enum PrepareError {
     },
     #[error("cluster \"{0}\": connect")]
     Connect(ClusterName, #[source] ConnectError),
+    #[error("cluster \"{0}\": its engine has ended by itself, a fault of ours: see the log")]
+    Ended(ClusterName),
     #[error("cluster \"{0}\": read its instance types")]
     CatalogFile(ClusterName, #[source] FilesError),
     #[error("cluster \"{0}\": read its instance types")]
@@ -55,6 +57,7 @@ impl PrepareError {
         match self {
             #[cfg(feature = "aws")]
             Self::Eks(..) => true,
+            Self::Ended(_) => true,
             Self::Connect(_, why) => why.may_pass(),
             Self::NoKubeconfig(_)
             | Self::TooMuch { .. }
@@ -70,6 +73,7 @@ impl PrepareError {
             Self::NoKubeconfig(_) => "no-kubeconfig",
             Self::NoProvider(_) => "no-provider",
             Self::TooMuch { .. } => "too-much",
+            Self::Ended(_) => "engine-ended",
             #[cfg(feature = "aws")]
             Self::Eks(..) => "eks-untold",
             Self::CatalogFile(..) => "catalog-unreadable",
@@ -90,6 +94,10 @@ impl PrepareError {
             #[cfg(feature = "aws")]
             Self::Eks(..) => "write endpoint and ca_data in its eks block, or grant the right",
             Self::TooMuch { .. } => "put them back, or say mode = \"observe\" for them first",
+            Self::Ended(_) => {
+                "it is begun anew by itself; please report what the log says before, with \
+                 `outrigger version`"
+            }
             Self::Connect(..) => {
                 "name a file that `kubectl --kubeconfig FILE get nodes` can use, and one of its \
                  contexts"

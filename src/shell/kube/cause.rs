@@ -117,6 +117,7 @@ impl Cause {
                 _ => None,
             },
             kube::Error::Auth(_) => Some(Self::Credentials),
+            kube::Error::SerdeError(_) => Some(Self::Odd),
             _ => Self::of_words(what).map(|(cause, ..)| cause),
         }
     }

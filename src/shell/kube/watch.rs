@@ -245,7 +245,10 @@ where
             backoff.reset();
         }
         health.lost(&source.cluster, T::PLURAL, why);
-        if source.events.send(Event::WatchLost(T::NOUN)).await.is_err() {
+        // As it was last told: whoever says it anew each time it differs is not to for a number.
+        let why = text::line(health.told.as_deref().unwrap_or_default());
+        let lost = Event::WatchLost(T::NOUN, why);
+        if source.events.send(lost).await.is_err() {
             return;
         }
         sleep(backoff.next().unwrap_or(TICK).min(RETRY_MAX)).await;

@@ -10,12 +10,16 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 use thiserror::Error;
 
 use crate::config::settings::{MetricNames, Telemetry};
+use crate::config::written::Written;
+use crate::engine::event::Interruption;
 use crate::engine::report::Report;
 use crate::model::claim::Phase;
 use crate::model::id::{ClusterName, PoolName};
 use crate::model::pool::Reason;
 use crate::shell::clock;
-use crate::shell::telemetry::names::{ALL, Kind, PASSES, about};
+use crate::shell::telemetry::names::{
+    ALL, DECISIONS, Kind, LIFETIMES, NOTICES, PASSES, PLANS, UNHEALTHY, about,
+};
 use crate::shell::telemetry::series::{self, Sample, count};
 use crate::solve::replicas::Need;
 
@@ -44,6 +48,34 @@ const PASS_BOUNDS: [f64; 11] = [
     0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0,
 ];
 
+/// Bounds in seconds of what pods, nodes and messages wait for.
+const WAIT_BOUNDS: [f64; 14] = [
+    0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
+];
+
+/// Bounds in seconds of how old nodes get: from ten minutes to a quarter of a year.
+const AGE_BOUNDS: [f64; 10] = [
+    600.0,
+    3600.0,
+    14_400.0,
+    43_200.0,
+    86_400.0,
+    172_800.0,
+    604_800.0,
+    1_209_600.0,
+    2_592_000.0,
+    7_776_000.0,
+];
+
+/// The bounds of each histogram.
+const BOUNDS: [(&str, &[f64]); 5] = [
+    (PASSES, &PASS_BOUNDS),
+    (PLANS, &PASS_BOUNDS),
+    (DECISIONS, &WAIT_BOUNDS),
+    (NOTICES, &WAIT_BOUNDS),
+    (LIFETIMES, &AGE_BOUNDS),
+];
+
 /// The cluster that a line is about. No name of one has anything to escape in it.
 fn cluster_of(line: &str) -> Option<&str> {
     let (_, labels) = line.split_once('{')?;
@@ -62,10 +94,12 @@ pub(crate) fn per_node() -> bool {
 impl Counted {
     /// Counts from here on, for the whole process; only series under the names that are wanted are
     /// shown.
-    pub(crate) fn init(telemetry: &Telemetry) -> Result<Self, MetricsError> {
-        let builder = PrometheusBuilder::new().set_quantiles(&[0.0, 0.5, 0.9, 0.99, 1.0]);
-        let passes = Matcher::Full(PASSES.to_owned());
-        let builder = builder.and_then(|own| own.set_buckets_for_metric(passes, &PASS_BOUNDS));
+    pub(crate) fn init(telemetry: &Telemetry, written: &Written) -> Result<Self, MetricsError> {
+        let mut builder = PrometheusBuilder::new().set_quantiles(&[0.0, 0.5, 0.9, 0.99, 1.0]);
+        for (name, bounds) in BOUNDS {
+            let name = Matcher::Full(name.to_owned());
+            builder = builder.and_then(|own| own.set_buckets_for_metric(name, bounds));
+        }
         let recorder = builder.map_err(MetricsError::Build)?.build_recorder();
         let handle = recorder.handle();
         ::metrics::set_global_recorder(recorder).map_err(|_| MetricsError::Twice)?;
@@ -77,9 +111,12 @@ impl Counted {
                 Kind::Summary | Kind::Histogram => describe_histogram!(own.name, own.about),
             }
         }
-        gauge!("outrigger_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+        for name in ["outrigger_build_info", "karpenter_build_info"] {
+            gauge!(name, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+        }
         // Whoever counts has read one.
         reloaded(true);
+        in_force(written);
         let all = [
             (MetricNames::Karpenter, "karpenter_"),
             (MetricNames::Karpenter, "controller_runtime_"),
@@ -142,9 +179,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             gauge!("outrigger_plan_claims", "cluster" => name()).set(count(*claims));
         }
         Report::Decided(waited) => {
-            let series = histogram!(
-                "karpenter_pods_scheduling_decision_duration_seconds", "cluster" => name()
-            );
+            let series = histogram!(DECISIONS, "cluster" => name());
             for own in waited {
                 series.record(own.as_secs_f64());
             }
@@ -178,7 +213,11 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
                 .record(took.as_secs_f64().max(0.0));
         }
         Report::ClaimPhase {
-            pool, node, phase, ..
+            pool,
+            node,
+            phase,
+            found: false,
+            ..
         } if managed => phase_reached(&name(), pool.as_str(), node.is_some(), *phase),
         Report::Retire {
             pool, reason, pods, ..
@@ -237,13 +276,16 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         } => {
             for (series, time) in [
                 ("karpenter_nodes_termination_duration_seconds", took),
-                ("karpenter_nodes_lifetime_duration_seconds", age),
+                (LIFETIMES, age),
             ] {
                 histogram!(series, "cluster" => name(), "nodepool" => pool.to_string())
                     .record(time.as_secs_f64());
             }
         }
         Report::Interrupted { what, .. } => {
+            if *what == Interruption::Failed {
+                counter!(UNHEALTHY, "cluster" => name()).increment(1);
+            }
             let what = what.as_str();
             counter!("outrigger_interruptions_total", "cluster" => name(), "kind" => what)
                 .increment(1);
@@ -369,6 +411,20 @@ pub(crate) fn pass(cluster: &ClusterName, took: Duration) {
     histogram!(PASSES, &labels).record(took.as_secs_f64());
 }
 
+/// Counts a pass in which pods were planned for.
+pub(crate) fn planned(cluster: &ClusterName, took: Duration) {
+    histogram!(PLANS, "cluster" => cluster.to_string()).record(took.as_secs_f64());
+}
+
+/// Shows for how long the view of a cluster has not been whole, and how old the last sign of life
+/// is of the watch that is silent for longest.
+pub(crate) fn view(cluster: &ClusterName, unsynced: f64, lag: f64) {
+    let cluster = cluster.to_string();
+    gauge!("karpenter_cluster_state_unsynced_time_seconds", "cluster" => cluster.clone())
+        .set(unsynced);
+    gauge!("outrigger_watch_lag_seconds", "cluster" => cluster).set(lag);
+}
+
 /// Counts a command that was carried out, or not.
 pub(crate) fn command(
     cluster: &ClusterName,
@@ -388,8 +444,9 @@ pub(crate) fn command(
 
 /// Shows whether decisions are made for a cluster.
 pub(crate) fn status(cluster: &ClusterName, ready: bool) {
-    gauge!("outrigger_cluster_up", "cluster" => cluster.to_string())
-        .set(f64::from(u8::from(ready)));
+    for name in ["outrigger_cluster_up", "karpenter_cluster_state_synced"] {
+        gauge!(name, "cluster" => cluster.to_string()).set(f64::from(u8::from(ready)));
+    }
 }
 
 /// Shows whether this host leads a cluster that is managed.
@@ -419,6 +476,11 @@ pub(crate) fn reloaded(well: bool) {
     let now = clock::now().as_second();
     #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 fit 52 bits")]
     gauge!("outrigger_config_last_reload_timestamp_seconds").set(now as f64);
+}
+
+/// Shows which configuration is in force, by a number that others do not have.
+pub(crate) fn in_force(written: &Written) {
+    gauge!("outrigger_config_hash").set(f64::from(written.print()));
 }
 
 #[cfg(test)]
@@ -589,6 +651,7 @@ mod tests {
             pool: "general".into(),
             node: Some("n".into()),
             phase: Phase::Gone,
+            found: false,
         };
         let ended = Report::Ended {
             node: "n".into(),

@@ -31,6 +31,21 @@ pub(crate) struct Metric {
 /// How long passes of engines took, under the name by which dashboards know controllers.
 pub(crate) const PASSES: &str = "controller_runtime_reconcile_time_seconds";
 
+/// How long passes took in which pods were planned for.
+pub(crate) const PLANS: &str = "karpenter_scheduler_scheduling_duration_seconds";
+
+/// How long pods waited for a plan.
+pub(crate) const DECISIONS: &str = "karpenter_pods_scheduling_decision_duration_seconds";
+
+/// How old messages of a queue were.
+pub(crate) const NOTICES: &str = "karpenter_interruption_message_queue_duration_seconds";
+
+/// How old nodes got.
+pub(crate) const LIFETIMES: &str = "karpenter_nodes_lifetime_duration_seconds";
+
+/// Instances whose status checks fail.
+pub(crate) const UNHEALTHY: &str = "karpenter_interruption_instance_status_unhealthy_total";
+
 const CLUSTER: &[&str] = &["cluster"];
 const OF_POOL: &[&str] = &["cluster", "nodepool"];
 const OF_REASON: &[&str] = &["cluster", "reason"];
@@ -86,11 +101,18 @@ const fn summary(
 pub(crate) const ALL: &[Metric] = &[
     metric(PASSES, Kind::Histogram, OF_CONTROLLER, "How long passes of the engine took."),
     counter("controller_runtime_reconcile_total", OF_CONTROLLER, "Passes of the engine."),
+    gauge("karpenter_build_info", &["version"],
+        "1. The version is Outrigger's, as of `outrigger_build_info`."),
     gauge("karpenter_cluster_state_node_count", CLUSTER,
         "Nodes of the cluster, whoever made them."),
+    gauge("karpenter_cluster_state_synced", CLUSTER,
+        "1 while the view of the cluster is whole, as of `outrigger_cluster_up`."),
+    gauge("karpenter_cluster_state_unsynced_time_seconds", CLUSTER,
+        "For how long the view of the cluster has not been whole; 0 while it is."),
     counter("karpenter_interruption_deleted_messages_total", &[],
         "Messages of the interruption queue that were dealt with."),
-    summary("karpenter_interruption_message_queue_duration_seconds", &[],
+    counter(UNHEALTHY, CLUSTER, "Instances that were seen to fail their status checks."),
+    metric(NOTICES, Kind::Histogram, &[],
         "How old messages of the interruption queue were when they were read."),
     counter("karpenter_interruption_received_messages_total", &["message_type"],
         "Messages of the interruption queue that were read."),
@@ -104,8 +126,8 @@ pub(crate) const ALL: &[Metric] = &[
     gauge("karpenter_nodes_allocatable", OF_NODE,
         "What pods may have of a node: cores, bytes or pieces. Only with `per_node`."),
     counter("karpenter_nodes_created_total", OF_POOL,
-        "Nodes that registered, those found at a start of the daemon among them."),
-    summary("karpenter_nodes_lifetime_duration_seconds", OF_POOL,
+        "Nodes that registered."),
+    metric(LIFETIMES, Kind::Histogram, OF_POOL,
         "How old nodes were when they ended."),
     counter("karpenter_nodes_terminated_total", OF_POOL, "Nodes that are gone."),
     summary("karpenter_nodes_termination_duration_seconds", OF_POOL,
@@ -117,7 +139,7 @@ pub(crate) const ALL: &[Metric] = &[
     counter("karpenter_pods_disruption_initiated_total", OF_REASON,
         "Pods that need another place since their node was asked to leave."),
     counter("karpenter_pods_drained_total", OF_REASON, "Pods that were evicted."),
-    summary("karpenter_pods_scheduling_decision_duration_seconds", CLUSTER,
+    metric(DECISIONS, Kind::Histogram, CLUSTER,
         "How long pods waited until they were planned for."),
     summary("karpenter_pods_startup_duration_seconds", CLUSTER,
         "How old pods that were seen to wait were when they were seen to run; not where a cluster \
@@ -127,6 +149,8 @@ pub(crate) const ALL: &[Metric] = &[
             "instance_type"],
         "Pods by phase and place. `node` only with `per_node`: else those on nodes that are alike \
          are counted together."),
+    metric(PLANS, Kind::Histogram, CLUSTER,
+        "How long passes of the engine took in which pods were planned for."),
     counter("karpenter_voluntary_disruption_decisions_total",
         &["cluster", "nodepool", "decision", "reason", "consolidation_type"],
         "Decisions that nodes leave since they are empty or their pods can be had for less; of \
@@ -150,6 +174,8 @@ pub(crate) const ALL: &[Metric] = &[
         "How long commands took."),
     counter("outrigger_commands_total", &["cluster", "command", "outcome"],
         "Commands that were carried out, or not."),
+    gauge("outrigger_config_hash", &[],
+        "A number that differs where configurations do: hosts that share clusters show the same."),
     gauge("outrigger_config_last_reload_successful", &[],
         "1 if the configuration was read when it last was to be."),
     gauge("outrigger_config_last_reload_timestamp_seconds", &[], "When that was."),
@@ -159,6 +185,8 @@ pub(crate) const ALL: &[Metric] = &[
     counter("outrigger_drains_forced_total", CLUSTER, "Drains whose time was over."),
     counter("outrigger_drains_held_total", CLUSTER,
         "Drains of which it was said that something holds them."),
+    counter("outrigger_ec2_throttled_total", &["region", "api"],
+        "Answers of AWS that too much was asked; each is tried again."),
     counter("outrigger_evictions_refused_total", CLUSTER,
         "Evictions that the API server refused, such as for a disruption budget."),
     counter("outrigger_exec_ends_total", CLUSTER,
@@ -181,6 +209,8 @@ pub(crate) const ALL: &[Metric] = &[
     gauge("outrigger_plan_claims", CLUSTER, "New nodes in the last plan."),
     gauge("outrigger_plan_pods", &["cluster", "state"], "Pods in the last plan."),
     counter("outrigger_plans_total", CLUSTER, "Plans for pods that wait."),
+    gauge("outrigger_watch_lag_seconds", CLUSTER,
+        "How old the last sign of life is of the watch that is silent for longest."),
 ];
 
 /// What a series says; nothing if there is no such series.
@@ -196,7 +226,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use super::{ALL, Kind};
+    use super::{ALL, DECISIONS, Kind, LIFETIMES, NOTICES, PASSES, PLANS, UNHEALTHY};
 
     const BEGIN: &str =
         "<!-- From here on written from the code: UPDATE_REFERENCE=1 cargo test. -->\n";
@@ -246,7 +276,7 @@ mod tests {
                     && !starts.contains(own)
                     && own
                         .chars()
-                        .all(|own| own.is_ascii_lowercase() || own == '_')
+                        .all(|own| own.is_ascii_lowercase() || own.is_ascii_digit() || own == '_')
             };
             found.extend(words.filter(is_name).map(str::to_owned));
         }
@@ -254,7 +284,9 @@ mod tests {
 
     #[test]
     fn every_series_is_in_the_table_and_is_told_by_someone() {
-        let mut found = BTreeSet::from([super::PASSES.to_owned()]);
+        let mut found = BTreeSet::from(
+            [PASSES, PLANS, DECISIONS, NOTICES, LIFETIMES, UNHEALTHY].map(str::to_owned),
+        );
         named(
             &Path::new(env!("CARGO_MANIFEST_DIR")).join("src/shell"),
             &mut found,

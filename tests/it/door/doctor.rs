@@ -116,6 +116,10 @@ pub(crate) fn told(report: &Value) -> Vec<[String; 4]> {
         for part in parts {
             collect(part, &format!("{path}/"), all);
         }
+        if ["warning", "failed"].iter().any(|bad| own["state"] == *bad) && parts.is_empty() {
+            let code = own["code"].as_str();
+            assert!(code.is_some_and(|own| !own.is_empty()), "no code: {own:#}");
+        }
         if parts.is_empty() && own["state"] != "ok" {
             all.push([path, text("state"), text("said"), text("fix")]);
         }
@@ -521,6 +525,17 @@ fn an_api_that_answers_badly_is_named() {
             &[["cluster it/api", "failed", "answers 404", "`server:` in"]],
         ),
         served(
+            "something else that answers all the same",
+            |it| it.status = Some("200 OK"),
+            4,
+            &[[
+                "cluster it/api",
+                "failed",
+                "no version of Kubernetes",
+                "`server:` in",
+            ]],
+        ),
+        served(
             "an API that hangs",
             |it| it.pace = Duration::from_secs(60),
             4,
@@ -746,7 +761,7 @@ fn a_report_is_text_and_what_is_not_asked_for_is_left_out() {
     for line in [
         "[ok]      configuration: clusters: 1, pools: 1\n",
         "[failed]  cluster it: managed\n",
-        "    [failed]  watch pods: it may not watch pods\n",
+        "    [failed]  watch pods: it may not watch pods [right-missing]\n",
         "              fix: add to the ClusterRole outrigger-observe: {apiGroups",
         "  [ok]      lease: kube-system/outrigger is not there yet\n",
         "0 skipped, 0 warning, 1 failed.\n",

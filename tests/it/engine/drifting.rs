@@ -460,7 +460,7 @@ fn a_broken_node_ends_without_a_drain_and_not_while_the_view_is_not_whole() {
     stage.turn(0, false);
     stage.run(29 * 60, &[]);
     assert_eq!(stage.story(), [""; 0]);
-    stage.event(Event::WatchLost(Kind::Pdb));
+    stage.event(Event::WatchLost(Kind::Pdb, String::new()));
     stage.run(10 * 60, &[]);
     assert_eq!(stage.story(), [""; 0], "{:?}", stage.seen);
     stage.event(Event::Reset(Kind::Pdb, Vec::new()));

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::Plane;
+use crate::door::process::run;
 
 /// What the daemon's log tells: the defaults, and for which claim each pod was planned.
 const LOG: &str =
@@ -176,6 +177,25 @@ impl Setup {
 
     pub(crate) fn path(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// Puts one text in place of another in the configuration, and has the daemon read it; what
+    /// is said of that.
+    pub(crate) fn reload(&self, from: &str, to: &str) -> String {
+        let file = self.path().join("outrigger.hcl");
+        let text = fs::read_to_string(&file).expect("it was written");
+        assert!(text.contains(from), "{from:?} in {text}");
+        fs::write(file, text.replace(from, to)).expect("the configuration is written");
+        let socket = self.path().join("admin.sock");
+        let socket = socket.to_str().expect("a readable path");
+        let done = run(&["reload", "--wait", "--socket", socket], "");
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(
+            done.status.success(),
+            "{said}{}",
+            String::from_utf8_lossy(&done.stderr)
+        );
+        said
     }
 
     fn log(&self, name: &str) -> PathBuf {

@@ -63,6 +63,21 @@ async fn pods_get_nodes_from_a_program_that_ends_once() {
         world.bound() == size() && world.empty_nodes() == 0
     })
     .await;
+
+    // Whoever loads a configuration by which all would leave hears that they stay.
+    let (amd, arm) = ("in = [\"amd64\"]", "in = [\"arm64\"]");
+    setup.reload(
+        "pool \"general\"",
+        "fleet { max_retired = 0 }\npool \"general\"",
+    );
+    let said = setup.reload(amd, arm);
+    assert!(
+        said.contains("nodes would leave by it, more than max_retired"),
+        "{said}"
+    );
+    let said = setup.reload(arm, amd);
+    assert!(!said.contains("would leave"), "{said}");
+
     scale(&api, "small", 0).await;
     let gone = |world: &World| world.nodes.is_empty();
     until(&api, &setup, 180, "every node gone", gone).await;

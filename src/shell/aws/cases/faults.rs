@@ -2,6 +2,8 @@
 
 use std::sync::Mutex;
 
+use metrics_exporter_prometheus::PrometheusBuilder;
+
 use super::canned::{Asked, Canned, REGION, Reply};
 use crate::ec2::fleet::{Config, FleetRequest, Override, Strategy, Target};
 use crate::ec2::refusal::Sort;
@@ -65,6 +67,36 @@ fn made(errors: &str) -> Reply {
         "<fleetInstanceSet><item><instanceIds><item>i-1</item></instanceIds><instanceType>m5.large\
          </instanceType>{zone}</item></fleetInstanceSet><errorSet>{errors}</errorSet>"
     ))
+}
+
+/// Also where the SDK tries again by itself, so that nobody else hears of it.
+#[test]
+fn what_aws_throttles_is_counted() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.expect("a runtime");
+    metrics::with_local_recorder(&recorder, || {
+        runtime.block_on(async {
+            let aws = Canned::new(|_| Reply::No("RequestLimitExceeded", "too much"));
+            let account = aws.account(REGION);
+            let call = account.ec2.describe_vpcs().send().await;
+            call.expect_err("it is refused");
+            let other = Canned::new(|_| Reply::No("UnauthorizedOperation", "no"));
+            let account = other.account(REGION);
+            let call = account.ec2.describe_subnets().send().await;
+            call.expect_err("it is refused");
+        });
+    });
+    let text = recorder.handle().render();
+    let throttled = text
+        .lines()
+        .filter(|own| own.starts_with("outrigger_ec2_throttled_total{"));
+    let throttled: Vec<&str> = throttled.collect();
+    let expect = format!("{{region=\"{REGION}\",api=\"DescribeVpcs\"}}");
+    assert_eq!(throttled.len(), 1, "{text}");
+    assert!(throttled[0].contains(&expect), "{text}");
 }
 
 /// That the id of a template is not known is no matter of a template of ours, which have names.

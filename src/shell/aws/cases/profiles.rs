@@ -13,6 +13,7 @@ use crate::model::cluster::Cluster;
 use crate::model::node_class::resolved::Cause;
 use crate::model::node_class::{Identity, NodeClass};
 use crate::shell::aws::account::Account;
+use crate::shell::aws::care::Care;
 use crate::shell::aws::profile::Profiles;
 use crate::shell::clock;
 
@@ -188,7 +189,10 @@ impl Bench {
     }
 
     async fn collect(&mut self, clusters: &[Arc<Cluster>]) -> Result<usize, String> {
-        let removed = self.profiles.collect(&self.account, clusters).await;
+        let removed = self
+            .profiles
+            .collect(&self.account, &Care::of_all(clusters))
+            .await;
         removed.map_err(|fault| fault.to_string())
     }
 }
@@ -374,14 +378,15 @@ type Lying<'a> = (&'a str, &'a str, &'a [&'a str], &'a str, bool, bool);
 async fn profiles_that_nobody_uses_are_removed() {
     let path = "/outrigger/us-west-2/here/";
     let young = clock::now().to_string();
-    let rows: [Lying<'_>; 7] = [
-        ("unused", path, &["a"], OLD, false, true),
-        ("without-role", path, &[], OLD, false, true),
-        ("several-roles", path, &["a", "b"], OLD, false, true),
-        ("young", path, &["a"], &young, false, false),
-        ("in-use", path, &["a"], OLD, true, false),
+    let rows: [Lying<'_>; 8] = [
+        ("outrigger-gone-1", path, &["a"], OLD, false, true),
+        ("outrigger-gone-2", path, &[], OLD, false, true),
+        ("outrigger-gone-3", path, &["a", "b"], OLD, false, true),
+        ("outrigger-gone-4", path, &["a"], &young, false, false),
+        ("outrigger-gone-5", path, &["a"], OLD, true, false),
+        ("of-no-cluster", path, &["a"], OLD, false, false),
         (
-            "elsewhere",
+            "outrigger-gone-6",
             "/outrigger/eu-west-1/here/",
             &["a"],
             OLD,

@@ -11,6 +11,7 @@ use crate::ec2::shelf::Shelf;
 use crate::ec2::template::{Site, Template, Variation, template};
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::resolved::Resolved;
+use crate::shell::aws::care::Care;
 use crate::shell::aws::template::Templates;
 use crate::shell::clock;
 
@@ -122,13 +123,17 @@ async fn templates_that_nobody_needs_are_removed() {
     });
     // One that cannot be removed is told of, and tried again later.
     change(&|own| own.fails = Some(("DeleteLaunchTemplate", "InternalError")));
-    let fault = templates.collect(&account, "here").await;
+    let fault = templates
+        .collect(&account, "here", &Care::of_all(&[]))
+        .await;
     assert!(fault.expect_err("a fault").is(&["InternalError"]));
     let asked = aws.asked().remove(0);
     assert!(asked.says("Filter.1.Name=tag:outrigger.dev/installation"));
     assert!(asked.says("Filter.1.Value.1=here"), "{asked:?}");
     change(&|own| own.fails = None);
-    let removed = templates.collect(&account, "here").await;
+    let removed = templates
+        .collect(&account, "here", &Care::of_all(&[]))
+        .await;
     assert_eq!(removed.expect("a number"), 1);
     let left = stored.lock().expect("no panic").names.clone();
     let left: Vec<&str> = left.iter().map(String::as_str).collect();
@@ -144,6 +149,8 @@ async fn templates_that_nobody_needs_are_removed() {
     shelf.listed(names(&["outrigger/one/gone"]), long_ago);
     let unknown = "InvalidLaunchTemplateName.NotFoundException";
     change(&|own| own.fails = Some(("DeleteLaunchTemplate", unknown)));
-    let removed = Templates::of(shelf).collect(&account, "here").await;
+    let removed = Templates::of(shelf)
+        .collect(&account, "here", &Care::of_all(&[]))
+        .await;
     assert_eq!(removed.expect("a number"), 1);
 }

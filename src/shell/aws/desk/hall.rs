@@ -1,0 +1,68 @@
+//! Who is here, and who hears what queues say.
+//! It must not know what is in a message.
+
+use std::collections::BTreeSet;
+
+use super::{Desk, Member, Shared};
+use crate::shell::aws::notices::Listener;
+
+impl Desk {
+    /// A cluster is not here any more in this way: its engine hears nothing by it. Another role's
+    /// keeper may have it already.
+    pub(super) fn unheard(&self, old: &Member) {
+        let name = &old.cluster.name;
+        if let (Ok(mut known), Some(events)) = (self.shared.engines.lock(), &old.events)
+            && known
+                .get(name)
+                .is_some_and(|own| own.0.same_channel(events))
+        {
+            known.remove(name);
+        }
+        if let Ok(mut seats) = self.shared.seats.lock() {
+            seats.remove(&(name.clone(), old.seat));
+        }
+    }
+
+    /// Reads the queues that clusters name, each once, and tells their engines.
+    pub(super) fn listen(&mut self) {
+        let members = self.members.iter();
+        let engines = members.filter_map(|(name, own)| {
+            let events = own.events.clone().filter(|own| !own.is_closed())?;
+            Some((name.clone(), (events, own.connection.fence.clone())))
+        });
+        if let Ok(mut known) = self.shared.engines.lock() {
+            known.retain(|_, own| !own.0.is_closed());
+            known.extend(engines);
+        }
+        if let Ok(mut seats) = self.shared.seats.lock() {
+            let own = self.members.iter();
+            seats.extend(own.map(|(name, own)| (name.clone(), own.seat)));
+        }
+        // Whoever leads nobody of a queue would only keep its messages from others.
+        let led = self.members.values().filter(|own| own.events.is_some());
+        let named = led.filter_map(|own| {
+            let queue = own.cluster.interruption.as_ref()?.queue.clone();
+            Some((own.cluster.installation.clone(), queue))
+        });
+        let wanted: BTreeSet<(String, String)> = named.collect();
+        self.queues.retain(|key, task| {
+            let stays = wanted.contains(key);
+            if !stays {
+                task.abort();
+            }
+            stays
+        });
+        for key in wanted {
+            let Shared {
+                account,
+                lister,
+                engines,
+                ..
+            } = &*self.shared;
+            let (account, lister) = (account.clone(), lister.clone());
+            let listener = Listener::new(account, lister, engines.clone(), key.clone());
+            let entry = self.queues.entry(key);
+            entry.or_insert_with(|| tokio::spawn(listener.listen()).abort_handle());
+        }
+    }
+}
