@@ -17,7 +17,7 @@ use crate::model::hash::change_id;
 use crate::model::notes::ACCEPTED;
 use crate::shell::console::RELOAD;
 use crate::shell::console::ask::ask;
-use crate::shell::text::{bounded, line};
+use crate::shell::text::line;
 
 /// Time for the daemon to read its configuration: clouds are asked what they have.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -52,7 +52,7 @@ fn reload(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let asking = ask(&arguments.socket.socket, Method::POST, RELOAD, PATIENCE);
     let (status, body) = super::runtime()?.block_on(asking)?;
     if status != StatusCode::OK {
-        let why = anyhow!("{}", bounded(&String::from_utf8_lossy(&body)));
+        let why = anyhow!("{}", line(&String::from_utf8_lossy(&body)));
         return Err(why.context("reload the configuration"));
     }
     let mut out = io::stdout().lock();

@@ -103,11 +103,18 @@ impl Engine {
 
     /// Makes instances ours that Karpenter has made for pools of ours.
     pub(super) fn adopt(&mut self, now: Timestamp) {
-        if !self.manages() || !self.state.cluster.adopt {
+        if !self.state.cluster.adopt {
             self.adopting = Adopting::default();
             return;
         }
         self.tell_left();
+        if !self.manages() {
+            self.adopting = Adopting {
+                left: std::mem::take(&mut self.adopting.left),
+                ..Adopting::default()
+            };
+            return;
+        }
         // What has not started yet is Karpenter's to start: here its time would run out.
         let adoptable = self.state.adoptable_nodes();
         let adoptable: Vec<&Node> = adoptable.filter(|own| own.is_initialized()).collect();

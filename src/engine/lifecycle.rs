@@ -147,10 +147,10 @@ impl Engine {
         (claim.phase, claim.since) = (phase, now);
         let node = claim.node.clone();
         let (pool, born) = (claim.record.pool.clone(), claim.record.created);
+        let is_old = self.state.started.is_some_and(|at| born < at);
         let work = self.works.entry(id.clone()).or_default();
         work.overdue = None;
-        // Who registers a node patches it.
-        let found = phase == Phase::Registered && work.patched.is_none();
+        let found = phase == Phase::Registered && is_old && work.patched.is_none();
         let asked = work.asked.filter(|_| phase == Phase::Gone);
         if let Some((node, asked)) = node.clone().zip(asked) {
             let (took, age) = (now.duration_since(asked), now.duration_since(born));

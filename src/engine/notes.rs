@@ -64,6 +64,14 @@ impl Noting {
     }
 }
 
+impl Engine {
+    /// Pools of which nodes would leave for a reason, and why they stay until it is time or
+    /// somebody lets them: what `Report::Shut` has told and still holds.
+    pub fn held_back(&self) -> impl Iterator<Item = &(PoolName, Reason, &'static str)> {
+        self.noting.shut.iter()
+    }
+}
+
 /// What is said of a Lease that nobody has read yet.
 pub(super) const UNREAD: &str = "the cluster's Lease has not been read yet";
 

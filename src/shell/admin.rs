@@ -13,6 +13,7 @@ use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use crate::shell::clock;
 use crate::shell::front::{Clusters, Standing};
 use crate::shell::telemetry::metrics::Counted;
 
@@ -73,7 +74,7 @@ pub(crate) async fn start(
 }
 
 /// Ready when every cluster is, or is known not to become so soon. Before the first is shown
-/// nothing is ready, and what has ended never is again.
+/// nothing is ready, nor while an engine has just ended.
 async fn readyz(State(shown): State<Shown>, RawQuery(query): RawQuery) -> impl IntoResponse {
     let verbose = query.is_some_and(|query| query.split('&').any(|it| it.starts_with("verbose")));
     let clusters = shown.clusters.borrow().clone();
@@ -107,7 +108,8 @@ async fn readyz(State(shown): State<Shown>, RawQuery(query): RawQuery) -> impl I
 async fn render(State(shown): State<Shown>) -> impl IntoResponse {
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     let clusters = shown.clusters.borrow().clone();
-    let counted: Vec<_> = clusters.iter().map(|own| own.counted()).collect();
+    let now = clock::now();
+    let counted: Vec<_> = clusters.iter().flat_map(|own| own.counted(now)).collect();
     let samples = counted.iter().map(|own| &own[..]);
     let names = clusters.iter().map(|own| own.name.as_str()).collect();
     (

@@ -240,11 +240,14 @@ async fn inventory(
 async fn held(cluster: &Front) -> Option<String> {
     let weighed = async {
         loop {
-            let ask = |engine: &Engine, _| engine.weighed().map(Option::<&Unaccepted>::cloned);
+            let ask = |engine: &Engine, _| {
+                let weighed = engine.weighed().map(Option::<&Unaccepted>::cloned);
+                (engine.is_ready(), weighed)
+            };
             match cluster.ask(ask).await {
-                Some(Some(held)) => return held,
-                Some(None) => sleep(LOOK).await,
-                None => return None,
+                Some((_, Some(held))) => return held,
+                Some((true, None)) => sleep(LOOK).await,
+                Some((false, None)) | None => return None,
             }
         }
     };
@@ -276,7 +279,7 @@ async fn reload(
             let held: Vec<String> = held.into_iter().flatten().collect();
             (StatusCode::OK, held.join("\n"))
         }
-        Ok(Ok(Err(why))) => (StatusCode::CONFLICT, text::bounded(&why)),
+        Ok(Ok(Err(why))) => (StatusCode::CONFLICT, text::line(&why)),
         Ok(Err(_)) => {
             let why = "the daemon is stopping";
             (StatusCode::SERVICE_UNAVAILABLE, why.to_owned())

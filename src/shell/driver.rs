@@ -30,6 +30,7 @@ use crate::shell::kube::client::Connection;
 use crate::shell::kube::herald::Herald;
 use crate::shell::kube::watch::{self as watching, Watches};
 use crate::shell::provider::Provider;
+use crate::shell::telemetry::series::Sync;
 use crate::shell::telemetry::{self, traces};
 
 /// Events that wait for the engine; the watches wait when there are more.
@@ -282,7 +283,7 @@ impl Course {
                 Some(answered) = self.calls.join_next() => self.answered(answered),
                 Some(question) = self.questions.recv() => {
                     // Whoever has told it something asks about what it makes of that.
-                    self.take_waiting(BATCH);
+                    self.take_waiting(INBOX);
                     question(&self.engine, clock::now());
                 }
                 Some(event) = self.seat.news() => self.take(event),
@@ -423,14 +424,16 @@ impl Course {
             Some(_) => Standing::Unready,
         };
         self.front.show(standing, self.engine.lacks_hints());
-        if self.stop_by.is_some() || self.counts_at > clock::monotonic() {
-            return;
-        }
-        self.counts_at = clock::monotonic() + COUNT;
-        telemetry::view(&self.hands.cluster, self.engine.state(), self.unready_since);
+        let state = self.engine.state();
+        self.front.sync(Sync {
+            unready_since: self.unready_since,
+            seen_least: state.views.seen_least(state.cluster.kinds()),
+        });
         // Before all is known, and while another host may lead, nothing is better than half.
-        if ready {
-            let samples = telemetry::samples(&self.hands.cluster, self.engine.state());
+        let counts = ready && self.stop_by.is_none();
+        if counts && self.counts_at <= clock::monotonic() {
+            self.counts_at = clock::monotonic() + COUNT;
+            let samples = telemetry::samples(&self.hands.cluster, &self.engine, self.managed);
             self.front.count(samples);
         }
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::future::{join_all, select_all};
 use futures::stream::FuturesUnordered;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::catalog::{self, Catalog};
 use crate::model::cluster::{Api, Cluster, Mode, Simulated};
@@ -72,6 +72,9 @@ pub(crate) struct Patience {
     /// So many have to be prepared in any case, if they can be.
     least: usize,
 }
+
+/// Time for a post whose engine has ended to let go of everything.
+const ENDS: Duration = Duration::from_secs(15);
 
 /// All of them are waited for, each as long as what it waits for lets it.
 pub(crate) const ALL: Patience = Patience {
@@ -336,6 +339,11 @@ impl Drivers {
             let own = clusters.entry(name.clone());
             own.or_insert_with(|| running.cluster.clone());
         }
+        #[cfg(feature = "aws")]
+        self.keepers.configure({
+            let unheard = broken.iter().map(|own| own.cluster.name.clone());
+            clusters.keys().cloned().chain(unheard).collect()
+        });
         let managed = clusters.values().filter(|own| own.mode == Mode::Manage);
         let managed: Vec<ClusterName> = managed.map(|own| own.name.clone()).collect();
         self.company.configure(self.limits.is_some(), &managed);
@@ -376,10 +384,15 @@ impl Drivers {
         let Prepared { parts, cloud } = prepared;
         let name = parts.cluster.name.clone();
         if let Some(running) = self.running.get_mut(&name) {
-            return match running.change(&parts).await {
-                true => Ok(()),
-                false => Err(ApplyError::Deaf(name)),
-            };
+            if running.change(&parts).await {
+                return Ok(());
+            }
+            // One that has ended by itself meanwhile is no fault of the configuration.
+            if timeout(ENDS, running.post.ended()).await.is_err() {
+                return Err(ApplyError::Deaf(name));
+            }
+            self.lost(&name).await;
+            return Ok(());
         }
         let (cluster, catalog) = (parts.cluster.clone(), parts.catalog.clone());
         let print = parts.connection.print;

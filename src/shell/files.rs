@@ -402,8 +402,19 @@ fn environment() -> BTreeMap<String, String> {
 fn secrets(environment: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>, FilesError> {
     match environment.get(CREDENTIALS.0) {
         Some(directory) => secrets_in(Path::new(directory), CREDENTIALS.1),
-        None => Ok(secrets_in(Path::new(SECRETS), "").unwrap_or_default()),
+        None => match secrets_in(Path::new(SECRETS), "") {
+            Err(FilesError::Read { source, .. }) if is_elsewhere(&source) => Ok(BTreeMap::new()),
+            secrets => secrets,
+        },
     }
+}
+
+/// Whether a host has no such folder, or who asks may not look into it.
+fn is_elsewhere(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::NotADirectory
+    )
 }
 
 /// The secrets of a directory, by what follows a prefix in their names.

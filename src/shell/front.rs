@@ -14,7 +14,7 @@ use crate::engine::report::Report;
 use crate::model::id::ClusterName;
 use crate::shell::clock::Beat;
 use crate::shell::telemetry;
-use crate::shell::telemetry::series::Sample;
+use crate::shell::telemetry::series::{self, Sample, Sync};
 use crate::shell::timeline::{Line as Entry, Timeline};
 
 /// A cluster that has not been ready for this long is degraded: `run` counts as started without it.
@@ -99,6 +99,8 @@ struct Seen {
     line: Option<Line>,
     /// What it last counted.
     samples: Arc<[Sample]>,
+    /// How its view is.
+    sync: Option<Sync>,
 }
 
 impl Front {
@@ -119,7 +121,7 @@ impl Front {
 
     /// An engine drives it from here on, or none does.
     pub(crate) fn drive(&self, line: Option<Line>) {
-        self.seen(|seen| (seen.line, seen.samples) = (line, Arc::default()));
+        self.seen(|seen| (seen.line, seen.samples, seen.sync) = (line, Arc::default(), None));
         self.beat();
     }
 
@@ -172,9 +174,20 @@ impl Front {
         });
     }
 
-    /// What it last held; nothing where no engine drives it.
-    pub(crate) fn counted(&self) -> Arc<[Sample]> {
-        self.seen(|seen| seen.samples.clone())
+    /// So its view is. Whoever drives it no more is not heard.
+    pub(crate) fn sync(&self, sync: Sync) {
+        self.seen(|seen| {
+            if seen.line.is_some() {
+                seen.sync = Some(sync);
+            }
+        });
+    }
+
+    /// What it last held, and how old its view is now; nothing where no engine drives it.
+    pub(crate) fn counted(&self, now: Timestamp) -> [Arc<[Sample]>; 2] {
+        let (samples, sync) = self.seen(|seen| (seen.samples.clone(), seen.sync));
+        let age = sync.map(|own| series::age(&self.name, own, now));
+        [samples, age.unwrap_or_default().into()]
     }
 
     /// How it is doing.

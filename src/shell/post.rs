@@ -159,6 +159,7 @@ impl Keeper {
             Ok(driver) => driver,
             Err(error) => {
                 tracing::error!(cluster = %cluster.name, %error, "its thread does not start");
+                tenure.tell_well(true);
                 return End::Failed;
             }
         };

@@ -15,14 +15,11 @@ pub(crate) mod metrics;
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
-
+use crate::engine::Engine;
 use crate::engine::command::Answer;
 use crate::engine::report::Report;
 use crate::model::id::ClusterName;
-use crate::shell::clock;
 use crate::shell::telemetry::series::Sample;
-use crate::state::State;
 
 /// Logs and counts what an engine decided or saw.
 pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
@@ -63,20 +60,10 @@ pub(crate) fn planned(cluster: &ClusterName, took: Duration) {
     metrics::planned(cluster, took);
 }
 
-/// Shows how the view of a cluster is: since when it has not been whole, if it is not.
-pub(crate) fn view(cluster: &ClusterName, state: &State, unready: Option<Timestamp>) {
-    let now = clock::now();
-    let seconds = |since: Option<Timestamp>| {
-        let age = since.map_or(SignedDuration::ZERO, |since| now.duration_since(since));
-        age.as_secs_f64().max(0.0)
-    };
-    let oldest = state.views.seen_least(state.cluster.kinds());
-    metrics::view(cluster, seconds(unready), seconds(oldest));
-}
-
-/// What a cluster holds now.
-pub(crate) fn samples(cluster: &ClusterName, state: &State) -> Vec<Sample> {
-    series::samples(cluster, state, metrics::per_node())
+/// What a cluster holds now, and what stays in it that would leave, where that is done.
+pub(crate) fn samples(cluster: &ClusterName, engine: &Engine, managed: bool) -> Vec<Sample> {
+    let held = engine.held_back().filter(|_| managed);
+    series::samples(cluster, engine.state(), held, metrics::per_node())
 }
 
 fn outcome(answer: &Answer) -> &'static str {

@@ -548,6 +548,8 @@ impl Seeker {
         self.connection.fence.close();
         self.until = None;
         telemetry::leads(&self.cluster, false);
+        // Whoever is led together with it is not to count on it.
+        self.company.take(&self.cluster, Place::Unknown);
         let Some(known) = known else {
             return;
         };

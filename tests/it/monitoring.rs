@@ -24,7 +24,11 @@ fn series() -> BTreeMap<String, BTreeSet<String>> {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
         let labels = cells[3].split(',').map(|own| own.trim().trim_matches('`'));
         let mut labels: BTreeSet<String> = labels.map(str::to_owned).collect();
-        labels.extend(["quantile", "le"].map(str::to_owned));
+        labels.extend(match cells[2] {
+            "summary" => Some("quantile".to_owned()),
+            "histogram" => Some("le".to_owned()),
+            _ => None,
+        });
         (cells[1].trim_matches('`').to_owned(), labels)
     };
     rows.map(row).collect()
@@ -44,6 +48,9 @@ fn faults(query: &str, known: &BTreeMap<String, BTreeSet<String>>) -> Vec<String
             found.push(format!("there is no series {name}"));
             continue;
         };
+        if name.ends_with("_bucket") && !labels.contains("le") {
+            found.push(format!("{name}: it is no histogram"));
+        }
         all.extend(labels.clone());
         let asked = part.get(2).map_or("", |own| own.as_str());
         for one in label.captures_iter(asked) {

@@ -105,7 +105,10 @@ impl Run<'_> {
                 }
                 StepKind::Index(index) => {
                     let key = self.eval(index, frame)?;
-                    at = item(at, &key, index, span)?;
+                    at = item(at, &key, index, span).map_err(|fault| match &key {
+                        Value::String(name) => self.left_out(fault, name),
+                        _ => fault,
+                    })?;
                 }
                 StepKind::NameSplat | StepKind::Splat => {
                     let rest = &steps[index + 1..];

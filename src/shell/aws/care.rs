@@ -19,8 +19,9 @@ pub(crate) struct Care {
     /// Whether they are all that it manages: what is of no cluster that is configured here is
     /// left from one that was.
     pub(crate) is_whole: bool,
-    /// All that are configured on this host, whichever keeper has them.
-    pub(crate) attended: BTreeSet<ClusterName>,
+    /// All that are configured on this host, wherever they are, and whether or not each can be
+    /// driven.
+    pub(crate) configured: BTreeSet<ClusterName>,
 }
 
 impl Care {
@@ -30,7 +31,7 @@ impl Care {
         Self {
             led: led.to_vec(),
             is_whole: true,
-            attended: led.iter().map(|own| own.name.clone()).collect(),
+            configured: led.iter().map(|own| own.name.clone()).collect(),
         }
     }
 
@@ -38,7 +39,7 @@ impl Care {
     /// be spelt alike in names that are short of room.
     pub(crate) fn is_for(&self, part: &str, spelt: impl Fn(&str) -> String) -> bool {
         let is_named = |own: &&ClusterName| spelt(own.as_str()) == part;
-        let mut named = self.attended.iter().filter(is_named).peekable();
+        let mut named = self.configured.iter().filter(is_named).peekable();
         match named.peek() {
             None => self.is_whole,
             Some(_) => named.all(|name| self.led.iter().any(|own| own.name == *name)),
@@ -61,7 +62,7 @@ mod tests {
                 ..Cluster::default()
             })],
             is_whole: false,
-            attended: ["here", "there"].map(Into::into).into(),
+            configured: ["here", "there"].map(Into::into).into(),
         };
         let is_for = |care: &Care, part: &str| care.is_for(part, str::to_owned);
         assert!(is_for(&care, "here"));

@@ -58,9 +58,6 @@ pub(crate) struct View {
     pub(crate) classes: BTreeMap<NodeClassName, Arc<Ready>>,
 }
 
-/// Clusters, each with the seat that tells it from the same when it was driven by another.
-pub(crate) type Seats = Arc<Locked<BTreeSet<(ClusterName, u64)>>>;
-
 /// What the clusters of a role and region share.
 pub(crate) struct Shared {
     pub(crate) account: Arc<Account>,
@@ -69,8 +66,8 @@ pub(crate) struct Shared {
     /// The engines of clusters of this account and region that are driven here, by whatever role:
     /// a message is taken in by whoever reads it.
     pub(crate) engines: Engines,
-    /// The clusters of this account and region that are attended to, by whatever role.
-    pub(crate) seats: Seats,
+    /// The clusters that are configured on this host, wherever they are.
+    pub(crate) configured: Arc<Locked<BTreeSet<ClusterName>>>,
     pub(crate) templates: Templates,
     pub(crate) subnets: Locked<Subnets>,
 }
@@ -166,8 +163,8 @@ impl Desk {
                 Ask::Attend(member) => {
                     let name = member.cluster.name.clone();
                     self.homes.forget(&name);
-                    if let Some(old) = self.members.insert(name, *member) {
-                        self.unheard(&old);
+                    if let Some(old) = self.members.insert(name.clone(), *member) {
+                        self.unheard(&old, self.members.get(&name));
                     }
                     self.listen();
                     self.diary.again(Chore::Classes);
@@ -181,7 +178,7 @@ impl Desk {
                     if own.is_some_and(|own| own.seat == seat)
                         && let Some(old) = self.members.remove(&name)
                     {
-                        self.unheard(&old);
+                        self.unheard(&old, None);
                         self.listen();
                     }
                     continue;
@@ -362,13 +359,13 @@ impl Desk {
 
     /// Whose templates and profiles are looked after here.
     fn care(&self) -> Care {
-        let seats = self.shared.seats.lock();
-        let seats = seats.map(|own| own.iter().map(|own| own.0.clone()).collect());
+        let configured = self.shared.configured.lock();
+        let configured = configured.map(|own| own.clone());
         Care {
             led: self.led().map(|own| own.cluster.clone()).collect(),
             // Where nobody can say who else is there, nobody's are anybody's.
-            is_whole: seats.is_ok() && self.led().count() == self.managed().count(),
-            attended: seats.unwrap_or_default(),
+            is_whole: configured.is_ok() && self.led().count() == self.managed().count(),
+            configured: configured.unwrap_or_default(),
         }
     }
 

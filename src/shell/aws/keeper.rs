@@ -1,7 +1,7 @@
 //! Reaches what is known of accounts and regions: one keeper each, for all clusters that are in it.
 //! It must not know what a keeper does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex as Locked};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use crate::shell::aws::account::{AccountKey, Accounts};
 use crate::shell::aws::desk::{Ask, Desk, Member, Shared};
 use crate::shell::aws::ends::Ends;
 use crate::shell::aws::instances::Lister;
+use crate::shell::aws::notices::Engines;
 use crate::shell::aws::template::Templates;
 use crate::shell::clock;
 
@@ -57,6 +58,7 @@ impl Keeper {
 pub(crate) struct Keepers {
     accounts: Accounts,
     known: Mutex<BTreeMap<AccountKey, Keeper>>,
+    configured: Arc<Locked<BTreeSet<ClusterName>>>,
 }
 
 impl Keepers {
@@ -65,7 +67,15 @@ impl Keepers {
     pub(crate) fn of_accounts(accounts: Accounts) -> Self {
         Self {
             accounts,
-            known: Mutex::default(),
+            ..Self::default()
+        }
+    }
+
+    /// These clusters are configured on this host, whether or not each can be driven.
+    pub(crate) fn configure(&self, clusters: BTreeSet<ClusterName>) {
+        let mut configured = self.configured.lock();
+        if let Ok(own) = configured.as_deref_mut() {
+            *own = clusters;
         }
     }
 
@@ -78,15 +88,13 @@ impl Keepers {
         }
         let account = self.accounts.get(&key).await;
         let beside = known.values().find(|own| own.is_beside(&key));
-        let (engines, seats) = beside.map_or_else(Default::default, |own| {
-            (own.shared.engines.clone(), own.shared.seats.clone())
-        });
+        let engines = beside.map_or_else(Engines::default, |own| own.shared.engines.clone());
         let shared = Arc::new(Shared {
             account: account.clone(),
             lister: Arc::<Lister>::default(),
             ends: Ends::default(),
             engines,
-            seats,
+            configured: self.configured.clone(),
             templates: Templates::default(),
             subnets: Locked::default(),
         });

@@ -179,9 +179,11 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             gauge!("outrigger_plan_claims", "cluster" => name()).set(count(*claims));
         }
         Report::Decided(waited) => {
-            let series = histogram!(DECISIONS, "cluster" => name());
+            let bounded = histogram!(DECISIONS, "cluster" => name());
+            let exact = histogram!("outrigger_pods_decided_seconds", "cluster" => name());
             for own in waited {
-                series.record(own.as_secs_f64());
+                bounded.record(own.as_secs_f64());
+                exact.record(own.as_secs_f64());
             }
         }
         Report::ClaimPlanned { pool, .. } if managed => {
@@ -414,15 +416,6 @@ pub(crate) fn pass(cluster: &ClusterName, took: Duration) {
 /// Counts a pass in which pods were planned for.
 pub(crate) fn planned(cluster: &ClusterName, took: Duration) {
     histogram!(PLANS, "cluster" => cluster.to_string()).record(took.as_secs_f64());
-}
-
-/// Shows for how long the view of a cluster has not been whole, and how old the last sign of life
-/// is of the watch that is silent for longest.
-pub(crate) fn view(cluster: &ClusterName, unsynced: f64, lag: f64) {
-    let cluster = cluster.to_string();
-    gauge!("karpenter_cluster_state_unsynced_time_seconds", "cluster" => cluster.clone())
-        .set(unsynced);
-    gauge!("outrigger_watch_lag_seconds", "cluster" => cluster).set(lag);
 }
 
 /// Counts a command that was carried out, or not.

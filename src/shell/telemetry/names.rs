@@ -182,6 +182,9 @@ pub(crate) const ALL: &[Metric] = &[
     gauge("outrigger_cost_dollars_per_hour", OF_POOL,
         "What the instances of a pool cost, as far as their prices are known. What is reserved is \
          paid for anyhow, and costs nothing."),
+    gauge("outrigger_disruption_held", &["cluster", "nodepool", "reason", "verdict"],
+        "1 while nodes of a pool would leave for a reason and stay until it is time or somebody \
+         lets them. Only of clusters that are managed."),
     counter("outrigger_drains_forced_total", CLUSTER, "Drains whose time was over."),
     counter("outrigger_drains_held_total", CLUSTER,
         "Drains of which it was said that something holds them."),
@@ -209,6 +212,8 @@ pub(crate) const ALL: &[Metric] = &[
     gauge("outrigger_plan_claims", CLUSTER, "New nodes in the last plan."),
     gauge("outrigger_plan_pods", &["cluster", "state"], "Pods in the last plan."),
     counter("outrigger_plans_total", CLUSTER, "Plans for pods that wait."),
+    summary("outrigger_pods_decided_seconds", CLUSTER,
+        "The same as `karpenter_pods_scheduling_decision_duration_seconds`, by quantiles."),
     gauge("outrigger_watch_lag_seconds", CLUSTER,
         "How old the last sign of life is of the watch that is silent for longest."),
 ];

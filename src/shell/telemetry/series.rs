@@ -5,9 +5,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::model::id::{ClusterName, NodeName};
+use jiff::Timestamp;
+
+use crate::model::id::{ClusterName, NodeName, PoolName};
 use crate::model::labels::{ARCH, CAPACITY_TYPE, INSTANCE_TYPE, POOL, ZONE};
 use crate::model::node::Node;
+use crate::model::pool::Reason;
 use crate::model::quantity::Resources;
 use crate::state::State;
 
@@ -42,6 +45,15 @@ struct Sheet {
 }
 
 impl Sheet {
+    fn of(cluster: &ClusterName) -> Self {
+        let mut own = String::new();
+        label(&mut own, "cluster", cluster.as_str());
+        Self {
+            cluster: own,
+            samples: Vec::new(),
+        }
+    }
+
     fn put(&mut self, name: &'static str, labels: &[(&str, &str)], value: f64) {
         let mut all = self.cluster.clone();
         for (key, value) in labels {
@@ -73,14 +85,49 @@ fn label(out: &mut String, key: &str, value: &str) {
     out.push('"');
 }
 
+/// Why nodes of a pool stay that would leave for a reason.
+pub(crate) type Held = (PoolName, Reason, &'static str);
+
+/// How the view of a cluster is: since when it has not been whole, if it is not, and when that
+/// watch last gave a sign of life that has been silent for longest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sync {
+    pub(crate) unready_since: Option<Timestamp>,
+    pub(crate) seen_least: Option<Timestamp>,
+}
+
+/// How old the view of a cluster is at the moment.
+pub(crate) fn age(cluster: &ClusterName, sync: Sync, now: Timestamp) -> Vec<Sample> {
+    let seconds = |since: Timestamp| now.duration_since(since).as_secs_f64().max(0.0);
+    let mut sheet = Sheet::of(cluster);
+    let unsynced = sync.unready_since.map_or(0.0, seconds);
+    sheet.put(
+        "karpenter_cluster_state_unsynced_time_seconds",
+        &[],
+        unsynced,
+    );
+    if let Some(seen) = sync.seen_least {
+        sheet.put("outrigger_watch_lag_seconds", &[], seconds(seen));
+    }
+    sheet.samples
+}
+
 /// All series of one cluster. `per_node` is for those of which each node has its own.
-pub(crate) fn samples(cluster: &ClusterName, state: &State, per_node: bool) -> Vec<Sample> {
-    let mut of_cluster = String::new();
-    label(&mut of_cluster, "cluster", cluster.as_str());
-    let mut sheet = Sheet {
-        cluster: of_cluster,
-        samples: Vec::new(),
-    };
+pub(crate) fn samples<'h>(
+    cluster: &ClusterName,
+    state: &State,
+    held: impl Iterator<Item = &'h Held>,
+    per_node: bool,
+) -> Vec<Sample> {
+    let mut sheet = Sheet::of(cluster);
+    for (pool, reason, verdict) in held {
+        let labels = [
+            ("nodepool", pool.as_str()),
+            ("reason", reason.as_str()),
+            ("verdict", verdict),
+        ];
+        sheet.put("outrigger_disruption_held", &labels, 1.0);
+    }
     let nodes = state.objects.nodes.len();
     sheet.put("karpenter_cluster_state_node_count", &[], count(nodes));
     pools(&mut sheet, state);

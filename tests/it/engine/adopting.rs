@@ -139,33 +139,35 @@ fn who_did_not_ask_for_it_gets_none() {
 
 #[test]
 fn nodes_of_others_stay_theirs() {
-    let mut stage = staged(Mode::Manage, true, |nodes| {
-        let set = |node: &mut Node, key: &str, value: &str| {
-            node.labels.insert(key.to_owned(), value.to_owned());
-        };
-        set(&mut nodes[0], POOL, "another");
-        set(&mut nodes[1], COMPUTE_TYPE, "auto");
-        let (mut of_another, mut unknown) = (nodes[1].clone(), nodes[1].clone());
-        of_another.name = "c".into();
-        set(&mut of_another, COMPUTE_TYPE, "");
-        set(&mut of_another, MANAGED_BY, "somebody");
-        unknown.name = "d".into();
-        set(&mut unknown, COMPUTE_TYPE, "");
-        unknown.labels.remove(INSTANCE_TYPE);
-        let mut starting = unknown.clone();
-        starting.name = "e".into();
-        set(&mut starting, INSTANCE_TYPE, "m7i.2xlarge");
-        starting.labels.remove(INITIALIZED);
-        nodes.extend([of_another, unknown, starting]);
-    });
-    stage.run(120, &[]);
-    assert_eq!(stage.count("adopt"), 0);
-    let told = stage.reports.iter().filter_map(|own| match own {
-        Report::NotAdopted { pool, nodes } => Some((pool.clone(), *nodes)),
-        _ => None,
-    });
-    let told: Vec<(PoolName, usize)> = told.collect();
-    assert_eq!(told, [("another".into(), 1)], "once");
+    for mode in [Mode::Manage, Mode::Observe] {
+        let mut stage = staged(mode, true, |nodes| {
+            let set = |node: &mut Node, key: &str, value: &str| {
+                node.labels.insert(key.to_owned(), value.to_owned());
+            };
+            set(&mut nodes[0], POOL, "another");
+            set(&mut nodes[1], COMPUTE_TYPE, "auto");
+            let (mut of_another, mut unknown) = (nodes[1].clone(), nodes[1].clone());
+            of_another.name = "c".into();
+            set(&mut of_another, COMPUTE_TYPE, "");
+            set(&mut of_another, MANAGED_BY, "somebody");
+            unknown.name = "d".into();
+            set(&mut unknown, COMPUTE_TYPE, "");
+            unknown.labels.remove(INSTANCE_TYPE);
+            let mut starting = unknown.clone();
+            starting.name = "e".into();
+            set(&mut starting, INSTANCE_TYPE, "m7i.2xlarge");
+            starting.labels.remove(INITIALIZED);
+            nodes.extend([of_another, unknown, starting]);
+        });
+        stage.run(120, &[]);
+        assert_eq!(stage.count("adopt"), 0);
+        let told = stage.reports.iter().filter_map(|own| match own {
+            Report::NotAdopted { pool, nodes } => Some((pool.clone(), *nodes)),
+            _ => None,
+        });
+        let told: Vec<(PoolName, usize)> = told.collect();
+        assert_eq!(told, [("another".into(), 1)], "once");
+    }
 }
 
 #[test]

@@ -223,7 +223,7 @@ async fn run(setup: &Setup, ready: usize, sites: &[Site]) -> Figures {
 }
 
 fn decided(scrape: &str, cluster: &str) -> f64 {
-    let series = "karpenter_pods_scheduling_decision_duration_seconds";
+    let series = "outrigger_pods_decided_seconds";
     let head = format!("{series}{{cluster=\"{cluster}\",quantile=\"0.99\"}} ");
     let line = scrape.lines().find_map(|line| line.strip_prefix(&head));
     line.and_then(|own| own.parse().ok())

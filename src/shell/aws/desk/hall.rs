@@ -3,23 +3,27 @@
 
 use std::collections::BTreeSet;
 
+use tokio::sync::mpsc;
+
 use super::{Desk, Member, Shared};
+use crate::engine::event::Event;
 use crate::shell::aws::notices::Listener;
 
 impl Desk {
-    /// A cluster is not here any more in this way: its engine hears nothing by it. Another role's
-    /// keeper may have it already.
-    pub(super) fn unheard(&self, old: &Member) {
+    /// A cluster is not here any more in this way, but in another, if at all: its engine hears
+    /// nothing any more, unless it is the same one. Another role's keeper may have it already.
+    pub(super) fn unheard(&self, old: &Member, new: Option<&Member>) {
+        let Some(events) = &old.events else {
+            return;
+        };
+        let is_same =
+            |own: Option<&mpsc::Sender<Event>>| own.is_some_and(|it| it.same_channel(events));
         let name = &old.cluster.name;
-        if let (Ok(mut known), Some(events)) = (self.shared.engines.lock(), &old.events)
-            && known
-                .get(name)
-                .is_some_and(|own| own.0.same_channel(events))
+        if let Ok(mut known) = self.shared.engines.lock()
+            && is_same(known.get(name).map(|own| &own.0))
+            && !is_same(new.and_then(|own| own.events.as_ref()))
         {
             known.remove(name);
-        }
-        if let Ok(mut seats) = self.shared.seats.lock() {
-            seats.remove(&(name.clone(), old.seat));
         }
     }
 
@@ -33,10 +37,6 @@ impl Desk {
         if let Ok(mut known) = self.shared.engines.lock() {
             known.retain(|_, own| !own.0.is_closed());
             known.extend(engines);
-        }
-        if let Ok(mut seats) = self.shared.seats.lock() {
-            let own = self.members.iter();
-            seats.extend(own.map(|(name, own)| (name.clone(), own.seat)));
         }
         // Whoever leads nobody of a queue would only keep its messages from others.
         let led = self.members.values().filter(|own| own.events.is_some());
