@@ -160,6 +160,11 @@ static EKS: BlockType = BlockType {
         ),
         form("endpoint", Form::Https, "URL of its API."),
         form("ca_data", Form::Base64, "Its CA: PEM, in base64."),
+        form(
+            "role_arn",
+            Form::RoleArn,
+            "The same as `role_arn` of the cluster: said in one of the two places.",
+        ),
         form("service_cidr", Form::Cidr, "Addresses of its Services."),
     ],
     ..BLOCK
@@ -286,9 +291,10 @@ static API: BlockType = BlockType {
         ),
         argument(
             "watch_list",
-            Kind::OneOf(&["on", "off"]),
-            "\"off\"",
-            "Whether lists are streamed; servers from Kubernetes 1.34 on can do that.",
+            Kind::OneOf(&["auto", "on", "off"]),
+            "\"auto\"",
+            "Whether lists are streamed; servers from Kubernetes 1.34 on can do that. `auto` is \
+             page by page, as `off` is: a stream that takes longer than a watch lasts never ends.",
         ),
         argument(
             "view_max_age",

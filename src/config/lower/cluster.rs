@@ -106,7 +106,7 @@ fn one(
             Mode::Observe
         },
         region: section.owned("region").unwrap_or_default(),
-        role_arn: section.owned("role_arn"),
+        role_arn: role_arn(reader, section),
         kubeconfig: section.block("kubeconfig").map(|inner| Kubeconfig {
             path: inner.text("path").map_or_else(PathBuf::new, path),
             context: inner.owned("context"),
@@ -266,6 +266,21 @@ fn check_ec2(reader: &Reader<'_>, section: &Section) {
         let finding = Finding::warning(ProblemCode::Unused, inner.header, detail);
         reader.reporter.add(finding.within(&section.title));
     }
+}
+
+/// The role that is assumed, which a cluster of EKS may also say in its block.
+fn role_arn(reader: &Reader<'_>, section: &Section) -> Option<String> {
+    let own = section.owned("role_arn");
+    let inner = section.block("eks").filter(|eks| eks.has("role_arn"));
+    if let Some(eks) = inner
+        && own.is_some()
+    {
+        let detail = "The role is said twice: by the cluster, and in its eks block.".to_owned();
+        let finding = Finding::error(ProblemCode::Conflict, eks.span("role_arn"), detail);
+        let finding = finding.within(&section.title);
+        reader.reporter.add(finding.help("leave one of them out"));
+    }
+    own.or_else(|| inner?.owned("role_arn"))
 }
 
 fn unused(reader: &Reader<'_>, section: &Section, argument: &str, why: &str) {

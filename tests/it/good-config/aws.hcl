@@ -281,3 +281,11 @@ pool "template" {
 pool "own" {
   clusters = ["own-cloud", "own-eks"]
 }
+
+cluster "elsewhere" {
+  region = "eu-central-1"
+  eks {
+    role_arn = "arn:aws:iam::210987654321:role/outrigger"
+  }
+  api { watch_list = "auto" }
+}
