@@ -240,14 +240,11 @@ async fn inventory(
 async fn held(cluster: &Front) -> Option<String> {
     let weighed = async {
         loop {
-            let ask = |engine: &Engine, _| {
-                let weighed = engine.weighed().map(Option::<&Unaccepted>::cloned);
-                (engine.is_ready(), weighed)
-            };
+            let ask = |engine: &Engine, _| engine.weighed().map(Option::<&Unaccepted>::cloned);
             match cluster.ask(ask).await {
-                Some((_, Some(held))) => return held,
-                Some((true, None)) => sleep(LOOK).await,
-                Some((false, None)) | None => return None,
+                Some(Some(held)) => return held,
+                Some(None) if cluster.standing() != Standing::Degraded => sleep(LOOK).await,
+                Some(None) | None => return None,
             }
         }
     };
