@@ -81,11 +81,11 @@ fn what_aws_throttles_is_counted() {
         runtime.block_on(async {
             let aws = Canned::new(|_| Reply::No("RequestLimitExceeded", "too much"));
             let account = aws.account(REGION);
-            let call = account.ec2.describe_vpcs().send().await;
+            let call = account.ec2.describe_subnets().send().await;
             call.expect_err("it is refused");
             let other = Canned::new(|_| Reply::No("UnauthorizedOperation", "no"));
             let account = other.account(REGION);
-            let call = account.ec2.describe_subnets().send().await;
+            let call = account.ec2.describe_images().send().await;
             call.expect_err("it is refused");
         });
     });
@@ -94,7 +94,7 @@ fn what_aws_throttles_is_counted() {
         .lines()
         .filter(|own| own.starts_with("outrigger_ec2_throttled_total{"));
     let throttled: Vec<&str> = throttled.collect();
-    let expect = format!("{{region=\"{REGION}\",api=\"DescribeVpcs\"}}");
+    let expect = format!("{{region=\"{REGION}\",api=\"DescribeSubnets\"}}");
     assert_eq!(throttled.len(), 1, "{text}");
     assert!(throttled[0].contains(&expect), "{text}");
 }
