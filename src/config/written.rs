@@ -2,10 +2,11 @@
 //! It must not know what any argument is for.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::fmt::{self, Write};
 
 use hcl::Value;
+
+use crate::model::hash::fnv1a;
 
 /// Characters of a value that are shown.
 const SHOWN_MAX: usize = 100;
@@ -22,16 +23,17 @@ struct Entry {
 }
 
 impl Written {
-    /// What tells it from another, the same on every host: of the hash of all of it.
+    /// What tells it from another, the same on every host, whichever compiler made its daemon.
     pub fn print(&self) -> u32 {
-        let mut hasher = DefaultHasher::new();
+        let mut all = String::new();
         for (place, arguments) in &self.0 {
-            place.hash(&mut hasher);
+            let _ = write!(all, "{place:?}");
             for (name, own) in arguments {
-                (name, own.print).hash(&mut hasher);
+                let _ = write!(all, " {name} {:016x}", own.print);
             }
+            all.push('\n');
         }
-        u32::try_from(hasher.finish() >> 32).unwrap_or(u32::MAX)
+        u32::try_from(fnv1a(&all) >> 32).unwrap_or(u32::MAX)
     }
 
     /// A block is there, be it one that sets nothing.
@@ -48,14 +50,12 @@ impl Written {
         sensitive: bool,
     ) {
         let text = serde_json::to_string(value).unwrap_or_default();
-        let mut hasher = DefaultHasher::new();
-        text.hash(&mut hasher);
+        let print = fnv1a(&text);
         let shown = match (sensitive, text.char_indices().nth(SHOWN_MAX)) {
             (true, _) => "(sensitive)".to_owned(),
             (false, Some((end, _))) => format!("{}…", text.get(..end).unwrap_or_default()),
             (false, None) => text,
         };
-        let print = hasher.finish();
         let arguments = self.0.entry(place.to_owned()).or_default();
         arguments.insert(name, Entry { shown, print });
     }

@@ -40,11 +40,6 @@ impl Engine {
         self.brake.changed = true;
     }
 
-    /// Whether what is due by the configuration has yet to be weighed.
-    pub(super) fn is_unweighed(&self) -> bool {
-        self.brake.changed
-    }
-
     /// What is held of what is due by the configuration, once that has been weighed.
     pub fn weighed(&self) -> Option<Option<&Unaccepted>> {
         (!self.brake.changed).then_some(self.state.unaccepted.as_ref())

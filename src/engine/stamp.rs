@@ -88,7 +88,7 @@ impl Engine {
     /// First the Node gets what its pool says, then the instance its tags: the hashes there are
     /// what counts, so that whatever is interrupted is done again.
     pub(super) fn stamp(&mut self, now: Timestamp) {
-        if !self.manages() || self.is_unweighed() {
+        if !self.manages() || self.weighed().is_none() {
             return;
         }
         let mut stamps: BTreeMap<&PoolName, Stamp> = BTreeMap::new();

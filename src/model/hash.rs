@@ -23,7 +23,7 @@ use crate::model::taint::Taint;
 const VERSION: &str = "v2";
 
 /// FNV-1a over text: std's hasher may change with the compiler, tags must not.
-fn fnv1a(text: &str) -> u64 {
+pub fn fnv1a(text: &str) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
     text.bytes().fold(OFFSET, |hash, byte| {

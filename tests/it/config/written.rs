@@ -82,3 +82,15 @@ fn what_is_the_same_is_not_told() {
         .changes(&read(&moved, "one").written);
     assert_eq!(changes, Vec::<String>::new());
 }
+
+#[test]
+fn every_daemon_says_the_same_of_the_same_configuration() {
+    let print = |text: &str, secret: &str| read(text, secret).written.print();
+    // Hosts compare it, whichever compiler made each one's daemon: it is this number for ever.
+    assert_eq!(print(OLD, "one"), 3_507_778_974);
+    assert_ne!(print(OLD, "one"), print(OLD, "two"));
+    assert_ne!(
+        print(OLD, "one"),
+        print(&OLD.replace("nodes = 3", "nodes = 4"), "one")
+    );
+}
