@@ -94,7 +94,7 @@ use crate::engine::event::Event;
 use crate::engine::heirs::Heirs;
 use crate::engine::inventory::Stays;
 use crate::engine::notes::{Noting, UNREAD};
-use crate::engine::notices::Noticed;
+use crate::engine::notices::{Failing, Noticed};
 use crate::engine::numbers::Numbers;
 use crate::engine::places::Places;
 use crate::engine::report::Report;
@@ -161,6 +161,7 @@ pub struct Engine {
     eligible: BTreeMap<Reason, usize>,
     orphans: BTreeMap<NodeName, orphans::Orphan>,
     interrupted: BTreeMap<InstanceId, Noticed>,
+    failing: BTreeMap<InstanceId, Failing>,
     /// What pods were told that are still waiting.
     hints: BTreeMap<PodKey, Hint>,
     /// The least memory that the provider has been told of, by instance type and image.
@@ -214,6 +215,7 @@ impl Engine {
             eligible: BTreeMap::new(),
             orphans: BTreeMap::new(),
             interrupted: BTreeMap::new(),
+            failing: BTreeMap::new(),
             hints: BTreeMap::new(),
             learned: BTreeMap::new(),
             groups: BTreeMap::new(),
@@ -298,7 +300,7 @@ impl Engine {
                     return;
                 }
             }
-            Event::Interrupted(instance, what, at) => self.notice(instance, what, at),
+            Event::Interrupted(instance, what, at) => self.notice(instance, (what, at), now),
             Event::Refused(class, refusals) => self.refused(class.as_ref(), &refusals, now),
             Event::FleetChanged(view) => self.fleet_changed(view, now),
             Event::HeldDown(what, until) => self.held_down(what, until, now),

@@ -15,10 +15,10 @@ use crate::model::pool::{Allowance, Reason, RepairPolicy};
 use crate::state::roster::{Candidate, Roster};
 
 /// Where more nodes of a pool than this are broken, it may be something else than they.
-const BROKEN_MAX: Allowance = Allowance::Percent(20);
+pub(crate) const BROKEN_MAX: Allowance = Allowance::Percent(20);
 
 /// Broken nodes of a cluster that are replaced at once.
-const AT_ONCE: usize = 10;
+pub(crate) const AT_ONCE: usize = 10;
 
 /// When a node is to be replaced for the first of its conditions to be due; none where it has none
 /// of these.

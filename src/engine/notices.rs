@@ -1,8 +1,12 @@
 //! What the provider says of instances beforehand: that they go, or are about to fail.
 //! It must not know how it says so.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 
+use crate::disrupt::repair::{AT_ONCE, BROKEN_MAX};
+use crate::disrupt::verdict::Verdict;
 use crate::engine::Engine;
 use crate::engine::command::Command;
 use crate::engine::event::Interruption;
@@ -10,7 +14,7 @@ use crate::engine::report::Report;
 use crate::engine::work::FlightKind;
 use crate::model::claim::Phase;
 use crate::model::cluster::Rebalance;
-use crate::model::id::{ClaimId, InstanceId, PodKey};
+use crate::model::id::{ClaimId, InstanceId, PodKey, PoolName};
 use crate::model::instance::OfferingKey;
 use crate::model::pool::Reason;
 use crate::model::reservation::{BLOCK_CLOSES, ReservationKind};
@@ -22,6 +26,13 @@ const NOTICE_KEPT: SignedDuration = SignedDuration::from_mins(10);
 /// registrations take a few minutes, and EC2 promises no time at all.
 const REPLACED_MAX: SignedDuration = SignedDuration::from_mins(10);
 
+/// Checks that fail are told of again and again, each minute or oftener: after this long without a
+/// word they do not fail any more.
+const FAILS_UNTIL: SignedDuration = SignedDuration::from_mins(3);
+
+/// So many nodes of a pool may fail each for itself, however few there are.
+const FAILING_MIN: usize = 2;
+
 /// What was said of an instance.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Noticed {
@@ -32,10 +43,35 @@ pub(super) struct Noticed {
     heeded: bool,
 }
 
+/// An instance whose checks fail.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Failing {
+    /// When that was last said.
+    heard: Timestamp,
+    /// Whether anybody was told.
+    told: bool,
+    /// Whether anybody was told why it stays.
+    braked: bool,
+}
+
 impl Engine {
     /// Takes a notice in. Notices come more than once, and of one instance there may be several:
     /// the one that leaves least time counts.
-    pub(super) fn notice(&mut self, instance: InstanceId, what: Interruption, at: Timestamp) {
+    pub(super) fn notice(
+        &mut self,
+        instance: InstanceId,
+        (what, at): (Interruption, Timestamp),
+        now: Timestamp,
+    ) {
+        if what == Interruption::Failed {
+            let own = self.failing.entry(instance).or_insert(Failing {
+                heard: now,
+                told: false,
+                braked: false,
+            });
+            own.heard = now;
+            return;
+        }
         let heeded = false;
         let new = Noticed { what, at, heeded };
         let own = self.interrupted.entry(instance).or_insert(new);
@@ -109,6 +145,67 @@ impl Engine {
             let over = own.at.checked_add(NOTICE_KEPT).unwrap_or(now);
             now < over || ledger.by_instance(instance.as_str()).is_some()
         });
+        self.heed_failing(now);
+    }
+
+    /// Ends nodes whose checks fail, with all that is on them. Many of a pool hardly fail each for
+    /// itself, and may be well again in a moment: they stay, as where many are broken
+    /// (docs/decisions/025). So does whatever was told of while the cluster could not be seen,
+    /// until it is told of again.
+    fn heed_failing(&mut self, now: Timestamp) {
+        self.failing
+            .retain(|_, own| now.duration_since(own.heard) < FAILS_UNTIL);
+        if self.failing.is_empty() {
+            return;
+        }
+        let ledger = &self.state.ledger;
+        let mut pools: BTreeMap<PoolName, (usize, usize)> = BTreeMap::new();
+        let mut leaving = 0;
+        for claim in ledger.claims.values().filter(|own| own.node.is_some()) {
+            let instance = claim.instance.as_ref();
+            let fails = instance.is_some_and(|own| self.failing.contains_key(&own.id));
+            leaving += usize::from(claim.leaving == Some(Reason::Unhealthy));
+            let own = pools.entry(claim.record.pool.clone()).or_default();
+            *own = (own.0 + usize::from(fails), own.1 + 1);
+        }
+        let known = self.failing.keys().filter_map(|instance| {
+            let id = ledger.by_instance(instance.as_str())?;
+            let claim = ledger.claims.get(id)?;
+            let has_node = claim.node.is_some();
+            let goes = claim.leaving == Some(Reason::Unhealthy);
+            let pool = pools.get(&claim.record.pool).filter(|_| has_node);
+            (!goes).then(|| (instance.clone(), id.clone(), pool.copied()))
+        });
+        let known: Vec<(InstanceId, ClaimId, Option<(usize, usize)>)> = known.collect();
+        for (instance, id, pool) in known {
+            if self.failing.get(&instance).is_some_and(|own| !own.told) {
+                self.tell_of(&id, &instance, Interruption::Failed, false, now);
+            }
+            let brake = pool.and_then(|(broken, total)| {
+                if broken > BROKEN_MAX.of(total).max(FAILING_MIN) {
+                    return Some(Verdict::Broken { broken, total });
+                }
+                (leaving >= AT_ONCE).then_some(Verdict::Repairing { most: AT_ONCE })
+            });
+            let Some(own) = self.failing.get_mut(&instance) else {
+                continue;
+            };
+            own.told = true;
+            match brake {
+                Some(why) if !std::mem::replace(&mut own.braked, true) => {
+                    self.report(Report::Kept {
+                        claim: id,
+                        reason: Reason::Unhealthy,
+                        why: why.to_string(),
+                    });
+                }
+                None if pool.is_none() || self.is_ready() => {
+                    leaving += usize::from(pool.is_some());
+                    self.let_go(&id, Reason::Unhealthy, now);
+                }
+                _ => {}
+            }
+        }
     }
 
     fn replaces_on_advice(&self) -> bool {

@@ -103,7 +103,9 @@ impl Account {
     pub(crate) async fn new(key: AccountKey) -> Self {
         let base = aws_config::defaults(BehaviorVersion::latest())
             .region(Region::new(key.region.clone()))
-            .retry_config(RetryConfig::adaptive().with_max_attempts(ATTEMPTS))
+            // Not adaptive: that slows a region down for all accounts when one is throttled, as
+            // the SDK counts in one place for the whole process. Each has buckets of its own here.
+            .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS))
             .timeout_config(timeouts(ATTEMPT))
             .load()
             .await;

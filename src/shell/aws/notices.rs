@@ -129,7 +129,11 @@ impl Listener {
         let mut given_back = false;
         for message in messages {
             let mut fences = Vec::new();
-            match self.take(&message, &mut fences).await {
+            let fate = match self.take(&message, &mut fences).await {
+                Fate::Delete if fences.is_empty() => self.of_nobody(),
+                fate => fate,
+            };
+            match fate {
                 Fate::Delete => done.push((message, fences)),
                 Fate::GiveBack => {
                     queue::give_back(&self.account, &at, &message).await?;
@@ -229,6 +233,16 @@ impl Listener {
             !own.is_empty() && !own.values().any(|(_, fence)| fence.has_run_out())
         });
         if in_time { Fate::GiveBack } else { Fate::Leave }
+    }
+
+    /// What becomes of a message that is for nobody here. Who only observes may read the queue of
+    /// a Karpenter that is at work, and must not take anything from it.
+    fn of_nobody(&self) -> Fate {
+        let leads = |own: &BTreeMap<_, (_, Fence)>| own.values().any(|(_, fence)| fence.is_open());
+        match self.engines.lock().is_ok_and(|own| leads(&own)) {
+            true => Fate::Delete,
+            false => self.not_ours(),
+        }
     }
 
     /// The cluster of an instance; none where it is not of our installation.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use outrigger::engine::Engine;
 use outrigger::engine::command::{Answer, Command, FailureKind, Issued};
-use outrigger::engine::event::Event;
+use outrigger::engine::event::{Event, Interruption};
 use outrigger::engine::report::Report;
 use outrigger::model::claim::Phase;
 use outrigger::model::cluster::{Cluster, Mode};
@@ -468,6 +468,51 @@ fn a_broken_node_ends_without_a_drain_and_not_while_the_view_is_not_whole() {
     assert_eq!(stage.story(), ["node-0 leaves: unhealthy"]);
     assert_eq!((stage.count("terminate"), stage.count("evict")), (1, 0));
     assert_eq!(stage.launches.len(), 2, "its pods get another");
+}
+
+/// EC2 says that checks of these fail, and says it again each minute, for so many minutes.
+fn fails(stage: &mut Stage, nodes: &[usize], minutes: usize) {
+    for _ in 0..minutes {
+        for at in nodes {
+            let instance = format!("i-{at}").into();
+            let failed = Interruption::Failed;
+            stage.event(Event::Interrupted(instance, failed, stage.now));
+        }
+        stage.run(60, &["launch"]);
+    }
+}
+
+#[test]
+fn checks_that_fail_on_many_nodes_at_once_end_none_of_them() {
+    let mut stage = running(10);
+    fails(&mut stage, &[2, 4, 6], 10);
+    let why = "stays: 3 of 10 nodes of its pool are broken: it may not be their fault";
+    assert_eq!(stage.story(), [why; 3]);
+    assert_eq!(stage.count("patch_node"), 0, "{:?}", stage.seen);
+    // Two are well again; nobody says so, but nobody says otherwise any more.
+    stage.reports.clear();
+    fails(&mut stage, &[4], 3);
+    assert_eq!(stage.story(), ["node-4 leaves: unhealthy"]);
+    assert_eq!((stage.count("terminate"), stage.count("evict")), (1, 0));
+}
+
+#[test]
+fn checks_that_failed_while_the_view_was_not_whole_end_nothing_once_they_are_well() {
+    for still in [false, true] {
+        let mut stage = running(10);
+        stage.event(Event::WatchLost(Kind::Pdb, String::new()));
+        fails(&mut stage, &[4], 5);
+        let (last, word): (&[usize], _) = if still {
+            (&[4], "fails")
+        } else {
+            (&[], "is well")
+        };
+        fails(&mut stage, last, 4);
+        assert_eq!(stage.count("terminate"), 0, "{word}");
+        stage.event(Event::Reset(Kind::Pdb, Vec::new()));
+        stage.run(30, &["launch"]);
+        assert_eq!(stage.count("terminate"), usize::from(still), "{word}");
+    }
 }
 
 #[test]

@@ -260,8 +260,11 @@ async fn who_leads_no_more_changes_nothing_of_the_queue() {
     // Whoever only observes keeps nothing from others.
     let observes = Fence::default();
     observes.close();
-    let own = heard_behind(observes, &messages[1..], 15).await;
-    assert_eq!(own.given_back, [0].into());
+    let unknown = of_instance(SPOT, "i-unknown");
+    let messages = [messages[1].clone(), unknown, "no message".to_owned()];
+    let own = heard_behind(observes, &messages, 15).await;
+    assert_eq!(own.given_back, [0, 1, 2].into());
+    assert_eq!(own.deleted, BTreeSet::new());
 }
 
 /// A region loses its spot capacity: all hear of it at once.
