@@ -26,6 +26,9 @@ pub(super) struct Orphan {
 /// A Node of ours whose instance is unknown is removed after this long, once it is not ready.
 const ORPHAN_AGE: SignedDuration = SignedDuration::from_secs(60);
 
+/// One of so many Nodes of ours may be ready without an instance, for a moment.
+const UNLISTED_MAX: usize = 5;
+
 impl Engine {
     /// Removes Nodes of ours that no claim knows and whose kubelet is silent.
     pub(super) fn collect_orphans(&mut self, now: Timestamp) {
@@ -54,6 +57,7 @@ impl Engine {
             })
             .collect();
         self.orphans.retain(|name, _| orphans.contains_key(name));
+        let elsewhere = self.are_listed_elsewhere(&ours, &runs);
         for (node, (uid, for_sure)) in orphans {
             let new = Orphan {
                 since: now,
@@ -65,6 +69,9 @@ impl Engine {
             } else {
                 ORPHAN_AGE
             };
+            if elsewhere && !for_sure {
+                continue;
+            }
             let due = self.deadline(since, age);
             if due > now {
                 self.wake_at(due, "a node has no instance");
@@ -85,6 +92,23 @@ impl Engine {
                 self.issue(command, flight, now);
             }
         }
+    }
+
+    /// Whether many Nodes of ours are ready whose instances no listing shows: it is of another
+    /// account or region than they are in, so that it says nothing of those that are silent.
+    fn are_listed_elsewhere(
+        &self,
+        ours: impl Fn(&Node) -> bool,
+        runs: impl Fn(&Node) -> bool,
+    ) -> bool {
+        let all = self.state.objects.nodes.values();
+        let (mut total, mut unlisted) = (0, 0);
+        for node in all.filter(|node| ours(node)) {
+            total += 1;
+            let lost = !self.state.is_claimed(node) && !runs(node);
+            unlisted += usize::from(lost && node.ready);
+        }
+        unlisted * UNLISTED_MAX > total
     }
 
     fn is_removing(&self, node: &NodeName) -> bool {

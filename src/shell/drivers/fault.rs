@@ -21,7 +21,8 @@ pub(crate) enum PrepareError {
     Eks(ClusterName, String),
     #[error(
         "nobody would look after {nodes} of {total} nodes any more, those of {clusters}, which is \
-         more than max_retired allows: say mode = \"observe\" for them first, where it is meant"
+         more than max_retired allows: they are gone, or of another installation, region, \
+         account or provider; say mode = \"observe\" for them first, where it is meant"
     )]
     TooMuch {
         clusters: String,

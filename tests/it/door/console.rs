@@ -246,6 +246,13 @@ fn a_reload_that_takes_out_too_many_nodes_is_refused() {
         said.contains("1 of 2 nodes any more, those of goes,"),
         "{said}"
     );
+    // Under another name of the installation nobody would know them.
+    let renamed = head.replace("\"it\"", "\"other\"");
+    setup
+        .config
+        .write(&format!("{stays}{}", goes("manage")).replace(head, &renamed));
+    let said = text(&setup.ask(&["reload"]));
+    assert!(said.contains("2 of 2 nodes any more"), "{said}");
     for then in [goes("observe"), String::new()] {
         setup.config.write(&format!("{stays}{then}"));
         let done = setup.ask(&["reload"]);

@@ -104,11 +104,10 @@ fn an_instance_follows_a_node_that_somebody_removed() {
     assert_eq!(stage.count("terminate"), 1);
 }
 
-#[test]
-fn a_node_of_ours_without_an_instance_lets_go_of_our_finalizer_and_is_removed() {
-    let mut stage = Stage::new(Mode::Manage);
+/// A Node of ours that is not ready, and whose instance no listing shows.
+fn lost(stage: &Stage) -> Node {
     let note = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-    let node = Node {
+    Node {
         name: "lost".into(),
         uid: "lost".to_owned(),
         version: "1".to_owned(),
@@ -118,7 +117,34 @@ fn a_node_of_ours_without_an_instance_lets_go_of_our_finalizer_and_is_removed() 
         finalizers: vec![FINALIZER.to_owned(), "somebody/else".to_owned()],
         created: Some(stage.now),
         ..Node::default()
+    }
+}
+
+/// As where the region or the role of a cluster is another by mistake: its instances run.
+#[test]
+fn a_silent_node_stays_where_others_run_whose_instances_no_listing_shows() {
+    let mut stage = Stage::new(Mode::Manage);
+    let silent = lost(&stage);
+    let runs = Node {
+        name: "runs".into(),
+        uid: "runs".to_owned(),
+        provider_id: "aws:///us-east-1a/i-runs".to_owned(),
+        ready: true,
+        ..lost(&stage)
     };
+    stage.sync(vec![silent, runs], vec![]);
+    stage.run(600, &[]);
+    assert_eq!(stage.count("delete_node"), 0, "{:?}", stage.seen);
+    assert_eq!(stage.count("patch_node"), 0, "{:?}", stage.seen);
+    stage.event(Event::Deleted(Kind::Node, ObjectKey::new("", "runs")));
+    stage.run(120, &["delete_node"]);
+    assert_eq!(stage.count("delete_node"), 1, "{:?}", stage.seen);
+}
+
+#[test]
+fn a_node_of_ours_without_an_instance_lets_go_of_our_finalizer_and_is_removed() {
+    let mut stage = Stage::new(Mode::Manage);
+    let node = lost(&stage);
     stage.sync(vec![node], vec![]);
     stage.run(50, &[]);
     assert_eq!(
