@@ -181,6 +181,63 @@ fn what_cannot_be_imported_is_named() {
     }
 }
 
+/// What becomes of a buffer of one pod's template.
+fn buffer_of(spec: &str) -> Imported {
+    let text = format!(
+        "apiVersion: v1\nkind: PodTemplate\nmetadata: {{ name: a }}\ntemplate: {{ spec: {spec} }}\n\
+         ---\napiVersion: autoscaling.x-k8s.io/v1beta1\nkind: CapacityBuffer\n\
+         metadata: {{ name: a }}\nspec: {{ replicas: 1, podTemplateRef: {{ name: a }} }}\n"
+    );
+    imported(&text).expect("a buffer")
+}
+
+#[test]
+fn limits_stand_in_for_requests_that_are_missing() {
+    let own = buffer_of(
+        "{ containers: [{ resources: { requests: { cpu: 1 }, limits: { cpu: 2, memory: 4Gi } } }, \
+         { resources: { limits: { cpu: 500m, memory: 1Gi } } }] }",
+    );
+    assert_eq!(own.losses, []);
+    let text = own.text();
+    assert!(
+        text.contains("requests = { cpu = \"1500m\", memory = \"5Gi\" }"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_pod_that_is_no_pod_is_told_of() {
+    for (spec, path) in [
+        ("[]", "template.spec"),
+        ("{ containers: { a: 1 } }", "template.spec.containers"),
+        (
+            "{ containers: [a] }",
+            "template.spec.containers[0].resources",
+        ),
+        (
+            "{ containers: [{ resources: { requests: [1] } }] }",
+            "template.spec.containers[0].resources.requests",
+        ),
+        (
+            "{ containers: [{ resources: { limits: { cpu: -1 } } }] }",
+            "template.spec.containers[0].resources.limits.cpu",
+        ),
+        ("{ nodeSelector: [a] }", "template.spec.nodeSelector"),
+        ("{ tolerations: { a: b } }", "template.spec.tolerations"),
+        (
+            "{ tolerations: [{ key: a, effect: [b] }] }",
+            "template.spec.tolerations[0]",
+        ),
+    ] {
+        let own = buffer_of(spec);
+        let paths: Vec<&str> = own.losses.iter().map(|own| own.path.as_str()).collect();
+        assert!(
+            paths.contains(&&*format!("PodTemplate/a: {path}")),
+            "{spec}: {paths:?}"
+        );
+    }
+}
+
 #[test]
 fn json_may_have_tabs_and_several_objects() {
     let object = |name: &str| {

@@ -1,7 +1,7 @@
 //! Buffers of CapacityBuffers, with the PodTemplates that they name.
 //! It must not know what a pod runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
@@ -35,7 +35,12 @@ pub(super) fn build(
     carry::import(BUFFER, &mut spec, "spec", &mut body, &mut losses);
     let mut left_out = None;
     if let Some(named) = named {
-        let name = named.get("name").and_then(text).unwrap_or_default();
+        let mut named = fields(Some(named), "spec.podTemplateRef", &mut losses);
+        let name = take(&mut named, "name").as_ref().and_then(text);
+        let name = name.unwrap_or_default();
+        for (field, _) in named.iter().filter(|(_, own)| !own.is_null()) {
+            losses.add(format!("spec.podTemplateRef.{field}"), "an unknown field");
+        }
         let same = |own: &&Object| own.name == name && own.namespace == object.namespace;
         match templates.iter().find(same) {
             Some(template) => pod(template, taints, &mut body, &mut losses),
@@ -47,8 +52,12 @@ pub(super) fn build(
             }
         }
     }
-    if let Some(Value::Object(scaled)) = scaled {
-        scalable(scaled, &object.namespace, &mut body, &mut losses);
+    match scaled {
+        Some(Value::Object(scaled)) => {
+            scalable(scaled, &object.namespace, &mut body, &mut losses);
+        }
+        Some(_) => losses.add("spec.scalableRef", "it is no object"),
+        None => {}
     }
     let mut built = object.built("buffer", body, losses);
     if let Some(why) = left_out {
@@ -97,10 +106,7 @@ fn pod(
     losses: &mut Losses,
 ) {
     let path = format!("{}: template.spec", template.of);
-    let mut spec = match template.spec.get("spec") {
-        Some(Value::Object(spec)) => spec.clone(),
-        _ => Map::new(),
-    };
+    let mut spec = fields(template.spec.get("spec").cloned(), &path, losses);
     for field in UNHEARD {
         if take(&mut spec, field).is_some() {
             let why = "a buffer says nothing of it";
@@ -108,20 +114,18 @@ fn pod(
         }
     }
     let mut requests = Resources::default();
-    let containers = take(&mut spec, "containers");
-    for container in containers.iter().filter_map(Value::as_array).flatten() {
-        add_requests(container, &path, &mut requests, losses);
+    let at = format!("{path}.containers");
+    let containers = items(take(&mut spec, "containers"), &at, losses);
+    for (index, container) in containers.into_iter().enumerate() {
+        let at = format!("{at}[{index}]");
+        requests.add(&requests_of(container, &at, losses));
     }
     let mut inner = Body::default();
     inner.set("requests", amounts::requests(&requests));
-    let mut selector = match take(&mut spec, "nodeSelector") {
-        Some(Value::Object(selector)) => selector,
-        _ => Map::new(),
-    };
-    let mut tolerations = match take(&mut spec, "tolerations") {
-        Some(Value::Array(tolerations)) => tolerations,
-        _ => Vec::new(),
-    };
+    let at = format!("{path}.nodeSelector");
+    let mut selector = fields(take(&mut spec, "nodeSelector"), &at, losses);
+    let at = format!("{path}.tolerations");
+    let mut tolerations = items(take(&mut spec, "tolerations"), &at, losses);
     let pool = selector.get(POOL).and_then(text);
     if let Some((pool, taints)) = pool.and_then(|name| taints.get_key_value(&name)) {
         selector.shift_remove(POOL);
@@ -152,23 +156,72 @@ fn pod(
     body.block("pod", None, inner);
 }
 
-fn add_requests(container: &Value, path: &str, sum: &mut Resources, losses: &mut Losses) {
-    let requests = container
-        .get("resources")
-        .and_then(|own| own.get("requests"));
-    let requests = requests.and_then(Value::as_object);
-    let mut own = Resources::default();
-    for (name, amount) in requests.into_iter().flatten() {
-        let amount = text(amount).unwrap_or_default();
-        if let Err(error) = own.set(name, &amount) {
-            let path = format!("{path}.containers.resources.requests.{name}");
-            losses.add(path, error.to_string());
-        }
+/// What an object has; what is something else is lost.
+fn fields(own: Option<Value>, path: &str, losses: &mut Losses) -> Map<String, Value> {
+    match own {
+        Some(Value::Object(own)) => return own,
+        None | Some(Value::Null) => {}
+        Some(_) => losses.add(path, "it is no object"),
     }
-    sum.add(&own);
+    Map::new()
 }
 
+/// What a list has; what is something else is lost.
+fn items(own: Option<Value>, path: &str, losses: &mut Losses) -> Vec<Value> {
+    match own {
+        Some(Value::Array(own)) => return own,
+        None | Some(Value::Null) => {}
+        Some(_) => losses.add(path, "it is no list"),
+    }
+    Vec::new()
+}
+
+/// What a container asks for, with limits in place of missing requests: the API writes them so into
+/// pods.
+fn requests_of(container: Value, path: &str, losses: &mut Losses) -> Resources {
+    let path = format!("{path}.resources");
+    let mut container = fields(Some(container), &path, losses);
+    let mut resources = fields(take(&mut container, "resources"), &path, losses);
+    let (mut sum, mut said) = (Resources::default(), BTreeSet::new());
+    for field in ["requests", "limits"] {
+        let at = format!("{path}.{field}");
+        for (name, amount) in fields(take(&mut resources, field), &at, losses) {
+            if !said.insert(name.clone()) || amount.is_null() {
+                continue;
+            }
+            let amount = text(&amount).unwrap_or_default();
+            let at = format!("{at}.{name}");
+            match sum.set(&name, &amount) {
+                Err(error) => losses.add(at, error.to_string()),
+                Ok(()) if sum.get(&name) < 0 => {
+                    sum.put(&name, 0);
+                    losses.add(at, "it is negative");
+                }
+                Ok(()) => {}
+            }
+        }
+    }
+    for (name, _) in resources.iter().filter(|(_, own)| !own.is_null()) {
+        losses.add(format!("{path}.{name}"), "a buffer says nothing of it");
+    }
+    sum
+}
+
+/// Fields of a toleration.
+const TOLERATION: [&str; 5] = ["effect", "key", "operator", "tolerationSeconds", "value"];
+
 fn tolerate(toleration: &Value, at: &str, body: &mut Body, losses: &mut Losses) {
+    // With less said it would tolerate more.
+    let known = |(name, own): &(&String, &Value)| {
+        own.is_null() || (TOLERATION.contains(&name.as_str()) && text(own).is_some())
+    };
+    let odd = toleration
+        .as_object()
+        .map(|own| own.iter().find(|own| !known(own)));
+    if let Some(Some((name, _))) = odd {
+        losses.add(at, format!("its {name} is not known"));
+        return;
+    }
     let field = |name: &str| toleration.get(name).and_then(text);
     let Some(key) = field("key").filter(|key| !key.is_empty()) else {
         losses.add(at, "it tolerates every taint, and we name them");
