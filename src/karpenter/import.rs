@@ -374,7 +374,11 @@ fn object(document: Document, notes: &mut Vec<String>) -> Object {
     };
     let spec = match super::carry::take(&mut rest, name) {
         Some(Value::Object(spec)) => spec,
-        _ => Map::new(),
+        None => Map::new(),
+        Some(_) => {
+            losses.add(name, "it is no object");
+            Map::new()
+        }
     };
     for key in rest.keys() {
         losses.add(key.as_str(), "an unknown field");

@@ -238,6 +238,19 @@ fn a_pod_that_is_no_pod_is_told_of() {
     }
 }
 
+/// What becomes of an object's spec.
+fn of_spec(kind: &str, spec: &str) -> Imported {
+    let text = format!("apiVersion: {kind}\nmetadata: {{ name: a }}\nspec: {spec}\n");
+    imported(&text.replace(" kind=", "\nkind: ")).expect("an object")
+}
+
+#[test]
+fn a_spec_that_is_no_object_is_told_of() {
+    let own = of_spec("karpenter.k8s.aws/v1 kind=EC2NodeClass", "[{ role: x }]");
+    let told: Vec<String> = own.losses.iter().map(Loss::to_string).collect();
+    assert_eq!(told, ["EC2NodeClass/a: dropped spec (it is no object)"]);
+}
+
 #[test]
 fn json_may_have_tabs_and_several_objects() {
     let object = |name: &str| {
