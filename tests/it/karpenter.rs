@@ -252,6 +252,41 @@ fn a_spec_that_is_no_object_is_told_of() {
 }
 
 #[test]
+fn a_selector_that_is_not_all_texts_selects_nothing() {
+    for (spec, path, any) in [
+        (
+            "{ subnetSelector: { Name: [a, b], c: d } }",
+            Some("spec.subnetSelector.Name"),
+            false,
+        ),
+        (
+            "{ securityGroupSelector: { a: { b: c } } }",
+            Some("spec.securityGroupSelector.a"),
+            false,
+        ),
+        (
+            "{ amiSelector: { a: { b: c } } }",
+            Some("spec.amiSelector.a"),
+            false,
+        ),
+        ("{ subnetSelector: { a: } }", None, true),
+        ("{ subnetSelector: { a: '' } }", None, true),
+    ] {
+        let own = of_spec("karpenter.k8s.aws/v1alpha1 kind=AWSNodeTemplate", spec);
+        let paths: Vec<&str> = own.losses.iter().map(|own| own.path.as_str()).collect();
+        assert_eq!(paths, Vec::from_iter(path), "{spec}");
+        let text = own.text();
+        assert_eq!(text.contains("\"*\""), any, "{text}");
+        assert!(!text.contains("subnet {") || any, "{text}");
+        assert_eq!(
+            text.contains("@latest"),
+            !spec.contains("amiSelector"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn json_may_have_tabs_and_several_objects() {
     let object = |name: &str| {
         format!(

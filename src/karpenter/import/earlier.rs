@@ -46,7 +46,7 @@ pub(super) fn rename_policy(spec: &mut Map<String, Value>, field: &str) {
 pub(super) fn node_class(mut own: Object) -> Object {
     hops(&mut own.spec, true);
     let mut losses = Losses::of(own.of.clone());
-    images(&mut own.spec, &mut losses);
+    images(&mut own.spec, true, &mut losses);
     own.lost.extend(losses.all);
     own
 }
@@ -92,6 +92,7 @@ pub(super) fn aws(spec: &mut Map<String, Value>, path: &str, losses: &mut Losses
             }
         }
     }
+    let mut newest = true;
     for (from, to) in [
         ("subnetSelector", "subnetSelectorTerms"),
         ("securityGroupSelector", "securityGroupSelectorTerms"),
@@ -100,18 +101,19 @@ pub(super) fn aws(spec: &mut Map<String, Value>, path: &str, losses: &mut Losses
         if let Some(selector) = take(spec, from) {
             let at = format!("{path}.{from}");
             let terms = terms(&selector, &at, losses);
+            newest &= from != "amiSelector" || !terms.is_empty();
             spec.insert(to.to_owned(), Value::Array(terms));
         }
     }
     if spec.get("amiFamily").is_none_or(Value::is_null) {
         spec.insert("amiFamily".to_owned(), Value::from("AL2"));
     }
-    images(spec, losses);
+    images(spec, newest, losses);
     hops(spec, false);
 }
 
-/// Images where none are named: the newest of the family.
-fn images(spec: &mut Map<String, Value>, losses: &mut Losses) {
+/// Images where none are named: the `newest` of the family, unless what names them was lost.
+fn images(spec: &mut Map<String, Value>, newest: bool, losses: &mut Losses) {
     let family = spec.get("amiFamily").and_then(text).unwrap_or_default();
     if family == "Ubuntu" {
         // They start as those of AL2 do, but no alias finds them.
@@ -124,6 +126,7 @@ fn images(spec: &mut Map<String, Value>, losses: &mut Losses) {
         Some(Value::Array(terms)) => terms.is_empty(),
         other => other.is_none_or(Value::is_null),
     };
+    let none = none && newest;
     let known = FAMILIES.iter().find(|(theirs, _)| *theirs == family);
     if let Some((_, ours)) = known.filter(|(theirs, _)| none && *theirs != "Custom") {
         let terms = json!([{ "alias": format!("{ours}@latest") }]);
@@ -149,7 +152,8 @@ fn hops(spec: &mut Map<String, Value>, each: bool) {
     }
 }
 
-/// The terms of a selector: values with commas are alternatives, ids are ids.
+/// The terms of a selector: values with commas are alternatives, ids are ids. Without what is no
+/// text the rest would mean more.
 fn terms(selector: &Value, path: &str, losses: &mut Losses) -> Vec<Value> {
     let Some(selector) = selector.as_object() else {
         losses.add(path, "it is no map");
@@ -163,7 +167,16 @@ fn terms(selector: &Value, path: &str, losses: &mut Losses) -> Vec<Value> {
             "aws::owners" => "owner",
             _ => "",
         };
-        let values = text(value).unwrap_or_default();
+        let values = match value {
+            Value::Null => String::new(),
+            value => match text(value) {
+                Some(values) => values,
+                None => {
+                    losses.add(format!("{path}.{key}"), "it is no text");
+                    return Vec::new();
+                }
+            },
+        };
         let mut next = Vec::new();
         for value in values.split(',').map(str::trim) {
             for term in &all {
