@@ -32,12 +32,12 @@ pub enum DocumentError {
         file: String,
     },
     /// A document is no object.
-    #[error("read {file}: its document {document} is no object with a kind and a name")]
+    #[error("read {file}: its {place} is no object with a kind and an apiVersion")]
     NoObject {
         /// The file.
         file: String,
-        /// Which, from one.
-        document: usize,
+        /// Which: documents from one, items of lists from nought.
+        place: String,
     },
 }
 
@@ -49,6 +49,7 @@ pub(crate) struct Document {
     /// Group of its API; empty for the core.
     pub(crate) group: String,
     pub(crate) version: String,
+    /// Empty for what is no object of Kubernetes.
     pub(crate) kind: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
@@ -58,7 +59,24 @@ pub(crate) struct Document {
     pub(crate) rest: Map<String, Value>,
 }
 
-/// All objects of all files, in order.
+impl Document {
+    /// What is no object of Kubernetes.
+    fn strange(file: &str) -> Self {
+        Self {
+            file: file.to_owned(),
+            group: String::new(),
+            version: String::new(),
+            kind: String::new(),
+            namespace: String::new(),
+            name: String::new(),
+            metadata: Map::new(),
+            rest: Map::new(),
+        }
+    }
+}
+
+/// All objects of all files, in order. Among several files there are some of Helm or Kustomize:
+/// their documents without a kind are objects without one.
 pub(crate) fn read(files: &[SourceFile]) -> Result<Vec<Document>, DocumentError> {
     let (mut all, mut bytes) = (Vec::new(), 0_usize);
     for file in files {
@@ -77,10 +95,16 @@ pub(crate) fn read(files: &[SourceFile]) -> Result<Vec<Document>, DocumentError>
             if value.is_null() {
                 continue;
             }
-            let object = flatten(value, &file.name, None, &mut all);
-            object.ok_or_else(|| DocumentError::NoObject {
+            let strange = files.len() > 1 && value.get("kind").is_none_or(Value::is_null);
+            if strange {
+                all.push(Document::strange(&file.name));
+                continue;
+            }
+            let place = format!("document {}", index + 1);
+            let flat = flatten(value, (&file.name, &place), None, &mut all);
+            flat.map_err(|place| DocumentError::NoObject {
                 file: file.name.clone(),
-                document: index + 1,
+                place,
             })?;
             if all.len() > OBJECTS_MAX {
                 return Err(too_much());
@@ -106,41 +130,50 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Value>, String> {
 }
 
 /// Adds an object, or those of a list. The elements of a list of one kind need not say theirs.
+/// `Err` is the place of what is no object.
 fn flatten(
     value: Value,
-    file: &str,
+    (file, place): (&str, &str),
     of: Option<(&str, &str)>,
     all: &mut Vec<Document>,
-) -> Option<()> {
+) -> Result<(), String> {
     let Value::Object(mut object) = value else {
-        return None;
+        return Err(place.to_owned());
     };
     let mut word = |name: &str, otherwise: Option<&str>| {
         let own = take(&mut object, name);
         let own = own.as_ref().and_then(Value::as_str).or(otherwise);
         own.map(str::to_owned)
     };
-    let kind = word("kind", of.map(|(_, kind)| kind))?;
-    let api = word("apiVersion", of.map(|(api, _)| api))?;
-    let single = kind.strip_suffix("List");
-    if let (Some(single), Some(Value::Array(_))) = (single, object.get("items")) {
-        let items = take(&mut object, "items");
+    let kind = word("kind", of.map(|(_, kind)| kind)).ok_or(place)?;
+    let api = word("apiVersion", of.map(|(api, _)| api)).ok_or(place)?;
+    if let Some(single) = kind.strip_suffix("List")
+        && let Some(Value::Array(_) | Value::Null) = object.get("items")
+    {
         let of = Some((api.as_str(), single)).filter(|_| !single.is_empty());
-        for item in items
-            .as_ref()
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-        {
-            flatten(item.clone(), file, of, all)?;
+        let items = match take(&mut object, "items") {
+            Some(Value::Array(items)) => items,
+            _ => Vec::new(),
+        };
+        for (index, item) in items.into_iter().enumerate() {
+            if !item.is_null() {
+                let place = format!("{place}, items[{index}]");
+                flatten(item, (file, &place), of, all)?;
+            }
         }
-        return Some(());
+        return Ok(());
     }
-    let Some(Value::Object(mut metadata)) = take(&mut object, "metadata") else {
-        return None;
+    let mut metadata = match take(&mut object, "metadata") {
+        Some(Value::Object(metadata)) => metadata,
+        _ => Map::new(),
     };
-    let mut text = |name: &str| match take(&mut metadata, name) {
-        Some(Value::String(text)) => text,
+    // What is no text stays, to be told of.
+    let mut text = |name: &str| match metadata.get(name) {
+        Some(Value::String(text)) => {
+            let text = text.clone();
+            metadata.shift_remove(name);
+            text
+        }
         _ => String::new(),
     };
     let (name, namespace) = (text("name"), text("namespace"));
@@ -156,5 +189,5 @@ fn flatten(
         metadata,
         rest: object,
     });
-    Some(())
+    Ok(())
 }

@@ -289,6 +289,7 @@ fn sort(document: Document, all: &mut Objects) -> Result<(), ImportError> {
     );
     if !known {
         let kind = match document.group.as_str() {
+            _ if document.kind.is_empty() => "document without a kind".to_owned(),
             "" => document.kind,
             group => format!("{}.{group}", document.kind),
         };

@@ -181,6 +181,53 @@ fn what_cannot_be_imported_is_named() {
     }
 }
 
+#[test]
+fn files_of_others_are_passed_over_and_counted() {
+    let files = |texts: &[&str]| {
+        let files = (0..).zip(texts);
+        let files: Vec<SourceFile> = files
+            .map(|(index, text)| SourceFile::new(format!("{index}.yaml"), *text))
+            .collect();
+        import(&files, &ImportOptions::default())
+    };
+    let kustomization = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n";
+    let (values, empty) = ("replicas: 3\n", "apiVersion: v1\nkind: List\nitems: null\n");
+    let list = "{apiVersion: v1, kind: List, items: [null, {kind: 7}]}";
+    let all = files(&[kustomization, values, empty, "- 1", &pool("a")]).expect("a pool");
+    let skipped: Vec<(&str, usize)> = all.skipped.iter().map(|own| (&*own.0, own.1)).collect();
+    assert_eq!(
+        skipped,
+        [
+            ("Kustomization.kustomize.config.k8s.io", 1),
+            ("document without a kind", 2)
+        ]
+    );
+    for (texts, expect) in [
+        (
+            &[values, values] as &[&str],
+            "there is none, only document without a kind",
+        ),
+        (&[values], "its document 1 is no object"),
+        (&[kustomization], "there is none, only Kustomization"),
+        (&[empty], "there is none"),
+        (
+            &[list, values],
+            "read 0.yaml: its document 1, items[1] is no object with a kind",
+        ),
+        (
+            &["apiVersion: karpenter.sh/v1\nkind: NodePool"],
+            "it has no name",
+        ),
+        (
+            &["kind: NodePool", values],
+            "read 0.yaml: its document 1 is no object",
+        ),
+    ] {
+        let error = files(texts).expect_err(expect).to_string();
+        assert!(error.contains(expect), "{error}");
+    }
+}
+
 /// What becomes of a buffer of one pod's template.
 fn buffer_of(spec: &str) -> Imported {
     let text = format!(
