@@ -33,6 +33,8 @@ mod json;
 
 pub(crate) mod value;
 
+mod secrets;
+
 mod functions;
 
 mod eval;
@@ -167,7 +169,7 @@ pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Pro
     if !failed {
         warn_unused(&reporter, &body);
     }
-    let problems = reporter.into_problems();
+    let problems = evaluator.secrets.kept_from(reporter.into_problems());
     if failed {
         return Err(problems);
     }

@@ -11,6 +11,7 @@ use hcl::{Map, Number, Value};
 
 use crate::config::functions::Environment;
 use crate::config::problem::ProblemCode;
+use crate::config::secrets::Secrets;
 use crate::config::source::Span;
 use crate::config::syntax::{Expr, For, ForPart, Kind, Part};
 use crate::config::value::{self, elements, quote, type_name};
@@ -115,6 +116,8 @@ pub(super) const DEPTH_MAX: usize = 64;
 /// Evaluates the expressions of one configuration.
 pub(super) struct Evaluator<'a> {
     pub(super) environment: Environment<'a>,
+    /// What has turned out to be sensitive.
+    pub(super) secrets: Secrets,
     steps: Cell<u64>,
     /// Outputs of Terraform that are left out, being sensitive: whoever asks for one is told.
     left_out: RefCell<BTreeSet<String>>,
@@ -124,6 +127,7 @@ impl<'a> Evaluator<'a> {
     pub(super) fn new(environment: Environment<'a>) -> Self {
         Self {
             environment,
+            secrets: Secrets::default(),
             steps: Cell::new(0),
             left_out: RefCell::default(),
         }
@@ -208,7 +212,16 @@ impl Run<'_> {
 
     fn eval(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Outcome {
         self.charge(expr.span, 1)?;
+        let before = self.sensitive.replace(false);
         let outcome = self.node(expr, frame);
+        // Lists and maps have parts of their own, not all of them sensitive.
+        if self.sensitive.get()
+            && !matches!(expr.kind, Kind::List(_) | Kind::Object(_))
+            && let Ok(value) = &outcome
+        {
+            self.evaluator.secrets.learn(value);
+        }
+        self.sensitive.set(before || self.sensitive.get());
         outcome.map_err(|mut fault| {
             if !fault.noted && !self.quiet && !fault.silent {
                 fault.noted = true;

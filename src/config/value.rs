@@ -24,12 +24,14 @@ pub(super) fn article(name: &str) -> &'static str {
     }
 }
 
+/// Characters of a text that a message shows at most.
+pub(super) const QUOTED_MAX: usize = 60;
+
 /// The value as a message shows it: texts quoted, long ones cut, lists and maps only counted.
 pub(super) fn quote(value: &Value) -> String {
-    const SHOWN_MAX: usize = 60;
     match value {
-        Value::String(text) if text.chars().count() > SHOWN_MAX => {
-            let start: String = text.chars().take(SHOWN_MAX).collect();
+        Value::String(text) if text.chars().count() > QUOTED_MAX => {
+            let start: String = text.chars().take(QUOTED_MAX).collect();
             format!("{start:?}…")
         }
         Value::String(text) => format!("{text:?}"),

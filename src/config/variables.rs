@@ -121,6 +121,9 @@ fn one(reader: &Reader<'_>, section: &Section, given: Option<&Given>) -> Resolve
             value.and_then(|value| fit(reader, section, &value, kind.as_ref(), origin))
         }
     };
+    if let Some(value) = known.as_ref().filter(|_| sensitive) {
+        reader.evaluator.secrets.learn(value);
+    }
     let known = known.map(|value| Known { value, sensitive });
     Resolved { known, origin }
 }

@@ -22,6 +22,8 @@ mod reference;
 
 mod refusals;
 
+mod secrets;
+
 mod written;
 
 /// The folder a case believes it lies in.

@@ -41,7 +41,7 @@ fn show(answer: Result<Config, Vec<Problem>>) {
 }
 
 /// Every configuration there is, good and bad.
-fn corpus() -> Vec<String> {
+pub(super) fn corpus() -> Vec<String> {
     fn collect(folder: &Path, texts: &mut Vec<String>) {
         for entry in fs::read_dir(folder).expect("a folder of cases") {
             let path = entry.expect("an entry").path();

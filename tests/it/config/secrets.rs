@@ -1,0 +1,156 @@
+//! What is sensitive appears in no message, wherever it stands and whatever is wrong with it.
+//! It must not know which messages there are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use outrigger::config::blocks::root;
+use outrigger::config::problem::{Problem, render_all, report_json};
+use outrigger::config::schema::{BlockType, Kind};
+use outrigger::config::{Input, Inputs, SourceFile, load};
+
+use super::properties::corpus;
+
+/// What is looked for in every message.
+const TOKEN: &str = "47114711";
+
+/// The token in forms that are wrong each in its own way.
+const FORMS: [&str; 6] = [
+    "Qz47114711",
+    "/qz/47114711",
+    "qz.example/x=47114711",
+    "0 8 * * 47114711",
+    "47114711",
+    "karpenter.sh/47114711",
+];
+
+/// The problems of a configuration that uses `var.tok`, which is sensitive.
+fn problems(text: &str, form: &str) -> Vec<Problem> {
+    let declared = "\nvariable \"tok\" {\n  type = string\n  sensitive = true\n}\n";
+    let files = [SourceFile::new("main.hcl", format!("{text}{declared}"))];
+    let inputs = Inputs {
+        vars: vec![Input {
+            name: "tok".to_owned(),
+            value: form.to_owned(),
+        }],
+        secrets: BTreeMap::from([("tok".to_owned(), form.to_owned())]),
+        ..Inputs::default()
+    };
+    load(&files, &inputs).map_or_else(|problems| problems, |config| config.warnings)
+}
+
+/// What is wrong with a configuration, where that has the token in it. Each place has another form.
+fn betrayed(text: &str, place: usize) -> Option<String> {
+    let problems = problems(text, FORMS[place % FORMS.len()]);
+    let all = [render_all(&problems), report_json(&problems).to_string()];
+    all.into_iter().find(|all| all.contains(TOKEN))
+}
+
+/// One block with what it must have, the argument in question, and what stands around it.
+fn written(path: &[&BlockType], argument: &str, value: &str) -> String {
+    let mut text = String::new();
+    for block in path {
+        let label = block.label.map_or("", |_| " \"one\"");
+        let _ = writeln!(text, "{}{label} {{", block.name);
+    }
+    let _ = writeln!(text, "{argument} = {value}");
+    let block = path.last().expect("a block");
+    for other in block
+        .arguments
+        .iter()
+        .filter(|other| other.name != argument)
+    {
+        let value = match other.kind {
+            _ if !other.required => continue,
+            Kind::Whole(least, _) | Kind::Number(least, _) => least.to_string(),
+            Kind::Duration { .. } => "\"1h\"".to_owned(),
+            Kind::Reference(kind) => format!("{kind}.one"),
+            Kind::Quantities => "{ cpu = 1 }".to_owned(),
+            _ => "\"x\"".to_owned(),
+        };
+        let _ = writeln!(text, "{} = {value}", other.name);
+    }
+    text + &"}\n".repeat(path.len())
+}
+
+fn every(path: &mut Vec<&'static BlockType>, see: &mut dyn FnMut(&[&BlockType], &str)) {
+    let block = *path.last().expect("a block");
+    for argument in block.arguments {
+        see(path, argument.name);
+    }
+    for inner in block.blocks {
+        path.push(inner);
+        every(path, see);
+        path.pop();
+    }
+}
+
+#[test]
+fn no_argument_of_the_schema_betrays_what_is_sensitive() {
+    let (mut found, mut place) = (Vec::new(), 0);
+    for block in root().blocks {
+        every(&mut vec![*block], &mut |path, argument| {
+            for value in [
+                "var.tok",
+                "secret(\"tok\")",
+                "\"x-${var.tok}\"",
+                "[var.tok]",
+                "{ (var.tok) = 1 }",
+                "{ a = lower(var.tok) }",
+            ] {
+                let rest = "cluster \"demo\" {\n  simulated {}\n}\npool \"p\" {}\n";
+                let text = format!("{}{rest}", written(path, argument, value));
+                found.extend(betrayed(&text, place));
+                place += 1;
+            }
+            place += 1;
+        });
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// The configurations of the other tests have every argument among what it needs to be looked at.
+#[test]
+fn no_text_of_a_configuration_betrays_what_is_sensitive() {
+    let mut found = BTreeSet::new();
+    for (index, text) in corpus().iter().enumerate() {
+        let quotes: Vec<usize> = text.match_indices('"').map(|(at, _)| at).collect();
+        for (place, pair) in quotes.chunks_exact(2).enumerate() {
+            let (before, after) = (&text[..=pair[0]], &text[pair[1]..]);
+            let text = format!("{before}${{var.tok}}{after}");
+            found.extend(betrayed(&text, index + place));
+        }
+    }
+    let found: Vec<String> = found.into_iter().collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn a_schedule_and_what_is_named_in_other_blocks_betray_nothing() {
+    for (nth, wrong) in [
+        "schedule \"s\" {\n  start = \"0 8 * * *\"\n  duration = \"1h\"\n  timezone = var.tok\n}\n",
+        "schedule \"s\" {\n  start = var.tok\n  duration = \"1h\"\n}\n",
+        "schedule \"s\" {\n  start = \"0 8 * * ${var.tok}\"\n  duration = \"1h\"\n}\n",
+        "pool \"p\" {\n  clusters = [var.tok]\n}\n",
+        "pool \"p\" {\n  clusters = [\"${var.tok}*\"]\n}\n",
+        "outrigger {\n  required_version = var.tok\n}\n",
+        "data \"terraform_output\" \"d\" {\n  file = \"/x/${var.tok}\"\n}\n",
+        "data \"terraform_output\" \"d\" {\n  state = \"/x/${var.tok}\"\n}\n",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let text = format!("cluster \"demo\" {{\n  simulated {{}}\n}}\n{wrong}");
+        assert!(!problems(&text, FORMS[0]).is_empty(), "{text}");
+        assert_eq!(betrayed(&text, nth), None);
+        assert_eq!(betrayed(&text, 0), None);
+    }
+}
+
+/// A short one is hidden where it is quoted; sentences stay whole.
+#[test]
+fn a_short_secret_leaves_the_sentence_around_it() {
+    let text = "cluster \"demo\" {\n  simulated {}\n}\npool \"p\" {\n  clusters = [var.tok]\n}\n";
+    let problems = problems(text, "no");
+    assert_eq!(problems[0].detail, "There is no cluster (sensitive).");
+}
