@@ -11,9 +11,7 @@ pub(crate) fn explained(error: &kube::Error, server: &str, kubeconfig: &Path) ->
     let Some(cause) = Cause::of(error, &what) else {
         return format!("{what} ({server})");
     };
-    let (advice, code) = (cause.advice(), cause.code());
-    let kubeconfig = kubeconfig.display();
-    format!("{what} ({server}); {advice} ({kubeconfig}) [{code}]")
+    cause.told(&what, server, kubeconfig)
 }
 
 /// What is wrong with the way to an API, or with its answers.
@@ -74,6 +72,13 @@ impl Cause {
             Self::Slow => "api-slow",
             Self::Clock => "clock-differs",
         }
+    }
+
+    /// What went wrong there, with what to check, in one line.
+    pub(crate) fn told(self, what: &str, server: &str, kubeconfig: &Path) -> String {
+        let (advice, code) = (self.advice(), self.code());
+        let kubeconfig = kubeconfig.display();
+        format!("{what} ({server}); {advice} ({kubeconfig}) [{code}]")
     }
 
     /// What to check first. `outrigger doctor` looks closer.

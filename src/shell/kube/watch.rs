@@ -29,10 +29,10 @@ use crate::model::cluster::{Cluster, WatchList};
 use crate::model::object::{Kind, Object};
 
 use crate::shell::kube::buffers;
-use crate::shell::kube::cause::explained;
+use crate::shell::kube::cause::{Cause, explained};
 use crate::shell::kube::client::Connection;
 use crate::shell::kube::convert::Convert;
-use crate::shell::kube::list::{ListError, PAGE, list};
+use crate::shell::kube::list::{ListError, PAGE, PAGE_TIME, list};
 use crate::shell::kube::object::{self as json, Seen};
 use crate::shell::text;
 
@@ -48,6 +48,9 @@ const RETRY_MAX: Duration = Duration::from_secs(10);
 /// Without any sign of life for this long a kind is listed anew: twice `WATCH_SECONDS`. Where that
 /// has no answer either, the engine believes nothing of it any more soon after.
 const SILENCE_TICKS: u32 = 30;
+/// Before a first listing is whole, nothing of it for this long is an API that does not answer.
+/// Each page counts for itself, and none of 500 objects takes as long; `plan` waits for twice that.
+const UNANSWERED_TICKS: u32 = 15;
 
 /// The watches of one cluster. They end when this is dropped.
 pub(crate) struct Watches {
@@ -284,13 +287,17 @@ where
     let pulses = &source.connection.pulses;
     let mut pulse = pulses.count(T::NOUN);
     let mut silent = 0;
+    let mut listed = false;
     let mut listing: Vec<Object> = Vec::new();
     loop {
         let Ok(next) = timeout(TICK, watcher.next()).await else {
             let count = pulses.count(T::NOUN);
             silent = if count == pulse { silent + 1 } else { 0 };
+            let silence = TICK * silent;
+            if !listed && silent >= UNANSWERED_TICKS {
+                return Ok(Over::Broke(source.unanswered(silence)));
+            }
             if silent > SILENCE_TICKS {
-                let silence = TICK * silent;
                 return Ok(Over::Silent(format!("no sign of life for {silence:?}")));
             }
             if count != pulse {
@@ -307,6 +314,7 @@ where
             Some(Ok(watcher::Event::Init)) => listing.clear(),
             Some(Ok(watcher::Event::InitApply(seen))) => listing.push(seen.object.convert()),
             Some(Ok(watcher::Event::InitDone)) => {
+                listed = true;
                 let listing = std::mem::take(&mut listing);
                 source.events.send(Event::Reset(T::NOUN, listing)).await?;
             }
@@ -343,6 +351,14 @@ impl Source {
     fn explained(&self, error: &kube::Error) -> String {
         explained(error, &self.connection.server, &self.connection.kubeconfig)
     }
+
+    fn unanswered(&self, within: Duration) -> String {
+        let what = format!("no answer within {} s", within.as_secs());
+        let Connection {
+            server, kubeconfig, ..
+        } = &self.connection;
+        Cause::Silent.told(&what, server, kubeconfig)
+    }
 }
 
 /// Lists a kind again and again, for where a proxy cuts watches.
@@ -360,6 +376,7 @@ where
         let listed = match list(&api, None).await {
             Ok(listed) => listed,
             Err(ListError::Api(error)) => return Ok(Over::Broke(source.explained(&error))),
+            Err(ListError::Late) => return Ok(Over::Broke(source.unanswered(PAGE_TIME))),
             Err(error) => return Ok(Over::Broke(text::chain(&error))),
         };
         health.works(&source.cluster, T::PLURAL);
@@ -387,4 +404,47 @@ where
         seen.resource_version().hash(&mut hasher);
     }
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use tokio::sync::{Notify, mpsc};
+    use tower::{BoxError, service_fn};
+
+    use super::{Source, json, keep_watching};
+    use crate::engine::event::Event;
+    use crate::model::object::Kind;
+    use crate::shell::kube::client::Connection;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_listing_that_nobody_answers_is_told_with_its_cause() {
+        let never = |_: Request<Body>| pending::<Result<Response<Body>, BoxError>>();
+        for (poll, within) in [
+            (None, "no answer within 30 s ("),
+            (Some(Duration::from_secs(5)), "no answer within 60 s ("),
+        ] {
+            let (events, mut told) = mpsc::channel(8);
+            let watch = tokio::spawn(keep_watching::<json::Pod>(Source {
+                cluster: "demo".to_owned(),
+                connection: Connection::over(Client::new(service_fn(never), "default")),
+                events,
+                anew: Arc::new(Notify::new()),
+                poll,
+                streamed: false,
+            }));
+            let Some(Event::WatchLost(Kind::Pod, why)) = told.recv().await else {
+                panic!("the watch is not lost")
+            };
+            assert!(why.starts_with(within), "{why}");
+            assert!(why.ends_with("[api-silent]"), "{why}");
+            watch.abort();
+        }
+    }
 }
