@@ -52,7 +52,7 @@ mod version;
 
 use std::error::Error;
 use std::ffi::OsString;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -187,7 +187,7 @@ fn failed(error: &anyhow::Error) -> ExitCode {
     if closed {
         return ExitCode::SUCCESS;
     }
-    eprintln!("Error: {}", chain(error.as_ref()));
+    say(&format!("Error: {}", chain(error.as_ref())));
     ExitCode::FAILURE
 }
 
@@ -196,6 +196,21 @@ fn chain(error: &(dyn Error + 'static)) -> String {
     let causes = text::causes(error);
     let lines: Vec<&str> = causes.iter().map(|it| it.trim_end()).collect();
     lines.join("\n  because: ")
+}
+
+/// Says something on stderr. There is nowhere left to say that stderr is gone.
+fn say(text: &str) {
+    let line = format!("{text}\n");
+    io::stderr().write_all(line.as_bytes()).unwrap_or_default();
+}
+
+/// What comes of something async. What it leaves behind, such as a plugin of a kubeconfig that
+/// hangs, is not waited for.
+fn wait_for<T>(doing: impl Future<Output = T>) -> anyhow::Result<T> {
+    let runtime = runtime()?;
+    let done = runtime.block_on(doing);
+    runtime.shutdown_background();
+    Ok(done)
 }
 
 /// The async runtime. Two threads carry all clusters' calls; deciding has threads of its own.

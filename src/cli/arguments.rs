@@ -50,7 +50,7 @@ impl ConfigArguments {
 
     /// The configuration, as the daemon has it. None where there is none, which is told then.
     pub(crate) fn read(&self, colour: bool) -> anyhow::Result<Option<Config>> {
-        let read = super::runtime()?.block_on(outputs::load(&self.wanted()));
+        let read = super::wait_for(outputs::load(&self.wanted()))?;
         Ok(told(read, colour))
     }
 

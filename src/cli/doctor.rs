@@ -38,14 +38,11 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
-    let runtime = super::runtime()?;
-    let report = runtime.block_on(async {
+    let report = super::wait_for(async {
         let scope = Scope::new(arguments.skip.iter().cloned());
         let only = arguments.cluster.as_deref();
         doctor::examine(&arguments.config.wanted(), only, &scope).await
-    });
-    // Whoever hangs on a file that never comes is not waited for.
-    runtime.shutdown_background();
+    })?;
     let report = match report {
         Ok(report) => report,
         Err(NoSuchCluster { known }) => bail!(

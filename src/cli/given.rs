@@ -152,17 +152,19 @@ fn told(sights: Vec<Sight>) -> Seen {
                 let missing = own.missing.map(|own| line(&own));
                 if let Some(missing) = &missing {
                     all.failed = true;
-                    eprintln!("Warning: cluster \"{cluster}\": this is not known: {missing}");
+                    super::say(&format!(
+                        "Warning: cluster \"{cluster}\": this is not known: {missing}"
+                    ));
                 }
                 all.states.push((*state, missing));
             }
             Err(why) => {
                 all.failed = true;
                 let why = line(&why);
-                eprintln!(
+                super::say(&format!(
                     "Error: cluster \"{cluster}\": it cannot be seen\n  because: {why}\n\n  \
                      = help: outrigger doctor --cluster {cluster} says what is wrong"
-                );
+                ));
                 all.unseen.push((cluster, why));
             }
         }

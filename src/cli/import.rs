@@ -126,11 +126,7 @@ fn karpenters(arguments: &Arguments) -> anyhow::Result<Vec<SourceFile>> {
         path: kubeconfig(arguments.kubeconfig.as_deref())?,
         context: arguments.context.clone(),
     };
-    let runtime = super::runtime()?;
-    let read = runtime.block_on(objects::read(&kubeconfig));
-    // A plugin that hangs is not waited for.
-    runtime.shutdown_background();
-    Ok(read?)
+    Ok(super::wait_for(objects::read(&kubeconfig))??)
 }
 
 /// The kubeconfig that is meant, as kubectl finds it.

@@ -80,12 +80,7 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
     let Some(cluster) = target.read(colour)? else {
         return Ok(ExitCode::FAILURE);
     };
-    let pool = target.pool.as_deref();
-    if let Some(pool) = pool.filter(|name| cluster.pool(name).is_none()) {
-        let names: Vec<&str> = cluster.pools.iter().map(|own| own.name.as_str()).collect();
-        let (name, names) = (&cluster.name, names.join(", "));
-        bail!("there is no pool {pool:?} in cluster {name}; it has {names}");
-    }
+    target.find_pool(&cluster)?;
     let until = arguments.span.map(|span| clock::now() + span);
     // Nobody needs fractions of a second.
     let until = until.map(|at| Timestamp::from_second(at.as_second()));
@@ -121,6 +116,17 @@ impl Target {
         }
     }
 
+    /// Fails where it is a pool that the cluster does not have.
+    pub(super) fn find_pool(&self, cluster: &Cluster) -> anyhow::Result<()> {
+        let pool = self.pool.as_deref();
+        if let Some(pool) = pool.filter(|name| cluster.pool(name).is_none()) {
+            let names: Vec<&str> = cluster.pools.iter().map(|own| own.name.as_str()).collect();
+            let (name, names) = (&cluster.name, names.join(", "));
+            bail!("there is no pool {pool:?} in cluster {name}; it has {names}");
+        }
+        Ok(())
+    }
+
     pub(super) fn is_dry_run(&self) -> bool {
         self.dry_run
     }
@@ -146,9 +152,8 @@ pub(super) fn annotate(
         let late = || format!("no answer within {} s", PATIENCE.as_secs());
         written.with_context(late)?
     };
-    let runtime = super::runtime()?;
-    let done = runtime.block_on(writing);
-    done.with_context(|| format!("change the Lease of cluster {}", cluster.name))
+    super::wait_for(writing)?
+        .with_context(|| format!("change the Lease of cluster {}", cluster.name))
 }
 
 async fn written(

@@ -69,7 +69,7 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
         out.write_all(shown.text().as_bytes())?;
     }
     let is_one = arguments.given.is_one();
-    if arguments.json && !(is_one && plans.is_empty()) {
+    if arguments.json {
         let unseen = seen.unseen.iter();
         let unseen = unseen.map(|(own, why)| json!({"cluster": own.as_str(), "why": why}));
         let all = match plans.as_mut_slice() {

@@ -33,17 +33,17 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
     diagnostics::show(&config.warnings, colour);
     let cluster = chosen(config.clusters, Some(&arguments.cluster))?;
     if cluster.mode == Mode::Manage && !arguments.dry_run {
-        eprintln!(
+        super::say(&format!(
             "The configuration still manages {}: a daemon that runs with it goes on as before.",
             cluster.name
-        );
+        ));
     }
     let dry_run = arguments.dry_run;
-    let released = super::runtime()?.block_on(async {
+    let released = super::wait_for(async {
         let connection = Drivers::start().connect(&cluster).await?;
         let released = release_all(&connection, &cluster.installation, dry_run).await;
         released.context("list the nodes")
-    })?;
+    })??;
     let mut out = io::stdout().lock();
     let verb = if dry_run { "would lose" } else { "has lost" };
     for own in &released {

@@ -50,7 +50,7 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
 /// Waits until the configuration is in force, or is not put into force.
 fn reload(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let asking = ask(&arguments.socket.socket, Method::POST, RELOAD, PATIENCE);
-    let (status, body) = super::runtime()?.block_on(asking)?;
+    let (status, body) = super::wait_for(asking)??;
     if status != StatusCode::OK {
         let why = anyhow!("{}", line(&String::from_utf8_lossy(&body)));
         return Err(why.context("reload the configuration"));

@@ -20,6 +20,10 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
         return Ok(ExitCode::FAILURE);
     };
     let said = target.write(&cluster, None)?;
+    if !said {
+        // One that is not configured any more may still be paused.
+        target.find_pool(&cluster)?;
+    }
     let end = match (said, target.is_dry_run()) {
         (false, _) => "is not paused",
         (true, true) => "would be paused no more",

@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::config::problem::Problem;
 use crate::shell::notify;
 use crate::shell::outputs::Origin;
-use crate::shell::supervisor::{self, RunError, Wanted};
+use crate::shell::supervisor::{self, RunError, Signals, Wanted};
 use crate::shell::telemetry::log;
 use crate::shell::text;
 
@@ -33,7 +33,19 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
     let runtime = super::runtime()?;
     let directory = notify::directory("STATE_DIRECTORY");
     let mut origin = Origin::new(arguments.config.wanted(), directory.as_deref());
-    let config = match runtime.block_on(origin.read()) {
+    let read = runtime.block_on(async {
+        let mut signals = Signals::listen()?;
+        // Whoever is asked for what the configuration says may take his time.
+        tokio::select! {
+            read = origin.read() => Ok(Some((read, signals))),
+            () = signals.stop.called() => Ok::<_, RunError>(None),
+        }
+    });
+    let Some((read, signals)) = read? else {
+        runtime.shutdown_background();
+        return Ok(ExitCode::SUCCESS);
+    };
+    let config = match read {
         Ok(config) => config,
         Err(problems) => {
             diagnostics::show(&problems, colour);
@@ -44,7 +56,7 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
         }
     };
     if config.clusters.is_empty() {
-        eprintln!("Error: the configuration names no cluster; write cluster \"NAME\" {{ … }}");
+        super::say("Error: the configuration names no cluster; write cluster \"NAME\" { … }");
         return Ok(match config.polled.is_empty() {
             true => ExitCode::from(BAD_CONFIG),
             // Terraform may still have to make the first.
@@ -59,19 +71,20 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
     let ran = {
         // What is left of them is sent while there is a runtime.
         let _traces = traces;
-        runtime.block_on(supervisor::run(driven(config), level, Driven(origin)))
+        runtime.block_on(supervisor::run(
+            driven(config),
+            level,
+            Driven(origin),
+            signals,
+        ))
     };
     // What still runs, such as a plugin of a kubeconfig, is not waited for.
     runtime.shutdown_background();
     match ran {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(RunError::Prepare(error)) => {
-            eprintln!(
-                "Error: {} [{}]\n\n  = help: {}",
-                super::chain(&error),
-                error.code(),
-                error.help()
-            );
+            let (chain, code, help) = (super::chain(&error), error.code(), error.help());
+            super::say(&format!("Error: {chain} [{code}]\n\n  = help: {help}"));
             Ok(match error.may_pass() {
                 true => ExitCode::FAILURE,
                 false => ExitCode::from(BAD_CONFIG),

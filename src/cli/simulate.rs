@@ -158,7 +158,9 @@ fn read(arguments: &Arguments, colour: bool) -> anyhow::Result<Option<Setup>> {
     };
     if cluster.mode == Mode::Observe && !arguments.config.is_empty() {
         cluster.mode = Mode::Manage;
-        eprintln!("The simulated cluster is managed, though mode is \"observe\": nothing is real.");
+        super::say(
+            "The simulated cluster is managed, though mode is \"observe\": nothing is real.",
+        );
     }
     let catalog = read_catalog(&cluster, None)?;
     let times = scenario.reloads.iter().map(|(at, _)| *at);
@@ -193,10 +195,10 @@ fn play(
     // The day is shown; whether all came to rest after it is looked at as well.
     let violations = world.finish();
     for violation in violations.iter().take(VIOLATIONS) {
-        eprintln!("Error: {violation}");
+        super::say(&format!("Error: {violation}"));
     }
     if violations.len() > VIOLATIONS {
-        eprintln!("and {} more", violations.len() - VIOLATIONS);
+        super::say(&format!("and {} more", violations.len() - VIOLATIONS));
     }
     Ok(if violations.is_empty() {
         ExitCode::SUCCESS

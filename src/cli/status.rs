@@ -69,7 +69,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 fn told(arguments: &Arguments) -> anyhow::Result<Told> {
     let socket = &arguments.socket.socket;
     let asking = ask(socket, Method::GET, STATUS, PATIENCE);
-    let (status, body) = super::runtime()?.block_on(asking)?;
+    let (status, body) = super::wait_for(asking)??;
     if status != StatusCode::OK {
         bail!(
             "the daemon answers {status}: {}",

@@ -86,12 +86,11 @@ pub(crate) async fn run(
     wanted: Wanted,
     level: Level,
     mut origin: impl Origin,
+    Signals {
+        mut hangup,
+        mut stop,
+    }: Signals,
 ) -> Result<(), RunError> {
-    let mut hangup = listen(SignalKind::hangup())?;
-    let mut stop = Stop {
-        terminate: listen(SignalKind::terminate())?,
-        interrupt: listen(SignalKind::interrupt())?,
-    };
     let telemetry = wanted.telemetry;
     let mut written = wanted.written;
     let directory = notify::directory("RUNTIME_DIRECTORY");
@@ -212,15 +211,34 @@ fn listen(kind: SignalKind) -> Result<Signal, RunError> {
     signal(kind).map_err(RunError::Signals)
 }
 
+/// The signals that the daemon heeds from here on.
+pub(crate) struct Signals {
+    hangup: Signal,
+    pub(crate) stop: Stop,
+}
+
+impl Signals {
+    /// Within a runtime.
+    pub(crate) fn listen() -> Result<Self, RunError> {
+        Ok(Self {
+            hangup: listen(SignalKind::hangup())?,
+            stop: Stop {
+                terminate: listen(SignalKind::terminate())?,
+                interrupt: listen(SignalKind::interrupt())?,
+            },
+        })
+    }
+}
+
 /// The signals that stop the daemon.
-struct Stop {
+pub(crate) struct Stop {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Stop {
     /// Returns when one of them has come.
-    async fn called(&mut self) {
+    pub(crate) async fn called(&mut self) {
         let signal = tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",

@@ -121,6 +121,38 @@ fn a_daemon_that_cannot_start_ends_with_78_and_says_why() {
     let none = Config::new(LISTEN);
     check(&["run", "--config", none.path()], &["names no cluster"]);
     check(&["run", "--nonsense"], &["--nonsense"]);
+    // Nor does it matter whether anybody can be told.
+    let full = fs::File::options().write(true).open("/dev/full");
+    let mut command = process::command(&["run", "--config", none.path()]);
+    let untold = command.stderr(full.expect("Linux has it")).status();
+    assert_eq!(untold.expect("it starts").code(), Some(78));
+}
+
+/// The outputs of Terraform are asked for before anything else.
+#[cfg(feature = "aws")]
+#[test]
+fn a_daemon_that_still_reads_its_configuration_heeds_signals() {
+    // It takes connections, and never answers.
+    let aws = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = aws.local_addr().expect("an address");
+    let config = Config::new(
+        "data \"terraform_output\" \"a\" {\n  ssm_parameter = \"/a\"\n  \
+         region = \"eu-west-1\"\n}\n",
+    );
+    let mut command = process::command(&["run", "--config", config.path()]);
+    command.envs([
+        ("AWS_ENDPOINT_URL", format!("http://{address}").as_str()),
+        ("AWS_EC2_METADATA_DISABLED", "true"),
+        ("AWS_ACCESS_KEY_ID", "test"),
+        ("AWS_SECRET_ACCESS_KEY", "test"),
+    ]);
+    let mut daemon = Process::spawn(command, &config.0.path().join("log"));
+    let asks = aws.accept();
+    asks.expect("it asks");
+    daemon.signal("HUP");
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    daemon.signal("TERM");
+    assert_eq!(daemon.ends(5).code(), Some(0), "{}", daemon.log());
 }
 
 /// Where 2 says what was found, wrong arguments end with 1; systemd starts nobody again at 78.

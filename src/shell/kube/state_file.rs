@@ -12,6 +12,7 @@ use crate::model::object::Object;
 use crate::model::pod::Pod;
 use crate::shell::kube::convert::{Convert, broken_pod};
 use crate::shell::kube::object::{self as json};
+use crate::shell::text;
 
 /// Why a text is no state of a cluster.
 #[derive(Debug, Error)]
@@ -22,6 +23,9 @@ pub enum StateError {
     /// Nothing says what it is.
     #[error("there is neither a List nor an object of a kind in it; print it with `-o json`")]
     NoKind,
+    /// The API server's word for what went wrong, as `kubectl get --raw` prints it.
+    #[error("it is no state of a cluster, but what an API server says that fails: {0}")]
+    Status(String),
     /// An item of a List, by its place, is something else.
     #[error("item {0} of the List is no object, but {1}; print it with `-o json`")]
     Item(usize, &'static str),
@@ -57,6 +61,10 @@ pub fn parse(text: &str) -> Result<Vec<Object>, StateError> {
             }
         } else {
             let value = Value::Object(document.rest);
+            if kind == "Status" {
+                let why = value["message"].as_str().unwrap_or("it says no more");
+                return Err(StateError::Status(text::bounded(why)));
+            }
             objects.extend(object(&kind, value, 0)?);
         }
     }
@@ -265,6 +273,13 @@ mod tests {
         assert!(pod.gang.is_some() && pod.spread.len() == 1 && pod.scheduler == "volcano");
         assert_eq!(pod.volume_claims, [claim.key.name.as_str()]);
         assert!(claim.is_bound);
+    }
+
+    #[test]
+    fn what_an_api_server_says_that_fails_is_no_empty_cluster() {
+        let text = r#"{"kind": "Status", "status": "Failure", "message": "pods is forbidden"}"#;
+        let error = parse(text).expect_err("it is no state").to_string();
+        assert!(error.ends_with("fails: pods is forbidden"), "{error}");
     }
 
     #[test]

@@ -2,8 +2,10 @@
 //! daemon obeys.
 //! It must not know what is stopped by that.
 
-use super::api::{Api, Manner};
-use super::process::run;
+use std::fs;
+
+use super::api::{Api, Manner, kubeconfig_for};
+use super::process::{Process, run};
 use super::{Config, LISTEN, cluster};
 
 /// The exit code of a verb, and what it prints.
@@ -72,6 +74,39 @@ fn a_pause_is_written_on_the_lease_and_taken_away_again() {
         assert_eq!(said(&api, PAUSE), None);
     }
     assert!(said(&api, "pause.outrigger.dev/a").is_some());
+    // Whoever mistypes a pool is not told that all is well.
+    let (code, text) = does(&config, &["resume", "a", "--pool", "b"]);
+    assert_eq!(code, Some(1));
+    assert!(
+        text.contains("there is no pool \"b\" in cluster a; it has a"),
+        "{text}"
+    );
+    // One that is not configured any more may still be paused.
+    config.write(&cluster("a", api.kubeconfig()).replace("pool \"a\"", "pool \"c\""));
+    let (code, text) = does(&config, &["resume", "a", "--pool", "a"]);
+    assert_eq!(
+        (code, text.as_str()),
+        (Some(0), "pool a of cluster a is paused no more\n")
+    );
+}
+
+#[test]
+fn a_plugin_that_hangs_is_told_and_not_waited_for() {
+    let api = Api::start(Manner::Well, vec![]);
+    let exec = "{exec: {apiVersion: client.authentication.k8s.io/v1, command: sleep, \
+                args: [\"90\"], interactiveMode: Never}}";
+    fs::write(api.kubeconfig(), kubeconfig_for(1, exec)).expect("written");
+    let config = Config::new(&cluster("a", api.kubeconfig()));
+    let verbs: [&[&str]; 2] = [&["resume", "a"], &["release", "--cluster", "a"]];
+    let running = verbs.map(|verb| {
+        let log = config.0.path().join(verb[0]);
+        Process::start(&[verb, &["--config", config.path()]].concat(), &log)
+    });
+    for mut verb in running {
+        assert_eq!(verb.ends(60).code(), Some(1));
+        let said = verb.log();
+        assert!(said.contains("did not give credentials within"), "{said}");
+    }
 }
 
 #[test]
