@@ -176,7 +176,7 @@ impl Engine {
             let pool = pools.get(&claim.record.pool).filter(|_| has_node);
             (!goes).then(|| (instance.clone(), id.clone(), pool.copied()))
         });
-        let known: Vec<(InstanceId, ClaimId, Option<(usize, usize)>)> = known.collect();
+        let known: Vec<_> = known.collect();
         for (instance, id, pool) in known {
             if self.failing.get(&instance).is_some_and(|own| !own.told) {
                 self.tell_of(&id, &instance, Interruption::Failed, false, now);

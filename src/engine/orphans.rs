@@ -57,7 +57,7 @@ impl Engine {
             })
             .collect();
         self.orphans.retain(|name, _| orphans.contains_key(name));
-        let elsewhere = self.are_listed_elsewhere(&ours, &runs);
+        let elsewhere = self.are_listed_elsewhere(ours, runs);
         for (node, (uid, for_sure)) in orphans {
             let new = Orphan {
                 since: now,
