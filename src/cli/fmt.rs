@@ -2,8 +2,9 @@
 //! It must not know what that form is.
 
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::OpenOptions;
 use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -154,9 +155,8 @@ impl Run {
             if self.list {
                 writeln!(self.said, "{name}")?;
             }
-            // In place, as Terraform does: owner, mode and links stay what they are.
             if let Some(path) = path.filter(|_| self.write)
-                && let Err(source) = fs::write(path, &formatted)
+                && let Err(source) = rewrite(path, text, &formatted)
             {
                 let path = path.to_owned();
                 self.broke(&[FilesError::Write { path, source }.problem()]);
@@ -172,4 +172,21 @@ impl Run {
         }
         Ok(())
     }
+}
+
+/// Writes in place, as Terraform does: owner, mode and links stay what they are. The file is not
+/// cut before it is written: where the new text has no room, the old one still has.
+fn rewrite(path: &Path, old: &str, new: &str) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).open(path)?;
+    let fill = |text: &str| {
+        file.write_all_at(text.as_bytes(), 0)?;
+        file.set_len(text.len() as u64)
+    };
+    fill(new).or_else(|error| match fill(old) {
+        Ok(()) => Err(error),
+        Err(again) => {
+            let why = format!("{error}; what was there before is lost: {again}");
+            Err(io::Error::new(error.kind(), why))
+        }
+    })
 }

@@ -72,7 +72,12 @@ impl FilesError {
                 }
                 _ => "see that it can be read with cat".to_owned(),
             },
-            Self::Write { .. } => "let whoever runs this write it".to_owned(),
+            Self::Write { source, .. } => match source.kind() {
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+                    "make room for it, then try again".to_owned()
+                }
+                _ => "let whoever runs this write it".to_owned(),
+            },
             Self::NotNative { .. } => "name files in HCL, or their directory".to_owned(),
             Self::NotText { .. } => "save it as UTF-8".to_owned(),
             Self::TooLong { .. } => "name a configuration; this is hardly one".to_owned(),

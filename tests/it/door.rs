@@ -4,7 +4,8 @@
 use std::fs;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -263,6 +264,22 @@ fn fmt_writes_checks_shows_and_reads_as_terraforms_does() {
     let (_, errors) = fmt(&[&other.display().to_string()], "", 2);
     assert!(errors.contains("x.env"), "{errors}");
     assert_eq!(text(&other), "A=b\n", "nor is another's file touched");
+}
+
+#[test]
+fn fmt_leaves_a_file_as_it_is_that_has_no_room_for_more() {
+    let text: String = (10..90).map(|number| format!("a{number}=1\n")).collect();
+    let config = Config::new(&text);
+    let main = config.0.path().join("main.hcl");
+    // Files of 512 bytes at most: the text has 480, and laid out 640.
+    let script = "trap '' XFSZ; ulimit -f 1; exec \"$@\"";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_outrigger"), "fmt"]);
+    let output = shell.arg(&main).output().expect("a shell");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("make room for it"), "{errors}");
+    assert_eq!(fs::read_to_string(&main).expect("text"), text);
 }
 
 #[test]
