@@ -11,7 +11,7 @@ use jiff::fmt::rfc2822::DateTimeParser;
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use kube::client::Body;
-use kube::config::{AuthInfo, Kubeconfig as File};
+use kube::config::{AuthInfo, Kubeconfig as File, KubeconfigError};
 use serde::Deserialize;
 
 use crate::model::cluster::{Cluster, Kubeconfig};
@@ -22,7 +22,7 @@ use crate::shell::doctor::report::Check;
 use crate::shell::doctor::scope::{LIMIT, Scope};
 use crate::shell::drivers::{Drivers, PrepareError};
 use crate::shell::kube::cause::Cause;
-use crate::shell::kube::client::Connection;
+use crate::shell::kube::client::{ConnectError, Connection};
 use crate::shell::text::{self, quoted};
 
 /// A slower answer to the least of questions makes watches late and passes long.
@@ -88,7 +88,7 @@ pub(super) async fn examine(
             return (checks, None);
         }
         None => {
-            checks.push(scope.late("api"));
+            checks.push(unmade(own, scope));
             return (checks, None);
         }
     };
@@ -149,18 +149,62 @@ fn named(user: &AuthInfo) -> Vec<String> {
 /// Why there is no connection: nothing has been sent to the API yet.
 fn unconnected(own: &Cluster, error: &PrepareError) -> Check {
     let why = text::causes(error).join(": ");
-    let fix = match &own.kubeconfig {
-        Some(file) => {
-            let path = quoted(&file.path.to_string_lossy());
-            format!("kubectl --kubeconfig {path} config view, and name one of its contexts")
-        }
-        None => error.help().to_owned(),
-    };
-    let name = match own.kubeconfig {
-        Some(_) => "kubeconfig",
-        None => "api",
+    let (name, fix) = match &own.kubeconfig {
+        Some(file) => ("kubeconfig", mended(file, error)),
+        None => ("api", error.help().to_owned()),
     };
     Check::failed((name, error.code()), &why, &fix)
+}
+
+/// There is no connection in time. Where a kubeconfig is there, only its plugin can take so long.
+fn unmade(own: &Cluster, scope: &Scope) -> Check {
+    let late = scope.late("api");
+    let Some(file) = own.kubeconfig.as_ref().filter(|_| late.has_failed()) else {
+        return late;
+    };
+    let (error, seconds) = (PrepareError::late(own), LIMIT.as_secs());
+    let path = file.path.display();
+    let why = format!("the plugin of {path} gave no credentials within {seconds} s");
+    Check::failed(("kubeconfig", error.code()), &why, &mended(file, &error))
+}
+
+/// What puts a kubeconfig right of which no connection is made.
+fn mended(file: &Kubeconfig, error: &PrepareError) -> String {
+    let (kubectl, path) = (kubectl(file), quoted(&file.path.to_string_lossy()));
+    let contexts = format!("kubectl --kubeconfig {path} config view, and name one of its contexts");
+    let PrepareError::Connect(_, why) = error else {
+        return contexts;
+    };
+    match why {
+        ConnectError::Late(_) => format!(
+            "run the plugin by hand, as the user outrigger: \
+             sudo -u outrigger {kubectl} get --raw /version"
+        ),
+        ConnectError::Client { .. } => format!(
+            "correct the plugin, token file, certificate or key that it names in {path}, until \
+             this works: sudo -u outrigger {kubectl} get --raw /version"
+        ),
+        ConnectError::Context { source, .. } => match **source {
+            KubeconfigError::CurrentContextNotSet
+            | KubeconfigError::LoadContext(_)
+            | KubeconfigError::LoadClusterOfContext(_) => contexts,
+            _ => format!(
+                "correct what is said of it in {path}, until this works: {kubectl} get --raw /version"
+            ),
+        },
+        ConnectError::Panicked(..) => "report it, without the file".to_owned(),
+        _ => contexts,
+    }
+}
+
+/// How kubectl is called with a kubeconfig.
+fn kubectl(file: &Kubeconfig) -> String {
+    let context = file.context.iter();
+    let context: String = context
+        .map(|it| format!(" --context {}", quoted(it)))
+        .collect();
+    let path = quoted(&file.path.to_string_lossy());
+    format!("kubectl --kubeconfig {path}{context}")
 }
 
 /// Where an API is, and who says so.
@@ -184,17 +228,10 @@ impl Place {
             None => format!("{it}:443"),
         });
         let (source, kubectl) = match &own.kubeconfig {
-            Some(file) => {
-                let path = file.path.to_string_lossy();
-                let context = file.context.iter();
-                let context: String = context
-                    .map(|it| format!(" --context {}", quoted(it)))
-                    .collect();
-                (
-                    format!("`server:` in {path}"),
-                    format!("kubectl --kubeconfig {}{context}", quoted(&path)),
-                )
-            }
+            Some(file) => (
+                format!("`server:` in {}", file.path.display()),
+                kubectl(file),
+            ),
             None => (
                 "`endpoint` in the eks block".to_owned(),
                 "kubectl".to_owned(),

@@ -343,6 +343,63 @@ fn what_is_wrong_with_a_kubeconfig_is_named() {
 }
 
 #[test]
+fn what_gives_no_credentials_is_named() {
+    fn user(it: &Setup, with: &str) {
+        let text = fs::read_to_string(it.path("kubeconfig")).expect("text");
+        it.kubeconfig(&text.replace("{token: secret}", with));
+    }
+    fn exec(it: &Setup, command: &str) {
+        let version = "apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never";
+        user(it, &format!("{{exec: {{{version}, command: {command}}}}}"));
+    }
+    const PLUGIN: &str = "correct the plugin, token file, certificate or key";
+    let named = |name, breaks, said, fix: &'static str| {
+        let told = vec![["cluster it/kubeconfig", "failed", said, fix]];
+        case(name, breaks, 4, told.leak())
+    };
+    let cases = [
+        named(
+            "a plugin that is not there",
+            |it| exec(it, "/nope"),
+            "No such file",
+            PLUGIN,
+        ),
+        named(
+            "a plugin that prints something else",
+            |it| exec(it, "pwd"),
+            "make a client",
+            PLUGIN,
+        ),
+        named(
+            "a token file that is not there",
+            |it| user(it, "{tokenFile: /nowhere/token}"),
+            "/nowhere/token",
+            PLUGIN,
+        ),
+        named(
+            "an authority that is none",
+            |it| {
+                let text = fs::read_to_string(it.path("kubeconfig")).expect("text");
+                let (before, _) = text.split_once("authority-data: ").expect("one");
+                let (_, after) = text.split_once("}}]\ncontexts").expect("contexts");
+                it.kubeconfig(&format!(
+                    "{before}authority-data: eA==}}}}]\ncontexts{after}"
+                ));
+            },
+            "certificate",
+            "correct what is said of it",
+        ),
+        named(
+            "a plugin that hangs",
+            |it| exec(it, "sleep, args: [\"30\"]"),
+            "gave no credentials within 10 s",
+            "sudo -u outrigger kubectl --kubeconfig",
+        ),
+    ];
+    cases.iter().for_each(check);
+}
+
+#[test]
 fn what_the_unit_hides_of_a_kubeconfig_is_named() {
     let cases = [
         case(
