@@ -11,12 +11,11 @@ variable "region" {
 }
 
 variable "clusters" {
-  description = "EKS clusters, by name: region, subnets of their nodes, whether they are managed or only observed, and whether nodes of a Karpenter that is gone become Outrigger's."
+  description = "EKS clusters, by name: region, subnets of their nodes, and whether they are managed or only observed."
   type = map(object({
     region     = string
     subnet_ids = list(string)
     mode       = optional(string, "observe")
-    adopt      = optional(bool)
   }))
 }
 

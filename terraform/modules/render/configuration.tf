@@ -39,7 +39,7 @@ locals {
       arguments = {
         for key, value in {
           adopt = own.adopt
-          # doctor tries node classes by making launch templates, which nobody may who only observes.
+          # A node class is tried by what makes launch templates, which nobody may who only observes.
           disable_dry_run = own.mode == "observe" ? true : null
           mode            = own.mode
           region          = own.region

@@ -29,7 +29,7 @@ locals {
         resourceNames = ["kubernetes"]
         verbs         = ["get"]
       },
-      # Nothing is done beside a Karpenter that is at work: looked for in kube-system and karpenter.
+      # Nothing is done beside a Karpenter that is at work. It may be in any namespace.
       {
         apiGroups     = ["coordination.k8s.io"]
         resources     = ["leases"]
