@@ -29,7 +29,8 @@ locals {
         resourceNames = ["kubernetes"]
         verbs         = ["get"]
       },
-      # Nothing is done beside a Karpenter that is at work. It may be in any namespace.
+      # Nothing is done beside a Karpenter that is at work, as its Lease in kube-system or karpenter says.
+      # The latter may not be there, so that no Role can name it.
       {
         apiGroups     = ["coordination.k8s.io"]
         resources     = ["leases"]
