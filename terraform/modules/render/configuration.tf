@@ -39,7 +39,8 @@ locals {
       arguments = {
         for key, value in {
           adopt = own.adopt
-          # A node class is tried by what makes launch templates, which nobody may who only observes.
+          # Only `outrigger doctor` would try the node classes of a cluster that is observed, and fail:
+          # nobody may launch anything for it.
           disable_dry_run = own.mode == "observe" ? true : null
           mode            = own.mode
           region          = own.region
