@@ -17,6 +17,7 @@ module "cluster" {
   installation             = var.installation
   cluster_name             = var.cluster_name
   mode                     = var.mode
+  adopt                    = var.adopt
   daemon_role_arn          = module.iam.role_arn
   queue_name               = module.region.queue_name
   create_node_role         = false

@@ -21,6 +21,12 @@ variable "mode" {
   default     = "observe"
 }
 
+variable "adopt" {
+  description = "Whether nodes that Karpenter has made become Outrigger's once Karpenter is gone."
+  type        = bool
+  default     = null
+}
+
 variable "node_role_arn" {
   description = "Role of the nodes, which has an access entry."
   type        = string

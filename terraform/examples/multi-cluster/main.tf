@@ -35,6 +35,7 @@ module "cluster" {
   cluster_name    = each.key
   region          = each.value.region
   mode            = each.value.mode
+  adopt           = each.value.adopt
   daemon_role_arn = module.iam.role_arn
   queue_name      = module.region[each.value.region].queue_name
 

@@ -11,11 +11,12 @@ variable "region" {
 }
 
 variable "clusters" {
-  description = "EKS clusters, by name: region, subnets of their nodes, and whether they are managed or only observed."
+  description = "EKS clusters, by name: region, subnets of their nodes, whether they are managed or only observed, and whether nodes that Karpenter has made are taken over."
   type = map(object({
     region     = string
     subnet_ids = list(string)
     mode       = optional(string, "observe")
+    adopt      = optional(bool)
   }))
 }
 

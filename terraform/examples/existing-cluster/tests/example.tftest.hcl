@@ -60,11 +60,16 @@ run "managed" {
   command = apply
 
   variables {
-    mode = "manage"
+    mode  = "manage"
+    adopt = true
   }
 
   assert {
     condition     = output.clusters["prod"].instance_profile == "node"
     error_message = "What is there is used."
+  }
+  assert {
+    condition     = output.clusters["prod"].adopt
+    error_message = "Nodes of Karpenter's are taken over."
   }
 }

@@ -45,7 +45,7 @@ variables {
   region = "eu-west-1"
   clusters = {
     prod-eu = { region = "eu-central-1", mode = "manage", subnet_ids = ["subnet-1"] }
-    prod-us = { region = "us-west-2", mode = "manage", subnet_ids = ["subnet-1"] }
+    prod-us = { region = "us-west-2", mode = "manage", adopt = true, subnet_ids = ["subnet-1"] }
     lab     = { region = "eu-central-1", subnet_ids = ["subnet-1"] }
   }
   vpc_id         = "vpc-1"
@@ -60,6 +60,10 @@ run "whole" {
   assert {
     condition     = { for name, own in output.clusters : name => own.mode } == { prod-eu = "manage", prod-us = "manage", lab = "observe" }
     error_message = "Each cluster has its mode."
+  }
+  assert {
+    condition     = [for name, own in output.clusters : name if try(own.adopt, false)] == ["prod-us"]
+    error_message = "Nodes are taken over where that is said."
   }
   assert {
     condition = jsonencode(merge([
