@@ -182,11 +182,11 @@ fn rewrite(path: &Path, old: &str, new: &str) -> io::Result<()> {
         file.write_all_at(text.as_bytes(), 0)?;
         file.set_len(text.len() as u64)
     };
-    fill(new).or_else(|error| match fill(old) {
-        Ok(()) => Err(error),
+    fill(new).map_err(|error| match fill(old) {
+        Ok(()) => error,
         Err(again) => {
             let why = format!("{error}; what was there before is lost: {again}");
-            Err(io::Error::new(error.kind(), why))
+            io::Error::new(error.kind(), why)
         }
     })
 }

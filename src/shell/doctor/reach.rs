@@ -189,7 +189,8 @@ fn mended(file: &Kubeconfig, error: &PrepareError) -> String {
             | KubeconfigError::LoadContext(_)
             | KubeconfigError::LoadClusterOfContext(_) => contexts,
             _ => format!(
-                "correct what is said of it in {path}, until this works: {kubectl} get --raw /version"
+                "correct what is said of it in {path}, until this works: \
+                 {kubectl} get --raw /version"
             ),
         },
         ConnectError::Panicked(..) => "report it, without the file".to_owned(),

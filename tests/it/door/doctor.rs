@@ -382,11 +382,9 @@ fn what_gives_no_credentials_is_named() {
                 let text = fs::read_to_string(it.path("kubeconfig")).expect("text");
                 let (before, _) = text.split_once("authority-data: ").expect("one");
                 let (_, after) = text.split_once("}}]\ncontexts").expect("contexts");
-                it.kubeconfig(&format!(
-                    "{before}authority-data: eA==}}}}]\ncontexts{after}"
-                ));
+                it.kubeconfig(&format!("{before}authority-data: no}}}}]\ncontexts{after}"));
             },
-            "certificate",
+            "certificate authority",
             "correct what is said of it",
         ),
         named(

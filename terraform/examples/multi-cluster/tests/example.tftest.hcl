@@ -62,7 +62,7 @@ run "whole" {
     error_message = "Each cluster has its mode."
   }
   assert {
-    condition     = [for name, own in output.clusters : name if try(own.adopt, false)] == ["prod-us"]
+    condition     = [for name, own in output.clusters : name if try(own.adopt == true, false)] == ["prod-us"]
     error_message = "Nodes are taken over where that is said."
   }
   assert {
