@@ -74,4 +74,6 @@ pub mod proxy;
 
 pub mod cluster;
 
+pub mod market;
+
 pub mod hash;

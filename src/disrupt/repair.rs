@@ -15,10 +15,23 @@ use crate::model::pool::{Allowance, Reason, RepairPolicy};
 use crate::state::roster::{Candidate, Roster};
 
 /// Where more nodes of a pool than this are broken, it may be something else than they.
-pub(crate) const BROKEN_MAX: Allowance = Allowance::Percent(20);
+const BROKEN_MAX: Allowance = Allowance::Percent(20);
 
 /// Broken nodes of a cluster that are replaced at once.
-pub(crate) const AT_ONCE: usize = 10;
+const AT_ONCE: usize = 10;
+
+/// Why a broken node stays: so many of its pool's are broken, beyond `least` of them, or so many of
+/// the cluster's leave already.
+pub(crate) fn brake(
+    (broken, total): (usize, usize),
+    least: usize,
+    leaving: usize,
+) -> Option<Verdict> {
+    if broken > BROKEN_MAX.of(total).max(least) {
+        return Some(Verdict::Broken { broken, total });
+    }
+    (leaving >= AT_ONCE).then_some(Verdict::Repairing { most: AT_ONCE })
+}
 
 /// When a node is to be replaced for the first of its conditions to be due; none where it has none
 /// of these.
@@ -66,14 +79,11 @@ pub fn broken<'a>(
     found.sort_by_key(|(at, own)| (*at, &own.node.name));
     let (mut leave, mut kept) = (Vec::new(), Vec::new());
     for (until, candidate) in found {
-        let (broken, total) = pools[&candidate.pool];
-        let verdict = if until > now {
-            Verdict::Recovering { until }
-        } else if broken > BROKEN_MAX.of(total) {
-            Verdict::Broken { broken, total }
-        } else if leaving >= AT_ONCE {
-            Verdict::Repairing { most: AT_ONCE }
-        } else {
+        let stays = match until > now {
+            true => Some(Verdict::Recovering { until }),
+            false => brake(pools[&candidate.pool], 0, leaving),
+        };
+        let Some(verdict) = stays else {
             leaving += 1;
             budgets.let_go(candidate);
             leave.push(candidate);

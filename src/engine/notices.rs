@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::disrupt::repair::{AT_ONCE, BROKEN_MAX};
-use crate::disrupt::verdict::Verdict;
+use crate::disrupt::repair::brake;
 use crate::engine::Engine;
 use crate::engine::command::Command;
 use crate::engine::event::Interruption;
@@ -181,17 +180,12 @@ impl Engine {
             if self.failing.get(&instance).is_some_and(|own| !own.told) {
                 self.tell_of(&id, &instance, Interruption::Failed, false, now);
             }
-            let brake = pool.and_then(|(broken, total)| {
-                if broken > BROKEN_MAX.of(total).max(FAILING_MIN) {
-                    return Some(Verdict::Broken { broken, total });
-                }
-                (leaving >= AT_ONCE).then_some(Verdict::Repairing { most: AT_ONCE })
-            });
+            let stays = pool.and_then(|own| brake(own, FAILING_MIN, leaving));
             let Some(own) = self.failing.get_mut(&instance) else {
                 continue;
             };
             own.told = true;
-            match brake {
+            match stays {
                 Some(why) if !std::mem::replace(&mut own.braked, true) => {
                     self.report(Report::Kept {
                         claim: id,

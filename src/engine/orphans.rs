@@ -12,7 +12,6 @@ use crate::engine::report::Report;
 use crate::engine::work::FlightKind;
 use crate::model::id::NodeName;
 use crate::model::labels::CLAIM;
-use crate::model::node::Node;
 
 /// A Node without an instance.
 #[derive(Clone, Copy, Debug)]
@@ -32,32 +31,26 @@ const UNLISTED_MAX: usize = 5;
 impl Engine {
     /// Removes Nodes of ours that no claim knows and whose kubelet is silent.
     pub(super) fn collect_orphans(&mut self, now: Timestamp) {
-        let ours =
-            |node: &Node| self.state.is_made_here(node) && node.annotations.contains_key(CLAIM);
-        let ended = |node: &Node| {
-            node.instance_id()
-                .is_some_and(|own| self.state.ledger.has_ended(own))
-        };
-        let runs = |node: &Node| {
-            node.instance_id()
-                .is_some_and(|own| self.state.ledger.is_listed_live(own))
-        };
-        let orphans: BTreeMap<NodeName, (String, bool)> = self
-            .state
-            .objects
-            .nodes
-            .values()
-            .filter(|node| {
-                let lost = !self.state.is_claimed(node) && !runs(node);
-                (lost && (ended(node) || (ours(node) && !node.ready))) || self.is_misnamed(node)
-            })
-            .map(|node| {
-                let for_sure = ended(node) || self.is_misnamed(node);
-                (node.name.clone(), (node.uid.clone(), for_sure))
-            })
-            .collect();
+        let mut orphans: BTreeMap<NodeName, (String, bool)> = BTreeMap::new();
+        let (mut total, mut unlisted) = (0, 0);
+        for node in self.state.objects.nodes.values() {
+            let ledger = &self.state.ledger;
+            let instance = node.instance_id();
+            let is_ours = self.state.is_made_here(node) && node.annotations.contains_key(CLAIM);
+            let is_lost = !self.state.is_claimed(node)
+                && !instance.is_some_and(|own| ledger.is_listed_live(own));
+            let has_ended = instance.is_some_and(|own| ledger.has_ended(own));
+            total += usize::from(is_ours);
+            unlisted += usize::from(is_ours && is_lost && node.ready);
+            let for_sure = is_lost && has_ended || self.is_misnamed(node);
+            if for_sure || is_lost && is_ours && !node.ready {
+                orphans.insert(node.name.clone(), (node.uid.clone(), for_sure));
+            }
+        }
         self.orphans.retain(|name, _| orphans.contains_key(name));
-        let elsewhere = self.are_listed_elsewhere(ours, runs);
+        // Where many of ours are ready whose instances no listing shows, it is of another account
+        // or region than they are in, and says nothing of those that are silent.
+        let elsewhere = unlisted * UNLISTED_MAX > total;
         for (node, (uid, for_sure)) in orphans {
             let new = Orphan {
                 since: now,
@@ -92,23 +85,6 @@ impl Engine {
                 self.issue(command, flight, now);
             }
         }
-    }
-
-    /// Whether many Nodes of ours are ready whose instances no listing shows: it is of another
-    /// account or region than they are in, so that it says nothing of those that are silent.
-    fn are_listed_elsewhere(
-        &self,
-        ours: impl Fn(&Node) -> bool,
-        runs: impl Fn(&Node) -> bool,
-    ) -> bool {
-        let all = self.state.objects.nodes.values();
-        let (mut total, mut unlisted) = (0, 0);
-        for node in all.filter(|node| ours(node)) {
-            total += 1;
-            let lost = !self.state.is_claimed(node) && !runs(node);
-            unlisted += usize::from(lost && node.ready);
-        }
-        unlisted * UNLISTED_MAX > total
     }
 
     fn is_removing(&self, node: &NodeName) -> bool {

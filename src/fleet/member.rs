@@ -8,36 +8,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::fleet::PATIENCE;
-use crate::model::cluster::{Cluster, Mode, account_of};
+use crate::model::cluster::{Cluster, Mode};
 use crate::model::fleet::{FleetView, Holding, Muster};
-use crate::model::id::{ClaimId, ClusterName};
+use crate::model::id::ClaimId;
+use crate::model::market::Market;
 use crate::model::pool::Limits;
 use crate::model::quantity::Resources;
-
-/// Who sells capacity: what one cluster is refused there, all that buy there are.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Market {
-    /// A region of an account: that of the role that is assumed, by its id, or the daemon's own.
-    Region(String, Option<String>),
-    /// A simulated cloud at an address.
-    Cloud(String),
-    /// A cloud that no other cluster has.
-    Own(ClusterName),
-}
-
-impl Market {
-    fn of(cluster: &Cluster) -> Self {
-        let address = |own: &Option<String>| own.clone().map(Self::Cloud);
-        match &cluster.simulated {
-            Some(own) => address(&own.address).unwrap_or(Self::Own(cluster.name.clone())),
-            None => {
-                let role = cluster.role_arn.as_deref();
-                let account = role.and_then(account_of).map(str::to_owned);
-                Self::Region(cluster.region.clone(), account)
-            }
-        }
-    }
-}
 
 /// A cluster and what it has.
 #[derive(Debug)]

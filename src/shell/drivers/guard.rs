@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 
-use crate::model::cluster::{Cluster, Mode, account_of};
+use crate::model::cluster::{Cluster, Mode};
 use crate::model::id::ClusterName;
+use crate::model::market::Market;
 use crate::shell::drivers::{Drivers, PrepareError};
 
 impl Drivers {
@@ -55,11 +56,8 @@ impl Drivers {
 /// where they are.
 fn is_of_the_same(one: &Cluster, other: &Cluster) -> bool {
     let place = |own: &Cluster| {
-        let account = own.role_arn.as_deref().map(account_of);
-        let account = account.map(|own| own.map(str::to_owned));
-        let simulated = own.simulated.as_ref().map(|own| own.address.clone());
-        let (region, exec) = (own.region.clone(), own.exec.is_some());
-        (own.installation.clone(), region, account, simulated, exec)
+        let installation = own.installation.clone();
+        (installation, Market::of(own), own.exec.is_some())
     };
     place(one) == place(other)
 }
