@@ -13,6 +13,8 @@ pub(crate) mod identity;
 
 pub(crate) mod files;
 
+pub(crate) mod group;
+
 pub(crate) mod telemetry;
 
 pub mod kube;

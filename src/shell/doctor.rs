@@ -122,7 +122,7 @@ impl Tools {
             tokio::join!(granted, around, aws);
         checks.extend(granted);
         checks.extend(around);
-        checks.push(pools(own));
+        checks.push(scope.at_once("pools", || pools(own)));
         checks.extend(aws);
         let mode = match own.mode {
             Mode::Observe => "observed",

@@ -13,6 +13,10 @@ pub(crate) mod rights;
 
 pub(crate) mod pulse;
 
+pub(crate) mod bearer;
+
+pub(crate) mod plugin;
+
 pub(crate) mod client;
 
 pub(crate) mod cause;

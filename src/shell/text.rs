@@ -3,7 +3,6 @@
 
 use std::error::Error;
 
-use kube::client::AuthError;
 use kube::core::Status;
 
 use crate::model::text::disturbs;
@@ -30,11 +29,6 @@ fn plain(text: &str) -> impl Iterator<Item = char> {
 /// An error and its causes. A cause that its effect has told already, as kube's errors do, is left
 /// out.
 pub(crate) fn causes(error: &(dyn Error + 'static)) -> Vec<String> {
-    let plugin = of_plugin(error);
-    let told = |error: &(dyn Error + 'static)| match &plugin {
-        Some((theirs, ours)) => told(error).replace(theirs, ours),
-        None => told(error),
-    };
     let mut causes = vec![told(error)];
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -46,34 +40,6 @@ pub(crate) fn causes(error: &(dyn Error + 'static)) -> Vec<String> {
         cause = error.source();
     }
     causes
-}
-
-/// What kube says of a plugin of a kubeconfig that has failed, and what is said of it instead: with
-/// its environment, its arguments and its answer, kube tells secrets that may be in them.
-fn of_plugin(error: &(dyn Error + 'static)) -> Option<(String, String)> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        // What is boxed on its way is not of its own type any more.
-        let own = match error.downcast_ref::<Box<kube::Error>>().map(Box::as_ref) {
-            Some(kube::Error::Auth(own)) => Some(own),
-            _ => error.downcast_ref::<AuthError>(),
-        };
-        let ours = match own {
-            Some(AuthError::AuthExecRun { out, .. }) => {
-                let words = bounded(String::from_utf8_lossy(&out.stderr).trim());
-                Some(format!("its plugin failed, {}: {words}", out.status))
-            }
-            Some(AuthError::AuthExecParse(_)) => {
-                Some("its plugin printed no credential".to_owned())
-            }
-            _ => None,
-        };
-        if let (Some(own), Some(ours)) = (own, ours) {
-            return Some((own.to_string(), ours));
-        }
-        next = error.source();
-    }
-    None
 }
 
 /// What kube has for a reason where the answer was none of an API server.
@@ -109,10 +75,6 @@ pub(crate) fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::ExitStatusExt;
-    use std::process::{ExitStatus, Output};
-
-    use kube::client::AuthError;
     use thiserror::Error;
 
     use super::{Status, chain, quoted};
@@ -139,25 +101,6 @@ mod tests {
         );
         check("", "", 502, "HTTP 502");
         check("no way", super::NO_STATUS, 502, "no way: HTTP 502");
-    }
-
-    #[test]
-    fn nothing_is_told_of_a_plugin_that_could_be_secret() {
-        let failed = || AuthError::AuthExecRun {
-            cmd: r#"KEY="s3cret" "aws" "--key" "s3cret""#.to_owned(),
-            out: Box::new(Output {
-                status: ExitStatus::from_raw(256),
-                stdout: b"s3cret".to_vec(),
-                stderr: b"no such profile\n".to_vec(),
-            }),
-        };
-        let expect = "its plugin failed, exit status: 1: no such profile";
-        let direct = kube::Error::Auth(failed());
-        assert_eq!(chain(&direct), format!("auth error: {expect}"));
-        let asked = Asked(Box::new(direct));
-        assert_eq!(chain(&asked), format!("ask: auth error: {expect}"));
-        let refreshed = kube::Error::Service(Box::new(failed()));
-        assert_eq!(chain(&refreshed), format!("ServiceError: {expect}"));
     }
 
     #[test]

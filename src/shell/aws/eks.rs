@@ -2,55 +2,17 @@
 //! It must not know what is asked of the API.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use aws_smithy_types::base64;
-use tokio::sync::watch;
-use tokio::time::sleep;
+use futures::FutureExt;
 
 use crate::model::cluster::{Cluster, Eks};
 use crate::shell::aws::account::Account;
 use crate::shell::aws::cluster::describe;
-use crate::shell::aws::token::{self, Token};
-use crate::shell::clock;
+use crate::shell::aws::token::token;
+use crate::shell::kube::bearer::{Bearer, Token};
 use crate::shell::kube::client::Issued;
 use crate::shell::text;
-
-/// Another token is made when this much of the life of the last is left.
-const RENEW: Duration = Duration::from_mins(4);
-/// Where that fails it is tried again after this long.
-const RETRY: Duration = Duration::from_secs(15);
-
-/// Makes tokens for a cluster, one after the other, for as long as somebody reads them.
-async fn renew(
-    account: Arc<Account>,
-    cluster: String,
-    tokens: watch::Sender<String>,
-    mut wait: Duration,
-) {
-    loop {
-        tokio::select! {
-            () = sleep(wait) => {}
-            () = tokens.closed() => return,
-        }
-        match token::token(&account.config, &account.key.region, &cluster).await {
-            Ok(own) => {
-                wait = renewal(&own);
-                tokens.send_replace(own.text);
-            }
-            Err(error) => {
-                let why = text::chain(&error);
-                tracing::warn!(cluster, why, "no new token for the API");
-                wait = RETRY;
-            }
-        }
-    }
-}
-
-/// How long a token is used.
-fn renewal(own: &Token) -> Duration {
-    clock::until(own.until).saturating_sub(RENEW).max(RETRY)
-}
 
 /// Where the API of a cluster is, and how it is reached. EKS is asked for what is not configured.
 pub(crate) async fn issued(
@@ -76,14 +38,23 @@ pub(crate) async fn issued(
         }
     };
     let ca = base64::decode(&ca).map_err(|_| "its CA is no base64".to_owned())?;
-    let first = token::token(&account.config, &account.key.region, &name).await;
-    let first = first.map_err(|error| text::chain(&error))?;
-    let wait = renewal(&first);
-    let (tokens, token) = watch::channel(first.text);
-    tokio::spawn(renew(account, name, tokens, wait));
+    let first = issue(&account, &name).await?;
+    let bearer = Bearer::start(&endpoint, first, move || {
+        let (account, name) = (account.clone(), name.clone());
+        async move { issue(&account, &name).await }.boxed()
+    });
     Ok(Issued {
         endpoint,
         ca,
-        token,
+        bearer,
+    })
+}
+
+async fn issue(account: &Account, cluster: &str) -> Result<Token, String> {
+    let own = token(&account.config, &account.key.region, cluster).await;
+    let own = own.map_err(|error| text::chain(&error))?;
+    Ok(Token {
+        text: own.text,
+        until: Some(own.until),
     })
 }

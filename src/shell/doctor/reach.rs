@@ -23,6 +23,7 @@ use crate::shell::doctor::scope::{LIMIT, Scope};
 use crate::shell::drivers::{Drivers, PrepareError};
 use crate::shell::kube::cause::Cause;
 use crate::shell::kube::client::{ConnectError, Connection};
+use crate::shell::kube::plugin::PluginError;
 use crate::shell::text::{self, quoted};
 
 /// A slower answer to the least of questions makes watches late and passes long.
@@ -73,11 +74,11 @@ pub(super) async fn examine(
     if let Some(left_out) = scope.left_out("api") {
         return (vec![left_out], None);
     }
-    let mut checks = own
-        .kubeconfig
-        .iter()
-        .flat_map(kubeconfig)
-        .collect::<Vec<_>>();
+    let mut checks = match (&own.kubeconfig, scope.left_out("kubeconfig")) {
+        (None, _) => Vec::new(),
+        (Some(_), Some(left_out)) => vec![left_out],
+        (Some(file), None) => kubeconfig(file),
+    };
     if checks.iter().any(Check::has_failed) {
         return (checks, None);
     }
@@ -115,8 +116,9 @@ pub(super) async fn examine(
     let took = began.elapsed();
     checks.push(place.speed(took));
     if let Some(Ok(answer)) = second {
-        checks.push(time(&answer.headers, before, clock::now()));
-        checks.push(version(&answer));
+        let after = clock::now();
+        checks.push(scope.at_once("clock", || time(&answer.headers, before, after)));
+        checks.push(scope.at_once("version", || version(&answer)));
     }
     (checks, Some(connection))
 }
@@ -176,11 +178,11 @@ fn mended(file: &Kubeconfig, error: &PrepareError) -> String {
         return contexts;
     };
     match why {
-        ConnectError::Late(_) => format!(
+        ConnectError::Plugin(_, PluginError::Late) => format!(
             "run the plugin by hand, as the user outrigger: \
              sudo -u outrigger {kubectl} get --raw /version"
         ),
-        ConnectError::Client { .. } => format!(
+        ConnectError::Plugin(..) | ConnectError::Client { .. } => format!(
             "correct the plugin, token file, certificate or key that it names in {path}, until \
              this works: sudo -u outrigger {kubectl} get --raw /version"
         ),
@@ -193,7 +195,6 @@ fn mended(file: &Kubeconfig, error: &PrepareError) -> String {
                  {kubectl} get --raw /version"
             ),
         },
-        ConnectError::Panicked(..) => "report it, without the file".to_owned(),
         _ => contexts,
     }
 }

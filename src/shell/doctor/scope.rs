@@ -10,14 +10,18 @@ use crate::shell::clock;
 use crate::shell::doctor::flaw::Flaw;
 use crate::shell::doctor::report::Check;
 
-/// What need not be looked at.
-pub(crate) const TOPICS: [&str; 9] = [
+/// What need not be looked at: all but the configuration, which says what there is to look at.
+pub(crate) const TOPICS: [&str; 13] = [
     "host",
+    "kubeconfig",
     "api",
+    "clock",
+    "version",
     "rights",
     "lease",
     "autoscalers",
     "priority",
+    "pools",
     "aws",
     "queue",
     "launch",
@@ -49,6 +53,11 @@ impl Scope {
         self.skip
             .contains(topic)
             .then(|| Check::left_out(topic, why))
+    }
+
+    /// Makes a check that takes no time.
+    pub(crate) fn at_once(&self, topic: &str, check: impl FnOnce() -> Check) -> Check {
+        self.left_out(topic).unwrap_or_else(check)
     }
 
     /// Makes a check, within its time.

@@ -8,6 +8,7 @@ use crate::model::cluster::Cluster;
 use crate::model::id::ClusterName;
 use crate::shell::files::FilesError;
 use crate::shell::kube::client::ConnectError;
+use crate::shell::kube::plugin::PluginError;
 
 /// Why a cluster cannot be driven.
 #[derive(Debug, Error)]
@@ -44,7 +45,10 @@ impl PrepareError {
     pub(crate) fn late(cluster: &Cluster) -> Self {
         let name = cluster.name.clone();
         match &cluster.kubeconfig {
-            Some(own) => Self::Connect(name, ConnectError::Late(own.path.clone())),
+            Some(own) => {
+                let late = ConnectError::Plugin(own.path.clone(), PluginError::Late);
+                Self::Connect(name, late)
+            }
             #[cfg(feature = "aws")]
             None => Self::Eks(name, "EKS has not answered yet".to_owned()),
             #[cfg(not(feature = "aws"))]

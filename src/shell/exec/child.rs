@@ -4,7 +4,6 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncRead;
 use tokio::process::{Child as Process, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
@@ -13,6 +12,7 @@ use tokio::time::{interval, timeout};
 use crate::model::cluster::Exec;
 use crate::model::id::ClusterName;
 use crate::shell::exec::lines::{Line, Lines};
+use crate::shell::group::Group;
 use crate::shell::text;
 
 /// Variables that every program gets.
@@ -43,18 +43,6 @@ struct Errors(JoinHandle<()>);
 impl Drop for Errors {
     fn drop(&mut self) {
         self.0.abort();
-    }
-}
-
-/// A process group, killed when dropped.
-struct Group(Option<Pid>);
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if let Some(pid) = self.0.take() {
-            // Where nobody is left in it there is nothing to kill.
-            let _killed = kill_process_group(pid, Signal::KILL);
-        }
     }
 }
 
@@ -89,8 +77,7 @@ impl Child {
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| text::bounded(&format!("start {program}: {error}")))?;
-        let id = process.id().and_then(|id| i32::try_from(id).ok());
-        let group = Group(id.and_then(Pid::from_raw));
+        let group = Group::of(&process);
         let pipes = (
             process.stdin.take(),
             process.stdout.take(),

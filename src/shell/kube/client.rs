@@ -1,56 +1,50 @@
 //! A connection to one cluster's API, from a kubeconfig: TLS verified, every call limited in time.
 //! It must not know what is asked over it.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::future::pending;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use http::{HeaderValue, Request, header};
-use kube::client::{Body, ClientBuilder};
-use kube::config::{KubeConfigOptions, Kubeconfig as File, KubeconfigError};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use futures::FutureExt;
+use kube::client::ClientBuilder;
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig as File, KubeconfigError};
 use kube::{Client, Config};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use thiserror::Error;
-use tokio::runtime::Handle;
-use tokio::sync::watch;
-use tokio::task::{JoinError, JoinHandle, spawn_blocking};
-use tokio::time::timeout;
-use tower::util::MapRequestLayer;
+use tower::util::option_layer;
 
 use crate::model::cluster::{Api, Kubeconfig};
 use crate::model::proxy::Proxy;
 use crate::model::tenure::LeaseName;
 use crate::shell::fence::Fence;
 use crate::shell::files::{self, FilesError};
+use crate::shell::kube::bearer::{Bearer, Token};
+use crate::shell::kube::plugin::{self, Credentials, PluginError};
 use crate::shell::kube::pulse::Pulses;
 use crate::shell::limiter::Limiter;
+use crate::shell::text;
 
 /// Time for a TCP connection.
 const CONNECT: Duration = Duration::from_secs(10);
 /// Time for a request to be written.
 const WRITE: Duration = Duration::from_secs(30);
 
-/// Time to make a client: a plugin named by the kubeconfig may run, for as long as it likes.
-const MAKE: Duration = Duration::from_secs(20);
-
 /// Why there is no connection.
 #[derive(Debug, Error)]
 pub(crate) enum ConnectError {
     #[error(transparent)]
     File(#[from] FilesError),
-    #[error(
-        "use the kubeconfig {}: its plugin did not give credentials within {} s",
-        .0.display(),
-        MAKE.as_secs()
-    )]
-    Late(PathBuf),
     #[error("use the kubeconfig {}", .0.display())]
-    Panicked(PathBuf, #[source] JoinError),
+    Plugin(PathBuf, #[source] PluginError),
+    #[error(
+        "use the kubeconfig {}: the auth provider {name:?} is gone from Kubernetes; name its exec \
+         plugin instead",
+        path.display()
+    )]
+    Provider { path: PathBuf, name: String },
     #[error("read the kubeconfig {}", path.display())]
     Read {
         path: PathBuf,
@@ -82,18 +76,21 @@ impl ConnectError {
             Self::File(_) => "kubeconfig-unreadable",
             Self::Read { .. } => "kubeconfig-invalid",
             Self::Context { .. } => "kubeconfig-context",
-            Self::Late(_) => "kubeconfig-late",
-            Self::Panicked(..) => "kubeconfig-fault",
+            Self::Plugin(_, PluginError::Late) => "kubeconfig-late",
             Self::Issued(..) => "endpoint-invalid",
-            Self::Client { .. } => "kubeconfig-credentials",
+            Self::Plugin(..) | Self::Provider { .. } | Self::Client { .. } => {
+                "kubeconfig-credentials"
+            }
         }
     }
 
     /// Whether it may be over by itself: what is in files stays as it is.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
-            Self::File(_) | Self::Read { .. } | Self::Context { .. } => false,
-            Self::Late(_) | Self::Panicked(..) | Self::Issued(..) | Self::Client { .. } => true,
+            Self::File(_) | Self::Read { .. } | Self::Context { .. } | Self::Provider { .. } => {
+                false
+            }
+            Self::Plugin(..) | Self::Issued(..) | Self::Client { .. } => true,
         }
     }
 }
@@ -118,80 +115,13 @@ pub(crate) struct Connection {
     pub(crate) lease: LeaseName,
 }
 
-/// Reads a kubeconfig and makes a client of it. Nothing is sent yet, but an `exec` plugin may run.
-/// It is waited for on a thread of its own, and not for ever.
-pub(crate) async fn connect(
-    kubeconfig: &Kubeconfig,
-    api: &Api,
-) -> Result<Connection, ConnectError> {
-    let path = &kubeconfig.path;
-    // Whoever writes another plugin into the file has mended it.
-    let written = fs::metadata(path).and_then(|own| own.modified()).ok();
-    let key = (path.clone(), kubeconfig.context.clone(), written);
-    let mut making = Making::begun(key, || {
-        let (own, api) = (kubeconfig.clone(), api.clone());
-        let runtime = Handle::current();
-        spawn_blocking(move || runtime.block_on(make(&own, &api)))
-    });
-    match timeout(MAKE, making.done()).await {
-        Ok(Ok(made)) => made,
-        Ok(Err(error)) => Err(ConnectError::Panicked(path.clone(), error)),
-        Err(_) => Err(ConnectError::Late(path.clone())),
-    }
-}
-
-/// A kubeconfig's file, its context, and when it was written.
-type Key = (PathBuf, Option<String>, Option<SystemTime>);
-type Task = JoinHandle<Result<Connection, ConnectError>>;
-
-/// A client that is being made. Nobody can end a plugin that its library runs, so none is begun
-/// beside one that hangs: whoever does not wait any more leaves it to the next.
-struct Making {
-    key: Key,
-    task: Option<Task>,
-}
-
-/// Those that nobody waits for.
-static LEFT: Mutex<BTreeMap<Key, Vec<Task>>> = Mutex::new(BTreeMap::new());
-
-impl Making {
-    /// One that was left, else a new one.
-    fn begun(key: Key, begin: impl FnOnce() -> Task) -> Self {
-        let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
-        let task = left.get_mut(&key).and_then(Vec::pop);
-        Self {
-            key,
-            task: Some(task.unwrap_or_else(begin)),
-        }
-    }
-
-    async fn done(&mut self) -> Result<Result<Connection, ConnectError>, JoinError> {
-        let Some(task) = &mut self.task else {
-            return pending().await;
-        };
-        let made = task.await;
-        self.task = None;
-        made
-    }
-}
-
-impl Drop for Making {
-    fn drop(&mut self) {
-        if let Some(task) = self.task.take() {
-            let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
-            left.entry(self.key.clone()).or_default().push(task);
-        }
-    }
-}
-
 /// A cluster that is reached with tokens that somebody makes.
 pub(crate) struct Issued {
     /// URL of its API.
     pub(crate) endpoint: String,
     /// The authorities that vouch for it, as PEM.
     pub(crate) ca: Vec<u8>,
-    /// The token for the next request. Whoever makes it goes on while somebody reads it.
-    pub(crate) token: watch::Receiver<String>,
+    pub(crate) bearer: Bearer,
 }
 
 /// A client of a cluster that has no kubeconfig. Nothing is sent yet.
@@ -199,7 +129,7 @@ pub(crate) fn connect_issued(issued: Issued, api: &Api) -> Result<Connection, Co
     let Issued {
         endpoint,
         ca,
-        token,
+        bearer,
     } = issued;
     let fault = |why: String| ConnectError::Issued(endpoint.clone(), why);
     let url = endpoint
@@ -219,14 +149,6 @@ pub(crate) fn connect_issued(issued: Issued, api: &Api) -> Result<Connection, Co
     (&endpoint, &authorities).hash(&mut print);
     let pulses = Pulses::default();
     let builder = ClientBuilder::try_from(config).map_err(|error| fault(error.to_string()))?;
-    let bearer = MapRequestLayer::new(move |mut request: Request<Body>| {
-        // A token that is no header is refused by the API, which says so.
-        if let Ok(mut value) = HeaderValue::from_str(&format!("Bearer {}", *token.borrow())) {
-            value.set_sensitive(true);
-            request.headers_mut().insert(header::AUTHORIZATION, value);
-        }
-        request
-    });
     let fence = Fence::default();
     let builder = builder.with_layer(&fence).with_layer(&pulses);
     let client = builder.with_layer(&bearer).build();
@@ -261,7 +183,12 @@ fn lead(config: &mut Config, proxy: Option<&Proxy>) {
     };
 }
 
-async fn make(kubeconfig: &Kubeconfig, api: &Api) -> Result<Connection, ConnectError> {
+/// Reads a kubeconfig and makes a client of it. Nothing is sent yet, but a plugin that it names
+/// runs.
+pub(crate) async fn connect(
+    kubeconfig: &Kubeconfig,
+    api: &Api,
+) -> Result<Connection, ConnectError> {
     let path = kubeconfig.path.as_path();
     let mut print = DefaultHasher::new();
     files::read_text(path)?.hash(&mut print);
@@ -281,6 +208,9 @@ async fn make(kubeconfig: &Kubeconfig, api: &Api) -> Result<Connection, ConnectE
     limit(&mut config);
     lead(&mut config, api.proxy.as_ref());
     let server = config.cluster_url.to_string();
+    let bearer = introduce(path, &server, &mut config.auth_info).await?;
+    // A certificate that a plugin gave has another client made when it is another.
+    config.auth_info.client_certificate_data.hash(&mut print);
     let authorities = config.root_cert.clone().unwrap_or_default();
     let pulses = Pulses::default();
     let builder = ClientBuilder::try_from(config).map_err(|source| ConnectError::Client {
@@ -289,7 +219,8 @@ async fn make(kubeconfig: &Kubeconfig, api: &Api) -> Result<Connection, ConnectE
         source: Box::new(source),
     })?;
     let fence = Fence::default();
-    let client = builder.with_layer(&fence).with_layer(&pulses).build();
+    let builder = builder.with_layer(&fence).with_layer(&pulses);
+    let client = builder.with_layer(&option_layer(bearer)).build();
     Ok(Connection {
         fence,
         lease: LeaseName::default(),
@@ -301,6 +232,50 @@ async fn make(kubeconfig: &Kubeconfig, api: &Api) -> Result<Connection, ConnectE
         kubeconfig: path.to_owned(),
         print: print.finish(),
     })
+}
+
+/// Has a plugin say who we are, where one is named and nothing else says it: so kubectl goes by
+/// what is there. kube would run it on a thread that nobody can end, and run another beside it.
+async fn introduce(
+    path: &Path,
+    server: &str,
+    user: &mut AuthInfo,
+) -> Result<Option<Bearer>, ConnectError> {
+    // kube would run a command for it too. Source: Kubernetes 1.26, which has none but `oidc`.
+    if let Some(own) = user.auth_provider.as_ref().filter(|own| own.name != "oidc") {
+        let name = text::bounded(&own.name);
+        let path = path.to_owned();
+        return Err(ConnectError::Provider { path, name });
+    }
+    let says = user.auth_provider.is_some()
+        || user.username.is_some() && user.password.is_some()
+        || user.token.is_some()
+        || user.token_file.is_some();
+    let Some(exec) = user.exec.take().filter(|_| !says) else {
+        return Ok(None);
+    };
+    let first = plugin::credentials(&exec).await;
+    let first = first.map_err(|error| ConnectError::Plugin(path.to_owned(), error))?;
+    if let Some((certificate, key)) = &first.identity {
+        user.client_certificate_data = Some(STANDARD.encode(certificate));
+        user.client_key_data = Some(STANDARD.encode(key).into());
+    }
+    let token = |own: Credentials| {
+        let until = own.until;
+        own.token.map(|text| Token { text, until })
+    };
+    let Some(first) = token(first) else {
+        return Ok(None);
+    };
+    Ok(Some(Bearer::start(server, first, move || {
+        let exec = exec.clone();
+        async move {
+            let made = plugin::credentials(&exec).await;
+            let made = made.map_err(|error| text::chain(&error))?;
+            token(made).ok_or("its plugin printed no token".to_owned())
+        }
+        .boxed()
+    })))
 }
 
 fn read(path: &Path) -> Result<File, ConnectError> {

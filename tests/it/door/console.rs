@@ -172,6 +172,45 @@ fn a_plugin_that_hangs_delays_no_other() {
     started(2, 40);
 }
 
+/// However often it is called, one is begun at a time; what it gave last is used for as long.
+#[test]
+fn a_plugin_that_hangs_when_it_is_asked_again_hangs_alone() {
+    let api = Api::start(Manner::Well, vec![pod("p", "100m")]);
+    let dir = TempDir::new().expect("a directory");
+    let (plugin, runs) = (dir.path().join("plugin"), dir.path().join("runs"));
+    let text = format!(
+        "echo $$ >> {runs}\n[ $(wc -l < {runs}) = 1 ] || exec sleep 600\n\
+         echo '{{\"status\": {{\"token\": \"a\", \
+         \"expirationTimestamp\": \"2000-01-01T00:00:00Z\"}}}}'\n",
+        runs = runs.display()
+    );
+    fs::write(&plugin, text).expect("written");
+    let exec = format!(
+        "{{exec: {{apiVersion: client.authentication.k8s.io/v1, command: sh, \
+         args: [{:?}], interactiveMode: Never}}}}",
+        plugin.display()
+    );
+    let known = fs::read_to_string(api.kubeconfig()).expect("text");
+    let (before, _) = known.split_once("users:").expect("users");
+    let own = format!("{before}users: [{{name: it, user: {exec}}}]\n");
+    fs::write(api.kubeconfig(), own).expect("written");
+    let mut setup = Setup::start(&format!("{LISTEN}{}", managed(api.kubeconfig())));
+    let nodes = within(30, || Some(api.nodes()).filter(|it| !it.is_empty()));
+    assert!(nodes.is_some(), "{}", setup.daemon.log());
+    let ran = || {
+        let ran = fs::read_to_string(&runs).unwrap_or_default();
+        ran.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let hangs = within(20, || ran().get(1).cloned()).expect("another is begun");
+    std::thread::sleep(std::time::Duration::from_secs(8));
+    assert_eq!(ran().len(), 2, "one at a time");
+    setup.daemon.signal("TERM");
+    assert_eq!(setup.daemon.ends(10).code(), Some(0));
+    let process = Path::new("/proc").join(hangs);
+    let gone = within(5, || (!process.exists()).then_some(()));
+    assert!(gone.is_some(), "it ends with the daemon");
+}
+
 /// The status and the body of what is answered to a question about what is in a cluster.
 fn inventory(setup: &Setup, question: &Value) -> (u16, String) {
     let mut stream = UnixStream::connect(&setup.socket).expect("it listens");

@@ -367,7 +367,7 @@ fn what_gives_no_credentials_is_named() {
         named(
             "a plugin that prints something else",
             |it| exec(it, "pwd"),
-            "make a client",
+            "its plugin printed no credentials",
             PLUGIN,
         ),
         named(
@@ -841,7 +841,7 @@ fn a_report_is_text_and_what_is_not_asked_for_is_left_out() {
         ),
         (
             &["--skip", "nonsense"],
-            "possible values: host, api, rights",
+            "possible values: host, kubeconfig, api, clock",
         ),
         (&["--nonsense"], "--nonsense"),
     ] {
@@ -850,6 +850,27 @@ fn a_report_is_text_and_what_is_not_asked_for_is_left_out() {
         assert_eq!(output.status.code(), Some(1), "{wrong:?}: {text}");
         assert!(text.contains(expect), "{wrong:?}: {text}");
     }
+}
+
+/// The manual names what may be left out: all but what says where to look.
+#[test]
+fn each_check_of_the_manual_may_be_left_out() {
+    let manual = include_str!("../../../docs/INSTALL.md");
+    let (_, table) = manual.split_once("|---|---|\n| `conf").expect("a table");
+    let (table, _) = table.split_once("\n\n").expect("its end");
+    let names = table
+        .lines()
+        .skip(1)
+        .filter_map(|row| row.split('`').nth(1));
+    // Without an answer the rest of a cluster is no matter.
+    let names: Vec<&str> = names.filter(|own| *own != "api").collect();
+    assert_eq!(names.len(), 12);
+    let skips: Vec<&str> = names.iter().flat_map(|own| ["--skip", own]).collect();
+    let (code, report) = Setup::new(Manner::default()).examine(&skips);
+    let told = told(&report);
+    // Nothing of AWS is looked at here.
+    assert_eq!((code, told.len()), (Some(0), 9), "{report:#}");
+    assert!(told.iter().all(|own| own[2] == "left out, as asked"));
 }
 
 /// Nothing that a file or an API says gets at the terminal of whoever reads it.

@@ -580,7 +580,7 @@ async fn the_api_of_a_cluster_is_configured_or_asked_for() {
                     (own.endpoint.as_str(), &own.ca[..]),
                     (endpoint, ca.as_bytes())
                 );
-                assert!(own.token.borrow().starts_with("k8s-aws-v1."));
+                assert!(own.bearer.shown().starts_with("Bearer k8s-aws-v1."));
             }
             (Err(why), Err(expect)) => assert!(why.contains(expect), "{why}"),
             (issued, expect) => panic!("{:?}, not {expect:?}", issued.map(|own| own.endpoint)),

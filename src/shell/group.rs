@@ -1,0 +1,24 @@
+//! The process group of a program: what it has started ends with it. It must not know the program.
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::process::Child;
+
+/// A process group, killed when dropped.
+pub(crate) struct Group(Option<Pid>);
+
+impl Group {
+    /// That of a process which has begun it.
+    pub(crate) fn of(process: &Child) -> Self {
+        let id = process.id().and_then(|id| i32::try_from(id).ok());
+        Self(id.and_then(Pid::from_raw))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(pid) = self.0.take() {
+            // Where nobody is left in it there is nothing to kill.
+            let _killed = kill_process_group(pid, Signal::KILL);
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Tokens for an API, one after the other: another is made before the last ends, and where the API
+//! takes it no more. It must not know who makes them.
+
+use std::future::ready;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use jiff::Timestamp;
+use kube::client::Body;
+use tokio::sync::{Notify, watch};
+use tokio::time::sleep;
+use tower::{BoxError, Layer, Service};
+
+use crate::shell::clock;
+
+/// Another token is made when this much of the life of the last is left, or a quarter of it.
+const RENEW: Duration = Duration::from_mins(4);
+/// Where that fails it is tried again after this long. An API that refuses every token has none
+/// made sooner.
+const RETRY: Duration = Duration::from_secs(15);
+/// The least time between two that are made.
+const REST: Duration = Duration::from_secs(5);
+
+/// A token, and until when it is good, if anybody knows.
+#[derive(Clone)]
+pub(crate) struct Token {
+    pub(crate) text: String,
+    pub(crate) until: Option<Timestamp>,
+}
+
+impl Token {
+    /// How long it is used.
+    fn lasts(&self) -> Duration {
+        let Some(until) = self.until else {
+            return Duration::MAX;
+        };
+        let life = clock::until(until);
+        (life - RENEW.min(life / 4)).max(REST)
+    }
+
+    fn header(&self) -> Result<HeaderValue, String> {
+        let value = HeaderValue::from_str(&format!("Bearer {}", self.text));
+        let mut value =
+            value.map_err(|_| "a token with characters that no token has".to_owned())?;
+        value.set_sensitive(true);
+        Ok(value)
+    }
+}
+
+/// What goes with each request, or why there is none.
+type Shown = Result<HeaderValue, String>;
+
+/// Puts a token that is good into each request.
+#[derive(Clone)]
+pub(crate) struct Bearer {
+    shown: watch::Receiver<Shown>,
+    /// The API did not take the last.
+    refused: Arc<Notify>,
+}
+
+impl Bearer {
+    /// Begins with a token. Others are made for as long as there is a client that uses them: one at
+    /// a time, by something with a limit of its own.
+    pub(crate) fn start(
+        server: &str,
+        first: Token,
+        make: impl FnMut() -> BoxFuture<'static, Result<Token, String>> + Send + 'static,
+    ) -> Self {
+        let (show, shown) = watch::channel(first.header());
+        let refused = Arc::new(Notify::new());
+        let (server, again) = (server.to_owned(), refused.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = renew(&server, first, make, &again, &show) => {}
+                () = show.closed() => {}
+            }
+        });
+        Self { shown, refused }
+    }
+}
+
+#[cfg(test)]
+impl Bearer {
+    /// What goes with the next request.
+    pub(crate) fn shown(&self) -> String {
+        let shown = self.shown.borrow();
+        let value = shown.as_ref().expect("there is a token");
+        value.to_str().expect("a header").to_owned()
+    }
+}
+
+/// Makes one token after the other.
+async fn renew(
+    server: &str,
+    mut token: Token,
+    mut make: impl FnMut() -> BoxFuture<'static, Result<Token, String>>,
+    refused: &Notify,
+    show: &watch::Sender<Shown>,
+) {
+    let mut wait = token.lasts();
+    loop {
+        let refused = async {
+            sleep(RETRY).await;
+            refused.notified().await;
+        };
+        tokio::select! {
+            () = sleep(wait) => {}
+            () = refused => {}
+        }
+        match make().await {
+            Ok(made) => {
+                wait = made.lasts();
+                drop(show.send_replace(made.header()));
+                token = made;
+            }
+            Err(why) => {
+                tracing::warn!(server, why, "no new token for the API");
+                wait = RETRY;
+                if token.until.is_some_and(|own| own <= clock::now()) {
+                    drop(show.send_replace(Err(why)));
+                }
+            }
+        }
+    }
+}
+
+impl<S> Layer<S> for Bearer {
+    type Service = Bearing<S>;
+
+    fn layer(&self, inner: S) -> Bearing<S> {
+        Bearing {
+            inner,
+            bearer: self.clone(),
+        }
+    }
+}
+
+/// A client with tokens.
+pub(crate) struct Bearing<S> {
+    inner: S,
+    bearer: Bearer,
+}
+
+impl<S, B> Service<Request<Body>> for Bearing<S>
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = BoxError>,
+    S::Future: Send + 'static,
+    B: Send + 'static,
+{
+    type Response = Response<B>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Response<B>, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let shown = self.bearer.shown.borrow().clone();
+        let value = match shown {
+            Ok(value) => value,
+            Err(why) => return ready(Err(format!("exec-plugin: {why}").into())).boxed(),
+        };
+        request.headers_mut().insert(header::AUTHORIZATION, value);
+        let answer = self.inner.call(request);
+        let refused = self.bearer.refused.clone();
+        async move {
+            let answer = answer.await?;
+            if answer.status() == StatusCode::UNAUTHORIZED {
+                refused.notify_one();
+            }
+            Ok(answer)
+        }
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Mutex;
+
+    use kube::Client;
+    use kube::client::{Body, ClientBuilder};
+    use tokio::time::advance;
+    use tower::{ServiceExt, service_fn};
+
+    use super::*;
+
+    /// What an API says to a call with the token that is shown, which it takes or not; and how
+    /// often a token was made.
+    struct Api {
+        client: Client,
+        takes: Arc<Mutex<&'static str>>,
+        made: Arc<Mutex<usize>>,
+    }
+
+    impl Api {
+        /// Tokens are good for so long; those that are made after the first are these in turn.
+        fn start(life: Option<i64>, then: Vec<Result<&'static str, &'static str>>) -> Self {
+            let until = move || life.map(|own| clock::now() + jiff::SignedDuration::from_secs(own));
+            let token = move |text: &str| Token {
+                text: text.to_owned(),
+                until: until(),
+            };
+            let made = Arc::new(Mutex::new(0));
+            let count = made.clone();
+            let bearer = Bearer::start("https://api.test", token("t0"), move || {
+                let mut made = count.lock().expect("whole");
+                let own = then.get(*made).copied().unwrap_or(Err("no more"));
+                *made += 1;
+                ready(own.map(token).map_err(str::to_owned)).boxed()
+            });
+            let takes = Arc::new(Mutex::new("t0"));
+            let taken = takes.clone();
+            let api = service_fn(move |request: Request<Body>| {
+                let expect = format!("Bearer {}", taken.lock().expect("whole"));
+                let is_known = request.headers()[header::AUTHORIZATION] == *expect;
+                let status = if is_known { 200 } else { 401 };
+                let answer = Response::builder().status(status).body(Body::empty());
+                ready(Ok::<_, Infallible>(answer.expect("an answer")))
+            });
+            let api = api.map_err(BoxError::from);
+            let client = ClientBuilder::new(api, "default")
+                .with_layer(&bearer)
+                .build();
+            Self {
+                client,
+                takes,
+                made,
+            }
+        }
+
+        async fn says(&self) -> String {
+            let request = Request::get("/version").body(Body::empty());
+            match self.client.send(request.expect("a request")).await {
+                Ok(answer) => answer.status().as_u16().to_string(),
+                Err(error) => crate::shell::text::chain(&error),
+            }
+        }
+
+        fn made(&self) -> usize {
+            *self.made.lock().expect("whole")
+        }
+    }
+
+    /// Time goes on, and what waits for it does what it does.
+    async fn after(seconds: u64) {
+        for _ in 0..seconds {
+            advance(Duration::from_secs(1)).await;
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_is_replaced_before_it_ends() {
+        let api = Api::start(Some(900), vec![Ok("t1")]);
+        assert_eq!(api.says().await, "200");
+        after(670).await;
+        assert_eq!((api.made(), &*api.says().await), (0, "200"));
+        after(10).await;
+        assert_eq!((api.made(), &*api.says().await), (1, "401"));
+        *api.takes.lock().expect("whole") = "t1";
+        assert_eq!(api.says().await, "200");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_that_the_api_refuses_is_replaced_and_not_at_every_call() {
+        let api = Api::start(None, vec![Ok("t1"), Ok("t2")]);
+        *api.takes.lock().expect("whole") = "t2";
+        for expect in [0, 1, 2] {
+            for _ in 0..5 {
+                api.says().await;
+            }
+            assert_eq!(api.made(), expect);
+            after(16).await;
+        }
+        assert_eq!(api.says().await, "200");
+        after(10_000).await;
+        assert_eq!(api.made(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_that_is_not_replaced_is_used_until_it_ends() {
+        let failing = vec![Err("not now"), Err("not now"), Ok("t1")];
+        let api = Api::start(Some(40), failing);
+        after(31).await;
+        assert_eq!((api.made(), &*api.says().await), (1, "200"));
+        after(15).await;
+        // By the clock of the host no time has passed, so that it has not ended.
+        assert_eq!((api.made(), &*api.says().await), (2, "200"));
+        let api = Api::start(Some(-1), vec![Err("not now"), Ok("t0")]);
+        after(6).await;
+        let said = api.says().await;
+        assert!(said.contains("exec-plugin: not now"), "{said}");
+        after(16).await;
+        assert_eq!((api.made(), &*api.says().await), (2, "200"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_made_for_a_client_that_is_gone() {
+        let api = Api::start(Some(60), vec![Ok("t1")]);
+        let made = api.made.clone();
+        drop(api);
+        after(100).await;
+        assert_eq!(*made.lock().expect("whole"), 0);
+    }
+}
