@@ -173,4 +173,8 @@ impl Provider for Program {
         }
         .boxed()
     }
+
+    fn is_well(&self) -> bool {
+        !self.asks.is_closed()
+    }
 }

@@ -47,6 +47,7 @@ impl Post {
             fleet,
             front: front.clone(),
             inbox,
+            told: true,
         };
         tokio::spawn(async move {
             let _end = end;
@@ -94,6 +95,8 @@ struct Keeper {
     fleet: FleetHandle,
     front: Arc<Front>,
     inbox: mpsc::Receiver<Order>,
+    /// Whether the provider has taken in who drives the cluster.
+    told: bool,
 }
 
 impl Keeper {
@@ -144,7 +147,7 @@ impl Keeper {
                     Some(Order::Stop) | None => return None,
                 },
                 () = tenure.changed(&turn) => {}
-                () = sleep(LOOK) => {}
+                () = sleep(LOOK) => self.attend_again(None).await,
             }
         }
     }
@@ -174,7 +177,11 @@ impl Keeper {
                 },
                 () = driver.ended() => break End::Failed,
                 () = tenure.changed(term) => break End::Lost,
-                () = sleep(LOOK) => {}
+                () = sleep(LOOK) => self.attend_again(Some(&driver)).await,
+            }
+            if !self.parts.provider.is_well() {
+                tracing::error!(cluster = %cluster.name, "what knows its provider has panicked");
+                break End::Failed;
             }
             tenure.tell_well(self.front.standing() == Standing::Ready);
         };
@@ -187,13 +194,21 @@ impl Keeper {
     }
 
     /// Has the provider know the cluster, and the engine that drives it here.
-    async fn attend(&self, driver: Option<&Driver>) {
+    async fn attend(&mut self, driver: Option<&Driver>) {
         let cluster = self.parts.cluster.clone();
         let events = driver.map(Driver::events);
         let told = timeout(TOLD, self.parts.provider.attend(cluster, events)).await;
-        if told.is_err() {
+        self.told = told.is_ok();
+        if !self.told {
             let cluster = &self.parts.cluster.name;
             tracing::warn!(%cluster, "what is known of AWS is late: it is asked by another");
+        }
+    }
+
+    /// Does so where it did not take it in.
+    async fn attend_again(&mut self, driver: Option<&Driver>) {
+        if !self.told {
+            self.attend(driver).await;
         }
     }
 
@@ -217,5 +232,72 @@ impl Keeper {
             self.attend(Some(driver)).await;
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use tower::{BoxError, service_fn};
+
+    use super::*;
+    use crate::engine::command::{Answer, Command};
+    use crate::shell::kube::client::Connection;
+    use crate::shell::provider::{Nobody, Provider};
+
+    /// Is too busy to hear who drives the cluster at first, and has panicked soon after.
+    #[derive(Default)]
+    struct Busy {
+        told: AtomicUsize,
+    }
+
+    impl Provider for Busy {
+        fn execute(&self, command: Command) -> BoxFuture<'_, Answer> {
+            async { Nobody.execute(command).await }.boxed()
+        }
+
+        fn attend(
+            &self,
+            _: Arc<Cluster>,
+            events: Option<mpsc::Sender<Event>>,
+        ) -> BoxFuture<'_, ()> {
+            if events.is_none() {
+                return ready(()).boxed();
+            }
+            match self.told.fetch_add(1, Ordering::Relaxed) {
+                0 => pending().boxed(),
+                _ => ready(()).boxed(),
+            }
+        }
+
+        fn is_well(&self) -> bool {
+            self.told.load(Ordering::Relaxed) < 2
+        }
+    }
+
+    #[tokio::test]
+    async fn a_provider_is_told_again_and_a_post_ends_with_it() {
+        let never = |_: Request<Body>| pending::<Result<Response<Body>, BoxError>>();
+        let connection = Connection::over(Client::new(service_fn(never), "default"));
+        let tenure = Tenure::observe(&connection);
+        let provider = Arc::new(Busy::default());
+        let parts = Parts {
+            cluster: Arc::default(),
+            catalog: Arc::default(),
+            connection,
+            provider: provider.clone(),
+        };
+        let post = Post::start(parts, tenure, FleetHandle::start());
+        let ended = timeout(Duration::from_mins(1), post.ended()).await;
+        ended.expect("it is begun anew by others");
+        assert_eq!(provider.told.load(Ordering::Relaxed), 2);
+        assert_eq!(post.front.standing(), Standing::Ended);
     }
 }

@@ -44,6 +44,12 @@ pub(crate) trait Provider: Send + Sync {
     ) -> BoxFuture<'_, ()> {
         std::future::ready(()).boxed()
     }
+
+    /// Whether it goes on by itself. Where what answers for it has panicked nothing would ever come
+    /// of it: its cluster is begun anew, with another.
+    fn is_well(&self) -> bool {
+        true
+    }
 }
 
 /// The answer to a command that no provider can carry out.

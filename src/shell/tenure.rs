@@ -247,7 +247,10 @@ impl Seeker {
 
     /// Looks at the Lease, and takes or renews it where it may. Returns how long that holds.
     async fn step(&mut self) -> Duration {
-        if self.until.is_some_and(|until| until <= clock::monotonic()) {
+        // Where the host was suspended, another may have led it meanwhile and have let it go.
+        let over =
+            |until: Instant| until <= clock::monotonic() || self.connection.fence.has_run_out();
+        if self.until.is_some_and(over) {
             self.lose("it was not renewed in time");
         }
         match self.lookout.seen() {
@@ -608,6 +611,7 @@ mod tests {
 
     use super::{Company, Tenure, Turn};
     use crate::model::id::ClusterName;
+    use crate::shell::clock;
     use crate::shell::identity::Identity;
     use crate::shell::kube::client::Connection;
 
@@ -663,6 +667,38 @@ mod tests {
         tenure.release().await;
         let known = stored.lock().expect("no panic");
         assert_eq!(known.1["holderIdentity"], "", "{known:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_that_was_suspended_begins_a_term_anew() {
+        let leases = Leases::default();
+        let connection = api(&leases, "own");
+        let fence = connection.fence.clone();
+        let (name, company) = (ClusterName::from("own"), Arc::new(Company::default()));
+        company.configure(false, std::slice::from_ref(&name));
+        let tenure = Tenure::seek(name, connection, &Identity::new("host", None), company);
+        let leads = async |term| {
+            for _ in 0..60 {
+                if tenure.turn() == Turn::Leads(term) {
+                    return;
+                }
+                sleep(Duration::from_secs(1)).await;
+            }
+            panic!("{:?}, not term {term}", tenure.turn());
+        };
+        leads(1).await;
+        if let Some(own) = leases.lock().expect("no panic").get_mut("own") {
+            // Another has led meanwhile, and has let go.
+            own.0 += 2;
+            own.1["spec"]["holderIdentity"] = json!("");
+            own.1["metadata"]["resourceVersion"] = json!(own.0.to_string());
+        }
+        // Of the clocks that of the day alone has gone on.
+        let hour = Duration::from_hours(1);
+        fence.open((clock::monotonic(), clock::now() - hour), hour / 2);
+        leads(2).await;
+        assert!(fence.is_open());
+        tenure.release().await;
     }
 
     /// The Leases of an API, by name: versions and objects.

@@ -12,7 +12,8 @@ use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use tokio::sync::Mutex;
 
-use crate::model::cluster::{Cluster, account_of};
+use crate::model::cluster::Cluster;
+use crate::model::market::Market;
 use crate::shell::aws::record::Recorder;
 use crate::shell::limiter::Limiter;
 
@@ -51,8 +52,8 @@ impl AccountKey {
     /// Whether both are of one region and one account, whichever role of it each assumes: so EC2
     /// counts calls, and so queues are shared. Which account the daemon's own is, AWS alone knows.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
-        let account = |own: &Self| own.role.as_deref().and_then(account_of).map(str::to_owned);
-        self.region == other.region && account(self) == account(other)
+        let market = |own: &Self| Market::region(&own.region, own.role.as_deref());
+        market(self) == market(other)
     }
 }
 

@@ -189,7 +189,8 @@ impl Desk {
                     }
                     continue;
                 }
-                Ask::Tick => {}
+                // Whoever has panicked reads no queue any more.
+                Ask::Tick => self.listen(),
             }
             self.work().await;
         }

@@ -36,9 +36,14 @@ impl Keeper {
         self.shared.account.key.is_beside(key)
     }
 
+    /// Whether it has not panicked: nothing else ends it.
+    pub(crate) fn is_well(&self) -> bool {
+        !self.asks.is_closed()
+    }
+
     /// A cluster is there, or is another than it was.
     pub(crate) async fn attend(&self, member: Member) {
-        // A keeper that has ended takes the process with it.
+        // Those who ask a keeper that has ended are begun anew.
         drop(self.asks.send(Ask::Attend(Box::new(member))).await);
     }
 
@@ -83,7 +88,7 @@ impl Keepers {
     pub(crate) async fn of(&self, cluster: &Cluster) -> Keeper {
         let key = AccountKey::of(cluster);
         let mut known = self.known.lock().await;
-        if let Some(own) = known.get(&key) {
+        if let Some(own) = known.get(&key).filter(|own| own.is_well()) {
             return own.clone();
         }
         let account = self.accounts.get(&key).await;
@@ -140,6 +145,28 @@ mod tests {
     use crate::shell::provider::Provider;
 
     const MIB: i64 = 1 << 20;
+
+    #[tokio::test]
+    async fn a_keeper_that_has_ended_is_followed_by_another() {
+        let keepers = idle::keepers(&Counts::default(), &Refused::default());
+        let own = Arc::new(idle::cluster(0));
+        let first = Ec2::new(own.clone(), idle::api(), keepers.of(&own).await);
+        assert!(first.is_well());
+        // As if it had panicked.
+        let closed = mpsc::channel(1).0;
+        for known in keepers.known.lock().await.values_mut() {
+            known.asks = closed.clone();
+        }
+        let ended = keepers.known.lock().await.values().next().cloned();
+        let second = Ec2::new(own.clone(), idle::api(), ended.expect("one"));
+        assert!(!second.is_well());
+        let third = Ec2::new(own.clone(), idle::api(), keepers.of(&own).await);
+        assert!(third.is_well());
+        let (events, mut inbox) = mpsc::channel(64);
+        third.attend(own, Some(events)).await;
+        sleep(Duration::from_secs(3)).await;
+        told(&mut inbox);
+    }
 
     /// Memory of the one type as a cluster is told of it last.
     fn told(inbox: &mut mpsc::Receiver<Event>) -> i64 {

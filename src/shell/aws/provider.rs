@@ -388,6 +388,10 @@ impl Provider for Ec2 {
         }
         .boxed()
     }
+
+    fn is_well(&self) -> bool {
+        self.keeper.is_well()
+    }
 }
 
 impl Drop for Ec2 {

@@ -4,10 +4,18 @@
 use std::collections::BTreeSet;
 
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
 use super::{Desk, Member, Shared};
 use crate::engine::event::Event;
 use crate::shell::aws::notices::Listener;
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        // Another desk reads them, if anybody does.
+        self.queues.values().for_each(AbortHandle::abort);
+    }
+}
 
 impl Desk {
     /// A cluster is not here any more in this way, but in another, if at all: its engine hears
@@ -46,7 +54,7 @@ impl Desk {
         });
         let wanted: BTreeSet<(String, String)> = named.collect();
         self.queues.retain(|key, task| {
-            let stays = wanted.contains(key);
+            let stays = wanted.contains(key) && !task.is_finished();
             if !stays {
                 task.abort();
             }
