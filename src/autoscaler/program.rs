@@ -121,7 +121,8 @@ pub(super) fn find(file: &SourceFile) -> Result<Program, ProgramError> {
 
 /// The objects of a file. Templates are told apart from what is merely wrong.
 fn read(file: &SourceFile) -> Result<Vec<Document>, DocumentError> {
-    documents::read(std::slice::from_ref(file)).map_err(|error| match error {
+    let all = documents::read(std::slice::from_ref(file)).map(|own| own.objects);
+    all.map_err(|error| match error {
         DocumentError::Malformed { file: name, why } if file.text.contains("{{") => {
             let why = format!("{why}; it is a template: give what helm template makes of it");
             DocumentError::Malformed { file: name, why }

@@ -49,7 +49,6 @@ pub(crate) struct Document {
     /// Group of its API; empty for the core.
     pub(crate) group: String,
     pub(crate) version: String,
-    /// Empty for what is no object of Kubernetes.
     pub(crate) kind: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
@@ -59,26 +58,18 @@ pub(crate) struct Document {
     pub(crate) rest: Map<String, Value>,
 }
 
-impl Document {
-    /// What is no object of Kubernetes.
-    fn strange(file: &str) -> Self {
-        Self {
-            file: file.to_owned(),
-            group: String::new(),
-            version: String::new(),
-            kind: String::new(),
-            namespace: String::new(),
-            name: String::new(),
-            metadata: Map::new(),
-            rest: Map::new(),
-        }
-    }
+/// What is in some files.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Documents {
+    /// The objects, in order.
+    pub(crate) objects: Vec<Document>,
+    /// How many documents say no kind: among several files there are some of Helm or Kustomize.
+    pub(crate) strange: usize,
 }
 
-/// All objects of all files, in order. Among several files there are some of Helm or Kustomize:
-/// their documents without a kind are objects without one.
-pub(crate) fn read(files: &[SourceFile]) -> Result<Vec<Document>, DocumentError> {
-    let (mut all, mut bytes) = (Vec::new(), 0_usize);
+/// All objects of all files. What one file says that is no object is an error.
+pub(crate) fn read(files: &[SourceFile]) -> Result<Documents, DocumentError> {
+    let (mut all, mut bytes) = (Documents::default(), 0_usize);
     for file in files {
         bytes = bytes.saturating_add(file.text.len());
         let too_much = || DocumentError::TooMuch {
@@ -95,18 +86,17 @@ pub(crate) fn read(files: &[SourceFile]) -> Result<Vec<Document>, DocumentError>
             if value.is_null() {
                 continue;
             }
-            let strange = files.len() > 1 && value.get("kind").is_none_or(Value::is_null);
-            if strange {
-                all.push(Document::strange(&file.name));
+            if files.len() > 1 && value.get("kind").is_none_or(Value::is_null) {
+                all.strange += 1;
                 continue;
             }
             let place = format!("document {}", index + 1);
-            let flat = flatten(value, (&file.name, &place), None, &mut all);
+            let flat = flatten(value, (&file.name, &place), None, &mut all.objects);
             flat.map_err(|place| DocumentError::NoObject {
                 file: file.name.clone(),
                 place,
             })?;
-            if all.len() > OBJECTS_MAX {
+            if all.objects.len() > OBJECTS_MAX {
                 return Err(too_much());
             }
         }

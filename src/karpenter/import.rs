@@ -27,6 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
+use super::carry::take;
 use super::documents::{Document, DocumentError, read};
 use super::loss::{Loss, Losses};
 use super::tree::{Block, Body, Item, Printed};
@@ -113,7 +114,7 @@ pub const CLUSTER_EXAMPLE: &str = "\
 #
 # cluster \"prod\" {
 #   region = \"eu-central-1\"
-#   mode   = \"observe\" # \"manage\" once Karpenter is gone
+#   mode   = \"observe\" # when \"manage\" is due: docs/MIGRATION.md
 #   eks {}
 #   interruption { queue = \"outrigger\" }
 # }
@@ -209,8 +210,13 @@ impl Built {
 /// Texts that hold no objects of Karpenter's, or two that become one block.
 pub fn import(files: &[SourceFile], options: &ImportOptions) -> Result<Imported, ImportError> {
     let mut objects = Objects::default();
-    for document in read(files)? {
+    let documents = read(files)?;
+    for document in documents.objects {
         sort(document, &mut objects)?;
+    }
+    if documents.strange > 0 {
+        let kind = "document without a kind".to_owned();
+        objects.skipped.insert(kind, documents.strange);
     }
     let all = [
         &objects.pools,
@@ -289,7 +295,6 @@ fn sort(document: Document, all: &mut Objects) -> Result<(), ImportError> {
     );
     if !known {
         let kind = match document.group.as_str() {
-            _ if document.kind.is_empty() => "document without a kind".to_owned(),
             "" => document.kind,
             group => format!("{}.{group}", document.kind),
         };
@@ -364,6 +369,16 @@ struct Described {
     notes: Vec<String>,
 }
 
+/// What an object has; what is something else is lost.
+fn fields(own: Option<Value>, path: &str, losses: &mut Losses) -> Map<String, Value> {
+    match own {
+        Some(Value::Object(own)) => return own,
+        None | Some(Value::Null) => {}
+        Some(_) => losses.add(path, "it is no object"),
+    }
+    Map::new()
+}
+
 fn object(document: Document, notes: &mut Vec<String>) -> Object {
     let of = format!("{}/{}", document.kind, document.name);
     let mut losses = Losses::of(of.clone());
@@ -373,14 +388,7 @@ fn object(document: Document, notes: &mut Vec<String>) -> Object {
         "PodTemplate" => "template",
         _ => "spec",
     };
-    let spec = match super::carry::take(&mut rest, name) {
-        Some(Value::Object(spec)) => spec,
-        None => Map::new(),
-        Some(_) => {
-            losses.add(name, "it is no object");
-            Map::new()
-        }
-    };
+    let spec = fields(take(&mut rest, name), name, &mut losses);
     for key in rest.keys() {
         losses.add(key.as_str(), "an unknown field");
     }

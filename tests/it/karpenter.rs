@@ -14,6 +14,8 @@ use outrigger::karpenter::import::{ImportError, ImportOptions, Imported, import}
 
 pub(crate) mod drawn;
 
+pub(crate) mod fields;
+
 pub(crate) mod round_trip;
 
 /// Clusters for what has none.
@@ -296,6 +298,31 @@ fn a_spec_that_is_no_object_is_told_of() {
     let own = of_spec("karpenter.k8s.aws/v1 kind=EC2NodeClass", "[{ role: x }]");
     let told: Vec<String> = own.losses.iter().map(Loss::to_string).collect();
     assert_eq!(told, ["EC2NodeClass/a: dropped spec (it is no object)"]);
+}
+
+#[test]
+fn a_reference_to_no_node_class_is_told_of() {
+    for (kind, spec, path) in [
+        (
+            "karpenter.sh/v1 kind=NodePool",
+            "{ template: { spec: { nodeClassRef: { group: [a], name: a } } } }",
+            "spec.template.spec.nodeClassRef.group",
+        ),
+        (
+            "karpenter.sh/v1 kind=NodePool",
+            "{ template: { spec: { nodeClassRef: { kind: 7, name: a } } } }",
+            "spec",
+        ),
+        (
+            "karpenter.sh/v1alpha5 kind=Provisioner",
+            "{ providerRef: { name: [a] } }",
+            "spec.providerRef.name",
+        ),
+    ] {
+        let own = of_spec(kind, spec);
+        let told = own.losses.iter().any(|own| own.path == path);
+        assert!(told, "{spec}: {:?}", own.losses);
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::super::carry::{self, take, text};
 use super::super::loss::Losses;
 use super::super::tables::BUFFER;
 use super::super::tree::{Block, Body, Item};
-use super::{Built, Object};
+use super::{Built, Object, fields};
 use crate::model::labels::POOL;
 use crate::model::quantity::Resources;
 
@@ -154,16 +154,6 @@ fn pod(
         );
     }
     body.block("pod", None, inner);
-}
-
-/// What an object has; what is something else is lost.
-fn fields(own: Option<Value>, path: &str, losses: &mut Losses) -> Map<String, Value> {
-    match own {
-        Some(Value::Object(own)) => return own,
-        None | Some(Value::Null) => {}
-        Some(_) => losses.add(path, "it is no object"),
-    }
-    Map::new()
 }
 
 /// What a list has; what is something else is lost.

@@ -75,8 +75,11 @@ pub(super) fn cluster_tag(name: &str) -> Map<String, Value> {
 
 /// Makes the spec of an EC2NodeClass of what described one before there was any.
 pub(super) fn aws(spec: &mut Map<String, Value>, path: &str, losses: &mut Losses) {
-    for name in ["apiVersion", "kind"] {
-        spec.shift_remove(name);
+    for (name, own) in [("apiVersion", "extensions.karpenter.sh/"), ("kind", "AWS")] {
+        let said = spec.get(name).and_then(Value::as_str);
+        if said.is_some_and(|said| said.starts_with(own)) {
+            spec.shift_remove(name);
+        }
     }
     refuse_version(spec, path, losses);
     if take(spec, "launchTemplate").is_some() {

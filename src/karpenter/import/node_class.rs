@@ -70,7 +70,10 @@ fn lone_ids(spec: &mut Map<String, Value>, losses: &mut Losses) {
         .get_mut("amiSelectorTerms")
         .and_then(Value::as_array_mut);
     for (index, term) in terms.into_iter().flatten().enumerate() {
-        let Some(term) = term.as_object_mut().filter(|own| own.contains_key("id")) else {
+        let Some(term) = term
+            .as_object_mut()
+            .filter(|own| own.get("id").is_some_and(|id| !id.is_null()))
+        else {
             continue;
         };
         for field in ["ssmParameter", "name", "owner", "tags", "alias"] {

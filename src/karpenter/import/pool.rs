@@ -15,6 +15,8 @@ use super::{Built, Object, Objects};
 
 /// Where the reference to the node class is.
 const CLASS: &str = "template.spec.nodeClassRef";
+/// The group of its API.
+const GROUP: &str = "karpenter.k8s.aws";
 
 pub(super) fn build(mut object: Object, clusters: &[String]) -> Built {
     let (mut body, mut losses) = object.start(clusters);
@@ -30,7 +32,15 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> Built {
     if let Some(mut own) = take(&mut spec, CLASS)
         && let Some(own) = own.as_object_mut()
     {
-        for name in ["group", "kind", "name", "apiVersion"] {
+        for name in ["group", "apiVersion"] {
+            let said = take(own, name);
+            let group = said.as_ref().map(|own| own.as_str().unwrap_or_default());
+            if group.is_some_and(|own| own.split('/').next() != Some(GROUP)) {
+                let why = format!("node classes are those of {GROUP}");
+                losses.add(format!("spec.{CLASS}.{name}"), why);
+            }
+        }
+        for name in ["kind", "name"] {
             own.shift_remove(name);
         }
         for name in own.keys() {
@@ -78,8 +88,8 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> Built {
 /// The name of the node class, if it is one of EC2's.
 pub(super) fn class_of(spec: &Map<String, Value>) -> Option<String> {
     let own = spec.get("template")?.get("spec")?.get("nodeClassRef")?;
-    let kind = own.get("kind").and_then(Value::as_str);
-    let ec2 = kind.is_none_or(|kind| matches!(kind, "EC2NodeClass" | "AWSNodeTemplate"));
+    let kind = own.get("kind").filter(|kind| !kind.is_null());
+    let ec2 = kind.is_none_or(|kind| kind == "EC2NodeClass" || kind == "AWSNodeTemplate");
     let name = own.get("name").and_then(text);
     name.filter(|name| ec2 && !name.is_empty())
 }

@@ -65,7 +65,13 @@ pub(super) fn convert(mut own: Object, version: &str, all: &mut Objects) {
         }
         all.kubelets.insert(own.name.clone(), settings);
     }
-    let named = take(&mut old, "providerRef.name").as_ref().and_then(text);
+    let named = take(&mut old, "providerRef.name").and_then(|own| {
+        let name = text(&own);
+        if name.is_none() {
+            losses.add("spec.providerRef.name", "it is no text");
+        }
+        name
+    });
     if old.get("provider").is_some_and(Value::is_object)
         && let Some(Value::Object(provider)) = take(&mut old, "provider")
     {
@@ -298,8 +304,13 @@ fn labelled(old: &mut Map<String, Value>, losses: &mut Losses) {
             tags.insert("Name".to_owned(), name);
         }
         let tag = label(&format!("{kind}-tag-key"));
-        if let Some(tag) = tag.as_ref().and_then(text) {
-            tags.insert(tag, Value::from("*"));
+        match tag.as_ref().map(text) {
+            Some(Some(tag)) => drop(tags.insert(tag, Value::from("*"))),
+            Some(None) => losses.add(
+                format!("spec.labels.node.k8s.aws/{kind}-tag-key"),
+                "it is no text",
+            ),
+            None => {}
         }
         if !tags.is_empty() {
             provider.insert(selector.to_owned(), Value::Object(tags));

@@ -1,0 +1,174 @@
+//! Whatever stands where a field is, it is carried or told of.
+//! It must not know which fields there are: it goes through those of our own cases.
+
+use outrigger::karpenter::Loss;
+use outrigger::karpenter::import::Imported;
+use serde_json::{Value, json};
+
+use super::{imported, loaded, read};
+
+/// Nothing need be said of these: what a pod runs, memory that is told in a sum, and a type that
+/// other requirements leave out already.
+const FREE: [(&str, &str); 5] = [
+    ("PodTemplate", "/template/spec/containers/0/name"),
+    ("PodTemplate", "/template/spec/containers/0/image"),
+    (
+        "PodTemplate",
+        "/template/spec/containers/0/resources/requests/memory",
+    ),
+    ("PodTemplate", "/template/spec/containers/0"),
+    ("Provisioner", "/spec/requirements/0/values/0"),
+];
+
+/// What stands in place of a field, and how HCL that carries it can be told.
+fn odd() -> [(Value, &'static [&'static str]); 6] {
+    [
+        (json!("zzz"), &["zzz"]),
+        (json!(7777), &["7777"]),
+        (json!(true), &["true"]),
+        (json!([{}]), &[" {}"]),
+        (json!({}), &["{}"]),
+        (json!({ "zza": { "zzb": 1 } }), &["zza", "zzb"]),
+    ]
+}
+
+/// The paths of all that an object says, as JSON pointers, its lists by their first elements.
+fn paths(value: &Value, path: &str, all: &mut Vec<String>) {
+    all.push(path.to_owned());
+    match value {
+        Value::Object(fields) => {
+            for (name, inner) in fields {
+                let name = name.replace('~', "~0").replace('/', "~1");
+                paths(inner, &format!("{path}/{name}"), all);
+            }
+        }
+        Value::Array(items) => {
+            if let Some(first) = items.first() {
+                paths(first, &format!("{path}/0"), all);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What comes of some objects; none where they are refused as a whole.
+fn of(objects: &[Value]) -> Option<Imported> {
+    imported(&json!({ "apiVersion": "v1", "kind": "List", "items": objects }).to_string()).ok()
+}
+
+/// Whether a loss is that of the object or list that a field is in, or of the field itself.
+fn covers(loss: &Loss, pointer: &str) -> bool {
+    let mut path = String::new();
+    for step in pointer.split('/').skip(1) {
+        let step = step.replace("~1", "/").replace("~0", "~");
+        match step.parse::<usize>() {
+            Ok(index) => path.push_str(&format!("[{index}]")),
+            Err(_) if path.is_empty() => path.push_str(&step),
+            Err(_) => path.push_str(&format!(".{step}")),
+        }
+        // Of a template it stands in the losses of its buffer.
+        if loss.path.split(": ").any(|own| own == path) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Whether one says something that another does not.
+fn more(one: &Imported, other: &Imported, words: &[&str]) -> bool {
+    let count = |own: &Imported, word: &str| own.text().matches(word).count();
+    let lost = one.losses.iter().any(|own| !other.losses.contains(own));
+    lost || words
+        .iter()
+        .all(|word| count(one, word) > count(other, word))
+}
+
+/// Goes through the fields of all objects of a case.
+fn check(case: &str) {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/karpenter/import");
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple(&read(&folder.join(case))).expect("a case in YAML");
+    let objects: Vec<Value> = match documents.as_slice() {
+        [list] if list["kind"] == "List" => list["items"].as_array().expect("items").clone(),
+        _ => documents,
+    };
+    let mut silent = Vec::new();
+    // One at a time, with what makes a buffer of it.
+    let pods = |own: &Value| own["kind"] == "PodTemplate" || own["kind"] == "CapacityBuffer";
+    let (pods, others): (Vec<Value>, Vec<Value>) = objects.into_iter().partition(pods);
+    let mut sets: Vec<Vec<Value>> = others.into_iter().map(|own| vec![own]).collect();
+    sets.extend((!pods.is_empty()).then_some(pods));
+    for (objects, index) in sets
+        .iter()
+        .flat_map(|own| (0..own.len()).map(move |index| (own, index)))
+    {
+        let name = match objects[index].get("template") {
+            Some(_) => "template",
+            None => "spec",
+        };
+        let mut all = Vec::new();
+        paths(&objects[index][name], &format!("/{name}"), &mut all);
+        let Some(as_it_is) = of(objects) else {
+            continue;
+        };
+        for path in all {
+            let mut objects = objects.clone();
+            let kind = objects[index]["kind"].as_str().expect("a kind").to_owned();
+            if FREE.contains(&(&*kind, &*path)) {
+                continue;
+            }
+            let place = objects[index].pointer_mut(&path).expect("a field");
+            let was = std::mem::take(place);
+            let Some(without) = of(&objects) else {
+                continue;
+            };
+            for (value, words) in odd() {
+                let empty = match &was {
+                    Value::Array(_) => json!([]),
+                    Value::Object(_) => json!({}),
+                    _ => Value::Null,
+                };
+                if value == was || value == empty {
+                    continue;
+                }
+                *objects[index].pointer_mut(&path).expect("a field") = value.clone();
+                let Some(own) = of(&objects) else {
+                    continue;
+                };
+                loaded(&own.text());
+                let told = own.losses.iter().any(|own| covers(own, &path))
+                    || more(&own, &without, words)
+                    || more(&own, &as_it_is, words);
+                if !told {
+                    silent.push(format!("{kind} {path}: {value}"));
+                }
+            }
+        }
+    }
+    assert!(silent.is_empty(), "{case}: {silent:#?}");
+}
+
+#[test]
+fn no_field_of_v1_is_left_out_in_silence() {
+    check("v1.yaml");
+}
+
+#[test]
+fn no_field_of_v1beta1_is_left_out_in_silence() {
+    check("v1beta1.yaml");
+}
+
+#[test]
+fn no_field_of_v1alpha5_is_left_out_in_silence() {
+    check("v1alpha5.yaml");
+}
+
+#[test]
+fn no_field_of_v1alpha4_is_left_out_in_silence() {
+    check("v1alpha4.yaml");
+}
+
+#[test]
+fn no_field_of_overlays_and_buffers_is_left_out_in_silence() {
+    check("overlays-and-buffers.json");
+}
