@@ -54,6 +54,7 @@ use std::error::Error;
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -204,12 +205,15 @@ fn say(text: &str) {
     io::stderr().write_all(line.as_bytes()).unwrap_or_default();
 }
 
-/// What comes of something async. What it leaves behind, such as a plugin of a kubeconfig that
-/// hangs, is not waited for.
+/// Time to end the programs that still run.
+const ENDING: Duration = Duration::from_secs(1);
+
+/// What comes of something async. Nothing that it leaves behind, such as the lookup of a name, is
+/// waited for; programs are ended.
 fn wait_for<T>(doing: impl Future<Output = T>) -> anyhow::Result<T> {
     let runtime = runtime()?;
     let done = runtime.block_on(doing);
-    runtime.shutdown_background();
+    runtime.shutdown_timeout(ENDING);
     Ok(done)
 }
 

@@ -25,9 +25,6 @@ use crate::state::State;
 
 const NO_CLUSTER: &str = "the configuration names no cluster; write cluster \"NAME\" { … }";
 
-/// Time for what was started to end.
-const ENDING: Duration = Duration::from_secs(3);
-
 /// Which clusters, and how they are seen.
 #[derive(Args, Debug)]
 pub(crate) struct Given {
@@ -109,11 +106,8 @@ impl Given {
                 failed: false,
             }));
         }
-        let runtime = super::runtime()?;
         let patience = Duration::from_secs(self.timeout);
-        let sights = runtime.block_on(visit(clusters, config.fleet, patience));
-        // Programs that still run are ended; nobody waits for more than that.
-        runtime.shutdown_timeout(ENDING);
+        let sights = super::wait_for(visit(clusters, config.fleet, patience))?;
         Ok(Some(told(sights)))
     }
 

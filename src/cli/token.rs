@@ -29,11 +29,11 @@ pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
         region: arguments.region,
         role: arguments.role_arn,
     };
-    let own = super::runtime()?.block_on(async {
+    let own = super::wait_for(async {
         let account = Accounts::default().get(&key).await;
         token::token(&account.config, &key.region, &arguments.cluster_name).await
     });
-    let own = own.context("make a token")?;
+    let own = own?.context("make a token")?;
     // Kubernetes wants whole seconds.
     let until = jiff::Timestamp::from_second(own.until.as_second())?;
     let credential = json!({

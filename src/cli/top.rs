@@ -180,13 +180,13 @@ pub(crate) fn execute(arguments: &Arguments, has_colour: bool) -> anyhow::Result
         bail!("this is no terminal to draw on: outrigger status says how the clusters are doing");
     }
     let socket = &arguments.socket.socket;
-    super::runtime()?.block_on(async {
+    super::wait_for(async {
         greet(&mut screen, socket).await?;
         // A signal that comes from here on leaves the terminal as it was.
         let mut watch = Watch::new(socket.clone())?;
         let mut session = Session::open().context("take over the terminal")?;
         watch.run(&mut session, &mut screen).await
-    })?;
+    })??;
     Ok(ExitCode::SUCCESS)
 }
 

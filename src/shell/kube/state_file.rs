@@ -26,6 +26,9 @@ pub enum StateError {
     /// The API server's word for what went wrong, as `kubectl get --raw` prints it.
     #[error("it is no state of a cluster, but what an API server says that fails: {0}")]
     Status(String),
+    /// Objects of other kinds are none of a state.
+    #[error("no object in it is of a kind that is read; print pods and nodes at least")]
+    Unread,
     /// An item of a List, by its place, is something else.
     #[error("item {0} of the List is no object, but {1}; print it with `-o json`")]
     Item(usize, &'static str),
@@ -48,6 +51,7 @@ pub fn parse(text: &str) -> Result<Vec<Object>, StateError> {
     if text.trim_start_matches('\u{feff}').trim().is_empty() {
         return Err(StateError::NoKind);
     }
+    let mut is_empty = true;
     let documents = serde_json::Deserializer::from_str(text.trim_start_matches('\u{feff}'));
     for document in documents.into_iter::<Document>() {
         let document = document.map_err(StateError::Json)?;
@@ -56,10 +60,12 @@ pub fn parse(text: &str) -> Result<Vec<Object>, StateError> {
         };
         if let Some(items) = document.items {
             let of = kind.strip_suffix("List").unwrap_or_default();
+            is_empty &= items.0.is_empty();
             for (index, item) in items.0.into_iter().enumerate() {
                 objects.extend(read(item, of, index)?);
             }
         } else {
+            is_empty = false;
             let value = Value::Object(document.rest);
             if kind == "Status" {
                 let why = value["message"].as_str().unwrap_or("it says no more");
@@ -68,7 +74,11 @@ pub fn parse(text: &str) -> Result<Vec<Object>, StateError> {
             objects.extend(object(&kind, value, 0)?);
         }
     }
-    Ok(objects)
+    // A cluster may be empty, but says so.
+    match objects.is_empty() && !is_empty {
+        true => Err(StateError::Unread),
+        false => Ok(objects),
+    }
 }
 
 /// A document: a list by its `items`, else an object.
@@ -312,8 +322,11 @@ mod tests {
             "{}",
             "nothing",
             r#"{"kind": "List", "items": {}}"#,
+            r#"{"kind": "Secret"}"#,
+            r#"{"kind": "List", "items": []} {"kind": "List", "items": [{"kind": "Secret"}]}"#,
         ] {
             assert!(parse(text).is_err(), "{text}");
         }
+        assert_eq!(kinds(r#"{"kind": "List", "items": []}"#), []);
     }
 }
