@@ -205,16 +205,21 @@ fn say(text: &str) {
     io::stderr().write_all(line.as_bytes()).unwrap_or_default();
 }
 
-/// Time to end the programs that still run.
+/// Time for what still runs to be dropped.
 const ENDING: Duration = Duration::from_secs(1);
 
-/// What comes of something async. Nothing that it leaves behind, such as the lookup of a name, is
-/// waited for; programs are ended.
+/// What comes of something async.
 fn wait_for<T>(doing: impl Future<Output = T>) -> anyhow::Result<T> {
     let runtime = runtime()?;
     let done = runtime.block_on(doing);
-    runtime.shutdown_timeout(ENDING);
+    end(runtime);
     Ok(done)
+}
+
+/// Ends what still runs, programs such as plugins included. What cannot be ended, such as the
+/// lookup of a name, is not waited for.
+fn end(runtime: Runtime) {
+    runtime.shutdown_timeout(ENDING);
 }
 
 /// The async runtime. Two threads carry all clusters' calls; deciding has threads of its own.

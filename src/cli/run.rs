@@ -42,7 +42,7 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
         }
     });
     let Some((read, signals)) = read? else {
-        runtime.shutdown_background();
+        super::end(runtime);
         return Ok(ExitCode::SUCCESS);
     };
     let config = match read {
@@ -78,8 +78,7 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
             signals,
         ))
     };
-    // What still runs, such as a plugin of a kubeconfig, is not waited for.
-    runtime.shutdown_background();
+    super::end(runtime);
     match ran {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(RunError::Prepare(error)) => {

@@ -65,7 +65,6 @@ pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
         serve(listener, cloud, shutdown).await?;
         Ok(ExitCode::SUCCESS)
     });
-    // What still runs, such as a plugin of a kubeconfig, is not waited for.
-    runtime.shutdown_background();
+    super::end(runtime);
     served
 }

@@ -32,6 +32,7 @@ use crate::shell::identity::Identity;
 #[cfg(feature = "aws")]
 use crate::shell::kube::client::connect_issued;
 use crate::shell::kube::client::{Connection, connect};
+use crate::shell::kube::plugin;
 use crate::shell::post::Post;
 use crate::shell::provider::{Nobody, Provider};
 use crate::shell::simulated::remote::Remote;
@@ -86,9 +87,9 @@ pub(crate) const STARTING: Patience = Patience {
     most: Duration::from_secs(5),
     least: 1,
 };
-/// Nothing else is heard meanwhile.
+/// Nothing else is heard meanwhile. A plugin has its whole time.
 const MENDING: Patience = Patience {
-    most: Duration::from_secs(15),
+    most: Duration::from_secs(plugin::LIMIT.as_secs() + 5),
     least: 0,
 };
 

@@ -12,6 +12,11 @@ impl Group {
         let id = process.id().and_then(|id| i32::try_from(id).ok());
         Self(id.and_then(Pid::from_raw))
     }
+
+    /// Leaves those who are still in it alone.
+    pub(crate) fn spare(mut self) {
+        self.0 = None;
+    }
 }
 
 impl Drop for Group {

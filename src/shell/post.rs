@@ -114,11 +114,15 @@ impl Keeper {
         tenure.release().await;
     }
 
-    /// Waits until this host leads; none when it is told to stop.
+    /// Waits until this host leads; none when it is told to stop, or can make nothing of it.
     async fn wait(&mut self, tenure: &mut Tenure) -> Option<Turn> {
         let since = clock::now();
         self.attend(None).await;
         loop {
+            if !self.parts.provider.is_well() {
+                self.front.show(Standing::Ended, false);
+                return None;
+            }
             let turn = tenure.turn();
             self.front.lead_by(match &turn {
                 Turn::Follows(who) => Some(who.clone()),
@@ -198,8 +202,7 @@ impl Keeper {
         let cluster = self.parts.cluster.clone();
         let events = driver.map(Driver::events);
         let told = timeout(TOLD, self.parts.provider.attend(cluster, events)).await;
-        self.told = told.is_ok();
-        if !self.told {
+        if std::mem::replace(&mut self.told, told.is_ok()) && !self.told {
             let cluster = &self.parts.cluster.name;
             tracing::warn!(%cluster, "what is known of AWS is late: it is asked by another");
         }

@@ -247,10 +247,7 @@ impl Seeker {
 
     /// Looks at the Lease, and takes or renews it where it may. Returns how long that holds.
     async fn step(&mut self) -> Duration {
-        // Where the host was suspended, another may have led it meanwhile and have let it go.
-        let over =
-            |until: Instant| until <= clock::monotonic() || self.connection.fence.has_run_out();
-        if self.until.is_some_and(over) {
+        if self.until.is_some_and(|until| until <= clock::monotonic()) {
             self.lose("it was not renewed in time");
         }
         match self.lookout.seen() {
@@ -262,11 +259,21 @@ impl Seeker {
                 return RETRY;
             }
         }
+        // By the time of day alone: it was set, or the host was suspended.
+        let leapt = self.connection.fence.has_run_out();
         let known = match self.known.take() {
             // A holder knows what it has written itself.
-            Some(known) if self.until.is_some() => known,
-            _ => match self.call(lease::holder(&self.connection.clone())).await {
-                Ok(known) => known,
+            Some(known) if self.until.is_some() && !leapt => known,
+            before => match self.call(lease::holder(&self.connection.clone())).await {
+                Ok(known) => {
+                    let is_same = before.is_some_and(|own| {
+                        own.transitions == known.transitions && known.hold.holder == self.me
+                    });
+                    if leapt && !is_same {
+                        self.lose("another may have led it meanwhile");
+                    }
+                    known
+                }
                 Err(why) => return self.failed(why),
             },
         };
@@ -687,15 +694,22 @@ mod tests {
             panic!("{:?}, not term {term}", tenure.turn());
         };
         leads(1).await;
+        // Of the clocks that of the day alone has gone on.
+        let leap = || {
+            let hour = Duration::from_hours(1);
+            fence.open((clock::monotonic(), clock::now() - hour), hour / 2);
+        };
+        leap();
+        sleep(Duration::from_secs(10)).await;
+        leads(1).await;
+        assert!(fence.is_open(), "it was only set");
         if let Some(own) = leases.lock().expect("no panic").get_mut("own") {
             // Another has led meanwhile, and has let go.
             own.0 += 2;
             own.1["spec"]["holderIdentity"] = json!("");
             own.1["metadata"]["resourceVersion"] = json!(own.0.to_string());
         }
-        // Of the clocks that of the day alone has gone on.
-        let hour = Duration::from_hours(1);
-        fence.open((clock::monotonic(), clock::now() - hour), hour / 2);
+        leap();
         leads(2).await;
         assert!(fence.is_open());
         tenure.release().await;

@@ -95,7 +95,7 @@ pub(super) async fn examine(
     };
     let client = &connection.client;
     let place = Place::of(own, &connection);
-    // The first answer waits for names, handshakes and plugins.
+    // The first answer waits for names and handshakes.
     let first = match scope.within(ask(client, "/version")).await {
         Some(Ok(first)) => first,
         Some(Err(error)) => {
@@ -186,6 +186,12 @@ fn mended(file: &Kubeconfig, error: &PrepareError) -> String {
             "correct the plugin, token file, certificate or key that it names in {path}, until \
              this works: sudo -u outrigger {kubectl} get --raw /version"
         ),
+        ConnectError::Gone { .. } => format!(
+            "name the exec plugin that came after it in {path}, such as gke-gcloud-auth-plugin or \
+             kubelogin, until this works: sudo -u outrigger {kubectl} get --raw /version"
+        ),
+        ConnectError::Late(_) => format!("see why files that {path} names do not come"),
+        ConnectError::Panicked(..) => "report it, without the file".to_owned(),
         ConnectError::Context { source, .. } => match **source {
             KubeconfigError::CurrentContextNotSet
             | KubeconfigError::LoadContext(_)

@@ -163,7 +163,7 @@ where
         let shown = self.bearer.shown.borrow().clone();
         let value = match shown {
             Ok(value) => value,
-            Err(why) => return ready(Err(format!("exec-plugin: {why}").into())).boxed(),
+            Err(why) => return ready(Err(why.into())).boxed(),
         };
         request.headers_mut().insert(header::AUTHORIZATION, value);
         let answer = self.inner.call(request);
@@ -298,7 +298,7 @@ mod tests {
         let api = Api::start(Some(-1), vec![Err("not now"), Ok("t0")]);
         after(6).await;
         let said = api.says().await;
-        assert!(said.contains("exec-plugin: not now"), "{said}");
+        assert!(said.contains("not now"), "{said}");
         after(16).await;
         assert_eq!((api.made(), &*api.says().await), (2, "200"));
     }

@@ -92,7 +92,10 @@ impl Cause {
                 "check the address and certificate-authority-data of the kubeconfig"
             }
             Self::Expired | Self::NotYetValid => "renew the certificate, or set this host's clock",
-            Self::Credentials => "check the credentials in the kubeconfig, and the plugin it names",
+            Self::Credentials => {
+                "check the credentials in the kubeconfig and the plugin it names; for EKS this \
+                 host's of AWS"
+            }
             Self::Unauthorized => "write credentials that this API accepts into the kubeconfig",
             Self::Forbidden => "grant the user of the kubeconfig what it is denied here",
             Self::Odd => "look for what is wrong with the API server, or what answers in its place",
@@ -130,16 +133,16 @@ impl Cause {
 
 /// The first row counts of which one word is there. In a fix, what is in capitals stands for what
 /// it is of this API.
-const WORDS: [(Cause, &[&str], &str, &str); 11] = [
+const WORDS: [(Cause, &[&str], &str, &str); 12] = [
     (
         Cause::Credentials,
-        &[
-            "auth exec",
-            "exec auth",
-            "exec-plugin",
-            "token file",
-            "refresh a token",
-        ],
+        &["find aws credentials", "sign a call to sts"],
+        "AWS credentials make the tokens for it, and there are none",
+        "give the user outrigger of this host AWS credentials: a role, a profile or a key",
+    ),
+    (
+        Cause::Credentials,
+        &["exec-plugin", "token file", "refresh a token"],
         "nobody gives credentials for it",
         "run the plugin of SOURCE by hand, as the user outrigger",
     ),
@@ -246,8 +249,10 @@ mod tests {
         );
         let refused = "received fatal alert: CertificateExpired";
         check(&service(refused), "[api-unauthorized]");
-        let plugin = "auth exec command 'aws' failed: the token has expired";
+        let plugin = "exec-plugin: its plugin failed, exit status: 1: no";
         check(&service(plugin), "[api-credentials]");
+        let signed = "find AWS credentials: the default chain has none";
+        check(&service(signed), "[api-credentials]");
         check(
             &service("invalid peer certificate"),
             "certificate-authority-data",

@@ -1,8 +1,10 @@
 //! A connection to one cluster's API, from a kubeconfig: TLS verified, every call limited in time.
 //! It must not know what is asked over it.
 
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use base64::Engine;
@@ -14,6 +16,10 @@ use kube::{Client, Config};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use thiserror::Error;
+use tokio::runtime::Handle;
+use tokio::sync::Mutex as Turn;
+use tokio::task::{JoinError, spawn_blocking};
+use tokio::time::timeout;
 use tower::util::option_layer;
 
 use crate::model::cluster::{Api, Kubeconfig};
@@ -31,6 +37,8 @@ use crate::shell::text;
 const CONNECT: Duration = Duration::from_secs(10);
 /// Time for a request to be written.
 const WRITE: Duration = Duration::from_secs(30);
+/// Time to read files.
+const READ: Duration = Duration::from_secs(8);
 
 /// Why there is no connection.
 #[derive(Debug, Error)]
@@ -44,7 +52,15 @@ pub(crate) enum ConnectError {
          plugin instead",
         path.display()
     )]
-    Provider { path: PathBuf, name: String },
+    Gone { path: PathBuf, name: String },
+    #[error(
+        "use the kubeconfig {}: its files do not come within {} s",
+        .0.display(),
+        READ.as_secs()
+    )]
+    Late(PathBuf),
+    #[error("use the kubeconfig {}", .0.display())]
+    Panicked(PathBuf, #[source] JoinError),
     #[error("read the kubeconfig {}", path.display())]
     Read {
         path: PathBuf,
@@ -76,21 +92,22 @@ impl ConnectError {
             Self::File(_) => "kubeconfig-unreadable",
             Self::Read { .. } => "kubeconfig-invalid",
             Self::Context { .. } => "kubeconfig-context",
-            Self::Plugin(_, PluginError::Late) => "kubeconfig-late",
+            Self::Late(_) | Self::Plugin(_, PluginError::Late) => "kubeconfig-late",
+            Self::Panicked(..) => "kubeconfig-fault",
             Self::Issued(..) => "endpoint-invalid",
-            Self::Plugin(..) | Self::Provider { .. } | Self::Client { .. } => {
-                "kubeconfig-credentials"
-            }
+            Self::Plugin(..) | Self::Gone { .. } | Self::Client { .. } => "kubeconfig-credentials",
         }
     }
 
     /// Whether it may be over by itself: what is in files stays as it is.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
-            Self::File(_) | Self::Read { .. } | Self::Context { .. } | Self::Provider { .. } => {
-                false
-            }
-            Self::Plugin(..) | Self::Issued(..) | Self::Client { .. } => true,
+            Self::File(_) | Self::Read { .. } | Self::Context { .. } | Self::Gone { .. } => false,
+            Self::Late(_)
+            | Self::Panicked(..)
+            | Self::Plugin(..)
+            | Self::Issued(..)
+            | Self::Client { .. } => true,
         }
     }
 }
@@ -190,6 +207,29 @@ pub(crate) async fn connect(
     api: &Api,
 ) -> Result<Connection, ConnectError> {
     let path = kubeconfig.path.as_path();
+    let (own, limits) = (kubeconfig.clone(), api.clone());
+    let runtime = Handle::current();
+    let load = move || runtime.block_on(load(&own, &limits));
+    let mut loaded = apart(kubeconfig, load).await??;
+    let user = &mut loaded.config.auth_info;
+    let bearer = introduce(path, &loaded.server, user).await?;
+    // A certificate that a plugin gave has another client made when it is another.
+    user.client_certificate_data.hash(&mut loaded.print);
+    let (own, limits) = (kubeconfig.clone(), api.clone());
+    apart(kubeconfig, move || made(&own, loaded, bearer, &limits)).await?
+}
+
+/// What a kubeconfig says.
+struct Loaded {
+    config: Config,
+    print: DefaultHasher,
+    /// What the context is called in messages.
+    context: String,
+    server: String,
+}
+
+async fn load(kubeconfig: &Kubeconfig, api: &Api) -> Result<Loaded, ConnectError> {
+    let path = kubeconfig.path.as_path();
     let mut print = DefaultHasher::new();
     files::read_text(path)?.hash(&mut print);
     let file = read(path)?;
@@ -207,17 +247,34 @@ pub(crate) async fn connect(
         })?;
     limit(&mut config);
     lead(&mut config, api.proxy.as_ref());
-    let server = config.cluster_url.to_string();
-    let bearer = introduce(path, &server, &mut config.auth_info).await?;
-    // A certificate that a plugin gave has another client made when it is another.
-    config.auth_info.client_certificate_data.hash(&mut print);
-    let authorities = config.root_cert.clone().unwrap_or_default();
-    let pulses = Pulses::default();
-    let builder = ClientBuilder::try_from(config).map_err(|source| ConnectError::Client {
-        path: path.to_owned(),
+    Ok(Loaded {
+        server: config.cluster_url.to_string(),
+        config,
+        print,
         context,
-        source: Box::new(source),
-    })?;
+    })
+}
+
+/// A client of what was loaded, with all that its files hold.
+fn made(
+    kubeconfig: &Kubeconfig,
+    loaded: Loaded,
+    bearer: Option<Bearer>,
+    api: &Api,
+) -> Result<Connection, ConnectError> {
+    let path = kubeconfig.path.clone();
+    let authorities = loaded.config.root_cert.clone().unwrap_or_default();
+    let pulses = Pulses::default();
+    let builder = match ClientBuilder::try_from(loaded.config) {
+        Ok(builder) => builder,
+        Err(source) => {
+            return Err(ConnectError::Client {
+                path,
+                context: loaded.context,
+                source: Box::new(source),
+            });
+        }
+    };
     let fence = Fence::default();
     let builder = builder.with_layer(&fence).with_layer(&pulses);
     let client = builder.with_layer(&option_layer(bearer)).build();
@@ -227,11 +284,41 @@ pub(crate) async fn connect(
         client,
         pulses,
         limiter: Limiter::new(api.qps, api.burst),
-        server: server.trim_end_matches('/').to_owned(),
+        server: loaded.server.trim_end_matches('/').to_owned(),
         authorities,
-        kubeconfig: path.to_owned(),
-        print: print.finish(),
+        kubeconfig: path,
+        print: loaded.print.finish(),
     })
+}
+
+/// Those who read the files of a kubeconfig and its context.
+type Readers = BTreeMap<(PathBuf, Option<String>), Arc<Turn<()>>>;
+static READERS: Mutex<Readers> = Mutex::new(BTreeMap::new());
+
+/// Reads files on a thread of its own, which nobody can end where one does not come: whoever reads
+/// those of the same kubeconfig next waits for that one, and begins no other.
+async fn apart<T: Send + 'static>(
+    kubeconfig: &Kubeconfig,
+    reading: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ConnectError> {
+    let path = || kubeconfig.path.clone();
+    let turn = {
+        let mut readers = READERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (path(), kubeconfig.context.clone());
+        readers.entry(key).or_default().clone()
+    };
+    let read = async {
+        let turn = turn.lock_owned().await;
+        let task = spawn_blocking(move || {
+            let _turn = turn;
+            reading()
+        });
+        task.await
+            .map_err(|error| ConnectError::Panicked(path(), error))
+    };
+    timeout(READ, read)
+        .await
+        .unwrap_or_else(|_| Err(ConnectError::Late(path())))
 }
 
 /// Has a plugin say who we are, where one is named and nothing else says it: so kubectl goes by
@@ -245,7 +332,7 @@ async fn introduce(
     if let Some(own) = user.auth_provider.as_ref().filter(|own| own.name != "oidc") {
         let name = text::bounded(&own.name);
         let path = path.to_owned();
-        return Err(ConnectError::Provider { path, name });
+        return Err(ConnectError::Gone { path, name });
     }
     let says = user.auth_provider.is_some()
         || user.username.is_some() && user.password.is_some()
@@ -271,8 +358,8 @@ async fn introduce(
         let exec = exec.clone();
         async move {
             let made = plugin::credentials(&exec).await;
-            let made = made.map_err(|error| text::chain(&error))?;
-            token(made).ok_or("its plugin printed no token".to_owned())
+            let made = made.map_err(|error| format!("exec-plugin: {}", text::chain(&error)))?;
+            token(made).ok_or("exec-plugin: it printed no token".to_owned())
         }
         .boxed()
     })))

@@ -4,6 +4,7 @@
 //! Source: the Kubernetes API `client.authentication.k8s.io/v1`, ExecCredential.
 
 use std::io::{self, IsTerminal, stdin};
+use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -14,13 +15,20 @@ use serde_json::json;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, copy, sink};
 use tokio::process::Command;
-use tokio::time::timeout;
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
 
 use crate::shell::group::Group;
 use crate::shell::text;
 
-/// Time for a plugin to give credentials.
+/// Time for a plugin to give credentials, from when it is begun.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+/// So many run at once, or a hundred clusters' would all be late for each other. Whoever comes
+/// first is first.
+const AT_ONCE: usize = 16;
+/// Time to hear what one that has ended said last: something that it has left behind may hold on
+/// to its stderr.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 /// Bytes of what it prints: a certificate and its key are a few kB.
 const PRINTED: u64 = 1 << 20;
 /// Bytes of its stderr that are looked at.
@@ -68,8 +76,12 @@ struct Status {
     client_key_data: Option<String>,
 }
 
-/// Runs a plugin, for as long as `LIMIT` at most.
+static TURNS: Semaphore = Semaphore::const_new(AT_ONCE);
+
+/// Runs a plugin once it is its turn, for as long as `LIMIT` at most.
 pub(super) async fn credentials(exec: &ExecConfig) -> Result<Credentials, PluginError> {
+    // It is never closed.
+    let _turn = TURNS.acquire().await;
     match timeout(LIMIT, run(exec)).await {
         Ok(printed) => read(&printed?),
         Err(_) => Err(PluginError::Late),
@@ -86,10 +98,14 @@ async fn run(exec: &ExecConfig) -> Result<Vec<u8>, PluginError> {
         }
         _ => stdin().is_terminal(),
     };
+    let mut spec = json!({"interactive": is_asking});
+    if let Some(cluster) = &exec.cluster {
+        spec["cluster"] = json!(cluster);
+    }
     let info = json!({
         "apiVersion": exec.api_version,
         "kind": "ExecCredential",
-        "spec": {"interactive": is_asking, "cluster": exec.cluster},
+        "spec": spec,
     });
     let mut command = Command::new(program);
     command
@@ -111,27 +127,43 @@ async fn run(exec: &ExecConfig) -> Result<Vec<u8>, PluginError> {
     let mut process = command
         .spawn()
         .map_err(|error| PluginError::Start(text::bounded(program), error))?;
-    let _group = (!is_asking).then(|| Group::of(&process));
+    let group = (!is_asking).then(|| Group::of(&process));
     let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
-    let (printed, said, status) =
-        tokio::join!(heard(stdout, PRINTED), heard(stderr, SAID), process.wait());
+    let (mut printed, mut said) = (Vec::new(), Vec::new());
+    let (heard, status) = {
+        let ends = async {
+            let ended = tokio::join!(heard(stdout, PRINTED, &mut printed), process.wait());
+            sleep(LAST_WORDS).await;
+            ended
+        };
+        let (mut ends, mut says) = (pin!(ends), pin!(heard(stderr, SAID, &mut said)));
+        tokio::select! {
+            ended = &mut ends => ended,
+            _ = &mut says => ends.await,
+        }
+    };
+    // What it has begun and left behind, such as an agent, is its own affair.
+    group.into_iter().for_each(Group::spare);
+    heard.map_err(PluginError::Hear)?;
     let status = status.map_err(PluginError::Hear)?;
     if !status.success() {
-        let said = said.map_err(PluginError::Hear)?;
         let words = text::bounded(String::from_utf8_lossy(&said).trim());
         return Err(PluginError::Failed(status, words));
     }
-    printed.map_err(PluginError::Hear)
+    Ok(printed)
 }
 
-/// All that comes, of which the beginning is kept.
-async fn heard(from: Option<impl AsyncRead + Unpin>, most: u64) -> io::Result<Vec<u8>> {
-    let mut kept = Vec::new();
+/// Takes all that comes, and keeps the beginning.
+async fn heard(
+    from: Option<impl AsyncRead + Unpin>,
+    most: u64,
+    kept: &mut Vec<u8>,
+) -> io::Result<()> {
     if let Some(mut from) = from {
-        (&mut from).take(most).read_to_end(&mut kept).await?;
+        (&mut from).take(most).read_to_end(kept).await?;
         copy(&mut from, &mut sink()).await?;
     }
-    Ok(kept)
+    Ok(())
 }
 
 fn read(printed: &[u8]) -> Result<Credentials, PluginError> {
@@ -236,6 +268,22 @@ mod tests {
         );
         exec.command = None;
         assert_eq!(fails(&exec).await, "its plugin has no command");
+    }
+
+    #[tokio::test]
+    async fn what_a_plugin_leaves_behind_is_not_waited_for_and_not_ended() {
+        let dir = TempDir::new().expect("a directory");
+        let pid = dir.path().join("pid");
+        let text = format!(
+            "sleep 60 >/dev/null & echo $! > {}; echo '{{\"status\": {{\"token\": \"a\"}}}}'",
+            pid.display()
+        );
+        let own = timeout(Duration::from_secs(10), credentials(&script(&text))).await;
+        assert!(own.expect("it is not late").is_ok());
+        let pid = std::fs::read_to_string(&pid).expect("it has begun");
+        assert!(is_there(pid.trim()));
+        let ended = Command::new("kill").arg(pid.trim()).status().await;
+        assert!(ended.expect("it is ended").success());
     }
 
     /// Whether a process is there that is not to be reaped.

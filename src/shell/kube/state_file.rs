@@ -64,7 +64,7 @@ pub fn parse(text: &str) -> Result<Vec<Object>, StateError> {
             for (index, item) in items.0.into_iter().enumerate() {
                 objects.extend(read(item, of, index)?);
             }
-        } else {
+        } else if !kind.ends_with("List") {
             is_empty = false;
             let value = Value::Object(document.rest);
             if kind == "Status" {
@@ -328,5 +328,6 @@ mod tests {
             assert!(parse(text).is_err(), "{text}");
         }
         assert_eq!(kinds(r#"{"kind": "List", "items": []}"#), []);
+        assert_eq!(kinds(r#"{"kind": "PodList", "items": null}"#), []);
     }
 }
