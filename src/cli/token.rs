@@ -35,11 +35,11 @@ pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
     });
     let own = own?.context("make a token")?;
     // Kubernetes wants whole seconds.
-    let until = jiff::Timestamp::from_second(own.until.as_second())?;
+    let until = own.until.map(|own| format!("{own:.0}"));
     let credential = json!({
         "apiVersion": "client.authentication.k8s.io/v1",
         "kind": "ExecCredential",
-        "status": {"token": own.text, "expirationTimestamp": until.to_string()},
+        "status": {"token": own.text, "expirationTimestamp": until},
     });
     writeln!(io::stdout().lock(), "{credential}")?;
     Ok(ExitCode::SUCCESS)

@@ -259,23 +259,9 @@ impl Seeker {
                 return RETRY;
             }
         }
-        // By the time of day alone: it was set, or the host was suspended.
-        let leapt = self.connection.fence.has_run_out();
-        let known = match self.known.take() {
-            // A holder knows what it has written itself.
-            Some(known) if self.until.is_some() && !leapt => known,
-            before => match self.call(lease::holder(&self.connection.clone())).await {
-                Ok(known) => {
-                    let is_same = before.is_some_and(|own| {
-                        own.transitions == known.transitions && known.hold.holder == self.me
-                    });
-                    if leapt && !is_same {
-                        self.lose("another may have led it meanwhile");
-                    }
-                    known
-                }
-                Err(why) => return self.failed(why),
-            },
+        let known = match self.read().await {
+            Ok(known) => known,
+            Err(why) => return self.failed(why),
         };
         let identity = &self.identity;
         let died = |holder: &str| identity.has_died(holder);
@@ -316,6 +302,25 @@ impl Seeker {
             Sight::Free if !may_hold => self.wait(),
             Sight::Free | Sight::Mine => self.hold(known).await,
         }
+    }
+
+    /// The Lease as it is: a holder knows what it has written itself.
+    async fn read(&mut self) -> Result<Held, Failure> {
+        // By the time of day alone: it was set, or the host was suspended.
+        let leapt = self.connection.fence.has_run_out();
+        let before = self.known.take();
+        let is_sure = self.until.is_some() && !leapt;
+        if let Some(known) = before.as_ref().filter(|_| is_sure) {
+            return Ok(known.clone());
+        }
+        let known = self.call(lease::holder(&self.connection.clone())).await?;
+        let is_same = before.is_some_and(|own| {
+            own.transitions == known.transitions && known.hold.holder == self.me
+        });
+        if leapt && !is_same {
+            self.lose("another may have led it meanwhile");
+        }
+        Ok(known)
     }
 
     /// Nobody has it, and one that goes before has to be led first.

@@ -52,9 +52,5 @@ pub(crate) async fn issued(
 
 async fn issue(account: &Account, cluster: &str) -> Result<Token, String> {
     let own = token(&account.config, &account.key.region, cluster).await;
-    let own = own.map_err(|error| text::chain(&error))?;
-    Ok(Token {
-        text: own.text,
-        until: Some(own.until),
-    })
+    own.map_err(|error| text::chain(&error))
 }

@@ -10,10 +10,11 @@ use aws_config::SdkConfig;
 use aws_credential_types::provider::ProvideCredentials;
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SignatureLocation, SigningSettings};
 use aws_sigv4::sign::v4::SigningParams;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use thiserror::Error;
 use tokio::time::timeout;
 
+use crate::shell::kube::bearer::Token;
 use crate::shell::{clock, text};
 
 /// How long EKS takes a token, less a minute for clocks that differ.
@@ -34,13 +35,6 @@ pub(crate) enum TokenError {
     Credentials(String),
     #[error("sign a call to STS: {0}")]
     Sign(String),
-}
-
-/// A token, and until when it is good.
-#[derive(Clone)]
-pub(crate) struct Token {
-    pub(crate) text: String,
-    pub(crate) until: Timestamp,
 }
 
 /// A token for a cluster of this name in EKS.
@@ -91,7 +85,7 @@ pub(crate) async fn token(
     let text = text.replace('+', "-").replace('/', "_");
     Ok(Token {
         text: format!("k8s-aws-v1.{}", text.trim_end_matches('=')),
-        until: now.checked_add(LIFE).unwrap_or(now),
+        until: Some(now.checked_add(LIFE).unwrap_or(now)),
     })
 }
 

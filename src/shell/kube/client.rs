@@ -160,33 +160,42 @@ pub(crate) fn connect_issued(issued: Issued, api: &Api) -> Result<Connection, Co
     let authorities: Vec<Vec<u8>> = certificates.into_iter().map(|own| own.to_vec()).collect();
     let mut config = Config::new(url);
     config.root_cert = Some(authorities.clone());
-    limit(&mut config);
-    lead(&mut config, api.proxy.as_ref());
+    let opened = open(config, Some(bearer), api).map_err(|error| fault(error.to_string()))?;
     let mut print = DefaultHasher::new();
     (&endpoint, &authorities).hash(&mut print);
-    let pulses = Pulses::default();
-    let builder = ClientBuilder::try_from(config).map_err(|error| fault(error.to_string()))?;
-    let fence = Fence::default();
-    let builder = builder.with_layer(&fence).with_layer(&pulses);
-    let client = builder.with_layer(&bearer).build();
     Ok(Connection {
-        fence,
-        lease: LeaseName::default(),
-        client,
-        pulses,
-        limiter: Limiter::new(api.qps, api.burst),
-        server: endpoint.trim_end_matches('/').to_owned(),
-        authorities,
-        kubeconfig: PathBuf::new(),
         print: print.finish(),
+        ..opened
     })
 }
 
-/// The engine tries again, and decides anew before it does. A refused eviction comes as 429.
-fn limit(config: &mut Config) {
+/// A client of what is configured, with all that its files hold. Nothing is sent yet.
+fn open(
+    mut config: Config,
+    bearer: Option<Bearer>,
+    api: &Api,
+) -> Result<Connection, Box<kube::Error>> {
     config.connect_timeout = Some(CONNECT);
     config.write_timeout = Some(WRITE);
+    // The engine tries again, and decides anew before it does. A refused eviction comes as 429.
     config.default_retry = false;
+    lead(&mut config, api.proxy.as_ref());
+    let server = config.cluster_url.to_string();
+    let authorities = config.root_cert.clone().unwrap_or_default();
+    let (fence, pulses) = (Fence::default(), Pulses::default());
+    let builder = ClientBuilder::try_from(config)?;
+    let builder = builder.with_layer(&fence).with_layer(&pulses);
+    Ok(Connection {
+        client: builder.with_layer(&option_layer(bearer)).build(),
+        pulses,
+        limiter: Limiter::new(api.qps, api.burst),
+        server: server.trim_end_matches('/').to_owned(),
+        authorities,
+        kubeconfig: PathBuf::new(),
+        print: 0,
+        fence,
+        lease: LeaseName::default(),
+    })
 }
 
 /// Has requests go by a proxy, if one serves the API.
@@ -207,16 +216,30 @@ pub(crate) async fn connect(
     api: &Api,
 ) -> Result<Connection, ConnectError> {
     let path = kubeconfig.path.as_path();
-    let (own, limits) = (kubeconfig.clone(), api.clone());
-    let runtime = Handle::current();
-    let load = move || runtime.block_on(load(&own, &limits));
-    let mut loaded = apart(kubeconfig, load).await??;
-    let user = &mut loaded.config.auth_info;
-    let bearer = introduce(path, &loaded.server, user).await?;
+    let (own, runtime) = (kubeconfig.clone(), Handle::current());
+    let load = move || runtime.block_on(load(&own));
+    let Loaded {
+        mut config,
+        mut print,
+        context,
+    } = apart(kubeconfig, load).await??;
+    let server = config.cluster_url.to_string();
+    let user = &mut config.auth_info;
+    let bearer = introduce(path, &server, user).await?;
     // A certificate that a plugin gave has another client made when it is another.
-    user.client_certificate_data.hash(&mut loaded.print);
-    let (own, limits) = (kubeconfig.clone(), api.clone());
-    apart(kubeconfig, move || made(&own, loaded, bearer, &limits)).await?
+    user.client_certificate_data.hash(&mut print);
+    let api = api.clone();
+    let opened = apart(kubeconfig, move || open(config, bearer, &api)).await?;
+    let opened = opened.map_err(|source| ConnectError::Client {
+        path: path.to_owned(),
+        context,
+        source,
+    })?;
+    Ok(Connection {
+        kubeconfig: path.to_owned(),
+        print: print.finish(),
+        ..opened
+    })
 }
 
 /// What a kubeconfig says.
@@ -225,10 +248,9 @@ struct Loaded {
     print: DefaultHasher,
     /// What the context is called in messages.
     context: String,
-    server: String,
 }
 
-async fn load(kubeconfig: &Kubeconfig, api: &Api) -> Result<Loaded, ConnectError> {
+async fn load(kubeconfig: &Kubeconfig) -> Result<Loaded, ConnectError> {
     let path = kubeconfig.path.as_path();
     let mut print = DefaultHasher::new();
     files::read_text(path)?.hash(&mut print);
@@ -238,60 +260,21 @@ async fn load(kubeconfig: &Kubeconfig, api: &Api) -> Result<Loaded, ConnectError
         context: kubeconfig.context.clone(),
         ..KubeConfigOptions::default()
     };
-    let mut config = Config::from_custom_kubeconfig(file, &options)
-        .await
-        .map_err(|source| ConnectError::Context {
+    match Config::from_custom_kubeconfig(file, &options).await {
+        Ok(config) => Ok(Loaded {
+            config,
+            print,
+            context,
+        }),
+        Err(source) => Err(ConnectError::Context {
             path: path.to_owned(),
-            context: context.clone(),
+            context,
             source: Box::new(source),
-        })?;
-    limit(&mut config);
-    lead(&mut config, api.proxy.as_ref());
-    Ok(Loaded {
-        server: config.cluster_url.to_string(),
-        config,
-        print,
-        context,
-    })
+        }),
+    }
 }
 
-/// A client of what was loaded, with all that its files hold.
-fn made(
-    kubeconfig: &Kubeconfig,
-    loaded: Loaded,
-    bearer: Option<Bearer>,
-    api: &Api,
-) -> Result<Connection, ConnectError> {
-    let path = kubeconfig.path.clone();
-    let authorities = loaded.config.root_cert.clone().unwrap_or_default();
-    let pulses = Pulses::default();
-    let builder = match ClientBuilder::try_from(loaded.config) {
-        Ok(builder) => builder,
-        Err(source) => {
-            return Err(ConnectError::Client {
-                path,
-                context: loaded.context,
-                source: Box::new(source),
-            });
-        }
-    };
-    let fence = Fence::default();
-    let builder = builder.with_layer(&fence).with_layer(&pulses);
-    let client = builder.with_layer(&option_layer(bearer)).build();
-    Ok(Connection {
-        fence,
-        lease: LeaseName::default(),
-        client,
-        pulses,
-        limiter: Limiter::new(api.qps, api.burst),
-        server: loaded.server.trim_end_matches('/').to_owned(),
-        authorities,
-        kubeconfig: path,
-        print: loaded.print.finish(),
-    })
-}
-
-/// Those who read the files of a kubeconfig and its context.
+/// Whose turn it is to read the files of a kubeconfig and its context, while somebody does.
 type Readers = BTreeMap<(PathBuf, Option<String>), Arc<Turn<()>>>;
 static READERS: Mutex<Readers> = Mutex::new(BTreeMap::new());
 
@@ -304,6 +287,7 @@ async fn apart<T: Send + 'static>(
     let path = || kubeconfig.path.clone();
     let turn = {
         let mut readers = READERS.lock().unwrap_or_else(PoisonError::into_inner);
+        readers.retain(|_, turn| Arc::strong_count(turn) > 1);
         let key = (path(), kubeconfig.context.clone());
         readers.entry(key).or_default().clone()
     };
