@@ -1,6 +1,8 @@
 //! The command line: which verb, with which arguments, and what its end means to the caller.
 //! It must not know how a verb works.
 
+mod features;
+
 mod diagnostics;
 
 mod arguments;
@@ -9,6 +11,7 @@ mod stdin;
 
 mod given;
 
+#[cfg(feature = "daemon")]
 mod run;
 
 mod validate;
@@ -19,22 +22,30 @@ mod plan;
 
 mod explain;
 
+#[cfg(feature = "daemon")]
 mod doctor;
 
+#[cfg(feature = "daemon")]
 mod pause;
 
+#[cfg(feature = "daemon")]
 mod resume;
 
+#[cfg(feature = "daemon")]
 mod reload;
 
+#[cfg(feature = "daemon")]
 mod release;
 
+#[cfg(feature = "daemon")]
 mod status;
 
+#[cfg(feature = "daemon")]
 mod top;
 
 mod simulate;
 
+#[cfg(feature = "daemon")]
 mod simulated_cloud;
 
 #[cfg(feature = "aws")]
@@ -50,21 +61,26 @@ mod man;
 
 mod version;
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
+#[cfg(feature = "daemon")]
 use std::time::Duration;
 
+#[cfg(feature = "daemon")]
 use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
+#[cfg(feature = "daemon")]
 use tokio::runtime::{Builder, Runtime};
 
-use crate::shell::text;
+use crate::host::text;
 
 /// Scales the nodes of Kubernetes clusters from outside them.
 #[derive(Debug, Parser)]
 #[command(name = "outrigger", version, arg_required_else_help = true)]
+#[command(after_help = features::help())]
 struct CommandLine {
     /// Never colour anything
     #[arg(long, global = true)]
@@ -76,6 +92,7 @@ struct CommandLine {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Drive every cluster of a configuration: the daemon
+    #[cfg(feature = "daemon")]
     Run(run::Arguments),
     /// Check a configuration; nothing is contacted
     Validate(validate::Arguments),
@@ -86,22 +103,30 @@ enum Verb {
     /// Explain why a pod has its place, or none, whether a node leaves, and what a pool can have
     Explain(explain::Arguments),
     /// Say whether the daemon would work here, and what puts right what would not
+    #[cfg(feature = "daemon")]
     Doctor(doctor::Arguments),
     /// Have nothing voluntary done in a cluster, or in one of its pools
+    #[cfg(feature = "daemon")]
     Pause(pause::Arguments),
     /// End a pause
+    #[cfg(feature = "daemon")]
     Resume(resume::Arguments),
     /// Have the daemon read its configuration again, or accept one by which many nodes would leave
+    #[cfg(feature = "daemon")]
     Reload(reload::Arguments),
     /// Show how the clusters are doing that the daemon of this host drives
+    #[cfg(feature = "daemon")]
     Status(status::Arguments),
     /// Watch clusters, nodes, pending pods and what is done about them on a full screen
+    #[cfg(feature = "daemon")]
     Top(top::Arguments),
     /// Take our finalizers and taints off the nodes of a cluster, and leave them as they are
+    #[cfg(feature = "daemon")]
     Release(release::Arguments),
     /// Run a scenario in a simulated world, and show it
     Simulate(simulate::Arguments),
     /// Serve a simulated EC2 on loopback, for `simulated { address = … }`
+    #[cfg(feature = "daemon")]
     SimulatedCloud(simulated_cloud::Arguments),
     /// Print a token for the API of an EKS cluster, as an exec plugin of kubectl does
     #[cfg(feature = "aws")]
@@ -123,6 +148,9 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let mut command = CommandLine::command();
     command.build();
     let arguments = arguments::with_two_dashes(arguments, &arguments::long_options(&command));
+    if let Some(code) = refuse_missing(&arguments) {
+        return code;
+    }
     let line = match CommandLine::try_parse_from(&arguments) {
         Ok(line) => line,
         Err(error) => {
@@ -136,19 +164,28 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     };
     let colour = !line.no_color && !arguments::is_colour_unwanted();
     let end = match line.verb {
+        #[cfg(feature = "daemon")]
         Verb::Run(arguments) => run::execute(&arguments, colour),
         Verb::Validate(arguments) => validate::execute(&arguments, colour),
         Verb::Fmt(arguments) => fmt::execute(&arguments, colour),
         Verb::Plan(arguments) => plan::execute(&arguments, colour),
         Verb::Explain(arguments) => explain::execute(&arguments, colour),
+        #[cfg(feature = "daemon")]
         Verb::Doctor(arguments) => doctor::execute(&arguments, colour),
+        #[cfg(feature = "daemon")]
         Verb::Pause(arguments) => pause::execute(&arguments, colour),
+        #[cfg(feature = "daemon")]
         Verb::Resume(arguments) => resume::execute(&arguments, colour),
+        #[cfg(feature = "daemon")]
         Verb::Reload(arguments) => reload::execute(&arguments, colour),
+        #[cfg(feature = "daemon")]
         Verb::Status(arguments) => status::execute(&arguments),
+        #[cfg(feature = "daemon")]
         Verb::Top(arguments) => top::execute(&arguments, colour),
+        #[cfg(feature = "daemon")]
         Verb::Release(arguments) => release::execute(&arguments, colour),
         Verb::Simulate(arguments) => simulate::execute(&arguments, colour),
+        #[cfg(feature = "daemon")]
         Verb::SimulatedCloud(arguments) => simulated_cloud::execute(arguments),
         #[cfg(feature = "aws")]
         Verb::Token(arguments) => token::execute(arguments),
@@ -164,20 +201,38 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 /// What a verb ends with that could not do what was asked.
 const FAILED: u8 = 1;
 
-/// What wrong arguments end with, where that is not as everywhere: systemd must not start the
-/// daemon again with the same ones, and the doctor's codes have meanings of their own.
+/// The configuration or the arguments are to blame: a restart would not help. systemd knows it by
+/// `RestartPreventExitStatus=78`, sysexits.h as EX_CONFIG.
+const BAD_CONFIG: u8 = 78;
+/// What wrong arguments end a verb with that has no code of its own for them.
+const USAGE: u8 = 2;
+
+/// What wrong arguments end with, where that is not as everywhere.
 fn code_of_usage(arguments: &[OsString]) -> Option<u8> {
-    let mut words = arguments.iter().skip(1).map(|it| it.to_string_lossy());
-    match words.find(|it| !it.starts_with('-')).as_deref() {
-        Some("run") => Some(run::BAD_CONFIG),
-        Some("doctor") => Some(doctor::COULD_NOT_RUN),
-        Some("import") => Some(import::COULD_NOT_RUN),
-        Some("plan") => Some(plan::COULD_NOT_RUN),
-        Some("status") => Some(status::COULD_NOT_ASK),
-        // A 2 would say what was found.
-        Some("explain" | "export" | "top") => Some(FAILED),
+    match &*verb_of(arguments)? {
+        "run" => Some(BAD_CONFIG),
+        // Their 2 says what was found.
+        "doctor" | "import" | "plan" | "status" | "explain" | "export" | "top" => Some(FAILED),
         _ => None,
     }
+}
+
+/// The verb that the arguments begin with.
+fn verb_of(arguments: &[OsString]) -> Option<Cow<'_, str>> {
+    let mut words = arguments.iter().skip(1).map(|it| it.to_string_lossy());
+    words.find(|it| !it.starts_with('-'))
+}
+
+/// Says which build has the verb, where this one leaves it out.
+fn refuse_missing(arguments: &[OsString]) -> Option<ExitCode> {
+    let verb = verb_of(arguments)?;
+    let feature = features::missing(&verb)?;
+    say(&format!(
+        "Error: this build has no verb {verb:?}: it was compiled without the feature \
+         {feature:?}\n  = help: {}",
+        features::EVERY_VERB
+    ));
+    Some(ExitCode::from(code_of_usage(arguments).unwrap_or(USAGE)))
 }
 
 /// Says what went wrong. Nobody reads the rest of a closed pipe, so that is no failure.
@@ -206,9 +261,11 @@ fn say(text: &str) {
 }
 
 /// Time for what still runs to be dropped.
+#[cfg(feature = "daemon")]
 const ENDING: Duration = Duration::from_secs(1);
 
 /// What comes of something async.
+#[cfg(feature = "daemon")]
 fn wait_for<T>(doing: impl Future<Output = T>) -> anyhow::Result<T> {
     let runtime = runtime()?;
     let done = runtime.block_on(doing);
@@ -218,11 +275,13 @@ fn wait_for<T>(doing: impl Future<Output = T>) -> anyhow::Result<T> {
 
 /// Ends what still runs, programs such as plugins included. What cannot be ended, such as the
 /// lookup of a name, is not waited for.
+#[cfg(feature = "daemon")]
 fn end(runtime: Runtime) {
     runtime.shutdown_timeout(ENDING);
 }
 
 /// The async runtime. Two threads carry all clusters' calls; deciding has threads of its own.
+#[cfg(feature = "daemon")]
 fn runtime() -> anyhow::Result<Runtime> {
     // One provider of cryptography for all clients; only tests find one in place already.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());

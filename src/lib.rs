@@ -17,6 +17,8 @@ pub mod autoscaler;
 
 pub mod state;
 
+pub mod kubernetes_convert;
+
 pub mod solve;
 
 pub mod disrupt;
@@ -31,10 +33,13 @@ pub mod fleet;
 
 pub mod sim;
 
-// The only async, the only clock, the only sockets.
+// What is not pure: the host's clock and files, then the only async and the only sockets.
 
-#[cfg(feature = "shell")]
+#[cfg(feature = "cli")]
+pub mod host;
+
+#[cfg(feature = "daemon")]
 pub mod shell;
 
-#[cfg(feature = "shell")]
+#[cfg(feature = "cli")]
 pub mod cli;

@@ -1,17 +1,11 @@
 //! Runs the engines of a configuration against the real world: wires, drives, stops.
 //! It must not know why anything is decided.
 
-pub(crate) mod clock;
-
-pub(crate) mod text;
-
 pub(crate) mod limiter;
 
 pub(crate) mod fence;
 
 pub(crate) mod identity;
-
-pub(crate) mod files;
 
 pub(crate) mod group;
 

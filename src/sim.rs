@@ -25,11 +25,13 @@ pub mod faults;
 
 pub mod watches;
 
-pub mod summary;
-
 pub mod meddlers;
 
 pub mod invariants;
+
+pub mod summary;
+
+pub mod samples;
 
 mod deeds;
 
@@ -350,7 +352,8 @@ impl World {
         self.checker.violations()
     }
 
-    fn next_at(&self) -> Option<Timestamp> {
+    /// When the next thing happens; none where nothing ever does again.
+    pub fn next_at(&self) -> Option<Timestamp> {
         let wake = self
             .engine
             .as_ref()
@@ -394,7 +397,7 @@ impl World {
             Due::Reload(index) => self.reload(index),
             Due::Restock(keys) => self.restock(keys),
             Due::Sample => {
-                self.fixed.sample(&self.scene.cluster);
+                self.fixed.sample(&self.scene);
                 self.checker.stranded(&self.scene, self.now);
                 self.checker.forgotten(&self.scene, self.now);
                 if self.now < self.setup.scenario.end {
@@ -527,6 +530,11 @@ impl World {
 
     fn note(&mut self, fact: Fact) {
         self.lines.push_back(Line { at: self.now, fact });
+    }
+
+    /// The same pods on nodes of one type, so far.
+    pub fn fixed_fleet(&self) -> &FixedFleet {
+        &self.fixed
     }
 
     /// The day so far in numbers.

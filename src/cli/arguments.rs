@@ -9,12 +9,17 @@ use clap::{Args, Command};
 
 use super::diagnostics;
 use crate::config::Config;
+#[cfg(not(feature = "daemon"))]
+use crate::config::Held;
 use crate::config::problem::Problem;
+use crate::host::files::{self, DEFAULT_CONFIG, Wanted};
+#[cfg(feature = "daemon")]
 use crate::shell::console::DEFAULT_SOCKET;
-use crate::shell::files::{self, DEFAULT_CONFIG, Wanted};
+#[cfg(feature = "daemon")]
 use crate::shell::outputs;
 
 /// Where the daemon answers.
+#[cfg(feature = "daemon")]
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SocketArguments {
     /// The socket of the daemon
@@ -49,8 +54,18 @@ impl ConfigArguments {
     }
 
     /// The configuration, as the daemon has it. None where there is none, which is told then.
+    #[cfg(feature = "daemon")]
     pub(crate) fn read(&self, colour: bool) -> anyhow::Result<Option<Config>> {
         let read = super::wait_for(outputs::load(&self.wanted()))?;
+        Ok(told(read, colour))
+    }
+
+    /// The configuration, as a daemon without AWS has it: what only AWS knows is an error. None
+    /// where there is none, which is told then.
+    #[cfg(not(feature = "daemon"))]
+    pub(crate) fn read(&self, colour: bool) -> anyhow::Result<Option<Config>> {
+        let unreadable = |_: &_| Held::Unreadable("this build cannot ask AWS".to_owned());
+        let read = files::read(&self.wanted()).config(&unreadable);
         Ok(told(read, colour))
     }
 

@@ -5,8 +5,10 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-use crate::config::problem::{Problem, Severity, render_all};
-use crate::shell::text;
+#[cfg(feature = "daemon")]
+use crate::config::problem::Severity;
+use crate::config::problem::{Problem, render_all};
+use crate::host::text;
 
 /// What it takes to colour a line for a terminal, and what ends it.
 const RED: &str = "\u{1b}[1;31m";
@@ -51,6 +53,7 @@ fn coloured(text: &str) -> String {
 }
 
 /// Why there is no configuration, in one line, for the log.
+#[cfg(feature = "daemon")]
 pub(crate) fn line(problems: &[Problem]) -> String {
     let mut errors = problems.iter().filter(|it| it.severity == Severity::Error);
     let Some(first) = errors.next() else {

@@ -11,10 +11,6 @@ use clap::builder::PossibleValuesParser;
 use super::arguments::ConfigArguments;
 use crate::shell::doctor::{self, NoSuchCluster, Scope, TOPICS};
 
-/// The exit code where the verb could not run, wrong arguments among the reasons: 2 says
-/// something else of a set-up.
-pub(crate) const COULD_NOT_RUN: u8 = 1;
-
 /// What the exit code says.
 const CODES: &str = "Exit codes: 0 all is well, 1 doctor could not run, 2 warnings, 3 something \
                      could not be looked at, 4 something does not work; of several the worst \

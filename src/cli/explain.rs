@@ -10,12 +10,12 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::Value;
 
 use super::given::Given;
+use crate::host::clock;
+use crate::host::text::bounded;
 use crate::model::id::PodKey;
 use crate::plan::explain::{explain, similar};
 use crate::plan::node::{explain_node, similar_nodes};
 use crate::plan::pool::{explain_pool, similar_pools};
-use crate::shell::clock;
-use crate::shell::text::bounded;
 
 /// The exit code where nothing is done for what is explained, or can be.
 const BLOCKED: u8 = 2;

@@ -17,7 +17,7 @@ use super::{diagnostics, stdin};
 use crate::config::SourceFile;
 use crate::config::format::format;
 use crate::config::problem::Problem;
-use crate::shell::files::{self, FilesError};
+use crate::host::files::{self, FilesError};
 
 /// Something would be changed, with `--check`; something cannot be read, or is no HCL. The numbers
 /// are Terraform's.

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+#[cfg(feature = "daemon")]
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -12,14 +13,16 @@ use super::arguments::ConfigArguments;
 use super::diagnostics;
 use super::stdin;
 use crate::catalog::{self, Catalog};
+use crate::host::clock;
+use crate::host::files;
+#[cfg(feature = "daemon")]
+use crate::host::text::line;
+use crate::kubernetes_convert::offline_state;
 use crate::model::cluster::Cluster;
-use crate::model::fleet::FleetView;
+use crate::model::fleet::{FleetLimits, FleetView};
 use crate::model::id::ClusterName;
 use crate::model::pool::Limits;
-use crate::shell::clock;
-use crate::shell::files;
-use crate::shell::kube::state_file;
-use crate::shell::text::line;
+#[cfg(feature = "daemon")]
 use crate::shell::visit::{Sight, visit};
 use crate::state::State;
 
@@ -106,9 +109,24 @@ impl Given {
                 failed: false,
             }));
         }
+        self.live(clusters, config.fleet).map(Some)
+    }
+
+    /// Live clusters, each asked within the time there is.
+    #[cfg(feature = "daemon")]
+    fn live(&self, clusters: Vec<Cluster>, limits: FleetLimits) -> anyhow::Result<Seen> {
         let patience = Duration::from_secs(self.timeout);
-        let sights = super::wait_for(visit(clusters, config.fleet, patience))?;
-        Ok(Some(told(sights)))
+        let sights = super::wait_for(visit(clusters, limits, patience))?;
+        Ok(told(sights))
+    }
+
+    /// Live clusters, which this build cannot ask.
+    #[cfg(not(feature = "daemon"))]
+    fn live(&self, _: Vec<Cluster>, _: FleetLimits) -> anyhow::Result<Seen> {
+        Err(super::features::refused(
+            &format!("look at a live cluster within {} s", self.timeout),
+            "name a file with --cluster-state",
+        ))
     }
 
     /// A cluster whose state is in a file. Nothing is known of others: they are taken to have
@@ -119,7 +137,7 @@ impl Given {
             true => stdin::read_state()?,
             false => files::read_text(path)?,
         };
-        let objects = state_file::parse(&text);
+        let objects = offline_state::parse(&text);
         let objects = objects.with_context(|| format!("read {}", path.display()))?;
         let mut state = State::offline(Arc::new(cluster), Arc::new(catalog), objects, clock::now());
         state.fleet = Some(Arc::new(FleetView {
@@ -133,6 +151,7 @@ impl Given {
 }
 
 /// Says on stderr what is not known.
+#[cfg(feature = "daemon")]
 fn told(sights: Vec<Sight>) -> Seen {
     let mut all = Seen {
         states: Vec::new(),

@@ -13,14 +13,11 @@ use clap::Args;
 use super::{diagnostics, stdin};
 use crate::autoscaler;
 use crate::config::SourceFile;
+use crate::host::files;
 use crate::karpenter::import::{CLUSTER_EXAMPLE, CLUSTERS, ImportOptions, Imported, import};
 use crate::model::cluster::Kubeconfig;
-use crate::shell::files;
+#[cfg(feature = "daemon")]
 use crate::shell::kube::objects;
-
-/// The exit code where the verb could not run, wrong arguments among the reasons: 2 says that
-/// something was dropped.
-pub(crate) const COULD_NOT_RUN: u8 = 1;
 
 /// Where a kubeconfig is that nobody names, from a user's home.
 const KUBECONFIG: &str = ".kube/config";
@@ -126,7 +123,22 @@ fn karpenters(arguments: &Arguments) -> anyhow::Result<Vec<SourceFile>> {
         path: kubeconfig(arguments.kubeconfig.as_deref())?,
         context: arguments.context.clone(),
     };
-    Ok(super::wait_for(objects::read(&kubeconfig))??)
+    of_cluster(&kubeconfig)
+}
+
+/// Karpenter's objects of a live cluster.
+#[cfg(feature = "daemon")]
+fn of_cluster(kubeconfig: &Kubeconfig) -> anyhow::Result<Vec<SourceFile>> {
+    Ok(super::wait_for(objects::read(kubeconfig))??)
+}
+
+/// Karpenter's objects of a live cluster, which this build cannot ask.
+#[cfg(not(feature = "daemon"))]
+fn of_cluster(kubeconfig: &Kubeconfig) -> anyhow::Result<Vec<SourceFile>> {
+    Err(super::features::refused(
+        &format!("read the cluster of {}", kubeconfig.path.display()),
+        "print its objects with kubectl -o yaml and name the file with -f",
+    ))
 }
 
 /// The kubeconfig that is meant, as kubectl finds it.

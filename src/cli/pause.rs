@@ -13,10 +13,10 @@ use tokio::time::timeout;
 use super::arguments::ConfigArguments;
 use super::given::chosen;
 use crate::engine::command::LeasePatch;
+use crate::host::clock;
 use crate::model::cluster::Cluster;
 use crate::model::id::PoolName;
 use crate::model::notes::{Pause, REASON_MAX, pause_key};
-use crate::shell::clock;
 use crate::shell::drivers::Drivers;
 use crate::shell::kube::lease;
 

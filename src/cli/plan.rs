@@ -8,16 +8,16 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::given::Given;
+use crate::host::clock::{self, Stopwatch};
 use crate::plan;
 use crate::plan::render::{FORMAT_VERSION, Shown};
-use crate::shell::clock::{self, Stopwatch};
 
 /// The exit code where there is something to do, if it was asked for.
 const WORK: u8 = 2;
 
 /// The exit code where the verb could not run, wrong arguments among the reasons: 2 says something
 /// else.
-pub(crate) const COULD_NOT_RUN: u8 = 1;
+const COULD_NOT_RUN: u8 = 1;
 
 /// What the exit code says.
 const CODES: &str = "Exit codes: 0 all is told, 1 something of a cluster is not known; with \

@@ -12,12 +12,12 @@ use http::{Method, StatusCode};
 
 use super::arguments::{ConfigArguments, SocketArguments};
 use super::pause::annotate;
+use crate::host::text::line;
 use crate::model::cluster::Cluster;
 use crate::model::hash::change_id;
 use crate::model::notes::ACCEPTED;
 use crate::shell::console::RELOAD;
 use crate::shell::console::ask::ask;
-use crate::shell::text::line;
 
 /// Time for the daemon to read its configuration: clouds are asked what they have.
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -6,19 +6,16 @@ use std::sync::Arc;
 
 use clap::Args;
 
+use super::BAD_CONFIG;
 use super::arguments::ConfigArguments;
 use super::diagnostics;
 use crate::config::Config;
 use crate::config::problem::Problem;
+use crate::host::text;
 use crate::shell::notify;
 use crate::shell::outputs::Origin;
 use crate::shell::supervisor::{self, RunError, Signals, Wanted};
 use crate::shell::telemetry::log;
-use crate::shell::text;
-
-/// The configuration is to blame: a restart would not help. systemd knows it by
-/// `RestartPreventExitStatus=78`, sysexits.h as EX_CONFIG.
-pub(super) const BAD_CONFIG: u8 = 78;
 
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {

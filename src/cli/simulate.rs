@@ -3,6 +3,11 @@
 
 mod campaign;
 
+mod chart;
+
+mod report;
+
+use std::fs;
 use std::io::{self, IsTerminal, StdoutLock, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,21 +15,23 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::Args;
 use jiff::Timestamp;
 
+use self::chart::Day;
 use super::arguments;
 use super::diagnostics;
 use super::given::{chosen, read_catalog};
 use crate::catalog::Catalog;
 use crate::config::problem::Problem;
 use crate::config::{self, Config, Inputs, SourceFile};
+use crate::host::clock::Stopwatch;
+use crate::host::{files, text};
 use crate::model::cluster::Mode;
 use crate::model::instance::Price;
-use crate::shell::clock::Stopwatch;
-use crate::shell::{files, text};
 use crate::sim::drawn::{drawn, types_of};
+use crate::sim::samples::{Sample, Sampler};
 use crate::sim::scenario::{Scenario, WORKING_DAY};
 use crate::sim::timeline::{Fact, Line};
 use crate::sim::{Setup, World};
@@ -69,6 +76,13 @@ pub(crate) struct Arguments {
     /// Print one JSON object a line
     #[arg(long)]
     json: bool,
+    /// Write a page with the picture of the run and its decisions, which needs nothing else to be
+    /// read; the picture alone, as SVG, where the name ends in .svg
+    #[arg(long, value_name = "FILE", conflicts_with = "seeds")]
+    report: Option<PathBuf>,
+    /// Write what the picture shows minute by minute, as comma-separated values
+    #[arg(long, value_name = "FILE", conflicts_with = "seeds")]
+    csv: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -179,19 +193,34 @@ fn play(
         return Ok(campaign::run(setup_of, count, arguments)?);
     }
     let setup = setup_of(arguments.seed);
-    let start = setup.scenario.start;
+    let (start, end) = (setup.scenario.start, setup.scenario.end);
+    // Whether they can be written is better known before a long run than after it.
+    for path in [&arguments.report, &arguments.csv].into_iter().flatten() {
+        put(path, "")?;
+    }
     let mut world = World::new(setup, arguments.seed, arguments.faults);
     let mut stage = Stage::new(arguments, start, colour);
-    while let Some(now) = world.step() {
+    let mut sampler = Sampler::new(start, end);
+    let mut lines = Vec::new();
+    loop {
+        sampler.look(&world);
+        let Some(now) = world.step() else { break };
         stage.wait(now);
         let facts = world.take_lines();
         let news = !facts.is_empty();
         for line in &facts {
             stage.line(line)?;
         }
+        lines.extend(facts);
         stage.status(&world, news)?;
     }
-    stage.end(&world)?;
+    stage.end(&world, sampler.samples())?;
+    let day = Day {
+        start,
+        samples: sampler.samples(),
+        lines: &lines,
+    };
+    write(&day, &world, arguments)?;
     // The day is shown; whether all came to rest after it is looked at as well.
     let violations = world.finish();
     for violation in violations.iter().take(VIOLATIONS) {
@@ -205,6 +234,28 @@ fn play(
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Writes the files that were asked for.
+fn write(day: &Day<'_>, world: &World, arguments: &Arguments) -> anyhow::Result<()> {
+    if let Some(path) = &arguments.report {
+        let text = match path.extension().is_some_and(|end| end == "svg") {
+            true => day.svg()?,
+            false => report::page(day, &world.summary())?,
+        };
+        put(path, &text)?;
+        if !arguments.json {
+            writeln!(io::stdout().lock(), "  report  {}", path.display())?;
+        }
+    }
+    if let Some(path) = &arguments.csv {
+        put(path, &report::csv(day.samples))?;
+    }
+    Ok(())
+}
+
+fn put(path: &Path, text: &str) -> anyhow::Result<()> {
+    fs::write(path, text).with_context(|| format!("write {}", path.display()))
 }
 
 /// A configuration of the scenario, or the one that is named instead.
@@ -305,14 +356,15 @@ impl Stage {
         self.out.flush()
     }
 
-    /// The closing summary.
-    fn end(&mut self, world: &World) -> io::Result<()> {
+    /// The closing summary, with the day at a glance.
+    fn end(&mut self, world: &World, samples: &[Sample]) -> io::Result<()> {
         let summary = world.summary();
         if self.json {
             return writeln!(self.out, "{}", summary.to_json());
         }
         let clear = if self.live { CLEAR } else { "" };
-        writeln!(self.out, "{clear}\n{summary}")
+        let glance = report::sparklines(samples);
+        write!(self.out, "{clear}\n{summary}\n{glance}")
     }
 }
 

@@ -13,8 +13,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::catalog::{self, Catalog};
 use crate::config::settings::{LogFormat, LogLevel};
+use crate::host::files;
 use crate::shell::cloud_server::{listen, serve};
-use crate::shell::files;
 use crate::shell::simulated::CloudHandle;
 use crate::shell::telemetry::log;
 

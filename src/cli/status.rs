@@ -15,16 +15,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::arguments::SocketArguments;
 use crate::engine::status::{Paused, PoolStatus, Status};
-use crate::shell::clock;
+use crate::host::clock;
+use crate::host::text::bounded;
 use crate::shell::console::ask::ask;
 use crate::shell::console::{STATUS, Told, ToldCluster};
-use crate::shell::text::bounded;
 
 /// The exit code where a cluster is not well.
 const UNWELL: u8 = 2;
-
-/// The exit code where nobody could be asked.
-pub(super) const COULD_NOT_ASK: u8 = 1;
 
 /// Time for the daemon to answer: it waits for its engines for less.
 const PATIENCE: Duration = Duration::from_secs(30);

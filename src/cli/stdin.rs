@@ -5,7 +5,7 @@ use std::io::{self, Read};
 
 use anyhow::{Context, bail};
 
-use crate::shell::files::FILE_BYTES;
+use crate::host::files::FILE_BYTES;
 
 /// The state of 100,000 pods is a tenth of that.
 const STATE_BYTES: u64 = 4 << 30;

@@ -43,11 +43,11 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::arguments::SocketArguments;
-use crate::shell::clock;
+use crate::host::clock;
+use crate::host::text::{self, bounded};
 use crate::shell::console::ask::{ask, send};
 use crate::shell::console::inventory::Question;
 use crate::shell::console::{INVENTORY, STATUS};
-use crate::shell::text::{self, bounded};
 use heard::{Answer, Asking};
 use screen::{Act, Screen, Settings};
 use terminal::{Input, Session, listen};

@@ -10,7 +10,7 @@ use clap::Args;
 use super::arguments::VariableArguments;
 use super::diagnostics;
 use crate::config::problem::report_json;
-use crate::shell::files::{self, DEFAULT_CONFIG};
+use crate::host::files::{self, DEFAULT_CONFIG};
 
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {

@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 
-use crate::shell::doctor::{OLDEST, TESTED};
+use super::features;
+use crate::kubernetes_convert::{OLDEST, TESTED};
 
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
@@ -24,6 +25,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         let told = json!({
             "format_version": "1.0",
             "outrigger": version,
+            "features": features::COMPILED,
             "target": format!("{}-{}", consts::ARCH, consts::OS),
             "kubernetes": {
                 "oldest": format!("1.{OLDEST}"),

@@ -13,7 +13,7 @@ use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::shell::clock;
+use crate::host::clock;
 use crate::shell::front::{Clusters, Standing};
 use crate::shell::telemetry::metrics::Counted;
 

@@ -20,10 +20,10 @@ use tokio::sync::{Mutex, Notify};
 use tokio::time::{sleep, timeout};
 
 use crate::engine::command::{Answer, FailureKind};
+use crate::host::text;
 use crate::model::cluster::{Api, Kubeconfig};
 use crate::shell::kube::client::connect;
 use crate::shell::simulated::CloudHandle;
-use crate::shell::text;
 use crate::shell::wire::{AdoptBody, AnswerBody, LaunchBody, ListBody, TerminateBody};
 
 /// How long requests under way are waited for at the end: the cloud answers from memory.

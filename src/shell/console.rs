@@ -29,10 +29,10 @@ use tokio::time::{sleep, timeout};
 
 use crate::engine::Engine;
 use crate::engine::status::Status;
+use crate::host::text;
 use crate::shell::console::inventory::{Holds, Question, ToldInventory};
 use crate::shell::front::{Clusters, Front, Standing};
 use crate::shell::notify::Manager;
-use crate::shell::text;
 use crate::state::roster::Unaccepted;
 
 /// The socket in the runtime directory.

@@ -21,8 +21,6 @@ mod host;
 
 mod reach;
 
-pub(crate) use reach::{OLDEST, TESTED};
-
 mod granted;
 
 mod around;
@@ -35,12 +33,12 @@ mod cloud;
 
 use futures::{StreamExt, stream};
 
+use crate::host::files::Wanted;
 use crate::model::cluster::{Cluster, Mode};
 use crate::shell::doctor::flaw::Flaw;
 use crate::shell::doctor::report::{Check, Report};
 pub(crate) use crate::shell::doctor::scope::{Scope, TOPICS};
 use crate::shell::drivers::Drivers;
-use crate::shell::files::Wanted;
 use crate::shell::outputs;
 
 /// Clusters that are looked at at once: as many calls wait at most, and each spends its time

@@ -18,6 +18,8 @@ use futures::stream::FuturesUnordered;
 use tokio::time::{sleep, timeout};
 
 use crate::catalog::{self, Catalog};
+use crate::host::files;
+use crate::host::text;
 use crate::model::cluster::{Api, Cluster, Mode, Simulated};
 use crate::model::fleet::FleetLimits;
 use crate::model::id::ClusterName;
@@ -25,7 +27,6 @@ use crate::model::id::ClusterName;
 use crate::shell::aws::{eks, keeper::Keepers, provider::Ec2};
 use crate::shell::driver::Parts;
 use crate::shell::exec::Program;
-use crate::shell::files;
 use crate::shell::fleet::FleetHandle;
 use crate::shell::front::{Clusters, Front, Standing};
 use crate::shell::identity::Identity;
@@ -39,7 +40,6 @@ use crate::shell::simulated::remote::Remote;
 use crate::shell::simulated::{CloudHandle, InProcess};
 use crate::shell::telemetry;
 use crate::shell::tenure::{Company, Tenure};
-use crate::shell::text;
 
 pub(crate) use fault::{ApplyError, PrepareError};
 

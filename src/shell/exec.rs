@@ -30,9 +30,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout_at;
 
 use crate::engine::command::{Answer, Command, FailureKind, Launch};
+use crate::host::clock;
 use crate::model::cluster::{Cluster, Exec};
 use crate::model::id::NodeClassName;
-use crate::shell::clock;
 use crate::shell::exec::desk::{Ask, unknown};
 use crate::shell::exec::keeper::Keeper;
 use crate::shell::exec::message::{Call, Expect, LaunchCall, Scope};

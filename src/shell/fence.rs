@@ -17,7 +17,7 @@ use tokio::task_local;
 use tokio::time::{Instant, timeout};
 use tower::{BoxError, Layer, Service};
 
-use crate::shell::clock;
+use crate::host::clock;
 
 /// What is said of a change that was not sent.
 #[derive(Clone, Copy, Debug, Error)]
@@ -180,7 +180,7 @@ mod tests {
     use tower::{BoxError, Layer, service_fn};
 
     use super::{Fence, pass, within};
-    use crate::shell::clock;
+    use crate::host::clock;
 
     fn ago(seconds: i64) -> (tokio::time::Instant, jiff::Timestamp) {
         let span = Duration::from_secs(seconds.unsigned_abs());

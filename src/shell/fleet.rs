@@ -12,10 +12,10 @@ use tokio::time::sleep;
 use crate::engine::command::{Answer, FailureKind, Issued};
 use crate::engine::event::Event;
 use crate::fleet::Fleet;
+use crate::host::clock;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::{FleetLimits, FleetView};
 use crate::model::id::ClusterName;
-use crate::shell::clock;
 
 /// Requests that wait for the fleet. Each engine has no more of them under way than it may make
 /// calls at once, and each is answered within microseconds.

@@ -11,8 +11,8 @@ use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::host::clock;
 use crate::model::id::ClusterName;
-use crate::shell::clock;
 
 /// The file that holds the name of whoever has its lock.
 const FILE: &str = "holder";

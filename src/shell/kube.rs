@@ -1,13 +1,7 @@
 //! Speaks to the API of one cluster: reads it as events, carries commands out on it.
 //! It must not know why anything is asked for.
 
-pub(crate) mod quantity;
-
-pub(crate) mod object;
-
-pub(crate) mod convert;
-
-pub mod state_file;
+mod seen;
 
 pub(crate) mod rights;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::shell::clock;
+use crate::host::clock;
 
 /// Nobody waits longer for a turn: whoever asks has a limit for the whole call, and the slowest
 /// average that can be set, one request a second, must not use it up.
@@ -62,7 +62,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{Limiter, WAIT};
-    use crate::shell::clock;
+    use crate::host::clock;
 
     #[test]
     fn a_burst_goes_at_once_and_the_rest_at_the_average() {

@@ -10,7 +10,7 @@ use sd_notify::NotifyState;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::shell::clock;
+use crate::host::clock;
 use crate::shell::front::{Clusters, Front, Standing};
 
 /// How often the clusters are looked at.

@@ -20,8 +20,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::config::problem::{Problem, ProblemCode};
 use crate::config::settings::{Parameter, Polled};
 use crate::config::{Config, Held};
-use crate::shell::files::{self, Texts, Untold, Wanted};
-use crate::shell::{clock, text};
+use crate::host::files::{self, Texts, Untold, Wanted};
+use crate::host::{clock, text};
 
 /// Time for one parameter to be told.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -312,7 +312,7 @@ mod tests {
     use super::{Origin, Untold, Wanted};
     use crate::config::Config;
     use crate::config::problem::Problem;
-    use crate::shell::clock;
+    use crate::host::clock;
 
     /// What is answered, one after the other, and the last for ever.
     type Answers = Arc<Mutex<VecDeque<Result<String, Untold>>>>;

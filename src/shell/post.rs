@@ -9,8 +9,8 @@ use tokio::time::{sleep, timeout};
 
 use crate::catalog::Catalog;
 use crate::engine::event::Event;
+use crate::host::clock;
 use crate::model::cluster::Cluster;
-use crate::shell::clock;
 use crate::shell::driver::{Driver, Parts};
 use crate::shell::fleet::FleetHandle;
 use crate::shell::front::{Front, PATIENCE, Standing};

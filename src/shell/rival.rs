@@ -11,11 +11,11 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use crate::host::{clock, text};
 use crate::model::rival::{Watched, Work};
 use crate::model::tenure::{Hold, LeaseName, RETRY};
 use crate::shell::kube::client::Connection;
 use crate::shell::kube::lease;
-use crate::shell::{clock, text};
 
 /// What Karpenter's Lease is called. Source: Karpenter, `pkg/operator`.
 pub(crate) const LEASE: &str = "karpenter-leader-election";

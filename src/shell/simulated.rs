@@ -18,10 +18,10 @@ use tokio::task::AbortHandle;
 
 use crate::catalog::Catalog;
 use crate::engine::command::{Adoption, Answer, Command, FailureKind, Launch};
+use crate::host::clock;
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClusterName, InstanceId};
 use crate::model::instance::Instance;
-use crate::shell::clock;
 use crate::shell::provider::{Provider, not_ours};
 use crate::sim::cloud::{Cloud, CloudEvent, CloudSettings};
 

@@ -13,6 +13,7 @@ use tokio::time::sleep;
 
 use crate::config::settings::{DEFAULT_LISTEN, Telemetry};
 use crate::config::written::Written;
+use crate::host::text;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetLimits;
 use crate::shell::admin::{self, AdminError};
@@ -26,7 +27,6 @@ use crate::shell::identity::Identity;
 use crate::shell::notify::{self, Manager};
 use crate::shell::telemetry::log::Level;
 use crate::shell::telemetry::metrics::{self, Counted, MetricsError};
-use crate::shell::text;
 
 /// Every engine is reminded this often, should an alarm have been lost.
 const REMINDER: &str = "0 * * * * *";

@@ -11,13 +11,14 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::host::{clock, text};
 use crate::model::id::ClusterName;
 use crate::model::tenure::{ACTS, Candidate, Place, RETRY, Sight, host_of};
 use crate::shell::identity::Identity;
 use crate::shell::kube::client::Connection;
 use crate::shell::kube::lease::{self, Held};
 use crate::shell::rival::{Lookout, Rival};
-use crate::shell::{clock, telemetry, text};
+use crate::shell::telemetry;
 
 pub(crate) use company::Company;
 
@@ -622,8 +623,8 @@ mod tests {
     use tower::{BoxError, service_fn};
 
     use super::{Company, Tenure, Turn};
+    use crate::host::clock;
     use crate::model::id::ClusterName;
-    use crate::shell::clock;
     use crate::shell::identity::Identity;
     use crate::shell::kube::client::Connection;
 

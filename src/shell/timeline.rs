@@ -8,9 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::report::Report;
+use crate::host::text::bounded;
 use crate::model::id::{ClaimId, NodeName, PoolName};
 use crate::model::instance::{OfferingKey, Price};
-use crate::shell::text::bounded;
 use crate::solve::Why;
 use crate::solve::miss::part;
 use crate::state::obstacles::listed;

@@ -11,13 +11,13 @@ use futures::future::join_all;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::engine::Engine;
+use crate::host::clock;
+use crate::host::text;
 use crate::model::cluster::{Cluster, Mode};
 use crate::model::fleet::FleetLimits;
 use crate::model::id::ClusterName;
-use crate::shell::clock;
 use crate::shell::drivers::{Drivers, Prepared};
 use crate::shell::front::Front;
-use crate::shell::text;
 use crate::state::State;
 
 /// An engine is asked this often whether it knows everything.

@@ -116,7 +116,7 @@ impl Scene {
     }
 
     /// The machine behind a node, if it is one of ours.
-    fn our_machine(&self, node: &Node) -> Option<&Machine> {
+    pub fn our_machine(&self, node: &Node) -> Option<&Machine> {
         let machine = self.cloud.get(node.instance_id()?)?;
         self.is_ours(machine.truth()).then_some(machine)
     }

@@ -1,7 +1,8 @@
-//! The day in numbers, and what the same day would have cost on nodes of one fixed type.
+//! The day in numbers, and what the same pods would have cost on nodes of one fixed type.
 //! It must not know how the day went in detail.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
@@ -12,82 +13,62 @@ use crate::model::instance::{CapacityType, InstanceType, Price};
 use crate::model::quantity::Resources;
 use crate::sim::cluster::SimCluster;
 use crate::sim::cluster::filter::has_room;
+use crate::sim::invariants::Scene;
 use crate::sim::workload::Owns;
 
 /// The fixed fleet is looked at this often.
 pub const SAMPLE: SignedDuration = SignedDuration::from_mins(5);
 
-/// The same day on nodes of one type, on demand.
+/// The same pods on nodes of one type, each bought as the node is bought that the pod is on.
 ///
-/// It is kinder to that fleet than life: at every look all pods of that moment are packed anew,
-/// first fit by falling cpu, labels and taints do not count, nodes come at once and moving a pod
-/// costs nothing. A real node group of that type is never that full.
+/// It is kinder to that fleet than life: at every look all pods that are on a node of ours at that
+/// moment are packed anew, first fit by falling cpu, labels and taints do not count, nodes come at
+/// once and moving a pod costs nothing. A real node group of that type is never that full. What is
+/// reserved is paid for in both.
 #[derive(Clone, Debug)]
 pub struct FixedFleet {
     shape: Option<InstanceType>,
-    price: Price,
-    node_seconds: f64,
+    dollars: f64,
+    usd_per_h: f64,
     peak: usize,
 }
 
 impl FixedFleet {
     /// A fleet of this type; of none, costing nothing, where the catalog has no such type.
     pub fn new(shape: Option<&InstanceType>) -> Self {
-        let on_demand = |shape: &InstanceType| {
-            let mut offerings = shape.offerings.iter();
-            let found = offerings.find(|offering| offering.capacity_type == CapacityType::OnDemand);
-            found.map(|offering| offering.price)
-        };
         Self {
-            price: shape.and_then(on_demand).unwrap_or_default(),
             shape: shape.cloned(),
-            node_seconds: 0.0,
+            dollars: 0.0,
+            usd_per_h: 0.0,
             peak: 0,
         }
     }
 
     /// Prices the pods of this moment for the time until the next look.
-    pub fn sample(&mut self, cluster: &SimCluster) {
+    pub fn sample(&mut self, scene: &Scene) {
         let Some(shape) = &self.shape else { return };
-        let mut daemons = Resources::default();
-        for owned in cluster
-            .workloads()
-            .filter(|owned| owned.workload.owns == Owns::DaemonSet)
-        {
-            daemons.add(&owned.workload.requests);
-            daemons.pods += 1;
+        let (mut nodes, mut usd_per_h) = (0, 0.0);
+        for (capacity_type, pods) in pods_by_capacity_type(scene) {
+            let count = packed(pods, shape, &daemons(&scene.cluster));
+            #[expect(clippy::cast_precision_loss, reason = "a number of nodes is small")]
+            let own = count as f64 * price(shape, capacity_type).usd_per_h();
+            nodes += count;
+            usd_per_h += own;
         }
-        let mut pods: Vec<&Resources> = cluster
-            .store()
-            .pods()
-            .values()
-            .filter(|pod| !pod.is_daemon() && !pod.is_terminal())
-            .map(|pod| &pod.requests)
-            .collect();
-        pods.sort_by_key(|pod| Reverse((pod.cpu_milli, pod.memory)));
-        let mut nodes: Vec<Resources> = Vec::new();
-        for pod in pods {
-            let place = nodes
-                .iter_mut()
-                .find(|used| has_room(pod, &shape.allocatable, used));
-            match place {
-                Some(used) => used.add(pod),
-                None => {
-                    let mut used = daemons.clone();
-                    used.add(pod);
-                    nodes.push(used);
-                }
-            }
-        }
-        self.peak = self.peak.max(nodes.len());
-        #[expect(clippy::cast_precision_loss, reason = "a number of nodes is small")]
-        let count = nodes.len() as f64;
-        self.node_seconds += count * SAMPLE.as_secs_f64();
+        usd_per_h += reserved_usd_per_h(scene);
+        self.peak = self.peak.max(nodes);
+        self.usd_per_h = usd_per_h;
+        self.dollars += usd_per_h * SAMPLE.as_secs_f64() / 3600.0;
     }
 
-    /// What it has cost so far.
+    /// What it has cost so far, in US dollars.
     pub fn cost(&self) -> f64 {
-        self.node_seconds / 3600.0 * self.price.usd_per_h()
+        self.dollars
+    }
+
+    /// What it costs since the last look, in US dollars an hour.
+    pub fn usd_per_h(&self) -> f64 {
+        self.usd_per_h
     }
 
     /// Most nodes at once.
@@ -96,8 +77,79 @@ impl FixedFleet {
     }
 }
 
+/// What the fixed type costs where it is bought this way; on demand where it is not sold so.
+fn price(shape: &InstanceType, capacity_type: CapacityType) -> Price {
+    let cheapest = |wanted| {
+        let offerings = shape.offerings.iter();
+        let offerings = offerings.filter(|own| own.capacity_type == wanted);
+        offerings.map(|own| own.price).min()
+    };
+    cheapest(capacity_type)
+        .or_else(|| cheapest(CapacityType::OnDemand))
+        .unwrap_or_default()
+}
+
+/// What pods ask for that are on nodes of ours, by how the node is bought; those in reservations
+/// are left out, and daemons are.
+fn pods_by_capacity_type(scene: &Scene) -> BTreeMap<CapacityType, Vec<&Resources>> {
+    let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for node in scene.cluster.store().nodes().values() {
+        let Some(machine) = scene.our_machine(node) else {
+            continue;
+        };
+        let capacity_type = machine.truth().offering.capacity_type;
+        if capacity_type == CapacityType::Reserved {
+            continue;
+        }
+        let pods = scene.cluster.store().pods_on(node.name.as_str());
+        let pods = pods.filter(|pod| !pod.is_daemon() && !pod.is_terminal());
+        let requests = pods.map(|pod| &pod.requests);
+        all.entry(capacity_type).or_default().extend(requests);
+    }
+    all
+}
+
+/// What instances in reservations cost.
+fn reserved_usd_per_h(scene: &Scene) -> f64 {
+    let offerings = scene.live().map(|own| &own.truth().offering);
+    let reserved = offerings.filter(|own| own.capacity_type == CapacityType::Reserved);
+    let prices = reserved.filter_map(|own| scene.catalog.offering(own));
+    prices.map(|own| own.price.usd_per_h()).sum()
+}
+
+/// What all daemons of a node ask for.
+fn daemons(cluster: &SimCluster) -> Resources {
+    let mut daemons = Resources::default();
+    let own = cluster.workloads().map(|owned| &owned.workload);
+    for workload in own.filter(|own| own.owns == Owns::DaemonSet) {
+        daemons.add(&workload.requests);
+        daemons.pods += 1;
+    }
+    daemons
+}
+
+/// How many nodes of the type these pods take: first fit by falling cpu.
+fn packed(mut pods: Vec<&Resources>, shape: &InstanceType, daemons: &Resources) -> usize {
+    pods.sort_by_key(|pod| Reverse((pod.cpu_milli, pod.memory)));
+    let mut nodes: Vec<Resources> = Vec::new();
+    for pod in pods {
+        let place = nodes
+            .iter_mut()
+            .find(|used| has_room(pod, &shape.allocatable, used));
+        match place {
+            Some(used) => used.add(pod),
+            None => {
+                let mut used = daemons.clone();
+                used.add(pod);
+                nodes.push(used);
+            }
+        }
+    }
+    nodes.len()
+}
+
 /// A day in numbers.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     /// What the scenario shows.
     pub title: String,
@@ -125,7 +177,7 @@ pub struct Summary {
     pub fixed_type: TypeName,
     /// Its most nodes at once.
     pub fixed_peak: usize,
-    /// What the same day would have cost on it.
+    /// What the same pods would have cost on it, in US dollars.
     pub fixed_cost: f64,
     /// Evictions granted.
     pub evictions: u32,
@@ -205,14 +257,19 @@ impl fmt::Display for Summary {
         )?;
         write!(
             f,
-            "  cost    {:.2} $; the same day on {} on demand, packed anew every {} min: {:.2} $",
+            "  cost    {:.2} $; the same pods on {} nodes, bought the same way, packed anew every \
+             {} min: {:.2} $",
             self.cost,
             self.fixed_type,
             SAMPLE.as_mins(),
             self.fixed_cost
         )?;
         if self.fixed_cost > 0.0 {
-            write!(f, " ({:.0} % less)", self.saving())?;
+            let (saving, word) = match self.saving() {
+                less @ 0.0.. => (less, "less"),
+                more => (-more, "more"),
+            };
+            write!(f, " ({saving:.0} % {word})")?;
         }
         Ok(())
     }

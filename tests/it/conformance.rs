@@ -34,7 +34,7 @@ mod launch;
 
 mod reservations;
 
-#[cfg(feature = "shell")]
+#[cfg(feature = "daemon")]
 mod manifests;
 
 mod registry;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use api::{Api, Manner, kubeconfig_for, list};
-use process::{Process, get, run, within};
+use process::{Process, get, outrigger, run, within};
 
 mod api;
 
@@ -34,6 +34,8 @@ mod program;
 mod proxied;
 
 mod service;
+
+mod report;
 
 /// A directory of configuration.
 struct Config(TempDir);
@@ -274,7 +276,7 @@ fn fmt_leaves_a_file_as_it_is_that_has_no_room_for_more() {
     // Files of 512 bytes at most: the text has 480, and laid out 640.
     let script = "trap '' XFSZ; ulimit -f 1; exec \"$@\"";
     let mut shell = Command::new("sh");
-    shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_outrigger"), "fmt"]);
+    shell.args(["-c", script, "sh", outrigger(), "fmt"]);
     let output = shell.arg(&main).output().expect("a shell");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{errors}");

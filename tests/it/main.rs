@@ -52,14 +52,14 @@ mod bootstrap;
 #[cfg(feature = "bound")]
 mod bound;
 
-#[cfg(feature = "shell")]
+#[cfg(feature = "daemon")]
 mod driven;
 
-#[cfg(feature = "shell")]
+#[cfg(feature = "daemon")]
 mod plane;
 
 #[cfg(feature = "aws")]
 mod wire;
 
-#[cfg(feature = "shell")]
+#[cfg(feature = "daemon")]
 mod door;

@@ -24,7 +24,7 @@ const FORBIDDEN_ATTRIBUTES: [(&str, &str); 2] = [
     ("ignore", "hides a test that is never run"),
 ];
 /// Crates and standard modules that act, wait, or differ from one run to the next.
-const SHELL_ONLY: [&str; 15] = [
+const BEYOND_CORE: [&str; 15] = [
     "anyhow",
     "clap",
     "k8s_openapi",
@@ -42,7 +42,7 @@ const SHELL_ONLY: [&str; 15] = [
     "fastrand::Rng::new",
 ];
 /// Types and functions that are as bad under any path.
-const SHELL_ONLY_WORDS: [&str; 9] = [
+const BEYOND_CORE_WORDS: [&str; 9] = [
     "Instant",
     "OsRng",
     "RandomState",
@@ -62,8 +62,8 @@ type ModulePath = Vec<String>;
 /// A `mod` line.
 struct Declared {
     name: String,
-    /// Whether it is compiled only with the feature `shell`.
-    shell: bool,
+    /// Whether it is compiled only with the feature `cli` or `daemon`: the core builds without it.
+    beyond_core: bool,
 }
 
 /// A file that a `mod` line reaches, with the module to which each of its tokens belongs.
@@ -172,10 +172,10 @@ impl Crate {
             if !keyword.is_word("mod") || name.kind != Kind::Word {
                 continue;
             }
-            let shell = behind_shell(tokens, i - 2);
+            let beyond_core = is_beyond_core(tokens, i - 2);
             let declared = Declared {
                 name: name.text.clone(),
-                shell,
+                beyond_core,
             };
             let mut child = here.clone();
             child.push(name.text.clone());
@@ -215,14 +215,16 @@ impl Crate {
     }
 }
 
-/// Whether one of the attributes right before the `mod` at `keyword` asks for feature `shell`.
-fn behind_shell(tokens: &[Token], keyword: usize) -> bool {
+/// Whether one of the attributes right before the `mod` at `keyword` asks for a feature without
+/// which the core builds.
+fn is_beyond_core(tokens: &[Token], keyword: usize) -> bool {
     let attributes = tokens[..keyword]
         .iter()
         .rev()
         .take_while(|token| !token.is_mark(";") && !token.is_mark("{") && !token.is_mark("}"));
     let words: Vec<&str> = attributes.map(|token| token.text.as_str()).collect();
-    words.windows(3).any(|w| w == ["shell", "=", "feature"]) && !words.contains(&"not")
+    let beyond = |w: &[&str]| w[1..] == ["=", "feature"] && ["cli", "daemon"].contains(&w[0]);
+    words.windows(3).any(beyond) && !words.contains(&"not")
 }
 
 fn check_text(file: &Reached, text: &str, found: &mut Found) {
@@ -254,6 +256,19 @@ fn check_text(file: &Reached, text: &str, found: &mut Found) {
         .filter(|(_, text)| text.contains("FIXME"))
     {
         fault(*line, "`FIXME` is unfinished work".to_owned());
+    }
+    let mut is_open = false;
+    for (line, text) in &file.lexed.comments {
+        let Some(language) = text.trim_start_matches(['/', '!', ' ']).strip_prefix("```") else {
+            continue;
+        };
+        if !is_open && language.trim() != "text" {
+            fault(
+                *line,
+                "an example that nobody runs: make it a test".to_owned(),
+            );
+        }
+        is_open = !is_open;
     }
     let tokens = &file.lexed.tokens;
     for (i, pair) in tokens.windows(2).enumerate() {
@@ -310,25 +325,25 @@ fn check_floors(unit: &Crate, file: &Reached, found: &mut Found) {
         .map_or(&[][..], Vec::as_slice);
     let pure = |at: usize| {
         let floor = file.modules[at].first()?;
-        let in_shell = top
+        let is_beyond = top
             .iter()
-            .any(|declared| declared.shell && declared.name == *floor);
-        (!in_shell).then_some(floor)
+            .any(|declared| declared.beyond_core && declared.name == *floor);
+        (!is_beyond).then_some(floor)
     };
     let mut fault = |floor: &str, line, what: &str| {
-        let what = format!("`{floor}` names `{what}`, which only the shell may");
+        let what = format!("`{floor}` names `{what}`, which only floors beyond the core may");
         found.insert((file.file.clone(), line, what));
     };
     for (at, line, path) in paths(tokens) {
         let Some(floor) = pure(at) else { continue };
         let path = path.join("::");
         let names = |entry: &&&str| path == **entry || path.starts_with(&format!("{entry}::"));
-        if let Some(entry) = SHELL_ONLY.iter().find(names) {
+        if let Some(entry) = BEYOND_CORE.iter().find(names) {
             fault(floor, line, entry);
         }
     }
     for (at, token) in tokens.iter().enumerate().filter(|(_, token)| !token.test) {
-        let listed = token.kind == Kind::Word && SHELL_ONLY_WORDS.contains(&token.text.as_str());
+        let listed = token.kind == Kind::Word && BEYOND_CORE_WORDS.contains(&token.text.as_str());
         if let Some(floor) = pure(at).filter(|_| listed) {
             fault(floor, token.first, &token.text);
         }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use super::{Arguments, VIOLATIONS};
-use crate::shell::clock::Stopwatch;
+use crate::host::clock::Stopwatch;
 use crate::sim::invariants::Violation;
 use crate::sim::{Setup, World};
 

@@ -10,7 +10,7 @@ use super::fit::{Claim, Slot, fit};
 use super::screen::{Screen, View};
 use super::sheet::{Cell, Sheet, Tone, width};
 use super::units;
-use crate::shell::text::bounded;
+use crate::host::text::bounded;
 
 /// Between two parts of a line.
 const GAP: usize = 2;

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 
 use ratatui::text::Span;
 
-use crate::shell::text::bounded;
+use crate::host::text::bounded;
 
 /// How a text is meant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::draw;
 use super::screen::{Key, Screen, View};
-use crate::shell::clock;
+use crate::host::clock;
 
 /// Keys that wait to be looked at; who types is waited for when there are more.
 const KEYS: usize = 64;

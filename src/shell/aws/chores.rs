@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::ec2::shelf::KEPT;
+use crate::host::clock;
 use crate::shell::aws::fault::Fault;
-use crate::shell::clock;
 
 /// What failed is tried again after this long at the earliest.
 const RETRY: Duration = Duration::from_secs(55);

@@ -15,12 +15,12 @@ use tokio::task::{Id, JoinSet};
 use tokio::time::timeout;
 
 use crate::bootstrap::Home;
+use crate::host::text;
 use crate::model::cluster::Cluster;
 use crate::model::id::ClusterName;
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
 use crate::shell::kube::client::Connection;
-use crate::shell::text;
 
 /// Time for one question to the API.
 const CALL: Duration = Duration::from_secs(15);

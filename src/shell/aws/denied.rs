@@ -20,6 +20,7 @@ use crate::ec2::rights::{STATEMENTS, statement};
 use crate::ec2::shelf::{KEPT, Shelf};
 use crate::engine::command::{Answer, Command, FailureKind, Launch};
 use crate::engine::event::Event;
+use crate::host::clock;
 use crate::model::claim::ClaimRecord;
 use crate::model::cluster::Cluster;
 use crate::model::hash::node_class_hash;
@@ -42,7 +43,6 @@ use crate::shell::aws::provider::Ec2;
 use crate::shell::aws::secret::Secrets;
 use crate::shell::aws::template::Templates;
 use crate::shell::aws::{cluster, health, network, prices, queue, shift, types};
-use crate::shell::clock;
 use crate::shell::provider::Provider;
 
 /// What came of a deed: nothing to say, or what people are told.

@@ -23,6 +23,7 @@ use crate::ec2::find::{self, Found};
 use crate::ec2::health::judge;
 use crate::ec2::subnets::Subnets;
 use crate::engine::event::Event;
+use crate::host::{clock, text};
 use crate::model::cluster::{Cluster, Mode};
 use crate::model::hash::node_class_hash;
 use crate::model::id::{ClusterName, NodeClassName, TypeName};
@@ -44,7 +45,6 @@ use crate::shell::aws::trial::Trials;
 use crate::shell::aws::{cluster, health, listed, prices, shift, types};
 use crate::shell::fence::{self, Fence};
 use crate::shell::kube::client::Connection;
-use crate::shell::{clock, text};
 
 /// How long an engine is waited for that has too much to do to hear anything.
 const TELL: Duration = Duration::from_secs(1);

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use aws_smithy_types::base64;
 use futures::FutureExt;
 
+use crate::host::text;
 use crate::model::cluster::{Cluster, Eks};
 use crate::shell::aws::account::Account;
 use crate::shell::aws::cluster::describe;
 use crate::shell::aws::token::token;
 use crate::shell::kube::bearer::{Bearer, Token};
 use crate::shell::kube::client::Issued;
-use crate::shell::text;
 
 /// Where the API of a cluster is, and how it is reached. EKS is asked for what is not configured.
 pub(crate) async fn issued(

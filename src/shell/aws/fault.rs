@@ -9,7 +9,7 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use thiserror::Error;
 
 use crate::ec2::refusal::{self, Failure};
-use crate::shell::text;
+use crate::host::text;
 
 /// A call that failed.
 #[derive(Clone, Debug, Error)]

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use crate::ec2::alias;
 use crate::ec2::find::{Listed as Answer, Trouble};
 use crate::ec2::refusal::Sort;
+use crate::host::clock;
 use crate::model::instance::Arch;
 use crate::model::node_class::image::ImageTerm;
 use crate::model::node_class::resolved::{Cause, Image, Variant};
@@ -18,7 +19,6 @@ use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::network::filter;
 use crate::shell::aws::pages::{self, PAGE};
-use crate::shell::clock;
 
 /// How long a parameter of AWS' is believed that names a version: what it holds never changes.
 const PINNED: Duration = Duration::from_hours(24);

@@ -10,6 +10,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
 use crate::ec2::listing::{self, Bought};
+use crate::host::clock;
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClusterName, InstanceId, ReservationId};
 use crate::model::instance::{Instance, InstanceFacts, InstanceState, NodeToCome};
@@ -19,7 +20,6 @@ use crate::shell::aws::fault::Fault;
 use crate::shell::aws::network::{filter, labels, time};
 use crate::shell::aws::pages::{self, PAGE};
 use crate::shell::aws::template::tags;
-use crate::shell::clock;
 
 /// A listing that is no older serves a cluster that has not had it yet and has changed nothing
 /// since: clusters that are idle fall into step with each other.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::sleep;
 
+use crate::host::clock;
 use crate::model::cluster::Cluster;
 use crate::model::id::{ClusterName, TypeName};
 use crate::shell::aws::account::{AccountKey, Accounts};
@@ -16,7 +17,6 @@ use crate::shell::aws::ends::Ends;
 use crate::shell::aws::instances::Lister;
 use crate::shell::aws::notices::Engines;
 use crate::shell::aws::template::Templates;
-use crate::shell::clock;
 
 /// Keepers of many accounts do not all begin in the same second.
 const JITTER_MS: u64 = 20_000;

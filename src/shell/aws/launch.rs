@@ -13,12 +13,12 @@ use aws_sdk_ec2::types::{
 
 use crate::ec2::fleet::{Config, FleetRequest, Override, Target};
 use crate::ec2::refusal::{FleetError, FleetOutcome};
+use crate::host::clock;
 use crate::model::id::InstanceId;
 use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
 use crate::shell::aws::account::{Account, once};
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::template::{Templates, specification};
-use crate::shell::clock;
 
 /// What came of a request.
 pub(crate) struct Outcome {

@@ -10,6 +10,7 @@ use aws_sdk_ec2::types::{
 use jiff::Timestamp;
 
 use crate::ec2::find::ListedReservation;
+use crate::host::clock;
 use crate::model::id::{TypeName, Zone};
 use crate::model::labels::Labels;
 use crate::model::node_class::network::MatchCriteria;
@@ -20,7 +21,6 @@ use crate::model::reservation::{Reservation, ReservationKind};
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::pages::{self, PAGE};
-use crate::shell::clock;
 
 /// Tags as ours.
 pub(crate) fn labels(tags: &[Tag]) -> Labels {

@@ -17,13 +17,13 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::ec2::notice::{self, Message, Notice};
 use crate::engine::event::Event;
+use crate::host::clock;
 use crate::model::claim::TAG_CLUSTER;
 use crate::model::id::{ClusterName, InstanceId};
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::instances::Lister;
 use crate::shell::aws::queue;
-use crate::shell::clock;
 use crate::shell::fence::{self, Fence};
 use crate::shell::telemetry::names::NOTICES;
 

@@ -8,9 +8,9 @@ use aws_sdk_ssm::types::ParameterType;
 use tokio::time::timeout;
 
 use crate::config::settings::Parameter;
+use crate::host::files::Untold;
 use crate::shell::aws::account::{Account, AccountKey};
 use crate::shell::aws::fault::Fault;
-use crate::shell::files::Untold;
 
 /// Time to find out which region this host is in.
 const LIMIT: Duration = Duration::from_secs(10);

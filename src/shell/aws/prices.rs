@@ -10,12 +10,12 @@ use aws_sdk_pricing::types::{Filter, FilterType};
 use aws_smithy_types::DateTime;
 use serde_json::Value;
 
+use crate::host::clock;
 use crate::model::id::{TypeName, Zone};
 use crate::model::instance::Price;
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::pages;
-use crate::shell::clock;
 
 /// Prices of a page, the most that AWS gives.
 const PAGE: i32 = 100;

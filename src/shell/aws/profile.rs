@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use crate::ec2::find::{self, Listed, Trouble};
+use crate::host::clock;
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::cluster::Cluster;
 use crate::model::labels::REGION;
@@ -25,7 +26,6 @@ use crate::shell::aws::fault::Fault;
 use crate::shell::aws::images::trouble;
 use crate::shell::aws::network::filter;
 use crate::shell::aws::pages;
-use crate::shell::clock;
 
 /// What precedes the name of each of our profiles.
 const NAME_PREFIX: &str = "outrigger-";

@@ -17,6 +17,7 @@ use crate::ec2::fleet::FleetRequest;
 use crate::ec2::rights::{ADOPTION, TAGGING};
 use crate::engine::command::{Adoption, Answer, Command, FailureKind, Launch};
 use crate::engine::event::Event;
+use crate::host::clock;
 use crate::model::claim::{TAG_CLAIM, TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::cluster::{Binding, Cluster};
 use crate::model::id::{ClaimId, InstanceId};
@@ -28,7 +29,6 @@ use crate::shell::aws::keeper::Keeper;
 use crate::shell::aws::ready::again;
 use crate::shell::aws::secret::Secrets;
 use crate::shell::aws::{instances, launch};
-use crate::shell::clock;
 use crate::shell::kube::client::Connection;
 use crate::shell::provider::{Provider, not_ours};
 

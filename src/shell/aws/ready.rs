@@ -7,11 +7,11 @@ use crate::ec2::fleet::{FleetRequest, Order};
 use crate::ec2::subnets::Subnets;
 use crate::ec2::template::{Site, UserData};
 use crate::engine::command::{Answer, FailureKind, Launch};
+use crate::host::clock;
 use crate::model::cluster::Cluster;
 use crate::model::id::ClusterName;
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::resolved::{Cause, Condition, ConditionKind, Image, Resolved};
-use crate::shell::clock;
 
 /// Stands in for a secret where user data is only tried: about as long as a token.
 pub(crate) const STAND_IN: &str = "a stand-in of about the length of a token";

@@ -16,11 +16,11 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use crate::engine::command::{Answer, FailureKind};
+use crate::host::{clock, files, text};
 use crate::model::node_class::bootstrap::{Bootstrap, SecretSource};
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
 use crate::shell::kube::act;
-use crate::shell::{clock, files, text};
 
 /// How long a secret is used that was read: whoever changes it waits no longer.
 const READ: Duration = Duration::from_mins(5);

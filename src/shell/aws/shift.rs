@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use aws_sdk_arczonalshift::types::{AppliedStatus, AutoshiftAppliedStatus};
 use jiff::Timestamp;
 
+use crate::host::clock;
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
-use crate::shell::clock;
 
 /// Ids of the zones that are to be left alone now. A cluster that is not registered has no shift.
 pub(crate) async fn shifted(account: &Account, arn: &str) -> Result<BTreeSet<String>, Fault> {

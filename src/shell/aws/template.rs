@@ -24,6 +24,7 @@ use tokio::sync::Mutex;
 
 use crate::ec2::shelf::Shelf;
 use crate::ec2::template::{Device, Interface, Metadata, Placement, Template, cluster_in, spelt};
+use crate::host::clock;
 use crate::model::claim::TAG_INSTALLATION;
 use crate::model::labels::Labels;
 use crate::shell::aws::account::{Account, once};
@@ -31,7 +32,6 @@ use crate::shell::aws::care::Care;
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::network::filter;
 use crate::shell::aws::pages;
-use crate::shell::clock;
 
 /// Templates of a page, the most that EC2 gives.
 const PAGE: i32 = 200;

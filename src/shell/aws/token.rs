@@ -14,8 +14,8 @@ use jiff::SignedDuration;
 use thiserror::Error;
 use tokio::time::timeout;
 
+use crate::host::{clock, text};
 use crate::shell::kube::bearer::Token;
-use crate::shell::{clock, text};
 
 /// How long EKS takes a token, less a minute for clocks that differ.
 const LIFE: SignedDuration = SignedDuration::from_mins(14);

@@ -17,6 +17,7 @@ use crate::bootstrap::Home;
 use crate::ec2::fleet::FleetRequest;
 use crate::ec2::subnets::Subnets;
 use crate::ec2::trial::{self, Verdict};
+use crate::host::clock;
 use crate::model::cluster::Cluster;
 use crate::model::id::{ClusterName, NodeClassName};
 use crate::model::node_class::Identity;
@@ -26,7 +27,6 @@ use crate::shell::aws::fault::Fault;
 use crate::shell::aws::launch;
 use crate::shell::aws::ready::{Ready, STAND_IN};
 use crate::shell::aws::template::{self, Templates, specification};
-use crate::shell::clock;
 
 /// What has passed is tried again after this long at the earliest: a right that is taken away
 /// later is told of by the first launch that lacks it.
@@ -290,9 +290,9 @@ mod tests {
     use tokio::time::sleep;
 
     use crate::engine::event::Event;
+    use crate::host::clock;
     use crate::shell::aws::idle::{self, Counts, Refused};
     use crate::shell::aws::provider::Ec2;
-    use crate::shell::clock;
     use crate::shell::provider::Provider;
 
     const LACKS: &str = "You are not authorized to perform this operation. User: u is not \

@@ -10,12 +10,12 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::sleep;
 
 use crate::engine::command::{Answer, Command, FailureKind, Launch, RefusalKind};
+use crate::host::clock;
 use crate::model::claim::ClaimRecord;
 use crate::model::id::{ClaimId, InstanceId};
 use crate::model::instance::{Instance, OfferingKey};
 use crate::model::labels::{Labels, TAINT_UNREGISTERED};
 use crate::model::taint::{Effect, Taint};
-use crate::shell::clock;
 use crate::shell::provider::Provider;
 
 /// A provider to be checked, and what can be had from it.

@@ -5,9 +5,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::inventory::{Amount, Hope, Inventory, SeenNode, SeenPod, Wanted};
+use crate::host::text::bounded;
 use crate::model::claim::Phase;
 use crate::plan::reasons;
-use crate::shell::text::bounded;
 use crate::shell::timeline::Line;
 use crate::solve::miss::part;
 use crate::state::snapshot::Host;

@@ -9,15 +9,15 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use serde::Deserialize;
 
+use crate::host::clock;
+use crate::host::text;
 use crate::model::cluster::{Cluster, Mode};
 use crate::model::tenure::LeaseName;
-use crate::shell::clock;
 use crate::shell::doctor::flaw::Flaw;
 use crate::shell::doctor::reach::{Answer, ask};
 use crate::shell::doctor::report::Check;
 use crate::shell::doctor::scope::Scope;
 use crate::shell::rival;
-use crate::shell::text;
 
 /// Leases by which other autoscalers say that they are at work.
 const OTHERS: [(&str, &str, &str); 3] = [

@@ -14,6 +14,7 @@ use tokio::sync::{Mutex, OnceCell};
 use crate::catalog::region::Region;
 use crate::ec2::find::Found;
 use crate::ec2::refusal::Sort;
+use crate::host::text::quoted;
 use crate::model::cluster::Cluster;
 use crate::shell::aws::account::{Account, AccountKey, Accounts, once};
 use crate::shell::aws::fault::Fault;
@@ -24,7 +25,6 @@ use crate::shell::doctor::launches::{self, POLICY, Seen};
 use crate::shell::doctor::report::Check;
 use crate::shell::doctor::scope::Scope;
 use crate::shell::kube::client::Connection;
-use crate::shell::text::quoted;
 
 /// What was asked of an account and region, and what was found there, where anything was.
 type Asked = (Vec<Check>, Option<Arc<Seen>>);

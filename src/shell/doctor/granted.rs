@@ -9,12 +9,12 @@ use k8s_openapi::api::authorization::v1::{
 use kube::api::PostParams;
 use kube::{Api, Client};
 
+use crate::host::text;
 use crate::model::cluster::Cluster;
 use crate::shell::doctor::flaw::Flaw;
 use crate::shell::doctor::report::Check;
 use crate::shell::doctor::scope::{LIMIT, Scope};
 use crate::shell::kube::rights::{Right, needed};
-use crate::shell::text;
 
 /// Questions at once.
 const AT_ONCE: usize = 8;

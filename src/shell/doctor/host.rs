@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use crate::config::Config;
 use crate::config::problem::{Problem, Severity};
+use crate::host::text::quoted;
 use crate::model::cluster::Cluster;
 use crate::model::node_class::bootstrap::{Bootstrap, SecretSource};
 use crate::shell::doctor::flaw::Flaw;
 use crate::shell::doctor::report::Check;
 use crate::shell::doctor::scope::Scope;
-use crate::shell::text::quoted;
 
 /// What `ProtectHome=yes` of the unit hides.
 const HIDDEN: [&str; 3] = ["/home", "/root", "/run/user"];

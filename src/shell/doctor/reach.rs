@@ -14,8 +14,10 @@ use kube::client::Body;
 use kube::config::{AuthInfo, Kubeconfig as File, KubeconfigError};
 use serde::Deserialize;
 
+use crate::host::clock::{self, Stopwatch};
+use crate::host::text::{self, quoted};
+use crate::kubernetes_convert::{OLDEST, TESTED};
 use crate::model::cluster::{Cluster, Kubeconfig};
-use crate::shell::clock::{self, Stopwatch};
 use crate::shell::doctor::flaw::Flaw;
 use crate::shell::doctor::host;
 use crate::shell::doctor::report::Check;
@@ -24,7 +26,6 @@ use crate::shell::drivers::{Drivers, PrepareError};
 use crate::shell::kube::cause::Cause;
 use crate::shell::kube::client::{ConnectError, Connection};
 use crate::shell::kube::plugin::PluginError;
-use crate::shell::text::{self, quoted};
 
 /// A slower answer to the least of questions makes watches late and passes long.
 const SLOW: Duration = Duration::from_secs(1);
@@ -34,12 +35,6 @@ const SKEWED: SignedDuration = SignedDuration::from_secs(5);
 const WRONG: SignedDuration = SignedDuration::from_secs(60);
 /// The `Date` of an answer has whole seconds.
 const TICK: SignedDuration = SignedDuration::from_secs(1);
-
-/// The oldest minor version of Kubernetes 1 with all that is used and rendered: FlowSchemas of
-/// `flowcontrol.apiserver.k8s.io/v1` came with it.
-pub(crate) const OLDEST: u32 = 29;
-/// The newest that the tests run on.
-pub(crate) const TESTED: u32 = 34;
 
 /// Bytes of an answer: an object has no more.
 const BODY: usize = 2 << 20;

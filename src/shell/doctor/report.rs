@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::shell::text;
+use crate::host::text;
 
 /// The longest fix, in characters: a rule, or a command with a few paths in it.
 const FIX_CHARS: usize = 800;

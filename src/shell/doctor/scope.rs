@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use crate::shell::clock;
+use crate::host::clock;
 use crate::shell::doctor::flaw::Flaw;
 use crate::shell::doctor::report::Check;
 

@@ -4,9 +4,9 @@
 use thiserror::Error;
 
 use crate::catalog::CatalogError;
+use crate::host::files::FilesError;
 use crate::model::cluster::Cluster;
 use crate::model::id::ClusterName;
-use crate::shell::files::FilesError;
 use crate::shell::kube::client::ConnectError;
 use crate::shell::kube::plugin::PluginError;
 

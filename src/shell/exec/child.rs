@@ -9,11 +9,11 @@ use tokio::process::{Child as Process, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 use tokio::time::{interval, timeout};
 
+use crate::host::text;
 use crate::model::cluster::Exec;
 use crate::model::id::ClusterName;
 use crate::shell::exec::lines::{Line, Lines};
 use crate::shell::group::Group;
-use crate::shell::text;
 
 /// Variables that every program gets.
 const ALWAYS: [&str; 2] = ["PATH", "HOME"];

@@ -7,11 +7,11 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::engine::command::{Answer, FailureKind};
+use crate::host::text;
 use crate::shell::exec::Limits;
 use crate::shell::exec::lines::Line;
 use crate::shell::exec::message::{self, Call, Expect, Scope};
 use crate::shell::telemetry::metrics;
-use crate::shell::text;
 
 /// A call on its way to the program.
 pub(crate) struct Ask {

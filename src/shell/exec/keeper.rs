@@ -8,15 +8,15 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, sleep_until, timeout};
 
+use crate::host::clock;
+use crate::host::text;
 use crate::model::cluster::Exec;
-use crate::shell::clock;
 use crate::shell::exec::Limits;
 use crate::shell::exec::child::Child;
 use crate::shell::exec::desk::{Ask, Desk, unknown};
 use crate::shell::exec::lines::Line;
 use crate::shell::exec::message::{self, Call, Hello, PROTOCOL, Scope};
 use crate::shell::telemetry::metrics;
-use crate::shell::text;
 
 /// Doublings of the wait after which it grows no more in any case.
 const DOUBLINGS: u32 = 16;

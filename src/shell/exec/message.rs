@@ -4,11 +4,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::engine::command::{Answer, Launch};
+use crate::host::text;
 use crate::model::claim::{ClaimRecord, TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClaimId, ClusterName, InstanceId};
 use crate::model::instance::{Instance, OfferingKey};
 use crate::model::labels::Labels;
-use crate::shell::text;
 use crate::shell::wire::{AnswerBody, OfferingBody, TaintBody};
 
 /// The version of the protocol that is spoken.

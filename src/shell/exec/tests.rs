@@ -15,13 +15,13 @@ use tokio::time::sleep;
 use super::message::{self, Call, Expect, LaunchCall, Scope};
 use super::{Limits, Program};
 use crate::engine::command::{Answer, Command, FailureKind, Launch};
+use crate::host::clock;
 use crate::model::claim::ClaimRecord;
 use crate::model::cluster::{Cluster, Exec};
 use crate::model::instance::{CapacityType, OfferingKey};
 use crate::model::labels::{Labels, TAINT_UNREGISTERED};
 use crate::model::node_class::NodeClass;
 use crate::model::taint::{Effect, Taint};
-use crate::shell::clock;
 use crate::shell::conformance::subjects::reference;
 use crate::shell::provider::Provider;
 

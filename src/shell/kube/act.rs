@@ -15,17 +15,18 @@ use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
 use crate::engine::command::{Answer, Command, FailureKind, NewNode, NodePatch};
+use crate::host::text;
+use crate::kubernetes_convert;
+use crate::kubernetes_convert::api_types as json_object;
 use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::notes::Lease;
 use crate::model::object::Kind;
 use crate::model::quantity::Resources;
 use crate::model::taint::Taint;
 use crate::shell::kube::client::Connection;
-use crate::shell::kube::convert;
 use crate::shell::kube::lease::{self, FIELD_MANAGER};
 use crate::shell::kube::list::{ListError, list};
-use crate::shell::kube::object::{self as json_object, Lean, Seen};
-use crate::shell::text;
+use crate::shell::kube::seen::{ApiKind, Seen};
 
 /// Time for one call. Nothing here takes the API server more than a second.
 const CALL: Duration = Duration::from_secs(30);
@@ -258,7 +259,7 @@ async fn delete_pod(
     uid: String,
     grace_seconds: u32,
 ) -> Result<Answer, kube::Error> {
-    let api = Api::<Seen<json_object::Pod>>::namespaced(client.clone(), &pod.namespace);
+    let api = Api::<Seen<json_object::Pod>>::namespaced_with(client.clone(), &pod.namespace, &());
     let params = DeleteParams {
         grace_period_seconds: Some(grace_seconds),
         ..if_uid(uid)
@@ -377,7 +378,7 @@ async fn pods_on(client: &Client, node: &NodeName) -> Answer {
     match list(&api, Some(&format!("spec.nodeName={node}"))).await {
         Ok(pods) => Answer::Pods(
             pods.into_iter()
-                .map(|seen| convert::pod(seen.object))
+                .map(|seen| kubernetes_convert::pod(seen.object))
                 .collect(),
         ),
         Err(ListError::Api(error)) => sorted(&error),
@@ -391,7 +392,7 @@ async fn attachments_of(client: &Client, node: &NodeName) -> Answer {
     match list(&api, None).await {
         Ok(all) => {
             let all = all.into_iter().map(|seen| seen.object);
-            Answer::Attachments(convert::attachments(all, node.as_str()))
+            Answer::Attachments(kubernetes_convert::attachments(all, node.as_str()))
         }
         Err(ListError::Api(error)) => sorted(&error),
         Err(error) => failed(FailureKind::Unknown, &text::chain(&error)),
@@ -399,7 +400,7 @@ async fn attachments_of(client: &Client, node: &NodeName) -> Answer {
 }
 
 /// Looks each object up by its name.
-async fn probe<T: Lean>(
+async fn probe<T: ApiKind>(
     connection: &Connection,
     objects: &[(ObjectKey, String)],
 ) -> Result<Answer, kube::Error> {
@@ -416,7 +417,10 @@ async fn probe<T: Lean>(
 }
 
 /// The UID of the object of this name, if there is one.
-async fn uid_of<T: Lean>(client: &Client, key: &ObjectKey) -> Result<Option<String>, kube::Error> {
+async fn uid_of<T: ApiKind>(
+    client: &Client,
+    key: &ObjectKey,
+) -> Result<Option<String>, kube::Error> {
     let namespace = (!key.namespace.is_empty()).then_some(key.namespace.as_str());
     let path = Seen::<T>::url_path(&(), namespace);
     let request = kube::core::Request::new(path)

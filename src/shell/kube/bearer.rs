@@ -15,7 +15,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 use tower::{BoxError, Layer, Service};
 
-use crate::shell::clock;
+use crate::host::clock;
 
 /// Another token is made when this much of the life of the last is left, or a quarter of it.
 const RENEW: Duration = Duration::from_mins(4);
@@ -239,7 +239,7 @@ mod tests {
             let request = Request::get("/version").body(Body::empty());
             match self.client.send(request.expect("a request")).await {
                 Ok(answer) => answer.status().as_u16().to_string(),
-                Err(error) => crate::shell::text::chain(&error),
+                Err(error) => crate::host::text::chain(&error),
             }
         }
 

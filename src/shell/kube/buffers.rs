@@ -18,13 +18,13 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use crate::engine::event::Event;
+use crate::host::text;
+use crate::kubernetes_convert::buffer::{Declared, Stored, declared, shape};
 use crate::model::buffer::Buffer;
 use crate::model::id::ObjectKey;
 use crate::shell::kube::client::Connection;
-use crate::shell::kube::convert::buffer::{Declared, Stored, declared, shape};
 use crate::shell::kube::list::{PAGE, PAGE_TIME};
 use crate::shell::telemetry::metrics;
-use crate::shell::text;
 
 /// They are read this often, as Karpenter looks after them.
 const AGAIN: Duration = Duration::from_secs(30);

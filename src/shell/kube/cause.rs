@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::shell::text;
+use crate::host::text;
 
 /// What went wrong, where, and what to check, in one line.
 pub(crate) fn explained(error: &kube::Error, server: &str, kubeconfig: &Path) -> String {

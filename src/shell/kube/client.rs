@@ -22,16 +22,16 @@ use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::timeout;
 use tower::util::option_layer;
 
+use crate::host::files::{self, FilesError};
+use crate::host::text;
 use crate::model::cluster::{Api, Kubeconfig};
 use crate::model::proxy::Proxy;
 use crate::model::tenure::LeaseName;
 use crate::shell::fence::Fence;
-use crate::shell::files::{self, FilesError};
 use crate::shell::kube::bearer::{Bearer, Token};
 use crate::shell::kube::plugin::{self, Credentials, PluginError};
 use crate::shell::kube::pulse::Pulses;
 use crate::shell::limiter::Limiter;
-use crate::shell::text;
 
 /// Time for a TCP connection.
 const CONNECT: Duration = Duration::from_secs(10);

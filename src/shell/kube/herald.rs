@@ -19,11 +19,11 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::engine::herald::{About, Notice};
+use crate::host::clock;
+use crate::host::text;
 use crate::model::id::ClusterName;
-use crate::shell::clock;
 use crate::shell::kube::client::Connection;
 use crate::shell::limiter::Limiter;
-use crate::shell::text;
 
 /// Who writes them.
 const CONTROLLER: &str = "outrigger.dev/outrigger";

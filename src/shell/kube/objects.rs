@@ -11,11 +11,11 @@ use thiserror::Error;
 use tokio::time::timeout;
 
 use crate::config::SourceFile;
+use crate::host::text;
 use crate::karpenter::documents::BYTES_MAX;
 use crate::model::cluster::{Api, Kubeconfig};
 use crate::shell::kube::client::{ConnectError, Connection, connect};
 use crate::shell::kube::list::PAGE;
-use crate::shell::text;
 
 /// Time for one answer: pools and node classes are hundreds at most.
 const ANSWER: Duration = Duration::from_secs(30);

@@ -18,8 +18,8 @@ use tokio::process::Command;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
+use crate::host::text;
 use crate::shell::group::Group;
-use crate::shell::text;
 
 /// Time for a plugin to give credentials, from when it is begun.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);

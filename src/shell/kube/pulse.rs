@@ -15,8 +15,8 @@ use kube::client::{Body, DynBody};
 use tokio::time::{Instant, sleep_until};
 use tower::{BoxError, Layer, Service};
 
+use crate::host::clock;
 use crate::model::object::Kind;
-use crate::shell::clock;
 
 /// Time between the starts of two watches of a kind: the first after a watch that delivered
 /// something, doubled after each that did not, up to the second.
@@ -162,8 +162,8 @@ mod tests {
     use std::time::Duration;
 
     use super::{Starts, watched};
+    use crate::host::clock;
     use crate::model::object::Kind;
-    use crate::shell::clock;
 
     #[test]
     fn watches_that_deliver_nothing_start_ever_less_often() {

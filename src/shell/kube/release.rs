@@ -3,13 +3,14 @@
 
 use crate::engine::command::{Answer, Command, FailureKind, NodePatch};
 use crate::engine::release::release;
+use crate::kubernetes_convert::Convert;
+use crate::kubernetes_convert::api_types::Node as Json;
 use crate::model::id::NodeName;
 use crate::model::object::Object;
 use crate::shell::kube::act;
 use crate::shell::kube::client::Connection;
-use crate::shell::kube::convert::Convert;
 use crate::shell::kube::list::{ListError, list};
-use crate::shell::kube::object::{Node as Json, Seen};
+use crate::shell::kube::seen::Seen;
 
 /// A Node that has changed meanwhile is looked at again so often.
 const ROUNDS: usize = 5;

@@ -28,13 +28,14 @@ use crate::engine::event::Event;
 use crate::model::cluster::{Cluster, WatchList};
 use crate::model::object::{Kind, Object};
 
+use crate::host::text;
+use crate::kubernetes_convert::Convert;
+use crate::kubernetes_convert::api_types as json;
 use crate::shell::kube::buffers;
 use crate::shell::kube::cause::{Cause, explained};
 use crate::shell::kube::client::Connection;
-use crate::shell::kube::convert::Convert;
 use crate::shell::kube::list::{ListError, PAGE, PAGE_TIME, list};
-use crate::shell::kube::object::{self as json, Seen};
-use crate::shell::text;
+use crate::shell::kube::seen::{ApiKind, Seen};
 
 /// A watch is renewed this often, which is also how often a quiet one gives a sign of life.
 const WATCH_SECONDS: u32 = 30;
@@ -216,7 +217,7 @@ impl Health {
 }
 
 /// Watches a kind until nobody listens.
-async fn keep_watching<T: Convert>(source: Source)
+async fn keep_watching<T: ApiKind + Convert>(source: Source)
 where
     Seen<T>: Resource<DynamicType = ()>,
 {
@@ -258,7 +259,7 @@ where
     }
 }
 
-async fn watch_once<T: Convert>(source: &Source, health: &mut Health) -> Over
+async fn watch_once<T: ApiKind + Convert>(source: &Source, health: &mut Health) -> Over
 where
     Seen<T>: Resource<DynamicType = ()>,
 {
@@ -270,7 +271,7 @@ where
 }
 
 /// Follows one watcher.
-async fn stream<T: Convert>(source: &Source, health: &mut Health) -> Result<Over, Over>
+async fn stream<T: ApiKind + Convert>(source: &Source, health: &mut Health) -> Result<Over, Over>
 where
     Seen<T>: Resource<DynamicType = ()>,
 {
@@ -362,7 +363,7 @@ impl Source {
 }
 
 /// Lists a kind again and again, for where a proxy cuts watches.
-async fn poll<T: Convert>(
+async fn poll<T: ApiKind + Convert>(
     source: &Source,
     every: Duration,
     health: &mut Health,
@@ -394,7 +395,7 @@ where
 }
 
 /// Differs between listings of which any object has come, gone or changed.
-fn fingerprint<T: Convert>(listed: &[Seen<T>]) -> u64
+fn fingerprint<T: ApiKind>(listed: &[Seen<T>]) -> u64
 where
     Seen<T>: Resource<DynamicType = ()>,
 {

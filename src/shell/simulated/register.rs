@@ -9,12 +9,12 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
+use crate::host::text;
 use crate::model::id::InstanceId;
 use crate::model::instance::{Instance, InstanceType};
 use crate::model::labels::{CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, Labels, ZONE};
 use crate::model::taint::Taint;
 use crate::shell::kube::act;
-use crate::shell::text;
 
 /// Time for one attempt to register.
 const CALL: Duration = Duration::from_secs(15);

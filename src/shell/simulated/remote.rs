@@ -15,10 +15,10 @@ use serde::Serialize;
 use tokio::time::timeout;
 
 use crate::engine::command::{Answer, Command, FailureKind};
+use crate::host::text;
 use crate::model::cluster::Kubeconfig;
 use crate::model::id::ClusterName;
 use crate::shell::provider::{Provider, not_ours};
-use crate::shell::text;
 use crate::shell::wire::{AdoptBody, AnswerBody, LaunchBody, ListBody, TerminateBody};
 
 /// Time for one call: the cloud answers from memory.

@@ -17,7 +17,7 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 
-use crate::shell::clock;
+use crate::host::clock;
 
 /// Where the journal listens. Source: <https://systemd.io/JOURNAL_NATIVE_PROTOCOL>.
 pub(crate) const SOCKET: &str = "/run/systemd/journal/socket";

@@ -69,9 +69,9 @@ pub(crate) fn init(
     // A second subscriber is refused, which only tests can see.
     drop(lines.try_init());
     #[cfg(feature = "otlp")]
-    let traces = traces.and_then(|own| {
+    let traces = traces.map(|own| {
         let told = own.inspect_err(|error| tracing::warn!(%error, "no traces are sent"));
-        Some(Traces(told.ok()))
+        Traces(told.ok())
     });
     #[cfg(not(feature = "otlp"))]
     let traces = endpoint.map(|_| {

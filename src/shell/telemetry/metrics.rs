@@ -13,10 +13,10 @@ use crate::config::settings::{MetricNames, Telemetry};
 use crate::config::written::Written;
 use crate::engine::event::Interruption;
 use crate::engine::report::Report;
+use crate::host::clock;
 use crate::model::claim::Phase;
 use crate::model::id::{ClusterName, PoolName};
 use crate::model::pool::Reason;
-use crate::shell::clock;
 use crate::shell::telemetry::names::{
     ALL, DECISIONS, Kind, LIFETIMES, NOTICES, PASSES, PLANS, UNHEALTHY, about,
 };

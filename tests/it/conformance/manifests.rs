@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use super::judge::{Case, judge};
 use super::world::{Check, ensure};
+use crate::door::process::outrigger;
 
 /// What the binary plans for the objects of a cluster. Types `t1` to `t8` have as many cores, of
 /// which each keeps a tenth of one, and cost as many dollars.
@@ -26,7 +27,7 @@ fn planned(items: &[Value]) -> Result<Value, String> {
         "cluster \"a\" {\n  simulated {}\n}\npool \"a\" {}\n",
     );
     let catalog = write("types.json", &Value::from(types).to_string());
-    let mut child = Command::new(env!("CARGO_BIN_EXE_outrigger"))
+    let mut child = Command::new(outrigger())
         .args(["plan", "--json", "--cluster-state", "-", "--config"])
         .arg(&config)
         .arg("--catalog")

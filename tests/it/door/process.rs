@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::OnceLock;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -38,9 +39,23 @@ pub(crate) fn run(arguments: &[&str], stdin: &str) -> Output {
     child.wait_with_output().expect("it ends")
 }
 
+/// The binary: the one that was built with the tests, unless `OUTRIGGER` names another, as
+/// campaigns do for one that is built as packages are.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test reads how it is asked to run"
+)]
+pub(crate) fn outrigger() -> &'static str {
+    static PROGRAM: OnceLock<String> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let built = env!("CARGO_BIN_EXE_outrigger").to_owned();
+        std::env::var("OUTRIGGER").unwrap_or(built)
+    })
+}
+
 /// The binary with these arguments, and nothing of the caller's that would change what it does.
 pub(crate) fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_outrigger"));
+    let mut command = Command::new(outrigger());
     command.args(arguments).env_remove("OUTRIGGER_CONFIG");
     command.env_remove("RUST_LOG");
     // Whatever is reached is on this host.

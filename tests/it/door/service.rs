@@ -12,7 +12,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::api::{Api, Manner};
-use super::process::{Process, command, get, within};
+use super::process::{Process, command, get, outrigger, within};
 use super::{Config, LISTEN, cluster};
 
 /// The service manager's end of the socket.
@@ -151,8 +151,7 @@ fn the_units_are_in_order_and_expose_little() {
     let dir = TempDir::new().expect("a directory");
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd");
     let read = |path: &str| fs::read_to_string(shipped.join(path)).expect("a unit");
-    let installed =
-        |text: String| text.replace("/usr/bin/outrigger", env!("CARGO_BIN_EXE_outrigger"));
+    let installed = |text: String| text.replace("/usr/bin/outrigger", outrigger());
     let place = |path: &str| dir.path().join(path).display().to_string();
     let (service, socket) = (place("outrigger.service"), place("outrigger.socket"));
     fs::write(&socket, read("outrigger.socket")).expect("written");

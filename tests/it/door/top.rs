@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::api::{Api, Manner, list};
 use super::console::{Setup, daemon};
-use super::process::{run, within};
+use super::process::{outrigger, run, within};
 use super::{LISTEN, managed, pod};
 
 /// A server of tmux's own kind, and the one window in it; both end with this.
@@ -98,7 +98,7 @@ fn a_fleet_is_watched_on_a_terminal_of_any_size() {
     let mut setup = Setup::start(&format!("{LISTEN}{}", managed(api.kubeconfig())));
     let top = format!(
         "{} top --socket {} --interval 300ms --extra-labels team",
-        env!("CARGO_BIN_EXE_outrigger"),
+        outrigger(),
         setup.socket.display()
     );
     let script = format!(

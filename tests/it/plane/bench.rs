@@ -6,7 +6,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::Request;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::Plane;
-use crate::door::process::run;
+use crate::door::process::{outrigger, run};
 
 /// What the daemon's log tells: the defaults, and for which claim each pod was planned.
 const LOG: &str =
@@ -205,7 +205,7 @@ impl Setup {
     /// Starts a daemon; its log is added to that of earlier ones.
     pub(crate) fn daemon(&self) -> Process {
         let config = self.path().to_str().expect("a readable path");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_outrigger"));
+        let mut command = Command::new(outrigger());
         command.args(["run", "--config", config]);
         // As systemd has one for the unit, so that the next one knows that this one is gone.
         command.env("RUNTIME_DIRECTORY", self.path());
@@ -287,7 +287,7 @@ pub(crate) struct Process {
 
 impl Process {
     fn start(arguments: &[&str], log: &Path) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_outrigger"));
+        let mut command = Command::new(outrigger());
         command.args(arguments);
         Self::spawn(command, log)
     }
@@ -616,11 +616,23 @@ impl World {
     }
 }
 
-/// Waits until the world is as wanted, looking every 100 ms for up to `seconds`.
+/// Waits until the daemon has said of so many clusters, of all its starts, that it decides there:
+/// two listings of instances, five seconds apart, have agreed.
+pub(crate) async fn until_ready(setup: &Setup, count: usize) {
+    for _ in 0..600 {
+        if setup.told("ready: decisions begin").len() >= count {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("not ready within a minute\n{}", setup.tail());
+}
+
+/// Waits until the world is as wanted, looking again and again for up to `seconds`.
 pub(crate) async fn until(
     client: &Client,
     setup: &Setup,
-    seconds: usize,
+    seconds: u64,
     what: &str,
     wanted: impl Fn(&World) -> bool,
 ) -> World {
@@ -642,30 +654,45 @@ pub(crate) async fn until(
 /// The world as wanted, if it comes to be so within these seconds.
 pub(crate) async fn within(
     client: &Client,
-    seconds: usize,
+    seconds: u64,
     wanted: impl Fn(&World) -> bool,
 ) -> Option<World> {
-    for _ in 0..seconds * 10 {
+    let begun = clock();
+    loop {
         let world = World::read(client).await;
         if wanted(&world) {
             return Some(world);
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        if begun.elapsed().as_secs() >= seconds {
+            return None;
+        }
+        tokio::time::sleep(pause()).await;
     }
-    None
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test times what it watches")]
+fn clock() -> Instant {
+    Instant::now()
+}
+
+/// How long to wait before the next look. Where tests run side by side, looking is most of the work
+/// that the API has; where figures are told it has nothing else to do.
+fn pause() -> Duration {
+    Duration::from_millis(if is_campaign() { 100 } else { 300 })
 }
 
 /// Waits until so many pods are bound. Of these it reads the metadata only: what watches a race on
 /// two cores should not be among the runners.
-pub(crate) async fn until_bound(client: &Client, setup: &Setup, seconds: usize, pods: usize) {
+pub(crate) async fn until_bound(client: &Client, setup: &Setup, seconds: u64, pods: usize) {
     let api: Api<Pod> = Api::all(client.clone());
     let bound = ListParams::default().match_any().fields("spec.nodeName!=");
-    for _ in 0..seconds * 10 {
+    let begun = clock();
+    while begun.elapsed().as_secs() < seconds {
         let there = api.list_metadata(&bound).await.expect("pods list");
         if there.items.len() >= pods {
             return;
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(pause()).await;
     }
     // Tells what there is instead.
     until(client, setup, 0, "all pods bound", |world| {
@@ -681,6 +708,16 @@ pub(crate) async fn until_bound(client: &Client, setup: &Setup, seconds: usize, 
 )]
 pub(crate) fn is_campaign() -> bool {
     std::env::var("OUTRIGGER_CAMPAIGN").is_ok_and(|value| !value.is_empty())
+}
+
+/// What campaigns draw moments from: 0 unless `OUTRIGGER_SEED` says otherwise.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test reads how it is asked to run"
+)]
+pub(crate) fn seed() -> u64 {
+    let text = std::env::var("OUTRIGGER_SEED").unwrap_or_default();
+    text.parse().unwrap_or(0)
 }
 
 /// Which of many are to run, by a variable: `17` or `100..200`.

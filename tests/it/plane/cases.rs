@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::bench::{
     Process, Setup, World, client, declare_room, deploy, free_port, instances, is_campaign, plane,
-    remove_pod, scale, strand, until, want_no_room,
+    remove_pod, scale, seed, strand, until, until_ready, want_no_room,
 };
 use super::proxy::{Fault, Proxy};
 
@@ -22,12 +22,6 @@ pub(super) fn size() -> usize {
 #[expect(clippy::disallowed_methods, reason = "a test times what it watches")]
 pub(crate) fn clock() -> Instant {
     Instant::now()
-}
-
-pub(super) async fn ready(client: &kube::Client) {
-    // The daemon makes no decision before two listings five seconds apart agree.
-    tokio::time::sleep(Duration::from_secs(8)).await;
-    client.apiserver_version().await.expect("the API answers");
 }
 
 pub(super) async fn deploy_both(client: &kube::Client) {
@@ -82,7 +76,7 @@ async fn pods_get_nodes_and_empty_nodes_go() {
     let cloud = setup.cloud(port);
     let daemon = setup.daemon();
     let api = client(plane.kubeconfig()).await;
-    ready(&api).await;
+    until_ready(&setup, 1).await;
     let start = clock();
     deploy_both(&api).await;
     let pods = 2 * size();
@@ -151,7 +145,7 @@ async fn two_clusters_are_served_by_one_daemon() {
     );
     declare_room(&second, "room").await;
     let _daemon = setup.daemon();
-    ready(&first).await;
+    until_ready(&setup, 2).await;
     until(&second, &setup, 30, "room is kept", |world| {
         world.empty_nodes() == 1
     })
@@ -192,9 +186,10 @@ async fn two_clusters_are_served_by_one_daemon() {
     .await;
 }
 
-/// A number from a sequence that looks random and is the same each time.
+/// A number from a sequence that looks random and is the same each time for one `OUTRIGGER_SEED`.
 pub(crate) fn scatter(n: u64) -> u64 {
-    n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33
+    let drawn = n.wrapping_add(1).wrapping_add(seed().rotate_left(32));
+    drawn.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -206,7 +201,7 @@ async fn a_daemon_that_is_killed_goes_on_where_it_was() {
     let _cloud = setup.cloud(port);
     let mut daemon = setup.daemon();
     let api = client(plane.kubeconfig()).await;
-    ready(&api).await;
+    until_ready(&setup, 1).await;
     let pods = 2 * size();
     let quiet = |world: &World| world.bound() == pods && world.empty_nodes() == 0;
     let gone = |world: &World| world.nodes.is_empty();
@@ -311,7 +306,7 @@ async fn nothing_is_touched_while_the_view_is_not_whole() {
     let port = free_port();
     let (proxy, setup, _cloud, _daemon) = behind_proxy(&plane.daemons(), port).await;
     let api = client(plane.kubeconfig()).await;
-    ready(&api).await;
+    until_ready(&setup, 1).await;
     // Each pod fills a node: those of one Deployment never share one with the other's.
     deploy(&api, "stays", 3, "130", "100Gi").await;
     deploy(&api, "goes", 3, "130", "100Gi").await;

@@ -3,8 +3,7 @@
 
 use std::fs;
 
-use super::bench::{Setup, client, deploy, free_port, plane, scale, until};
-use super::cases::ready;
+use super::bench::{Setup, client, deploy, free_port, plane, scale, until, until_ready};
 use crate::door::process::get;
 
 /// What labels of nodes the dashboards filter by.
@@ -125,7 +124,7 @@ async fn karpenters_dashboards_find_what_they_ask_for() {
     let _cloud = setup.cloud(port);
     let _daemon = setup.daemon();
     let api = client(plane.kubeconfig()).await;
-    ready(&api).await;
+    until_ready(&setup, 1).await;
     let address = setup.admin();
     deploy(&api, "small", 20, "900m", "3100Mi").await;
     let world = until(&api, &setup, 90, "all pods bound", |world| {

@@ -16,6 +16,7 @@ use super::Plane;
 use super::bench::{client, is_campaign};
 use super::rights::{Right, grant, put, rights, user};
 use crate::door::doctor::{holds, keep, told};
+use crate::door::process::outrigger;
 
 const USER: &str = "outrigger";
 const FLOWS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
@@ -106,7 +107,7 @@ impl Bench {
 }
 
 fn doctor(config: &Path) -> (Option<i32>, Vec<[String; 4]>) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_outrigger"));
+    let mut command = Command::new(outrigger());
     command.args(["doctor", "--json", "--config"]).arg(config);
     let output = command.output().expect("it runs");
     let report = serde_json::from_slice(&output.stdout);

@@ -13,9 +13,10 @@ use tokio::task::AbortHandle;
 
 use super::Plane;
 use super::bench::{
-    Setup, World, client, deploy, end_instance, free_port, instances, plane, scale, until, within,
+    Setup, World, client, deploy, end_instance, free_port, instances, plane, scale, until,
+    until_ready, within,
 };
-use super::cases::{deploy_both, ready, size};
+use super::cases::{deploy_both, size};
 
 /// All pods of a claim are bound so soon after its launch was answered.
 const BOUND_MAX: SignedDuration = SignedDuration::from_secs(1);
@@ -173,7 +174,7 @@ async fn planned_pods_are_bound_within_a_second_of_the_launch() {
     let _cloud = setup.cloud_that_boots(port, "6s");
     let _daemon = setup.daemon();
     let api = client(plane.kubeconfig()).await;
-    ready(&api).await;
+    until_ready(&setup, 1).await;
     let watching = Watching::start(&api);
     deploy_both(&api).await;
     let pods = 2 * size();
@@ -253,7 +254,7 @@ async fn pods_of_nodes_that_never_come_are_made_anew() {
     let cloud = setup.cloud_that_boots(port, "1h");
     let _daemon = setup.daemon();
     let api = client(plane.kubeconfig()).await;
-    ready(&api).await;
+    until_ready(&setup, 1).await;
     deploy_large(&api, 3).await;
     let first = until(&api, &setup, 30, "all pods bound", |world| {
         world.bound() == 3
@@ -291,7 +292,7 @@ async fn pods_outlive_instances_that_fail_and_daemons_that_are_killed() {
     let _cloud = setup.cloud_that_boots(port, "15s");
     let mut daemon = setup.daemon();
     let api = client(plane.kubeconfig()).await;
-    ready(&api).await;
+    until_ready(&setup, 1).await;
     deploy_large(&api, 4).await;
     // Killed as soon as something was bound, wherever it was with the rest.
     until(&api, &setup, 30, "a pod is bound", |world| {

@@ -9,8 +9,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::Client;
 use kube::api::{Api, ListParams};
 
-use super::bench::{Setup, client, deploy, free_port, plane, scale, until};
-use super::cases::ready;
+use super::bench::{Setup, client, deploy, free_port, plane, scale, until, until_ready};
 
 /// An event of ours: its object's kind, its reason and its note.
 type Told = (String, String, String);
@@ -68,7 +67,7 @@ async fn pods_and_nodes_say_what_is_done_with_them() {
     let _cloud = setup.cloud(port);
     let daemon = setup.daemon();
     let api = client(plane.kubeconfig()).await;
-    ready(&api).await;
+    until_ready(&setup, 1).await;
     deploy(&api, "small", 3, "900m", "3100Mi").await;
     deploy(&api, "huge", 1, "4000", "3100Mi").await;
     until(&api, &setup, 90, "all small pods bound", |world| {

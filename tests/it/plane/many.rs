@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::Plane;
-use super::bench::{Setup, client, free_port, is_campaign};
+use super::bench::{Setup, client, free_port, is_campaign, until_ready};
 use super::cases::{bytes_mb, clock};
 use super::proxy::{Fault, Proxy};
 use crate::door::process::get;
@@ -100,17 +100,6 @@ pub(super) fn setup(
 /// not go to Leases of other names.
 pub(super) fn with_own_lease(name: &str) -> String {
     format!("  leader_election {{\n    lease = \"kube-system/{name}\"\n  }}\n")
-}
-
-/// Waits until decisions are made in so many clusters.
-pub(super) async fn until_ready(setup: &Setup, count: usize) {
-    for _ in 0..600 {
-        if setup.told("ready: decisions begin").len() >= count {
-            return;
-        }
-        sleep(Duration::from_millis(100)).await;
-    }
-    panic!("not ready within a minute\n{}", setup.tail());
 }
 
 /// Makes pods, and says how many seconds after that each was bound.

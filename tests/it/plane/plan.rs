@@ -12,8 +12,10 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 use super::Plane;
-use super::bench::{Setup, World, client, free_port, instances, remove_pod, scale, strand, until};
-use super::cases::{deploy_both, ready, size};
+use super::bench::{
+    Setup, World, client, free_port, instances, remove_pod, scale, strand, until, until_ready,
+};
+use super::cases::{deploy_both, size};
 use crate::door::process::run;
 
 /// What may be asked without changing anything.
@@ -71,7 +73,7 @@ fn audited(plane: &Plane) -> (BTreeSet<String>, Vec<String>) {
 /// there who would do anything about it.
 async fn halved(api: &Client, setup: &Setup, half: usize) -> World {
     let mut daemon = setup.daemon();
-    ready(api).await;
+    until_ready(setup, 1).await;
     deploy_both(api).await;
     let calm = |world: &World| world.bound() == 4 * half && world.tainted_nodes() == 0;
     until(api, setup, 90, "all pods bound", calm).await;

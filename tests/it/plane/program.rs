@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use super::bench::{Setup, World, client, plane, scale, until};
-use super::cases::{bytes_mb, clock, deploy_both, provider_id, ready, size};
+use super::bench::{Setup, World, client, plane, scale, until, until_ready};
+use super::cases::{bytes_mb, clock, deploy_both, provider_id, size};
 
 /// No claim ever had two instances; which of all are live, by id.
 fn live_of_single(setup: &Setup) -> BTreeSet<String> {
@@ -35,7 +35,7 @@ async fn pods_get_nodes_from_a_program_that_ends_once() {
     let setup = Setup::with_program(&plane.daemons(), &faults);
     let mut daemon = setup.daemon();
     let api = client(plane.kubeconfig()).await;
-    ready(&api).await;
+    until_ready(&setup, 1).await;
     let start = clock();
     deploy_both(&api).await;
     let pods = 2 * size();

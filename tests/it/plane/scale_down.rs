@@ -13,13 +13,16 @@ use super::Plane;
 use super::audit::{Allowed, audited};
 use super::bench::{
     Process, Setup, World, client, deploy_like, free_port, instances, is_campaign, scale,
-    until_bound,
+    until_bound, until_ready,
 };
-use super::cases::{clock, ready, scatter};
+use super::cases::{clock, scatter};
 
 /// A cluster in which nothing has changed for this long has settled: longer than any wait of the
-/// daemon but those after something failed.
-const STILL: Duration = Duration::from_secs(20);
+/// daemon but those after something failed. Where no figures are told, longer than most will do:
+/// what comes after it is seen by the invariants of the simulation.
+fn still() -> Duration {
+    Duration::from_secs(if is_campaign() { 20 } else { 12 })
+}
 
 /// Nodes that were made to save something stay for ten minutes, unless pods leave; whoever is
 /// started anew does not know how many have left (docs/decisions/027-consolidation.md).
@@ -173,12 +176,12 @@ impl Bench {
             _cloud: setup.cloud(port),
             daemon: setup.daemon(),
             api: client(plane.kubeconfig()).await,
-            still: STILL,
+            still: still(),
             plane,
             setup,
             port,
         };
-        ready(&own.api).await;
+        until_ready(&own.setup, 1).await;
         for (deployment, _) in all {
             deploy_like(&own.api, deployment, deployment.replicas).await;
         }
@@ -319,7 +322,7 @@ async fn survives(test: &str, all: Sizes, budget: Allowed, kills: u64) {
         let start = clock();
         let (mut last, mut before) = (start.elapsed(), Seen::new());
         // A daemon decides nothing in its first five seconds.
-        while kill < kills && start.elapsed() - last < 2 * STILL {
+        while kill < kills && start.elapsed() - last < 2 * still() {
             tokio::time::sleep(Duration::from_millis(500 + scatter(kill) % 13_500)).await;
             bench.daemon.kill();
             bench.daemon = bench.setup.daemon();

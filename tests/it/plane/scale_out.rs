@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use outrigger_bench::workloads::deployments::{Deployment, of_all_sizes, small_and_large};
 
-use super::bench::{Setup, World, client, deploy_like, free_port, is_campaign, plane, until_bound};
+use super::bench::{
+    Setup, World, client, deploy_like, free_port, is_campaign, plane, until_bound, until_ready,
+};
 
 /// How long the daemon may still find something to do once every pod is bound.
 const AFTER: Duration = Duration::from_secs(12);
@@ -91,8 +93,7 @@ async fn watch(test: &str, all: &[Deployment], share: f64, hints: bool) -> Optio
     let _cloud = setup.cloud(port);
     let daemon = setup.daemon();
     let api = client(plane.kubeconfig()).await;
-    // The daemon makes no decision before two listings five seconds apart agree.
-    tokio::time::sleep(Duration::from_secs(8)).await;
+    until_ready(&setup, 1).await;
     let start = clock();
     let mut pods = 0;
     for deployment in all {

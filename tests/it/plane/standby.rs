@@ -16,9 +16,10 @@ use super::Plane;
 use super::audit::changes_of;
 use super::bench::{
     Process, Setup, World, client, deploy, free_port, instances, is_campaign, scale, until,
+    until_ready,
 };
-use super::cases::{clock, provider_id, ready, scatter};
-use super::many::{setup, until_ready, with_own_lease};
+use super::cases::{clock, provider_id, scatter};
+use super::many::{setup, with_own_lease};
 
 /// Who leads has to be another after this long.
 pub(crate) const TAKEN_OVER: Duration = Duration::from_secs(20);
@@ -130,7 +131,7 @@ async fn another_host_leads_when_one_does_not_any_more() {
     one = Host::start(&plane, "host-a", cloud);
     let _cloud = one.setup.cloud(cloud);
     let api = client(plane.kubeconfig()).await;
-    ready(&api).await;
+    until_ready(&one.setup, 1).await;
     leads(&api, &one, TAKEN_OVER).await;
     other = Host::start(&plane, "host-b", cloud);
     deploy(&api, "small", 0, "1", "1Gi").await;

@@ -13,7 +13,7 @@ fn check(tree: &[(&str, &str)], expect: &[&str]) {
 
 /// A library of two floors and the shell, in that order, with `solve` as given.
 fn check_solve(solve: &str, expect: &[&str]) {
-    let lib = "//! L.\nmod solve;\nmod engine;\n#[cfg(feature = \"shell\")]\npub mod shell;";
+    let lib = "//! L.\nmod solve;\nmod engine;\n#[cfg(feature = \"daemon\")]\npub mod shell;";
     let solve = format!("//! S.\n{solve}");
     let tree = [
         ("src/engine.rs", "//! E.\nuse crate::solve;"),
@@ -115,7 +115,8 @@ fn the_binary_names_any_floor() {
 
 #[test]
 fn a_core_floor_names_no_shell_crate_and_no_clock() {
-    let names = |name: &str| format!("`solve` names `{name}`, which only the shell may");
+    let names =
+        |name: &str| format!("`solve` names `{name}`, which only floors beyond the core may");
     check_solve(
         "use std::{fmt, fs::File};",
         &[&format!("src/solve.rs:2: {}", names("std::fs"))],
@@ -226,6 +227,15 @@ fn nothing_unfinished_is_left_behind() {
             "//! L.\nconst S: &str = \"todo!() FIXME #[ignore]\";",
         )],
         &[],
+    );
+}
+
+#[test]
+fn an_example_in_the_documentation_is_text() {
+    let text = "//! ```text\n//! a\n//! ```\n\n/// ```\n/// f();\n/// ```\nfn f() {}\n";
+    check(
+        &[("src/lib.rs", text)],
+        &["src/lib.rs:5: an example that nobody runs: make it a test"],
     );
 }
 

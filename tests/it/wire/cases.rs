@@ -19,6 +19,7 @@ use tempfile::TempDir;
 use super::Aws;
 use super::kubelets::{Kubelets, Sizes};
 use super::proxy::{Bench, outcome};
+use crate::door::process::outrigger;
 use crate::driven::{POLL, POLLS};
 use crate::plane::Plane;
 use crate::plane::bench::{self, Process, World};
@@ -147,7 +148,7 @@ impl Ec2 {
         let text = block(&aws, "tests", &plane.daemons()) + &shared(&aws, more);
         fs::write(dir.path().join("outrigger.hcl"), text).expect("the configuration is written");
         before(&aws);
-        let mut command = aws.command(env!("CARGO_BIN_EXE_outrigger"));
+        let mut command = aws.command(outrigger());
         command.arg("run").arg("--config").arg(dir.path());
         let daemon = Process::spawn(command, &dir.path().join("daemon.log"));
         Some(Ec2 {

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use super::Aws;
 use super::cases::{block, ground, shared};
 use crate::door::doctor::{holds, keep, told};
+use crate::door::process::outrigger;
 
 /// A set-up where nothing is wrong yet.
 struct Bench<'a> {
@@ -29,7 +30,7 @@ impl Bench<'_> {
     }
 
     fn run(&self, config: &Path, more: &[&str], without: &[&str]) -> (Option<i32>, Value) {
-        let mut command = self.aws.command(env!("CARGO_BIN_EXE_outrigger"));
+        let mut command = self.aws.command(outrigger());
         for own in without {
             command.env_remove(own);
         }

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use super::Aws;
 use super::cases::{block, shared};
 use super::kubelets::{Kubelets, Sizes};
+use crate::door::process::outrigger;
 use crate::plane::Plane;
 use crate::plane::bench::{self, Process, World};
 
@@ -59,7 +60,7 @@ async fn pods_are_bound_by_the_name_that_ec2_gives_their_node() {
     let text = block(&aws, "tests", &plane.daemons()) + &shared(&aws, "");
     let text = text.replace(mode, &format!("{mode}\n  binding = \"early\""));
     fs::write(dir.path().join("outrigger.hcl"), text).expect("the configuration is written");
-    let mut command = aws.command(env!("CARGO_BIN_EXE_outrigger"));
+    let mut command = aws.command(outrigger());
     command.arg("run").arg("--config").arg(dir.path());
     let _daemon = Process::spawn(command, &dir.path().join("daemon.log"));
 

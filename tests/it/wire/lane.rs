@@ -15,6 +15,7 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 use super::Aws;
+use crate::door::process::outrigger;
 use crate::driven::POLLS;
 use crate::plane::bench::{self, Process};
 
@@ -77,7 +78,7 @@ impl Lane {
     }
 
     pub(super) fn start(&mut self) {
-        let mut command = self.site.aws.command(env!("CARGO_BIN_EXE_outrigger"));
+        let mut command = self.site.aws.command(outrigger());
         command.env("AWS_ACCESS_KEY_ID", &self.name);
         // As systemd has one for the unit: the next daemon knows that this one is gone.
         command.env("RUNTIME_DIRECTORY", self.dir.path());

@@ -8,6 +8,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::Aws;
+use crate::door::process::outrigger;
 
 const CONFIG: &str = r#"
 data "terraform_output" "platform" {
@@ -39,7 +40,7 @@ fn outputs_come_from_a_parameter_and_only_validate_takes_the_mock() {
     let file = folder.path().join("main.hcl");
     fs::write(&file, CONFIG).expect("written");
     let ask = |verb: &[&str]| {
-        let mut command = aws.command(env!("CARGO_BIN_EXE_outrigger"));
+        let mut command = aws.command(outrigger());
         command.args(verb).arg(&file);
         command.output().expect("it runs")
     };

@@ -15,6 +15,7 @@ use tokio::time::sleep;
 use super::Aws;
 use super::cases::{block, ground, shared, spot_warning};
 use super::kubelets::{Kubelets, Sizes};
+use crate::door::process::outrigger;
 use crate::plane::Plane;
 use crate::plane::bench::{self, Process, World, chosen, is_campaign};
 use crate::plane::cases::{clock, scatter};
@@ -71,7 +72,7 @@ impl Host {
 }
 
 fn spawn(aws: &Aws, dir: &TempDir, key: &str) -> Process {
-    let mut command = aws.command(env!("CARGO_BIN_EXE_outrigger"));
+    let mut command = aws.command(outrigger());
     command.env("AWS_ACCESS_KEY_ID", key);
     command.env("RUNTIME_DIRECTORY", dir.path());
     command.arg("run").arg("--config").arg(dir.path());

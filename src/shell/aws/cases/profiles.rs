@@ -9,13 +9,13 @@ use tokio::time;
 
 use super::canned::{Asked, Canned, REGION, Reply};
 use crate::ec2::find::Listed;
+use crate::host::clock;
 use crate::model::cluster::Cluster;
 use crate::model::node_class::resolved::Cause;
 use crate::model::node_class::{Identity, NodeClass};
 use crate::shell::aws::account::Account;
 use crate::shell::aws::care::Care;
 use crate::shell::aws::profile::Profiles;
-use crate::shell::clock;
 
 const OLD: &str = "2026-01-01T00:00:00Z";
 

@@ -12,10 +12,10 @@ use tokio::time::sleep;
 use super::canned::{Canned, REGION, Reply};
 use crate::ec2::refusal::Sort;
 use crate::engine::event::{Event, Interruption};
+use crate::host::clock;
 use crate::shell::aws::account::Account;
 use crate::shell::aws::notices::{Engines, Listener};
 use crate::shell::aws::queue;
-use crate::shell::clock;
 use crate::shell::fence::Fence;
 
 fn body(kind: &str, detail: &Value) -> String {

@@ -9,11 +9,11 @@ use jiff::SignedDuration;
 use super::canned::{Asked, Canned, REGION, Reply};
 use crate::ec2::shelf::Shelf;
 use crate::ec2::template::{Site, Template, Variation, template};
+use crate::host::clock;
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::resolved::Resolved;
 use crate::shell::aws::care::Care;
 use crate::shell::aws::template::Templates;
-use crate::shell::clock;
 
 /// The templates of EC2 by name, and an operation that fails.
 #[derive(Default)]

@@ -8,10 +8,10 @@ use std::time::Duration;
 use fastrand::Rng;
 use jiff::Timestamp;
 use kube::Client;
+use outrigger::kubernetes_convert::offline_state;
 use outrigger::model::id::PodKey;
 use outrigger::model::labels::Labels;
 use outrigger::model::pool::Pool;
-use outrigger::shell::kube::state_file;
 use outrigger::solve::{Code, Solution, Unplaced, solve};
 use outrigger::state::State;
 use outrigger::state::snapshot::Host;
@@ -527,7 +527,7 @@ fn planned(world: &World, made: &Made, fixed: &[Value]) -> Solution {
         .chain(waiting)
         .collect();
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
-    let objects = state_file::parse(&list.to_string()).expect("the API's own objects");
+    let objects = offline_state::parse(&list.to_string()).expect("the API's own objects");
     let now = Timestamp::from_second(2_000_000_000).expect("a time");
     let (cluster, catalog) = (Arc::new(world.cluster()), Arc::new(world.catalog()));
     let state = State::offline(cluster, catalog, objects, now);

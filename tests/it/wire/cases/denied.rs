@@ -10,6 +10,7 @@ use outrigger::ec2::rights::statement;
 use tempfile::TempDir;
 
 use super::{Ec2, block, ground, shared};
+use crate::door::process::outrigger;
 use crate::plane::bench::{self, Process};
 use crate::plane::rights::{Right, denied, user};
 
@@ -87,7 +88,7 @@ async fn a_daemon_says_what_it_may_not_ask_for_its_nodes() {
     let text = text.replace("ami { alias = \"al2023@latest\" }", &joins);
     fs::create_dir(dir.path().join("config")).expect("made");
     fs::write(dir.path().join("config/outrigger.hcl"), text).expect("written");
-    let mut command = aws.command(env!("CARGO_BIN_EXE_outrigger"));
+    let mut command = aws.command(outrigger());
     command
         .arg("run")
         .arg("--config")

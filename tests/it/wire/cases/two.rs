@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{block, ground, shared};
+use crate::door::process::outrigger;
 use crate::plane::Plane;
 use crate::plane::bench::{self, Process, World};
 use crate::wire::Aws;
@@ -70,7 +71,7 @@ async fn what_one_cluster_is_refused_the_other_leaves_alone() {
         Kubelets::start_of(Some(name), Arc::clone(&aws), client.clone(), Sizes::new())
     });
     let _machines: Vec<Kubelets> = machines.collect();
-    let mut command = aws.command(env!("CARGO_BIN_EXE_outrigger"));
+    let mut command = aws.command(outrigger());
     command.arg("run").arg("--config").arg(dir.path());
     let _daemon = Process::spawn(command, &dir.path().join("daemon.log"));
 

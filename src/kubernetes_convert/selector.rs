@@ -1,10 +1,10 @@
 //! Node selector terms and label selectors as requirements.
 //! It must not know what they select.
 
+use crate::kubernetes_convert::api_types::{Expression, LabelSelector, NodeSelectorTerm};
 use crate::model::labels::{Labels, NODE_NAME};
 use crate::model::requirement::{Operator, Requirement, Requirements};
 use crate::model::selector::Selector;
-use crate::shell::kube::object::{Expression, LabelSelector, NodeSelectorTerm};
 
 /// What one term or selector may hold. The API has no such limits but that of an object's size;
 /// nobody writes more by hand.

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::quantity::Resources;
-use crate::shell::kube::object::{
+use crate::kubernetes_convert::api_types::{
     Container, ContainerResources, ContainerStatus, PodSpec, PodStatus,
 };
-use crate::shell::kube::quantity::Quantity;
+use crate::kubernetes_convert::quantity::Quantity;
+use crate::model::quantity::Resources;
 
 /// Adds up a pod; what cannot be read goes to `defects`.
 pub(super) fn requests(spec: &PodSpec, status: &PodStatus, defects: &mut Vec<String>) -> Resources {
@@ -129,7 +129,7 @@ fn read(quantities: &BTreeMap<String, Quantity>, defects: &mut Vec<String>) -> R
 #[cfg(test)]
 mod tests {
     use super::requests;
-    use crate::shell::kube::object::Pod;
+    use crate::kubernetes_convert::api_types::Pod;
 
     fn check(pod: &str, expect: &str) {
         let pod: Pod = serde_json::from_str(pod).expect("a pod");

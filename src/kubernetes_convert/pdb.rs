@@ -4,8 +4,8 @@
 use serde_json::Value;
 
 use super::{key, pod, selector};
+use crate::kubernetes_convert::api_types::PodDisruptionBudget;
 use crate::model::pdb::{Bound, Pdb};
-use crate::shell::kube::object::PodDisruptionBudget;
 
 /// What is wrong with a budget is told up to this many things.
 const DEFECTS: usize = 5;

@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{place, requests};
+use crate::kubernetes_convert::api_types::{
+    self as json, Meta, OwnerReference, PodSpec, PodStatus, PodVolume,
+};
 use crate::model::id::{NodeName, ObjectKey};
 use crate::model::pod::{Owner, Pod, PodPhase};
 use crate::model::taint::{Effect, Toleration, TolerationOperator};
-use crate::shell::kube::object::{
-    self as json, Meta, OwnerReference, PodSpec, PodStatus, PodVolume,
-};
 
 /// A pod's faults are told one by one up to this many, each up to so many characters: the first
 /// few say what to mend.

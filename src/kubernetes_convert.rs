@@ -1,6 +1,10 @@
 //! Turns Kubernetes objects into the nouns that decisions are made of.
 //! It must not know where the objects come from nor what is decided about them.
 
+pub(crate) mod quantity;
+
+pub(crate) mod api_types;
+
 mod requests;
 
 mod selector;
@@ -11,34 +15,42 @@ mod pod;
 
 mod pdb;
 
+#[cfg(feature = "daemon")]
 pub(crate) mod buffer;
 
+pub mod offline_state;
+
+use crate::kubernetes_convert::api_types::{self as json, LabelSelector, Meta};
+use crate::kubernetes_convert::quantity::Quantities;
 use crate::model::id::{NodeName, ObjectKey};
 use crate::model::labels::{REGION, ZONE, normalized};
 use crate::model::node::{CONDITIONS_MAX, Condition, ConditionStatus, Node};
+#[cfg(feature = "daemon")]
+use crate::model::object::Attachment;
 use crate::model::object::{
-    Attachment, CsiNode, Kind, Namespace, Object, Selecting, StorageClass, Volume, VolumeClaim,
+    CsiNode, Kind, Namespace, Object, Selecting, StorageClass, Volume, VolumeClaim,
 };
 use crate::model::pod::{DaemonSet, Pod};
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Effect, Taint};
-use crate::shell::kube::object::{self as json, LabelSelector, Lean, Meta};
-use crate::shell::kube::quantity::Quantities;
 use crate::state::volumes::EBS_DRIVER;
+
+/// The oldest minor version of Kubernetes 1 with all that is used and rendered: FlowSchemas of
+/// `flowcontrol.apiserver.k8s.io/v1` came with it.
+pub const OLDEST: u32 = 29;
+/// The newest minor version that the tests run on.
+pub const TESTED: u32 = 34;
 
 /// A volume can be used in so many places at most; the rest are passed over.
 const PLACES_MAX: usize = 100;
 
-/// A watched kind that has its noun.
-pub(crate) trait Convert: Lean {
+/// A kind of object that has its noun.
+pub(crate) trait Convert {
+    /// The noun.
     const NOUN: Kind;
 
     fn convert(self) -> Object;
-
-    fn key(&self) -> ObjectKey {
-        ObjectKey::new(self.meta().namespace.as_str(), self.meta().name.as_str())
-    }
 }
 
 fn key(meta: Meta) -> ObjectKey {
@@ -57,11 +69,13 @@ impl Convert for json::Pod {
 }
 
 /// A pod as itself, for lists that hold nothing else.
+#[cfg(feature = "daemon")]
 pub(crate) fn pod(pod: json::Pod) -> Pod {
     pod::pod(pod)
 }
 
 /// What is attached to one node.
+#[cfg(feature = "daemon")]
 pub(crate) fn attachments(
     all: impl Iterator<Item = json::VolumeAttachment>,
     node: &str,
@@ -335,8 +349,8 @@ mod tests {
     use serde::de::DeserializeOwned;
 
     use super::Convert;
+    use crate::kubernetes_convert::api_types as json;
     use crate::model::object::{Kind, Object, StorageClass, Volume, VolumeClaim};
-    use crate::shell::kube::object as json;
 
     fn read<T: Convert + DeserializeOwned>(json: &str) -> Object {
         let read: T = serde_json::from_str(json).expect("an object");

@@ -1,15 +1,15 @@
 //! What a pod asks of the place it gets: of the node, and of the pods nearby and far away.
 //! It must not know where it will be placed.
 
+use crate::kubernetes_convert::api_types::{
+    GROUP_COUNT, GROUPS, LabelSelector, Meta, PodAffinityTerm, PodSpec, PreferredNode,
+    PreferredPods, SpreadConstraint,
+};
+use crate::kubernetes_convert::selector;
 use crate::model::affinity::{Gang, PodTerm, Preferred, Spread};
 use crate::model::labels::Labels;
 use crate::model::requirement::Requirements;
 use crate::model::selector::Selector;
-use crate::shell::kube::convert::selector;
-use crate::shell::kube::object::{
-    GROUP_COUNT, GROUPS, LabelSelector, Meta, PodAffinityTerm, PodSpec, PreferredNode,
-    PreferredPods, SpreadConstraint,
-};
 
 /// A pod may have this many terms of each sort, and a term so many namespaces. The API has no such
 /// limit but that of an object's size.
@@ -199,9 +199,9 @@ pub(super) fn gang(meta: &Meta) -> Option<Gang> {
 
 #[cfg(test)]
 mod tests {
+    use crate::kubernetes_convert::pod::pod;
     use crate::model::labels::Labels;
     use crate::model::pod::Pod;
-    use crate::shell::kube::convert::pod;
 
     /// A pod of namespace `own` with labels `app=web` and `hash=1`.
     fn read(spec: &str) -> Pod {

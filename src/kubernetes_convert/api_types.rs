@@ -1,138 +1,15 @@
 //! The watched Kubernetes objects as their JSON spells them, and no field more than is read.
 //! It must not know what the fields amount to.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::{ClusterResourceScope, NamespaceResourceScope, Resource};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 
+use crate::kubernetes_convert::quantity::Quantities;
 use crate::model::labels::{DELETION_COST, Labels};
-use crate::shell::kube::quantity::Quantities;
-
-/// A kind of object as the API knows it.
-pub(crate) trait Lean:
-    Clone + fmt::Debug + Send + for<'de> Deserialize<'de> + 'static
-{
-    /// Whether it lives in a namespace.
-    type Scope;
-    const KIND: &'static str;
-    const GROUP: &'static str;
-    const PLURAL: &'static str;
-
-    fn meta(&self) -> &Meta;
-}
-
-/// An object as kube's watcher wants it: with an `ObjectMeta`, of which only the version is filled.
-#[derive(Clone, Debug)]
-pub(crate) struct Seen<T> {
-    version: ObjectMeta,
-    pub(crate) object: T,
-}
-
-impl<'de, T: Lean> Deserialize<'de> for Seen<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let object = T::deserialize(deserializer)?;
-        let version = ObjectMeta {
-            resource_version: Some(object.meta().resource_version.clone()),
-            ..ObjectMeta::default()
-        };
-        Ok(Self { version, object })
-    }
-}
-
-impl<T: Lean> Resource for Seen<T> {
-    type DynamicType = ();
-    type Scope = T::Scope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        T::KIND.into()
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        T::GROUP.into()
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        T::PLURAL.into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.version
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.version
-    }
-}
-
-macro_rules! lean {
-    ($name:ident, $scope:ident, $group:literal, $plural:literal) => {
-        impl Lean for $name {
-            type Scope = $scope;
-            const KIND: &'static str = stringify!($name);
-            const GROUP: &'static str = $group;
-            const PLURAL: &'static str = $plural;
-
-            fn meta(&self) -> &Meta {
-                &self.metadata
-            }
-        }
-    };
-}
-
-lean!(Pod, NamespaceResourceScope, "", "pods");
-lean!(Node, ClusterResourceScope, "", "nodes");
-lean!(DaemonSet, NamespaceResourceScope, "apps", "daemonsets");
-lean!(
-    PodDisruptionBudget,
-    NamespaceResourceScope,
-    "policy",
-    "poddisruptionbudgets"
-);
-lean!(
-    PersistentVolumeClaim,
-    NamespaceResourceScope,
-    "",
-    "persistentvolumeclaims"
-);
-lean!(
-    PersistentVolume,
-    ClusterResourceScope,
-    "",
-    "persistentvolumes"
-);
-lean!(
-    StorageClass,
-    ClusterResourceScope,
-    "storage.k8s.io",
-    "storageclasses"
-);
-lean!(CSINode, ClusterResourceScope, "storage.k8s.io", "csinodes");
-lean!(
-    VolumeAttachment,
-    ClusterResourceScope,
-    "storage.k8s.io",
-    "volumeattachments"
-);
-lean!(Namespace, ClusterResourceScope, "", "namespaces");
-lean!(Service, NamespaceResourceScope, "", "services");
-lean!(
-    ReplicationController,
-    NamespaceResourceScope,
-    "",
-    "replicationcontrollers"
-);
-lean!(ReplicaSet, NamespaceResourceScope, "apps", "replicasets");
-lean!(StatefulSet, NamespaceResourceScope, "apps", "statefulsets");
 
 /// What Go writes as `null` is as good as absent.
 fn null<'de, D, T>(deserializer: D) -> Result<T, D::Error>
@@ -405,16 +282,19 @@ json! {
         desired_healthy: i64,
     }
 
+    #[cfg(feature = "daemon")]
     struct VolumeAttachment {
         metadata: Meta,
         spec: VolumeAttachmentSpec,
     }
 
+    #[cfg(feature = "daemon")]
     struct VolumeAttachmentSpec {
         node_name: String,
         source: VolumeAttachmentSource,
     }
 
+    #[cfg(feature = "daemon")]
     struct VolumeAttachmentSource {
         persistent_volume_name: String,
     }

@@ -8,11 +8,11 @@ use serde::de::{DeserializeOwned, Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::kubernetes_convert::api_types::{self as json};
+use crate::kubernetes_convert::{Convert, broken_pod};
 use crate::model::object::Object;
 use crate::model::pod::Pod;
-use crate::shell::kube::convert::{Convert, broken_pod};
-use crate::shell::kube::object::{self as json};
-use crate::shell::text;
+use crate::model::text;
 
 /// Why a text is no state of a cluster.
 #[derive(Debug, Error)]

@@ -1,8 +1,11 @@
 //! The only readings of time and entropy: everything else is told.
 //! It must not know what they are used for.
 
+#[cfg(feature = "daemon")]
 use std::collections::hash_map::RandomState;
+#[cfg(feature = "daemon")]
 use std::hash::BuildHasher;
+#[cfg(feature = "daemon")]
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -18,6 +21,7 @@ pub(crate) fn now() -> Timestamp {
 }
 
 /// A time that only grows, whatever is done to the time of day: for waits, not for people.
+#[cfg(feature = "daemon")]
 #[expect(
     clippy::disallowed_methods,
     reason = "the one place where the clock is read"
@@ -27,6 +31,7 @@ pub(crate) fn monotonic() -> tokio::time::Instant {
 }
 
 /// A number that differs from one start of the process to the next.
+#[cfg(feature = "daemon")]
 #[expect(
     clippy::disallowed_methods,
     reason = "the one place where entropy is drawn"
@@ -36,6 +41,7 @@ pub(crate) fn seed() -> u64 {
 }
 
 /// Bytes that nobody can guess, from the source that keys of TLS come from.
+#[cfg(feature = "daemon")]
 pub(crate) fn unguessable(bytes: &mut [u8]) -> Result<(), String> {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     let filled = provider.secure_random.fill(bytes);
@@ -43,12 +49,14 @@ pub(crate) fn unguessable(bytes: &mut [u8]) -> Result<(), String> {
 }
 
 /// When something last went round, as other threads see it.
+#[cfg(feature = "daemon")]
 #[derive(Debug)]
 pub(crate) struct Beat {
     since: Stopwatch,
     millis: AtomicU64,
 }
 
+#[cfg(feature = "daemon")]
 impl Beat {
     /// It just did.
     pub(crate) fn start() -> Self {
@@ -93,6 +101,7 @@ impl Stopwatch {
 }
 
 /// How long it is until `at`, by the clock.
+#[cfg(feature = "daemon")]
 pub(crate) fn until(at: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(now())).unwrap_or_default()
 }

@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::config::problem::{Problem, ProblemCode};
 use crate::config::{self, Config, Held, Input, Inputs, ParameterReader, SourceFile};
-use crate::shell::text;
+use crate::host::text;
 
 /// Where the configuration is when nothing else is said.
 pub(crate) const DEFAULT_CONFIG: &str = "/etc/outrigger.d";
@@ -110,6 +110,7 @@ pub(crate) struct Wanted {
 }
 
 /// Why something that a configuration is made of is not told by whoever has it.
+#[cfg(feature = "daemon")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Untold {
     /// Whether it may be told later, so that what was told last still counts.

@@ -6,11 +6,11 @@
 use serde::Deserialize;
 
 use super::{key, pod};
+use crate::kubernetes_convert::api_types::{Meta, PodTemplate};
+use crate::kubernetes_convert::quantity::Quantities;
 use crate::model::buffer::{Buffer, BufferPod, PODS_MAX, Scalable, ScalableKind};
 use crate::model::id::ObjectKey;
 use crate::model::quantity::Resources;
-use crate::shell::kube::object::{Meta, PodTemplate};
-use crate::shell::kube::quantity::Quantities;
 
 /// The strategy of buffers that are room on nodes: the others are not ours.
 const ACTIVE: &str = "buffer.x-k8s.io/active-capacity";

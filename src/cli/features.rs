@@ -1,0 +1,90 @@
+//! What this build leaves out, and which build has it.
+//! It must not know how a verb works.
+
+/// The features that this build was compiled with.
+pub(super) const COMPILED: &[&str] = &[
+    "cli",
+    #[cfg(feature = "daemon")]
+    "daemon",
+    #[cfg(feature = "aws")]
+    "aws",
+    #[cfg(feature = "otlp")]
+    "otlp",
+];
+
+/// What brings every verb.
+pub(super) const EVERY_VERB: &str = "cargo build --release --features aws makes a build with every \
+                                     verb; the packages of docs/INSTALL.md hold one";
+
+/// Verbs that the feature `daemon` brings.
+const OF_THE_DAEMON: [&str; 9] = [
+    "doctor",
+    "pause",
+    "release",
+    "reload",
+    "resume",
+    "run",
+    "simulated-cloud",
+    "status",
+    "top",
+];
+
+/// The feature of Cargo without which this build has no such verb; none where it has the verb, or
+/// nobody does.
+pub(super) fn missing(verb: &str) -> Option<&'static str> {
+    match verb {
+        "token" if cfg!(not(feature = "aws")) => Some("aws"),
+        own if cfg!(not(feature = "daemon")) && OF_THE_DAEMON.contains(&own) => Some("daemon"),
+        _ => None,
+    }
+}
+
+/// What `--help` ends with: the verbs that are left out.
+pub(super) fn help() -> Option<&'static str> {
+    if cfg!(not(feature = "daemon")) {
+        Some(
+            "Not in this build, which speaks to no cluster: doctor, pause, release, reload, \
+             resume, run, simulated-cloud, status, token, top.\n\
+             cargo build --release --features aws makes a build with every verb.",
+        )
+    } else if cfg!(not(feature = "aws")) {
+        Some(
+            "Not in this build: token.\n\
+             cargo build --release --features aws makes a build with every verb.",
+        )
+    } else {
+        None
+    }
+}
+
+/// The refusal of something that a verb could do in another build.
+#[cfg(not(feature = "daemon"))]
+pub(super) fn refused(what: &str, instead: &str) -> anyhow::Error {
+    anyhow::anyhow!(
+        "{what}: this build was compiled without the feature `daemon`\n  = help: {instead}; \
+         {EVERY_VERB}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::{OF_THE_DAEMON, help, missing};
+    use crate::cli::CommandLine;
+
+    #[test]
+    fn a_verb_is_there_or_said_to_be_missing() {
+        let command = CommandLine::command();
+        let there = |verb: &str| command.find_subcommand(verb).is_some();
+        for verb in OF_THE_DAEMON.into_iter().chain(["token"]) {
+            assert_ne!(there(verb), missing(verb).is_some(), "{verb}");
+            let told = help().is_some_and(|help| help.contains(verb));
+            assert_eq!(told, missing(verb).is_some(), "{verb}");
+        }
+        for verb in ["simulate", "validate", "fmt", "plan", "import", "export"] {
+            assert!(there(verb) && missing(verb).is_none(), "{verb}");
+        }
+        assert_eq!(missing("nonsense"), None);
+    }
+}

@@ -1,0 +1,423 @@
+//! The picture of a run: instances, pods, cost, use and events over one time axis, as SVG.
+//! It must not know where the picture is shown, nor how the run went beyond its samples and lines.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use plotters::backend::SVGBackend;
+use plotters::chart::{ChartBuilder, ChartContext};
+use plotters::coord::Shift;
+use plotters::coord::cartesian::Cartesian2d;
+use plotters::coord::types::RangedCoordf64;
+use plotters::drawing::{DrawingArea, IntoDrawingArea};
+use plotters::element::{PathElement, Polygon, Rectangle, Text};
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{Color, FontDesc, FontFamily, FontStyle, RGBColor, TextStyle};
+
+use crate::model::id::TypeName;
+use crate::model::instance::CapacityType;
+use crate::sim::samples::Sample;
+use crate::sim::timeline::{Fact, Line};
+
+/// The picture in pixels. Each panel has a legend of its own at its right.
+const WIDTH: u32 = 1000;
+const PANEL: u32 = 170;
+const EVENTS: u32 = 130;
+const LEFT: u32 = 110;
+const LEGEND: u32 = 210;
+const TOP: u32 = 26;
+/// At most this many points a line: the plot has no more pixels to show them on.
+const POINTS_MAX: usize = 600;
+/// The types with most instance minutes have a colour of their own; the others share one.
+const TYPES_MAX: usize = 6;
+
+/// Colours that people with any colour blindness can tell apart (Okabe and Ito, 2008), without the
+/// yellow, which is lost on white paper. [`STYLE`] has those of a dark page.
+const BLUE: RGBColor = RGBColor(0x00, 0x72, 0xb2);
+const ORANGE: RGBColor = RGBColor(0xe6, 0x9f, 0x00);
+const GREEN: RGBColor = RGBColor(0x00, 0x9e, 0x73);
+const RED: RGBColor = RGBColor(0xd5, 0x5e, 0x00);
+const PURPLE: RGBColor = RGBColor(0xcc, 0x79, 0xa7);
+const SKY: RGBColor = RGBColor(0x56, 0xb4, 0xe9);
+const GREY: RGBColor = RGBColor(0x99, 0x99, 0x99);
+const DARK_GREY: RGBColor = RGBColor(0x66, 0x66, 0x66);
+const SERIES: [RGBColor; TYPES_MAX] = [BLUE, ORANGE, GREEN, PURPLE, SKY, RED];
+const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
+const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
+const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xff);
+
+/// The colours of a dark page, by those of a light one; print is light.
+const STYLE: &str = "<style>@media screen and (prefers-color-scheme: dark) {\
+    [fill=\"#222222\"]{fill:#dddddd}[stroke=\"#222222\"]{stroke:#dddddd}\
+    [fill=\"#DDDDDD\"]{fill:#3a3f44}[stroke=\"#DDDDDD\"]{stroke:#3a3f44}\
+    [fill=\"#FFFFFF\"]{fill:#15181b}[fill=\"#56B4E9\"]{fill:#a6d8f5}\
+    [fill=\"#0072B2\"]{fill:#4aa3df}[stroke=\"#0072B2\"]{stroke:#4aa3df}\
+    }</style>";
+
+/// What is drawn.
+pub(super) struct Day<'a> {
+    /// When the run began; the axis begins there.
+    pub(super) start: Timestamp,
+    /// One a minute.
+    pub(super) samples: &'a [Sample],
+    /// All that happened.
+    pub(super) lines: &'a [Line],
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+type Drawn = Result<(), anyhow::Error>;
+
+impl Day<'_> {
+    /// The picture as one SVG element, fit for a file of its own and for a page.
+    pub(super) fn svg(&self) -> anyhow::Result<String> {
+        let mut svg = String::new();
+        {
+            let size = (WIDTH, 4 * PANEL + EVENTS);
+            let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+            root.fill(&PAPER)?;
+            let (upper, events) = root.split_vertically(4 * PANEL);
+            let panels = upper.split_evenly((4, 1));
+            let [instances, pods, cost, used] = panels.as_slice() else {
+                anyhow::bail!("split the picture into four panels");
+            };
+            let points = self.points();
+            self.instances(instances, &points)?;
+            self.pods(pods, &points)?;
+            self.cost(cost, &points)?;
+            self.used(used, &points)?;
+            self.events(&events)?;
+            root.present()?;
+        }
+        // The style goes behind the opening tag.
+        let at = svg.find('>').map_or(svg.len(), |at| at + 1);
+        svg.insert_str(at, STYLE);
+        Ok(svg)
+    }
+
+    /// Of every few minutes the one with most pending pods.
+    fn points(&self) -> Vec<&Sample> {
+        let each = self.samples.len().div_ceil(POINTS_MAX).max(1);
+        let chunks = self.samples.chunks(each);
+        let busiest = |chunk: &'_ [Sample]| {
+            let places = chunk.iter().enumerate();
+            places
+                .max_by_key(|(at, own)| (own.pending, *at))
+                .map(|(at, _)| at)
+        };
+        chunks
+            .filter_map(|chunk| chunk.get(busiest(chunk)?))
+            .collect()
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a place in a picture")]
+    fn hours(&self, at: Timestamp) -> f64 {
+        at.duration_since(self.start).as_secs() as f64 / 3600.0
+    }
+
+    fn span(&self) -> f64 {
+        let last = self.samples.last();
+        last.map_or(1.0, |own| self.hours(own.at)).max(0.1)
+    }
+
+    /// A panel with axes for values up to `most`.
+    fn panel<'a, 'b>(
+        &self,
+        area: &'a Area<'b>,
+        title: &str,
+        most: f64,
+    ) -> anyhow::Result<Chart<'a, 'b>> {
+        area.draw(&Text::new(title.to_owned(), (8, 6), bold()))?;
+        let most = if most > 0.0 { most * 1.05 } else { 1.0 };
+        let mut chart = ChartBuilder::on(area)
+            .margin_top(TOP)
+            .margin_right(LEGEND)
+            .set_left_and_bottom_label_area_size(0)
+            .x_label_area_size(22)
+            .y_label_area_size(LEFT)
+            .build_cartesian_2d(0.0..self.span(), 0.0..most)?;
+        let clock = |hours: &f64| self.clock(*hours);
+        let number = |value: &f64| short(*value);
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .x_labels(13)
+            .y_labels(4)
+            .x_label_formatter(&clock)
+            .y_label_formatter(&number)
+            .label_style(plain())
+            .axis_style(INK)
+            .bold_line_style(GRID)
+            .light_line_style(PAPER.mix(0.0))
+            .draw()?;
+        Ok(chart)
+    }
+
+    /// The time of day so many hours after the start.
+    fn clock(&self, hours: f64) -> String {
+        #[expect(clippy::cast_possible_truncation, reason = "some days of seconds")]
+        let seconds = (hours * 3600.0).round() as i64;
+        let after = jiff::SignedDuration::from_secs(seconds);
+        let at = self.start.checked_add(after).unwrap_or(self.start);
+        at.strftime("%H:%M").to_string()
+    }
+
+    fn instances(&self, area: &Area<'_>, points: &[&Sample]) -> Drawn {
+        let most = points.iter().map(|own| own.live()).max().unwrap_or(0);
+        let mut chart = self.panel(area, "Instances by type", float(most))?;
+        let kinds = kinds(self.samples);
+        let mut below = vec![0.0; points.len()];
+        let mut legend = Vec::new();
+        for (place, kind) in kinds.iter().enumerate() {
+            let colour = kind.colour(place);
+            let of = |own: &Sample| count(own, kind, &kinds);
+            let above = points.iter().zip(&below);
+            let above: Vec<f64> = above.map(|(own, below)| below + float(of(own))).collect();
+            let hours = points.iter().map(|own| self.hours(own.at));
+            let upper = hours.clone().zip(above.iter().copied());
+            let lower = hours.zip(below.iter().copied());
+            let lower: Vec<(f64, f64)> = lower.collect();
+            let around: Vec<(f64, f64)> = upper.chain(lower.into_iter().rev()).collect();
+            let shape = Polygon::new(around, colour.mix(0.85).filled());
+            chart.draw_series([shape])?;
+            below = above;
+            legend.push((kind.text(), colour));
+        }
+        legend.reverse();
+        draw_legend(area, &legend)
+    }
+
+    fn pods(&self, area: &Area<'_>, points: &[&Sample]) -> Drawn {
+        let running = |own: &Sample| float(own.running);
+        let pending = |own: &Sample| float(own.pending);
+        let lines: [Series<'_>; 2] = [
+            ("running".to_owned(), BLUE, &running),
+            ("pending".to_owned(), RED, &pending),
+        ];
+        self.lines(area, "Pods", points, &lines)
+    }
+
+    fn cost(&self, area: &Area<'_>, points: &[&Sample]) -> Drawn {
+        let ours = |own: &Sample| own.usd_per_h;
+        let fixed = |own: &Sample| own.fixed_usd_per_h;
+        let lines: [Series<'_>; 2] = [
+            ("as it ran".to_owned(), BLUE, &ours),
+            ("the same on one type".to_owned(), ORANGE, &fixed),
+        ];
+        self.lines(area, "US dollars an hour", points, &lines)
+    }
+
+    fn used(&self, area: &Area<'_>, points: &[&Sample]) -> Drawn {
+        let cpu = |own: &Sample| own.cpu_share * 100.0;
+        let memory = |own: &Sample| own.memory_share * 100.0;
+        let lines: [Series<'_>; 2] = [
+            ("CPU".to_owned(), BLUE, &cpu),
+            ("memory".to_owned(), ORANGE, &memory),
+        ];
+        self.lines(area, "Requested of what nodes have, %", points, &lines)
+    }
+
+    fn lines(&self, area: &Area<'_>, title: &str, points: &[&Sample], all: &[Series<'_>]) -> Drawn {
+        let values = all
+            .iter()
+            .flat_map(|(_, _, of)| points.iter().map(|own| of(own)));
+        let most = values.fold(0.0, f64::max);
+        let mut chart = self.panel(area, title, most)?;
+        for (_, colour, of) in all {
+            let line: Vec<(f64, f64)> = points
+                .iter()
+                .map(|own| (self.hours(own.at), of(own)))
+                .collect();
+            chart.draw_series([PathElement::new(line, colour.stroke_width(2))])?;
+        }
+        let legend: Vec<(String, RGBColor)> = all
+            .iter()
+            .map(|(name, colour, _)| (name.clone(), *colour))
+            .collect();
+        draw_legend(area, &legend)
+    }
+
+    /// A row a kind of event, a mark a minute in which one happened.
+    fn events(&self, area: &Area<'_>) -> Drawn {
+        area.draw(&Text::new("Events".to_owned(), (8, 2), bold()))?;
+        let (width, height) = area.dim_in_pixel();
+        let right = width.saturating_sub(LEGEND);
+        let step = height.saturating_sub(22) / ROWS_COUNT;
+        for (place, (name, colour, is_it)) in (0..).zip(ROWS) {
+            let top = 20 + pixels(step) * place;
+            let middle = top + pixels(step) / 2;
+            area.draw(&Text::new(
+                name.to_owned(),
+                (pixels(LEFT) - 8, middle),
+                side(),
+            ))?;
+            let ends = vec![(pixels(LEFT), middle), (pixels(right), middle)];
+            area.draw(&PathElement::new(ends, GRID.stroke_width(1)))?;
+            let own = self.lines.iter().filter(|line| is_it(&line.fact));
+            let count = own.clone().count();
+            let places = own.map(|line| {
+                let wide = f64::from(right.saturating_sub(LEFT));
+                #[expect(clippy::cast_possible_truncation, reason = "a place in a picture")]
+                let at = (self.hours(line.at) / self.span() * wide).round() as i32;
+                pixels(LEFT) + at
+            });
+            let marks: BTreeSet<i32> = places.filter(|at| *at <= pixels(right)).collect();
+            for at in marks {
+                let corners = [(at - 1, top + 2), (at + 1, top + pixels(step) - 2)];
+                area.draw(&Rectangle::new(corners, colour.filled()))?;
+            }
+            let text = Text::new(count.to_string(), (pixels(right) + 14, middle), beside());
+            area.draw(&text)?;
+        }
+        Ok(())
+    }
+}
+
+/// A line of a panel: its name, its colour, and what it shows of a sample.
+type Series<'a> = (String, RGBColor, &'a dyn Fn(&Sample) -> f64);
+
+/// A row of events: its name, its colour, and which facts are in it.
+type Row = (&'static str, RGBColor, fn(&Fact) -> bool);
+
+const ROWS_COUNT: u32 = 5;
+const ROWS: [Row; ROWS_COUNT as usize] = [
+    ("workloads scaled", INK, |fact| {
+        matches!(fact, Fact::Scaled { .. })
+    }),
+    ("instances launched", GREEN, |fact| {
+        matches!(fact, Fact::Launched { .. })
+    }),
+    ("nodes leave", BLUE, |fact| {
+        matches!(fact, Fact::Leaving { .. })
+    }),
+    ("spot taken back", ORANGE, |fact| {
+        matches!(fact, Fact::Interrupted { .. } | Fact::Lost { .. })
+    }),
+    ("refused, faults", RED, |fact| {
+        matches!(
+            fact,
+            Fact::Refused { .. }
+                | Fact::Stock { left: Some(_), .. }
+                | Fact::Fault(_)
+                | Fact::Frozen(_)
+                | Fact::Stopped
+        )
+    }),
+];
+
+/// Instances that share a colour: those of one type, or all other types that are bought this way.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Kind {
+    capacity_type: CapacityType,
+    name: Option<TypeName>,
+}
+
+impl Kind {
+    fn text(&self) -> String {
+        let name = self.name.as_ref().map_or("other", TypeName::as_str);
+        format!("{name} {}", self.capacity_type.as_str())
+    }
+
+    fn colour(&self, place: usize) -> RGBColor {
+        match (&self.name, self.capacity_type) {
+            (Some(_), _) => SERIES.get(place).copied().unwrap_or(GREY),
+            (None, CapacityType::Spot) => GREY,
+            (None, _) => DARK_GREY,
+        }
+    }
+}
+
+/// The kinds of all instances, from the bottom of the picture up: types with a colour of their own
+/// first, then the others by how they are bought.
+fn kinds(samples: &[Sample]) -> Vec<Kind> {
+    let mut minutes: BTreeMap<&(CapacityType, TypeName), usize> = BTreeMap::new();
+    for (kind, count) in samples.iter().flat_map(|own| &own.instances) {
+        *minutes.entry(kind).or_default() += count;
+    }
+    let mut all: Vec<_> = minutes.into_iter().collect();
+    all.sort_by_key(|(kind, count)| (Reverse(*count), *kind));
+    let (named, others) = all.split_at(all.len().min(TYPES_MAX));
+    let named = named.iter().map(|((capacity_type, name), _)| Kind {
+        capacity_type: *capacity_type,
+        name: Some(name.clone()),
+    });
+    let mut kinds: Vec<Kind> = named.collect();
+    kinds.sort();
+    let bought: BTreeSet<CapacityType> = others.iter().map(|((own, _), _)| *own).collect();
+    let others = bought.into_iter().map(|capacity_type| Kind {
+        capacity_type,
+        name: None,
+    });
+    kinds.extend(others);
+    kinds
+}
+
+/// How many instances of a kind a sample has.
+fn count(sample: &Sample, kind: &Kind, kinds: &[Kind]) -> usize {
+    let is_named = |capacity_type: CapacityType, name: &TypeName| {
+        let named =
+            |own: &Kind| own.capacity_type == capacity_type && own.name.as_ref() == Some(name);
+        kinds.iter().any(named)
+    };
+    let own = sample.instances.iter();
+    let own = own.filter(|((capacity_type, name), _)| {
+        *capacity_type == kind.capacity_type
+            && match &kind.name {
+                Some(wanted) => wanted == name,
+                None => !is_named(*capacity_type, name),
+            }
+    });
+    own.map(|(_, count)| count).sum()
+}
+
+/// Names beside a panel, each with its colour.
+fn draw_legend(area: &Area<'_>, all: &[(String, RGBColor)]) -> Drawn {
+    let left = pixels(WIDTH - LEGEND) + 14;
+    for (place, (name, colour)) in (0..).zip(all) {
+        let top = pixels(TOP) + 18 * place;
+        let corners = [(left, top), (left + 12, top + 12)];
+        area.draw(&Rectangle::new(corners, colour.filled()))?;
+        let text = Text::new(name.clone(), (left + 20, top + 6), beside());
+        area.draw(&text)?;
+    }
+    Ok(())
+}
+
+fn font(size: f64, style: FontStyle) -> TextStyle<'static> {
+    let font = FontDesc::new(FontFamily::SansSerif, size, style);
+    TextStyle::from(font).color(&INK)
+}
+
+fn plain() -> TextStyle<'static> {
+    font(12.0, FontStyle::Normal)
+}
+
+fn bold() -> TextStyle<'static> {
+    font(14.0, FontStyle::Bold)
+}
+
+/// Text that begins at its place, in the middle of its line.
+fn beside() -> TextStyle<'static> {
+    plain().pos(Pos::new(HPos::Left, VPos::Center))
+}
+
+/// Text that ends at its place.
+fn side() -> TextStyle<'static> {
+    plain().pos(Pos::new(HPos::Right, VPos::Center))
+}
+
+fn pixels(own: u32) -> i32 {
+    i32::try_from(own).unwrap_or(i32::MAX)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a place in a picture")]
+fn float(count: usize) -> f64 {
+    count as f64
+}
+
+/// A number of an axis, without digits that say nothing.
+fn short(value: f64) -> String {
+    let text = format!("{value:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}

@@ -1,0 +1,253 @@
+//! What a run leaves behind for people: a page with its picture and its decisions, a table for
+//! spreadsheets, and lines of the terminal that show the day at a glance.
+//! It must not know how the run went beyond its samples and lines.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use super::chart::Day;
+use crate::model::id::TypeName;
+use crate::model::instance::CapacityType;
+use crate::model::text::plain;
+use crate::sim::samples::Sample;
+use crate::sim::summary::Summary;
+use crate::sim::timeline::{Fact, Line};
+
+/// More rows of a table than this are not read, and make a page slow.
+const ROWS_MAX: usize = 5000;
+
+/// How wide lines of the terminal are that show a day.
+const SPARKS: usize = 48;
+
+/// How the page looks: one column, its colours those of the reader's system, fit for paper.
+const STYLE: &str = "\
+:root{color-scheme:light dark;--ink:#222;--paper:#fff;--rule:#ddd}
+@media screen and (prefers-color-scheme:dark){:root{--ink:#ddd;--paper:#15181b;--rule:#3a3f44}}
+body{margin:2rem auto;max-width:1000px;padding:0 1rem;font:15px/1.5 sans-serif;color:var(--ink);\
+background:var(--paper)}
+svg{max-width:100%;height:auto}
+pre{white-space:pre-wrap}
+table{border-collapse:collapse;width:100%}
+th,td{padding:.2rem .6rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--rule)}
+td:first-child{white-space:nowrap;font-variant-numeric:tabular-nums}
+@media print{body{margin:0;max-width:none}tr{break-inside:avoid}}
+";
+
+/// One page that needs no other file, no network and no script.
+pub(super) fn page(day: &Day<'_>, summary: &Summary) -> anyhow::Result<String> {
+    let title = escaped(&format!("{}, seed {}", summary.title, summary.seed));
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <link rel=\"icon\" href=\"data:,\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n\
+         </head>\n<body>\n<h1>{title}</h1>\n{}\n<h2>Summary</h2>\n<pre>{}</pre>\n\
+         <h2>Decisions</h2>\n",
+        day.svg()?,
+        escaped(&summary.to_string()),
+    );
+    table(&mut page, day.lines);
+    page.push_str("</body>\n</html>\n");
+    Ok(page)
+}
+
+/// What was decided and what it answers to, in order. What merely follows (a node registers, a pod
+/// is bound) is left out.
+fn table(page: &mut String, lines: &[Line]) {
+    let is_told = |line: &&Line| {
+        !matches!(
+            line.fact,
+            Fact::Registered { .. } | Fact::Ready { .. } | Fact::Bound { .. }
+        )
+    };
+    let told: Vec<&Line> = lines.iter().filter(is_told).collect();
+    page.push_str("<table>\n<thead><tr><th>time<th>kind<th>what</thead>\n<tbody>\n");
+    for line in told.iter().take(ROWS_MAX) {
+        let at = line.at.strftime("%m-%d %H:%M:%S");
+        let kind = line.fact.kind().replace('_', " ");
+        let row = format!(
+            "<tr><td>{at}<td>{kind}<td>{}\n",
+            escaped(&line.fact.to_string())
+        );
+        page.push_str(&row);
+    }
+    page.push_str("</tbody>\n</table>\n");
+    if let Some(more) = told.len().checked_sub(ROWS_MAX).filter(|more| *more > 0) {
+        let note = format!("<p>{more} more are left out; --json prints all of them.</p>\n");
+        page.push_str(&note);
+    }
+}
+
+/// A text as HTML has it, without what could disturb who reads it.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for line in text.lines() {
+        for char in plain(line) {
+            match char {
+                '&' => escaped.push_str("&amp;"),
+                '<' => escaped.push_str("&lt;"),
+                '>' => escaped.push_str("&gt;"),
+                '"' => escaped.push_str("&quot;"),
+                other => escaped.push(other),
+            }
+        }
+        escaped.push('\n');
+    }
+    escaped.trim_end().to_owned()
+}
+
+/// Comma-separated values: a line a minute, a column a type that ever ran.
+pub(super) fn csv(samples: &[Sample]) -> String {
+    let kinds = samples.iter().flat_map(|own| own.instances.keys());
+    let kinds: BTreeSet<&(CapacityType, TypeName)> = kinds.collect();
+    let mut text = String::from(
+        "time,nodes,instances,pods_running,pods_pending,usd_per_h,fixed_fleet_usd_per_h,\
+         cpu_requested_share,memory_requested_share",
+    );
+    for (capacity_type, name) in &kinds {
+        text.extend([",", capacity_type.as_str(), "/", name.as_str()]);
+    }
+    text.push('\n');
+    for own in samples {
+        let row = format!(
+            "{},{},{},{},{},{:.4},{:.4},{:.4},{:.4}",
+            own.at,
+            own.nodes,
+            own.live(),
+            own.running,
+            own.pending,
+            own.usd_per_h,
+            own.fixed_usd_per_h,
+            own.cpu_share,
+            own.memory_share,
+        );
+        text.push_str(&row);
+        for kind in &kinds {
+            let count = own.instances.get(*kind).copied().unwrap_or(0);
+            // Writing to a String cannot fail.
+            write!(text, ",{count}").unwrap_or_default();
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// The day in three lines: pods, nodes and cost, each with its least and most.
+pub(super) fn sparklines(samples: &[Sample]) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "a height of eight")]
+    let float = |count: usize| count as f64;
+    let row = |name: &str, digits: usize, of: &dyn Fn(&Sample) -> f64| {
+        let values: Vec<f64> = samples.iter().map(of).collect();
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = values.iter().copied().fold(0.0, f64::max);
+        let sparks = sparks(&values, most);
+        format!("  {name:<7} {sparks}  {least:.digits$} to {most:.digits$}\n")
+    };
+    match samples {
+        [] => String::new(),
+        _ => [
+            row("pods", 0, &|own| float(own.running + own.pending)),
+            row("nodes", 0, &|own| float(own.live())),
+            row("$/h", 2, &|own| own.usd_per_h),
+        ]
+        .concat(),
+    }
+}
+
+/// Values as blocks of eight heights, the most of each span.
+fn sparks(values: &[f64], most: f64) -> String {
+    const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let spans = SPARKS.min(values.len());
+    (0..spans)
+        .map(|span| {
+            let (from, until) = (
+                span * values.len() / spans,
+                (span + 1) * values.len() / spans,
+            );
+            let own = values[from..until].iter().copied().fold(0.0, f64::max);
+            let share = if most > 0.0 { own / most } else { 0.0 };
+            let block = (1..BLOCKS.len()).take_while(|block| {
+                let block = u32::try_from(*block).unwrap_or(0);
+                share * 8.0 > f64::from(block)
+            });
+            BLOCKS[block.count()]
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::{Day, csv, escaped, page, sparklines, sparks};
+    use crate::model::instance::CapacityType;
+    use crate::sim::samples::Sample;
+    use crate::sim::summary::Summary;
+    use crate::sim::timeline::{Fact, Line};
+
+    fn sample(minute: i64, pods: usize) -> Sample {
+        let at = Timestamp::from_second(minute * 60).expect("a time");
+        let mut sample = Sample {
+            at,
+            nodes: 1,
+            running: pods,
+            usd_per_h: 0.5,
+            ..Sample::default()
+        };
+        let key = (CapacityType::Spot, "m6i.large".into());
+        sample.instances.insert(key, 1);
+        sample
+    }
+
+    #[test]
+    fn heights_follow_the_values() {
+        assert_eq!(sparks(&[0.0, 1.0, 2.0, 4.0, 8.0], 8.0), "▁▁▂▄█");
+        assert_eq!(sparks(&[0.0, 0.0], 0.0), "▁▁");
+        let long: Vec<f64> = (0..480).map(f64::from).collect();
+        assert_eq!(sparks(&long, 479.0).chars().count(), 48);
+    }
+
+    #[test]
+    fn three_lines_show_the_day() {
+        let samples = [sample(0, 0), sample(1, 8)];
+        assert_eq!(
+            sparklines(&samples),
+            "  pods    ▁█  0 to 8\n  nodes   ██  1 to 1\n  $/h     ██  0.50 to 0.50\n"
+        );
+        assert_eq!(sparklines(&[]), "");
+    }
+
+    #[test]
+    fn a_table_has_a_line_a_minute() {
+        let text = csv(&[sample(0, 3), sample(1, 4)]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].ends_with(",memory_requested_share,spot/m6i.large"));
+        assert_eq!(
+            lines[1],
+            "1970-01-01T00:00:00Z,1,1,3,0,0.5000,0.0000,0.0000,0.0000,1"
+        );
+        assert_eq!(lines.len(), 3);
+    }
+
+    #[test]
+    fn no_text_of_others_becomes_markup() {
+        assert_eq!(escaped("<b>&\"\u{1b}[31m"), "&lt;b&gt;&amp;&quot; [31m");
+        let lines = [Line {
+            at: Timestamp::UNIX_EPOCH,
+            fact: Fact::Fault("<script>alert(1)</script>".to_owned()),
+        }];
+        let samples = [sample(0, 1), sample(1, 2)];
+        let day = Day {
+            start: Timestamp::UNIX_EPOCH,
+            samples: &samples,
+            lines: &lines,
+        };
+        let summary = Summary {
+            title: "<script>".to_owned(),
+            ..Summary::default()
+        };
+        let page = page(&day, &summary).expect("a page");
+        assert!(!page.contains("<script"), "{page}");
+        assert!(!page.contains("http://www.w3.org/1999/xlink"), "{page}");
+        assert!(page.contains("&lt;script&gt;alert(1)"), "{page}");
+    }
+}

@@ -1,0 +1,58 @@
+//! What an API server's answer says, where kube says it twice.
+//! It must not know what was asked.
+
+use std::error::Error;
+
+use kube::core::Status;
+
+/// What kube has for a reason where the answer was none of an API server.
+const NO_STATUS: &str = "Failed to parse error data";
+
+/// Whether the error is the answer itself, which [`said`] has told already.
+pub(super) fn is_status(error: &(dyn Error + 'static)) -> bool {
+    error.is::<Status>() || error.is::<Box<Status>>()
+}
+
+/// What the API server says, with the code; none where the error is no answer of one.
+pub(super) fn said(error: &(dyn Error + 'static)) -> Option<String> {
+    let boxed = error.downcast_ref::<Box<kube::Error>>();
+    let kube::Error::Api(status) = boxed.map(Box::as_ref).or(error.downcast_ref())? else {
+        return None;
+    };
+    let words = [status.message.as_str(), &status.reason].into_iter();
+    let words = words.filter(|own| !own.is_empty() && *own != NO_STATUS);
+    let code = format!("HTTP {}", status.code);
+    Some(words.chain([&*code]).collect::<Vec<_>>().join(": "))
+}
+
+#[cfg(test)]
+mod tests {
+    use thiserror::Error;
+
+    use super::Status;
+    use crate::host::text::chain;
+
+    #[derive(Debug, Error)]
+    #[error("ask")]
+    struct Asked(#[source] Box<kube::Error>);
+
+    #[test]
+    fn what_an_api_server_says_is_told_once_and_with_its_code() {
+        let check = |message: &str, reason: &str, code, expect: &str| {
+            let status = Status::failure(message, reason).with_code(code);
+            let error = || kube::Error::Api(Box::new(status.clone()));
+            assert_eq!(chain(&error()), expect);
+            let asked = Asked(Box::new(error()));
+            assert_eq!(chain(&asked), format!("ask: {expect}"));
+        };
+        let denied = "pods is forbidden";
+        check(
+            denied,
+            "Forbidden",
+            403,
+            "pods is forbidden: Forbidden: HTTP 403",
+        );
+        check("", "", 502, "HTTP 502");
+        check("no way", super::NO_STATUS, 502, "no way: HTTP 502");
+    }
+}

@@ -1,0 +1,119 @@
+//! The world minute by minute: what is in it, what it costs, and how well it is used.
+//! It must not know who looks at it, nor how it is drawn.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::id::TypeName;
+use crate::model::instance::{CapacityType, Price};
+use crate::sim::World;
+use crate::sim::timers::later;
+
+/// How far two samples are apart.
+pub const EVERY: SignedDuration = SignedDuration::from_mins(1);
+
+/// The world at one moment, after all that happened up to it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// When.
+    pub at: Timestamp,
+    /// Live instances of ours, by how they are bought and by type.
+    pub instances: BTreeMap<(CapacityType, TypeName), usize>,
+    /// Nodes in the cluster.
+    pub nodes: usize,
+    /// Pods that wait for a node, without daemons.
+    pub pending: usize,
+    /// Pods on a node that have not ended, without daemons.
+    pub running: usize,
+    /// What the instances cost, in US dollars an hour.
+    pub usd_per_h: f64,
+    /// What the fixed fleet of the summary costs, in US dollars an hour.
+    pub fixed_usd_per_h: f64,
+    /// The share, 0 to 1, of all allocatable CPU that pods on nodes request, daemons included.
+    pub cpu_share: f64,
+    /// The same of memory.
+    pub memory_share: f64,
+}
+
+impl Sample {
+    /// The world as it is now.
+    fn of(world: &World, at: Timestamp) -> Self {
+        let scene = world.scene();
+        let mut sample = Self {
+            at,
+            pending: scene.cluster.pending(),
+            fixed_usd_per_h: world.fixed_fleet().usd_per_h(),
+            ..Self::default()
+        };
+        for machine in scene.live() {
+            let offering = &machine.truth().offering;
+            let key = (offering.capacity_type, offering.instance_type.clone());
+            *sample.instances.entry(key).or_default() += 1;
+            let price = scene.catalog.offering(offering).map(|own| own.price);
+            sample.usd_per_h += price.map_or(0.0, Price::usd_per_h);
+        }
+        let store = scene.cluster.store();
+        sample.nodes = store.nodes().len();
+        let (mut cpu, mut memory) = ((0, 0), (0, 0));
+        for node in store.nodes().values() {
+            cpu.1 += node.allocatable.cpu_milli;
+            memory.1 += node.allocatable.memory;
+            let pods = store.pods_on(node.name.as_str());
+            for pod in pods.filter(|pod| !pod.is_terminal()) {
+                cpu.0 += pod.requests.cpu_milli;
+                memory.0 += pod.requests.memory;
+                sample.running += usize::from(!pod.is_daemon());
+            }
+        }
+        sample.cpu_share = share(cpu);
+        sample.memory_share = share(memory);
+        sample
+    }
+
+    /// How many live instances there are.
+    pub fn live(&self) -> usize {
+        self.instances.values().sum()
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share for people")]
+fn share((used, whole): (i64, i64)) -> f64 {
+    match whole {
+        0 => 0.0,
+        whole => used as f64 / whole as f64,
+    }
+}
+
+/// Takes a sample at every full minute of a run.
+#[derive(Clone, Debug)]
+pub struct Sampler {
+    due: Timestamp,
+    end: Timestamp,
+    samples: Vec<Sample>,
+}
+
+impl Sampler {
+    /// None is taken yet; the first is due at the start, the last at the end.
+    pub fn new(start: Timestamp, end: Timestamp) -> Self {
+        Self {
+            due: start,
+            end,
+            samples: Vec::new(),
+        }
+    }
+
+    /// Takes what is due before the next step of the world changes it.
+    pub fn look(&mut self, world: &World) {
+        let next = world.next_at().filter(|at| *at <= self.end);
+        while self.due <= self.end && next.is_none_or(|next| self.due < next) {
+            self.samples.push(Sample::of(world, self.due));
+            self.due = later(self.due, EVERY);
+        }
+    }
+
+    /// All samples, one a minute.
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+}

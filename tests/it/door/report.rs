@@ -1,0 +1,100 @@
+//! What `simulate` leaves behind for people: a page, a picture, a table.
+//! It must not know how they are drawn.
+
+use std::fs;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use super::process::run;
+
+/// The picture that the README shows.
+const PICTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/simulated-day.svg");
+
+/// A run of the built-in scenario that writes these files; what it printed.
+fn simulated(files: &[(&str, &Path)]) -> String {
+    let mut arguments = vec!["simulate"];
+    for (option, path) in files {
+        arguments.extend([*option, path.to_str().expect("a readable path")]);
+    }
+    let output = run(&arguments, "");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+#[test]
+fn a_page_needs_nothing_else_and_a_table_has_a_line_a_minute() {
+    let dir = TempDir::new().expect("a directory");
+    let (page, table) = (dir.path().join("day.html"), dir.path().join("day.csv"));
+    let told = simulated(&[("--report", &page), ("--csv", &table)]);
+    let last = format!("  report  {}", page.display());
+    assert_eq!(told.lines().last(), Some(&*last));
+    for row in ["  pods    ▂", "  nodes   ▂", "  $/h     ▂"] {
+        assert!(told.contains(row), "{row:?} in {told}");
+    }
+    let page = fs::read_to_string(page).expect("a page");
+    // The name of SVG's elements is the only address in it, and nobody asks that.
+    let addresses = page.matches("://").count();
+    assert_eq!(
+        addresses,
+        page.matches("http://www.w3.org/2000/svg").count()
+    );
+    for word in ["<script", " src=", "@import", "url("] {
+        assert!(!page.contains(word), "{word}");
+    }
+    for word in [
+        "<svg",
+        "m6g.2xlarge on-demand",
+        "<td>claim planned<td>plan ",
+        "cost    ",
+    ] {
+        assert!(page.contains(word), "{word}");
+    }
+    let table = fs::read_to_string(table).expect("a table");
+    let lines: Vec<&str> = table.lines().collect();
+    // From 06:00 to 22:00, both of them counted, and the names of the columns.
+    assert_eq!(lines.len(), 16 * 60 + 2);
+    let columns = lines[0].split(',').count();
+    assert!(lines.iter().all(|line| line.split(',').count() == columns));
+    let used = |column: usize| {
+        let of = |line: &&str| line.split(',').nth(column).and_then(|own| own.parse().ok());
+        lines[1..].iter().filter_map(of).fold(0.0, f64::max)
+    };
+    assert!(used(3) > 100.0 && used(5) > 1.0, "pods run, and cost");
+    assert!(used(7) > 0.5 && used(7) <= 1.0, "a share of all CPU");
+}
+
+#[test]
+fn the_readme_shows_the_day_as_it_is_now() {
+    let dir = TempDir::new().expect("a directory");
+    let picture = dir.path().join("day.svg");
+    simulated(&[("--report", &picture)]);
+    let drawn = fs::read_to_string(picture).expect("a picture");
+    assert!(drawn.starts_with("<svg "), "an image by itself");
+    let shown = fs::read_to_string(PICTURE).unwrap_or_default();
+    assert!(
+        drawn == shown,
+        "draw it anew: cargo run --release -- simulate --report {}",
+        "docs/simulated-day.svg"
+    );
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_refused_before_the_run() {
+    let dir = TempDir::new().expect("a directory");
+    let path = dir.path().join("missing/day.html");
+    let path = path.to_str().expect("a readable path");
+    for option in ["--report", "--csv"] {
+        let output = run(&["simulate", option, path], "");
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(output.stdout, b"");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            errors.contains("write ") && errors.contains("missing"),
+            "{errors}"
+        );
+        let output = run(&["simulate", "--seeds", "2", option, path], "");
+        assert_eq!(output.status.code(), Some(2), "many seeds have no one day");
+    }
+}
