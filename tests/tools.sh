@@ -137,3 +137,15 @@ crate() {
   }
   printf '%s\n' "$home"
 }
+
+# What every test finds in its environment. No client of AWS that a test makes goes anywhere but
+# where the test sends it: by itself it asks a port that nobody listens on, as somebody without
+# rights, and knows no profile of the caller. Random cases are the same each time, unless the caller
+# names a seed; a run of `cargo test` draws others.
+environment_of_tests() {
+  export AWS_ENDPOINT_URL=http://127.0.0.1:9 AWS_EC2_METADATA_DISABLED=true
+  export AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test
+  export AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null
+  unset AWS_PROFILE AWS_SESSION_TOKEN
+  export PROPTEST_RNG_SEED="${PROPTEST_RNG_SEED:-1}"
+}
