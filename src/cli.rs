@@ -217,10 +217,14 @@ fn code_of_usage(arguments: &[OsString]) -> Option<u8> {
     }
 }
 
-/// The verb that the arguments begin with.
+/// The verb that the arguments begin with, or ask for help about.
 fn verb_of(arguments: &[OsString]) -> Option<Cow<'_, str>> {
-    let mut words = arguments.iter().skip(1).map(|it| it.to_string_lossy());
-    words.find(|it| !it.starts_with('-'))
+    let words = arguments.iter().skip(1).map(|it| it.to_string_lossy());
+    let mut words = words.filter(|it| !it.starts_with('-'));
+    match words.next() {
+        Some(help) if help == "help" => words.next().or(Some(help)),
+        verb => verb,
+    }
 }
 
 /// Says which build has the verb, where this one leaves it out.

@@ -1,5 +1,5 @@
 //! Outrigger decides which nodes a Kubernetes cluster needs, and gets them, from outside.
-//! It must not know anything about the host it runs on, except in the shell.
+//! It must not know anything about the host it runs on, except in `host` and above.
 
 // Floors, lowest first: a module names only those above it in this list (tests/it/tidy.rs).
 

@@ -397,7 +397,9 @@ impl World {
             Due::Reload(index) => self.reload(index),
             Due::Restock(keys) => self.restock(keys),
             Due::Sample => {
-                self.fixed.sample(&self.scene);
+                let left = self.setup.scenario.end.duration_since(self.now);
+                self.fixed
+                    .sample(&self.scene, SAMPLE.min(left).max(SignedDuration::ZERO));
                 self.checker.stranded(&self.scene, self.now);
                 self.checker.forgotten(&self.scene, self.now);
                 if self.now < self.setup.scenario.end {

@@ -8,7 +8,7 @@ mod chart;
 mod report;
 
 use std::fs;
-use std::io::{self, IsTerminal, StdoutLock, Write};
+use std::io::{self, ErrorKind, IsTerminal, StdoutLock, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -194,9 +194,22 @@ fn play(
     }
     let setup = setup_of(arguments.seed);
     let (start, end) = (setup.scenario.start, setup.scenario.end);
+    let files: Vec<&PathBuf> = [&arguments.report, &arguments.csv]
+        .into_iter()
+        .flatten()
+        .collect();
+    if let [one, other] = files.as_slice()
+        && one == other
+    {
+        bail!(
+            "write {}: --report and --csv name the same file",
+            one.display()
+        );
+    }
     // Whether they can be written is better known before a long run than after it.
-    for path in [&arguments.report, &arguments.csv].into_iter().flatten() {
-        put(path, "")?;
+    for path in &files {
+        let opened = fs::OpenOptions::new().append(true).create(true).open(path);
+        opened.with_context(|| format!("write {}", path.display()))?;
     }
     let mut world = World::new(setup, arguments.seed, arguments.faults);
     let mut stage = Stage::new(arguments, start, colour);
@@ -238,24 +251,30 @@ fn play(
 
 /// Writes the files that were asked for.
 fn write(day: &Day<'_>, world: &World, arguments: &Arguments) -> anyhow::Result<()> {
+    let mut named = None;
     if let Some(path) = &arguments.report {
         let text = match path.extension().is_some_and(|end| end == "svg") {
             true => day.svg()?,
             false => report::page(day, &world.summary())?,
         };
         put(path, &text)?;
-        if !arguments.json {
-            writeln!(io::stdout().lock(), "  report  {}", path.display())?;
-        }
+        named = Some(path);
     }
     if let Some(path) = &arguments.csv {
         put(path, &report::csv(day.samples))?;
     }
+    if let Some(path) = named.filter(|_| !arguments.json) {
+        writeln!(io::stdout().lock(), "  report  {}", path.display())?;
+    }
     Ok(())
 }
 
+/// Writes a file beside its place and then into it: a report of an earlier run is whole until then.
 fn put(path: &Path, text: &str) -> anyhow::Result<()> {
-    fs::write(path, text).with_context(|| format!("write {}", path.display()))
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, path));
+    written.with_context(|| format!("write {}", path.display()))
 }
 
 /// A configuration of the scenario, or the one that is named instead.
@@ -289,6 +308,8 @@ struct Stage {
     speed: Speed,
     watch: Stopwatch,
     status_at: Duration,
+    /// Whether files are written at the end, whoever reads what is printed.
+    is_for_files: bool,
 }
 
 impl Stage {
@@ -308,6 +329,7 @@ impl Stage {
             speed: arguments.speed.unwrap_or(usual),
             watch: Stopwatch::start(),
             status_at: Duration::ZERO,
+            is_for_files: arguments.report.is_some() || arguments.csv.is_some(),
         }
     }
 
@@ -322,6 +344,19 @@ impl Stage {
     }
 
     fn line(&mut self, line: &Line) -> io::Result<()> {
+        let shown = self.show(line);
+        self.unless_closed(shown)
+    }
+
+    /// Nobody reads the rest of a closed pipe. Where files were asked for the run goes on for them.
+    fn unless_closed(&mut self, shown: io::Result<()>) -> io::Result<()> {
+        match shown {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe && self.is_for_files => Ok(()),
+            shown => shown,
+        }
+    }
+
+    fn show(&mut self, line: &Line) -> io::Result<()> {
         if self.json {
             return writeln!(self.out, "{}", line.to_json());
         }
@@ -359,12 +394,14 @@ impl Stage {
     /// The closing summary, with the day at a glance.
     fn end(&mut self, world: &World, samples: &[Sample]) -> io::Result<()> {
         let summary = world.summary();
-        if self.json {
-            return writeln!(self.out, "{}", summary.to_json());
-        }
-        let clear = if self.live { CLEAR } else { "" };
-        let glance = report::sparklines(samples);
-        write!(self.out, "{clear}\n{summary}\n{glance}")
+        let shown = if self.json {
+            writeln!(self.out, "{}", summary.to_json())
+        } else {
+            let clear = if self.live { CLEAR } else { "" };
+            let glance = report::sparklines(samples);
+            write!(self.out, "{clear}\n{summary}\n{glance}")
+        };
+        self.unless_closed(shown)
     }
 }
 

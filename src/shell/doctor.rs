@@ -115,7 +115,12 @@ impl Tools {
         #[cfg(feature = "aws")]
         let aws = self.cloud.examine(own, connection.as_ref(), scope);
         #[cfg(not(feature = "aws"))]
-        let aws = async { None };
+        let aws = async {
+            let is_ec2 = !own.region.is_empty() && own.simulated.is_none() && own.exec.is_none();
+            let why = "this build was compiled without the feature \"aws\"";
+            let fix = "cargo build --release --features aws";
+            is_ec2.then(|| Check::skipped("aws", why, Some(fix)))
+        };
         let (granted, around, aws): (Option<Check>, Vec<Check>, Option<Check>) =
             tokio::join!(granted, around, aws);
         checks.extend(granted);

@@ -44,8 +44,8 @@ impl FixedFleet {
         }
     }
 
-    /// Prices the pods of this moment for the time until the next look.
-    pub fn sample(&mut self, scene: &Scene) {
+    /// Prices the pods of this moment for the time until the next look, which is none at the end.
+    pub fn sample(&mut self, scene: &Scene, until_next: SignedDuration) {
         let Some(shape) = &self.shape else { return };
         let (mut nodes, mut usd_per_h) = (0, 0.0);
         for (capacity_type, pods) in pods_by_capacity_type(scene) {
@@ -58,7 +58,7 @@ impl FixedFleet {
         usd_per_h += reserved_usd_per_h(scene);
         self.peak = self.peak.max(nodes);
         self.usd_per_h = usd_per_h;
-        self.dollars += usd_per_h * SAMPLE.as_secs_f64() / 3600.0;
+        self.dollars += usd_per_h * until_next.as_secs_f64() / 3600.0;
     }
 
     /// What it has cost so far, in US dollars.

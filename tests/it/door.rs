@@ -35,8 +35,6 @@ mod proxied;
 
 mod service;
 
-mod report;
-
 /// A directory of configuration.
 struct Config(TempDir);
 

@@ -52,6 +52,9 @@ mod bootstrap;
 #[cfg(feature = "bound")]
 mod bound;
 
+#[cfg(feature = "cli")]
+mod verbs;
+
 #[cfg(feature = "daemon")]
 mod driven;
 

@@ -104,7 +104,8 @@ pub(super) fn csv(samples: &[Sample]) -> String {
          cpu_requested_share,memory_requested_share",
     );
     for (capacity_type, name) in &kinds {
-        text.extend([",", capacity_type.as_str(), "/", name.as_str()]);
+        text.push(',');
+        text.push_str(&cell(&format!("{}/{name}", capacity_type.as_str())));
     }
     text.push('\n');
     for own in samples {
@@ -129,6 +130,15 @@ pub(super) fn csv(samples: &[Sample]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// A text of others as one cell (RFC 4180).
+fn cell(text: &str) -> String {
+    let text: String = plain(text).collect();
+    match text.contains([',', '"']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text,
+    }
 }
 
 /// The day in three lines: pods, nodes and cost, each with its least and most.
@@ -178,7 +188,7 @@ fn sparks(values: &[f64], most: f64) -> String {
 mod tests {
     use jiff::Timestamp;
 
-    use super::{Day, csv, escaped, page, sparklines, sparks};
+    use super::{Day, cell, csv, escaped, page, sparklines, sparks};
     use crate::model::instance::CapacityType;
     use crate::sim::samples::Sample;
     use crate::sim::summary::Summary;
@@ -226,6 +236,12 @@ mod tests {
             "1970-01-01T00:00:00Z,1,1,3,0,0.5000,0.0000,0.0000,0.0000,1"
         );
         assert_eq!(lines.len(), 3);
+    }
+
+    #[test]
+    fn no_text_of_others_ends_its_cell() {
+        assert_eq!(cell("spot/m6i.large"), "spot/m6i.large");
+        assert_eq!(cell("spot/a,b\"c\nd"), "\"spot/a,b\"\"c d\"");
     }
 
     #[test]

@@ -10,12 +10,19 @@ use crate::model::id::ClusterName;
 use crate::shell::kube::client::ConnectError;
 use crate::shell::kube::plugin::PluginError;
 
+/// What a build without EC2 adds where EC2 may be what is missing.
+const WITHOUT_AWS: &str = if cfg!(feature = "aws") {
+    ""
+} else {
+    "; this build was compiled without the feature \"aws\""
+};
+
 /// Why a cluster cannot be driven.
 #[derive(Debug, Error)]
 pub(crate) enum PrepareError {
-    #[error("cluster \"{0}\": it has no kubeconfig")]
+    #[error("cluster \"{0}\": it has no kubeconfig{WITHOUT_AWS}")]
     NoKubeconfig(ClusterName),
-    #[error("cluster \"{0}\": nothing here can launch instances for it yet")]
+    #[error("cluster \"{0}\": nothing here can launch instances for it{WITHOUT_AWS}")]
     NoProvider(ClusterName),
     #[cfg(feature = "aws")]
     #[error("cluster \"{0}\": find its API: {1}")]

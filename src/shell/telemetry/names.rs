@@ -233,8 +233,8 @@ mod tests {
 
     use super::{ALL, DECISIONS, Kind, LIFETIMES, NOTICES, PASSES, PLANS, UNHEALTHY};
 
-    const BEGIN: &str =
-        "<!-- From here on written from the code: UPDATE_REFERENCE=1 cargo test. -->\n";
+    const BEGIN: &str = "<!-- From here on written from the code: \
+                         UPDATE_REFERENCE=1 cargo test --features aws. -->\n";
 
     fn reference() -> String {
         let mut out = format!("{BEGIN}\n| name | kind | labels | |\n|---|---|---|---|\n");
@@ -261,7 +261,11 @@ mod tests {
             fs::write(&path, format!("{head}{}", reference())).expect("it is written");
             return;
         }
-        assert_eq!(own, reference(), "run UPDATE_REFERENCE=1 cargo test");
+        assert_eq!(
+            own,
+            reference(),
+            "run UPDATE_REFERENCE=1 cargo test --features aws"
+        );
     }
 
     /// Names as they stand in the code, in quotes.

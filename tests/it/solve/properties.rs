@@ -154,7 +154,7 @@ proptest! {
 const NOT_NAIVE: &[Part] = &[Part::UnsettledRooms, Part::Reservations];
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
 
     /// The checker accepts plans that are right, whatever the worlds are made of.
     #[test]

@@ -1,0 +1,84 @@
+//! What a build says of verbs that it lacks: which build has them, with wrong arguments' code.
+//! It must not know which verbs there are beside these.
+
+use super::run;
+
+/// Verbs of the daemon, and what wrong arguments end them with: a service manager must not start
+/// `run` again, and of some a 2 would say what was found.
+const OF_THE_DAEMON: [(&str, i32); 9] = [
+    ("doctor", 1),
+    ("pause", 2),
+    ("release", 2),
+    ("reload", 2),
+    ("resume", 2),
+    ("run", 78),
+    ("simulated-cloud", 2),
+    ("status", 1),
+    ("top", 1),
+];
+
+/// What it says on stderr, and its exit code.
+fn refused(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = run(arguments);
+    assert_eq!(output.stdout, b"", "{arguments:?}");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), errors)
+}
+
+#[test]
+fn a_verb_of_the_daemon_is_there_or_named_with_the_build_that_has_it() {
+    for (verb, expect) in OF_THE_DAEMON {
+        if cfg!(feature = "daemon") {
+            let output = run(&[verb, "--help"]);
+            assert_eq!(output.status.code(), Some(0), "{verb}");
+            continue;
+        }
+        for arguments in [&[verb, "--config", "x"][..], &["help", verb]] {
+            let (code, errors) = refused(arguments);
+            assert_eq!(code, Some(expect), "{arguments:?}");
+            let lack = format!("no verb \"{verb}\"");
+            assert!(errors.contains(&lack), "{errors}");
+            assert!(errors.contains("--features aws"), "{errors}");
+        }
+    }
+    assert_eq!(run(&["nonsense"]).status.code(), Some(2));
+}
+
+#[test]
+#[cfg(not(feature = "daemon"))]
+fn what_needs_a_live_cluster_says_what_does_without() {
+    let dir = tempfile::TempDir::new().expect("a directory");
+    let text = "outrigger { installation = \"it\" }\n\
+                cluster \"lab\" {\n  simulated {}\n  kubeconfig { path = \"/nowhere\" }\n}\n";
+    std::fs::write(dir.path().join("outrigger.hcl"), text).expect("written");
+    let config = dir.path().to_str().expect("a readable path");
+    let cases: [(&[&str], &str); 3] = [
+        (&["plan", "--config", config], "--cluster-state"),
+        (
+            &["explain", "pod", "default/web", "--config", config],
+            "--cluster-state",
+        ),
+        (
+            &["import", "--from-cluster", "--kubeconfig", "/nowhere"],
+            "kubectl",
+        ),
+    ];
+    for (arguments, instead) in cases {
+        let (code, errors) = refused(arguments);
+        assert_eq!(code, Some(1), "{errors}");
+        let told = [instead, "feature `daemon`", "--features aws"];
+        assert!(told.iter().all(|own| errors.contains(own)), "{errors}");
+    }
+}
+
+#[test]
+fn the_version_names_the_features_of_the_build() {
+    let output = run(&["version", "--json"]);
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let features = told["features"].as_array().expect("a list");
+    assert!(features.contains(&"cli".into()));
+    assert_eq!(
+        features.contains(&"daemon".into()),
+        cfg!(feature = "daemon")
+    );
+}
