@@ -60,8 +60,8 @@ impl ConfigArguments {
         Ok(told(read, colour))
     }
 
-    /// The configuration, as a daemon without AWS has it: what only AWS knows is an error. None
-    /// where there is none, which is told then.
+    /// Reads the configuration. A value that has to be read from AWS is an error in this build.
+    /// Returns `None` after printing the problems of an invalid configuration.
     #[cfg(not(feature = "daemon"))]
     pub(crate) fn read(&self, colour: bool) -> anyhow::Result<Option<Config>> {
         let unreadable = |_: &_| Held::Unreadable("this build cannot ask AWS".to_owned());

@@ -29,8 +29,8 @@ const OF_THE_DAEMON: [&str; 9] = [
     "top",
 ];
 
-/// The feature of Cargo without which this build has no such verb; none where it has the verb, or
-/// nobody does.
+/// Returns the Cargo feature that would add the verb to this build. Returns `None` for a verb that
+/// this build has, and for a word that is no verb.
 pub(super) fn missing(verb: &str) -> Option<&'static str> {
     match verb {
         "token" if cfg!(not(feature = "aws")) => Some("aws"),

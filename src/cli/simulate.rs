@@ -308,7 +308,7 @@ struct Stage {
     speed: Speed,
     watch: Stopwatch,
     status_at: Duration,
-    /// Whether files are written at the end, whoever reads what is printed.
+    /// Whether the run writes a report or a table when it ends.
     is_for_files: bool,
 }
 
@@ -348,7 +348,7 @@ impl Stage {
         self.unless_closed(shown)
     }
 
-    /// Nobody reads the rest of a closed pipe. Where files were asked for the run goes on for them.
+    /// Ignores a closed pipe if the run still has a report or a table to write.
     fn unless_closed(&mut self, shown: io::Result<()>) -> io::Result<()> {
         match shown {
             Err(error) if error.kind() == ErrorKind::BrokenPipe && self.is_for_files => Ok(()),

@@ -9,7 +9,7 @@ use crate::model::text::plain;
 #[cfg(feature = "daemon")]
 mod api_error;
 
-/// The longest line that is told where somebody reads it.
+/// The maximum length, in characters, of a line that is printed for a person.
 const LINE: usize = 2000;
 
 /// A text of ours on one line, with words of others in it: longer than theirs may be.

@@ -154,7 +154,7 @@ impl Day<'_> {
         Ok(chart)
     }
 
-    /// The time of day so many hours after the start.
+    /// Formats the time of day at `hours` after the start of the run.
     fn clock(&self, hours: f64) -> String {
         #[expect(clippy::cast_possible_truncation, reason = "some days of seconds")]
         let seconds = (hours * 3600.0).round() as i64;

@@ -616,8 +616,8 @@ impl World {
     }
 }
 
-/// Waits until the daemon has said of so many clusters, of all its starts, that it decides there:
-/// two listings of instances, five seconds apart, have agreed.
+/// Waits until the daemon's log reports `count` clusters as ready, counting all starts of the
+/// daemon. A cluster is ready after two listings of its instances, five seconds apart, agree.
 pub(crate) async fn until_ready(setup: &Setup, count: usize) {
     for _ in 0..600 {
         if setup.told("ready: decisions begin").len() >= count {
@@ -675,8 +675,8 @@ fn clock() -> Instant {
     Instant::now()
 }
 
-/// How long to wait before the next look. Where tests run side by side, looking is most of the work
-/// that the API has; where figures are told it has nothing else to do.
+/// The pause between two polls of the API. Tests that run side by side poll less often, since polls
+/// are most of the load on their API servers. A campaign measures times, and polls more often.
 fn pause() -> Duration {
     Duration::from_millis(if is_campaign() { 100 } else { 300 })
 }

@@ -17,9 +17,9 @@ use super::bench::{
 };
 use super::cases::{clock, scatter};
 
-/// A cluster in which nothing has changed for this long has settled: longer than any wait of the
-/// daemon but those after something failed. Where no figures are told, longer than most will do:
-/// what comes after it is seen by the invariants of the simulation.
+/// How long nothing may change before the cluster counts as settled. In a campaign this exceeds
+/// every wait of the daemon except the back-off after a failure. Other runs print no figures, so a
+/// shorter time is enough: the simulation checks what happens later.
 fn still() -> Duration {
     Duration::from_secs(if is_campaign() { 20 } else { 12 })
 }

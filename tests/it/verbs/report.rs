@@ -35,7 +35,7 @@ fn a_page_needs_nothing_else_and_a_table_has_a_line_a_minute() {
         assert!(told.contains(row), "{row:?} in {told}");
     }
     let page = fs::read_to_string(page).expect("a page");
-    // The name of SVG's elements is the only address in it, and nobody asks that.
+    // The XML namespace of SVG is the only URL in the page, and no browser fetches it.
     let addresses = page.matches("://").count();
     assert_eq!(
         addresses,
