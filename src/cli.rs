@@ -71,6 +71,7 @@ use std::time::Duration;
 
 #[cfg(feature = "daemon")]
 use anyhow::Context;
+use clap::builder::{Resettable, StyledStr};
 use clap::{CommandFactory, Parser, Subcommand};
 #[cfg(feature = "daemon")]
 use tokio::runtime::{Builder, Runtime};
@@ -80,7 +81,7 @@ use crate::host::text;
 /// Scales the nodes of Kubernetes clusters from outside them.
 #[derive(Debug, Parser)]
 #[command(name = "outrigger", version, arg_required_else_help = true)]
-#[command(after_help = features::help())]
+#[command(after_help = Resettable::from(features::help().map(StyledStr::from)))]
 struct CommandLine {
     /// Never colour anything
     #[arg(long, global = true)]

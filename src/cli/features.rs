@@ -12,7 +12,7 @@ pub(super) const COMPILED: &[&str] = &[
     "otlp",
 ];
 
-/// What brings every verb.
+/// The build that has every verb.
 pub(super) const EVERY_VERB: &str = "cargo build --release --features aws makes a build with every \
                                      verb; the packages of docs/INSTALL.md hold one";
 
@@ -29,32 +29,28 @@ const OF_THE_DAEMON: [&str; 9] = [
     "top",
 ];
 
+/// Verbs that the feature `aws` brings.
+const OF_AWS: [&str; 1] = ["token"];
+
+/// Verbs that this build leaves out, and the feature that has them.
+fn left_out() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let daemon = OF_THE_DAEMON.map(|verb| (verb, "daemon"));
+    let aws = OF_AWS.map(|verb| (verb, "aws"));
+    let all = daemon.into_iter().chain(aws);
+    all.filter(|(_, feature)| !COMPILED.contains(feature))
+}
+
 /// Returns the Cargo feature that would add the verb to this build. Returns `None` for a verb that
 /// this build has, and for a word that is no verb.
 pub(super) fn missing(verb: &str) -> Option<&'static str> {
-    match verb {
-        "token" if cfg!(not(feature = "aws")) => Some("aws"),
-        own if cfg!(not(feature = "daemon")) && OF_THE_DAEMON.contains(&own) => Some("daemon"),
-        _ => None,
-    }
+    left_out().find_map(|(own, feature)| (own == verb).then_some(feature))
 }
 
 /// What `--help` ends with: the verbs that are left out.
-pub(super) fn help() -> Option<&'static str> {
-    if cfg!(not(feature = "daemon")) {
-        Some(
-            "Not in this build, which speaks to no cluster: doctor, pause, release, reload, \
-             resume, run, simulated-cloud, status, token, top.\n\
-             cargo build --release --features aws makes a build with every verb.",
-        )
-    } else if cfg!(not(feature = "aws")) {
-        Some(
-            "Not in this build: token.\n\
-             cargo build --release --features aws makes a build with every verb.",
-        )
-    } else {
-        None
-    }
+pub(super) fn help() -> Option<String> {
+    let verbs: Vec<&str> = left_out().map(|(verb, _)| verb).collect();
+    let verbs = verbs.join(", ");
+    (!verbs.is_empty()).then(|| format!("Not in this build: {verbs}.\n{EVERY_VERB}."))
 }
 
 /// The refusal of something that a verb could do in another build.
@@ -70,14 +66,14 @@ pub(super) fn refused(what: &str, instead: &str) -> anyhow::Error {
 mod tests {
     use clap::CommandFactory;
 
-    use super::{OF_THE_DAEMON, help, missing};
+    use super::{OF_AWS, OF_THE_DAEMON, help, missing};
     use crate::cli::CommandLine;
 
     #[test]
     fn a_verb_is_there_or_said_to_be_missing() {
         let command = CommandLine::command();
         let there = |verb: &str| command.find_subcommand(verb).is_some();
-        for verb in OF_THE_DAEMON.into_iter().chain(["token"]) {
+        for verb in OF_THE_DAEMON.into_iter().chain(OF_AWS) {
             assert_ne!(there(verb), missing(verb).is_some(), "{verb}");
             let told = help().is_some_and(|help| help.contains(verb));
             assert_eq!(told, missing(verb).is_some(), "{verb}");

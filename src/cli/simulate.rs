@@ -29,7 +29,6 @@ use crate::config::{self, Config, Inputs, SourceFile};
 use crate::host::clock::Stopwatch;
 use crate::host::{files, text};
 use crate::model::cluster::Mode;
-use crate::model::instance::Price;
 use crate::sim::drawn::{drawn, types_of};
 use crate::sim::samples::{Sample, Sampler};
 use crate::sim::scenario::{Scenario, WORKING_DAY};
@@ -224,7 +223,9 @@ fn play(
         for line in &facts {
             stage.line(line)?;
         }
-        lines.extend(facts);
+        if arguments.report.is_some() {
+            lines.extend(facts);
+        }
         stage.status(&world, news)?;
     }
     stage.end(&world, sampler.samples())?;
@@ -269,12 +270,9 @@ fn write(day: &Day<'_>, world: &World, arguments: &Arguments) -> anyhow::Result<
     Ok(())
 }
 
-/// Writes a file beside its place and then into it: a report of an earlier run is whole until then.
+/// Writes a file. A report of an earlier run is whole until then.
 fn put(path: &Path, text: &str) -> anyhow::Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, path));
-    written.with_context(|| format!("write {}", path.display()))
+    files::replace(path, text).with_context(|| format!("write {}", path.display()))
 }
 
 /// A configuration of the scenario, or the one that is named instead.
@@ -374,19 +372,15 @@ impl Stage {
             return Ok(());
         }
         self.status_at = elapsed;
-        let scene = world.scene();
-        let (mut instances, mut usd_per_h) = (0, 0.0);
-        for machine in scene.live() {
-            instances += 1;
-            let offering = scene.catalog.offering(&machine.truth().offering);
-            usd_per_h += offering.map_or(0.0, |it| Price::usd_per_h(it.price));
-        }
-        let (pending, nodes) = (scene.cluster.pending(), scene.cluster.store().nodes().len());
-        let time = world.now().strftime("%a %H:%M");
+        let sample = Sample::of(world, world.now());
+        let time = sample.at.strftime("%a %H:%M");
         write!(
             self.out,
-            "{CLEAR}{time}  {pending} pods pending  {instances} instances  {nodes} nodes  \
-             {usd_per_h:.2} $/h"
+            "{CLEAR}{time}  {} pods pending  {} instances  {} nodes  {:.2} $/h",
+            sample.pending,
+            sample.live(),
+            sample.nodes,
+            sample.usd_per_h,
         )?;
         self.out.flush()
     }

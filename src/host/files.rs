@@ -4,8 +4,8 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -393,6 +393,27 @@ pub(crate) fn read_text(path: &Path) -> Result<String, FilesError> {
     })
 }
 
+/// Replaces the text of a file, or makes the file: a reader finds the old text or the new text,
+/// whole, also after the host has failed. A link stays a link; a device or a pipe is written into.
+pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let target = match fs::metadata(path) {
+        Ok(about) if about.is_file() => fs::canonicalize(path)?,
+        Ok(_) => {
+            return OpenOptions::new()
+                .write(true)
+                .open(path)?
+                .write_all(text.as_bytes());
+        }
+        Err(_) => path.to_owned(),
+    };
+    let mut beside = target.as_os_str().to_owned();
+    beside.push(".new");
+    let mut file = File::create(&beside)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&beside, target)
+}
+
 #[expect(
     clippy::disallowed_methods,
     reason = "configurations may name env() by design"
@@ -444,7 +465,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
 
-    use super::{FILE_BYTES, FilesError, Sources, Wanted, load, secrets_in};
+    use super::{FILE_BYTES, FilesError, Sources, Wanted, load, replace, secrets_in};
 
     fn read(path: &Path) -> Sources {
         let mut sources = Sources::default();
@@ -539,6 +560,25 @@ mod tests {
         let problems = load(&wanted).expect_err("it has faults");
         let codes: Vec<&str> = problems.iter().map(|it| it.code.as_str()).collect();
         assert_eq!(codes, ["unreadable", "unreadable", "unknown-block"]);
+    }
+
+    #[test]
+    fn a_replaced_file_stays_what_it_is() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        std::os::unix::fs::symlink(&file, &link).expect("linked");
+        for (path, text) in [(&file, "one"), (&link, "two"), (&file, "3")] {
+            replace(path, text).expect("written");
+            assert_eq!(fs::read_to_string(&file).expect("it is there"), text);
+        }
+        assert_eq!(fs::read_link(&link).expect("a link"), file);
+        assert_eq!(fs::read_dir(dir.path()).expect("a directory").count(), 2);
+        let device = dir.path().join("device");
+        std::os::unix::fs::symlink("/dev/null", &device).expect("linked");
+        replace(&device, "text").expect("written");
+        let about = fs::metadata(&device).expect("it is there");
+        assert!(!about.is_file(), "the device is a file now");
+        assert!(replace(&dir.path().join("none/file"), "text").is_err());
     }
 
     #[test]

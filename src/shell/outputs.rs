@@ -6,9 +6,8 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
 use std::future::pending;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -265,7 +264,7 @@ fn again(polled: &Polled, now: Instant) -> Option<Instant> {
     Some(now + polled.every?.unsigned_abs())
 }
 
-/// Writes what parameters hold beside the file and then in its place: it is never half there.
+/// Writes what parameters hold.
 fn save(path: &Path, held: &BTreeMap<Parameter, Held>) -> io::Result<()> {
     let text = |(parameter, own): (&Parameter, &Held)| match own {
         Held::Text(value) => Some(json!({
@@ -276,12 +275,7 @@ fn save(path: &Path, held: &BTreeMap<Parameter, Held>) -> io::Result<()> {
         _ => None,
     };
     let all: Vec<Value> = held.iter().filter_map(text).collect();
-    let beside = path.with_extension("new");
-    let mut file = File::create(&beside)?;
-    file.write_all(Value::Array(all).to_string().as_bytes())?;
-    // It is for a start after a fault of the host, too.
-    file.sync_all()?;
-    fs::rename(&beside, path)
+    files::replace(path, &Value::Array(all).to_string())
 }
 
 #[cfg(feature = "aws")]

@@ -37,8 +37,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The world as it is now.
-    fn of(world: &World, at: Timestamp) -> Self {
+    /// Takes a sample of the world as it is, which is so at `at`.
+    pub fn of(world: &World, at: Timestamp) -> Self {
         let scene = world.scene();
         let mut sample = Self {
             at,

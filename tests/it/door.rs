@@ -10,8 +10,9 @@ use std::process::Command;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::binary::{command, outrigger, run};
 use api::{Api, Manner, kubeconfig_for, list};
-use process::{Process, get, outrigger, run, within};
+use process::{Process, get, within};
 
 mod api;
 
@@ -124,7 +125,7 @@ fn a_daemon_that_cannot_start_ends_with_78_and_says_why() {
     check(&["run", "--nonsense"], &["--nonsense"]);
     // Nor does it matter whether anybody can be told.
     let full = fs::File::options().write(true).open("/dev/full");
-    let mut command = process::command(&["run", "--config", none.path()]);
+    let mut command = command(&["run", "--config", none.path()]);
     let untold = command.stderr(full.expect("Linux has it")).status();
     assert_eq!(untold.expect("it starts").code(), Some(78));
 }
@@ -140,7 +141,7 @@ fn a_daemon_that_still_reads_its_configuration_heeds_signals() {
         "data \"terraform_output\" \"a\" {\n  ssm_parameter = \"/a\"\n  \
          region = \"eu-west-1\"\n}\n",
     );
-    let mut command = process::command(&["run", "--config", config.path()]);
+    let mut command = command(&["run", "--config", config.path()]);
     command.envs([
         ("AWS_ENDPOINT_URL", format!("http://{address}").as_str()),
         ("AWS_EC2_METADATA_DISABLED", "true"),

@@ -53,6 +53,9 @@ mod bootstrap;
 mod bound;
 
 #[cfg(feature = "cli")]
+mod binary;
+
+#[cfg(feature = "cli")]
 mod verbs;
 
 #[cfg(feature = "daemon")]

@@ -4,12 +4,3 @@
 mod report;
 
 mod missing;
-
-use std::process::{Command, Output};
-
-/// Runs the binary to its end, with nothing on its stdin.
-fn run(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_outrigger"));
-    command.args(arguments).env_remove("OUTRIGGER_CONFIG");
-    command.output().expect("the binary runs")
-}

@@ -84,9 +84,9 @@ impl Day<'_> {
             };
             let points = self.points();
             self.instances(instances, &points)?;
-            self.pods(pods, &points)?;
-            self.cost(cost, &points)?;
-            self.used(used, &points)?;
+            for (area, (title, lines)) in [pods, cost, used].into_iter().zip(&PANELS) {
+                self.lines(area, title, &points, lines)?;
+            }
             self.events(&events)?;
             root.present()?;
         }
@@ -100,15 +100,8 @@ impl Day<'_> {
     fn points(&self) -> Vec<&Sample> {
         let each = self.samples.len().div_ceil(POINTS_MAX).max(1);
         let chunks = self.samples.chunks(each);
-        let busiest = |chunk: &'_ [Sample]| {
-            let places = chunk.iter().enumerate();
-            places
-                .max_by_key(|(at, own)| (own.pending, *at))
-                .map(|(at, _)| at)
-        };
-        chunks
-            .filter_map(|chunk| chunk.get(busiest(chunk)?))
-            .collect()
+        let busiest = chunks.filter_map(|chunk| chunk.iter().max_by_key(|own| own.pending));
+        busiest.collect()
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a place in a picture")]
@@ -188,54 +181,23 @@ impl Day<'_> {
         draw_legend(area, &legend)
     }
 
-    fn pods(&self, area: &Area<'_>, points: &[&Sample]) -> Drawn {
-        let running = |own: &Sample| float(own.running);
-        let pending = |own: &Sample| float(own.pending);
-        let lines: [Series<'_>; 2] = [
-            ("running".to_owned(), BLUE, &running),
-            ("pending".to_owned(), RED, &pending),
-        ];
-        self.lines(area, "Pods", points, &lines)
-    }
-
-    fn cost(&self, area: &Area<'_>, points: &[&Sample]) -> Drawn {
-        let ours = |own: &Sample| own.usd_per_h;
-        let fixed = |own: &Sample| own.fixed_usd_per_h;
-        let lines: [Series<'_>; 2] = [
-            ("as it ran".to_owned(), BLUE, &ours),
-            ("the same on one type".to_owned(), ORANGE, &fixed),
-        ];
-        self.lines(area, "US dollars an hour", points, &lines)
-    }
-
-    fn used(&self, area: &Area<'_>, points: &[&Sample]) -> Drawn {
-        let cpu = |own: &Sample| own.cpu_share * 100.0;
-        let memory = |own: &Sample| own.memory_share * 100.0;
-        let lines: [Series<'_>; 2] = [
-            ("CPU".to_owned(), BLUE, &cpu),
-            ("memory".to_owned(), ORANGE, &memory),
-        ];
-        self.lines(area, "Requested of what nodes have, %", points, &lines)
-    }
-
-    fn lines(&self, area: &Area<'_>, title: &str, points: &[&Sample], all: &[Series<'_>]) -> Drawn {
+    fn lines(&self, area: &Area<'_>, title: &str, points: &[&Sample], all: &[Series]) -> Drawn {
         let values = all
             .iter()
             .flat_map(|(_, _, of)| points.iter().map(|own| of(own)));
         let most = values.fold(0.0, f64::max);
         let mut chart = self.panel(area, title, most)?;
         for (_, colour, of) in all {
-            let line: Vec<(f64, f64)> = points
-                .iter()
-                .map(|own| (self.hours(own.at), of(own)))
-                .collect();
-            chart.draw_series([PathElement::new(line, colour.stroke_width(2))])?;
+            let line = points.iter().map(|own| (self.hours(own.at), of(own)));
+            chart.draw_series([PathElement::new(
+                line.collect::<Vec<_>>(),
+                colour.stroke_width(2),
+            )])?;
         }
-        let legend: Vec<(String, RGBColor)> = all
+        let legend = all
             .iter()
-            .map(|(name, colour, _)| (name.clone(), *colour))
-            .collect();
-        draw_legend(area, &legend)
+            .map(|(name, colour, _)| ((*name).to_owned(), *colour));
+        draw_legend(area, &legend.collect::<Vec<_>>())
     }
 
     /// A row a kind of event, a mark a minute in which one happened.
@@ -275,7 +237,32 @@ impl Day<'_> {
 }
 
 /// A line of a panel: its name, its colour, and what it shows of a sample.
-type Series<'a> = (String, RGBColor, &'a dyn Fn(&Sample) -> f64);
+type Series = (&'static str, RGBColor, fn(&Sample) -> f64);
+
+/// Panels of lines, from the top down: their titles and lines.
+const PANELS: [(&str, [Series; 2]); 3] = [
+    (
+        "Pods",
+        [
+            ("running", BLUE, |own| float(own.running)),
+            ("pending", RED, |own| float(own.pending)),
+        ],
+    ),
+    (
+        "US dollars an hour",
+        [
+            ("as it ran", BLUE, |own| own.usd_per_h),
+            ("the same on one type", ORANGE, |own| own.fixed_usd_per_h),
+        ],
+    ),
+    (
+        "Requested of what nodes have, %",
+        [
+            ("CPU", BLUE, |own| own.cpu_share * 100.0),
+            ("memory", ORANGE, |own| own.memory_share * 100.0),
+        ],
+    ),
+];
 
 /// A row of events: its name, its colour, and which facts are in it.
 type Row = (&'static str, RGBColor, fn(&Fact) -> bool);
@@ -412,7 +399,7 @@ fn pixels(own: u32) -> i32 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a place in a picture")]
-fn float(count: usize) -> f64 {
+pub(super) fn float(count: usize) -> f64 {
     count as f64
 }
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::chart::Day;
+use super::chart::{Day, float};
 use crate::model::id::TypeName;
 use crate::model::instance::CapacityType;
 use crate::model::text::plain;
@@ -143,8 +143,6 @@ fn cell(text: &str) -> String {
 
 /// The day in three lines: pods, nodes and cost, each with its least and most.
 pub(super) fn sparklines(samples: &[Sample]) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "a height of eight")]
-    let float = |count: usize| count as f64;
     let row = |name: &str, digits: usize, of: &dyn Fn(&Sample) -> f64| {
         let values: Vec<f64> = samples.iter().map(of).collect();
         let least = values.iter().copied().fold(f64::INFINITY, f64::min);

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::judge::{Case, judge};
 use super::world::{Check, ensure};
-use crate::door::process::outrigger;
+use crate::binary::outrigger;
 
 /// What the binary plans for the objects of a cluster. Types `t1` to `t8` have as many cores, of
 /// which each keeps a tenth of one, and cost as many dollars.

@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::api::{Api, Manner};
-use super::process::{Process, command, run, within};
+use super::process::{Process, within};
 use super::{Config, LISTEN, cluster, managed, pod};
+use crate::binary::{command, run};
 
 /// A daemon that has a runtime directory.
 pub(super) struct Setup {

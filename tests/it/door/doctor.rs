@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::process::run;
+use crate::binary::run;
 use server::{CERTS, Manner, serve};
 
 mod server;

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::Config;
 use super::api::{Api, Manner, kubeconfig_for, list};
-use super::process::{command, run};
+use crate::binary::{command, run};
 
 const OBJECTS: &str = "\
 apiVersion: karpenter.sh/v1

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::api::{Api, Manner};
 use super::{Config, cluster, managed, pod};
-use crate::door::process::run;
+use crate::binary::run;
 
 /// The exit code, what is said, and what is said to be wrong.
 fn asked(config: &Config, arguments: &[&str]) -> (Option<i32>, String, String) {

@@ -5,8 +5,9 @@
 use std::fs;
 
 use super::api::{Api, Manner, kubeconfig_for};
-use super::process::{Process, run};
+use super::process::Process;
 use super::{Config, LISTEN, cluster};
+use crate::binary::run;
 
 /// The exit code of a verb, and what it prints.
 fn does(config: &Config, words: &[&str]) -> (Option<i32>, String) {

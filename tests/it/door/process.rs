@@ -5,10 +5,11 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::OnceLock;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
+
+use crate::binary::command;
 
 /// How often something awaited is looked for.
 const TICK: Duration = Duration::from_millis(50);
@@ -22,47 +23,6 @@ pub(crate) fn within<T>(seconds: u32, mut find: impl FnMut() -> Option<T>) -> Op
         sleep(TICK);
     }
     find()
-}
-
-/// Runs the binary to its end, with this on its stdin.
-pub(crate) fn run(arguments: &[&str], stdin: &str) -> Output {
-    let mut child = command(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary starts");
-    let mut pipe = child.stdin.take().expect("a pipe");
-    // Whoever does not read it closes the pipe.
-    drop(pipe.write_all(stdin.as_bytes()));
-    drop(pipe);
-    child.wait_with_output().expect("it ends")
-}
-
-/// The binary: the one that was built with the tests, unless `OUTRIGGER` names another, as
-/// campaigns do for one that is built as packages are.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a test reads how it is asked to run"
-)]
-pub(crate) fn outrigger() -> &'static str {
-    static PROGRAM: OnceLock<String> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let built = env!("CARGO_BIN_EXE_outrigger").to_owned();
-        std::env::var("OUTRIGGER").unwrap_or(built)
-    })
-}
-
-/// The binary with these arguments, and nothing of the caller's that would change what it does.
-pub(crate) fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(outrigger());
-    command.args(arguments).env_remove("OUTRIGGER_CONFIG");
-    command.env_remove("RUST_LOG");
-    // Whatever is reached is on this host.
-    for proxy in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
-        command.env_remove(proxy).env_remove(proxy.to_lowercase());
-    }
-    command
 }
 
 /// A process that runs on, killed and reaped when dropped.

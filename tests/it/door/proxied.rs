@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use super::api::{Api, Manner};
-use super::process::run;
 use super::{Config, cluster};
+use crate::binary::run;
 
 /// A proxy on loopback that lets pass whoever gives this name and password.
 struct Proxy {

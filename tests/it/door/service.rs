@@ -12,8 +12,9 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::api::{Api, Manner};
-use super::process::{Process, command, get, outrigger, within};
+use super::process::{Process, get, within};
 use super::{Config, LISTEN, cluster};
+use crate::binary::{command, outrigger};
 
 /// The service manager's end of the socket.
 struct Manager {

@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 
 use super::api::{Api, Manner, list};
 use super::console::{Setup, daemon};
-use super::process::{outrigger, run, within};
+use super::process::within;
 use super::{LISTEN, managed, pod};
+use crate::binary::{outrigger, run};
 
 /// A server of tmux's own kind, and the one window in it; both end with this.
 struct Tmux {

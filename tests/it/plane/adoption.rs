@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::Plane;
 use super::audit::changes_of;
 use super::bench::{Setup, World, client, deploy, free_port, instances, scale, until};
-use crate::door::process::run;
+use crate::binary::run;
 
 /// Nodes that Karpenter has left with pods on them; one beside them is empty.
 const NODES: usize = 3;

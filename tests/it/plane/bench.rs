@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::Plane;
-use crate::door::process::{outrigger, run};
+use crate::binary::{outrigger, run};
 
 /// What the daemon's log tells: the defaults, and for which claim each pod was planned.
 const LOG: &str =
@@ -671,7 +671,7 @@ pub(crate) async fn within(
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test times what it watches")]
-fn clock() -> Instant {
+pub(crate) fn clock() -> Instant {
     Instant::now()
 }
 

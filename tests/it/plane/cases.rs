@@ -3,25 +3,20 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use serde_json::Value;
 
 use super::bench::{
-    Process, Setup, World, client, declare_room, deploy, free_port, instances, is_campaign, plane,
-    remove_pod, scale, seed, strand, until, until_ready, want_no_room,
+    Process, Setup, World, client, clock, declare_room, deploy, free_port, instances, is_campaign,
+    plane, remove_pod, scale, seed, strand, until, until_ready, want_no_room,
 };
 use super::proxy::{Fault, Proxy};
 
 /// Pods of each of the two Deployments: 500 in a campaign.
 pub(super) fn size() -> usize {
     if is_campaign() { 500 } else { 40 }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a test times what it watches")]
-pub(crate) fn clock() -> Instant {
-    Instant::now()
 }
 
 pub(super) async fn deploy_both(client: &kube::Client) {

@@ -15,8 +15,8 @@ use tokio::time::sleep;
 use super::Plane;
 use super::bench::{client, is_campaign};
 use super::rights::{Right, grant, put, rights, user};
+use crate::binary::outrigger;
 use crate::door::doctor::{holds, keep, told};
-use crate::door::process::outrigger;
 
 const USER: &str = "outrigger";
 const FLOWS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";

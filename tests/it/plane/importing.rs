@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::Plane;
 use super::bench::client;
-use crate::door::process::run;
+use crate::binary::run;
 
 /// More than a page of them.
 const POOLS: usize = 501;

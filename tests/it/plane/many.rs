@@ -17,8 +17,8 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::Plane;
-use super::bench::{Setup, client, free_port, is_campaign, until_ready};
-use super::cases::{bytes_mb, clock};
+use super::bench::{Setup, client, clock, free_port, is_campaign, until_ready};
+use super::cases::bytes_mb;
 use super::proxy::{Fault, Proxy};
 use crate::door::process::get;
 

@@ -14,10 +14,9 @@ mod judge;
 mod reduce;
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use super::Plane;
-use super::bench::{chosen, client, is_campaign};
+use super::bench::{chosen, client, clock, is_campaign};
 use judge::Court;
 
 /// Worlds of a test run and of a campaign.
@@ -26,11 +25,6 @@ const WORLDS_OF_CAMPAIGN: u64 = 300;
 
 /// In how many worlds of a campaign each constraint has to be.
 const WORLDS_EACH: usize = 20;
-
-#[expect(clippy::disallowed_methods, reason = "a test times what it watches")]
-fn clock() -> Instant {
-    Instant::now()
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kube_scheduler_agrees_with_every_place_and_every_refusal() {

@@ -16,7 +16,7 @@ use super::bench::{
     Setup, World, client, free_port, instances, remove_pod, scale, strand, until, until_ready,
 };
 use super::cases::{deploy_both, size};
-use crate::door::process::run;
+use crate::binary::run;
 
 /// What may be asked without changing anything.
 const READS: [&str; 3] = ["get", "list", "watch"];

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use super::bench::{Setup, World, client, plane, scale, until, until_ready};
-use super::cases::{bytes_mb, clock, deploy_both, provider_id, size};
+use super::bench::{Setup, World, client, clock, plane, scale, until, until_ready};
+use super::cases::{bytes_mb, deploy_both, provider_id, size};
 
 /// No claim ever had two instances; which of all are live, by id.
 fn live_of_single(setup: &Setup) -> BTreeSet<String> {

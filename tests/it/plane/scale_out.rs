@@ -2,21 +2,17 @@
 //! It must not know how the daemon has the plan come true.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use outrigger_bench::workloads::deployments::{Deployment, of_all_sizes, small_and_large};
 
 use super::bench::{
-    Setup, World, client, deploy_like, free_port, is_campaign, plane, until_bound, until_ready,
+    Setup, World, client, clock, deploy_like, free_port, is_campaign, plane, until_bound,
+    until_ready,
 };
 
 /// How long the daemon may still find something to do once every pod is bound.
 const AFTER: Duration = Duration::from_secs(12);
-
-#[expect(clippy::disallowed_methods, reason = "a test times what it watches")]
-fn clock() -> Instant {
-    Instant::now()
-}
 
 /// What came of one workload.
 #[derive(Debug, Default)]

@@ -15,10 +15,10 @@ use serde_json::Value;
 use super::Plane;
 use super::audit::changes_of;
 use super::bench::{
-    Process, Setup, World, client, deploy, free_port, instances, is_campaign, scale, until,
+    Process, Setup, World, client, clock, deploy, free_port, instances, is_campaign, scale, until,
     until_ready,
 };
-use super::cases::{clock, provider_id, scatter};
+use super::cases::{provider_id, scatter};
 use super::many::{setup, with_own_lease};
 
 /// Who leads has to be another after this long.

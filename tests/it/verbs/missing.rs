@@ -1,7 +1,7 @@
 //! What a build says of verbs that it lacks: which build has them, with wrong arguments' code.
 //! It must not know which verbs there are beside these.
 
-use super::run;
+use crate::binary::run;
 
 /// Verbs of the daemon, and what wrong arguments end them with: a service manager must not start
 /// `run` again, and of some a 2 would say what was found.
@@ -19,7 +19,7 @@ const OF_THE_DAEMON: [(&str, i32); 9] = [
 
 /// What it says on stderr, and its exit code.
 fn refused(arguments: &[&str]) -> (Option<i32>, String) {
-    let output = run(arguments);
+    let output = run(arguments, "");
     assert_eq!(output.stdout, b"", "{arguments:?}");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.status.code(), errors)
@@ -29,7 +29,7 @@ fn refused(arguments: &[&str]) -> (Option<i32>, String) {
 fn a_verb_of_the_daemon_is_there_or_named_with_the_build_that_has_it() {
     for (verb, expect) in OF_THE_DAEMON {
         if cfg!(feature = "daemon") {
-            let output = run(&[verb, "--help"]);
+            let output = run(&[verb, "--help"], "");
             assert_eq!(output.status.code(), Some(0), "{verb}");
             continue;
         }
@@ -41,7 +41,7 @@ fn a_verb_of_the_daemon_is_there_or_named_with_the_build_that_has_it() {
             assert!(errors.contains("--features aws"), "{errors}");
         }
     }
-    assert_eq!(run(&["nonsense"]).status.code(), Some(2));
+    assert_eq!(run(&["nonsense"], "").status.code(), Some(2));
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn what_needs_a_live_cluster_says_what_does_without() {
 
 #[test]
 fn the_version_names_the_features_of_the_build() {
-    let output = run(&["version", "--json"]);
+    let output = run(&["version", "--json"], "");
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let features = told["features"].as_array().expect("a list");
     assert!(features.contains(&"cli".into()));

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use super::run;
+use crate::binary::run;
 
 /// The picture that the README shows.
 const PICTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/simulated-day.svg");
@@ -18,7 +18,7 @@ fn simulated(files: &[(&str, &Path)]) -> String {
     for (option, path) in files {
         arguments.extend([*option, path.to_str().expect("a readable path")]);
     }
-    let output = run(&arguments);
+    let output = run(&arguments, "");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{errors}");
     String::from_utf8(output.stdout).expect("UTF-8")
@@ -87,7 +87,7 @@ fn a_report_that_cannot_be_written_is_refused_before_the_run() {
     let path = dir.path().join("missing/day.html");
     let path = path.to_str().expect("a readable path");
     for option in ["--report", "--csv"] {
-        let output = run(&["simulate", option, path]);
+        let output = run(&["simulate", option, path], "");
         assert_eq!(output.status.code(), Some(1));
         assert_eq!(output.stdout, b"");
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -95,7 +95,7 @@ fn a_report_that_cannot_be_written_is_refused_before_the_run() {
             errors.contains("write ") && errors.contains("missing"),
             "{errors}"
         );
-        let output = run(&["simulate", "--seeds", "2", option, path]);
+        let output = run(&["simulate", "--seeds", "2", option, path], "");
         assert_eq!(output.status.code(), Some(2), "many seeds have no one day");
     }
 }
@@ -106,7 +106,7 @@ fn one_file_is_not_both_and_an_earlier_report_outlives_a_refusal() {
     let file = dir.path().join("day.html");
     fs::write(&file, "earlier").expect("written");
     let path = file.to_str().expect("a readable path");
-    let output = run(&["simulate", "--report", path, "--csv", path]);
+    let output = run(&["simulate", "--report", path, "--csv", path], "");
     assert_eq!(output.status.code(), Some(1));
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("name the same file"), "{errors}");

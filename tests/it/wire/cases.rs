@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use super::Aws;
 use super::kubelets::{Kubelets, Sizes};
 use super::proxy::{Bench, outcome};
-use crate::door::process::outrigger;
+use crate::binary::outrigger;
 use crate::driven::{POLL, POLLS};
 use crate::plane::Plane;
 use crate::plane::bench::{self, Process, World};

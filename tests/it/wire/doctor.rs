@@ -9,8 +9,8 @@ use tempfile::TempDir;
 
 use super::Aws;
 use super::cases::{block, ground, shared};
+use crate::binary::outrigger;
 use crate::door::doctor::{holds, keep, told};
-use crate::door::process::outrigger;
 
 /// A set-up where nothing is wrong yet.
 struct Bench<'a> {

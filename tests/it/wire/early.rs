@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::Aws;
 use super::cases::{block, shared};
 use super::kubelets::{Kubelets, Sizes};
-use crate::door::process::outrigger;
+use crate::binary::outrigger;
 use crate::plane::Plane;
 use crate::plane::bench::{self, Process, World};
 

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use aws_sdk_ec2::types::{ResourceType, Tag, TagSpecification};
 use fastrand::Rng;
@@ -21,7 +21,7 @@ use super::kubelets::{Kubelets, Sizes};
 use super::lane::{Held, Lane, Site, TYPE, distinct, release};
 use super::proxy::Bench;
 use super::{Aws, variable};
-use crate::plane::bench::is_campaign;
+use crate::plane::bench::{clock, is_campaign};
 
 /// Pods of a group whose launches are caught together.
 const LAUNCHES: usize = 5;
@@ -383,11 +383,6 @@ fn print(tally: &Tally) {
         tally.late
     );
     rows(&tally.troubles);
-}
-
-#[expect(clippy::disallowed_methods, reason = "a test times what it watches")]
-fn clock() -> Instant {
-    Instant::now()
 }
 
 #[tokio::test(flavor = "multi_thread")]

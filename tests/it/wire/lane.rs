@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 use super::Aws;
-use crate::door::process::outrigger;
+use crate::binary::outrigger;
 use crate::driven::POLLS;
 use crate::plane::bench::{self, Process};
 

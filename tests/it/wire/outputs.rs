@@ -8,7 +8,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::Aws;
-use crate::door::process::outrigger;
+use crate::binary::outrigger;
 
 const CONFIG: &str = r#"
 data "terraform_output" "platform" {

@@ -15,10 +15,10 @@ use tokio::time::sleep;
 use super::Aws;
 use super::cases::{block, ground, shared, spot_warning};
 use super::kubelets::{Kubelets, Sizes};
-use crate::door::process::outrigger;
+use crate::binary::outrigger;
 use crate::plane::Plane;
-use crate::plane::bench::{self, Process, World, chosen, is_campaign};
-use crate::plane::cases::{clock, scatter};
+use crate::plane::bench::{self, Process, World, chosen, clock, is_campaign};
+use crate::plane::cases::scatter;
 use crate::plane::standby::{End, TAKEN_OVER, WATCHED, holds};
 
 /// Each fills a node.

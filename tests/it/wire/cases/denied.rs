@@ -10,7 +10,7 @@ use outrigger::ec2::rights::statement;
 use tempfile::TempDir;
 
 use super::{Ec2, block, ground, shared};
-use crate::door::process::outrigger;
+use crate::binary::outrigger;
 use crate::plane::bench::{self, Process};
 use crate::plane::rights::{Right, denied, user};
 

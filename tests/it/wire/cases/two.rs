@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{block, ground, shared};
-use crate::door::process::outrigger;
+use crate::binary::outrigger;
 use crate::plane::Plane;
 use crate::plane::bench::{self, Process, World};
 use crate::wire::Aws;
