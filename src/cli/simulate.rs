@@ -270,7 +270,7 @@ fn write(day: &Day<'_>, world: &World, arguments: &Arguments) -> anyhow::Result<
     Ok(())
 }
 
-/// Writes a file. A report of an earlier run is whole until then.
+/// Writes a file. If that fails, the file of an earlier run is still whole.
 fn put(path: &Path, text: &str) -> anyhow::Result<()> {
     files::replace(path, text).with_context(|| format!("write {}", path.display()))
 }

@@ -393,8 +393,9 @@ pub(crate) fn read_text(path: &Path) -> Result<String, FilesError> {
     })
 }
 
-/// Replaces the text of a file, or makes the file: a reader finds the old text or the new text,
-/// whole, also after the host has failed. A link stays a link; a device or a pipe is written into.
+/// Replaces the text of a file, or creates the file. A reader always finds the whole old text or the
+/// whole new text, even after a power failure. If the path is a link, this replaces the file that it
+/// points to. If it is a device or a pipe, this writes into it.
 pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let target = match fs::metadata(path) {
         Ok(about) if about.is_file() => fs::canonicalize(path)?,

@@ -37,7 +37,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Takes a sample of the world as it is, which is so at `at`.
+    /// Takes a sample of the world in its present state, and dates it `at`.
     pub fn of(world: &World, at: Timestamp) -> Self {
         let scene = world.scene();
         let mut sample = Self {

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-/// Runs the binary to its end, with this on its stdin.
+/// Runs the binary to its end, and writes `stdin` to its standard input.
 pub(crate) fn run(arguments: &[&str], stdin: &str) -> Output {
     let mut child = command(arguments)
         .stdin(Stdio::piped())
@@ -14,14 +14,14 @@ pub(crate) fn run(arguments: &[&str], stdin: &str) -> Output {
         .spawn()
         .expect("the binary starts");
     let mut pipe = child.stdin.take().expect("a pipe");
-    // Whoever does not read it closes the pipe.
+    // A binary that does not read its standard input may end before all of it is written.
     drop(pipe.write_all(stdin.as_bytes()));
     drop(pipe);
     child.wait_with_output().expect("it ends")
 }
 
-/// The binary: the one that was built with the tests, unless `OUTRIGGER` names another, as
-/// campaigns do for one that is built as packages are.
+/// Returns the path of the binary: `OUTRIGGER` if it is set, which campaigns set to the binary that
+/// is built as packages are, else the one that cargo built with the tests.
 #[expect(
     clippy::disallowed_methods,
     reason = "a test reads how it is asked to run"
@@ -34,12 +34,13 @@ pub(crate) fn outrigger() -> &'static str {
     })
 }
 
-/// The binary with these arguments, and nothing of the caller's that would change what it does.
+/// Returns a command that starts the binary with these arguments. It removes the variables of the
+/// environment that would change what the binary does.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(outrigger());
     command.args(arguments).env_remove("OUTRIGGER_CONFIG");
     command.env_remove("RUST_LOG");
-    // Whatever is reached is on this host.
+    // Tests connect to this host alone, so no proxy may come between.
     for proxy in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
         command.env_remove(proxy).env_remove(proxy.to_lowercase());
     }
