@@ -393,9 +393,9 @@ pub(crate) fn read_text(path: &Path) -> Result<String, FilesError> {
     })
 }
 
-/// Replaces the text of a file, or creates the file. A reader always finds the whole old text or the
-/// whole new text, even after a power failure. If the path is a link, this replaces the file that it
-/// points to. If it is a device or a pipe, this writes into it.
+/// Replaces the text of a file, or creates the file. A reader always finds the whole old text or
+/// the whole new text, even after a power failure. If the path is a link, this replaces the file
+/// that it points to. If it is a device or a pipe, this writes into it.
 pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let target = match fs::metadata(path) {
         Ok(about) if about.is_file() => fs::canonicalize(path)?,

@@ -455,3 +455,24 @@ fn the_tree_is_tidy() {
         found.join("\n")
     );
 }
+
+/// Cargo has no pattern for a part of the crates: a new SDK crate would be optimised like our own
+/// code, which takes minutes.
+#[test]
+fn every_sdk_crate_has_a_level_in_every_profile() {
+    let manifest: toml::Table = include_str!("../../Cargo.toml").parse().expect("TOML");
+    let lock: toml::Table = include_str!("../../Cargo.lock").parse().expect("TOML");
+    let packages = lock["package"].as_array().expect("packages");
+    let names = packages.iter().filter_map(|own| own["name"].as_str());
+    let generated: Vec<&str> = names.filter(|name| name.starts_with("aws-sdk-")).collect();
+    assert!(!generated.is_empty());
+    for profile in ["dev", "release", "dist"] {
+        let levels = &manifest["profile"][profile]["package"];
+        let has_none = |name: &&&str| levels.get(name).is_none();
+        let without: Vec<_> = generated.iter().filter(has_none).collect();
+        assert!(
+            without.is_empty(),
+            "profile {profile}: no level for {without:?}"
+        );
+    }
+}

@@ -225,10 +225,12 @@ impl Lane {
         } else {
             "scheduler"
         };
-        let boot = match self.is_early() {
-            _ if self.lacks(&[("delete", "pods")]) => "1h",
-            true => "5s",
-            false => "0s",
+        // Where pods are bound early, the daemon creates the Node before the instance registers it,
+        // also on a machine that is slow to run all these clusters at once.
+        let (boot, registration) = match self.is_early() {
+            _ if self.lacks(&[("delete", "pods")]) => ("1h", "10s"),
+            true => ("20s", "2m"),
+            false => ("0s", "10s"),
         };
         let leaving = [
             ("delete", "nodes"),
@@ -254,7 +256,7 @@ cluster "{name}" {{
 pool "{name}" {{
   clusters             = ["{name}"]
   expire_after         = "{age}"
-  registration_timeout = "10s"
+  registration_timeout = "{registration}"
   require "tests.dev/lane" {{ in = ["{name}"] }}
   disruption {{
     budget {{ nodes = "100%" }}
