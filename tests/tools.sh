@@ -117,19 +117,21 @@ moto_for_tests() {
 }
 
 # Prints the directory that holds the program of the crate NAME in bin/, after compiling VERSION of
-# it when it is missing.
+# it when it is missing. The dependencies that are named after these two are optimised.
 crate() {
-  local name=$1 version=$2 home
-  home=${XDG_CACHE_HOME:-$HOME/.cache}/outrigger/$name-$version
+  local name=$1 version=$2 home own optimised=()
+  shift 2
+  for own in "$@"; do optimised+=(--config "profile.dev.package.$own.opt-level=2"); done
+  home=${XDG_CACHE_HOME:-$HOME/.cache}/outrigger/$name-$version${1:+-optimised}
   mkdir -p "${home%/*}"
   (
     if command -v flock >/dev/null; then flock 9; fi
     # It appears there when it is whole.
     [[ ! -x $home/bin/$name ]] || exit 0
     printf 'compiling %s\n' "$name" >&2
-    # Unoptimised, that takes a third of the time, and they have little to do.
+    # Unoptimised, that takes a third of the time.
     CARGO_TARGET_DIR=$home.build cargo install --quiet --debug --locked --root "$home" \
-      --version "=$version" "$name" >&2 || exit 1
+      "${optimised[@]}" --version "=$version" "$name" >&2 || exit 1
     rm -rf "$home.build"
   ) 9>"$home.lock" || {
     printf '%s could not be compiled\n' "$name" >&2
