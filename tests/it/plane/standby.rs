@@ -161,10 +161,8 @@ async fn another_host_leads_when_one_does_not_any_more() {
         }
         let took = leads(&api, &other, TAKEN_OVER).await;
         let is_told = matches!(end, End::Death | End::Leave);
-        assert!(
-            !is_told || took < Duration::from_secs(6),
-            "{end:?}: {took:?}"
-        );
+        let is_late = is_campaign() && is_told && took >= Duration::from_secs(6);
+        assert!(!is_late, "{end:?}: {took:?}");
         match end {
             End::Pause => {
                 let since = now();
