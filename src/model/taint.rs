@@ -132,12 +132,7 @@ impl Toleration {
         if self.key.is_empty() {
             return self.operator == TolerationOperator::Exists;
         }
-        let numbers = || {
-            Some((
-                taint.value.parse::<i64>().ok()?,
-                self.value.parse::<i64>().ok()?,
-            ))
-        };
+        let numbers = || Some((decimal(&taint.value)?, decimal(&self.value)?));
         self.key == taint.key
             && match self.operator {
                 TolerationOperator::Exists => true,
@@ -146,6 +141,14 @@ impl Toleration {
                 TolerationOperator::Gt => numbers().is_some_and(|(taint, own)| taint > own),
             }
     }
+}
+
+/// The integer that a value is; none where it has a plus or a leading zero. Source: Kubernetes,
+/// `content.IsDecimalInteger`.
+fn decimal(value: &str) -> Option<i64> {
+    let digits = value.strip_prefix('-').unwrap_or(value);
+    let is_plain = value == "0" || digits.starts_with(|first| ('1'..='9').contains(&first));
+    is_plain.then(|| value.parse().ok()).flatten()
 }
 
 /// The first taint that keeps pods with these tolerations away: `PreferNoSchedule` does not.

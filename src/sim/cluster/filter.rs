@@ -92,7 +92,12 @@ pub fn bears(tolerations: &[Toleration], taint: &Taint) -> bool {
 }
 
 fn integers(taint: &Taint, toleration: &Toleration) -> Option<(i64, i64)> {
-    Some((taint.value.parse().ok()?, toleration.value.parse().ok()?))
+    let integer = |text: &String| {
+        let number: i64 = text.parse().ok()?;
+        // kube-scheduler takes "05" and "+5" for no numbers.
+        (number.to_string() == *text).then_some(number)
+    };
+    Some((integer(&taint.value)?, integer(&toleration.value)?))
 }
 
 /// Whether labels are what the workload's selector and affinity want.

@@ -121,14 +121,21 @@ pub(crate) fn wants(pod: &Pod, labels: &Labels, node: &String) -> bool {
 }
 
 fn covers(own: &Toleration, taint: &Taint) -> bool {
-    let numbers = (taint.value.parse::<i64>(), own.value.parse::<i64>());
+    // As the API writes numbers: "05" and "+5" are none.
+    let number = |value: &String| {
+        value
+            .parse::<i64>()
+            .ok()
+            .filter(|own| own.to_string() == *value)
+    };
+    let numbers = (number(&taint.value), number(&own.value));
     own.effect.is_none_or(|effect| effect == taint.effect)
         && (own.key.is_empty() || own.key == taint.key)
         && match (own.operator, numbers) {
             (TolerationOperator::Exists, _) => true,
             (TolerationOperator::Equal, _) => own.value == taint.value,
-            (TolerationOperator::Lt, (Ok(taint), Ok(own))) => taint < own,
-            (TolerationOperator::Gt, (Ok(taint), Ok(own))) => taint > own,
+            (TolerationOperator::Lt, (Some(taint), Some(own))) => taint < own,
+            (TolerationOperator::Gt, (Some(taint), Some(own))) => taint > own,
             _ => false,
         }
 }

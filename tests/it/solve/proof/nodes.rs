@@ -121,6 +121,10 @@ fn taints_are_tolerated() {
             (with(Lt, "5", None), words),
             (with(Lt, "6", None), None),
             (with(Lt, "many", None), words),
+            (with(Lt, "06", None), words),
+            (with(Gt, "+4", None), words),
+            (with(Gt, "-0", None), words),
+            (with(Gt, "-1", None), None),
         ] {
             goes(words, |pod, room, _| {
                 pod.tolerations = vec![toleration];
