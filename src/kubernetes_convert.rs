@@ -20,6 +20,8 @@ pub(crate) mod buffer;
 
 pub mod offline_state;
 
+use std::ops::RangeInclusive;
+
 use crate::kubernetes_convert::api_types::{self as json, LabelSelector, Meta};
 use crate::kubernetes_convert::quantity::Quantities;
 use crate::model::id::{NodeName, ObjectKey};
@@ -39,8 +41,8 @@ use crate::state::volumes::EBS_DRIVER;
 /// The oldest minor version of Kubernetes 1 with all that is used and rendered: FlowSchemas of
 /// `flowcontrol.apiserver.k8s.io/v1` came with it.
 pub const OLDEST: u32 = 29;
-/// The newest minor version that the tests run on.
-pub const TESTED: u32 = 34;
+/// The minor versions that the tests run on: `tests/all` on the newest, campaigns on the others.
+pub const TESTED: RangeInclusive<u32> = 35..=37;
 
 /// A volume can be used in so many places at most; the rest are passed over.
 const PLACES_MAX: usize = 100;

@@ -29,12 +29,17 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             "target": format!("{}-{}", consts::ARCH, consts::OS),
             "kubernetes": {
                 "oldest": format!("1.{OLDEST}"),
-                "tested": format!("1.{TESTED}"),
+                "tested": TESTED.map(|minor| format!("1.{minor}")).collect::<Vec<_>>(),
             },
         });
         writeln!(out, "{told}")?;
     } else {
+        let (first, last) = (TESTED.start(), TESTED.end());
         writeln!(out, "outrigger {version}")?;
+        writeln!(
+            out,
+            "Kubernetes 1.{OLDEST} and later, tested on 1.{first} to 1.{last}"
+        )?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -181,6 +181,10 @@ fn version_says_what_it_is_for() {
     let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(told["outrigger"], env!("CARGO_PKG_VERSION"));
     assert_eq!(told["kubernetes"]["oldest"], "1.29");
+    assert_eq!(
+        told["kubernetes"]["tested"],
+        json!(["1.35", "1.36", "1.37"])
+    );
     let target = told["target"].as_str().expect("a target");
     assert!(target.ends_with("linux"), "{target}");
 }

@@ -391,9 +391,10 @@ fn version(answer: &Answer) -> Check {
             let fix = format!("upgrade the control plane to Kubernetes 1.{OLDEST} or later");
             Check::failed(("version", Flaw::VersionOld.code()), &why, &fix)
         }
-        ("1", Ok(minor)) if minor > TESTED => {
-            let newer = format!("{version}, newer than 1.{TESTED}, on which it is tested");
-            Check::ok("version", &newer)
+        ("1", Ok(minor)) if !TESTED.contains(&minor) => {
+            let (first, last) = (TESTED.start(), TESTED.end());
+            let outside = format!("{version}; the tests run on 1.{first} to 1.{last}");
+            Check::ok("version", &outside)
         }
         ("1", Ok(_)) => Check::ok("version", &version),
         _ => Check::skipped("version", &format!("{version} is no version of 1"), None),
@@ -405,7 +406,7 @@ mod tests {
     use http::HeaderMap;
     use jiff::{SignedDuration, Timestamp};
 
-    use super::time;
+    use super::{Answer, time, version};
     use crate::shell::doctor::report::Report;
 
     #[test]
@@ -427,6 +428,30 @@ mod tests {
             let now = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(3600 + seconds);
             let check = time(&headers, now, now);
             assert_eq!(Report(vec![check]).code(), code, "{seconds} s");
+        }
+    }
+
+    #[test]
+    fn a_version_outside_of_what_is_supported_or_tested_is_told() {
+        let outside = "; the tests run on 1.35 to 1.37";
+        for (minor, code, words) in [
+            ("28", 4, " is older than 1.29, the oldest that is supported"),
+            ("29", 0, outside),
+            ("34+", 0, outside),
+            ("35", 0, ""),
+            ("37+", 0, ""),
+            ("38", 0, outside),
+        ] {
+            let body = format!(r#"{{"major":"1","minor":"{minor}","gitVersion":"v1.{minor}"}}"#);
+            let check = version(&Answer {
+                status: http::StatusCode::OK,
+                headers: HeaderMap::new(),
+                body: body.into_bytes(),
+            });
+            let said = format!("Kubernetes v1.{minor}{words}");
+            let told = format!("{check:?}");
+            assert!(told.contains(&format!("{said:?}")), "{said}: {told}");
+            assert_eq!(Report(vec![check]).code(), code, "{minor}");
         }
     }
 }

@@ -51,15 +51,10 @@ const OF_CLUSTERS: [&str; 17] = [
 ];
 
 /// What no world has in it, and why. To be emptied, one by one.
-pub(super) const OFF: [(&str, &str); 4] = [
+pub(super) const OFF: [(&str, &str); 3] = [
     (
         "labels of types that nobody knows",
         "a pod may ask for well-known labels and those that its pool names (scheduling.md §2.2)",
-    ),
-    (
-        "tolerations Lt and Gt",
-        "they come with Kubernetes 1.35 (TaintTolerationComparisonOperators); the plane is 1.34, \
-         whose API refuses them",
     ),
     (
         "volumes made by hand that are free",
@@ -218,7 +213,9 @@ fn pool(chance: &mut Chance, name: &str, tags: &mut Tags) -> Pool {
     ] {
         // A pool without taints is what most pods need.
         if name == "q" && chance.one_in(2) || chance.one_in(12) {
-            pool.taints.push(a_taint(effect, chance.of(&["x", ""])));
+            // Tolerations compare integers; one with a zero before it is none.
+            let value = chance.of(&["x", "", "5", "05"]);
+            pool.taints.push(a_taint(effect, value));
             tags.insert(tag);
         }
     }
@@ -305,7 +302,8 @@ fn standing(chance: &mut Chance, at: usize, world: &mut World) -> Standing {
     }
     if chance.one_in(6) {
         let of = chance.of(&["NoSchedule", "NoExecute", "PreferNoSchedule"]);
-        made["spec"]["taints"] = json!([{"key": "dedicated", "value": "x", "effect": of},
+        let value = chance.of(&["x", "5"]);
+        made["spec"]["taints"] = json!([{"key": "dedicated", "value": value, "effect": of},
             {"key": "other", "value": "", "effect": "NoSchedule"}]);
     }
     let csi = chance.one_in(2).then(|| {

@@ -141,6 +141,12 @@ pub(super) const FEATURES: &[(&str, Feature)] = &[
             json!({"key": "dedicated", "operator": "Exists"}),
         );
     }),
+    ("tolerations Lt and Gt", |chance, own| {
+        let operator = chance.of(&["Lt", "Gt"]);
+        let value = chance.of(&["3", "7", "-1"]);
+        let all = json!({"key": "dedicated", "operator": operator, "value": value});
+        tolerate(chance, own, all);
+    }),
     ("tolerations of everything", |_, own| {
         own.spec["tolerations"] = json!([{"operator": "Exists"}]);
     }),
