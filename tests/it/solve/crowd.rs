@@ -236,8 +236,6 @@ fn a_name() -> impl Strategy<Value = (&'static str, Labels)> {
         .prop_map(|(namespace, app)| (namespace, Labels::from([label("app", app)])))
 }
 
-const COMPARED: &[TolerationOperator] = &[TolerationOperator::Lt, TolerationOperator::Gt];
-
 /// Mostly one that tolerates all the taints there are.
 fn a_toleration() -> impl Strategy<Value = Toleration> {
     let equal = |value: &str, effect| Toleration {
@@ -252,12 +250,6 @@ fn a_toleration() -> impl Strategy<Value = Toleration> {
         1 => Just(equal("1", None)),
         1 => Just(equal("", Some(Effect::NoSchedule))),
         1 => Just(equal("1", Some(Effect::NoExecute))),
-        1 => (select(&["0", "2", "02"][..]), select(COMPARED)).prop_map(move |(value, operator)| {
-            Toleration {
-                operator,
-                ..equal(value, None)
-            }
-        }),
     ]
 }
 
