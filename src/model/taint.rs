@@ -166,3 +166,41 @@ pub fn untolerated<'a>(
         .into_iter()
         .find(|taint| !tolerations.iter().any(|own| own.tolerates(taint)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Effect, Taint, Toleration, TolerationOperator};
+
+    /// Values of the taint and of the toleration, and whether it tolerates as `Lt` and as `Gt`.
+    #[test]
+    fn only_integers_as_the_api_writes_them_are_compared() {
+        for (tainted, tolerated, less, more) in [
+            ("5", "6", true, false),
+            ("5", "5", false, false),
+            ("5", "-4", false, true),
+            ("0", "1", true, false),
+            ("05", "6", false, false),
+            ("5", "06", false, false),
+            ("5", "+6", false, false),
+            ("5", "-0", false, false),
+            ("5", "", false, false),
+            ("x", "6", false, false),
+            ("5", "9223372036854775808", false, false),
+        ] {
+            let taint = Taint {
+                value: tainted.to_owned(),
+                ..Taint::new("k", Effect::NoSchedule)
+            };
+            let told = [TolerationOperator::Lt, TolerationOperator::Gt].map(|operator| {
+                let own = Toleration {
+                    key: "k".to_owned(),
+                    operator,
+                    value: tolerated.to_owned(),
+                    effect: None,
+                };
+                own.tolerates(&taint)
+            });
+            assert_eq!(told, [less, more], "{tainted} {tolerated}");
+        }
+    }
+}
