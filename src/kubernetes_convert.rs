@@ -44,6 +44,11 @@ pub const OLDEST: u32 = 29;
 /// The minor versions that the tests run on: `tests/all` on the newest, campaigns on the others.
 pub const TESTED: RangeInclusive<u32> = 35..=37;
 
+/// The range [`TESTED`] as people write it.
+pub(crate) fn tested() -> String {
+    format!("1.{} to 1.{}", TESTED.start(), TESTED.end())
+}
+
 /// A volume can be used in so many places at most; the rest are passed over.
 const PLACES_MAX: usize = 100;
 

@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::features;
-use crate::kubernetes_convert::{OLDEST, TESTED};
+use crate::kubernetes_convert::{OLDEST, TESTED, tested};
 
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
@@ -34,11 +34,11 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         });
         writeln!(out, "{told}")?;
     } else {
-        let (first, last) = (TESTED.start(), TESTED.end());
         writeln!(out, "outrigger {version}")?;
         writeln!(
             out,
-            "Kubernetes 1.{OLDEST} and later, tested on 1.{first} to 1.{last}"
+            "Kubernetes 1.{OLDEST} and later, tested on {}",
+            tested()
         )?;
     }
     Ok(ExitCode::SUCCESS)

@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use crate::host::clock::{self, Stopwatch};
 use crate::host::text::{self, quoted};
-use crate::kubernetes_convert::{OLDEST, TESTED};
+use crate::kubernetes_convert::{OLDEST, TESTED, tested};
 use crate::model::cluster::{Cluster, Kubeconfig};
 use crate::shell::doctor::flaw::Flaw;
 use crate::shell::doctor::host;
@@ -392,8 +392,7 @@ fn version(answer: &Answer) -> Check {
             Check::failed(("version", Flaw::VersionOld.code()), &why, &fix)
         }
         ("1", Ok(minor)) if !TESTED.contains(&minor) => {
-            let (first, last) = (TESTED.start(), TESTED.end());
-            let outside = format!("{version}; the tests run on 1.{first} to 1.{last}");
+            let outside = format!("{version}; the tests run on {}", tested());
             Check::ok("version", &outside)
         }
         ("1", Ok(_)) => Check::ok("version", &version),

@@ -94,7 +94,7 @@ pub fn bears(tolerations: &[Toleration], taint: &Taint) -> bool {
 fn integers(taint: &Taint, toleration: &Toleration) -> Option<(i64, i64)> {
     let integer = |text: &String| {
         let number: i64 = text.parse().ok()?;
-        // kube-scheduler takes "05" and "+5" for no numbers.
+        // kube-scheduler does not read "05" or "+5" as integers.
         (number.to_string() == *text).then_some(number)
     };
     Some((integer(&taint.value)?, integer(&toleration.value)?))

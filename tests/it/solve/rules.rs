@@ -121,7 +121,7 @@ pub(crate) fn wants(pod: &Pod, labels: &Labels, node: &String) -> bool {
 }
 
 fn covers(own: &Toleration, taint: &Taint) -> bool {
-    // As the API writes numbers: "05" and "+5" are none.
+    // Kubernetes does not read "05" or "+5" as integers.
     let number = |value: &String| {
         value
             .parse::<i64>()

@@ -213,7 +213,7 @@ fn pool(chance: &mut Chance, name: &str, tags: &mut Tags) -> Pool {
     ] {
         // A pool without taints is what most pods need.
         if name == "q" && chance.one_in(2) || chance.one_in(12) {
-            // Tolerations compare integers; one with a zero before it is none.
+            // `Lt` and `Gt` compare integers; kube-scheduler does not read "05" as one.
             let value = chance.of(&["x", "", "5", "05"]);
             pool.taints.push(a_taint(effect, value));
             tags.insert(tag);
