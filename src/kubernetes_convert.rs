@@ -45,7 +45,7 @@ pub const OLDEST: u32 = 29;
 pub const TESTED: RangeInclusive<u32> = 35..=37;
 
 /// The range [`TESTED`] as people write it.
-pub(crate) fn tested() -> String {
+pub fn tested() -> String {
     format!("1.{} to 1.{}", TESTED.start(), TESTED.end())
 }
 
