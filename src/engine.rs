@@ -62,6 +62,8 @@ pub mod adopt;
 
 mod brake;
 
+mod buffer_status;
+
 mod lifecycle;
 
 mod orphans;
@@ -87,6 +89,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::adopt::Adopting;
 use crate::engine::batch::Batch;
 use crate::engine::brake::Brake;
+use crate::engine::buffer_status::BufferStatuses;
 use crate::engine::churn::Moves;
 use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
 use crate::engine::consolidate::Weighing;
@@ -171,6 +174,7 @@ pub struct Engine {
     /// Whether we may not name nodes to pods: then it is not tried again before the next
     /// configuration.
     hints_denied: bool,
+    buffer_statuses: BufferStatuses,
     /// Whether pods are bound early no more before the next configuration, though they should be.
     early_off: bool,
     /// Whether a pod was ever bound early.
@@ -220,6 +224,7 @@ impl Engine {
             learned: BTreeMap::new(),
             groups: BTreeMap::new(),
             hints_denied: false,
+            buffer_statuses: BufferStatuses::default(),
             early_off: false,
             early_binds: false,
             unbinding: BTreeMap::new(),
@@ -248,10 +253,7 @@ impl Engine {
                 self.numbers.forget();
                 self.batch.try_again(now);
             }
-            Event::BuffersChanged(buffers) => {
-                self.state.declared = Some(buffers);
-                self.numbers.forget();
-            }
+            Event::BuffersChanged(objects) => self.declared(objects),
             Event::Reset(kind, objects) => self.reset(kind, objects, now),
             Event::Applied(object) => {
                 self.state.views.alive(object.kind(), now);
@@ -316,6 +318,7 @@ impl Engine {
         self.state.configure(cluster);
         self.numbers.forget();
         self.hints_denied = false;
+        self.buffer_statuses.configured();
         self.moves.begin_anew();
         self.state.resting.clear();
         if !self.manages() {
@@ -368,9 +371,17 @@ impl Engine {
         &self.state
     }
 
-    /// Whether pods were to be told of their nodes and we have no right to: to patch pods/status.
-    pub fn lacks_hints(&self) -> bool {
-        self.hints_denied
+    /// What is left undone for want of a right that the daemon can go on without, with the right.
+    pub fn undone(&self) -> Vec<&'static str> {
+        let hints = "pods are not told of their nodes: grant patch of pods/status";
+        let statuses = "the status of CapacityBuffers is not written: grant patch of \
+                        capacitybuffers/status in autoscaling.x-k8s.io";
+        let all = [
+            (self.hints_denied, hints),
+            (self.lacks_buffer_status(), statuses),
+        ];
+        let undone = all.into_iter().filter(|(denied, _)| *denied);
+        undone.map(|(_, text)| text).collect()
     }
 
     /// Whether commands are unanswered or not even taken.
@@ -448,6 +459,7 @@ impl Engine {
             self.consolidate(now);
             self.leave_replaced(now);
             self.stamp(now);
+            self.write_buffer_statuses(now);
             self.learn(now);
             self.note_let_go(now);
             self.muster(now);

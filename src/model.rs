@@ -64,6 +64,8 @@ pub mod overlay;
 
 pub mod buffer;
 
+pub mod buffer_object;
+
 pub mod fleet;
 
 pub mod node_class;

@@ -59,6 +59,7 @@ use crate::catalog::Catalog;
 use crate::catalog::class::{ClassSupplies, Classes};
 use crate::catalog::overlay::PoolCatalogs;
 use crate::model::buffer::Buffer;
+use crate::model::buffer_object::BufferObject;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetView;
 use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
@@ -95,8 +96,8 @@ pub struct State {
     pub recent: Recent,
     /// When this process first saw the cluster whole; what happened before is not known.
     pub started: Option<Timestamp>,
-    /// Buffers that objects of the cluster declare, by name; none as long as nobody has read them.
-    pub declared: Option<Vec<Buffer>>,
+    /// CapacityBuffers of the cluster, by name; none as long as nobody has read them.
+    pub declared: Option<Vec<BufferObject>>,
     /// Nodes whose room a buffer needs, with the buffer's name, as last planned.
     pub held: BTreeMap<NodeName, String>,
     /// Pools of which nothing is moved to save something, since that came to nothing, and until
@@ -161,6 +162,7 @@ impl State {
     /// All buffers: those of the configuration, then those that objects declare.
     pub fn buffers(&self) -> impl Iterator<Item = &Buffer> {
         let declared = self.declared.iter().flatten();
+        let declared = declared.filter_map(|own| own.buffer.as_ref().ok());
         self.cluster.buffers.iter().chain(declared)
     }
 

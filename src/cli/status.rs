@@ -124,6 +124,7 @@ fn show(out: &mut String, cluster: &ToldCluster, now: Timestamp) {
     if let Some(why) = &status.held_by {
         note(format!("nothing voluntary is done: {}", bounded(why)));
     }
+    status.undone.iter().for_each(|own| note(bounded(own)));
     if status.unready_nodes > 0 {
         note(format!("{} nodes are not ready", status.unready_nodes));
     }

@@ -215,6 +215,7 @@ impl Engine {
         if whole {
             self.state.held.clone_from(&plan.held);
             self.places.planned(&plan);
+            self.buffer_statuses.planned(std::mem::take(&mut plan.room));
             self.numbers.kept_free(&self.state, now);
         }
         self.carry_out(plan, "provisioned", now);

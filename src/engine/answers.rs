@@ -51,6 +51,7 @@ impl Engine {
             FlightKind::Muster => self.mustered(&answer, now),
             FlightKind::Account => self.accounted(&answer, now),
             FlightKind::ReadLease => self.lease_read(answer, now),
+            FlightKind::BufferStatus(patch) => self.buffer_status_written(*patch, answer, now),
             FlightKind::NoteLetGo(claims) => self.let_go_noted(&claims, answer, now),
             FlightKind::Tag(claims, tags) => self.tagged(&claims, &tags, &answer, now),
             FlightKind::Adopt(node) => self.adopted(&node, &answer, now),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::model::buffer_object::BufferStatus;
 use crate::model::claim::{ClaimRecord, TAG_EKS, TAG_OWNED};
 use crate::model::cluster::Cluster;
 use crate::model::fleet::{Ask, FleetView, Holding, Muster};
@@ -141,6 +142,20 @@ pub struct NewNode {
     pub allocatable: Resources,
 }
 
+/// The whole status of a CapacityBuffer, written only if the object still has the version that was
+/// decided upon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BufferPatch {
+    /// Namespace and name of the object.
+    pub key: ObjectKey,
+    /// The version of the API to write it by.
+    pub api: &'static str,
+    /// Version the object must still have.
+    pub version: String,
+    /// All that its status shall say.
+    pub status: BufferStatus,
+}
+
 /// A change of the cluster's Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeasePatch {
@@ -270,6 +285,8 @@ pub enum Command {
     ReadLease,
     /// Change the cluster's Lease, or make it.
     PatchLease(LeasePatch),
+    /// Write the status of a CapacityBuffer.
+    PatchBuffer(Box<BufferPatch>),
     /// Ask the fleet for what a claim will take, before it is launched.
     Ask(Box<Ask>),
     /// Ask the fleet whether a node may leave, before anything is done about it.
@@ -337,7 +354,8 @@ impl Command {
             | Self::Evict { .. }
             | Self::Hint { .. }
             | Self::Unhint { .. }
-            | Self::PatchLease(_) => true,
+            | Self::PatchLease(_)
+            | Self::PatchBuffer(_) => true,
             Self::Learn { .. }
             | Self::ListInstances
             | Self::Rewatch { .. }
@@ -388,6 +406,7 @@ impl Command {
             Self::Rewatch { .. } => "rewatch",
             Self::ReadLease => "read_lease",
             Self::PatchLease(_) => "patch_lease",
+            Self::PatchBuffer(_) => "patch_buffer",
             Self::Ask(_) => "ask",
             Self::AskLeave { .. } => "ask_leave",
             Self::Muster(_) => "muster",
@@ -519,6 +538,8 @@ pub enum Answer {
     },
     /// `ReadLease`, `PatchLease`: the Lease as it is then; none where there is none.
     Lease(Option<Lease>),
+    /// `PatchBuffer`: the version of the object then.
+    Version(String),
     /// `Ask`, `AskLeave`: what was asked for is the claim's until it is given back.
     Granted,
     /// `Ask`, `AskLeave`: it is not, since a limit or budget leaves too little.

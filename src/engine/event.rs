@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use crate::catalog::Catalog;
 use crate::catalog::class::ClassSupplies;
 use crate::engine::command::{Answer, CommandId, Refusal};
-use crate::model::buffer::Buffer;
+use crate::model::buffer_object::BufferObject;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetView;
 use crate::model::id::{InstanceId, NodeClassName, ObjectKey};
@@ -67,8 +67,8 @@ pub enum Event {
     /// What node classes have for their pools is something else: images, zones, amounts, or why no
     /// node can be made of them. Of a provider without classes this never comes.
     ClassesChanged(Arc<ClassSupplies>),
-    /// The buffers that objects of the cluster declare are others.
-    BuffersChanged(Vec<Buffer>),
+    /// The CapacityBuffers of the cluster are others, or their status is.
+    BuffersChanged(Vec<BufferObject>),
     /// A full listing of a kind: what is not in it does not exist. The kind is synced from here.
     Reset(Kind, Vec<Object>),
     /// An object is new or changed.

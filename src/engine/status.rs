@@ -16,6 +16,9 @@ pub struct Status {
     /// Why nothing voluntary is done; none where all is known that has to be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_by: Option<String>,
+    /// What is left undone for want of a right that the daemon can go on without.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undone: Vec<String>,
     /// Node objects, whoever made them.
     pub nodes: usize,
     /// Nodes that have started, are not ready and are not leaving.
@@ -128,6 +131,7 @@ impl Engine {
         Status {
             mode: state.cluster.mode.as_str().to_owned(),
             held_by: self.missing(now),
+            undone: self.undone().into_iter().map(str::to_owned).collect(),
             nodes: state.objects.nodes.len(),
             unready_nodes: state.health().unready,
             waiting_pods: waiting.clone().count(),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::backoff::Retry;
-use crate::engine::command::{CommandId, Launch};
+use crate::engine::command::{BufferPatch, CommandId, Launch};
 use crate::model::id::{ClaimId, NodeName, ObjectKey, PodKey};
 use crate::model::labels::Labels;
 use crate::model::object::{Attachment, Kind};
@@ -55,6 +55,8 @@ pub(super) enum FlightKind {
     HoldDown,
     /// Reading the cluster's Lease.
     ReadLease,
+    /// Writing the status of a CapacityBuffer.
+    BufferStatus(Box<BufferPatch>),
     /// Writing down that these are let go.
     NoteLetGo(Vec<ClaimId>),
 }

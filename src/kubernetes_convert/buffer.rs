@@ -1,19 +1,23 @@
-//! Turns CapacityBuffers, and the PodTemplates they name, into buffers.
+//! Turns CapacityBuffers, and the PodTemplates they name, into buffers, and a status into its object.
 //! It must not know where either comes from.
 //!
-//! Source: spec/scheduling.md §3.5. v1alpha1 and v1beta1 are alike in what is read here.
+//! Source: spec/scheduling.md §3.5. v1alpha1, v1beta1 and v1 are alike in what is read here.
 
+use jiff::Timestamp;
 use serde::Deserialize;
+use serde_json::{Map, Value, json};
 
 use super::{key, pod};
 use crate::kubernetes_convert::api_types::{Meta, PodTemplate};
 use crate::kubernetes_convert::quantity::Quantities;
 use crate::model::buffer::{Buffer, BufferPod, PODS_MAX, Scalable, ScalableKind};
+use crate::model::buffer_object::{BufferObject, BufferStatus, Condition, Unresolved};
 use crate::model::id::ObjectKey;
 use crate::model::quantity::Resources;
 
-/// The strategy of buffers that are room on nodes: the others are not ours.
-const ACTIVE: &str = "buffer.x-k8s.io/active-capacity";
+/// The strategy of buffers that are room on nodes, as v1 has it and as earlier versions have it: the
+/// others are not ours.
+const ACTIVE: [&str; 2] = ["active-capacity", "buffer.x-k8s.io/active-capacity"];
 
 /// Per cent of a workload at most, as in the configuration.
 const PERCENTAGE_MAX: u32 = 10_000;
@@ -23,6 +27,30 @@ const PERCENTAGE_MAX: u32 = 10_000;
 pub(crate) struct CapacityBuffer {
     metadata: Meta,
     spec: Spec,
+    status: Value,
+}
+
+/// What is read of a status, which anybody may have written.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    pod_template_ref: Option<Named>,
+    pod_template_generation: Option<i64>,
+    replicas: Option<i64>,
+    provisioning_strategy: Option<String>,
+    conditions: Vec<StatusCondition>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct StatusCondition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    reason: String,
+    message: String,
+    observed_generation: Option<i64>,
+    last_transition_time: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -52,24 +80,102 @@ pub(crate) struct Stored {
     template: PodTemplate,
 }
 
-/// A buffer that an object declares.
+/// An object, and the PodTemplate that says what the pods of its buffer are like, where it names one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Declared {
-    /// The buffer, under the namespace and name of the object.
-    pub(crate) buffer: Buffer,
-    /// The PodTemplate that says what its pods are like, where there is one.
+    /// The object. Its buffer is called after its namespace and name, and lacks what the PodTemplate
+    /// says.
+    pub(crate) object: BufferObject,
+    /// The PodTemplate.
     pub(crate) template: Option<ObjectKey>,
 }
 
-/// What an object declares; none where it is not for us or about to go, or what is wrong with it.
-pub(crate) fn declared(object: CapacityBuffer) -> Result<Option<Declared>, String> {
-    let CapacityBuffer { metadata, spec } = object;
-    let strategy = spec.provisioning_strategy.unwrap_or_default();
-    let ours = strategy.is_empty() || strategy == ACTIVE;
+/// What an object of this version of the API declares; none where it is not for us or about to go.
+pub(crate) fn declared(api: &'static str, object: CapacityBuffer) -> Option<Declared> {
+    let CapacityBuffer {
+        metadata,
+        spec,
+        status,
+    } = object;
+    let strategy = spec.provisioning_strategy.clone();
+    let ours = strategy.as_deref().unwrap_or_default();
+    let ours = ours.is_empty() || ACTIVE.contains(&ours);
     if !ours || metadata.deletion_timestamp.is_some() {
-        return Ok(None);
+        return None;
     }
-    let ObjectKey { namespace, name } = key(metadata);
+    let (version, generation) = (metadata.resource_version.clone(), metadata.generation);
+    let key = key(metadata);
+    let (buffer, template) = match wanted(&key, spec) {
+        Ok((buffer, template)) => (Ok(buffer), template),
+        Err(why) => (Err(Unresolved::failed(why)), None),
+    };
+    let object = BufferObject {
+        key,
+        api,
+        version,
+        generation,
+        strategy,
+        template: None,
+        buffer,
+        status: read_status(status),
+    };
+    Some(Declared { object, template })
+}
+
+/// A status that makes no sense is written anew.
+fn read_status(status: Value) -> BufferStatus {
+    let own: Status = serde_json::from_value(status).unwrap_or_default();
+    let conditions = own.conditions.into_iter().map(|own| Condition {
+        kind: own.kind,
+        status: own.status,
+        reason: own.reason,
+        message: own.message,
+        observed_generation: own.observed_generation,
+        since: own.last_transition_time,
+    });
+    BufferStatus {
+        template: own.pod_template_ref.map(|own| own.name),
+        template_generation: own.pod_template_generation,
+        replicas: own.replicas,
+        strategy: own.provisioning_strategy,
+        conditions: conditions.collect(),
+    }
+}
+
+/// A status as the API has it. What it does not say is null, by which a merge patch takes it away.
+pub(crate) fn status(own: &BufferStatus) -> Value {
+    let conditions = own.conditions.iter().map(|own| {
+        let mut condition = Map::new();
+        for (field, text) in [
+            ("type", &own.kind),
+            ("status", &own.status),
+            ("reason", &own.reason),
+            ("message", &own.message),
+        ] {
+            condition.insert(field.to_owned(), json!(text));
+        }
+        if let Some(generation) = own.observed_generation {
+            condition.insert("observedGeneration".to_owned(), json!(generation));
+        }
+        if let Some(at) = own.since {
+            // The API keeps whole seconds.
+            let at = format!("{at:.0}");
+            condition.insert("lastTransitionTime".to_owned(), json!(at));
+        }
+        Value::Object(condition)
+    });
+    json!({
+        "podTemplateRef": own.template.as_ref().map(|name| json!({ "name": name })),
+        "podTemplateGeneration": own.template_generation,
+        "replicas": own.replicas,
+        "provisioningStrategy": own.strategy,
+        "conditions": conditions.collect::<Vec<_>>(),
+    })
+}
+
+/// The buffer that a spec asks for, and the PodTemplate that it names, or what is wrong with it.
+fn wanted(own: &ObjectKey, spec: Spec) -> Result<(Buffer, Option<ObjectKey>), String> {
+    let ObjectKey { namespace, name } = own.clone();
     let count = |count: i64, most: u32| u32::try_from(count.max(0)).unwrap_or(most).min(most);
     let mut limits = Vec::new();
     for (name, quantity) in spec.limits.iter().flat_map(|own| own.iter()) {
@@ -96,7 +202,7 @@ pub(crate) fn declared(object: CapacityBuffer) -> Result<Option<Declared>, Strin
         }
         _ => return Err("it wants one of podTemplateRef and scalableRef".to_owned()),
     };
-    Ok(Some(Declared { buffer, template }))
+    Ok((buffer, template))
 }
 
 fn scalable(own: Named, namespace: String) -> Result<Scalable, String> {
@@ -121,30 +227,44 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(fits) && name.starts_with(|own: char| own != '.')
 }
 
-/// What the pods of a PodTemplate are like, or what is wrong with it.
-pub(crate) fn shape(stored: Stored) -> Result<BufferPod, String> {
+/// What the pods of a PodTemplate are like, with its generation, or what is wrong with it.
+pub(crate) fn shape(stored: Stored) -> Result<(BufferPod, i64), String> {
+    let generation = stored.metadata.generation;
     let pod = pod::template(&stored.metadata, stored.template);
     if let Some(defect) = pod.defects.first() {
         return Err(format!("its PodTemplate cannot be read: {defect}"));
     }
-    Ok(BufferPod {
+    let pod = BufferPod {
         requests: pod.requests,
         node_selector: pod.node_selector,
         node_affinity: pod.node_affinity,
         tolerations: pod.tolerations,
-    })
+    };
+    Ok((pod, generation))
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{Declared, declared, shape};
+    use super::{declared, shape, status};
+    use crate::model::buffer::Buffer;
+    use crate::model::buffer_object::{BufferObject, BufferStatus};
+    use crate::model::id::ObjectKey;
 
-    fn read(spec: Value) -> Result<Option<Declared>, String> {
-        let metadata = json!({"name": "room", "namespace": "shop"});
-        let object = json!({"metadata": metadata, "spec": spec});
-        declared(serde_json::from_value(object).expect("the fields are of their kinds"))
+    fn object(spec: Value, status: Value) -> Option<(BufferObject, Option<ObjectKey>)> {
+        let metadata = json!({
+            "name": "room", "namespace": "shop", "resourceVersion": "12", "generation": 4,
+        });
+        let object = json!({"metadata": metadata, "spec": spec, "status": status});
+        let object = serde_json::from_value(object).expect("the fields are of their kinds");
+        declared("v1beta1", object).map(|own| (own.object, own.template))
+    }
+
+    fn read(spec: Value) -> Result<(Buffer, Option<ObjectKey>), String> {
+        let (object, template) = object(spec, Value::Null).expect("it is ours");
+        let buffer = object.buffer.map_err(|own| own.message)?;
+        Ok((buffer, template))
     }
 
     #[test]
@@ -153,25 +273,20 @@ mod tests {
             "podTemplateRef": {"name": "web"}, "replicas": 3, "limits": {"cpu": "1500m"},
             "provisioningStrategy": "buffer.x-k8s.io/active-capacity", "scalableRef": null,
         });
-        let own = read(spec).expect("it is sound").expect("it is ours");
-        assert_eq!(own.buffer.name, "shop/room");
-        assert_eq!(own.buffer.replicas, Some(3));
-        assert_eq!(own.buffer.limits, [("cpu".to_owned(), 1500)]);
-        assert_eq!(
-            own.template.map(|it| it.to_string()).as_deref(),
-            Some("shop/web")
-        );
+        let (buffer, template) = read(spec).expect("it is sound");
+        assert_eq!(buffer.name, "shop/room");
+        assert_eq!(buffer.replicas, Some(3));
+        assert_eq!(buffer.limits, [("cpu".to_owned(), 1500)]);
+        let template = template.map(|own| own.to_string());
+        assert_eq!(template.as_deref(), Some("shop/web"));
         let spec = json!({
             "scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "web"},
             "percentage": 20, "replicas": -1,
         });
-        let own = read(spec).expect("it is sound").expect("it is ours");
-        assert_eq!(own.template, None);
-        assert_eq!(
-            (own.buffer.percentage, own.buffer.replicas),
-            (Some(20), Some(0))
-        );
-        let scalable = own.buffer.scalable.expect("it names one");
+        let (buffer, template) = read(spec).expect("it is sound");
+        assert_eq!(template, None);
+        assert_eq!((buffer.percentage, buffer.replicas), (Some(20), Some(0)));
+        let scalable = buffer.scalable.expect("it names one");
         assert_eq!(
             (scalable.namespace.as_str(), scalable.name.as_str()),
             ("shop", "web")
@@ -180,9 +295,16 @@ mod tests {
 
     #[test]
     fn what_is_not_ours_or_makes_no_sense_is_left_out() {
-        let other = json!({"podTemplateRef": {"name": "web"}, "provisioningStrategy": "x/other"});
-        assert_eq!(read(other), Ok(None));
         let web = json!({"name": "web"});
+        for (strategy, ours) in [
+            ("x/other", false),
+            ("active-capacity", true),
+            ("buffer.x-k8s.io/active-capacity", true),
+            ("", true),
+        ] {
+            let spec = json!({"podTemplateRef": web, "provisioningStrategy": strategy});
+            assert_eq!(object(spec, Value::Null).is_some(), ours, "{strategy}");
+        }
         for (spec, expect) in [
             (json!({}), "it wants one of"),
             (
@@ -208,6 +330,32 @@ mod tests {
     }
 
     #[test]
+    fn a_status_is_written_as_it_is_read() {
+        let condition = json!({
+            "type": "LimitedByQuotas", "status": "True", "reason": "ResourceQuotasAllocated",
+            "message": "", "observedGeneration": 3, "lastTransitionTime": "2026-11-28T10:00:00Z",
+        });
+        let strategy = "buffer.x-k8s.io/active-capacity";
+        let written = json!({
+            "podTemplateRef": {"name": "web"}, "podTemplateGeneration": 2, "replicas": 3,
+            "provisioningStrategy": strategy, "conditions": [condition],
+        });
+        let spec = json!({"podTemplateRef": {"name": "web"}, "provisioningStrategy": strategy});
+        let (own, _) = object(spec.clone(), written.clone()).expect("it is ours");
+        assert_eq!((own.version.as_str(), own.generation), ("12", 4));
+        assert_eq!(own.strategy.as_deref(), Some(strategy));
+        assert_eq!(status(&own.status), written);
+        // What is not said is taken away; what makes no sense is as nothing.
+        let nothing = status(&BufferStatus::default());
+        assert_eq!(nothing["replicas"], Value::Null);
+        assert_eq!(nothing["conditions"], json!([]));
+        for odd in [Value::Null, json!({"conditions": 3}), json!("x")] {
+            let (own, _) = object(spec.clone(), odd).expect("it is ours");
+            assert_eq!(own.status, BufferStatus::default());
+        }
+    }
+
+    #[test]
     fn the_pods_are_like_the_template() {
         let requests = json!({"cpu": "250m", "memory": "1Gi"});
         let spec = json!({
@@ -216,10 +364,12 @@ mod tests {
             "tolerations": [{"key": "dedicated", "operator": "Exists"}],
         });
         let stored = |spec: Value| {
-            let object = json!({"metadata": {"name": "web"}, "template": {"spec": spec}});
+            let metadata = json!({"name": "web", "generation": 2});
+            let object = json!({"metadata": metadata, "template": {"spec": spec}});
             serde_json::from_value(object).expect("the fields are of their kinds")
         };
-        let own = shape(stored(spec)).expect("it is sound");
+        let (own, generation) = shape(stored(spec)).expect("it is sound");
+        assert_eq!(generation, 2);
         assert_eq!(
             (own.requests.cpu_milli, own.requests.memory),
             (250, 1 << 30)

@@ -4,17 +4,18 @@
 //! Virtual pods are placed when every pod that is there has its answer, in what these leave: none
 //! of them takes the place of a pod.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use crate::model::buffer::buffer_of;
+use crate::model::buffer_object::RoomCount;
 use crate::model::id::{NodeName, PodKey};
 use crate::model::quantity::Resources;
 use crate::plan::ahead::ahead;
 use crate::solve::replicas::{Need, Short};
-use crate::solve::{NewClaim, Why, solve};
+use crate::solve::{NewClaim, Solution, Why, solve};
 use crate::state::snapshot::{Host, Room, Snapshot};
 
 /// What becomes of buffers.
@@ -26,6 +27,8 @@ pub(super) struct Kept {
     pub(super) held: BTreeMap<NodeName, String>,
     /// Room that cannot be had.
     pub(super) short: Vec<Short>,
+    /// Where each buffer has its room.
+    pub(super) counts: BTreeMap<String, RoomCount>,
 }
 
 /// Keeps room free beside these claims and pods that are placed already.
@@ -55,6 +58,7 @@ pub(super) fn keep_free(
     rest.residents.clear();
     rest.promised.clear();
     let solution = solve(&rest, now);
+    kept.counts = counts(&solution, snapshot);
     for (host, pods) in solution.placed {
         let Host::Node(node) = host else { continue };
         if let Some(buffer) = pods.first().and_then(buffer_of) {
@@ -74,6 +78,31 @@ pub(super) fn keep_free(
     kept.short = short.collect();
     kept.claims = solution.claims;
     kept
+}
+
+/// Where each buffer has its room. A node that is not ready for pods yet is on its way.
+fn counts(solution: &Solution, snapshot: &Snapshot<'_>) -> BTreeMap<String, RoomCount> {
+    let rooms = snapshot.rooms.iter().filter(|own| own.initialized);
+    let ready: BTreeSet<&Host> = rooms.map(|own| &own.host).collect();
+    let mut counts: BTreeMap<String, RoomCount> = BTreeMap::new();
+    let mut add = |pod: &PodKey, of: fn(&mut RoomCount) -> &mut u32| {
+        let buffer = buffer_of(pod).unwrap_or_default();
+        *of(counts.entry(buffer.to_owned()).or_default()) += 1;
+    };
+    for (host, pods) in &solution.placed {
+        let of: fn(&mut RoomCount) -> &mut u32 = match ready.contains(host) {
+            true => |own| &mut own.there,
+            false => |own| &mut own.coming,
+        };
+        pods.iter().for_each(|pod| add(pod, of));
+    }
+    for pod in solution.claims.iter().flat_map(|own| &own.pods) {
+        add(pod, |own| &mut own.coming);
+    }
+    for own in &solution.unplaced {
+        add(&own.pod, |own| &mut own.missing);
+    }
+    counts
 }
 
 /// Takes what pods were placed on rooms out of them.

@@ -22,9 +22,6 @@ use crate::shell::telemetry::metrics::Counted;
 #[error("listen on {0} for /metrics, /livez and /readyz; set telemetry.listen to a free address")]
 pub(crate) struct AdminError(String, #[source] io::Error);
 
-/// What is told of a cluster where we lack a right that is not vital.
-const NO_HINTS: &str = "pods are not told of their nodes: to patch pods/status is forbidden";
-
 #[derive(Clone)]
 struct Shown {
     clusters: watch::Receiver<Clusters>,
@@ -89,8 +86,9 @@ async fn readyz(State(shown): State<Shown>, RawQuery(query): RawQuery) -> impl I
                 cluster.name,
                 standing.as_str()
             ));
-            if standing != Standing::Ended && cluster.lacks_hints() {
-                text.push_str(&format!("cluster {}: {NO_HINTS}\n", cluster.name));
+            let undone = cluster.undone().into_iter();
+            for own in undone.filter(|_| standing != Standing::Ended) {
+                text.push_str(&format!("cluster {}: {own}\n", cluster.name));
             }
         }
     }

@@ -219,6 +219,7 @@ impl Hands {
             | Command::Probe { .. }
             | Command::ReadLease
             | Command::PatchLease(_)
+            | Command::PatchBuffer(_)
             | Command::Ask(_)
             | Command::AskLeave { .. }
             | Command::Muster(_)
@@ -423,7 +424,7 @@ impl Course {
             Some(waited) if waited > PATIENCE => Standing::Degraded,
             Some(_) => Standing::Unready,
         };
-        self.front.show(standing, self.engine.lacks_hints());
+        self.front.show(standing, self.engine.undone());
         let state = self.engine.state();
         self.front.sync(Sync {
             unready_since: self.unready_since,

@@ -375,7 +375,7 @@ impl Drivers {
             let help = "it is tried again, every two minutes at last; the others go on without it";
             tracing::error!(cluster = %name, code, why, help, "cluster not driven");
         }
-        front.show(Standing::Degraded, false);
+        front.show(Standing::Degraded, Vec::new());
         front.lead_by(Some(said));
         self.broken.insert(name, (cluster, front));
     }

@@ -91,8 +91,8 @@ pub(crate) struct Front {
 #[derive(Debug, Default)]
 struct Seen {
     standing: Standing,
-    /// Whether pods were to be told of their nodes and we have no right to.
-    lacks_hints: bool,
+    /// What is left undone for want of a right.
+    undone: Vec<&'static str>,
     /// Who leads it, or may, where this host does not.
     led_by: Option<String>,
     /// Where its engine is reached, while there is one.
@@ -131,9 +131,9 @@ impl Front {
     }
 
     /// This is how it is doing.
-    pub(crate) fn show(&self, standing: Standing, lacks_hints: bool) {
+    pub(crate) fn show(&self, standing: Standing, undone: Vec<&'static str>) {
         let before = self.seen(|seen| {
-            seen.lacks_hints = lacks_hints;
+            seen.undone = undone;
             std::mem::replace(&mut seen.standing, standing)
         });
         if before != standing {
@@ -195,9 +195,9 @@ impl Front {
         self.seen(|seen| seen.standing)
     }
 
-    /// Whether pods were to be told of their nodes and we have no right to.
-    pub(crate) fn lacks_hints(&self) -> bool {
-        self.seen(|seen| seen.lacks_hints)
+    /// What is left undone for want of a right, with the right.
+    pub(crate) fn undone(&self) -> Vec<&'static str> {
+        self.seen(|seen| seen.undone.clone())
     }
 
     /// For how long its engine has not gone round; none where it has no engine.

@@ -106,7 +106,7 @@ impl Keeper {
                 End::Lost => tenure.rest(&term),
                 End::Stopped => break,
                 End::Failed => {
-                    self.front.show(Standing::Ended, false);
+                    self.front.show(Standing::Ended, Vec::new());
                     break;
                 }
             }
@@ -120,7 +120,7 @@ impl Keeper {
         self.attend(None).await;
         loop {
             if !self.parts.provider.is_well() {
-                self.front.show(Standing::Ended, false);
+                self.front.show(Standing::Ended, Vec::new());
                 return None;
             }
             let turn = tenure.turn();
@@ -140,7 +140,7 @@ impl Keeper {
                     }
                 }
             };
-            self.front.show(standing, false);
+            self.front.show(standing, Vec::new());
             tokio::select! {
                 order = self.inbox.recv() => match order {
                     Some(Order::Change(cluster, catalog, reply)) => {
@@ -159,7 +159,7 @@ impl Keeper {
     /// Has an engine drive the cluster for this term.
     async fn lead(&mut self, tenure: &mut Tenure, term: &Turn) -> End {
         let cluster = self.parts.cluster.clone();
-        self.front.show(Standing::Unready, false);
+        self.front.show(Standing::Unready, Vec::new());
         tenure.tell_well(false);
         let seat = self.fleet.join(&cluster.name).await;
         let driver = match Driver::start(self.parts.clone(), seat, self.front.clone()) {

@@ -77,6 +77,7 @@ fn outcome(answer: &Answer) -> &'static str {
         | Answer::Attachments(_)
         | Answer::Probed { .. }
         | Answer::Lease(_)
+        | Answer::Version(_)
         | Answer::Granted
         | Answer::Done => "done",
     }

@@ -365,6 +365,7 @@ impl From<Answer> for AnswerBody {
             | Answer::Pods(_)
             | Answer::Probed { .. }
             | Answer::Lease(_)
+            | Answer::Version(_)
             | Answer::Granted
             | Answer::Denied { .. } => Self::Failed {
                 kind: FailureKind::Invalid.as_str().to_owned(),

@@ -232,6 +232,7 @@ impl Checker {
             | Command::ListPodsOn { .. }
             | Command::ReadLease
             | Command::PatchLease(_)
+            | Command::PatchBuffer(_)
             | Command::ListAttachments { .. }
             | Command::Probe { .. }
             | Command::Rewatch { .. }

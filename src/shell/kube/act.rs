@@ -10,19 +10,22 @@ use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams, Preco
 use kube::core::response::{StatusDetails, reason};
 use kube::core::{Request, Status, request};
 use kube::{Api, Client, Resource};
+use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
-use crate::engine::command::{Answer, Command, FailureKind, NewNode, NodePatch};
+use crate::engine::command::{Answer, BufferPatch, Command, FailureKind, NewNode, NodePatch};
 use crate::host::text;
 use crate::kubernetes_convert;
 use crate::kubernetes_convert::api_types as json_object;
+use crate::kubernetes_convert::buffer;
 use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::notes::Lease;
 use crate::model::object::Kind;
 use crate::model::quantity::Resources;
 use crate::model::taint::Taint;
+use crate::shell::kube::buffers::{BUFFERS, GROUP};
 use crate::shell::kube::client::Connection;
 use crate::shell::kube::lease::{self, FIELD_MANAGER};
 use crate::shell::kube::list::{ListError, list};
@@ -71,6 +74,7 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Answer
             } => probe::<json_object::Node>(connection, &objects).await,
             Command::ReadLease => lease::read(connection).await.map(Answer::Lease),
             Command::PatchLease(patch) => lease::write(connection, &patch).await.map(lease_now),
+            Command::PatchBuffer(patch) => patch_buffer(client, &patch).await,
             // Of no other kind is a listing doubted, and no right to look is asked for.
             Command::Launch(_)
             | Command::Probe { .. }
@@ -165,11 +169,24 @@ async fn send(
     client: &Client,
     request: Result<http::Request<Vec<u8>>, request::Error>,
 ) -> Result<Answer, kube::Error> {
+    client.request::<IgnoredAny>(bare(request)?).await?;
+    Ok(Answer::Done)
+}
+
+/// A request that is answered without the object.
+fn bare(
+    request: Result<http::Request<Vec<u8>>, request::Error>,
+) -> Result<http::Request<Vec<u8>>, kube::Error> {
     let mut request = request.map_err(kube::Error::BuildRequest)?;
     let accept = HeaderValue::from_static(METADATA);
     request.headers_mut().insert(header::ACCEPT, accept);
-    client.request::<IgnoredAny>(request).await?;
-    Ok(Answer::Done)
+    Ok(request)
+}
+
+/// What is read of an answer without the object.
+#[derive(Deserialize)]
+struct Written {
+    metadata: json_object::Meta,
 }
 
 fn node_patch(patch: &NodePatch) -> Value {
@@ -202,6 +219,20 @@ fn node_patch(patch: &NodePatch) -> Value {
         body["spec"] = json!({ "taints": taints.iter().map(taint).collect::<Vec<_>>() });
     }
     body
+}
+
+/// A merge patch with the version in it. Conditions are one list to it: all are written.
+async fn patch_buffer(client: &Client, patch: &BufferPatch) -> Result<Answer, kube::Error> {
+    let (api, key) = (patch.api, &patch.key);
+    let path = format!("/apis/{GROUP}/{api}/namespaces/{}/{BUFFERS}", key.namespace);
+    let body = json!({
+        "metadata": { "resourceVersion": patch.version },
+        "status": buffer::status(&patch.status),
+    });
+    let body = Patch::Merge(body);
+    let request = Request::new(path).patch_subresource("status", &key.name, &by_us(), &body);
+    let written: Written = client.request(bare(request)?).await?;
+    Ok(Answer::Version(written.metadata.resource_version))
 }
 
 async fn create_node(client: &Client, node: &NewNode) -> Result<Answer, kube::Error> {

@@ -2,8 +2,8 @@
 //! It must not know what is kept free for them.
 //!
 //! They are listed rather than watched, and belong to no view: most clusters have none, and what
-//! they declare is no ground for anything that cannot be undone. Their status is not written
-//! (docs/decisions/011-capacity-buffers-are-only-read.md).
+//! they declare is no ground for anything that cannot be undone. The engine has their status written
+//! (docs/decisions/011-capacity-buffers-are-listed-not-watched.md).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,24 +20,28 @@ use tokio::time::{sleep, timeout};
 use crate::engine::event::Event;
 use crate::host::text;
 use crate::kubernetes_convert::buffer::{Declared, Stored, declared, shape};
-use crate::model::buffer::Buffer;
+use crate::model::buffer_object::{BufferObject, Unresolved};
 use crate::model::id::ObjectKey;
 use crate::shell::kube::client::Connection;
 use crate::shell::kube::list::{PAGE, PAGE_TIME};
 use crate::shell::telemetry::metrics;
 
-/// They are read this often, as Karpenter looks after them.
-const AGAIN: Duration = Duration::from_secs(30);
+/// They are read this often where the API has them: others wait for their status.
+const AGAIN: Duration = Duration::from_secs(10);
+/// Where it has none, it is asked this often.
+const AGAIN_ABSENT: Duration = Duration::from_secs(30);
 /// After an error they are read again sooner.
 const RETRY: Duration = Duration::from_secs(5);
 /// An API that had buffers has to lack them so often before it is believed: rights are taken away
 /// and given again, and definitions replaced.
 const ABSENT_MAX: u32 = 10;
+/// Their group of the API.
+pub(super) const GROUP: &str = "autoscaling.x-k8s.io";
 /// What they are called in the API.
-const BUFFERS: &str = "capacitybuffers";
+pub(super) const BUFFERS: &str = "capacitybuffers";
 const DENIED: &str = "they may not be read: list capacitybuffers";
 /// Versions of the API, the newest first.
-const VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
+const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
 
 /// What is wrong with single objects, by their names.
 type Faults = BTreeMap<String, String>;
@@ -48,7 +52,7 @@ pub(crate) async fn keep_reading(
     connection: Connection,
     events: mpsc::Sender<Event>,
 ) {
-    let mut last: Option<Vec<Buffer>> = None;
+    let mut last: Option<Vec<BufferObject>> = None;
     let mut told = Faults::new();
     let mut absences = 0;
     // Why they could not be read the last time.
@@ -72,7 +76,11 @@ pub(crate) async fn keep_reading(
             }
             Err(why) => Err(why),
         };
-        let wait = if read.is_ok() { AGAIN } else { RETRY };
+        let wait = match &read {
+            Err(_) => RETRY,
+            Ok(_) if absences > 0 => AGAIN_ABSENT,
+            Ok(_) => AGAIN,
+        };
         match read {
             Ok((buffers, faults)) => {
                 for (name, why) in &faults {
@@ -105,12 +113,14 @@ pub(crate) async fn keep_reading(
     }
 }
 
-/// All buffers, by name, and what is wrong with others.
-async fn read(connection: &Connection) -> Result<Result<(Vec<Buffer>, Faults), Lack>, String> {
+/// All objects that are ours, by name, and what is wrong with those that declare no room.
+async fn read(
+    connection: &Connection,
+) -> Result<Result<(Vec<BufferObject>, Faults), Lack>, String> {
     let (mut buffers, mut faults) = (Vec::new(), Faults::new());
-    let mut templates: BTreeMap<ObjectKey, Result<Stored, String>> = BTreeMap::new();
-    let objects = match list(connection).await? {
-        Ok(objects) => objects,
+    let mut templates: BTreeMap<ObjectKey, Result<Stored, Unresolved>> = BTreeMap::new();
+    let (api, objects) = match list(connection).await? {
+        Ok(found) => found,
         Err(lack) => return Ok(Err(lack)),
     };
     for (at, value) in objects.into_iter().enumerate() {
@@ -119,47 +129,59 @@ async fn read(connection: &Connection) -> Result<Result<(Vec<Buffer>, Faults), L
             "" => format!("(item {at})"),
             own => format!("{}/{own}", field("namespace")),
         };
-        let object = serde_json::from_value(value).map_err(|error| error.to_string());
-        let (mut buffer, template) = match object.and_then(declared) {
-            Ok(Some(Declared { buffer, template })) => (buffer, template),
-            Ok(None) => continue,
-            Err(why) => {
-                faults.insert(name, why);
+        let Declared {
+            mut object,
+            template,
+        } = match serde_json::from_value(value) {
+            Ok(object) => match declared(api, object) {
+                Some(declared) => declared,
+                None => continue,
+            },
+            // What it is called is not known for sure, and so its status is left alone.
+            Err(error) => {
+                faults.insert(name, error.to_string());
                 continue;
             }
         };
-        if let Some(key) = template {
+        if let (Some(key), Ok(buffer)) = (template, &mut object.buffer) {
             if !templates.contains_key(&key) {
                 let stored = stored(connection, &key).await?;
                 templates.insert(key.clone(), stored);
             }
-            match templates.get(&key).cloned().map(|own| own.and_then(shape)) {
-                Some(Err(why)) => {
-                    faults.insert(name, why);
-                    continue;
+            let stored = templates.get(&key).cloned();
+            let shape =
+                stored.map(|own| own.and_then(|own| shape(own).map_err(Unresolved::failed)));
+            match shape {
+                Some(Ok((pod, generation))) => {
+                    buffer.pod = Some(pod);
+                    object.template = Some((key.name, generation));
                 }
-                own => buffer.pod = own.and_then(Result::ok),
+                Some(Err(why)) => object.buffer = Err(why),
+                None => {}
             }
         }
-        buffers.push(buffer);
+        if let Err(why) = &object.buffer {
+            faults.insert(name, why.message.clone());
+        }
+        buffers.push(object);
     }
-    buffers.sort_by(|one, other| one.name.cmp(&other.name));
+    buffers.sort_by(|one, other| one.key.cmp(&other.key));
     Ok(Ok((buffers, faults)))
 }
 
-/// The objects of the newest version that is there, a page of them at most.
-async fn list(connection: &Connection) -> Result<Result<Vec<Value>, Lack>, String> {
+/// The newest version that is there, and the objects of it, a page of them at most.
+async fn list(connection: &Connection) -> Result<Result<(&'static str, Vec<Value>), Lack>, String> {
     #[derive(Deserialize)]
     struct Page {
         items: Vec<Value>,
     }
-    for version in VERSIONS {
-        let version = format!("/apis/autoscaling.x-k8s.io/{version}");
+    for api in VERSIONS {
+        let version = format!("/apis/{GROUP}/{api}");
         let path = format!("{version}/{BUFFERS}");
         let request = Request::new(path).list(&ListParams::default().limit(PAGE));
         let request = request.map_err(|error| error.to_string())?;
         match call(connection, request).await? {
-            Ok(Page { items }) => return Ok(Ok(items)),
+            Ok(Page { items }) => return Ok(Ok((api, items))),
             // Nobody may read what is not there, either.
             Err(Lack::Forbidden) if has(connection, &version).await? => {
                 return Ok(Err(Lack::Forbidden));
@@ -182,7 +204,7 @@ async fn has(connection: &Connection, version: &str) -> Result<bool, String> {
 async fn stored(
     connection: &Connection,
     key: &ObjectKey,
-) -> Result<Result<Stored, String>, String> {
+) -> Result<Result<Stored, Unresolved>, String> {
     let path = format!("/api/v1/namespaces/{}/podtemplates", key.namespace);
     let request = Request::new(path).get(&key.name, &GetParams::default());
     let found = call(connection, request.map_err(|error| error.to_string())?).await?;
@@ -199,10 +221,14 @@ enum Lack {
 }
 
 impl Lack {
-    fn of_template(self, key: &ObjectKey) -> String {
+    fn of_template(self, key: &ObjectKey) -> Unresolved {
+        let may_not = "may not be read: get podtemplates";
         match self {
-            Self::Absent => format!("its PodTemplate {key} is not there"),
-            Self::Forbidden => format!("its PodTemplate {key} may not be read: get podtemplates"),
+            Self::Absent => Unresolved {
+                reason: Unresolved::NO_TEMPLATE,
+                message: format!("its PodTemplate {key} is not there"),
+            },
+            Self::Forbidden => Unresolved::failed(format!("its PodTemplate {key} {may_not}")),
         }
     }
 }

@@ -197,7 +197,7 @@ const fn managed(
 const LEASES: &str = "coordination.k8s.io";
 
 /// All of them.
-pub(crate) const RIGHTS: [Right<'static>; 34] = [
+pub(crate) const RIGHTS: [Right<'static>; 35] = [
     probed("pods"),
     probed("nodes"),
     watched("", "persistentvolumeclaims"),
@@ -244,6 +244,11 @@ pub(crate) const RIGHTS: [Right<'static>; 34] = [
         &["list"],
     ),
     managed(Purpose::PlacementHints, ("", "pods/status"), &["patch"]),
+    managed(
+        Purpose::CapacityBuffers,
+        ("autoscaling.x-k8s.io", "capacitybuffers/status"),
+        &["patch"],
+    ),
     managed(Purpose::Events, ("events.k8s.io", "events"), &["create"]),
     managed(Purpose::EarlyBinding, ("", "nodes"), &["create"]),
     managed(Purpose::EarlyBinding, ("", "pods/binding"), &["create"]),

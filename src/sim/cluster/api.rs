@@ -45,6 +45,8 @@ impl SimCluster {
             }
             Command::ReadLease => Answer::Lease(self.lease.clone()),
             Command::PatchLease(patch) => self.patch_lease(patch),
+            // No cluster of the simulation has any.
+            Command::PatchBuffer(own) => gone("CapacityBuffer", &own.key.name),
             Command::Launch(_)
             | Command::Terminate { .. }
             | Command::Tag { .. }

@@ -212,7 +212,7 @@ variable "forced_ends" {
 }
 
 variable "capacity_buffers" {
-  description = "Right to read CapacityBuffers and the PodTemplates that they name."
+  description = "Right to read CapacityBuffers and the PodTemplates that they name, and to write the status of CapacityBuffers."
   type        = bool
   default     = true
 }

@@ -78,6 +78,12 @@ locals {
       for own in [{ apiGroups = [""], resources = ["pods/status"], verbs = ["patch"] }] :
       own if var.placement_hints
     ],
+    # The status of CapacityBuffers says whether their room is there.
+    [
+      for own in [
+        { apiGroups = ["autoscaling.x-k8s.io"], resources = ["capacitybuffers/status"], verbs = ["patch"] },
+      ] : own if var.capacity_buffers
+    ],
     # Events about pods and nodes, for those who describe them.
     [
       for own in [{ apiGroups = ["events.k8s.io"], resources = ["events"], verbs = ["create"] }] :

@@ -3,10 +3,13 @@
 
 use jiff::SignedDuration;
 use outrigger::engine::Engine;
+use outrigger::engine::command::{Answer, BufferPatch, Command, FailureKind, Issued};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
-use outrigger::model::buffer::{Buffer, BufferPod};
+use outrigger::model::buffer::{Buffer, BufferPod, Scalable, ScalableKind};
+use outrigger::model::buffer_object::{BufferObject, BufferStatus, Unresolved};
 use outrigger::model::cluster::{Cluster, Mode};
+use outrigger::model::id::ObjectKey;
 use outrigger::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE};
 use outrigger::model::object::Object;
 use outrigger::model::requirement::Requirement;
@@ -26,6 +29,23 @@ fn buffer(replicas: u32) -> Buffer {
             ..BufferPod::default()
         }),
         ..Buffer::default()
+    }
+}
+
+/// A CapacityBuffer of the API that asks for the same, in this version.
+fn object(replicas: u32, version: &str) -> BufferObject {
+    BufferObject {
+        key: ObjectKey::new("shop", "room"),
+        api: "v1beta1",
+        version: version.to_owned(),
+        generation: 1,
+        strategy: None,
+        template: Some(("web".to_owned(), 1)),
+        buffer: Ok(Buffer {
+            name: "shop/room".to_owned(),
+            ..buffer(replicas)
+        }),
+        status: BufferStatus::default(),
     }
 }
 
@@ -150,11 +170,7 @@ fn buffers_that_objects_declare_count_until_they_are_gone() {
     let mut stage = stage(Mode::Manage, buffer(0));
     stage.run(10, &[]);
     assert_eq!(stage.launches.len(), 0);
-    let declared = Buffer {
-        name: "shop/room".to_owned(),
-        ..buffer(1)
-    };
-    stage.event(Event::BuffersChanged(vec![declared]));
+    stage.event(Event::BuffersChanged(vec![object(1, "7")]));
     stage.run(2, &[]);
     assert_eq!(stage.launches.len(), 1);
     stage.arrive(0);
@@ -187,7 +203,7 @@ fn an_empty_node_stays_until_buffers_are_read() {
     let mut stage = restarted();
     stage.run(120, &[]);
     assert_eq!(stage.count("terminate"), 0);
-    stage.event(Event::BuffersChanged(vec![buffer(1)]));
+    stage.event(Event::BuffersChanged(vec![object(1, "7")]));
     stage.run(600, &[]);
     assert_eq!(stage.count("terminate"), 0, "it is kept for the buffer");
 
@@ -231,4 +247,160 @@ fn in_observe_mode_it_is_only_told_of() {
     assert_eq!(stage.seen, Vec::<String>::new());
     let planned = |report: &&Report| matches!(report, Report::ClaimPlanned { .. });
     assert_eq!(stage.reports.iter().filter(planned).count(), 1);
+}
+
+/// What is written into the status of a CapacityBuffer, in a word for each condition.
+fn said(patch: &BufferPatch) -> Vec<String> {
+    let conditions = patch.status.conditions.iter();
+    conditions
+        .map(|own| format!("{}={}", own.reason, own.status))
+        .collect()
+}
+
+/// A cluster that is known, without nodes, in which no room is wanted.
+fn settled(mode: Mode) -> Stage {
+    let mut stage = stage(mode, buffer(0));
+    stage.run(10, &[]);
+    stage
+}
+
+impl Stage {
+    /// The one status that is written within a while, and what it is answered with.
+    fn written(&mut self, seconds: i64, answer: Answer) -> BufferPatch {
+        let held = self.run(seconds, &["patch_buffer"]);
+        let [Issued { id, command }] = &held[..] else {
+            panic!("not one status: {held:?}");
+        };
+        let Command::PatchBuffer(patch) = command else {
+            panic!("no status: {command:?}");
+        };
+        let patch = BufferPatch::clone(patch);
+        self.event(Event::Answered(*id, answer));
+        patch
+    }
+}
+
+fn version(text: &str) -> Answer {
+    Answer::Version(text.to_owned())
+}
+
+fn failed(kind: FailureKind) -> Answer {
+    let text = "no".to_owned();
+    Answer::Failed { kind, text }
+}
+
+#[test]
+fn the_status_of_a_capacity_buffer_follows_its_room() {
+    let mut stage = settled(Mode::Manage);
+    stage.event(Event::BuffersChanged(vec![object(1, "7")]));
+    let patch = stage.written(2, version("8"));
+    assert_eq!((patch.version.as_str(), patch.api), ("7", "v1beta1"));
+    assert_eq!(said(&patch), ["Resolved=True", "RequiresNewCapacity=False"]);
+    assert_eq!(patch.status.replicas, Some(1));
+    assert_eq!(patch.status.template.as_deref(), Some("web"));
+    // The node comes and is ready. The version that the last write gave is the one to write on.
+    stage.apply(Object::Node(Box::new(stage.node(0))));
+    let patch = stage.written(30, version("9"));
+    assert_eq!(patch.version, "8");
+    assert_eq!(said(&patch), ["Resolved=True", "FitsExistingCapacity=True"]);
+    let held = stage.run(600, &["patch_buffer"]);
+    assert!(held.is_empty(), "it says so already: {held:?}");
+    // Somebody else has written another condition since: it stays.
+    let mut other = object(1, "12");
+    other.status = patch.status.clone();
+    other.status.conditions[1].status = "False".to_owned();
+    let quotas = "LimitedByQuotas".to_owned();
+    other.status.conditions[0].kind.clone_from(&quotas);
+    stage.event(Event::BuffersChanged(vec![other]));
+    let patch = stage.written(30, version("13"));
+    assert_eq!(patch.version, "12");
+    assert_eq!(patch.status.conditions[0].kind, quotas);
+    assert_eq!(patch.status.conditions.len(), 3);
+}
+
+#[test]
+fn a_capacity_buffer_that_declares_no_room_says_why() {
+    let mut stage = settled(Mode::Manage);
+    let why = Unresolved {
+        reason: Unresolved::NO_TEMPLATE,
+        message: "its PodTemplate shop/web is not there".to_owned(),
+    };
+    let lost = BufferObject {
+        buffer: Err(why),
+        ..object(1, "7")
+    };
+    stage.event(Event::BuffersChanged(vec![lost]));
+    let patch = stage.written(2, version("8"));
+    let expect = ["PodTemplateNotFound=False", "NotReadyForProvisioning=False"];
+    assert_eq!(said(&patch), expect);
+    assert_eq!(patch.status.replicas, None);
+    // Nor does one whose workload has no pod.
+    let scalable = Scalable {
+        kind: ScalableKind::Deployment,
+        namespace: "shop".to_owned(),
+        name: "web".to_owned(),
+    };
+    let mut idle = object(1, "9");
+    idle.template = None;
+    idle.buffer = Ok(Buffer {
+        pod: None,
+        scalable: Some(scalable),
+        ..idle.buffer.expect("a buffer")
+    });
+    stage.event(Event::BuffersChanged(vec![idle]));
+    let patch = stage.written(10, version("10"));
+    let expect = ["ResolutionFailed=False", "NotReadyForProvisioning=False"];
+    assert_eq!(said(&patch), expect);
+    assert_eq!(stage.launches.len(), 0);
+}
+
+#[test]
+fn a_status_is_not_written_where_that_is_not_for_us() {
+    let mut stage = settled(Mode::Observe);
+    stage.event(Event::BuffersChanged(vec![object(1, "7")]));
+    stage.run(60, &[]);
+    assert_eq!(stage.count("patch_buffer"), 0, "the cluster is observed");
+
+    let mut stage = settled(Mode::Manage);
+    let more = (0..40).map(|index| BufferObject {
+        key: ObjectKey::new("shop", format!("room-{index:02}")),
+        ..object(0, "7")
+    });
+    stage.event(Event::BuffersChanged(more.collect()));
+    let held = stage.run(2, &["patch_buffer"]);
+    assert_eq!(held.len(), 16, "no more at once");
+    stage.event(Event::Answered(held[0].id, failed(FailureKind::Denied)));
+    assert_eq!(stage.engine.undone().len(), 1);
+    let rest = held.iter().skip(1);
+    rest.for_each(|own| stage.event(Event::Answered(own.id, failed(FailureKind::Denied))));
+    stage.run(600, &[]);
+    assert_eq!(stage.count("patch_buffer"), 16, "it is not tried again");
+    let told = stage.engine.status(stage.now).undone;
+    assert!(told[0].contains("capacitybuffers/status"), "{told:?}");
+    // Another configuration may come with other rights.
+    stage.change(|cluster| cluster.buffers.clear());
+    stage.run(30, &[]);
+    assert!(stage.count("patch_buffer") > 16);
+    assert_eq!(stage.engine.undone(), [""; 0]);
+}
+
+#[test]
+fn a_status_that_was_not_written_is_written_later() {
+    let mut stage = settled(Mode::Manage);
+    stage.event(Event::BuffersChanged(vec![object(0, "7")]));
+    stage.written(2, failed(FailureKind::Conflict));
+    let held = stage.run(60, &["patch_buffer"]);
+    assert!(held.is_empty(), "the object is another by now: {held:?}");
+    stage.event(Event::BuffersChanged(vec![object(0, "8")]));
+    stage.written(10, failed(FailureKind::Unknown));
+    let patch = stage.written(10, version("9"));
+    assert_eq!(
+        (patch.version.as_str(), said(&patch)[1].as_str()),
+        ("8", "BufferEmpty=False")
+    );
+    // A definition without this subresource takes none, however often it is asked.
+    stage.event(Event::BuffersChanged(vec![object(0, "20")]));
+    stage.written(10, failed(FailureKind::Gone));
+    let held = stage.run(600, &["patch_buffer"]);
+    assert!(held.is_empty(), "{held:?}");
 }

@@ -471,9 +471,42 @@ pub(crate) async fn remove_pod(client: &Client, name: &str) {
 
 const AUTOSCALING: &str = "autoscaling.x-k8s.io";
 
+/// The schema of a CapacityBuffer's status, as its API has it in v1beta1.
+fn status_schema() -> Value {
+    let text = json!({"type": "string"});
+    let number = json!({"type": "integer", "format": "int64"});
+    let condition = json!({
+        "type": "object",
+        "required": ["lastTransitionTime", "message", "reason", "status", "type"],
+        "properties": {
+            "lastTransitionTime": {"type": "string", "format": "date-time"},
+            "message": {"type": "string", "maxLength": 32768},
+            "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
+            "reason": {"type": "string", "maxLength": 1024, "minLength": 1,
+                "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"},
+            "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
+            "type": {"type": "string", "maxLength": 316},
+        },
+    });
+    json!({
+        "type": "object",
+        "properties": {
+            "conditions": {"type": "array", "items": condition,
+                "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+            "podTemplateGeneration": number,
+            "podTemplateRef": {"type": "object", "required": ["name"],
+                "properties": {"name": {"type": "string", "minLength": 1}}},
+            "provisioningStrategy": text,
+            "replicas": {"type": "integer", "format": "int32"},
+        },
+    })
+}
+
 /// Has the API know CapacityBuffers, and one of them declare room for a pod.
 pub(crate) async fn declare_room(client: &Client, name: &str) {
     let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let schema = json!({"type": "object", "required": ["spec"],
+        "properties": {"spec": anything, "status": status_schema()}});
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -482,8 +515,8 @@ pub(crate) async fn declare_room(client: &Client, name: &str) {
             "group": AUTOSCALING,
             "scope": "Namespaced",
             "names": {"kind": "CapacityBuffer", "plural": "capacitybuffers"},
-            "versions": [{"name": "v1alpha1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": anything}}],
+            "versions": [{"name": "v1beta1", "served": true, "storage": true,
+                "subresources": {"status": {}}, "schema": {"openAPIV3Schema": schema}}],
         },
     });
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -497,7 +530,7 @@ pub(crate) async fn declare_room(client: &Client, name: &str) {
     let path = "/api/v1/namespaces/default/podtemplates";
     call(client, "POST", path, &template).await.expect("made");
     let buffer = json!({
-        "apiVersion": format!("{AUTOSCALING}/v1alpha1"),
+        "apiVersion": format!("{AUTOSCALING}/v1beta1"),
         "kind": "CapacityBuffer",
         "metadata": {"name": name},
         "spec": {"podTemplateRef": {"name": name}, "replicas": 1},
@@ -512,6 +545,27 @@ pub(crate) async fn declare_room(client: &Client, name: &str) {
     panic!("the API does not know CapacityBuffers");
 }
 
+/// Waits until the status of what was declared says this of its room. Returns the whole status.
+pub(crate) async fn until_room_is(client: &Client, name: &str, expect: &str) -> Value {
+    let path = format!("{}/{name}", buffers());
+    let mut status = Value::Null;
+    for _ in 0..600 {
+        let object = call(client, "GET", &path, &Value::Null).await;
+        status = object.expect("the buffer")["status"].take();
+        let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+        let mut conditions = conditions.iter();
+        let is_room = |own: &&Value| own["type"] == "Provisioning";
+        if conditions
+            .find(is_room)
+            .is_some_and(|own| own["reason"] == expect)
+        {
+            return status;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("the room is not {expect}: {status:#}");
+}
+
 /// Takes back what was declared.
 pub(crate) async fn want_no_room(client: &Client, name: &str) {
     let path = format!("{}/{name}", buffers());
@@ -520,7 +574,7 @@ pub(crate) async fn want_no_room(client: &Client, name: &str) {
 }
 
 fn buffers() -> String {
-    format!("/apis/{AUTOSCALING}/v1alpha1/namespaces/default/capacitybuffers")
+    format!("/apis/{AUTOSCALING}/v1beta1/namespaces/default/capacitybuffers")
 }
 
 async fn call(

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::bench::{
     Process, Setup, World, client, clock, declare_room, deploy, free_port, instances, is_campaign,
-    plane, remove_pod, scale, seed, strand, until, until_ready, want_no_room,
+    plane, remove_pod, scale, seed, strand, until, until_ready, until_room_is, want_no_room,
 };
 use super::proxy::{Fault, Proxy};
 
@@ -145,6 +145,10 @@ async fn two_clusters_are_served_by_one_daemon() {
         world.empty_nodes() == 1
     })
     .await;
+    let status = until_room_is(&second, "room", "FitsExistingCapacity").await;
+    assert_eq!(status["replicas"], 1);
+    assert_eq!(status["podTemplateRef"]["name"], "room");
+    println!("{status:#}");
     want_no_room(&second, "room").await;
     strand(&first, "stranded").await;
     until(&first, &setup, 30, "a pod is told of a node", |world| {

@@ -1,0 +1,334 @@
+//! CapacityBuffers of a cluster's API: the buffer that each declares, and what its status says of it.
+//! It must not know how the API is reached, nor when a status is written.
+//!
+//! Source: the types of `autoscaling.x-k8s.io/v1beta1`; spec/scheduling.md §3.5.
+
+use jiff::Timestamp;
+
+use crate::model::buffer::Buffer;
+use crate::model::id::ObjectKey;
+
+/// Longest message of a condition that is written, in bytes. The API takes 32,768.
+const MESSAGE_BYTES: usize = 1_000;
+
+/// A CapacityBuffer of the API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BufferObject {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// The version of the API that it was read by, such as `v1beta1`.
+    pub api: &'static str,
+    /// `metadata.resourceVersion`.
+    pub version: String,
+    /// `metadata.generation`, which counts changes of its spec.
+    pub generation: i64,
+    /// `spec.provisioningStrategy`.
+    pub strategy: Option<String>,
+    /// The PodTemplate that its pods are like, with the generation of it; none where it names a
+    /// workload.
+    pub template: Option<(String, i64)>,
+    /// The buffer that it declares, or why it declares none.
+    pub buffer: Result<Buffer, Unresolved>,
+    /// `status`, as it was read.
+    pub status: BufferStatus,
+}
+
+/// Why a CapacityBuffer declares no room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unresolved {
+    /// The reason of its condition `ReadyForProvisioning`.
+    pub reason: &'static str,
+    /// The same in words.
+    pub message: String,
+}
+
+impl Unresolved {
+    /// Its spec or its PodTemplate makes no sense.
+    pub const FAILED: &'static str = "ResolutionFailed";
+    /// The PodTemplate that it names is not there.
+    pub const NO_TEMPLATE: &'static str = "PodTemplateNotFound";
+
+    /// What makes no sense.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self {
+            reason: Self::FAILED,
+            message: message.into(),
+        }
+    }
+}
+
+/// What `status` says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BufferStatus {
+    /// `podTemplateRef.name`.
+    pub template: Option<String>,
+    /// `podTemplateGeneration`.
+    pub template_generation: Option<i64>,
+    /// `replicas`: for how many pods room is kept.
+    pub replicas: Option<i64>,
+    /// `provisioningStrategy`.
+    pub strategy: Option<String>,
+    /// All conditions, those of others too.
+    pub conditions: Vec<Condition>,
+}
+
+/// A condition, as Kubernetes has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Condition {
+    /// `type`.
+    pub kind: String,
+    /// `status`: `True`, `False` or `Unknown`.
+    pub status: String,
+    /// `reason`.
+    pub reason: String,
+    /// `message`.
+    pub message: String,
+    /// `observedGeneration`.
+    pub observed_generation: Option<i64>,
+    /// `lastTransitionTime`: when `status` was last another.
+    pub since: Option<Timestamp>,
+}
+
+/// Where the virtual pods of a buffer have their room, as last planned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoomCount {
+    /// On nodes that are there.
+    pub there: u32,
+    /// On nodes that are on their way, or planned.
+    pub coming: u32,
+    /// Nowhere: that room cannot be had.
+    pub missing: u32,
+}
+
+impl RoomCount {
+    /// For how many pods room is to be kept.
+    pub fn wanted(self) -> u32 {
+        self.there + self.coming + self.missing
+    }
+}
+
+/// `ReadyForProvisioning`: whether it is known what room is wanted.
+const READY: &str = "ReadyForProvisioning";
+/// `Provisioning`: whether the room is there.
+const PROVISIONING: &str = "Provisioning";
+
+impl BufferObject {
+    /// What `status` has to say, given where its room is; the conditions of others stay as they
+    /// are. It is the status that was read where that says all of it already.
+    pub fn status_of(&self, room: Result<RoomCount, &Unresolved>, now: Timestamp) -> BufferStatus {
+        let (template, replicas) = match room {
+            Ok(room) => (self.template.clone(), Some(i64::from(room.wanted()))),
+            Err(_) => (None, None),
+        };
+        let (template, template_generation) = template.unzip();
+        let mut status = BufferStatus {
+            template,
+            template_generation,
+            replicas,
+            strategy: self.strategy.clone(),
+            conditions: self.status.conditions.clone(),
+        };
+        let (ready, provisioning) = match room {
+            Err(why) => (
+                (false, why.reason, why.message.clone()),
+                (
+                    false,
+                    "NotReadyForProvisioning",
+                    "it is not known what room is wanted".to_owned(),
+                ),
+            ),
+            Ok(room) => (
+                (
+                    true,
+                    "Resolved",
+                    "it is known what room is wanted".to_owned(),
+                ),
+                provisioning(room),
+            ),
+        };
+        for (kind, said) in [(READY, ready), (PROVISIONING, provisioning)] {
+            self.set(&mut status.conditions, kind, said, now);
+        }
+        status
+    }
+
+    fn set(
+        &self,
+        all: &mut Vec<Condition>,
+        kind: &str,
+        (holds, reason, message): (bool, &str, String),
+        now: Timestamp,
+    ) {
+        let status = if holds { "True" } else { "False" };
+        let before = all.iter().find(|own| own.kind == kind);
+        let unchanged = before.filter(|own| own.status == status);
+        let condition = Condition {
+            kind: kind.to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message: bounded(message),
+            observed_generation: Some(self.generation),
+            since: unchanged.and_then(|own| own.since).or(Some(now)),
+        };
+        match all.iter_mut().find(|own| own.kind == kind) {
+            Some(own) => *own = condition,
+            None => all.push(condition),
+        }
+    }
+}
+
+fn bounded(mut message: String) -> String {
+    message.truncate(message.floor_char_boundary(MESSAGE_BYTES));
+    message
+}
+
+/// Whether the room is there, the reason, and the same in words. The reasons are Karpenter's.
+fn provisioning(room: RoomCount) -> (bool, &'static str, String) {
+    let RoomCount {
+        there,
+        coming,
+        missing,
+    } = room;
+    let wanted = room.wanted();
+    if wanted == 0 {
+        let message = "room for 0 pods is wanted".to_owned();
+        return (false, "BufferEmpty", message);
+    }
+    if there == wanted {
+        let message = format!("there is room for all {wanted} pods");
+        return (true, "FitsExistingCapacity", message);
+    }
+    let mut message = format!("there is room for {there} of {wanted} pods");
+    if coming > 0 {
+        message += &format!("; nodes for {coming} are on their way");
+    }
+    if missing > 0 {
+        message += &format!("; for {missing} there is none to be had");
+    }
+    (false, "RequiresNewCapacity", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::{SignedDuration, Timestamp};
+
+    use super::{BufferObject, BufferStatus, Condition, RoomCount, Unresolved};
+    use crate::model::buffer::Buffer;
+    use crate::model::id::ObjectKey;
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    fn object() -> BufferObject {
+        BufferObject {
+            key: ObjectKey::new("shop", "room"),
+            api: "v1beta1",
+            version: "7".to_owned(),
+            generation: 3,
+            strategy: Some("buffer.x-k8s.io/active-capacity".to_owned()),
+            template: Some(("web".to_owned(), 2)),
+            buffer: Ok(Buffer::default()),
+            status: BufferStatus::default(),
+        }
+    }
+
+    fn said(status: &BufferStatus) -> Vec<String> {
+        let conditions = status.conditions.iter();
+        let said = conditions.map(|own| format!("{}={} {}", own.kind, own.status, own.reason));
+        said.collect()
+    }
+
+    fn room(there: u32, coming: u32, missing: u32) -> RoomCount {
+        RoomCount {
+            there,
+            coming,
+            missing,
+        }
+    }
+
+    #[test]
+    fn a_status_says_what_is_wanted_and_whether_it_is_there() {
+        for (room, expect, words) in [
+            (
+                room(0, 0, 0),
+                "False BufferEmpty",
+                "room for 0 pods is wanted",
+            ),
+            (
+                room(3, 0, 0),
+                "True FitsExistingCapacity",
+                "there is room for all 3 pods",
+            ),
+            (
+                room(1, 2, 0),
+                "False RequiresNewCapacity",
+                "there is room for 1 of 3 pods; nodes for 2 are on their way",
+            ),
+            (
+                room(0, 0, 4),
+                "False RequiresNewCapacity",
+                "there is room for 0 of 4 pods; for 4 there is none to be had",
+            ),
+        ] {
+            let status = object().status_of(Ok(room), NOW);
+            let provisioning = format!("Provisioning={expect}");
+            let ready = "ReadyForProvisioning=True Resolved".to_owned();
+            assert_eq!(said(&status), [ready, provisioning]);
+            assert_eq!(status.conditions[1].message, words);
+            assert_eq!(status.replicas, Some(i64::from(room.wanted())));
+            let template = (status.template.as_deref(), status.template_generation);
+            assert_eq!(template, (Some("web"), Some(2)));
+            let observed = status.conditions.iter().map(|own| own.observed_generation);
+            assert!(observed.clone().all(|own| own == Some(3)) && observed.count() == 2);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_resolved_has_neither_template_nor_replicas() {
+        let why = Unresolved {
+            reason: Unresolved::NO_TEMPLATE,
+            message: "its PodTemplate shop/web is not there".to_owned(),
+        };
+        let status = object().status_of(Err(&why), NOW);
+        let expect = [
+            "ReadyForProvisioning=False PodTemplateNotFound",
+            "Provisioning=False NotReadyForProvisioning",
+        ];
+        assert_eq!(said(&status), expect);
+        assert_eq!(status.conditions[0].message, why.message);
+        let rest = (status.template, status.template_generation, status.replicas);
+        assert_eq!(rest, (None, None, None));
+    }
+
+    #[test]
+    fn a_condition_keeps_its_time_until_it_turns_and_those_of_others_stay() {
+        let quotas = Condition {
+            kind: "LimitedByQuotas".to_owned(),
+            status: "True".to_owned(),
+            since: Some(NOW),
+            ..Condition::default()
+        };
+        let mut own = object();
+        own.status.conditions.push(quotas.clone());
+        own.status = own.status_of(Ok(room(0, 2, 0)), NOW);
+        assert_eq!(own.status.conditions[0], quotas);
+        assert_eq!(own.status.conditions.len(), 3);
+        let at = |seconds| NOW + SignedDuration::from_secs(seconds);
+        assert_eq!(own.status_of(Ok(room(0, 2, 0)), at(60)), own.status);
+        let since = |status: &BufferStatus| status.conditions[2].since;
+        let half = own.status_of(Ok(room(1, 1, 0)), at(60));
+        assert_ne!(half, own.status);
+        assert_eq!(since(&half), Some(NOW), "it is still false");
+        let there = own.status_of(Ok(room(2, 0, 0)), at(60));
+        assert_eq!(since(&there), Some(at(60)));
+    }
+
+    #[test]
+    fn a_message_is_bounded_at_a_letter() {
+        let why = Unresolved::failed("ü".repeat(600));
+        let status = object().status_of(Err(&why), NOW);
+        assert_eq!(status.conditions[0].message.len(), 1_000);
+        let why = Unresolved::failed(format!("x{}", "ü".repeat(600)));
+        let status = object().status_of(Err(&why), NOW);
+        assert_eq!(status.conditions[0].message.len(), 999);
+    }
+}
