@@ -305,8 +305,14 @@ impl Engine {
         let starts = |taint: &Taint| claim.record.startup_taints.iter().any(|s| s.matches(taint));
         let pods = claim.pods.iter();
         let mut pods = pods.filter_map(|key| self.state.objects.pods.get(key));
-        let lacks =
-            |(name, amount): (&String, &i64)| *amount > 0 && node.allocatable.get(name) <= 0;
+        // What a DeviceClass serves (KEP-5004) no Node shows: the scheduler binds the pods all the same.
+        let is_served = |name: &String| {
+            let mut there = self.state.objects.pods_on(node.name.as_str());
+            there.any(|pod| pod.requests.extended.contains_key(name))
+        };
+        let lacks = |(name, amount): (&String, &i64)| {
+            *amount > 0 && node.allocatable.get(name) <= 0 && !is_served(name)
+        };
         node.ready
             && !taints.iter().any(|own| own.is_ephemeral() || starts(own))
             && !pods.any(|pod| pod.requests.extended.iter().any(lacks))

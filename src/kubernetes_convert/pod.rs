@@ -10,6 +10,7 @@ use crate::kubernetes_convert::api_types::{
     self as json, Meta, OwnerReference, PodSpec, PodStatus, PodVolume,
 };
 use crate::model::id::{NodeName, ObjectKey};
+use crate::model::labels::{REGION, ZONE};
 use crate::model::pod::{Owner, Pod, PodPhase};
 use crate::model::taint::{Effect, Toleration, TolerationOperator};
 
@@ -20,6 +21,12 @@ const DEFECT_CHARS: usize = 200;
 
 /// What Kubernetes gives a pod to end where the pod says nothing.
 const GRACE_SECONDS: i64 = 30;
+
+/// Labels that the API server copies from a node onto each pod that is bound to it, from Kubernetes 1.35
+/// on (`PodTopologyLabelsAdmission`, KEP-4742). The pod that its controller makes in its place has none
+/// of them: with them no two pods of one Deployment would be alike. A selector that names them matches no
+/// pod here (docs/decisions/035-labels-that-binding-copies.md).
+const COPIED: [&str; 2] = [ZONE, REGION];
 
 /// A text from outside, short and without control characters.
 pub(super) fn clip(text: &str) -> String {
@@ -43,7 +50,10 @@ pub(super) fn template(of: &Meta, template: json::PodTemplate) -> Pod {
     build(meta, template.spec, PodStatus::default())
 }
 
-fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
+fn build(mut meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
+    if !spec.node_name.is_empty() {
+        COPIED.iter().for_each(|key| _ = meta.labels.remove(*key));
+    }
     let mut defects = Vec::new();
     let requests = requests::requests(&spec, &status, &mut defects);
     let node_affinity = place::node_affinity(&spec, &mut defects);
@@ -260,6 +270,35 @@ mod tests {
             Some(&("TCP".into(), String::new(), 80))
         );
         assert_eq!(pod.defects.len(), 0);
+    }
+
+    /// Since Kubernetes 1.35 the API server labels a pod with the zone and region of its node.
+    #[test]
+    fn a_pod_that_is_bound_is_like_the_one_that_comes_in_its_place() {
+        let labels = r#""app": "web", "pod-template-hash": "7d4""#;
+        let of = |labels: &str, node: &str| {
+            read(&format!(
+                r#"{{"metadata": {{"name": "a", "namespace": "b", "labels": {{{labels}}}}},
+                    "spec": {{{node}"topologySpreadConstraints": [{{"maxSkew": 1,
+                    "topologyKey": "topology.kubernetes.io/zone",
+                    "whenUnsatisfiable": "DoNotSchedule", "matchLabelKeys": ["app"],
+                    "labelSelector": {{"matchLabels": {{"app": "web"}}}}}}]}}}}"#
+            ))
+        };
+        let copied = format!(
+            r#"{labels}, "topology.kubernetes.io/zone": "z", "topology.kubernetes.io/region": "r""#
+        );
+        let node = r#""nodeName": "n", "#;
+        let (bound, next) = (of(&copied, node), of(labels, ""));
+        assert_eq!(bound.labels.len(), 2);
+        assert!(bound.is_like(&next) && next.is_like(&bound));
+        assert_eq!(
+            bound.labels,
+            of(labels, node).labels,
+            "bound by an older API server"
+        );
+        // What a template says of its own stays.
+        assert_eq!(of(&copied, "").labels.len(), 4);
     }
 
     #[test]

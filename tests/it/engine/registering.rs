@@ -209,6 +209,26 @@ fn a_node_is_initialized_once_nothing_is_lacking() {
     }
 }
 
+/// Where a DeviceClass serves an extended resource (KEP-5004), no Node ever shows it: the scheduler
+/// binds the pods all the same.
+#[test]
+fn a_device_that_a_device_class_serves_does_not_hold_its_node_back() {
+    let (mut stage, mut node) = launched(1);
+    clear(&mut node);
+    node.allocatable.extended.remove("nvidia.com/gpu");
+    show(&mut stage, node);
+    edit(&mut stage, |own| {
+        own.taints.retain(|own| own.key != "starting")
+    });
+    stage.run(60, &[]);
+    assert!(!stage.seen_node().is_initialized(), "its driver may start");
+    stage.apply(bound(pod(1), "node-0"));
+    stage.run(5, &[]);
+    assert!(stage.seen_node().is_initialized());
+    stage.run(3600, &[]);
+    assert_eq!((stage.launches.len(), stage.count("terminate")), (1, 0));
+}
+
 /// The taint of a node whose cloud controller has yet to come has a value.
 #[test]
 fn a_node_waits_for_its_cloud_controller() {
