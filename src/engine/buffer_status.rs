@@ -48,7 +48,8 @@ impl BufferStatuses {
 }
 
 impl Engine {
-    /// Takes in the CapacityBuffers of the cluster. Room is planned anew where other room is wanted.
+    /// Takes in the CapacityBuffers of the cluster. Room is planned anew where other room is
+    /// wanted.
     pub(super) fn declared(&mut self, objects: Vec<BufferObject>) {
         let known: BTreeSet<&ObjectKey> = objects.iter().map(|own| &own.key).collect();
         let statuses = &mut self.buffer_statuses;

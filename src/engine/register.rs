@@ -305,7 +305,8 @@ impl Engine {
         let starts = |taint: &Taint| claim.record.startup_taints.iter().any(|s| s.matches(taint));
         let pods = claim.pods.iter();
         let mut pods = pods.filter_map(|key| self.state.objects.pods.get(key));
-        // What a DeviceClass serves (KEP-5004) no Node shows: the scheduler binds the pods all the same.
+        // What a DeviceClass serves (KEP-5004) no Node shows: the scheduler binds the pods all the
+        // same.
         let is_served = |name: &String| {
             let mut there = self.state.objects.pods_on(node.name.as_str());
             there.any(|pod| pod.requests.extended.contains_key(name))

@@ -80,7 +80,12 @@ json! {
         volumes: Vec<PodVolume>,
         resource_claims: Vec<Present>,
         scheduling_gates: Vec<Present>,
+        scheduling_group: SchedulingGroup,
         termination_grace_period_seconds: Option<i64>,
+    }
+
+    struct SchedulingGroup {
+        pod_group_name: String,
     }
 
     struct Container {

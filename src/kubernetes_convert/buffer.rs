@@ -1,5 +1,5 @@
-//! Turns CapacityBuffers, and the PodTemplates they name, into buffers, and a status into its object.
-//! It must not know where either comes from.
+//! Turns CapacityBuffers, and the PodTemplates they name, into buffers, and a status into its
+//! object. It must not know where either comes from.
 //!
 //! Source: spec/scheduling.md §3.5. v1alpha1, v1beta1 and v1 are alike in what is read here.
 
@@ -15,8 +15,8 @@ use crate::model::buffer_object::{BufferObject, BufferStatus, Condition, Unresol
 use crate::model::id::ObjectKey;
 use crate::model::quantity::Resources;
 
-/// The strategy of buffers that are room on nodes, as v1 has it and as earlier versions have it: the
-/// others are not ours.
+/// The strategy of buffers that are room on nodes, as v1 has it and as earlier versions have it:
+/// the others are not ours.
 const ACTIVE: [&str; 2] = ["active-capacity", "buffer.x-k8s.io/active-capacity"];
 
 /// Per cent of a workload at most, as in the configuration.
@@ -80,11 +80,12 @@ pub(crate) struct Stored {
     template: PodTemplate,
 }
 
-/// An object, and the PodTemplate that says what the pods of its buffer are like, where it names one.
+/// An object, and the PodTemplate that says what the pods of its buffer are like, where it names
+/// one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Declared {
-    /// The object. Its buffer is called after its namespace and name, and lacks what the PodTemplate
-    /// says.
+    /// The object. Its buffer is called after its namespace and name, and lacks what the
+    /// PodTemplate says.
     pub(crate) object: BufferObject,
     /// The PodTemplate.
     pub(crate) template: Option<ObjectKey>,

@@ -11,7 +11,7 @@ use crate::kubernetes_convert::api_types::{
 };
 use crate::model::id::{NodeName, ObjectKey};
 use crate::model::labels::{REGION, ZONE};
-use crate::model::pod::{Owner, Pod, PodPhase};
+use crate::model::pod::{HeldBack, Owner, Pod, PodPhase};
 use crate::model::taint::{Effect, Toleration, TolerationOperator};
 
 /// A pod's faults are told one by one up to this many, each up to so many characters: the first
@@ -22,10 +22,10 @@ const DEFECT_CHARS: usize = 200;
 /// What Kubernetes gives a pod to end where the pod says nothing.
 const GRACE_SECONDS: i64 = 30;
 
-/// Labels that the API server copies from a node onto each pod that is bound to it, from Kubernetes 1.35
-/// on (`PodTopologyLabelsAdmission`, KEP-4742). The pod that its controller makes in its place has none
-/// of them: with them no two pods of one Deployment would be alike. A selector that names them matches no
-/// pod here (docs/decisions/035-labels-that-binding-copies.md).
+/// Labels that the API server copies from a node onto each pod that is bound to it, from Kubernetes
+/// 1.35 on (`PodTopologyLabelsAdmission`, KEP-4742). The pod that its controller makes in its place
+/// has none of them: with them no two pods of one Deployment would be alike. A selector that names
+/// them matches no pod here (docs/decisions/035-labels-that-binding-copies.md).
 const COPIED: [&str; 2] = [ZONE, REGION];
 
 /// A text from outside, short and without control characters.
@@ -36,7 +36,11 @@ pub(super) fn clip(text: &str) -> String {
         .collect()
 }
 
-pub(super) fn pod(pod: json::Pod) -> Pod {
+pub(super) fn pod(mut pod: json::Pod) -> Pod {
+    if !pod.spec.node_name.is_empty() {
+        let labels = &mut pod.metadata.labels;
+        COPIED.iter().for_each(|key| _ = labels.remove(*key));
+    }
     build(pod.metadata, pod.spec, pod.status)
 }
 
@@ -50,10 +54,7 @@ pub(super) fn template(of: &Meta, template: json::PodTemplate) -> Pod {
     build(meta, template.spec, PodStatus::default())
 }
 
-fn build(mut meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
-    if !spec.node_name.is_empty() {
-        COPIED.iter().for_each(|key| _ = meta.labels.remove(*key));
-    }
+fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
     let mut defects = Vec::new();
     let requests = requests::requests(&spec, &status, &mut defects);
     let node_affinity = place::node_affinity(&spec, &mut defects);
@@ -73,15 +74,8 @@ fn build(mut meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
     let grace = spec.termination_grace_period_seconds;
     defects.truncate(DEFECTS);
     defects.iter_mut().for_each(|own| *own = clip(own));
-    let is = |kind: &str, value: &str| {
-        let mut conditions = status.conditions.iter();
-        conditions
-            .find(|it| it.kind == kind)
-            .filter(|it| it.status == value)
-    };
-    let unschedulable = is("PodScheduled", "False").is_some_and(|it| it.reason == "Unschedulable");
-    let ready = is("Ready", "True").map(|_| true);
-    let ready = ready.or_else(|| is("Ready", "False").map(|_| false));
+    let (unschedulable, held_back) = scheduling(&spec, &status);
+    let ready = ready(&status);
     Pod {
         key: ObjectKey {
             namespace: meta.namespace,
@@ -119,11 +113,41 @@ fn build(mut meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
         local_volumes: local_volumes(&spec.volumes),
         has_resource_claims: !spec.resource_claims.is_empty(),
         is_gated: !spec.scheduling_gates.is_empty(),
+        held_back,
         scheduler: spec.scheduler_name,
         gang,
         grace_seconds: grace.unwrap_or(GRACE_SECONDS),
         defects,
     }
+}
+
+/// The reason of a condition, where it has this status.
+fn condition<'a>(all: &'a [json::Condition], kind: &str, value: &str) -> Option<&'a str> {
+    let own = all.iter().find(|own| own.kind == kind);
+    own.filter(|own| own.status == value)
+        .map(|own| own.reason.as_str())
+}
+
+/// Whether the scheduler has said that a pod fits nowhere, and why else it has no answer.
+fn scheduling(spec: &PodSpec, status: &PodStatus) -> (bool, Option<HeldBack>) {
+    let group = &spec.scheduling_group.pod_group_name;
+    match condition(&status.conditions, "PodScheduled", "False") {
+        Some("Unschedulable") => (true, None),
+        Some("SchedulingGated" | "") => (false, None),
+        Some(reason) => (false, Some(HeldBack::Reason(clip(reason)))),
+        None if spec.node_name.is_empty() && !group.is_empty() => {
+            (false, Some(HeldBack::Group(clip(group))))
+        }
+        None => (false, None),
+    }
+}
+
+/// What its `Ready` condition says.
+fn ready(status: &PodStatus) -> Option<bool> {
+    let says = |value| condition(&status.conditions, "Ready", value).is_some();
+    says("True")
+        .then_some(true)
+        .or(says("False").then_some(false))
 }
 
 /// Names of the volumes that keep their data on the node.
@@ -244,7 +268,7 @@ fn host_ports(spec: &PodSpec, defects: &mut Vec<String>) -> BTreeSet<(String, St
 #[cfg(test)]
 mod tests {
     use super::pod;
-    use crate::model::pod::Pod;
+    use crate::model::pod::{HeldBack, Pod};
 
     fn read(json: &str) -> Pod {
         pod(serde_json::from_str(json).expect("a pod"))
@@ -299,6 +323,35 @@ mod tests {
         );
         // What a template says of its own stays.
         assert_eq!(of(&copied, "").labels.len(), 4);
+    }
+
+    #[test]
+    fn why_a_scheduler_has_no_answer_is_told_apart() {
+        let of = |spec: &str, conditions: &str| {
+            let pod = read(&format!(
+                r#"{{"metadata": {{"name": "a"}}, "spec": {{{spec}}},
+                    "status": {{"conditions": [{conditions}]}}}}"#
+            ));
+            (pod.unschedulable, pod.held_back)
+        };
+        let refused = |reason: &str| {
+            format!(r#"{{"type": "PodScheduled", "status": "False", "reason": "{reason}"}}"#)
+        };
+        let group = r#""schedulingGroup": {"podGroupName": "g"}"#;
+        let held = |own: &str| Some(HeldBack::Reason(own.to_owned()));
+        assert_eq!(of("", ""), (false, None));
+        assert_eq!(of("", &refused("Unschedulable")), (true, None));
+        assert_eq!(of("", &refused("SchedulingGated")), (false, None));
+        let error = refused("SchedulerError");
+        assert_eq!(of("", &error), (false, held("SchedulerError")));
+        assert_eq!(of(group, &error), (false, held("SchedulerError")));
+        assert_eq!(
+            of(group, ""),
+            (false, Some(HeldBack::Group("g".to_owned())))
+        );
+        assert_eq!(of(group, &refused("Unschedulable")), (true, None));
+        let bound = format!(r#"{group}, "nodeName": "n""#);
+        assert_eq!(of(&bound, ""), (false, None));
     }
 
     #[test]

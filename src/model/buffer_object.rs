@@ -1,5 +1,5 @@
-//! CapacityBuffers of a cluster's API: the buffer that each declares, and what its status says of it.
-//! It must not know how the API is reached, nor when a status is written.
+//! CapacityBuffers of a cluster's API: the buffer that each declares, and what its status says of
+//! it. It must not know how the API is reached, nor when a status is written.
 //!
 //! Source: the types of `autoscaling.x-k8s.io/v1beta1`; spec/scheduling.md §3.5.
 

@@ -125,6 +125,8 @@ pub struct Pod {
     pub has_resource_claims: bool,
     /// Whether scheduling gates keep the scheduler from looking at it.
     pub is_gated: bool,
+    /// Why else the scheduler has not looked for a place for it, or has come to nothing.
+    pub held_back: Option<HeldBack>,
     /// The scheduler that places it; empty for the default one.
     pub scheduler: String,
     /// The pods with which alone it is of use.
@@ -133,6 +135,16 @@ pub struct Pod {
     pub grace_seconds: i64,
     /// What cannot be understood about it, each a sentence fragment. Such a pod is never placed.
     pub defects: Vec<String>,
+}
+
+/// Why a scheduler has no answer for a pod. Neither says that it fits nowhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeldBack {
+    /// It is of this PodGroup (`spec.schedulingGroup`, Kubernetes 1.37): the scheduler looks at it
+    /// once enough pods of the group are there, and writes no condition before.
+    Group(String),
+    /// The reason that the condition `PodScheduled` gives, such as `SchedulerError`.
+    Reason(String),
 }
 
 impl Pod {

@@ -128,7 +128,8 @@ impl Explained<'_> {
         match &self.answer {
             Answer::Unplaced(_) => false,
             Answer::Stands(standing) => {
-                !matches!(standing, Standing::Gated | Standing::OtherScheduler(_))
+                use Standing::{Failed, Gated, Grouped, OtherScheduler};
+                !matches!(standing, Gated | OtherScheduler(_) | Grouped(_) | Failed(_))
             }
             Answer::Host { .. } | Answer::Claim { .. } => true,
         }
@@ -181,6 +182,8 @@ impl Explained<'_> {
                 Standing::Gated => "gated",
                 Standing::OtherScheduler(_) => "other_scheduler",
                 Standing::Preempts(_) => "preempts",
+                Standing::Grouped(_) => "grouped",
+                Standing::Failed(_) => "failed",
                 Standing::Untried => "untried",
             },
         }
@@ -237,6 +240,14 @@ fn stands(standing: &Standing) -> String {
         Standing::Preempts(node) => {
             format!("The scheduler makes room for it on node {}", part(node))
         }
+        Standing::Grouped(group) => format!(
+            "It is of PodGroup {}: the scheduler looks at it once enough pods of that are there",
+            part(group)
+        ),
+        Standing::Failed(reason) => format!(
+            "The scheduler has no answer for it: {}; its condition PodScheduled has the message",
+            part(reason)
+        ),
         Standing::Untried => "The scheduler has not said that it fits nowhere".to_owned(),
     }
 }

@@ -365,14 +365,6 @@ impl Checker {
         }
     }
 
-    fn hinting(&mut self, name: &NodeName, scene: &Scene, now: Timestamp) {
-        let node = scene.cluster.store().nodes().get(name);
-        if node.is_some_and(|node| scene.our_machine(node).is_none()) {
-            let text = format!("hint at {name}, which is not ours");
-            self.fault(Rule::Foreign, now, text);
-        }
-    }
-
     fn evicting(
         &mut self,
         key: &PodKey,

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 
 use crate::model::id::NodeName;
-use crate::model::pod::Pod;
+use crate::model::pod::{HeldBack, Pod};
 use crate::state::State;
 use crate::state::snapshot::{Host, Snapshot};
 
@@ -32,6 +32,10 @@ pub enum Standing {
     OtherScheduler(String),
     /// The scheduler makes room for it on a node by preemption.
     Preempts(NodeName),
+    /// The scheduler looks at it once enough pods of this PodGroup are there.
+    Grouped(String),
+    /// The scheduler has not looked for a place, or has come to nothing, for this reason.
+    Failed(String),
     /// The scheduler has not said yet that it fits nowhere.
     Untried,
 }
@@ -68,7 +72,11 @@ impl State {
         } else if let Some(node) = pod.nominated_node.clone().filter(|_| self.preempts(pod)) {
             Standing::Preempts(node)
         } else {
-            Standing::Untried
+            match &pod.held_back {
+                Some(HeldBack::Group(group)) => Standing::Grouped(group.clone()),
+                Some(HeldBack::Reason(reason)) => Standing::Failed(reason.clone()),
+                None => Standing::Untried,
+            }
         }
     }
 }

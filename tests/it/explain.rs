@@ -12,7 +12,7 @@ use outrigger::model::id::ObjectKey;
 use outrigger::model::labels::{CAPACITY_TYPE, Labels, ZONE};
 use outrigger::model::node::Node;
 use outrigger::model::object::Object;
-use outrigger::model::pod::{DaemonSet, Owner, Pod, PodPhase};
+use outrigger::model::pod::{DaemonSet, HeldBack, Owner, Pod, PodPhase};
 use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::Requirement;
@@ -111,7 +111,7 @@ fn a_pod_is_told_where_it_goes_or_what_stops_it() {
 /// makes the pod so.
 type Odd = (&'static str, &'static str, bool, fn(&mut Pod));
 
-const ODD: [Odd; 8] = [
+const ODD: [Odd; 10] = [
     ("bound", "It is on node n.", true, |it| {
         it.node = Some("n".into());
     }),
@@ -137,6 +137,14 @@ const ODD: [Odd; 8] = [
     }),
     ("preempts", "makes room for it on node n.", true, |it| {
         it.nominated_node = Some("n".into());
+    }),
+    ("grouped", "It is of PodGroup train:", false, |it| {
+        it.unschedulable = false;
+        it.held_back = Some(HeldBack::Group("train".to_owned()));
+    }),
+    ("failed", "no answer for it: SchedulerError;", false, |it| {
+        it.unschedulable = false;
+        it.held_back = Some(HeldBack::Reason("SchedulerError".to_owned()));
     }),
     ("untried", "has not said that it fits", true, |it| {
         it.unschedulable = false;

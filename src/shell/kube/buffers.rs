@@ -2,8 +2,8 @@
 //! It must not know what is kept free for them.
 //!
 //! They are listed rather than watched, and belong to no view: most clusters have none, and what
-//! they declare is no ground for anything that cannot be undone. The engine has their status written
-//! (docs/decisions/011-capacity-buffers-are-listed-not-watched.md).
+//! they declare is no ground for anything that cannot be undone. The engine has their status
+//! written (docs/decisions/011-capacity-buffers-are-listed-not-watched.md).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What must hold of pods that are bound to nodes before these are there.
+//! What must hold of pods that are bound to nodes before these are there, or told of a node.
 //! It must not know which pods the engine finds fit for that.
 
 use jiff::{SignedDuration, Timestamp};
@@ -27,6 +27,15 @@ impl Scene {
 }
 
 impl Checker {
+    /// No pod is told of a node that is not ours.
+    pub(super) fn hinting(&mut self, name: &NodeName, scene: &Scene, now: Timestamp) {
+        let node = scene.cluster.store().nodes().get(name);
+        if node.is_some_and(|node| scene.our_machine(node).is_none()) {
+            let text = format!("hint at {name}, which is not ours");
+            self.fault(Rule::Foreign, now, text);
+        }
+    }
+
     /// In the end no pod is bound to a node that is gone.
     pub(super) fn lost(&mut self, scene: &Scene, now: Timestamp) {
         let store = scene.cluster.store();

@@ -338,8 +338,8 @@ async fn survives(test: &str, all: Sizes, budget: Allowed, kills: u64) {
     let most = calm
         .as_ref()
         .map_or(0.9 * before, |own| 1.05 * own.usd_per_h);
-    // A node that was made before the kill to save something may leave only after its rest. A campaign
-    // waits until nothing happens any more; other runs only until the saving is there.
+    // A node that was made before the kill to save something may leave only after its rest. A
+    // campaign waits until nothing happens any more; other runs only until the saving is there.
     if calm.is_some() {
         bench.still = RESTED;
         (_, world) = bench.settled().await;
