@@ -89,7 +89,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::adopt::Adopting;
 use crate::engine::batch::Batch;
 use crate::engine::brake::Brake;
-use crate::engine::buffer_status::BufferStatuses;
+use crate::engine::buffer_status::{BufferStatuses, DENIED_FOR};
 use crate::engine::churn::Moves;
 use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
 use crate::engine::consolidate::Weighing;
@@ -173,7 +173,8 @@ pub struct Engine {
     groups: BTreeMap<GroupKey, Group>,
     /// Whether we may not name nodes to pods: then it is not tried again before the next
     /// configuration.
-    hints_denied: bool,
+    /// Since when pods may not be told of their nodes.
+    hints_denied: Option<Timestamp>,
     buffer_statuses: BufferStatuses,
     /// Whether pods are bound early no more before the next configuration, though they should be.
     early_off: bool,
@@ -223,7 +224,7 @@ impl Engine {
             hints: BTreeMap::new(),
             learned: BTreeMap::new(),
             groups: BTreeMap::new(),
-            hints_denied: false,
+            hints_denied: None,
             buffer_statuses: BufferStatuses::default(),
             early_off: false,
             early_binds: false,
@@ -253,7 +254,7 @@ impl Engine {
                 self.numbers.forget();
                 self.batch.try_again(now);
             }
-            Event::BuffersChanged(objects) => self.declared(objects),
+            Event::BuffersChanged(objects) => self.declared(objects, now),
             Event::Reset(kind, objects) => self.reset(kind, objects, now),
             Event::Applied(object) => {
                 self.state.views.alive(object.kind(), now);
@@ -317,7 +318,7 @@ impl Engine {
         self.replace_configuration();
         self.state.configure(cluster);
         self.numbers.forget();
-        self.hints_denied = false;
+        self.hints_denied = None;
         self.buffer_statuses.configured();
         self.moves.begin_anew();
         self.state.resting.clear();
@@ -377,7 +378,7 @@ impl Engine {
         let statuses = "the status of CapacityBuffers is not written: grant patch of \
                         capacitybuffers/status in autoscaling.x-k8s.io";
         let all = [
-            (self.hints_denied, hints),
+            (self.hints_denied.is_some(), hints),
             (self.lacks_buffer_status(), statuses),
         ];
         let undone = all.into_iter().filter(|(denied, _)| *denied);
@@ -434,6 +435,7 @@ impl Engine {
         self.places.doubt();
         self.state.expire(now);
         self.forget_gone(now);
+        self.try_denied_again(now);
         self.give_up_on_flights(now);
         let before = self.wake.take();
         self.look(now);
@@ -490,6 +492,13 @@ impl Engine {
             .retain(|name| unknown.contains(name));
     }
 
+    /// Rights that the daemon can go on without may have been granted since they were lacking.
+    fn try_denied_again(&mut self, now: Timestamp) {
+        let over = |at: Timestamp| now.duration_since(at) >= DENIED_FOR;
+        self.hints_denied = self.hints_denied.filter(|at| !over(*at));
+        self.buffer_statuses.try_again(now);
+    }
+
     fn wake_at(&mut self, at: Timestamp, why: &'static str) {
         if self.wake.is_none_or(|(own, _)| at < own) {
             self.wake = Some((at, why));
@@ -503,7 +512,7 @@ impl Engine {
     /// Whether pods are told of their nodes.
     fn gives_hints(&self) -> bool {
         self.state.cluster.placement_hints == PlacementHints::On
-            && !self.hints_denied
+            && self.hints_denied.is_none()
             && self.manages()
     }
 

@@ -39,7 +39,7 @@ use crate::disrupt::repair::broken;
 use crate::disrupt::surplus::surplus;
 pub use crate::disrupt::verdict::next_due;
 use crate::disrupt::verdict::{Kept, Verdict};
-use crate::model::buffer_object::RoomCount;
+use crate::model::buffer_object::Rooms;
 use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
 use crate::model::instance::Price;
 use crate::model::notes::LetGo;
@@ -119,8 +119,8 @@ pub struct Plan {
     pub short: Vec<Short>,
     /// Nodes whose room a buffer needs, with the buffer's name.
     pub held: BTreeMap<NodeName, String>,
-    /// Where each buffer has its room; one that keeps none is not in it.
-    pub room: BTreeMap<String, RoomCount>,
+    /// Where each buffer has its room.
+    pub room: Rooms,
     /// What the audit found wrong with the plan; such actions are left out of it.
     pub findings: Vec<String>,
     /// How many nodes are not ready, where these are too many for any to leave on purpose.

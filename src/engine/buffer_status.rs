@@ -10,9 +10,10 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::Engine;
 use crate::engine::backoff::Retry;
 use crate::engine::command::{Answer, BufferPatch, Command, FailureKind};
+use crate::engine::report::Report;
 use crate::engine::work::{Flight, FlightKind};
 use crate::model::buffer::Buffer;
-use crate::model::buffer_object::{BufferObject, BufferStatus, RoomCount, Unresolved};
+use crate::model::buffer_object::{BufferObject, BufferStatus, Rooms, Unresolved};
 use crate::model::id::ObjectKey;
 
 /// Statuses that are written at once: there may be hundreds.
@@ -21,28 +22,47 @@ const PATCHES_MAX: usize = 16;
 /// One status is written at most this often: what is on its way may change with each plan.
 const APART: SignedDuration = SignedDuration::from_secs(5);
 
+/// Where the right is lacking, it is tried again this often: somebody may have granted it.
+pub(super) const DENIED_FOR: SignedDuration = SignedDuration::from_mins(5);
+
+/// A status that was written, or is being written.
+#[derive(Clone, Debug)]
+struct Written {
+    /// The version of the object before; empty where nothing came of it.
+    version: String,
+    /// What was written.
+    status: BufferStatus,
+    /// When.
+    at: Timestamp,
+}
+
 /// What is known of statuses beside the objects.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BufferStatuses {
     /// Where each buffer has its room, as last planned; none before that.
-    room: Option<BTreeMap<String, RoomCount>>,
-    /// Objects whose status was written, or is being written, and when. Each has the version that
-    /// was known before: until another is known, nobody knows what the status says.
-    written: BTreeMap<ObjectKey, (String, Timestamp)>,
+    room: Option<Rooms>,
+    /// What was written last, by object.
+    written: BTreeMap<ObjectKey, Written>,
     /// When a status is written again, after a failure.
     retry: Retry,
-    /// Whether none may be written.
-    denied: bool,
+    /// Since when none may be written.
+    denied: Option<Timestamp>,
 }
 
 impl BufferStatuses {
     /// Another configuration is in force: rights may be others.
     pub(super) fn configured(&mut self) {
-        self.denied = false;
+        self.denied = None;
+    }
+
+    /// A right that is lacking may have been granted.
+    pub(super) fn try_again(&mut self, now: Timestamp) {
+        let over = |at: Timestamp| now.duration_since(at) >= DENIED_FOR;
+        self.denied = self.denied.filter(|at| !over(*at));
     }
 
     /// Room was planned.
-    pub(super) fn planned(&mut self, room: BTreeMap<String, RoomCount>) {
+    pub(super) fn planned(&mut self, room: Rooms) {
         self.room = Some(room);
     }
 }
@@ -50,7 +70,7 @@ impl BufferStatuses {
 impl Engine {
     /// Takes in the CapacityBuffers of the cluster. Room is planned anew where other room is
     /// wanted.
-    pub(super) fn declared(&mut self, objects: Vec<BufferObject>) {
+    pub(super) fn declared(&mut self, objects: Vec<BufferObject>, now: Timestamp) {
         let known: BTreeSet<&ObjectKey> = objects.iter().map(|own| &own.key).collect();
         let statuses = &mut self.buffer_statuses;
         statuses.written.retain(|key, _| known.contains(key));
@@ -64,13 +84,14 @@ impl Engine {
         if !same {
             statuses.room = None;
             self.numbers.forget();
+            self.weighing.stir(now);
         }
     }
 
     /// Writes each status that does not say what is planned.
     pub(super) fn write_buffer_statuses(&mut self, now: Timestamp) {
         let statuses = &self.buffer_statuses;
-        if !self.manages() || statuses.denied {
+        if !self.manages() || statuses.denied.is_some() {
             return;
         }
         if let Some(at) = statuses.retry.next().filter(|at| *at > now) {
@@ -83,18 +104,19 @@ impl Engine {
         let mut patches = Vec::new();
         let mut next: Option<Timestamp> = None;
         for own in self.state.declared.iter().flatten() {
-            let written = statuses.written.get(&own.key);
-            if patches.len() == free || written.is_some_and(|(version, _)| *version == own.version)
-            {
-                continue;
+            if patches.len() == free {
+                break;
             }
-            let Some(status) = self
-                .buffer_status(own, now)
-                .filter(|new| *new != own.status)
-            else {
+            let Some(status) = self.stale_status(own, now) else {
                 continue;
             };
-            let due = written.and_then(|(_, at)| at.checked_add(APART).ok());
+            let written = statuses.written.get(&own.key);
+            // Nothing came of it, or nobody knows yet: it waits for another version.
+            let is_done = |it: &Written| it.version == own.version && it.status.says_as(&status);
+            if written.is_some_and(is_done) {
+                continue;
+            }
+            let due = written.and_then(|it| it.at.checked_add(APART).ok());
             if let Some(due) = due.filter(|due| *due > now) {
                 next = next.into_iter().chain([due]).min();
                 continue;
@@ -113,7 +135,11 @@ impl Engine {
             );
         }
         for patch in patches {
-            let written = (patch.version.clone(), now);
+            let written = Written {
+                version: patch.version.clone(),
+                status: patch.status.clone(),
+                at: now,
+            };
             let statuses = &mut self.buffer_statuses;
             statuses.written.insert(patch.key.clone(), written);
             let flight = FlightKind::BufferStatus(Box::new(patch.clone()));
@@ -121,30 +147,20 @@ impl Engine {
         }
     }
 
-    /// What the status of an object has to say; none before its room is planned.
-    fn buffer_status(&self, own: &BufferObject, now: Timestamp) -> Option<BufferStatus> {
-        let buffer = match &own.buffer {
-            Ok(buffer) => buffer,
-            Err(why) => return Some(own.status_of(Err(why), now)),
+    /// What the status of an object has to say and does not; none before its room is planned, or
+    /// where it has a status that cannot be read.
+    fn stale_status(&self, own: &BufferObject, now: Timestamp) -> Option<BufferStatus> {
+        let before = own.status.as_ref()?;
+        let room = match &own.buffer {
+            Err(why) => Err(why.clone()),
+            Ok(buffer) => {
+                let rooms = self.buffer_statuses.room.as_ref()?;
+                let count = *rooms.get(&buffer.name)?;
+                count.ok_or_else(|| Unresolved::failed(shapeless(buffer)))
+            }
         };
-        let room = self.buffer_statuses.room.as_ref()?;
-        let count = room.get(&buffer.name).copied().unwrap_or_default();
-        if count == RoomCount::default()
-            && let Some(why) = self.unlike_any(buffer)
-        {
-            return Some(own.status_of(Err(&Unresolved::failed(why)), now));
-        }
-        Some(own.status_of(Ok(count), now))
-    }
-
-    /// Why it is not known what the pods of a buffer are like: its workload has none.
-    fn unlike_any(&self, buffer: &Buffer) -> Option<String> {
-        let workload = buffer.scalable.as_ref().filter(|_| buffer.pod.is_none())?;
-        let mut pods = self.state.objects.pods.values();
-        (!pods.any(|pod| workload.has(pod))).then(|| {
-            let (namespace, name) = (&workload.namespace, &workload.name);
-            format!("{namespace}/{name} has no pod, and what its pods are like is read off them")
-        })
+        let status = own.status_of(before, room.as_ref().copied(), now);
+        (!status.says_as(before)).then_some(status)
     }
 
     /// A status was written, or not.
@@ -154,41 +170,59 @@ impl Engine {
         answer: Answer,
         now: Timestamp,
     ) {
-        let kind = match answer {
+        let (kind, text) = match answer {
             Answer::Version(version) => {
                 self.buffer_statuses.retry = Retry::default();
                 let mut all = self.state.declared.iter_mut().flatten();
                 let is_same =
                     |own: &&mut BufferObject| own.key == patch.key && own.version == patch.version;
                 if let Some(own) = all.find(is_same) {
-                    (own.version, own.status) = (version, patch.status);
+                    (own.version, own.status) = (version, Some(patch.status));
                 }
                 return;
             }
-            Answer::Failed { kind, .. } => kind,
+            Answer::Failed { kind, text } => (kind, text),
             _ => return,
         };
+        let statuses = &mut self.buffer_statuses;
+        let written = statuses.written.get_mut(&patch.key);
         match kind {
-            FailureKind::Denied if !self.buffer_statuses.denied => {
-                self.buffer_statuses.denied = true;
-                self.buffer_statuses.written.clear();
-                let why = "the status of CapacityBuffers may not be written";
-                self.withdraw(why, |own| matches!(own, Command::PatchBuffer(_)), now);
+            // The API takes no status of it. It is tried again with another one.
+            FailureKind::Gone => {
+                let command = "patch_buffer";
+                self.report(Report::Failed {
+                    command,
+                    kind,
+                    text,
+                });
             }
-            // Another version is about to be read, or the API takes no status.
-            FailureKind::Conflict | FailureKind::Gone | FailureKind::Invalid => {}
-            FailureKind::Denied | FailureKind::Withdrawn => {
-                self.buffer_statuses.written.remove(&patch.key);
-            }
-            FailureKind::Throttled | FailureKind::Unknown => {
-                self.buffer_statuses.written.remove(&patch.key);
-                self.buffer_statuses.retry.failed(now, &mut self.rng);
+            FailureKind::Conflict | FailureKind::Invalid => {}
+            FailureKind::Denied
+            | FailureKind::Withdrawn
+            | FailureKind::Throttled
+            | FailureKind::Unknown => {
+                written.into_iter().for_each(|own| own.version.clear());
+                if kind == FailureKind::Denied && statuses.denied.is_none() {
+                    statuses.denied = Some(now);
+                    let why = "the status of CapacityBuffers may not be written";
+                    self.withdraw(why, |own| matches!(own, Command::PatchBuffer(_)), now);
+                } else if kind != FailureKind::Withdrawn && statuses.retry.is_due(now) {
+                    statuses.retry.failed(now, &mut self.rng);
+                }
             }
         }
     }
 
     /// Whether the status of CapacityBuffers was to be written and we have no right to.
     pub(super) fn lacks_buffer_status(&self) -> bool {
-        self.buffer_statuses.denied
+        self.buffer_statuses.denied.is_some()
     }
+}
+
+/// Why it is not known what the pods of a buffer are like: its workload has none.
+fn shapeless(buffer: &Buffer) -> String {
+    let workload = buffer.scalable.as_ref();
+    let name = workload.map(|own| format!("{}/{}", own.namespace, own.name));
+    let name = name.unwrap_or_default();
+    format!("{name} has no pod, and what its pods are like is read off them")
 }

@@ -147,7 +147,6 @@ impl Engine {
             | Event::ConfigChanged(_)
             | Event::CatalogChanged(_)
             | Event::ClassesChanged(_)
-            | Event::BuffersChanged(_)
             | Event::FleetChanged(_)
             | Event::HeldDown(..) => true,
             _ => false,

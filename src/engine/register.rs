@@ -309,7 +309,7 @@ impl Engine {
         // same.
         let is_served = |name: &String| {
             let mut there = self.state.objects.pods_on(node.name.as_str());
-            there.any(|pod| pod.requests.extended.contains_key(name))
+            there.any(|pod| pod.occupies_node() && pod.requests.get(name) > 0)
         };
         let lacks = |(name, amount): (&String, &i64)| {
             *amount > 0 && node.allocatable.get(name) <= 0 && !is_served(name)

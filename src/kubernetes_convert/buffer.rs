@@ -1,7 +1,7 @@
 //! Turns CapacityBuffers, and the PodTemplates they name, into buffers, and a status into its
 //! object. It must not know where either comes from.
 //!
-//! Source: spec/scheduling.md §3.5. v1alpha1, v1beta1 and v1 are alike in what is read here.
+//! Source: spec/scheduling.md §3.5. v1alpha1 and v1beta1 are alike in what is read here.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -15,9 +15,8 @@ use crate::model::buffer_object::{BufferObject, BufferStatus, Condition, Unresol
 use crate::model::id::ObjectKey;
 use crate::model::quantity::Resources;
 
-/// The strategy of buffers that are room on nodes, as v1 has it and as earlier versions have it:
-/// the others are not ours.
-const ACTIVE: [&str; 2] = ["active-capacity", "buffer.x-k8s.io/active-capacity"];
+/// The strategy of buffers that are room on nodes: the others are not ours.
+const ACTIVE: &str = "buffer.x-k8s.io/active-capacity";
 
 /// Per cent of a workload at most, as in the configuration.
 const PERCENTAGE_MAX: u32 = 10_000;
@@ -100,7 +99,7 @@ pub(crate) fn declared(api: &'static str, object: CapacityBuffer) -> Option<Decl
     } = object;
     let strategy = spec.provisioning_strategy.clone();
     let ours = strategy.as_deref().unwrap_or_default();
-    let ours = ours.is_empty() || ACTIVE.contains(&ours);
+    let ours = ours.is_empty() || ours == ACTIVE;
     if !ours || metadata.deletion_timestamp.is_some() {
         return None;
     }
@@ -123,9 +122,10 @@ pub(crate) fn declared(api: &'static str, object: CapacityBuffer) -> Option<Decl
     Some(Declared { object, template })
 }
 
-/// A status that makes no sense is written anew.
-fn read_status(status: Value) -> BufferStatus {
-    let own: Status = serde_json::from_value(status).unwrap_or_default();
+/// A status, or none where it cannot be read.
+fn read_status(status: Value) -> Option<BufferStatus> {
+    let own: Option<Status> = serde_json::from_value(status).ok()?;
+    let own = own.unwrap_or_default();
     let conditions = own.conditions.into_iter().map(|own| Condition {
         kind: own.kind,
         status: own.status,
@@ -134,13 +134,13 @@ fn read_status(status: Value) -> BufferStatus {
         observed_generation: own.observed_generation,
         since: own.last_transition_time,
     });
-    BufferStatus {
+    Some(BufferStatus {
         template: own.pod_template_ref.map(|own| own.name),
         template_generation: own.pod_template_generation,
         replicas: own.replicas,
         strategy: own.provisioning_strategy,
         conditions: conditions.collect(),
-    }
+    })
 }
 
 /// A status as the API has it. What it does not say is null, by which a merge patch takes it away.
@@ -299,7 +299,7 @@ mod tests {
         let web = json!({"name": "web"});
         for (strategy, ours) in [
             ("x/other", false),
-            ("active-capacity", true),
+            ("active-capacity", false),
             ("buffer.x-k8s.io/active-capacity", true),
             ("", true),
         ] {
@@ -345,14 +345,22 @@ mod tests {
         let (own, _) = object(spec.clone(), written.clone()).expect("it is ours");
         assert_eq!((own.version.as_str(), own.generation), ("12", 4));
         assert_eq!(own.strategy.as_deref(), Some(strategy));
-        assert_eq!(status(&own.status), written);
-        // What is not said is taken away; what makes no sense is as nothing.
+        let read = own.status.expect("it can be read");
+        assert_eq!(status(&read), written);
+        // What is not said is taken away; what cannot be read is left alone.
         let nothing = status(&BufferStatus::default());
         assert_eq!(nothing["replicas"], Value::Null);
         assert_eq!(nothing["conditions"], json!([]));
-        for odd in [Value::Null, json!({"conditions": 3}), json!("x")] {
+        let nothing = Some(BufferStatus::default());
+        for (odd, expect) in [
+            (Value::Null, nothing.clone()),
+            (json!({}), nothing),
+            (json!({"conditions": 3}), None),
+            (json!({"conditions": [{"type": 3}]}), None),
+            (json!("x"), None),
+        ] {
             let (own, _) = object(spec.clone(), odd).expect("it is ours");
-            assert_eq!(own.status, BufferStatus::default());
+            assert_eq!(own.status, expect);
         }
     }
 

@@ -200,6 +200,7 @@ fn pod(value: Value, index: usize) -> Object {
             // No scheduler has looked at it: in a plan it waits like those one has refused.
             Object::Pod(Box::new(Pod {
                 unschedulable: true,
+                held_back: None,
                 ..*pod
             }))
         }

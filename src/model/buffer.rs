@@ -116,17 +116,20 @@ impl Buffer {
     /// whatever order. The key of each is the same every time, and sorts behind that of every pod
     /// that is really there; no pod has a lower priority. What a pod asks of other pods' places and
     /// of volumes is left out: a buffer is room, not a copy of a workload.
-    pub fn pods<'a>(&self, there: impl IntoIterator<Item = &'a Pod>, now: Timestamp) -> Vec<Pod> {
+    /// None where it is not known what they are like: the workload has no pod.
+    pub fn pods<'a>(
+        &self,
+        there: impl IntoIterator<Item = &'a Pod>,
+        now: Timestamp,
+    ) -> Option<Vec<Pod>> {
         if !self.is_open(now) {
-            return Vec::new();
+            return Some(Vec::new());
         }
         let own = |pod: &&Pod| self.scalable.as_ref().is_some_and(|own| own.has(pod));
         let own: Vec<&Pod> = there.into_iter().filter(own).collect();
         let scale = u32::try_from(own.len()).unwrap_or(u32::MAX);
         let newest = own.into_iter().max_by_key(|pod| (pod.created, &pod.key));
-        let Some(pattern) = self.pattern(newest) else {
-            return Vec::new();
-        };
+        let pattern = self.pattern(newest)?;
         let count = replicas(&Wanted {
             replicas: self.replicas,
             percentage: self.percentage,
@@ -142,7 +145,7 @@ impl Buffer {
                 ..pattern.clone()
             }
         };
-        (0..count).map(one).collect()
+        Some((0..count).map(one).collect())
     }
 
     /// Whether room is kept at this moment.
@@ -316,9 +319,9 @@ mod tests {
 
     #[test]
     fn virtual_pods_come_last_and_can_be_told_from_all_others() {
-        let pods = headroom().pods([], NOW);
+        let pods = headroom().pods([], NOW).expect("known");
         assert_eq!(pods.len(), 2);
-        assert_eq!(pods, headroom().pods([], NOW));
+        assert_eq!(Some(&pods), headroom().pods([], NOW).as_ref());
         assert_ne!(pods[0].uid, pods[1].uid);
         for pod in &pods {
             assert!(pod.is_provisionable());
@@ -410,12 +413,12 @@ mod tests {
             pod("web-2", "StatefulSet", "web", 9),
             pod("web-1", "StatefulSet", "web", 7),
         ];
-        let pods = buffer.pods(&three, NOW);
+        let pods = buffer.pods(&three, NOW).expect("known");
         assert_eq!(pods.len(), 2);
         assert_eq!(pods[0].requests, three[1].requests);
         assert_eq!(pods[0].owner, None);
-        assert_eq!(pods, buffer.pods(three.iter().rev(), NOW));
-        assert!(buffer.pods([], NOW).is_empty());
+        assert_eq!(Some(pods), buffer.pods(three.iter().rev(), NOW));
+        assert_eq!(buffer.pods([], NOW), None);
     }
 
     #[test]
@@ -427,7 +430,8 @@ mod tests {
         };
         for (at, count) in [("1970-01-01T08:30:00Z", 2), ("1970-01-01T09:00:00Z", 0)] {
             let at: Timestamp = at.parse().expect("a timestamp");
-            assert_eq!(buffer.pods([], at).len(), count, "{at}");
+            let pods = buffer.pods([], at).map(|own| own.len());
+            assert_eq!(pods, Some(count), "{at}");
         }
     }
 }

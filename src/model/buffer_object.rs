@@ -3,6 +3,8 @@
 //!
 //! Source: the types of `autoscaling.x-k8s.io/v1beta1`; spec/scheduling.md §3.5.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 
 use crate::model::buffer::Buffer;
@@ -29,8 +31,8 @@ pub struct BufferObject {
     pub template: Option<(String, i64)>,
     /// The buffer that it declares, or why it declares none.
     pub buffer: Result<Buffer, Unresolved>,
-    /// `status`, as it was read.
-    pub status: BufferStatus,
+    /// `status`, as it was read; none where it cannot be read, and is left alone.
+    pub status: Option<BufferStatus>,
 }
 
 /// Why a CapacityBuffer declares no room.
@@ -100,6 +102,21 @@ pub struct RoomCount {
     pub missing: u32,
 }
 
+/// Where each buffer has its room; none of those of which it is not known what their pods are like.
+pub type Rooms = BTreeMap<String, Option<RoomCount>>;
+
+impl BufferStatus {
+    /// Whether it says the same, whenever that came to be.
+    pub fn says_as(&self, other: &Self) -> bool {
+        let timeless = |own: &Self| {
+            let mut own = own.clone();
+            own.conditions.iter_mut().for_each(|it| it.since = None);
+            own
+        };
+        timeless(self) == timeless(other)
+    }
+}
+
 impl RoomCount {
     /// For how many pods room is to be kept.
     pub fn wanted(self) -> u32 {
@@ -113,9 +130,14 @@ const READY: &str = "ReadyForProvisioning";
 const PROVISIONING: &str = "Provisioning";
 
 impl BufferObject {
-    /// What `status` has to say, given where its room is; the conditions of others stay as they
-    /// are. It is the status that was read where that says all of it already.
-    pub fn status_of(&self, room: Result<RoomCount, &Unresolved>, now: Timestamp) -> BufferStatus {
+    /// What `status` has to say after what it said before, given where its room is; the conditions
+    /// of others stay as they are.
+    pub fn status_of(
+        &self,
+        before: &BufferStatus,
+        room: Result<RoomCount, &Unresolved>,
+        now: Timestamp,
+    ) -> BufferStatus {
         let (template, replicas) = match room {
             Ok(room) => (self.template.clone(), Some(i64::from(room.wanted()))),
             Err(_) => (None, None),
@@ -126,7 +148,7 @@ impl BufferObject {
             template_generation,
             replicas,
             strategy: self.strategy.clone(),
-            conditions: self.status.conditions.clone(),
+            conditions: before.conditions.clone(),
         };
         let (ready, provisioning) = match room {
             Err(why) => (
@@ -227,7 +249,7 @@ mod tests {
             strategy: Some("buffer.x-k8s.io/active-capacity".to_owned()),
             template: Some(("web".to_owned(), 2)),
             buffer: Ok(Buffer::default()),
-            status: BufferStatus::default(),
+            status: Some(BufferStatus::default()),
         }
     }
 
@@ -269,7 +291,7 @@ mod tests {
                 "there is room for 0 of 4 pods; for 4 there is none to be had",
             ),
         ] {
-            let status = object().status_of(Ok(room), NOW);
+            let status = object().status_of(&BufferStatus::default(), Ok(room), NOW);
             let provisioning = format!("Provisioning={expect}");
             let ready = "ReadyForProvisioning=True Resolved".to_owned();
             assert_eq!(said(&status), [ready, provisioning]);
@@ -288,7 +310,7 @@ mod tests {
             reason: Unresolved::NO_TEMPLATE,
             message: "its PodTemplate shop/web is not there".to_owned(),
         };
-        let status = object().status_of(Err(&why), NOW);
+        let status = object().status_of(&BufferStatus::default(), Err(&why), NOW);
         let expect = [
             "ReadyForProvisioning=False PodTemplateNotFound",
             "Provisioning=False NotReadyForProvisioning",
@@ -307,28 +329,33 @@ mod tests {
             since: Some(NOW),
             ..Condition::default()
         };
-        let mut own = object();
-        own.status.conditions.push(quotas.clone());
-        own.status = own.status_of(Ok(room(0, 2, 0)), NOW);
-        assert_eq!(own.status.conditions[0], quotas);
-        assert_eq!(own.status.conditions.len(), 3);
+        let own = object();
+        let mut before = BufferStatus::default();
+        before.conditions.push(quotas.clone());
+        let before = own.status_of(&before, Ok(room(0, 2, 0)), NOW);
+        assert_eq!(before.conditions[0], quotas);
+        assert_eq!(before.conditions.len(), 3);
         let at = |seconds| NOW + SignedDuration::from_secs(seconds);
-        assert_eq!(own.status_of(Ok(room(0, 2, 0)), at(60)), own.status);
+        let after = |room| own.status_of(&before, Ok(room), at(60));
+        assert_eq!(after(room(0, 2, 0)), before);
         let since = |status: &BufferStatus| status.conditions[2].since;
-        let half = own.status_of(Ok(room(1, 1, 0)), at(60));
-        assert_ne!(half, own.status);
+        let half = after(room(1, 1, 0));
+        assert!(!half.says_as(&before));
         assert_eq!(since(&half), Some(NOW), "it is still false");
-        let there = own.status_of(Ok(room(2, 0, 0)), at(60));
+        let there = after(room(2, 0, 0));
         assert_eq!(since(&there), Some(at(60)));
+        let later = own.status_of(&BufferStatus::default(), Ok(room(2, 0, 0)), at(90));
+        let sooner = own.status_of(&BufferStatus::default(), Ok(room(2, 0, 0)), at(60));
+        assert!(later != sooner && later.says_as(&sooner));
     }
 
     #[test]
     fn a_message_is_bounded_at_a_letter() {
         let why = Unresolved::failed("ü".repeat(600));
-        let status = object().status_of(Err(&why), NOW);
+        let status = object().status_of(&BufferStatus::default(), Err(&why), NOW);
         assert_eq!(status.conditions[0].message.len(), 1_000);
         let why = Unresolved::failed(format!("x{}", "ü".repeat(600)));
-        let status = object().status_of(Err(&why), NOW);
+        let status = object().status_of(&BufferStatus::default(), Err(&why), NOW);
         assert_eq!(status.conditions[0].message.len(), 999);
     }
 }

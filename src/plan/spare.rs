@@ -10,7 +10,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::model::buffer::buffer_of;
-use crate::model::buffer_object::RoomCount;
+use crate::model::buffer_object::{RoomCount, Rooms};
 use crate::model::id::{NodeName, PodKey};
 use crate::model::quantity::Resources;
 use crate::plan::ahead::ahead;
@@ -28,7 +28,7 @@ pub(super) struct Kept {
     /// Room that cannot be had.
     pub(super) short: Vec<Short>,
     /// Where each buffer has its room.
-    pub(super) counts: BTreeMap<String, RoomCount>,
+    pub(super) counts: Rooms,
 }
 
 /// Keeps room free beside these claims and pods that are placed already.
@@ -38,7 +38,10 @@ pub(super) fn keep_free(
     placed: &[(Host, Vec<PodKey>)],
     now: Timestamp,
 ) -> Kept {
-    let mut kept = Kept::default();
+    let mut kept = Kept {
+        counts: counts(None, snapshot),
+        ..Kept::default()
+    };
     if snapshot.spare.pods.is_empty() {
         return kept;
     }
@@ -58,7 +61,7 @@ pub(super) fn keep_free(
     rest.residents.clear();
     rest.promised.clear();
     let solution = solve(&rest, now);
-    kept.counts = counts(&solution, snapshot);
+    kept.counts = counts(Some(&solution), snapshot);
     for (host, pods) in solution.placed {
         let Host::Node(node) = host else { continue };
         if let Some(buffer) = pods.first().and_then(buffer_of) {
@@ -81,26 +84,36 @@ pub(super) fn keep_free(
 }
 
 /// Where each buffer has its room. A node that is not ready for pods yet is on its way.
-fn counts(solution: &Solution, snapshot: &Snapshot<'_>) -> BTreeMap<String, RoomCount> {
+fn counts(solution: Option<&Solution>, snapshot: &Snapshot<'_>) -> Rooms {
     let rooms = snapshot.rooms.iter().filter(|own| own.initialized);
     let ready: BTreeSet<&Host> = rooms.map(|own| &own.host).collect();
-    let mut counts: BTreeMap<String, RoomCount> = BTreeMap::new();
+    let wanted = snapshot.spare.wanted.iter();
+    let all = wanted.map(|(name, count)| {
+        let missing = |missing| RoomCount {
+            missing,
+            ..RoomCount::default()
+        };
+        (name.clone(), count.map(missing))
+    });
+    let mut counts: Rooms = all.collect();
+    // What is not placed, or was not even planned, is missing.
     let mut add = |pod: &PodKey, of: fn(&mut RoomCount) -> &mut u32| {
-        let buffer = buffer_of(pod).unwrap_or_default();
-        *of(counts.entry(buffer.to_owned()).or_default()) += 1;
+        let count = buffer_of(pod).and_then(|own| counts.get_mut(own)?.as_mut());
+        if let Some(count) = count {
+            *of(count) += 1;
+            count.missing = count.missing.saturating_sub(1);
+        }
     };
-    for (host, pods) in &solution.placed {
+    for (host, pods) in solution.into_iter().flat_map(|own| &own.placed) {
         let of: fn(&mut RoomCount) -> &mut u32 = match ready.contains(host) {
             true => |own| &mut own.there,
             false => |own| &mut own.coming,
         };
         pods.iter().for_each(|pod| add(pod, of));
     }
-    for pod in solution.claims.iter().flat_map(|own| &own.pods) {
+    let claims = solution.into_iter().flat_map(|own| &own.claims);
+    for pod in claims.flat_map(|own| &own.pods) {
         add(pod, |own| &mut own.coming);
-    }
-    for own in &solution.unplaced {
-        add(&own.pod, |own| &mut own.missing);
     }
     counts
 }

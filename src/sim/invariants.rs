@@ -507,7 +507,10 @@ impl Checker {
         // Each pod that a buffer keeps room for may hold a node.
         let pods = scene.cluster.store().pods();
         let buffers = scene.config.buffers.iter();
-        let kept: usize = buffers.map(|own| own.pods(pods.values(), now).len()).sum();
+        let kept = buffers
+            .filter_map(|own| own.pods(pods.values(), now))
+            .flatten()
+            .count();
         for text in empty.into_iter().skip(kept) {
             self.fault(Rule::EmptyNode, now, text);
         }

@@ -142,6 +142,7 @@ impl<'a> Field<'a> {
             lacking: BTreeMap::new(),
             spare: Spare {
                 pods: Vec::new(),
+                wanted: BTreeMap::new(),
                 idle: own.spare.idle.clone(),
             },
             ..*own

@@ -106,6 +106,9 @@ pub struct Usage {
 pub struct Spare {
     /// The virtual pods that keep it, of all buffers.
     pub pods: Vec<Pod>,
+    /// For how many pods each buffer is to keep room; none where it is not known what these are
+    /// like. Of all together no more virtual pods are made than a plan may have.
+    pub wanted: BTreeMap<String, Option<u32>>,
     /// Nodes that could leave if no buffer needed their room.
     pub idle: BTreeSet<NodeName>,
 }

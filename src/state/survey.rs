@@ -142,11 +142,16 @@ impl State {
     /// configured.
     fn spare(&self, expected: &BTreeMap<Host, Vec<&Pod>>, now: Timestamp) -> Spare {
         let cutoff = self.cluster.scheduling.priority_cutoff;
-        let mut pods: Vec<Pod> = self
-            .buffers()
-            .flat_map(|own| own.pods(self.objects.pods.values(), now))
-            .take(VIRTUAL_MAX)
-            .collect();
+        let (mut pods, mut wanted) = (Vec::new(), BTreeMap::new());
+        for buffer in self.buffers() {
+            let own = buffer.pods(self.objects.pods.values(), now);
+            let count = own
+                .as_ref()
+                .map(|own| u32::try_from(own.len()).unwrap_or(u32::MAX));
+            wanted.insert(buffer.name.clone(), count);
+            let left = VIRTUAL_MAX - pods.len();
+            pods.extend(own.into_iter().flatten().take(left));
+        }
         for pod in &mut pods {
             pod.priority = cutoff.unwrap_or(pod.priority);
         }
@@ -164,7 +169,7 @@ impl State {
                 idle.insert(node.name.clone());
             }
         }
-        Spare { pods, idle }
+        Spare { pods, wanted, idle }
     }
 
     pub(super) fn usage(&self) -> BTreeMap<PoolName, Usage> {

@@ -41,7 +41,7 @@ pub(super) const GROUP: &str = "autoscaling.x-k8s.io";
 pub(super) const BUFFERS: &str = "capacitybuffers";
 const DENIED: &str = "they may not be read: list capacitybuffers";
 /// Versions of the API, the newest first.
-const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
+const VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
 
 /// What is wrong with single objects, by their names.
 type Faults = BTreeMap<String, String>;

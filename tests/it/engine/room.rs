@@ -45,7 +45,7 @@ fn object(replicas: u32, version: &str) -> BufferObject {
             name: "shop/room".to_owned(),
             ..buffer(replicas)
         }),
-        status: BufferStatus::default(),
+        status: Some(BufferStatus::default()),
     }
 }
 
@@ -307,10 +307,11 @@ fn the_status_of_a_capacity_buffer_follows_its_room() {
     assert!(held.is_empty(), "it says so already: {held:?}");
     // Somebody else has written another condition since: it stays.
     let mut other = object(1, "12");
-    other.status = patch.status.clone();
-    other.status.conditions[1].status = "False".to_owned();
+    let mut status = patch.status.clone();
+    status.conditions[1].status = "False".to_owned();
     let quotas = "LimitedByQuotas".to_owned();
-    other.status.conditions[0].kind.clone_from(&quotas);
+    status.conditions[0].kind.clone_from(&quotas);
+    other.status = Some(status);
     stage.event(Event::BuffersChanged(vec![other]));
     let patch = stage.written(30, version("13"));
     assert_eq!(patch.version, "12");
@@ -373,15 +374,52 @@ fn a_status_is_not_written_where_that_is_not_for_us() {
     assert_eq!(stage.engine.undone().len(), 1);
     let rest = held.iter().skip(1);
     rest.for_each(|own| stage.event(Event::Answered(own.id, failed(FailureKind::Denied))));
-    stage.run(600, &[]);
+    stage.run(280, &[]);
     assert_eq!(stage.count("patch_buffer"), 16, "it is not tried again");
     let told = stage.engine.status(stage.now).undone;
     assert!(told[0].contains("capacitybuffers/status"), "{told:?}");
-    // Another configuration may come with other rights.
+    // Another configuration may come with other rights, and after a while somebody may have
+    // granted this one.
+    let mut later = settled(Mode::Manage);
+    later.event(Event::BuffersChanged(vec![object(0, "7")]));
+    later.written(2, failed(FailureKind::Denied));
+    later.written(320, failed(FailureKind::Denied));
+    assert_eq!(later.engine.undone().len(), 1);
+    later.written(320, version("8"));
+    assert_eq!(later.engine.undone(), [""; 0]);
     stage.change(|cluster| cluster.buffers.clear());
     stage.run(30, &[]);
     assert!(stage.count("patch_buffer") > 16);
     assert_eq!(stage.engine.undone(), [""; 0]);
+}
+
+/// A definition that lacks a field drops it: the object stays as it was, with its version.
+#[test]
+fn a_status_of_which_a_field_is_dropped_still_follows_its_room() {
+    let mut stage = settled(Mode::Manage);
+    stage.event(Event::BuffersChanged(vec![object(1, "7")]));
+    let patch = stage.written(2, version("8"));
+    let mut echo = object(1, "8");
+    echo.status = Some(patch.status.clone());
+    echo.status.as_mut().expect("a status").template = None;
+    stage.event(Event::BuffersChanged(vec![echo.clone()]));
+    stage.written(10, version("8"));
+    for _ in 0..20 {
+        stage.event(Event::BuffersChanged(vec![echo.clone()]));
+        let held = stage.run(10, &["patch_buffer"]);
+        assert!(held.is_empty(), "nothing comes of it: {held:?}");
+    }
+    stage.apply(Object::Node(Box::new(stage.node(0))));
+    let patch = stage.written(30, version("9"));
+    assert_eq!(said(&patch), ["Resolved=True", "FitsExistingCapacity=True"]);
+    // A status that cannot be read is left alone.
+    let unread = BufferObject {
+        status: None,
+        ..object(2, "20")
+    };
+    stage.event(Event::BuffersChanged(vec![unread]));
+    let held = stage.run(600, &["patch_buffer"]);
+    assert!(held.is_empty(), "{held:?}");
 }
 
 #[test]

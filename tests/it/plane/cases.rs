@@ -148,7 +148,6 @@ async fn two_clusters_are_served_by_one_daemon() {
     let status = until_room_is(&second, "room", "FitsExistingCapacity").await;
     assert_eq!(status["replicas"], 1);
     assert_eq!(status["podTemplateRef"]["name"], "room");
-    println!("{status:#}");
     want_no_room(&second, "room").await;
     strand(&first, "stranded").await;
     until(&first, &setup, 30, "a pod is told of a node", |world| {
