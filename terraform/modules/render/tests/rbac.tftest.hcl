@@ -47,7 +47,7 @@ run "manage" {
       ] if own.kind == "ClusterRole" && own.metadata.name == "outrigger-manage"
       ])) == toset([
       "patch nodes", "delete nodes", "create pods/eviction", "list volumeattachments", "patch pods/status",
-      "create events",
+      "patch capacitybuffers/status", "create events",
     ])
     error_message = "No right is given that the defaults of the daemon have no use for."
   }
