@@ -87,9 +87,10 @@ use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::adopt::Adopting;
+use crate::engine::backoff::Denied;
 use crate::engine::batch::Batch;
 use crate::engine::brake::Brake;
-use crate::engine::buffer_status::{BufferStatuses, DENIED_FOR};
+use crate::engine::buffer_status::BufferStatuses;
 use crate::engine::churn::Moves;
 use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
 use crate::engine::consolidate::Weighing;
@@ -171,10 +172,8 @@ pub struct Engine {
     learned: BTreeMap<(TypeName, String), i64>,
     /// Nodes that are still closed, by what they open with.
     groups: BTreeMap<GroupKey, Group>,
-    /// Whether we may not name nodes to pods: then it is not tried again before the next
-    /// configuration.
-    /// Since when pods may not be told of their nodes.
-    hints_denied: Option<Timestamp>,
+    /// Whether the right to name nodes to pods is denied.
+    hints_denied: Denied,
     buffer_statuses: BufferStatuses,
     /// Whether pods are bound early no more before the next configuration, though they should be.
     early_off: bool,
@@ -224,7 +223,7 @@ impl Engine {
             hints: BTreeMap::new(),
             learned: BTreeMap::new(),
             groups: BTreeMap::new(),
-            hints_denied: None,
+            hints_denied: Denied::default(),
             buffer_statuses: BufferStatuses::default(),
             early_off: false,
             early_binds: false,
@@ -318,8 +317,8 @@ impl Engine {
         self.replace_configuration();
         self.state.configure(cluster);
         self.numbers.forget();
-        self.hints_denied = None;
-        self.buffer_statuses.configured();
+        self.hints_denied = Denied::default();
+        self.buffer_statuses.denied = Denied::default();
         self.moves.begin_anew();
         self.state.resting.clear();
         if !self.manages() {
@@ -378,8 +377,8 @@ impl Engine {
         let statuses = "the status of CapacityBuffers is not written: grant patch of \
                         capacitybuffers/status in autoscaling.x-k8s.io";
         let all = [
-            (self.hints_denied.is_some(), hints),
-            (self.lacks_buffer_status(), statuses),
+            (self.hints_denied.holds(), hints),
+            (self.buffer_statuses.denied.holds(), statuses),
         ];
         let undone = all.into_iter().filter(|(denied, _)| *denied);
         undone.map(|(_, text)| text).collect()
@@ -435,7 +434,8 @@ impl Engine {
         self.places.doubt();
         self.state.expire(now);
         self.forget_gone(now);
-        self.try_denied_again(now);
+        self.hints_denied.expire(now);
+        self.buffer_statuses.denied.expire(now);
         self.give_up_on_flights(now);
         let before = self.wake.take();
         self.look(now);
@@ -492,13 +492,6 @@ impl Engine {
             .retain(|name| unknown.contains(name));
     }
 
-    /// Rights that the daemon can go on without may have been granted since they were lacking.
-    fn try_denied_again(&mut self, now: Timestamp) {
-        let over = |at: Timestamp| now.duration_since(at) >= DENIED_FOR;
-        self.hints_denied = self.hints_denied.filter(|at| !over(*at));
-        self.buffer_statuses.try_again(now);
-    }
-
     fn wake_at(&mut self, at: Timestamp, why: &'static str) {
         if self.wake.is_none_or(|(own, _)| at < own) {
             self.wake = Some((at, why));
@@ -512,7 +505,7 @@ impl Engine {
     /// Whether pods are told of their nodes.
     fn gives_hints(&self) -> bool {
         self.state.cluster.placement_hints == PlacementHints::On
-            && self.hints_denied.is_none()
+            && !self.hints_denied.holds()
             && self.manages()
     }
 

@@ -96,7 +96,7 @@ pub struct State {
     pub recent: Recent,
     /// When this process first saw the cluster whole; what happened before is not known.
     pub started: Option<Timestamp>,
-    /// CapacityBuffers of the cluster, by name; none as long as nobody has read them.
+    /// CapacityBuffers of the cluster, by name; none before they were read.
     pub declared: Option<Vec<BufferObject>>,
     /// Nodes whose room a buffer needs, with the buffer's name, as last planned.
     pub held: BTreeMap<NodeName, String>,
@@ -162,7 +162,7 @@ impl State {
     /// All buffers: those of the configuration, then those that objects declare.
     pub fn buffers(&self) -> impl Iterator<Item = &Buffer> {
         let declared = self.declared.iter().flatten();
-        let declared = declared.filter_map(|own| own.buffer.as_ref().ok());
+        let declared = declared.filter_map(BufferObject::wanted);
         self.cluster.buffers.iter().chain(declared)
     }
 

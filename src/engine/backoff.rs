@@ -12,6 +12,33 @@ const DOUBLINGS_MAX: u32 = 7;
 /// First wait of an eviction, and the longest. Source: spec/disruption.md §4.4.
 const EVICTION_MS: (i64, i64) = (100, 10_000);
 
+/// How long a right that was denied is not tried: somebody may grant it meanwhile.
+const DENIED_FOR: SignedDuration = SignedDuration::from_mins(5);
+
+/// Whether a right is denied that the daemon can go on without.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Denied {
+    since: Option<Timestamp>,
+}
+
+impl Denied {
+    /// Notes that the API server denied it.
+    pub fn set(&mut self, now: Timestamp) {
+        self.since = Some(now);
+    }
+
+    /// Forgets a denial that is five minutes old.
+    pub fn expire(&mut self, now: Timestamp) {
+        let is_fresh = |at: &Timestamp| now.duration_since(*at) < DENIED_FOR;
+        self.since = self.since.filter(is_fresh);
+    }
+
+    /// Whether it is denied, as far as is known.
+    pub fn holds(&self) -> bool {
+        self.since.is_some()
+    }
+}
+
 /// Attempts so far and when the next may be made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retry {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
-use crate::engine::backoff::Retry;
+use crate::engine::backoff::{Denied, Retry};
 use crate::engine::command::{Answer, BufferPatch, Command, FailureKind};
 use crate::engine::report::Report;
 use crate::engine::work::{Flight, FlightKind};
@@ -21,9 +21,6 @@ const PATCHES_MAX: usize = 16;
 
 /// One status is written at most this often: what is on its way may change with each plan.
 const APART: SignedDuration = SignedDuration::from_secs(5);
-
-/// Where the right is lacking, it is tried again this often: somebody may have granted it.
-pub(super) const DENIED_FOR: SignedDuration = SignedDuration::from_mins(5);
 
 /// A status that was written, or is being written.
 #[derive(Clone, Debug)]
@@ -45,22 +42,11 @@ pub(super) struct BufferStatuses {
     written: BTreeMap<ObjectKey, Written>,
     /// When a status is written again, after a failure.
     retry: Retry,
-    /// Since when none may be written.
-    denied: Option<Timestamp>,
+    /// Whether the right to write them is denied.
+    pub(super) denied: Denied,
 }
 
 impl BufferStatuses {
-    /// Another configuration is in force: rights may be others.
-    pub(super) fn configured(&mut self) {
-        self.denied = None;
-    }
-
-    /// A right that is lacking may have been granted.
-    pub(super) fn try_again(&mut self, now: Timestamp) {
-        let over = |at: Timestamp| now.duration_since(at) >= DENIED_FOR;
-        self.denied = self.denied.filter(|at| !over(*at));
-    }
-
     /// Room was planned.
     pub(super) fn planned(&mut self, room: Rooms) {
         self.room = Some(room);
@@ -75,10 +61,9 @@ impl Engine {
         let statuses = &mut self.buffer_statuses;
         statuses.written.retain(|key, _| known.contains(key));
         let before = self.state.declared.as_deref();
-        let wanted = |own: &BufferObject| own.buffer.as_ref().ok().cloned();
         let same = before.is_some_and(|before| {
-            let before = before.iter().filter_map(wanted);
-            before.eq(objects.iter().filter_map(wanted))
+            let before = before.iter().filter_map(BufferObject::wanted);
+            before.eq(objects.iter().filter_map(BufferObject::wanted))
         });
         self.state.declared = Some(objects);
         if !same {
@@ -91,7 +76,7 @@ impl Engine {
     /// Writes each status that does not say what is planned.
     pub(super) fn write_buffer_statuses(&mut self, now: Timestamp) {
         let statuses = &self.buffer_statuses;
-        if !self.manages() || statuses.denied.is_some() {
+        if !self.manages() || statuses.denied.holds() {
             return;
         }
         if let Some(at) = statuses.retry.next().filter(|at| *at > now) {
@@ -111,7 +96,8 @@ impl Engine {
                 continue;
             };
             let written = statuses.written.get(&own.key);
-            // Nothing came of it, or nobody knows yet: it waits for another version.
+            // The API has this status, is about to, or has refused it: the same status is not
+            // written upon the same version again.
             let is_done = |it: &Written| it.version == own.version && it.status.says_as(&status);
             if written.is_some_and(is_done) {
                 continue;
@@ -187,7 +173,7 @@ impl Engine {
         let statuses = &mut self.buffer_statuses;
         let written = statuses.written.get_mut(&patch.key);
         match kind {
-            // The API takes no status of it. It is tried again with another one.
+            // The API takes no status of this object. Another status is tried all the same.
             FailureKind::Gone => {
                 let command = "patch_buffer";
                 self.report(Report::Failed {
@@ -202,8 +188,8 @@ impl Engine {
             | FailureKind::Throttled
             | FailureKind::Unknown => {
                 written.into_iter().for_each(|own| own.version.clear());
-                if kind == FailureKind::Denied && statuses.denied.is_none() {
-                    statuses.denied = Some(now);
+                if kind == FailureKind::Denied && !statuses.denied.holds() {
+                    statuses.denied.set(now);
                     let why = "the status of CapacityBuffers may not be written";
                     self.withdraw(why, |own| matches!(own, Command::PatchBuffer(_)), now);
                 } else if kind != FailureKind::Withdrawn && statuses.retry.is_due(now) {
@@ -211,11 +197,6 @@ impl Engine {
                 }
             }
         }
-    }
-
-    /// Whether the status of CapacityBuffers was to be written and we have no right to.
-    pub(super) fn lacks_buffer_status(&self) -> bool {
-        self.buffer_statuses.denied.is_some()
     }
 }
 

@@ -313,8 +313,8 @@ impl Engine {
             Answer::Failed {
                 kind: FailureKind::Denied,
                 ..
-            } if self.hints_denied.is_none() => {
-                self.hints_denied = Some(now);
+            } if !self.hints_denied.holds() => {
+                self.hints_denied.set(now);
                 let why = "pods may not be told of their nodes";
                 self.withdraw(why, |own| matches!(own, Command::Hint { .. }), now);
             }

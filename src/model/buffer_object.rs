@@ -130,6 +130,11 @@ const READY: &str = "ReadyForProvisioning";
 const PROVISIONING: &str = "Provisioning";
 
 impl BufferObject {
+    /// The buffer that it declares.
+    pub fn wanted(&self) -> Option<&Buffer> {
+        self.buffer.as_ref().ok()
+    }
+
     /// What `status` has to say after what it said before, given where its room is; the conditions
     /// of others stay as they are.
     pub fn status_of(

@@ -127,10 +127,13 @@ impl Explained<'_> {
     pub fn is_well(&self) -> bool {
         match &self.answer {
             Answer::Unplaced(_) => false,
-            Answer::Stands(standing) => {
-                use Standing::{Failed, Gated, Grouped, OtherScheduler};
-                !matches!(standing, Gated | OtherScheduler(_) | Grouped(_) | Failed(_))
-            }
+            Answer::Stands(standing) => !matches!(
+                standing,
+                Standing::Gated
+                    | Standing::OtherScheduler(_)
+                    | Standing::Grouped(_)
+                    | Standing::Failed(_)
+            ),
             Answer::Host { .. } | Answer::Claim { .. } => true,
         }
     }

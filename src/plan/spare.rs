@@ -39,7 +39,7 @@ pub(super) fn keep_free(
     now: Timestamp,
 ) -> Kept {
     let mut kept = Kept {
-        counts: counts(None, snapshot),
+        counts: all_missing(snapshot),
         ..Kept::default()
     };
     if snapshot.spare.pods.is_empty() {
@@ -61,7 +61,7 @@ pub(super) fn keep_free(
     rest.residents.clear();
     rest.promised.clear();
     let solution = solve(&rest, now);
-    kept.counts = counts(Some(&solution), snapshot);
+    count(&mut kept.counts, &solution, snapshot);
     for (host, pods) in solution.placed {
         let Host::Node(node) = host else { continue };
         if let Some(buffer) = pods.first().and_then(buffer_of) {
@@ -83,10 +83,8 @@ pub(super) fn keep_free(
     kept
 }
 
-/// Where each buffer has its room. A node that is not ready for pods yet is on its way.
-fn counts(solution: Option<&Solution>, snapshot: &Snapshot<'_>) -> Rooms {
-    let rooms = snapshot.rooms.iter().filter(|own| own.initialized);
-    let ready: BTreeSet<&Host> = rooms.map(|own| &own.host).collect();
+/// For how many pods each buffer is to keep room, before any of it is found.
+fn all_missing(snapshot: &Snapshot<'_>) -> Rooms {
     let wanted = snapshot.spare.wanted.iter();
     let all = wanted.map(|(name, count)| {
         let missing = |missing| RoomCount {
@@ -95,27 +93,30 @@ fn counts(solution: Option<&Solution>, snapshot: &Snapshot<'_>) -> Rooms {
         };
         (name.clone(), count.map(missing))
     });
-    let mut counts: Rooms = all.collect();
-    // What is not placed, or was not even planned, is missing.
-    let mut add = |pod: &PodKey, of: fn(&mut RoomCount) -> &mut u32| {
+    all.collect()
+}
+
+/// Counts the room that was found. A node that is not ready for pods yet is on its way. What was
+/// not placed, or not even planned, stays missing.
+fn count(counts: &mut Rooms, solution: &Solution, snapshot: &Snapshot<'_>) {
+    let rooms = snapshot.rooms.iter().filter(|own| own.initialized);
+    let ready: BTreeSet<&Host> = rooms.map(|own| &own.host).collect();
+    let mut add = |pod: &PodKey, is_there: bool| {
         let count = buffer_of(pod).and_then(|own| counts.get_mut(own)?.as_mut());
         if let Some(count) = count {
-            *of(count) += 1;
+            count.there += u32::from(is_there);
+            count.coming += u32::from(!is_there);
             count.missing = count.missing.saturating_sub(1);
         }
     };
-    for (host, pods) in solution.into_iter().flat_map(|own| &own.placed) {
-        let of: fn(&mut RoomCount) -> &mut u32 = match ready.contains(host) {
-            true => |own| &mut own.there,
-            false => |own| &mut own.coming,
-        };
-        pods.iter().for_each(|pod| add(pod, of));
+    for (host, pods) in &solution.placed {
+        let is_there = ready.contains(host);
+        pods.iter().for_each(|pod| add(pod, is_there));
     }
-    let claims = solution.into_iter().flat_map(|own| &own.claims);
-    for pod in claims.flat_map(|own| &own.pods) {
-        add(pod, |own| &mut own.coming);
-    }
-    counts
+    let claims = solution.claims.iter();
+    claims
+        .flat_map(|own| &own.pods)
+        .for_each(|pod| add(pod, false));
 }
 
 /// Takes what pods were placed on rooms out of them.

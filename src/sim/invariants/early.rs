@@ -27,7 +27,7 @@ impl Scene {
 }
 
 impl Checker {
-    /// No pod is told of a node that is not ours.
+    /// A hint names one of our own nodes.
     pub(super) fn hinting(&mut self, name: &NodeName, scene: &Scene, now: Timestamp) {
         let node = scene.cluster.store().nodes().get(name);
         if node.is_some_and(|node| scene.our_machine(node).is_none()) {
