@@ -337,6 +337,11 @@ fn alone(pod: &Pod, code: Code, miss: Miss) -> Unplaced {
     }
 }
 
+/// In which order rooms are filled.
+fn turn(room: &Room) -> (bool, bool, &Host) {
+    (!room.initialized, room.idle, &room.host)
+}
+
 fn placed(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
     place(pods, snapshot, now, &mut |_, _| true).unwrap_or_default()
 }
@@ -350,9 +355,7 @@ fn place(
 ) -> Option<Solution> {
     let problem = Problem::new(pods, snapshot);
     let mut rooms: Vec<&Room> = snapshot.rooms.iter().collect();
-    rooms.sort_by(|one, other| {
-        (!one.initialized, &one.host).cmp(&(!other.initialized, &other.host))
-    });
+    rooms.sort_by(|one, other| turn(one).cmp(&turn(other)));
     let topology = Topology::new(&problem, &sites::standing(&problem, snapshot));
     let board = sites::board(&problem, &topology, &rooms, snapshot);
     let shelves = pack::shelves(&problem, snapshot, now);

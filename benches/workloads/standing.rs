@@ -149,6 +149,7 @@ fn room(place: usize, it: &InstanceType, used: &Resources) -> Room {
         daemons: Vec::new(),
         host_ports: BTreeSet::new(),
         initialized: true,
+        idle: false,
         open: true,
     }
 }

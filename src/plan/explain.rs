@@ -12,12 +12,13 @@ use crate::model::id::PodKey;
 use crate::model::pod::Pod;
 use crate::model::requirement::Requirements;
 use crate::model::selector::Selector;
+use crate::plan::stuck::PATIENCE;
 use crate::plan::{Plan, provision, reasons, render};
 use crate::solve::cheaper::{Cheaper, Obstacle, cheaper};
 use crate::solve::miss::part;
 use crate::solve::{NewClaim, Why};
 use crate::state::State;
-use crate::state::snapshot::Host;
+use crate::state::snapshot::{Host, Room, Snapshot};
 use crate::state::standing::Standing;
 
 /// Offerings that are told one by one, and instance types.
@@ -28,6 +29,10 @@ const ASKED: usize = 8;
 
 /// Names that are offered where there is no such pod.
 const NAMES: usize = 5;
+
+/// The text of a pod that kube-scheduler does not bind where it would fit.
+const REFUSED: &str = "kube-scheduler refuses this node for a reason that Outrigger does not know: \
+                       the condition PodScheduled of the pod has the message";
 
 /// How far apart two names may be to be taken for one another.
 const DISTANCE: usize = 3;
@@ -55,6 +60,9 @@ pub enum Answer {
         host: Host,
         /// How many others the same plan puts there.
         others: usize,
+        /// Whether kube-scheduler has not bound the pod there for [`PATIENCE`] although the host is
+        /// a Node that takes pods: it has a reason that plans do not know.
+        refused: bool,
     },
     /// A node is made for it.
     Claim {
@@ -74,7 +82,11 @@ pub fn explain<'s>(state: &'s State, key: &PodKey, now: Timestamp) -> Option<Exp
     let answer = match state.standing(pod, &snapshot, now) {
         Standing::Waits { .. } => {
             let plan = provision(&snapshot, now);
-            planned(plan, key, |claim| cheaper(&snapshot, claim, key, now))
+            let mut answer = planned(plan, key, |claim| cheaper(&snapshot, claim, key, now));
+            if let Answer::Host { host, refused, .. } = &mut answer {
+                *refused = is_refused(pod, host, &snapshot, now);
+            }
+            answer
         }
         standing => Answer::Stands(standing),
     };
@@ -89,12 +101,24 @@ fn planned(plan: Plan, key: &PodKey, cheaper: impl Fn(&NewClaim) -> Vec<Cheaper>
     }
     let of_host = |(_, pods): &(Host, Vec<PodKey>)| pods.contains(key);
     if let Some((host, pods)) = plan.placed.into_iter().find(of_host) {
-        let others = pods.len() - 1;
-        return Answer::Host { host, others };
+        return Answer::Host {
+            host,
+            others: pods.len() - 1,
+            refused: false,
+        };
     }
     let mut unplaced = plan.unplaced.into_iter();
     let own = unplaced.find(|own| own.pod == *key);
     Answer::Unplaced(own.map_or_else(|| [].into(), |own| own.reasons))
+}
+
+/// Whether kube-scheduler leaves a pod waiting although its place is on a Node that takes pods.
+fn is_refused(pod: &Pod, host: &Host, snapshot: &Snapshot<'_>, now: Timestamp) -> bool {
+    let takes_pods = |room: &Room| room.host == *host && room.initialized && room.open;
+    let is_old = pod
+        .created
+        .is_some_and(|at| now.duration_since(at) >= PATIENCE);
+    pod.node.is_none() && pod.unschedulable && is_old && snapshot.rooms.iter().any(takes_pods)
 }
 
 /// Pods that may have been meant by a key that no pod has: of the same name elsewhere, or of a
@@ -134,7 +158,8 @@ impl Explained<'_> {
                     | Standing::Grouped(_)
                     | Standing::Failed(_)
             ),
-            Answer::Host { .. } | Answer::Claim { .. } => true,
+            Answer::Host { refused, .. } => !refused,
+            Answer::Claim { .. } => true,
         }
     }
 
@@ -156,9 +181,14 @@ impl Explained<'_> {
                     value["host"] = json!(host);
                 }
             }
-            Answer::Host { host, others } => {
+            Answer::Host {
+                host,
+                others,
+                refused,
+            } => {
                 value["host"] = json!(part(host));
                 value["other_pods"] = json!(others);
+                value["refused_by_scheduler"] = json!(refused);
             }
             Answer::Claim { claim, cheaper } => value["claim"] = claimed(claim, cheaper),
             Answer::Unplaced(all) => {
@@ -205,12 +235,19 @@ impl Explained<'_> {
             Answer::Stands(standing) => {
                 let _ = writeln!(out, "\n  {}.", stands(standing));
             }
-            Answer::Host { host, others } => {
+            Answer::Host {
+                host,
+                others,
+                refused,
+            } => {
                 let host = part(host);
                 let _ = writeln!(
                     out,
                     "\n  + {host} takes it, and {others} other pods with it."
                 );
+                if *refused {
+                    let _ = writeln!(out, "  ! {REFUSED}.");
+                }
             }
             Answer::Claim { claim, cheaper } => claim_text(&mut out, claim, cheaper),
             Answer::Unplaced(all) => {

@@ -49,8 +49,7 @@ pub(super) fn keep_free(
     take(&mut rest.rooms, placed, snapshot);
     for room in &mut rest.rooms {
         // Nodes that stay anyway are filled first.
-        let idle = matches!(&room.host, Host::Node(name) if snapshot.spare.idle.contains(name));
-        room.initialized &= !idle;
+        room.idle = matches!(&room.host, Host::Node(name) if snapshot.spare.idle.contains(name));
     }
     rest.pending = snapshot.spare.pods.iter().collect();
     rest.pending

@@ -21,7 +21,7 @@ use crate::state::snapshot::{Host, Resident, Snapshot};
 
 /// A pod that is younger may yet be taken where it is planned: others leave, and the scheduler
 /// tries it again within ten seconds of any change.
-const PATIENCE: SignedDuration = SignedDuration::from_mins(1);
+pub(super) const PATIENCE: SignedDuration = SignedDuration::from_mins(1);
 
 /// Plans the pods anew that nobody takes to their nodes, with all others where they are now, but
 /// for those of nodes that have only begun to leave: a snapshot takes these for gone. What has no

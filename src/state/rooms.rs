@@ -145,6 +145,7 @@ impl State {
             daemons: Vec::new(),
             host_ports: load.host_ports(),
             initialized,
+            idle: false,
             open,
         };
         if open {
@@ -304,6 +305,7 @@ pub fn room_to_come(
         daemons: Vec::new(),
         host_ports: BTreeSet::new(),
         initialized: false,
+        idle: false,
         open: true,
     })
 }

@@ -58,6 +58,8 @@ pub struct Room {
     pub host_ports: BTreeSet<(String, String, u16)>,
     /// Whether it runs pods already; hosts that do are filled first.
     pub initialized: bool,
+    /// Whether it is filled after other initialized hosts: nothing runs there, and it may be ended.
+    pub idle: bool,
     /// Whether it takes pods. One that does not is leaving, cordoned or not ours to fill, but its
     /// pods count where pods are spread or kept apart.
     pub open: bool,

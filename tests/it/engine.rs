@@ -648,6 +648,18 @@ fn a_pod_that_is_refused_by_its_node_is_planned_again() {
     }
 }
 
+/// The node may lack storage, or a feature of the kubelet: plans do not know either.
+#[test]
+fn a_pod_that_the_scheduler_never_takes_keeps_one_node() {
+    let (mut stage, pod) = told();
+    for _ in 0..240 {
+        stage.nominate(&pod.key, None);
+        stage.run(15, &[]);
+    }
+    assert_eq!((stage.launches.len(), stage.count("terminate")), (1, 0));
+    assert!(stage.count("hint") <= 10);
+}
+
 /// One that runs elsewhere and has to move cannot be told; its own node is to open all the same.
 #[test]
 fn pods_that_still_run_are_not_told() {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use insta::{assert_snapshot, with_settings};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use outrigger::catalog::Catalog;
 use outrigger::model::cluster::Cluster;
 use outrigger::model::id::ObjectKey;
@@ -82,6 +82,8 @@ fn a_pod_is_told_where_it_goes_or_what_stops_it() {
     near.labels = Labels::from([("app".to_owned(), "web".to_owned())]);
     near.anti_affinity = vec![term("kubernetes.io/hostname", &near.labels)];
     near.node_selector = Labels::from([(ZONE.to_owned(), "b".to_owned())]);
+    let mut old = plain("p", 1_000, GIB);
+    old.created = NOW.checked_sub(SignedDuration::from_mins(1)).ok();
     let three = ["p", "q", "r"].map(|name| plain(name, 1_900, 7 * GIB));
     let cases = [
         ("launch-together", three.to_vec(), "q"),
@@ -92,6 +94,7 @@ fn a_pod_is_told_where_it_goes_or_what_stops_it() {
         ),
         ("launch-apart", vec![near], "apart"),
         ("host", vec![plain("p", 1_000, GIB)], "p"),
+        ("host-refused", vec![old], "p"),
         ("unplaced", vec![plain("p", 9_000, GIB)], "p"),
     ];
     for (name, pods, of) in cases {

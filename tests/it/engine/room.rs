@@ -10,7 +10,8 @@ use outrigger::model::buffer::{Buffer, BufferPod, Scalable, ScalableKind};
 use outrigger::model::buffer_object::{BufferObject, BufferStatus, Unresolved};
 use outrigger::model::cluster::{Cluster, Mode};
 use outrigger::model::id::ObjectKey;
-use outrigger::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE};
+use outrigger::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE, ZONE};
+use outrigger::model::node::Node;
 use outrigger::model::object::Object;
 use outrigger::model::requirement::Requirement;
 use outrigger::model::window::Window;
@@ -317,6 +318,40 @@ fn the_status_of_a_capacity_buffer_follows_its_room() {
     assert_eq!(patch.version, "12");
     assert_eq!(patch.status.conditions[0].kind, quotas);
     assert_eq!(patch.status.conditions.len(), 3);
+}
+
+/// Of two hosts that nobody uses, the one that is ready has the room, whatever their names are.
+#[test]
+fn room_on_a_node_that_is_ready_counts_before_that_of_one_that_starts() {
+    let mut stage = settled(Mode::Manage);
+    stage.event(Event::BuffersChanged(vec![object(1, "7")]));
+    let patch = stage.written(2, version("8"));
+    stage.apply(Object::Node(Box::new(stage.node(0))));
+    let ready = stage.written(30, version("9"));
+    assert_eq!(said(&ready)[1], "FitsExistingCapacity=True");
+    let here = stage.instances["i-0"].offering.zone.as_str();
+    let there = match here {
+        "us-east-1a" => "us-east-1b",
+        _ => "us-east-1a",
+    };
+    let mut pod = waiting_pod("b");
+    pod.requests.cpu_milli = 100;
+    pod.node_selector.insert(ZONE.to_owned(), there.to_owned());
+    stage.apply(Object::Pod(Box::new(pod)));
+    stage.run(10, &[]);
+    assert_eq!(
+        stage.launches.len(),
+        2,
+        "the pod may not run where the room is"
+    );
+    let starts = Node {
+        name: "a".into(),
+        ready: false,
+        ..stage.node(1)
+    };
+    stage.apply(Object::Node(Box::new(starts)));
+    let held = stage.run(60, &["patch_buffer"]);
+    assert!(held.is_empty(), "after {:?}: {held:?}", said(&patch));
 }
 
 #[test]

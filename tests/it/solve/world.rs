@@ -268,6 +268,7 @@ pub(crate) fn room(name: &str, free: Resources) -> Room {
         daemons: Vec::new(),
         host_ports: BTreeSet::new(),
         initialized: true,
+        idle: false,
         open: true,
     }
 }
