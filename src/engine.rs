@@ -62,6 +62,10 @@ pub mod adopt;
 
 mod brake;
 
+mod identity;
+
+mod undrained;
+
 mod buffer_status;
 
 mod lifecycle;
@@ -103,6 +107,7 @@ use crate::engine::numbers::Numbers;
 use crate::engine::places::Places;
 use crate::engine::report::Report;
 use crate::engine::share::Sharing;
+use crate::engine::undrained::Undrained;
 use crate::engine::waves::Waves;
 use crate::engine::work::{Attempt, Flight, FlightKind, Group, GroupKey, Hint, Looking, Work};
 use crate::model::buffer::buffer_of;
@@ -185,6 +190,7 @@ pub struct Engine {
     noting: Noting,
     weighing: Weighing,
     brake: Brake,
+    undrained: Undrained,
     adopting: Adopting,
 }
 
@@ -232,6 +238,7 @@ impl Engine {
             noting: Noting::default(),
             weighing: Weighing::default(),
             brake: Brake::default(),
+            undrained: Undrained::default(),
             adopting: Adopting::default(),
         };
         engine.state.notes.fault = Some(UNREAD.to_owned());
@@ -254,7 +261,11 @@ impl Engine {
                 self.batch.try_again(now);
             }
             Event::BuffersChanged(objects) => self.declared(objects, now),
-            Event::Reset(kind, objects) => self.reset(kind, objects, now),
+            Event::Reset(kind, objects) => {
+                let before = self.state.cluster_uid();
+                self.reset(kind, objects, now);
+                self.heed_cluster_uid(before, now);
+            }
             Event::Applied(object) => {
                 self.state.views.alive(object.kind(), now);
                 // ReplicaSets change with each of their pods, and hardly ever in what counts.
@@ -266,7 +277,9 @@ impl Engine {
                 if let Object::Pod(pod) = &object {
                     self.about_to_see(pod, now);
                 }
+                let before = self.state.cluster_uid();
                 self.state.objects.apply(object, now);
+                self.heed_cluster_uid(before, now);
             }
             Event::Deleted(kind, key) => {
                 self.state.views.alive(kind, now);
@@ -441,6 +454,10 @@ impl Engine {
         self.look(now);
         self.read_notes(now);
         let looked = std::mem::replace(&mut self.wake, before);
+        if self.looking.mismatch.is_some() {
+            self.wake_for_look(looked, now);
+            return;
+        }
         self.join_nodes(now);
         self.count_adoptable(now);
         if self.looking.ready {
@@ -465,12 +482,18 @@ impl Engine {
             self.learn(now);
             self.note_let_go(now);
             self.muster(now);
+            self.tell_held_ends();
         }
         self.account(now);
         self.wake_at(now.checked_add(WHOLE).unwrap_or(now), "all is looked at");
         self.whole_due = self.wake.map(|(at, _)| at);
         self.wake_for_sweep();
-        if let Some((at, why)) = looked {
+        self.wake_for_look(looked, now);
+    }
+
+    /// The view is looked at when something of it is due, and regularly.
+    fn wake_for_look(&mut self, due: Option<(Timestamp, &'static str)>, now: Timestamp) {
+        if let Some((at, why)) = due {
             self.wake_at(at, why);
         }
         self.wake_at(now.checked_add(IDLE).unwrap_or(now), "a regular look");

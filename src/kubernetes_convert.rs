@@ -311,6 +311,7 @@ impl Convert for json::Namespace {
     fn convert(self) -> Object {
         Object::Namespace(Namespace {
             name: self.metadata.name,
+            uid: self.metadata.uid,
             labels: self.metadata.labels,
         })
     }

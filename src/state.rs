@@ -25,6 +25,8 @@ pub mod view;
 
 pub mod ledger;
 
+pub mod identity;
+
 mod movers;
 
 pub mod rooms;

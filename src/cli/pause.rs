@@ -135,16 +135,16 @@ impl Target {
     /// now, or would.
     pub(super) fn write(&self, cluster: &Cluster, value: Option<String>) -> anyhow::Result<bool> {
         let key = pause_key(self.pool.as_deref().map(PoolName::from).as_ref());
-        annotate(cluster, &key, value, self.dry_run)
+        annotate(cluster, &key, |_| value.clone(), self.dry_run)
     }
 }
 
-/// Has the Lease of a cluster say this by an annotation, or no more. Returns whether it says
-/// something else now, or would.
+/// Has the Lease of a cluster say something by an annotation, which depends on what it says before,
+/// or nothing. Returns whether it says something else now, or would.
 pub(super) fn annotate(
     cluster: &Cluster,
     key: &str,
-    value: Option<String>,
+    value: impl Fn(Option<&str>) -> Option<String>,
     dry_run: bool,
 ) -> anyhow::Result<bool> {
     let writing = async {
@@ -159,19 +159,20 @@ pub(super) fn annotate(
 async fn written(
     cluster: &Cluster,
     key: &str,
-    value: Option<String>,
+    value: impl Fn(Option<&str>) -> Option<String>,
     dry_run: bool,
 ) -> anyhow::Result<bool> {
     let connection = Drivers::start().connect(cluster).await?;
     for _ in 0..TRIES {
         let known = lease::read(&connection).await?;
         let said = known.as_ref().and_then(|own| own.annotations.get(key));
+        let value = value(said.map(String::as_str));
         if said == value.as_ref() || dry_run {
             return Ok(said != value.as_ref());
         }
         let patch = LeasePatch {
             version: known.as_ref().map(|own| own.version.clone()),
-            annotations: vec![(key.to_owned(), value.clone())],
+            annotations: vec![(key.to_owned(), value)],
         };
         match lease::write(&connection, &patch).await {
             Ok(_) => return Ok(true),

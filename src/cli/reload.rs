@@ -14,8 +14,8 @@ use super::arguments::{ConfigArguments, SocketArguments};
 use super::pause::annotate;
 use crate::host::text::line;
 use crate::model::cluster::Cluster;
-use crate::model::hash::change_id;
-use crate::model::notes::ACCEPTED;
+use crate::model::hash::{accepted_cluster, change_id};
+use crate::model::notes::{ACCEPTED, accepted_with};
 use crate::shell::console::RELOAD;
 use crate::shell::console::ask::ask;
 
@@ -31,8 +31,8 @@ pub(crate) struct Arguments {
     /// Wait until it is in force, or is not put into force, as is done in any case
     #[arg(long, conflicts_with = "accept")]
     wait: bool,
-    /// Reload nothing, but let the nodes go that the configuration of this id makes due, as the
-    /// daemon tells it
+    /// Reload nothing, but accept what the daemon holds back under this id: nodes that leave by a
+    /// configuration, instances that end without a drain, or a cluster that was built anew
     #[arg(long, value_name = "ID")]
     accept: Option<String>,
     /// Say what would be written, and write nothing
@@ -69,13 +69,22 @@ fn accept(arguments: &Arguments, id: &str, colour: bool) -> anyhow::Result<ExitC
         return Ok(ExitCode::FAILURE);
     };
     let mut clusters = config.clusters.iter();
-    let Some(cluster) = clusters.find(|own| change_id(own) == id) else {
+    let held = accepted_cluster(id);
+    let is_of = |own: &&Cluster| match held {
+        Some(name) => own.name.as_str() == name,
+        None => change_id(own) == id,
+    };
+    let Some(cluster) = clusters.find(is_of) else {
+        if let Some(name) = held {
+            bail!("no cluster {name:?} is configured");
+        }
         let known = |own: &Cluster| format!("{} of cluster {}", change_id(own), own.name);
         let known: Vec<String> = config.clusters.iter().map(known).collect();
         let known = known.join(", ");
         bail!("this configuration is not {id:?}; it is {known}");
     };
-    let news = annotate(cluster, ACCEPTED, Some(id.to_owned()), arguments.dry_run)?;
+    let with = |said: Option<&str>| Some(accepted_with(said, id));
+    let news = annotate(cluster, ACCEPTED, with, arguments.dry_run)?;
     let end = match (news, arguments.dry_run) {
         (false, _) => "was accepted before",
         (true, true) => "would be accepted",
@@ -84,7 +93,12 @@ fn accept(arguments: &Arguments, id: &str, colour: bool) -> anyhow::Result<ExitC
     let name = &cluster.name;
     writeln!(
         io::stdout().lock(),
-        "configuration {id} of cluster {name} {end}"
+        "{} of cluster {name} {end}",
+        if held.is_some() {
+            id.to_owned()
+        } else {
+            format!("configuration {id}")
+        }
     )?;
     Ok(ExitCode::SUCCESS)
 }

@@ -144,6 +144,13 @@ fn show(out: &mut String, cluster: &ToldCluster, now: Timestamp) {
              outrigger reload --accept {id}"
         ));
     }
+    if let Some(own) = &status.held_ends {
+        let (instances, total, id) = (own.nodes, own.total, &own.id);
+        note(format!(
+            "{instances} of {total} instances would end without a drain: \
+             outrigger reload --accept {id}"
+        ));
+    }
     let pauses = status.pools.iter();
     let pauses = pauses.filter_map(|own| Some((own, own.paused.as_ref()?)));
     for (pool, pause) in pauses {

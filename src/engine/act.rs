@@ -362,7 +362,8 @@ impl Engine {
         let Some((offering, price)) = cheapest(&launch).cloned() else {
             return;
         };
-        let record = record_in(&self.state.cluster, pool, "", now, (reason, command_id));
+        let mut record = record_in(&self.state.cluster, pool, "", now, (reason, command_id));
+        record.origin = self.state.origin();
         let id = ClaimId::from(self.fresh_id());
         // Nothing comes of what is only observed, so the same pods are planned for again and again:
         // it is said once.

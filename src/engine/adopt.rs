@@ -200,7 +200,8 @@ impl Engine {
         let created = node.created.unwrap_or(now);
         // The same at each attempt, and nobody's token: nothing is launched by it.
         let cluster = &self.state.cluster;
-        let claim = record_in(cluster, pool, instance, created, (ADOPTED, ADOPTED));
+        let mut claim = record_in(cluster, pool, instance, created, (ADOPTED, ADOPTED));
+        claim.origin = self.state.origin();
         Some(Adoption {
             tags: Launch::tags_of(cluster, &claim),
             claim,

@@ -50,7 +50,7 @@ impl Engine {
     pub(super) fn heed_accepted(&mut self) {
         let accepted = &self.state.notes.accepted;
         let unaccepted = &mut self.state.unaccepted;
-        if let Some(held) = unaccepted.take_if(|own| accepted.as_ref() == Some(&own.id)) {
+        if let Some(held) = unaccepted.take_if(|own| accepted.contains(&own.id)) {
             self.unhold(held);
         }
     }
@@ -83,7 +83,7 @@ impl Engine {
     ) -> Option<Unaccepted> {
         let id = change_id(&self.state.cluster);
         let most = self.state.cluster.brakes.max_retired?;
-        if self.state.notes.accepted.as_ref() == Some(&id) {
+        if self.state.notes.accepted.contains(&id) {
             return None;
         }
         let roster = self.state.roster(now);

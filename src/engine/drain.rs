@@ -63,6 +63,12 @@ impl Engine {
         let open = |node: &Node| self.may_run_pods(id, node, now);
         let registered = self.node_of(claim).is_some_and(open)
             || matches!(claim.phase, Phase::Registered | Phase::Initialized);
+        if !registered && !self.may_end_undrained(id, now) {
+            return;
+        }
+        let Some(claim) = self.state.ledger.claims.get(id) else {
+            return;
+        };
         let node = claim.node.clone();
         let pods = node
             .as_ref()
@@ -159,6 +165,9 @@ impl Engine {
         }
         let confirmed = self.works.get(id).and_then(|own| own.drain.confirmed);
         if self.is_over(id, now) {
+            if reason.ends_at_once() && !self.may_end_undrained(id, now) {
+                return;
+            }
             self.tell_forced(id, &name, now);
             self.enter(id, Phase::Terminating, now);
             return;

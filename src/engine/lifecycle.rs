@@ -293,8 +293,12 @@ impl Engine {
         self.state.node_of(claim)
     }
 
-    /// Ends a claim's instance without a drain: nothing runs on it, or nothing can be moved.
+    /// Ends a claim's instance without a drain: nothing runs on it, or nothing can be moved. Where
+    /// too many would end so, nothing is done.
     pub(super) fn end(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
+        if !self.may_end_undrained(id, now) {
+            return;
+        }
         let Some(claim) = self.state.ledger.claims.get_mut(id) else {
             return;
         };
@@ -328,6 +332,12 @@ impl Engine {
             let work = self.works.entry(id.clone()).or_default();
             work.drain.confirmed = None;
             self.enter(id, Phase::Draining, now);
+            return;
+        }
+        if instance.state.is_live()
+            && !self.was_drained(id, now)
+            && !self.may_end_undrained(id, now)
+        {
             return;
         }
         self.tell_lingering(id, now);
@@ -373,6 +383,14 @@ impl Engine {
                 self.forget_claim(id);
             }
         }
+    }
+
+    /// Whether the pods of a leaving node were moved, or had the time for it that they are given.
+    fn was_drained(&self, id: &ClaimId, now: Timestamp) -> bool {
+        let confirmed = self.works.get(id).and_then(|own| own.drain.confirmed);
+        let reason = self.state.ledger.claims.get(id).and_then(|own| own.leaving);
+        let at_once = reason.is_some_and(Reason::ends_at_once);
+        confirmed.is_some() || (self.is_over(id, now) && !at_once)
     }
 
     /// Says of an instance that was told to end long ago that it has not.

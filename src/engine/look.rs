@@ -39,6 +39,7 @@ impl Engine {
         self.doubt_unknown_nodes(now);
         self.probe(now);
         self.watch_anew(now);
+        self.check_identity(now);
         let fault = self.fault(now);
         match fault {
             Some(why) => {
@@ -65,9 +66,10 @@ impl Engine {
         let listed = self.state.ledger.listed_at();
         let stale = listed.is_none_or(|at| now.duration_since(at) > LISTING_AGE_MAX);
         let cluster = &self.state.cluster;
-        self.state
-            .views
-            .fault(cluster.kinds(), now, cluster.api.silence_max())
+        let views = &self.state.views;
+        let mismatch = self.looking.mismatch.as_ref().map(ToString::to_string);
+        mismatch
+            .or_else(|| views.fault(cluster.kinds(), now, cluster.api.silence_max()))
             .or_else(|| self.looking.listing_fault.clone())
             .or_else(|| {
                 (!self.state.ledger.is_settled())
@@ -123,6 +125,7 @@ impl Engine {
         let moving = !self.state.ledger.is_settled()
             || self.looking.listing_fault.is_some()
             || self.adopting.awaits_listing()
+            || self.awaits_missing_nodes()
             || self
                 .state
                 .ledger

@@ -25,14 +25,10 @@ pub(super) struct Orphan {
 /// A Node of ours whose instance is unknown is removed after this long, once it is not ready.
 const ORPHAN_AGE: SignedDuration = SignedDuration::from_secs(60);
 
-/// One of so many Nodes of ours may be ready without an instance, for a moment.
-const UNLISTED_MAX: usize = 5;
-
 impl Engine {
     /// Removes Nodes of ours that no claim knows and whose kubelet is silent.
     pub(super) fn collect_orphans(&mut self, now: Timestamp) {
         let mut orphans: BTreeMap<NodeName, (String, bool)> = BTreeMap::new();
-        let (mut total, mut unlisted) = (0, 0);
         for node in self.state.objects.nodes.values() {
             let ledger = &self.state.ledger;
             let instance = node.instance_id();
@@ -40,17 +36,12 @@ impl Engine {
             let is_lost = !self.state.is_claimed(node)
                 && !instance.is_some_and(|own| ledger.is_listed_live(own));
             let has_ended = instance.is_some_and(|own| ledger.has_ended(own));
-            total += usize::from(is_ours);
-            unlisted += usize::from(is_ours && is_lost && node.ready);
             let for_sure = is_lost && has_ended || self.is_misnamed(node);
             if for_sure || is_lost && is_ours && !node.ready {
                 orphans.insert(node.name.clone(), (node.uid.clone(), for_sure));
             }
         }
         self.orphans.retain(|name, _| orphans.contains_key(name));
-        // Where many of ours are ready whose instances no listing shows, it is of another account
-        // or region than they are in, and says nothing of those that are silent.
-        let elsewhere = unlisted * UNLISTED_MAX > total;
         for (node, (uid, for_sure)) in orphans {
             let new = Orphan {
                 since: now,
@@ -62,9 +53,6 @@ impl Engine {
             } else {
                 ORPHAN_AGE
             };
-            if elsewhere && !for_sure {
-                continue;
-            }
             let due = self.deadline(since, age);
             if due > now {
                 self.wake_at(due, "a node has no instance");

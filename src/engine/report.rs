@@ -12,6 +12,7 @@ use crate::model::pool::Reason;
 use crate::solve::Unplaced;
 use crate::solve::replicas::{Need, Short};
 use crate::state::blockers::Misread;
+use crate::state::identity::{HeldEnds, Mismatch};
 use crate::state::obstacles::Obstacle;
 use crate::state::roster::{Health, Unaccepted};
 
@@ -22,6 +23,15 @@ pub enum Report {
     Ready,
     /// Nothing voluntary is done until the view is whole again; why.
     Frozen(String),
+    /// Nothing at all is done: the API server, the instances and the configuration are not of one
+    /// cluster.
+    Mismatch(Mismatch),
+    /// They are, again.
+    Matches,
+    /// Instances do not end without a drain before a person accepts it: they are too many.
+    EndsHeld(HeldEnds),
+    /// None is held any more.
+    EndsReleased,
     /// The view is whole again.
     Thawed,
     /// A round of placing pods: how many pods waited, and what became of them.

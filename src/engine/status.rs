@@ -35,6 +35,12 @@ pub struct Status {
     /// Nodes that another configuration has made due, until somebody accepts it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unaccepted: Option<Unaccepted>,
+    /// Instances that do not end without a drain before somebody accepts it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_ends: Option<Unaccepted>,
+    /// The code of why the API server and the instances cannot be of one cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mismatch: Option<String>,
     /// Its pools by name: those that are configured, and those that still have something.
     pub pools: Vec<PoolStatus>,
 }
@@ -83,12 +89,12 @@ impl From<&Pause> for Paused {
     }
 }
 
-/// Nodes that leave once a configuration is accepted.
+/// Nodes that leave, or instances that end, once somebody accepts it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unaccepted {
     /// What to accept.
     pub id: String,
-    /// How many nodes would leave.
+    /// How many.
     pub nodes: usize,
     /// Of so many.
     pub total: usize,
@@ -105,6 +111,11 @@ impl Engine {
         let unaccepted = state.unaccepted.as_ref().map(|own| Unaccepted {
             id: own.id.clone(),
             nodes: own.nodes.len(),
+            total: own.total,
+        });
+        let held_ends = self.held_ends().map(|own| Unaccepted {
+            id: own.id.clone(),
+            nodes: own.claims.len(),
             total: own.total,
         });
         let mut cost_per_hour = 0.0;
@@ -141,6 +152,8 @@ impl Engine {
             cost_per_hour,
             paused: pause_of(None),
             unaccepted,
+            held_ends,
+            mismatch: self.mismatch().map(|own| own.code().to_owned()),
             pools,
         }
     }

@@ -10,6 +10,7 @@ use crate::engine::command::{BufferPatch, CommandId, Launch};
 use crate::model::id::{ClaimId, NodeName, ObjectKey, PodKey};
 use crate::model::labels::Labels;
 use crate::model::object::{Attachment, Kind};
+use crate::state::identity::Mismatch;
 
 /// A command without an answer for this long has failed with an unknown outcome. Whoever carries
 /// commands out answers sooner; this is for answers that were lost.
@@ -254,6 +255,8 @@ pub(super) struct Work {
     pub(super) told_to_end: Option<Timestamp>,
     /// When it was said that its instance does not end.
     pub(super) lingers: Telling,
+    /// Whether its instance may end without a drain, and counts as one that did.
+    pub(super) undrained: bool,
     /// Whether tags are being put on its instance.
     pub(super) tagging: bool,
     /// When they may be tried again, if that failed: nothing else waits for it.
@@ -366,6 +369,8 @@ pub(super) struct Looking {
     pub(super) listing_failed: Option<String>,
     /// Whether the last listing told anything that was not known.
     pub(super) listing_news: bool,
+    /// Why the API server, the instances and the configuration are not of one cluster, if so.
+    pub(super) mismatch: Option<Mismatch>,
     /// What doubted listings lack.
     pub(super) doubts: BTreeMap<Kind, Vec<(ObjectKey, String)>>,
     /// Kinds that are being probed.

@@ -13,7 +13,7 @@ use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::id::{ClaimId, ClusterName, NodeClassName, PoolName};
+use crate::model::id::{ClaimId, ClusterName, ClusterUid, NodeClassName, PoolName};
 use crate::model::labels::Labels;
 use crate::model::taint::{Effect, Taint};
 
@@ -63,6 +63,10 @@ pub const TAG_SCHEMA: &str = "outrigger.dev/schema-version";
 pub const TAG_INSTALLATION: &str = "outrigger.dev/installation";
 /// Tag: the cluster's name as configured.
 pub const TAG_CLUSTER: &str = "outrigger.dev/cluster";
+/// Tag: the cluster's UID, which says of which API server the claim is. Launches of 0.1 lack it.
+pub const TAG_CLUSTER_UID: &str = "outrigger.dev/cluster-uid";
+/// Tag: the Lease under which the claim was launched. Launches of 0.1 lack it.
+pub const TAG_LEASE: &str = "outrigger.dev/lease";
 /// Tag: the pool.
 pub const TAG_POOL: &str = "karpenter.sh/nodepool";
 /// Tag: the node class.
@@ -108,6 +112,33 @@ pub const TAGS_OF_ONE_CLAIM: [&str; 10] = [
     TAG_COMMAND,
 ];
 
+/// Where a claim was launched from: what tells a claim of this cluster from one that a daemon has
+/// launched for another cluster of the same name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// The cluster's UID; none of a launch of 0.1.
+    pub cluster_uid: Option<ClusterUid>,
+    /// The Lease under which it was launched, `NAMESPACE/NAME`; none of a launch of 0.1.
+    pub lease: Option<String>,
+}
+
+impl Origin {
+    fn tags(&self) -> impl Iterator<Item = (String, String)> {
+        let uid = self.cluster_uid.as_ref().map(ToString::to_string);
+        let uid = uid.map(|own| (TAG_CLUSTER_UID.to_owned(), own));
+        let lease = self.lease.clone().map(|own| (TAG_LEASE.to_owned(), own));
+        uid.into_iter().chain(lease)
+    }
+
+    fn from_tags(tags: &Labels) -> Self {
+        let get = |tag: &str| tags.get(tag).filter(|own| !own.is_empty());
+        Self {
+            cluster_uid: get(TAG_CLUSTER_UID).map(|own| own.as_str().into()),
+            lease: get(TAG_LEASE).cloned(),
+        }
+    }
+}
+
 /// What a launch writes into the instance's tags: all a restart needs to know of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimRecord {
@@ -117,6 +148,8 @@ pub struct ClaimRecord {
     pub installation: String,
     /// The cluster.
     pub cluster: ClusterName,
+    /// Where it was launched from.
+    pub origin: Origin,
     /// The pool.
     pub pool: PoolName,
     /// The node class, if the pool has one.
@@ -206,6 +239,7 @@ impl ClaimRecord {
         ]
         .into_iter()
         .map(|(key, value)| (key.to_owned(), value))
+        .chain(self.origin.tags())
         .chain(hard)
         .collect()
     }
@@ -244,6 +278,7 @@ impl ClaimRecord {
             id: ClaimId::from(id.as_str()),
             installation: installation.to_owned(),
             cluster: cluster.clone(),
+            origin: Origin::from_tags(tags),
             pool: PoolName::from(get(TAG_POOL)?.as_str()),
             node_class: (!node_class.is_empty()).then(|| node_class.as_str().into()),
             created: get(TAG_CREATED)?
@@ -280,7 +315,7 @@ fn parse_taint(text: &str) -> Option<Taint> {
 mod tests {
     use jiff::{SignedDuration, Timestamp};
 
-    use super::{ClaimRecord, NotAClaim, TAG_EXPIRE};
+    use super::{ClaimRecord, NotAClaim, Origin, TAG_CLUSTER_UID, TAG_EXPIRE, TAG_LEASE};
     use crate::model::taint::{Effect, Taint};
 
     #[test]
@@ -289,6 +324,10 @@ mod tests {
             id: "abc".into(),
             installation: "here".into(),
             cluster: "prod".into(),
+            origin: Origin {
+                cluster_uid: Some("ns:1".into()),
+                lease: Some("kube-system/outrigger".to_owned()),
+            },
             pool: "general".into(),
             node_class: Some("gpu".into()),
             created: Timestamp::from_second(1_800_000_000).expect("in range"),
@@ -308,6 +347,11 @@ mod tests {
         let mut tags = record.tags();
         let read = |tags: &_, cluster: &str| ClaimRecord::from_tags(tags, "here", &cluster.into());
         assert_eq!(read(&tags, "prod").as_ref(), Ok(&record));
+        // Those of a launch of 0.1.
+        let (mut old, mut unknown) = (tags.clone(), record.clone());
+        old.retain(|key, _| key != TAG_CLUSTER_UID && key != TAG_LEASE);
+        unknown.origin = Origin::default();
+        assert_eq!(read(&old, "prod").as_ref(), Ok(&unknown));
         let hard = ClaimRecord {
             expire_hard_after: Some(SignedDuration::from_hours(800)),
             ..record

@@ -274,6 +274,8 @@ pub struct Brakes {
     pub unready_max: Allowance,
     /// What becomes of nodes whose pool is gone.
     pub removed_pools: RemovedPools,
+    /// How many instances may end without a drain within ten minutes, and one at least.
+    pub undrained_max: Allowance,
     /// How many nodes may be due to leave by another configuration before it has to be accepted by
     /// a word of its own; none means all.
     pub max_retired: Option<Allowance>,
@@ -289,6 +291,7 @@ impl Default for Brakes {
             // Cluster Autoscaler's `--max-total-unready-percentage`.
             unready_max: Allowance::Percent(45),
             removed_pools: RemovedPools::default(),
+            undrained_max: Allowance::Percent(20),
             max_retired: None,
         }
     }

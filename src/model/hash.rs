@@ -11,8 +11,9 @@ use std::str::FromStr;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::model::claim::ClaimRecord;
+use crate::model::claim::{ClaimRecord, Origin};
 use crate::model::cluster::Cluster;
+use crate::model::id::ClusterName;
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::disk::BlockDevice;
 use crate::model::node_class::kubelet::{Kubelet, Reserved, Signal, Threshold};
@@ -308,6 +309,26 @@ pub fn change_id(cluster: &Cluster) -> String {
     format!("{:016x}", text.hash())
 }
 
+/// What a person accepts, beside a configuration: of which cluster, which kind of hold, and a hash
+/// of what is held.
+pub fn accept_id<'a>(
+    cluster: &ClusterName,
+    kind: &str,
+    parts: impl IntoIterator<Item = &'a str>,
+) -> String {
+    let mut text = Text::default();
+    for part in parts {
+        text.put(kind, &part);
+    }
+    format!("{cluster}/{kind}/{:016x}", text.hash())
+}
+
+/// The cluster that an id of [`accept_id`] is of; none where it is the id of a configuration.
+pub fn accepted_cluster(id: &str) -> Option<&str> {
+    let (rest, _) = id.rsplit_once('/')?;
+    rest.rsplit_once('/').map(|(cluster, _)| cluster)
+}
+
 /// What a claim says in its tags that is in line with its pool: its id, when it is from, why it was
 /// made and by which decision.
 pub fn record_in(
@@ -322,6 +343,7 @@ pub fn record_in(
         id: id.into(),
         installation: cluster.installation.clone(),
         cluster: cluster.name.clone(),
+        origin: Origin::default(),
         pool: pool.name.clone(),
         node_class: pool.node_class.clone(),
         created,

@@ -47,6 +47,11 @@ name_type! {
     ClusterName
 }
 name_type! {
+    /// Which cluster an API server is of: `ns:` and the UID of the Namespace `kube-system`, which
+    /// no two clusters share and no request can delete. A copy of the cluster's etcd has the same.
+    ClusterUid
+}
+name_type! {
     /// The name of a pool, the value of the label `karpenter.sh/nodepool`.
     PoolName
 }

@@ -5,7 +5,8 @@
 //! `outrigger.dev/pause` pauses the cluster, `pause.outrigger.dev/POOL` a pool. A value is a time
 //! (RFC 3339) or `always`, a space, and the reason. `outrigger.dev/let-go` says who was let go and
 //! when: `v1`, then `CLAIM SECOND REASON POOL` for each, between semicolons. What does not parse
-//! stops what it might have stopped. `outrigger.dev/accepted` is the id of a configuration.
+//! stops what it might have stopped. `outrigger.dev/accepted` has the ids of what a person has
+//! accepted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -23,9 +24,13 @@ pub const PAUSE_POOL: &str = "pause.outrigger.dev/";
 /// The annotation that says who was let go.
 pub const LET_GO: &str = "outrigger.dev/let-go";
 
-/// The annotation that says by which configuration many nodes may leave: its
-/// [`change_id`](crate::model::hash::change_id).
+/// The annotation that says what a person has accepted, between spaces: the
+/// [`change_id`](crate::model::hash::change_id) of a configuration by which many nodes may leave,
+/// and ids of other holds ([`accept_id`](crate::model::hash::accept_id)).
 pub const ACCEPTED: &str = "outrigger.dev/accepted";
+
+/// Ids that were accepted and are remembered, the last ones.
+const ACCEPTED_MAX: usize = 16;
 
 /// Nodes remembered at most: at a hundred bytes each, all annotations of an object (256 KiB) have
 /// room for them.
@@ -50,6 +55,23 @@ pub struct Lease {
     pub version: String,
     /// Its annotations.
     pub annotations: Labels,
+}
+
+/// The ids of [`ACCEPTED`], the last of too many.
+fn accepted_ids(text: Option<&str>) -> impl Iterator<Item = &str> {
+    let ids: Vec<&str> = text.unwrap_or_default().split_whitespace().collect();
+    let left_out = ids.len().saturating_sub(ACCEPTED_MAX);
+    ids.into_iter().skip(left_out)
+}
+
+/// What [`ACCEPTED`] says once an id is accepted, too. Of configurations only the last counts: one
+/// that was accepted, and replaced, is to be accepted again.
+pub fn accepted_with(text: Option<&str>, id: &str) -> String {
+    let is_change = |own: &str| !own.contains('/');
+    let others = accepted_ids(text);
+    let others = others.filter(|own| *own != id && !(is_change(own) && is_change(id)));
+    let all: Vec<&str> = others.chain([id]).collect();
+    all.join(" ")
 }
 
 /// The annotation by which a cluster, or one of its pools, is paused.
@@ -128,8 +150,8 @@ pub struct Notes {
     pub let_go: BTreeMap<ClaimId, LetGo>,
     /// Why it is not known which nodes were let go: then rates are used up.
     pub garbled: Option<String>,
-    /// The configuration by which many nodes may leave; none where nobody has accepted any.
-    pub accepted: Option<String>,
+    /// Ids that a person has accepted.
+    pub accepted: BTreeSet<String>,
 }
 
 impl Notes {
@@ -154,8 +176,8 @@ impl Notes {
             return notes;
         };
         notes.version = Some(lease.version.clone());
-        let accepted = lease.annotations.get(ACCEPTED);
-        notes.accepted = accepted.map(|id| id.trim().to_owned());
+        let accepted = lease.annotations.get(ACCEPTED).map(String::as_str);
+        notes.accepted = accepted_ids(accepted).map(str::to_owned).collect();
         for (key, text) in &lease.annotations {
             let pool = match key.strip_prefix(PAUSE_POOL) {
                 Some(pool) => Some(PoolName::from(pool)),
@@ -247,7 +269,8 @@ mod tests {
     use jiff::Timestamp;
 
     use super::{
-        ACCEPTED, LET_GO, LET_GO_MAX, Lease, LetGo, Notes, PAUSE, PAUSE_POOL, Pause, pause_key,
+        ACCEPTED, LET_GO, LET_GO_MAX, Lease, LetGo, Notes, PAUSE, PAUSE_POOL, Pause, accepted_with,
+        pause_key,
     };
     use crate::model::id::{ClaimId, PoolName};
     use crate::model::pool::Reason;
@@ -276,10 +299,29 @@ mod tests {
     #[test]
     fn of_what_was_accepted_the_id_counts_and_without_a_lease_nothing_is() {
         let known = Notes::read(Some(&lease(&[(ACCEPTED, " 0123 \n")])), &Notes::default());
-        assert_eq!(known.accepted.as_deref(), Some("0123"));
+        assert_eq!(known.accepted, ["0123".to_owned()].into());
         for gone in [None, Some(&lease(&[]))] {
-            assert_eq!(Notes::read(gone, &known).accepted, None);
+            assert!(Notes::read(gone, &known).accepted.is_empty());
         }
+        let rows = [
+            (None, "0123", "0123"),
+            (Some("0123"), "4567", "4567"),
+            (Some("0123"), "one/ends/1", "0123 one/ends/1"),
+            (Some("0123 one/ends/1"), "4567", "one/ends/1 4567"),
+            (
+                Some("one/ends/1 one/ends/2"),
+                "one/ends/1",
+                "one/ends/2 one/ends/1",
+            ),
+        ];
+        for (before, id, expect) in rows {
+            assert_eq!(accepted_with(before, id), expect, "{before:?} {id}");
+        }
+        let many: Vec<String> = (0..40).map(|own| format!("one/ends/{own}")).collect();
+        let text = accepted_with(Some(&many.join(" ")), "one/ends/40");
+        assert_eq!(text.split(' ').count(), super::ACCEPTED_MAX + 1);
+        let read = Notes::read(Some(&lease(&[(ACCEPTED, &text)])), &known);
+        assert!(read.accepted.contains("one/ends/40") && read.accepted.len() <= 16);
     }
 
     #[test]

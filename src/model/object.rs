@@ -152,6 +152,8 @@ pub struct CsiNode {
 pub struct Namespace {
     /// Name.
     pub name: String,
+    /// UID.
+    pub uid: String,
     /// Labels.
     pub labels: Labels,
 }

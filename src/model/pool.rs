@@ -105,6 +105,12 @@ impl Reason {
         Self::BUDGETED.contains(&self)
     }
 
+    /// Whether a node that leaves for it and is not ready ends at once, with all that is on it:
+    /// nothing there answers.
+    pub fn ends_at_once(self) -> bool {
+        matches!(self, Self::Unhealthy | Self::TimedOut)
+    }
+
     /// Whether a node leaves for it to save money.
     pub fn is_consolidation(self) -> bool {
         matches!(self, Self::Empty | Self::Underutilized)

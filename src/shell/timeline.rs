@@ -284,6 +284,13 @@ fn of_cluster(report: &Report) -> Option<Said> {
     Some(match report {
         Report::Ready => (false, "ready", none(), "decisions begin".to_owned()),
         Report::Frozen(why) => (true, "frozen", none(), why.clone()),
+        Report::Mismatch(own) => (true, "not this cluster", none(), part(own)),
+        Report::Matches => (
+            false,
+            "this cluster",
+            none(),
+            "the API server and the instances are of one cluster".to_owned(),
+        ),
         Report::Thawed => (
             false,
             "thawed",
@@ -333,6 +340,20 @@ fn of_people(report: &Report) -> Option<Said> {
                 format!("{nodes} of {total} nodes would leave: outrigger reload --accept {id}");
             (true, "held back", none(), text)
         }
+        Report::EndsHeld(own) => {
+            let (instances, total, id) = (own.claims.len(), own.total, &own.id);
+            let text = format!(
+                "{instances} of {total} instances would end without a drain: outrigger reload \
+                 --accept {id}"
+            );
+            (true, "held back", none(), text)
+        }
+        Report::EndsReleased => (
+            false,
+            "held no more",
+            none(),
+            "no instance is kept from ending without a drain".to_owned(),
+        ),
         Report::Unheld { nodes, .. } => (
             false,
             "held no more",

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::engine::command::{Answer, Launch};
-use crate::model::claim::ClaimRecord;
+use crate::model::claim::{ClaimRecord, Origin};
 use crate::model::id::{ClusterName, NodeName};
 use crate::model::instance::OfferingKey;
 use crate::model::labels::Labels;
@@ -92,6 +92,7 @@ fn stranger(number: usize, offering: OfferingKey, now: jiff::Timestamp) -> Launc
         id: format!("stranger-{number}").into(),
         installation: String::new(),
         cluster: ClusterName::default(),
+        origin: Origin::default(),
         pool: "strangers".into(),
         node_class: None,
         created: now,

@@ -676,6 +676,7 @@ mod tests {
 
         let team = Namespace {
             name: "default".into(),
+            uid: String::new(),
             labels: [("team".to_owned(), "x".to_owned())].into(),
         };
         state.objects.apply(Object::Namespace(team), NOW);

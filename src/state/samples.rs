@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 
-use crate::model::claim::{ClaimRecord, Phase};
+use crate::model::claim::{ClaimRecord, Origin, Phase};
 use crate::model::id::ObjectKey;
 use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
 use crate::model::labels::{INITIALIZED, Labels, REGISTERED};
@@ -62,6 +62,7 @@ pub(crate) fn claim(id: &str, node: Option<&str>, phase: Phase) -> Claim {
         id: id.into(),
         installation: "tests".into(),
         cluster: "one".into(),
+        origin: Origin::default(),
         pool: "general".into(),
         node_class: None,
         created: NOW,

@@ -122,6 +122,10 @@ fn every_code_is_listed_with_what_to_do() {
             spelled("src/model/node_class/resolved.rs", "impl Cause"),
         ),
         (
+            "## Clusters and instances that do not match\n",
+            spelled("src/state/identity.rs", "impl Mismatch"),
+        ),
+        (
             "## Commands that fail\n",
             spelled("src/engine/command.rs", "impl FailureKind"),
         ),
@@ -162,6 +166,7 @@ fn nothing_else_spells_codes() {
         "src/shell/kube/cause.rs",
         "src/shell/kube/client.rs",
         "src/state/blockers.rs",
+        "src/state/identity.rs",
         "src/state/obstacles.rs",
     ];
     assert_eq!(found, known.map(str::to_owned).into());

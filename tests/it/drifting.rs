@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use outrigger::catalog::Catalog;
 use outrigger::disrupt::verdict::{Scope, Verdict};
-use outrigger::model::claim::{ClaimRecord, Phase};
+use outrigger::model::claim::{ClaimRecord, Origin, Phase};
 use outrigger::model::cluster::Cluster;
 use outrigger::model::hash::hashes_in;
 use outrigger::model::id::ObjectKey;
@@ -129,6 +129,7 @@ impl Fleet {
             id: name.into(),
             installation: "tests".into(),
             cluster: "one".into(),
+            origin: Origin::default(),
             pool: pool.into(),
             node_class: None,
             created: START,

@@ -21,7 +21,7 @@ use outrigger::model::instance::{Held, Instance, InstanceState, NodeToCome, Offe
 use outrigger::model::labels::{ARCH, DO_NOT_DISRUPT, HOSTNAME, Labels};
 use outrigger::model::node::Node;
 use outrigger::model::notes::Lease;
-use outrigger::model::object::{Attachment, Kind, Object};
+use outrigger::model::object::{Attachment, Kind, Namespace, Object};
 use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::{Allowance, Limits, Pool};
 use outrigger::model::selector::Selector;
@@ -33,6 +33,7 @@ mod drifting;
 mod early;
 mod ending;
 mod herald;
+mod identity;
 mod inventory;
 mod launches;
 mod leaving;
@@ -127,6 +128,11 @@ impl Stage {
     }
 
     fn list(&mut self, nodes: Vec<Node>, pods: Vec<Pod>) {
+        self.list_at("here", nodes, pods);
+    }
+
+    /// All objects of an API server with this UID.
+    fn list_at(&mut self, uid: &str, nodes: Vec<Node>, pods: Vec<Pod>) {
         for kind in Kind::ALL {
             let objects = match kind {
                 Kind::Node => nodes
@@ -139,6 +145,7 @@ impl Stage {
                     .cloned()
                     .map(|p| Object::Pod(Box::new(p)))
                     .collect(),
+                Kind::Namespace => vec![kube_system(uid)],
                 _ => Vec::new(),
             };
             self.engine.handle(Event::Reset(kind, objects), self.now);
@@ -419,6 +426,15 @@ impl Stage {
     fn count(&self, name: &str) -> usize {
         self.seen.iter().filter(|own| *own == name).count()
     }
+}
+
+/// The Namespace that identifies a cluster.
+fn kube_system(uid: &str) -> Object {
+    Object::Namespace(Namespace {
+        name: "kube-system".to_owned(),
+        uid: uid.to_owned(),
+        ..Namespace::default()
+    })
 }
 
 fn waiting_pod(name: &str) -> Pod {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use outrigger::catalog::Catalog;
-use outrigger::model::claim::{ClaimRecord, Phase};
+use outrigger::model::claim::{ClaimRecord, Origin, Phase};
 use outrigger::model::cluster::Cluster;
 use outrigger::model::id::ObjectKey;
 use outrigger::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
@@ -108,6 +108,7 @@ fn claim(node: Option<&str>) -> Claim {
         id: "c".into(),
         installation: "tests".into(),
         cluster: "one".into(),
+        origin: Origin::default(),
         pool: "general".into(),
         node_class: None,
         created: NOW,

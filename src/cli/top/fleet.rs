@@ -82,7 +82,7 @@ fn health(own: &ToldCluster) -> (&str, Tone) {
         if status.paused.is_some() {
             return ("paused", Tone::Warns);
         }
-        if status.unaccepted.is_some() {
+        if status.unaccepted.is_some() || status.held_ends.is_some() {
             return ("held back", Tone::Warns);
         }
     }
@@ -112,6 +112,13 @@ fn detail(own: &ToldCluster) -> String {
         all.extend(status.unaccepted.iter().map(|own| {
             let (nodes, total, id) = (own.nodes, own.total, &own.id);
             format!("{nodes} of {total} nodes would leave: outrigger reload --accept {id}")
+        }));
+        all.extend(status.held_ends.iter().map(|own| {
+            let (instances, total, id) = (own.nodes, own.total, &own.id);
+            format!(
+                "{instances} of {total} instances would end without a drain: outrigger reload \
+                 --accept {id}"
+            )
         }));
         let pools = status.pools.iter();
         all.extend(pools.map(|own| {

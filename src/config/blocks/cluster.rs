@@ -61,6 +61,13 @@ pub(super) static CLUSTER: BlockType = BlockType {
             "Where more of its nodes are not ready, and three at least, none leaves on purpose.",
         ),
         argument(
+            "undrained_max",
+            Kind::Allowance,
+            "\"20%\"",
+            "How many of its instances may end without a drain within ten minutes, and one at \
+             least. Of more that have no Node, none ends until a person accepts it.",
+        ),
+        argument(
             "removed_pools",
             Kind::OneOf(&["drain", "keep"]),
             "\"drain\"",

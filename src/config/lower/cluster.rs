@@ -154,6 +154,9 @@ fn brakes(section: &Section) -> Brakes {
         unready_max: section
             .allowance("unready_max")
             .unwrap_or(default.unready_max),
+        undrained_max: section
+            .allowance("undrained_max")
+            .unwrap_or(default.undrained_max),
         removed_pools: match section.text("removed_pools") {
             Some("keep") => RemovedPools::Keep,
             _ => RemovedPools::Drain,

@@ -21,7 +21,7 @@ use crate::ec2::shelf::{KEPT, Shelf};
 use crate::engine::command::{Answer, Command, FailureKind, Launch};
 use crate::engine::event::Event;
 use crate::host::clock;
-use crate::model::claim::ClaimRecord;
+use crate::model::claim::{ClaimRecord, Origin};
 use crate::model::cluster::Cluster;
 use crate::model::hash::node_class_hash;
 use crate::model::id::ClaimId;
@@ -262,6 +262,7 @@ impl Stage {
             id: ClaimId(format!("claim-{}", self.next())),
             installation: self.cluster.installation.clone(),
             cluster: self.cluster.name.clone(),
+            origin: Origin::default(),
             pool: "general".into(),
             node_class: Some("default".into()),
             created: Timestamp::UNIX_EPOCH,

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use crate::engine::command::{Answer, Command, FailureKind, Launch, RefusalKind};
 use crate::host::clock;
-use crate::model::claim::ClaimRecord;
+use crate::model::claim::{ClaimRecord, Origin};
 use crate::model::id::{ClaimId, InstanceId};
 use crate::model::instance::{Instance, OfferingKey};
 use crate::model::labels::{Labels, TAINT_UNREGISTERED};
@@ -85,6 +85,7 @@ impl Bench<'_> {
             id: ClaimId(format!("{}-{claim}", self.run)),
             installation: HERE.to_owned(),
             cluster: CLUSTER.into(),
+            origin: Origin::default(),
             pool: "general".into(),
             node_class: Some("default".into()),
             created: Timestamp::from_second(1_800_000_000).expect("in range"),

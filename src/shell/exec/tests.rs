@@ -16,7 +16,7 @@ use super::message::{self, Call, Expect, LaunchCall, Scope};
 use super::{Limits, Program};
 use crate::engine::command::{Answer, Command, FailureKind, Launch};
 use crate::host::clock;
-use crate::model::claim::ClaimRecord;
+use crate::model::claim::{ClaimRecord, Origin};
 use crate::model::cluster::{Cluster, Exec};
 use crate::model::instance::{CapacityType, OfferingKey};
 use crate::model::labels::{Labels, TAINT_UNREGISTERED};
@@ -63,6 +63,7 @@ fn wish(class: Option<&str>) -> Launch {
         id: "c-1".into(),
         installation: "here".to_owned(),
         cluster: "prod".into(),
+        origin: Origin::default(),
         pool: "general".into(),
         node_class: class.map(Into::into),
         created: Timestamp::UNIX_EPOCH,
@@ -396,6 +397,7 @@ fn shown(scope: &Scope) -> Vec<(Vec<u8>, Option<Expect>)> {
         id: "general-7c9k2".into(),
         installation: scope.installation.clone(),
         cluster: scope.cluster.clone(),
+        origin: Origin::default(),
         pool: "general".into(),
         node_class: Some("default".into()),
         created: "2026-07-01T06:00:00Z".parse().expect("a time"),

@@ -144,6 +144,20 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         Report::Ready => tracing::info!(%cluster, mode, "ready: decisions begin"),
         Report::Frozen(why) => tracing::warn!(%cluster, why, "frozen: nothing voluntary is done"),
         Report::Thawed => tracing::info!(%cluster, "thawed: the view is whole again"),
+        Report::Mismatch(own) => tracing::error!(
+            %cluster, code = own.code(), why = %part(own),
+            "the API server and the instances are not of one cluster: nothing is done"
+        ),
+        Report::Matches => {
+            tracing::info!(%cluster, "the API server and the instances are of one cluster");
+        }
+        Report::EndsHeld(held) => tracing::warn!(
+            %cluster, id = held.id, instances = held.claims.len(), total = held.total,
+            "too many instances would end without a drain: accept it, and they do"
+        ),
+        Report::EndsReleased => {
+            tracing::info!(%cluster, "no instance is kept from ending without a drain");
+        }
         Report::Planned {
             pending,
             placed,

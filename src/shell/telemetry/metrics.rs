@@ -325,6 +325,14 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             let own = f64::from(u8::from(matches!(report, Report::Held(_))));
             gauge!("outrigger_braked", "cluster" => name(), "for" => "change").set(own);
         }
+        Report::Mismatch(_) | Report::Matches => {
+            let own = f64::from(u8::from(matches!(report, Report::Mismatch(_))));
+            gauge!("outrigger_braked", "cluster" => name(), "for" => "identity").set(own);
+        }
+        Report::EndsHeld(_) | Report::EndsReleased => {
+            let own = f64::from(u8::from(matches!(report, Report::EndsHeld(_))));
+            gauge!("outrigger_braked", "cluster" => name(), "for" => "undrained").set(own);
+        }
         Report::Frozen(_) => {
             counter!("outrigger_freezes_total", "cluster" => name()).increment(1);
         }

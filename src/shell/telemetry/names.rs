@@ -162,8 +162,10 @@ pub(crate) const ALL: &[Metric] = &[
     counter("outrigger_aws_requests_total", &["region", "service", "operation"],
         "Requests to AWS."),
     gauge("outrigger_braked", &["cluster", "for"],
-        "1 while nothing voluntary is done, since too many nodes are unready (`health`) or another \
-         configuration would change too much (`change`)."),
+        "1 while something is held back: too many nodes are unready (`health`), another \
+         configuration would change too much (`change`), too many instances would end without a \
+         drain (`undrained`), or the API server and the instances are not of one cluster \
+         (`identity`)."),
     gauge("outrigger_buffers_left_out", CLUSTER,
         "Buffers that make no sense, or may not be read."),
     gauge("outrigger_build_info", &["version"], "1."),

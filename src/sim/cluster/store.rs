@@ -285,6 +285,7 @@ impl Store {
     pub fn put_namespace(&mut self, name: &str) {
         let namespace = Namespace {
             name: name.to_owned(),
+            uid: format!("uid-of-{name}"),
             labels: Labels::new(),
         };
         self.changes

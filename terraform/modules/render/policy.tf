@@ -70,7 +70,9 @@ locals {
       Condition = {
         StringEquals = local.own_managed
         "ForAllValues:StringNotEqualsIgnoreCase" = {
-          "aws:TagKeys" = ["outrigger.dev/installation", "outrigger.dev/cluster"]
+          "aws:TagKeys" = [
+            "outrigger.dev/installation", "outrigger.dev/cluster", "outrigger.dev/cluster-uid", "outrigger.dev/lease",
+          ]
         }
       }
     },

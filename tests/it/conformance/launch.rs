@@ -15,7 +15,7 @@ use outrigger::model::hash::pool_hash;
 use outrigger::model::instance::{Instance, InstanceState};
 use outrigger::model::labels::Labels;
 use outrigger::model::node::Node;
-use outrigger::model::object::{Kind, Object};
+use outrigger::model::object::{Kind, Namespace, Object};
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::Pool;
 use outrigger::model::requirement::Requirement;
@@ -36,6 +36,15 @@ struct Stage {
     /// The answer to a launch is kept back.
     holds: bool,
     held: Option<Event>,
+}
+
+/// The Namespace that identifies a cluster.
+fn kube_system() -> Object {
+    Object::Namespace(Namespace {
+        name: "kube-system".to_owned(),
+        uid: "here".to_owned(),
+        ..Namespace::default()
+    })
 }
 
 impl Stage {
@@ -62,6 +71,7 @@ impl Stage {
         for kind in Kind::ALL {
             let objects = match kind {
                 Kind::Pod => std::mem::take(&mut waiting),
+                Kind::Namespace => vec![kube_system()],
                 _ => Vec::new(),
             };
             stage.tell(Event::Reset(kind, objects));

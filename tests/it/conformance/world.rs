@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use outrigger::catalog::{Catalog, hardware};
-use outrigger::model::claim::{ClaimRecord, Phase};
+use outrigger::model::claim::{ClaimRecord, Origin, Phase};
 use outrigger::model::cluster::Cluster;
 use outrigger::model::id::ClaimId;
 use outrigger::model::instance::{
@@ -540,6 +540,7 @@ fn record(name: &str, pool: &Pool, now: Timestamp) -> ClaimRecord {
         id: ClaimId::from(name),
         installation: "tests".to_owned(),
         cluster: "".into(),
+        origin: Origin::default(),
         pool: pool.name.clone(),
         node_class: pool.node_class.clone(),
         created: now,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use outrigger::disrupt::verdict::{Verdict, next_due};
-use outrigger::model::claim::{ClaimRecord, Phase};
+use outrigger::model::claim::{ClaimRecord, Origin, Phase};
 use outrigger::model::cluster::{Cluster, RemovedPools};
 use outrigger::model::id::ObjectKey;
 use outrigger::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
@@ -125,6 +125,7 @@ fn claim(node: &str, pool: &str) -> Claim {
         id: node.into(),
         installation: "tests".into(),
         cluster: "one".into(),
+        origin: Origin::default(),
         pool: pool.into(),
         node_class: None,
         created: START,

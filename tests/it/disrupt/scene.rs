@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use outrigger::disrupt::gate::kept_anyway;
 use outrigger::disrupt::verdict::Verdict;
-use outrigger::model::claim::{ClaimRecord, Phase};
+use outrigger::model::claim::{ClaimRecord, Origin, Phase};
 use outrigger::model::cluster::Cluster;
 use outrigger::model::id::ObjectKey;
 use outrigger::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
@@ -216,6 +216,7 @@ fn record(name: &str, pool: &Pool) -> ClaimRecord {
         id: name.into(),
         installation: "tests".to_owned(),
         cluster: "".into(),
+        origin: Origin::default(),
         pool: pool.name.clone(),
         node_class: None,
         created: earlier(),

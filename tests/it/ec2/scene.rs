@@ -9,7 +9,7 @@ use outrigger::ec2::fleet::{FleetRequest, Order};
 use outrigger::ec2::subnets::Subnets;
 use outrigger::ec2::template::{Site, Template, UserData};
 use outrigger::engine::command::{Answer, Launch};
-use outrigger::model::claim::ClaimRecord;
+use outrigger::model::claim::{ClaimRecord, Origin};
 use outrigger::model::id::TypeName;
 use outrigger::model::instance::{Arch, CapacityType, OfferingKey};
 use outrigger::model::labels::Labels;
@@ -74,6 +74,7 @@ pub(super) fn record(id: &str) -> ClaimRecord {
         id: id.into(),
         installation: "here".into(),
         cluster: "prod".into(),
+        origin: Origin::default(),
         pool: "general".into(),
         node_class: Some("standard".into()),
         created: NOW,

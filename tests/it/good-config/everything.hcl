@@ -61,6 +61,7 @@ cluster "lab" {
   placement_hints = false
   limits          = { nodes = 20, cpu = 200 }
   unready_max     = 5
+  undrained_max   = "10%"
   removed_pools   = "keep"
   disruption {
     budget { rate = "20/h" }

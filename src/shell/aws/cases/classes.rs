@@ -16,7 +16,7 @@ use crate::bootstrap::Home;
 use crate::catalog::class::ClassCatalog;
 use crate::engine::command::{Answer, Command, FailureKind, Launch};
 use crate::engine::event::Event;
-use crate::model::claim::ClaimRecord;
+use crate::model::claim::{ClaimRecord, Origin};
 use crate::model::cluster::{Cluster, Eks, Mode};
 use crate::model::instance::{Arch, CapacityType, OfferingKey};
 use crate::model::labels::Labels;
@@ -382,6 +382,7 @@ fn launch(class: Option<&str>, hash: &str) -> Box<Launch> {
         id: "claim-1".into(),
         installation: "here".to_owned(),
         cluster: "one".into(),
+        origin: Origin::default(),
         pool: "general".into(),
         node_class: class.map(Into::into),
         created: Timestamp::UNIX_EPOCH,
