@@ -262,9 +262,23 @@ fn volume_places(volume: &json::PersistentVolume) -> Vec<Requirements> {
     if places.is_empty() && !labels.is_empty() {
         places.push(Requirements::default());
     }
+    if labels.is_empty() {
+        return places;
+    }
+    // A node without any label of a zone or region takes it, too: its cluster may be in one zone.
+    let absent = |place: &Requirements| {
+        let says_zone = place.get(ZONE).is_some() || place.get(REGION).is_some();
+        let mut place = place.clone();
+        for key in [ZONE, REGION] {
+            place.add(key, Requirement::does_not_exist());
+        }
+        (!says_zone).then_some(place)
+    };
+    let anywhere: Vec<Requirements> = places.iter().filter_map(absent).collect();
     for place in &mut places {
         place.add_all(&labels);
     }
+    places.extend(anywhere);
     places
 }
 
@@ -376,6 +390,40 @@ mod tests {
         match read::<json::PersistentVolume>(json) {
             Object::Volume(volume) => volume,
             other => panic!("a volume: {other:?}"),
+        }
+    }
+
+    /// kube-scheduler's VolumeZone passes over nodes without any label of a zone or region.
+    #[test]
+    fn a_volume_whose_labels_say_its_zone_may_go_to_a_node_that_is_in_none() {
+        let labels = r#""topology.kubernetes.io/zone": "a__b""#;
+        let zone = r#"[{"matchExpressions": [{"key": "topology.kubernetes.io/zone",
+            "operator": "In", "values": ["a"]}]}]"#;
+        let rows = [
+            ("", "", vec![]),
+            (
+                labels,
+                "",
+                vec![
+                    "topology.kubernetes.io/zone in [a, b]",
+                    "topology.kubernetes.io/region does not exist, \
+                     topology.kubernetes.io/zone does not exist",
+                ],
+            ),
+            (labels, zone, vec!["topology.kubernetes.io/zone in [a]"]),
+        ];
+        for (labels, terms, expect) in rows {
+            let affinity = match terms {
+                "" => "{}".to_owned(),
+                terms => format!(r#"{{"required": {{"nodeSelectorTerms": {terms}}}}}"#),
+            };
+            let text = format!(
+                r#"{{"metadata": {{"name": "v", "labels": {{{labels}}}}},
+                "spec": {{"nodeAffinity": {affinity}}}}}"#
+            );
+            let places = volume(&text).node_affinity;
+            let places: Vec<String> = places.iter().map(ToString::to_string).collect();
+            assert_eq!(places, expect, "{labels} {terms}");
         }
     }
 

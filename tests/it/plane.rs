@@ -32,6 +32,8 @@ pub(crate) mod rights;
 
 mod plan;
 
+mod identity;
+
 mod importing;
 
 mod published;
@@ -166,6 +168,12 @@ impl Plane {
     /// controllers and kwok start anew with it.
     pub(crate) fn start_api(&self) -> Result<(), String> {
         self.ask("start-api").map(drop)
+    }
+
+    /// Has the API keep its objects under this prefix of etcd: another cluster answers at the same
+    /// address, an empty one the first time.
+    pub(crate) fn change_data(&self, prefix: &str) -> Result<(), String> {
+        self.ask(&format!("data {prefix}")).map(drop)
     }
 
     /// Starts kwok anew: it plays the kubelet of Nodes that others had made before its own came.

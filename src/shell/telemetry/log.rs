@@ -145,7 +145,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         Report::Frozen(why) => tracing::warn!(%cluster, why, "frozen: nothing voluntary is done"),
         Report::Thawed => tracing::info!(%cluster, "thawed: the view is whole again"),
         Report::Mismatch(own) => tracing::error!(
-            %cluster, code = own.code(), why = %part(own),
+            %cluster, code = own.code(), why = %own,
             "the API server and the instances are not of one cluster: nothing is done"
         ),
         Report::Matches => {

@@ -194,9 +194,15 @@ impl Court {
         let catalog = world.catalog();
         let mut chance = Rng::with_seed(world.seed);
         let mut planned = Vec::new();
+        // Nodes that are not of the type that was planned, but of one that may be had for it.
+        let mut others: BTreeSet<String> = BTreeSet::new();
         for (at, claim) in solution.claims.iter().enumerate() {
             let name = format!("w{}-n{at}", world.seed);
-            let (offering, _) = &claim.offerings[chance.usize(0..claim.offerings.len())];
+            let chosen = chance.usize(0..claim.offerings.len());
+            let (offering, _) = &claim.offerings[chosen];
+            if chosen > 0 {
+                others.insert(name.clone());
+            }
             let pool = world.pools.iter().find(|pool| pool.name == claim.pool);
             let it = catalog.get(offering.instance_type.as_str());
             let there = (offering.zone.as_str(), offering.capacity_type);
@@ -237,7 +243,7 @@ impl Court {
             bound: solution.order.len(),
             ..Verdict::default()
         };
-        self.refuses(world, (&made, &solution, nodes), &mut verdict)
+        self.refuses(world, (&made, &solution, nodes, &others), &mut verdict)
             .await?;
         verdict.tags.extend(&world.tags);
         for pod in &solution.order {
@@ -322,7 +328,7 @@ impl Court {
     async fn refuses(
         &self,
         world: &World,
-        (made, solution, nodes): (&Made, &Solution, Vec<Value>),
+        (made, solution, nodes, others): (&Made, &Solution, Vec<Value>, &BTreeSet<String>),
         verdict: &mut Verdict,
     ) -> Result<(), String> {
         let mut fresh: Vec<Value> = Vec::new();
@@ -349,10 +355,10 @@ impl Court {
             self.release(pod).await;
             if let Some(node) = self.goes_to(pod).await {
                 // Several nodes at once may make the place for it that one alone does not.
-                let others = fresh.iter().filter(|own| key_of(own).1 != node).cloned();
-                let others: Vec<Value> = others.collect();
-                self.remove_nodes(&others, &made.daemons).await;
-                let left = nodes.len() + fresh.len() - others.len();
+                let rest = fresh.iter().filter(|own| key_of(own).1 != node).cloned();
+                let rest: Vec<Value> = rest.collect();
+                self.remove_nodes(&rest, &made.daemons).await;
+                let left = nodes.len() + fresh.len() - rest.len();
                 fresh.retain(|own| key_of(own).1 == node);
                 self.api.delete(pod, 0).await;
                 self.sees(world, left).await;
@@ -361,6 +367,8 @@ impl Court {
                     .reasons
                     .iter()
                     .any(|why| why.code == Code::Unsettled);
+                // Nobody could know that the node would be larger.
+                let foretold = foretold || others.contains(&node);
                 if foretold && self.is_planned_later(world, made, &nodes, pod) {
                     verdict.later += 1;
                 } else if let Some(alone) = alone {
