@@ -8,7 +8,10 @@ outrigger {
 cluster "lab" {
   region = "eu-central-1"
   mode   = "manage"
-  kubeconfig { path = "/etc/outrigger/kubeconfig" }
+  kubeconfig {
+    path    = "/etc/outrigger/kubeconfig"
+    context = "default"
+  }
 }
 
 node_class "general" {

@@ -100,6 +100,7 @@ use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
 use crate::engine::consolidate::Weighing;
 use crate::engine::event::Event;
 use crate::engine::heirs::Heirs;
+use crate::engine::identity::SameInstances;
 use crate::engine::inventory::Stays;
 use crate::engine::notes::{Noting, UNREAD};
 use crate::engine::notices::{Failing, Noticed};
@@ -191,6 +192,8 @@ pub struct Engine {
     weighing: Weighing,
     brake: Brake,
     undrained: Undrained,
+    /// Instances of more than one Node, as last told.
+    same_instances: SameInstances,
     adopting: Adopting,
 }
 
@@ -239,6 +242,7 @@ impl Engine {
             weighing: Weighing::default(),
             brake: Brake::default(),
             undrained: Undrained::default(),
+            same_instances: SameInstances::new(),
             adopting: Adopting::default(),
         };
         engine.state.notes.fault = Some(UNREAD.to_owned());
@@ -261,25 +265,11 @@ impl Engine {
                 self.batch.try_again(now);
             }
             Event::BuffersChanged(objects) => self.declared(objects, now),
-            Event::Reset(kind, objects) => {
-                let before = self.state.cluster_uid();
-                self.reset(kind, objects, now);
-                self.heed_cluster_uid(before, now);
-            }
+            Event::Reset(kind, objects) => self.reset(kind, objects, now),
             Event::Applied(object) => {
-                self.state.views.alive(object.kind(), now);
-                // ReplicaSets change with each of their pods, and hardly ever in what counts.
-                if let Object::Selecting(own) = &object
-                    && self.state.objects.selectors.has(own)
-                {
+                if !self.applied(object, now) {
                     return;
                 }
-                if let Object::Pod(pod) = &object {
-                    self.about_to_see(pod, now);
-                }
-                let before = self.state.cluster_uid();
-                self.state.objects.apply(object, now);
-                self.heed_cluster_uid(before, now);
             }
             Event::Deleted(kind, key) => {
                 self.state.views.alive(kind, now);
@@ -321,7 +311,26 @@ impl Engine {
             Event::HeldDown(what, until) => self.held_down(what, until, now),
         }
         self.happened = true;
+        self.withhold(now);
         self.wake_at(self.settled(now), "the cluster changed");
+    }
+
+    /// Takes an object in. Returns whether it says anything that counts.
+    fn applied(&mut self, object: Object, now: Timestamp) -> bool {
+        self.state.views.alive(object.kind(), now);
+        // ReplicaSets change with each of their pods, and hardly ever in what counts.
+        if let Object::Selecting(own) = &object
+            && self.state.objects.selectors.has(own)
+        {
+            return false;
+        }
+        if let Object::Pod(pod) = &object {
+            self.about_to_see(pod, now);
+        }
+        let before = self.state.cluster_uid();
+        self.state.objects.apply(object, now);
+        self.heed_cluster_uid(before, now);
+        true
     }
 
     /// Another configuration is in force.
@@ -455,6 +464,9 @@ impl Engine {
         self.read_notes(now);
         let looked = std::mem::replace(&mut self.wake, before);
         if self.looking.mismatch.is_some() {
+            // Others count on hearing what this cluster has.
+            self.muster(now);
+            self.account(now);
             self.wake_for_look(looked, now);
             return;
         }
@@ -482,7 +494,8 @@ impl Engine {
             self.learn(now);
             self.note_let_go(now);
             self.muster(now);
-            self.tell_held_ends();
+            self.tell_held_ends(now);
+            self.tell_same_instances();
         }
         self.account(now);
         self.wake_at(now.checked_add(WHOLE).unwrap_or(now), "all is looked at");
@@ -583,6 +596,7 @@ impl Engine {
     }
 
     fn reset(&mut self, kind: Kind, objects: Vec<Object>, now: Timestamp) {
+        let before = self.state.cluster_uid();
         let mut known = self.state.objects.count(kind);
         let mut vanished = self.state.objects.reset(kind, objects, now);
         // What an earlier listing was doubted for and this one lacks too is still in doubt.
@@ -599,5 +613,6 @@ impl Engine {
             self.state.views.believe(kind);
         }
         *self.looking.resets.entry(kind).or_insert(0) += 1;
+        self.heed_cluster_uid(before, now);
     }
 }

@@ -15,6 +15,8 @@ mod stake;
 
 pub mod keyed;
 
+pub mod node_instances;
+
 pub mod objects;
 
 mod shields;

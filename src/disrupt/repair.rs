@@ -12,6 +12,7 @@ use crate::disrupt::verdict::{Kept, Verdict};
 use crate::model::id::PoolName;
 use crate::model::node::Node;
 use crate::model::pool::{Allowance, Reason, RepairPolicy};
+use crate::state::blockers::Blocker;
 use crate::state::roster::{Candidate, Roster};
 
 /// Where more nodes of a pool than this are broken, it may be something else than they.
@@ -42,6 +43,12 @@ pub fn due_at(node: &Node, policies: &[RepairPolicy]) -> Option<Timestamp> {
         of.filter_map(|it| own.since.checked_add(it.after?).ok())
     });
     due.min()
+}
+
+/// Keeps a broken node if another Node has the same providerID.
+fn shared(candidate: &Candidate<'_>) -> Option<Verdict> {
+    let own = candidate.blocker.as_ref()?;
+    matches!(own, Blocker::SameInstance(_)).then(|| Verdict::Blocked(own.clone()))
 }
 
 /// Broken nodes that may be replaced, the longest due first, and why the others stay.
@@ -81,7 +88,7 @@ pub fn broken<'a>(
     for (until, candidate) in found {
         let stays = match until > now {
             true => Some(Verdict::Recovering { until }),
-            false => brake(pools[&candidate.pool], 0, leaving),
+            false => shared(candidate).or_else(|| brake(pools[&candidate.pool], 0, leaving)),
         };
         let Some(verdict) = stays else {
             leaving += 1;

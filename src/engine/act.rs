@@ -163,6 +163,9 @@ impl Engine {
         let waiting = self.state.waiting(now);
         let waiting: Vec<&PodKey> = waiting.into_iter().map(|pod| &pod.key).collect();
         self.batch.observe(&waiting, now);
+        let idle = self.state.cluster.batching.idle;
+        let behind = self.state.is_scheduler_behind(idle, now);
+        self.batch.expect_more(behind);
         if let Some(at) = self.state.next_release(now) {
             self.wake_at(at, "pods are expected on a node no more");
         }

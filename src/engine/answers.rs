@@ -106,6 +106,7 @@ impl Engine {
             _ => return,
         };
         self.looking.listing_failed = None;
+        self.looking.listing_answered = self.looking.listing_asked;
         let cluster = self.state.cluster.clone();
         let outcome = self.state.ledger.listed(instances, &cluster, now);
         for (instance, why) in outcome.strangers {

@@ -21,9 +21,17 @@ pub struct Batch {
     last_round: Option<Timestamp>,
     /// When those without an answer may have one, sooner than usual.
     again: Option<Timestamp>,
+    /// Whether the scheduler has yet to look at other pods: more may wait in a moment.
+    more_to_come: bool,
 }
 
 impl Batch {
+    /// Takes note of whether the scheduler has yet to look at other pods: an open window then stays
+    /// open, for as long as it may.
+    pub fn expect_more(&mut self, more_to_come: bool) {
+        self.more_to_come = more_to_come;
+    }
+
     /// Takes note of the pods that wait now; one not seen before opens the window or keeps it open.
     pub fn observe(&mut self, waiting: &[&PodKey], now: Timestamp) {
         let before = self.known.len();
@@ -53,7 +61,11 @@ impl Batch {
         let after = |at: Timestamp, wait| at.checked_add(wait).unwrap_or(Timestamp::MAX);
         match (self.opened, self.last_new) {
             (Some(opened), Some(last)) => {
-                Some(after(last, batching.idle).min(after(opened, batching.max)))
+                let latest = after(opened, batching.max);
+                Some(match self.more_to_come {
+                    true => latest,
+                    false => latest.min(after(last, batching.idle)),
+                })
             }
             _ => {
                 let usual = self

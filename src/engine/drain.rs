@@ -57,13 +57,16 @@ impl Engine {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return;
         };
-        if claim.leaving.is_some() || !self.manages() {
+        if claim.leaving.is_some() || !self.manages() || self.is_ambiguous(claim, reason) {
             return;
         }
         let open = |node: &Node| self.may_run_pods(id, node, now);
         let registered = self.node_of(claim).is_some_and(open)
             || matches!(claim.phase, Phase::Registered | Phase::Initialized);
-        if !registered && !self.may_end_undrained(id, now) {
+        // A node that nothing answers on ends with all that is on it, once it is closed.
+        let silent = self.node_of(claim).is_none_or(|node| !node.ready);
+        let undrained = !registered || (reason.ends_at_once() && silent);
+        if undrained && !self.may_end_undrained(id, now) {
             return;
         }
         let Some(claim) = self.state.ledger.claims.get(id) else {

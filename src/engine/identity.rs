@@ -4,12 +4,17 @@
 //!
 //! Why so: docs/decisions/036-which-cluster-this-is.md.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use jiff::Timestamp;
 
 use crate::engine::Engine;
 use crate::engine::report::Report;
-use crate::model::id::ClusterUid;
+use crate::model::id::{ClusterUid, InstanceId, NodeName};
 use crate::state::identity::Mismatch;
+
+/// Instances of more than one Node.
+pub(super) type SameInstances = BTreeMap<InstanceId, BTreeSet<NodeName>>;
 
 impl Engine {
     /// Compares what the API server shows with what instances say of themselves. While either is
@@ -35,19 +40,48 @@ impl Engine {
     }
 
     fn compare(&mut self, now: Timestamp) {
-        let found = self.state.mismatch().or_else(|| self.missing_nodes());
+        let found = match self.state.mismatch() {
+            Some(found) => Some(found),
+            None => self.missing_nodes(),
+        };
         let before = std::mem::replace(&mut self.looking.mismatch, found.clone());
         if before == found {
             return;
         }
         match found {
-            Some(mismatch) => {
-                let why = "the API server and the instances are not of one cluster";
-                self.withdraw(why, |own| !own.is_look(), now);
-                self.report(Report::Mismatch(mismatch));
-            }
+            Some(mismatch) => self.report(Report::Mismatch(mismatch)),
             None => self.report(Report::Matches),
         }
+        self.withhold(now);
+    }
+
+    /// Takes back every command that would change something while that holds: the answer to one
+    /// that was on its way may have led to another.
+    pub(super) fn withhold(&mut self, now: Timestamp) {
+        if self.looking.mismatch.is_some() {
+            let why = "the API server and the instances are not of one cluster";
+            self.withdraw(why, |own| !own.is_look(), now);
+        }
+    }
+
+    /// Reports each of our instances whose providerID more than one Node has, once per set of
+    /// Nodes.
+    pub(super) fn tell_same_instances(&mut self) {
+        let shared = self.state.objects.node_instances.shared();
+        let ledger = &self.state.ledger;
+        let ours = shared.filter(|(id, _)| ledger.by_instance(id.as_str()).is_some());
+        let all: SameInstances = ours
+            .map(|(id, nodes)| (id.clone(), nodes.clone()))
+            .collect();
+        for (instance, nodes) in &all {
+            if self.same_instances.get(instance) != Some(nodes) {
+                self.reports.push_back(Report::SameInstance {
+                    instance: instance.clone(),
+                    nodes: nodes.iter().cloned().collect(),
+                });
+            }
+        }
+        self.same_instances = all;
     }
 
     /// Why the API server, the instances and the configuration are not of one cluster, if so.

@@ -7,14 +7,15 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
-use crate::engine::command::{Command, Launch, NodePatch};
+use crate::engine::command::{Command, Launch};
+use crate::engine::register::released;
 use crate::engine::report::Report;
 use crate::engine::work::{FlightKind, Step};
 use crate::model::claim::Phase;
 use crate::model::cluster::MinValuesPolicy;
 use crate::model::id::{ClaimId, NodeName};
 use crate::model::instance::{Instance, InstanceState};
-use crate::model::labels::{FINALIZER, TAINT_UNREGISTERED};
+use crate::model::labels::TAINT_UNREGISTERED;
 use crate::model::node::Node;
 use crate::model::pool::{Pool, Reason};
 use crate::model::taint::{Effect, Taint};
@@ -57,7 +58,7 @@ impl Engine {
         for (id, node) in found {
             let claim = self.state.ledger.claims.get(&id);
             let awaited = claim.and_then(|claim| self.node_of(claim));
-            if awaited.is_some_and(|own| own.name != node) {
+            if awaited.is_some_and(|own| own.name != node && own.is_awaited()) {
                 self.misnamed(&id, now);
             }
             if let Some(claim) = self.state.ledger.claims.get_mut(&id) {
@@ -296,7 +297,9 @@ impl Engine {
     /// Ends a claim's instance without a drain: nothing runs on it, or nothing can be moved. Where
     /// too many would end so, nothing is done.
     pub(super) fn end(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
-        if !self.may_end_undrained(id, now) {
+        let claim = self.state.ledger.claims.get(id);
+        let ambiguous = claim.is_some_and(|own| self.is_ambiguous(own, reason));
+        if ambiguous || !self.may_end_undrained(id, now) {
             return;
         }
         let Some(claim) = self.state.ledger.claims.get_mut(id) else {
@@ -334,10 +337,12 @@ impl Engine {
             self.enter(id, Phase::Draining, now);
             return;
         }
-        if instance.state.is_live()
-            && !self.was_drained(id, now)
-            && !self.may_end_undrained(id, now)
-        {
+        let reason = claim.leaving.unwrap_or(Reason::Orphaned);
+        if self.is_ambiguous(claim, reason) {
+            return;
+        }
+        let drained = !instance.state.is_live() || self.was_drained(id, now);
+        if !drained && !self.may_end_undrained(id, now) {
             return;
         }
         self.tell_lingering(id, now);
@@ -383,6 +388,14 @@ impl Engine {
                 self.forget_claim(id);
             }
         }
+    }
+
+    /// Whether two Nodes say that they are the running instance of a claim: pods of the other would
+    /// be lost with it. What the provider takes back leaves all the same.
+    pub(super) fn is_ambiguous(&self, claim: &Claim, reason: Reason) -> bool {
+        let live = claim.instance.as_ref().filter(|own| own.state.is_live());
+        let shared = |own: &Instance| self.state.objects.node_instances.is_shared(own.id.as_str());
+        reason != Reason::Interrupted && live.is_some_and(shared)
     }
 
     /// Whether the pods of a leaving node were moved, or had the time for it that they are given.
@@ -472,17 +485,6 @@ impl Engine {
             self.withdraw(why, ends, now);
         }
     }
-}
-
-/// How our finalizer is taken off a Node that bears it.
-pub(super) fn released(node: &Node) -> Option<NodePatch> {
-    let others = node.finalizers.iter().filter(|own| *own != FINALIZER);
-    node.has_finalizer().then(|| NodePatch {
-        node: node.name.clone(),
-        version: node.version.clone(),
-        finalizers: Some(others.cloned().collect()),
-        ..NodePatch::default()
-    })
 }
 
 /// Whether a claim's instance runs, as far as listings and answers say.

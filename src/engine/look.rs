@@ -21,6 +21,9 @@ const LISTING_AGE_MAX: SignedDuration = SignedDuration::from_secs(180);
 /// After a fault the view must have been whole for this long before anything is decided upon it.
 const QUIET: SignedDuration = SignedDuration::from_secs(5);
 
+/// After a gap that is shorter, nothing that began before it is in doubt: all was listed anew.
+const SHORT_GAP: SignedDuration = SignedDuration::from_mins(1);
+
 /// Objects asked for by name when a listing lacks many: enough that a listing which lacks a tenth
 /// of them wrongly is caught more often than not, few enough to ask at once.
 const PROBES_MAX: usize = 8;
@@ -113,6 +116,9 @@ impl Engine {
             self.looking.frozen = None;
             self.looking.whole_since = None;
             self.looking.thawed = Some(now);
+            if now.duration_since(frozen) > SHORT_GAP {
+                self.looking.gap = Some(now);
+            }
             self.state.ledger.skip(frozen, now);
             self.report(Report::Thawed);
         } else {

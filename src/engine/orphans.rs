@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::command::Command;
-use crate::engine::lifecycle::released;
+use crate::engine::register::released;
 use crate::engine::report::Report;
 use crate::engine::work::FlightKind;
 use crate::model::id::NodeName;

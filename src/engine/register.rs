@@ -361,8 +361,16 @@ impl Engine {
         }
         let claim = self.state.ledger.claims.get(id);
         let node = claim.and_then(|own| self.node_of(own));
-        if node.is_some_and(|node| node.deleting.is_some() && node.has_finalizer()) {
-            self.retire(id, Reason::Deleted, now);
+        if let Some(node) = node.filter(|node| node.deleting.is_some() && node.has_finalizer()) {
+            let shared = claim.is_some_and(|own| self.is_ambiguous(own, Reason::Deleted));
+            // Where another Node says that it is the instance, only this object is to go.
+            match released(node).filter(|_| shared) {
+                Some(patch) if !self.is_stale(id, node) => {
+                    self.step(id, Step::Finalizer, Command::PatchNode(patch), now);
+                }
+                Some(_) => {}
+                None => self.retire(id, Reason::Deleted, now),
+            }
             return false;
         }
         let anew = node.is_some_and(|node| !node.is_registered() && !self.is_stale(id, node));
@@ -405,6 +413,17 @@ impl Engine {
         let mut pods = self.state.objects.pods_on(node.as_str());
         pods.any(Pod::occupies_node)
     }
+}
+
+/// How our finalizer is taken off a Node that bears it.
+pub(super) fn released(node: &Node) -> Option<NodePatch> {
+    let others = node.finalizers.iter().filter(|own| *own != FINALIZER);
+    node.has_finalizer().then(|| NodePatch {
+        node: node.name.clone(),
+        version: node.version.clone(),
+        finalizers: Some(others.cloned().collect()),
+        ..NodePatch::default()
+    })
 }
 
 /// What is to be changed of a node whose reservation has ended: its instance goes on, on demand,

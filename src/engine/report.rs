@@ -26,8 +26,15 @@ pub enum Report {
     /// Nothing at all is done: the API server, the instances and the configuration are not of one
     /// cluster.
     Mismatch(Mismatch),
-    /// They are, again.
+    /// They are of one cluster again.
     Matches,
+    /// More than one Node says that it is an instance: none of them leaves on purpose.
+    SameInstance {
+        /// The instance.
+        instance: InstanceId,
+        /// The Nodes.
+        nodes: Vec<NodeName>,
+    },
     /// Instances do not end without a drain before a person accepts it: they are too many.
     EndsHeld(HeldEnds),
     /// None is held any more.

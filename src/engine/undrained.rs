@@ -1,5 +1,5 @@
-//! A brake on instances that end without a drain: since they have no Node, or since nothing answers
-//! on it. One mistake elsewhere, as the deletion of all Nodes, must not end them all.
+//! A brake on instances that end without a drain, because they have no Node or nothing answers on
+//! it. One mistake elsewhere, as the deletion of all Nodes, must not end them all.
 //! It must not know why an instance ends.
 //!
 //! Why so: docs/decisions/036-which-cluster-this-is.md.
@@ -13,12 +13,15 @@ use crate::engine::report::Report;
 use crate::model::hash::accept_id;
 use crate::model::id::ClaimId;
 use crate::model::pool::Allowance;
-use crate::state::State;
 use crate::state::identity::{HeldEnds, Mismatch};
 use crate::state::ledger::{Claim, LISTING_APART};
 
 /// Ends without a drain count for this long.
 const COUNTED: SignedDuration = SignedDuration::from_mins(10);
+
+/// Ids that a person may accept are remembered, with the claims of each: the set may be another by
+/// the time the person has typed the id.
+const OFFERS: usize = 8;
 
 /// What is remembered of ends without a drain.
 #[derive(Clone, Debug, Default)]
@@ -27,85 +30,117 @@ pub(super) struct Undrained {
     ended: VecDeque<Timestamp>,
     /// Claims that had a Node, or should have one, and since when none is there.
     missing: BTreeMap<ClaimId, Timestamp>,
-    /// Claims that were old when this process first saw the cluster.
+    /// Claims that were older than their time to register when this process first saw the cluster.
     old: BTreeSet<ClaimId>,
-    /// Claims whose ends were refused in the pass that is under way.
+    /// Claims that the brake refused to end in the pass that is under way.
     refused: BTreeSet<ClaimId>,
-    /// What was said of that.
+    /// Claims of 0.1 that were refused in this pass, since no ready Node is one of them.
+    unmarked: BTreeSet<ClaimId>,
+    /// Claims that the brake holds, as last reported.
+    braked: BTreeSet<ClaimId>,
+    /// All claims that are held, as last reported.
     held: Option<HeldEnds>,
-    /// Claims that may end, since a person has accepted it.
+    /// What a person may accept.
+    offers: VecDeque<HeldEnds>,
+    /// Claims that may end, since a person has accepted it and no Node has come since.
     accepted: BTreeSet<ClaimId>,
 }
 
 impl Engine {
-    /// Notes which claims have no Node though they had one, or are so old that they should have.
+    /// Notes which claims have no Node though they had one, or are so old that they should.
     pub(super) fn count_missing_nodes(&mut self, now: Timestamp) {
-        let first = !self.looking.ready;
-        let nodes = self.state.instances_of_nodes(false);
-        let mut missing: BTreeMap<ClaimId, Timestamp> = BTreeMap::new();
-        let mut old: BTreeSet<ClaimId> = BTreeSet::new();
-        for claim in self.state.running_claims() {
-            let id = &claim.record.id;
-            let is_there = |own: &str| nodes.contains(own);
-            let instance = claim.instance.as_ref().map(|own| own.id.as_str());
-            let overdue = self.pool_of(claim).registration_timeout;
+        let (state, known) = (&self.state, &self.undrained);
+        let overdue = |claim: &Claim| {
             let age = now.duration_since(claim.record.created);
-            if first && age >= overdue || self.undrained.old.contains(id) {
-                old.insert(id.clone());
-            }
-            let is_over = claim.leaving.is_some() || instance.is_some_and(is_there);
-            if is_over || !(claim.node.is_some() || old.contains(id)) {
+            age >= self.pool_of(claim).registration_timeout
+        };
+        let old: Option<BTreeSet<ClaimId>> = (!self.looking.ready).then(|| {
+            let old = state.running_claims().filter(|own| overdue(own));
+            old.map(|own| own.record.id.clone()).collect()
+        });
+        let nodes = state.instances_of_nodes(false);
+        let has_node = |claim: &Claim| {
+            let instance = claim.instance.as_ref().map(|own| own.id.as_str());
+            instance.is_some_and(|own| nodes.contains(own))
+        };
+        let is_old = |id: &ClaimId| old.as_ref().unwrap_or(&known.old).contains(id);
+        let mut missing: BTreeMap<ClaimId, Timestamp> = BTreeMap::new();
+        for claim in state.running_claims() {
+            let id = &claim.record.id;
+            let had_node = claim.node.is_some() || is_old(id);
+            if claim.leaving.is_some() || !had_node || has_node(claim) || self.is_accepted(claim) {
                 continue;
             }
-            let since = self.undrained.missing.get(id).copied();
+            let since = known.missing.get(id).copied();
             missing.insert(id.clone(), since.unwrap_or(now));
         }
-        (self.undrained.missing, self.undrained.old) = (missing, old);
+        let accepted = known.accepted.iter().filter(|id| {
+            let claim = state.ledger.claims.get(*id);
+            claim.is_some_and(|own| !self.is_well(own))
+        });
+        let accepted = accepted.cloned().collect();
+        let claims = &self.state.ledger.claims;
+        self.undrained.accepted = accepted;
+        self.undrained.missing = missing;
+        match old {
+            Some(old) => self.undrained.old = old,
+            None => self.undrained.old.retain(|id| claims.contains_key(id)),
+        }
         self.heed_accepted_ends();
     }
 
-    /// What a person has accepted may end.
+    /// Lets the claims end whose id a person has accepted. The id of another occasion differs.
     fn heed_accepted_ends(&mut self) {
-        let accepted = &self.state.notes.accepted;
-        let mut now_accepted: Vec<ClaimId> = Vec::new();
-        if let Some(held) = &self.undrained.held
-            && accepted.contains(&held.id)
-        {
-            now_accepted.extend(held.claims.iter().cloned());
+        let ids = &self.state.notes.accepted;
+        let (taken, left): (VecDeque<HeldEnds>, VecDeque<HeldEnds>) =
+            std::mem::take(&mut self.undrained.offers)
+                .into_iter()
+                .partition(|own| ids.contains(&own.id));
+        self.undrained.offers = left;
+        for claim in taken.into_iter().flat_map(|own| own.claims) {
+            self.undrained.missing.remove(&claim);
+            self.undrained.accepted.insert(claim);
         }
-        if let Some(Mismatch::NoNodes { id, .. }) = &self.looking.mismatch
-            && accepted.contains(id)
-        {
-            now_accepted.extend(self.undrained.missing.keys().cloned());
-        }
-        self.undrained.accepted.extend(now_accepted);
-        let claims = &self.state.ledger.claims;
-        self.undrained.accepted.retain(|id| claims.contains_key(id));
-        let accepted = &self.undrained.accepted;
-        self.undrained
-            .missing
-            .retain(|id, _| !accepted.contains(id));
     }
 
-    /// Whether so many instances run without their Nodes that something else is wrong than one of
-    /// them. A listing that is younger than the loss has to show them: of instances that the
-    /// provider ends, the Nodes may go before a listing tells.
-    pub(super) fn missing_nodes(&self) -> Option<Mismatch> {
-        let listed = self.state.ledger.listed_at()?;
+    /// What a person is offered to accept: these claims, on this occasion.
+    fn offer(&mut self, claims: BTreeSet<ClaimId>, since: Timestamp) -> HeldEnds {
+        let since = since.as_nanosecond().to_string();
+        let parts = claims.iter().map(ClaimId::as_str).chain([since.as_str()]);
+        let offer = HeldEnds {
+            id: accept_id(&self.state.cluster.name, "ends", parts),
+            total: self.state.running_claims().count(),
+            claims,
+        };
+        let offers = &mut self.undrained.offers;
+        if !offers.iter().any(|own| own.id == offer.id) {
+            offers.push_back(offer.clone());
+            let extra = offers.len().saturating_sub(OFFERS);
+            offers.drain(..extra);
+        }
+        offer
+    }
+
+    /// Returns `no_nodes` if more instances than `undrained_max` run without their Nodes. A listing
+    /// that was asked for after the loss has to show them: where the provider ends instances, their
+    /// Nodes may go before a listing tells.
+    pub(super) fn missing_nodes(&mut self) -> Option<Mismatch> {
+        let asked = self.looking.listing_answered?;
         let is_sure = |since: &Timestamp| {
-            !self.looking.ready || listed.duration_since(*since) >= LISTING_APART
+            !self.looking.ready || asked.duration_since(*since) >= LISTING_APART
         };
         let missing = self.undrained.missing.iter();
-        let missing: Vec<&ClaimId> = missing
-            .filter(|(_, since)| is_sure(since))
-            .map(|(id, _)| id)
-            .collect();
+        let sure = missing.filter(|(_, since)| is_sure(since));
+        let claims: BTreeSet<ClaimId> = sure.clone().map(|(id, _)| id.clone()).collect();
+        let since = sure.map(|(_, since)| *since).min()?;
         let total = self.state.running_claims().count();
-        let name = &self.state.cluster.name;
-        (missing.len() > self.undrained_max(total)).then(|| Mismatch::NoNodes {
-            instances: missing.len(),
-            total,
-            id: accept_id(name, "ends", missing.iter().map(|own| own.as_str())),
+        (claims.len() > self.undrained_max(total)).then(|| {
+            let offer = self.offer(claims, since);
+            Mismatch::NoNodes {
+                instances: offer.claims.len(),
+                total,
+                id: offer.id,
+            }
         })
     }
 
@@ -115,7 +150,8 @@ impl Engine {
         self.undrained.missing.len() > self.undrained_max(total)
     }
 
-    /// How many of so many instances may end without a drain while others still count.
+    /// How many of so many instances may end without a drain while others still count: a percentage
+    /// is rounded down, so that it is never more.
     fn undrained_max(&self, total: usize) -> usize {
         let most = match self.state.cluster.brakes.undrained_max {
             Allowance::Nodes(count) => count as usize,
@@ -124,8 +160,8 @@ impl Engine {
         most.max(1)
     }
 
-    /// Whether the instance of a claim may end without a drain now. What ends within a while is
-    /// counted, together with what has no Node and may be next.
+    /// Whether the instance of a claim may end without a drain now. The ends of the last minutes
+    /// count, together with the claims that have no Node and may be next.
     pub(super) fn may_end_undrained(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return false;
@@ -136,7 +172,7 @@ impl Engine {
         }
         let unmarked = claim.record.origin.cluster_uid.is_none();
         if unmarked && !self.state.knows_unmarked_claims() {
-            self.undrained.refused.insert(id.clone());
+            self.undrained.unmarked.insert(id.clone());
             return false;
         }
         let ended = &mut self.undrained.ended;
@@ -152,44 +188,52 @@ impl Engine {
         let others = missing.len() - usize::from(missing.contains_key(id));
         // What is held goes on only when a person accepts it, or its Node comes back: one mistake
         // must not end all of a cluster bit by bit.
-        let is_held = self.undrained.held.is_some() || !self.undrained.refused.is_empty();
-        if is_held || ended + others + 1 > self.undrained_max(total) {
+        let holds = !self.undrained.braked.is_empty() || !self.undrained.refused.is_empty();
+        if holds || ended + others + 1 > self.undrained_max(total) {
             self.undrained.refused.insert(id.clone());
             return false;
         }
         self.undrained.ended.push_back(now);
+        // It counts as one that has ended from here on.
+        self.undrained.missing.remove(id);
         self.works.entry(id.clone()).or_default().undrained = true;
         true
     }
 
-    /// Whether this process has launched a claim, has seen the cluster ever since, and its Node
-    /// never came: nothing can run there, however many they are.
+    /// Whether this process has launched a claim, has watched the cluster since then without a long
+    /// gap, and its Node never came. No pod can run on such an instance, so the brake does not
+    /// count it.
     fn never_came(&self, claim: &Claim) -> bool {
-        let since = |at: Option<Timestamp>| at.is_some_and(|at| claim.record.created >= at);
-        let watched = since(self.state.started) && since(self.looking.thawed);
-        watched && self.looking.frozen.is_none() && claim.node.is_none()
+        let since = |at: Option<Timestamp>| at.is_none_or(|at| claim.record.created >= at);
+        let watched = self.state.started.is_some() && since(self.state.started);
+        watched && since(self.looking.gap) && self.looking.frozen.is_none() && claim.node.is_none()
     }
 
-    /// Whether a person has accepted that the instance of a claim ends: its own, or that this API
-    /// server stands for the cluster that it was launched for.
+    /// Whether a person has accepted this end, or has accepted this API server for instances of
+    /// another UID. Where its Node is ready here, it is of this cluster all the same.
     fn is_accepted(&self, claim: &Claim) -> bool {
-        let launched_for = claim.record.origin.cluster_uid.as_ref();
-        let is_other =
-            launched_for.is_some_and(|own| Some(own) != self.state.cluster_uid().as_ref());
-        is_other || self.undrained.accepted.contains(&claim.record.id)
+        let own = self.undrained.accepted.contains(&claim.record.id);
+        let other = self.state.is_of_accepted_cluster(claim);
+        (own || other) && !self.is_well(claim)
     }
 
-    /// Says which instances do not end before a person accepts it, once, and again where they are
-    /// others.
-    pub(super) fn tell_held_ends(&mut self) {
+    /// Whether a claim has a Node that is ready.
+    fn is_well(&self, claim: &Claim) -> bool {
+        self.state.node_of(claim).is_some_and(|node| node.ready)
+    }
+
+    /// Reports the held instances when the set first appears and when it grows.
+    pub(super) fn tell_held_ends(&mut self, now: Timestamp) {
         let mut refused = std::mem::take(&mut self.undrained.refused);
-        // What was held and was not asked for in this pass is held while it has no Node.
-        let before = self.undrained.held.iter().flat_map(|own| &own.claims);
+        let unmarked = std::mem::take(&mut self.undrained.unmarked);
+        // A pass may ask for none of those that are held: they are, until they are well or ended.
         let stays = |id: &&ClaimId| {
             let claim = self.state.ledger.claims.get(*id);
-            claim.is_some_and(|own| runs_without_node(&self.state, own) && !self.is_accepted(own))
+            claim.is_some_and(|own| is_live(own) && !self.is_well(own) && !self.is_accepted(own))
         };
-        refused.extend(before.filter(stays).cloned());
+        refused.extend(self.undrained.braked.iter().filter(stays).cloned());
+        self.undrained.braked.clone_from(&refused);
+        refused.extend(unmarked);
         if refused.is_empty() {
             if self.undrained.held.take().is_some() {
                 self.report(Report::EndsReleased);
@@ -200,12 +244,7 @@ impl Engine {
         if held.is_some_and(|own| own.claims.is_superset(&refused)) {
             return;
         }
-        let name = &self.state.cluster.name;
-        let held = HeldEnds {
-            id: accept_id(name, "ends", refused.iter().map(ClaimId::as_str)),
-            total: self.state.running_claims().count(),
-            claims: refused,
-        };
+        let held = self.offer(refused, now);
         self.undrained.held = Some(held.clone());
         self.report(Report::EndsHeld(held));
     }
@@ -218,12 +257,6 @@ impl Engine {
 
 /// Whether the instance of a claim runs, as far as listings and answers say.
 fn is_live(claim: &Claim) -> bool {
-    claim
-        .instance
-        .as_ref()
-        .is_some_and(|own| own.state.is_live())
-}
-
-fn runs_without_node(state: &State, claim: &Claim) -> bool {
-    is_live(claim) && state.node_of(claim).is_none()
+    let instance = claim.instance.as_ref();
+    instance.is_some_and(|own| own.state.is_live())
 }

@@ -363,6 +363,10 @@ pub(super) struct Looking {
     pub(super) listing: bool,
     /// When instances were last asked for.
     pub(super) listing_asked: Option<Timestamp>,
+    /// When the listing of instances was asked for that was answered last.
+    pub(super) listing_answered: Option<Timestamp>,
+    /// When decisions last went on after a gap that was longer than a short outage.
+    pub(super) gap: Option<Timestamp>,
     /// Why the last listing of instances does not count, if it does not.
     pub(super) listing_fault: Option<String>,
     /// Why the last listing of instances failed, if it did.

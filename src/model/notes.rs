@@ -29,7 +29,7 @@ pub const LET_GO: &str = "outrigger.dev/let-go";
 /// and ids of other holds ([`accept_id`](crate::model::hash::accept_id)).
 pub const ACCEPTED: &str = "outrigger.dev/accepted";
 
-/// Ids that were accepted and are remembered, the last ones.
+/// Ids of each sort that were accepted and are remembered, the last ones.
 const ACCEPTED_MAX: usize = 16;
 
 /// Nodes remembered at most: at a hundred bytes each, all annotations of an object (256 KiB) have
@@ -57,11 +57,17 @@ pub struct Lease {
     pub annotations: Labels,
 }
 
-/// The ids of [`ACCEPTED`], the last of too many.
+/// The ids of [`ACCEPTED`], the last of too many. Those of clusters count for as long as instances
+/// of before run, so the others go first.
 fn accepted_ids(text: Option<&str>) -> impl Iterator<Item = &str> {
     let ids: Vec<&str> = text.unwrap_or_default().split_whitespace().collect();
-    let left_out = ids.len().saturating_sub(ACCEPTED_MAX);
-    ids.into_iter().skip(left_out)
+    let lasts = |own: &&str| own.contains("/identity/");
+    let (stay, pass): (Vec<&str>, Vec<&str>) = ids.into_iter().partition(lasts);
+    let last = |all: Vec<&'_ str>| all.len().saturating_sub(ACCEPTED_MAX);
+    let (first, second) = (last(stay.clone()), last(pass.clone()));
+    stay.into_iter()
+        .skip(first)
+        .chain(pass.into_iter().skip(second))
 }
 
 /// What [`ACCEPTED`] says once an id is accepted, too. Of configurations only the last counts: one

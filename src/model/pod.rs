@@ -200,6 +200,22 @@ impl Pod {
             && !self.is_mirror()
     }
 
+    /// Whether the scheduler has yet to look at it: it has neither a node nor an answer. One with
+    /// volumes or devices may be waiting for them, on a node that the scheduler has chosen.
+    pub fn is_untried(&self) -> bool {
+        !self.unschedulable
+            && self.nominated_node.is_none()
+            && self.volume_claims.is_empty()
+            && !self.has_resource_claims
+            && !self.is_gated
+            && self.held_back.is_none()
+            && self.node.is_none()
+            && self.deleting.is_none()
+            && !self.is_terminal()
+            && !self.is_daemon()
+            && !self.is_mirror()
+    }
+
     /// Whether its node is of use to it: neither a daemon, nor a mirror, nor ended.
     pub fn occupies_node(&self) -> bool {
         self.node.is_some() && !self.is_terminal() && !self.is_daemon() && !self.is_mirror()

@@ -8,7 +8,7 @@
 //!   kubeconfig -> api -> version     each needs the one before it
 //!                     -> clock, rights, lease, autoscalers, priority       (at once)
 //!   pools
-//!   aws -> identity, types, network, reads, queue, node classes            (beside the API)
+//!   aws -> identity, types, network, reads, queue, instances, node classes (beside the API)
 //! ```
 
 pub(crate) mod report;
@@ -24,6 +24,9 @@ mod reach;
 mod granted;
 
 mod around;
+
+#[cfg(feature = "aws")]
+mod instances;
 
 #[cfg(feature = "aws")]
 mod launches;

@@ -10,7 +10,7 @@ use std::fmt;
 use jiff::Timestamp;
 
 use crate::model::eviction::{Risk, misreads_of_node};
-use crate::model::id::{ObjectKey, PodKey};
+use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::labels::{
     DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, SAFE_TO_EVICT, SCALE_DOWN_DISABLED,
 };
@@ -30,6 +30,8 @@ const MISREADS_MAX: usize = 100;
 pub enum Blocker {
     /// The node is annotated with this key, `true`.
     Annotated(&'static str),
+    /// Another Node, this one, says that it is the same instance.
+    SameInstance(NodeName),
     /// It was to leave and could not: it is not tried again before this time.
     Withdrawn(Timestamp),
     /// A pod on it must stay where it is.
@@ -130,6 +132,7 @@ impl Blocker {
         match self {
             Self::Annotated(SCALE_DOWN_DISABLED) => "scale_down_disabled",
             Self::Annotated(_) => "do_not_disrupt",
+            Self::SameInstance(_) => "same_instance",
             Self::Withdrawn(_) => "withdrawn",
             Self::Pod(_, hold) => hold.code(),
         }
@@ -160,7 +163,7 @@ impl Blocker {
     pub fn pod(&self) -> Option<&PodKey> {
         match self {
             Self::Pod(pod, _) => Some(pod),
-            Self::Annotated(_) | Self::Withdrawn(_) => None,
+            Self::Annotated(_) | Self::SameInstance(_) | Self::Withdrawn(_) => None,
         }
     }
 }
@@ -169,6 +172,10 @@ impl fmt::Display for Blocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Annotated(key) => write!(f, "the node is annotated {key}=true"),
+            Self::SameInstance(other) => write!(
+                f,
+                "node {other} has the same providerID: which of them is the instance is not known"
+            ),
             Self::Withdrawn(until) => write!(f, "it was to leave and could not; again at {until}"),
             Self::Pod(pod, hold) => write!(f, "pod {pod} {hold}"),
         }
@@ -205,7 +212,8 @@ impl State {
             let hold = self.hold(pod, safety, self.objects.cover(pod), now)?;
             Some(Blocker::Pod(pod.key.clone(), hold))
         });
-        blocker_of_node(node, claim, now).into_iter().chain(pods)
+        let own = self.blocker_of_node(node, claim, now);
+        own.into_iter().chain(pods)
     }
 
     /// The first of them, found with what is known of all budgets at once.
@@ -216,7 +224,7 @@ impl State {
         shields: &Shields<'_>,
         now: Timestamp,
     ) -> Option<Blocker> {
-        if let Some(own) = blocker_of_node(node, claim, now) {
+        if let Some(own) = self.blocker_of_node(node, claim, now) {
             return Some(own);
         }
         let stake = self.objects.stake(node.name.as_str());
@@ -231,6 +239,25 @@ impl State {
             let hold = self.hold(pod, safety, shields.cover(pod), now)?;
             Some(Blocker::Pod(pod.key.clone(), hold))
         })
+    }
+
+    /// What is said of the node itself.
+    fn blocker_of_node(
+        &self,
+        node: &Node,
+        claim: Option<&Claim>,
+        now: Timestamp,
+    ) -> Option<Blocker> {
+        const KEYS: [&str; 3] = [DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, SCALE_DOWN_DISABLED];
+        if let Some(other) = self.objects.node_instances.other_of(node) {
+            return Some(Blocker::SameInstance(other.clone()));
+        }
+        let says = |key: &&str| node.annotations.get(*key).is_some_and(|own| own == "true");
+        if let Some(key) = KEYS.into_iter().find(says) {
+            return Some(Blocker::Annotated(key));
+        }
+        let (until, _) = claim?.withdrawn?;
+        (until > now).then_some(Blocker::Withdrawn(until))
     }
 
     fn safety_of(&self, node: &Node) -> Safety {
@@ -306,15 +333,4 @@ impl State {
             all.map(|why| Misread::new(format!("pod {}", pod.key), why))
         }))
     }
-}
-
-/// What is said of the node itself.
-fn blocker_of_node(node: &Node, claim: Option<&Claim>, now: Timestamp) -> Option<Blocker> {
-    const KEYS: [&str; 3] = [DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, SCALE_DOWN_DISABLED];
-    let says = |key: &&str| node.annotations.get(*key).is_some_and(|own| own == "true");
-    if let Some(key) = KEYS.into_iter().find(says) {
-        return Some(Blocker::Annotated(key));
-    }
-    let (until, _) = claim?.withdrawn?;
-    (until > now).then_some(Blocker::Withdrawn(until))
 }

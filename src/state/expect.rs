@@ -19,6 +19,10 @@ use crate::state::survey::host_of;
 /// turn. Karpenter nominates for twice its longest batch (spec/scheduling.md §1.5).
 pub const NOMINATED: SignedDuration = SignedDuration::from_secs(20);
 
+/// A pod that the scheduler has not answered for this long is not in its queue: it may wait for
+/// something that we do not know.
+const UNTRIED_MAX: SignedDuration = SignedDuration::from_mins(5);
+
 /// The scheduler of pods that name none.
 pub(super) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
@@ -55,6 +59,16 @@ impl State {
         all.retain(|pod| !self.preempts(pod));
         all.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         all
+    }
+
+    /// Whether the scheduler is behind: a pod that is for it has had no answer for `least`, and not
+    /// for so long that none is to be expected. Where it keeps up, it answers within milliseconds.
+    pub fn is_scheduler_behind(&self, least: SignedDuration, now: Timestamp) -> bool {
+        let mut untried = self.objects.untried();
+        untried.any(|(pod, since)| {
+            let waits = now.duration_since(since);
+            waits >= least && waits < UNTRIED_MAX && self.is_placed_by_us(pod)
+        })
     }
 
     /// Whether a pod is placed by a scheduler that we provide for.

@@ -1,7 +1,7 @@
 //! Whether the API server, the listing of instances and the configuration are of one cluster.
-//! It must not know what is done where they are not.
+//! It must not know what the engine does if they are not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use foldhash::HashSet;
@@ -10,12 +10,16 @@ use crate::model::claim::Origin;
 use crate::model::hash::accept_id;
 use crate::model::id::{ClaimId, ClusterUid};
 use crate::model::labels::CLAIM;
+use crate::model::node::Node;
 use crate::state::State;
 use crate::state::ledger::Claim;
 
 /// The Namespace whose UID identifies a cluster: each API server makes it at its first start, and
 /// refuses to delete it.
 const IDENTIFYING_NAMESPACE: &str = "kube-system";
+
+/// Fewer Nodes than this that are silent and have no listed instance may just have ended.
+const SILENT_MIN: usize = 2;
 
 /// At most one of so many ready Nodes of ours may have no listed instance.
 pub const UNLISTED_SHARE_MAX: usize = 5;
@@ -52,8 +56,10 @@ pub enum Mismatch {
     OtherInstances {
         /// How many Nodes.
         nodes: usize,
-        /// Of how many that are ready.
+        /// Of how many that are ready, or of all where none is.
         total: usize,
+        /// What a person accepts where these instances are gone.
+        id: String,
     },
     /// Instances run whose Nodes are gone.
     NoNodes {
@@ -119,10 +125,11 @@ impl fmt::Display for Mismatch {
                  configuration names the Lease {here}: two daemons may lead the cluster; if the \
                  Lease was renamed, run `outrigger reload --accept {id}`"
             ),
-            Self::OtherInstances { nodes, total } => write!(
+            Self::OtherInstances { nodes, total, id } => write!(
                 f,
-                "{nodes} of {total} ready nodes of this installation have no listed instance: \
-                 correct the region, the role or the account"
+                "{nodes} of {total} nodes of this installation have no listed instance: correct \
+                 the region, the role or the account; if these instances are gone, run \
+                 `outrigger reload --accept {id}`"
             ),
             Self::NoNodes {
                 instances,
@@ -130,9 +137,9 @@ impl fmt::Display for Mismatch {
                 id,
             } => write!(
                 f,
-                "{instances} of {total} instances run and have no Node, though they had one: \
-                 bring the Nodes back by a restart of their kubelets; if these instances may end, \
-                 run `outrigger reload --accept {id}`"
+                "{instances} of {total} instances run and have no Node, though they had one or \
+                 should have: bring the Nodes back by a restart of their kubelets; if these \
+                 instances may end, run `outrigger reload --accept {id}`"
             ),
         }
     }
@@ -145,7 +152,7 @@ impl State {
         (!namespace.uid.is_empty()).then(|| ClusterUid(format!("ns:{}", namespace.uid)))
     }
 
-    /// What a launch is to say of where it comes from.
+    /// The cluster UID and the Lease that a launch writes into its tags.
     pub fn origin(&self) -> Origin {
         Origin {
             cluster_uid: self.cluster_uid(),
@@ -169,66 +176,96 @@ impl State {
             return Some(Mismatch::Unidentified);
         };
         let lease = self.cluster.lease.to_string();
-        let name = &self.cluster.name;
-        let id = accept_id(name, "identity", [here.as_str(), &lease]);
-        if !self.notes.accepted.contains(&id) {
-            if let Some((launched_for, instances)) =
-                self.foreign(|own| own.cluster_uid.as_ref().filter(|uid| **uid != here))
-            {
-                return Some(Mismatch::OtherCluster {
-                    launched_for: launched_for.clone(),
-                    here,
-                    instances,
-                    id,
-                });
-            }
-            if let Some((under, instances)) =
-                self.foreign(|own| own.lease.as_ref().filter(|own| **own != lease))
-            {
-                return Some(Mismatch::OtherLease {
-                    launched_under: under.clone(),
-                    here: lease,
-                    instances,
-                    id,
-                });
+        let uid = |own: &'_ Origin| own.cluster_uid.as_ref().map(|own| own.0.clone());
+        if let Some((launched_for, instances)) = self.foreign(uid, here.as_str()) {
+            return Some(Mismatch::OtherCluster {
+                id: self.identity_id(&launched_for)?,
+                launched_for: launched_for.into(),
+                here,
+                instances,
+            });
+        }
+        if let Some((launched_under, instances)) = self.foreign(|own| own.lease.clone(), &lease) {
+            return Some(Mismatch::OtherLease {
+                id: self.identity_id(&launched_under)?,
+                launched_under,
+                here: lease,
+                instances,
+            });
+        }
+        self.unlisted_nodes()
+    }
+
+    /// What a person accepts so that instances which say this are of this cluster: for another UID
+    /// or another Lease it is another id.
+    fn identity_id(&self, said: &str) -> Option<String> {
+        let here = self.cluster_uid()?;
+        let lease = self.cluster.lease.to_string();
+        let parts = [said, here.as_str(), &lease];
+        Some(accept_id(&self.cluster.name, "identity", parts))
+    }
+
+    fn is_accepted(&self, said: &str) -> bool {
+        let id = self.identity_id(said);
+        id.is_some_and(|id| self.notes.accepted.contains(&id))
+    }
+
+    /// Whether a claim was launched for another cluster, and a person has accepted that this API
+    /// server stands for it.
+    pub fn is_of_accepted_cluster(&self, claim: &Claim) -> bool {
+        let launched_for = claim.record.origin.cluster_uid.as_ref();
+        let here = self.cluster_uid();
+        launched_for.is_some_and(|own| Some(own) != here.as_ref() && self.is_accepted(own.as_str()))
+    }
+
+    /// The first value of running claims that is another than ours and that nobody has accepted,
+    /// and how many claims have another.
+    fn foreign(
+        &self,
+        value: impl Fn(&Origin) -> Option<String>,
+        here: &str,
+    ) -> Option<(String, usize)> {
+        let mut all: BTreeMap<String, usize> = BTreeMap::new();
+        for claim in self.running_claims() {
+            if let Some(own) = value(&claim.record.origin).filter(|own| own != here) {
+                *all.entry(own).or_default() += 1;
             }
         }
-        let (nodes, total) = self.unlisted_nodes();
-        (nodes * UNLISTED_SHARE_MAX > total).then_some(Mismatch::OtherInstances { nodes, total })
+        let instances = all.values().sum();
+        let first = all.into_keys().find(|own| !self.is_accepted(own))?;
+        Some((first, instances))
     }
 
-    /// The first foreign value of running claims, and how many claims have any.
-    fn foreign<'a, T>(
-        &'a self,
-        value: impl Fn(&'a Origin) -> Option<&'a T>,
-    ) -> Option<(&'a T, usize)> {
-        let mut all = self
-            .running_claims()
-            .filter_map(|own| value(&own.record.origin));
-        let first = all.next()?;
-        Some((first, 1 + all.count()))
-    }
-
-    /// How many ready Nodes of this installation have no instance that was listed, running or
-    /// ended, and how many ready Nodes it has.
-    fn unlisted_nodes(&self) -> (usize, usize) {
-        let (mut unlisted, mut total) = (0, 0);
+    /// Returns `other_instances` if no listing shows the instances of more than a fifth of the
+    /// ready Nodes of this installation, running or ended, or of any Node where none is ready.
+    fn unlisted_nodes(&self) -> Option<Mismatch> {
+        let (mut ready, mut unlisted): (usize, Vec<&Node>) = (0, Vec::new());
+        let mut listed = 0;
         for node in self.objects.nodes.values() {
-            let is_ours = self.is_made_here(node) && node.annotations.contains_key(CLAIM);
-            if !is_ours || !node.ready {
+            if !self.is_made_here(node) || !node.annotations.contains_key(CLAIM) {
                 continue;
             }
-            total += 1;
-            let instance = node.instance_id();
-            let is_listed = instance.is_some_and(|own| {
-                let ledger = &self.ledger;
+            ready += usize::from(node.ready);
+            let ledger = &self.ledger;
+            let is_listed = node.instance_id().is_some_and(|own| {
                 ledger.by_instance(own).is_some()
                     || ledger.has_ended(own)
                     || ledger.is_listed_live(own)
             });
-            unlisted += usize::from(!is_listed);
+            if is_listed {
+                listed += 1;
+            } else {
+                unlisted.push(node);
+            }
         }
-        (unlisted, total)
+        let silent = ready == 0 && listed == 0 && unlisted.len() >= SILENT_MIN;
+        let total = if silent { unlisted.len() } else { ready };
+        unlisted.retain(|own| silent || own.ready);
+        let parts = unlisted.iter().map(|own| own.uid.as_str());
+        let id = accept_id(&self.cluster.name, "nodes", parts);
+        let nodes = unlisted.len();
+        let wrong = nodes * UNLISTED_SHARE_MAX > total && !self.notes.accepted.contains(&id);
+        wrong.then_some(Mismatch::OtherInstances { nodes, total, id })
     }
 
     /// Ids of the instances that Nodes say they are; of ready Nodes alone if `ready`.

@@ -16,6 +16,7 @@ use crate::model::requirement::{Requirement, Requirements};
 use crate::state::census::Census;
 use crate::state::keyed::Keyed;
 use crate::state::load::Load;
+use crate::state::node_instances::NodeInstances;
 use crate::state::selectors::Selectors;
 use crate::state::stake::Stake;
 
@@ -42,6 +43,8 @@ pub struct Objects {
     pub namespaces: BTreeMap<String, Namespace>,
     /// What selects pods.
     pub selectors: Selectors,
+    /// Which Nodes say that they are the same instance.
+    pub node_instances: NodeInstances,
     labels: BTreeMap<NodeName, Arc<Requirements>>,
     by_node: BTreeMap<NodeName, Tenants>,
     by_claim: BTreeMap<ObjectKey, BTreeSet<PodKey>>,
@@ -51,6 +54,8 @@ pub struct Objects {
     asking: BTreeMap<ObjectKey, DaemonSet>,
     census: Census,
     waiting: BTreeSet<PodKey>,
+    /// Pods that the scheduler has yet to look at, and since when they are known.
+    untried: BTreeMap<PodKey, Timestamp>,
     pods_changed: BTreeMap<NodeName, Timestamp>,
 }
 
@@ -70,6 +75,7 @@ impl Objects {
             Object::Pod(pod) => self.apply_pod(*pod, now),
             Object::Node(node) => {
                 let old = self.nodes.get(&node.name);
+                self.node_instances.replace(old, Some(&node));
                 if old.is_none_or(|old| old.labels != node.labels) {
                     let labels = Arc::new(labels_of(&node.name, &node.labels));
                     self.labels.insert(node.name.clone(), labels);
@@ -110,12 +116,14 @@ impl Objects {
             Kind::Pod => {
                 if let Some(pod) = self.pods.remove(key) {
                     self.waiting.remove(key);
+                    self.untried.remove(key);
                     self.note_change(&pod, now);
                     self.count_out(&pod);
                     set_of(&pod).iter().for_each(|set| self.ask_anew(set));
                 }
             }
             Kind::Node => {
+                self.node_instances.replace(self.nodes.get(name), None);
                 self.nodes.remove(name);
                 self.labels.remove(name);
             }
@@ -263,6 +271,12 @@ impl Objects {
         &self.waiting
     }
 
+    /// Pods that the scheduler has yet to look at, and since when they are known.
+    pub fn untried(&self) -> impl Iterator<Item = (&Pod, Timestamp)> {
+        let untried = self.untried.iter();
+        untried.filter_map(|(key, since)| Some((self.pods.get(key)?, *since)))
+    }
+
     /// When a pod that is no daemon last came to a node or left it, as far as we saw.
     pub fn pods_changed(&self, node: &str) -> Option<Timestamp> {
         self.pods_changed.get(node).copied()
@@ -304,6 +318,11 @@ impl Objects {
             self.waiting.insert(pod.key.clone());
         } else {
             self.waiting.remove(&pod.key);
+        }
+        if pod.is_untried() {
+            self.untried.entry(pod.key.clone()).or_insert(now);
+        } else {
+            self.untried.remove(&pod.key);
         }
         let sets = old.iter().chain([&pod]).filter(|_| anew);
         let sets: Vec<ObjectKey> = sets.filter_map(set_of).collect();

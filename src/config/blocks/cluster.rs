@@ -64,8 +64,9 @@ pub(super) static CLUSTER: BlockType = BlockType {
             "undrained_max",
             Kind::Allowance,
             "\"20%\"",
-            "How many of its instances may end without a drain within ten minutes, and one at \
-             least. Of more that have no Node, none ends until a person accepts it.",
+            "How many of its instances may end without a drain within ten minutes, a percentage \
+             rounded down, and one at least. If more instances have no Node, Outrigger ends none \
+             of them until a person accepts it.",
         ),
         argument(
             "removed_pools",

@@ -15,7 +15,8 @@ pub(super) static SCHEDULER: BlockType = BlockType {
             "batch_idle",
             duration(10, 10 * MINUTE),
             "\"1s\"",
-            "A batch closes after this long without another pod.",
+            "A batch closes after this long without another pod, unless kube-scheduler has left a \
+             pod without an answer for as long.",
         ),
         argument(
             "batch_max",

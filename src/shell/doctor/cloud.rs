@@ -21,6 +21,7 @@ use crate::shell::aws::fault::Fault;
 use crate::shell::aws::{cluster, identity, listed, queue, types};
 use crate::shell::doctor::flaw::Flaw;
 use crate::shell::doctor::host;
+use crate::shell::doctor::instances;
 use crate::shell::doctor::launches::{self, POLICY, Seen};
 use crate::shell::doctor::report::Check;
 use crate::shell::doctor::scope::Scope;
@@ -65,6 +66,14 @@ impl Cloud {
         let (mut checks, seen) = asked.await.clone();
         if let Some(seen) = seen {
             checks.extend(interruptions(&seen.account, own, scope).await);
+            if let Some(to) = connection {
+                let check = scope.check(instances::NAME, async {
+                    let found = instances::instances(&seen.account, own, to).await;
+                    let failed = |fault| broken(instances::NAME, "ec2", &fault, &own.region);
+                    found.unwrap_or_else(failed)
+                });
+                checks.push(check.await);
+            }
             let home = match connection {
                 None => None,
                 Some(to) => scope.within(cluster::home(own, to, &seen.account)).await,

@@ -11,7 +11,7 @@ use crate::shell::doctor::flaw::Flaw;
 use crate::shell::doctor::report::Check;
 
 /// What need not be looked at: all but the configuration, which says what there is to look at.
-pub(crate) const TOPICS: [&str; 13] = [
+pub(crate) const TOPICS: [&str; 14] = [
     "host",
     "kubeconfig",
     "api",
@@ -24,6 +24,7 @@ pub(crate) const TOPICS: [&str; 13] = [
     "pools",
     "aws",
     "queue",
+    "instances",
     "launch",
 ];
 

@@ -125,6 +125,11 @@ fn name(node: Option<&NodeName>) -> Option<&str> {
     node.map(NodeName::as_str)
 }
 
+fn names(nodes: &[NodeName]) -> String {
+    let shown: Vec<&str> = nodes.iter().take(PODS).map(NodeName::as_str).collect();
+    shown.join(" ")
+}
+
 fn some(pods: &[PodKey]) -> String {
     let shown: Vec<String> = pods.iter().take(PODS).map(ToString::to_string).collect();
     let rest = pods.len().saturating_sub(PODS);
@@ -151,6 +156,10 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         Report::Matches => {
             tracing::info!(%cluster, "the API server and the instances are of one cluster");
         }
+        Report::SameInstance { instance, nodes } => tracing::warn!(
+            %cluster, %instance, nodes = names(nodes),
+            "several nodes have the same providerID: none of them leaves on purpose"
+        ),
         Report::EndsHeld(held) => tracing::warn!(
             %cluster, id = held.id, instances = held.claims.len(), total = held.total,
             "too many instances would end without a drain: accept it, and they do"

@@ -348,6 +348,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         | Report::Drifted { .. }
         | Report::Lacking { .. }
         | Report::Unguarded { .. }
+        | Report::SameInstance { .. }
         | Report::Misread(_)
         | Report::Orphan { .. }
         | Report::LeftClosed { .. }

@@ -50,7 +50,7 @@ impl Setup {
         let path = self.path(kubeconfig);
         format!(
             "outrigger {{ installation = \"it\" }}\ncluster \"it\" {{\n  mode = \"manage\"\n  \
-             kubeconfig {{ path = \"{}\" }}\n  simulated {{}}\n}}\n",
+             kubeconfig {{\n    path = \"{}\"\n    context = \"it\"\n  }}\n  simulated {{}}\n}}\n",
             path.display()
         )
     }
@@ -327,8 +327,8 @@ fn what_is_wrong_with_a_kubeconfig_is_named() {
         case(
             "its context is not there",
             |it| {
-                let text = fs::read_to_string(it.path("kubeconfig")).expect("text");
-                it.kubeconfig(&text.replace("current-context: it", "current-context: gone"));
+                let text = fs::read_to_string(it.path("config/main.hcl")).expect("text");
+                it.write(&text.replace("context = \"it\"", "context = \"gone\""));
             },
             4,
             &[[
@@ -864,7 +864,7 @@ fn each_check_of_the_manual_may_be_left_out() {
         .filter_map(|row| row.split('`').nth(1));
     // Without an answer the rest of a cluster is no matter.
     let names: Vec<&str> = names.filter(|own| *own != "api").collect();
-    assert_eq!(names.len(), 12);
+    assert_eq!(names.len(), 13);
     let skips: Vec<&str> = names.iter().flat_map(|own| ["--skip", own]).collect();
     let (code, report) = Setup::new(Manner::default()).examine(&skips);
     let told = told(&report);
@@ -879,6 +879,8 @@ fn what_others_say_is_bounded_and_disturbs_no_terminal() {
     let setup = Setup::new(Manner::default());
     let text = fs::read_to_string(setup.path("kubeconfig")).expect("text");
     let name = format!("\\e[2J{}", "x".repeat(2000));
+    let config = fs::read_to_string(setup.path("config/main.hcl")).expect("text");
+    setup.write(&config.replace("context = \"it\"", ""));
     setup.kubeconfig(&text.replace(
         "current-context: it",
         &format!("current-context: \"{name}\""),

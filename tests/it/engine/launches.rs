@@ -1,8 +1,10 @@
 //! What a launch asks for beside its offerings, and what is counted on until its node is there.
 //! It must not know what a provider makes of it.
 
+use jiff::SignedDuration;
 use outrigger::engine::command::{Answer, Command};
 use outrigger::engine::event::Event;
+use outrigger::engine::report::Report;
 use outrigger::model::cluster::{MinValuesPolicy, Mode};
 use outrigger::model::instance::InstanceFacts;
 use outrigger::model::labels::{EFA, INSTANCE_TYPE};
@@ -13,6 +15,48 @@ use outrigger::model::pod::Pod;
 use outrigger::model::requirement::Requirement;
 
 use super::{Stage, waiting_pod};
+
+/// Each pod is one round of planning, and one node, where the window closes between two answers of
+/// a scheduler that is behind.
+#[test]
+fn pods_that_a_slow_scheduler_answers_one_by_one_are_planned_together() {
+    const COUNT: usize = 30;
+    let mut stage = Stage::new(Mode::Manage);
+    stage.sync(vec![], vec![]);
+    stage.run(10, &[]);
+    let pods: Vec<Pod> = (0..COUNT)
+        .map(|own| waiting_pod(&format!("p{own}")))
+        .collect();
+    for pod in &pods {
+        let untried = Pod {
+            unschedulable: false,
+            ..pod.clone()
+        };
+        stage.apply(Object::Pod(Box::new(untried)));
+    }
+    for pod in pods {
+        stage.apply(Object::Pod(Box::new(pod)));
+        for _ in 0..12 {
+            stage.wake(stage.now + SignedDuration::from_millis(100));
+            stage.run(0, &[]);
+        }
+    }
+    stage.run(20, &[]);
+    let launches = |own: &&Report| matches!(own, Report::Planned { claims: 1.., .. });
+    let rounds = stage.reports.iter().filter(launches).count();
+    assert!((1..=4).contains(&rounds), "{rounds} rounds");
+    // A pod that has had no answer for minutes does not keep others waiting.
+    let stuck = Pod {
+        unschedulable: false,
+        ..waiting_pod("stuck")
+    };
+    stage.apply(Object::Pod(Box::new(stuck)));
+    stage.run(360, &[]);
+    stage.apply(Object::Pod(Box::new(waiting_pod("late"))));
+    stage.run(2, &[]);
+    let again = stage.reports.iter().filter(launches).count();
+    assert_eq!(again, rounds + 1, "after a second");
+}
 
 fn with_adapter(name: &str) -> Pod {
     let mut pod = waiting_pod(name);

@@ -79,7 +79,8 @@ impl Bench {
         let config = self.dir.path().join("config");
         let text = format!(
             "outrigger {{ installation = \"it\" }}\ncluster \"it\" {{\n  mode = \"manage\"\n  \
-             binding = \"early\"\n  kubeconfig {{ path = \"{}\" }}\n  simulated {{}}\n}}\n\
+             binding = \"early\"\n  kubeconfig {{\n    path = \"{}\"\n    context = \"plane\"\n  \
+             }}\n  simulated {{}}\n}}\n\
              pool \"it\" {{ termination_grace_period = \"1h\" }}\nscheduler {{\n  \
              default_spread \"kubernetes.io/hostname\" {{\n    max_skew = 3\n    \
              when_unsatisfiable = \"ScheduleAnyway\"\n  }}\n}}\n",

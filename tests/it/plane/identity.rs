@@ -14,7 +14,9 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::Plane;
-use super::bench::{Setup, client, clock, deploy, free_port, instances, plane, until, until_ready};
+use super::bench::{
+    Setup, client, clock, deploy, free_port, instances, is_campaign, plane, until, until_ready,
+};
 
 /// A fault is named within this time.
 const NAMED: Duration = Duration::from_secs(30);
@@ -26,8 +28,10 @@ const AWAY: Duration = Duration::from_secs(60);
 /// Pods of the cluster; four of them fill a node.
 const PODS: usize = 60;
 
-/// What instances have to register.
-const REGISTRATION_SECONDS: u64 = 60;
+/// Seconds that instances have to register: as in the experiment in a campaign.
+fn registration_seconds() -> u64 {
+    if is_campaign() { 60 } else { 30 }
+}
 
 /// A daemon of one cluster whose kubeconfig can be exchanged.
 struct Scene {
@@ -46,8 +50,9 @@ impl Scene {
         let text = fs::read_to_string(&file).expect("it was written");
         let head = "pool \"general\" {\n";
         // Many small nodes.
+        let registration = registration_seconds();
         let own = format!(
-            "{head}  registration_timeout = \"{REGISTRATION_SECONDS}s\"\n  \
+            "{head}  registration_timeout = \"{registration}s\"\n  \
              require \"node.kubernetes.io/instance-type\" {{ in = [\"c-4x-amd64-linux\"] }}\n"
         );
         fs::write(file, text.replace(head, &own)).expect("the configuration is written");
@@ -65,7 +70,7 @@ impl Scene {
             .collect()
     }
 
-    /// Waits until a line of the daemon's log has this for the so manieth time.
+    /// Waits until so many lines of the daemon's log have this.
     async fn until_told(&self, what: &str, times: usize, limit: Duration) {
         let start = clock();
         while self.setup.told(what).len() < times {
@@ -171,7 +176,7 @@ async fn nothing_ends_whatever_answers_at_the_other_end() {
     write(&scene.home, &wrong);
     let mut daemon = setup.daemon();
     scene.until_told(mismatch, 1, NAMED).await;
-    scene.stays(&live, REGISTRATION_SECONDS + 40).await;
+    scene.stays(&live, registration_seconds() + 30).await;
     daemon.kill();
     write(&scene.home, &right);
     let _daemon = setup.daemon();
@@ -206,7 +211,7 @@ async fn nothing_ends_whatever_answers_at_the_other_end() {
     // Half of the Nodes are deleted.
     let deleted = delete_nodes(&api, live.len() / 2).await;
     scene.until_told(mismatch, 4, NAMED).await;
-    scene.stays(&live, REGISTRATION_SECONDS + 15).await;
+    scene.stays(&live, registration_seconds() + 10).await;
     let nodes: Api<Node> = Api::all(api.clone());
     for node in deleted {
         let made = nodes.create(&PostParams::default(), &node).await;

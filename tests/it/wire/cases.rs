@@ -3,6 +3,8 @@
 
 mod denied;
 
+mod identity;
+
 mod two;
 
 use std::fs;
@@ -131,7 +133,7 @@ struct Ec2 {
     machines: Kubelets,
     dir: TempDir,
     // Ended in this order.
-    _daemon: Process,
+    daemon: Process,
     _plane: Plane,
 }
 
@@ -156,7 +158,7 @@ impl Ec2 {
             api,
             aws,
             dir,
-            _daemon: daemon,
+            daemon,
             _plane: plane,
         })
     }
@@ -215,7 +217,10 @@ pub(super) fn block(aws: &Aws, name: &str, kubeconfig: &Path) -> String {
 cluster "{name}" {{
   mode   = "manage"
   region = "{region}"
-  kubeconfig {{ path = "{kubeconfig}" }}
+  kubeconfig {{
+    path    = "{kubeconfig}"
+    context = "plane"
+  }}
   eks {{ name = "{cluster}" }}
   interruption {{ queue = "{queue}" }}
 }}

@@ -1,0 +1,70 @@
+//! Which Nodes say that they are the same instance: one machine that registered under two names, or
+//! a Node that somebody else has made.
+//! It must not know which of them tells the truth.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::id::{InstanceId, NodeName};
+use crate::model::node::Node;
+
+/// Nodes by the instance that their `providerID` names. Nodes that await their kubelets are left
+/// out: a kubelet may come under another name.
+#[derive(Clone, Debug, Default)]
+pub struct NodeInstances {
+    by_instance: BTreeMap<InstanceId, BTreeSet<NodeName>>,
+    /// Instances of more than one Node.
+    shared: BTreeSet<InstanceId>,
+}
+
+impl NodeInstances {
+    /// A Node is another than before, new or gone.
+    pub(super) fn replace(&mut self, before: Option<&Node>, now: Option<&Node>) {
+        let instance = |node: Option<&Node>| {
+            let node = node.filter(|own| !own.is_awaited())?;
+            Some((InstanceId::from(node.instance_id()?), node.name.clone()))
+        };
+        let (before, now) = (instance(before), instance(now));
+        if before == now {
+            return;
+        }
+        if let Some((id, name)) = before
+            && let Some(names) = self.by_instance.get_mut(&id)
+        {
+            names.remove(&name);
+            self.count(&id);
+        }
+        if let Some((id, name)) = now {
+            self.by_instance.entry(id.clone()).or_default().insert(name);
+            self.count(&id);
+        }
+    }
+
+    fn count(&mut self, id: &InstanceId) {
+        match self.by_instance.get(id).map_or(0, BTreeSet::len) {
+            0 => {
+                self.by_instance.remove(id);
+                self.shared.remove(id);
+            }
+            1 => drop(self.shared.remove(id)),
+            _ => drop(self.shared.insert(id.clone())),
+        }
+    }
+
+    /// The instances of more than one Node, with these.
+    pub fn shared(&self) -> impl Iterator<Item = (&InstanceId, &BTreeSet<NodeName>)> {
+        let shared = self.shared.iter();
+        shared.filter_map(|id| Some((id, self.by_instance.get(id)?)))
+    }
+
+    /// Whether an instance has more than one Node.
+    pub fn is_shared(&self, instance: &str) -> bool {
+        self.shared.contains(instance)
+    }
+
+    /// Another Node of the same instance.
+    pub(super) fn other_of(&self, node: &Node) -> Option<&NodeName> {
+        let id = node.instance_id().filter(|id| self.is_shared(id))?;
+        let mut names = self.by_instance.get(id)?.iter();
+        names.find(|name| **name != node.name)
+    }
+}
