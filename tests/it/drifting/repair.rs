@@ -7,6 +7,7 @@ use outrigger::model::labels::DO_NOT_DISRUPT;
 use outrigger::model::node::ConditionStatus::{self, False, True, Unknown};
 use outrigger::model::pool::{Allowance, Reason, RepairPolicy};
 use outrigger::plan::next_due;
+use outrigger::state::blockers::Blocker;
 
 use super::{Fleet, at};
 
@@ -181,4 +182,19 @@ fn one_that_has_not_started_is_nobody_s_patient() {
         drop(own.labels.remove("karpenter.sh/initialized"))
     });
     assert_eq!(broken(&fleet, 9999), [""; 0]);
+}
+
+/// Of two Nodes with one providerID nobody knows which is the machine: a silent one says nothing of
+/// the other's pods.
+#[test]
+fn a_broken_node_stays_while_another_has_its_provider_id() {
+    let mut fleet = Fleet::of(2);
+    say(&mut fleet, "n0", "Ready", Unknown, 0);
+    assert_eq!(broken(&fleet, 40), ["n0"]);
+    let same = fleet.state.objects.nodes["n0"].provider_id.clone();
+    fleet.change_node("n1", |own| own.provider_id = same);
+    assert_eq!(broken(&fleet, 40), [""; 0]);
+    let verdict = fleet.verdict("n0", Reason::Unhealthy, at(40));
+    let other = Blocker::SameInstance("n1".into());
+    assert_eq!(verdict, Some(Verdict::Blocked(other)));
 }

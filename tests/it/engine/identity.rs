@@ -151,20 +151,28 @@ fn nothing_is_done_to_the_instances_of_another_cluster() {
 fn an_api_server_that_answers_for_another_cluster_is_noticed_while_the_daemon_runs() {
     let mut stage = settled();
     let (nodes, pods) = (stage.nodes(), stage.pods());
-    stage.change(|own| own.pools[0].replicas = u32::try_from(COUNT + 1).ok());
-    stage.wake(stage.now + SignedDuration::from_secs(1));
-    for kind in Kind::ALL {
-        let objects = match kind {
-            Kind::Namespace => vec![kube_system("elsewhere")],
-            _ => Vec::new(),
-        };
-        stage.event(Event::Reset(kind, objects));
+    for answers_for_another in [false, true] {
+        stage.change(|own| own.pools[0].replicas = u32::try_from(COUNT + 1).ok());
+        // A launch is decided, and nobody has taken it yet.
+        for _ in 0..3 {
+            stage.wake(stage.now + SignedDuration::from_secs(1));
+        }
+        if answers_for_another {
+            for kind in Kind::ALL {
+                let objects = match kind {
+                    Kind::Namespace => vec![kube_system("elsewhere")],
+                    _ => Vec::new(),
+                };
+                stage.event(Event::Reset(kind, objects));
+            }
+        }
+        let mut next = std::iter::from_fn(|| stage.engine.next_command());
+        let launches = next.any(|own| own.command.name() == "launch");
+        assert_eq!(launches, !answers_for_another);
+        if !answers_for_another {
+            stage = settled();
+        }
     }
-    assert_eq!(
-        stage.engine.next_command(),
-        None,
-        "nothing decided before goes out"
-    );
     stage.run_at("elsewhere", &[], 3_600);
     assert_eq!(stage.changes(), BTreeMap::new());
     assert_eq!(stage.code(), Some("other_cluster"));
@@ -488,6 +496,29 @@ fn nothing_leaves_on_purpose_of_which_two_nodes_say_that_they_are_it() {
         stage.event(Event::Deleted(Kind::Pod, owned_pod("p0").key));
         stage.run(300, &[]);
         assert_eq!(stage.count("terminate"), 1, "{what}");
+    }
+}
+
+/// A kubelet that registers under two names and never gets ready: to which of the two pods may be
+/// bound is not known.
+#[test]
+fn an_instance_of_two_nodes_does_not_end_for_being_late() {
+    for names in [vec!["a"], vec!["a", "z"]] {
+        let mut stage = Stage::new(Mode::Manage);
+        stage.sync(vec![], vec![waiting_pod("p")]);
+        stage.run(10, &[]);
+        for name in &names {
+            let silent = Node {
+                name: (*name).into(),
+                uid: (*name).to_owned(),
+                ready: false,
+                ..stage.node(0)
+            };
+            stage.apply(Object::Node(Box::new(silent)));
+        }
+        stage.run(3_600, &["patch_node"]);
+        let ended = stage.instances["i-0"].state == InstanceState::Terminated;
+        assert_eq!(ended, names.len() == 1, "{names:?}");
     }
 }
 
