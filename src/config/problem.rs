@@ -119,8 +119,6 @@ codes! {
     Unreadable, "unreadable", "Unreadable file";
     /// An address that other hosts can reach.
     Exposed, "exposed", "Reachable from other hosts";
-    /// Something outside of the configuration decides what is meant.
-    Unpinned, "unpinned", "Decided elsewhere";
     /// Something is declared and never used.
     Unused, "unused", "Declared, but never used";
     /// A pattern that matches nothing.

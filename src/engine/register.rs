@@ -14,9 +14,9 @@ use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, NodeName};
 use crate::model::instance::CapacityType;
 use crate::model::labels::{
-    AWAITED, CAPACITY_TYPE, CLAIM, DO_NOT_SYNC_TAINTS, FINALIZER, INITIALIZED, INITIALIZED_AT,
-    Labels, NODE_CLASS_HASH, OF_OFFERINGS, OF_RESERVATIONS, PLACEMENT_GROUP_PARTITION, POOL_HASH,
-    REGISTERED, TAINT_UNREGISTERED, ZONE, ZONE_ID,
+    AWAITED, CAPACITY_TYPE, CLAIM, CLUSTER, DO_NOT_SYNC_TAINTS, FINALIZER, INITIALIZED,
+    INITIALIZED_AT, Labels, NODE_CLASS_HASH, OF_OFFERINGS, OF_RESERVATIONS,
+    PLACEMENT_GROUP_PARTITION, POOL_HASH, REGISTERED, TAINT_UNREGISTERED, ZONE, ZONE_ID,
 };
 use crate::model::node::Node;
 use crate::model::object::Kind;
@@ -180,6 +180,7 @@ impl Engine {
         let mut annotations = pool.annotations.clone();
         for (key, value) in [
             (CLAIM, claim.record.id.to_string()),
+            (CLUSTER, claim.record.cluster.to_string()),
             (POOL_HASH, claim.record.pool_hash.clone()),
             (NODE_CLASS_HASH, claim.record.node_class_hash.clone()),
         ] {

@@ -12,6 +12,7 @@ use crate::engine::Engine;
 use crate::engine::report::Report;
 use crate::model::hash::accept_id;
 use crate::model::id::ClaimId;
+use crate::model::node::Node;
 use crate::model::pool::Allowance;
 use crate::state::identity::{HeldEnds, Mismatch};
 use crate::state::ledger::{Claim, LISTING_APART};
@@ -206,7 +207,10 @@ impl Engine {
     fn never_came(&self, claim: &Claim) -> bool {
         let since = |at: Option<Timestamp>| at.is_none_or(|at| claim.record.created >= at);
         let watched = self.state.started.is_some() && since(self.state.started);
-        watched && since(self.looking.gap) && self.looking.frozen.is_none() && claim.node.is_none()
+        // A Node that we have made for a kubelet that never came is none.
+        let awaited = self.state.node_of(claim).is_some_and(Node::is_awaited);
+        let none_came = claim.node.is_none() || awaited;
+        watched && since(self.looking.gap) && self.looking.frozen.is_none() && none_came
     }
 
     /// Whether a person has accepted this end, or has accepted this API server for instances of

@@ -87,6 +87,8 @@ pub const DISRUPTION_REASON: &str = "outrigger.dev/disruption-reason";
 pub const TERMINATION_AT: &str = "karpenter.sh/nodeclaim-termination-timestamp";
 /// Finalizer of a Node whose deletion drains and ends it first.
 pub const FINALIZER: &str = "karpenter.sh/termination";
+/// Annotation: the cluster that a node was made for, as configured. Nodes of 0.1 lack it.
+pub const CLUSTER: &str = "outrigger.dev/cluster";
 /// Annotation: when a node was initialized (RFC 3339).
 pub const INITIALIZED_AT: &str = "outrigger.dev/initialized-at";
 /// Annotation: hash of the pool template a node was made from, `v1:…`.

@@ -9,7 +9,7 @@ use foldhash::HashSet;
 use crate::model::claim::Origin;
 use crate::model::hash::accept_id;
 use crate::model::id::{ClaimId, ClusterUid};
-use crate::model::labels::CLAIM;
+use crate::model::labels::{CLAIM, CLUSTER};
 use crate::model::node::Node;
 use crate::state::State;
 use crate::state::ledger::Claim;
@@ -242,7 +242,11 @@ impl State {
         let (mut ready, mut unlisted): (usize, Vec<&Node>) = (0, Vec::new());
         let mut listed = 0;
         for node in self.objects.nodes.values() {
-            if !self.is_made_here(node) || !node.annotations.contains_key(CLAIM) {
+            // Several clusters of a configuration may be reached at one API server.
+            let cluster = node.annotations.get(CLUSTER);
+            let of_other = cluster.is_some_and(|own| own != self.cluster.name.as_str());
+            let is_ours = self.is_made_here(node) && node.annotations.contains_key(CLAIM);
+            if of_other || !is_ours {
                 continue;
             }
             ready += usize::from(node.ready);

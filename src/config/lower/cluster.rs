@@ -322,17 +322,6 @@ fn check_managed(reader: &Reader<'_>, section: &Section, installation: &Installa
         }
         reader.reporter.add(finding);
     }
-    if let Some(inner) = section
-        .block("kubeconfig")
-        .filter(|own| !own.has("context"))
-    {
-        let detail = "The cluster is managed, and its kubeconfig names no context: the current \
-                      context of the file decides which cluster that is.";
-        let finding = Finding::warning(ProblemCode::Unpinned, inner.header, detail)
-            .help("write context = \"NAME\"; kubectl config get-contexts lists them")
-            .within(&section.title);
-        reader.reporter.add(finding);
-    }
     // A simulated cluster may live in a scenario or a file alone; `run` asks for it.
     let reached = ["kubeconfig", "eks", "simulated"];
     if reached.iter().all(|name| section.block(name).is_none()) {

@@ -70,9 +70,7 @@ locals {
       Condition = {
         StringEquals = local.own_managed
         "ForAllValues:StringNotEqualsIgnoreCase" = {
-          "aws:TagKeys" = [
-            "outrigger.dev/installation", "outrigger.dev/cluster", "outrigger.dev/cluster-uid", "outrigger.dev/lease",
-          ]
+          "aws:TagKeys" = ["outrigger.dev/installation", "outrigger.dev/cluster"]
         }
       }
     },

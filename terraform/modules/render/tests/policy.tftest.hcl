@@ -54,9 +54,7 @@ run "managed_alone" {
     condition = [
       for own in jsondecode(output.policy).Statement : own.Condition["ForAllValues:StringNotEqualsIgnoreCase"]
       if own.Sid == "AllowScopedResourceTagging"
-      ] == [{ "aws:TagKeys" = [
-        "outrigger.dev/installation", "outrigger.dev/cluster", "outrigger.dev/cluster-uid", "outrigger.dev/lease",
-    ] }]
+    ] == [{ "aws:TagKeys" = ["outrigger.dev/installation", "outrigger.dev/cluster"] }]
     error_message = "An instance does not become another cluster's, nor another installation's."
   }
 }
