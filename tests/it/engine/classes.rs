@@ -161,7 +161,13 @@ fn nodes_say_where_their_class_has_put_them() {
         assert_eq!(has(PLACEMENT_GROUP_ID), strategy.map(|_| "pg-1"), "{what}");
         assert_eq!(has(ZONE_ID), Some("use1-az6"), "{what}");
         let keys: Vec<&str> = node.annotations.keys().map(String::as_str).collect();
-        let names = ["claim", "initialized-at", "node-class-hash", "pool-hash"];
+        let names = [
+            "claim",
+            "cluster",
+            "initialized-at",
+            "node-class-hash",
+            "pool-hash",
+        ];
         assert_eq!(
             keys,
             names.map(|own| format!("outrigger.dev/{own}")),
