@@ -12,7 +12,7 @@ const DOUBLINGS_MAX: u32 = 7;
 /// First wait of an eviction, and the longest. Source: spec/disruption.md §4.4.
 const EVICTION_MS: (i64, i64) = (100, 10_000);
 
-/// How long a right that was denied is not tried: somebody may grant it meanwhile.
+/// Outrigger tries a denied right again after this long: an operator may have granted it.
 const DENIED_FOR: SignedDuration = SignedDuration::from_mins(5);
 
 /// Whether a right is denied that the daemon can go on without.

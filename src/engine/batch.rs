@@ -26,8 +26,8 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Takes note of whether the scheduler has yet to look at other pods: an open window then stays
-    /// open, for as long as it may.
+    /// Sets whether the scheduler has yet to look at other pods. While it has, an open window
+    /// closes at its maximum only.
     pub fn expect_more(&mut self, more_to_come: bool) {
         self.more_to_come = more_to_come;
     }

@@ -35,7 +35,7 @@ pub struct Status {
     /// Nodes that another configuration has made due, until somebody accepts it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unaccepted: Option<Unaccepted>,
-    /// Instances that do not end without a drain before somebody accepts it.
+    /// Instances that the brake on ends without a drain holds until a person accepts their ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_ends: Option<Unaccepted>,
     /// The code of why the API server and the instances cannot be of one cluster.
@@ -89,7 +89,7 @@ impl From<&Pause> for Paused {
     }
 }
 
-/// Nodes that leave, or instances that end, once somebody accepts it.
+/// Nodes or instances that Outrigger holds until a person accepts the ID.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unaccepted {
     /// What to accept.

@@ -151,8 +151,8 @@ impl Engine {
         self.undrained.missing.len() > self.undrained_max(total)
     }
 
-    /// How many of so many instances may end without a drain while others still count: a percentage
-    /// is rounded down, so that it is never more.
+    /// Returns how many of `total` instances may end without a drain within [`COUNTED`]. It rounds
+    /// a percentage down.
     fn undrained_max(&self, total: usize) -> usize {
         let most = match self.state.cluster.brakes.undrained_max {
             Allowance::Nodes(count) => count as usize,

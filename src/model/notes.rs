@@ -57,14 +57,14 @@ pub struct Lease {
     pub annotations: Labels,
 }
 
-/// The ids of [`ACCEPTED`], the last of too many. Those of clusters count for as long as instances
-/// of before run, so the others go first.
+/// Reads the ids of [`ACCEPTED`], the last [`ACCEPTED_MAX`] of each sort. Ids of clusters are a
+/// sort of their own: they count while instances of the earlier cluster run.
 fn accepted_ids(text: Option<&str>) -> impl Iterator<Item = &str> {
     let ids: Vec<&str> = text.unwrap_or_default().split_whitespace().collect();
     let lasts = |own: &&str| own.contains("/identity/");
     let (stay, pass): (Vec<&str>, Vec<&str>) = ids.into_iter().partition(lasts);
-    let last = |all: Vec<&'_ str>| all.len().saturating_sub(ACCEPTED_MAX);
-    let (first, second) = (last(stay.clone()), last(pass.clone()));
+    let extra = |all: &[&str]| all.len().saturating_sub(ACCEPTED_MAX);
+    let (first, second) = (extra(&stay), extra(&pass));
     stay.into_iter()
         .skip(first)
         .chain(pass.into_iter().skip(second))

@@ -21,7 +21,7 @@ const IDENTIFYING_NAMESPACE: &str = "kube-system";
 /// Fewer Nodes than this that are silent and have no listed instance may just have ended.
 const SILENT_MIN: usize = 2;
 
-/// At most one of so many ready Nodes of ours may have no listed instance.
+/// More than one in this many ready Nodes without a listed instance is a mismatch.
 pub const UNLISTED_SHARE_MAX: usize = 5;
 
 /// Why the API server, the instances and the configuration cannot be of one cluster.
@@ -218,8 +218,8 @@ impl State {
         launched_for.is_some_and(|own| Some(own) != here.as_ref() && self.is_accepted(own.as_str()))
     }
 
-    /// The first value of running claims that is another than ours and that nobody has accepted,
-    /// and how many claims have another.
+    /// Returns the first foreign value that no person has accepted, and how many running claims
+    /// have a foreign value. A value is foreign if it differs from `here`.
     fn foreign(
         &self,
         value: impl Fn(&Origin) -> Option<String>,

@@ -1,5 +1,5 @@
-//! Which Nodes say that they are the same instance: one machine that registered under two names, or
-//! a Node that somebody else has made.
+//! Finds Nodes whose `providerID` names the same instance: a machine has registered under two
+//! names, or a user has created one of the Nodes.
 //! It must not know which of them tells the truth.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -89,6 +89,19 @@ impl Stage {
         stage
     }
 
+    /// A managed cluster whose static pool has launched its nodes, which have just registered.
+    fn of_static(count: usize) -> Self {
+        let mut stage = Self::new(Mode::Manage);
+        stage.change(|own| own.pools[0].replicas = u32::try_from(count).ok());
+        stage.sync(vec![], vec![]);
+        stage.run(10, &[]);
+        assert_eq!(stage.launches.len(), count);
+        for number in 0..count {
+            stage.apply(Object::Node(Box::new(stage.node(number))));
+        }
+        stage
+    }
+
     fn start(&mut self, mode: Mode) {
         self.configure(mode, PlacementHints::On);
         let catalog = Arc::new(Catalog::shipped());

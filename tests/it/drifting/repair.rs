@@ -184,8 +184,8 @@ fn one_that_has_not_started_is_nobody_s_patient() {
     assert_eq!(broken(&fleet, 9999), [""; 0]);
 }
 
-/// Of two Nodes with one providerID nobody knows which is the machine: a silent one says nothing of
-/// the other's pods.
+/// Outrigger cannot tell which of two Nodes with one providerID is the machine. The pods of the
+/// other may run although this one is silent.
 #[test]
 fn a_broken_node_stays_while_another_has_its_provider_id() {
     let mut fleet = Fleet::of(2);

@@ -1,5 +1,5 @@
-//! Another cluster behind the kubeconfig, another region, Nodes that somebody has deleted: nothing
-//! is ended, nothing is launched, and it is said why.
+//! The kubeconfig leads to another cluster, the region is another, or a user has deleted Nodes: the
+//! engine ends nothing, launches nothing, and reports why.
 //! It must not know how instances are listed.
 
 use std::collections::BTreeMap;
@@ -25,13 +25,8 @@ const COUNT: usize = 10;
 
 /// A cluster with this many nodes, each with a pod that fills it.
 fn settled() -> Stage {
-    let mut stage = Stage::new(Mode::Manage);
-    stage.change(|own| own.pools[0].replicas = u32::try_from(COUNT).ok());
-    stage.sync(vec![], vec![]);
-    stage.run(10, &[]);
-    assert_eq!(stage.launches.len(), COUNT);
+    let mut stage = Stage::of_static(COUNT);
     for number in 0..COUNT {
-        stage.apply(Object::Node(Box::new(stage.node(number))));
         let pod = owned_pod(&format!("p{number}"));
         stage.apply(bound(pod, &format!("node-{number}")));
     }

@@ -189,14 +189,7 @@ fn a_node_stays_until_its_instance_is_gone() {
 #[test]
 fn instances_that_are_gone_at_once_are_all_made_anew() {
     const COUNT: usize = 6;
-    let mut stage = Stage::new(Mode::Manage);
-    stage.change(|own| own.pools[0].replicas = u32::try_from(COUNT).ok());
-    stage.sync(vec![], vec![]);
-    stage.run(10, &[]);
-    assert_eq!(stage.launches.len(), COUNT);
-    for number in 0..COUNT {
-        stage.apply(Object::Node(Box::new(stage.node(number))));
-    }
+    let mut stage = Stage::of_static(COUNT);
     stage.run(60, &[]);
     stage.instances.clear();
     let nodes: Vec<Node> = stage
