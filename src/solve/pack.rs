@@ -183,25 +183,38 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
         let classes = &self.ground.problem.classes;
         let all = (0..classes.len()).filter(|class| self.calls[*class]);
         let all: Vec<usize> = all.collect();
-        let mut waiting = all.clone();
-        while !waiting.is_empty() && !self.packed.cut_short {
-            self.round(&waiting, sites, false);
-            waiting.retain(|class| self.packed.left[*class] > 0);
-            waiting.retain(|class| {
+        self.rounds(all.clone(), sites, false);
+        if soft {
+            self.begin_last_wish(&all);
+            self.rounds(all, sites, true);
+        }
+    }
+
+    /// Lets every wish of these classes give way but the last.
+    pub(super) fn begin_last_wish(&mut self, classes: &[usize]) {
+        let problem = self.ground.problem;
+        for class in classes {
+            self.kinds[*class] = problem.without_wishes(problem.classes[*class].kind);
+        }
+    }
+
+    /// Tries these classes with the wishes they have now, and goes on with fewer wishes for those
+    /// of which pods are left.
+    pub(super) fn rounds(&mut self, mut classes: Vec<usize>, sites: &[usize], relaxed: bool) {
+        classes.retain(|class| self.packed.left[*class] > 0);
+        while !classes.is_empty() && !self.packed.cut_short {
+            self.round(&classes, sites, relaxed);
+            classes.retain(|class| self.packed.left[*class] > 0);
+            classes.retain(|class| {
                 let next = self.ground.problem.kinds[self.kinds[*class]].next;
                 self.kinds[*class] = next.unwrap_or(self.kinds[*class]);
                 next.is_some()
             });
         }
-        let mut waiting = all;
-        waiting.retain(|class| self.packed.left[*class] > 0);
-        if soft && !waiting.is_empty() && !self.packed.cut_short {
-            self.round(&waiting, sites, true);
-        }
     }
 
     /// One try for these classes with the wishes they have now.
-    pub(super) fn round(&mut self, classes: &[usize], sites: &[usize], relaxed: bool) {
+    fn round(&mut self, classes: &[usize], sites: &[usize], relaxed: bool) {
         self.count_claims();
         self.market.heed(&self.packed.ledgers);
         let ground = self.ground;

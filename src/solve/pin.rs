@@ -53,31 +53,36 @@ impl<'p> Packer<'_, 'p, '_> {
         let mut hopes = vec![0; ground.cells.all.len()];
         let (mut any, mut steps) = (false, 0);
         for class in classes {
-            let kind = ground
-                .problem
-                .without_wishes(ground.problem.classes[class].kind);
-            if ground.topology.checks[kind].is_empty() || steps > STEPS_MAX {
-                continue;
-            }
-            let places = places.get_or_insert_with(|| Places::new(ground, board.clone()));
-            let cells = places.may(kind);
-            let cells: Vec<Option<usize>> = cells
-                .into_iter()
-                .filter(|cell| self.could_have(class, *cell, &mut steps))
-                .collect();
-            any |= !cells.is_empty() || self.may_join(class, kind, board);
-            for cell in cells.into_iter().flatten() {
-                hopes[cell] += 1;
+            let problem = ground.problem;
+            for kind in problem.last_wish(problem.classes[class].kind) {
+                if ground.topology.checks[kind].is_empty() || steps > STEPS_MAX {
+                    continue;
+                }
+                let places = places.get_or_insert_with(|| Places::new(ground, board.clone()));
+                let cells = places.may(kind);
+                let cells: Vec<Option<usize>> = cells
+                    .into_iter()
+                    .filter(|cell| self.could_have((class, kind), *cell, &mut steps))
+                    .collect();
+                any |= !cells.is_empty() || self.may_join(class, kind, board);
+                for cell in cells.into_iter().flatten() {
+                    hopes[cell] += 1;
+                }
             }
         }
         any.then_some(hopes)
     }
 
-    /// Whether a node could be made for a pod of a class in a cell.
-    fn could_have(&mut self, class: usize, cell: Option<usize>, steps: &mut u64) -> bool {
+    /// Whether a node could be made for a pod of a class in a cell, as a kind asks.
+    fn could_have(
+        &mut self,
+        (class, kind): (usize, usize),
+        cell: Option<usize>,
+        steps: &mut u64,
+    ) -> bool {
         let ground = self.ground;
         let own = &ground.problem.classes[class];
-        let wants = ground.problem.kinds[ground.problem.without_wishes(own.kind)].wants;
+        let wants = ground.problem.kinds[kind].wants;
         let alternatives = ground.problem.wants[wants].alternatives.len();
         (0..ground.shelves.len()).any(|shelf| {
             let ledger = self.packed.ledgers.of(shelf);

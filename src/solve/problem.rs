@@ -2,6 +2,7 @@
 //! It must not know which pools or hosts there are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use crate::model::affinity::{PodTerm, Preferred, Spread};
 use crate::model::cluster::PreferencePolicy;
@@ -47,6 +48,9 @@ pub(super) struct Kind {
     pub(super) signature: usize,
     /// The kind they become when one more wish gives way.
     pub(super) next: Option<usize>,
+    /// Whether they are near whom they must be near because daemons of their node are such pods:
+    /// the kind before has the same wishes and does without these daemons.
+    pub(super) is_beside: bool,
 }
 
 /// Pods that are alike to every host.
@@ -302,14 +306,31 @@ impl<'a> Problem<'a> {
         beside.any(|(agents, _)| agents.iter().any(|own| self.agents.is_member(*own, group)))
     }
 
-    /// The kind that is left of a kind when every wish has given way.
-    pub(super) fn without_wishes(&self, mut kind: usize) -> usize {
-        while let Some(next) = self.kinds[kind].next {
-            kind = next;
+    /// The kind that is left of a kind when every wish has given way. It still relies on daemons if
+    /// the kind does and they are whom its pods must be near.
+    pub(super) fn without_wishes(&self, kind: usize) -> usize {
+        let left = self.last_wish(kind);
+        match self.kinds[kind].is_beside {
+            true => *left.end(),
+            false => *left.start(),
         }
-        kind
+    }
+
+    /// The kinds that are left of a kind when every wish has given way: the one that relies on no
+    /// daemon, and the one that does, if there is one.
+    pub(super) fn last_wish(&self, kind: usize) -> RangeInclusive<usize> {
+        // The kinds of a pod follow each other.
+        let mut last = kind;
+        while let Some(next) = self.kinds[last].next {
+            last = next;
+        }
+        last - usize::from(self.kinds[last].is_beside)..=last
     }
 }
+
+/// What is left of a spec when some of its wishes have given way: wants, rules, and wants without
+/// wishes and volumes.
+type Level = (usize, usize, usize);
 
 /// Gives ordinals to what tells pods apart. Pods come by key, so that most are like the one before.
 /// All others are looked for in order, not by hashes: what they ask for is of many pieces, which
@@ -319,8 +340,8 @@ impl<'a> Problem<'a> {
 struct Builder<'a> {
     specs: BTreeMap<Spec<'a>, usize>,
     last_spec: Option<(Spec<'a>, usize)>,
-    /// What a spec asks for, wish by wish: wants, rules, and wants without wishes and volumes.
-    levels: Vec<Vec<(usize, usize, usize)>>,
+    /// What a spec asks for, wish by wish.
+    levels: Vec<Vec<Level>>,
     wants: Vec<Wants<'a>>,
     rules: Vec<Rules>,
     groups: Groups,
@@ -419,7 +440,7 @@ impl<'a> Builder<'a> {
         }
         let first = self.kinds.len();
         let levels = self.keeping_company(spec, signature);
-        for (at, (wants, rules, bare)) in levels.iter().enumerate() {
+        for (at, ((wants, rules, bare), is_beside)) in levels.iter().enumerate() {
             let last = at + 1 == levels.len();
             self.kinds.push(Kind {
                 wants: *wants,
@@ -427,6 +448,7 @@ impl<'a> Builder<'a> {
                 rules: *rules,
                 signature,
                 next: (!last).then_some(first + at + 1),
+                is_beside: *is_beside,
             });
         }
         self.known.insert((spec, signature), first);
@@ -435,12 +457,12 @@ impl<'a> Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// The levels of a spec, with what its pods ask of daemons; and each once more, beside daemons,
-    /// where these are whom its pods must be near.
-    fn keeping_company(&mut self, spec: usize, signature: usize) -> Vec<(usize, usize, usize)> {
+    /// The levels of a spec, with what its pods ask of daemons; and each once more, relying on
+    /// daemons, where these are whom its pods must be near.
+    fn keeping_company(&mut self, spec: usize, signature: usize) -> Vec<(Level, bool)> {
         let levels = self.levels[spec].clone();
         if self.agents.len() == 0 {
-            return levels;
+            return levels.into_iter().map(|own| (own, false)).collect();
         }
         let mut all = Vec::new();
         for (wants, rules, bare) in levels {
@@ -449,9 +471,9 @@ impl Builder<'_> {
                 .agents
                 .company(own, &self.members[signature], &self.groups);
             let there = self.agents.beside(own, &company, &self.groups);
-            all.push((self.in_company(wants, company), rules, bare));
+            all.push(((self.in_company(wants, company), rules, bare), false));
             if let Some(there) = there {
-                all.push((self.in_company(wants, there), rules, bare));
+                all.push(((self.in_company(wants, there), rules, bare), true));
             }
         }
         all

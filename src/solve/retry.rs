@@ -29,9 +29,7 @@ impl<'p> Packer<'_, 'p, '_> {
         if left.is_empty() || self.packed.cut_short {
             return false;
         }
-        for class in &left {
-            self.kinds[*class] = hard(class);
-        }
+        self.begin_last_wish(&left);
         self.board = board;
         self.is_whole = false;
         self.counted = self.packed.opened.len();
@@ -40,7 +38,7 @@ impl<'p> Packer<'_, 'p, '_> {
             self.open_cells(&sites);
         }
         let before = self.packed.left.clone();
-        self.round(&left, &sites, true);
+        self.rounds(left, &sites, true);
         self.drop_unvaried();
         self.packed.left != before || self.packed.opened.len() > self.counted
     }

@@ -503,7 +503,7 @@ fn status_schema() -> Value {
 }
 
 /// Has the API know CapacityBuffers, and one of them declare room for a pod.
-pub(crate) async fn declare_room(client: &Client, name: &str) {
+pub(crate) async fn declare_room(client: &Client, name: &str, node_selector: Value) {
     let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let schema = json!({"type": "object", "required": ["spec"],
         "properties": {"spec": anything, "status": status_schema()}});
@@ -525,7 +525,7 @@ pub(crate) async fn declare_room(client: &Client, name: &str) {
     let container = json!({"name": "main", "image": "main", "resources": {"requests": requests}});
     let template = json!({
         "metadata": {"name": name},
-        "template": {"spec": {"containers": [container]}},
+        "template": {"spec": {"containers": [container], "nodeSelector": node_selector}},
     });
     let path = "/api/v1/namespaces/default/podtemplates";
     call(client, "POST", path, &template).await.expect("made");

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::bench::{
     Process, Setup, World, client, clock, declare_room, deploy, free_port, instances, is_campaign,
@@ -138,7 +138,7 @@ async fn two_clusters_are_served_by_one_daemon() {
         client(one.kubeconfig()).await,
         client(two.kubeconfig()).await,
     );
-    declare_room(&second, "room").await;
+    declare_room(&second, "room", json!({})).await;
     let _daemon = setup.daemon();
     until_ready(&setup, 2).await;
     until(&second, &setup, 30, "room is kept", |world| {

@@ -420,3 +420,25 @@ fn agents_of_nodes_that_are_not_made_after_all_count_for_nobody() {
         assert!(solution.order.len() >= 4, "{zones:?}: {solution:#?}");
     }
 }
+
+#[test]
+fn a_pod_that_may_be_the_first_of_its_kind_needs_no_daemon_of_that_kind() {
+    // The daemon is whom the pod must be near, and on no node of the pool. A pool whose taint is a
+    // preference is tried last. World 117700000000101 of the oracle.
+    for effect in [None, Some(Effect::PreferNoSchedule)] {
+        let mut world = with_agent();
+        agent_on(&mut world, "team", "x");
+        near(&mut world.pods[0], "agent", ZONE);
+        world.pods[0].labels = world.daemons[0].template.labels.clone();
+        world.pool().taints = effect
+            .map(|own| taint("dedicated", own))
+            .into_iter()
+            .collect();
+        let solution = solved(&world);
+        assert!(
+            solution.unplaced.is_empty(),
+            "{effect:?}: {:?}",
+            solution.unplaced
+        );
+    }
+}
