@@ -65,6 +65,7 @@ mod brake;
 mod identity;
 
 mod undrained;
+mod unregistered;
 
 mod buffer_status;
 
@@ -109,6 +110,7 @@ use crate::engine::places::Places;
 use crate::engine::report::Report;
 use crate::engine::share::Sharing;
 use crate::engine::undrained::Undrained;
+use crate::engine::unregistered::Unregistered;
 use crate::engine::waves::Waves;
 use crate::engine::work::{Attempt, Flight, FlightKind, Group, GroupKey, Hint, Looking, Work};
 use crate::model::buffer::buffer_of;
@@ -195,6 +197,7 @@ pub struct Engine {
     /// Instances of more than one Node, as last told.
     same_instances: SameInstances,
     adopting: Adopting,
+    unregistered: Unregistered,
 }
 
 impl Engine {
@@ -244,6 +247,7 @@ impl Engine {
             undrained: Undrained::default(),
             same_instances: SameInstances::new(),
             adopting: Adopting::default(),
+            unregistered: Unregistered::default(),
         };
         engine.state.notes.fault = Some(UNREAD.to_owned());
         engine
@@ -485,6 +489,7 @@ impl Engine {
         if self.is_ready() {
             self.collect_orphans(now);
             self.adopt(now);
+            self.shut_zones(now);
             self.sweep(now);
             self.provision(now);
             self.consolidate(now);

@@ -191,6 +191,7 @@ impl Engine {
             return;
         }
         let whole = pods.or(room).is_some_and(|at| at <= now);
+        let tried = self.open_untried();
         let mut snapshot = self.state.snapshot(now);
         if !whole {
             snapshot.pending.clear();
@@ -198,6 +199,8 @@ impl Engine {
         }
         let pending = snapshot.pending.len();
         let mut plan = plan::provision(&snapshot, now);
+        self.close_untried(now);
+        let waits = self.try_one_each(&mut plan, tried);
         if self.keep_needed(&plan, now) {
             // The others have no place before they are planned anew.
             self.batch.try_again(now);
@@ -222,6 +225,10 @@ impl Engine {
             self.numbers.kept_free(&self.state, now);
         }
         self.carry_out(plan, "provisioned", now);
+        if waits {
+            // Of the pods that are left it is said next why they wait.
+            self.batch.try_again(now);
+        }
         let lacking = self.state.lacking();
         self.numbers.planned(lacking.clone(), now);
         let again = self.batch.due(&self.state.cluster.batching);

@@ -28,6 +28,9 @@ const UNSURE_MAX: SignedDuration = SignedDuration::from_mins(10);
 
 /// What the API server said about a node's pods holds for this long.
 const CONFIRMED_MAX: SignedDuration = SignedDuration::from_secs(15);
+/// A command that was given out may be sent for so long: somewhat longer than its turn among the
+/// calls of a second may take.
+const SENT_MAX: SignedDuration = SignedDuration::from_secs(30);
 
 /// EC2 ends instances within minutes; of one that takes longer than this it is said.
 const LINGERS_AFTER: SignedDuration = SignedDuration::from_mins(10);
@@ -169,8 +172,10 @@ impl Engine {
             phase,
             found,
         });
-        if phase == Phase::Initialized {
-            self.tell_lacking(id);
+        match phase {
+            Phase::Registered => self.note_registered(id, now),
+            Phase::Initialized => self.tell_lacking(id),
+            _ => {}
         }
         // There may be a hundred of them.
         self.wake_at(self.settled(now), "a claim moved on");
@@ -463,6 +468,22 @@ impl Engine {
         // whoever waits for its pods would wait for a kubelet that does not answer.
         let over = self.is_over(&claim.record.id, now);
         node.has_disrupted_taint() && (over || confirmed.is_some_and(fresh))
+    }
+
+    /// Until when a command that is given out now may be sent: what was decided on is another thing
+    /// later. The end of an instance is sent before what was confirmed of its drain is too old.
+    pub fn not_after(&self, command: &Command, now: Timestamp) -> Timestamp {
+        let (from, span) = match command {
+            Command::Terminate { claim, .. } => {
+                let work = self.works.get(claim);
+                let confirmed = work.and_then(|own| own.drain.confirmed);
+                // What ends with all that is on it waits for no confirmation.
+                let confirmed = confirmed.filter(|_| !self.is_over(claim, now));
+                (confirmed.unwrap_or(now).min(now), CONFIRMED_MAX)
+            }
+            _ => (now, SENT_MAX),
+        };
+        from.checked_add(span).unwrap_or(now)
     }
 
     /// Takes back the ends that nobody has taken yet of instances that may not be ended any more:

@@ -68,13 +68,16 @@ impl Engine {
             }
             return;
         }
-        if node.is_some_and(Node::may_run_pods) {
+        let runs = node.is_some_and(Node::may_run_pods);
+        let is_there = node.is_some();
+        self.note_unregistered(id, now);
+        if runs {
             self.retire(id, Reason::TimedOut, now);
             return;
         }
         // Nothing runs on any other Node that could not be registered: its taint is NoExecute, or
         // its kubelet never came.
-        if node.is_some() || self.looked_again(id, now) {
+        if is_there || self.looked_again(id, now) {
             self.end(id, Reason::TimedOut, now);
         }
     }

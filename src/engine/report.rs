@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::command::{FailureKind, Refusal};
 use crate::engine::event::Interruption;
 use crate::model::claim::Phase;
-use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey, PoolName, TypeName};
+use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey, PoolName, TypeName, Zone};
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::pool::Reason;
 use crate::solve::Unplaced;
@@ -39,6 +39,27 @@ pub enum Report {
     EndsHeld(HeldEnds),
     /// None is held any more.
     EndsReleased,
+    /// A node of a pool has not registered in time, nor any that was launched in its zone since:
+    /// launches there wait, and then one node is tried.
+    Unregistered {
+        /// The pool.
+        pool: PoolName,
+        /// The zone.
+        zone: Zone,
+        /// How often it was found so.
+        failures: u32,
+        /// When one node is tried.
+        until: Timestamp,
+    },
+    /// Launches of a pool into a zone wait no longer.
+    Registers {
+        /// The pool.
+        pool: PoolName,
+        /// The zone.
+        zone: Zone,
+        /// Pools and zones where they still do.
+        left: usize,
+    },
     /// The view is whole again.
     Thawed,
     /// A round of placing pods: how many pods waited, and what became of them.

@@ -251,6 +251,8 @@ pub(super) struct Work {
     pub(super) told_lacking: bool,
     /// Whether it was said that its node came unguarded.
     pub(super) told_unguarded: bool,
+    /// Whether its node has not registered in time.
+    pub(super) unregistered: bool,
     /// When its instance was first told to end.
     pub(super) told_to_end: Option<Timestamp>,
     /// When it was said that its instance does not end.

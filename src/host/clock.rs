@@ -30,6 +30,51 @@ pub(crate) fn monotonic() -> tokio::time::Instant {
     tokio::time::Instant::now()
 }
 
+/// A moment by every clock there is. One of them may be set (the time of day), one stands still
+/// while the host is suspended (the monotonic one of Linux), and one that does neither
+/// (`CLOCK_BOOTTIME`) does not follow the clock that tests advance.
+#[cfg(feature = "daemon")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    /// The time that waits are measured by.
+    pub(crate) steady: tokio::time::Instant,
+    /// The time of day.
+    pub(crate) wall: Timestamp,
+    /// Time since the host was started, that of suspension included.
+    pub(crate) boot: Duration,
+}
+
+#[cfg(feature = "daemon")]
+impl Moment {
+    /// This moment.
+    pub(crate) fn now() -> Self {
+        let boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        Self {
+            steady: monotonic(),
+            wall: now(),
+            boot: Duration::try_from(boot).unwrap_or_default(),
+        }
+    }
+
+    /// So much later; what no clock can say any more is as late as can be said.
+    pub(crate) fn plus(self, span: Duration) -> Self {
+        Self {
+            steady: self.steady.checked_add(span).unwrap_or(self.steady),
+            wall: self.wall.checked_add(span).unwrap_or(Timestamp::MAX),
+            boot: self.boot.saturating_add(span),
+        }
+    }
+
+    /// How long it is until this moment, by the clock by which it comes first; nothing if one says
+    /// that it has passed.
+    pub(crate) fn left(self) -> Duration {
+        let now = Self::now();
+        let steady = self.steady.saturating_duration_since(now.steady);
+        let wall = Duration::try_from(self.wall.duration_since(now.wall)).unwrap_or_default();
+        steady.min(wall).min(self.boot.saturating_sub(now.boot))
+    }
+}
+
 /// A number that differs from one start of the process to the next.
 #[cfg(feature = "daemon")]
 #[expect(

@@ -80,10 +80,12 @@ fn nearest(miss: &Miss) -> Value {
             offerings,
             first,
             until,
+            unregistered,
         } => json!({
             "offerings": offerings,
             "first": first.to_string(),
             "until": until.map(|until| until.to_string()),
+            "unregistered": unregistered,
         }),
         Miss::Limit {
             name,

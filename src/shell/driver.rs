@@ -1,6 +1,9 @@
 //! Drives one engine on a thread of its own: events in, commands out, an alarm clock beside it.
 //! It must not know what any event or command means.
 
+#[cfg(test)]
+mod terms;
+
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::thread;
@@ -19,10 +22,10 @@ use crate::engine::Engine;
 use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
 use crate::engine::event::Event;
 use crate::engine::report::Report;
-use crate::host::clock::{self, Stopwatch};
+use crate::host::clock::{self, Moment, Stopwatch};
 use crate::model::cluster::{Cluster, Mode};
 use crate::model::id::ClusterName;
-use crate::shell::fence::{self, Fenced};
+use crate::shell::fence;
 use crate::shell::fleet::{self, Seat};
 use crate::shell::front::{Front, Line, PATIENCE, Question, Standing};
 use crate::shell::kube::act;
@@ -73,14 +76,20 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Starts to watch and to decide.
-    pub(crate) fn start(parts: Parts, seat: Seat, front: Arc<Front>) -> std::io::Result<Self> {
+    /// Starts to watch and to decide, for one term of this host: nothing passes in another.
+    pub(crate) fn start(
+        parts: Parts,
+        term: u64,
+        seat: Seat,
+        front: Arc<Front>,
+    ) -> std::io::Result<Self> {
+        let connection = parts.connection.of_term(term);
         let (events, inbox) = mpsc::channel(INBOX);
         let (ask, questions) = mpsc::channel(QUESTIONS);
         let (stop, stopping) = watch::channel(false);
         let (end, ended) = watch::channel(());
         let name = parts.cluster.name.clone();
-        let watches = watching::start(&parts.cluster, &parts.connection, &events);
+        let watches = watching::start(&parts.cluster, &connection, &events);
         let runtime = Handle::current();
         front.drive(Some(Line {
             events: events.clone(),
@@ -90,7 +99,7 @@ impl Driver {
             engine: Engine::new(clock::seed()),
             hands: Arc::new(Hands {
                 cluster: name.clone(),
-                connection: parts.connection,
+                connection,
                 provider: parts.provider,
                 watches,
             }),
@@ -161,10 +170,10 @@ struct Hands {
 
 impl Hands {
     /// Carries a command out; it is answered even if whoever does so panics.
-    async fn execute(self: Arc<Self>, issued: Issued) -> (CommandId, Answer) {
+    async fn execute(self: Arc<Self>, issued: Issued, not_after: Moment) -> (CommandId, Answer) {
         let name = issued.command.name();
         let began = Stopwatch::start();
-        let call = self.guarded(issued.command);
+        let call = self.guarded(issued.command, not_after);
         let call = AssertUnwindSafe(call).catch_unwind();
         let unknown = |text: String| Answer::Failed {
             kind: FailureKind::Unknown,
@@ -180,18 +189,19 @@ impl Hands {
         (issued.id, answer)
     }
 
-    /// What changes something is done only for as long as this host leads the cluster.
-    async fn guarded(&self, command: Command) -> Answer {
+    /// What changes something is done only while this host leads the cluster in the same term, and
+    /// is sent only until a moment.
+    async fn guarded(&self, command: Command, not_after: Moment) -> Answer {
         if !command.changes() {
             return self.dispatch(command).await;
         }
-        let fence = &self.connection.fence;
+        let fence = self.connection.fence.until(not_after);
         let call = fence::within([fence.clone()], self.dispatch(command));
-        let fenced = |fenced: Fenced| Answer::Failed {
+        let done = fence.guard(call).await.flatten();
+        done.unwrap_or_else(|fenced| Answer::Failed {
             kind: FailureKind::Unknown,
             text: fenced.to_string(),
-        };
-        fence.guard(call).await.unwrap_or_else(fenced)
+        })
     }
 
     async fn dispatch(&self, command: Command) -> Answer {
@@ -362,15 +372,20 @@ impl Course {
 
     /// Hands commands out while there are free hands.
     fn give_out(&mut self) {
-        while self.stop_by.is_none() && self.calls.len() < self.concurrency {
+        // A pass of the engine may have been long: it is told to stop meanwhile, perhaps.
+        let stops = self.stop_by.is_some() || *self.stopping.borrow();
+        while !stops && self.calls.len() < self.concurrency {
             let Some(issued) = self.engine.next_command() else {
                 return;
             };
+            let now = clock::now();
+            let not_after = self.engine.not_after(&issued.command, now);
+            let not_after = Moment::now().plus(clock::until(not_after));
             if issued.command.is_for_fleet() {
                 self.ask_fleet(issued);
             } else {
                 let span = traces::command(&self.pass, issued.command.name());
-                let call = self.hands.clone().execute(issued);
+                let call = self.hands.clone().execute(issued, not_after);
                 self.calls.spawn(call.instrument(span));
             }
         }

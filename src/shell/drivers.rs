@@ -541,10 +541,13 @@ impl Running {
 
     /// Passes on what has changed; false where that is not taken.
     async fn change(&mut self, parts: &Parts) -> bool {
-        (self.cluster, self.catalog) = (parts.cluster.clone(), parts.catalog.clone());
-        self.post
-            .change(parts.cluster.clone(), parts.catalog.clone())
-            .await
+        let (cluster, catalog) = (parts.cluster.clone(), parts.catalog.clone());
+        let taken = self.post.change(cluster.clone(), catalog.clone()).await;
+        // What was not taken is passed on by the next reload.
+        if taken {
+            (self.cluster, self.catalog) = (cluster, catalog);
+        }
+        taken
     }
 }
 

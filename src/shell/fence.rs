@@ -1,7 +1,8 @@
 //! Keeps who does not lead a cluster from changing anything of it: what is sent passes here last.
 //! It must not know who leads, nor what is sent.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -9,20 +10,29 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response};
-use jiff::Timestamp;
+use kube::Client;
 use kube::client::{Body, DynBody};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task_local;
-use tokio::time::{Instant, timeout};
-use tower::{BoxError, Layer, Service};
+use tokio::time::timeout;
+use tower::{BoxError, Layer, Service, service_fn};
 
-use crate::host::clock;
+use crate::host::clock::Moment;
 
-/// What is said of a change that was not sent.
-#[derive(Clone, Copy, Debug, Error)]
-#[error("not sent: this host does not lead the cluster")]
-pub(crate) struct Fenced;
+/// Why a change was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub(crate) enum Fenced {
+    /// Another host leads the cluster, or this one leads it anew since the change was decided.
+    #[error("not sent: this host does not lead the cluster, or not in the term that decided it")]
+    Term,
+    /// It has waited for too long since it was decided.
+    #[error("not sent: it was decided too long ago, and is decided anew")]
+    Late,
+    /// It stands behind no fence, which no change may.
+    #[error("not sent: it is asked for outside of a term")]
+    Unasked,
+}
 
 /// Whether changes may be sent.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,95 +41,210 @@ enum Gate {
     #[default]
     Open,
     Closed,
-    /// Until both clocks have passed these: one of them stands still while a host is suspended,
-    /// the other may be set.
-    Until(Instant, Timestamp),
+    /// Until any clock has passed this.
+    Until(Moment),
+}
+
+/// The gate of a cluster, and for the how manieth time it is led by this host.
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    term: u64,
+    gate: Gate,
 }
 
 /// The gate of one cluster, for all who send something to it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Fence(Arc<watch::Sender<Gate>>);
+pub(crate) struct Fence {
+    state: Arc<watch::Sender<State>>,
+    /// The term outside of which nothing passes; none where any term does.
+    term: Option<u64>,
+    /// Until when what stands behind it may be sent; an answer may come later.
+    not_after: Option<Moment>,
+}
 
 impl Fence {
+    /// Begins a term, and returns its number. What was decided in an earlier one never passes any
+    /// more. Nothing passes before the fence is opened.
+    pub(crate) fn begin(&self) -> u64 {
+        let mut term = 0;
+        self.state.send_modify(|own| {
+            own.term += 1;
+            own.gate = Gate::Closed;
+            term = own.term;
+        });
+        term
+    }
+
     /// Nothing may be sent from here on.
     pub(crate) fn close(&self) {
         self.set(Gate::Closed);
     }
 
-    /// Changes may be sent for so long since a moment.
-    pub(crate) fn open(&self, since: (Instant, Timestamp), span: Duration) {
-        self.set(Gate::Until(since.0 + span, since.1 + span));
+    /// Changes of this term may be sent for so long since a moment.
+    pub(crate) fn open(&self, since: Moment, span: Duration) {
+        self.set(Gate::Until(since.plus(span)));
     }
 
     fn set(&self, gate: Gate) {
-        self.0.send_replace(gate);
+        self.state.send_modify(|own| own.gate = gate);
     }
 
-    /// Whether changes may be sent now.
+    /// The same for what is decided in one term.
+    pub(crate) fn of_term(&self, term: u64) -> Self {
+        Self {
+            term: Some(term),
+            ..self.clone()
+        }
+    }
+
+    /// The same for what is decided in the term that goes on now.
+    pub(crate) fn of_this_term(&self) -> Self {
+        self.of_term(self.state.borrow().term)
+    }
+
+    /// The term outside of which nothing passes.
+    #[cfg(test)]
+    pub(crate) fn term(&self) -> Option<u64> {
+        self.term
+    }
+
+    /// The same for something that may be sent until a moment.
+    pub(crate) fn until(&self, not_after: Moment) -> Self {
+        Self {
+            not_after: Some(not_after),
+            ..self.clone()
+        }
+    }
+
+    /// Whether changes may be sent now, or may go on.
     pub(crate) fn is_open(&self) -> bool {
         self.left().is_none_or(|left| !left.is_zero())
     }
 
+    /// Whether a change may be sent now: none that has waited for too long may.
+    fn pass(&self) -> Result<(), Fenced> {
+        let late = self.not_after.is_some_and(|own| own.left().is_zero());
+        match self.is_open() {
+            false => Err(Fenced::Term),
+            true if late => Err(Fenced::Late),
+            true => Ok(()),
+        }
+    }
+
     /// Whether changes might be sent until some time that has passed: nobody has closed it.
     pub(crate) fn has_run_out(&self) -> bool {
-        matches!(*self.0.borrow(), Gate::Until(..)) && !self.is_open()
+        matches!(self.state.borrow().gate, Gate::Until(..)) && !self.is_open()
     }
 
     /// For how long changes may be sent; none means for ever.
     fn left(&self) -> Option<Duration> {
-        match *self.0.borrow() {
+        let state = *self.state.borrow();
+        let is_past = self.term.is_some_and(|own| own != state.term);
+        match state.gate {
+            _ if is_past => Some(Duration::ZERO),
             Gate::Open => None,
             Gate::Closed => Some(Duration::ZERO),
-            Gate::Until(until, by) => {
-                let left = until.saturating_duration_since(clock::monotonic());
-                Some(left.min(clock::until(by)))
-            }
+            Gate::Until(until) => Some(until.left()),
         }
     }
 
     /// Does something that changes the cluster for as long as that may be done: what is not
     /// answered by then is given up, sent or not.
     pub(crate) async fn guard<T>(&self, doing: impl Future<Output = T>) -> Result<T, Fenced> {
-        let mut gate = self.0.subscribe();
+        let mut state = self.state.subscribe();
         let closed = async {
             loop {
-                gate.borrow_and_update();
+                state.borrow_and_update();
                 match self.left() {
                     Some(Duration::ZERO) => return,
-                    Some(left) => drop(timeout(left, gate.changed()).await),
-                    None => drop(gate.changed().await),
+                    Some(left) => drop(timeout(left, state.changed()).await),
+                    None => drop(state.changed().await),
                 }
             }
         };
         tokio::select! {
             biased;
-            () = closed => Err(Fenced),
-            done = doing => Ok(done),
+            () = closed => Err(Fenced::Term),
+            done = watched([self.clone()].into(), doing) => done,
         }
     }
 }
 
-task_local! {
-    /// The fences that what this task sends has to pass.
-    static FENCES: Arc<[Fence]>;
+/// Does something for as long as all these fences are open, looked at before each step: a host that
+/// was suspended goes on where it stopped, and no timer has told it.
+async fn watched<T>(fences: Arc<[Fence]>, doing: impl Future<Output = T>) -> Result<T, Fenced> {
+    let mut doing = pin!(doing);
+    poll_fn(|context| match fences.iter().all(Fence::is_open) {
+        true => doing.as_mut().poll(context).map(Ok),
+        false => Poll::Ready(Err(Fenced::Term)),
+    })
+    .await
 }
 
-/// Has all that is sent meanwhile to AWS pass these.
+/// What a task that sends something to AWS stands behind.
+#[derive(Clone, Debug)]
+enum Scope {
+    /// All of these.
+    Behind(Arc<[Fence]>),
+    /// None: what it sends changes nothing for a cluster, or somebody asked for it.
+    Free,
+}
+
+task_local! {
+    static SCOPE: Scope;
+}
+
+/// Has all that is sent meanwhile to AWS pass these fences. What is not answered when one of them
+/// closes is given up.
 pub(crate) async fn within<T>(
     fences: impl Into<Arc<[Fence]>>,
     doing: impl Future<Output = T>,
-) -> T {
-    FENCES.scope(fences.into(), doing).await
+) -> Result<T, Fenced> {
+    let fences = fences.into();
+    let doing = SCOPE.scope(Scope::Behind(fences.clone()), doing);
+    watched(fences, doing).await
 }
 
-/// Whether this task may send what it is about to.
-pub(crate) fn pass() -> Result<(), Fenced> {
-    let open = FENCES.try_with(|all| all.iter().all(Fence::is_open));
-    match open {
-        Ok(false) => Err(Fenced),
-        // Who stands behind no fence changes nothing for a cluster.
-        Ok(true) | Err(_) => Ok(()),
+/// Has all that is sent meanwhile to AWS pass no fence: a trial that changes nothing, or one thing
+/// that somebody asked for.
+pub(crate) async fn without<T>(doing: impl Future<Output = T>) -> T {
+    SCOPE.scope(Scope::Free, doing).await
+}
+
+/// The fences that this task stands behind, for others that act for it; none means that they may
+/// change nothing.
+pub(crate) fn carried() -> Option<Arc<[Fence]>> {
+    match SCOPE.try_with(Clone::clone) {
+        Ok(Scope::Behind(fences)) => Some(fences),
+        Ok(Scope::Free) => Some([].into()),
+        Err(_) => None,
     }
+}
+
+/// Whether this task may send what it is about to, given whether that changes anything.
+pub(crate) fn pass(changes: bool) -> Result<(), Fenced> {
+    match carried() {
+        Some(fences) => fences.iter().try_for_each(Fence::pass),
+        None if changes => Err(Fenced::Unasked),
+        None => Ok(()),
+    }
+}
+
+/// Whether all of these let something pass now.
+pub(crate) fn lets_pass(fences: &[Fence]) -> bool {
+    fences.iter().all(|own| own.pass().is_ok())
+}
+
+/// A client of which every request stands behind a fence, beside that of the client it is made of.
+pub(crate) fn behind(client: Client, fence: &Fence) -> Client {
+    let (fence, namespace) = (fence.clone(), client.default_namespace().to_owned());
+    let send = move |mut request: Request<Body>| {
+        // The request carries it to where it is sent: clients queue requests on their way there.
+        request.extensions_mut().insert(fence.clone());
+        let client = client.clone();
+        async move { client.send(request).await }
+    };
+    Client::new(service_fn(send), namespace)
 }
 
 impl<S> Layer<S> for Fence {
@@ -156,10 +281,17 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        if !is_free(request.method(), request.uri().path()) && !self.fence.is_open() {
-            return std::future::ready(Err(BoxError::from(Fenced))).boxed();
+        if is_free(request.method(), request.uri().path()) {
+            return self.inner.call(request).boxed();
         }
-        self.inner.call(request).boxed()
+        let own = request.extensions().get::<Fence>().unwrap_or(&self.fence);
+        let own = own.clone();
+        if let Err(fenced) = own.pass() {
+            return std::future::ready(Err(BoxError::from(fenced))).boxed();
+        }
+        // It may have to connect first, which takes seconds.
+        let answer = watched([own].into(), self.inner.call(request));
+        async move { answer.await.map_err(BoxError::from)? }.boxed()
     }
 }
 
@@ -171,56 +303,101 @@ fn is_free(method: &Method, path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::future::{pending, ready};
+    use std::sync::{Arc, Mutex};
+    use std::task::Poll;
     use std::time::Duration;
 
+    use futures::FutureExt;
     use http::{Request, Response};
     use http_body_util::BodyExt;
     use kube::Client;
     use kube::client::{Body, DynBody};
     use tower::{BoxError, Layer, service_fn};
 
-    use super::{Fence, pass, within};
-    use crate::host::clock;
+    use super::{Fence, Fenced, behind, pass, within, without};
+    use crate::host::clock::Moment;
 
-    fn ago(seconds: i64) -> (tokio::time::Instant, jiff::Timestamp) {
-        let span = Duration::from_secs(seconds.unsigned_abs());
-        let now = clock::monotonic();
-        (now.checked_sub(span).expect("a time"), clock::now() - span)
+    const SPAN: Duration = Duration::from_secs(10);
+
+    fn ago(seconds: u64) -> Moment {
+        let (now, span) = (Moment::now(), Duration::from_secs(seconds));
+        Moment {
+            steady: now.steady.checked_sub(span).expect("a time"),
+            wall: now.wall - span,
+            boot: now.boot.checked_sub(span).expect("it is up for longer"),
+        }
     }
 
     #[test]
-    fn a_fence_is_open_for_a_span_by_either_clock() {
+    fn a_fence_is_open_for_a_span_by_every_clock() {
         let fence = Fence::default();
         assert!(fence.is_open(), "for whoever was asked to do one thing");
         fence.close();
         assert!(!fence.is_open());
         assert!(!fence.has_run_out(), "it was closed");
-        let span = Duration::from_secs(10);
-        fence.open(ago(5), span);
+        fence.open(ago(5), SPAN);
         assert!(fence.is_open());
-        fence.open(ago(10), span);
+        fence.open(ago(10), SPAN);
         assert!(!fence.is_open());
         assert!(fence.has_run_out());
-        fence.open((ago(10).0, ago(0).1), span);
-        assert!(!fence.is_open(), "the time of day was set back");
-        fence.open((ago(0).0, ago(10).1), span);
-        assert!(!fence.is_open(), "the host was suspended");
+        let (now, then) = (ago(0), ago(10));
+        let steady = then.steady;
+        fence.open(Moment { steady, ..now }, SPAN);
+        assert!(
+            !fence.is_open(),
+            "the time of day was set back, and the host suspended"
+        );
+        let wall = then.wall;
+        fence.open(Moment { wall, ..now }, SPAN);
+        assert!(
+            !fence.is_open(),
+            "the time of day was set forward, or the host suspended"
+        );
+        let boot = then.boot;
+        fence.open(Moment { boot, ..now }, SPAN);
+        assert!(
+            !fence.is_open(),
+            "the host was suspended, and the time of day set back"
+        );
+    }
+
+    #[test]
+    fn what_was_decided_in_an_earlier_term_never_passes_again() {
+        let fence = Fence::default();
+        let first = fence.of_term(fence.begin());
+        assert_eq!(first.pass(), Err(Fenced::Term), "it is not opened yet");
+        fence.open(ago(0), SPAN);
+        assert!(first.is_open() && fence.is_open());
+        fence.close();
+        assert!(!first.is_open());
+        let second = fence.of_term(fence.begin());
+        fence.open(ago(0), SPAN);
+        assert!(second.is_open() && fence.of_this_term().is_open());
+        assert_eq!(first.pass(), Err(Fenced::Term));
+        assert_eq!(first.until(ago(0).plus(SPAN)).pass(), Err(Fenced::Term));
+    }
+
+    #[test]
+    fn what_has_waited_for_too_long_is_not_sent_but_may_still_be_answered() {
+        let late = Fence::default().until(ago(1));
+        assert_eq!(late.pass(), Err(Fenced::Late));
+        assert!(late.is_open(), "what is under way already");
+        assert_eq!(late.until(ago(0).plus(SPAN)).pass(), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_not_done_when_the_fence_closes_is_given_up() {
         let fence = Fence::default();
         assert!(fence.guard(async {}).await.is_ok());
-        let now = (clock::monotonic(), clock::now());
-        fence.open(now, Duration::from_secs(10));
+        fence.open(Moment::now(), SPAN);
         let nap = |seconds| tokio::time::sleep(Duration::from_secs(seconds));
         assert!(fence.guard(nap(4)).await.is_ok());
         assert!(fence.guard(nap(7)).await.is_err(), "it is over first");
-        let now = (clock::monotonic(), clock::now());
-        fence.open(now, Duration::from_secs(10));
+        fence.open(Moment::now(), SPAN);
         let renewed = async {
             nap(5).await;
-            fence.open((clock::monotonic(), clock::now()), Duration::from_secs(10));
+            fence.open(Moment::now(), SPAN);
         };
         let (done, ()) = tokio::join!(fence.guard(nap(12)), renewed);
         assert!(done.is_ok(), "it was renewed");
@@ -230,42 +407,137 @@ mod tests {
         };
         let (done, ()) = tokio::join!(fence.guard(nap(2)), closed);
         assert!(done.is_err());
+        // Closed and open again at once: nobody sees that it was closed.
+        let own = fence.of_term(fence.begin());
+        fence.open(Moment::now(), SPAN);
+        let won_again = async {
+            nap(1).await;
+            fence.begin();
+            fence.open(Moment::now(), SPAN);
+        };
+        let (done, ()) = tokio::join!(own.guard(nap(2)), won_again);
+        assert_eq!(done, Err(Fenced::Term));
+    }
+
+    #[tokio::test]
+    async fn a_host_that_was_suspended_takes_no_further_step() {
+        let fence = Fence::default();
+        let mut steps = 0;
+        fence.open(Moment::now(), SPAN);
+        // It connects, the host is suspended for a minute, and it would write next.
+        let sending = std::future::poll_fn(|context| {
+            steps += 1;
+            fence.open(
+                Moment {
+                    boot: ago(60).boot,
+                    ..Moment::now()
+                },
+                SPAN,
+            );
+            context.waker().wake_by_ref();
+            Poll::<()>::Pending
+        });
+        assert_eq!(within([fence.clone()], sending).await, Err(Fenced::Term));
+        assert_eq!(steps, 1);
     }
 
     #[tokio::test]
     async fn what_a_task_sends_passes_all_its_fences() {
         let (open, closed) = (Fence::default(), Fence::default());
         closed.close();
-        assert!(pass().is_ok(), "no cluster is concerned");
-        within([open.clone()], async { assert!(pass().is_ok()) }).await;
-        within([open, closed], async { assert!(pass().is_err()) }).await;
+        assert_eq!(pass(false), Ok(()), "it changes nothing");
+        assert_eq!(pass(true), Err(Fenced::Unasked));
+        without(async { assert_eq!(pass(true), Ok(())) }).await;
+        let passes = |fences: &[Fence]| within(fences.to_vec(), ready(())).now_or_never();
+        assert_eq!(passes(std::slice::from_ref(&open)), Some(Ok(())));
+        assert_eq!(passes(&[open.clone(), closed]), Some(Err(Fenced::Term)));
+        let late = open.until(ago(1));
+        let sent = within([open, late], async { pass(true) }).await;
+        assert_eq!(sent, Ok(Err(Fenced::Late)));
+        let spawned = within([Fence::default()], async {
+            tokio::spawn(async { pass(true) }).await
+        });
+        let spawned = spawned.await.expect("open").expect("no panic");
+        assert_eq!(
+            spawned,
+            Err(Fenced::Unasked),
+            "a task of its own stands behind no fence"
+        );
+    }
+
+    /// A client behind a fence, and the paths that what it sends reaches.
+    fn client(fence: &Fence, answers: bool) -> (Client, Arc<Mutex<Vec<String>>>) {
+        let reached = Arc::<Mutex<Vec<String>>>::default();
+        let known = reached.clone();
+        let answer = move |request: Request<Body>| {
+            let path = format!("{} {}", request.method(), request.uri().path());
+            known.lock().expect("no panic").push(path);
+            async move {
+                if !answers {
+                    return pending().await;
+                }
+                let body = Body::from(b"{}".to_vec()).map_err(BoxError::from);
+                Ok::<_, BoxError>(Response::new(Box::new(body) as Box<DynBody>))
+            }
+        };
+        let client = Client::new(fence.layer(service_fn(answer)), "default");
+        (client, reached)
+    }
+
+    async fn send(client: &Client, method: &str, path: &str) -> bool {
+        let request = Request::builder().method(method).uri(path);
+        let request = request.body(Vec::new()).expect("a request");
+        client.request_text(request).await.is_ok()
     }
 
     #[tokio::test]
     async fn a_closed_fence_lets_only_readers_and_the_lease_through() {
         let fence = Fence::default();
-        let answer = |_: Request<Body>| async {
-            let body = Body::from(b"{}".to_vec()).map_err(BoxError::from);
-            Ok::<_, BoxError>(Response::new(Box::new(body) as Box<DynBody>))
-        };
-        let client = Client::new(fence.layer(service_fn(answer)), "default");
-        let send = async |method: &str, path: &str| {
-            let request = Request::builder().method(method).uri(path);
-            let request = request.body(Vec::new()).expect("a request");
-            client.request_text(request).await.is_ok()
-        };
-        assert!(send("PATCH", "/api/v1/nodes/a").await);
+        let (own, _) = client(&fence, true);
+        let engine = behind(own.clone(), &fence.of_term(fence.begin()));
+        fence.open(Moment::now(), SPAN);
+        assert!(send(&own, "PATCH", "/api/v1/nodes/a").await);
+        assert!(send(&engine, "PATCH", "/api/v1/nodes/a").await);
         fence.close();
-        assert!(send("GET", "/api/v1/nodes/a").await);
         let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/outrigger";
-        assert!(send("PATCH", lease).await);
-        for (method, path) in [
-            ("PATCH", "/api/v1/nodes/a"),
-            ("POST", "/api/v1/namespaces/a/pods/b/eviction"),
-            ("DELETE", "/api/v1/nodes/a"),
-            ("PUT", "/api/v1/nodes/a"),
-        ] {
-            assert!(!send(method, path).await, "{method} {path}");
+        for own in [&own, &engine] {
+            assert!(send(own, "GET", "/api/v1/nodes/a").await);
+            assert!(send(own, "PATCH", lease).await);
+            for (method, path) in [
+                ("PATCH", "/api/v1/nodes/a"),
+                ("POST", "/api/v1/namespaces/a/pods/b/eviction"),
+                ("DELETE", "/api/v1/nodes/a"),
+                ("PUT", "/api/v1/nodes/a"),
+            ] {
+                assert!(!send(own, method, path).await, "{method} {path}");
+            }
         }
+        fence.begin();
+        fence.open(Moment::now(), SPAN);
+        assert!(send(&own, "DELETE", "/api/v1/nodes/a").await);
+        assert!(
+            !send(&engine, "DELETE", "/api/v1/nodes/a").await,
+            "its term is over"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_request_is_given_up_once_its_term_is_over() {
+        let fence = Fence::default();
+        let (own, reached) = client(&fence, false);
+        let term = fence.of_term(fence.begin());
+        fence.open(Moment::now(), SPAN);
+        let engine = behind(own, &term);
+        let sending = tokio::spawn(async move {
+            let sending = send(&engine, "DELETE", "/api/v1/nodes/a");
+            term.guard(sending).await
+        });
+        while reached.lock().expect("no panic").is_empty() {
+            tokio::task::yield_now().await;
+        }
+        fence.begin();
+        fence.open(Moment::now(), SPAN);
+        let sent = sending.await.expect("no panic");
+        assert_eq!(sent, Err(Fenced::Term));
     }
 }

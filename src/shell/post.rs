@@ -102,8 +102,8 @@ struct Keeper {
 impl Keeper {
     async fn keep(mut self, mut tenure: Tenure) {
         while let Some(term) = self.wait(&mut tenure).await {
-            match self.lead(&mut tenure, &term).await {
-                End::Lost => tenure.rest(&term),
+            match self.lead(&mut tenure, term).await {
+                End::Lost => tenure.rest(term),
                 End::Stopped => break,
                 End::Failed => {
                     self.front.show(Standing::Ended, Vec::new());
@@ -114,8 +114,9 @@ impl Keeper {
         tenure.release().await;
     }
 
-    /// Waits until this host leads; none when it is told to stop, or can make nothing of it.
-    async fn wait(&mut self, tenure: &mut Tenure) -> Option<Turn> {
+    /// Waits until this host leads, and returns the term; none when it is told to stop, or can make
+    /// nothing of it.
+    async fn wait(&mut self, tenure: &mut Tenure) -> Option<u64> {
         let since = clock::now();
         self.attend(None).await;
         loop {
@@ -129,7 +130,7 @@ impl Keeper {
                 _ => None,
             });
             let standing = match turn {
-                Turn::Leads(_) => return Some(turn),
+                Turn::Leads(term) => return Some(term),
                 Turn::Follows(_) => Standing::Standby,
                 Turn::Unknown | Turn::Fails(_) => {
                     let waited = clock::now().duration_since(since);
@@ -157,12 +158,13 @@ impl Keeper {
     }
 
     /// Has an engine drive the cluster for this term.
-    async fn lead(&mut self, tenure: &mut Tenure, term: &Turn) -> End {
+    async fn lead(&mut self, tenure: &mut Tenure, term: u64) -> End {
         let cluster = self.parts.cluster.clone();
         self.front.show(Standing::Unready, Vec::new());
         tenure.tell_well(false);
         let seat = self.fleet.join(&cluster.name).await;
-        let driver = match Driver::start(self.parts.clone(), seat, self.front.clone()) {
+        let parts = self.parts.clone();
+        let driver = match Driver::start(parts, term, seat, self.front.clone()) {
             Ok(driver) => driver,
             Err(error) => {
                 tracing::error!(cluster = %cluster.name, %error, "its thread does not start");
@@ -171,6 +173,7 @@ impl Keeper {
             }
         };
         self.attend(Some(&driver)).await;
+        let turn = Turn::Leads(term);
         let end = loop {
             tokio::select! {
                 order = self.inbox.recv() => match order {
@@ -180,7 +183,7 @@ impl Keeper {
                     Some(Order::Stop) | None => break End::Stopped,
                 },
                 () = driver.ended() => break End::Failed,
-                () = tenure.changed(term) => break End::Lost,
+                () = tenure.changed(&turn) => break End::Lost,
                 () = sleep(LOOK) => self.attend_again(Some(&driver)).await,
             }
             if !self.parts.provider.is_well() {

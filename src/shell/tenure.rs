@@ -6,11 +6,11 @@ mod company;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::host::clock::Moment;
 use crate::host::{clock, text};
 use crate::model::id::ClusterName;
 use crate::model::tenure::{ACTS, Candidate, Place, RETRY, Sight, host_of};
@@ -67,7 +67,7 @@ pub(crate) enum Turn {
     /// Nobody knows yet.
     #[default]
     Unknown,
-    /// It does, for the so manieth time.
+    /// It does, in this term, as the fence counts them.
     Leads(u64),
     /// It does not: another does, or will, in these words.
     Follows(String),
@@ -125,7 +125,7 @@ impl Tenure {
             until: None,
             barred: false,
             waits: None,
-            terms: 0,
+            term: 0,
             rested,
             asked: None,
             heard: None,
@@ -170,10 +170,8 @@ impl Tenure {
     }
 
     /// Nothing of this term is under way any more.
-    pub(crate) fn rest(&self, term: &Turn) {
-        if let Turn::Leads(term) = term {
-            self.rest.send_replace(*term);
-        }
+    pub(crate) fn rest(&self, term: u64) {
+        self.rest.send_replace(term);
     }
 
     /// Lets go of the Lease, so that another may have it at once.
@@ -204,7 +202,8 @@ struct Seeker {
     barred: bool,
     /// Since when it has waited for one that is led first, though nobody has this one.
     waits: Option<Instant>,
-    terms: u64,
+    /// The term that goes on, or the last one.
+    term: u64,
     /// The last term of which nothing is under way.
     rested: watch::Receiver<u64>,
     /// When this host asked for the cluster last.
@@ -337,9 +336,9 @@ impl Seeker {
     }
 
     async fn hold(&mut self, known: Held) -> Duration {
-        let since = (clock::monotonic(), clock::now());
+        let since = Moment::now();
         let (connection, me) = (self.connection.clone(), self.me.clone());
-        let held = lease::hold(&connection, &known, &me, since.1);
+        let held = lease::hold(&connection, &known, &me, since.wall);
         let held = self.call(held).await;
         self.barred = matches!(&held, Err(Failure::Fault(_)));
         match held {
@@ -393,7 +392,7 @@ impl Seeker {
     /// Lease is renewed, so that what was begun is answered.
     fn has_rested(&self) -> Option<Why> {
         let (_, why) = self.parting?;
-        let has_rested = self.until.is_some() && *self.rested.borrow() >= self.terms;
+        let has_rested = self.until.is_some() && *self.rested.borrow() >= self.term;
         has_rested.then_some(why)
     }
 
@@ -460,9 +459,9 @@ impl Seeker {
         }
     }
 
-    fn lead(&mut self, since: (Instant, Timestamp)) {
+    fn lead(&mut self, since: Moment) {
         if self.until.is_none() {
-            self.terms += 1;
+            self.term = self.connection.fence.begin();
             (self.heard, self.parting, self.free) = (None, None, None);
             let is_new = |asked: Instant| asked.elapsed() < PARTS + YIELDS;
             let is_gift = self.gift.is_some() || self.asked.is_some_and(is_new);
@@ -473,11 +472,11 @@ impl Seeker {
                 "this host leads the cluster"
             );
         }
-        self.until = Some(since.0 + ACTS);
+        self.until = Some(since.steady + ACTS);
         self.connection.fence.open(since, ACTS);
         self.company.take(&self.cluster, Place::Mine);
         if self.parting.is_none() {
-            self.tell(Turn::Leads(self.terms));
+            self.tell(Turn::Leads(self.term));
         }
     }
 
@@ -623,7 +622,7 @@ mod tests {
     use tower::{BoxError, service_fn};
 
     use super::{Company, Tenure, Turn};
-    use crate::host::clock;
+    use crate::host::clock::{self, Moment};
     use crate::model::id::ClusterName;
     use crate::shell::identity::Identity;
     use crate::shell::kube::client::Connection;
@@ -703,7 +702,14 @@ mod tests {
         // Of the clocks that of the day alone has gone on.
         let leap = || {
             let hour = Duration::from_hours(1);
-            fence.open((clock::monotonic(), clock::now() - hour), hour / 2);
+            let wall = clock::now() - hour;
+            fence.open(
+                Moment {
+                    wall,
+                    ..Moment::now()
+                },
+                hour / 2,
+            );
         };
         leap();
         sleep(Duration::from_secs(10)).await;
@@ -809,7 +815,9 @@ mod tests {
                     let leads = matches!(turn, Turn::Leads(_));
                     tenure.tell_well(is_fit || !leads);
                     tenure.changed(&turn).await;
-                    tenure.rest(&turn);
+                    if let Turn::Leads(term) = turn {
+                        tenure.rest(term);
+                    }
                 }
             });
         }

@@ -348,6 +348,16 @@ fn of_people(report: &Report) -> Option<Said> {
             );
             (true, "held back", none(), text)
         }
+        Report::Unregistered {
+            pool, zone, until, ..
+        } => {
+            let text = format!("nodes do not register in {zone}; one is tried at {until}");
+            (true, "launches wait", of_pool(pool), text)
+        }
+        Report::Registers { pool, zone, .. } => {
+            let text = format!("launches in {zone} wait no longer for nodes to register");
+            (false, "launches go on", of_pool(pool), text)
+        }
         Report::EndsReleased => (
             false,
             "held no more",

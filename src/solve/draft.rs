@@ -252,12 +252,17 @@ impl<'o> Order<'o> {
 
     /// A claim with one more pod of a lot, as what is then cheapest; none where that cannot be.
     pub(super) fn joined(&self, claim: &Claim, lot: usize, ledger: &Ledger) -> Option<Claim> {
+        let joined = self.grown_by(claim, lot, ledger)?;
+        self.holds(&joined).then_some(joined)
+    }
+
+    /// The same, whoever may share the host in which order.
+    pub(super) fn grown_by(&self, claim: &Claim, lot: usize, ledger: &Ledger) -> Option<Claim> {
         let mut parts = claim.parts.clone();
         parts.push((lot, 1));
         let mut ledger = ledger.clone();
         ledger.release(&self.shelf.shapes[claim.shape].limited);
-        let joined = self.priced(united(parts), &ledger)?;
-        self.holds(&joined).then_some(joined)
+        self.priced(united(parts), &ledger)
     }
 
     /// A claim of these pods as the cheapest type that has what they ask for.

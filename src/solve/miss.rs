@@ -97,6 +97,8 @@ pub enum Miss {
         first: OfferingKey,
         /// When the first is asked for again.
         until: Option<Timestamp>,
+        /// Whether some are of a zone where nodes of the pool do not register.
+        unregistered: bool,
     },
     /// A limit on a resource leaves too little.
     Limit {
@@ -329,7 +331,8 @@ impl Display for Miss {
                 offerings,
                 first,
                 until,
-            } => held(f, (*offerings, first), *until),
+                unregistered,
+            } => held(f, (*offerings, first), *until, *unregistered),
             Self::Limit {
                 name,
                 whose,
@@ -385,11 +388,17 @@ fn held(
     f: &mut Formatter<'_>,
     (offerings, first): (usize, &OfferingKey),
     until: Option<Timestamp>,
+    unregistered: bool,
 ) -> fmt::Result {
     write!(
         f,
         "all {offerings} offerings that would do are held down: {first}, …"
     )?;
+    if unregistered {
+        f.write_str(
+            "; nodes of the pool do not register in some zones, where one at a time is tried",
+        )?;
+    }
     match until {
         Some(until) => write!(f, "; one is asked for again at {until}"),
         None => Ok(()),

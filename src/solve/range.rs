@@ -73,6 +73,8 @@ pub struct Held {
     pub first: OfferingKey,
     /// When one of them is asked for again.
     pub until: Option<Timestamp>,
+    /// Whether some are of a zone where nodes of the pool do not register.
+    pub unregistered: bool,
 }
 
 impl Held {
@@ -82,10 +84,12 @@ impl Held {
                 offerings,
                 first,
                 until,
+                unregistered,
             } => Some(Self {
                 offerings,
                 first,
                 until,
+                unregistered,
             }),
             _ => None,
         }

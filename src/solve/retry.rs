@@ -145,6 +145,7 @@ impl<'p> Packer<'_, 'p, '_> {
         if pinned && cell.is_none() {
             return None;
         }
+        let own_ports = !ground.problem.wants[wants].ports.is_empty();
         for alternative in 0..ground.problem.wants[wants].alternatives.len() {
             let cell = cell.filter(|_| pinned);
             let key = (wants, shelf, alternative, true, cell);
@@ -165,7 +166,12 @@ impl<'p> Packer<'_, 'p, '_> {
             let order = self.order(shelf, &[]);
             let mut ledger = self.packed.ledgers.of(shelf);
             let claim = &self.packed.opened[at].claim;
-            let joined = order.joined(claim, lot, &ledger);
+            // The board has said that this pod may be the next on that host: rules that count its
+            // pods in whatever order they come say nothing more. Of ports the board knows nothing.
+            let joined = match own_ports {
+                true => order.joined(claim, lot, &ledger),
+                false => order.grown_by(claim, lot, &ledger),
+            };
             // Who is not worth a node is not worth a dearer one.
             // Others were let in for the sake of the daemons there.
             let crew = |claim: &Claim| {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::model::id::{NodeClassName, Zone};
+use crate::model::id::{NodeClassName, PoolName, Zone};
 use crate::model::instance::{InstanceType, Offering, OfferingKey};
 use crate::model::labels::{
     CAPACITY_TYPE, Labels, NODE_CLASS, OF_LAUNCHES, OF_OFFERINGS, OF_RESERVATIONS, POOL, ZONE,
@@ -443,6 +443,7 @@ impl<'a> Shape<'a> {
         let first = self.capacity.len() - reservations.len();
         let class = side.get(NODE_CLASS).and_then(Requirement::any);
         let class = class.map(NodeClassName);
+        let pool = side.get(POOL).and_then(Requirement::any).map(PoolName);
         let of = |((place, own), offers): ((Option<usize>, Option<Aboard>), Vec<&'a Offering>)| {
             let aboard = own.as_ref().unwrap_or(&aboard);
             let mut own = self.clone();
@@ -452,7 +453,7 @@ impl<'a> Shape<'a> {
                 own.capacity[first + place] = 1;
                 own.limited.clone_from(&own.capacity);
             }
-            own.stock(offers, (class.as_ref(), snapshot.holds), now);
+            own.stock(offers, (pool.as_ref(), class.as_ref(), snapshot.holds), now);
             own
         };
         let mut sorted: Vec<_> = sorted.into_iter().collect();
@@ -464,14 +465,18 @@ impl<'a> Shape<'a> {
     fn stock(
         &mut self,
         mut wanted: Vec<&'a Offering>,
-        (class, holds): (Option<&NodeClassName>, &Holds),
+        (pool, class, holds): (Option<&PoolName>, Option<&NodeClassName>, &Holds),
         now: Timestamp,
     ) {
         wanted.sort_by_key(|offering| (offering.price, &offering.zone, offering.capacity_type));
         let (held, offers) = wanted
             .into_iter()
             // Mostly nothing is, and a plan asks for every offering there is.
-            .partition(|own| !holds.is_empty() && holds.is_held(class, &self.key(own), now));
+            .partition(|own| {
+                !holds.is_empty()
+                    && (holds.is_held(class, &self.key(own), now)
+                        || pool.is_some_and(|pool| holds.is_untried(pool, &own.zone)))
+            });
         (self.held, self.offers) = (held, offers);
         self.offers.truncate(OFFERS_MAX);
     }

@@ -461,12 +461,12 @@ pub(super) fn held_down<'s>(
     });
     let mut held: Vec<_> = held.collect();
     held.sort_unstable();
-    let class = shelf.pool.node_class.as_ref();
-    let until = held.iter().filter_map(|offer| holds.until(class, offer));
+    let of = (&shelf.pool.name, shelf.pool.node_class.as_ref());
     Some(Miss::Held {
         offerings: held.len(),
         first: held.first()?.clone(),
-        until: until.min(),
+        until: held.iter().filter_map(|own| holds.ends(of, own)).min(),
+        unregistered: held.iter().any(|own| holds.is_untried(of.0, &own.zone)),
     })
 }
 

@@ -1,11 +1,11 @@
 //! Offerings that were refused lately and are not asked for again until a time.
 //! It must not know who was refused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::id::NodeClassName;
+use crate::model::id::{NodeClassName, PoolName, Zone};
 use crate::model::instance::{CapacityType, Held, OfferingKey};
 
 /// How long a refused offering is left alone. Karpenter's three minutes (spec/aws.md §0.2).
@@ -61,6 +61,22 @@ pub struct Holds {
     by_class: BTreeMap<NodeClassName, BTreeMap<OfferingKey, Hold>>,
     /// All that is bought like this.
     ways: BTreeMap<CapacityType, Hold>,
+    /// Pools of which nodes do not register.
+    pub untried: BTreeMap<PoolName, Untried>,
+}
+
+/// Where nodes of a pool do not register, or may not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Untried {
+    /// Zones in which they do not, and when one is tried there again.
+    pub until: BTreeMap<Zone, Timestamp>,
+    /// When one is tried in any zone, while none has registered; none where one may be now.
+    pub all_until: Option<Timestamp>,
+    /// Zones in which one has registered since. In all others one at a time is tried.
+    pub proven: BTreeSet<Zone>,
+    /// By when it is known of the one that is tried now; none where none is. A plan that may have
+    /// one is made with [`Timestamp::MIN`].
+    pub tried: Option<Timestamp>,
 }
 
 impl Holds {
@@ -114,7 +130,35 @@ impl Holds {
 
     /// Whether nothing is held down, nor was lately.
     pub fn is_empty(&self) -> bool {
-        self.general.is_empty() && self.by_class.is_empty() && self.ways.is_empty()
+        self.general.is_empty()
+            && self.by_class.is_empty()
+            && self.ways.is_empty()
+            && self.untried.is_empty()
+    }
+
+    /// Whether no node of a pool may be planned in a zone, since it is not known that one registers
+    /// there.
+    pub fn is_untried(&self, pool: &PoolName, zone: &Zone) -> bool {
+        let own = self.untried.get(pool);
+        own.is_some_and(|own| {
+            let waits = own.all_until.is_some() || own.until.contains_key(zone);
+            let shut = waits || own.tried != Some(Timestamp::MIN);
+            shut && !own.proven.contains(zone)
+        })
+    }
+
+    /// When an offering is next asked for, for nodes of a pool and its class: neither a refusal nor
+    /// a node that does not register keeps it held any more. None where nothing says when.
+    pub fn ends(
+        &self,
+        (pool, class): (&PoolName, Option<&NodeClassName>),
+        offering: &OfferingKey,
+    ) -> Option<Timestamp> {
+        let refused = self.until(class, offering);
+        let untried = self.untried.get(pool);
+        let zone = |own: &Untried| own.until.get(&offering.zone).copied();
+        let untried = untried.and_then(|own| zone(own).max(own.all_until).max(own.tried));
+        refused.max(untried)
     }
 
     /// Whether the offering is held down at `now` for nodes of a class.

@@ -51,6 +51,7 @@ mod said;
 mod shared;
 mod stamp;
 mod status;
+mod unregistered;
 mod weighing;
 
 /// An engine with a hand-driven clock and a provider that always says yes.

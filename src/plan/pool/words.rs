@@ -120,6 +120,7 @@ fn range_json(own: &Range) -> Value {
             "offerings": held.offerings,
             "first": part(&held.first),
             "until": held.until.map(|at| at.to_string()),
+            "unregistered": held.unregistered,
         })),
         "stopped_by": own.barren.as_ref().map(reasons::json),
     })
@@ -426,7 +427,11 @@ fn held_text(own: &Held) -> String {
     let (count, first) = (many(own.offerings, "offering"), part(&own.first));
     let until = |at: Timestamp| format!("; one is asked for again at {at}");
     let until = own.until.map_or(String::new(), until);
-    format!("held down after refusals: {count}, {first} for one{until}")
+    let why = match own.unregistered {
+        true => "held down since nodes of the pool do not register in some zones",
+        false => "held down after refusals",
+    };
+    format!("{why}: {count}, {first} for one{until}")
 }
 
 /// How many there are beyond those that are told.

@@ -236,15 +236,16 @@ impl Desk {
         }
         let care = self.care();
         // What is removed is removed by who leads, or not at all.
-        let fences: Arc<[Fence]> = self.led().map(|own| own.connection.fence.clone()).collect();
+        let fence = |own: &Member| own.connection.fence.of_this_term();
+        let fences: Arc<[Fence]> = self.led().map(fence).collect();
         if !care.led.is_empty() && self.diary.begin(Chore::Profiles) {
             let removing = self.unused_profiles(&care);
             let outcome = fence::within(fences.clone(), removing).await;
-            self.end(Chore::Profiles, outcome);
+            self.end(Chore::Profiles, outcome.unwrap_or(Ok(false)));
         }
         if !care.led.is_empty() && self.diary.begin(Chore::Templates) {
             let outcome = fence::within(fences, self.templates(&care)).await;
-            self.end(Chore::Templates, outcome);
+            self.end(Chore::Templates, outcome.unwrap_or(Ok(false)));
         }
     }
 
@@ -454,8 +455,15 @@ impl Desk {
         for class in &own.node_classes {
             let ready = self.ready((&own, acts), class, home.as_ref(), &base);
             // What is made for it is made by who leads it, or not at all.
-            let fences: Vec<Fence> = acts.then(|| connection.fence.clone()).into_iter().collect();
-            let ready = fence::within(fences, ready).await;
+            let fence = acts.then(|| connection.fence.of_this_term());
+            let ready = match fence {
+                Some(fence) => fence::within([fence], ready).await,
+                None => Ok(ready.await),
+            };
+            // Who leads next has it resolved anew.
+            let Ok(ready) = ready else {
+                return false;
+            };
             sure &= ready.is_sure();
             classes.insert(class.name.clone(), Arc::new(ready));
         }

@@ -17,7 +17,7 @@ use crate::model::instance::InstanceState;
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::instances;
-use crate::shell::fence::{self, Fence};
+use crate::shell::fence::{self, Fence, Fenced};
 
 /// Ends wait so long for others: one drain lets several nodes go at once.
 const WAIT: Duration = Duration::from_millis(100);
@@ -27,7 +27,8 @@ const MOST: usize = 500;
 /// The state an instance is in once it was told to end.
 type Ended = Result<InstanceState, Fault>;
 
-type Waiting = Vec<(InstanceId, Fence, oneshot::Sender<Ended>)>;
+/// An instance, the fences that its end stands behind, and who waits for what comes of it.
+type Waiting = Vec<(InstanceId, Arc<[Fence]>, oneshot::Sender<Ended>)>;
 
 /// Ends that wait for their call.
 #[derive(Debug, Default)]
@@ -35,17 +36,16 @@ pub(crate) struct Ends(Arc<Mutex<Waiting>>);
 
 impl Ends {
     /// Ends an instance, and says in which state it is then. The call is made whether or not
-    /// somebody still waits for its answer.
-    pub(crate) async fn end(
-        &self,
-        account: &Arc<Account>,
-        instance: &InstanceId,
-        fence: &Fence,
-    ) -> Ended {
+    /// somebody still waits for its answer, but only while what the asking task stands behind lets
+    /// it pass.
+    pub(crate) async fn end(&self, account: &Arc<Account>, instance: &InstanceId) -> Ended {
+        let Some(fences) = fence::carried() else {
+            return Err(Fault::fenced("TerminateInstances", Fenced::Unasked));
+        };
         let (reply, answer) = oneshot::channel();
         let first = {
             let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            waiting.push((instance.clone(), fence.clone(), reply));
+            waiting.push((instance.clone(), fences, reply));
             waiting.len() == 1
         };
         if first {
@@ -65,7 +65,10 @@ impl Ends {
 async fn all_of(account: &Account, all: Waiting) {
     // Whose cluster is led by another host by now is not heard; whoever asked is told nothing, and
     // asks again where it still may.
-    let mut all: Waiting = all.into_iter().filter(|own| own.1.is_open()).collect();
+    let mut all: Waiting = all
+        .into_iter()
+        .filter(|own| fence::lets_pass(&own.1))
+        .collect();
     while !all.is_empty() {
         let rest = all.split_off(all.len().min(MOST));
         some(account, all).await;
@@ -77,23 +80,28 @@ async fn all_of(account: &Account, all: Waiting) {
 /// is wrong with another. A throttled call and one without an answer are not made worse so.
 async fn some(account: &Account, all: Waiting) {
     let ids: Vec<InstanceId> = all.iter().map(|own| own.0.clone()).collect();
-    let fences: Vec<Fence> = all.iter().map(|own| own.1.clone()).collect();
+    let fences: Vec<Fence> = all.iter().flat_map(|own| own.1.iter().cloned()).collect();
     let call = fence::within(fences, instances::terminate(account, &ids));
     let (states, fault) = match call.await {
-        Ok(states) => (states, None),
-        Err(fault) => (BTreeMap::new(), Some(fault)),
+        Ok(Ok(states)) => (states, None),
+        Ok(Err(fault)) => (BTreeMap::new(), Some(fault)),
+        // One of them may not end any more: each has a call of its own.
+        Err(_) => (BTreeMap::new(), None),
     };
     let whole = fault.filter(|own| {
         let sort = own.sorted("ec2").sort;
         all.len() == 1 || matches!(sort, Sort::Throttled | Sort::Fault)
     });
-    let alone = all.into_iter().map(|(id, fence, reply)| {
+    let alone = all.into_iter().map(|(id, fences, reply)| {
         let (known, whole) = (states.get(&id).copied(), whole.clone());
         async move {
             let ended = match (known, whole) {
                 (Some(state), _) => Ok(state),
                 (None, Some(fault)) => Err(fault),
-                (None, None) => fence::within([fence], single(account, &id)).await,
+                (None, None) => match fence::within(fences, single(account, &id)).await {
+                    Ok(ended) => ended,
+                    Err(fenced) => Err(Fault::fenced("TerminateInstances", fenced)),
+                },
             };
             // Who asked may have given up.
             drop(reply.send(ended));
@@ -112,19 +120,23 @@ async fn single(account: &Account, id: &InstanceId) -> Ended {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use aws_sdk_ec2::types::{InstanceType, ResourceType};
     use futures::future::join_all;
     use serde_json::{Value, json};
 
     use super::Ends;
+    use crate::host::clock::Moment;
     use crate::model::claim::TAG_INSTALLATION;
     use crate::model::id::InstanceId;
     use crate::model::instance::InstanceState;
     use crate::shell::aws::account::{Account, AccountKey};
     use crate::shell::aws::moto::Aws;
     use crate::shell::aws::template::specification;
-    use crate::shell::fence::Fence;
+    use crate::shell::fence::{self, Fence};
+
+    const HOUR: Duration = Duration::from_hours(1);
 
     /// Launches some, and ends them at once with another that is nobody's; how many calls that
     /// took, and what came of each.
@@ -142,7 +154,8 @@ mod tests {
         let call = call.instance_type(InstanceType::from("m5.large"));
         let tags = [(TAG_INSTALLATION.to_owned(), "here".to_owned())].into();
         let call = call.tag_specifications(specification(ResourceType::Instance, &tags));
-        let made = call.min_count(count).max_count(count).send().await;
+        let made = call.min_count(count).max_count(count).send();
+        let made = fence::without(made).await;
         let made = made.expect("instances").instances.unwrap_or_default();
         let ids = made.iter().filter_map(|own| own.instance_id());
         let mut ids: Vec<InstanceId> = ids.map(InstanceId::from).collect();
@@ -156,8 +169,8 @@ mod tests {
             }));
         }
         let ends = Ends::default();
-        let open = Fence::default();
-        let ended = join_all(ids.iter().map(|id| ends.end(&account, id, &open))).await;
+        let all = ids.iter().map(|id| fence::without(ends.end(&account, id)));
+        let ended = join_all(all).await;
         aws.ask(&json!({"do": "clear"}));
         let calls = aws.ask(&json!({"do": "calls"}));
         let calls = calls["calls"].as_array().map_or(0, Vec::len);
@@ -187,6 +200,25 @@ mod tests {
         // EC2 ends none where it does not know one; then each is asked for by itself.
         let one = [true, true, true, false];
         check(&mut aws, (3, true, None), (1 + 4, &one)).await;
+        // Nothing is sent of what was decided too long ago, in another term or in none.
+        let account = Arc::new(Account::of(
+            AccountKey::of(&aws.cluster("here", "prod")),
+            aws.config().await,
+        ));
+        let fence = Fence::default();
+        let past = fence.of_term(fence.begin());
+        fence.begin();
+        fence.open(Moment::now(), HOUR);
+        let late = fence.of_this_term().until(Moment::now());
+        let id = InstanceId::from("i-0123456789abcdef0");
+        aws.ask(&json!({"do": "forget"}));
+        for own in [past, late] {
+            let ended = fence::within([own], Ends::default().end(&account, &id)).await;
+            assert!(!matches!(ended, Ok(Ok(_))), "{ended:?}");
+        }
+        assert!(Ends::default().end(&account, &id).await.is_err());
+        let calls = aws.ask(&json!({"do": "calls"}));
+        assert_eq!(calls["calls"], json!([]));
         // Three attempts of one call, not of each.
         check(&mut aws, (3, false, Some("throttle")), (3, &[false; 3])).await;
     }

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use crate::ec2::refusal::{self, Failure};
 use crate::host::text;
+use crate::shell::fence::Fenced;
 
 /// A call that failed.
 #[derive(Clone, Debug, Error)]
@@ -37,6 +38,11 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
+    /// It was not sent.
+    pub(crate) fn fenced(operation: &'static str, fenced: Fenced) -> Self {
+        Self::silent(operation, &fenced.to_string())
+    }
+
     /// What an SDK's error says.
     pub(crate) fn new<E>(operation: &'static str, error: SdkError<E, HttpResponse>) -> Self
     where

@@ -266,10 +266,10 @@ async fn delete(
 ) -> Result<(), Fault> {
     sleep_until(due).await;
     for (message, fences) in done {
-        if !fences.iter().all(Fence::is_open) {
-            continue;
+        match fence::within(fences, queue::delete(&account, &at, &message)).await {
+            Ok(deleted) => deleted?,
+            Err(_) => continue,
         }
-        fence::within(fences, queue::delete(&account, &at, &message)).await?;
         counter!("karpenter_interruption_deleted_messages_total").increment(1);
     }
     Ok(())

@@ -223,10 +223,7 @@ impl Ec2 {
 
     async fn terminate(&self, instance: &InstanceId) -> Answer {
         let shared = &self.keeper.shared;
-        let state = shared
-            .ends
-            .end(&shared.account, instance, &self.connection.fence)
-            .await;
+        let state = shared.ends.end(&shared.account, instance).await;
         shared.lister.changed(&self.cluster.name).await;
         match state {
             Ok(state) => {
@@ -364,7 +361,7 @@ impl Provider for Ec2 {
                 // Messages are not for an engine that has to stop.
                 match &events {
                     Some(events) => {
-                        let own = (events.clone(), self.connection.fence.clone());
+                        let own = (events.clone(), self.connection.fence.of_this_term());
                         engines.insert(cluster.name.clone(), own);
                     }
                     None => drop(engines.remove(&cluster.name)),

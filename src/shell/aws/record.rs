@@ -33,7 +33,8 @@ impl Intercept for Recorder {
         _components: &RuntimeComponents,
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        fence::pass()?;
+        let operation = cfg.load::<Metadata>().map_or("", Metadata::name);
+        fence::pass(changes(operation))?;
         if let Some(call) = cfg.load::<Metadata>() {
             let (service, operation) = (call.service().to_owned(), call.name().to_owned());
             #[cfg(test)]
@@ -69,6 +70,13 @@ impl Intercept for Recorder {
     }
 }
 
+/// Whether an operation changes anything that another host could see.
+fn changes(operation: &str) -> bool {
+    // A message that is received or given back is another's in a moment.
+    let reads = ["AssumeRole", "Describe", "Get", "List", "Receive"];
+    operation != "ChangeMessageVisibility" && !reads.iter().any(|own| operation.starts_with(own))
+}
+
 /// Whether an error says that too much was asked. It has one code, and says nothing else at length.
 fn is_throttled(body: &[u8]) -> bool {
     let text = String::from_utf8_lossy(body);
@@ -102,4 +110,40 @@ fn note(service: &str, operation: &str) {
         .append(true)
         .open(path);
     writeln!(file.expect("a file"), "{right}").expect("it is written");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::changes;
+
+    #[test]
+    fn what_changes_something_is_told_from_what_reads() {
+        for operation in [
+            "CreateFleet",
+            "RunInstances",
+            "TerminateInstances",
+            "CreateTags",
+            "CreateLaunchTemplate",
+            "DeleteLaunchTemplate",
+            "CreateInstanceProfile",
+            "AddRoleToInstanceProfile",
+            "RemoveRoleFromInstanceProfile",
+            "DeleteInstanceProfile",
+            "DeleteMessage",
+            "SomethingThatIsStillToCome",
+            "",
+        ] {
+            assert!(changes(operation), "{operation}");
+        }
+        for operation in [
+            "AssumeRole",
+            "DescribeInstances",
+            "GetParameter",
+            "ListInstanceProfiles",
+            "ReceiveMessage",
+            "ChangeMessageVisibility",
+        ] {
+            assert!(!changes(operation), "{operation}");
+        }
+    }
 }

@@ -32,6 +32,7 @@ use crate::shell::aws::care::Care;
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::network::filter;
 use crate::shell::aws::pages;
+use crate::shell::fence;
 
 /// Templates of a page, the most that EC2 gives.
 const PAGE: i32 = 200;
@@ -150,7 +151,8 @@ fn call(account: &Account, name: &str, template: &Template) -> CreateLaunchTempl
 pub(crate) async fn rehearse(account: &Account, template: &Template) -> Result<(), Fault> {
     account.buckets.change.turn().await;
     let call = call(account, &template.name(), template).dry_run(true);
-    let answer = call.customize().config_override(once()).send().await;
+    let call = call.customize().config_override(once());
+    let answer = fence::without(call.send()).await;
     answer.map_err(|error| Fault::new("CreateLaunchTemplate", error))?;
     Ok(())
 }

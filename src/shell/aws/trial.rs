@@ -27,6 +27,7 @@ use crate::shell::aws::fault::Fault;
 use crate::shell::aws::launch;
 use crate::shell::aws::ready::{Ready, STAND_IN};
 use crate::shell::aws::template::{self, Templates, specification};
+use crate::shell::fence;
 
 /// What has passed is tried again after this long at the earliest: a right that is taken away
 /// later is told of by the first launch that lacks it.
@@ -263,7 +264,8 @@ async fn run(account: &Account, request: &FleetRequest, from: Source) -> Result<
         call = call.tag_specifications(specification(kind, &request.tags));
     }
     // An account that is busy is not asked again at once: the trial can wait.
-    let answer = call.customize().config_override(once()).send().await;
+    let call = call.customize().config_override(once());
+    let answer = fence::without(call.send()).await;
     answer.map_err(|error| Fault::new("RunInstances", error))?;
     Ok(())
 }
@@ -276,7 +278,8 @@ async fn fleet(
 ) -> Result<(), Fault> {
     account.buckets.fleet.turn().await;
     let call = launch::call(account, request, configs).dry_run(true);
-    let answer = call.customize().config_override(once()).send().await;
+    let call = call.customize().config_override(once());
+    let answer = fence::without(call.send()).await;
     answer.map_err(|error| Fault::new("CreateFleet", error))?;
     Ok(())
 }

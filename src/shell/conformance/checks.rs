@@ -16,6 +16,7 @@ use crate::model::id::{ClaimId, InstanceId};
 use crate::model::instance::{Instance, OfferingKey};
 use crate::model::labels::{Labels, TAINT_UNREGISTERED};
 use crate::model::taint::{Effect, Taint};
+use crate::shell::fence;
 use crate::shell::provider::Provider;
 
 /// A provider to be checked, and what can be had from it.
@@ -116,7 +117,7 @@ impl Bench<'_> {
 
     async fn launch(&self, launch: &Launch) -> Answer {
         let launch = Box::new(launch.clone());
-        self.provider.execute(Command::Launch(launch)).await
+        fence::without(self.provider.execute(Command::Launch(launch))).await
     }
 
     async fn launched(&self, launch: &Launch) -> Instance {
@@ -131,7 +132,7 @@ impl Bench<'_> {
             claim: "for-the-log".into(),
             instance: instance.clone(),
         };
-        provider.execute(command).await
+        fence::without(provider.execute(command)).await
     }
 
     /// Ends an instance, to leave nothing behind.
@@ -338,7 +339,7 @@ async fn what_is_no_matter_is_invalid(bench: &Bench<'_>) {
         node: "n".into(),
         uid: "u".to_owned(),
     };
-    let answer = bench.provider.execute(command).await;
+    let answer = fence::without(bench.provider.execute(command)).await;
     assert_eq!(failed(&answer), Some(FailureKind::Invalid), "{answer:?}");
     let answer = bench.launch(&bench.wish("a", &[])).await;
     assert_eq!(failed(&answer), Some(FailureKind::Invalid), "{answer:?}");

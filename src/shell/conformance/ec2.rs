@@ -22,6 +22,7 @@ use crate::shell::aws::idle::api;
 use crate::shell::aws::keeper::Keepers;
 use crate::shell::aws::moto::{Aws, REGION};
 use crate::shell::aws::provider::Ec2;
+use crate::shell::fence;
 use crate::shell::provider::Provider;
 
 fn key(instance_type: &str, zone: &str) -> OfferingKey {
@@ -90,7 +91,7 @@ async fn karpenters(account: &Account, image: &str, eks: &str, pool: &str) -> In
     let run = run
         .instance_type(InstanceType::M5Large)
         .tag_specifications(tags);
-    let made = run.send().await.expect("an instance");
+    let made = fence::without(run.send()).await.expect("an instance");
     let id = made.instances().first().and_then(|own| own.instance_id());
     id.expect("its id").into()
 }
@@ -125,7 +126,7 @@ async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
             instance: instance.clone(),
             offering: key("m5.large", "a"),
         };
-        prod.execute(Command::Adopt(Box::new(adoption))).await
+        fence::without(prod.execute(Command::Adopt(Box::new(adoption)))).await
     };
     let denied = async |claim: &str, instance: &InstanceId| {
         let answer = adopt(claim, instance).await;

@@ -25,6 +25,7 @@ use crate::model::notes::Lease;
 use crate::model::object::Kind;
 use crate::model::quantity::Resources;
 use crate::model::taint::Taint;
+use crate::shell::fence;
 use crate::shell::kube::buffers::{BUFFERS, GROUP};
 use crate::shell::kube::client::Connection;
 use crate::shell::kube::lease::{self, FIELD_MANAGER};
@@ -44,6 +45,11 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Answer
     let client = &connection.client;
     connection.limiter.turn().await;
     let name = command.name();
+    if command.changes()
+        && let Err(fenced) = fence::pass(true)
+    {
+        return failed(FailureKind::Unknown, &fenced.to_string());
+    }
     let call = async {
         match command {
             Command::CreateNode(node) => create_node(client, &node).await,

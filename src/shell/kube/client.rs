@@ -27,7 +27,7 @@ use crate::host::text;
 use crate::model::cluster::{Api, Kubeconfig};
 use crate::model::proxy::Proxy;
 use crate::model::tenure::LeaseName;
-use crate::shell::fence::Fence;
+use crate::shell::fence::{self, Fence};
 use crate::shell::kube::bearer::{Bearer, Token};
 use crate::shell::kube::plugin::{self, Credentials, PluginError};
 use crate::shell::kube::pulse::Pulses;
@@ -364,6 +364,18 @@ fn context_name(file: &File, kubeconfig: &Kubeconfig) -> String {
     named.map_or("the context (none is named)".to_owned(), |it| {
         format!("the context {it:?}")
     })
+}
+
+impl Connection {
+    /// The same for an engine that stands for one term: whatever it sends passes in no other.
+    pub(crate) fn of_term(&self, term: u64) -> Self {
+        let fence = self.fence.of_term(term);
+        Self {
+            client: fence::behind(self.client.clone(), &fence),
+            fence,
+            ..self.clone()
+        }
+    }
 }
 
 #[cfg(test)]

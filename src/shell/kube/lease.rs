@@ -119,7 +119,7 @@ pub(crate) async fn write(
         }
         // Requests for Leases pass the fence of the client, since it is by them that it opens.
         if !connection.fence.is_open() {
-            return Err(kube::Error::Service(Box::new(Fenced)));
+            return Err(kube::Error::Service(Box::new(Fenced::Term)));
         }
         let body = json!({"metadata": {"annotations": &annotations, "resourceVersion": at}});
         match patched(connection, &body).await {

@@ -167,6 +167,19 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         Report::EndsReleased => {
             tracing::info!(%cluster, "no instance is kept from ending without a drain");
         }
+        Report::Unregistered {
+            pool,
+            zone,
+            failures,
+            until,
+        } => tracing::warn!(
+            %cluster, %pool, %zone, failures, %until,
+            "nodes do not register: launches wait, and one node is tried then; look at the image, \
+             user data, subnet and security groups"
+        ),
+        Report::Registers { pool, zone, .. } => {
+            tracing::info!(%cluster, %pool, %zone, "launches wait no longer for nodes to register");
+        }
         Report::Planned {
             pending,
             placed,

@@ -333,6 +333,13 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             let own = f64::from(u8::from(matches!(report, Report::EndsHeld(_))));
             gauge!("outrigger_braked", "cluster" => name(), "for" => "undrained").set(own);
         }
+        Report::Unregistered { .. } => {
+            gauge!("outrigger_braked", "cluster" => name(), "for" => "registration").set(1.0);
+        }
+        Report::Registers { left, .. } => {
+            let own = f64::from(u8::from(*left > 0));
+            gauge!("outrigger_braked", "cluster" => name(), "for" => "registration").set(own);
+        }
         Report::Frozen(_) => {
             counter!("outrigger_freezes_total", "cluster" => name()).increment(1);
         }

@@ -164,8 +164,8 @@ pub(crate) const ALL: &[Metric] = &[
     gauge("outrigger_braked", &["cluster", "for"],
         "1 while something is held back: too many nodes are unready (`health`), another \
          configuration would change too much (`change`), too many instances would end without a \
-         drain (`undrained`), or the API server and the instances are not of one cluster \
-         (`identity`)."),
+         drain (`undrained`), the API server and the instances are not of one cluster \
+         (`identity`), or nodes of a pool do not register (`registration`)."),
     gauge("outrigger_buffers_left_out", CLUSTER,
         "Buffers that make no sense, or may not be read."),
     gauge("outrigger_build_info", &["version"], "1."),

@@ -24,7 +24,7 @@ use super::{Stage, waiting_pod};
 
 impl Stage {
     /// The provider says whether the class is ready.
-    fn class(&mut self, supply: Result<(), &str>) {
+    pub(super) fn class(&mut self, supply: Result<(), &str>) {
         let supply = match supply {
             Ok(()) => Ok(ClassCatalog {
                 catalog: self.engine.state().catalog.clone(),

@@ -7,7 +7,7 @@ use outrigger::model::affinity::Gang;
 use outrigger::model::fleet::FleetView;
 use outrigger::model::id::{ClaimId, ObjectKey};
 use outrigger::model::instance::{CapacityType, OfferingKey};
-use outrigger::model::labels::{ARCH, INSTANCE_TYPE, Labels, POOL, ZONE};
+use outrigger::model::labels::{ARCH, HOSTNAME, INSTANCE_TYPE, Labels, POOL, ZONE};
 use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger::model::pool::{Limits, Pool};
 use outrigger::model::quantity::Resources;
@@ -21,7 +21,7 @@ use outrigger::state::snapshot::Host;
 use super::check::check;
 use super::sites::of_offering;
 use super::world::{
-    CPU, GIB, MIB, NOW, World, app, kwok_like, label, pod, pods, room, spread, taint, world,
+    CPU, GIB, MIB, NOW, World, app, kwok_like, label, pod, pods, room, spread, taint, term, world,
 };
 
 fn cost(solution: &Solution) -> f64 {
@@ -536,4 +536,31 @@ fn variety_is_asked_for_what_pods_ask_for() {
         .map(|own| (&own.pod.name[..], own.reasons[0].code))
         .collect();
     assert_eq!(left, [("rare", Code::MinValues)]);
+}
+
+#[test]
+fn pods_that_care_for_no_skew_join_a_host_after_those_that_do() {
+    // World 117695237325535 of the oracle: pods that share a host, and others that are spread over
+    // hosts and count them.
+    let mut world = world();
+    world.catalog = Catalog::new(kwok_like("amd64", &[8], &["a", "b"]));
+    let labels = Labels::from([label("app", "b")]);
+    let mut near = pods("near", 4, 1200, 2 * GIB);
+    let mut one = pods("one", 1, 1500, GIB);
+    let mut two = pods("two", 2, 950, GIB);
+    for pod in &mut near {
+        pod.priority = -10;
+        pod.affinity = vec![term(app("b"), HOSTNAME)];
+    }
+    one[0].spread = vec![spread(app("b"), HOSTNAME, 3)];
+    for pod in &mut two {
+        pod.spread = vec![spread(app("b"), HOSTNAME, 1)];
+    }
+    world.pods = near.into_iter().chain(one).chain(two).collect();
+    for pod in &mut world.pods {
+        pod.labels.clone_from(&labels);
+    }
+    let solution = world.solve();
+    check(&world, &solution).expect("a sound plan");
+    assert!(solution.unplaced.is_empty(), "{:?}", solution.unplaced);
 }

@@ -30,6 +30,7 @@ use crate::shell::aws::keeper::Keepers;
 use crate::shell::aws::provider::Ec2;
 use crate::shell::aws::ready::validated;
 use crate::shell::aws::{eks, shift};
+use crate::shell::fence;
 use crate::shell::provider::Provider;
 
 /// AWS with a little of everything, but for what the test says otherwise.
@@ -433,7 +434,7 @@ async fn nothing_is_launched_from_a_class_that_is_not_as_planned() {
         let bench = Bench::start(cluster(class(), Some("10.0.0.0/16")), aws).await;
         bench.aws.asked();
         let command = Command::Launch(launch(name, hash));
-        let answer = bench.provider.execute(command).await;
+        let answer = fence::without(bench.provider.execute(command)).await;
         let Answer::Failed { kind, text } = answer else {
             panic!("{answer:?}");
         };

@@ -14,8 +14,10 @@ use crate::model::instance::{CapacityType, OfferingKey};
 use crate::model::labels::Labels;
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::resolved::Resolved;
+use crate::shell::aws::fault::Fault;
 use crate::shell::aws::launch::{Outcome, launch};
 use crate::shell::aws::template::Templates;
+use crate::shell::fence;
 
 const ZONES: [&str; 2] = ["us-west-2a", "us-west-2b"];
 
@@ -121,7 +123,7 @@ async fn only_a_name_that_is_not_known_is_worth_another_template() {
             },
             _ => Reply::Xml(String::new()),
         });
-        let own = launch(&aws.account(REGION), &Templates::default(), &request()).await;
+        let own = launched(&aws).await;
         let failed = own.err().map(|fault| fault.sorted("ec2").sort);
         assert_eq!(failed, sort, "{refused:?}");
         let (fleets, others): (Vec<Asked>, Vec<Asked>) = aws
@@ -138,6 +140,11 @@ async fn only_a_name_that_is_not_known_is_worth_another_template() {
     }
 }
 
+async fn launched(aws: &Canned) -> Result<Outcome, Fault> {
+    let (account, templates, request) = (aws.account(REGION), Templates::default(), request());
+    fence::without(launch(&account, &templates, &request)).await
+}
+
 /// The zone stands beside the subnet, so that errors are told apart by it; and they are, also
 /// where something was launched.
 #[tokio::test]
@@ -149,7 +156,7 @@ async fn errors_beside_an_instance_are_those_of_their_zone() {
         )),
         _ => Reply::Xml(String::new()),
     });
-    let own = launch(&aws.account(REGION), &Templates::default(), &request()).await;
+    let own = launched(&aws).await;
     let Outcome { launched, said } = own.unwrap_or_else(|fault| panic!("{fault}"));
     let (instance, _) = launched.expect("an instance");
     assert_eq!(instance.offering.zone.as_str(), ZONES[1]);

@@ -19,6 +19,7 @@ use crate::model::node_class::resolved::{PlacementGroup, Resolved, SecurityGroup
 use crate::model::reservation::{Reservation, ReservationKind};
 use crate::shell::aws::launch::launch;
 use crate::shell::aws::template::Templates;
+use crate::shell::fence;
 
 fn tags() -> Labels {
     let all = [
@@ -136,7 +137,7 @@ async fn a_template_that_somebody_removed_is_made_again_once() {
         });
         let (account, templates) = (aws.account(REGION), Templates::default());
         let request = request(&parts(), None);
-        let outcome = launch(&account, &templates, &request).await;
+        let outcome = fence::without(launch(&account, &templates, &request)).await;
         let instance = outcome.ok().and_then(|own| own.launched);
         assert_eq!(instance.is_some(), launched, "{missing}");
         let asked = aws.asked();
@@ -151,7 +152,7 @@ async fn a_template_that_somebody_removed_is_made_again_once() {
             assert!(own.says("ClientToken=abc"));
         }
         // It is known to be there now.
-        drop(launch(&account, &templates, &request).await);
+        drop(fence::without(launch(&account, &templates, &request)).await);
         assert_eq!(aws.operations(), "CreateFleet", "{missing}");
     }
 }
@@ -170,7 +171,10 @@ async fn a_call_for_an_instance_is_tried_once() {
         }
     });
     let account = aws.trying(REGION, RetryConfig::standard().with_max_attempts(3));
-    let outcome = launch(&account, &Templates::default(), &request(&parts(), None)).await;
+    let request = request(&parts(), None);
+    let templates = Templates::default();
+    let outcome = launch(&account, &templates, &request);
+    let outcome = fence::without(outcome).await;
     let fault = outcome.err().expect("no answer");
     assert_eq!(fault.code, None, "{fault}");
     assert_eq!(aws.operations(), "CreateLaunchTemplate CreateFleet");
@@ -204,7 +208,10 @@ async fn all_that_a_launch_makes_is_tagged() {
         let mut own = parts();
         own.own.bought = spot.then_some(CapacityType::Spot);
         let request = request(&own, None);
-        let done = launch(&aws.account(REGION), &Templates::default(), &request).await;
+        let account = aws.account(REGION);
+        let templates = Templates::default();
+        let done = launch(&account, &templates, &request);
+        let done = fence::without(done).await;
         assert!(done.is_ok_and(|own| own.launched.is_some()));
         let asked = aws.asked();
         let [template, fleet] = asked.as_slice() else {
@@ -338,7 +345,10 @@ async fn a_template_is_told_to_ec2_as_it_is() {
         let reservation = reservation.map(|own| own());
         let request = request(&own, reservation.as_ref());
         let aws = Canned::new(made);
-        let done = launch(&aws.account(REGION), &Templates::default(), &request).await;
+        let account = aws.account(REGION);
+        let templates = Templates::default();
+        let done = launch(&account, &templates, &request);
+        let done = fence::without(done).await;
         assert!(done.is_ok());
         let asked = aws.asked();
         let told = below(&asked[0], "LaunchTemplateData.");

@@ -16,6 +16,7 @@ use crate::model::node_class::{Identity, NodeClass};
 use crate::shell::aws::account::Account;
 use crate::shell::aws::care::Care;
 use crate::shell::aws::profile::Profiles;
+use crate::shell::fence;
 
 const OLD: &str = "2026-01-01T00:00:00Z";
 
@@ -169,9 +170,8 @@ impl Bench {
             identity: Some(Identity::Role(role.to_owned())),
             ..NodeClass::default()
         };
-        self.profiles
-            .of(&self.account, (cluster, true), &class)
-            .await
+        let found = self.profiles.of(&self.account, (cluster, true), &class);
+        fence::without(found).await
     }
 
     fn change(&self, change: impl FnOnce(&mut Iam)) {
@@ -189,11 +189,11 @@ impl Bench {
     }
 
     async fn collect(&mut self, clusters: &[Arc<Cluster>]) -> Result<usize, String> {
-        let removed = self
-            .profiles
-            .collect(&self.account, &Care::of_all(clusters))
-            .await;
-        removed.map_err(|fault| fault.to_string())
+        let care = Care::of_all(clusters);
+        let removed = self.profiles.collect(&self.account, &care);
+        fence::without(removed)
+            .await
+            .map_err(|fault| fault.to_string())
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::canned::{Canned, REGION, Reply};
 use crate::ec2::refusal::Sort;
 use crate::engine::event::{Event, Interruption};
-use crate::host::clock;
+use crate::host::clock::{self, Moment};
 use crate::shell::aws::account::Account;
 use crate::shell::aws::notices::{Engines, Listener};
 use crate::shell::aws::queue;
@@ -248,8 +248,9 @@ async fn who_leads_no_more_changes_nothing_of_the_queue() {
     let messages = ["i-1", "i-far"].map(|id| of_instance(SPOT, id));
     let lapsed = Fence::default();
     let span = Duration::from_secs(1);
-    let ago = clock::monotonic().checked_sub(span).expect("a time");
-    lapsed.open((ago, clock::now() - span), span);
+    let now = Moment::now();
+    let steady = now.steady.checked_sub(span).expect("a time");
+    lapsed.open(Moment { steady, ..now }, span);
     let own = heard_behind(lapsed, &messages, 60).await;
     let expect = Heard {
         events: vec![("i-1".to_owned(), Interruption::Spot)],

@@ -14,6 +14,7 @@ use crate::model::node_class::NodeClass;
 use crate::model::node_class::resolved::Resolved;
 use crate::shell::aws::care::Care;
 use crate::shell::aws::template::Templates;
+use crate::shell::fence;
 
 /// The templates of EC2 by name, and an operation that fails.
 #[derive(Default)]
@@ -79,26 +80,26 @@ async fn a_template_is_made_once() {
     // Denied at first: it is tried anew.
     stored.lock().expect("no panic").fails =
         Some(("CreateLaunchTemplate", "UnauthorizedOperation"));
-    let fault = templates.ensure(&account, &of_image("ami-1")).await;
+    let fault = fence::without(templates.ensure(&account, &of_image("ami-1"))).await;
     let fault = fault.expect_err("a fault").sorted("ec2");
     assert!(fault.text.contains("ec2:CreateLaunchTemplate"), "{fault:?}");
     stored.lock().expect("no panic").fails = None;
     for _ in 0..3 {
-        let name = templates.ensure(&account, &of_image("ami-1")).await;
+        let name = fence::without(templates.ensure(&account, &of_image("ami-1"))).await;
         assert_eq!(name.expect("a name"), of_image("ami-1").name());
     }
     let twice = "CreateLaunchTemplate CreateLaunchTemplate";
     assert_eq!(aws.operations(), twice);
     // Another host has made the same, named by what is in it.
     let other = Templates::default();
-    let name = other.ensure(&account, &of_image("ami-1")).await;
+    let name = fence::without(other.ensure(&account, &of_image("ami-1"))).await;
     assert_eq!(name.expect("a name"), of_image("ami-1").name());
     // What EC2 says is gone is made again.
     let name = of_image("ami-1").name();
     stored.lock().expect("no panic").names.clear();
     templates.forget(std::slice::from_ref(&name)).await;
     aws.asked();
-    let made = templates.ensure(&account, &of_image("ami-1")).await;
+    let made = fence::without(templates.ensure(&account, &of_image("ami-1"))).await;
     assert_eq!(made.expect("a name"), name);
     assert_eq!(aws.operations(), "CreateLaunchTemplate");
 }
@@ -109,6 +110,7 @@ async fn templates_that_nobody_needs_are_removed() {
     let account = aws.account(REGION);
     let change = |change: &dyn Fn(&mut Stored)| change(&mut stored.lock().expect("no panic"));
     let names = |all: &[&str]| all.iter().map(|own| (*own).to_owned()).collect::<Vec<_>>();
+    let care = Care::of_all(&[]);
     let long_ago = clock::now() - SignedDuration::from_mins(11);
     let mut shelf = Shelf::default();
     shelf.begin("outrigger/one/in-use", long_ago);
@@ -123,17 +125,13 @@ async fn templates_that_nobody_needs_are_removed() {
     });
     // One that cannot be removed is told of, and tried again later.
     change(&|own| own.fails = Some(("DeleteLaunchTemplate", "InternalError")));
-    let fault = templates
-        .collect(&account, "here", &Care::of_all(&[]))
-        .await;
+    let fault = fence::without(templates.collect(&account, "here", &care)).await;
     assert!(fault.expect_err("a fault").is(&["InternalError"]));
     let asked = aws.asked().remove(0);
     assert!(asked.says("Filter.1.Name=tag:outrigger.dev/installation"));
     assert!(asked.says("Filter.1.Value.1=here"), "{asked:?}");
     change(&|own| own.fails = None);
-    let removed = templates
-        .collect(&account, "here", &Care::of_all(&[]))
-        .await;
+    let removed = fence::without(templates.collect(&account, "here", &care)).await;
     assert_eq!(removed.expect("a number"), 1);
     let left = stored.lock().expect("no panic").names.clone();
     let left: Vec<&str> = left.iter().map(String::as_str).collect();
@@ -149,8 +147,7 @@ async fn templates_that_nobody_needs_are_removed() {
     shelf.listed(names(&["outrigger/one/gone"]), long_ago);
     let unknown = "InvalidLaunchTemplateName.NotFoundException";
     change(&|own| own.fails = Some(("DeleteLaunchTemplate", unknown)));
-    let removed = Templates::of(shelf)
-        .collect(&account, "here", &Care::of_all(&[]))
-        .await;
+    let templates = Templates::of(shelf);
+    let removed = fence::without(templates.collect(&account, "here", &care)).await;
     assert_eq!(removed.expect("a number"), 1);
 }

@@ -1,0 +1,189 @@
+//! Pools whose nodes do not register, everywhere or in one zone.
+//! It must not know how a node registers.
+
+use jiff::SignedDuration;
+use outrigger::engine::event::Event;
+use outrigger::engine::report::Report;
+use outrigger::model::cluster::Mode;
+use outrigger::model::id::NodeClassName;
+use outrigger::model::instance::{Instance, InstanceState};
+use outrigger::model::node_class::NodeClass;
+use outrigger::model::object::{Kind, Object};
+use outrigger::solve::Code;
+
+use super::{Stage, waiting_pod};
+
+/// Nodes of the static pool.
+const COUNT: usize = 10;
+
+fn everywhere(_: &Instance) -> bool {
+    true
+}
+
+fn nowhere(_: &Instance) -> bool {
+    false
+}
+
+fn outside_of_a(own: &Instance) -> bool {
+    !own.offering.zone.as_str().ends_with('a')
+}
+
+impl Stage {
+    /// Lets minutes pass, in which the nodes of these instances come, each once.
+    fn minutes(&mut self, minutes: i64, comes: fn(&Instance) -> bool) {
+        for _ in 0..minutes * 6 {
+            self.run(10, &[]);
+            // Nodes are listed once more before an instance ends for want of one.
+            let nodes = self.engine.state().objects.nodes.values();
+            let nodes = nodes.map(|own| Object::Node(Box::new(own.clone())));
+            let nodes = nodes.collect();
+            self.event(Event::Reset(Kind::Node, nodes));
+            for number in 0..self.launches.len() {
+                let instance = &self.instances[&format!("i-{number}")];
+                let known = &self.engine.state().objects.nodes;
+                let name = format!("node-{number}");
+                let there = known.keys().any(|own| own.as_str() == name);
+                if instance.state.is_live() && comes(instance) && !there {
+                    let node = self.node(number);
+                    self.apply(Object::Node(Box::new(node)));
+                }
+            }
+        }
+    }
+
+    fn live(&self) -> usize {
+        let all = self.instances.values();
+        all.filter(|own| own.state == InstanceState::Running)
+            .count()
+    }
+
+    /// The zones of which launches were said to wait, each time.
+    fn waits(&self) -> Vec<(String, u32)> {
+        let wait = |own: &Report| match own {
+            Report::Unregistered { zone, failures, .. } => Some((zone.to_string(), *failures)),
+            _ => None,
+        };
+        self.reports.iter().filter_map(wait).collect()
+    }
+
+    fn said_to_register(&self) -> usize {
+        let said = |own: &&Report| matches!(own, Report::Registers { .. });
+        self.reports.iter().filter(said).count()
+    }
+}
+
+fn stage() -> Stage {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.change(|own| own.pools[0].replicas = u32::try_from(COUNT).ok());
+    stage.sync(vec![], vec![]);
+    stage
+}
+
+#[test]
+fn of_a_pool_whose_nodes_do_not_register_one_node_is_tried_at_a_time() {
+    let mut stage = stage();
+    stage.minutes(16, nowhere);
+    // The first ones have ended, and one is tried in another zone.
+    assert_eq!((stage.launches.len(), stage.live()), (COUNT + 1, 1));
+    let mut most = 0;
+    for _ in 0..44 {
+        stage.minutes(1, nowhere);
+        most = most.max(stage.live());
+    }
+    assert_eq!(most, 1);
+    // Without that there would be four times ten in an hour.
+    let launches = stage.launches.len();
+    println!("{launches} launches in an hour");
+    assert!(launches <= COUNT + 4, "{launches} in an hour");
+    let waits = stage.waits();
+    assert!(waits.len() >= 3, "{waits:?}");
+    // The image is mended: one node is tried, and then there are all.
+    stage.minutes(18, everywhere);
+    assert_eq!((stage.live(), stage.open()), (COUNT, COUNT));
+    assert!(stage.said_to_register() > 0);
+    let made = stage.launches.len();
+    stage.minutes(5, everywhere);
+    assert_eq!(stage.launches.len(), made);
+}
+
+#[test]
+fn pods_go_to_zones_where_nodes_register_and_the_bad_one_is_left_alone() {
+    let mut stage = stage();
+    stage.minutes(15, outside_of_a);
+    let bad = stage.live() - stage.open();
+    assert!(bad > 0, "all are in good zones: {:?}", stage.instances);
+    // One is tried in another zone, and the others follow a moment later.
+    stage.minutes(2, outside_of_a);
+    assert_eq!((stage.live(), stage.open()), (COUNT, COUNT));
+    assert_eq!(stage.launches.len(), COUNT + bad);
+    let waits = stage.waits();
+    assert!(
+        waits.iter().all(|(zone, _)| zone.ends_with('a')),
+        "{waits:?}"
+    );
+}
+
+#[test]
+fn a_node_that_alone_does_not_register_keeps_nobody_waiting() {
+    let mut stage = stage();
+    fn all_but_one(own: &Instance) -> bool {
+        own.id.as_str() != "i-3"
+    }
+    stage.minutes(17, all_but_one);
+    assert_eq!((stage.live(), stage.open()), (COUNT, COUNT));
+    assert_eq!(stage.launches.len(), COUNT + 1);
+    assert_eq!(stage.waits(), []);
+}
+
+#[test]
+fn pods_are_told_why_they_wait() {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.change(|own| own.pools[0].registration_timeout = SignedDuration::from_mins(1));
+    // Each on a node of its own.
+    let pod = |name| {
+        let mut pod = waiting_pod(name);
+        pod.host_ports.insert(("TCP".to_owned(), String::new(), 80));
+        pod
+    };
+    stage.sync(vec![], vec![pod("a"), pod("b"), pod("c")]);
+    stage.minutes(12, nowhere);
+    let told = stage.reports.iter().filter_map(|own| match own {
+        Report::Unplaced(own) => Some((own.reasons[0].code, own.reasons[0].text())),
+        _ => None,
+    });
+    let told: Vec<(Code, String)> = told.collect();
+    let (code, text) = told.first().expect("two have no place");
+    assert_eq!(*code, Code::HeldDown, "{text}");
+    let words = "nodes of the pool do not register";
+    assert!(text.contains(words), "{text}");
+    let launches = stage.launches.len();
+    // After the first three: at once, and after two and four minutes.
+    assert!((4..=6).contains(&launches), "{launches} in twelve minutes");
+    // They have their nodes once these register.
+    stage.minutes(10, everywhere);
+    assert_eq!(stage.open(), 3);
+}
+
+#[test]
+fn another_node_class_is_tried_without_a_wait() {
+    let mut stage = stage();
+    let class = |tag: &str| NodeClass {
+        name: NodeClassName::from("x"),
+        tags: [("tests".to_owned(), tag.to_owned())].into(),
+        ..NodeClass::default()
+    };
+    let configure = |stage: &mut Stage, tag: &str| {
+        stage.change(|own| {
+            own.node_classes = vec![class(tag)];
+            own.pools[0].node_class = Some("x".into());
+        });
+        stage.class(Ok(()));
+    };
+    configure(&mut stage, "bad");
+    stage.minutes(31, nowhere);
+    let before = stage.launches.len();
+    assert!(stage.live() <= 1);
+    configure(&mut stage, "good");
+    stage.minutes(1, everywhere);
+    assert_eq!(stage.open(), COUNT, "of {before} before");
+}
