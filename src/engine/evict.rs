@@ -131,7 +131,7 @@ impl Engine {
         own.retry.evicted(now, &mut self.rng);
         own.refused = matches!(answer, Answer::EvictRefused(_)).then_some(now);
         if answer == Answer::Done && !std::mem::replace(&mut own.taken, true) {
-            let (pod, reason) = (pod.clone(), reason.unwrap_or(Reason::Empty));
+            let (pod, reason) = (pod.clone(), reason.unwrap_or(Reason::Orphaned));
             self.report(Report::Evicted { pod, reason });
             return;
         }

@@ -30,6 +30,9 @@ use crate::state::survey::node_labels;
 /// A Node that vanished while its instance runs was deleted by someone: the instance follows after
 /// this long, in case the Node comes back.
 const NODE_MISSED_MAX: SignedDuration = SignedDuration::from_secs(60);
+/// The pods of such a Node are evicted after so long, and waited for so long.
+const EVICTS_AFTER: SignedDuration = SignedDuration::from_secs(10);
+const EVICTS_MAX: SignedDuration = SignedDuration::from_mins(10);
 /// While pods are bound to it, it is looked at again so often.
 const PODS_LEFT_AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
@@ -400,8 +403,14 @@ impl Engine {
         let work = self.works.entry(id.clone()).or_default();
         let since = *work.node_missed.get_or_insert(now);
         let due = self.deadline(since, NODE_MISSED_MAX);
+        let evicts = bound
+            .as_ref()
+            .is_some_and(|name| self.evict_of_vanished(id, (name, since), now));
         if due > now {
             self.wake_at(due, "a node has vanished");
+        } else if evicts {
+            let again = self.deadline(now, PODS_LEFT_AGAIN);
+            self.wake_at(again, "the pods of a node that was deleted are evicted");
         } else if bound.is_some_and(|name| !self.looking.gone_nodes.contains(&name)) {
             // The node may be there and the listing lack it: its pods say so. It is asked for.
             let again = self.deadline(now, PODS_LEFT_AGAIN);
@@ -410,6 +419,31 @@ impl Engine {
             self.end(id, Reason::Orphaned, now);
         }
         true
+    }
+
+    /// Evicts the pods of a Node that somebody has deleted, for as long as the API server keeps them:
+    /// a drain in all but the taint, which nothing can bear any more. Returns whether that goes on.
+    /// Where many Nodes are gone at once, that is a mistake, and their pods are left alone.
+    fn evict_of_vanished(
+        &mut self,
+        id: &ClaimId,
+        (node, since): (&NodeName, Timestamp),
+        now: Timestamp,
+    ) -> bool {
+        let (from, until) = (
+            self.deadline(since, EVICTS_AFTER),
+            self.deadline(since, EVICTS_MAX),
+        );
+        if from > now {
+            self.wake_at(from, "the pods of a node that has vanished may be evicted");
+            return false;
+        }
+        let claim = self.state.ledger.claims.get(id);
+        let accepted = claim.is_some_and(|own| self.is_accepted(own));
+        let may = self.manages() && self.is_ready() && until > now;
+        may && (accepted || self.is_within_brake(id, now))
+            && self.looked_again(id, now)
+            && self.move_pods(id, node, now)
     }
 
     /// Whether pods are bound to a node that have not ended, daemons and mirrors aside.

@@ -176,6 +176,21 @@ impl Engine {
             self.undrained.unmarked.insert(id.clone());
             return false;
         }
+        if !self.is_within_brake(id, now) {
+            self.undrained.refused.insert(id.clone());
+            return false;
+        }
+        self.undrained.ended.push_back(now);
+        // It counts as one that has ended from here on.
+        self.undrained.missing.remove(id);
+        self.works.entry(id.clone()).or_default().undrained = true;
+        true
+    }
+
+    /// Whether so few instances have lately ended without a drain, or lack their Nodes, that one more
+    /// may end so. What is held goes on only when a person accepts it, or its Node comes back: one
+    /// mistake must not end all of a cluster bit by bit.
+    pub(super) fn is_within_brake(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let ended = &mut self.undrained.ended;
         while ended
             .front()
@@ -187,18 +202,8 @@ impl Engine {
         let total = self.state.running_claims().count();
         let missing = &self.undrained.missing;
         let others = missing.len() - usize::from(missing.contains_key(id));
-        // What is held goes on only when a person accepts it, or its Node comes back: one mistake
-        // must not end all of a cluster bit by bit.
         let holds = !self.undrained.braked.is_empty() || !self.undrained.refused.is_empty();
-        if holds || ended + others + 1 > self.undrained_max(total) {
-            self.undrained.refused.insert(id.clone());
-            return false;
-        }
-        self.undrained.ended.push_back(now);
-        // It counts as one that has ended from here on.
-        self.undrained.missing.remove(id);
-        self.works.entry(id.clone()).or_default().undrained = true;
-        true
+        !holds && ended + others < self.undrained_max(total)
     }
 
     /// Whether this process has launched a claim, has watched the cluster since then without a long
@@ -215,7 +220,7 @@ impl Engine {
 
     /// Whether a person has accepted this end, or has accepted this API server for instances of
     /// another UID. Where its Node is ready here, it is of this cluster all the same.
-    fn is_accepted(&self, claim: &Claim) -> bool {
+    pub(super) fn is_accepted(&self, claim: &Claim) -> bool {
         let own = self.undrained.accepted.contains(&claim.record.id);
         let other = self.state.is_of_accepted_cluster(claim);
         (own || other) && !self.is_well(claim)

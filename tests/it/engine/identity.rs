@@ -67,12 +67,29 @@ impl Stage {
 
     /// Lets time pass, and lists all anew at this API server where that is asked for.
     fn run_at(&mut self, uid: &str, nodes: &[Node], seconds: i64) {
-        for _ in 0..seconds / 10 {
+        for tens in 0..seconds / 10 {
             self.run(10, &["rewatch"]);
+            if tens >= 4 {
+                self.collect_pods(nodes);
+            }
             let nodes = nodes.iter().cloned().map(|own| Object::Node(Box::new(own)));
             self.event(Event::Reset(Kind::Node, nodes.collect()));
             let namespaces = vec![kube_system(uid)];
             self.event(Event::Reset(Kind::Namespace, namespaces));
+        }
+    }
+
+    /// The API server deletes pods of Nodes that are gone. Source: kube-controller-manager,
+    /// podgc (after 40 seconds).
+    fn collect_pods(&mut self, nodes: &[Node]) {
+        let is_gone = |own: &&Pod| {
+            let mut nodes = nodes.iter();
+            let node = own.node.as_ref();
+            node.is_some_and(|node| !nodes.any(|own| own.name == *node))
+        };
+        let pods = self.pods();
+        for pod in pods.iter().filter(is_gone) {
+            self.event(Event::Deleted(Kind::Pod, pod.key.clone()));
         }
     }
 

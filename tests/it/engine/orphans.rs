@@ -11,7 +11,7 @@ use outrigger::model::labels::{CLAIM, FINALIZER, MANAGED_BY, POOL};
 use outrigger::model::node::Node;
 use outrigger::model::object::{Kind, Object};
 
-use super::{Stage, bound, waiting_pod};
+use super::{Stage, bound, owned_pod, waiting_pod};
 
 /// An instance is there that no engine here has launched.
 fn there(stage: &mut Stage, id: &str, (installation, cluster): (&str, &str)) {
@@ -109,6 +109,70 @@ fn an_instance_follows_a_node_that_somebody_removed() {
     assert_eq!(stage.count("terminate"), 0, "the node may come back");
     listed_again(&mut stage);
     assert_eq!(stage.count("terminate"), 1);
+}
+
+/// Nodes of a static pool with a pod on each; the first so many are deleted by somebody.
+fn deleted(count: usize, deleted: usize) -> Stage {
+    let mut stage = Stage::of_static(count);
+    for number in 0..count {
+        let pod = owned_pod(&format!("p{number}"));
+        stage.apply(bound(pod, &format!("node-{number}")));
+    }
+    stage.run(60, &[]);
+    stage.seen.clear();
+    for number in 0..deleted {
+        let key = ObjectKey::new("", &format!("node-{number}"));
+        stage.event(Event::Deleted(Kind::Node, key));
+    }
+    stage
+}
+
+/// Lets seconds pass, in which the Nodes are listed again and again as they are known.
+fn pass(stage: &mut Stage, seconds: i64) {
+    for _ in 0..seconds / 5 {
+        stage.run(5, &[]);
+        let nodes = stage.engine.state().objects.nodes.values();
+        let nodes = nodes.map(|own| Object::Node(Box::new(own.clone())));
+        let nodes = nodes.collect();
+        stage.event(Event::Reset(Kind::Node, nodes));
+    }
+}
+
+#[test]
+fn pods_of_a_node_that_somebody_deleted_are_evicted_before_its_instance_ends() {
+    let mut stage = deleted(10, 1);
+    stage.run(8, &[]);
+    assert_eq!(stage.count("evict"), 0, "it may come back");
+    pass(&mut stage, 180);
+    // Its disruption budget does not let it go.
+    assert!(stage.count("evict") > 1);
+    assert_eq!(stage.count("terminate"), 0);
+    assert_eq!(stage.count("delete_pod"), 0);
+    stage.event(Event::Deleted(Kind::Pod, owned_pod("p0").key));
+    pass(&mut stage, 30);
+    assert_eq!(stage.count("terminate"), 1);
+}
+
+#[test]
+fn pods_of_a_deleted_node_are_waited_for_no_longer_than_ten_minutes() {
+    let mut stage = deleted(10, 1);
+    pass(&mut stage, 9 * 60);
+    assert_eq!(stage.count("terminate"), 0);
+    pass(&mut stage, 3 * 60);
+    assert_eq!(stage.count("terminate"), 1);
+}
+
+#[test]
+fn no_pod_is_evicted_where_the_node_comes_back_or_many_are_deleted_at_once() {
+    let mut stage = deleted(10, 1);
+    stage.run(8, &[]);
+    let node = stage.node(0);
+    stage.apply(Object::Node(Box::new(node)));
+    pass(&mut stage, 120);
+    assert_eq!((stage.count("evict"), stage.count("terminate")), (0, 0));
+    let mut stage = deleted(10, 5);
+    pass(&mut stage, 15 * 60);
+    assert_eq!((stage.count("evict"), stage.count("terminate")), (0, 0));
 }
 
 /// A Node of ours that is not ready, and whose instance no listing shows.
