@@ -421,9 +421,9 @@ impl Engine {
         true
     }
 
-    /// Evicts the pods of a Node that somebody has deleted, for as long as the API server keeps them:
-    /// a drain in all but the taint, which nothing can bear any more. Returns whether that goes on.
-    /// Where many Nodes are gone at once, that is a mistake, and their pods are left alone.
+    /// Evicts the pods of a Node that somebody has deleted, for as long as the API server keeps
+    /// them: a drain in all but the taint. Returns whether that goes on. Where many Nodes are gone
+    /// at once, that is a mistake, and their pods are left alone.
     fn evict_of_vanished(
         &mut self,
         id: &ClaimId,

@@ -187,9 +187,9 @@ impl Engine {
         true
     }
 
-    /// Whether so few instances have lately ended without a drain, or lack their Nodes, that one more
-    /// may end so. What is held goes on only when a person accepts it, or its Node comes back: one
-    /// mistake must not end all of a cluster bit by bit.
+    /// Whether so few instances have lately ended without a drain, or lack their Nodes, that one
+    /// more may end so. What is held goes on only when a person accepts it, or its Node comes back:
+    /// one mistake must not end all of a cluster bit by bit.
     pub(super) fn is_within_brake(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let ended = &mut self.undrained.ended;
         while ended

@@ -52,6 +52,7 @@ mod shared;
 mod stamp;
 mod status;
 mod unregistered;
+mod upgrading;
 mod weighing;
 
 /// An engine with a hand-driven clock and a provider that always says yes.
