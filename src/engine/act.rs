@@ -200,7 +200,7 @@ impl Engine {
         let pending = snapshot.pending.len();
         let mut plan = plan::provision(&snapshot, now);
         self.close_untried(now);
-        let waits = self.try_one_each(&mut plan, tried);
+        let waits = self.try_one_each(&mut plan, &tried);
         if self.keep_needed(&plan, now) {
             // The others have no place before they are planned anew.
             self.batch.try_again(now);

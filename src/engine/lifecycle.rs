@@ -457,17 +457,22 @@ impl Engine {
     /// Whether an instance may be ended now: nothing was ever let onto its node, or the drain was
     /// confirmed a moment ago and the taint still keeps pods away.
     fn may_end(&self, claim: &Claim, now: Timestamp) -> bool {
-        let open = |node: &&Node| self.may_run_pods(&claim.record.id, node, now);
-        let Some(node) = self.node_of(claim).filter(open) else {
-            return true;
-        };
-        let work = self.works.get(&claim.record.id);
-        let confirmed = work.and_then(|work| work.drain.confirmed);
         let fresh = |at: Timestamp| now.duration_since(at) <= CONFIRMED_MAX;
-        // One whose time is up is ended with all that is on it. What fails has no time at all:
-        // whoever waits for its pods would wait for a kubelet that does not answer.
-        let over = self.is_over(&claim.record.id, now);
-        node.has_disrupted_taint() && (over || confirmed.is_some_and(fresh))
+        let open = |node: &&Node| self.may_run_pods(&claim.record.id, node, now);
+        let node = self.node_of(claim).filter(open);
+        let confirmed = self.confirmation(claim, now);
+        node.is_none_or(Node::has_disrupted_taint)
+            && confirmed.is_none_or(|own| own.is_some_and(fresh))
+    }
+
+    /// When the drain was confirmed that the end of an instance relies on, if it was. None where it
+    /// relies on none: nothing can run on its node, or the node's time is up and it is ended with
+    /// all that is on it. What fails has no time at all: its kubelet does not answer.
+    fn confirmation(&self, claim: &Claim, now: Timestamp) -> Option<Option<Timestamp>> {
+        let id = &claim.record.id;
+        let node = self.node_of(claim)?;
+        let relies = self.may_run_pods(id, node, now) && !self.is_over(id, now);
+        relies.then(|| self.works.get(id).and_then(|own| own.drain.confirmed))
     }
 
     /// Until when a command that is given out now may be sent: what was decided on is another thing
@@ -475,11 +480,9 @@ impl Engine {
     pub fn not_after(&self, command: &Command, now: Timestamp) -> Timestamp {
         let (from, span) = match command {
             Command::Terminate { claim, .. } => {
-                let work = self.works.get(claim);
-                let confirmed = work.and_then(|own| own.drain.confirmed);
-                // What ends with all that is on it waits for no confirmation.
-                let confirmed = confirmed.filter(|_| !self.is_over(claim, now));
-                (confirmed.unwrap_or(now).min(now), CONFIRMED_MAX)
+                let own = self.state.ledger.claims.get(claim);
+                let relied_on = own.and_then(|own| self.confirmation(own, now));
+                (relied_on.flatten().unwrap_or(now), CONFIRMED_MAX)
             }
             _ => (now, SENT_MAX),
         };

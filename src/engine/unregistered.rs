@@ -7,6 +7,7 @@
 //! registered since, one node is tried at a time, and the others follow once it has registered.
 //! While none registers in any zone, the wait before the next one grows.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
@@ -15,7 +16,7 @@ use crate::engine::Engine;
 use crate::engine::report::Report;
 use crate::model::claim::Phase;
 use crate::model::hash::hashes_in;
-use crate::model::id::{ClaimId, PoolName, Zone};
+use crate::model::id::{ClaimId, PoolName, TypeName, Zone};
 use crate::plan::Plan;
 use crate::state::holds::Untried;
 use crate::state::ledger::Claim;
@@ -37,15 +38,17 @@ pub(super) struct Unregistered {
 /// A pool of which nodes do not register.
 #[derive(Clone, Debug)]
 struct Failing {
-    /// The hash of the node class: with another one all may be well.
-    node_class: String,
+    /// The hashes of the pool and its node class: with others all may be well.
+    hashes: (String, String),
+    /// When the first node that has not registered was launched.
+    launched: Timestamp,
     /// The wait before a node is tried in any zone, for as long as none has registered.
     all: Wait,
-    /// When that last grew: nodes that were launched together count once, whatever their zones.
-    since: Timestamp,
     zones: BTreeMap<Zone, Wait>,
-    /// Where a node has registered since.
+    /// Where a node has registered that was launched since.
     proven: BTreeSet<Zone>,
+    /// How often nodes of each type have not registered.
+    types: BTreeMap<TypeName, u32>,
 }
 
 /// A wait before the next node is tried.
@@ -53,19 +56,35 @@ struct Failing {
 struct Wait {
     /// How often nodes were found not to register.
     failures: u32,
+    /// When that was last.
+    since: Timestamp,
     /// When a node is tried again.
     until: Timestamp,
 }
 
 impl Wait {
-    /// Nodes were found not to register once more. The first so many failures wait for nothing.
-    fn grow(&mut self, free: u32, now: Timestamp) {
-        self.failures = self.failures.saturating_add(1);
-        let doublings = self.failures.checked_sub(free + 1);
-        let wait = doublings.map_or(SignedDuration::ZERO, |own| {
-            WAIT.saturating_mul(1 << own.min(16)).min(WAIT_MAX)
-        });
-        self.until = now.checked_add(wait).unwrap_or(now);
+    fn none(now: Timestamp) -> Self {
+        Self {
+            failures: 0,
+            since: Timestamp::MIN,
+            until: now,
+        }
+    }
+
+    /// A node that was launched at some time was found not to register. Those that were launched
+    /// before that was last found count with them. The first so many failures wait for nothing.
+    fn grow(&mut self, launched: Timestamp, free: u32, now: Timestamp) -> bool {
+        let counts = launched >= self.since;
+        if counts {
+            self.failures = self.failures.saturating_add(1);
+            let doublings = self.failures.checked_sub(free + 1);
+            let wait = doublings.map_or(SignedDuration::ZERO, |own| {
+                WAIT.saturating_mul(1 << own.min(16)).min(WAIT_MAX)
+            });
+            self.since = now;
+            self.until = now.checked_add(wait).unwrap_or(now);
+        }
+        counts
     }
 }
 
@@ -79,7 +98,15 @@ impl Engine {
         let Some((pool, zone, claim)) = self.site_of(id) else {
             return;
         };
-        let (node_class, launched) = (claim.record.node_class_hash.clone(), claim.record.created);
+        let record = &claim.record;
+        let hashes = (record.pool_hash.clone(), record.node_class_hash.clone());
+        let launched = record.created;
+        let instance = claim.instance.as_ref();
+        let of_type = instance.map(|own| own.offering.instance_type.clone());
+        // What was launched of another image, say, tells nothing of the next.
+        if self.hashes_of(&pool).as_ref() != Some(&hashes) {
+            return;
+        }
         let known = &mut self.unregistered;
         let site = (pool, zone);
         // Others do: this one alone was at fault.
@@ -92,31 +119,26 @@ impl Engine {
         }
         let (pool, zone) = site;
         let failing = known.failing.entry(pool.clone());
-        let none = Wait {
-            failures: 0,
-            until: now,
-        };
         let failing = failing.or_insert_with(|| Failing {
-            node_class,
-            all: none,
-            since: now,
+            hashes,
+            launched,
+            all: Wait::none(now),
             zones: BTreeMap::new(),
             proven: BTreeSet::new(),
+            types: BTreeMap::new(),
         });
         failing.proven.remove(&zone);
-        let is_first = failing.zones.is_empty();
-        let own = failing.zones.entry(zone.clone()).or_insert(none);
-        // Those that were launched together count once.
-        if own.until > now {
+        if let Some(name) = of_type {
+            *failing.types.entry(name).or_insert(0) += 1;
+        }
+        // Another zone is tried at once.
+        failing.all.grow(launched, 1, now);
+        let own = failing.zones.entry(zone.clone());
+        let own = own.or_insert_with(|| Wait::none(now));
+        if !own.grow(launched, 0, now) {
             return;
         }
-        own.grow(0, now);
-        // Another zone is tried at once.
-        if is_first || launched >= failing.since {
-            failing.since = now;
-            failing.all.grow(1, now);
-        }
-        let Wait { failures, until } = *own;
+        let (failures, until) = (own.failures, own.until);
         self.report(Report::Unregistered {
             pool,
             zone,
@@ -138,9 +160,16 @@ impl Engine {
         let Some(failing) = known.failing.get_mut(&pool) else {
             return;
         };
-        failing.proven.insert(zone.clone());
-        failing.zones.remove(&zone);
-        self.end_wait(pool, zone, now);
+        // An old node that registers anew tells nothing of those that are made now.
+        if launched < failing.launched {
+            return;
+        }
+        let is_news = failing.proven.insert(zone.clone());
+        if failing.zones.remove(&zone).is_some() {
+            self.end_wait(pool, zone, now);
+        } else if is_news {
+            self.plan_again(now);
+        }
     }
 
     /// Launches into a zone wait no longer: those that do are planned.
@@ -149,9 +178,20 @@ impl Engine {
         failing.retain(|_, own| !own.zones.is_empty());
         let left = failing.values().map(|own| own.zones.len()).sum();
         self.report(Report::Registers { pool, zone, left });
+        self.plan_again(now);
+    }
+
+    fn plan_again(&mut self, now: Timestamp) {
         self.batch.try_again(now);
         self.numbers.forget();
         self.wake_at(now, "nodes register again");
+    }
+
+    fn hashes_of(&self, pool: &PoolName) -> Option<(String, String)> {
+        let cluster = &self.state.cluster;
+        cluster
+            .pool(pool.as_str())
+            .map(|own| hashes_in(cluster, own))
     }
 
     fn site_of(&self, id: &ClaimId) -> Option<(PoolName, Zone, &Claim)> {
@@ -186,7 +226,7 @@ impl Engine {
             let until = waits.map(|(zone, own)| (zone.clone(), own.until)).collect();
             let proven = own.proven.clone();
             let all_until = Some(own.all.until).filter(|at| *at > now && proven.is_empty());
-            let tried = self.is_tried(pool, &own.proven);
+            let tried = self.is_tried(pool, &own.proven, now);
             let untried = Untried {
                 until,
                 all_until,
@@ -202,12 +242,12 @@ impl Engine {
     fn forget_waits(&mut self, now: Timestamp) {
         let mut over = Vec::new();
         for (pool, own) in &self.unregistered.failing {
-            let cluster = &self.state.cluster;
-            let hash = cluster
-                .pool(pool.as_str())
-                .map(|own| hashes_in(cluster, own).1);
-            let is_same = hash.as_ref() == Some(&own.node_class);
-            let is_long_ago = |own: &Wait| own.until.checked_add(MEMORY).is_ok_and(|at| at <= now);
+            let is_same = self.hashes_of(pool).as_ref() == Some(&own.hashes);
+            let is_tried = self.is_tried(pool, &own.proven, now).is_some();
+            let is_long_ago = |wait: &Wait| {
+                let until = wait.until.max(own.all.until).checked_add(MEMORY);
+                !is_tried && until.is_ok_and(|at| at <= now)
+            };
             let zones = own.zones.iter();
             let zones = zones.filter(|(_, wait)| !is_same || is_long_ago(wait));
             over.extend(zones.map(|(zone, _)| (pool.clone(), zone.clone())));
@@ -225,7 +265,12 @@ impl Engine {
 
     /// Until when it is known at the latest whether a node registers that is on its way to a zone
     /// of a pool other than these; none where none is.
-    fn is_tried(&self, pool: &PoolName, proven: &BTreeSet<Zone>) -> Option<Timestamp> {
+    fn is_tried(
+        &self,
+        pool: &PoolName,
+        proven: &BTreeSet<Zone>,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
         let claims = self.state.ledger.claims.values();
         let starting = claims.filter(|own| own.leaving.is_none() && own.phase <= Phase::Launched);
         let tried = starting.filter(|own| {
@@ -234,7 +279,8 @@ impl Engine {
             own.record.pool == *pool && offerings.any(|own| !proven.contains(&own.zone))
         });
         let by = |own: &Claim| self.overdue(own, self.pool_of(own).registration_timeout);
-        tried.map(by).max()
+        // Of one that is overdue it is known, whatever keeps it from ending.
+        tried.map(by).filter(|by| *by > now).max()
     }
 
     /// Lets a plan have nodes where one may be tried. Returns the pools.
@@ -248,20 +294,40 @@ impl Engine {
         free.collect()
     }
 
-    /// Leaves one launch for each of these pools in zones where a node is to be tried. Pods that
-    /// may go to another zone do, and the others wait. Returns whether any launch was left out.
-    pub(super) fn try_one_each(&self, plan: &mut Plan, mut pools: BTreeSet<PoolName>) -> bool {
-        let before = plan.launches.len();
-        plan.launches.retain_mut(|own| {
-            let Some(failing) = self.unregistered.failing.get(&own.pool) else {
-                return true;
+    /// Leaves one launch for each of these pools in zones where a node is to be tried: that of a
+    /// type which has failed least often, and then that for the most pods. Pods that may go to
+    /// another zone do, and the others wait. Returns whether any launch was left out.
+    pub(super) fn try_one_each(&self, plan: &mut Plan, pools: &BTreeSet<PoolName>) -> bool {
+        let failing = &self.unregistered.failing;
+        let mut first: BTreeMap<PoolName, (u32, Reverse<usize>, usize)> = BTreeMap::new();
+        for (at, own) in plan.launches.iter_mut().enumerate() {
+            let Some(failing) = failing.get(&own.pool) else {
+                continue;
             };
             let is_proven = |zone: &Zone| failing.proven.contains(zone);
             if own.offerings.iter().any(|(key, _)| is_proven(&key.zone)) {
                 own.offerings.retain(|(key, _)| is_proven(&key.zone));
-                return true;
+                continue;
             }
-            pools.remove(&own.pool)
+            let of_type = own.offerings.first().map(|(key, _)| &key.instance_type);
+            let failures = of_type.and_then(|own| failing.types.get(own)).copied();
+            let rank = (failures.unwrap_or(0), Reverse(own.pods.len()), at);
+            let least = first.entry(own.pool.clone()).or_insert(rank);
+            *least = rank.min(*least);
+        }
+        let before = plan.launches.len();
+        let mut at = 0;
+        plan.launches.retain(|own| {
+            at += 1;
+            let Some(failing) = failing.get(&own.pool) else {
+                return true;
+            };
+            let is_proven = own.offerings.iter();
+            let is_proven = is_proven
+                .clone()
+                .any(|(key, _)| failing.proven.contains(&key.zone));
+            let is_first = first.get(&own.pool).is_some_and(|own| own.2 + 1 == at);
+            is_proven || is_first && pools.contains(&own.pool)
         });
         plan.launches.len() < before
     }

@@ -24,7 +24,10 @@ use crate::host::clock::Moment;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Fenced {
     /// Another host leads the cluster, or this one leads it anew since the change was decided.
-    #[error("not sent: this host does not lead the cluster, or not in the term that decided it")]
+    #[error(
+        "not sent, or given up before it was answered: this host does not lead the cluster, or not \
+         in the term that decided it"
+    )]
     Term,
     /// It has waited for too long since it was decided.
     #[error("not sent: it was decided too long ago, and is decided anew")]
@@ -224,7 +227,12 @@ pub(crate) fn carried() -> Option<Arc<[Fence]>> {
 /// Whether this task may send what it is about to, given whether that changes anything.
 pub(crate) fn pass(changes: bool) -> Result<(), Fenced> {
     match carried() {
-        Some(fences) => fences.iter().try_for_each(Fence::pass),
+        Some(fences) if changes => fences.iter().try_for_each(Fence::pass),
+        // A change may have been answered late: what is read about it then is not.
+        Some(fences) => match fences.iter().all(Fence::is_open) {
+            true => Ok(()),
+            false => Err(Fenced::Term),
+        },
         None if changes => Err(Fenced::Unasked),
         None => Ok(()),
     }
@@ -427,6 +435,7 @@ mod tests {
         // It connects, the host is suspended for a minute, and it would write next.
         let sending = std::future::poll_fn(|context| {
             steps += 1;
+            assert!(steps < 10, "it goes on");
             fence.open(
                 Moment {
                     boot: ago(60).boot,

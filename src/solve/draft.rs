@@ -256,8 +256,14 @@ impl<'o> Order<'o> {
         self.holds(&joined).then_some(joined)
     }
 
-    /// The same, whoever may share the host in which order.
+    /// The same, whoever may share the host in which order: labels that pools leave open have to
+    /// agree all the same.
     pub(super) fn grown_by(&self, claim: &Claim, lot: usize, ledger: &Ledger) -> Option<Claim> {
+        let row = self.lots[lot].row;
+        let mut others = claim.parts.iter();
+        if others.any(|(other, _)| self.apart(row, self.lots[*other].row)) {
+            return None;
+        }
         let mut parts = claim.parts.clone();
         parts.push((lot, 1));
         let mut ledger = ledger.clone();

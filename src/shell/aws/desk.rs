@@ -43,7 +43,7 @@ use crate::shell::aws::ready::{Ready, validated};
 use crate::shell::aws::template::Templates;
 use crate::shell::aws::trial::Trials;
 use crate::shell::aws::{cluster, health, listed, prices, shift, types};
-use crate::shell::fence::{self, Fence};
+use crate::shell::fence::{self, Fence, Fenced};
 use crate::shell::kube::client::Connection;
 
 /// How long an engine is waited for that has too much to do to hear anything.
@@ -241,11 +241,11 @@ impl Desk {
         if !care.led.is_empty() && self.diary.begin(Chore::Profiles) {
             let removing = self.unused_profiles(&care);
             let outcome = fence::within(fences.clone(), removing).await;
-            self.end(Chore::Profiles, outcome.unwrap_or(Ok(false)));
+            self.end(Chore::Profiles, done(outcome));
         }
         if !care.led.is_empty() && self.diary.begin(Chore::Templates) {
             let outcome = fence::within(fences, self.templates(&care)).await;
-            self.end(Chore::Templates, outcome.unwrap_or(Ok(false)));
+            self.end(Chore::Templates, done(outcome));
         }
     }
 
@@ -558,4 +558,9 @@ impl Desk {
 /// nothing, and its cluster leaves soon.
 async fn hears(events: &mpsc::Sender<Event>, event: Event) -> bool {
     timeout(TELL, events.send(event)).await.is_ok()
+}
+
+/// What came of a chore that stands behind fences: one that was given up is tried again soon.
+fn done(outcome: Result<Result<bool, Fault>, Fenced>) -> Result<bool, Fault> {
+    outcome.unwrap_or_else(|fenced| Err(Fault::fenced("chore", fenced)))
 }

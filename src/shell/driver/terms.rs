@@ -206,6 +206,7 @@ async fn an_engine_that_was_told_to_stop_in_a_long_pass_gives_out_nothing_more()
     stage.provider.turn.send_replace(true);
     drop(blocked);
     stopped.await.expect("no panic");
+    assert_eq!(stage.provider.begun(), 1);
     // What was under way is answered.
     assert_eq!(stage.provider.sent(), [Some(term)]);
 }

@@ -7,6 +7,7 @@ use crate::kubernetes_convert::Convert;
 use crate::kubernetes_convert::api_types::Node as Json;
 use crate::model::id::NodeName;
 use crate::model::object::Object;
+use crate::shell::fence;
 use crate::shell::kube::act;
 use crate::shell::kube::client::Connection;
 use crate::shell::kube::list::{ListError, list};
@@ -40,7 +41,8 @@ pub(crate) async fn release_all(
                 fault: None,
             };
             if !dry_run {
-                match act::execute(connection, Command::PatchNode(patch)).await {
+                let patching = act::execute(connection, Command::PatchNode(patch));
+                match fence::without(patching).await {
                     Answer::Failed {
                         kind: FailureKind::Conflict,
                         ..

@@ -1191,3 +1191,26 @@ fn a_deleted_node_without_our_finalizer_is_let_be_until_it_is_gone() {
     stage.run(120, &["launch"]);
     assert_eq!(stage.seen, [""; 0]);
 }
+
+#[test]
+fn an_end_is_sent_while_its_confirmation_is_fresh_or_nothing_can_run_there() {
+    let mut stage = leaving(&[], |_| {});
+    let held = stage.run(20, &["terminate"]);
+    let end = held.iter().map(|own| &own.command);
+    let end = end.clone().find(|own| own.name() == "terminate");
+    let end = end.expect("it is empty").clone();
+    let confirmed = stage.now;
+    let not_after = |stage: &Stage, now| stage.engine.not_after(&end, now);
+    assert!(not_after(&stage, confirmed) <= confirmed + seconds(15));
+    let late = confirmed + seconds(20);
+    assert!(
+        not_after(&stage, late) < late,
+        "its pods may be others by now"
+    );
+    // Where its Node is gone, nothing is confirmed any more, nor has to be.
+    let key = ObjectKey::new("", "node-0");
+    stage.event(Event::Deleted(Kind::Node, key));
+    assert_eq!(not_after(&stage, late), late + seconds(15));
+    let launch = Command::ListInstances;
+    assert!(stage.engine.not_after(&launch, late) > late + seconds(20));
+}

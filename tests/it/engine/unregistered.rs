@@ -7,6 +7,7 @@ use outrigger::engine::report::Report;
 use outrigger::model::cluster::Mode;
 use outrigger::model::id::NodeClassName;
 use outrigger::model::instance::{Instance, InstanceState};
+use outrigger::model::labels::ARCH;
 use outrigger::model::node_class::NodeClass;
 use outrigger::model::object::{Kind, Object};
 use outrigger::solve::Code;
@@ -32,21 +33,25 @@ impl Stage {
     /// Lets minutes pass, in which the nodes of these instances come, each once.
     fn minutes(&mut self, minutes: i64, comes: fn(&Instance) -> bool) {
         for _ in 0..minutes * 6 {
-            self.run(10, &[]);
-            // Nodes are listed once more before an instance ends for want of one.
-            let nodes = self.engine.state().objects.nodes.values();
-            let nodes = nodes.map(|own| Object::Node(Box::new(own.clone())));
-            let nodes = nodes.collect();
-            self.event(Event::Reset(Kind::Node, nodes));
-            for number in 0..self.launches.len() {
-                let instance = &self.instances[&format!("i-{number}")];
-                let known = &self.engine.state().objects.nodes;
-                let name = format!("node-{number}");
-                let there = known.keys().any(|own| own.as_str() == name);
-                if instance.state.is_live() && comes(instance) && !there {
-                    let node = self.node(number);
-                    self.apply(Object::Node(Box::new(node)));
-                }
+            self.pass(10, comes);
+        }
+    }
+
+    fn pass(&mut self, seconds: i64, comes: fn(&Instance) -> bool) {
+        self.run(seconds, &[]);
+        // Nodes are listed once more before an instance ends for want of one.
+        let nodes = self.engine.state().objects.nodes.values();
+        let nodes = nodes.map(|own| Object::Node(Box::new(own.clone())));
+        let nodes = nodes.collect();
+        self.event(Event::Reset(Kind::Node, nodes));
+        for number in 0..self.launches.len() {
+            let instance = &self.instances[&format!("i-{number}")];
+            let known = &self.engine.state().objects.nodes;
+            let name = format!("node-{number}");
+            let there = known.keys().any(|own| own.as_str() == name);
+            if instance.state.is_live() && comes(instance) && !there {
+                let node = self.node(number);
+                self.apply(Object::Node(Box::new(node)));
             }
         }
     }
@@ -93,7 +98,6 @@ fn of_a_pool_whose_nodes_do_not_register_one_node_is_tried_at_a_time() {
     assert_eq!(most, 1);
     // Without that there would be four times ten in an hour.
     let launches = stage.launches.len();
-    println!("{launches} launches in an hour");
     assert!(launches <= COUNT + 4, "{launches} in an hour");
     let waits = stage.waits();
     assert!(waits.len() >= 3, "{waits:?}");
@@ -133,6 +137,45 @@ fn a_node_that_alone_does_not_register_keeps_nobody_waiting() {
     assert_eq!((stage.live(), stage.open()), (COUNT, COUNT));
     assert_eq!(stage.launches.len(), COUNT + 1);
     assert_eq!(stage.waits(), []);
+}
+
+#[test]
+fn one_at_a_time_is_tried_for_as_long_as_none_registers() {
+    let mut stage = stage();
+    stage.minutes(16, nowhere);
+    let (mut most, before) = (0, stage.launches.len());
+    for _ in 0..10 * 60 {
+        stage.pass(60, nowhere);
+        most = most.max(stage.live());
+    }
+    assert_eq!(most, 1);
+    // The wait grows to an hour, and a node that is tried takes a quarter of one.
+    let tries = stage.launches.len() - before;
+    assert!((8..=16).contains(&tries), "{tries} in ten hours");
+}
+
+#[test]
+fn a_kind_of_node_that_registers_gets_its_turn_beside_one_that_does_not() {
+    fn of_amd64(own: &Instance) -> bool {
+        let family = own.offering.instance_type.as_str().split('.').next();
+        !family.is_some_and(|own| own[1..].contains('g'))
+    }
+    let mut stage = Stage::new(Mode::Manage);
+    let pod = |name: String, arch: &str, cpu_milli| {
+        let mut pod = waiting_pod(&name);
+        pod.node_selector.insert(ARCH.to_owned(), arch.to_owned());
+        pod.requests.cpu_milli = cpu_milli;
+        pod.host_ports.insert(("TCP".to_owned(), String::new(), 80));
+        pod
+    };
+    stage.sync(vec![], vec![pod("large".to_owned(), "arm64", 30_000)]);
+    stage.minutes(14, of_amd64);
+    let small = (0..5).map(|at| pod(format!("small-{at}"), "amd64", 500));
+    for pod in small {
+        stage.apply(Object::Pod(Box::new(pod)));
+    }
+    stage.minutes(40, of_amd64);
+    assert_eq!(stage.open(), 5);
 }
 
 #[test]

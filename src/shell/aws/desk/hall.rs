@@ -40,11 +40,17 @@ impl Desk {
         let members = self.members.iter();
         let engines = members.filter_map(|(name, own)| {
             let events = own.events.clone().filter(|own| !own.is_closed())?;
-            Some((name.clone(), (events, own.connection.fence.clone())))
+            Some((name, events, &own.connection.fence))
         });
         if let Ok(mut known) = self.shared.engines.lock() {
             known.retain(|_, own| !own.0.is_closed());
-            known.extend(engines);
+            for (name, events, fence) in engines {
+                // An engine that is known keeps the fence of its term.
+                let is_known = known.get(name);
+                if !is_known.is_some_and(|own| own.0.same_channel(&events)) {
+                    known.insert(name.clone(), (events, fence.of_this_term()));
+                }
+            }
         }
         // Whoever leads nobody of a queue would only keep its messages from others.
         let led = self.members.values().filter(|own| own.events.is_some());
