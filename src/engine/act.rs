@@ -191,16 +191,7 @@ impl Engine {
             return;
         }
         let whole = pods.or(room).is_some_and(|at| at <= now);
-        let tried = self.open_untried();
-        let mut snapshot = self.state.snapshot(now);
-        if !whole {
-            snapshot.pending.clear();
-            snapshot.spare.pods.clear();
-        }
-        let pending = snapshot.pending.len();
-        let mut plan = plan::provision(&snapshot, now);
-        self.close_untried(now);
-        let waits = self.try_one_each(&mut plan, &tried);
+        let (pending, mut plan, waits) = self.plan_round(whole, now);
         if self.keep_needed(&plan, now) {
             // The others have no place before they are planned anew.
             self.batch.try_again(now);
@@ -225,8 +216,8 @@ impl Engine {
             self.numbers.kept_free(&self.state, now);
         }
         self.carry_out(plan, "provisioned", now);
+        // Of the pods that are left it is said next why they wait.
         if waits {
-            // Of the pods that are left it is said next why they wait.
             self.batch.try_again(now);
         }
         let lacking = self.state.lacking();
@@ -239,6 +230,22 @@ impl Engine {
                 "pods still wait, or room and nodes are to be looked after",
             );
         }
+    }
+
+    /// A plan for static pools and, where it is `whole`, for the pods that wait. Returns how many
+    /// pods that is, and whether nodes were left out since one at a time is tried.
+    fn plan_round(&mut self, whole: bool, now: Timestamp) -> (usize, Plan, bool) {
+        let tried = self.open_untried();
+        let mut snapshot = self.state.snapshot(now);
+        if !whole {
+            snapshot.pending.clear();
+            snapshot.spare.pods.clear();
+        }
+        let pending = snapshot.pending.len();
+        let mut plan = plan::provision(&snapshot, now);
+        self.close_untried(now);
+        let waits = self.try_one_each(&mut plan, &tried);
+        (pending, plan, waits)
     }
 
     /// All pods that wait have been planned.

@@ -76,17 +76,7 @@ fn nearest(miss: &Miss) -> Value {
         } => json!({
             "types": types, "instance_type": first.as_str(), "wanted": wanted, "offered": sold,
         }),
-        Miss::Held {
-            offerings,
-            first,
-            until,
-            unregistered,
-        } => json!({
-            "offerings": offerings,
-            "first": first.to_string(),
-            "until": until.map(|until| until.to_string()),
-            "unregistered": unregistered,
-        }),
+        Miss::Held { .. } => held(miss),
         Miss::Limit {
             name,
             limit,
@@ -121,6 +111,24 @@ fn short(short: &Short) -> Value {
     let name = &short.name;
     let (asked, left) = (amount(name, short.asked), amount(name, short.left));
     json!({ "resource": name, "needed": asked, "left": left })
+}
+
+fn held(miss: &Miss) -> Value {
+    let Miss::Held {
+        offerings,
+        first,
+        until,
+        unregistered,
+    } = miss
+    else {
+        return Value::Null;
+    };
+    json!({
+        "offerings": offerings,
+        "first": first.to_string(),
+        "until": until.map(|until| until.to_string()),
+        "unregistered": unregistered,
+    })
 }
 
 fn place(place: &Place) -> Value {

@@ -256,9 +256,24 @@ impl<'o> Order<'o> {
         self.holds(&joined).then_some(joined)
     }
 
-    /// The same, whoever may share the host in which order: labels that pools leave open have to
-    /// agree all the same.
-    pub(super) fn grown_by(&self, claim: &Claim, lot: usize, ledger: &Ledger) -> Option<Claim> {
+    /// The same for a pod that comes after all others, where the board has said that it may be the
+    /// next on that host: rules that count pods in whatever order they come say nothing more. Of
+    /// ports, which the pod binds or not, the board knows nothing.
+    pub(super) fn joined_last(
+        &self,
+        claim: &Claim,
+        (lot, binds_ports): (usize, bool),
+        ledger: &Ledger,
+    ) -> Option<Claim> {
+        match binds_ports {
+            true => self.joined(claim, lot, ledger),
+            false => self.grown_by(claim, lot, ledger),
+        }
+    }
+
+    /// A claim with one more pod of a lot, whoever may share the host: labels that pools leave open
+    /// have to agree.
+    fn grown_by(&self, claim: &Claim, lot: usize, ledger: &Ledger) -> Option<Claim> {
         let row = self.lots[lot].row;
         let mut others = claim.parts.iter();
         if others.any(|(other, _)| self.apart(row, self.lots[*other].row)) {

@@ -166,12 +166,7 @@ impl<'p> Packer<'_, 'p, '_> {
             let order = self.order(shelf, &[]);
             let mut ledger = self.packed.ledgers.of(shelf);
             let claim = &self.packed.opened[at].claim;
-            // The board has said that this pod may be the next on that host: rules that count its
-            // pods in whatever order they come say nothing more. Of ports the board knows nothing.
-            let joined = match own_ports {
-                true => order.joined(claim, lot, &ledger),
-                false => order.grown_by(claim, lot, &ledger),
-            };
+            let joined = order.joined_last(claim, (lot, own_ports), &ledger);
             // Who is not worth a node is not worth a dearer one.
             // Others were let in for the sake of the daemons there.
             let crew = |claim: &Claim| {

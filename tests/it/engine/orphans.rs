@@ -121,7 +121,7 @@ fn deleted(count: usize, deleted: usize) -> Stage {
     stage.run(60, &[]);
     stage.seen.clear();
     for number in 0..deleted {
-        let key = ObjectKey::new("", &format!("node-{number}"));
+        let key = ObjectKey::new("", format!("node-{number}"));
         stage.event(Event::Deleted(Kind::Node, key));
     }
     stage

@@ -141,17 +141,30 @@ fn a_node_that_alone_does_not_register_keeps_nobody_waiting() {
 
 #[test]
 fn one_at_a_time_is_tried_for_as_long_as_none_registers() {
-    let mut stage = stage();
-    stage.minutes(16, nowhere);
+    let mut stage = three_nodes();
+    stage.minutes(3, nowhere);
     let (mut most, before) = (0, stage.launches.len());
-    for _ in 0..10 * 60 {
+    for _ in 0..5 * 60 {
         stage.pass(60, nowhere);
         most = most.max(stage.live());
     }
     assert_eq!(most, 1);
-    // The wait grows to an hour, and a node that is tried takes a quarter of one.
+    // The wait grows to an hour.
     let tries = stage.launches.len() - before;
-    assert!((8..=16).contains(&tries), "{tries} in ten hours");
+    assert!((6..=10).contains(&tries), "{tries} in five hours");
+}
+
+/// Three pods that each need a node of their own, which has a minute to register.
+fn three_nodes() -> Stage {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.change(|own| own.pools[0].registration_timeout = SignedDuration::from_mins(1));
+    let pod = |name| {
+        let mut pod = waiting_pod(name);
+        pod.host_ports.insert(("TCP".to_owned(), String::new(), 80));
+        pod
+    };
+    stage.sync(vec![], vec![pod("a"), pod("b"), pod("c")]);
+    stage
 }
 
 #[test]
@@ -180,15 +193,7 @@ fn a_kind_of_node_that_registers_gets_its_turn_beside_one_that_does_not() {
 
 #[test]
 fn pods_are_told_why_they_wait() {
-    let mut stage = Stage::new(Mode::Manage);
-    stage.change(|own| own.pools[0].registration_timeout = SignedDuration::from_mins(1));
-    // Each on a node of its own.
-    let pod = |name| {
-        let mut pod = waiting_pod(name);
-        pod.host_ports.insert(("TCP".to_owned(), String::new(), 80));
-        pod
-    };
-    stage.sync(vec![], vec![pod("a"), pod("b"), pod("c")]);
+    let mut stage = three_nodes();
     stage.minutes(12, nowhere);
     let told = stage.reports.iter().filter_map(|own| match own {
         Report::Unplaced(own) => Some((own.reasons[0].code, own.reasons[0].text())),
