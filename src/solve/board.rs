@@ -266,11 +266,22 @@ impl<'t> Board<'t> {
         }
     }
 
-    /// Lets the place of a site be one for a tally: there may be a node.
+    /// Lets the place of a site be one for a tally: there may be a node. A node that lacks one of
+    /// the labels by which the same pods are spread is no place of any of them. Source:
+    /// kube-scheduler, PodTopologySpread.
     pub(super) fn open_for(&mut self, tally: usize, site: usize) {
-        match self.sites.at(self.topology.tallies[tally].key(), site) {
-            NOWHERE | UNSETTLED => {}
-            place => self.counts[tally].open(place, false),
+        let own = &self.topology.tallies[tally];
+        let has = |key: &usize| self.sites.at(*key, site) != NOWHERE;
+        let has_all = match own {
+            Tally::Spread { filter, .. } => {
+                let mut keys = self.topology.filters[*filter].keys.iter();
+                keys.all(|key| *key == HOST || has(key))
+            }
+            _ => true,
+        };
+        match self.sites.at(own.key(), site) {
+            place if place < UNSETTLED && has_all => self.counts[tally].open(place, false),
+            _ => {}
         }
     }
 

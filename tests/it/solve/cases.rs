@@ -1,13 +1,15 @@
 //! Small clusters, and what the solver has to make of each. It must not know how it comes to its
 //! answers.
 
+use std::sync::Arc;
+
 use jiff::SignedDuration;
 use outrigger::catalog::Catalog;
 use outrigger::model::affinity::Gang;
 use outrigger::model::fleet::FleetView;
 use outrigger::model::id::{ClaimId, ObjectKey};
 use outrigger::model::instance::{CapacityType, OfferingKey};
-use outrigger::model::labels::{ARCH, HOSTNAME, INSTANCE_TYPE, Labels, POOL, ZONE};
+use outrigger::model::labels::{ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, Labels, POOL, ZONE};
 use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger::model::pool::{Limits, Pool};
 use outrigger::model::quantity::Resources;
@@ -560,6 +562,40 @@ fn pods_that_care_for_no_skew_join_a_host_after_those_that_do() {
     for pod in &mut world.pods {
         pod.labels.clone_from(&labels);
     }
+    let solution = world.solve();
+    check(&world, &solution).expect("a sound plan");
+    assert!(solution.unplaced.is_empty(), "{:?}", solution.unplaced);
+}
+
+#[test]
+fn a_node_to_come_without_all_labels_of_a_spread_is_no_place_of_any() {
+    // World 117695400000797 of the oracle: the pool sells on demand and says nothing of racks.
+    let mut world = world();
+    let mut room = room(
+        "there",
+        Resources {
+            cpu_milli: 8000,
+            memory: 8 * GIB,
+            pods: 10,
+            ..Resources::default()
+        },
+    );
+    let labels = Arc::make_mut(&mut room.labels);
+    labels.add(CAPACITY_TYPE, Requirement::is_in(["spot"]));
+    labels.add("example.com/rack", Requirement::is_in(["r1"]));
+    world.rooms.push(room);
+    world.pods = pods("p", 2, 1500, GIB);
+    for pod in &mut world.pods {
+        pod.labels = Labels::from([label("app", "a")]);
+        pod.spread = vec![
+            spread(app("a"), CAPACITY_TYPE, 1),
+            spread(app("a"), "example.com/rack", 1),
+        ];
+    }
+    // Somebody else needs a node of the pool.
+    let mut other = pod("other", 1500, GIB);
+    other.node_selector = Labels::from([label(ARCH, "amd64")]);
+    world.pods.push(other);
     let solution = world.solve();
     check(&world, &solution).expect("a sound plan");
     assert!(solution.unplaced.is_empty(), "{:?}", solution.unplaced);
