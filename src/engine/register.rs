@@ -31,7 +31,7 @@ use crate::state::survey::node_labels;
 /// this long, in case the Node comes back.
 const NODE_MISSED_MAX: SignedDuration = SignedDuration::from_secs(60);
 /// The pods of such a Node are evicted after so long, and waited for so long.
-const EVICTS_AFTER: SignedDuration = SignedDuration::from_secs(10);
+const EVICTS_AFTER: SignedDuration = SignedDuration::from_secs(20);
 const EVICTS_MAX: SignedDuration = SignedDuration::from_mins(10);
 /// While pods are bound to it, it is looked at again so often.
 const PODS_LEFT_AGAIN: SignedDuration = SignedDuration::from_secs(10);
@@ -394,8 +394,18 @@ impl Engine {
             return true;
         };
         if self.node_of(claim).is_some() {
+            let leaves = claim.leaving.is_some();
             if let Some(work) = self.works.get_mut(id) {
-                (work.node_missed, work.overdue) = (None, None);
+                let was_missed = work.node_missed.take().is_some();
+                work.overdue = None;
+                if was_missed && !leaves {
+                    let told = std::mem::take(&mut work.drain.evictions);
+                    let evicts = |own: &Command| match own {
+                        Command::Evict { pod, .. } => told.contains_key(pod),
+                        _ => false,
+                    };
+                    self.withdraw("the node is back", evicts, now);
+                }
             }
             return false;
         }

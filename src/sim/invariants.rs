@@ -386,7 +386,11 @@ impl Checker {
         if scene.our_machine(node).is_none() {
             let text = format!("evict {key} from {}, which is not ours", node.name);
             self.fault(Rule::Foreign, now, text);
-        } else if !node.has_disrupted_taint() && !self.meddlers.is_untold(&node.name, sent) {
+        } else if !node.has_disrupted_taint()
+            && !self.meddlers.is_untold(&node.name, sent)
+            // Somebody had deleted it, and its kubelet has made it anew meanwhile.
+            && node.created.is_none_or(|at| at <= sent)
+        {
             let text = format!("evict {key} from {}, which is not leaving", node.name);
             self.fault(Rule::Drain, now, text);
         }
