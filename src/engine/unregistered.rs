@@ -21,7 +21,8 @@ use crate::plan::Plan;
 use crate::state::holds::Untried;
 use crate::state::ledger::Claim;
 
-/// The first wait, and the longest; each failure of the node that is tried doubles it.
+/// The first wait, unless nodes have less time to register, and the longest; each failure of the
+/// node that is tried doubles it.
 const WAIT: SignedDuration = SignedDuration::from_mins(2);
 const WAIT_MAX: SignedDuration = SignedDuration::from_hours(1);
 /// Where nobody needed a node for so long after the wait, nothing is known any more.
@@ -73,13 +74,18 @@ impl Wait {
 
     /// A node that was launched at some time was found not to register. Those that were launched
     /// before that was last found count with them. The first so many failures wait for nothing.
-    fn grow(&mut self, launched: Timestamp, free: u32, now: Timestamp) -> bool {
+    fn grow(
+        &mut self,
+        launched: Timestamp,
+        (free, first): (u32, SignedDuration),
+        now: Timestamp,
+    ) -> bool {
         let counts = launched >= self.since;
         if counts {
             self.failures = self.failures.saturating_add(1);
             let doublings = self.failures.checked_sub(free + 1);
             let wait = doublings.map_or(SignedDuration::ZERO, |own| {
-                WAIT.saturating_mul(1 << own.min(16)).min(WAIT_MAX)
+                first.saturating_mul(1 << own.min(16)).min(WAIT_MAX)
             });
             self.since = now;
             self.until = now.checked_add(wait).unwrap_or(now);
@@ -101,6 +107,7 @@ impl Engine {
         let record = &claim.record;
         let hashes = (record.pool_hash.clone(), record.node_class_hash.clone());
         let launched = record.created;
+        let first = self.pool_of(claim).registration_timeout.min(WAIT);
         let instance = claim.instance.as_ref();
         let of_type = instance.map(|own| own.offering.instance_type.clone());
         // What was launched of another image, say, tells nothing of the next.
@@ -132,10 +139,10 @@ impl Engine {
             *failing.types.entry(name).or_insert(0) += 1;
         }
         // Another zone is tried at once.
-        failing.all.grow(launched, 1, now);
+        failing.all.grow(launched, (1, first), now);
         let own = failing.zones.entry(zone.clone());
         let own = own.or_insert_with(|| Wait::none(now));
-        if !own.grow(launched, 0, now) {
+        if !own.grow(launched, (0, first), now) {
             return;
         }
         let (failures, until) = (own.failures, own.until);
