@@ -431,9 +431,9 @@ impl Engine {
         true
     }
 
-    /// Evicts the pods of a Node that somebody has deleted, for as long as the API server keeps
-    /// them: a drain in all but the taint. Returns whether that goes on. Where many Nodes are gone
-    /// at once, that is a mistake, and their pods are left alone.
+    /// Evicts the pods of a Node that a user has deleted, until the API server has none left.
+    /// Returns whether pods are left. Evicts nothing where the brake on ends without a drain holds:
+    /// many Nodes that are gone at once are a mistake.
     fn evict_of_vanished(
         &mut self,
         id: &ClaimId,

@@ -25,7 +25,7 @@ use crate::state::ledger::Claim;
 /// node that is tried doubles it.
 const WAIT: SignedDuration = SignedDuration::from_mins(2);
 const WAIT_MAX: SignedDuration = SignedDuration::from_hours(1);
-/// Where nobody needed a node for so long after the wait, nothing is known any more.
+/// The engine forgets a wait this long after its end, if no launch has used it.
 const MEMORY: SignedDuration = SignedDuration::from_hours(1);
 
 /// What is known of pools whose nodes do not register.
@@ -43,7 +43,7 @@ struct Failing {
     hashes: (String, String),
     /// When the first node that has not registered was launched.
     launched: Timestamp,
-    /// The wait before a node is tried in any zone, for as long as none has registered.
+    /// The engine waits for this before it tries a node in any zone, until one has registered.
     all: Wait,
     zones: BTreeMap<Zone, Wait>,
     /// Where a node has registered that was launched since.
@@ -72,8 +72,9 @@ impl Wait {
         }
     }
 
-    /// A node that was launched at some time was found not to register. Those that were launched
-    /// before that was last found count with them. The first so many failures wait for nothing.
+    /// Counts a node that has not registered, and returns whether it counts as a new failure: one
+    /// that was launched before the last failure belongs to that. The first `free` failures do not
+    /// wait.
     fn grow(
         &mut self,
         launched: Timestamp,
@@ -306,7 +307,7 @@ impl Engine {
     /// another zone do, and the others wait. Returns whether any launch was left out.
     pub(super) fn try_one_each(&self, plan: &mut Plan, pools: &BTreeSet<PoolName>) -> bool {
         let failing = &self.unregistered.failing;
-        let mut first: BTreeMap<PoolName, (u32, Reverse<usize>, usize)> = BTreeMap::new();
+        let mut untried: BTreeMap<PoolName, Vec<(u32, Reverse<usize>, usize)>> = BTreeMap::new();
         for (at, own) in plan.launches.iter_mut().enumerate() {
             let Some(failing) = failing.get(&own.pool) else {
                 continue;
@@ -319,23 +320,17 @@ impl Engine {
             let of_type = own.offerings.first().map(|(key, _)| &key.instance_type);
             let failures = of_type.and_then(|own| failing.types.get(own)).copied();
             let rank = (failures.unwrap_or(0), Reverse(own.pods.len()), at);
-            let least = first.entry(own.pool.clone()).or_insert(rank);
-            *least = rank.min(*least);
+            untried.entry(own.pool.clone()).or_default().push(rank);
         }
-        let before = plan.launches.len();
-        let mut at = 0;
-        plan.launches.retain(|own| {
-            at += 1;
-            let Some(failing) = failing.get(&own.pool) else {
-                return true;
-            };
-            let is_proven = own.offerings.iter();
-            let is_proven = is_proven
-                .clone()
-                .any(|(key, _)| failing.proven.contains(&key.zone));
-            let is_first = first.get(&own.pool).is_some_and(|own| own.2 + 1 == at);
-            is_proven || is_first && pools.contains(&own.pool)
-        });
-        plan.launches.len() < before
+        let mut left_out: BTreeSet<usize> = BTreeSet::new();
+        for (pool, mut ranks) in untried {
+            ranks.sort_unstable();
+            let tried = usize::from(pools.contains(&pool));
+            left_out.extend(ranks.iter().skip(tried).map(|own| own.2));
+        }
+        let mut at = 0..;
+        plan.launches
+            .retain(|_| at.next().is_some_and(|at| !left_out.contains(&at)));
+        !left_out.is_empty()
     }
 }

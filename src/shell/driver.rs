@@ -372,7 +372,7 @@ impl Course {
 
     /// Hands commands out while there are free hands.
     fn give_out(&mut self) {
-        // A pass of the engine may have been long: it is told to stop meanwhile, perhaps.
+        // The driver may have been told to stop while the engine made a long pass.
         let stops = self.stop_by.is_some() || *self.stopping.borrow();
         while !stops && self.calls.len() < self.concurrency {
             let Some(issued) = self.engine.next_command() else {

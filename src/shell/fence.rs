@@ -173,8 +173,8 @@ impl Fence {
     }
 }
 
-/// Does something for as long as all these fences are open, looked at before each step: a host that
-/// was suspended goes on where it stopped, and no timer has told it.
+/// Runs a future while all these fences are open. It checks them before each poll: after a
+/// suspension of the host no timer has fired yet.
 async fn watched<T>(fences: Arc<[Fence]>, doing: impl Future<Output = T>) -> Result<T, Fenced> {
     let mut doing = pin!(doing);
     poll_fn(|context| match fences.iter().all(Fence::is_open) {

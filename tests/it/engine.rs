@@ -104,6 +104,35 @@ impl Stage {
         stage
     }
 
+    /// The same with a pod on each that fills it, when all has settled.
+    fn settled(count: usize) -> Self {
+        let mut stage = Self::of_static(count);
+        for number in 0..count {
+            let pod = owned_pod(&format!("p{number}"));
+            stage.apply(bound(pod, &format!("node-{number}")));
+        }
+        stage.run(60, &[]);
+        stage.seen.clear();
+        stage.reports.clear();
+        stage
+    }
+
+    /// A user deletes the first so many Nodes.
+    fn delete_nodes(&mut self, count: usize) {
+        for number in 0..count {
+            let key = ObjectKey::new("", format!("node-{number}"));
+            self.event(Event::Deleted(Kind::Node, key));
+        }
+    }
+
+    /// The API server lists the Nodes again, as they are known.
+    fn list_nodes_again(&mut self) {
+        let nodes = self.engine.state().objects.nodes.values();
+        let nodes = nodes.map(|own| Object::Node(Box::new(own.clone())));
+        let nodes = nodes.collect();
+        self.event(Event::Reset(Kind::Node, nodes));
+    }
+
     fn start(&mut self, mode: Mode) {
         self.configure(mode, PlacementHints::On);
         let catalog = Arc::new(Catalog::shipped());

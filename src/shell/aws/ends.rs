@@ -35,9 +35,8 @@ type Waiting = Vec<(InstanceId, Arc<[Fence]>, oneshot::Sender<Ended>)>;
 pub(crate) struct Ends(Arc<Mutex<Waiting>>);
 
 impl Ends {
-    /// Ends an instance, and says in which state it is then. The call is made whether or not
-    /// somebody still waits for its answer, but only while what the asking task stands behind lets
-    /// it pass.
+    /// Ends an instance, and returns its state after that. A task of its own makes the call, also
+    /// when the caller has given up, but only while the fences of the caller let it pass.
     pub(crate) async fn end(&self, account: &Arc<Account>, instance: &InstanceId) -> Ended {
         let Some(fences) = fence::carried() else {
             return Err(Fault::fenced("TerminateInstances", Fenced::Unasked));

@@ -78,7 +78,7 @@ impl Provider for Slow {
     }
 }
 
-/// An API that has no Lease, and lists nothing: the engines are told.
+/// An API server that has no Lease and answers no listing: the tests send the events themselves.
 fn api() -> Connection {
     let answer = |request: Request<Body>| async move {
         if !request.uri().path().contains("/leases/") {
@@ -184,7 +184,7 @@ async fn an_engine_that_hangs_sends_nothing_in_a_later_term_of_the_same_host() {
     until(|| stage.provider.begun() == 1).await;
     let blocked = stage.block().await;
     let (second, other) = stage.lead().await;
-    // Nobody has told the first engine to stop when it goes on.
+    // The first engine goes on, and no one has told it to stop.
     drop(blocked);
     sleep(Duration::from_secs(2)).await;
     stage.provider.turn.send_replace(true);

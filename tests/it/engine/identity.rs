@@ -23,17 +23,9 @@ use super::{Stage, bound, kube_system, owned_pod, waiting_pod};
 /// Nodes of a settled cluster.
 const COUNT: usize = 10;
 
-/// A cluster with this many nodes, each with a pod that fills it.
+/// A settled cluster with this many nodes.
 fn settled() -> Stage {
-    let mut stage = Stage::of_static(COUNT);
-    for number in 0..COUNT {
-        let pod = owned_pod(&format!("p{number}"));
-        stage.apply(bound(pod, &format!("node-{number}")));
-    }
-    stage.run(60, &[]);
-    stage.seen.clear();
-    stage.reports.clear();
-    stage
+    Stage::settled(COUNT)
 }
 
 impl Stage {
@@ -56,13 +48,6 @@ impl Stage {
     fn pods(&self) -> Vec<Pod> {
         let pods = self.engine.state().objects.pods.values();
         pods.cloned().collect()
-    }
-
-    fn delete_nodes(&mut self, count: usize) {
-        for number in 0..count {
-            let key = ObjectKey::new("", format!("node-{number}"));
-            self.event(Event::Deleted(Kind::Node, key));
-        }
     }
 
     /// Lets time pass, and lists all anew at this API server where that is asked for.

@@ -111,19 +111,10 @@ fn an_instance_follows_a_node_that_somebody_removed() {
     assert_eq!(stage.count("terminate"), 1);
 }
 
-/// Nodes of a static pool with a pod on each; the first so many are deleted by somebody.
+/// A settled cluster of which a user has just deleted the first so many Nodes.
 fn deleted(count: usize, deleted: usize) -> Stage {
-    let mut stage = Stage::of_static(count);
-    for number in 0..count {
-        let pod = owned_pod(&format!("p{number}"));
-        stage.apply(bound(pod, &format!("node-{number}")));
-    }
-    stage.run(60, &[]);
-    stage.seen.clear();
-    for number in 0..deleted {
-        let key = ObjectKey::new("", format!("node-{number}"));
-        stage.event(Event::Deleted(Kind::Node, key));
-    }
+    let mut stage = Stage::settled(count);
+    stage.delete_nodes(deleted);
     stage
 }
 
@@ -131,10 +122,7 @@ fn deleted(count: usize, deleted: usize) -> Stage {
 fn pass(stage: &mut Stage, seconds: i64) {
     for _ in 0..seconds / 5 {
         stage.run(5, &[]);
-        let nodes = stage.engine.state().objects.nodes.values();
-        let nodes = nodes.map(|own| Object::Node(Box::new(own.clone())));
-        let nodes = nodes.collect();
-        stage.event(Event::Reset(Kind::Node, nodes));
+        stage.list_nodes_again();
     }
 }
 

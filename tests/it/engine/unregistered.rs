@@ -2,14 +2,13 @@
 //! It must not know how a node registers.
 
 use jiff::SignedDuration;
-use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::Mode;
 use outrigger::model::id::NodeClassName;
 use outrigger::model::instance::{Instance, InstanceState};
 use outrigger::model::labels::ARCH;
 use outrigger::model::node_class::NodeClass;
-use outrigger::model::object::{Kind, Object};
+use outrigger::model::object::Object;
 use outrigger::solve::Code;
 
 use super::{Stage, waiting_pod};
@@ -40,10 +39,7 @@ impl Stage {
     fn pass(&mut self, seconds: i64, comes: fn(&Instance) -> bool) {
         self.run(seconds, &[]);
         // Nodes are listed once more before an instance ends for want of one.
-        let nodes = self.engine.state().objects.nodes.values();
-        let nodes = nodes.map(|own| Object::Node(Box::new(own.clone())));
-        let nodes = nodes.collect();
-        self.event(Event::Reset(Kind::Node, nodes));
+        self.list_nodes_again();
         for number in 0..self.launches.len() {
             let instance = &self.instances[&format!("i-{number}")];
             let known = &self.engine.state().objects.nodes;
