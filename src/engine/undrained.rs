@@ -31,6 +31,8 @@ pub(super) struct Undrained {
     ended: VecDeque<Timestamp>,
     /// Claims that had a Node, or should have one, and since when none is there.
     missing: BTreeMap<ClaimId, Timestamp>,
+    /// Of these, the ones that were few enough for the cluster when it was last compared.
+    few: BTreeSet<ClaimId>,
     /// Claims that were older than their time to register when this process first saw the cluster.
     old: BTreeSet<ClaimId>,
     /// Claims that the brake refused to end in the pass that is under way.
@@ -133,22 +135,34 @@ impl Engine {
         let missing = self.undrained.missing.iter();
         let sure = missing.filter(|(_, since)| is_sure(since));
         let claims: BTreeSet<ClaimId> = sure.clone().map(|(id, _)| id.clone()).collect();
-        let since = sure.map(|(_, since)| *since).min()?;
+        let since = sure.map(|(_, since)| *since).min();
         let total = self.state.running_claims().count();
-        (claims.len() > self.undrained_max(total)).then(|| {
-            let offer = self.offer(claims, since);
-            Mismatch::NoNodes {
-                instances: offer.claims.len(),
-                total,
-                id: offer.id,
-            }
+        let Some(since) = since.filter(|_| self.are_too_many(&claims, total)) else {
+            self.undrained.few = claims;
+            return None;
+        };
+        let offer = self.offer(claims, since);
+        Some(Mismatch::NoNodes {
+            instances: offer.claims.len(),
+            total,
+            id: offer.id,
         })
+    }
+
+    /// Whether so many claims have no Node that the cluster is to stop. A cluster that shrinks does
+    /// not become another one: those that were few enough before stay so, unless it has stopped
+    /// already.
+    fn are_too_many(&self, claims: &BTreeSet<ClaimId>, total: usize) -> bool {
+        let stopped = matches!(self.looking.mismatch, Some(Mismatch::NoNodes { .. }));
+        let more = stopped || !claims.is_subset(&self.undrained.few);
+        more && claims.len() > self.undrained_max(total)
     }
 
     /// Whether a listing is to tell soon if instances run whose Nodes are gone.
     pub(super) fn awaits_missing_nodes(&self) -> bool {
         let total = self.state.running_claims().count();
-        self.undrained.missing.len() > self.undrained_max(total)
+        let claims = self.undrained.missing.keys().cloned().collect();
+        self.are_too_many(&claims, total)
     }
 
     /// Returns how many of `total` instances may end without a drain within [`COUNTED`]. It rounds

@@ -340,6 +340,43 @@ fn two_of_ten_nodes_may_go_at_once() {
     assert_eq!(stage.engine.status(stage.now).held_ends, None);
 }
 
+/// Two ends are held, which is no more than a fifth. That the cluster shrinks afterwards stops
+/// nothing. One more deletion does.
+#[test]
+fn a_cluster_that_shrinks_goes_on_though_ends_are_held() {
+    let mut stage = Stage::settled(15);
+    let delete = |stage: &mut Stage, numbers: std::ops::Range<usize>, spot: bool| {
+        for number in numbers {
+            let (instance, node) = (format!("i-{number}"), format!("node-{number}"));
+            if spot {
+                let own = stage.instances.get_mut(instance.as_str());
+                own.expect("known").state = InstanceState::Terminated;
+            }
+            let key = ObjectKey::new("", node);
+            stage.event(Event::Deleted(Kind::Node, key));
+        }
+        let rest = stage.nodes();
+        for _ in 0..30 {
+            stage.run(10, &["launch", "rewatch"]);
+            stage.collect_pods(&rest);
+            stage.list_nodes_again();
+        }
+    };
+    delete(&mut stage, 0..3, false);
+    delete(&mut stage, 3..5, false);
+    let held = |stage: &Stage| {
+        let held = stage.engine.status(stage.now).held_ends;
+        held.map(|own| own.nodes)
+    };
+    assert_eq!((stage.count("terminate"), held(&stage)), (3, Some(2)));
+    delete(&mut stage, 5..8, true);
+    assert_eq!((stage.code(), held(&stage)), (None, Some(2)));
+    assert!(stage.engine.is_ready());
+    delete(&mut stage, 8..9, false);
+    assert_eq!(stage.code(), Some("no_nodes"));
+    assert_eq!(stage.count("terminate"), 3);
+}
+
 /// A node that nothing answers on is not even closed where the brake holds its end: it may be well
 /// again before a person has looked.
 #[test]
