@@ -432,8 +432,10 @@ impl Engine {
     }
 
     /// Evicts the pods of a Node that a user has deleted, until the API server has none left.
-    /// Returns whether pods are left. Evicts nothing where the brake on ends without a drain holds:
-    /// many Nodes that are gone at once are a mistake.
+    /// Returns whether pods are left. Evicts nothing while only listings lack the Node: the watch
+    /// has to show its deletion, or the API server to answer for this Node that it is not there.
+    /// Evicts nothing where the brake on ends without a drain holds: many Nodes that are gone at
+    /// once are a mistake.
     fn evict_of_vanished(
         &mut self,
         id: &ClaimId,
@@ -450,7 +452,8 @@ impl Engine {
         }
         let claim = self.state.ledger.claims.get(id);
         let accepted = claim.is_some_and(|own| self.is_accepted(own));
-        let may = self.manages() && self.is_ready() && until > now;
+        let gone = self.looking.gone_nodes.contains(node);
+        let may = gone && self.manages() && self.is_ready() && until > now;
         may && (accepted || self.is_within_brake(id, now))
             && self.looked_again(id, now)
             && self.move_pods(id, node, now)

@@ -1,6 +1,7 @@
 //! Instances of which nothing comes: they are ended, and nobody else's are.
 //! It must not know how instances are listed.
 
+use outrigger::engine::command::Answer;
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::claim::{ClaimRecord, Origin};
@@ -161,6 +162,33 @@ fn no_pod_is_evicted_where_the_node_comes_back_or_many_are_deleted_at_once() {
     let mut stage = deleted(10, 5);
     pass(&mut stage, 15 * 60);
     assert_eq!((stage.count("evict"), stage.count("terminate")), (0, 0));
+}
+
+/// Listings of Nodes may lack one that is there. Its pods stay, whatever follows first: another
+/// such listing, or the answer for this Node.
+#[test]
+fn no_pod_is_evicted_of_a_node_that_only_listings_lack() {
+    for probed_after in [1, 4, 10] {
+        let mut stage = Stage::settled(10);
+        let lost = ObjectKey::new("", "node-0");
+        let mut probes = Vec::new();
+        for step in 0..60 {
+            let nodes = stage.engine.state().objects.nodes.values();
+            let nodes = nodes.filter(|own| own.name.as_str() != lost.name);
+            let nodes = nodes.map(|own| Object::Node(Box::new(own.clone())));
+            let nodes = nodes.collect();
+            stage.event(Event::Reset(Kind::Node, nodes));
+            probes.extend(stage.run(5, &["probe"]));
+            if step % probed_after == 0 {
+                for probe in probes.drain(..) {
+                    let answer = Answer::Probed { alive: 1 };
+                    stage.event(Event::Answered(probe.id, answer));
+                }
+            }
+        }
+        let did = (stage.count("evict"), stage.count("terminate"));
+        assert_eq!(did, (0, 0), "the answer comes after {probed_after} listings");
+    }
 }
 
 /// A Node of ours that is not ready, and whose instance no listing shows.
