@@ -109,6 +109,19 @@ impl Engine {
         }
     }
 
+    /// Whether the provider has said that it ends the instance of a claim.
+    pub(super) fn is_taken_back(&self, id: &ClaimId) -> bool {
+        let claim = self.state.ledger.claims.get(id);
+        let instance = claim.and_then(|own| own.instance.as_ref());
+        let noticed = instance.and_then(|own| self.interrupted.get(&own.id));
+        noticed.is_some_and(|own| {
+            matches!(
+                own.what,
+                Interruption::Spot | Interruption::Reservation | Interruption::Stopping
+            )
+        })
+    }
+
     /// The provider takes instances back: their nodes leave at once, without any budget.
     pub(super) fn heed_interruptions(&mut self, now: Timestamp) {
         let ledger = &self.state.ledger;

@@ -10,10 +10,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::report::Report;
+use crate::model::claim::Phase;
 use crate::model::hash::accept_id;
 use crate::model::id::ClaimId;
 use crate::model::node::Node;
-use crate::model::pool::Allowance;
+use crate::model::pool::{Allowance, Reason};
 use crate::state::identity::{HeldEnds, Mismatch};
 use crate::state::ledger::{Claim, LISTING_APART};
 
@@ -194,7 +195,10 @@ impl Engine {
             self.undrained.refused.insert(id.clone());
             return false;
         }
-        self.undrained.ended.push_back(now);
+        // EC2 ends an interrupted instance within two minutes, and this is no sign of a mistake.
+        if !self.is_taken_back(id) {
+            self.undrained.ended.push_back(now);
+        }
         // It counts as one that has ended from here on.
         self.undrained.missing.remove(id);
         self.works.entry(id.clone()).or_default().undrained = true;
@@ -221,15 +225,22 @@ impl Engine {
     }
 
     /// Whether this process has launched a claim, has watched the cluster since then without a long
-    /// gap, and its Node never came. No pod can run on such an instance, so the brake does not
-    /// count it.
+    /// gap, and its Node never came, or never was initialized, is not ready and has no pods but
+    /// those of daemons. No pod of a user runs on such an instance, so the brake does not count it.
     fn never_came(&self, claim: &Claim) -> bool {
         let since = |at: Option<Timestamp>| at.is_none_or(|at| claim.record.created >= at);
         let watched = self.state.started.is_some() && since(self.state.started);
         // A Node that we have made for a kubelet that never came is none.
         let awaited = self.state.node_of(claim).is_some_and(Node::is_awaited);
         let none_came = claim.node.is_none() || awaited;
-        watched && since(self.looking.gap) && self.looking.frozen.is_none() && none_came
+        let node = self.state.node_of(claim);
+        let useless = node.is_some_and(|own| !own.ready && !self.has_pods(&own.name));
+        // Only nodes that were never initialized leave for the time that it took.
+        let uninitialized =
+            claim.phase == Phase::Registered || claim.leaving == Some(Reason::TimedOut);
+        let unused = uninitialized && useless;
+        let whole = since(self.looking.gap) && self.looking.frozen.is_none();
+        watched && whole && (none_came || unused)
     }
 
     /// Whether a person has accepted this end, or has accepted this API server for instances of

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
 use outrigger::engine::Engine;
-use outrigger::engine::event::Event;
+use outrigger::engine::event::{Event, Interruption};
 use outrigger::engine::report::Report;
 use outrigger::model::claim::{TAG_CLUSTER_UID, TAG_LEASE};
 use outrigger::model::cluster::Mode;
@@ -375,6 +375,68 @@ fn a_cluster_that_shrinks_goes_on_though_ends_are_held() {
     delete(&mut stage, 8..9, false);
     assert_eq!(stage.code(), Some("no_nodes"));
     assert_eq!(stage.count("terminate"), 3);
+}
+
+/// Of five nodes one may end without a drain within ten minutes. One that never was ready, or that
+/// EC2 takes back, is none of them.
+#[test]
+fn ends_that_are_no_sign_of_a_mistake_do_not_count() {
+    for interrupted in [false, true] {
+        let mut stage = Stage::settled(5);
+        stage.change(|own| own.pools[0].replicas = Some(6));
+        stage.run(10, &[]);
+        assert_eq!(stage.launches.len(), 6);
+        if interrupted {
+            // The daemon that is started anew has not seen that no Node ever came.
+            let (nodes, pods) = (stage.nodes(), stage.pods());
+            stage.start_at("here", nodes, pods);
+            stage.run(60, &[]);
+            let at = stage.now + SignedDuration::from_mins(2);
+            let taken = Event::Interrupted("i-5".into(), Interruption::Spot, at);
+            stage.event(taken);
+            stage.run(20, &["launch"]);
+        } else {
+            let mut node = stage.node(5);
+            node.ready = false;
+            stage.apply(Object::Node(Box::new(node)));
+            stage.run(60, &[]);
+            let mut daemon = owned_pod("daemon");
+            daemon.owner.as_mut().expect("owned").kind = "DaemonSet".into();
+            stage.apply(bound(daemon, "node-5"));
+            stage.run(14 * 60, &["launch"]);
+            assert_eq!(stage.count("terminate"), 0);
+        }
+        stage.delete_nodes(1);
+        stage.event(Event::Deleted(Kind::Pod, owned_pod("p0").key));
+        for _ in 0..24 {
+            stage.run(10, &["launch"]);
+            stage.list_nodes_again();
+        }
+        let held = stage.engine.status(stage.now).held_ends;
+        let found = (stage.count("terminate"), held);
+        assert_eq!(found, (2, None), "interrupted: {interrupted}");
+    }
+}
+
+/// Nodes that never were ready and have pods of users on them: those of which the deletion of a
+/// taint or a toleration lets them be there. They count, each of them.
+#[test]
+fn nodes_with_pods_count_though_they_never_were_initialized() {
+    let mut stage = settled();
+    stage.change(|own| own.pools[0].replicas = Some(15));
+    stage.run(10, &[]);
+    assert_eq!(stage.launches.len(), 15);
+    for number in COUNT..15 {
+        let mut node = stage.node(number);
+        node.ready = false;
+        stage.apply(Object::Node(Box::new(node)));
+        let pod = owned_pod(&format!("tolerant{number}"));
+        stage.apply(bound(pod, &format!("node-{number}")));
+    }
+    stage.run(3_600, &["launch"]);
+    assert_eq!(stage.count("terminate"), 3);
+    let held = stage.engine.status(stage.now).held_ends;
+    assert_eq!(held.map(|own| own.nodes), Some(2));
 }
 
 /// A node that nothing answers on is not even closed where the brake holds its end: it may be well
