@@ -129,6 +129,7 @@ enum Due {
     Lose(usize),
     Reload(usize),
     Restock(Vec<OfferingKey>),
+    Accept,
     Sample,
 }
 
@@ -396,6 +397,7 @@ impl World {
             Due::Lose(outage) => self.lose_zone(outage),
             Due::Reload(index) => self.reload(index),
             Due::Restock(keys) => self.restock(keys),
+            Due::Accept => self.accept(),
             Due::Sample => {
                 let left = self.setup.scenario.end.duration_since(self.now);
                 self.fixed

@@ -410,6 +410,7 @@ fn colour_of(fact: &Fact) -> Option<u8> {
         | Fact::Stock { left: Some(_), .. }
         | Fact::Fault(_)
         | Fact::Unplaced { .. }
+        | Fact::Held { .. }
         | Fact::Frozen(_)
         | Fact::Stopped => Some(31),
         Fact::Scaled { .. } => Some(36),
@@ -418,6 +419,7 @@ fn colour_of(fact: &Fact) -> Option<u8> {
         | Fact::Registered { .. }
         | Fact::Bound { .. }
         | Fact::Stock { .. }
+        | Fact::Accepted(_)
         | Fact::Reloaded
         | Fact::Started
         | Fact::Thawed => None,

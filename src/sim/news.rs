@@ -3,12 +3,18 @@
 
 use std::sync::Arc;
 
+use jiff::SignedDuration;
+
 use crate::engine::event::{Event, Interruption};
 use crate::engine::report::Report;
 use crate::sim::cloud::CloudEvent;
 use crate::sim::cluster::kubelet::Boot;
 use crate::sim::timeline::Fact;
 use crate::sim::{Due, World};
+use crate::state::identity::Mismatch;
+
+/// A user reads what is held, and accepts it, after this long.
+const ACCEPTED_AFTER: SignedDuration = SignedDuration::from_mins(30);
 
 impl World {
     pub(super) fn tell(&mut self, report: Report) {
@@ -53,9 +59,33 @@ impl World {
                     why,
                 });
             }
+            Report::EndsHeld(own) => {
+                self.note(Fact::Held {
+                    instances: own.claims.len(),
+                    total: own.total,
+                });
+                self.timers.after(self.now, ACCEPTED_AFTER, Due::Accept);
+            }
+            Report::Mismatch(Mismatch::NoNodes { .. }) => {
+                self.timers.after(self.now, ACCEPTED_AFTER, Due::Accept);
+            }
             Report::Frozen(why) => self.note(Fact::Frozen(why)),
             Report::Thawed => self.note(Fact::Thawed),
             _ => {}
+        }
+    }
+
+    /// A user accepts that the instances end whose ends are held.
+    pub(super) fn accept(&mut self) {
+        let engine = self.engine.as_ref();
+        let held = engine.and_then(|own| match (own.mismatch(), own.held_ends()) {
+            (Some(Mismatch::NoNodes { id, .. }), _) => Some(id.clone()),
+            (Some(_), _) => None,
+            (None, held) => held.map(|own| own.id.clone()),
+        });
+        if let Some(id) = held {
+            self.scene.cluster.accept(&id);
+            self.note(Fact::Accepted(id));
         }
     }
 

@@ -134,6 +134,15 @@ pub enum Fact {
     Stopped,
     /// The daemon started.
     Started,
+    /// Instances do not end until a user accepts it.
+    Held {
+        /// How many.
+        instances: usize,
+        /// Of how many that run.
+        total: usize,
+    },
+    /// A user accepts what is held under an id.
+    Accepted(String),
     /// The daemon holds back, and why.
     Frozen(String),
     /// The daemon goes on.
@@ -162,6 +171,8 @@ impl Fact {
             Self::Reloaded => "configuration_changed",
             Self::Stopped => "daemon_stopped",
             Self::Started => "daemon_started",
+            Self::Held { .. } => "ends_held",
+            Self::Accepted(_) => "accepted",
             Self::Frozen(_) => "frozen",
             Self::Thawed => "thawed",
         }
@@ -235,6 +246,8 @@ impl Fact {
                 json!({ "offerings": offerings, "which": which, "left": left })
             }
             Self::Unplaced { pod, why } => json!({ "pod": pod, "why": why }),
+            Self::Held { instances, total } => json!({ "instances": instances, "total": total }),
+            Self::Accepted(id) => json!({ "id": id }),
             Self::Fault(text) | Self::Frozen(text) => json!({ "text": text }),
             Self::Reloaded | Self::Stopped | Self::Started | Self::Thawed => json!({}),
         }
@@ -357,6 +370,12 @@ impl fmt::Display for Fact {
             Self::Reloaded => f.write_str("configuration changed"),
             Self::Stopped => f.write_str("daemon stopped"),
             Self::Started => f.write_str("daemon started"),
+            Self::Held { instances, total } => write!(
+                f,
+                "{instances} of {total} instances would end without a drain: held until a user \
+                 accepts it"
+            ),
+            Self::Accepted(id) => write!(f, "a user accepts {id}"),
             Self::Frozen(why) => write!(f, "holding back: {why}"),
             Self::Thawed => f.write_str("going on"),
         }

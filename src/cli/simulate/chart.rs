@@ -287,6 +287,7 @@ const ROWS: [Row; ROWS_COUNT as usize] = [
             Fact::Refused { .. }
                 | Fact::Stock { left: Some(_), .. }
                 | Fact::Fault(_)
+                | Fact::Held { .. }
                 | Fact::Frozen(_)
                 | Fact::Stopped
         )

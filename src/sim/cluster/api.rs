@@ -7,6 +7,7 @@ use crate::engine::command::{Answer, Command, FailureKind, LeasePatch, NewNode, 
 use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::labels::{Labels, TAINT_DISRUPTED};
 use crate::model::node::Node;
+use crate::model::notes::{ACCEPTED, accepted_with};
 use crate::model::pod::PodPhase;
 use crate::sim::cluster::kubelet::NEVER_CAME_MS;
 use crate::sim::cluster::{SimCluster, Todo};
@@ -149,6 +150,15 @@ impl SimCluster {
         }
         self.node_changed(now);
         Answer::Done
+    }
+
+    /// A user accepts what is held under an id, as `outrigger reload --accept` does.
+    pub fn accept(&mut self, id: &str) {
+        let lease = self.lease.get_or_insert_default();
+        lease.version.push('+');
+        let known = lease.annotations.get(ACCEPTED).map(String::as_str);
+        let text = accepted_with(known, id);
+        lease.annotations.insert(ACCEPTED.to_owned(), text);
     }
 
     fn patch_lease(&mut self, patch: &LeasePatch) -> Answer {

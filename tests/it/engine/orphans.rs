@@ -187,7 +187,11 @@ fn no_pod_is_evicted_of_a_node_that_only_listings_lack() {
             }
         }
         let did = (stage.count("evict"), stage.count("terminate"));
-        assert_eq!(did, (0, 0), "the answer comes after {probed_after} listings");
+        assert_eq!(
+            did,
+            (0, 0),
+            "the answer comes after {probed_after} listings"
+        );
     }
 }
 

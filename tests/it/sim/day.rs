@@ -155,6 +155,26 @@ fn days_on_which_pods_are_bound_early_hold_everything() {
     );
 }
 
+/// Days that once failed, with what their users and faults do: the ends of instances whose Nodes a
+/// user deleted are held while the cluster shrinks; a listing of Nodes lacks one whose pods run;
+/// nodes do not register, become ready, or are taken back, and one of them has been held.
+#[test]
+fn days_that_failed_before_hold_everything() {
+    let setup = working_day();
+    let mut accepted = 0;
+    for seed in [117_695_746_539_554, 20_260_239, 20_260_295, 20_260_371] {
+        let (mut world, violations) = finish(&setup, seed, true);
+        let told = reproduce(seed, true, &violations);
+        assert!(violations.is_empty(), "{told}");
+        let lines = world.take_lines();
+        accepted += lines
+            .iter()
+            .filter(|own| own.fact.kind() == "accepted")
+            .count();
+    }
+    assert!(accepted > 0, "no day has an end that a user has to accept");
+}
+
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
     let setup = working_day();
