@@ -2,7 +2,7 @@
 //! those who have no turn in it.
 //! It must not know how the first packing came about, nor what is said of those that are left.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::solve::board::Board;
 use crate::solve::ground::Packed;
@@ -99,20 +99,50 @@ fn tried<'g, 'p, 'a>(mut packer: Packer<'g, 'p, 'a>, board: &Board<'p>) -> Attem
 
 /// Puts what is packed into order and takes out what has no turn. Says whether that was anything.
 /// A node that is not to be made after all was in that order, and might have been what let others
-/// have their turn: then it is made anew.
+/// have their turn: then it is made anew. The daemons of such nodes may also be what keeps the pods
+/// of all of them away: then every second is given up at a time.
 fn ordered<'p>(packer: &mut Packer<'_, 'p, '_>, board: &Board<'p>) -> (Vec<Turn>, Board<'p>, bool) {
     let rows = &packer.market.rows;
     let nodes = |packed: &Packed<'_, '_>| packed.opened.iter().filter(|own| !own.gone).count();
     let mut gone = false;
+    let has_crews = packer.ground.topology.crews.iter();
+    let has_crews = has_crews.flatten().next().is_some();
     loop {
         let before = nodes(&packer.packed);
         let mut bound = board.clone();
         let turns = sequence(packer.ground, (&packer.packed, rows), &mut bound);
+        let idle = idle(&packer.packed, &turns);
+        if has_crews && idle.len() > 1 {
+            gone = true;
+            for at in idle.into_iter().skip(1).step_by(2) {
+                give_up(&mut packer.packed, at);
+            }
+            continue;
+        }
         gone |= settle(&mut packer.packed, &turns);
         if nodes(&packer.packed) == before || packer.ground.topology.tallies.is_empty() {
             return (turns, bound, gone);
         }
     }
+}
+
+/// Claims of which no pod has a turn.
+fn idle(packed: &Packed<'_, '_>, turns: &[Turn]) -> Vec<usize> {
+    let taken: BTreeSet<usize> = turns.iter().map(|turn| turn.site).collect();
+    let opened = packed.opened.iter().enumerate();
+    let idle = opened.filter(|(at, own)| !own.gone && !taken.contains(&(packed.rooms + at)));
+    idle.map(|(at, _)| at).collect()
+}
+
+/// Makes no node of a claim.
+fn give_up(packed: &mut Packed<'_, '_>, at: usize) {
+    let opened = &mut packed.opened[at];
+    for (lot, pods) in &mut opened.claim.parts {
+        packed.left[packed.lots[*lot].class] += std::mem::take(pods);
+    }
+    let limited = &packed.shelves[opened.shelf].shapes[opened.claim.shape].limited;
+    packed.ledgers.release(opened.shelf, limited);
+    opened.gone = true;
 }
 
 /// Takes out what has no turn. Says whether that was anything.

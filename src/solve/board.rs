@@ -443,11 +443,11 @@ impl<'t> Board<'t> {
         }
     }
 
-    /// How many of a tally are in the place of a site.
+    /// How many of a tally are in the place of a site, at most.
     pub(super) fn there(&self, tally: usize, site: usize) -> u32 {
         match self.sites.at(self.topology.tallies[tally].key(), site) {
             NOWHERE | UNSETTLED => 0,
-            place => self.counts[tally].of(place),
+            place => self.counts[tally].at_most(place),
         }
     }
 

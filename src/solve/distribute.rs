@@ -23,6 +23,9 @@ pub(super) struct Asked {
     /// The cells that have a node for such a pod, with the price of the cheapest and with how many
     /// cells are in the same places: the fewer, the less there is to choose from later.
     pub(super) cells: Vec<(usize, f64, usize)>,
+    /// For each of these cells, what the daemons of one more node there count in which tally; empty
+    /// where not each pod gets a node of its own.
+    pub(super) crews: Vec<Vec<(usize, u32)>>,
 }
 
 /// Steps of one distribution, each a cell looked at for one pod.
@@ -51,6 +54,9 @@ pub(super) fn distribute(asked: &[Asked], board: &mut Board<'_>, site_of: &[usiz
                 // There will be a node.
                 board.open(site_of[cell]);
                 board.bind(own.kind, site_of[cell], pods);
+                for (tally, each) in own.crews.get(at).into_iter().flatten() {
+                    board.count(*tally, site_of[cell], each.saturating_mul(pods));
+                }
                 *left -= u64::from(pods);
                 moved = true;
                 shares.push(Share {

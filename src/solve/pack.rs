@@ -26,7 +26,7 @@ use crate::solve::market::Market;
 use crate::solve::packing::{STEPS_MAX, best_draft};
 use crate::solve::problem::{Class, Problem};
 use crate::solve::rooms::Rooms;
-use crate::solve::sites::{add_cells, add_claim, count_crew};
+use crate::solve::sites::{add_cells, add_claim, count_crew, sure_crew};
 use crate::solve::supply::Shelf;
 use crate::solve::topology::Check;
 use crate::solve::variety::{Variety, widen};
@@ -213,6 +213,14 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
         }
     }
 
+    /// Whether each pod of a kind gets a host of its own, and daemons count for where it may be.
+    fn is_alone(&self, kind: usize) -> bool {
+        let ground = self.ground;
+        let shares = &ground.hosts.shares[kind];
+        let counts = ground.topology.crews.iter().any(|own| !own.is_empty());
+        counts && shares.room(&vec![0; ground.hosts.counters], 2) < 2
+    }
+
     /// One try for these classes with the wishes they have now.
     fn round(&mut self, classes: &[usize], sites: &[usize], relaxed: bool) {
         self.count_claims();
@@ -237,11 +245,17 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
                 let price = self.market.price(wanted, demand, &self.packed.ledgers)?;
                 Some((cell, price, ground.cells.choice(cell)))
             });
+            let cells: Vec<(usize, f64, usize)> = priced.collect();
+            let crews = self.is_alone(kind).then(|| {
+                let own = cells.iter().map(|own| sure_crew(ground, own.0));
+                own.collect()
+            });
             asked.push(Asked {
                 class: *class,
                 kind,
                 pods,
-                cells: priced.collect(),
+                cells,
+                crews: crews.unwrap_or_default(),
             });
         }
         // Those who are spread go first, then those who must be near others.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::model::id::NodeName;
 use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Taint, repelling};
-use crate::solve::agents::Mate;
+use crate::solve::agents::{Mate, Sure};
 use crate::solve::board::{Board, Pass, Sites};
 use crate::solve::cells::Cells;
 use crate::solve::crew::pick;
@@ -325,6 +325,33 @@ pub(super) fn crew_counts(topology: &Topology, shelves: &[Shelf<'_>]) -> CrewCou
         return CrewCounts::new();
     }
     shelves.iter().map(of).collect()
+}
+
+/// What the daemons of one more node in a cell are sure to count in which tally, whatever its type.
+pub(super) fn sure_crew(ground: &Ground<'_, '_>, cell: usize) -> Vec<(usize, u32)> {
+    let mut least: Option<BTreeMap<usize, u32>> = None;
+    for (at, shelf) in ground.shelves.iter().enumerate() {
+        let sold = ground.cells.masks(at, cell).unwrap_or_default();
+        let sold = shelf.shapes.iter().zip(sold).filter(|own| *own.1 != 0);
+        for (shape, _) in sold {
+            let sure = shape.crew.agents.iter().filter(|own| own.sure == Sure::Yes);
+            let mut own: BTreeMap<usize, u32> = BTreeMap::new();
+            for tally in sure.flat_map(|mate| &ground.topology.crews[mate.agent]) {
+                *own.entry(*tally).or_insert(0) += 1;
+            }
+            least = Some(match least {
+                None => own,
+                Some(mut known) => {
+                    known.retain(|tally, count| {
+                        *count = own.get(tally).copied().unwrap_or(0).min(*count);
+                        *count > 0
+                    });
+                    known
+                }
+            });
+        }
+    }
+    least.into_iter().flatten().collect()
 }
 
 /// Whether a claim passes a filter, whatever it is launched as within a cell, or anywhere if none

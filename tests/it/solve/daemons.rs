@@ -442,3 +442,36 @@ fn a_pod_that_may_be_the_first_of_its_kind_needs_no_daemon_of_that_kind() {
         );
     }
 }
+
+/// The pods are spread with those of a daemon, and are none of them.
+#[test]
+fn pods_that_only_daemons_count_for_get_nodes() {
+    // World 117695400000471 of the oracle. The daemon of the node that is there may be missing.
+    for is_open in [false, true] {
+        let mut world = with_agent();
+        let mut there = room("there", pod("", 3000, 8 * GIB).requests);
+        let labels = Arc::make_mut(&mut there.labels);
+        labels.add(CAPACITY_TYPE, Requirement::is_in(["spot"]));
+        labels.add(ZONE, Requirement::is_in(["c"]));
+        if is_open {
+            there.daemons = vec![(world.daemons[0].key.clone(), false)];
+        }
+        world.rooms.push(there);
+        let mut agent = world.daemons[0].template.clone();
+        agent.node = Some("there".into());
+        world.residents.push(agent);
+        world.pods.clear();
+        for at in 0..9 {
+            let mut own = pod(&format!("p{at}"), 500, GIB);
+            own.labels = Labels::from([label("app", "web")]);
+            own.node_selector = Labels::from([label(ZONE, "a")]);
+            own.host_ports = BTreeSet::from([port(80)]);
+            let mut by_type = spread(app("agent"), CAPACITY_TYPE, 1);
+            by_type.honors_affinity = false;
+            own.spread = vec![by_type, spread(app("web"), HOSTNAME, 1)];
+            world.pods.push(own);
+            let left = solved(&world).unplaced.len();
+            assert_eq!(left, 0, "{at}, {is_open}");
+        }
+    }
+}
