@@ -242,9 +242,7 @@ impl Fact {
                 offerings,
                 which,
                 left,
-            } => {
-                json!({ "offerings": offerings, "which": which, "left": left })
-            }
+            } => json!({ "offerings": offerings, "which": which, "left": left }),
             Self::Unplaced { pod, why } => json!({ "pod": pod, "why": why }),
             Self::Held { instances, total } => json!({ "instances": instances, "total": total }),
             Self::Accepted(id) => json!({ "id": id }),

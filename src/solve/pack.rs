@@ -213,6 +213,29 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
         }
     }
 
+    /// So many pods of a class, and the cells that have a node for one.
+    fn asked(&mut self, (class, kind): (usize, usize), pods: u64, relaxed: bool) -> Asked {
+        let ground = self.ground;
+        let wants = ground.problem.kinds[kind].wants;
+        let demand = &ground.problem.classes[class].demand;
+        let mut cells = Vec::new();
+        for cell in self.market.reach(wants, relaxed) {
+            let wanted = (wants, relaxed, Some(cell));
+            let price = self.market.price(wanted, demand, &self.packed.ledgers);
+            cells.extend(price.map(|price| (cell, price, ground.cells.choice(cell))));
+        }
+        let counts = self.is_alone(kind);
+        let counted = cells.iter().filter(|_| counts);
+        let crews = counted.map(|own| sure_crew(ground, own.0)).collect();
+        Asked {
+            class,
+            kind,
+            pods,
+            cells,
+            crews,
+        }
+    }
+
     /// Whether each pod of a kind gets a host of its own, and daemons count for where it may be.
     fn is_alone(&self, kind: usize) -> bool {
         let ground = self.ground;
@@ -238,25 +261,7 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
                 waiting.push((*class, None, pods));
                 continue;
             }
-            let cells = self.market.reach(ground.problem.kinds[kind].wants, relaxed);
-            let priced = cells.into_iter().filter_map(|cell| {
-                let wanted = (ground.problem.kinds[kind].wants, relaxed, Some(cell));
-                let demand = &ground.problem.classes[*class].demand;
-                let price = self.market.price(wanted, demand, &self.packed.ledgers)?;
-                Some((cell, price, ground.cells.choice(cell)))
-            });
-            let cells: Vec<(usize, f64, usize)> = priced.collect();
-            let crews = self.is_alone(kind).then(|| {
-                let own = cells.iter().map(|own| sure_crew(ground, own.0));
-                own.collect()
-            });
-            asked.push(Asked {
-                class: *class,
-                kind,
-                pods,
-                cells,
-                crews: crews.unwrap_or_default(),
-            });
+            asked.push(self.asked((*class, kind), pods, relaxed));
         }
         // Those who are spread go first, then those who must be near others.
         asked.sort_by_key(|own| {
