@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 
 use crate::model::affinity::PodTerm;
 use crate::model::id::ObjectKey;
-use crate::model::labels::{HOSTNAME, is_well_known};
+use crate::model::labels::{HOSTNAME, NODE_NAME, is_well_known};
 use crate::model::pod::{DaemonSet, Pod};
+use crate::model::pool::Pool;
 use crate::model::requirement::{Requirement, Requirements};
 use crate::solve::rules::{Groups, Rules};
 use crate::state::snapshot::Snapshot;
@@ -87,7 +88,7 @@ impl<'a> Agents<'a> {
             let terms = pod.anti_affinity.iter();
             let away = terms.filter_map(|term| groups.place_of(term));
             let away: Vec<(usize, usize)> = away.filter(|own| concerns(own.0)).collect();
-            let asks = asks(pod);
+            let asks = asks(pod, &snapshot.cluster.pools);
             let matters = spoken.iter().any(|group| of[*group])
                 || !away.is_empty()
                 || asks.iter().any(|own| !own.is_empty()) && clashes(&pod.host_ports);
@@ -302,14 +303,16 @@ fn far<'a>(
 }
 
 /// Whether it is for pools to say whether a label is as a daemon wants it: other values than the
-/// wanted are known.
+/// wanted are known. That a new node has not the name of another needs no saying.
 fn is_said((key, own): &(&str, &Requirement)) -> bool {
-    !is_well_known(key) && own.negated().is_some()
+    let is_settled = *key == NODE_NAME && own.allows_absence();
+    !is_settled && !is_well_known(key) && own.negated().is_some()
 }
 
 /// The labels that a daemon asks for and that pools say, by alternative, in the order of these;
-/// nothing where they are too many.
-fn asks(pod: &Pod) -> Vec<Vec<(String, Requirement)>> {
+/// nothing where they are too many. Labels of which a pool of the cluster says something come
+/// first: pods can ask for another value of them.
+fn asks(pod: &Pod, pools: &[Pool]) -> Vec<Vec<(String, Requirement)>> {
     let selector = Requirements::from_labels(&pod.node_selector);
     let affinity = pod.node_affinity.iter().map(|own| selector.with(own));
     let mut alternatives: Vec<Requirements> = affinity.collect();
@@ -318,8 +321,11 @@ fn asks(pod: &Pod) -> Vec<Vec<(String, Requirement)>> {
     }
     let of = |own: &Requirements| -> Vec<(String, Requirement)> {
         let own = own.iter().filter(is_said);
-        own.map(|(key, own)| (key.to_owned(), own.clone()))
-            .collect()
+        let own = own.map(|(key, own)| (key.to_owned(), own.clone()));
+        let mut own: Vec<(String, Requirement)> = own.collect();
+        let is_there = |key: &str| pools.iter().any(|it| it.requirements.get(key).is_some());
+        own.sort_by_key(|(key, _)| !is_there(key));
+        own
     };
     if alternatives.len() > WAYS_MAX {
         return Vec::new();

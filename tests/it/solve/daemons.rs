@@ -3,7 +3,7 @@
 
 use outrigger::catalog::Catalog;
 use outrigger::model::id::{ClaimId, ObjectKey, PodKey};
-use outrigger::model::labels::{CAPACITY_TYPE, HOSTNAME, Labels, POOL, ZONE};
+use outrigger::model::labels::{CAPACITY_TYPE, HOSTNAME, Labels, NODE_NAME, POOL, ZONE};
 use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger::model::pool::Pool;
 use outrigger::model::requirement::{Requirement, Requirements};
@@ -440,6 +440,36 @@ fn a_pod_that_may_be_the_first_of_its_kind_needs_no_daemon_of_that_kind() {
             "{effect:?}: {:?}",
             solution.unplaced
         );
+    }
+}
+
+/// A daemon that keeps the pods away asks for several labels, of which pools say one at most.
+#[test]
+fn pods_get_a_node_with_another_value_of_the_label_that_pools_say() {
+    let absent = ("team", Requirement::does_not_exist());
+    let cases = [
+        [("rack", Requirement::not_in(["r"])), absent.clone()],
+        [(NODE_NAME, Requirement::not_in(["n"])), absent],
+        [
+            (NODE_NAME, Requirement::not_in(["n"])),
+            ("rack", Requirement::is_in(["r"])),
+        ],
+        [
+            (NODE_NAME, Requirement::not_in(["n"])),
+            (CPU, Requirement::between(Some(4), None)),
+        ],
+    ];
+    for others in cases {
+        let mut world = with_agent();
+        world.catalog = Catalog::new(kwok_like("amd64", &[2, 4], &["a"]));
+        agent_of_a_team(&mut world);
+        let own = &mut world.daemons[0].template;
+        own.node_selector.clear();
+        let team = Requirements::from_iter([("team", Requirement::is_in(["x"]))]);
+        own.node_affinity = vec![Requirements::from_iter(others), team];
+        away(own, "web", HOSTNAME);
+        let solution = outcome(&world).expect("a place");
+        assert_eq!(solution.claims[0].labels["team"], "y");
     }
 }
 
