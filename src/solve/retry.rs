@@ -1,14 +1,14 @@
 //! A second chance for pods that had no turn, once it is known where all others are.
 //! It must not know how the first packing came about.
 
-use crate::solve::board::Board;
+use crate::solve::board::{Board, Pass};
 use crate::solve::choose::{Scratch, offerings, sum};
 use crate::solve::draft::Claim;
 use crate::solve::fill::Lot;
 use crate::solve::ground::Opened;
 use crate::solve::pack::Packer;
 use crate::solve::rooms::Turn;
-use crate::solve::sites::{add_cells, cell_of, crew_of};
+use crate::solve::sites::{add_cells, cell_of, claim_passes, crew_of};
 use crate::solve::variety::Variety;
 
 /// Steps for pods that are left when all others have their turn, each a type looked at for one
@@ -123,6 +123,28 @@ impl<'p> Packer<'_, 'p, '_> {
         }
     }
 
+    /// Whether all that was counted of a claim's site holds of it with one more pod: others were let
+    /// in for the sake of the daemons there, and spreads count the site by the labels it may have.
+    fn is_same_site(&self, (shelf, claim): (usize, &Claim), joined: &Claim) -> bool {
+        let ground = self.ground;
+        let known = (&self.packed.lots[..], &self.market.rows[..]);
+        let opened = |claim: &Claim| Opened {
+            shelf,
+            claim: claim.clone(),
+            gone: false,
+        };
+        let (before, after) = (opened(claim), opened(joined));
+        let cell = |own: &Opened| cell_of(&self.packed.lots, own);
+        let pass = |filter, own| claim_passes(ground, filter, known, (own, cell(own)));
+        let mut filters = 0..ground.topology.filters.len();
+        // What may count is counted as if it did.
+        let holds = |filter| {
+            let before = pass(filter, &before);
+            before == Pass::Maybe || before == pass(filter, &after)
+        };
+        filters.all(holds) && crew_of(ground, known, &before) == crew_of(ground, known, &after)
+    }
+
     /// Puts one more pod of a class onto a claim, if its rules and those of others allow it.
     fn join(&mut self, class: usize, at: usize, board: &mut Board<'_>) -> Option<Turn> {
         let ground = self.ground;
@@ -168,17 +190,9 @@ impl<'p> Packer<'_, 'p, '_> {
             let claim = &self.packed.opened[at].claim;
             let joined = order.joined_last(claim, (lot, own_ports), &ledger);
             // Who is not worth a node is not worth a dearer one.
-            // Others were let in for the sake of the daemons there.
-            let crew = |claim: &Claim| {
-                let own = Opened {
-                    shelf,
-                    claim: claim.clone(),
-                    gone: false,
-                };
-                crew_of(ground, (&self.packed.lots, &self.market.rows), &own)
-            };
             let worth = |joined: &Claim| {
-                (self.calls[class] || joined.price <= claim.price) && crew(joined) == crew(claim)
+                let cheap = self.calls[class] || joined.price <= claim.price;
+                cheap && self.is_same_site((shelf, claim), joined)
             };
             if let Some(joined) = joined.filter(worth) {
                 let shapes = &ground.shelves[shelf].shapes;
