@@ -26,6 +26,7 @@ use crate::solve::market::Market;
 use crate::solve::packing::{STEPS_MAX, best_draft};
 use crate::solve::problem::{Class, Problem};
 use crate::solve::rooms::Rooms;
+use crate::solve::rules::HOST;
 use crate::solve::sites::{add_cells, add_claim, count_crew, sure_crew};
 use crate::solve::supply::Shelf;
 use crate::solve::topology::Check;
@@ -447,17 +448,18 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
     /// Packs lots onto claims of a shelf, those first that are planned already.
     fn pack_lots(&mut self, stock: &mut Vec<u64>, shelf: usize) {
         let mut steps = 0;
-        let lots = (0..stock.len()).filter(|lot| stock[*lot] > 0);
-        let waiting = Queues {
-            order: lots.map(|lot| vec![lot]).collect(),
-            queues: Vec::new(),
-        };
         for at in 0..self.packed.opened.len() {
             let opened = &self.packed.opened[at];
             if opened.shelf != shelf || opened.gone || steps > STEPS_MAX {
                 continue;
             }
             let order = self.order(shelf, stock);
+            let lots = (0..stock.len()).filter(|lot| stock[*lot] > 0);
+            let lots = lots.filter(|lot| self.is_whole || self.may_top_up(*lot, at));
+            let waiting = Queues {
+                order: lots.map(|lot| vec![lot]).collect(),
+                queues: Vec::new(),
+            };
             let more = order.top_up(&self.packed.opened[at].claim, (&waiting, stock), &mut steps);
             for (lot, count) in &more {
                 stock[*lot] -= count;
@@ -482,6 +484,19 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
             *stock = draft.left;
             self.packed.cut_short |= draft.cut_short;
         }
+    }
+
+    /// Whether spreads over hosts may let pods of a lot onto a claim that is on the board, as far as
+    /// the others are known. Where hosts are too few for `minDomains`, one more is needed.
+    fn may_top_up(&self, lot: usize, at: usize) -> bool {
+        let (topology, site) = (self.ground.topology, self.packed.rooms + at);
+        let mut checks = topology.checks[self.packed.lots[lot].kind].iter();
+        checks.all(|check| match check {
+            Check::Even { tally, .. } if topology.tallies[*tally].key() == HOST => {
+                at >= self.counted || self.board.may_hold(check, site)
+            }
+            _ => true,
+        })
     }
 
     pub(super) fn order<'o>(&'o self, shelf: usize, stock: &'o [u64]) -> Order<'o> {

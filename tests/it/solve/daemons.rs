@@ -505,3 +505,23 @@ fn pods_that_only_daemons_count_for_get_nodes() {
         }
     }
 }
+
+/// As long as there are fewer hosts than `minDomains`, a host with its daemon is too far ahead.
+#[test]
+fn a_pod_that_daemons_are_spread_with_gets_the_host_that_is_lacking() {
+    // World 117696000000108 of the oracle.
+    for least in 1..=4 {
+        let mut world = with_agent();
+        world.pods[0].labels = Labels::from([label("app", "agent")]);
+        world.pods[0].spread = vec![spread(app("agent"), HOSTNAME, 1)];
+        world.pods[0].spread[0].min_domains = least;
+        for mut own in pods("apart", 2, 500, GIB) {
+            own.host_ports = BTreeSet::from([port(80)]);
+            world.pods.push(own);
+        }
+        let solution = solved(&world);
+        let made = (solution.claims.len(), solution.unplaced.len());
+        let expected = [(2, 0), (2, 0), (3, 0), (2, 1)][least as usize - 1];
+        assert_eq!(made, expected, "at least {least} hosts");
+    }
+}
