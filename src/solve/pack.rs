@@ -83,6 +83,7 @@ pub(super) fn begin<'g, 'p, 'a>(
         kinds: problem.classes.iter().map(|class| class.kind).collect(),
         board,
         counted: 0,
+        settled: 0,
         is_whole: true,
         calls: problem.classes.iter().map(calls).collect(),
         varieties: ground
@@ -143,6 +144,8 @@ pub(super) struct Packer<'g, 'p, 'a> {
     pub(super) board: Board<'p>,
     /// How many claims are on the board.
     pub(super) counted: usize,
+    /// How many of these are on it right after the rooms.
+    pub(super) settled: usize,
     /// Whether pods that must share a host with others of their kind are packed all or none.
     pub(super) is_whole: bool,
     /// Whether pods of a class are worth a node.
@@ -455,7 +458,7 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
             }
             let order = self.order(shelf, stock);
             let lots = (0..stock.len()).filter(|lot| stock[*lot] > 0);
-            let lots = lots.filter(|lot| self.is_whole || self.may_top_up(*lot, at));
+            let lots = lots.filter(|lot| self.may_top_up(*lot, at));
             let waiting = Queues {
                 order: lots.map(|lot| vec![lot]).collect(),
                 queues: Vec::new(),
@@ -486,14 +489,14 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
         }
     }
 
-    /// Whether spreads over hosts may let pods of a lot onto a claim that is on the board, as far as
-    /// the others are known. Where hosts are too few for `minDomains`, one more is needed.
+    /// Whether spreads over hosts may let pods of a lot onto a claim that was settled before, as far
+    /// as the others are known. Where hosts are too few for `minDomains`, one more is needed.
     fn may_top_up(&self, lot: usize, at: usize) -> bool {
         let (topology, site) = (self.ground.topology, self.packed.rooms + at);
         let mut checks = topology.checks[self.packed.lots[lot].kind].iter();
         checks.all(|check| match check {
             Check::Even { tally, .. } if topology.tallies[*tally].key() == HOST => {
-                at >= self.counted || self.board.may_hold(check, site)
+                at >= self.settled || self.board.may_hold(check, site)
             }
             _ => true,
         })

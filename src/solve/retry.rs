@@ -33,6 +33,7 @@ impl<'p> Packer<'_, 'p, '_> {
         self.board = board;
         self.is_whole = false;
         self.counted = self.packed.opened.len();
+        self.settled = self.counted;
         let sites = add_cells(problem, self.ground.cells, &mut self.board);
         if spreads_further {
             self.open_cells(&sites);
@@ -40,7 +41,7 @@ impl<'p> Packer<'_, 'p, '_> {
         let before = self.packed.left.clone();
         self.rounds(left, &sites, true);
         self.drop_unvaried();
-        self.packed.left != before || self.packed.opened.len() > self.counted
+        self.packed.left != before || self.packed.opened.len() > self.settled
     }
 
     /// Gives up claims for which the limits leave too little variety, now that all are known.

@@ -50,17 +50,17 @@ pub(super) fn board<'t>(
     if topology.tallies.is_empty() {
         return board;
     }
-    let mut passed: BTreeMap<(usize, &Requirements, &[Taint]), bool> = BTreeMap::new();
+    let mut passed: BTreeMap<(usize, &Requirements, &[Taint]), Pass> = BTreeMap::new();
     for room in rooms {
         let places = places(problem, &mut board.sites, &room.labels);
         let unsettled = unsettled(problem, &room.labels);
-        let passes: Vec<bool> = topology
+        let passes: Vec<Pass> = topology
             .filters
             .iter()
             .enumerate()
             .map(|(at, filter)| {
                 if filter.labels.is_none() && filter.taints.is_none() {
-                    return true;
+                    return Pass::Yes;
                 }
                 let key = (at, &*room.labels, &room.taints[..]);
                 *passed
@@ -68,9 +68,7 @@ pub(super) fn board<'t>(
                     .or_insert_with(|| passes(problem, filter, room))
             })
             .collect();
-        let site = board
-            .sites
-            .add(true, &places, |at| Pass::surely(passes[at]));
+        let site = board.sites.add(true, &places, |at| passes[at]);
         for (key, values) in unsettled {
             let mut places = Vec::with_capacity(values.len());
             for value in values {
@@ -79,7 +77,8 @@ pub(super) fn board<'t>(
                 let own = Requirement::is_in([value]);
                 Arc::make_mut(&mut there.labels).add(&problem.groups.keys[key], own);
                 board.open_maybe(key, place, |at| {
-                    passes[at] && self::passes(problem, &topology.filters[at], &there)
+                    let there = || self::passes(problem, &topology.filters[at], &there);
+                    passes[at] != Pass::No && there() != Pass::No
                 });
                 places.push(place);
             }
@@ -128,16 +127,31 @@ pub(super) fn still_to_come<'r>(problem: &Problem<'_>, rooms: &[&'r Room]) -> Ve
     rooms.map(|room| &room.host).collect()
 }
 
-fn passes(problem: &Problem<'_>, filter: &Filter, room: &Room) -> bool {
-    let fits = |own: &Requirements| room.labels.compatible(own, false).is_ok();
-    let labels = filter.labels.is_none_or(|wants| {
-        let mut alternatives = problem.wants[wants].alternatives.iter();
-        alternatives.any(fits)
+/// Whether a room passes a filter. One that is still to come may get one of several values of a
+/// label, of which the filter may want some.
+fn passes(problem: &Problem<'_>, filter: &Filter, room: &Room) -> Pass {
+    let repels = |wants: usize| {
+        let tolerations = problem.wants[wants].tolerations;
+        repelling(&room.taints, tolerations).is_some()
+    };
+    if filter.taints.is_some_and(repels) {
+        return Pass::No;
+    }
+    let Some(wants) = filter.labels else {
+        return Pass::Yes;
+    };
+    let has_all = |(key, wanted): (&str, &Requirement)| {
+        let values = room.labels.get(key).and_then(Requirement::values);
+        let several = values.filter(|own| own.len() > 1);
+        several.is_none_or(|own| own.iter().all(|value| wanted.has(value)))
+    };
+    let alternatives = problem.wants[wants].alternatives.iter();
+    let alternatives = alternatives.filter(|own| room.labels.compatible(own, false).is_ok());
+    let pass = alternatives.map(|own| match own.iter().all(has_all) {
+        true => Pass::Yes,
+        false => Pass::Maybe,
     });
-    labels
-        && filter
-            .taints
-            .is_none_or(|wants| repelling(&room.taints, problem.wants[wants].tolerations).is_none())
+    pass.max().unwrap_or(Pass::No)
 }
 
 fn count_residents(

@@ -600,3 +600,36 @@ fn a_node_to_come_without_all_labels_of_a_spread_is_no_place_of_any() {
     check(&world, &solution).expect("a sound plan");
     assert!(solution.unplaced.is_empty(), "{:?}", solution.unplaced);
 }
+
+/// A node to come counts for spreads only where it is, and that is not known yet: of the pods that
+/// it is made for none may count in the zone that it may be in.
+#[test]
+fn a_node_to_come_that_may_be_elsewhere_lets_nobody_get_ahead() {
+    let mut world = world();
+    let full = Resources {
+        pods: 10,
+        ..Resources::default()
+    };
+    for (name, zones) in [("to-come", &["a", "b"][..]), ("there", &["b"])] {
+        let mut room = room(name, full.clone());
+        let labels = Arc::make_mut(&mut room.labels);
+        labels.add(CAPACITY_TYPE, Requirement::is_in(["spot"]));
+        labels.add(ZONE, Requirement::is_in(zones.iter().copied()));
+        world.rooms.push(room);
+    }
+    world.rooms[0].host = Host::Claim(ClaimId("to-come".into()));
+    let mut promised = pod("promised", 100, GIB);
+    promised.labels = Labels::from([label("app", "a")]);
+    let host = world.rooms[0].host.clone();
+    world.promised.insert(host, vec![promised.clone()]);
+    for at in 0..2 {
+        let mut own = promised.clone();
+        own.key.name = format!("p{at}");
+        own.node_selector = Labels::from([label(ZONE, "b")]);
+        own.spread = vec![spread(app("a"), CAPACITY_TYPE, 1)];
+        world.pods.push(own);
+    }
+    let solution = world.solve();
+    check(&world, &solution).expect("a sound plan");
+    assert_eq!(solution.order.len(), 1, "{:?}", solution.unplaced);
+}
