@@ -371,6 +371,7 @@ fn place(
         shelves: &shelves,
         scheduling: &snapshot.cluster.scheduling,
         passing: vec![OnceCell::new(); topology.filters.len()],
+        crews: vec![OnceCell::new(); cells.all.len()],
     };
     let (less, manned);
     let packer = pack::pack(&ground, &rooms, snapshot, board.clone());
@@ -383,6 +384,7 @@ fn place(
         manned = Ground {
             hosts: &less,
             passing: ground.passing.clone(),
+            crews: ground.crews.clone(),
             ..ground
         };
         let packer = pack::pack(&manned, &rooms, snapshot, board.clone());

@@ -210,7 +210,9 @@ impl Engine {
                 continue;
             }
             let stride = objects.len().div_ceil(PROBES_MAX).max(1);
-            let sample = objects.iter().step_by(stride).cloned().collect();
+            let sample: Vec<_> = objects.iter().step_by(stride).cloned().collect();
+            let resets = self.looking.resets.get(&kind).copied().unwrap_or(0);
+            self.looking.probes.insert(kind, (resets, sample.clone()));
             let probe = Command::Probe {
                 kind,
                 objects: sample,
@@ -241,9 +243,14 @@ impl Engine {
 
     /// What the listing lacked does exist (the watch starts anew), or does not (it is believed).
     pub(super) fn probed(&mut self, kind: Kind, alive: Option<usize>, now: Timestamp) {
-        match alive {
-            Some(0) => {
-                let gone = self.looking.doubts.remove(&kind).unwrap_or_default();
+        let resets = self.looking.resets.get(&kind).copied().unwrap_or(0);
+        let asked = self.looking.probes.remove(&kind);
+        let asked = asked.filter(|own| own.0 == resets);
+        match (alive, asked) {
+            // Another listing has come since, and may lack others: they are asked for next.
+            (Some(0), None) => {}
+            (Some(0), Some((_, gone))) => {
+                self.looking.doubts.remove(&kind);
                 if kind == Kind::Node {
                     let names = gone.into_iter().map(|(key, _)| NodeName::from(key.name));
                     self.looking.gone_nodes.extend(names);
@@ -251,7 +258,7 @@ impl Engine {
                 self.looking.probing.remove(&kind);
                 self.state.views.believe(kind);
             }
-            Some(_) => {
+            (Some(_), _) => {
                 self.state.views.doubt(kind);
                 self.issue(Command::Rewatch { kind }, FlightKind::Rewatch(kind), now);
                 self.looking
@@ -260,7 +267,7 @@ impl Engine {
                     .or_default()
                     .failed(now, &mut self.rng);
             }
-            None => self
+            (None, _) => self
                 .looking
                 .probing
                 .entry(kind)

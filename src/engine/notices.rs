@@ -14,12 +14,15 @@ use crate::engine::work::FlightKind;
 use crate::model::claim::Phase;
 use crate::model::cluster::Rebalance;
 use crate::model::id::{ClaimId, InstanceId, PodKey, PoolName};
-use crate::model::instance::OfferingKey;
+use crate::model::instance::{CapacityType, OfferingKey};
 use crate::model::pool::Reason;
 use crate::model::reservation::{BLOCK_CLOSES, ReservationKind};
 
 /// Notices of instances that no listing shows are kept for this long.
 const NOTICE_KEPT: SignedDuration = SignedDuration::from_mins(10);
+
+/// An instance that is to end, and runs this long after that, does not end.
+const TAKEN_BACK_MAX: SignedDuration = SignedDuration::from_mins(5);
 
 /// A node that may be taken back waits this long for others to take its place: launches and
 /// registrations take a few minutes, and EC2 promises no time at all.
@@ -109,16 +112,23 @@ impl Engine {
         }
     }
 
-    /// Whether the provider has said that it ends the instance of a claim.
-    pub(super) fn is_taken_back(&self, id: &ClaimId) -> bool {
+    /// Whether the provider has said that it ends the instance of a claim about now. A notice does
+    /// not count where the instance is not bought so, or still runs minutes after its end.
+    pub(super) fn is_taken_back(&self, id: &ClaimId, now: Timestamp) -> bool {
         let claim = self.state.ledger.claims.get(id);
-        let instance = claim.and_then(|own| own.instance.as_ref());
-        let noticed = instance.and_then(|own| self.interrupted.get(&own.id));
+        let Some(instance) = claim.and_then(|own| own.instance.as_ref()) else {
+            return false;
+        };
+        let noticed = self.interrupted.get(&instance.id);
         noticed.is_some_and(|own| {
-            matches!(
-                own.what,
-                Interruption::Spot | Interruption::Reservation | Interruption::Stopping
-            )
+            let is_such = match own.what {
+                Interruption::Spot => instance.offering.capacity_type == CapacityType::Spot,
+                Interruption::Reservation => instance.offering.reservation.is_some(),
+                Interruption::Stopping => true,
+                _ => false,
+            };
+            let until = own.at.checked_add(TAKEN_BACK_MAX).unwrap_or(now);
+            is_such && now < until
         })
     }
 

@@ -10,11 +10,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::report::Report;
-use crate::model::claim::Phase;
 use crate::model::hash::accept_id;
 use crate::model::id::ClaimId;
 use crate::model::node::Node;
-use crate::model::pool::{Allowance, Reason};
+use crate::model::pool::Allowance;
 use crate::state::identity::{HeldEnds, Mismatch};
 use crate::state::ledger::{Claim, LISTING_APART};
 
@@ -33,7 +32,9 @@ pub(super) struct Undrained {
     /// Claims that had a Node, or should have one, and since when none is there.
     missing: BTreeMap<ClaimId, Timestamp>,
     /// Of these, the ones that were few enough for the cluster when it was last compared.
-    few: BTreeSet<ClaimId>,
+    tolerated: BTreeSet<ClaimId>,
+    /// Claims whose Node was once ready or had pods of users, as this process saw it.
+    used: BTreeSet<ClaimId>,
     /// Claims that were older than their time to register when this process first saw the cluster.
     old: BTreeSet<ClaimId>,
     /// Claims that the brake refused to end in the pass that is under way.
@@ -51,8 +52,26 @@ pub(super) struct Undrained {
 }
 
 impl Engine {
+    /// Notes whose Node is ready, or has pods of users.
+    pub(super) fn note_used(&mut self) {
+        let claims = &self.state.ledger.claims;
+        self.undrained.used.retain(|id| claims.contains_key(id));
+        let is_used = |claim: &&Claim| {
+            let node = self.state.node_of(claim);
+            node.is_some_and(|own| own.ready || self.has_pods(&own.name))
+        };
+        let known = &self.undrained.used;
+        let claims = claims
+            .values()
+            .filter(|own| !known.contains(&own.record.id));
+        let used = claims.filter(is_used).map(|own| own.record.id.clone());
+        let used: Vec<ClaimId> = used.collect();
+        self.undrained.used.extend(used);
+    }
+
     /// Notes which claims have no Node though they had one, or are so old that they should.
     pub(super) fn count_missing_nodes(&mut self, now: Timestamp) {
+        self.note_used();
         let (state, known) = (&self.state, &self.undrained);
         let overdue = |claim: &Claim| {
             let age = now.duration_since(claim.record.created);
@@ -139,7 +158,7 @@ impl Engine {
         let since = sure.map(|(_, since)| *since).min();
         let total = self.state.running_claims().count();
         let Some(since) = since.filter(|_| self.are_too_many(&claims, total)) else {
-            self.undrained.few = claims;
+            self.undrained.tolerated = claims;
             return None;
         };
         let offer = self.offer(claims, since);
@@ -155,7 +174,7 @@ impl Engine {
     /// already.
     fn are_too_many(&self, claims: &BTreeSet<ClaimId>, total: usize) -> bool {
         let stopped = matches!(self.looking.mismatch, Some(Mismatch::NoNodes { .. }));
-        let more = stopped || !claims.is_subset(&self.undrained.few);
+        let more = stopped || !claims.is_subset(&self.undrained.tolerated);
         more && claims.len() > self.undrained_max(total)
     }
 
@@ -195,8 +214,8 @@ impl Engine {
             self.undrained.refused.insert(id.clone());
             return false;
         }
-        // EC2 ends an interrupted instance within two minutes, and this is no sign of a mistake.
-        if !self.is_taken_back(id) {
+        // EC2 ends the instance anyway, and this is no sign of a mistake.
+        if !self.is_taken_back(id, now) {
             self.undrained.ended.push_back(now);
         }
         // It counts as one that has ended from here on.
@@ -225,8 +244,8 @@ impl Engine {
     }
 
     /// Whether this process has launched a claim, has watched the cluster since then without a long
-    /// gap, and its Node never came, or never was initialized, is not ready and has no pods but
-    /// those of daemons. No pod of a user runs on such an instance, so the brake does not count it.
+    /// gap, and its Node never came, or never was ready and never had pods but those of daemons. No
+    /// pod of a user runs on such an instance, so the brake does not count it.
     fn never_came(&self, claim: &Claim) -> bool {
         let since = |at: Option<Timestamp>| at.is_none_or(|at| claim.record.created >= at);
         let watched = self.state.started.is_some() && since(self.state.started);
@@ -234,11 +253,8 @@ impl Engine {
         let awaited = self.state.node_of(claim).is_some_and(Node::is_awaited);
         let none_came = claim.node.is_none() || awaited;
         let node = self.state.node_of(claim);
-        let useless = node.is_some_and(|own| !own.ready && !self.has_pods(&own.name));
-        // Only nodes that were never initialized leave for the time that it took.
-        let uninitialized =
-            claim.phase == Phase::Registered || claim.leaving == Some(Reason::TimedOut);
-        let unused = uninitialized && useless;
+        let idle = node.is_some_and(|own| !own.ready && !self.has_pods(&own.name));
+        let unused = idle && !self.undrained.used.contains(&claim.record.id);
         let whole = since(self.looking.gap) && self.looking.frozen.is_none();
         watched && whole && (none_came || unused)
     }

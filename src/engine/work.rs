@@ -379,6 +379,8 @@ pub(super) struct Looking {
     pub(super) mismatch: Option<Mismatch>,
     /// What doubted listings lack.
     pub(super) doubts: BTreeMap<Kind, Vec<(ObjectKey, String)>>,
+    /// What the last probe of each kind asks for, and how many listings there were before it.
+    pub(super) probes: BTreeMap<Kind, (u64, Vec<(ObjectKey, String)>)>,
     /// Kinds that are being probed.
     pub(super) probing: BTreeMap<Kind, Retry>,
     /// How many listings of each kind there were.

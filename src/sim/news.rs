@@ -80,7 +80,11 @@ impl World {
         let engine = self.engine.as_ref();
         let held = engine.and_then(|own| match (own.mismatch(), own.held_ends()) {
             (Some(Mismatch::NoNodes { id, .. }), _) => Some(id.clone()),
-            (Some(_), _) => None,
+            (Some(_), _) => {
+                // The user looks again once that is over.
+                self.timers.after(self.now, ACCEPTED_AFTER, Due::Accept);
+                None
+            }
             (None, held) => held.map(|own| own.id.clone()),
         });
         if let Some(id) = held {

@@ -323,7 +323,11 @@ fn asks(pod: &Pod, pools: &[Pool]) -> Vec<Vec<(String, Requirement)>> {
         let own = own.iter().filter(is_said);
         let own = own.map(|(key, own)| (key.to_owned(), own.clone()));
         let mut own: Vec<(String, Requirement)> = own.collect();
-        let is_there = |key: &str| pools.iter().any(|it| it.requirements.get(key).is_some());
+        let is_there = |key: &str| {
+            let says =
+                |it: &Pool| it.requirements.get(key).is_some() || it.labels.contains_key(key);
+            pools.iter().any(says)
+        };
         own.sort_by_key(|(key, _)| !is_there(key));
         own
     };

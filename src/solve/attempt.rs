@@ -100,7 +100,7 @@ fn tried<'g, 'p, 'a>(mut packer: Packer<'g, 'p, 'a>, board: &Board<'p>) -> Attem
 /// Puts what is packed into order and takes out what has no turn. Says whether that was anything.
 /// A node that is not to be made after all was in that order, and might have been what let others
 /// have their turn: then it is made anew. The daemons of such nodes may also be what keeps the pods
-/// of all of them away: then every second is given up at a time.
+/// of all of them away: it gives up every second one, then orders again.
 fn ordered<'p>(packer: &mut Packer<'_, 'p, '_>, board: &Board<'p>) -> (Vec<Turn>, Board<'p>, bool) {
     let rows = &packer.market.rows;
     let nodes = |packed: &Packed<'_, '_>| packed.opened.iter().filter(|own| !own.gone).count();

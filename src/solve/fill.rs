@@ -50,6 +50,16 @@ pub(super) struct Queues {
     pub(super) queues: Vec<Vec<usize>>,
 }
 
+impl Queues {
+    /// These lots, tried in this order.
+    pub(super) fn of(lots: impl Iterator<Item = usize>) -> Self {
+        Self {
+            order: lots.map(|lot| vec![lot]).collect(),
+            queues: Vec::new(),
+        }
+    }
+}
+
 /// How far a queue is gone through.
 #[derive(Clone, Copy)]
 struct Head {

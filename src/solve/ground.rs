@@ -60,6 +60,9 @@ pub(super) struct Ground<'p, 'a> {
     pub(super) scheduling: &'p Scheduling,
     /// For each filter, which types pass it, once that is asked.
     pub(super) passing: Vec<OnceCell<Passing>>,
+    /// For each cell, what the daemons of one more node there are sure to count in which tally,
+    /// once that is asked.
+    pub(super) crews: Vec<OnceCell<Vec<(usize, u32)>>>,
 }
 
 /// For each pool and each alternative of what is wanted, which of its types have such labels; none

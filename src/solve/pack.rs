@@ -83,7 +83,7 @@ pub(super) fn begin<'g, 'p, 'a>(
         kinds: problem.classes.iter().map(|class| class.kind).collect(),
         board,
         counted: 0,
-        settled: 0,
+        known_sites: 0,
         is_whole: true,
         calls: problem.classes.iter().map(calls).collect(),
         varieties: ground
@@ -144,8 +144,9 @@ pub(super) struct Packer<'g, 'p, 'a> {
     pub(super) board: Board<'p>,
     /// How many claims are on the board.
     pub(super) counted: usize,
-    /// How many of these are on it right after the rooms.
-    pub(super) settled: usize,
+    /// How many of these have the sites that follow those of the rooms; [`retry`](Self::retry)
+    /// sets it.
+    pub(super) known_sites: usize,
     /// Whether pods that must share a host with others of their kind are packed all or none.
     pub(super) is_whole: bool,
     /// Whether pods of a class are worth a node.
@@ -230,7 +231,9 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
         }
         let counts = self.is_alone(kind);
         let counted = cells.iter().filter(|_| counts);
-        let crews = counted.map(|own| sure_crew(ground, own.0)).collect();
+        let crews = counted
+            .map(|own| sure_crew(ground, own.0).to_vec())
+            .collect();
         Asked {
             class,
             kind,
@@ -240,7 +243,7 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
         }
     }
 
-    /// Whether each pod of a kind gets a host of its own, and daemons count for where it may be.
+    /// Whether each pod of a kind gets a host of its own, and rules about places count daemons.
     fn is_alone(&self, kind: usize) -> bool {
         let ground = self.ground;
         let shares = &ground.hosts.shares[kind];
@@ -451,19 +454,19 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
     /// Packs lots onto claims of a shelf, those first that are planned already.
     fn pack_lots(&mut self, stock: &mut Vec<u64>, shelf: usize) {
         let mut steps = 0;
+        let waiting: Vec<usize> = (0..stock.len()).filter(|lot| stock[*lot] > 0).collect();
+        let all = Queues::of(waiting.iter().copied());
         for at in 0..self.packed.opened.len() {
             let opened = &self.packed.opened[at];
             if opened.shelf != shelf || opened.gone || steps > STEPS_MAX {
                 continue;
             }
             let order = self.order(shelf, stock);
-            let lots = (0..stock.len()).filter(|lot| stock[*lot] > 0);
-            let lots = lots.filter(|lot| self.may_top_up(*lot, at));
-            let waiting = Queues {
-                order: lots.map(|lot| vec![lot]).collect(),
-                queues: Vec::new(),
-            };
-            let more = order.top_up(&self.packed.opened[at].claim, (&waiting, stock), &mut steps);
+            let shut = |lot: &usize| at < self.known_sites && !self.may_top_up(*lot, at);
+            let open = || waiting.iter().copied().filter(|lot| !shut(lot));
+            let open = waiting.iter().any(shut).then(|| Queues::of(open()));
+            let own = open.as_ref().unwrap_or(&all);
+            let more = order.top_up(&self.packed.opened[at].claim, (own, stock), &mut steps);
             for (lot, count) in &more {
                 stock[*lot] -= count;
             }
@@ -489,14 +492,14 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
         }
     }
 
-    /// Whether spreads over hosts may let pods of a lot onto a claim that was settled before, as far
-    /// as the others are known. Where hosts are too few for `minDomains`, one more is needed.
+    /// Whether spreads over hosts may let pods of a lot onto a claim of which the site is known.
+    /// Where hosts are too few for `minDomains`, one more is needed.
     fn may_top_up(&self, lot: usize, at: usize) -> bool {
         let (topology, site) = (self.ground.topology, self.packed.rooms + at);
         let mut checks = topology.checks[self.packed.lots[lot].kind].iter();
         checks.all(|check| match check {
             Check::Even { tally, .. } if topology.tallies[*tally].key() == HOST => {
-                at >= self.settled || self.board.may_hold(check, site)
+                self.board.may_hold(check, site)
             }
             _ => true,
         })

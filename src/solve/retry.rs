@@ -33,7 +33,7 @@ impl<'p> Packer<'_, 'p, '_> {
         self.board = board;
         self.is_whole = false;
         self.counted = self.packed.opened.len();
-        self.settled = self.counted;
+        self.known_sites = self.counted;
         let sites = add_cells(problem, self.ground.cells, &mut self.board);
         if spreads_further {
             self.open_cells(&sites);
@@ -41,7 +41,7 @@ impl<'p> Packer<'_, 'p, '_> {
         let before = self.packed.left.clone();
         self.rounds(left, &sites, true);
         self.drop_unvaried();
-        self.packed.left != before || self.packed.opened.len() > self.settled
+        self.packed.left != before || self.packed.opened.len() > self.known_sites
     }
 
     /// Gives up claims for which the limits leave too little variety, now that all are known.
@@ -124,8 +124,8 @@ impl<'p> Packer<'_, 'p, '_> {
         }
     }
 
-    /// Whether all that was counted of a claim's site holds of it with one more pod: others were let
-    /// in for the sake of the daemons there, and spreads count the site by the labels it may have.
+    /// Whether all that was counted of a claim's site holds of it with one more pod: other pods
+    /// count on the daemons there, and spreads count the site by the labels that it may have.
     fn is_same_site(&self, (shelf, claim): (usize, &Claim), joined: &Claim) -> bool {
         let ground = self.ground;
         let known = (&self.packed.lots[..], &self.market.rows[..]);

@@ -342,7 +342,11 @@ pub(super) fn crew_counts(topology: &Topology, shelves: &[Shelf<'_>]) -> CrewCou
 }
 
 /// What the daemons of one more node in a cell are sure to count in which tally, whatever its type.
-pub(super) fn sure_crew(ground: &Ground<'_, '_>, cell: usize) -> Vec<(usize, u32)> {
+pub(super) fn sure_crew<'g>(ground: &'g Ground<'_, '_>, cell: usize) -> &'g [(usize, u32)] {
+    ground.crews[cell].get_or_init(|| least_crew(ground, cell))
+}
+
+fn least_crew(ground: &Ground<'_, '_>, cell: usize) -> Vec<(usize, u32)> {
     let mut least: Option<BTreeMap<usize, u32>> = None;
     for (at, shelf) in ground.shelves.iter().enumerate() {
         let sold = ground.cells.masks(at, cell).unwrap_or_default();

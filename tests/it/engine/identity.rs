@@ -11,7 +11,7 @@ use outrigger::engine::report::Report;
 use outrigger::model::claim::{TAG_CLUSTER_UID, TAG_LEASE};
 use outrigger::model::cluster::Mode;
 use outrigger::model::id::ObjectKey;
-use outrigger::model::instance::InstanceState;
+use outrigger::model::instance::{CapacityType, InstanceState};
 use outrigger::model::node::{ConditionStatus, Node};
 use outrigger::model::notes::ACCEPTED;
 use outrigger::model::object::{Kind, Object};
@@ -418,8 +418,8 @@ fn ends_that_are_no_sign_of_a_mistake_do_not_count() {
     }
 }
 
-/// Nodes that never were ready and have pods of users on them: those of which the deletion of a
-/// taint or a toleration lets them be there. They count, each of them.
+/// Nodes that never were ready and have pods of users on them, which tolerate their taints. They
+/// count, each of them.
 #[test]
 fn nodes_with_pods_count_though_they_never_were_initialized() {
     let mut stage = settled();
@@ -437,6 +437,51 @@ fn nodes_with_pods_count_though_they_never_were_initialized() {
     assert_eq!(stage.count("terminate"), 3);
     let held = stage.engine.status(stage.now).held_ends;
     assert_eq!(held.map(|own| own.nodes), Some(2));
+}
+
+/// Nodes that served before and whose kubelets register anew, without pods and not ready: each end
+/// counts.
+#[test]
+fn nodes_that_were_ready_before_count_though_their_nodes_are_new() {
+    let mut stage = settled();
+    for number in 0..4 {
+        let key = ObjectKey::new("", format!("node-{number}"));
+        stage.event(Event::Deleted(Kind::Node, key));
+        let pod = owned_pod(&format!("p{number}"));
+        stage.event(Event::Deleted(Kind::Pod, pod.key));
+        let mut node = stage.node(number);
+        (node.ready, node.uid) = (false, format!("again-{number}"));
+        node.version = format!("again-{number}");
+        stage.apply(Object::Node(Box::new(node)));
+    }
+    stage.run(3_600, &["launch"]);
+    assert_eq!(stage.count("terminate"), 2, "{:?}", stage.changes());
+}
+
+/// A notice that an on-demand instance is taken back, or that did not come true, is none.
+#[test]
+fn a_notice_that_is_not_true_takes_no_end_out_of_the_count() {
+    for (capacity_type, late) in [(CapacityType::OnDemand, 0), (CapacityType::Spot, 20)] {
+        let mut stage = settled();
+        for number in 0..3 {
+            let id = format!("i-{number}");
+            let own = stage.instances.get_mut(&id).expect("known");
+            own.offering.capacity_type = capacity_type;
+        }
+        stage.run(120, &[]);
+        for number in 0..3 {
+            let at = stage.now - SignedDuration::from_mins(late);
+            let id = format!("i-{number}").as_str().into();
+            stage.event(Event::Interrupted(id, Interruption::Spot, at));
+        }
+        stage.delete_nodes(3);
+        for number in 0..3 {
+            let pod = owned_pod(&format!("p{number}"));
+            stage.event(Event::Deleted(Kind::Pod, pod.key));
+        }
+        stage.run(120, &["launch"]);
+        assert!(stage.count("terminate") <= 2, "{capacity_type:?}");
+    }
 }
 
 /// A node that nothing answers on is not even closed where the brake holds its end: it may be well

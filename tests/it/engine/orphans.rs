@@ -1,7 +1,7 @@
 //! Instances of which nothing comes: they are ended, and nobody else's are.
 //! It must not know how instances are listed.
 
-use outrigger::engine::command::Answer;
+use outrigger::engine::command::{Answer, Command};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::claim::{ClaimRecord, Origin};
@@ -193,6 +193,44 @@ fn no_pod_is_evicted_of_a_node_that_only_listings_lack() {
             "the answer comes after {probed_after} listings"
         );
     }
+}
+
+/// The API server answers that one Node is not there, and another listing has come before the
+/// answer, which lacks another Node: that one was not asked for.
+#[test]
+fn an_answer_about_one_node_says_nothing_of_another() {
+    let mut stage = Stage::settled(10);
+    let list = |stage: &mut Stage, lacking: &[&str]| {
+        let nodes = stage.engine.state().objects.nodes.values();
+        let nodes = nodes.filter(|own| !lacking.contains(&own.name.as_str()));
+        let nodes = nodes.map(|own| Object::Node(Box::new(own.clone())));
+        let nodes = nodes.collect();
+        stage.event(Event::Reset(Kind::Node, nodes));
+    };
+    list(&mut stage, &["node-0"]);
+    let probes = stage.run(10, &["probe"]);
+    assert_eq!(probes.len(), 1);
+    list(&mut stage, &["node-0", "node-1"]);
+    let answer = Answer::Probed { alive: 0 };
+    stage.event(Event::Answered(probes[0].id, answer));
+    let mut asked = Vec::new();
+    for _ in 0..12 {
+        for probe in stage.run(5, &["probe"]) {
+            // Of the two only the first is gone.
+            let Command::Probe { objects, .. } = &probe.command else {
+                continue;
+            };
+            let alive = objects.iter().filter(|own| own.0.name == "node-1").count();
+            asked.push(alive);
+            let answer = Answer::Probed { alive };
+            stage.event(Event::Answered(probe.id, answer));
+        }
+        list(&mut stage, &["node-0", "node-1"]);
+    }
+    assert!(asked.contains(&1), "nobody has asked for the other Node");
+    assert_eq!(stage.count("terminate"), 0);
+    let evicted = stage.count("evict");
+    assert_eq!(evicted, 0, "while it is in doubt which Nodes there are");
 }
 
 /// A Node of ours that is not ready, and whose instance no listing shows.

@@ -473,6 +473,26 @@ fn pods_get_a_node_with_another_value_of_the_label_that_pools_say() {
     }
 }
 
+/// The same where pools set the label.
+#[test]
+fn pods_get_a_node_of_the_pool_that_sets_another_value_of_the_label() {
+    let mut world = with_agent();
+    for (at, team) in ["x", "y"].into_iter().enumerate() {
+        if at > 0 {
+            world.cluster.pools.push(Pool::new("other"));
+        }
+        world.cluster.pools[at].labels = Labels::from([label("team", team)]);
+    }
+    let own = &mut world.daemons[0].template;
+    own.node_affinity = vec![Requirements::from_iter([
+        ("rack", Requirement::not_in(["r"])),
+        ("team", Requirement::is_in(["x"])),
+    ])];
+    away(own, "web", HOSTNAME);
+    let solution = outcome(&world).expect("a place");
+    assert_eq!(solution.claims[0].pool.as_str(), "other");
+}
+
 /// The pods are spread with those of a daemon, and are none of them.
 #[test]
 fn pods_that_only_daemons_count_for_get_nodes() {
