@@ -211,8 +211,8 @@ impl Engine {
             }
             let stride = objects.len().div_ceil(PROBES_MAX).max(1);
             let sample: Vec<_> = objects.iter().step_by(stride).cloned().collect();
-            let resets = self.looking.resets.get(&kind).copied().unwrap_or(0);
-            self.looking.probes.insert(kind, (resets, sample.clone()));
+            let listings = self.looking.listings(kind);
+            self.looking.probes.insert(kind, (listings, sample.clone()));
             let probe = Command::Probe {
                 kind,
                 objects: sample,
@@ -243,11 +243,10 @@ impl Engine {
 
     /// What the listing lacked does exist (the watch starts anew), or does not (it is believed).
     pub(super) fn probed(&mut self, kind: Kind, alive: Option<usize>, now: Timestamp) {
-        let resets = self.looking.resets.get(&kind).copied().unwrap_or(0);
         let asked = self.looking.probes.remove(&kind);
-        let asked = asked.filter(|own| own.0 == resets);
+        let asked = asked.filter(|own| own.0 == self.looking.listings(kind));
         match (alive, asked) {
-            // Another listing has come since, and may lack others: they are asked for next.
+            // A later listing may lack other objects: the next probe asks for these.
             (Some(0), None) => {}
             (Some(0), Some((_, gone))) => {
                 self.looking.doubts.remove(&kind);

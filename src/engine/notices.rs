@@ -21,7 +21,8 @@ use crate::model::reservation::{BLOCK_CLOSES, ReservationKind};
 /// Notices of instances that no listing shows are kept for this long.
 const NOTICE_KEPT: SignedDuration = SignedDuration::from_mins(10);
 
-/// An instance that is to end, and runs this long after that, does not end.
+/// The provider ends an instance within this after the time that its notice names, or the notice
+/// was wrong.
 const TAKEN_BACK_MAX: SignedDuration = SignedDuration::from_mins(5);
 
 /// A node that may be taken back waits this long for others to take its place: launches and
@@ -112,8 +113,9 @@ impl Engine {
         }
     }
 
-    /// Whether the provider has said that it ends the instance of a claim about now. A notice does
-    /// not count where the instance is not bought so, or still runs minutes after its end.
+    /// Whether a notice of the provider says that it ends the instance of a claim about now. A spot
+    /// notice counts only for a spot instance, one about a reservation only for an instance in it,
+    /// and each until [`TAKEN_BACK_MAX`] after the time that it names.
     pub(super) fn is_taken_back(&self, id: &ClaimId, now: Timestamp) -> bool {
         let claim = self.state.ledger.claims.get(id);
         let Some(instance) = claim.and_then(|own| own.instance.as_ref()) else {

@@ -103,7 +103,7 @@ impl Engine {
     /// Whether nodes have been listed once more since a claim's Node was missed: it may exist and
     /// the watch not show it.
     fn looked_again(&mut self, id: &ClaimId, now: Timestamp) -> bool {
-        let resets = self.looking.resets.get(&Kind::Node).copied().unwrap_or(0);
+        let resets = self.looking.listings(Kind::Node);
         let work = self.works.entry(id.clone()).or_default();
         if work.overdue.is_some_and(|(_, before)| resets > before) {
             return true;

@@ -31,7 +31,7 @@ pub(super) struct Undrained {
     ended: VecDeque<Timestamp>,
     /// Claims that had a Node, or should have one, and since when none is there.
     missing: BTreeMap<ClaimId, Timestamp>,
-    /// Of these, the ones that were few enough for the cluster when it was last compared.
+    /// Of these, the ones that were within the limit when the cluster was last compared.
     tolerated: BTreeSet<ClaimId>,
     /// Claims whose Node was once ready or had pods of users, as this process saw it.
     used: BTreeSet<ClaimId>,
@@ -52,8 +52,8 @@ pub(super) struct Undrained {
 }
 
 impl Engine {
-    /// Notes whose Node is ready, or has pods of users.
-    pub(super) fn note_used(&mut self) {
+    /// Notes the claims whose Node is ready, or has pods of users.
+    fn note_used(&mut self) {
         let claims = &self.state.ledger.claims;
         self.undrained.used.retain(|id| claims.contains_key(id));
         let is_used = |claim: &&Claim| {
@@ -169,9 +169,10 @@ impl Engine {
         })
     }
 
-    /// Whether so many claims have no Node that the cluster is to stop. A cluster that shrinks does
-    /// not become another one: those that were few enough before stay so, unless it has stopped
-    /// already.
+    /// Whether so many claims have no Node that the engine has to stop this cluster: more than
+    /// [`undrained_max`](Self::undrained_max) of `total`. The engine does not stop a cluster that
+    /// shrinks: claims that were few enough at the last comparison stay few enough, until another
+    /// claim lacks its Node. Where it has stopped the cluster already, only the number counts.
     fn are_too_many(&self, claims: &BTreeSet<ClaimId>, total: usize) -> bool {
         let stopped = matches!(self.looking.mismatch, Some(Mismatch::NoNodes { .. }));
         let more = stopped || !claims.is_subset(&self.undrained.tolerated);

@@ -392,3 +392,10 @@ pub(super) struct Looking {
     /// Since when pods have been bound to nodes we do not know.
     pub(super) unknown_since: Option<Timestamp>,
 }
+
+impl Looking {
+    /// How many listings of a kind there were.
+    pub(super) fn listings(&self, kind: Kind) -> u64 {
+        self.resets.get(&kind).copied().unwrap_or(0)
+    }
+}

@@ -303,7 +303,7 @@ fn far<'a>(
 }
 
 /// Whether it is for pools to say whether a label is as a daemon wants it: other values than the
-/// wanted are known. That a new node has not the name of another needs no saying.
+/// wanted are known. No pool has to say that a new node has not the name of another node.
 fn is_said((key, own): &(&str, &Requirement)) -> bool {
     let is_settled = *key == NODE_NAME && own.allows_absence();
     !is_settled && !is_well_known(key) && own.negated().is_some()

@@ -97,22 +97,21 @@ fn tried<'g, 'p, 'a>(mut packer: Packer<'g, 'p, 'a>, board: &Board<'p>) -> Attem
     }
 }
 
-/// Puts what is packed into order and takes out what has no turn. Says whether that was anything.
-/// A node that is not to be made after all was in that order, and might have been what let others
-/// have their turn: then it is made anew. The daemons of such nodes may also be what keeps the pods
-/// of all of them away: it gives up every second one, then orders again.
+/// Puts what is packed into order and takes out what has no turn. Says whether that was anything. A
+/// node that is not to be made after all was in that order, and its pods may have given other pods
+/// their turn: then the order is made anew. If daemons count for rules about places, the daemons of
+/// nodes without any turn may keep the pods of each other away: then every second of these nodes is
+/// given up, and the order is made anew.
 fn ordered<'p>(packer: &mut Packer<'_, 'p, '_>, board: &Board<'p>) -> (Vec<Turn>, Board<'p>, bool) {
     let rows = &packer.market.rows;
     let nodes = |packed: &Packed<'_, '_>| packed.opened.iter().filter(|own| !own.gone).count();
     let mut gone = false;
-    let has_crews = packer.ground.topology.crews.iter();
-    let has_crews = has_crews.flatten().next().is_some();
     loop {
         let before = nodes(&packer.packed);
         let mut bound = board.clone();
         let turns = sequence(packer.ground, (&packer.packed, rows), &mut bound);
         let idle = idle(&packer.packed, &turns);
-        if has_crews && idle.len() > 1 {
+        if packer.ground.topology.counts_daemons() && idle.len() > 1 {
             gone = true;
             for at in idle.into_iter().skip(1).step_by(2) {
                 give_up(&mut packer.packed, at);
@@ -134,7 +133,7 @@ fn idle(packed: &Packed<'_, '_>, turns: &[Turn]) -> Vec<usize> {
     idle.map(|(at, _)| at).collect()
 }
 
-/// Makes no node of a claim.
+/// Gives up a claim: no node is made of it, and its pods are left.
 fn give_up(packed: &mut Packed<'_, '_>, at: usize) {
     let opened = &mut packed.opened[at];
     for (lot, pods) in &mut opened.claim.parts {
@@ -158,8 +157,6 @@ fn settle(packed: &mut Packed<'_, '_>, turns: &[Turn]) -> bool {
         opened,
         lots,
         left,
-        shelves,
-        ledgers,
         ..
     } = packed;
     let mut keep = |site: usize, class: usize, pods: u64| {
@@ -174,16 +171,18 @@ fn settle(packed: &mut Packed<'_, '_>, turns: &[Turn]) -> bool {
         turn.pods = keep(turn.site, turn.class, turn.pods);
         turn.pods > 0
     });
+    let mut empty = Vec::new();
     for (at, opened) in opened.iter_mut().enumerate() {
         // Parts of none stay: where the node is was settled by them, too.
         for (lot, pods) in &mut opened.claim.parts {
             *pods = keep(*rooms + at, lots[*lot].class, *pods);
         }
         if !opened.gone && opened.claim.parts.iter().all(|(_, pods)| *pods == 0) {
-            let limited = &shelves[opened.shelf].shapes[opened.claim.shape].limited;
-            ledgers.release(opened.shelf, limited);
-            opened.gone = true;
+            empty.push(at);
         }
+    }
+    for at in empty {
+        give_up(packed, at);
     }
     gone
 }

@@ -218,7 +218,8 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
         }
     }
 
-    /// So many pods of a class, and the cells that have a node for one.
+    /// What [`distribute`] has to know of the pods of a class that wait: their number, and the
+    /// cells that have a node for one of them.
     fn asked(&mut self, (class, kind): (usize, usize), pods: u64, relaxed: bool) -> Asked {
         let ground = self.ground;
         let wants = ground.problem.kinds[kind].wants;
@@ -247,8 +248,7 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
     fn is_alone(&self, kind: usize) -> bool {
         let ground = self.ground;
         let shares = &ground.hosts.shares[kind];
-        let counts = ground.topology.crews.iter().any(|own| !own.is_empty());
-        counts && shares.room(&vec![0; ground.hosts.counters], 2) < 2
+        ground.topology.counts_daemons() && shares.room(&vec![0; ground.hosts.counters], 2) < 2
     }
 
     /// One try for these classes with the wishes they have now.

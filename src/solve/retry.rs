@@ -124,8 +124,9 @@ impl<'p> Packer<'_, 'p, '_> {
         }
     }
 
-    /// Whether all that was counted of a claim's site holds of it with one more pod: other pods
-    /// count on the daemons there, and spreads count the site by the labels that it may have.
+    /// Whether the board still counts the site of a claim correctly once the claim has one more
+    /// pod, which may change its type and labels: its daemons, and the filters of spreads that it
+    /// passes.
     fn is_same_site(&self, (shelf, claim): (usize, &Claim), joined: &Claim) -> bool {
         let ground = self.ground;
         let known = (&self.packed.lots[..], &self.market.rows[..]);
@@ -138,7 +139,7 @@ impl<'p> Packer<'_, 'p, '_> {
         let cell = |own: &Opened| cell_of(&self.packed.lots, own);
         let pass = |filter, own| claim_passes(ground, filter, known, (own, cell(own)));
         let mut filters = 0..ground.topology.filters.len();
-        // What may count is counted as if it did.
+        // The board allows for both answers where a site may pass.
         let holds = |filter| {
             let before = pass(filter, &before);
             before == Pass::Maybe || before == pass(filter, &after)

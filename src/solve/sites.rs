@@ -127,8 +127,8 @@ pub(super) fn still_to_come<'r>(problem: &Problem<'_>, rooms: &[&'r Room]) -> Ve
     rooms.map(|room| &room.host).collect()
 }
 
-/// Whether a room passes a filter. One that is still to come may get one of several values of a
-/// label, of which the filter may want some.
+/// Whether a room passes a filter: maybe, where its node is still to come and only some of the
+/// values that one of its labels may get are wanted.
 fn passes(problem: &Problem<'_>, filter: &Filter, room: &Room) -> Pass {
     let repels = |wants: usize| {
         let tolerations = problem.wants[wants].tolerations;
@@ -326,19 +326,24 @@ pub(super) fn crew_of(
 
 /// How many daemons of a new host of each type count in which tally; nothing where none does.
 pub(super) fn crew_counts(topology: &Topology, shelves: &[Shelf<'_>]) -> CrewCounts {
-    let count = |shape: &Shape<'_>| {
-        let mut own: BTreeMap<usize, u32> = BTreeMap::new();
-        let agents = shape.crew.agents.iter();
-        for tally in agents.flat_map(|mate| &topology.crews[mate.agent]) {
-            *own.entry(*tally).or_insert(0) += 1;
-        }
-        own
-    };
+    let count = |shape: &Shape<'_>| crew_count(topology, shape.crew.agents.iter());
     let of = |shelf: &Shelf<'_>| shelf.shapes.iter().map(count).collect();
-    if topology.crews.iter().all(Vec::is_empty) {
+    if !topology.counts_daemons() {
         return CrewCounts::new();
     }
     shelves.iter().map(of).collect()
+}
+
+/// How many of these daemons count in which tally.
+fn crew_count<'m>(
+    topology: &Topology,
+    crew: impl Iterator<Item = &'m Mate>,
+) -> BTreeMap<usize, u32> {
+    let mut count: BTreeMap<usize, u32> = BTreeMap::new();
+    for tally in crew.flat_map(|mate| &topology.crews[mate.agent]) {
+        *count.entry(*tally).or_insert(0) += 1;
+    }
+    count
 }
 
 /// What the daemons of one more node in a cell are sure to count in which tally, whatever its type.
@@ -353,10 +358,7 @@ fn least_crew(ground: &Ground<'_, '_>, cell: usize) -> Vec<(usize, u32)> {
         let sold = shelf.shapes.iter().zip(sold).filter(|own| *own.1 != 0);
         for (shape, _) in sold {
             let sure = shape.crew.agents.iter().filter(|own| own.sure == Sure::Yes);
-            let mut own: BTreeMap<usize, u32> = BTreeMap::new();
-            for tally in sure.flat_map(|mate| &ground.topology.crews[mate.agent]) {
-                *own.entry(*tally).or_insert(0) += 1;
-            }
+            let own = crew_count(ground.topology, sure);
             least = Some(match least {
                 None => own,
                 Some(mut known) => {

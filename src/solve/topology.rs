@@ -77,6 +77,11 @@ pub(super) struct Topology {
 }
 
 impl Topology {
+    /// Whether any rule about places counts daemons.
+    pub(super) fn counts_daemons(&self) -> bool {
+        self.crews.iter().any(|own| !own.is_empty())
+    }
+
     /// The rules of a problem. `standing` are the group and key of terms that bound pods have.
     pub(super) fn new(problem: &Problem<'_>, standing: &[(usize, usize)]) -> Self {
         let mut maker = Maker {

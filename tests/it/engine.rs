@@ -104,7 +104,7 @@ impl Stage {
         stage
     }
 
-    /// The same with a pod on each that fills it, when all has settled.
+    /// The same with a pod on each node that fills it, after a minute.
     fn settled(count: usize) -> Self {
         let mut stage = Self::of_static(count);
         for number in 0..count {
@@ -117,17 +117,32 @@ impl Stage {
         stage
     }
 
-    /// A user deletes the first so many Nodes.
+    /// Deletes a Node, as a user does.
+    fn delete_node(&mut self, number: usize) {
+        let key = ObjectKey::new("", format!("node-{number}"));
+        self.event(Event::Deleted(Kind::Node, key));
+    }
+
+    /// Deletes the Nodes 0 to `count - 1`.
     fn delete_nodes(&mut self, count: usize) {
-        for number in 0..count {
-            let key = ObjectKey::new("", format!("node-{number}"));
-            self.event(Event::Deleted(Kind::Node, key));
-        }
+        (0..count).for_each(|number| self.delete_node(number));
+    }
+
+    /// Deletes the pod that [`settled`](Self::settled) has put on a node.
+    fn delete_pod(&mut self, number: usize) {
+        let key = owned_pod(&format!("p{number}")).key;
+        self.event(Event::Deleted(Kind::Pod, key));
     }
 
     /// The API server lists the Nodes again, as they are known.
     fn list_nodes_again(&mut self) {
+        self.list_nodes_without(&[]);
+    }
+
+    /// The same, and the listing lacks the Nodes of these names.
+    fn list_nodes_without(&mut self, lacking: &[&str]) {
         let nodes = self.engine.state().objects.nodes.values();
+        let nodes = nodes.filter(|own| !lacking.contains(&own.name.as_str()));
         let nodes = nodes.map(|own| Object::Node(Box::new(own.clone())));
         let nodes = nodes.collect();
         self.event(Event::Reset(Kind::Node, nodes));

@@ -340,20 +340,18 @@ fn two_of_ten_nodes_may_go_at_once() {
     assert_eq!(stage.engine.status(stage.now).held_ends, None);
 }
 
-/// Two ends are held, which is no more than a fifth. That the cluster shrinks afterwards stops
-/// nothing. One more deletion does.
+/// The engine holds two ends, which is no more than a fifth. It does not stop the cluster when that
+/// shrinks afterwards; it does when a user deletes one more Node.
 #[test]
 fn a_cluster_that_shrinks_goes_on_though_ends_are_held() {
     let mut stage = Stage::settled(15);
     let delete = |stage: &mut Stage, numbers: std::ops::Range<usize>, spot: bool| {
         for number in numbers {
-            let (instance, node) = (format!("i-{number}"), format!("node-{number}"));
             if spot {
-                let own = stage.instances.get_mut(instance.as_str());
+                let own = stage.instances.get_mut(&format!("i-{number}"));
                 own.expect("known").state = InstanceState::Terminated;
             }
-            let key = ObjectKey::new("", node);
-            stage.event(Event::Deleted(Kind::Node, key));
+            stage.delete_node(number);
         }
         let rest = stage.nodes();
         for _ in 0..30 {
@@ -377,8 +375,8 @@ fn a_cluster_that_shrinks_goes_on_though_ends_are_held() {
     assert_eq!(stage.count("terminate"), 3);
 }
 
-/// Of five nodes one may end without a drain within ten minutes. One that never was ready, or that
-/// EC2 takes back, is none of them.
+/// Of five nodes one may end without a drain within ten minutes. The brake does not count a node
+/// that never was ready, nor one that EC2 takes back.
 #[test]
 fn ends_that_are_no_sign_of_a_mistake_do_not_count() {
     for interrupted in [false, true] {
@@ -407,7 +405,7 @@ fn ends_that_are_no_sign_of_a_mistake_do_not_count() {
             assert_eq!(stage.count("terminate"), 0);
         }
         stage.delete_nodes(1);
-        stage.event(Event::Deleted(Kind::Pod, owned_pod("p0").key));
+        stage.delete_pod(0);
         for _ in 0..24 {
             stage.run(10, &["launch"]);
             stage.list_nodes_again();
@@ -418,8 +416,8 @@ fn ends_that_are_no_sign_of_a_mistake_do_not_count() {
     }
 }
 
-/// Nodes that never were ready and have pods of users on them, which tolerate their taints. They
-/// count, each of them.
+/// Pods of users tolerate the taints of nodes that never were ready: the brake counts each of these
+/// nodes.
 #[test]
 fn nodes_with_pods_count_though_they_never_were_initialized() {
     let mut stage = settled();
@@ -439,16 +437,14 @@ fn nodes_with_pods_count_though_they_never_were_initialized() {
     assert_eq!(held.map(|own| own.nodes), Some(2));
 }
 
-/// Nodes that served before and whose kubelets register anew, without pods and not ready: each end
-/// counts.
+/// Kubelets of nodes that were ready before register anew, without pods and not ready: the brake
+/// counts each end.
 #[test]
 fn nodes_that_were_ready_before_count_though_their_nodes_are_new() {
     let mut stage = settled();
     for number in 0..4 {
-        let key = ObjectKey::new("", format!("node-{number}"));
-        stage.event(Event::Deleted(Kind::Node, key));
-        let pod = owned_pod(&format!("p{number}"));
-        stage.event(Event::Deleted(Kind::Pod, pod.key));
+        stage.delete_node(number);
+        stage.delete_pod(number);
         let mut node = stage.node(number);
         (node.ready, node.uid) = (false, format!("again-{number}"));
         node.version = format!("again-{number}");
@@ -458,7 +454,8 @@ fn nodes_that_were_ready_before_count_though_their_nodes_are_new() {
     assert_eq!(stage.count("terminate"), 2, "{:?}", stage.changes());
 }
 
-/// A notice that an on-demand instance is taken back, or that did not come true, is none.
+/// The brake counts ends in spite of a spot notice about an on-demand instance, and of a notice
+/// whose time is over.
 #[test]
 fn a_notice_that_is_not_true_takes_no_end_out_of_the_count() {
     for (capacity_type, late) in [(CapacityType::OnDemand, 0), (CapacityType::Spot, 20)] {
@@ -475,10 +472,7 @@ fn a_notice_that_is_not_true_takes_no_end_out_of_the_count() {
             stage.event(Event::Interrupted(id, Interruption::Spot, at));
         }
         stage.delete_nodes(3);
-        for number in 0..3 {
-            let pod = owned_pod(&format!("p{number}"));
-            stage.event(Event::Deleted(Kind::Pod, pod.key));
-        }
+        (0..3).for_each(|number| stage.delete_pod(number));
         stage.run(120, &["launch"]);
         assert!(stage.count("terminate") <= 2, "{capacity_type:?}");
     }

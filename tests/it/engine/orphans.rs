@@ -12,7 +12,7 @@ use outrigger::model::labels::{CLAIM, FINALIZER, MANAGED_BY, POOL};
 use outrigger::model::node::Node;
 use outrigger::model::object::{Kind, Object};
 
-use super::{Stage, bound, owned_pod, waiting_pod};
+use super::{Stage, bound, waiting_pod};
 
 /// An instance is there that no engine here has launched.
 fn there(stage: &mut Stage, id: &str, (installation, cluster): (&str, &str)) {
@@ -112,7 +112,7 @@ fn an_instance_follows_a_node_that_somebody_removed() {
     assert_eq!(stage.count("terminate"), 1);
 }
 
-/// A settled cluster of which a user has just deleted the first so many Nodes.
+/// A settled cluster of `count` Nodes. A user has just deleted the first `deleted` of them.
 fn deleted(count: usize, deleted: usize) -> Stage {
     let mut stage = Stage::settled(count);
     stage.delete_nodes(deleted);
@@ -137,7 +137,7 @@ fn pods_of_a_node_that_somebody_deleted_are_evicted_before_its_instance_ends() {
     assert!(stage.count("evict") > 1);
     assert_eq!(stage.count("terminate"), 0);
     assert_eq!(stage.count("delete_pod"), 0);
-    stage.event(Event::Deleted(Kind::Pod, owned_pod("p0").key));
+    stage.delete_pod(0);
     pass(&mut stage, 30);
     assert_eq!(stage.count("terminate"), 1);
 }
@@ -164,20 +164,15 @@ fn no_pod_is_evicted_where_the_node_comes_back_or_many_are_deleted_at_once() {
     assert_eq!((stage.count("evict"), stage.count("terminate")), (0, 0));
 }
 
-/// Listings of Nodes may lack one that is there. Its pods stay, whatever follows first: another
-/// such listing, or the answer for this Node.
+/// Listings of Nodes lack one that is there. The engine evicts none of its pods, whether another
+/// such listing comes first or the answer of the API server for this Node.
 #[test]
 fn no_pod_is_evicted_of_a_node_that_only_listings_lack() {
     for probed_after in [1, 4, 10] {
         let mut stage = Stage::settled(10);
-        let lost = ObjectKey::new("", "node-0");
         let mut probes = Vec::new();
         for step in 0..60 {
-            let nodes = stage.engine.state().objects.nodes.values();
-            let nodes = nodes.filter(|own| own.name.as_str() != lost.name);
-            let nodes = nodes.map(|own| Object::Node(Box::new(own.clone())));
-            let nodes = nodes.collect();
-            stage.event(Event::Reset(Kind::Node, nodes));
+            stage.list_nodes_without(&["node-0"]);
             probes.extend(stage.run(5, &["probe"]));
             if step % probed_after == 0 {
                 for probe in probes.drain(..) {
@@ -195,28 +190,21 @@ fn no_pod_is_evicted_of_a_node_that_only_listings_lack() {
     }
 }
 
-/// The API server answers that one Node is not there, and another listing has come before the
-/// answer, which lacks another Node: that one was not asked for.
+/// The API server answers that one Node is not there. A listing has come before the answer that
+/// also lacks another Node, for which the engine had not asked.
 #[test]
 fn an_answer_about_one_node_says_nothing_of_another() {
     let mut stage = Stage::settled(10);
-    let list = |stage: &mut Stage, lacking: &[&str]| {
-        let nodes = stage.engine.state().objects.nodes.values();
-        let nodes = nodes.filter(|own| !lacking.contains(&own.name.as_str()));
-        let nodes = nodes.map(|own| Object::Node(Box::new(own.clone())));
-        let nodes = nodes.collect();
-        stage.event(Event::Reset(Kind::Node, nodes));
-    };
-    list(&mut stage, &["node-0"]);
+    stage.list_nodes_without(&["node-0"]);
     let probes = stage.run(10, &["probe"]);
     assert_eq!(probes.len(), 1);
-    list(&mut stage, &["node-0", "node-1"]);
+    stage.list_nodes_without(&["node-0", "node-1"]);
     let answer = Answer::Probed { alive: 0 };
     stage.event(Event::Answered(probes[0].id, answer));
     let mut asked = Vec::new();
     for _ in 0..12 {
         for probe in stage.run(5, &["probe"]) {
-            // Of the two only the first is gone.
+            // Only `node-0` is gone.
             let Command::Probe { objects, .. } = &probe.command else {
                 continue;
             };
@@ -225,12 +213,15 @@ fn an_answer_about_one_node_says_nothing_of_another() {
             let answer = Answer::Probed { alive };
             stage.event(Event::Answered(probe.id, answer));
         }
-        list(&mut stage, &["node-0", "node-1"]);
+        stage.list_nodes_without(&["node-0", "node-1"]);
     }
-    assert!(asked.contains(&1), "nobody has asked for the other Node");
+    assert!(
+        asked.contains(&1),
+        "the engine has to ask for the other Node"
+    );
     assert_eq!(stage.count("terminate"), 0);
     let evicted = stage.count("evict");
-    assert_eq!(evicted, 0, "while it is in doubt which Nodes there are");
+    assert_eq!(evicted, 0, "the engine evicts pods of a Node that is there");
 }
 
 /// A Node of ours that is not ready, and whose instance no listing shows.

@@ -155,9 +155,9 @@ fn days_on_which_pods_are_bound_early_hold_everything() {
     );
 }
 
-/// Days that once failed, with what their users and faults do: the ends of instances whose Nodes a
-/// user deleted are held while the cluster shrinks; a listing of Nodes lacks one whose pods run;
-/// nodes do not register, become ready, or are taken back, and one of them has been held.
+/// Days that failed before. In the first the daemon holds the ends of instances whose Nodes a user
+/// has deleted, and the cluster shrinks; in the second a listing lacks a Node whose pods run; in
+/// the others nodes do not register, do not become ready, or are taken back.
 #[test]
 fn days_that_failed_before_hold_everything() {
     let setup = working_day();

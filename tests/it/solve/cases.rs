@@ -601,8 +601,8 @@ fn a_node_to_come_without_all_labels_of_a_spread_is_no_place_of_any() {
     assert!(solution.unplaced.is_empty(), "{:?}", solution.unplaced);
 }
 
-/// A node to come counts for spreads only where it is, and that is not known yet: of the pods that
-/// it is made for none may count in the zone that it may be in.
+/// It is not known yet whether a node to come will be in zone `a` or `b`: the solver may not count
+/// its pods in zone `b`.
 #[test]
 fn a_node_to_come_that_may_be_elsewhere_lets_nobody_get_ahead() {
     let mut world = world();
