@@ -58,7 +58,7 @@ mod learn;
 
 mod stamp;
 
-pub mod adopt;
+mod adopt;
 
 mod brake;
 

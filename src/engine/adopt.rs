@@ -13,7 +13,7 @@ use crate::engine::backoff::Retry;
 use crate::engine::command::{Adoption, Answer, Command, FailureKind, Launch, NodePatch};
 use crate::engine::report::Report;
 use crate::engine::work::FlightKind;
-use crate::model::claim::Phase;
+use crate::model::claim::{ADOPTED, Phase};
 use crate::model::hash::record_in;
 use crate::model::id::{ClaimId, NodeName, PoolName};
 use crate::model::instance::OfferingKey;
@@ -21,9 +21,6 @@ use crate::model::labels::CLAIM;
 use crate::model::node::Node;
 use crate::model::pod::PodPhase;
 use crate::state::ledger::Claim;
-
-/// Why a claim was made that nothing was launched for; it stands in a tag.
-pub const ADOPTED: &str = "adopted";
 
 /// Instances that are tagged at once: EC2 takes some ten calls a second.
 const ADOPTIONS_MAX: usize = 16;

@@ -112,7 +112,7 @@ impl Engine {
         for (instance, why) in outcome.strangers {
             self.report(Report::Stranger { instance, why });
         }
-        for claim in outcome.adopted {
+        for claim in outcome.found {
             self.report(Report::ClaimPhase {
                 pool: self.state.ledger.pool_of(&claim),
                 claim,

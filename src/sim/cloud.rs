@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::Catalog;
 use crate::engine::command::{Adoption, Answer, FailureKind, Launch, Refusal, RefusalKind};
-use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
+use crate::model::claim::{TAG_CLUSTER, TAG_FLEET, TAG_INSTALLATION};
 use crate::model::id::{ClaimId, ClusterName, InstanceId, ReservationId};
 use crate::model::instance::{
     CapacityType, Instance, InstanceState, NodeToCome, OfferingKey, Price,
@@ -205,12 +205,14 @@ impl Cloud {
         self.stock.take(&offering);
         let id = self.new_id();
         let node = NodeToCome::of_ec2(id.as_str(), &offering.zone, &id);
+        let mut tags = launch.tags.clone();
+        tags.insert(TAG_FLEET.to_owned(), format!("fleet-{id}"));
         let instance = Instance {
             id,
             offering,
             state: InstanceState::Pending,
             launched: now,
-            tags: launch.tags.clone().into(),
+            tags: tags.into(),
             node: self.settings.names_nodes.then(|| Box::new(node)),
             facts: None,
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::claim::{ClaimRecord, NotAClaim, Phase};
+use crate::model::claim::{ADOPTED, ClaimRecord, NotAClaim, Phase, TAG_FLEET};
 use crate::model::cluster::Cluster;
 use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey, PoolName, ReservationId};
 use crate::model::instance::{Instance, InstanceState, OfferingKey};
@@ -16,6 +16,30 @@ use crate::model::reservation::Reservation;
 
 /// Instances that a listing shows, by id, and whether each is live.
 type Shown = Arc<[(InstanceId, bool)]>;
+
+/// No instance of a claim is older than the claim by more than this: the clock of the host that
+/// planned it and that of EC2 may have differed.
+const OLDER_MAX: SignedDuration = SignedDuration::from_hours(1);
+
+/// Whether a machine is too old to have been launched for a claim.
+fn is_older(instance: &Instance, record: &ClaimRecord) -> bool {
+    record.created.duration_since(instance.launched) > OLDER_MAX
+}
+
+/// Whether an instance was launched for a claim of this cluster, and says by which fleet.
+fn names_fleet(instance: &Instance, cluster: &Cluster) -> bool {
+    let record =
+        || ClaimRecord::from_tags(&instance.tags, &cluster.installation, &cluster.name).ok();
+    instance.tags.contains_key(TAG_FLEET)
+        && record().is_some_and(|record| !is_older(instance, &record))
+}
+
+/// Orders instances of one claim: the first one is the original, since it names its fleet or is
+/// older.
+fn rank(instance: &Instance) -> (bool, Timestamp, &InstanceId) {
+    let names_fleet = instance.tags.contains_key(TAG_FLEET);
+    (!names_fleet, instance.launched, &instance.id)
+}
 
 /// One promised node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,7 +166,7 @@ pub struct Listed {
     /// Instances that bear our tags but cannot be claims, and why.
     pub strangers: Vec<(InstanceId, String)>,
     /// Claims that a listing brought in.
-    pub adopted: Vec<ClaimId>,
+    pub found: Vec<ClaimId>,
     /// Whether so many instances were missing that the listing is taken for partial.
     pub partial: bool,
     /// Whether it told anything that was not known.
@@ -160,6 +184,9 @@ pub struct Ledger {
     doubted: Option<(Timestamp, Vec<ClaimId>)>,
     strangers: BTreeSet<InstanceId>,
     ended: BTreeSet<InstanceId>,
+    /// Whether some instance says which fleet launched it: those of a provider that does not write
+    /// this would all be copies.
+    names_fleets: bool,
 }
 
 impl Ledger {
@@ -215,6 +242,9 @@ impl Ledger {
         let Some(claim) = self.claims.get_mut(id) else {
             return;
         };
+        if let Some(before) = &claim.instance {
+            self.by_instance.remove(&before.id);
+        }
         self.by_instance.insert(instance.id.clone(), id.clone());
         claim.instance = Some(instance);
         (claim.missing_since, claim.missing_confirmed) = (None, false);
@@ -276,10 +306,13 @@ impl Ledger {
         self.ended.clear();
         let seen = |id: &InstanceId| fingerprint.binary_search_by(|own| own.0.cmp(id)).is_ok();
         self.strangers.retain(seen);
-        for instance in instances {
-            if !self.is_known(&instance) {
-                self.take_instance(instance, cluster, now, &mut outcome);
-            }
+        let mut news = instances;
+        news.retain(|own| !self.is_known(own));
+        // A program of the user's own may buy in several ways.
+        let is_aws = cluster.exec.is_none();
+        self.names_fleets |= is_aws && news.iter().any(|own| names_fleet(own, cluster));
+        for instance in news {
+            self.take_instance(instance, cluster, now, &mut outcome);
         }
         outcome.news |= self.mark_missing(&seen, now, &mut outcome);
         self.settle(&fingerprint, now);
@@ -308,45 +341,98 @@ impl Ledger {
         outcome: &mut Listed,
     ) {
         let ended = instance.state == InstanceState::Terminated;
-        outcome.news |= !ended || self.by_instance.contains_key(&instance.id);
-        let record =
-            match ClaimRecord::from_tags(&instance.tags, &cluster.installation, &cluster.name) {
-                Ok(record) => record,
-                // The listing is filtered by these tags; should it not be, we still never touch it.
-                Err(NotAClaim::Foreign) => return,
-                Err(why) => {
-                    self.stranger(&instance.id, why.to_string(), outcome);
-                    return;
-                }
-            };
+        let known = self.by_instance.get(&instance.id).cloned();
+        outcome.news |= !ended || known.is_some();
+        let record = ClaimRecord::from_tags(&instance.tags, &cluster.installation, &cluster.name);
+        if let Some(id) = known {
+            // An instance stays what it is known as, also where somebody edits its tags.
+            if !record.is_ok_and(|own| own.id == id) {
+                let why = format!("its tags were edited: it stays claim {id} until a restart");
+                self.stranger(&instance.id, why, outcome);
+            }
+            self.join_again(&id, instance);
+            return;
+        }
+        let record = match record {
+            Ok(record) => record,
+            // The listing is filtered by these tags; should it not be, we still never touch it.
+            Err(NotAClaim::Foreign) => return,
+            Err(why) => {
+                self.stranger(&instance.id, why.to_string(), outcome);
+                return;
+            }
+        };
         let id = record.id.clone();
-        if instance.state == InstanceState::Terminated {
+        if self.is_copy(&instance, &record) {
+            if instance.state.is_live() {
+                let why = format!("its tags are copied: claim {id} was not launched as this one");
+                self.stranger(&instance.id, why, outcome);
+            }
+            return;
+        }
+        if ended {
             self.ended.insert(instance.id.clone());
         }
         match self.claims.get(&id).map(|claim| &claim.instance) {
-            None if !instance.state.is_live() => {}
-            None => {
-                let mut claim = Claim::new(record, Phase::Launched, now);
-                claim.since = instance.launched;
-                claim.instance = Some(instance);
-                self.insert(claim);
-                outcome.adopted.push(id);
-            }
+            Some(Some(_)) | None if !instance.state.is_live() => {}
+            None => self.find(record, instance, now, outcome),
             Some(None) => self.join(&id, instance),
-            Some(Some(own)) if own.id == instance.id => {
-                // A listing may lag behind: what is ending does not come back to life.
-                let state = if own.state.is_live() {
-                    instance.state
-                } else {
-                    own.state.max(instance.state)
-                };
-                self.join(&id, Instance { state, ..instance });
+            // The first listing may show the copy alone. Later no instance takes another's claim.
+            Some(Some(own)) if !self.agreed && rank(&instance) < rank(own) => {
+                let (copy, original) = (own.id.clone(), instance.id.clone());
+                self.remove(&id);
+                self.find(record, instance, now, outcome);
+                let why = format!("claim {id} has instance {original}, which is older");
+                self.stranger(&copy, why, outcome);
             }
-            Some(Some(_)) if !instance.state.is_live() => {}
             Some(Some(own)) => {
                 let why = format!("claim {id} has instance {} already", own.id);
                 self.stranger(&instance.id, why, outcome);
             }
+        }
+    }
+
+    /// Takes in what a listing says of a claim's instance. It may lag behind: what is ending does
+    /// not come back to life.
+    fn join_again(&mut self, id: &ClaimId, instance: Instance) {
+        if instance.state == InstanceState::Terminated {
+            self.ended.insert(instance.id.clone());
+        }
+        let own = self
+            .claims
+            .get(id)
+            .and_then(|claim| claim.instance.as_ref());
+        let own = own.map_or(instance.state, |own| own.state);
+        let state = match own.is_live() {
+            true => instance.state,
+            false => own.max(instance.state),
+        };
+        self.join(id, Instance { state, ..instance });
+    }
+
+    /// Takes over the claim of an instance that was launched in an earlier life.
+    fn find(
+        &mut self,
+        record: ClaimRecord,
+        instance: Instance,
+        now: Timestamp,
+        outcome: &mut Listed,
+    ) {
+        outcome.found.push(record.id.clone());
+        let mut claim = Claim::new(record, Phase::Launched, now);
+        claim.since = instance.launched;
+        claim.instance = Some(instance);
+        self.insert(claim);
+    }
+
+    /// Whether somebody copied the tags of one of our instances ("launch more like this"). An
+    /// adopted one comes from no fleet of ours; its claim has the instance's own id. A machine that
+    /// is older than the claim was launched for something else.
+    fn is_copy(&self, instance: &Instance, record: &ClaimRecord) -> bool {
+        match record.reason.as_str() {
+            ADOPTED => record.id.as_str() != instance.id.as_str(),
+            _ if is_older(instance, record) => true,
+            _ => self.names_fleets && !instance.tags.contains_key(TAG_FLEET),
         }
     }
 

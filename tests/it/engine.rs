@@ -30,6 +30,7 @@ mod adopting;
 mod classes;
 mod consolidating;
 mod drifting;
+mod copies;
 mod early;
 mod ending;
 mod herald;

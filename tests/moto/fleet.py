@@ -77,6 +77,8 @@ class Fleet:
             instance["LaunchTemplateAndOverrides"] = self.named(best)
             for one in instance["InstanceIds"]:
                 self.born(one, best)
+                # Nobody else can write it, nor can any copy of the instance have it.
+                self.world.ec2.tags[one]["aws:ec2:fleet-id"] = answer["FleetId"]
         return {"FleetId": answer["FleetId"], "Errors": errors, "Instances": answer["Instances"]}
 
     def offers(self, params):

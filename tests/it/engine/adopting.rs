@@ -1,10 +1,10 @@
 //! What becomes of nodes that Karpenter has made for pools of ours.
 //! It must not know how a provider tells whose an instance is.
 
-use outrigger::engine::adopt::ADOPTED;
 use outrigger::engine::command::{Answer, Command, FailureKind};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
+use outrigger::model::claim::ADOPTED;
 use outrigger::model::claim::{Phase, TAG_REASON};
 use outrigger::model::cluster::Mode;
 use outrigger::model::id::{ObjectKey, PoolName};

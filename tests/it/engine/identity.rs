@@ -30,7 +30,7 @@ fn settled() -> Stage {
 
 impl Stage {
     /// The daemon is started anew and finds these objects at an API server of this UID.
-    fn start_at(&mut self, uid: &str, nodes: Vec<Node>, pods: Vec<Pod>) {
+    pub(super) fn start_at(&mut self, uid: &str, nodes: Vec<Node>, pods: Vec<Pod>) {
         let cluster = self.engine.state().cluster.clone();
         self.engine = Engine::new(8);
         self.start(Mode::Manage);
@@ -40,12 +40,12 @@ impl Stage {
         self.seen.clear();
     }
 
-    fn nodes(&self) -> Vec<Node> {
+    pub(super) fn nodes(&self) -> Vec<Node> {
         let nodes = self.engine.state().objects.nodes.values();
         nodes.cloned().collect()
     }
 
-    fn pods(&self) -> Vec<Pod> {
+    pub(super) fn pods(&self) -> Vec<Pod> {
         let pods = self.engine.state().objects.pods.values();
         pods.cloned().collect()
     }
@@ -79,7 +79,7 @@ impl Stage {
     }
 
     /// All that was asked for, by name, but for what only looks.
-    fn changes(&self) -> BTreeMap<&str, usize> {
+    pub(super) fn changes(&self) -> BTreeMap<&str, usize> {
         let looks = [
             "rewatch",
             "probe",

@@ -1,0 +1,264 @@
+//! Instances that somebody made of one of ours, tags and all, and tags that somebody edited.
+//! It must not know how instances are listed.
+
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use outrigger::model::claim::{ADOPTED, TAG_CLAIM, TAG_CLUSTER, TAG_FLEET, TAG_POOL, TAG_REASON};
+use outrigger::model::instance::{Instance, InstanceState};
+use outrigger::model::node::Node;
+use outrigger::model::object::Object;
+
+use super::{Stage, bound, owned_pod};
+
+const COUNT: usize = 5;
+
+/// A settled cluster. Where it is EC2, instances name the fleet that launched them.
+fn settled(names_fleets: bool) -> Stage {
+    let mut stage = Stage::settled(COUNT);
+    let own = stage.launches.len();
+    (0..own)
+        .filter(|_| names_fleets)
+        .for_each(|own| stage.name_fleet(own));
+    stage.run(120, &[]);
+    stage
+}
+
+impl Stage {
+    /// An instance says which fleet has launched it.
+    fn name_fleet(&mut self, number: usize) {
+        let id = format!("i-{number}");
+        let own = self.instances.get_mut(&id).expect("it is there");
+        let fleet = format!("fleet-{id}");
+        Arc::make_mut(&mut own.tags).insert(TAG_FLEET.to_owned(), fleet);
+    }
+
+    /// "Launch more like this": the tags of the first instance, but for what nobody can copy.
+    fn copy_first(&mut self, id: &str) {
+        let mut copy = self.instances["i-0"].clone();
+        copy.id = id.into();
+        copy.launched = self.now;
+        Arc::make_mut(&mut copy.tags).remove(TAG_FLEET);
+        self.instances.insert(id.to_owned(), copy);
+    }
+
+    /// The Node of a copy, which has the first one's user data, with a pod.
+    fn apply_copys_node(&mut self, id: &str) {
+        let own = self.node(0);
+        let zone = &self.instances["i-0"].offering.zone;
+        let node = Node {
+            name: "node-copy".into(),
+            uid: "uid-copy".into(),
+            provider_id: format!("aws:///{zone}/{id}"),
+            ..own
+        };
+        self.apply(Object::Node(Box::new(node)));
+        self.apply(bound(owned_pod("on-the-copy"), "node-copy"));
+    }
+
+    fn restart(&mut self) {
+        let (nodes, pods) = (self.nodes(), self.pods());
+        self.now += SignedDuration::from_hours(1);
+        self.start_at("here", nodes, pods);
+    }
+
+    /// Which instance stands for the first claim, if any does.
+    fn first(&self) -> Option<&str> {
+        let claims = &self.engine.state().ledger.claims;
+        let own = claims.get(&self.launches[0].claim.id)?;
+        own.instance.as_ref().map(|own| own.id.as_str())
+    }
+}
+
+#[test]
+fn a_copy_of_an_instance_is_no_claim_and_never_ends() {
+    for names_fleets in [true, false] {
+        // In a listing a copy may come before the original or after it.
+        for copy in ["a-copy", "z-copy"] {
+            for has_node in [false, true] {
+                for restarts in [false, true] {
+                    let case = format!("{names_fleets} {copy} {has_node} {restarts}");
+                    let mut stage = settled(names_fleets);
+                    stage.copy_first(copy);
+                    stage.run(60, &[]);
+                    if has_node {
+                        stage.apply_copys_node(copy);
+                    }
+                    stage.run(60, &[]);
+                    if restarts {
+                        stage.restart();
+                    }
+                    stage.run(7_200, &[]);
+                    assert_eq!(stage.first(), Some("i-0"), "{case}");
+                    let ends = (stage.count("terminate"), stage.count("evict"));
+                    assert_eq!(ends, (0, 0), "{case}");
+                    assert_eq!(stage.launches.len(), COUNT, "{case}: none in its place");
+                    assert!(stage.engine.is_ready(), "{case}");
+                }
+            }
+        }
+    }
+}
+
+/// EC2 lists the copy a moment before the original, after a restart.
+#[test]
+fn the_original_takes_its_claim_back_from_a_copy_that_is_listed_first() {
+    for names_fleets in [true, false] {
+        let mut stage = settled(names_fleets);
+        stage.copy_first("a-copy");
+        let (nodes, pods) = (stage.nodes(), stage.pods());
+        let original = stage.instances.remove("i-0").expect("it is there");
+        stage.now += SignedDuration::from_hours(1);
+        stage.start_at("here", nodes, pods);
+        stage.run(3, &[]);
+        stage.instances.insert("i-0".to_owned(), original);
+        stage.run(7_200, &[]);
+        assert_eq!(stage.first(), Some("i-0"), "{names_fleets}");
+        assert_eq!(stage.count("terminate"), 0, "{names_fleets}");
+        assert_eq!(stage.launches.len(), COUNT, "{names_fleets}");
+    }
+}
+
+/// The original is gone for good: its copy is still nobody's.
+#[test]
+fn a_copy_that_is_left_alone_is_not_taken_over() {
+    for restarts in [false, true] {
+        let mut stage = settled(true);
+        stage.copy_first("a-copy");
+        stage.run(60, &[]);
+        let own = stage.instances.get_mut("i-0").expect("it is there");
+        own.state = InstanceState::Terminated;
+        stage.delete_node(0);
+        stage.delete_pod(0);
+        stage.run(60, &[]);
+        stage.instances.remove("i-0");
+        stage.name_fleet(COUNT);
+        let next = stage.node(COUNT);
+        stage.apply(Object::Node(Box::new(next)));
+        if restarts {
+            stage.restart();
+        }
+        stage.run(7_200, &[]);
+        assert_ne!(stage.first(), Some("a-copy"));
+        let copy = &stage.instances["a-copy"];
+        assert!(copy.state.is_live(), "{restarts}");
+        let live = stage.instances.values().filter(|own| own.state.is_live());
+        assert_eq!(
+            live.count(),
+            COUNT + 1,
+            "{restarts}: one in place of the first"
+        );
+    }
+}
+
+/// Somebody gives our tags to a machine that he has: it comes from a fleet, too.
+#[test]
+fn an_older_machine_with_the_tags_of_ours_is_no_claim_and_never_ends() {
+    for names_fleets in [true, false] {
+        for restarts in [false, true] {
+            let mut stage = settled(names_fleets);
+            stage.copy_first("a-copy");
+            let own = stage.instances.get_mut("a-copy").expect("it is there");
+            own.launched -= SignedDuration::from_hours(10);
+            let fleet = (TAG_FLEET.to_owned(), "of-karpenter".to_owned());
+            Arc::make_mut(&mut own.tags).extend([fleet]);
+            stage.run(60, &[]);
+            if restarts {
+                stage.restart();
+            }
+            stage.run(7_200, &[]);
+            let case = format!("{names_fleets} {restarts}");
+            assert_eq!(stage.first(), Some("i-0"), "{case}");
+            assert_eq!(stage.count("terminate"), 0, "{case}");
+            assert_eq!(stage.launches.len(), COUNT, "{case}");
+        }
+    }
+}
+
+#[test]
+fn a_copy_of_an_adopted_instance_is_no_claim() {
+    for names_fleets in [true, false] {
+        let mut stage = settled(names_fleets);
+        edit(&mut stage, TAG_FLEET, None);
+        edit(&mut stage, TAG_REASON, Some(ADOPTED));
+        edit(&mut stage, TAG_CLAIM, Some("i-0"));
+        stage.restart();
+        stage.copy_first("a-copy");
+        stage.run(60, &[]);
+        let claims = |stage: &Stage| stage.engine.state().ledger.claims.len();
+        assert_eq!(claims(&stage), COUNT, "the adopted one is a claim");
+        let own = stage.instances.get_mut("i-0").expect("it is there");
+        own.state = InstanceState::Terminated;
+        stage.delete_node(0);
+        stage.delete_pod(0);
+        stage.run(60, &[]);
+        stage.instances.remove("i-0");
+        stage.run(7_200, &[]);
+        assert!(stage.instances["a-copy"].state.is_live(), "{names_fleets}");
+        let known = &stage.engine.state().ledger;
+        assert_eq!(known.by_instance("a-copy"), None, "{names_fleets}");
+    }
+}
+
+/// What somebody makes of the tags of the first instance.
+type Edit = fn(&mut Stage);
+
+fn edit(stage: &mut Stage, tag: &str, value: Option<&str>) {
+    let own = stage.instances.get_mut("i-0").expect("it is there");
+    let tags = Arc::make_mut(&mut own.tags);
+    match value {
+        Some(value) => tags.insert(tag.to_owned(), value.to_owned()),
+        None => tags.remove(tag),
+    };
+}
+
+#[test]
+fn a_machine_whose_tags_were_edited_goes_on_with_its_pods() {
+    let edits: [(&str, Edit); 5] = [
+        ("claim removed", |own| edit(own, TAG_CLAIM, None)),
+        ("claim renamed", |own| edit(own, TAG_CLAIM, Some("mine"))),
+        ("claim of another", |own| {
+            let other = own.launches[1].claim.id.to_string();
+            edit(own, TAG_CLAIM, Some(&other));
+        }),
+        ("pool removed", |own| edit(own, TAG_POOL, None)),
+        ("fleet removed", |own| edit(own, TAG_FLEET, None)),
+    ];
+    for (name, edit) in edits {
+        for restarts in [false, true] {
+            for names_fleets in [false, true] {
+                let case = format!("{name}, restart {restarts}, fleets {names_fleets}");
+                let mut stage = settled(names_fleets);
+                edit(&mut stage);
+                stage.run(120, &[]);
+                if restarts {
+                    stage.restart();
+                }
+                stage.run(7_200, &[]);
+                let ends = (stage.count("terminate"), stage.count("evict"));
+                assert_eq!(ends, (0, 0), "{case}");
+                assert_eq!(stage.count("delete_node"), 0, "{case}");
+                let all = stage.launches.len();
+                assert!(all <= COUNT + usize::from(restarts), "{case}: {all}");
+            }
+        }
+    }
+}
+
+/// No listing shows it any more, since listings are filtered by this tag.
+#[test]
+fn a_machine_that_somebody_gave_to_another_cluster_goes_on_with_its_pods() {
+    for restarts in [false, true] {
+        let mut stage = settled(true);
+        edit(&mut stage, TAG_CLUSTER, Some("another"));
+        let hidden: Vec<Instance> = stage.instances.remove("i-0").into_iter().collect();
+        stage.run(120, &[]);
+        if restarts {
+            stage.restart();
+        }
+        stage.run(7_200, &[]);
+        let ends = (stage.count("terminate"), stage.count("evict"));
+        assert_eq!((ends, hidden.len()), ((0, 0), 1), "{restarts}");
+        assert_eq!(stage.count("delete_node"), 0, "{restarts}");
+    }
+}
