@@ -313,6 +313,12 @@ impl Engine {
             Event::Refused(class, refusals) => self.refused(class.as_ref(), &refusals, now),
             Event::FleetChanged(view) => self.fleet_changed(view, now),
             Event::HeldDown(what, until) => self.held_down(what, until, now),
+            Event::ClockSkewed(skew) => {
+                self.looking.clock_skew = skew;
+                if skew.is_some() {
+                    self.withdraw("the clocks differ", |own| !own.is_look(), now);
+                }
+            }
         }
         self.happened = true;
         self.withhold(now);

@@ -58,6 +58,8 @@ pub mod notes;
 
 pub mod tenure;
 
+pub mod clock_skew;
+
 pub mod rival;
 
 pub mod overlay;

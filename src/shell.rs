@@ -5,6 +5,8 @@ pub(crate) mod limiter;
 
 pub(crate) mod fence;
 
+pub(crate) mod clock_skew;
+
 pub(crate) mod identity;
 
 pub(crate) mod group;

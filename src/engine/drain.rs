@@ -391,7 +391,8 @@ impl Engine {
         let reason = claim.leaving.unwrap_or(Reason::Empty);
         let empty = reason == Reason::Empty;
         let come = pods.iter().filter(|pod| pod.holds_node()).count();
-        let held = pods.iter().any(|pod| pod.holds_drain(now));
+        let objects = &self.state.objects;
+        let held = pods.iter().any(|pod| objects.holds_drain(pod, now));
         let old = |pod: &&Pod| {
             let known = pod.created.and_then(|at| at.checked_add(WATCH_LAG).ok());
             known.is_some_and(|at| at < now)

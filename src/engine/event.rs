@@ -9,6 +9,7 @@ use crate::catalog::Catalog;
 use crate::catalog::class::ClassSupplies;
 use crate::engine::command::{Answer, CommandId, Refusal};
 use crate::model::buffer_object::BufferObject;
+use crate::model::clock_skew::ClockSkew;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetView;
 use crate::model::id::{InstanceId, NodeClassName, ObjectKey};
@@ -92,4 +93,7 @@ pub enum Event {
     /// Another cluster that launches where this one does had these refused: until when they are
     /// held down.
     HeldDown(Vec<Held>, Timestamp),
+    /// The clock of this host differs from another by so much that it is a fault; none where it
+    /// does not any more.
+    ClockSkewed(Option<ClockSkew>),
 }

@@ -91,7 +91,7 @@ impl Heirs {
     fn depart(&mut self, own: Departed, owner: String) {
         if let Some(claim) = &own.place {
             let until = |from: Timestamp| from.checked_add(HEIR_MAX).unwrap_or(from);
-            let (held, gone) = (until(own.at), own.pod.gone_by.unwrap_or(own.at));
+            let (held, gone) = (until(own.at), own.pod.ends_by().unwrap_or(own.at));
             let awaited = self.awaited.entry(claim.clone()).or_insert(Awaited {
                 count: 0,
                 held,
@@ -116,7 +116,7 @@ impl Heirs {
             return;
         };
         let own = all.swap_remove(at);
-        let gone = own.pod.gone_by.map_or(own.at, |by| by.max(own.at));
+        let gone = own.pod.ends_by().map_or(own.at, |by| by.max(own.at));
         let is_late = now.duration_since(gone) >= HEIR_MAX;
         let is_like = own.pod.is_like(pod);
         self.heirs.insert(pod.key.clone(), own);

@@ -71,7 +71,9 @@ impl Engine {
         let cluster = &self.state.cluster;
         let views = &self.state.views;
         let mismatch = self.looking.mismatch.as_ref().map(ToString::to_string);
-        mismatch
+        let clock_skew = self.looking.clock_skew.as_ref().map(ToString::to_string);
+        clock_skew
+            .or(mismatch)
             .or_else(|| views.fault(cluster.kinds(), now, cluster.api.silence_max()))
             .or_else(|| self.looking.listing_fault.clone())
             .or_else(|| {

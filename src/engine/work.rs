@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::backoff::Retry;
 use crate::engine::command::{BufferPatch, CommandId, Launch};
+use crate::model::clock_skew::ClockSkew;
 use crate::model::id::{ClaimId, NodeName, ObjectKey, PodKey};
 use crate::model::labels::Labels;
 use crate::model::object::{Attachment, Kind};
@@ -377,6 +378,8 @@ pub(super) struct Looking {
     pub(super) listing_news: bool,
     /// Why the API server, the instances and the configuration are not of one cluster, if so.
     pub(super) mismatch: Option<Mismatch>,
+    /// How far the clock of this host differs from another, where that is a fault.
+    pub(super) clock_skew: Option<ClockSkew>,
     /// What doubted listings lack.
     pub(super) doubts: BTreeMap<Kind, Vec<(ObjectKey, String)>>,
     /// What the last probe of each kind asks for, and how many listings there were before it.

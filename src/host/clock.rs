@@ -9,6 +9,8 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "daemon")]
+use jiff::SignedDuration;
 use jiff::Timestamp;
 
 /// The time of day.
@@ -72,6 +74,46 @@ impl Moment {
         let steady = self.steady.saturating_duration_since(now.steady);
         let wall = Duration::try_from(self.wall.duration_since(now.wall)).unwrap_or_default();
         steady.min(wall).min(self.boot.saturating_sub(now.boot))
+    }
+}
+
+/// Goes on evenly from the time of day at its start, by `CLOCK_BOOTTIME`. Somebody may set the time
+/// of day meanwhile: that is seen here, and changes nothing.
+#[cfg(feature = "daemon")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SteadyClock {
+    read: fn() -> Moment,
+    start: Moment,
+}
+
+#[cfg(feature = "daemon")]
+impl SteadyClock {
+    /// Starts at this moment; `read` is `Moment::now` everywhere but in tests.
+    pub(crate) fn start(read: fn() -> Moment) -> Self {
+        let start = read();
+        Self { read, start }
+    }
+
+    /// The time by this clock.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.at((self.read)())
+    }
+
+    /// How long it is until `at`.
+    pub(crate) fn until(&self, at: Timestamp) -> Duration {
+        Duration::try_from(at.duration_since(self.now())).unwrap_or_default()
+    }
+
+    /// By how much the time of day has been set since the start.
+    pub(crate) fn set_by(&self) -> SignedDuration {
+        let now = (self.read)();
+        now.wall.duration_since(self.at(now))
+    }
+
+    fn at(&self, now: Moment) -> Timestamp {
+        let passed = now.boot.saturating_sub(self.start.boot);
+        let at = self.start.wall.checked_add(passed);
+        at.unwrap_or(Timestamp::MAX)
     }
 }
 

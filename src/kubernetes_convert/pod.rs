@@ -86,6 +86,7 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
         started: status.start_time,
         deleting: deletion_asked(meta.deletion_timestamp, meta.deletion_grace_period_seconds),
         gone_by: meta.deletion_timestamp,
+        deletion_seen: None,
         finalizers: meta.finalizers,
         labels: meta.labels,
         annotations: meta.annotations.0,

@@ -71,6 +71,8 @@ pub struct Pod {
     /// By when it has to have ended, once its deletion was asked for; where that is not known, its
     /// own grace counts.
     pub gone_by: Option<Timestamp>,
+    /// When we first saw that its deletion had been asked for, by our own clock.
+    pub deletion_seen: Option<Timestamp>,
     /// What keeps it from going once it has ended.
     pub finalizers: Vec<String>,
     /// Labels.
@@ -221,14 +223,14 @@ impl Pod {
         self.node.is_some() && !self.is_terminal() && !self.is_daemon() && !self.is_mirror()
     }
 
-    /// By when it will have ended, if its deletion was asked for.
+    /// By when it will have ended, if its deletion was asked for: its grace, counted from when we
+    /// saw that. The API server's clock may differ from ours by more than a pod has left.
     pub fn ends_by(&self) -> Option<Timestamp> {
         let asked = self.deleting?;
-        let grace = SignedDuration::from_secs(self.grace_seconds);
-        Some(
-            self.gone_by
-                .unwrap_or(asked.checked_add(grace).unwrap_or(asked)),
-        )
+        let own = SignedDuration::from_secs(self.grace_seconds);
+        let grace = self.gone_by.map_or(own, |by| by.duration_since(asked));
+        let from = self.deletion_seen.unwrap_or(asked);
+        Some(from.checked_add(grace).unwrap_or(from))
     }
 
     /// Whether it should have ended a minute ago and has not.

@@ -22,7 +22,8 @@ use crate::engine::Engine;
 use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
 use crate::engine::event::Event;
 use crate::engine::report::Report;
-use crate::host::clock::{self, Moment, Stopwatch};
+use crate::host::clock::{self, Moment, SteadyClock, Stopwatch};
+use crate::model::clock_skew::{ClockPeer, ClockSkew, SKEW_MAX};
 use crate::model::cluster::{Cluster, Mode};
 use crate::model::id::ClusterName;
 use crate::shell::fence;
@@ -55,6 +56,9 @@ const PAUSE: Duration = Duration::from_millis(1);
 const IDLE: Duration = Duration::from_secs(10);
 /// What the cluster holds is counted this often, for whoever asks.
 const COUNT: Duration = Duration::from_secs(10);
+/// Where somebody sets the time of day by more than this, the engine begins anew: what it remembers
+/// was timed by another time of day than what it reads.
+const CLOCK_SET: SignedDuration = SKEW_MAX;
 /// A command that nobody answered for this long is given up. Every adapter has a shorter limit.
 const COMMAND: Duration = Duration::from_secs(90);
 
@@ -65,6 +69,8 @@ pub(crate) struct Parts {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) connection: Connection,
     pub(crate) provider: Arc<dyn Provider>,
+    /// Reads the clocks: `Moment::now` everywhere but in tests.
+    pub(crate) read_clocks: fn() -> Moment,
 }
 
 /// A cluster that is being driven.
@@ -73,6 +79,7 @@ pub(crate) struct Driver {
     events: mpsc::Sender<Event>,
     stop: watch::Sender<bool>,
     ended: watch::Receiver<()>,
+    clock_set: watch::Receiver<bool>,
 }
 
 impl Driver {
@@ -88,6 +95,8 @@ impl Driver {
         let (ask, questions) = mpsc::channel(QUESTIONS);
         let (stop, stopping) = watch::channel(false);
         let (end, ended) = watch::channel(());
+        let (tell_clock_set, clock_set) = watch::channel(false);
+        let clock = SteadyClock::start(parts.read_clocks);
         let name = parts.cluster.name.clone();
         let watches = watching::start(&parts.cluster, &connection, &events);
         let runtime = Handle::current();
@@ -97,6 +106,9 @@ impl Driver {
         }));
         let course = Course {
             engine: Engine::new(clock::seed()),
+            clock,
+            clock_set: tell_clock_set,
+            clock_skew: None,
             hands: Arc::new(Hands {
                 cluster: name.clone(),
                 connection,
@@ -116,7 +128,7 @@ impl Driver {
             took: Duration::ZERO,
             looks_at: clock::monotonic(),
             counts_at: clock::monotonic(),
-            unready_since: Some(clock::now()),
+            unready_since: Some(clock.now()),
             stop_by: None,
         };
         let (cluster, catalog) = (parts.cluster, parts.catalog);
@@ -132,6 +144,7 @@ impl Driver {
             events,
             stop,
             ended,
+            clock_set,
         })
     }
 
@@ -149,6 +162,15 @@ impl Driver {
     pub(crate) async fn ended(&self) {
         let mut ended = self.ended.clone();
         while ended.changed().await.is_ok() {}
+    }
+
+    /// Returns when the engine has begun to end because the time of day was set.
+    pub(crate) async fn clock_set(&self) {
+        let mut clock_set = self.clock_set.clone();
+        if clock_set.wait_for(|own| *own).await.is_err() {
+            // It has ended for another reason.
+            std::future::pending().await
+        }
     }
 
     /// Gives out no more commands, waits for the answers under way, and ends.
@@ -204,6 +226,20 @@ impl Hands {
         })
     }
 
+    /// How far the clock of this host differs from those of the cluster and of its provider, as far
+    /// as answers have told.
+    fn clock_skews(&self) -> [Option<ClockSkew>; 2] {
+        [
+            (ClockPeer::ApiServer, self.connection.skew.ahead()),
+            (ClockPeer::Aws, self.provider.clock_ahead()),
+        ]
+        .map(|(peer, ahead)| {
+            // Fractions differ from one answer to the next.
+            let ahead = SignedDuration::from_secs(ahead?.as_secs());
+            Some(ClockSkew { peer, ahead })
+        })
+    }
+
     async fn dispatch(&self, command: Command) -> Answer {
         match command {
             Command::Launch(_)
@@ -242,6 +278,11 @@ impl Hands {
 /// The life of one engine.
 struct Course {
     engine: Engine,
+    /// All that the engine times.
+    clock: SteadyClock,
+    clock_set: watch::Sender<bool>,
+    /// How far the clock of this host differs from another, as the engine was last told.
+    clock_skew: Option<ClockSkew>,
     hands: Arc<Hands>,
     /// Writes events into the cluster, where there are to be any.
     herald: Option<Herald>,
@@ -275,6 +316,7 @@ impl Course {
         let hands = self.hands.clone();
         loop {
             self.front.beat();
+            self.heed_clocks();
             self.ring();
             self.give_out();
             self.show();
@@ -295,7 +337,7 @@ impl Course {
                 Some(question) = self.questions.recv() => {
                     // Whoever has told it something asks about what it makes of that.
                     self.take_waiting(INBOX);
-                    question(&self.engine, clock::now());
+                    question(&self.engine, self.clock.now());
                 }
                 Some(event) = self.seat.news() => self.take(event),
                 () = sleep(wait) => {}
@@ -305,17 +347,57 @@ impl Course {
                 }
                 stopping = self.stopping.changed(), if self.stop_by.is_none() => {
                     if stopping.is_err() || *self.stopping.borrow() {
-                        let limit = SignedDuration::try_from(STOP).unwrap_or_default();
-                        self.stop_by = clock::now().checked_add(limit).ok();
+                        self.begin_to_stop();
                     }
                 }
             }
         }
     }
 
+    /// From here on nothing is given out, and only the answers under way are waited for.
+    fn begin_to_stop(&mut self) {
+        let limit = SignedDuration::try_from(STOP).unwrap_or_default();
+        self.stop_by = self.clock.now().checked_add(limit).ok();
+    }
+
+    /// Ends where the time of day was set, and tells the engine where other clocks say otherwise.
+    fn heed_clocks(&mut self) {
+        if self.stop_by.is_some() {
+            return;
+        }
+        let set_by = self.clock.set_by();
+        if set_by.abs() > CLOCK_SET {
+            let seconds = set_by.as_secs();
+            tracing::warn!(
+                cluster = %self.hands.cluster, seconds,
+                "the clock of this host was set: the engine begins anew"
+            );
+            self.clock_set.send_replace(true);
+            self.begin_to_stop();
+            return;
+        }
+        let skews = self.hands.clock_skews();
+        let faults = skews.into_iter().flatten().filter(ClockSkew::is_fault);
+        let worst = faults.max_by_key(|own| own.ahead.abs());
+        if worst == self.clock_skew {
+            return;
+        }
+        let before = std::mem::replace(&mut self.clock_skew, worst);
+        let cluster = &self.hands.cluster;
+        match (before, worst) {
+            (None, Some(skew)) => tracing::error!(
+                %cluster, code = "clock-differs", %skew,
+                "nothing voluntary is done until the clocks agree"
+            ),
+            (Some(_), None) => tracing::info!(%cluster, "the clocks agree again"),
+            _ => {}
+        }
+        self.take(Event::ClockSkewed(worst));
+    }
+
     /// Rings the alarm where it is due.
     fn ring(&mut self) {
-        let now = clock::now();
+        let now = self.clock.now();
         let due = self.engine.poll_timeout().is_some_and(|(at, _)| at <= now);
         if due && self.stop_by.is_none() {
             self.take(Event::Timeout);
@@ -339,7 +421,7 @@ impl Course {
             decides = traces::decide(&self.pass);
         }
         let began = Stopwatch::start();
-        decides.in_scope(|| self.engine.handle(event, clock::now()));
+        decides.in_scope(|| self.engine.handle(event, self.clock.now()));
         if passes {
             self.took = began.elapsed();
             telemetry::pass(&self.hands.cluster, self.took);
@@ -378,9 +460,8 @@ impl Course {
             let Some(issued) = self.engine.next_command() else {
                 return;
             };
-            let now = clock::now();
-            let not_after = self.engine.not_after(&issued.command, now);
-            let not_after = Moment::now().plus(clock::until(not_after));
+            let not_after = self.engine.not_after(&issued.command, self.clock.now());
+            let not_after = Moment::now().plus(self.clock.until(not_after));
             if issued.command.is_for_fleet() {
                 self.ask_fleet(issued);
             } else {
@@ -420,14 +501,14 @@ impl Course {
             if matches!(report, Report::Planned { .. }) {
                 telemetry::planned(&self.hands.cluster, self.took);
             }
-            self.front.note(&report, self.managed, clock::now());
+            self.front.note(&report, self.managed, self.clock.now());
             if let Some(herald) = &self.herald {
                 let notices = self.engine.notices(&report);
                 notices.into_iter().for_each(|own| herald.tell(own));
             }
         }
         let ready = self.engine.is_ready();
-        let now = clock::now();
+        let now = self.clock.now();
         self.unready_since = if ready {
             None
         } else {
@@ -444,6 +525,7 @@ impl Course {
         self.front.sync(Sync {
             unready_since: self.unready_since,
             seen_least: state.views.seen_least(state.cluster.kinds()),
+            clock_skews: self.hands.clock_skews(),
         });
         // Before all is known, and while another host may lead, nothing is better than half.
         let counts = ready && self.stop_by.is_none();
@@ -456,7 +538,7 @@ impl Course {
 
     /// Who only observes need not know what becomes of its calls: they change nothing.
     fn has_stopped(&self) -> bool {
-        let late = |by: Timestamp| clock::now() >= by;
+        let late = |by: Timestamp| self.clock.now() >= by;
         self.stop_by
             .is_some_and(|by| !self.managed || self.calls.is_empty() || late(by))
     }
@@ -466,7 +548,7 @@ impl Course {
         let alarm = self.engine.poll_timeout().map(|(at, _)| at);
         let stop_by = self.stop_by;
         let next = if stop_by.is_some() { stop_by } else { alarm };
-        let next = next.map_or(IDLE, clock::until);
+        let next = next.map_or(IDLE, |at| self.clock.until(at));
         let counts = self.counts_at.duration_since(clock::monotonic());
         // A count that is overdue waits for the cluster to be ready.
         let counts = if counts.is_zero() { IDLE } else { counts };

@@ -18,6 +18,7 @@ use futures::stream::FuturesUnordered;
 use tokio::time::{sleep, timeout};
 
 use crate::catalog::{self, Catalog};
+use crate::host::clock::Moment;
 use crate::host::files;
 use crate::host::text;
 use crate::model::cluster::{Api, Cluster, Mode, Simulated};
@@ -229,6 +230,7 @@ impl Drivers {
         let own_cloud = cloud.as_ref().map(|(_, it)| it);
         let provider = self.provider(&cluster, &connection, own_cloud).await?;
         let parts = Parts {
+            read_clocks: Moment::now,
             cluster,
             catalog,
             connection,

@@ -88,6 +88,8 @@ enum End {
     Failed,
     /// This host leads no more.
     Lost,
+    /// The time of day was set.
+    ClockSet,
 }
 
 struct Keeper {
@@ -104,6 +106,12 @@ impl Keeper {
         while let Some(term) = self.wait(&mut tenure).await {
             match self.lead(&mut tenure, term).await {
                 End::Lost => tenure.rest(term),
+                End::ClockSet => {
+                    self.front.show(Standing::Unready, Vec::new());
+                    tenure.begin_anew(term).await;
+                    // Somebody may set the clock again and again: everything is listed each time.
+                    sleep(LOOK).await;
+                }
                 End::Stopped => break,
                 End::Failed => {
                     self.front.show(Standing::Ended, Vec::new());
@@ -176,14 +184,17 @@ impl Keeper {
         let turn = Turn::Leads(term);
         let end = loop {
             tokio::select! {
+                biased;
+                // An engine that ends for this has not failed, and takes no order any more.
+                () = driver.clock_set() => break End::ClockSet,
+                () = driver.ended() => break End::Failed,
+                () = tenure.changed(&turn) => break End::Lost,
                 order = self.inbox.recv() => match order {
                     Some(Order::Change(cluster, catalog, reply)) => {
                         let _ = reply.send(self.change(&driver, cluster, catalog).await);
                     }
                     Some(Order::Stop) | None => break End::Stopped,
                 },
-                () = driver.ended() => break End::Failed,
-                () = tenure.changed(&turn) => break End::Lost,
                 () = sleep(LOOK) => self.attend_again(Some(&driver)).await,
             }
             if !self.parts.provider.is_well() {
@@ -244,17 +255,19 @@ impl Keeper {
 #[cfg(test)]
 mod tests {
     use std::future::{pending, ready};
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
     use futures::FutureExt;
     use futures::future::BoxFuture;
     use http::{Request, Response};
+    use jiff::SignedDuration;
     use kube::Client;
     use kube::client::Body;
     use tower::{BoxError, service_fn};
 
     use super::*;
     use crate::engine::command::{Answer, Command};
+    use crate::host::clock::Moment;
     use crate::shell::kube::client::Connection;
     use crate::shell::provider::{Nobody, Provider};
 
@@ -299,11 +312,76 @@ mod tests {
             catalog: Arc::default(),
             connection,
             provider: provider.clone(),
+            read_clocks: Moment::now,
         };
         let post = Post::start(parts, tenure, FleetHandle::start());
         let ended = timeout(Duration::from_mins(1), post.ended()).await;
         ended.expect("it is begun anew by others");
         assert_eq!(provider.told.load(Ordering::Relaxed), 2);
         assert_eq!(post.front.standing(), Standing::Ended);
+    }
+
+    /// By how many hours the time of day has been set.
+    static HOURS: AtomicI64 = AtomicI64::new(0);
+
+    fn set_clocks() -> Moment {
+        let now = Moment::now();
+        let hours = SignedDuration::from_hours(HOURS.load(Ordering::Relaxed));
+        Moment {
+            wall: now.wall + hours,
+            ..now
+        }
+    }
+
+    /// Counts how often an engine was begun.
+    #[derive(Default)]
+    struct Counting {
+        begun: AtomicUsize,
+    }
+
+    impl Provider for Counting {
+        fn execute(&self, command: Command) -> BoxFuture<'_, Answer> {
+            async { Nobody.execute(command).await }.boxed()
+        }
+
+        fn attend(
+            &self,
+            _: Arc<Cluster>,
+            events: Option<mpsc::Sender<Event>>,
+        ) -> BoxFuture<'_, ()> {
+            let begun = usize::from(events.is_some());
+            self.begun.fetch_add(begun, Ordering::Relaxed);
+            ready(()).boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn an_engine_begins_anew_each_time_that_the_clock_is_set() {
+        let never = |_: Request<Body>| pending::<Result<Response<Body>, BoxError>>();
+        let connection = Connection::over(Client::new(service_fn(never), "default"));
+        let tenure = Tenure::observe(&connection);
+        let provider = Arc::new(Counting::default());
+        let parts = Parts {
+            cluster: Arc::default(),
+            catalog: Arc::default(),
+            connection,
+            provider: provider.clone(),
+            read_clocks: set_clocks,
+        };
+        let post = Post::start(parts, tenure, FleetHandle::start());
+        for (engines, hours) in [(1, 0), (2, 1), (3, 0), (4, -1)] {
+            HOURS.store(hours, Ordering::Relaxed);
+            let begun = async {
+                while provider.begun.load(Ordering::Relaxed) < engines {
+                    sleep(Duration::from_millis(50)).await;
+                }
+            };
+            let begun = timeout(Duration::from_mins(1), begun).await;
+            begun.expect("another engine begins");
+        }
+        let ended = timeout(Duration::from_secs(6), post.ended()).await;
+        assert!(ended.is_err(), "it is looked after all the time");
+        assert_eq!(provider.begun.load(Ordering::Relaxed), 4, "once each time");
+        post.stop().await;
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use jiff::SignedDuration;
 use tokio::sync::mpsc;
 
 use crate::engine::command::{Answer, Command, FailureKind};
@@ -49,6 +50,12 @@ pub(crate) trait Provider: Send + Sync {
     /// of it: its cluster is begun anew, with another.
     fn is_well(&self) -> bool {
         true
+    }
+
+    /// By how much the clock of this host is ahead of the provider's; none where its answers do not
+    /// tell.
+    fn clock_ahead(&self) -> Option<SignedDuration> {
+        None
     }
 }
 

@@ -32,6 +32,8 @@ const WAITS: Duration = Duration::from_mins(1);
 /// Clusters change hosts only where nothing else has changed for so long, and whoever was asked for
 /// one has so long to part with it.
 const STEADY: Duration = Duration::from_secs(30);
+/// A host that has the Lease begins another term within this.
+const ANEW: Duration = Duration::from_secs(30);
 /// Whoever parts with a cluster has so long to end its engine.
 const PARTS: Duration = Duration::from_mins(1);
 /// How often the pause between two questions doubles: to half an hour.
@@ -174,6 +176,15 @@ impl Tenure {
         self.rest.send_replace(term);
     }
 
+    /// The engine of this term has ended, and another is to begin: this host leads on in another
+    /// term, if it still has the Lease. Nothing of the earlier one is sent any more.
+    pub(crate) async fn begin_anew(&mut self, term: u64) {
+        self.rest(term);
+        if self.task.is_some() {
+            drop(timeout(ANEW, self.changed(&Turn::Leads(term))).await);
+        }
+    }
+
     /// Lets go of the Lease, so that another may have it at once.
     pub(crate) async fn release(self) {
         self.stop.send_replace(true);
@@ -249,6 +260,10 @@ impl Seeker {
     async fn step(&mut self) -> Duration {
         if self.until.is_some_and(|until| until <= clock::monotonic()) {
             self.lose("it was not renewed in time");
+        }
+        let has_ended = self.until.is_some() && *self.rested.borrow() >= self.term;
+        if has_ended && self.parting.is_none() {
+            self.lose("its engine has ended");
         }
         match self.lookout.seen() {
             Rival::Gone => {}
@@ -724,6 +739,25 @@ mod tests {
         leap();
         leads(2).await;
         assert!(fence.is_open());
+        tenure.release().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_engine_that_has_ended_is_followed_by_another_in_another_term() {
+        let leases = Leases::default();
+        let connection = api(&leases, "own");
+        let (old, fence) = (connection.fence.of_term(1), connection.fence.clone());
+        let (name, company) = (ClusterName::from("own"), Arc::new(Company::default()));
+        company.configure(false, std::slice::from_ref(&name));
+        let mut tenure = Tenure::seek(name, connection, &Identity::new("host", None), company);
+        let leads = tenure.turn.wait_for(|turn| *turn == Turn::Leads(1)).await;
+        drop(leads.expect("it has the Lease"));
+        assert!(old.is_open());
+        tenure.begin_anew(1).await;
+        assert_eq!(tenure.turn(), Turn::Leads(2));
+        assert!(fence.is_open() && !old.is_open());
+        sleep(Duration::from_mins(1)).await;
+        assert_eq!(tenure.turn(), Turn::Leads(2), "once is enough");
         tenure.release().await;
     }
 

@@ -89,6 +89,15 @@ impl<K: Clone + Hash + Ord, V> Keyed<K, V> {
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.iter().map(|(_, value)| value)
     }
+
+    /// Changes each value, in the order of their keys.
+    pub fn change_each(&mut self, mut change: impl FnMut(&mut V)) {
+        for key in &self.order {
+            if let Some(value) = self.found.get_mut(key) {
+                change(value);
+            }
+        }
+    }
 }
 
 impl<K: Borrow<Q> + Clone + Hash + Ord, Q: Hash + Eq + ?Sized, V> Index<&Q> for Keyed<K, V> {

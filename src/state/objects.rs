@@ -244,6 +244,14 @@ impl Objects {
             .filter_map(|key| self.pods.get(key))
     }
 
+    /// Whether a drain waits for a pod as the API server just listed it: its grace counts from when
+    /// the watch showed its deletion.
+    pub fn holds_drain(&self, listed: &Pod, now: Timestamp) -> bool {
+        let mut pod = listed.clone();
+        pod.deletion_seen = deletion_seen(self.pods.get(&pod.key), &pod, now);
+        pod.holds_drain(now)
+    }
+
     /// What the pods bound to a node take of it.
     pub(super) fn load(&self, node: &str) -> &Load {
         let tenants = self.by_node.get(node);
@@ -295,13 +303,16 @@ impl Objects {
             .retain(|name, _| self.nodes.contains_key(name));
     }
 
-    /// Forgets when pods came and went, where the objects were given at once.
+    /// Forgets when pods came and went, where the objects were given at once: what the API server
+    /// says of the time counts then.
     pub fn forget_changes(&mut self) {
         self.pods_changed.clear();
+        self.pods.change_each(|pod| pod.deletion_seen = None);
     }
 
-    fn apply_pod(&mut self, pod: Pod, now: Timestamp) {
+    fn apply_pod(&mut self, mut pod: Pod, now: Timestamp) {
         let old = self.pods.remove(&pod.key);
+        pod.deletion_seen = deletion_seen(old.as_ref(), &pod, now);
         if old.as_ref().is_none_or(|old| moved(old, &pod)) {
             for own in old.iter().chain([&pod]) {
                 self.note_change(own, now);
@@ -438,6 +449,14 @@ fn set_of(pod: &Pod) -> Option<ObjectKey> {
 fn claims(pod: &Pod) -> impl Iterator<Item = ObjectKey> {
     let names = pod.volume_claims.iter().filter(|_| !pod.is_terminal());
     names.map(|name| ObjectKey::new(pod.key.namespace.as_str(), name.as_str()))
+}
+
+/// When the deletion of a pod was first seen, with the grace period that it has now: a second
+/// deletion may shorten it, and the kubelet counts from then.
+fn deletion_seen(old: Option<&Pod>, pod: &Pod, now: Timestamp) -> Option<Timestamp> {
+    pod.deleting?;
+    let same = old.filter(|old| old.uid == pod.uid && old.gone_by == pod.gone_by);
+    same.and_then(|old| old.deletion_seen).or(Some(now))
 }
 
 /// Whether a pod is elsewhere now, or has begun to end or ended.

@@ -507,6 +507,25 @@ fn a_simulated_cloud_in_the_daemon_registers_nodes() {
 }
 
 #[test]
+fn nothing_is_launched_while_the_clock_differs_from_the_api_servers() {
+    let api = Api::start(Manner::Behind(120), vec![pod("p", "1500m")]);
+    let config = Config::new(&format!("{LISTEN}{}", managed(api.kubeconfig())));
+    let mut daemon = config.daemon();
+    let admin = daemon.admin();
+    daemon.logged("nothing voluntary is done until the clocks agree", 1);
+    let series = "outrigger_clock_skew_seconds{cluster=\"it\",peer=\"api_server\"} 1";
+    let shown = within(18, || {
+        get(&admin, "/metrics").1.contains(series).then_some(())
+    });
+    assert!(shown.is_some(), "{}", get(&admin, "/metrics").1);
+    // Where clocks agree it has launched a node by then.
+    std::thread::sleep(std::time::Duration::from_secs(12));
+    assert_eq!((api.nodes(), get(&admin, "/readyz").0), (Vec::new(), 503));
+    daemon.signal("TERM");
+    assert_eq!(daemon.ends(10).code(), Some(0));
+}
+
+#[test]
 fn a_simulated_cloud_stops_with_a_request_half_sent() {
     let dir = TempDir::new().expect("a directory");
     let arguments = ["simulated-cloud", "--listen", "127.0.0.1:0"];

@@ -28,9 +28,10 @@ use outrigger::model::selector::Selector;
 
 mod adopting;
 mod classes;
+mod clocks;
 mod consolidating;
-mod drifting;
 mod copies;
+mod drifting;
 mod early;
 mod ending;
 mod herald;

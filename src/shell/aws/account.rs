@@ -15,6 +15,7 @@ use tokio::sync::Mutex;
 use crate::model::cluster::Cluster;
 use crate::model::market::Market;
 use crate::shell::aws::record::Recorder;
+use crate::shell::clock_skew::SkewGauge;
 use crate::shell::limiter::Limiter;
 
 /// Time for one call with all its retries; whoever carries commands out waits a little longer.
@@ -90,6 +91,8 @@ pub(crate) struct Account {
     pub(crate) key: AccountKey,
     pub(crate) config: SdkConfig,
     pub(crate) buckets: Buckets,
+    /// By how much the clock of this host differs from that of AWS.
+    pub(crate) skew: SkewGauge,
     pub(crate) ec2: aws_sdk_ec2::Client,
     pub(crate) shift: aws_sdk_arczonalshift::Client,
     pub(crate) eks: aws_sdk_eks::Client,
@@ -130,8 +133,10 @@ impl Account {
     /// Clients that are configured so.
     pub(crate) fn of(key: AccountKey, config: SdkConfig) -> Self {
         let config = named(config);
+        let skew = SkewGauge::default();
         let recorder = || Recorder {
             region: key.region.clone(),
+            skew: skew.clone(),
         };
         let pricing = aws_sdk_pricing::config::Builder::from(&config)
             .region(Region::new(pricing_region(&key.region)));
@@ -170,6 +175,7 @@ impl Account {
                     .build(),
             ),
             config,
+            skew: skew.clone(),
             key,
         }
     }

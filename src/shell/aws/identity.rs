@@ -9,7 +9,8 @@ use crate::shell::aws::record::Recorder;
 pub(crate) async fn arn(account: &Account) -> Result<String, Fault> {
     let region = account.key.region.clone();
     let config = aws_sdk_sts::config::Builder::from(&account.config);
-    let config = config.interceptor(Recorder { region }).build();
+    let skew = account.skew.clone();
+    let config = config.interceptor(Recorder { region, skew }).build();
     let sts = aws_sdk_sts::Client::from_conf(config);
     let answer = sts.get_caller_identity().send().await;
     let answer = answer.map_err(|error| Fault::new("GetCallerIdentity", error))?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use jiff::SignedDuration;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::Instant;
 
@@ -321,6 +322,10 @@ impl Ec2 {
 }
 
 impl Provider for Ec2 {
+    fn clock_ahead(&self) -> Option<SignedDuration> {
+        self.keeper.shared.account.skew.ahead()
+    }
+
     fn execute(&self, command: Command) -> BoxFuture<'_, Answer> {
         async move {
             match command {

@@ -9,10 +9,13 @@ use aws_smithy_runtime_api::client::interceptors::context::{
 };
 use aws_smithy_runtime_api::client::orchestrator::Metadata;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
-use aws_smithy_types::config_bag::ConfigBag;
+use aws_smithy_types::config_bag::{ConfigBag, Storable, StoreReplace};
+use jiff::Timestamp;
 use metrics::counter;
 
 use crate::ec2::refusal::THROTTLED;
+use crate::host::clock;
+use crate::shell::clock_skew::SkewGauge;
 use crate::shell::fence;
 
 /// Counts requests, retries included.
@@ -20,6 +23,16 @@ use crate::shell::fence;
 pub(crate) struct Recorder {
     /// The region, as the label says it.
     pub(crate) region: String,
+    /// By how much the clock of this host differs from that of AWS.
+    pub(crate) skew: SkewGauge,
+}
+
+/// When an attempt was sent.
+#[derive(Debug)]
+struct Sent(Timestamp);
+
+impl Storable for Sent {
+    type Storer = StoreReplace<Self>;
 }
 
 impl Intercept for Recorder {
@@ -45,16 +58,21 @@ impl Intercept for Recorder {
             )
             .increment(1);
         }
+        cfg.interceptor_state().store_put(Sent(clock::now()));
         Ok(())
     }
 
-    /// Counts the answers that too much was asked, those among them upon which the SDK tries again.
+    /// Notes the date of answers, and counts those that too much was asked, those among them upon
+    /// which the SDK tries again.
     fn read_after_attempt(
         &self,
         context: &FinalizerInterceptorContextRef<'_>,
         _components: &RuntimeComponents,
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
+        if let (Some(answer), Some(Sent(sent))) = (context.response(), cfg.load()) {
+            self.skew.note(answer.headers().get("date"), *sent);
+        }
         let refused = context.response().filter(|own| !own.status().is_success());
         let body = refused.and_then(|own| own.body().bytes());
         if let (Some(body), Some(call)) = (body, cfg.load::<Metadata>())

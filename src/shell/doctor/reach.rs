@@ -7,8 +7,7 @@ use std::time::Duration;
 use http::header::{DATE, HeaderMap};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
-use jiff::fmt::rfc2822::DateTimeParser;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kube::Client;
 use kube::client::Body;
 use kube::config::{AuthInfo, Kubeconfig as File, KubeconfigError};
@@ -17,7 +16,9 @@ use serde::Deserialize;
 use crate::host::clock::{self, Stopwatch};
 use crate::host::text::{self, quoted};
 use crate::kubernetes_convert::{OLDEST, TESTED, tested};
+use crate::model::clock_skew::{ClockPeer, ClockSkew, SKEW_TOLD};
 use crate::model::cluster::{Cluster, Kubeconfig};
+use crate::shell::clock_skew::http_date;
 use crate::shell::doctor::flaw::Flaw;
 use crate::shell::doctor::host;
 use crate::shell::doctor::report::Check;
@@ -29,12 +30,6 @@ use crate::shell::kube::plugin::PluginError;
 
 /// A slower answer to the least of questions makes watches late and passes long.
 const SLOW: Duration = Duration::from_secs(1);
-/// Clocks that differ more say that nobody sets one of them.
-const SKEWED: SignedDuration = SignedDuration::from_secs(5);
-/// Calls that are signed for EKS are good for a minute, and leases of nodes last for less.
-const WRONG: SignedDuration = SignedDuration::from_secs(60);
-/// The `Date` of an answer has whole seconds.
-const TICK: SignedDuration = SignedDuration::from_secs(1);
 
 /// Bytes of an answer: an object has no more.
 const BODY: usize = 2 << 20;
@@ -337,23 +332,18 @@ impl Place {
 /// How far the clocks of both hosts differ, by the time of an answer.
 fn time(headers: &HeaderMap, before: Timestamp, after: Timestamp) -> Check {
     let said = headers.get(DATE).and_then(|own| own.to_str().ok());
-    let parser = DateTimeParser::new();
-    let Some(at) = said.and_then(|own| parser.parse_timestamp(own).ok()) else {
+    let Some(at) = said.and_then(http_date) else {
         return Check::skipped("clock", "the API server does not say what time it is", None);
     };
-    // It was said at some time between the two, and the seconds are cut off.
-    let skew = if at > after {
-        at.duration_since(after)
-    } else {
-        before.duration_since(at) - TICK
+    let skew = ClockSkew {
+        peer: ClockPeer::ApiServer,
+        ahead: ClockSkew::estimate(at, before, after),
     };
-    let seconds = skew.as_secs();
-    let ahead = if at > after { "behind" } else { "ahead of" };
-    let why = format!("the clock of this host is {seconds} s {ahead} the API server's");
+    let why = skew.to_string();
     let fix = "timedatectl set-ntp true, on whichever of the two hosts is wrong";
-    match skew {
-        _ if skew > WRONG => Check::failed(("clock", Cause::Clock.code()), &why, fix),
-        _ if skew > SKEWED => Check::warning(("clock", Cause::Clock.code()), &why, fix),
+    match skew.ahead.abs() {
+        _ if skew.is_fault() => Check::failed(("clock", Cause::Clock.code()), &why, fix),
+        far if far > SKEW_TOLD => Check::warning(("clock", Cause::Clock.code()), &why, fix),
         _ => Check::ok("clock", "the same as the API server's"),
     }
 }
@@ -416,13 +406,13 @@ mod tests {
             .collect();
         for (seconds, code) in [
             (0, 0),
-            (6, 0),
-            (7, 2),
-            (61, 2),
-            (62, 4),
-            (-5, 0),
-            (-6, 2),
-            (-61, 4),
+            (3, 0),
+            (4, 2),
+            (11, 2),
+            (12, 4),
+            (-2, 0),
+            (-3, 2),
+            (-11, 4),
         ] {
             let now = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(3600 + seconds);
             let check = time(&headers, now, now);

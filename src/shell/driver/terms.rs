@@ -117,6 +117,7 @@ impl Stage {
         Self {
             front: Arc::new(Front::new(cluster.name.clone())),
             parts: Parts {
+                read_clocks: Moment::now,
                 cluster: Arc::new(cluster),
                 catalog: Arc::new(Catalog::shipped()),
                 connection: api(),

@@ -27,6 +27,7 @@ use crate::host::text;
 use crate::model::cluster::{Api, Kubeconfig};
 use crate::model::proxy::Proxy;
 use crate::model::tenure::LeaseName;
+use crate::shell::clock_skew::SkewGauge;
 use crate::shell::fence::{self, Fence};
 use crate::shell::kube::bearer::{Bearer, Token};
 use crate::shell::kube::plugin::{self, Credentials, PluginError};
@@ -118,6 +119,8 @@ pub(crate) struct Connection {
     pub(crate) client: Client,
     pub(crate) pulses: Pulses,
     pub(crate) limiter: Limiter,
+    /// By how much the clock of this host differs from the API server's.
+    pub(crate) skew: SkewGauge,
     /// The address of the API.
     pub(crate) server: String,
     /// The authorities that vouch for it, as DER; empty where the host's own do.
@@ -182,13 +185,14 @@ fn open(
     lead(&mut config, api.proxy.as_ref());
     let server = config.cluster_url.to_string();
     let authorities = config.root_cert.clone().unwrap_or_default();
-    let (fence, pulses) = (Fence::default(), Pulses::default());
-    let builder = ClientBuilder::try_from(config)?;
+    let (fence, pulses, skew) = (Fence::default(), Pulses::default(), SkewGauge::default());
+    let builder = ClientBuilder::try_from(config)?.with_layer(&skew);
     let builder = builder.with_layer(&fence).with_layer(&pulses);
     Ok(Connection {
         client: builder.with_layer(&option_layer(bearer)).build(),
         pulses,
         limiter: Limiter::new(api.qps, api.burst),
+        skew,
         server: server.trim_end_matches('/').to_owned(),
         authorities,
         kubeconfig: PathBuf::new(),
@@ -386,6 +390,7 @@ impl Connection {
             client,
             pulses: Pulses::default(),
             limiter: Limiter::new(1000, 1000),
+            skew: SkewGauge::default(),
             server: "https://api.test".to_owned(),
             authorities: vec![b"an authority".to_vec()],
             kubeconfig: PathBuf::new(),

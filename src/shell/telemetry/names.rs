@@ -170,6 +170,9 @@ pub(crate) const ALL: &[Metric] = &[
         "Buffers that make no sense, or may not be read."),
     gauge("outrigger_build_info", &["version"], "1."),
     gauge("outrigger_claims", &["cluster", "nodepool", "phase"], "Claims by phase."),
+    gauge("outrigger_clock_skew_seconds", &["cluster", "peer"],
+        "By how much the clock of this host is ahead of that of a peer (`api_server`, `aws`); \
+         negative where it is behind."),
     gauge("outrigger_cluster_leader", CLUSTER, "1 while this host leads the cluster."),
     gauge("outrigger_cluster_up", CLUSTER, "1 while decisions are made for the cluster."),
     summary("outrigger_command_duration_seconds", &["cluster", "command"],

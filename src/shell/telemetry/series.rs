@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 
+use crate::model::clock_skew::ClockSkew;
 use crate::model::id::{ClusterName, NodeName, PoolName};
 use crate::model::labels::{ARCH, CAPACITY_TYPE, INSTANCE_TYPE, POOL, ZONE};
 use crate::model::node::Node;
@@ -88,12 +89,13 @@ fn label(out: &mut String, key: &str, value: &str) {
 /// Why nodes of a pool stay that would leave for a reason.
 pub(crate) type Held = (PoolName, Reason, &'static str);
 
-/// How the view of a cluster is: since when it has not been whole, if it is not, and when that
-/// watch last gave a sign of life that has been silent for longest.
+/// How the view of a cluster is: since when it has not been whole, if it is not, when that watch
+/// last gave a sign of life that has been silent for longest, and how far clocks differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sync {
     pub(crate) unready_since: Option<Timestamp>,
     pub(crate) seen_least: Option<Timestamp>,
+    pub(crate) clock_skews: [Option<ClockSkew>; 2],
 }
 
 /// How old the view of a cluster is at the moment.
@@ -108,6 +110,11 @@ pub(crate) fn age(cluster: &ClusterName, sync: Sync, now: Timestamp) -> Vec<Samp
     );
     if let Some(seen) = sync.seen_least {
         sheet.put("outrigger_watch_lag_seconds", &[], seconds(seen));
+    }
+    for skew in sync.clock_skews.into_iter().flatten() {
+        let labels = [("peer", skew.peer.as_str())];
+        let ahead = skew.ahead.as_secs_f64();
+        sheet.put("outrigger_clock_skew_seconds", &labels, ahead);
     }
     sheet.samples
 }

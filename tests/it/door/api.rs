@@ -9,10 +9,13 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::{Method, StatusCode};
+use axum::http::header::DATE;
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use futures::stream;
+use jiff::fmt::rfc2822::DateTimePrinter;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -24,6 +27,8 @@ use tokio::time::sleep;
 pub(crate) enum Manner {
     /// As an API does.
     Well,
+    /// The same by a clock that is so many seconds behind.
+    Behind(i64),
     /// Never.
     Hang,
     /// As one does whose user may not read this kind.
@@ -139,6 +144,25 @@ pub(crate) fn list(items: Vec<Value>) -> Value {
 }
 
 async fn answer(State(world): State<Arc<World>>, request: Request) -> Response {
+    let mut answer = answer_now(&world, request).await;
+    if let Manner::Behind(seconds) = world.manner {
+        let said = now() - SignedDuration::from_secs(seconds);
+        let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&said);
+        let date = HeaderValue::from_str(&date.expect("a date")).expect("a header");
+        answer.headers_mut().insert(DATE, date);
+    }
+    answer
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the daemon holds it against the clock of this host"
+)]
+fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+async fn answer_now(world: &World, request: Request) -> Response {
     if world.manner == Manner::Hang {
         std::future::pending::<()>().await;
     }
@@ -169,7 +193,7 @@ async fn answer(State(world): State<Arc<World>>, request: Request) -> Response {
         return (StatusCode::NOT_FOUND, Json(status)).into_response();
     }
     if path.contains("/namespaces/kube-system/leases") && !path.contains("karpenter") {
-        return lease(&world, request).await;
+        return lease(world, request).await;
     }
     if *request.method() == Method::PATCH {
         let body = axum::body::to_bytes(request.into_body(), 1 << 20).await;

@@ -1,0 +1,132 @@
+//! How far the clock of this host differs from those of whom it asks, by the `Date` of answers.
+//! It must not know what is asked, nor what follows.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::header::DATE;
+use http::{Request, Response};
+use jiff::fmt::rfc2822::DateTimeParser;
+use jiff::{SignedDuration, Timestamp};
+use tower::{Layer, Service};
+
+use crate::host::clock;
+use crate::model::clock_skew::ClockSkew;
+
+/// So many answers in a row have to say so: one may come from a cache, or the clock of this host be
+/// set just then.
+const ANSWERS: usize = 3;
+
+/// The time that a `Date` names, which has whole seconds. Source: RFC 9110 §6.6.1.
+pub(crate) fn http_date(text: &str) -> Option<Timestamp> {
+    DateTimeParser::new().parse_timestamp(text).ok()
+}
+
+/// What the last answers said.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SkewGauge(Arc<Mutex<VecDeque<SignedDuration>>>);
+
+impl SkewGauge {
+    /// An answer has come. One without a date says nothing.
+    pub(crate) fn note(&self, date: Option<&str>, sent: Timestamp) {
+        let Some(said) = date.and_then(http_date) else {
+            return;
+        };
+        let ahead = ClockSkew::estimate(said, sent, clock::now());
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.truncate(ANSWERS - 1);
+        last.push_front(ahead);
+    }
+
+    /// By how much the clock of this host is ahead: the least of what the last answers say. None
+    /// where there are too few.
+    pub(crate) fn ahead(&self) -> Option<SignedDuration> {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let least = last.iter().min_by_key(|own| own.abs()).copied();
+        least.filter(|_| last.len() >= ANSWERS)
+    }
+}
+
+impl<S> Layer<S> for SkewGauge {
+    type Service = Gauged<S>;
+
+    fn layer(&self, inner: S) -> Gauged<S> {
+        Gauged {
+            inner,
+            gauge: self.clone(),
+        }
+    }
+}
+
+/// A client that looks at the date of answers.
+#[derive(Clone, Debug)]
+pub(crate) struct Gauged<S> {
+    inner: S,
+    gauge: SkewGauge,
+}
+
+impl<S, A, B> Service<Request<A>> for Gauged<S>
+where
+    S: Service<Request<A>, Response = Response<B>>,
+    S::Future: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<S::Response, S::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<A>) -> Self::Future {
+        let (answer, gauge) = (self.inner.call(request), self.gauge.clone());
+        async move {
+            // Nothing is sent before this is awaited.
+            let sent = clock::now();
+            let answer = answer.await?;
+            let date = answer.headers().get(DATE);
+            gauge.note(date.and_then(|own| own.to_str().ok()), sent);
+            Ok(answer)
+        }
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::SkewGauge;
+    use crate::host::clock;
+
+    /// What is made of answers that each come from a clock that is so many seconds behind.
+    fn ahead(seconds: &[i64]) -> Option<i64> {
+        let gauge = SkewGauge::default();
+        for own in seconds {
+            let said = clock::now() - SignedDuration::from_secs(*own);
+            let date = said.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+            gauge.note(Some(&date), clock::now());
+        }
+        gauge.note(Some("yesterday"), clock::now());
+        gauge.note(None, clock::now());
+        gauge.ahead().map(|own| own.as_secs().abs() / 10)
+    }
+
+    #[test]
+    fn three_answers_in_a_row_have_to_agree() {
+        for (answers, tens) in [
+            (&[][..], None),
+            (&[3600, 3600], None),
+            (&[3600, 3600, 3600], Some(359)),
+            (&[0, 3605, 3605, 3605], Some(360)),
+            (&[3600, 0, 3600], Some(0)),
+            (&[-125, -125, -125], Some(12)),
+            (&[-125, -125, -125, 0], Some(0)),
+        ] {
+            assert_eq!(ahead(answers), tens, "{answers:?}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The clock of the host is set, or differs from that of the API server: while a node boots, while
+//! one is drained, while instances are listed, and while a pod is being deleted.
+//! It must not know how clocks are read, which `shell/driver.rs` does.
+
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
+use outrigger::engine::event::{Event, Interruption};
+use outrigger::model::clock_skew::{ClockPeer, ClockSkew};
+use outrigger::model::cluster::Mode;
+use outrigger::model::id::ObjectKey;
+use outrigger::model::labels::DO_NOT_DISRUPT;
+use outrigger::model::object::{Kind, Object};
+use outrigger::model::pod::Pod;
+
+use super::{Stage, bound, owned_pod, waiting_pod};
+
+const HOUR: i64 = 3_600;
+/// What pods have to end, and a node to be drained.
+const GRACE: i64 = 600;
+/// After this a pod that should have ended is not waited for. Source: spec/disruption.md §1.3.
+const STUCK_AFTER: i64 = 60;
+
+fn seconds(of: i64) -> SignedDuration {
+    SignedDuration::from_secs(of)
+}
+
+impl Stage {
+    /// What the driver tells of how far the host's clock is ahead of the API server's.
+    fn tell_skew(&mut self, ahead: i64) {
+        let skew = ClockSkew {
+            peer: ClockPeer::ApiServer,
+            ahead: seconds(ahead),
+        };
+        self.event(Event::ClockSkewed(Some(skew).filter(ClockSkew::is_fault)));
+    }
+
+    /// The time of day is set: another engine begins by that one, and finds all as it was.
+    fn set_clock(&mut self, by: i64, ahead: i64) {
+        let (nodes, pods) = (self.nodes(), self.pods());
+        self.now += seconds(by);
+        self.start_at("here", nodes, pods);
+        self.tell_skew(ahead);
+    }
+}
+
+/// A node that is taken back, with a pod on it that nobody may move and that takes so long to end.
+fn draining(node_grace: Option<i64>, pod_grace: i64) -> Stage {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.change(|own| own.pools[0].termination_grace_period = node_grace.map(seconds));
+    stage.sync(vec![], vec![waiting_pod("first")]);
+    stage.run(10, &[]);
+    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.run(2, &[]);
+    let first = waiting_pod("first").key;
+    stage.event(Event::Deleted(Kind::Pod, first));
+    let mut pod = Pod {
+        grace_seconds: pod_grace,
+        ..owned_pod("p")
+    };
+    let kept = (DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+    pod.annotations.extend([kept]);
+    stage.apply(bound(pod, "node-0"));
+    let at = stage.now + seconds(120);
+    let spot = Interruption::Spot;
+    stage.event(Event::Interrupted("i-0".into(), spot, at));
+    stage.run(60, &["launch"]);
+    stage.seen.clear();
+    stage
+}
+
+/// The pod of that node is being deleted, by an API server whose clock is so far behind.
+fn deleting(behind: i64) -> Stage {
+    let mut stage = draining(None, GRACE);
+    let key = ObjectKey::new("default", "p");
+    let mut pod = stage.engine.state().objects.pods[&key].clone();
+    let asked = stage.now - seconds(behind);
+    pod.deleting = Some(asked);
+    pod.gone_by = Some(asked + seconds(GRACE));
+    stage.apply(Object::Pod(Box::new(pod)));
+    stage
+}
+
+/// Nodes of which some have not come yet.
+fn booting() -> Stage {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.change(|own| own.pools[0].replicas = Some(5));
+    stage.sync(vec![], vec![]);
+    stage.run(10, &[]);
+    for number in 0..3 {
+        stage.apply(Object::Node(Box::new(stage.node(number))));
+        let pod = owned_pod(&format!("p{number}"));
+        stage.apply(bound(pod, &format!("node-{number}")));
+    }
+    stage.run(300, &[]);
+    stage
+}
+
+/// Nodes of which some are empty.
+fn half_empty() -> Stage {
+    let mut stage = booting();
+    for number in 3..5 {
+        stage.apply(Object::Node(Box::new(stage.node(number))));
+    }
+    stage.run(20, &[]);
+    stage
+}
+
+/// The same, and a listing of instances is on its way.
+fn listing() -> Stage {
+    let mut stage = half_empty();
+    stage.run(70, &["list_instances"]);
+    stage
+}
+
+/// How a cluster is when the clock is set.
+type Situation = fn() -> Stage;
+
+#[test]
+fn nothing_is_done_while_the_clock_of_the_host_is_an_hour_off() {
+    let situations: [(&str, Situation); 4] = [
+        ("boot", booting),
+        ("drain", || draining(Some(GRACE), 30)),
+        ("listing", listing),
+        ("pod deletion", || deleting(0)),
+    ];
+    for (situation, stage) in situations {
+        for by in [HOUR, -HOUR] {
+            let mut stage = stage();
+            stage.set_clock(by, by);
+            stage.run(GRACE - 120, &[]);
+            assert_eq!(stage.changes(), BTreeMap::new(), "{situation} {by}");
+            let status = stage.engine.status(stage.now);
+            let why = status.held_by.unwrap_or_default();
+            assert!(why.contains("the clock of this host is 3600 s"), "{why}");
+            // A person sets it right: what was under way goes on.
+            stage.set_clock(-by, 0);
+            stage.run(30, &[]);
+            assert!(stage.engine.is_ready(), "{situation} {by}");
+            let early = (stage.count("terminate"), stage.count("delete_pod"));
+            assert_eq!(early, (0, 0), "{situation} {by}");
+        }
+    }
+}
+
+/// Without a restart: only the other clock is wrong, and by as much as is tolerated or more.
+#[test]
+fn a_pod_has_its_whole_grace_whatever_the_clock_of_the_api_server_says() {
+    for ahead in [-120, -9, 0, 9, 120] {
+        let mut stage = deleting(ahead);
+        stage.tell_skew(ahead);
+        stage.run(GRACE + STUCK_AFTER - 65, &["launch"]);
+        assert_eq!(stage.count("terminate"), 0, "{ahead}");
+    }
+}
+
+/// Its own clock counts: it has said when the node ends.
+#[test]
+fn a_drain_has_its_whole_time_whatever_other_clocks_say() {
+    for ahead in [-120, 120] {
+        let mut stage = draining(Some(GRACE), 30);
+        stage.tell_skew(ahead);
+        // A minute of it has passed, and the pod is told to go in time for its own grace.
+        stage.run(GRACE - 60 - 35, &["launch"]);
+        let early = (stage.count("terminate"), stage.count("delete_pod"));
+        assert_eq!(early, (0, 0), "{ahead}");
+        stage.run(35, &["launch"]);
+        assert_eq!(stage.count("delete_pod"), 1, "{ahead}");
+    }
+}
+
+/// The kubelet counts a second deletion from when it hears of it; the API server writes a time that
+/// is over.
+#[test]
+fn a_grace_that_is_shortened_counts_from_when_that_is_seen() {
+    let mut stage = deleting(0);
+    stage.run(GRACE - 100, &["launch"]);
+    let key = ObjectKey::new("default", "p");
+    let mut pod = stage.engine.state().objects.pods[&key].clone();
+    pod.gone_by = pod.deleting.map(|asked| asked + seconds(60));
+    stage.apply(Object::Pod(Box::new(pod)));
+    stage.run(60 + STUCK_AFTER - 5, &["launch"]);
+    assert_eq!(stage.count("terminate"), 0);
+    stage.run(15, &["launch"]);
+    assert_eq!(stage.count("terminate"), 1);
+}
+
+#[test]
+fn a_node_that_boots_has_its_whole_time_whatever_other_clocks_say() {
+    for ahead in [-120, -9, 9, 120] {
+        let mut stage = booting();
+        for own in stage.instances.values_mut() {
+            own.launched -= seconds(ahead);
+        }
+        // Another engine reads when they were launched.
+        stage.set_clock(0, ahead);
+        stage.run(500, &[]);
+        assert_eq!(stage.count("terminate"), 0, "{ahead}");
+        for number in 3..5 {
+            let mut node = stage.node(number);
+            node.created = Some(stage.now - seconds(ahead));
+            stage.apply(Object::Node(Box::new(node)));
+        }
+        stage.tell_skew(0);
+        stage.run(60, &[]);
+        assert_eq!((stage.open(), stage.count("terminate")), (5, 0), "{ahead}");
+    }
+}
+
+#[test]
+fn an_empty_node_stays_while_another_clock_is_wrong() {
+    for (ahead, leave) in [(120, 0), (-120, 0), (9, 2), (-9, 2)] {
+        let mut stage = half_empty();
+        stage.tell_skew(ahead);
+        stage.change(|own| own.pools[0].replicas = Some(3));
+        stage.run(300, &[]);
+        assert_eq!(stage.count("terminate"), leave, "{ahead}");
+        stage.tell_skew(0);
+        stage.run(300, &[]);
+        assert_eq!(stage.count("terminate"), 2, "{ahead}: it goes on by itself");
+    }
+}
