@@ -70,8 +70,9 @@ impl Intercept for Recorder {
         _components: &RuntimeComponents,
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        if let (Some(answer), Some(Sent(sent))) = (context.response(), cfg.load()) {
-            self.skew.note(answer.headers().get("date"), *sent);
+        let sent = cfg.load::<Sent>().map(|own| own.0);
+        if let (Some(answer), Some(sent)) = (context.response(), sent) {
+            self.skew.note(answer.headers().get("date"), sent);
         }
         let refused = context.response().filter(|own| !own.status().is_success());
         let body = refused.and_then(|own| own.body().bytes());
