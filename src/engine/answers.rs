@@ -173,7 +173,7 @@ impl Engine {
             ) => {
                 self.set_state(id, InstanceState::Terminated, now);
             }
-            (Step::ListPods, Answer::Pods(pods)) => self.pods_listed(id, &pods, now),
+            (Step::ListPods, Answer::Pods(pods)) => self.pods_listed(id, pods, now),
             (Step::ListAttachments, Answer::Attachments(all)) => {
                 self.attachments_listed(id, all, now);
             }

@@ -384,15 +384,17 @@ impl Engine {
     }
 
     /// The pods of a node were listed, straight from the API server.
-    pub(super) fn pods_listed(&mut self, id: &ClaimId, pods: &[Pod], now: Timestamp) {
+    pub(super) fn pods_listed(&mut self, id: &ClaimId, mut pods: Vec<Pod>, now: Timestamp) {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return;
         };
         let reason = claim.leaving.unwrap_or(Reason::Empty);
         let empty = reason == Reason::Empty;
-        let come = pods.iter().filter(|pod| pod.holds_node()).count();
         let objects = &self.state.objects;
-        let held = pods.iter().any(|pod| objects.holds_drain(pod, now));
+        pods.iter_mut()
+            .for_each(|pod| objects.note_deletion(pod, now));
+        let come = pods.iter().filter(|pod| pod.holds_node()).count();
+        let held = pods.iter().any(|pod| pod.holds_drain(now));
         let old = |pod: &&Pod| {
             let known = pod.created.and_then(|at| at.checked_add(WATCH_LAG).ok());
             known.is_some_and(|at| at < now)

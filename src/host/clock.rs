@@ -77,8 +77,8 @@ impl Moment {
     }
 }
 
-/// Goes on evenly from the time of day at its start, by `CLOCK_BOOTTIME`. Somebody may set the time
-/// of day meanwhile: that is seen here, and changes nothing.
+/// A clock that begins with the time of day and goes on by `CLOCK_BOOTTIME`. It does not change
+/// when a user or NTP sets the time of day, and tells by how much they did.
 #[cfg(feature = "daemon")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SteadyClock {

@@ -92,8 +92,8 @@ pub const TAG_REASON: &str = "outrigger.dev/reason";
 /// Tag: the decision that made the claim.
 pub const TAG_COMMAND: &str = "outrigger.dev/command-id";
 
-/// Tag: the fleet that launched an instance. EC2 writes it, and nobody else can: no copy of an
-/// instance has it. Source: EC2, "Tag your Amazon EC2 resources" (the prefix `aws:` is reserved).
+/// Tag: the fleet that launched an instance. Only EC2 can write it, so that a copy of an instance
+/// lacks it. Source: EC2, "Tag your Amazon EC2 resources" (the prefix `aws:` is reserved).
 pub const TAG_FLEET: &str = "aws:ec2:fleet-id";
 /// The reason of a claim whose instance was launched by another and taken over.
 pub const ADOPTED: &str = "adopted";

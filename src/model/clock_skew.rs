@@ -5,8 +5,8 @@ use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Beyond this nothing voluntary is done: ages and deadlines that others have written down could
-/// not be told from what they are not. Source: docs/decisions/038-clocks.md.
+/// Beyond this the engine does nothing voluntary: it could misjudge ages and deadlines that other
+/// programs have written. Source: docs/decisions/038-clocks.md.
 pub const SKEW_MAX: SignedDuration = SignedDuration::from_secs(10);
 
 /// Beyond this `outrigger doctor` warns.

@@ -56,8 +56,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 const IDLE: Duration = Duration::from_secs(10);
 /// What the cluster holds is counted this often, for whoever asks.
 const COUNT: Duration = Duration::from_secs(10);
-/// Where somebody sets the time of day by more than this, the engine begins anew: what it remembers
-/// was timed by another time of day than what it reads.
+/// When a user or NTP sets the time of day by more than this, the engine begins anew: the times
+/// that it remembers and those that it reads would be of different clocks.
 const CLOCK_SET: SignedDuration = SKEW_MAX;
 /// A command that nobody answered for this long is given up. Every adapter has a shorter limit.
 const COMMAND: Duration = Duration::from_secs(90);
@@ -108,7 +108,7 @@ impl Driver {
             engine: Engine::new(clock::seed()),
             clock,
             clock_set: tell_clock_set,
-            clock_skew: None,
+            clock_skews: [None; 2],
             hands: Arc::new(Hands {
                 cluster: name.clone(),
                 connection,
@@ -275,14 +275,20 @@ impl Hands {
     }
 }
 
+/// The widest difference of clocks that is a fault.
+fn fault(skews: [Option<ClockSkew>; 2]) -> Option<ClockSkew> {
+    let faults = skews.into_iter().flatten().filter(ClockSkew::is_fault);
+    faults.max_by_key(|own| own.ahead.abs())
+}
+
 /// The life of one engine.
 struct Course {
     engine: Engine,
     /// All that the engine times.
     clock: SteadyClock,
     clock_set: watch::Sender<bool>,
-    /// How far the clock of this host differs from another, as the engine was last told.
-    clock_skew: Option<ClockSkew>,
+    /// How far the clock of this host differs from others, as last looked at.
+    clock_skews: [Option<ClockSkew>; 2],
     hands: Arc<Hands>,
     /// Writes events into the cluster, where there are to be any.
     herald: Option<Herald>,
@@ -360,7 +366,7 @@ impl Course {
         self.stop_by = self.clock.now().checked_add(limit).ok();
     }
 
-    /// Ends where the time of day was set, and tells the engine where other clocks say otherwise.
+    /// Ends the engine where the time of day was set, and tells it where other clocks differ.
     fn heed_clocks(&mut self) {
         if self.stop_by.is_some() {
             return;
@@ -377,14 +383,13 @@ impl Course {
             return;
         }
         let skews = self.hands.clock_skews();
-        let faults = skews.into_iter().flatten().filter(ClockSkew::is_fault);
-        let worst = faults.max_by_key(|own| own.ahead.abs());
-        if worst == self.clock_skew {
+        let before = fault(std::mem::replace(&mut self.clock_skews, skews));
+        let now = fault(skews);
+        if before == now {
             return;
         }
-        let before = std::mem::replace(&mut self.clock_skew, worst);
         let cluster = &self.hands.cluster;
-        match (before, worst) {
+        match (before, now) {
             (None, Some(skew)) => tracing::error!(
                 %cluster, code = "clock-differs", %skew,
                 "nothing voluntary is done until the clocks agree"
@@ -392,7 +397,7 @@ impl Course {
             (Some(_), None) => tracing::info!(%cluster, "the clocks agree again"),
             _ => {}
         }
-        self.take(Event::ClockSkewed(worst));
+        self.take(Event::ClockSkewed(now));
     }
 
     /// Rings the alarm where it is due.
@@ -525,7 +530,7 @@ impl Course {
         self.front.sync(Sync {
             unready_since: self.unready_since,
             seen_least: state.views.seen_least(state.cluster.kinds()),
-            clock_skews: self.hands.clock_skews(),
+            clock_skews: self.clock_skews,
         });
         // Before all is known, and while another host may lead, nothing is better than half.
         let counts = ready && self.stop_by.is_none();

@@ -109,7 +109,7 @@ impl Keeper {
                 End::ClockSet => {
                     self.front.show(Standing::Unready, Vec::new());
                     tenure.begin_anew(term).await;
-                    // Somebody may set the clock again and again: everything is listed each time.
+                    // Each new engine lists everything, and the clock may be set again and again.
                     sleep(LOOK).await;
                 }
                 End::Stopped => break,
@@ -271,6 +271,21 @@ mod tests {
     use crate::shell::kube::client::Connection;
     use crate::shell::provider::{Nobody, Provider};
 
+    /// A post of a cluster that is only observed, and whose API never answers.
+    fn observed(provider: Arc<dyn Provider>, read_clocks: fn() -> Moment) -> Post {
+        let never = |_: Request<Body>| pending::<Result<Response<Body>, BoxError>>();
+        let connection = Connection::over(Client::new(service_fn(never), "default"));
+        let tenure = Tenure::observe(&connection);
+        let parts = Parts {
+            cluster: Arc::default(),
+            catalog: Arc::default(),
+            connection,
+            provider,
+            read_clocks,
+        };
+        Post::start(parts, tenure, FleetHandle::start())
+    }
+
     /// Is too busy to hear who drives the cluster at first, and has panicked soon after.
     #[derive(Default)]
     struct Busy {
@@ -303,18 +318,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_provider_is_told_again_and_a_post_ends_with_it() {
-        let never = |_: Request<Body>| pending::<Result<Response<Body>, BoxError>>();
-        let connection = Connection::over(Client::new(service_fn(never), "default"));
-        let tenure = Tenure::observe(&connection);
         let provider = Arc::new(Busy::default());
-        let parts = Parts {
-            cluster: Arc::default(),
-            catalog: Arc::default(),
-            connection,
-            provider: provider.clone(),
-            read_clocks: Moment::now,
-        };
-        let post = Post::start(parts, tenure, FleetHandle::start());
+        let post = observed(provider.clone(), Moment::now);
         let ended = timeout(Duration::from_mins(1), post.ended()).await;
         ended.expect("it is begun anew by others");
         assert_eq!(provider.told.load(Ordering::Relaxed), 2);
@@ -357,18 +362,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_engine_begins_anew_each_time_that_the_clock_is_set() {
-        let never = |_: Request<Body>| pending::<Result<Response<Body>, BoxError>>();
-        let connection = Connection::over(Client::new(service_fn(never), "default"));
-        let tenure = Tenure::observe(&connection);
         let provider = Arc::new(Counting::default());
-        let parts = Parts {
-            cluster: Arc::default(),
-            catalog: Arc::default(),
-            connection,
-            provider: provider.clone(),
-            read_clocks: set_clocks,
-        };
-        let post = Post::start(parts, tenure, FleetHandle::start());
+        let post = observed(provider.clone(), set_clocks);
         for (engines, hours) in [(1, 0), (2, 1), (3, 0), (4, -1)] {
             HOURS.store(hours, Ordering::Relaxed);
             let begun = async {

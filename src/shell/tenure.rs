@@ -261,8 +261,7 @@ impl Seeker {
         if self.until.is_some_and(|until| until <= clock::monotonic()) {
             self.lose("it was not renewed in time");
         }
-        let has_ended = self.until.is_some() && *self.rested.borrow() >= self.term;
-        if has_ended && self.parting.is_none() {
+        if self.has_ended() && self.parting.is_none() {
             self.lose("its engine has ended");
         }
         match self.lookout.seen() {
@@ -407,8 +406,12 @@ impl Seeker {
     /// Lease is renewed, so that what was begun is answered.
     fn has_rested(&self) -> Option<Why> {
         let (_, why) = self.parting?;
-        let has_rested = self.until.is_some() && *self.rested.borrow() >= self.term;
-        has_rested.then_some(why)
+        self.has_ended().then_some(why)
+    }
+
+    /// Whether this host leads, and nothing of this term is under way any more.
+    fn has_ended(&self) -> bool {
+        self.until.is_some() && *self.rested.borrow() >= self.term
     }
 
     /// Lets go of the Lease: for who has asked, or for everybody else. Where that fails the cluster

@@ -26,14 +26,6 @@ fn is_older(instance: &Instance, record: &ClaimRecord) -> bool {
     record.created.duration_since(instance.launched) > OLDER_MAX
 }
 
-/// Whether an instance was launched for a claim of this cluster, and says by which fleet.
-fn names_fleet(instance: &Instance, cluster: &Cluster) -> bool {
-    let record =
-        || ClaimRecord::from_tags(&instance.tags, &cluster.installation, &cluster.name).ok();
-    instance.tags.contains_key(TAG_FLEET)
-        && record().is_some_and(|record| !is_older(instance, &record))
-}
-
 /// Orders instances of one claim: the first one is the original, since it names its fleet or is
 /// older.
 fn rank(instance: &Instance) -> (bool, Timestamp, &InstanceId) {
@@ -308,11 +300,20 @@ impl Ledger {
         self.strangers.retain(seen);
         let mut news = instances;
         news.retain(|own| !self.is_known(own));
-        // A program of the user's own may buy in several ways.
-        let is_aws = cluster.exec.is_none();
-        self.names_fleets |= is_aws && news.iter().any(|own| names_fleet(own, cluster));
-        for instance in news {
-            self.take_instance(instance, cluster, now, &mut outcome);
+        let read = |own: Instance| {
+            let record = ClaimRecord::from_tags(&own.tags, &cluster.installation, &cluster.name);
+            (own, record)
+        };
+        let news: Vec<(Instance, Result<ClaimRecord, NotAClaim>)> =
+            news.into_iter().map(read).collect();
+        // A program of the user may buy in several ways.
+        self.names_fleets |= cluster.exec.is_none()
+            && news.iter().any(|(own, record)| {
+                let is_ours = record.as_ref().is_ok_and(|record| !is_older(own, record));
+                is_ours && own.tags.contains_key(TAG_FLEET)
+            });
+        for (instance, record) in news {
+            self.take_instance(instance, record, now, &mut outcome);
         }
         outcome.news |= self.mark_missing(&seen, now, &mut outcome);
         self.settle(&fingerprint, now);
@@ -336,16 +337,15 @@ impl Ledger {
     fn take_instance(
         &mut self,
         instance: Instance,
-        cluster: &Cluster,
+        record: Result<ClaimRecord, NotAClaim>,
         now: Timestamp,
         outcome: &mut Listed,
     ) {
         let ended = instance.state == InstanceState::Terminated;
         let known = self.by_instance.get(&instance.id).cloned();
         outcome.news |= !ended || known.is_some();
-        let record = ClaimRecord::from_tags(&instance.tags, &cluster.installation, &cluster.name);
         if let Some(id) = known {
-            // An instance stays what it is known as, also where somebody edits its tags.
+            // An instance stays the claim that it is, also where a user edits its tags.
             if !record.is_ok_and(|own| own.id == id) {
                 let why = format!("its tags were edited: it stays claim {id} until a restart");
                 self.stranger(&instance.id, why, outcome);
@@ -425,9 +425,9 @@ impl Ledger {
         self.insert(claim);
     }
 
-    /// Whether somebody copied the tags of one of our instances ("launch more like this"). An
-    /// adopted one comes from no fleet of ours; its claim has the instance's own id. A machine that
-    /// is older than the claim was launched for something else.
+    /// Whether a user has launched an instance with the tags of one of ours ("launch more like
+    /// this"), or has given them to a machine that is older than the claim. No fleet of ours has
+    /// launched an adopted instance; its claim has the instance's own id.
     fn is_copy(&self, instance: &Instance, record: &ClaimRecord) -> bool {
         match record.reason.as_str() {
             ADOPTED => record.id.as_str() != instance.id.as_str(),

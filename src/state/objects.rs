@@ -244,12 +244,10 @@ impl Objects {
             .filter_map(|key| self.pods.get(key))
     }
 
-    /// Whether a drain waits for a pod as the API server just listed it: its grace counts from when
-    /// the watch showed its deletion.
-    pub fn holds_drain(&self, listed: &Pod, now: Timestamp) -> bool {
-        let mut pod = listed.clone();
-        pod.deletion_seen = deletion_seen(self.pods.get(&pod.key), &pod, now);
-        pod.holds_drain(now)
+    /// Notes on a pod that the API server has just listed when its deletion was first seen, which
+    /// the watch may have shown before.
+    pub fn note_deletion(&self, listed: &mut Pod, now: Timestamp) {
+        listed.deletion_seen = deletion_seen(self.pods.get(&listed.key), listed, now);
     }
 
     /// What the pods bound to a node take of it.

@@ -333,12 +333,12 @@ fn check_managed(reader: &Reader<'_>, section: &Section, installation: &Installa
             .within(&section.title);
         reader.reporter.add(finding);
     }
-    // Simulated instances are nobody's machines.
+    // Where instances are simulated, a wrong cluster ends no machine.
     let kubeconfig = section.block("kubeconfig");
     let kubeconfig = kubeconfig.filter(|_| section.block("simulated").is_none());
     if let Some(inner) = kubeconfig.filter(|own| !own.has("context")) {
-        let detail = "Without a context, the current context of the file counts: kubectl config \
-                      use-context would have this cluster be another.";
+        let detail = "Without a context, Outrigger uses the current context of the file: kubectl \
+                      config use-context would change which cluster this is.";
         let finding = Finding::warning(ProblemCode::MissingArgument, inner.header, detail)
             .label("context is missing")
             .help("write context = \"NAME\"; kubectl config get-contexts lists the names")

@@ -146,20 +146,25 @@ pub(crate) fn list(items: Vec<Value>) -> Value {
 async fn answer(State(world): State<Arc<World>>, request: Request) -> Response {
     let mut answer = answer_now(&world, request).await;
     if let Manner::Behind(seconds) = world.manner {
-        let said = now() - SignedDuration::from_secs(seconds);
-        let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&said);
-        let date = HeaderValue::from_str(&date.expect("a date")).expect("a header");
+        let date = HeaderValue::from_str(&date(-seconds)).expect("a header");
         answer.headers_mut().insert(DATE, date);
     }
     answer
 }
 
+/// The time of a clock that is so many seconds ahead.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the daemon holds it against the clock of this host"
+    reason = "what it says is held against the clock of this host"
 )]
-fn now() -> Timestamp {
-    Timestamp::now()
+pub(crate) fn now(ahead: i64) -> Timestamp {
+    Timestamp::now() + SignedDuration::from_secs(ahead)
+}
+
+/// The header `Date` of an API server with such a clock.
+pub(crate) fn date(ahead: i64) -> String {
+    let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&now(ahead));
+    date.expect("a time of these days")
 }
 
 async fn answer_now(world: &World, request: Request) -> Response {

@@ -37,9 +37,7 @@ impl Stage {
 
     /// The time of day is set: another engine begins by that one, and finds all as it was.
     fn set_clock(&mut self, by: i64, ahead: i64) {
-        let (nodes, pods) = (self.nodes(), self.pods());
-        self.now += seconds(by);
-        self.start_at("here", nodes, pods);
+        self.restart_after(seconds(by));
         self.tell_skew(ahead);
     }
 }

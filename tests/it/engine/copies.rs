@@ -1,4 +1,4 @@
-//! Instances that somebody made of one of ours, tags and all, and tags that somebody edited.
+//! Copies that a user launches of one of our instances, and tags that a user edits.
 //! It must not know how instances are listed.
 
 use std::sync::Arc;
@@ -25,12 +25,38 @@ fn settled(names_fleets: bool) -> Stage {
 }
 
 impl Stage {
+    /// Gives an instance another value of a tag, or takes the tag away.
+    fn tag(&mut self, id: &str, tag: &str, value: Option<&str>) {
+        let own = self.instances.get_mut(id).expect("it is there");
+        let tags = Arc::make_mut(&mut own.tags);
+        match value {
+            Some(value) => tags.insert(tag.to_owned(), value.to_owned()),
+            None => tags.remove(tag),
+        };
+    }
+
     /// An instance says which fleet has launched it.
     fn name_fleet(&mut self, number: usize) {
         let id = format!("i-{number}");
-        let own = self.instances.get_mut(&id).expect("it is there");
-        let fleet = format!("fleet-{id}");
-        Arc::make_mut(&mut own.tags).insert(TAG_FLEET.to_owned(), fleet);
+        self.tag(&id, TAG_FLEET, Some(&format!("fleet-{id}")));
+    }
+
+    /// The first instance ends, with its Node and its pod, and no listing shows it any more.
+    fn end_first(&mut self) {
+        let own = self.instances.get_mut("i-0").expect("it is there");
+        own.state = InstanceState::Terminated;
+        self.delete_node(0);
+        self.delete_pod(0);
+        self.run(60, &[]);
+        self.instances.remove("i-0");
+    }
+
+    /// The first instance is still its claim; nothing has ended, and nothing was launched instead.
+    fn assert_no_claim_but_the_first(&self, case: &str) {
+        assert_eq!(self.first(), Some("i-0"), "{case}");
+        let ends = (self.count("terminate"), self.count("evict"));
+        assert_eq!(ends, (0, 0), "{case}");
+        assert_eq!(self.launches.len(), COUNT, "{case}: none in its place");
     }
 
     /// "Launch more like this": the tags of the first instance, but for what nobody can copy.
@@ -38,8 +64,8 @@ impl Stage {
         let mut copy = self.instances["i-0"].clone();
         copy.id = id.into();
         copy.launched = self.now;
-        Arc::make_mut(&mut copy.tags).remove(TAG_FLEET);
         self.instances.insert(id.to_owned(), copy);
+        self.tag(id, TAG_FLEET, None);
     }
 
     /// The Node of a copy, which has the first one's user data, with a pod.
@@ -57,9 +83,7 @@ impl Stage {
     }
 
     fn restart(&mut self) {
-        let (nodes, pods) = (self.nodes(), self.pods());
-        self.now += SignedDuration::from_hours(1);
-        self.start_at("here", nodes, pods);
+        self.restart_after(SignedDuration::from_hours(1));
     }
 
     /// Which instance stands for the first claim, if any does.
@@ -89,10 +113,7 @@ fn a_copy_of_an_instance_is_no_claim_and_never_ends() {
                         stage.restart();
                     }
                     stage.run(7_200, &[]);
-                    assert_eq!(stage.first(), Some("i-0"), "{case}");
-                    let ends = (stage.count("terminate"), stage.count("evict"));
-                    assert_eq!(ends, (0, 0), "{case}");
-                    assert_eq!(stage.launches.len(), COUNT, "{case}: none in its place");
+                    stage.assert_no_claim_but_the_first(&case);
                     assert!(stage.engine.is_ready(), "{case}");
                 }
             }
@@ -106,32 +127,23 @@ fn the_original_takes_its_claim_back_from_a_copy_that_is_listed_first() {
     for names_fleets in [true, false] {
         let mut stage = settled(names_fleets);
         stage.copy_first("a-copy");
-        let (nodes, pods) = (stage.nodes(), stage.pods());
         let original = stage.instances.remove("i-0").expect("it is there");
-        stage.now += SignedDuration::from_hours(1);
-        stage.start_at("here", nodes, pods);
+        stage.restart();
         stage.run(3, &[]);
         stage.instances.insert("i-0".to_owned(), original);
         stage.run(7_200, &[]);
-        assert_eq!(stage.first(), Some("i-0"), "{names_fleets}");
-        assert_eq!(stage.count("terminate"), 0, "{names_fleets}");
-        assert_eq!(stage.launches.len(), COUNT, "{names_fleets}");
+        stage.assert_no_claim_but_the_first(&format!("{names_fleets}"));
     }
 }
 
-/// The original is gone for good: its copy is still nobody's.
+/// The original has ended: its copy still is no claim.
 #[test]
 fn a_copy_that_is_left_alone_is_not_taken_over() {
     for restarts in [false, true] {
         let mut stage = settled(true);
         stage.copy_first("a-copy");
         stage.run(60, &[]);
-        let own = stage.instances.get_mut("i-0").expect("it is there");
-        own.state = InstanceState::Terminated;
-        stage.delete_node(0);
-        stage.delete_pod(0);
-        stage.run(60, &[]);
-        stage.instances.remove("i-0");
+        stage.end_first();
         stage.name_fleet(COUNT);
         let next = stage.node(COUNT);
         stage.apply(Object::Node(Box::new(next)));
@@ -151,7 +163,7 @@ fn a_copy_that_is_left_alone_is_not_taken_over() {
     }
 }
 
-/// Somebody gives our tags to a machine that he has: it comes from a fleet, too.
+/// A user gives our tags to an older machine, which a fleet has launched, too.
 #[test]
 fn an_older_machine_with_the_tags_of_ours_is_no_claim_and_never_ends() {
     for names_fleets in [true, false] {
@@ -160,17 +172,13 @@ fn an_older_machine_with_the_tags_of_ours_is_no_claim_and_never_ends() {
             stage.copy_first("a-copy");
             let own = stage.instances.get_mut("a-copy").expect("it is there");
             own.launched -= SignedDuration::from_hours(10);
-            let fleet = (TAG_FLEET.to_owned(), "of-karpenter".to_owned());
-            Arc::make_mut(&mut own.tags).extend([fleet]);
+            stage.tag("a-copy", TAG_FLEET, Some("of-karpenter"));
             stage.run(60, &[]);
             if restarts {
                 stage.restart();
             }
             stage.run(7_200, &[]);
-            let case = format!("{names_fleets} {restarts}");
-            assert_eq!(stage.first(), Some("i-0"), "{case}");
-            assert_eq!(stage.count("terminate"), 0, "{case}");
-            assert_eq!(stage.launches.len(), COUNT, "{case}");
+            stage.assert_no_claim_but_the_first(&format!("{names_fleets} {restarts}"));
         }
     }
 }
@@ -187,12 +195,7 @@ fn a_copy_of_an_adopted_instance_is_no_claim() {
         stage.run(60, &[]);
         let claims = |stage: &Stage| stage.engine.state().ledger.claims.len();
         assert_eq!(claims(&stage), COUNT, "the adopted one is a claim");
-        let own = stage.instances.get_mut("i-0").expect("it is there");
-        own.state = InstanceState::Terminated;
-        stage.delete_node(0);
-        stage.delete_pod(0);
-        stage.run(60, &[]);
-        stage.instances.remove("i-0");
+        stage.end_first();
         stage.run(7_200, &[]);
         assert!(stage.instances["a-copy"].state.is_live(), "{names_fleets}");
         let known = &stage.engine.state().ledger;
@@ -200,16 +203,11 @@ fn a_copy_of_an_adopted_instance_is_no_claim() {
     }
 }
 
-/// What somebody makes of the tags of the first instance.
+/// A change of the tags of the first instance.
 type Edit = fn(&mut Stage);
 
 fn edit(stage: &mut Stage, tag: &str, value: Option<&str>) {
-    let own = stage.instances.get_mut("i-0").expect("it is there");
-    let tags = Arc::make_mut(&mut own.tags);
-    match value {
-        Some(value) => tags.insert(tag.to_owned(), value.to_owned()),
-        None => tags.remove(tag),
-    };
+    stage.tag("i-0", tag, value);
 }
 
 #[test]
@@ -247,7 +245,7 @@ fn a_machine_whose_tags_were_edited_goes_on_with_its_pods() {
 
 /// No listing shows it any more, since listings are filtered by this tag.
 #[test]
-fn a_machine_that_somebody_gave_to_another_cluster_goes_on_with_its_pods() {
+fn a_machine_that_a_user_gave_to_another_cluster_goes_on_with_its_pods() {
     for restarts in [false, true] {
         let mut stage = settled(true);
         edit(&mut stage, TAG_CLUSTER, Some("another"));

@@ -40,6 +40,13 @@ impl Stage {
         self.seen.clear();
     }
 
+    /// The daemon is started anew after so long, and finds all as it was.
+    pub(super) fn restart_after(&mut self, span: SignedDuration) {
+        let (nodes, pods) = (self.nodes(), self.pods());
+        self.now += span;
+        self.start_at("here", nodes, pods);
+    }
+
     pub(super) fn nodes(&self) -> Vec<Node> {
         let nodes = self.engine.state().objects.nodes.values();
         nodes.cloned().collect()
@@ -221,9 +228,8 @@ fn an_accepted_cluster_is_not_accepted_for_instances_of_a_third() {
 #[test]
 fn instances_of_another_lease_stop_everything() {
     let mut stage = settled();
-    let (nodes, pods) = (stage.nodes(), stage.pods());
     stage.change(|own| own.lease.name = "another".to_owned());
-    stage.start_at("here", nodes, pods);
+    stage.restart_after(SignedDuration::ZERO);
     stage.apply(Object::Pod(Box::new(waiting_pod("new"))));
     stage.run(600, &[]);
     assert_eq!(stage.changes(), BTreeMap::new());
@@ -238,9 +244,8 @@ fn instances_of_another_lease_stop_everything() {
 #[test]
 fn nothing_is_launched_where_ready_nodes_have_no_listed_instance() {
     let mut stage = settled();
-    let (nodes, pods) = (stage.nodes(), stage.pods());
     let instances = std::mem::take(&mut stage.instances);
-    stage.start_at("here", nodes, pods);
+    stage.restart_after(SignedDuration::ZERO);
     stage.apply(Object::Pod(Box::new(waiting_pod("new"))));
     stage.run(30, &[]);
     assert_eq!(stage.code(), Some("other_instances"));
@@ -386,8 +391,7 @@ fn ends_that_are_no_sign_of_a_mistake_do_not_count() {
         assert_eq!(stage.launches.len(), 6);
         if interrupted {
             // The daemon that is started anew has not seen that no Node ever came.
-            let (nodes, pods) = (stage.nodes(), stage.pods());
-            stage.start_at("here", nodes, pods);
+            stage.restart_after(SignedDuration::ZERO);
             stage.run(60, &[]);
             let at = stage.now + SignedDuration::from_mins(2);
             let taken = Event::Interrupted("i-5".into(), Interruption::Spot, at);
@@ -614,8 +618,7 @@ fn nothing_leaves_on_purpose_of_which_two_nodes_say_that_they_are_it() {
         stage.apply(Object::Node(Box::new(silent)));
         stage.apply(bound(pod, name));
         if restarts {
-            let (nodes, pods) = (stage.nodes(), stage.pods());
-            stage.start_at("here", nodes, pods);
+            stage.restart_after(SignedDuration::ZERO);
         }
         stage.run(3_600, &[]);
         let what = format!("{name}, restart {restarts}");

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use jiff::fmt::rfc2822::DateTimePrinter;
-use jiff::{SignedDuration, Timestamp};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
+
+use crate::door::api::{date, now};
 
 /// Where certificates are: `ca` has signed `good`, `expired` and `elsewhere`, whose key is `key`.
 pub(super) const CERTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/door/doctor/certs");
@@ -140,8 +140,7 @@ fn answer(stream: impl Read + Write, manner: &Manner) -> std::io::Result<()> {
         },
     };
     let body = body.to_string();
-    let date = DateTimePrinter::new();
-    let date = date.timestamp_to_rfc9110_string(&now(manner.ahead));
+    let date = date(manner.ahead);
     let schema = manner.schema.map_or(String::new(), |uid| {
         format!("X-Kubernetes-Pf-Flowschema-Uid: {uid}\r\n")
     });
@@ -149,19 +148,10 @@ fn answer(stream: impl Read + Write, manner: &Manner) -> std::io::Result<()> {
     write!(
         out,
         "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
-         Date: {}\r\n{schema}Connection: close\r\n\r\n{body}",
+         Date: {date}\r\n{schema}Connection: close\r\n\r\n{body}",
         body.len(),
-        date.expect("a time of these days"),
     )?;
     out.flush()
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "what it says is held against the clock of this host"
-)]
-fn now(ahead: i64) -> Timestamp {
-    Timestamp::now() + SignedDuration::from_secs(ahead)
 }
 
 const FORBIDDEN: &str = "403 Forbidden";
